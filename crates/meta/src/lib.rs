@@ -1,1 +1,16 @@
-//! The words of the Kubernetes API, shared by every other crate. No IO, no clock, no async.
+//! The words of the Kubernetes API, shared by every other crate: values and objects, group, version,
+//! kind and resource, field paths, Status errors, names, selectors, quantities and times.
+//!
+//! Promise: no IO, no clock, no async; equal inputs give equal outputs.
+
+pub mod gvk;
+pub mod object;
+pub mod path;
+pub mod status;
+pub mod value;
+
+pub use gvk::{GroupVersion, GroupVersionKind, GroupVersionResource};
+pub use object::Object;
+pub use path::Path;
+pub use status::{Cause, ErrorList, FieldError, Reason, Status};
+pub use value::{Map, Str, Value};

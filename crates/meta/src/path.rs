@@ -1,0 +1,82 @@
+//! [`Path`]: where in an object a value stands, as messages name it: `spec.containers[0].env[key]`.
+
+use std::fmt;
+
+/// One step, and the steps before it. Lives on the stack: a walk pays for a path only when it prints it.
+#[derive(Clone, Copy, Debug)]
+pub struct Path<'a> {
+    parent: Option<&'a Path<'a>>,
+    step: Step<'a>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step<'a> {
+    Root,
+    Field(&'a str),
+    Index(usize),
+    Key(&'a str),
+}
+
+impl<'a> Path<'a> {
+    /// The object itself; prints as nothing.
+    pub const ROOT: Path<'static> = Path { parent: None, step: Step::Root };
+
+    /// A top-level member.
+    pub const fn new(field: &'a str) -> Self {
+        Path { parent: None, step: Step::Field(field) }
+    }
+
+    /// The member `field` below.
+    pub fn field(&'a self, field: &'a str) -> Path<'a> {
+        Path { parent: Some(self), step: Step::Field(field) }
+    }
+
+    /// The item at `index` below.
+    pub fn index(&'a self, index: usize) -> Path<'a> {
+        Path { parent: Some(self), step: Step::Index(index) }
+    }
+
+    /// The entry `key` of a map below.
+    pub fn key(&'a self, key: &'a str) -> Path<'a> {
+        Path { parent: Some(self), step: Step::Key(key) }
+    }
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Iterative, because a path may be as deep as the deepest body.
+        let mut steps = vec![];
+        let mut at = Some(self);
+        while let Some(path) = at {
+            steps.push(path.step);
+            at = path.parent;
+        }
+        let mut first = true;
+        for step in steps.into_iter().rev() {
+            match step {
+                Step::Root => continue,
+                Step::Field(name) if first => f.write_str(name)?,
+                Step::Field(name) => write!(f, ".{name}")?,
+                Step::Index(index) => write!(f, "[{index}]")?,
+                Step::Key(key) => write!(f, "[{key}]")?,
+            }
+            first = false;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prints_fields_indexes_and_keys() {
+        let spec = Path::new("spec");
+        let list = spec.field("containers");
+        let item = list.index(2);
+        let limits = item.field("limits");
+        assert_eq!(limits.key("cpu").to_string(), "spec.containers[2].limits[cpu]");
+        assert_eq!(Path::ROOT.field("metadata").to_string(), "metadata");
+    }
+}

@@ -1,0 +1,602 @@
+//! [`Status`]: the answer to a request that failed, and the constructors for every reason, worded as a
+//! kube-apiserver words them because clients compare the texts (apimachinery `api/errors`, `field`).
+
+use crate::{GroupVersionResource, Path, Str, Value, value};
+use std::fmt;
+
+/// `Status.reason`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // The names are the API's own words.
+pub enum Reason {
+    Unknown,
+    Unauthorized,
+    Forbidden,
+    NotFound,
+    AlreadyExists,
+    Conflict,
+    Gone,
+    Invalid,
+    ServerTimeout,
+    Timeout,
+    TooManyRequests,
+    BadRequest,
+    MethodNotAllowed,
+    NotAcceptable,
+    RequestEntityTooLarge,
+    UnsupportedMediaType,
+    InternalError,
+    Expired,
+    ServiceUnavailable,
+}
+
+impl Reason {
+    /// The word on the wire; `Unknown` is the empty string.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Reason::Unknown => "",
+            Reason::Unauthorized => "Unauthorized",
+            Reason::Forbidden => "Forbidden",
+            Reason::NotFound => "NotFound",
+            Reason::AlreadyExists => "AlreadyExists",
+            Reason::Conflict => "Conflict",
+            Reason::Gone => "Gone",
+            Reason::Invalid => "Invalid",
+            Reason::ServerTimeout => "ServerTimeout",
+            Reason::Timeout => "Timeout",
+            Reason::TooManyRequests => "TooManyRequests",
+            Reason::BadRequest => "BadRequest",
+            Reason::MethodNotAllowed => "MethodNotAllowed",
+            Reason::NotAcceptable => "NotAcceptable",
+            Reason::RequestEntityTooLarge => "RequestEntityTooLarge",
+            Reason::UnsupportedMediaType => "UnsupportedMediaType",
+            Reason::InternalError => "InternalError",
+            Reason::Expired => "Expired",
+            Reason::ServiceUnavailable => "ServiceUnavailable",
+        }
+    }
+
+    /// The HTTP code that goes with the reason.
+    pub fn code(self) -> u16 {
+        match self {
+            Reason::BadRequest => 400,
+            Reason::Unauthorized => 401,
+            Reason::Forbidden => 403,
+            Reason::NotFound => 404,
+            Reason::MethodNotAllowed => 405,
+            Reason::NotAcceptable => 406,
+            Reason::AlreadyExists | Reason::Conflict => 409,
+            Reason::Gone | Reason::Expired => 410,
+            Reason::RequestEntityTooLarge => 413,
+            Reason::UnsupportedMediaType => 415,
+            Reason::Invalid => 422,
+            Reason::TooManyRequests => 429,
+            Reason::InternalError | Reason::Unknown | Reason::ServerTimeout => 500,
+            Reason::ServiceUnavailable => 503,
+            Reason::Timeout => 504,
+        }
+    }
+}
+
+/// One entry of `Status.details.causes`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cause {
+    /// `FieldValueRequired`, `FieldManagerConflict`, ...
+    pub reason: Str,
+    /// What is wrong, for people.
+    pub message: String,
+    /// Where, as a [`Path`] prints it.
+    pub field: String,
+}
+
+/// `Status.details`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Details {
+    /// The object's name.
+    pub name: Str,
+    /// The API group.
+    pub group: Str,
+    /// The resource (or, for invalid objects, the kind).
+    pub kind: Str,
+    /// The object's uid.
+    pub uid: Str,
+    /// The single faults.
+    pub causes: Vec<Cause>,
+    /// Seconds to wait before the next try; 0 says nothing.
+    pub retry_after_seconds: u32,
+}
+
+/// A failed request's answer. Boxed where it travels as an error: see [`Failure`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// HTTP code.
+    pub code: u16,
+    /// `Status.reason`.
+    pub reason: Reason,
+    /// The text that clients print.
+    pub message: String,
+    /// What it is about.
+    pub details: Option<Details>,
+}
+
+/// The error of every operation that a client can cause.
+pub type Failure = Box<Status>;
+
+impl Status {
+    /// A Status without details, with the code that goes with the reason.
+    pub fn new(reason: Reason, message: impl Into<String>) -> Failure {
+        Box::new(Status { code: reason.code(), reason, message: message.into(), details: None })
+    }
+
+    fn about(
+        reason: Reason,
+        gvr: &GroupVersionResource,
+        name: &str,
+        message: impl Into<String>,
+    ) -> Failure {
+        let details = Details {
+            name: name.into(),
+            group: gvr.group.clone(),
+            kind: gvr.resource.clone(),
+            ..Details::default()
+        };
+        let mut status = Status::new(reason, message);
+        status.details = Some(details);
+        status
+    }
+
+    /// 404 for an object.
+    pub fn not_found(gvr: &GroupVersionResource, name: &str) -> Failure {
+        let message = format!("{} {} not found", gvr.qualified(), quote(name));
+        Self::about(Reason::NotFound, gvr, name, message)
+    }
+
+    /// 404 for a URL that leads nowhere among resources.
+    pub fn no_such_path() -> Failure {
+        let mut status = Status::new(
+            Reason::NotFound,
+            "the server could not find the requested resource",
+        );
+        status.details = Some(Details::default());
+        status
+    }
+
+    /// 409 for a create whose name is taken.
+    pub fn already_exists(gvr: &GroupVersionResource, name: &str) -> Failure {
+        let message = format!("{} {} already exists", gvr.qualified(), quote(name));
+        Self::about(Reason::AlreadyExists, gvr, name, message)
+    }
+
+    /// 409 for a write that lost.
+    pub fn conflict(gvr: &GroupVersionResource, name: &str, why: &str) -> Failure {
+        let message = format!(
+            "Operation cannot be fulfilled on {} {}: {why}",
+            gvr.qualified(),
+            quote(name)
+        );
+        Self::about(Reason::Conflict, gvr, name, message)
+    }
+
+    /// 409 for a write whose resourceVersion is not the stored one.
+    pub fn modified(gvr: &GroupVersionResource, name: &str) -> Failure {
+        let why = "the object has been modified; please apply your changes to the latest version \
+                   and try again";
+        Self::conflict(gvr, name, why)
+    }
+
+    /// 403 for an object.
+    pub fn forbidden(gvr: &GroupVersionResource, name: &str, why: &str) -> Failure {
+        let message = if gvr.resource.is_empty() {
+            format!("forbidden: {why}")
+        } else if name.is_empty() {
+            format!("{} is forbidden: {why}", gvr.qualified())
+        } else {
+            format!("{} {} is forbidden: {why}", gvr.qualified(), quote(name))
+        };
+        Self::about(Reason::Forbidden, gvr, name, message)
+    }
+
+    /// 401.
+    pub fn unauthorized() -> Failure {
+        Status::new(Reason::Unauthorized, "Unauthorized")
+    }
+
+    /// 400.
+    pub fn bad_request(message: impl Into<String>) -> Failure {
+        Status::new(Reason::BadRequest, message)
+    }
+
+    /// 405 for a verb that a resource does not have.
+    pub fn method_not_supported(gvr: &GroupVersionResource, action: &str) -> Failure {
+        let message = format!("{action} is not supported on resources of kind \"{}\"", gvr.qualified());
+        Self::about(Reason::MethodNotAllowed, gvr, "", message)
+    }
+
+    /// 405 for an HTTP method that a URL does not take.
+    pub fn method_not_allowed() -> Failure {
+        let mut status = Status::new(
+            Reason::MethodNotAllowed,
+            "the server does not allow this method on the requested resource",
+        );
+        status.details = Some(Details::default());
+        status
+    }
+
+    /// 410 for a resourceVersion or continue token whose history is gone.
+    pub fn expired(message: impl Into<String>) -> Failure {
+        Status::new(Reason::Expired, message)
+    }
+
+    /// 413.
+    pub fn too_large(message: impl Into<String>) -> Failure {
+        Status::new(Reason::RequestEntityTooLarge, message)
+    }
+
+    /// 500.
+    pub fn internal(message: impl fmt::Display) -> Failure {
+        let message = message.to_string();
+        let mut status =
+            Status::new(Reason::InternalError, format!("Internal error occurred: {message}"));
+        let cause = Cause { message, ..Cause::default() };
+        status.details = Some(Details { causes: vec![cause], ..Details::default() });
+        status
+    }
+
+    /// 503.
+    pub fn unavailable(message: impl Into<String>) -> Failure {
+        Status::new(Reason::ServiceUnavailable, message)
+    }
+
+    /// 504 for a read that asks for a future that did not come.
+    pub fn too_large_resource_version(asked: u64, current: u64) -> Failure {
+        let mut status = Status::new(
+            Reason::Timeout,
+            format!("Too large resource version: {asked}, current: {current}"),
+        );
+        let cause = Cause {
+            reason: "ResourceVersionTooLarge".into(),
+            message: "Too large resource version".into(),
+            field: String::new(),
+        };
+        let details = Details { causes: vec![cause], retry_after_seconds: 1, ..Details::default() };
+        status.details = Some(details);
+        status
+    }
+
+    /// 422 with a cause for each fault; `group` and `kind` are those of the object.
+    pub fn invalid(group: &str, kind: &str, name: &str, errors: ErrorList) -> Failure {
+        let qualified =
+            if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
+        let message = format!("{qualified} {} is invalid: {}", quote(name), errors.aggregate());
+        let mut status = Status::new(Reason::Invalid, message);
+        status.details = Some(Details {
+            name: name.into(),
+            group: group.into(),
+            kind: kind.into(),
+            causes: errors.0.iter().map(FieldError::cause).collect(),
+            ..Details::default()
+        });
+        status
+    }
+
+    /// The `Status` object that goes to the client.
+    pub fn to_value(&self) -> Value {
+        let mut body = value!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"
+        });
+        let root = body.as_object_mut().expect("the literal is a map");
+        if !self.message.is_empty() {
+            root.insert("message", self.message.as_str());
+        }
+        if self.reason != Reason::Unknown {
+            root.insert("reason", self.reason.as_str());
+        }
+        if let Some(details) = &self.details {
+            root.insert("details", details.to_value());
+        }
+        root.insert("code", i64::from(self.code));
+        body
+    }
+}
+
+impl Details {
+    fn to_value(&self) -> Value {
+        let mut map = crate::Map::new();
+        for (name, text) in
+            [("name", &self.name), ("group", &self.group), ("kind", &self.kind), ("uid", &self.uid)]
+        {
+            if !text.is_empty() {
+                map.insert(name, text.clone());
+            }
+        }
+        if !self.causes.is_empty() {
+            map.insert("causes", self.causes.iter().map(Cause::to_value).collect::<Vec<_>>());
+        }
+        if self.retry_after_seconds != 0 {
+            map.insert("retryAfterSeconds", i64::from(self.retry_after_seconds));
+        }
+        Value::Object(map)
+    }
+}
+
+impl Cause {
+    fn to_value(&self) -> Value {
+        let mut map = crate::Map::new();
+        if !self.reason.is_empty() {
+            map.insert("reason", self.reason.clone());
+        }
+        if !self.message.is_empty() {
+            map.insert("message", self.message.as_str());
+        }
+        if !self.field.is_empty() {
+            map.insert("field", self.field.as_str());
+        }
+        Value::Object(map)
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Status {}
+
+/// The kinds of fault that a field can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // The names are the API's own words.
+pub enum Fault {
+    NotFound,
+    Required,
+    Duplicate,
+    Invalid,
+    NotSupported,
+    Forbidden,
+    TooLong,
+    TooMany,
+    InternalError,
+    TypeInvalid,
+}
+
+impl Fault {
+    /// (cause reason, words of the message).
+    fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Fault::NotFound => ("FieldValueNotFound", "Not found"),
+            Fault::Required => ("FieldValueRequired", "Required value"),
+            Fault::Duplicate => ("FieldValueDuplicate", "Duplicate value"),
+            Fault::Invalid => ("FieldValueInvalid", "Invalid value"),
+            Fault::NotSupported => ("FieldValueNotSupported", "Unsupported value"),
+            Fault::Forbidden => ("FieldValueForbidden", "Forbidden"),
+            Fault::TooLong => ("FieldValueTooLong", "Too long"),
+            Fault::TooMany => ("FieldValueTooMany", "Too many"),
+            Fault::InternalError => ("InternalError", "Internal error"),
+            Fault::TypeInvalid => ("FieldValueTypeInvalid", "Invalid value"),
+        }
+    }
+}
+
+/// One fault of one field (apimachinery `field.Error`).
+#[derive(Clone, Debug, PartialEq)]
+pub struct FieldError {
+    /// What kind of fault.
+    pub fault: Fault,
+    /// Where.
+    pub field: String,
+    /// The offending value, as messages show it.
+    pub shown: Option<String>,
+    /// Why.
+    pub detail: String,
+}
+
+impl FieldError {
+    fn make(fault: Fault, path: &Path<'_>, shown: Option<String>, detail: &str) -> Self {
+        FieldError { fault, field: path.to_string(), shown, detail: detail.to_owned() }
+    }
+
+    /// A value that must be there.
+    pub fn required(path: &Path<'_>, detail: &str) -> Self {
+        Self::make(Fault::Required, path, None, detail)
+    }
+
+    /// A value that is not allowed; `value` is shown as Go prints it.
+    pub fn invalid(path: &Path<'_>, value: impl Into<Value>, detail: &str) -> Self {
+        Self::make(Fault::Invalid, path, Some(show(&value.into())), detail)
+    }
+
+    /// A value of the wrong type.
+    pub fn type_invalid(path: &Path<'_>, value: impl Into<Value>, detail: &str) -> Self {
+        Self::make(Fault::TypeInvalid, path, Some(show(&value.into())), detail)
+    }
+
+    /// A value that is outside a fixed set; `valid` is listed in the order given.
+    pub fn not_supported(path: &Path<'_>, value: impl Into<Value>, valid: &[&str]) -> Self {
+        let words: Vec<String> = valid.iter().map(|word| quote(word)).collect();
+        let detail =
+            if words.is_empty() { String::new() } else { format!("supported values: {}", words.join(", ")) };
+        Self::make(Fault::NotSupported, path, Some(show(&value.into())), &detail)
+    }
+
+    /// A value that stands twice.
+    pub fn duplicate(path: &Path<'_>, value: impl Into<Value>) -> Self {
+        Self::make(Fault::Duplicate, path, Some(show(&value.into())), "")
+    }
+
+    /// Something that may not be done.
+    pub fn forbidden(path: &Path<'_>, detail: &str) -> Self {
+        Self::make(Fault::Forbidden, path, None, detail)
+    }
+
+    /// A reference to what is not there.
+    pub fn not_found(path: &Path<'_>, value: impl Into<Value>) -> Self {
+        Self::make(Fault::NotFound, path, Some(show(&value.into())), "")
+    }
+
+    /// Text longer than `bytes_max`.
+    pub fn too_long(path: &Path<'_>, bytes_max: usize) -> Self {
+        let unit = if bytes_max == 1 { "byte" } else { "bytes" };
+        let detail = format!("may not be more than {bytes_max} {unit}");
+        Self::make(Fault::TooLong, path, None, &detail)
+    }
+
+    /// A list longer than `items_max`.
+    pub fn too_many(path: &Path<'_>, items: usize, items_max: usize) -> Self {
+        let unit = if items_max == 1 { "item" } else { "items" };
+        let detail = format!("must have at most {items_max} {unit}");
+        Self::make(Fault::TooMany, path, Some(items.to_string()), &detail)
+    }
+
+    /// Something of ours that broke.
+    pub fn internal(path: &Path<'_>, detail: &str) -> Self {
+        Self::make(Fault::InternalError, path, None, detail)
+    }
+
+    /// The message without the field.
+    pub fn body(&self) -> String {
+        let words = self.fault.words().1;
+        let mut text = match &self.shown {
+            Some(shown) => format!("{words}: {shown}"),
+            None => words.to_owned(),
+        };
+        if !self.detail.is_empty() {
+            text.push_str(": ");
+            text.push_str(&self.detail);
+        }
+        text
+    }
+
+    fn cause(&self) -> Cause {
+        Cause {
+            reason: self.fault.words().0.into(),
+            message: self.body(),
+            field: self.field.clone(),
+        }
+    }
+}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field, self.body())
+    }
+}
+
+/// The faults of one object, in the order in which they were found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ErrorList(pub Vec<FieldError>);
+
+impl ErrorList {
+    /// No fault.
+    pub const fn new() -> Self {
+        ErrorList(Vec::new())
+    }
+
+    /// Adds a fault.
+    pub fn push(&mut self, error: FieldError) {
+        self.0.push(error);
+    }
+
+    /// Adds all faults of another list.
+    pub fn extend(&mut self, other: ErrorList) {
+        self.0.extend(other.0);
+    }
+
+    /// True when nothing was found.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// `Ok` when nothing was found, else the 422.
+    pub fn into_result(self, group: &str, kind: &str, name: &str) -> Result<(), Failure> {
+        if self.is_empty() { Ok(()) } else { Err(Status::invalid(group, kind, name, self)) }
+    }
+
+    /// The faults in one line, equal ones once: `a`, or `[a, b]`.
+    fn aggregate(&self) -> String {
+        let mut seen: Vec<String> = vec![];
+        for error in &self.0 {
+            let text = error.to_string();
+            if !seen.contains(&text) {
+                seen.push(text);
+            }
+        }
+        match seen.as_slice() {
+            [] => "<nil>".to_owned(),
+            [one] => one.clone(),
+            many => format!("[{}]", many.join(", ")),
+        }
+    }
+}
+
+/// A value as messages show it: strings quoted as Go's `%q`, scalars plain, the rest as JSON.
+pub fn show(value: &Value) -> String {
+    match value {
+        Value::Null => "null".to_owned(),
+        Value::String(text) => quote(text),
+        Value::Bool(flag) => flag.to_string(),
+        Value::Int(number) => number.to_string(),
+        Value::Float(number) => number.to_string(),
+        Value::Array(items) => {
+            let parts: Vec<String> = items.iter().map(show).collect();
+            format!("[{}]", parts.join(","))
+        }
+        Value::Object(map) => {
+            let parts: Vec<String> =
+                map.iter().map(|(k, v)| format!("{}:{}", quote(k), show(v))).collect();
+            format!("{{{}}}", parts.join(","))
+        }
+    }
+}
+
+/// Go's `%q`: double quotes, with control and unprintable characters escaped.
+pub fn quote(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{7}' => out.push_str("\\a"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            '\u{b}' => out.push_str("\\v"),
+            c if (c as u32) < 0x20 || c as u32 == 0x7f => {
+                out.push_str(&format!("\\x{:02x}", c as u32));
+            }
+            c if c.is_control() || c == '\u{feff}' => out.push_str(&format!("\\u{:04x}", c as u32)),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_invalid_object_lists_each_fault_once_in_the_message() {
+        let spec = Path::new("spec");
+        let mut errors = ErrorList::new();
+        errors.push(FieldError::required(&spec.field("a"), ""));
+        errors.push(FieldError::invalid(&spec.field("b"), "x\n", "must be nice"));
+        errors.push(FieldError::required(&spec.field("a"), ""));
+        let status = Status::invalid("apps", "Deployment", "web", errors);
+        assert_eq!(
+            status.message,
+            "Deployment.apps \"web\" is invalid: [spec.a: Required value, \
+             spec.b: Invalid value: \"x\\n\": must be nice]"
+        );
+        assert_eq!(status.details.as_ref().map(|d| d.causes.len()), Some(3));
+        assert_eq!(status.code, 422);
+    }
+
+    #[test]
+    fn messages_name_the_resource_with_its_group() {
+        let gvr = GroupVersionResource::new("apps", "v1", "deployments");
+        assert_eq!(Status::not_found(&gvr, "web").message, "deployments.apps \"web\" not found");
+    }
+}

@@ -1,0 +1,440 @@
+//! [`Value`]: one decoded JSON-like tree, the form in which an object is worked on.
+//!
+//! Strings of up to 23 bytes live inside the value, longer ones are shared, so a clone never copies text.
+//! Field names taken from a schema are static or shared and cost no allocation per object.
+
+use std::fmt;
+
+/// The string type of values and map keys.
+pub type Str = smol_str::SmolStr;
+
+/// A JSON-like value. Integers and floats are kept apart, as the API does.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Value {
+    /// JSON null.
+    #[default]
+    Null,
+    /// A boolean.
+    Bool(bool),
+    /// An integer that fits 64 bits.
+    Int(i64),
+    /// Any other number; never NaN or infinite.
+    Float(f64),
+    /// Text.
+    String(Str),
+    /// A list.
+    Array(Vec<Value>),
+    /// A map or a struct.
+    Object(Map),
+}
+
+impl Value {
+    /// Text, when this is a string.
+    pub fn as_str(&self) -> Option<&str> {
+        match self {
+            Value::String(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The integer, when this is one.
+    pub fn as_int(&self) -> Option<i64> {
+        match self {
+            Value::Int(number) => Some(*number),
+            _ => None,
+        }
+    }
+
+    /// The boolean, when this is one.
+    pub fn as_bool(&self) -> Option<bool> {
+        match self {
+            Value::Bool(flag) => Some(*flag),
+            _ => None,
+        }
+    }
+
+    /// The items, when this is a list.
+    pub fn as_array(&self) -> Option<&[Value]> {
+        match self {
+            Value::Array(items) => Some(items),
+            _ => None,
+        }
+    }
+
+    /// The items for change, when this is a list.
+    pub fn as_array_mut(&mut self) -> Option<&mut Vec<Value>> {
+        match self {
+            Value::Array(items) => Some(items),
+            _ => None,
+        }
+    }
+
+    /// The map, when this is one.
+    pub fn as_object(&self) -> Option<&Map> {
+        match self {
+            Value::Object(map) => Some(map),
+            _ => None,
+        }
+    }
+
+    /// The map for change, when this is one.
+    pub fn as_object_mut(&mut self) -> Option<&mut Map> {
+        match self {
+            Value::Object(map) => Some(map),
+            _ => None,
+        }
+    }
+
+    /// The member `name` of a map.
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        self.as_object().and_then(|map| map.get(name))
+    }
+
+    /// The value below a row of member names: `value.at(&["spec", "replicas"])`.
+    pub fn at(&self, names: &[&str]) -> Option<&Value> {
+        names.iter().try_fold(self, |value, name| value.get(name))
+    }
+
+    /// The text below a row of member names.
+    pub fn str_at(&self, names: &[&str]) -> Option<&str> {
+        self.at(names).and_then(Value::as_str)
+    }
+
+    /// The integer below a row of member names.
+    pub fn int_at(&self, names: &[&str]) -> Option<i64> {
+        self.at(names).and_then(Value::as_int)
+    }
+
+    /// The items below a row of member names; an absent list is an empty one.
+    pub fn array_at(&self, names: &[&str]) -> &[Value] {
+        self.at(names).and_then(Value::as_array).unwrap_or_default()
+    }
+
+    /// True for null.
+    pub fn is_null(&self) -> bool {
+        matches!(self, Value::Null)
+    }
+
+    /// What Go's `omitempty` leaves out: null, false, 0, "", [] and {}.
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Value::Null => true,
+            Value::Bool(flag) => !flag,
+            Value::Int(number) => *number == 0,
+            Value::Float(number) => *number == 0.0,
+            Value::String(text) => text.is_empty(),
+            Value::Array(items) => items.is_empty(),
+            Value::Object(map) => map.is_empty(),
+        }
+    }
+
+    /// The word for this value's type in messages: `string`, `number`, `bool`, `array`, `object`, `null`.
+    pub fn type_name(&self) -> &'static str {
+        match self {
+            Value::Null => "null",
+            Value::Bool(_) => "bool",
+            Value::Int(_) | Value::Float(_) => "number",
+            Value::String(_) => "string",
+            Value::Array(_) => "array",
+            Value::Object(_) => "object",
+        }
+    }
+
+    /// Levels of nesting: 1 for a scalar, one more for each list or map around it.
+    pub fn depth(&self) -> usize {
+        match self {
+            Value::Array(items) => 1 + items.iter().map(Value::depth).max().unwrap_or(0),
+            Value::Object(map) => 1 + map.iter().map(|(_, v)| v.depth()).max().unwrap_or(0),
+            _ => 1,
+        }
+    }
+}
+
+impl From<bool> for Value {
+    fn from(flag: bool) -> Self {
+        Value::Bool(flag)
+    }
+}
+
+impl From<i64> for Value {
+    fn from(number: i64) -> Self {
+        Value::Int(number)
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Value::String(Str::new(text))
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Self {
+        Value::String(Str::from(text))
+    }
+}
+
+impl From<Str> for Value {
+    fn from(text: Str) -> Self {
+        Value::String(text)
+    }
+}
+
+impl From<Map> for Value {
+    fn from(map: Map) -> Self {
+        Value::Object(map)
+    }
+}
+
+impl From<Vec<Value>> for Value {
+    fn from(items: Vec<Value>) -> Self {
+        Value::Array(items)
+    }
+}
+
+/// Up to this many entries a map keeps its order and is searched in a row; a larger one is sorted.
+const LINEAR_ENTRIES_MAX: usize = 32;
+
+/// String keys with values. A small map keeps the order of insertion; a large one is sorted by key, so
+/// that no sequence of operations costs more than linear time per entry.
+#[derive(Clone, Default)]
+pub struct Map {
+    /// Invariant: no key twice; sorted by key when there are more than [`LINEAR_ENTRIES_MAX`].
+    entries: Vec<(Str, Value)>,
+}
+
+impl Map {
+    /// An empty map.
+    pub const fn new() -> Self {
+        Map { entries: Vec::new() }
+    }
+
+    /// An empty map with room for `size` entries.
+    pub fn with_capacity(size: usize) -> Self {
+        Map { entries: Vec::with_capacity(size) }
+    }
+
+    /// Takes entries in which a key may stand more than once: the last one wins, in the first one's
+    /// place. Each key that was seen again is given to `duplicate`. Costs n log n at most.
+    pub fn from_entries(entries: Vec<(Str, Value)>, mut duplicate: impl FnMut(&Str)) -> Self {
+        if entries.len() <= LINEAR_ENTRIES_MAX {
+            let mut map = Map::with_capacity(entries.len());
+            for (key, value) in entries {
+                if let Some(slot) = map.get_mut(&key) {
+                    duplicate(&key);
+                    *slot = value;
+                } else {
+                    map.entries.push((key, value));
+                }
+            }
+            return map;
+        }
+        let mut sorted = entries;
+        sorted.sort_by(|a, b| a.0.cmp(&b.0));
+        let mut kept: Vec<(Str, Value)> = Vec::with_capacity(sorted.len());
+        for (key, value) in sorted {
+            match kept.last_mut() {
+                Some(last) if last.0 == key => {
+                    duplicate(&key);
+                    last.1 = value;
+                }
+                _ => kept.push((key, value)),
+            }
+        }
+        Map { entries: kept }
+    }
+
+    fn position(&self, key: &str) -> Result<usize, usize> {
+        if self.entries.len() <= LINEAR_ENTRIES_MAX {
+            return self.entries.iter().position(|(k, _)| k == key).ok_or(self.entries.len());
+        }
+        self.entries.binary_search_by(|(k, _)| k.as_str().cmp(key))
+    }
+
+    /// The value at `key`.
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        self.position(key).ok().map(|at| &self.entries[at].1)
+    }
+
+    /// The value at `key`, for change.
+    pub fn get_mut(&mut self, key: &str) -> Option<&mut Value> {
+        self.position(key).ok().map(|at| &mut self.entries[at].1)
+    }
+
+    /// Whether `key` is present (with any value, null included).
+    pub fn contains_key(&self, key: &str) -> bool {
+        self.position(key).is_ok()
+    }
+
+    /// Sets `key` to `value` and gives back what was there.
+    pub fn insert(&mut self, key: impl Into<Str>, value: impl Into<Value>) -> Option<Value> {
+        let (key, value) = (key.into(), value.into());
+        match self.position(&key) {
+            Ok(at) => Some(std::mem::replace(&mut self.entries[at].1, value)),
+            Err(at) => {
+                self.entries.insert(at, (key, value));
+                if self.entries.len() == LINEAR_ENTRIES_MAX + 1 {
+                    self.entries.sort_by(|a, b| a.0.cmp(&b.0));
+                }
+                None
+            }
+        }
+    }
+
+    /// The value at `key`, which is put there with `make` when absent.
+    pub fn entry_or(&mut self, key: &str, make: impl FnOnce() -> Value) -> &mut Value {
+        if !self.contains_key(key) {
+            self.insert(key, make());
+        }
+        self.get_mut(key).expect("the key was just inserted")
+    }
+
+    /// The map at `key`, made (in place of anything that is not a map) when absent.
+    pub fn object_at(&mut self, key: &str) -> &mut Map {
+        let slot = self.entry_or(key, || Value::Object(Map::new()));
+        if !matches!(slot, Value::Object(_)) {
+            *slot = Value::Object(Map::new());
+        }
+        slot.as_object_mut().expect("the slot was just made a map")
+    }
+
+    /// Takes `key` out.
+    pub fn remove(&mut self, key: &str) -> Option<Value> {
+        self.position(key).ok().map(|at| self.entries.remove(at).1)
+    }
+
+    /// Keeps the entries for which `keep` says true.
+    pub fn retain(&mut self, mut keep: impl FnMut(&Str, &mut Value) -> bool) {
+        self.entries.retain_mut(|(key, value)| keep(key, value));
+    }
+
+    /// The entries in the map's order.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&Str, &Value)> + ExactSizeIterator {
+        self.entries.iter().map(|(key, value)| (key, value))
+    }
+
+    /// The entries in the map's order, values for change.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (&Str, &mut Value)> {
+        self.entries.iter_mut().map(|(key, value)| (&*key, value))
+    }
+
+    /// The entries sorted by key.
+    pub fn sorted(&self) -> Vec<(&Str, &Value)> {
+        let mut all: Vec<_> = self.iter().collect();
+        all.sort_by(|a, b| a.0.cmp(b.0));
+        all
+    }
+
+    /// Sorts the entries by key.
+    pub fn sort(&mut self) {
+        self.entries.sort_by(|a, b| a.0.cmp(&b.0));
+    }
+
+    /// Number of entries.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// True when there is no entry.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+}
+
+impl PartialEq for Map {
+    /// Equal entries, whatever their order.
+    fn eq(&self, other: &Self) -> bool {
+        self.len() == other.len() && self.iter().all(|(k, v)| other.get(k) == Some(v))
+    }
+}
+
+impl fmt::Debug for Map {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}
+
+impl IntoIterator for Map {
+    type Item = (Str, Value);
+    type IntoIter = std::vec::IntoIter<(Str, Value)>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.entries.into_iter()
+    }
+}
+
+impl FromIterator<(Str, Value)> for Map {
+    fn from_iter<I: IntoIterator<Item = (Str, Value)>>(entries: I) -> Self {
+        Map::from_entries(entries.into_iter().collect(), |_| ())
+    }
+}
+
+/// Writes a [`Value`] in JSON notation: `value!({"a": [1, true, null], "b": (expression)})`.
+#[macro_export]
+macro_rules! value {
+    (null) => { $crate::Value::Null };
+    ([ $($item:tt),* $(,)? ]) => { $crate::Value::Array(vec![ $( $crate::value!($item) ),* ]) };
+    ({ $($key:literal : $item:tt),* $(,)? }) => {{
+        #[allow(unused_mut)]
+        let mut map = $crate::Map::new();
+        $( map.insert($key, $crate::value!($item)); )*
+        $crate::Value::Object(map)
+    }};
+    (($item:expr)) => { $crate::Value::from($item) };
+    ($item:expr) => { $crate::Value::from($item) };
+}
+
+impl From<i32> for Value {
+    fn from(number: i32) -> Self {
+        Value::Int(number.into())
+    }
+}
+
+impl From<f64> for Value {
+    fn from(number: f64) -> Self {
+        Value::Float(number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_takes_no_more_room_than_its_string() {
+        assert!(size_of::<Value>() <= 32, "{}", size_of::<Value>());
+    }
+
+    #[test]
+    fn a_large_map_is_sorted_and_found_again() {
+        let mut map = Map::new();
+        for i in (0..100).rev() {
+            map.insert(format!("k{i:03}"), i);
+        }
+        let keys: Vec<&str> = map.iter().map(|(k, _)| k.as_str()).collect();
+        assert!(keys.is_sorted());
+        assert_eq!(map.get("k042"), Some(&Value::Int(42)));
+        assert_eq!(map.remove("k042"), Some(Value::Int(42)));
+        assert_eq!(map.get("k042"), None);
+    }
+
+    #[test]
+    fn the_last_of_equal_keys_wins_in_the_place_of_the_first() {
+        for extra in [0, 40] {
+            let mut entries: Vec<(Str, Value)> =
+                vec![("a".into(), 1.into()), ("b".into(), 2.into()), ("a".into(), 3.into())];
+            entries.extend((0..extra).map(|i| (format!("x{i}").into(), Value::Null)));
+            let mut seen = vec![];
+            let map = Map::from_entries(entries, |key| seen.push(key.clone()));
+            assert_eq!(map.get("a"), Some(&Value::Int(3)));
+            assert_eq!(map.iter().next().map(|(k, _)| k.as_str()), Some("a"));
+            assert_eq!(seen, ["a"]);
+        }
+    }
+
+    #[test]
+    fn maps_are_equal_whatever_their_order() {
+        assert_eq!(value!({"a": 1, "b": [null, true]}), value!({"b": [null, true], "a": 1}));
+        assert_ne!(value!({"a": 1}), value!({"a": 1, "b": null}));
+    }
+}

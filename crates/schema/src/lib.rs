@@ -1,0 +1,8 @@
+//! Every kind as data. A built-in kind and a custom one are the same [`Schema`]; one engine decodes,
+//! defaults, encodes, converts, prints and describes both.
+//!
+//! Promise: no IO, no clock, no async; equal inputs give equal outputs.
+
+pub mod types;
+
+pub use types::{Field, ListKind, Presence, Schema, Shape, Struct, StructId, Types};
