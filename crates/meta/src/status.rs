@@ -152,10 +152,8 @@ impl Status {
 
     /// 404 for a URL that leads nowhere among resources.
     pub fn no_such_path() -> Failure {
-        let mut status = Status::new(
-            Reason::NotFound,
-            "the server could not find the requested resource",
-        );
+        let mut status =
+            Status::new(Reason::NotFound, "the server could not find the requested resource");
         status.details = Some(Details::default());
         status
     }
@@ -168,11 +166,8 @@ impl Status {
 
     /// 409 for a write that lost.
     pub fn conflict(gvr: &GroupVersionResource, name: &str, why: &str) -> Failure {
-        let message = format!(
-            "Operation cannot be fulfilled on {} {}: {why}",
-            gvr.qualified(),
-            quote(name)
-        );
+        let message =
+            format!("Operation cannot be fulfilled on {} {}: {why}", gvr.qualified(), quote(name));
         Self::about(Reason::Conflict, gvr, name, message)
     }
 
@@ -207,7 +202,8 @@ impl Status {
 
     /// 405 for a verb that a resource does not have.
     pub fn method_not_supported(gvr: &GroupVersionResource, action: &str) -> Failure {
-        let message = format!("{action} is not supported on resources of kind \"{}\"", gvr.qualified());
+        let message =
+            format!("{action} is not supported on resources of kind \"{}\"", gvr.qualified());
         Self::about(Reason::MethodNotAllowed, gvr, "", message)
     }
 
@@ -264,8 +260,7 @@ impl Status {
 
     /// 422 with a cause for each fault; `group` and `kind` are those of the object.
     pub fn invalid(group: &str, kind: &str, name: &str, errors: ErrorList) -> Failure {
-        let qualified =
-            if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
+        let qualified = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
         let message = format!("{qualified} {} is invalid: {}", quote(name), errors.aggregate());
         let mut status = Status::new(Reason::Invalid, message);
         status.details = Some(Details {
@@ -412,8 +407,11 @@ impl FieldError {
     /// A value that is outside a fixed set; `valid` is listed in the order given.
     pub fn not_supported(path: &Path<'_>, value: impl Into<Value>, valid: &[&str]) -> Self {
         let words: Vec<String> = valid.iter().map(|word| quote(word)).collect();
-        let detail =
-            if words.is_empty() { String::new() } else { format!("supported values: {}", words.join(", ")) };
+        let detail = if words.is_empty() {
+            String::new()
+        } else {
+            format!("supported values: {}", words.join(", "))
+        };
         Self::make(Fault::NotSupported, path, Some(show(&value.into())), &detail)
     }
 

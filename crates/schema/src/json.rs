@@ -1,0 +1,9 @@
+//! JSON in and out, as Go's encoding/json and sigs.k8s.io/json read and write it.
+
+mod encode;
+mod parse;
+mod write;
+
+pub use encode::{encode, encode_list_item};
+pub use parse::{DEPTH_MAX, Parsed, SyntaxError, parse};
+pub use write::{write_string, write_value};

@@ -1,0 +1,140 @@
+//! [`Value`] to JSON text without a schema: members in the order of the map.
+
+use keelson_meta::Value;
+
+/// Appends `value` as compact JSON.
+pub fn write_value(value: &Value, out: &mut Vec<u8>) {
+    match value {
+        Value::Null => out.extend_from_slice(b"null"),
+        Value::Bool(true) => out.extend_from_slice(b"true"),
+        Value::Bool(false) => out.extend_from_slice(b"false"),
+        Value::Int(number) => write_int(*number, out),
+        Value::Float(number) => write_float(*number, out),
+        Value::String(text) => write_string(text, out),
+        Value::Array(items) => {
+            out.push(b'[');
+            for (i, item) in items.iter().enumerate() {
+                if i > 0 {
+                    out.push(b',');
+                }
+                write_value(item, out);
+            }
+            out.push(b']');
+        }
+        Value::Object(map) => {
+            out.push(b'{');
+            for (i, (key, item)) in map.iter().enumerate() {
+                if i > 0 {
+                    out.push(b',');
+                }
+                write_string(key, out);
+                out.push(b':');
+                write_value(item, out);
+            }
+            out.push(b'}');
+        }
+    }
+}
+
+/// Appends an integer.
+pub(super) fn write_int(number: i64, out: &mut Vec<u8>) {
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+}
+
+/// Appends a float as Go does: plain between 1e-6 and 1e21, else with an exponent.
+pub(super) fn write_float(number: f64, out: &mut Vec<u8>) {
+    let size = number.abs();
+    if size != 0.0 && !(1e-6..1e21).contains(&size) {
+        let text = format!("{number:e}");
+        // Rust writes 1e21, Go 1e+21; negative exponents are the same but for one digit: e-7, e-10.
+        let text = if text.contains("e-") { text } else { text.replace('e', "e+") };
+        out.extend_from_slice(text.as_bytes());
+        return;
+    }
+    out.extend_from_slice(format!("{number}").as_bytes());
+}
+
+/// Appends a quoted string. Escapes what Go's encoder escapes: quotes, backslashes, control characters,
+/// `<`, `>`, `&` and the two Unicode line separators.
+pub fn write_string(text: &str, out: &mut Vec<u8>) {
+    let bytes = text.as_bytes();
+    out.push(b'"');
+    let mut start = 0;
+    for (at, byte) in bytes.iter().enumerate() {
+        if !NEEDS_ESCAPE[usize::from(*byte)] {
+            continue;
+        }
+        if *byte == 0xe2 {
+            // U+2028 and U+2029 are e2 80 a8 and e2 80 a9; other characters begin with e2 too.
+            if let Some([_, 0x80, last @ (0xa8 | 0xa9)]) = bytes.get(at..at + 3) {
+                out.extend_from_slice(&bytes[start..at]);
+                out.extend_from_slice(if *last == 0xa8 { b"\\u2028" } else { b"\\u2029" });
+                start = at + 3;
+            }
+            continue;
+        }
+        out.extend_from_slice(&bytes[start..at]);
+        start = at + 1;
+        match byte {
+            b'"' => out.extend_from_slice(b"\\\""),
+            b'\\' => out.extend_from_slice(b"\\\\"),
+            b'\n' => out.extend_from_slice(b"\\n"),
+            b'\r' => out.extend_from_slice(b"\\r"),
+            b'\t' => out.extend_from_slice(b"\\t"),
+            8 => out.extend_from_slice(b"\\b"),
+            12 => out.extend_from_slice(b"\\f"),
+            _ => {
+                out.extend_from_slice(b"\\u00");
+                out.push(HEX[usize::from(byte >> 4)]);
+                out.push(HEX[usize::from(byte & 15)]);
+            }
+        }
+    }
+    out.extend_from_slice(&bytes[start..]);
+    out.push(b'"');
+}
+
+const HEX: &[u8; 16] = b"0123456789abcdef";
+
+const NEEDS_ESCAPE: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 0x20 {
+        table[byte] = true;
+        byte += 1;
+    }
+    table[b'"' as usize] = true;
+    table[b'\\' as usize] = true;
+    table[b'<' as usize] = true;
+    table[b'>' as usize] = true;
+    table[b'&' as usize] = true;
+    table[0xe2] = true;
+    table
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use keelson_meta::value;
+
+    #[test]
+    fn text_is_escaped_as_go_escapes_it() {
+        let mut out = vec![];
+        write_value(&value!({"a<b": "q\"\\\n\u{1}\u{2028}é–&>"}), &mut out);
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "{\"a\\u003cb\":\"q\\\"\\\\\\n\\u0001\\u2028é–\\u0026\\u003e\"}"
+        );
+    }
+
+    #[test]
+    fn floats_are_written_as_go_writes_them() {
+        for (number, want) in
+            [(1.5, "1.5"), (1e21, "1e+21"), (1e-7, "1e-7"), (100.0, "100"), (0.0, "0")]
+        {
+            let mut out = vec![];
+            write_float(number, &mut out);
+            assert_eq!(String::from_utf8(out).unwrap(), want);
+        }
+    }
+}
