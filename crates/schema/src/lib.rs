@@ -3,7 +3,10 @@
 //!
 //! Promise: no IO, no clock, no async; equal inputs give equal outputs.
 
+pub mod conform;
 pub mod json;
+mod text;
 pub mod types;
+pub mod yaml;
 
-pub use types::{Field, ListKind, Presence, Schema, Shape, Struct, StructId, Types};
+pub use types::{Field, ListKind, Presence, Schema, Shape, Struct, StructId, TagPath, Types};

@@ -1,0 +1,345 @@
+//! Brings a freshly decoded value into the form its schema asks for: type checks with Go's words, names
+//! of members that no field has, nulls and empty members dropped where Go would not see them.
+
+use crate::types::{Field, ListShape, Presence, SchemaOr, Shape, Struct, Types};
+use keelson_meta::{Map, Path, Str, Value};
+
+/// Unknown fields that are reported; further ones are dropped silently (the same cap as upstream).
+const UNKNOWN_MAX: usize = 100;
+
+/// Walks values of one set of types.
+pub struct Conform<'t> {
+    types: &'t Types,
+    /// Paths of the members that no field has, in order of appearance.
+    pub unknown: Vec<String>,
+    /// JSON names from the root down to the value at hand, without indexes, as Go's errors show them.
+    trail: Vec<Str>,
+}
+
+/// Why a value is not of its type, in Go's words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TypeError(pub String);
+
+impl<'t> Conform<'t> {
+    /// A walk that has seen nothing yet.
+    pub fn new(types: &'t Types) -> Self {
+        Conform { types, unknown: vec![], trail: vec![] }
+    }
+
+    /// Checks a value against a struct and makes it canonical.
+    pub fn object(&mut self, of: &Struct, value: Value) -> Result<Map, TypeError> {
+        match value {
+            Value::Object(map) => self.members(of, map, &Path::ROOT),
+            Value::Null => Ok(Map::new()),
+            other => Err(TypeError(format!(
+                "json: cannot unmarshal {} into Go value of type {}",
+                shown(&other),
+                go_type_of_struct(of)
+            ))),
+        }
+    }
+
+    fn members(&mut self, of: &Struct, map: Map, path: &Path<'_>) -> Result<Map, TypeError> {
+        let mut kept: Vec<(u16, Str, Value)> = Vec::with_capacity(map.len());
+        for (key, value) in map {
+            let Some(at) = of.position(&key) else {
+                if of.preserve_unknown {
+                    kept.push((u16::MAX, key, value));
+                } else if self.unknown.len() < UNKNOWN_MAX {
+                    self.unknown.push(path.field(&key).to_string());
+                }
+                continue;
+            };
+            let field = &of.fields[at];
+            if value.is_null() && !field.nullable {
+                continue;
+            }
+            self.trail.push(field.name.clone());
+            let value = self.value(&field.shape, value, of, &path.field(&field.name))?;
+            self.trail.pop();
+            if !is_left_out(field, &value) {
+                // A struct has fewer than 65536 fields: checked when it was made.
+                kept.push((at as u16, field.name.clone(), value));
+            }
+        }
+        if !kept.is_sorted_by(|a, b| a.0 <= b.0) {
+            kept.sort_by_key(|(at, ..)| *at);
+        }
+        Ok(kept.into_iter().map(|(_, key, value)| (key, value)).collect())
+    }
+
+    fn value(
+        &mut self,
+        shape: &Shape,
+        value: Value,
+        of: &Struct,
+        path: &Path<'_>,
+    ) -> Result<Value, TypeError> {
+        match (shape, value) {
+            (_, Value::Null) => Ok(self.null(shape)),
+            (Shape::String, value @ Value::String(_)) => Ok(value),
+            (Shape::Bool, value @ Value::Bool(_)) => Ok(value),
+            (Shape::Int64, value @ Value::Int(_)) => Ok(value),
+            (Shape::Int32, Value::Int(number)) if i32::try_from(number).is_ok() => {
+                Ok(Value::Int(number))
+            }
+            (Shape::Double, value @ (Value::Float(_) | Value::Int(_))) => Ok(value),
+            (Shape::Struct(id), Value::Object(map)) => {
+                let inner = self.types.get(*id);
+                self.members(inner, map, path).map(Value::Object)
+            }
+            (Shape::List(list), Value::Array(items)) => self.list(list, items, of, path),
+            (Shape::Map(shape), Value::Object(map)) => {
+                let mut out = Vec::with_capacity(map.len());
+                for (key, item) in map {
+                    let item = self.value(&shape.value, item, of, &path.key(&key))?;
+                    out.push((key, item));
+                }
+                Ok(Value::Object(out.into_iter().collect()))
+            }
+            (Shape::Json | Shape::RawExtension, value) => Ok(value),
+            (Shape::FieldsV1, value @ Value::Object(_)) => Ok(value),
+            (Shape::SchemaOr(second, id), value) => self.schema_or(*second, *id, value, of, path),
+            (shape, value) => self.text(shape, value, of),
+        }
+    }
+
+    fn list(
+        &mut self,
+        list: &ListShape,
+        mut items: Vec<Value>,
+        of: &Struct,
+        path: &Path<'_>,
+    ) -> Result<Value, TypeError> {
+        for (i, slot) in items.iter_mut().enumerate() {
+            let item = std::mem::take(slot);
+            *slot = self.value(&list.item, item, of, &path.index(i))?;
+        }
+        Ok(Value::Array(items))
+    }
+
+    fn schema_or(
+        &mut self,
+        second: SchemaOr,
+        id: crate::StructId,
+        value: Value,
+        of: &Struct,
+        path: &Path<'_>,
+    ) -> Result<Value, TypeError> {
+        match (second, value) {
+            (SchemaOr::Bool, value @ Value::Bool(_)) => Ok(value),
+            (SchemaOr::Array, Value::Array(mut items)) => {
+                for slot in &mut items {
+                    let item = std::mem::take(slot);
+                    *slot = self.value(&Shape::Struct(id), item, of, path)?;
+                }
+                Ok(Value::Array(items))
+            }
+            (SchemaOr::StringArray, value @ Value::Array(_)) => Ok(value),
+            (_, value @ Value::Object(_)) => self.value(&Shape::Struct(id), value, of, path),
+            (SchemaOr::Bool, _) => Err(TypeError("boolean or JSON schema expected".to_owned())),
+            (..) => Err(TypeError("couldn't unmarshal schema or array".to_owned())),
+        }
+    }
+
+    /// What a null list item or map value becomes: the zero value of its type.
+    fn null(&self, shape: &Shape) -> Value {
+        match shape {
+            Shape::String | Shape::Bytes => Value::String(Str::default()),
+            Shape::Bool => Value::Bool(false),
+            Shape::Int32 | Shape::Int64 | Shape::Double | Shape::IntOrString => Value::Int(0),
+            Shape::Quantity => Value::from("0"),
+            Shape::Duration => Value::from("0s"),
+            Shape::Struct(_) => Value::Object(Map::new()),
+            _ => Value::Null,
+        }
+    }
+
+    /// Shapes whose JSON form is text with rules of its own.
+    fn text(&mut self, shape: &Shape, value: Value, of: &Struct) -> Result<Value, TypeError> {
+        match (shape, value) {
+            (Shape::Bytes, Value::String(text)) => crate::text::bytes(text),
+            (Shape::Quantity, value @ (Value::String(_) | Value::Int(_) | Value::Float(_))) => {
+                crate::text::quantity(&value)
+            }
+            (Shape::IntOrString, value @ Value::String(_)) => Ok(value),
+            (Shape::IntOrString, Value::Int(number)) if i32::try_from(number).is_ok() => {
+                Ok(Value::Int(number))
+            }
+            (Shape::Time, Value::String(text)) => crate::text::time(&text),
+            (Shape::MicroTime, Value::String(text)) => crate::text::micro_time(&text),
+            (Shape::Duration, Value::String(text)) => crate::text::duration(&text),
+            (Shape::Time | Shape::MicroTime | Shape::Duration, value) => {
+                let what = shown(&value);
+                Err(TypeError(format!(
+                    "json: cannot unmarshal {what} into Go value of type string"
+                )))
+            }
+            (Shape::IntOrString, value) => {
+                let what = shown_number(&value);
+                Err(TypeError(format!("json: cannot unmarshal {what} into Go value of type int32")))
+            }
+            (shape, value) => Err(self.mismatch(shape, &value, of)),
+        }
+    }
+
+    fn mismatch(&self, shape: &Shape, value: &Value, of: &Struct) -> TypeError {
+        let what = match shape {
+            Shape::Int32 | Shape::Int64 => shown_number(value),
+            _ => shown(value),
+        };
+        let trail: Vec<&str> = self.trail.iter().map(Str::as_str).collect();
+        TypeError(format!(
+            "json: cannot unmarshal {what} into Go struct field {}.{} of type {}",
+            last_word(&of.name),
+            trail.join("."),
+            self.go_type(shape)
+        ))
+    }
+
+    fn go_type(&self, shape: &Shape) -> String {
+        match shape {
+            Shape::String => "string".to_owned(),
+            Shape::Bool => "bool".to_owned(),
+            Shape::Int32 => "int32".to_owned(),
+            Shape::Int64 => "int64".to_owned(),
+            Shape::Double => "float64".to_owned(),
+            Shape::Bytes => "[]uint8".to_owned(),
+            Shape::Time => "v1.Time".to_owned(),
+            Shape::MicroTime => "v1.MicroTime".to_owned(),
+            Shape::Duration => "v1.Duration".to_owned(),
+            Shape::Quantity => "resource.Quantity".to_owned(),
+            Shape::IntOrString => "intstr.IntOrString".to_owned(),
+            Shape::Json => "v1.JSON".to_owned(),
+            Shape::RawExtension => "runtime.RawExtension".to_owned(),
+            Shape::FieldsV1 => "v1.FieldsV1".to_owned(),
+            Shape::SchemaOr(_, id) | Shape::Struct(id) => go_type_of_struct(self.types.get(*id)),
+            Shape::List(list) => format!("[]{}", self.go_type(&list.item)),
+            Shape::Map(map) => format!("map[string]{}", self.go_type(&map.value)),
+        }
+    }
+}
+
+/// Whether Go would not write the member although the client gave it.
+fn is_left_out(field: &Field, value: &Value) -> bool {
+    match field.presence {
+        Presence::Pointer => false,
+        Presence::OmitEmpty => match field.shape {
+            // Go omits an empty list or map, but an empty struct is never empty.
+            Shape::Struct(_) => value.is_null(),
+            _ => value.is_empty(),
+        },
+        Presence::Always => value.is_null() && !field.nullable,
+    }
+}
+
+/// `v1.PodSpec` for `io.k8s.api.core.v1.PodSpec`.
+fn go_type_of_struct(of: &Struct) -> String {
+    let mut words = of.name.rsplit('.');
+    let name = words.next().unwrap_or_default();
+    let package = words.next().unwrap_or_default();
+    if package.is_empty() { name.to_owned() } else { format!("{package}.{name}") }
+}
+
+fn last_word(name: &str) -> &str {
+    name.rsplit('.').next().unwrap_or(name)
+}
+
+fn shown(value: &Value) -> String {
+    value.type_name().to_owned()
+}
+
+/// As Go shows a value that was to become a whole number: a number is quoted.
+fn shown_number(value: &Value) -> String {
+    match value {
+        Value::Int(number) => format!("number {number}"),
+        Value::Float(number) if number.fract() == 0.0 && number.abs() < 1e15 => {
+            format!("number {number:.1}")
+        }
+        Value::Float(_) => {
+            let mut text = vec![];
+            crate::json::write_value(value, &mut text);
+            format!("number {}", String::from_utf8_lossy(&text))
+        }
+        other => shown(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::{ListKind, MapShape};
+    use crate::{StructId, TagPath};
+    use keelson_meta::value;
+
+    fn field(name: &str, shape: Shape, presence: Presence) -> Field {
+        Field { presence, tag: TagPath::new(), ..Field::new(name, shape) }
+    }
+
+    fn types() -> Types {
+        let list = ListShape {
+            item: Shape::Struct(StructId(1)),
+            kind: ListKind::Atomic,
+            patch_merge: false,
+            patch_merge_key: None,
+        };
+        let labels = MapShape { value: Shape::String, atomic: false };
+        Types::new(vec![
+            Struct::new(
+                "io.k8s.api.core.v1.Thing",
+                vec![
+                    field("labels", Shape::Map(Box::new(labels)), Presence::OmitEmpty),
+                    field("items", Shape::List(Box::new(list)), Presence::OmitEmpty),
+                    field("flag", Shape::Bool, Presence::OmitEmpty),
+                    field("choice", Shape::Bool, Presence::Pointer),
+                ],
+            ),
+            Struct::new(
+                "io.k8s.api.core.v1.Item",
+                vec![field("count", Shape::Int32, Presence::Pointer)],
+            ),
+        ])
+    }
+
+    fn check(value: Value, want: Result<Value, &str>) {
+        let types = types();
+        let got = Conform::new(&types).object(types.get(StructId(0)), value);
+        assert_eq!(got.map(Value::Object), want.map_err(|e| TypeError(e.to_owned())));
+    }
+
+    #[test]
+    fn what_go_would_not_write_is_dropped() {
+        check(
+            value!({"flag": false, "choice": false, "labels": {}, "items": null}),
+            Ok(value!({"choice": false})),
+        );
+        check(value!({"labels": {"a": null}}), Ok(value!({"labels": {"a": ""}})));
+    }
+
+    #[test]
+    fn wrong_types_are_told_in_the_words_of_go() {
+        check(
+            value!({"labels": {"a": 1}}),
+            Err("json: cannot unmarshal number into Go struct field Thing.labels of type string"),
+        );
+        check(
+            value!({"items": [{"count": 2147483648i64}]}),
+            Err("json: cannot unmarshal number 2147483648 into Go struct field \
+                 Item.items.count of type int32"),
+        );
+        check(
+            value!({"items": "x"}),
+            Err("json: cannot unmarshal string into Go struct field Thing.items of type []v1.Item"),
+        );
+    }
+
+    #[test]
+    fn members_without_a_field_are_named_and_dropped() {
+        let types = types();
+        let mut walk = Conform::new(&types);
+        let value = value!({"items": [{"count": 1}, {"x": 1}], "y": 2});
+        let map = walk.object(types.get(StructId(0)), value).unwrap();
+        assert_eq!(walk.unknown, ["items[1].x", "y"]);
+        assert_eq!(Value::Object(map), value!({"items": [{"count": 1}, {}]}));
+    }
+}

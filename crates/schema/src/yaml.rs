@@ -1,0 +1,526 @@
+//! YAML in and out, with the scalar rules of the YAML 1.1 reader that Kubernetes uses (sigs.k8s.io/yaml).
+
+use keelson_meta::{Map, Str, Value};
+use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Tag};
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fmt;
+
+use crate::json::DEPTH_MAX;
+
+/// Nodes that aliases may add to a document beyond [`ALIAS_FACTOR`] times the nodes that were written.
+const ALIAS_NODES_MIN: usize = 10_000;
+/// Nodes that aliases may add for each node that was written out.
+const ALIAS_FACTOR: usize = 10;
+
+/// A decoded document.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ParsedYaml {
+    /// What the document says.
+    pub value: Value,
+    /// (line, key) of keys that stood twice in one map.
+    pub duplicates: Vec<(usize, String)>,
+}
+
+/// Why a text is not YAML that the API takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum YamlError {
+    /// The text breaks YAML's grammar: (line, words).
+    Syntax(usize, String),
+    /// More than [`DEPTH_MAX`] levels.
+    Depth,
+    /// Aliases that expand to far more than was written.
+    Aliases,
+    /// A key that is a list or a map.
+    Key,
+}
+
+impl fmt::Display for YamlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            // Upstream names the line only past the first one.
+            YamlError::Syntax(line, words) if *line > 1 => write!(f, "yaml: line {line}: {words}"),
+            YamlError::Syntax(_, words) => write!(f, "yaml: {words}"),
+            YamlError::Depth => f.write_str("yaml: exceeded max depth of 10000"),
+            YamlError::Aliases => f.write_str("yaml: document contains excessive aliasing"),
+            YamlError::Key => f.write_str("yaml: unsupported map key"),
+        }
+    }
+}
+
+impl std::error::Error for YamlError {}
+
+/// Reads the first document of a text; the rest is ignored, as upstream ignores it.
+pub fn parse(text: &str) -> Result<ParsedYaml, YamlError> {
+    let mut reader = Reader {
+        parser: Parser::new_from_str(text),
+        anchors: HashMap::new(),
+        duplicates: vec![],
+        written: 0,
+        aliased: 0,
+        depth: 0,
+    };
+    loop {
+        match reader.next()?.0 {
+            Event::StreamEnd => return Ok(ParsedYaml::default()),
+            Event::DocumentStart(_) => break,
+            _ => {}
+        }
+    }
+    let (event, line) = reader.next()?;
+    if matches!(event, Event::DocumentEnd | Event::StreamEnd) {
+        return Ok(ParsedYaml::default());
+    }
+    let value = reader.node(event, line)?;
+    // What follows on the same document must still be well-formed.
+    reader.next()?;
+    Ok(ParsedYaml { value, duplicates: reader.duplicates })
+}
+
+struct Reader<'a> {
+    parser: Parser<'a, saphyr_parser::StrInput<'a>>,
+    anchors: HashMap<usize, (Value, usize)>,
+    duplicates: Vec<(usize, String)>,
+    written: usize,
+    aliased: usize,
+    depth: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn next(&mut self) -> Result<(Event<'a>, usize), YamlError> {
+        match self.parser.next_event() {
+            Some(Ok((event, span))) => Ok((event, span.start.line())),
+            Some(Err(error)) => Err(syntax(&error)),
+            None => Ok((Event::StreamEnd, 0)),
+        }
+    }
+
+    fn node(&mut self, event: Event<'a>, line: usize) -> Result<Value, YamlError> {
+        self.written += 1;
+        match event {
+            Event::Scalar(text, style, anchor, tag) => {
+                let value = scalar(&text, style, tag.as_deref());
+                self.remember(anchor, &value, 1);
+                Ok(value)
+            }
+            Event::Alias(anchor) => {
+                let (value, nodes) = self.anchors.get(&anchor).cloned().unwrap_or((Value::Null, 1));
+                self.aliased += nodes;
+                if self.aliased > ALIAS_NODES_MIN + ALIAS_FACTOR * self.written {
+                    return Err(YamlError::Aliases);
+                }
+                Ok(value)
+            }
+            Event::SequenceStart(anchor, _) => self.nested(anchor, |r| r.sequence()),
+            Event::MappingStart(anchor, _) => self.nested(anchor, |r| r.mapping(line)),
+            _ => Ok(Value::Null),
+        }
+    }
+
+    fn nested(
+        &mut self,
+        anchor: usize,
+        read: impl FnOnce(&mut Self) -> Result<Value, YamlError>,
+    ) -> Result<Value, YamlError> {
+        self.depth += 1;
+        if self.depth > DEPTH_MAX {
+            return Err(YamlError::Depth);
+        }
+        let before = self.written + self.aliased;
+        let value = read(self)?;
+        self.depth -= 1;
+        let nodes = self.written + self.aliased - before + 1;
+        self.remember(anchor, &value, nodes);
+        Ok(value)
+    }
+
+    fn remember(&mut self, anchor: usize, value: &Value, nodes: usize) {
+        if anchor != 0 {
+            self.anchors.insert(anchor, (value.clone(), nodes));
+        }
+    }
+
+    fn sequence(&mut self) -> Result<Value, YamlError> {
+        let mut items = vec![];
+        loop {
+            match self.next()? {
+                (Event::SequenceEnd, _) => return Ok(Value::Array(items)),
+                (event, line) => items.push(self.node(event, line)?),
+            }
+        }
+    }
+
+    fn mapping(&mut self, _line: usize) -> Result<Value, YamlError> {
+        let mut entries: Vec<(Str, Value)> = vec![];
+        let mut merged: Vec<Map> = vec![];
+        let mut lines: HashMap<Str, usize> = HashMap::new();
+        loop {
+            let (event, line) = self.next()?;
+            if event == Event::MappingEnd {
+                break;
+            }
+            let is_merge = matches!(&event,
+                Event::Scalar(text, ScalarStyle::Plain, _, _) if text == "<<");
+            let key = key_text(self.node(event, line)?)?;
+            let (event, value_line) = self.next()?;
+            let value = self.node(event, value_line)?;
+            if is_merge {
+                merged.extend(merge_sources(value));
+                continue;
+            }
+            lines.insert(key.clone(), line);
+            entries.push((key, value));
+        }
+        let duplicates = &mut self.duplicates;
+        let mut map = Map::from_entries(entries, |key| {
+            duplicates.push((lines.get(key).copied().unwrap_or(0), key.to_string()));
+        });
+        for source in merged {
+            for (key, value) in source {
+                if !map.contains_key(&key) {
+                    map.insert(key, value);
+                }
+            }
+        }
+        Ok(Value::Object(map))
+    }
+}
+
+/// The maps that a `<<` key brings in.
+fn merge_sources(value: Value) -> Vec<Map> {
+    match value {
+        Value::Object(map) => vec![map],
+        Value::Array(items) => items.into_iter().flat_map(merge_sources).collect(),
+        _ => vec![],
+    }
+}
+
+/// A key as JSON has it: scalars become text.
+fn key_text(key: Value) -> Result<Str, YamlError> {
+    match key {
+        Value::String(text) => Ok(text),
+        Value::Null => Ok(Str::new("null")),
+        Value::Bool(flag) => Ok(Str::new(if flag { "true" } else { "false" })),
+        Value::Int(number) => Ok(Str::from(number.to_string())),
+        Value::Float(number) => Ok(Str::from(number.to_string())),
+        Value::Array(_) | Value::Object(_) => Err(YamlError::Key),
+    }
+}
+
+fn syntax(error: &ScanError) -> YamlError {
+    if error.info().contains("recursion limit") {
+        return YamlError::Depth;
+    }
+    let words = match error.info() {
+        "mapping values are not allowed in this context" => {
+            "mapping values are not allowed in this context"
+        }
+        info if info.contains("did not find expected node content")
+            || info.contains("while parsing a flow node")
+            || info.contains("while parsing a node") =>
+        {
+            "did not find expected node content"
+        }
+        info => info,
+    };
+    YamlError::Syntax(error.marker().line(), words.to_owned())
+}
+
+/// Resolves a scalar. Quoted and block scalars are text; a plain one is null, a boolean, a number or text.
+fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Value {
+    if let Some(tag) = tag
+        && tag.is_yaml_core_schema()
+    {
+        return match tag.suffix.as_str() {
+            "str" | "binary" => Value::from(text),
+            "float" => match plain(text) {
+                Value::Int(number) => Value::Float(number as f64),
+                other => other,
+            },
+            _ => plain(text),
+        };
+    }
+    if style == ScalarStyle::Plain && tag.is_none() { plain(text) } else { Value::from(text) }
+}
+
+fn plain(text: &str) -> Value {
+    match text {
+        "" | "~" | "null" | "Null" | "NULL" => return Value::Null,
+        "true" | "True" | "TRUE" | "y" | "Y" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" => {
+            return Value::Bool(true);
+        }
+        "false" | "False" | "FALSE" | "n" | "N" | "no" | "No" | "NO" | "off" | "Off" | "OFF" => {
+            return Value::Bool(false);
+        }
+        _ => {}
+    }
+    if !text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.')) {
+        return Value::from(text);
+    }
+    number(&text.replace('_', "")).unwrap_or_else(|| Value::from(text))
+}
+
+fn number(text: &str) -> Option<Value> {
+    let (negative, digits) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let radix = if let Some(hex) = digits.strip_prefix("0x") {
+        Some((hex, 16))
+    } else if let Some(bits) = digits.strip_prefix("0b") {
+        Some((bits, 2))
+    } else if let Some(octal) = digits.strip_prefix("0o") {
+        Some((octal, 8))
+    } else if digits.len() > 1
+        && digits.starts_with('0')
+        && digits.bytes().all(|b| b.is_ascii_digit())
+    {
+        Some((&digits[1..], 8))
+    } else {
+        None
+    };
+    if let Some((body, radix)) = radix
+        && !body.is_empty()
+        && let Ok(number) = i64::from_str_radix(body, radix)
+    {
+        return Some(Value::Int(if negative { -number } else { number }));
+    }
+    if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) {
+        let signed = if negative { format!("-{digits}") } else { digits.to_owned() };
+        return Some(match signed.parse::<i64>() {
+            Ok(number) => Value::Int(number),
+            Err(_) => Value::Float(signed.parse().ok()?),
+        });
+    }
+    let is_float = digits.bytes().any(|b| b.is_ascii_digit())
+        && digits
+            .bytes()
+            .all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'E' | b'+' | b'-'));
+    if !is_float {
+        return None;
+    }
+    let number: f64 = text.strip_prefix('+').unwrap_or(text).parse().ok()?;
+    // On its way to JSON a whole float loses its point, so that 1.0 is taken for an integer.
+    if number.fract() == 0.0 && number.abs() < 1e15 {
+        return Some(Value::Int(number as i64));
+    }
+    number.is_finite().then_some(Value::Float(number))
+}
+
+/// Appends `value` as a YAML document: keys sorted, lists not indented, as sigs.k8s.io/yaml writes it.
+pub fn write(value: &Value, out: &mut String) {
+    match value {
+        Value::Object(map) if !map.is_empty() => write_map(map, 0, false, out),
+        Value::Array(items) if !items.is_empty() => write_items(items, 0, out),
+        other => {
+            write_scalar(other, 0, out);
+            out.push('\n');
+        }
+    }
+}
+
+fn write_map(map: &Map, indent: usize, mut inline_first: bool, out: &mut String) {
+    for (key, value) in map.sorted() {
+        if !inline_first {
+            out.extend(std::iter::repeat_n(' ', indent));
+        }
+        inline_first = false;
+        out.push_str(&text_form(key));
+        out.push(':');
+        match value {
+            Value::Object(inner) if !inner.is_empty() => {
+                out.push('\n');
+                write_map(inner, indent + 2, false, out);
+            }
+            Value::Array(items) if !items.is_empty() => {
+                out.push('\n');
+                write_items(items, indent, out);
+            }
+            other => {
+                out.push(' ');
+                write_scalar(other, indent + 2, out);
+                out.push('\n');
+            }
+        }
+    }
+}
+
+fn write_items(items: &[Value], indent: usize, out: &mut String) {
+    for item in items {
+        out.extend(std::iter::repeat_n(' ', indent));
+        out.push_str("- ");
+        match item {
+            Value::Object(map) if !map.is_empty() => write_map(map, indent + 2, true, out),
+            Value::Array(inner) if !inner.is_empty() => {
+                // A list in a list begins on the same line.
+                let mut nested = String::new();
+                write_items(inner, indent + 2, &mut nested);
+                out.push_str(nested.trim_start_matches(' '));
+            }
+            other => {
+                write_scalar(other, indent + 2, out);
+                out.push('\n');
+            }
+        }
+    }
+}
+
+fn write_scalar(value: &Value, indent: usize, out: &mut String) {
+    match value {
+        Value::Object(_) => out.push_str("{}"),
+        Value::Array(_) => out.push_str("[]"),
+        Value::String(text) if text.contains('\n') && is_block_safe(text) => {
+            write_block(text, indent, out);
+        }
+        Value::String(text) => out.push_str(&text_form(text)),
+        other => {
+            let mut json = vec![];
+            crate::json::write_value(other, &mut json);
+            out.push_str(&String::from_utf8_lossy(&json));
+        }
+    }
+}
+
+/// A literal block: `|`, with `-` or `+` for the line breaks at the end.
+fn write_block(text: &str, indent: usize, out: &mut String) {
+    let trailing = text.len() - text.trim_end_matches('\n').len();
+    out.push('|');
+    if text.starts_with([' ', '\n']) {
+        out.push('2');
+    }
+    match trailing {
+        0 => out.push('-'),
+        1 => {}
+        _ => out.push('+'),
+    }
+    let body = text.strip_suffix('\n').unwrap_or(text);
+    for line in body.split('\n') {
+        out.push('\n');
+        if !line.is_empty() {
+            out.extend(std::iter::repeat_n(' ', indent));
+            out.push_str(line);
+        }
+    }
+}
+
+fn is_block_safe(text: &str) -> bool {
+    text.chars().all(|c| c == '\n' || c == '\t' || (!c.is_control() && c != '\u{feff}'))
+        && !text.split('\n').any(|line| line.ends_with([' ', '\t']))
+        && !text.trim_matches('\n').is_empty()
+}
+
+/// A string as it can stand on one line: plain, in single or in double quotes.
+fn text_form(text: &str) -> Cow<'_, str> {
+    if text.chars().any(|c| c.is_control() || matches!(c, '\u{feff}' | '\u{2028}' | '\u{2029}')) {
+        let mut json = vec![];
+        crate::json::write_string(text, &mut json);
+        return Cow::Owned(String::from_utf8_lossy(&json).into_owned());
+    }
+    if is_plain_safe(text) {
+        return Cow::Borrowed(text);
+    }
+    if plain(text) != Value::from(text) || looks_like_a_timestamp(text) {
+        return Cow::Owned(format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")));
+    }
+    Cow::Owned(format!("'{}'", text.replace('\'', "''")))
+}
+
+fn is_plain_safe(text: &str) -> bool {
+    let Some(first) = text.chars().next() else {
+        return false;
+    };
+    let follows = text.chars().nth(1);
+    let indicator = match first {
+        '-' | '?' | ':' => follows.is_none_or(|c| c == ' '),
+        c => "#,[]{}&*!|>'\"%@` ".contains(c),
+    };
+    !indicator
+        && !text.ends_with([' ', ':'])
+        && !text.contains(": ")
+        && !text.contains(" #")
+        && !text.starts_with("---")
+        && !text.starts_with("...")
+        && text != "="
+        && text != "<<"
+        && plain(text) == Value::from(text)
+        && !looks_like_a_timestamp(text)
+}
+
+fn looks_like_a_timestamp(text: &str) -> bool {
+    let b = text.as_bytes();
+    b.len() >= 8
+        && b[..4].iter().all(u8::is_ascii_digit)
+        && b[4] == b'-'
+        && text[5..].bytes().next().is_some_and(|c| c.is_ascii_digit())
+        && text.bytes().all(|c| c.is_ascii_digit() || b"-:.TtZz+ ".contains(&c))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use keelson_meta::value;
+
+    fn check(text: &str, want: Result<Value, &str>) {
+        let got = parse(text).map(|p| p.value).map_err(|e| e.to_string());
+        let shown: String = text.chars().take(80).collect();
+        assert_eq!(got, want.map_err(str::to_owned), "{shown}");
+    }
+
+    #[test]
+    fn scalars_follow_yaml_1_1() {
+        check(
+            "a: yes\nb: off\nc: 010\nd: 0x1F\ne: 1.0\nf: 1.5\ng: ~\nh: '1'\ni: 1_000\nj: 2001-01-01\nk: v1",
+            Ok(value!({"a": true, "b": false, "c": 8, "d": 31, "e": 1, "f": 1.5, "g": null,
+                       "h": "1", "i": 1000, "j": "2001-01-01", "k": "v1"})),
+        );
+        check("1: a\ntrue: b", Ok(value!({"1": "a", "true": "b"})));
+    }
+
+    #[test]
+    fn only_the_first_document_counts() {
+        check("---\na: 1\n---\nb: 2\n", Ok(value!({"a": 1})));
+        check("", Ok(Value::Null));
+        check("# only a comment\n", Ok(Value::Null));
+    }
+
+    #[test]
+    fn merge_keys_and_aliases_are_expanded() {
+        check(
+            "base: &b {x: 1, z: 2}\nuse:\n  <<: *b\n  z: 3\n",
+            Ok(value!({"base": {"x": 1, "z": 2}, "use": {"z": 3, "x": 1}})),
+        );
+    }
+
+    #[test]
+    fn a_bomb_of_aliases_is_refused() {
+        let mut text = String::from("a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n");
+        for i in 1..9 {
+            let row = vec![format!("*a{}", i - 1); 10].join(",");
+            text.push_str(&format!("a{i}: &a{i} [{row}]\n"));
+        }
+        check(&text, Err("yaml: document contains excessive aliasing"));
+        check(&"[".repeat(5_000), Err("yaml: exceeded max depth of 10000"));
+    }
+
+    #[test]
+    fn errors_name_the_line() {
+        check("a: b: c", Err("yaml: mapping values are not allowed in this context"));
+    }
+
+    #[test]
+    fn what_is_written_reads_the_same() {
+        let value = value!({"b": ["x", {"c": "y: z", "d": [1, [2, 3]]}], "a": "true", "t": "a\nb\n",
+            "u": "\n x\ny\n\n", "n": null, "e": {}, "l": [], "w": "it's", "z": "1.5", "ts": "2001-01-01",
+            "sp": " lead", "q": "a \"quoted\" \\ word", "star": "*x", "dash": "- x", "tab": "a\tb"});
+        let mut text = String::new();
+        write(&value, &mut text);
+        assert_eq!(parse(&text).map(|p| p.value), Ok(value), "{text}");
+    }
+
+    #[test]
+    fn lists_stand_at_the_level_of_their_key() {
+        let mut text = String::new();
+        write(&value!({"items": [{"b": 1, "a": "x"}, "y"], "on": "on"}), &mut text);
+        assert_eq!(text, "items:\n- a: x\n  b: 1\n- \"y\"\n\"on\": \"on\"\n");
+    }
+}
