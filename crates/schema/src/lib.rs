@@ -4,6 +4,7 @@
 //! Promise: no IO, no clock, no async; equal inputs give equal outputs.
 
 pub mod conform;
+pub mod decode;
 pub mod json;
 mod text;
 pub mod types;

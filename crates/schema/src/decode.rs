@@ -1,0 +1,218 @@
+//! A request body to an object of the kind that was expected, with every refusal worded as a
+//! kube-apiserver words it (apiserver `handlers/create.go`, apimachinery `serializer/json`).
+
+use crate::conform::Conform;
+use crate::json;
+use crate::types::Schema;
+use crate::yaml;
+use keelson_meta::status::{Failure, quote};
+use keelson_meta::{GroupVersion, GroupVersionKind, Object, Status, Str, Value};
+
+/// The encoding of a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// `application/json`.
+    Json,
+    /// `application/yaml`.
+    Yaml,
+}
+
+/// A body that was read.
+#[derive(Clone, Debug, Default)]
+pub struct Decoded {
+    /// The object in canonical form, with `kind` and `apiVersion`.
+    pub object: Object,
+    /// What strict decoding refuses: `unknown field "spec.x"`, `duplicate field "data"`.
+    pub strict: Vec<String>,
+}
+
+/// Tells which kinds exist, for the words of a refusal.
+pub type IsKnown<'a> = &'a dyn Fn(&GroupVersionKind) -> bool;
+
+/// Go's words for the type into which a body's kind is read first.
+const TYPE_META: &str = "type struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; \
+                         Kind string \"json:\\\"kind,omitempty\\\"\" }";
+
+/// Bytes of a body that a refusal shows.
+const SUMMARY_BYTES_MAX: usize = 30;
+
+/// Reads a body of the kind that `schema` describes. A missing `kind` or `apiVersion` is taken from the
+/// schema; other ones are refused.
+pub fn decode(
+    schema: &Schema,
+    body: &[u8],
+    format: Format,
+    is_known: IsKnown<'_>,
+) -> Result<Decoded, Failure> {
+    let unrecognized = |why: String| {
+        Status::bad_request(format!(
+            "the object provided is unrecognized (must be of type {}): {why} ({})",
+            schema.gvk.kind,
+            summary(body)
+        ))
+    };
+    let (value, mut strict) = read(body, format).map_err(&unrecognized)?;
+    let given = given_gvk(&value, schema).map_err(unrecognized)?;
+    let handled = |why: String| {
+        Status::bad_request(format!(
+            "{} in version {} cannot be handled as a {}: {why}",
+            given.kind,
+            quote(&given.version),
+            schema.gvk.kind
+        ))
+    };
+    if given != schema.gvk {
+        check_gvk(&given, schema, is_known).map_err(handled)?;
+    }
+    let mut walk = Conform::new(&schema.types);
+    let mut root = walk.object(schema.root(), value).map_err(|e| handled(e.0))?;
+    strict.extend(walk.unknown.iter().map(|path| format!("unknown field {}", quote(path))));
+    root.remove("kind");
+    root.remove("apiVersion");
+    let mut object = Object { root };
+    object.set_gvk(&schema.gvk);
+    Ok(Decoded { object, strict })
+}
+
+/// Puts a value that was patched into canonical form, and names what strict decoding refuses.
+pub fn conform(schema: &Schema, value: Value) -> Result<Decoded, String> {
+    let mut walk = Conform::new(&schema.types);
+    let mut root = walk.object(schema.root(), value).map_err(|e| e.0)?;
+    root.remove("kind");
+    root.remove("apiVersion");
+    let mut object = Object { root };
+    object.set_gvk(&schema.gvk);
+    let strict = walk.unknown.iter().map(|path| format!("unknown field {}", quote(path))).collect();
+    Ok(Decoded { object, strict })
+}
+
+/// The value that a body says, and its duplicates as strict decoding tells them.
+fn read(body: &[u8], format: Format) -> Result<(Value, Vec<String>), String> {
+    match format {
+        Format::Json => {
+            let parsed = json::parse(body)
+                .map_err(|e| format!("couldn't get version/kind; json parse error: {e}"))?;
+            let strict = parsed.duplicates.iter();
+            let strict = strict.map(|path| format!("duplicate field {}", quote(path))).collect();
+            Ok((parsed.value, strict))
+        }
+        Format::Yaml => {
+            let text = std::str::from_utf8(body)
+                .map_err(|_| "yaml: control characters are not allowed".to_owned())?;
+            let parsed = yaml::parse(text).map_err(|e| e.to_string())?;
+            Ok((parsed.value, yaml_strict(&parsed.duplicates)))
+        }
+    }
+}
+
+/// The one line that strict YAML decoding adds when keys stand twice.
+pub fn yaml_strict(duplicates: &[(usize, String)]) -> Vec<String> {
+    if duplicates.is_empty() {
+        return vec![];
+    }
+    let mut text = "yaml: unmarshal errors:".to_owned();
+    for (line, key) in duplicates {
+        text.push_str(&format!("\n  line {line}: key {} already set in map", quote(key)));
+    }
+    vec![text]
+}
+
+/// The kind that a body says it is, with what it leaves out taken from the schema.
+fn given_gvk(value: &Value, schema: &Schema) -> Result<GroupVersionKind, String> {
+    let parse_error = |why: String| format!("couldn't get version/kind; json parse error: {why}");
+    let root = match value {
+        Value::Object(root) => root,
+        Value::Null => return Ok(schema.gvk.clone()),
+        other => {
+            let what = other.type_name();
+            let why = format!("json: cannot unmarshal {what} into Go value of {TYPE_META}");
+            return Err(parse_error(why));
+        }
+    };
+    let text = |name: &str| match root.get(name) {
+        None | Some(Value::Null) => Ok(Str::default()),
+        Some(Value::String(text)) => Ok(text.clone()),
+        Some(other) => Err(parse_error(format!(
+            "json: cannot unmarshal {} into Go struct field .{name} of type string",
+            other.type_name()
+        ))),
+    };
+    let (api_version, kind) = (text("apiVersion")?, text("kind")?);
+    let kind = if kind.is_empty() { schema.gvk.kind.clone() } else { kind };
+    if api_version.is_empty() {
+        return Ok(schema.gvk.group_version().kind(kind));
+    }
+    match GroupVersion::parse(&api_version) {
+        Some(gv) => Ok(gv.kind(kind)),
+        None => Err(format!("unexpected GroupVersion string: {api_version}")),
+    }
+}
+
+/// Refuses a kind or version that is not the expected one.
+fn check_gvk(
+    given: &GroupVersionKind,
+    schema: &Schema,
+    is_known: IsKnown<'_>,
+) -> Result<(), String> {
+    if !is_known(given) {
+        return Err(format!(
+            "no kind {} is registered for version {} in scheme {}",
+            quote(&given.kind),
+            quote(&given.api_version()),
+            quote(scheme(&schema.gvk.group))
+        ));
+    }
+    if given.kind != schema.gvk.kind || given.group != schema.gvk.group {
+        return Err(format!(
+            "converting ({}.{}) to ({}.{}): unknown conversion",
+            given.version,
+            given.kind,
+            package(&schema.gvk.group),
+            schema.gvk.kind
+        ));
+    }
+    Ok(())
+}
+
+/// Refuses an object whose version is not that of the URL, though its kind is.
+pub fn check_version(given: &str, schema: &Schema) -> Result<(), Failure> {
+    let expected = schema.gvk.api_version();
+    if given.is_empty() || given == expected {
+        return Ok(());
+    }
+    Err(Status::bad_request(format!(
+        "the API version in the data ({given}) does not match the expected API version ({expected})"
+    )))
+}
+
+/// Where upstream registers the kinds of a group.
+fn scheme(group: &str) -> &'static str {
+    match group {
+        "apiextensions.k8s.io" => "k8s.io/apiextensions-apiserver/pkg/apiserver/apiserver.go:55",
+        "apiregistration.k8s.io" => "k8s.io/kube-aggregator/pkg/apiserver/scheme/scheme.go:38",
+        _ => "pkg/api/legacyscheme/scheme.go:30",
+    }
+}
+
+/// The name of upstream's internal package for a group.
+fn package(group: &str) -> &str {
+    match group {
+        "" => "core",
+        "internal.apiserver.k8s.io" => "apiserverinternal",
+        group => group.split('.').next().unwrap_or(group),
+    }
+}
+
+/// The beginning of a body as refusals show it: text of a map, else hex.
+fn summary(body: &[u8]) -> String {
+    let cut = &body[..body.len().min(SUMMARY_BYTES_MAX)];
+    let more = if body.len() > SUMMARY_BYTES_MAX { " ..." } else { "" };
+    match body.first() {
+        None => "<empty>".to_owned(),
+        Some(b'{') => format!("{}{more}", String::from_utf8_lossy(cut)),
+        Some(_) => {
+            let hex: String = cut.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("{hex}{more}")
+        }
+    }
+}
