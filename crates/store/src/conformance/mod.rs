@@ -1,0 +1,145 @@
+//! One suite for everything that implements [`Store`], and a random walk beside the [`Model`].
+//!
+//! A backend's tests run every case on a fresh store. "Fresh" means without keys: the revision may
+//! stand anywhere, so that the suite also fits a shared cluster with a prefix of its own, as long
+//! as nobody else writes to it.
+//!
+//! ```
+//! # use std::sync::Arc;
+//! # use keelson_store::{Model, conformance};
+//! # let runtime = tokio::runtime::Builder::new_current_thread().build().expect("runtime");
+//! # runtime.block_on(async {
+//! for case in conformance::cases() {
+//!     case.run(Arc::new(Model::new())).await;
+//! }
+//! conformance::Walk::new(7).steps(&Model::new(), 200).await;
+//! # });
+//! ```
+// A case fails by panicking, like a test; it runs in nothing but tests.
+#![allow(clippy::missing_panics_doc, clippy::unwrap_used)]
+
+mod history;
+mod order;
+mod reads;
+mod walk;
+mod writes;
+
+use std::future::Future;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::{
+    BoxFuture, Compare, Event, KeyValue, Op, Range, Revision, Store, Txn, TxnOutcome, Watch,
+};
+
+pub use walk::{Rng, Walk};
+
+/// One behaviour every store has. The name is a fact.
+pub struct Case {
+    /// What holds, as an identifier.
+    pub name: &'static str,
+    run: Box<dyn Fn(Arc<dyn Store>) -> BoxFuture<'static, ()> + Send + Sync>,
+}
+
+impl Case {
+    fn new<F>(name: &'static str, run: impl Fn(Arc<dyn Store>) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        Self { name, run: Box::new(move |store| Box::pin(run(store))) }
+    }
+
+    /// Runs it on a store without keys; panics when the store does not behave.
+    pub async fn run(&self, store: Arc<dyn Store>) {
+        (self.run)(store).await;
+    }
+}
+
+/// All cases.
+#[must_use]
+pub fn cases() -> Vec<Case> {
+    let groups = [writes::cases(), reads::cases(), history::cases(), order::cases()];
+    groups.into_iter().flatten().collect()
+}
+
+/// A put without a compare; the revision it got.
+pub async fn put(store: &dyn Store, key: &str, value: &str) -> Revision {
+    let op = Op::Put { key: key.to_owned().into(), value: value.to_owned().into() };
+    commit(store, Txn { compare: vec![], ops: vec![op] }).await
+}
+
+/// A delete without a compare.
+pub async fn delete(store: &dyn Store, key: &str) -> Revision {
+    let op = Op::Delete { key: key.to_owned().into() };
+    commit(store, Txn { compare: vec![], ops: vec![op] }).await
+}
+
+/// A transaction that must commit.
+pub async fn commit(store: &dyn Store, txn: Txn) -> Revision {
+    match store.txn(txn).await.expect("txn") {
+        TxnOutcome::Committed(revision) => revision,
+        TxnOutcome::Conflict { key, current } => panic!("conflict on {key:?}: {current:?}"),
+    }
+}
+
+/// Every live key under a prefix, page by page at one revision, as `key=value` in order.
+pub async fn list(store: &dyn Store, prefix: &str, at: Option<Revision>) -> Vec<String> {
+    let mut ask = Range { at, limit: 3, ..Range::prefix(prefix.as_bytes()) };
+    let mut shown = Vec::new();
+    loop {
+        let page = store.range(ask.clone()).await.expect("range");
+        shown.extend(page.items.iter().map(show));
+        let Some(last) = page.items.last().filter(|_| page.more) else { return shown };
+        ask.start = [&last.key[..], b"\0"].concat().into();
+        ask.at = Some(page.at);
+    }
+}
+
+/// The events of a watch until it has delivered everything through `until`.
+pub async fn drain(watch: &mut dyn Watch, until: Revision) -> Vec<Event> {
+    let mut events: Vec<Event> = Vec::new();
+    let mut through = Revision(0);
+    while through < until {
+        let batch = watch.next().await.expect("watch");
+        assert!(batch.through > through, "a batch through {} after {through}", batch.through);
+        for event in batch.events {
+            let last = events.last().map_or(Revision(0), |event| event.revision);
+            assert!(event.revision >= last, "{event:?} after {last}");
+            assert!(event.revision > through && event.revision <= batch.through, "{event:?}");
+            events.push(event);
+        }
+        through = batch.through;
+    }
+    events
+}
+
+fn show(kv: &KeyValue) -> String {
+    format!("{}={}", kv.key.escape_ascii(), kv.value.escape_ascii())
+}
+
+/// `key=value` or `key deleted`, with whether the event created the key.
+fn show_event(event: &Event) -> String {
+    let key = event.key.escape_ascii();
+    match &event.value {
+        Some(value) if event.created == event.revision => format!("+{key}={}", show_value(value)),
+        Some(value) => format!("{key}={}", show_value(value)),
+        None => format!("-{key}"),
+    }
+}
+
+fn show_value(value: &Bytes) -> String {
+    value.escape_ascii().to_string()
+}
+
+fn compare(key: &str, modified: Revision) -> Compare {
+    Compare { key: key.to_owned().into(), modified }
+}
+
+fn put_op(key: &str, value: &str) -> Op {
+    Op::Put { key: key.to_owned().into(), value: value.to_owned().into() }
+}
+
+fn delete_op(key: &str) -> Op {
+    Op::Delete { key: key.to_owned().into() }
+}
