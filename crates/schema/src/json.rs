@@ -4,6 +4,6 @@ mod encode;
 mod parse;
 mod write;
 
-pub use encode::{encode, encode_list_item};
+pub use encode::{Marks, encode, encode_list_item};
 pub use parse::{DEPTH_MAX, Parsed, SyntaxError, parse};
 pub use write::{write_string, write_value};

@@ -6,49 +6,64 @@ use crate::types::{Field, Presence, Schema, Shape, Struct, Types};
 use keelson_meta::{Map, Object, Value};
 use smallvec::SmallVec;
 
+/// Places in an encoded object, counted from its first byte.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// After `{"kind":"Pod","apiVersion":"v1",`.
+    pub item_at: usize,
+    /// The first byte of the text of `metadata.resourceVersion`; 0 when it is not set.
+    pub resource_version_at: usize,
+}
+
 /// Appends the object with `kind` and `apiVersion` of the schema in front.
-pub fn encode(schema: &Schema, obj: &Object, out: &mut Vec<u8>) {
+pub fn encode(schema: &Schema, obj: &Object, out: &mut Vec<u8>) -> Marks {
+    let start = out.len();
     out.extend_from_slice(b"{\"kind\":");
     write_string(&schema.gvk.kind, out);
     out.extend_from_slice(b",\"apiVersion\":");
     write_string(&schema.gvk.api_version(), out);
-    let encoder = Encoder { types: &schema.types, out };
-    encoder.members(schema.root(), &obj.root, Start::After { type_meta: true });
+    let item_at = out.len() + 1 - start;
+    let mut encoder = Encoder { types: &schema.types, out, resource_version_at: 0 };
+    encoder.members(schema.root(), &obj.root, Start::AfterTypeMeta);
+    let at = encoder.resource_version_at;
+    Marks { item_at, resource_version_at: at.saturating_sub(start) }
 }
 
 /// Appends the object as an item of a typed list, which carries neither `kind` nor `apiVersion`.
 pub fn encode_list_item(schema: &Schema, obj: &Object, out: &mut Vec<u8>) {
     out.push(b'{');
-    let encoder = Encoder { types: &schema.types, out };
-    encoder.members(schema.root(), &obj.root, Start::Open { type_meta: true });
+    let mut encoder = Encoder { types: &schema.types, out, resource_version_at: 0 };
+    encoder.members(schema.root(), &obj.root, Start::OpenRoot);
 }
 
-/// What stands before the first member, and whether `kind` and `apiVersion` are left out.
-#[derive(Clone, Copy)]
+/// What stands before the first member.
+#[derive(Clone, Copy, PartialEq)]
 enum Start {
-    /// `{` was written.
-    Open { type_meta: bool },
-    /// A member was written.
-    After { type_meta: bool },
+    /// `{` of a struct below the root.
+    Open,
+    /// `{` of the root, whose `kind` and `apiVersion` are left out.
+    OpenRoot,
+    /// `kind` and `apiVersion` of the root.
+    AfterTypeMeta,
 }
 
 struct Encoder<'a> {
     types: &'a Types,
     out: &'a mut Vec<u8>,
+    /// Where the text of the first `resourceVersion` of an ObjectMeta was written.
+    resource_version_at: usize,
 }
 
 impl Encoder<'_> {
     /// Writes the members and the closing brace.
-    fn members(mut self, of: &Struct, map: &Map, start: Start) {
-        let (mut first, skip_type_meta) = match start {
-            Start::Open { type_meta } => (true, type_meta),
-            Start::After { type_meta } => (false, type_meta),
-        };
+    fn members(&mut self, of: &Struct, map: &Map, start: Start) {
+        let mut first = start != Start::AfterTypeMeta;
+        let is_root = start != Start::Open;
         let (known, unknown) = place(of, map);
         let mut known = known.into_iter().peekable();
         for (at, field) in of.fields.iter().enumerate() {
             let given = known.next_if(|(place, _)| usize::from(*place) == at).map(|(_, v)| v);
-            if skip_type_meta && (field.name == "kind" || field.name == "apiVersion") {
+            if is_root && (field.name == "kind" || field.name == "apiVersion") {
                 continue;
             }
             match (given, field.presence) {
@@ -62,7 +77,12 @@ impl Encoder<'_> {
             first = false;
             self.key(field);
             match given {
-                Some(value) => self.value(&field.shape, value),
+                Some(value) => {
+                    if self.resource_version_at == 0 && field.name == "resourceVersion" {
+                        self.resource_version_at = self.out.len() + 1;
+                    }
+                    self.value(&field.shape, value);
+                }
                 None => self.zero(&field.shape),
             }
         }
@@ -89,8 +109,7 @@ impl Encoder<'_> {
         match (shape, value) {
             (Shape::Struct(id), Value::Object(map)) => {
                 self.out.push(b'{');
-                let inner = Encoder { types: self.types, out: self.out };
-                inner.members(self.types.get(*id), map, Start::Open { type_meta: false });
+                self.members(self.types.get(*id), map, Start::Open);
             }
             (Shape::List(list), Value::Array(items)) => {
                 self.out.push(b'[');
@@ -157,8 +176,7 @@ impl Encoder<'_> {
             | Shape::SchemaOr(..) => b"null",
             Shape::Struct(id) => {
                 self.out.push(b'{');
-                let inner = Encoder { types: self.types, out: self.out };
-                inner.members(self.types.get(*id), &Map::new(), Start::Open { type_meta: false });
+                self.members(self.types.get(*id), &Map::new(), Start::Open);
                 return;
             }
         };

@@ -1,0 +1,386 @@
+//! One object as the cache keeps it, and as the store keeps it.
+//!
+//! A *record* is the value in the store: a small header and the object's JSON, in which the place of
+//! `metadata.resourceVersion` is known but still a placeholder, because a revision is given only at the
+//! commit. An [`Entry`] is the same with the key in front and the revision filled in.
+//!
+//! ```text
+//! record  = format(1 byte = 1) header_len(u32) rv_at(u32) item_at(u32) labels fields json
+//! labels  = count(varint) { key value }      fields = count(varint) { name value }
+//! text    = length(varint) bytes             numbers are little-endian
+//! ```
+
+use bytes::Bytes;
+use keelson_store::{KeyValue, Revision};
+use std::borrow::Borrow;
+use std::cmp::Ordering;
+use std::fmt;
+
+/// The first byte of every record.
+const FORMAT: u8 = 1;
+/// Bytes before the labels.
+const FIXED_BYTES: usize = 13;
+
+/// What a writer knows of an object when it is encoded.
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'a> {
+    /// The object as GET answers it, with a one-byte placeholder at `resource_version_at`.
+    pub json: &'a [u8],
+    /// Place in `json` of the placeholder.
+    pub resource_version_at: usize,
+    /// Place in `json` after `{"kind":"Pod","apiVersion":"v1",`; 1 for kinds whose list items carry
+    /// their kind and version. An item of a list is `{` and what follows.
+    pub item_at: usize,
+    /// `metadata.labels`.
+    pub labels: &'a [(&'a str, &'a str)],
+    /// The fields that field selectors may ask for, beyond name and namespace.
+    pub fields: &'a [(&'a str, &'a str)],
+}
+
+impl Record<'_> {
+    /// The value for the store.
+    pub fn encode(&self) -> Bytes {
+        let mut out = Vec::with_capacity(FIXED_BYTES + 64 + self.json.len());
+        out.push(FORMAT);
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&small(self.resource_version_at).to_le_bytes());
+        out.extend_from_slice(&small(self.item_at).to_le_bytes());
+        write_pairs(self.labels, &mut out);
+        write_pairs(self.fields, &mut out);
+        let header = small(out.len());
+        out[1..5].copy_from_slice(&header.to_le_bytes());
+        out.extend_from_slice(self.json);
+        Bytes::from(out)
+    }
+}
+
+/// Places in an object; an object is at most a few MiB.
+fn small(place: usize) -> u32 {
+    u32::try_from(place).expect("an object is smaller than 4 GiB")
+}
+
+fn write_pairs(pairs: &[(&str, &str)], out: &mut Vec<u8>) {
+    write_varint(pairs.len(), out);
+    for (key, value) in pairs {
+        write_varint(key.len(), out);
+        out.extend_from_slice(key.as_bytes());
+        write_varint(value.len(), out);
+        out.extend_from_slice(value.as_bytes());
+    }
+}
+
+fn write_varint(mut number: usize, out: &mut Vec<u8>) {
+    while number >= 0x80 {
+        out.push((number as u8) | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+/// Why stored bytes are not a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordError {
+    /// The key in the store.
+    pub key: String,
+    /// What does not fit.
+    pub why: &'static str,
+}
+
+impl fmt::Display for RecordError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "stored object {}: {}", self.key, self.why)
+    }
+}
+
+impl std::error::Error for RecordError {}
+
+/// One version of one object, ready to be sent. One buffer and a few numbers.
+pub struct Entry {
+    /// Key, labels, fields and JSON, one after the other.
+    buffer: Bytes,
+    key_len: u32,
+    fields_at: u32,
+    json_at: u32,
+    item_at: u32,
+    /// Place in the buffer of the resourceVersion.
+    rv_at: u32,
+    /// The revision of the write that created the object.
+    pub created: Revision,
+    /// The revision of this version: its resourceVersion.
+    pub modified: Revision,
+}
+
+impl Entry {
+    /// Takes a stored record. `key` is what stands behind the resource's prefix: `namespace/name` or
+    /// `name`.
+    pub fn from_store(prefix_len: usize, kv: &KeyValue) -> Result<Entry, RecordError> {
+        let fail = |why| RecordError { key: String::from_utf8_lossy(&kv.key).into_owned(), why };
+        let value = &kv.value;
+        if value.first() != Some(&FORMAT) {
+            return Err(fail("unknown record format"));
+        }
+        let number = |at: usize| -> Option<usize> {
+            let bytes: [u8; 4] = value.get(at..at + 4)?.try_into().ok()?;
+            usize::try_from(u32::from_le_bytes(bytes)).ok()
+        };
+        let (Some(header), Some(rv_at), Some(item_at)) = (number(1), number(5), number(9)) else {
+            return Err(fail("truncated header"));
+        };
+        let pairs = value.get(FIXED_BYTES..header).ok_or_else(|| fail("truncated header"))?;
+        let json = value.get(header..).ok_or_else(|| fail("truncated header"))?;
+        if rv_at >= json.len() || item_at > json.len() {
+            return Err(fail("header does not fit the object"));
+        }
+        let labels = pairs_len(pairs).ok_or_else(|| fail("broken labels"))?;
+        let fields = pairs_len(&pairs[labels..]).ok_or_else(|| fail("broken fields"))?;
+        if labels + fields != pairs.len() {
+            return Err(fail("header does not fit the object"));
+        }
+        let key = kv.key.get(prefix_len..).ok_or_else(|| fail("key is shorter than its prefix"))?;
+        if std::str::from_utf8(key).is_err() || std::str::from_utf8(pairs).is_err() {
+            return Err(fail("text is not UTF-8"));
+        }
+        let revision = kv.modified.to_string();
+        let mut buffer =
+            Vec::with_capacity(key.len() + pairs.len() + json.len() + revision.len() - 1);
+        buffer.extend_from_slice(key);
+        buffer.extend_from_slice(pairs);
+        buffer.extend_from_slice(&json[..rv_at]);
+        buffer.extend_from_slice(revision.as_bytes());
+        buffer.extend_from_slice(&json[rv_at + 1..]);
+        Ok(Entry {
+            key_len: small(key.len()),
+            fields_at: small(key.len() + labels),
+            json_at: small(key.len() + pairs.len()),
+            item_at: small(item_at),
+            rv_at: small(key.len() + pairs.len() + rv_at),
+            buffer: Bytes::from(buffer),
+            created: kv.created,
+            modified: kv.modified,
+        })
+    }
+
+    /// The same object with another revision: what a deletion shows.
+    pub(crate) fn at_revision(&self, revision: Revision) -> Entry {
+        let (old, new) = (self.modified.to_string(), revision.to_string());
+        let place = self.rv_at as usize;
+        let mut buffer = Vec::with_capacity(self.buffer.len() + new.len());
+        buffer.extend_from_slice(&self.buffer[..place]);
+        buffer.extend_from_slice(new.as_bytes());
+        buffer.extend_from_slice(&self.buffer[place + old.len()..]);
+        Entry {
+            buffer: Bytes::from(buffer),
+            modified: revision,
+            key_len: self.key_len,
+            fields_at: self.fields_at,
+            json_at: self.json_at,
+            item_at: self.item_at,
+            rv_at: self.rv_at,
+            created: self.created,
+        }
+    }
+
+    /// `namespace/name`, or `name` of a cluster-scoped object.
+    pub fn key(&self) -> &str {
+        text(&self.buffer[..self.key_len as usize])
+    }
+
+    /// The namespace; empty for a cluster-scoped object.
+    pub fn namespace(&self) -> &str {
+        self.key().split_once('/').map_or("", |(namespace, _)| namespace)
+    }
+
+    /// The name.
+    pub fn name(&self) -> &str {
+        let key = self.key();
+        key.split_once('/').map_or(key, |(_, name)| name)
+    }
+
+    /// `metadata.labels`.
+    pub fn labels(&self) -> Pairs<'_> {
+        Pairs::new(&self.buffer[self.key_len as usize..self.fields_at as usize])
+    }
+
+    /// The label `key`.
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.labels().find(|(k, _)| *k == key).map(|(_, value)| value)
+    }
+
+    /// The selectable field `name`, beyond `metadata.name` and `metadata.namespace`.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        let pairs = &self.buffer[self.fields_at as usize..self.json_at as usize];
+        Pairs::new(pairs).find(|(k, _)| *k == name).map(|(_, value)| value)
+    }
+
+    /// The object's JSON, shared.
+    pub fn json(&self) -> Bytes {
+        self.buffer.slice(self.json_at as usize..)
+    }
+
+    /// The object's JSON, borrowed.
+    pub fn json_slice(&self) -> &[u8] {
+        &self.buffer[self.json_at as usize..]
+    }
+
+    /// The object's JSON as an item of a list, without the `{` in front.
+    pub fn item_tail(&self) -> Bytes {
+        self.buffer.slice(self.json_at as usize + self.item_at as usize..)
+    }
+
+    /// Bytes of memory that the entry holds.
+    pub fn size(&self) -> usize {
+        self.buffer.len() + size_of::<Entry>()
+    }
+}
+
+impl fmt::Debug for Entry {
+    /// Key and revision only: objects may hold secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {}", self.key(), self.modified)
+    }
+}
+
+/// Bytes that were checked to be UTF-8 when the entry was made.
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap_or_default()
+}
+
+/// Bytes that a counted row of pairs takes.
+fn pairs_len(bytes: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    let count = read_varint(bytes, &mut at)?;
+    for _ in 0..count.checked_mul(2)? {
+        let length = read_varint(bytes, &mut at)?;
+        at = at.checked_add(length).filter(|end| *end <= bytes.len())?;
+    }
+    Some(at)
+}
+
+fn read_varint(bytes: &[u8], at: &mut usize) -> Option<usize> {
+    let mut number = 0usize;
+    for shift in (0..28).step_by(7) {
+        let byte = *bytes.get(*at)?;
+        *at += 1;
+        number |= usize::from(byte & 0x7f) << shift;
+        if byte < 0x80 {
+            return Some(number);
+        }
+    }
+    None
+}
+
+/// Labels or fields, read from an entry's buffer.
+#[derive(Clone, Debug)]
+pub struct Pairs<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    left: usize,
+}
+
+impl<'a> Pairs<'a> {
+    fn new(bytes: &'a [u8]) -> Self {
+        let mut at = 0;
+        let left = read_varint(bytes, &mut at).unwrap_or(0);
+        Pairs { bytes, at, left }
+    }
+
+    fn text(&mut self) -> Option<&'a str> {
+        let length = read_varint(self.bytes, &mut self.at)?;
+        let bytes = self.bytes.get(self.at..self.at + length)?;
+        self.at += length;
+        Some(text(bytes))
+    }
+}
+
+impl<'a> Iterator for Pairs<'a> {
+    type Item = (&'a str, &'a str);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.left = self.left.checked_sub(1)?;
+        Some((self.text()?, self.text()?))
+    }
+}
+
+/// An entry's place in the ordered set of its resource.
+#[derive(Clone, Debug)]
+pub(crate) struct ByKey(pub std::sync::Arc<Entry>);
+
+impl Borrow<str> for ByKey {
+    fn borrow(&self) -> &str {
+        self.0.key()
+    }
+}
+
+impl PartialEq for ByKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.key() == other.0.key()
+    }
+}
+
+impl Eq for ByKey {}
+
+impl PartialOrd for ByKey {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for ByKey {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.key().cmp(other.0.key())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(crate) fn stored(key: &str, labels: &[(&str, &str)], revision: u64) -> KeyValue {
+        let json = br#"{"kind":"K","apiVersion":"v1","metadata":{"resourceVersion":"0"},"x":1}"#;
+        let at = json.windows(3).position(|w| w == b"\"0\"").unwrap() + 1;
+        let record = Record {
+            json,
+            resource_version_at: at,
+            item_at: 30,
+            labels,
+            fields: &[("spec.nodeName", "n1")],
+        };
+        KeyValue {
+            key: Bytes::from(format!("/registry/ks/{key}")),
+            value: record.encode(),
+            created: Revision(1),
+            modified: Revision(revision),
+        }
+    }
+
+    #[test]
+    fn the_revision_is_filled_in_and_the_rest_is_found_again() {
+        let kv = stored("ns/a", &[("app", "web"), ("tier", "")], 1234);
+        let entry = Entry::from_store("/registry/ks/".len(), &kv).unwrap();
+        assert_eq!((entry.namespace(), entry.name()), ("ns", "a"));
+        assert_eq!(entry.labels().collect::<Vec<_>>(), [("app", "web"), ("tier", "")]);
+        assert_eq!(entry.field("spec.nodeName"), Some("n1"));
+        assert_eq!(
+            text(&entry.json()),
+            r#"{"kind":"K","apiVersion":"v1","metadata":{"resourceVersion":"1234"},"x":1}"#
+        );
+        assert_eq!(text(&entry.item_tail()), r#""metadata":{"resourceVersion":"1234"},"x":1}"#);
+    }
+
+    #[test]
+    fn broken_records_are_refused_and_never_panic() {
+        let kv = stored("ns/a", &[("app", "web")], 7);
+        for length in 0..kv.value.len() {
+            for byte in [0u8, 0xff] {
+                let mut value = kv.value.to_vec();
+                value[length] = byte;
+                let broken = KeyValue { value: value.into(), ..kv.clone() };
+                let _ = Entry::from_store(13, &broken);
+            }
+            let cut = KeyValue { value: kv.value.slice(..length), ..kv.clone() };
+            if length < 40 {
+                assert!(Entry::from_store(13, &cut).is_err(), "{length}");
+            }
+        }
+    }
+}

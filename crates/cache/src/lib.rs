@@ -1,0 +1,20 @@
+//! Latest state and recent history of every resource. Reads are made here and never go to the store.
+//!
+//! - An object is kept as the bytes that GET, LIST and WATCH send ([`Entry`]); what selectors need is
+//!   read from the same buffer.
+//! - The objects of a resource are a persistent ordered set: a [`Snapshot`] costs nothing to take and
+//!   never changes, so a list at a past revision or a continue token is a held snapshot.
+//! - The changes of a resource stand in one ring ([`Change`]); a [`Cursor`] is a place in it. A cursor
+//!   that falls out of the ring is cut; nobody waits for it and nothing is kept for it.
+//! - Every read says how new it is: see [`Cache::revision`] and [`Cache::wait`].
+
+mod cache;
+mod entry;
+mod resource;
+
+pub use cache::{Cache, CacheError, StartError};
+pub use entry::{Entry, Record, RecordError};
+pub use resource::{
+    Change, ChangeKind, Cursor, CursorError, HISTORY_BYTES_MAX, HISTORY_EVENTS_MAX, Resource,
+    Snapshot,
+};

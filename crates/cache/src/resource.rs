@@ -1,0 +1,312 @@
+//! The objects of one resource, their recent changes, and cursors into them.
+
+use crate::entry::ByKey;
+use crate::{Entry, RecordError};
+use imbl::OrdSet;
+use keelson_store::{Event, KeyValue, Revision};
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, OnceLock, RwLock, RwLockReadGuard};
+use tokio::sync::watch;
+
+use bytes::Bytes;
+
+/// Changes of one resource that are kept for watchers and for lists at past revisions.
+pub const HISTORY_EVENTS_MAX: usize = 20_000;
+/// Bytes that the kept changes of one resource may hold alive.
+pub const HISTORY_BYTES_MAX: usize = 64 << 20;
+/// Changes that a cursor is given at once.
+const CURSOR_BATCH_MAX: usize = 256;
+
+/// What happened to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeKind {
+    /// It was created or changed: `entry` is what it is now.
+    Put,
+    /// It was deleted: `entry` is what it was, with the revision of the deletion.
+    Delete,
+}
+
+/// One change of one object.
+#[derive(Debug)]
+pub struct Change {
+    /// What happened.
+    pub kind: ChangeKind,
+    /// The revision at which it happened.
+    pub revision: Revision,
+    /// The object after a put, the last state with the deletion's revision after a delete.
+    pub entry: Arc<Entry>,
+    /// The object before; absent when it was created.
+    pub previous: Option<Arc<Entry>>,
+    /// The framed watch event, made once for all watchers: ADDED, MODIFIED, DELETED.
+    frames: [OnceLock<Bytes>; 3],
+}
+
+impl Change {
+    /// The frame numbered `which` (below 3), made by `make` for the first watcher that asks.
+    pub fn frame(&self, which: usize, make: impl FnOnce() -> Bytes) -> Bytes {
+        self.frames[which].get_or_init(make).clone()
+    }
+
+    fn size(&self) -> usize {
+        self.previous.as_ref().map_or(0, |entry| entry.size()) + size_of::<Change>()
+    }
+}
+
+/// The objects of a resource as they were at one revision. Cheap to clone, never changes.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    objects: OrdSet<ByKey>,
+    /// Everything up to this revision is in it, nothing after.
+    pub revision: Revision,
+}
+
+impl Snapshot {
+    /// The object at `key` (`namespace/name` or `name`).
+    pub fn get(&self, key: &str) -> Option<&Arc<Entry>> {
+        self.objects.get(key).map(|by_key| &by_key.0)
+    }
+
+    /// The objects whose keys begin with `prefix`, in the order of their keys, from `start` on
+    /// (inclusive). An empty prefix is all of them.
+    pub fn range<'a>(
+        &'a self,
+        prefix: &'a str,
+        start: &str,
+    ) -> impl Iterator<Item = &'a Arc<Entry>> + use<'a> {
+        let from = if start > prefix { start } else { prefix };
+        self.objects
+            .range::<_, str>((std::ops::Bound::Included(from), std::ops::Bound::Unbounded))
+            .map(|by_key| &by_key.0)
+            .take_while(move |entry| entry.key().starts_with(prefix))
+    }
+
+    /// Number of objects.
+    pub fn len(&self) -> usize {
+        self.objects.len()
+    }
+
+    /// True when there is no object.
+    pub fn is_empty(&self) -> bool {
+        self.objects.is_empty()
+    }
+}
+
+struct State {
+    objects: OrdSet<ByKey>,
+    /// Invariant: revisions do not fall from front to back; all are above `floor`.
+    ring: VecDeque<Arc<Change>>,
+    /// The number of `ring[0]` among all changes of the resource.
+    first: u64,
+    /// The history after this revision is complete.
+    floor: Revision,
+    ring_bytes: usize,
+}
+
+/// One resource's objects and history.
+pub struct Resource {
+    prefix: Bytes,
+    state: RwLock<State>,
+    /// The number of the next change; wakes cursors.
+    next: watch::Sender<u64>,
+}
+
+impl Resource {
+    pub(crate) fn new(prefix: Bytes, floor: Revision) -> Self {
+        let state =
+            State { objects: OrdSet::new(), ring: VecDeque::new(), first: 0, floor, ring_bytes: 0 };
+        Resource { prefix, state: RwLock::new(state), next: watch::Sender::new(0) }
+    }
+
+    /// The prefix of the resource's keys in the store.
+    pub fn prefix(&self) -> &Bytes {
+        &self.prefix
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, State> {
+        // A panic while the lock was held broke a promise of this crate: it must not be papered over.
+        self.state.read().expect("the cache state is not poisoned")
+    }
+
+    /// Takes an object in without a change, when the store is loaded.
+    pub(crate) fn load(&self, kv: &KeyValue) -> Result<(), RecordError> {
+        let entry = Arc::new(Entry::from_store(self.prefix.len(), kv)?);
+        let mut state = self.state.write().expect("the cache state is not poisoned");
+        state.objects.insert(ByKey(entry));
+        Ok(())
+    }
+
+    /// Applies one event of the store.
+    pub(crate) fn apply(&self, event: &Event) -> Result<(), RecordError> {
+        let mut state = self.state.write().expect("the cache state is not poisoned");
+        let key = event.key.get(self.prefix.len()..).unwrap_or_default();
+        let key = std::str::from_utf8(key).unwrap_or_default();
+        let previous = state.objects.get(key).map(|by_key| by_key.0.clone());
+        if let Some(previous) = &previous {
+            assert!(previous.modified < event.revision, "{previous:?} went back to {event:?}");
+        }
+        let (kind, entry) = match (&event.value, &previous) {
+            (Some(value), _) => {
+                let kv = KeyValue {
+                    key: event.key.clone(),
+                    value: value.clone(),
+                    created: event.created,
+                    modified: event.revision,
+                };
+                let entry = Arc::new(Entry::from_store(self.prefix.len(), &kv)?);
+                state.objects.insert(ByKey(entry.clone()));
+                (ChangeKind::Put, entry)
+            }
+            (None, Some(previous)) => {
+                state.objects.remove(key);
+                (ChangeKind::Delete, Arc::new(previous.at_revision(event.revision)))
+            }
+            // The store deletes only what is there.
+            (None, None) => return Ok(()),
+        };
+        let frames = [OnceLock::new(), OnceLock::new(), OnceLock::new()];
+        let change = Change { kind, revision: event.revision, entry, previous, frames };
+        state.push(Arc::new(change));
+        let next = state.first + state.ring.len() as u64;
+        drop(state);
+        self.next.send_replace(next);
+        Ok(())
+    }
+
+    /// The objects now. `revision` is what the caller knows to have been applied before the call.
+    pub(crate) fn snapshot(&self, revision: Revision) -> Snapshot {
+        let state = self.read();
+        let newest = state.ring.back().map_or(Revision(0), |change| change.revision);
+        Snapshot { objects: state.objects.clone(), revision: revision.max(newest) }
+    }
+
+    /// The objects as they were at `revision`; `None` when the history does not reach back so far.
+    pub fn snapshot_at(&self, revision: Revision) -> Option<Snapshot> {
+        let state = self.read();
+        if revision < state.floor {
+            return None;
+        }
+        let mut objects = state.objects.clone();
+        for change in state.ring.iter().rev().take_while(|change| change.revision > revision) {
+            match &change.previous {
+                Some(previous) => objects.insert(ByKey(previous.clone())),
+                None => objects.remove(change.entry.key()).and(None),
+            };
+        }
+        Some(Snapshot { objects, revision })
+    }
+
+    /// The object at `key` now.
+    pub fn get(&self, key: &str) -> Option<Arc<Entry>> {
+        self.read().objects.get(key).map(|by_key| by_key.0.clone())
+    }
+
+    /// Number of objects now.
+    pub fn len(&self) -> usize {
+        self.read().objects.len()
+    }
+
+    /// True when there is no object now.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// A cursor that gives the changes after `revision`; `None` when they are no longer all known.
+    pub fn cursor(self: &Arc<Self>, revision: Revision) -> Option<Cursor> {
+        let wake = self.next.subscribe();
+        let state = self.read();
+        if revision < state.floor {
+            return None;
+        }
+        let skip = state.ring.partition_point(|change| change.revision <= revision);
+        let at = state.first + skip as u64;
+        drop(state);
+        Some(Cursor { resource: self.clone(), at, wake })
+    }
+
+    /// The oldest revision from which a cursor can start.
+    pub fn floor(&self) -> Revision {
+        self.read().floor
+    }
+
+    /// Forgets changes at and before `revision`, because the store forgot them.
+    pub(crate) fn compact(&self, revision: Revision) {
+        let mut state = self.state.write().expect("the cache state is not poisoned");
+        while state.ring.front().is_some_and(|change| change.revision <= revision) {
+            state.pop();
+        }
+        state.floor = state.floor.max(revision);
+    }
+}
+
+impl State {
+    fn push(&mut self, change: Arc<Change>) {
+        if let Some(last) = self.ring.back() {
+            assert!(last.revision <= change.revision, "history went back: {change:?}");
+        }
+        self.ring_bytes += change.size();
+        self.ring.push_back(change);
+        while self.ring.len() > HISTORY_EVENTS_MAX || self.ring_bytes > HISTORY_BYTES_MAX {
+            if self.ring.len() == 1 {
+                break;
+            }
+            self.pop();
+        }
+    }
+
+    fn pop(&mut self) {
+        if let Some(change) = self.ring.pop_front() {
+            self.ring_bytes -= change.size();
+            self.first += 1;
+            self.floor = self.floor.max(change.revision);
+        }
+    }
+}
+
+/// A place in a resource's ring of changes.
+pub struct Cursor {
+    resource: Arc<Resource>,
+    at: u64,
+    wake: watch::Receiver<u64>,
+}
+
+/// Why a cursor ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CursorError {
+    /// The changes it stood at were forgotten before it read them.
+    Lagged,
+    /// The cache was closed.
+    Closed,
+}
+
+impl fmt::Display for CursorError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CursorError::Lagged => f.write_str("the watch fell behind the history"),
+            CursorError::Closed => f.write_str("the cache was closed"),
+        }
+    }
+}
+
+impl std::error::Error for CursorError {}
+
+impl Cursor {
+    /// Appends the next changes to `out` without waiting; leaves it as it is when there are none.
+    pub fn take(&mut self, out: &mut Vec<Arc<Change>>) -> Result<(), CursorError> {
+        let state = self.resource.read();
+        let Some(skip) = self.at.checked_sub(state.first) else {
+            return Err(CursorError::Lagged);
+        };
+        let skip = usize::try_from(skip).unwrap_or(usize::MAX).min(state.ring.len());
+        let before = out.len();
+        out.extend(state.ring.range(skip..).take(CURSOR_BATCH_MAX).cloned());
+        self.at += (out.len() - before) as u64;
+        Ok(())
+    }
+
+    /// Waits until there may be a further change.
+    pub async fn changed(&mut self) -> Result<(), CursorError> {
+        let at = self.at;
+        self.wake.wait_for(|next| *next > at).await.map(drop).map_err(|_| CursorError::Closed)
+    }
+}
