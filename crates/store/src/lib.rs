@@ -9,12 +9,13 @@
 //!   that a crash could take back (unless durability was given up on purpose).
 //! - **A read says how new it is.** A page names its revision; what is gone is
 //!   [`ReadError::Compacted`], what is not there yet is [`ReadError::Future`]; never a guess.
-//! - **A watch gives each event once, in order**, or ends with an error; it never holds up a writer.
+//! - **A watch gives each event once, in order**, or ends with an error; it never holds up
+//!   a writer.
 //!
 //! ```
-//! use keelson_store::{Compare, Model, Op, Revision, Store, Txn, TxnOutcome};
+//! use keelson_store::{Compare, Embedded, Op, Revision, Store, Txn, TxnOutcome};
 //! # tokio::runtime::Builder::new_current_thread().build().expect("runtime").block_on(async {
-//! let store = Model::new();
+//! let store = Embedded::in_memory();
 //! let create = Txn {
 //!     compare: vec![Compare { key: "pods/a".into(), modified: Revision(0) }],
 //!     ops: vec![Op::Put { key: "pods/a".into(), value: "v1".into() }],
@@ -26,6 +27,7 @@
 //! ```
 
 mod contract;
+pub mod embedded;
 mod errors;
 mod limits;
 mod model;
@@ -38,6 +40,7 @@ pub use contract::{
     Batch, BoxFuture, Compare, Event, KeyValue, Op, Page, Range, Revision, Store, Txn, TxnOutcome,
     Watch, prefix_end,
 };
+pub use embedded::{Durability, Embedded, EmbeddedOptions, OpenError};
 pub use errors::{DiskError, HealthError, ReadError, WatchError, WriteError};
 pub use limits::{
     BATCH_BYTES_MAX, BATCH_EVENTS_MAX, KEY_BYTES_MAX, PAGE_BYTES_MAX, PAGE_ITEMS_MAX,

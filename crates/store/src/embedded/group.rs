@@ -1,0 +1,75 @@
+//! A group of transactions that share one sync: decides each of them against what is durable and
+//! what the group itself is about to write. No disk is written here.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+
+use super::disk::{Head, Record, RecordId};
+use super::index::Version;
+use super::shared::{Shared, key_value};
+use crate::{Compare, KeyValue, Op, ReadError, Revision, Txn, TxnOutcome};
+
+pub(super) struct Group<'a> {
+    shared: &'a Shared,
+    /// What the group writes, in order.
+    pub(super) records: Vec<Record>,
+    /// The place in `records` of the newest change of a key in this group.
+    changed: HashMap<Bytes, usize>,
+    newest: Revision,
+}
+
+impl<'a> Group<'a> {
+    pub(super) fn new(shared: &'a Shared) -> Self {
+        let newest = shared.newest();
+        Self { shared, records: Vec::new(), changed: HashMap::new(), newest }
+    }
+
+    /// Takes the transaction into the group, or finds its conflict. The outcome must not be told
+    /// before the group is durable: it may rest on writes of the group.
+    pub(super) fn add(&mut self, txn: Txn) -> Result<TxnOutcome, ReadError> {
+        for Compare { key, modified } in &txn.compare {
+            let current = self.current(key);
+            if current.map_or(Revision(0), |version| version.id.revision) != *modified {
+                let current = current.map(|version| self.key_value(key, version)).transpose()?;
+                return Ok(TxnOutcome::Conflict { key: key.clone(), current });
+            }
+        }
+        let revision = self.newest.next();
+        let mut index = 0;
+        for op in txn.ops {
+            let current = self.current(op.key());
+            let created = current.map_or(revision, |version| version.created);
+            let (key, value, is_delete) = match op {
+                Op::Put { key, value } => (key, value, false),
+                Op::Delete { key } if current.is_some() => (key, Bytes::new(), true),
+                Op::Delete { .. } => continue,
+            };
+            let id = RecordId { revision, index };
+            index += 1;
+            self.newest = revision;
+            self.changed.insert(key.clone(), self.records.len());
+            self.records.push(Record { head: Head { id, key, created, is_delete }, value });
+        }
+        Ok(TxnOutcome::Committed(self.newest))
+    }
+
+    fn current(&self, key: &Bytes) -> Option<Version> {
+        match self.changed.get(key) {
+            Some(&place) => {
+                let version = Version::of(&self.records[place].head);
+                (!version.is_delete).then_some(version)
+            }
+            None => self.shared.current(key),
+        }
+    }
+
+    fn key_value(&self, key: &Bytes, version: Version) -> Result<KeyValue, ReadError> {
+        let value = match self.changed.get(key) {
+            Some(&place) => self.records[place].value.clone(),
+            // Prunes happen on this thread, between groups: the record stands.
+            None => self.shared.recent_value(version.id)?,
+        };
+        Ok(key_value(key.clone(), value, version))
+    }
+}

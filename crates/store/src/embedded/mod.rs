@@ -1,0 +1,255 @@
+//! The embedded engine: the [`Store`] contract over records in one file, or in memory.
+//!
+//! Every change is a record under its revision. Keys and the places of their versions stand in
+//! memory, values on disk (and the newest few megabytes of them in a ring). One thread commits:
+//! it decides all transactions that wait as one group, writes and syncs them once, and only then
+//! makes them visible, wakes the watches and answers. Reads and watches never wait for it.
+//!
+//! Reads of values that are neither in the ring nor in the page cache block the calling task for
+//! the time of a disk read; the cache above the store serves what is hot.
+
+mod commit;
+mod directory;
+pub mod disk;
+mod group;
+mod history;
+mod index;
+mod redb_disk;
+mod shared;
+
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread::JoinHandle;
+
+use bytes::Bytes;
+use tokio::sync::{Semaphore, oneshot, watch};
+
+use crate::{
+    Batch, BoxFuture, HealthError, KeyValue, Page, Range, ReadError, Revision, Store, Txn,
+    TxnOutcome, WATCHES_MAX, Watch, WatchError, WriteError,
+};
+
+use commit::{Ask, Committer, TxnAsk};
+use disk::{Disk, MemDisk};
+use shared::Shared;
+
+pub use directory::OpenError;
+pub use redb_disk::RedbDisk;
+
+/// Most kilobytes of transactions that wait for the commit thread; each counts at least one.
+/// Writers beyond wait their turn.
+const QUEUE_KILOBYTES_MAX: usize = 64 << 10;
+
+/// What an acknowledged write survives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Durability {
+    /// `kill -9` and power loss: every answer comes after a sync.
+    #[default]
+    Sync,
+    /// Nothing: all is in memory, and the data directory is not touched. For tests.
+    Memory,
+}
+
+/// How to open an [`Embedded`] store.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EmbeddedOptions {
+    /// The data directory; made when it is not there.
+    pub dir: PathBuf,
+    /// What an acknowledged write survives.
+    pub durability: Durability,
+}
+
+impl EmbeddedOptions {
+    /// Durable, in this directory.
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        Self { dir: dir.into(), durability: Durability::Sync }
+    }
+}
+
+/// A store in this process. Dropping it closes it: what was asked for is finished, the thread is
+/// joined, and the data directory is free again.
+pub struct Embedded {
+    shared: Arc<Shared>,
+    asks: Sender<Ask>,
+    queue: Arc<Semaphore>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct EmbeddedWatch {
+    /// Weak, so that a forgotten watch does not hold the data directory.
+    shared: Weak<Shared>,
+    news: watch::Receiver<u64>,
+    prefix: Bytes,
+    after: Revision,
+}
+
+impl Embedded {
+    /// Opens or makes a store. Reads the keys of all records, but no values.
+    pub fn open(options: EmbeddedOptions) -> Result<Arc<Self>, OpenError> {
+        let EmbeddedOptions { dir, durability } = options;
+        let disk: Arc<dyn Disk> = match durability {
+            Durability::Memory => Arc::new(MemDisk::new()),
+            Durability::Sync => {
+                let lock = directory::claim(&dir)?;
+                let disk = RedbDisk::open(&dir.join(directory::RECORDS_FILE), lock);
+                let failed = |source| OpenError::Records { dir: dir.clone(), source };
+                Arc::new(disk.map_err(failed)?)
+            }
+        };
+        Self::start(disk, dir)
+    }
+
+    /// An empty store that lives and dies with this value.
+    ///
+    /// # Panics
+    ///
+    /// When the system refuses a thread.
+    #[must_use]
+    pub fn in_memory() -> Arc<Self> {
+        match Self::on(Arc::new(MemDisk::new())) {
+            Ok(store) => store,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// A store on any disk; for simulations.
+    pub fn on(disk: Arc<dyn Disk>) -> Result<Arc<Self>, OpenError> {
+        Self::start(disk, PathBuf::new())
+    }
+
+    fn start(disk: Arc<dyn Disk>, dir: PathBuf) -> Result<Arc<Self>, OpenError> {
+        let shared = Shared::load(disk).map_err(|source| OpenError::Records { dir, source })?;
+        let shared = Arc::new(shared);
+        let (asks, receiver) = mpsc::channel();
+        let committer = Committer::new(Arc::clone(&shared), receiver);
+        let thread = std::thread::Builder::new().name("store-commit".to_owned());
+        let thread = thread.spawn(move || committer.run());
+        let thread = thread.map_err(|source| OpenError::Thread { source })?;
+        let queue = Arc::new(Semaphore::new(QUEUE_KILOBYTES_MAX));
+        Ok(Arc::new(Self { shared, asks, queue, thread: Mutex::new(Some(thread)) }))
+    }
+
+    /// Finishes what was asked for, flushes, and joins the commit thread; blocks meanwhile. Later
+    /// writes fail, watches end, reads go on. The data directory is free when the store is dropped.
+    pub fn close(&self) {
+        self.queue.close();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(thread) = thread else { return };
+        // Both fail only when the thread is gone already; `health` tells of a panic there.
+        let _ = self.asks.send(Ask::Close);
+        let _ = thread.join();
+        self.shared.close();
+    }
+
+    /// The answer of a commit thread that is gone.
+    fn gone(&self) -> WriteError {
+        self.shared.failure().map_or(WriteError::Closed, |source| WriteError::Stopped { source })
+    }
+}
+
+impl Drop for Embedded {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Store for Embedded {
+    fn get<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<Option<KeyValue>, ReadError>> {
+        Box::pin(async move { self.shared.get(key) })
+    }
+
+    fn range(&self, ask: Range) -> BoxFuture<'_, Result<Page, ReadError>> {
+        Box::pin(async move { self.shared.range(&ask) })
+    }
+
+    fn load<'a>(
+        &'a self,
+        prefix: &'a [u8],
+        at: Option<Revision>,
+        sink: &'a mut (dyn FnMut(KeyValue) + Send),
+    ) -> BoxFuture<'a, Result<Revision, ReadError>> {
+        Box::pin(async move { self.shared.load_prefix(prefix, at, sink) })
+    }
+
+    fn txn(&self, txn: Txn) -> BoxFuture<'_, Result<TxnOutcome, WriteError>> {
+        Box::pin(async move {
+            txn.check()?;
+            let bytes: usize = txn.ops.iter().map(crate::Op::bytes).sum();
+            let kilobytes = 1 + (bytes >> 10) as u32;
+            let queue = Arc::clone(&self.queue);
+            let place = queue.acquire_many_owned(kilobytes).await;
+            let place = place.map_err(|_| self.gone())?;
+            let (answer, answered) = oneshot::channel();
+            let ask = Ask::Txn(TxnAsk { txn, answer, place });
+            self.asks.send(ask).map_err(|_| self.gone())?;
+            answered.await.map_err(|_| self.gone())?
+        })
+    }
+
+    fn watch(&self, prefix: Bytes, after: Revision) -> Result<Box<dyn Watch>, WatchError> {
+        if self.shared.is_closed() {
+            return Err(WatchError::Closed);
+        }
+        let floor = self.floor();
+        if after < floor {
+            return Err(WatchError::Compacted { asked: after, floor });
+        }
+        if self.shared.watches.fetch_add(1, Ordering::Relaxed) >= WATCHES_MAX {
+            self.shared.watches.fetch_sub(1, Ordering::Relaxed);
+            return Err(WatchError::TooMany);
+        }
+        let (shared, news) = (Arc::downgrade(&self.shared), self.shared.news());
+        Ok(Box::new(EmbeddedWatch { shared, news, prefix, after }))
+    }
+
+    fn revision(&self) -> Revision {
+        self.shared.newest()
+    }
+
+    fn floor(&self) -> Revision {
+        self.shared.floor()
+    }
+
+    fn compact(&self, through: Revision) -> BoxFuture<'_, Result<(), WriteError>> {
+        Box::pin(async move {
+            let (answer, answered) = oneshot::channel();
+            let ask = Ask::Compact { through, answer };
+            self.asks.send(ask).map_err(|_| self.gone())?;
+            answered.await.map_err(|_| self.gone())?
+        })
+    }
+
+    fn health(&self) -> Result<(), HealthError> {
+        self.shared.health()
+    }
+}
+
+impl Watch for EmbeddedWatch {
+    fn next(&mut self) -> BoxFuture<'_, Result<Batch, WatchError>> {
+        Box::pin(async move {
+            loop {
+                self.news.borrow_and_update();
+                let shared = self.shared.upgrade().ok_or(WatchError::Closed)?;
+                if let Some(batch) = shared.batch(&self.prefix, self.after)? {
+                    self.after = batch.through;
+                    return Ok(batch);
+                }
+                if shared.is_closed() {
+                    return Err(WatchError::Closed);
+                }
+                drop(shared);
+                self.news.changed().await.map_err(|_| WatchError::Closed)?;
+            }
+        })
+    }
+}
+
+impl Drop for EmbeddedWatch {
+    fn drop(&mut self) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.watches.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}

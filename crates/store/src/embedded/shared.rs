@@ -1,0 +1,341 @@
+//! What readers, watches and the commit thread of one engine share.
+//!
+//! The state changes in one place, [`Shared::publish`] and its neighbours, on the commit thread
+//! alone and only after the disk has answered. The lock is never held over the disk.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use bytes::Bytes;
+use tokio::sync::watch;
+
+use super::disk::{Disk, Record, RecordId};
+use super::history::{Filler, Ring};
+use super::index::{Index, PruneCursor, Version};
+use crate::{
+    Batch, DiskError, Event, HealthError, KeyValue, PAGE_BYTES_MAX, PAGE_ITEMS_MAX, Page, Range,
+    ReadError, Revision, WatchError,
+};
+
+/// Records a watch looks at on disk before it answers, even when none of them is of interest.
+const SCAN_RECORDS_MAX: usize = 8192;
+
+pub(super) struct Shared {
+    pub(super) disk: Arc<dyn Disk>,
+    state: RwLock<State>,
+    /// Revisions being read, and by how many. What they need is not pruned.
+    pins: Mutex<BTreeMap<Revision, usize>>,
+    /// `State::newest` and `State::floor`, to be read without the lock.
+    newest: AtomicU64,
+    floor: AtomicU64,
+    /// Wakes the watches; carries the newest revision.
+    news: watch::Sender<u64>,
+    pub(super) watches: AtomicUsize,
+    failure: OnceLock<DiskError>,
+    is_closed: AtomicBool,
+}
+
+struct State {
+    index: Index,
+    ring: Ring,
+    /// Invariant: `floor <= newest`, both only grow, and all up to `newest` is durable.
+    newest: Revision,
+    floor: Revision,
+}
+
+/// Holds a revision against pruning while its values are being read.
+struct Pin<'a> {
+    shared: &'a Shared,
+    at: Revision,
+}
+
+impl Drop for Pin<'_> {
+    fn drop(&mut self) {
+        let mut pins = self.shared.pins.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = pins.get_mut(&self.at) {
+            *count -= 1;
+            if *count == 0 {
+                pins.remove(&self.at);
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Builds the index from the disk. Reads no values.
+    pub(super) fn load(disk: Arc<dyn Disk>) -> Result<Self, DiskError> {
+        let floor = disk.floor()?;
+        let mut index = Index::default();
+        let mut newest = floor;
+        disk.heads(RecordId::first(Revision(0)), &mut |head| {
+            newest = newest.max(head.id.revision);
+            index.add(&head.key, Version::of(&head));
+            ControlFlow::Continue(())
+        })?;
+        let state = State { index, ring: Ring::new(newest), newest, floor };
+        Ok(Self {
+            disk,
+            state: RwLock::new(state),
+            pins: Mutex::default(),
+            newest: AtomicU64::new(newest.0),
+            floor: AtomicU64::new(floor.0),
+            news: watch::Sender::new(newest.0),
+            watches: AtomicUsize::new(0),
+            failure: OnceLock::new(),
+            is_closed: AtomicBool::new(false),
+        })
+    }
+
+    pub(super) fn newest(&self) -> Revision {
+        Revision(self.newest.load(Ordering::Acquire))
+    }
+
+    pub(super) fn floor(&self) -> Revision {
+        Revision(self.floor.load(Ordering::Acquire))
+    }
+
+    pub(super) fn news(&self) -> watch::Receiver<u64> {
+        self.news.subscribe()
+    }
+
+    pub(super) fn failure(&self) -> Option<DiskError> {
+        self.failure.get().cloned()
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
+    pub(super) fn health(&self) -> Result<(), HealthError> {
+        match self.failure() {
+            Some(source) => Err(HealthError::Stopped { source }),
+            None if self.is_closed() => Err(HealthError::Closed),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn get(&self, key: &[u8]) -> Result<Option<KeyValue>, ReadError> {
+        let state = self.read();
+        let newest = state.newest;
+        let Some((key, version)) = state.index.live_entry(key, newest) else { return Ok(None) };
+        let key = key.clone();
+        if let Some(value) = state.ring.value(version.id) {
+            return Ok(Some(key_value(key, value, version)));
+        }
+        let _pin = self.pin(newest);
+        drop(state);
+        let value = self.value(version.id)?;
+        Ok(Some(key_value(key, value, version)))
+    }
+
+    pub(super) fn range(&self, ask: &Range) -> Result<Page, ReadError> {
+        let limit = if ask.limit == 0 { PAGE_ITEMS_MAX } else { ask.limit.min(PAGE_ITEMS_MAX) };
+        let state = self.read();
+        let at = state.readable(ask.at)?;
+        let mut found: Vec<_> = state
+            .index
+            .range(&ask.start, &ask.end, at)
+            .take(limit + 1)
+            .map(|(key, version)| (key.clone(), version, state.ring.value(version.id)))
+            .collect();
+        let _pin = self.pin(at);
+        drop(state);
+        let mut more = found.len() > limit;
+        found.truncate(limit);
+        let mut items = Vec::with_capacity(found.len());
+        let mut bytes = 0;
+        for (key, version, value) in found {
+            if bytes >= PAGE_BYTES_MAX {
+                more = true;
+                break;
+            }
+            let value = value.map_or_else(|| self.value(version.id), Ok)?;
+            bytes += value.len();
+            items.push(key_value(key, value, version));
+        }
+        Ok(Page { items, at, more })
+    }
+
+    /// One pass over the disk, in the order of writing.
+    pub(super) fn load_prefix(
+        &self,
+        prefix: &[u8],
+        at: Option<Revision>,
+        sink: &mut (dyn FnMut(KeyValue) + Send),
+    ) -> Result<Revision, ReadError> {
+        let state = self.read();
+        let at = state.readable(at)?;
+        let _pin = self.pin(at);
+        drop(state);
+        let result =
+            self.disk.records(RecordId::first(Revision(0)), &mut |Record { head, value }| {
+                if head.id.revision > at {
+                    return ControlFlow::Break(());
+                }
+                if !head.is_delete && head.key.starts_with(prefix) {
+                    let found = self
+                        .read()
+                        .index
+                        .live_entry(&head.key, at)
+                        .map(|(key, version)| (key.clone(), version));
+                    if let Some((key, version)) = found.filter(|(_, version)| version.id == head.id)
+                    {
+                        sink(key_value(key, value, version));
+                    }
+                }
+                ControlFlow::Continue(())
+            });
+        result.map_err(|source| ReadError::Backend { source })?;
+        Ok(at)
+    }
+
+    /// What a watch gets next; `None` when there is nothing after `after` yet.
+    pub(super) fn batch(
+        &self,
+        prefix: &[u8],
+        after: Revision,
+    ) -> Result<Option<Batch>, WatchError> {
+        let state = self.read();
+        let (newest, floor) = (state.newest, state.floor);
+        if after < floor {
+            return Err(WatchError::Compacted { asked: after, floor });
+        }
+        if after >= newest {
+            return Ok(None);
+        }
+        if state.ring.reaches(after) {
+            return Ok(Some(state.ring.batch(prefix, after, newest)));
+        }
+        // A pin keeps what lives at its revision and everything above.
+        let _pin = self.pin(after);
+        drop(state);
+        let batch = self.scan(prefix, after, newest);
+        batch.map(Some).map_err(|source| WatchError::Backend { source })
+    }
+
+    fn scan(&self, prefix: &[u8], after: Revision, newest: Revision) -> Result<Batch, DiskError> {
+        let mut filler = Filler::new(prefix);
+        let (mut seen, mut reached) = (0, newest);
+        self.disk.records(RecordId::first(after.next()), &mut |Record { head, value }| {
+            let revision = head.id.revision;
+            if revision > newest || !filler.is_room_for(revision) {
+                return ControlFlow::Break(());
+            }
+            if seen >= SCAN_RECORDS_MAX && head.id.index == 0 {
+                reached = Revision(revision.0 - 1);
+                return ControlFlow::Break(());
+            }
+            seen += 1;
+            if filler.wants(&head.key) {
+                filler.push(event(Record { head, value }));
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok(filler.finish(reached))
+    }
+
+    /// The value of a record that no prune can take: for the commit thread, where prunes happen.
+    pub(super) fn recent_value(&self, id: RecordId) -> Result<Bytes, ReadError> {
+        let value = self.read().ring.value(id);
+        value.map_or_else(|| self.value(id), Ok)
+    }
+
+    /// The newest version of a key, for the commit thread.
+    pub(super) fn current(&self, key: &[u8]) -> Option<Version> {
+        let state = self.read();
+        state.index.live(key, state.newest)
+    }
+
+    /// Makes durable records visible, then wakes the watches.
+    pub(super) fn publish(&self, records: Vec<Record>) {
+        let Some(newest) = records.last().map(|record| record.head.id.revision) else { return };
+        let mut state = self.write();
+        assert!(newest > state.newest, "revision {newest} after {}", state.newest);
+        for mut record in records {
+            let version = Version::of(&record.head);
+            record.head.key = state.index.add(&record.head.key, version);
+            let id = record.head.id;
+            state.ring.push(id, event(record));
+        }
+        state.newest = newest;
+        self.newest.store(newest.0, Ordering::Release);
+        drop(state);
+        self.news.send_replace(newest.0);
+    }
+
+    /// Raises the floor, which must be durable.
+    pub(super) fn raise_floor(&self, floor: Revision) {
+        let mut state = self.write();
+        assert!(floor > state.floor && floor <= state.newest, "floor {floor}");
+        state.floor = floor;
+        self.floor.store(floor.0, Ordering::Release);
+    }
+
+    /// One step of forgetting what no read can need; the records to forget, and where to go on.
+    pub(super) fn prune(
+        &self,
+        cursor: &PruneCursor,
+        keys_max: usize,
+    ) -> (Vec<RecordId>, Option<PruneCursor>) {
+        let mut gone = Vec::new();
+        let mut state = self.write();
+        let pins = self.pins.lock().unwrap_or_else(PoisonError::into_inner);
+        let through = pins.keys().next().map_or(state.floor, |pin| state.floor.min(*pin));
+        drop(pins);
+        let next = state.index.prune(cursor, keys_max, through, &mut gone);
+        (gone, next)
+    }
+
+    /// From now on no write is acknowledged.
+    pub(super) fn stop(&self, source: DiskError) -> DiskError {
+        self.failure.get_or_init(|| source).clone()
+    }
+
+    pub(super) fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
+        self.news.send_modify(|_| ());
+    }
+
+    /// Must be called while the state is locked, so that no prune comes between.
+    fn pin(&self, at: Revision) -> Pin<'_> {
+        let mut pins = self.pins.lock().unwrap_or_else(PoisonError::into_inner);
+        *pins.entry(at).or_default() += 1;
+        Pin { shared: self, at }
+    }
+
+    fn value(&self, id: RecordId) -> Result<Bytes, ReadError> {
+        let value = self.disk.value(id).map_err(|source| ReadError::Backend { source })?;
+        value.ok_or(ReadError::Missing { revision: id.revision })
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn readable(&self, at: Option<Revision>) -> Result<Revision, ReadError> {
+        let (floor, newest) = (self.floor, self.newest);
+        match at {
+            None => Ok(newest),
+            Some(asked) if asked < floor => Err(ReadError::Compacted { asked, floor }),
+            Some(asked) if asked > newest => Err(ReadError::Future { asked, newest }),
+            Some(asked) => Ok(asked),
+        }
+    }
+}
+
+pub(super) fn key_value(key: Bytes, value: Bytes, version: Version) -> KeyValue {
+    KeyValue { key, value, created: version.created, modified: version.id.revision }
+}
+
+fn event(Record { head, value }: Record) -> Event {
+    let value = (!head.is_delete).then_some(value);
+    Event { key: head.key, value, revision: head.id.revision, created: head.created }
+}
