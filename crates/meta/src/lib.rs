@@ -12,5 +12,5 @@ pub mod value;
 pub use gvk::{GroupVersion, GroupVersionKind, GroupVersionResource};
 pub use object::Object;
 pub use path::Path;
-pub use status::{Cause, ErrorList, FieldError, Reason, Status};
+pub use status::{Cause, ErrorList, Failure, FieldError, Reason, Status};
 pub use value::{Map, Str, Value};

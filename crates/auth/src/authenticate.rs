@@ -1,0 +1,123 @@
+//! Who asks: client certificates and bearer tokens, in this order.
+
+use crate::{AUTHENTICATED, TokenFile};
+use keelson_meta::{Failure, Status, Str};
+use std::fmt;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+/// Who sent a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct User {
+    /// User name.
+    pub name: Str,
+    /// Unique id, or empty.
+    pub uid: Str,
+    /// Groups, `system:authenticated` included.
+    pub groups: Vec<Str>,
+    /// Further facts: name and values.
+    pub extra: Vec<(Str, Vec<Str>)>,
+}
+
+impl User {
+    /// Whether the user is in `group`.
+    pub fn is_in(&self, group: &str) -> bool {
+        self.groups.iter().any(|g| g == group)
+    }
+}
+
+/// What a request brought along to say who sent it.
+#[derive(Clone, Default)]
+pub struct Credentials<'a> {
+    /// The `Authorization` header.
+    pub authorization: Option<&'a str>,
+    /// The client certificate in DER, already verified against the client CA by the TLS layer.
+    pub certificate: Option<&'a [u8]>,
+}
+
+impl fmt::Debug for Credentials<'_> {
+    /// Says what is there, never what it is.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials")
+            .field("authorization", &self.authorization.is_some())
+            .field("certificate", &self.certificate.is_some())
+            .finish()
+    }
+}
+
+/// All ways of telling who asks.
+#[derive(Debug, Default)]
+pub struct Authenticator {
+    tokens: TokenFile,
+}
+
+impl Authenticator {
+    /// With the tokens of a `--token-auth-file`.
+    pub fn new(tokens: TokenFile) -> Self {
+        Authenticator { tokens }
+    }
+
+    /// Who sent a request with these credentials, or 401.
+    pub fn authenticate(&self, credentials: &Credentials<'_>) -> Result<User, Failure> {
+        let user = credentials
+            .certificate
+            .and_then(certificate_user)
+            .or_else(|| self.tokens.user(bearer(credentials.authorization?)?));
+        let mut user = user.ok_or_else(Status::unauthorized)?;
+        if !user.is_in(AUTHENTICATED) {
+            user.groups.push(AUTHENTICATED.into());
+        }
+        Ok(user)
+    }
+}
+
+/// The token of `Bearer TOKEN`; the word in any case, one space (RFC 6750).
+fn bearer(header: &str) -> Option<&str> {
+    let (scheme, token) = header.trim().split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+/// The user that a certificate names: common name, organizations as groups.
+fn certificate_user(der: &[u8]) -> Option<User> {
+    let (_, certificate) = X509Certificate::from_der(der).ok()?;
+    let subject = certificate.subject();
+    let name = subject.iter_common_name().next()?.as_str().ok().filter(|n| !n.is_empty())?;
+    let groups =
+        subject.iter_organization().filter_map(|o| o.as_str().ok()).map(Str::new).collect();
+    let digest = sha2::Digest::finalize(sha2::Digest::chain_update(
+        <sha2::Sha256 as sha2::Digest>::new(),
+        der,
+    ));
+    let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let id = Str::from(format!("X509SHA256={hex}"));
+    let extra = vec![(Str::new("authentication.kubernetes.io/credential-id"), vec![id])];
+    Some(User { name: name.into(), uid: Str::default(), groups, extra })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_known_token_names_its_user_and_others_get_401() {
+        let tokens = TokenFile::parse("secret,alice,u1,\"devs,ops\"\nother,bob,u2\n").unwrap();
+        let authenticator = Authenticator::new(tokens);
+        let check = |header: Option<&str>| {
+            let credentials = Credentials { authorization: header, certificate: None };
+            authenticator.authenticate(&credentials).map(|user| (user.name, user.groups))
+        };
+        let alice = check(Some("Bearer secret")).unwrap();
+        assert_eq!(alice.0, "alice");
+        assert_eq!(alice.1, ["devs", "ops", "system:authenticated"]);
+        assert!(check(Some("bearer other")).is_ok());
+        for header in [None, Some("Bearer"), Some("Bearer secre"), Some("Basic secret")] {
+            assert_eq!(check(header).map_err(|status| status.code), Err(401), "{header:?}");
+        }
+    }
+
+    #[test]
+    fn credentials_are_not_printed() {
+        let credentials = Credentials { authorization: Some("Bearer hush"), certificate: None };
+        assert!(!format!("{credentials:?}").contains("hush"));
+    }
+}

@@ -1,0 +1,17 @@
+//! Who asks ([`User`]) and may they ([`Permit`]).
+//!
+//! A [`Permit`] has a private constructor: only [`Authorizer::authorize`] makes one, and the registry
+//! serves nothing without it.
+
+mod authenticate;
+mod authorize;
+mod token_file;
+
+pub use authenticate::{Authenticator, Credentials, User};
+pub use authorize::{Attributes, Authorizer, Permit};
+pub use token_file::{TokenFile, TokenFileError};
+
+/// The group that may do everything.
+pub const MASTERS: &str = "system:masters";
+/// The group of everyone who was recognised.
+pub const AUTHENTICATED: &str = "system:authenticated";
