@@ -28,8 +28,7 @@ fn main() -> Result<(), Failure> {
         return runtime.block_on(run(part, objects, &dir));
     }
     for part in PARTS {
-        let mut part_args = [objects.to_string(), dir.display().to_string(), part.to_owned()];
-        part_args[1] = dir.display().to_string();
+        let part_args = [objects.to_string(), dir.display().to_string(), part.to_owned()];
         Command::new(std::env::current_exe()?).args(part_args).status()?;
     }
     std::fs::remove_dir_all(dir)?;
@@ -46,7 +45,9 @@ async fn run(part: &str, objects: u64, dir: &Path) -> Result<(), Failure> {
         "rate-4k" => rate(&small, 40_000, 4096).await,
         "fill" => {
             rate(&large, objects, 2048).await?;
-            // Dies without closing, as `kill -9` would have it.
+            let store = open(&large)?;
+            write_all(&store, WRITERS, 2048).await?;
+            // Dies in the middle of work, as `kill -9` would have it.
             std::process::abort();
         }
         "killed" | "clean" => load(part, &large).await,
