@@ -114,6 +114,8 @@ impl Committer {
         let shared = Arc::clone(&self.shared);
         let mut group = Group::new(&shared);
         let mut answers = Vec::new();
+        // Dropped before the answers: no writer may take a panic for a refusal.
+        let _guard = StopOnPanic(Arc::clone(&shared));
         let mut next = Some(first);
         let (mut bytes, mut failed) = (0, None);
         while let Some(TxnAsk { txn, answer, place }) = next.take() {

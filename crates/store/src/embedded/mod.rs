@@ -145,7 +145,10 @@ impl Embedded {
 
     /// The answer of a commit thread that is gone.
     fn gone(&self) -> WriteError {
-        self.shared.failure().map_or(WriteError::Closed, |source| WriteError::Stopped { source })
+        if let Some(source) = self.shared.failure() {
+            return WriteError::Stopped { source };
+        }
+        WriteError::Closed
     }
 }
 
