@@ -19,7 +19,7 @@ pub mod value;
 pub use gvk::{GroupVersion, GroupVersionKind, GroupVersionResource};
 pub use object::Object;
 pub use path::Path;
-pub use status::{Cause, ErrorList, Failure, FieldError, Reason, Status};
 pub use quantity::Quantity;
+pub use status::{Cause, ErrorList, Failure, FieldError, Reason, Status};
 pub use time::Timestamp;
 pub use value::{Map, Str, Value};

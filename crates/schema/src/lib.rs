@@ -3,8 +3,10 @@
 //!
 //! Promise: no IO, no clock, no async; equal inputs give equal outputs.
 
+pub mod catalogue;
 pub mod conform;
 pub mod decode;
+pub mod default;
 pub mod json;
 mod text;
 pub mod types;

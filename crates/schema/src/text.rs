@@ -52,7 +52,9 @@ pub(crate) fn time(text: &str) -> Result<Value, TypeError> {
 
 /// A time to the microsecond, in UTC.
 pub(crate) fn micro_time(text: &str) -> Result<Value, TypeError> {
-    Timestamp::parse_micro(text).map(|time| Value::from(time.micro().to_string())).map_err(TypeError)
+    Timestamp::parse_micro(text)
+        .map(|time| Value::from(time.micro().to_string()))
+        .map_err(TypeError)
 }
 
 /// A duration in canonical form.
