@@ -217,8 +217,9 @@ impl Store for Embedded {
 
     fn compact(&self, through: Revision) -> BoxFuture<'_, Result<(), WriteError>> {
         Box::pin(async move {
+            let place = Arc::clone(&self.queue).acquire_owned().await.map_err(|_| self.gone())?;
             let (answer, answered) = oneshot::channel();
-            let ask = Ask::Compact { through, answer };
+            let ask = Ask::Compact { through, answer, place };
             self.asks.send(ask).map_err(|_| self.gone())?;
             answered.await.map_err(|_| self.gone())?
         })

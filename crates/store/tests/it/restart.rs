@@ -91,6 +91,42 @@ async fn a_watch_behind_the_ring_reads_from_disk_and_catches_up() {
 }
 
 #[tokio::test]
+async fn a_load_is_one_revision_while_compaction_goes_on() {
+    let dir = TempDir::new().unwrap();
+    let store = open(&dir);
+    for n in 0..10 {
+        put(&*store, &format!("k{n}"), "old").await;
+    }
+    let before = store.revision();
+    let mut values = Vec::new();
+    let mut keep = |kv: keelson_store::KeyValue| {
+        if values.is_empty() {
+            overwrite_and_compact(Arc::clone(&store));
+        }
+        values.push(kv.value);
+    };
+    assert_eq!(store.load(b"", None, &mut keep).await.unwrap(), before);
+    assert_eq!(values, [&b"old"[..]; 10]);
+    assert!(store.floor() > before);
+    assert_eq!(list(&*store, "", None).await.len(), 10);
+}
+
+/// On a thread of its own, and done with it when this returns.
+fn overwrite_and_compact(store: Arc<Embedded>) {
+    let work = async move {
+        for n in 0..10 {
+            put(&*store, &format!("k{n}"), "new").await;
+        }
+        store.compact(store.revision()).await.unwrap();
+        // Prunes happen between commits.
+        put(&*store, "k0", "newer").await;
+        put(&*store, "k0", "newest").await;
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    std::thread::spawn(move || runtime.block_on(work)).join().unwrap();
+}
+
+#[tokio::test]
 async fn a_closed_store_reads_and_no_longer_writes() {
     let store = Embedded::in_memory();
     let at = put(&*store, "a", "1").await;

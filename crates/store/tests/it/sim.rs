@@ -15,7 +15,7 @@ use keelson_store::{
     DiskError, Embedded, HealthError, Op, Revision, Store, Txn, TxnOutcome, WriteError,
 };
 
-const DEADLINE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_secs(5);
 
 /// What becomes of the commit that fails: a sync that fails says nothing of the data.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -36,6 +36,8 @@ struct Plan {
     commits: usize,
     fault: Option<(usize, Fault)>,
     is_gate_shut: bool,
+    /// Whether commits wait at the gate after they reached the records, and not before.
+    is_gate_late: bool,
 }
 
 impl SimDisk {
@@ -70,10 +72,18 @@ impl Disk for SimDisk {
     }
 
     fn commit(&self, records: &[Record], floor: Option<Revision>) -> Result<(), DiskError> {
-        let _ = self.entered.lock().unwrap().send(());
         let plan = self.plan.lock().unwrap();
-        let mut plan = self.opened.wait_while(plan, |plan| plan.is_gate_shut).unwrap();
+        if plan.is_gate_late {
+            self.records.commit(records, floor)?;
+        }
+        let _ = self.entered.lock().unwrap().send(());
+        let shut = |plan: &mut Plan| plan.is_gate_shut;
+        // A test that fails with the gate shut must end too.
+        let (mut plan, _) = self.opened.wait_timeout_while(plan, DEADLINE, shut).unwrap();
         plan.commits += 1;
+        if plan.is_gate_late {
+            return Ok(());
+        }
         let Some((_, fault)) = plan.fault.filter(|(at, _)| *at == plan.commits) else {
             return self.records.commit(records, floor);
         };
@@ -143,6 +153,30 @@ async fn nothing_is_visible_before_its_sync() {
     let TxnOutcome::Committed(at) = writing.await.unwrap() else { panic!("a conflict") };
     assert_eq!(next.await.unwrap().through, at);
     assert_eq!(list(&*store, "", None).await, ["a=2"]);
+}
+
+#[tokio::test]
+async fn a_watch_on_disk_shows_nothing_before_its_answer() {
+    let records = Arc::new(MemDisk::new());
+    let store = Embedded::on(Arc::clone(&records) as _).unwrap();
+    for n in 0..3 {
+        put(&*store, "a", &n.to_string()).await;
+    }
+    drop(store);
+    let (disk, entered) = SimDisk::new(&records, None);
+    let store = Embedded::on(Arc::clone(&disk) as _).unwrap();
+    disk.plan.lock().unwrap().is_gate_late = true;
+    disk.shut_gate(true);
+    let mut writing = store.txn(one_put("a", "3"));
+    assert!(is_pending(&mut writing).await);
+    entered.recv_timeout(DEADLINE).unwrap();
+    // The record is there, its sync has not come back. A new ring knows none: the disk is read.
+    let mut watch = store.watch(Bytes::new(), Revision(0)).unwrap();
+    let batch = watch.next().await.unwrap();
+    assert_eq!((batch.events.len(), batch.through), (3, Revision(3)));
+    disk.shut_gate(false);
+    writing.await.unwrap();
+    assert_eq!(drain(&mut *watch, Revision(4)).await.len(), 1);
 }
 
 #[tokio::test]
