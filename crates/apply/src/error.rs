@@ -1,0 +1,51 @@
+//! [`PatchError`]: why a patch was refused, and the Status that a kube-apiserver answers with.
+
+use keelson_meta::status::{Details, Failure};
+use keelson_meta::{Reason, Status};
+use std::fmt;
+
+/// Why a patch was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PatchError {
+    /// The body is not a patch of its kind: 400 with the text.
+    Malformed(String),
+    /// A JSON Patch of this many operations: 413.
+    TooManyOperations(usize),
+    /// The patch does not fit the object: 422. Upstream hides the text from the client.
+    Unprocessable(String),
+    /// What upstream answers with a bare error: 500 with the text.
+    Bare(String),
+}
+
+impl fmt::Display for PatchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PatchError::Malformed(text)
+            | PatchError::Unprocessable(text)
+            | PatchError::Bare(text) => f.write_str(text),
+            PatchError::TooManyOperations(count) => write!(
+                f,
+                "The allowed maximum operations in a JSON patch is {}, got {count}",
+                crate::json_patch::OPERATIONS_MAX
+            ),
+        }
+    }
+}
+
+impl std::error::Error for PatchError {}
+
+impl From<PatchError> for Failure {
+    fn from(error: PatchError) -> Failure {
+        match &error {
+            PatchError::Malformed(text) => Status::bad_request(text),
+            PatchError::TooManyOperations(_) => Status::too_large(error.to_string()),
+            PatchError::Unprocessable(_) => {
+                let hidden = "the server rejected our request due to an error in our request";
+                let mut status = Status::new(Reason::Invalid, hidden);
+                status.details = Some(Details::default());
+                status
+            }
+            PatchError::Bare(text) => Status::new(Reason::Unknown, text),
+        }
+    }
+}

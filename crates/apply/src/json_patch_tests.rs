@@ -1,0 +1,170 @@
+//! What JSON Patch does, case by case.
+
+use super::*;
+use crate::testing::{json, show};
+use expect_test::{Expect, expect};
+
+fn check(doc: &str, patch: &str, expected: Expect) {
+    let got = match apply(json(doc), &json(patch)) {
+        Ok(value) => show(&value),
+        Err(error) => format!("{error:?}"),
+    };
+    expected.assert_eq(&got);
+}
+
+#[test]
+fn add_puts_members_and_items() {
+    check(
+        r#"{"a":[1,2],"b":{}}"#,
+        r#"[{"op":"add","path":"/a/-","value":3},{"op":"add","path":"/a/1","value":9},
+            {"op":"add","path":"/b/x~1y~0z","value":null},{"op":"add","path":"/a/-1","value":8}]"#,
+        expect![[r#"{"a":[1,9,2,3,8],"b":{"x/y~z":null}}"#]],
+    );
+}
+
+#[test]
+fn an_index_outside_the_list_is_refused() {
+    check(
+        r#"{"a":[1]}"#,
+        r#"[{"op":"add","path":"/a/9","value":3}]"#,
+        expect![[r#"Unprocessable("Unable to access invalid index: 9")"#]],
+    );
+    check(
+        r#"{"a":[1]}"#,
+        r#"[{"op":"remove","path":"/a/-2"}]"#,
+        expect![[r#"Unprocessable("Unable to access invalid index: -2")"#]],
+    );
+    check(
+        r#"{"a":[1]}"#,
+        r#"[{"op":"add","path":"/a/x","value":3}]"#,
+        expect![[r#"Unprocessable("value was not a proper array index: 'x'")"#]],
+    );
+}
+
+#[test]
+fn remove_needs_the_member_and_replace_does_not() {
+    check(
+        r#"{"a":1}"#,
+        r#"[{"op":"remove","path":"/b"}]"#,
+        expect![[r#"Unprocessable("Unable to remove nonexistent key: b")"#]],
+    );
+    check(
+        r#"{"a":1}"#,
+        r#"[{"op":"replace","path":"/b","value":2},{"op":"remove","path":"/a"}]"#,
+        expect![[r#"{"b":2}"#]],
+    );
+    check(
+        r#"{"a":1}"#,
+        r#"[{"op":"add","path":"/b/c","value":2}]"#,
+        expect![[r#"Unprocessable("doc is missing path: \"/b/c\": missing value")"#]],
+    );
+}
+
+#[test]
+fn move_and_copy_take_from_another_place() {
+    check(
+        r#"{"a":[1,2],"b":{"k":{"z":1}}}"#,
+        r#"[{"op":"move","from":"/a/1","path":"/a/0"},{"op":"copy","from":"/b/k","path":"/c"},
+            {"op":"copy","from":"/none","path":"/d"},{"op":"move","from":"/b","path":"/c/b"}]"#,
+        expect![[r#"{"a":[2,1],"c":{"b":{"k":{"z":1}},"z":1},"d":null}"#]],
+    );
+}
+
+#[test]
+fn a_failed_test_stops_the_patch() {
+    check(
+        r#"{"a":{"x":1,"y":[true]}}"#,
+        r#"[{"op":"test","path":"/a","value":{"y":[true],"x":1}},
+            {"op":"test","path":"/none","value":null},{"op":"test","path":"/a/x","value":2}]"#,
+        expect![[r#"Unprocessable("testing value /a/x failed: test failed")"#]],
+    );
+}
+
+#[test]
+fn the_whole_document_can_be_replaced_but_not_removed() {
+    check(
+        r#"{"a":1}"#,
+        r#"[{"op":"replace","path":"","value":{"c":1,"b":2}}]"#,
+        expect![[r#"{"b":2,"c":1}"#]],
+    );
+    check(
+        r#"{"a":1}"#,
+        r#"[{"op":"remove","path":""}]"#,
+        expect![[r#"Unprocessable("doc is missing path: \"\": missing value")"#]],
+    );
+}
+
+#[test]
+fn a_body_that_is_no_patch_is_refused() {
+    check(
+        "{}",
+        "{}",
+        expect![[
+            r#"Malformed("error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp")"#
+        ]],
+    );
+    check(
+        "{}",
+        r#"[{"op":5}]"#,
+        expect![[
+            r#"Malformed("error decoding patch: json: cannot unmarshal number into Go struct field jsonPatchOp.op of type string")"#
+        ]],
+    );
+    check("{}", r#"[{"op":"dig"}]"#, expect![[r#"Unprocessable("Unexpected kind: dig")"#]]);
+    check("{}", "[null]", expect![[r#"Unprocessable("Unexpected kind: unknown")"#]]);
+}
+
+#[test]
+fn members_that_no_operation_has_are_named() {
+    let patch = json(r#"[{"op":"add","path":"/a","extra":1},{"Op":"x"}]"#);
+    let expected =
+        [r#"json patch unknown field "[0].extra""#, r#"json patch unknown field "[1].Op""#];
+    assert_eq!(unknown_fields(&patch), expected);
+}
+
+fn repeat(operation: &str, times: usize) -> Value {
+    json(&format!("[{}]", vec![operation; times].join(",")))
+}
+
+#[test]
+fn operations_are_counted() {
+    let patch = repeat(r#"{"op":"test","path":"/a","value":1}"#, OPERATIONS_MAX + 1);
+    let error = apply(json(r#"{"a":1}"#), &patch).unwrap_err();
+    expect!["The allowed maximum operations in a JSON patch is 10000, got 10001"]
+        .assert_eq(&error.to_string());
+    let status = keelson_meta::status::Failure::from(error);
+    assert_eq!((status.code, status.reason.as_str()), (413, "RequestEntityTooLarge"));
+}
+
+#[test]
+fn copies_are_bounded() {
+    let doc = Value::Object([("a".into(), Value::from("x".repeat(100_000)))].into_iter().collect());
+    let error = apply(doc, &repeat(r#"{"op":"copy","from":"/a","path":"/b"}"#, 40)).unwrap_err();
+    expect![["Unable to complete the copy, the accumulated size increase of copy is 3200064, \
+         exceeding the limit 3145728"]]
+    .assert_eq(&error.to_string());
+}
+
+#[test]
+fn nesting_is_bounded_also_when_it_grows_by_moves() {
+    let mut text = vec![r#"{"op":"add","path":"/a","value":{}}"#; 1];
+    for _ in 0..600 {
+        text.push(r#"{"op":"add","path":"/b","value":{}}"#);
+        text.push(r#"{"op":"move","from":"/a","path":"/b/a"}"#);
+        text.push(r#"{"op":"move","from":"/b","path":"/a"}"#);
+    }
+    let shallow = format!("[{}]", text.join(","));
+    assert!(apply(json("{}"), &json(&shallow)).unwrap().depth() > 600);
+    let deep = format!("[{},{}]", text.join(","), text[1..].join(","));
+    let error = apply(json("{}"), &json(&deep)).unwrap_err();
+    expect!["the document exceeds 1000 levels"].assert_eq(&error.to_string());
+}
+
+#[test]
+fn many_shallow_moves_are_not_taken_for_depth() {
+    let there = r#"{"op":"move","from":"/a","path":"/b/c/d"}"#;
+    let back = r#"{"op":"move","from":"/b/c/d","path":"/a"}"#;
+    let patch = format!("[{}]", [there, back].repeat(2_000).join(","));
+    let doc = json(r#"{"a":1,"b":{"c":{}}}"#);
+    assert_eq!(apply(doc.clone(), &json(&patch)).unwrap(), doc);
+}

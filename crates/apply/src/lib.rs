@@ -1,0 +1,15 @@
+//! The ways in which a request changes a part of an object: JSON Patch, JSON merge patch, strategic
+//! merge patch and server-side apply, and the record of who owns which field.
+//!
+//! Promise: no IO, no clock, no async; equal inputs give equal outputs.
+
+pub mod error;
+pub mod gofmt;
+pub mod json_patch;
+pub mod merge_patch;
+pub mod strategic;
+
+pub use error::PatchError;
+
+#[cfg(test)]
+mod testing;

@@ -1,0 +1,118 @@
+//! JSON merge patch (RFC 7386), as the library behind a kube-apiserver applies it.
+//!
+//! It differs from the RFC in one point: where a patch brings a list into a place that held no map,
+//! nulls inside the list are dropped too.
+
+use crate::PatchError;
+use keelson_meta::{Map, Value};
+
+/// Applies `patch` to `doc`. Every map that the patch opens ends up sorted by key, because upstream
+/// shows the patched text in its messages and sorts exactly those.
+///
+/// `doc` must be a map; a patch that is not a map is refused.
+pub fn apply(doc: Value, patch: &Value) -> Result<Value, PatchError> {
+    let Value::Object(changes) = patch else {
+        return Err(PatchError::Malformed(match patch {
+            Value::Null => "Invalid JSON Patch".to_owned(),
+            other => format!(
+                "error decoding patch: json: cannot unmarshal {} into Go value of type \
+                 map[string]interface {{}}",
+                other.type_name()
+            ),
+        }));
+    };
+    let Value::Object(mut root) = doc else {
+        return Err(PatchError::Bare("Invalid JSON Document".to_owned()));
+    };
+    merge_maps(&mut root, changes);
+    Ok(Value::Object(root))
+}
+
+fn merge_maps(target: &mut Map, changes: &Map) {
+    for (key, change) in changes.iter() {
+        if change.is_null() {
+            target.remove(key);
+            continue;
+        }
+        match (target.get_mut(key), change) {
+            (Some(Value::Object(current)), Value::Object(inner)) => merge_maps(current, inner),
+            // A list or a scalar replaces a map as it is, nulls included.
+            (Some(slot @ Value::Object(_)), _) => *slot = change.clone(),
+            (Some(slot), _) => *slot = without_nulls(change),
+            (None, _) => {
+                target.insert(key.clone(), without_nulls(change));
+            }
+        }
+    }
+    target.sort();
+}
+
+fn without_nulls(value: &Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let mut kept: Map = map
+                .iter()
+                .filter(|(_, item)| !item.is_null())
+                .map(|(key, item)| (key.clone(), without_nulls(item)))
+                .collect();
+            kept.sort();
+            Value::Object(kept)
+        }
+        Value::Array(items) => {
+            Value::Array(items.iter().filter(|item| !item.is_null()).map(without_nulls).collect())
+        }
+        scalar => scalar.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{json, show};
+    use expect_test::{Expect, expect};
+
+    fn check(doc: &str, patch: &str, expected: Expect) {
+        let got = match apply(json(doc), &json(patch)) {
+            Ok(value) => show(&value),
+            Err(error) => format!("{error:?}"),
+        };
+        expected.assert_eq(&got);
+    }
+
+    #[test]
+    fn null_removes_and_maps_merge() {
+        check(
+            r#"{"b":{"x":1,"y":2},"a":1}"#,
+            r#"{"b":{"x":null,"z":{"n":null,"k":3}},"gone":null}"#,
+            expect![[r#"{"a":1,"b":{"y":2,"z":{"k":3}}}"#]],
+        );
+    }
+
+    #[test]
+    fn lists_are_replaced_and_lose_their_nulls() {
+        check(r#"{"a":[1,2]}"#, r#"{"a":[3,null]}"#, expect![[r#"{"a":[3]}"#]]);
+        check(r#"{}"#, r#"{"a":[{"b":null},null]}"#, expect![[r#"{"a":[{}]}"#]]);
+        check(r#"{"a":{"x":1}}"#, r#"{"a":[null]}"#, expect![[r#"{"a":[null]}"#]]);
+    }
+
+    #[test]
+    fn maps_that_the_patch_does_not_open_keep_their_order() {
+        check(
+            r#"{"z":{"b":1,"a":2},"y":{"d":1,"c":2}}"#,
+            r#"{"y":{"e":1}}"#,
+            expect![[r#"{"y":{"c":2,"d":1,"e":1},"z":{"b":1,"a":2}}"#]],
+        );
+    }
+
+    #[test]
+    fn a_patch_that_is_no_map_is_refused() {
+        check("{}", "null", expect![[r#"Malformed("Invalid JSON Patch")"#]]);
+        check(
+            "{}",
+            "[]",
+            expect![[
+                r#"Malformed("error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}")"#
+            ]],
+        );
+    }
+}

@@ -1,0 +1,210 @@
+//! Strategic merge patch: a merge patch that knows from the schema which lists are merged by key,
+//! and whose directives delete, replace, reorder and retain.
+//!
+//! | directive | effect |
+//! |---|---|
+//! | `$patch: replace` / `delete` in a map | the map is replaced / emptied |
+//! | `$patch: delete` / `replace` in an item of a merged list | the item / the whole list goes |
+//! | `$retainKeys: [..]` | members of the original that are not listed go |
+//! | `$setElementOrder/x: [..]` | the order of the merged list `x` |
+//! | `$deleteFromPrimitiveList/x: [..]` | items of the list of scalars `x` go |
+
+mod lists;
+mod lookup;
+mod order;
+
+use crate::{PatchError, gofmt};
+use keelson_meta::{Map, Str, Value};
+use keelson_schema::{Presence, Schema, Shape};
+use lookup::{Context, Member};
+
+const PATCH: &str = "$patch";
+const RETAIN_KEYS: &str = "$retainKeys";
+const DELETE_FROM_LIST: &str = "$deleteFromPrimitiveList";
+const SET_ORDER: &str = "$setElementOrder";
+
+/// Merges `patch` into `original`, an object of `schema`. A patch that is not a map is refused.
+pub fn apply(schema: &Schema, original: Value, patch: Value) -> Result<Value, PatchError> {
+    let patch = match patch {
+        Value::Object(map) => map,
+        Value::Null => Map::new(),
+        other => {
+            return Err(PatchError::Malformed(format!(
+                "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+                other.type_name()
+            )));
+        }
+    };
+    let Value::Object(original) = original else {
+        return Err(PatchError::Bare("invalid JSON document".to_owned()));
+    };
+    merge_map(original, patch, Context::root(schema)).map(Value::Object)
+}
+
+fn merge_map(original: Map, mut patch: Map, of: Context<'_>) -> Result<Map, PatchError> {
+    if let Some(directive) = patch.remove(PATCH) {
+        return match directive.as_str() {
+            Some("replace") => Ok(patch),
+            Some("delete") => Ok(Map::new()),
+            _ => {
+                patch.insert(PATCH, directive.clone());
+                Err(unknown_directive(&directive, &patch))
+            }
+        };
+    }
+    let mut merged = original;
+    if let Some(listed) = patch.remove(RETAIN_KEYS) {
+        retain_keys(&mut merged, &patch, &listed)?;
+    }
+    lists::set_orders(&mut merged, &mut patch, of)?;
+    for (key, change) in patch {
+        match key.starts_with(DELETE_FROM_LIST) {
+            true => delete_from_list(&mut merged, &key, change, of)?,
+            false => merge_member(&mut merged, key, change, of)?,
+        }
+    }
+    Ok(merged)
+}
+
+/// Merges one member that is not a directive.
+fn merge_member(
+    merged: &mut Map,
+    key: Str,
+    change: Value,
+    of: Context<'_>,
+) -> Result<(), PatchError> {
+    if change.is_null() {
+        merged.remove(&key);
+        return Ok(());
+    }
+    let current = match merged.get_mut(&key) {
+        Some(slot) => Some(slot),
+        // A struct that Go holds by value is never absent.
+        None if change.as_object().is_some() && of.always_holds(&key) => {
+            Some(merged.entry_or(&key, || Value::Object(Map::new())))
+        }
+        None => None,
+    };
+    let merged_value = match (current, change) {
+        (Some(Value::Object(current)), Value::Object(change)) => {
+            let member = of.member(&key)?;
+            Value::Object(merge_map(std::mem::take(current), change, member.context())?)
+        }
+        (Some(Value::Array(current)), Value::Array(change)) => {
+            let list = of.list(&key)?;
+            Value::Array(lists::merge(std::mem::take(current), change, &list)?)
+        }
+        (_, change) => match without_directives(without_nulls(change)) {
+            Some(value) => value,
+            None => {
+                merged.remove(&key);
+                return Ok(());
+            }
+        },
+    };
+    merged.insert(key, merged_value);
+    Ok(())
+}
+
+/// `$deleteFromPrimitiveList/x`. Where `x` is no list in the object, nothing happens.
+fn delete_from_list(
+    merged: &mut Map,
+    key: &str,
+    gone: Value,
+    of: Context<'_>,
+) -> Result<(), PatchError> {
+    let name = directive_target(key, DELETE_FROM_LIST, "invalid patch format of primitive list")?;
+    if gone.is_null() {
+        merged.remove(name);
+        return Ok(());
+    }
+    if let (Some(Value::Array(current)), Value::Array(gone)) = (merged.get_mut(name), gone) {
+        let list = of.list(name)?;
+        let kept = lists::delete(std::mem::take(current), gone, &list)?;
+        merged.insert(name, kept);
+    }
+    Ok(())
+}
+
+/// The name behind `prefix/`.
+fn directive_target<'k>(key: &'k str, prefix: &str, error: &str) -> Result<&'k str, PatchError> {
+    match key.split_once('/') {
+        Some((first, name)) if first == prefix => Ok(name),
+        _ => Err(PatchError::Malformed(error.to_owned())),
+    }
+}
+
+fn retain_keys(merged: &mut Map, patch: &Map, listed: &Value) -> Result<(), PatchError> {
+    let malformed = || PatchError::Malformed("invalid patch format of retainKeys".to_owned());
+    let Value::Array(listed) = listed else { return Err(malformed()) };
+    let is_listed = |key: &str| listed.iter().any(|item| item.as_str() == Some(key));
+    for (key, change) in patch.iter() {
+        let is_directive = key.starts_with(DELETE_FROM_LIST) || key.starts_with(SET_ORDER);
+        if !change.is_null() && !is_directive && !is_listed(key) {
+            return Err(malformed());
+        }
+    }
+    merged.retain(|key, _| is_listed(key));
+    Ok(())
+}
+
+fn unknown_directive(directive: &Value, map: &Map) -> PatchError {
+    PatchError::Bare(format!(
+        "unknown patch type: {} in map: {}",
+        gofmt::text(directive),
+        gofmt::plain(&Value::Object(map.clone()))
+    ))
+}
+
+/// Drops members that are null, in lists too; null items of lists stay.
+fn without_nulls(value: Value) -> Value {
+    match value {
+        Value::Object(map) => Value::Object(
+            map.into_iter()
+                .filter(|(_, item)| !item.is_null())
+                .map(|(key, item)| (key, without_nulls(item)))
+                .collect(),
+        ),
+        Value::Array(items) => Value::Array(items.into_iter().map(without_nulls).collect()),
+        scalar => scalar,
+    }
+}
+
+/// Drops the maps that hold a `$patch`, wherever they stand; `None` when the value is one.
+fn without_directives(value: Value) -> Option<Value> {
+    Some(match value {
+        Value::Object(map) => {
+            if map.contains_key(PATCH) {
+                return None;
+            }
+            let kept = map
+                .into_iter()
+                .filter_map(|(key, item)| without_directives(item).map(|item| (key, item)));
+            Value::Object(kept.collect())
+        }
+        Value::Array(items) => {
+            Value::Array(items.into_iter().filter_map(without_directives).collect())
+        }
+        scalar => scalar,
+    })
+}
+
+impl Context<'_> {
+    /// Whether Go holds a struct by value at `key`, so that it is there even when nothing is set.
+    fn always_holds(&self, key: &str) -> bool {
+        matches!(self, Context::Struct(_, of) if of.field(key).is_some_and(|field| {
+            field.presence != Presence::Pointer && matches!(field.shape, Shape::Struct(_))
+        }))
+    }
+}
+
+impl<'t> Member<'t> {
+    /// What the members of this member are looked up in.
+    fn context(&self) -> Context<'t> {
+        Context::of(self.types, self.shape)
+    }
+}
+
+#[cfg(test)]
+#[path = "strategic_tests.rs"]
+mod tests;

@@ -1,0 +1,260 @@
+//! Lists in a strategic merge patch: merged by key or by value, with directives among the items.
+
+use super::lookup::{Context, ListRules};
+use super::order::{Order, Places, arrange};
+use super::{PATCH, SET_ORDER, directive_target, merge_map, unknown_directive, without_directives};
+use crate::{PatchError, gofmt};
+use keelson_meta::{Map, Value};
+use std::mem::{Discriminant, discriminant};
+
+/// Merges every list of `patch` that has a `$setElementOrder/..` beside it, puts it in that order,
+/// and takes both out of the patch.
+pub(super) fn set_orders(
+    merged: &mut Map,
+    patch: &mut Map,
+    of: Context<'_>,
+) -> Result<(), PatchError> {
+    let directives: Vec<_> = patch
+        .iter()
+        .filter(|(key, _)| key.starts_with(SET_ORDER))
+        .map(|(k, _)| k.clone())
+        .collect();
+    for directive in directives {
+        let wanted = array(patch.remove(&directive).unwrap_or_default())?;
+        let format = "invalid patch format of setElementOrder list";
+        let name = directive_target(&directive, SET_ORDER, format)?;
+        let original = merged.remove(name).map(array).transpose()?;
+        let change = patch.remove(name).map(array).transpose()?;
+        let rules = of.list(name)?;
+        check_order(change.as_deref().unwrap_or_default(), &wanted, rules.key)?;
+        if let Some(list) = merge_ordered(original, change, wanted, &rules)? {
+            merged.insert(name, list);
+        }
+    }
+    Ok(())
+}
+
+/// The list in the order `wanted`; `None` when neither side has it.
+fn merge_ordered(
+    original: Option<Vec<Value>>,
+    change: Option<Vec<Value>>,
+    wanted: Vec<Value>,
+    rules: &ListRules<'_>,
+) -> Result<Option<Vec<Value>>, PatchError> {
+    let empty = |list: &Option<Vec<Value>>| list.as_ref().is_none_or(Vec::is_empty);
+    if original.is_none() && change.is_none() {
+        return Ok(None);
+    }
+    if empty(&original) && empty(&change) {
+        return Err(no_elements());
+    }
+    let items = [&original, &change];
+    item_type(&items.map(|list| list.as_deref().unwrap_or_default()))?;
+    let live = Places::of(original.as_deref().unwrap_or_default(), rules.key)?;
+    let list = match (original, change) {
+        (Some(original), Some(change)) => merge(original, change, rules)?,
+        (Some(original), None) => original,
+        (None, change) => change.into_iter().flatten().filter_map(without_directives).collect(),
+    };
+    let wanted = Places::of(&wanted, rules.key)?;
+    arrange(list, &Order { wanted, live }, rules.key).map(Some)
+}
+
+/// The items of the patch must stand in the wanted order, in the same sequence.
+fn check_order(change: &[Value], wanted: &[Value], key: Option<&str>) -> Result<(), PatchError> {
+    if change.is_empty() || wanted.is_empty() {
+        return Ok(());
+    }
+    let mut at = wanted.iter();
+    for item in change {
+        if key.is_some() {
+            let map = object(item)?;
+            if map.contains_key(PATCH) {
+                continue;
+            }
+        }
+        loop {
+            let Some(next) = at.next() else {
+                return Err(PatchError::Bare(format!(
+                    "The order in patch list:\n{}\n doesn't match $setElementOrder list:\n{}\n",
+                    gofmt::plain_items(change),
+                    gofmt::plain_items(wanted)
+                )));
+            };
+            if key_of(item, key)? == key_of(next, key)? {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Merges a list of the patch into one of the object: replaced, or merged in the order of the
+/// patch.
+pub(super) fn merge(
+    original: Vec<Value>,
+    change: Vec<Value>,
+    rules: &ListRules<'_>,
+) -> Result<Vec<Value>, PatchError> {
+    if !rules.is_merged {
+        return Ok(change);
+    }
+    if original.is_empty() && change.is_empty() {
+        return Ok(original);
+    }
+    if item_type(&[&original, &change])? != discriminant(&Value::Object(Map::new())) {
+        let order =
+            Order { wanted: Places::of(&change, None)?, live: Places::of(&original, None)? };
+        let mut all = original;
+        all.extend(change);
+        return arrange(dedupe(all), &order, None);
+    }
+    let Some(key) = rules.key else {
+        let kind = rules.item.kind();
+        return Err(PatchError::Bare(format!("cannot merge lists without merge key for {kind}")));
+    };
+    let (original, change) = run_directives(original, change, key)?;
+    let order =
+        Order { wanted: Places::of(&change, Some(key))?, live: Places::of(&original, Some(key))? };
+    let merged = merge_items(original, change, key, rules.item)?;
+    arrange(merged, &order, Some(key))
+}
+
+/// Takes the items that stand in `gone` out of a list of scalars.
+pub(super) fn delete(
+    mut original: Vec<Value>,
+    gone: Vec<Value>,
+    rules: &ListRules<'_>,
+) -> Result<Vec<Value>, PatchError> {
+    if original.is_empty() && gone.is_empty() {
+        return Ok(original);
+    }
+    if item_type(&[&original, &gone])? == discriminant(&Value::Object(Map::new())) {
+        // Upstream merges lists of maps here, whatever the strategy of the field is.
+        let merged = ListRules { item: rules.item, is_merged: true, key: rules.key };
+        return merge(original, gone, &merged);
+    }
+    let gone = Places::of(&gone, None)?;
+    original.retain(|item| gone.find(item).is_none());
+    Ok(original)
+}
+
+/// Runs the items of the patch that are directives; gives back both lists without them.
+fn run_directives(
+    mut original: Vec<Value>,
+    change: Vec<Value>,
+    key: &str,
+) -> Result<(Vec<Value>, Vec<Value>), PatchError> {
+    let mut plain = Vec::with_capacity(change.len());
+    let mut is_replaced = false;
+    for item in change {
+        let map = object(&item)?;
+        let Some(directive) = map.get(PATCH) else {
+            plain.push(item);
+            continue;
+        };
+        match directive.as_str() {
+            Some("delete") => {
+                let gone = map.get(key).ok_or_else(|| no_merge_key(map, key))?;
+                original.retain(|candidate| candidate.get(key) != Some(gone));
+            }
+            Some("replace") => is_replaced = true,
+            Some("merge") => {
+                let text = "merging lists cannot yet be specified in the patch";
+                return Err(PatchError::Bare(text.to_owned()));
+            }
+            _ => return Err(unknown_directive(directive, map)),
+        }
+    }
+    Ok(if is_replaced { (plain, vec![]) } else { (original, plain) })
+}
+
+fn merge_items(
+    mut merged: Vec<Value>,
+    change: Vec<Value>,
+    key: &str,
+    item_type: Context<'_>,
+) -> Result<Vec<Value>, PatchError> {
+    let mut places = Places::growing(&merged, key);
+    for item in change {
+        let Value::Object(map) = item else { continue };
+        let key_value = map.get(key).ok_or_else(|| no_merge_key(&map, key))?;
+        match places.find(key_value) {
+            Some(at) => {
+                let current = merged[at].as_object_mut().map(std::mem::take).unwrap_or_default();
+                merged[at] = Value::Object(merge_map(current, map, item_type)?);
+            }
+            None => {
+                places.push(key_value.clone());
+                merged.push(Value::Object(map));
+            }
+        }
+    }
+    Ok(merged)
+}
+
+/// Takes out what stands twice; the last item moves into the gap, as upstream does it.
+fn dedupe(mut items: Vec<Value>) -> Vec<Value> {
+    let mut seen = Places::default();
+    let mut at = 0;
+    while at < items.len() {
+        if seen.find(&items[at]).is_some() {
+            items.swap_remove(at);
+        } else {
+            seen.push(items[at].clone());
+            at += 1;
+        }
+    }
+    items
+}
+
+/// The one type of all items.
+fn item_type(lists: &[&[Value]]) -> Result<Discriminant<Value>, PatchError> {
+    let mut items = lists.iter().flat_map(|list| list.iter());
+    let first = items.next().ok_or_else(no_elements)?;
+    if first.as_array().is_some() {
+        return Err(PatchError::Unprocessable("lists of lists are not supported".to_owned()));
+    }
+    if first.is_null() || items.any(|item| discriminant(item) != discriminant(first)) {
+        return Err(PatchError::Bare(format!(
+            "list element types are not identical: {}",
+            gofmt::plain_lists(lists)
+        )));
+    }
+    Ok(discriminant(first))
+}
+
+/// What tells an item apart: its member `key`, or the item itself.
+pub(super) fn key_of<'v>(item: &'v Value, key: Option<&str>) -> Result<&'v Value, PatchError> {
+    let Some(key) = key else { return Ok(item) };
+    let map = object(item)?;
+    map.get(key).ok_or_else(|| no_merge_key(map, key))
+}
+
+fn object(item: &Value) -> Result<&Map, PatchError> {
+    item.as_object().ok_or_else(|| bad_type("map[string]interface {}", item))
+}
+
+fn array(value: Value) -> Result<Vec<Value>, PatchError> {
+    match value {
+        Value::Array(items) => Ok(items),
+        other => Err(bad_type("[]interface {}", &other)),
+    }
+}
+
+fn bad_type(expected: &str, value: &Value) -> PatchError {
+    let got = match value {
+        Value::Null => "%!s(<nil>)",
+        other => gofmt::type_name(other),
+    };
+    PatchError::Bare(format!("expected a {expected}, but received a {got}"))
+}
+
+fn no_merge_key(map: &Map, key: &str) -> PatchError {
+    let shown = gofmt::plain(&Value::Object(map.clone()));
+    PatchError::Bare(format!("map: {shown} does not contain declared merge key: {key}"))
+}
+
+fn no_elements() -> PatchError {
+    PatchError::Bare("no elements in any of the given slices".to_owned())
+}
