@@ -3,6 +3,7 @@
 //!
 //! Promise: no IO, no clock, no async; equal inputs give equal outputs.
 
+pub mod tables;
 pub mod types;
 
 pub use types::{Field, ListKind, Presence, Schema, Shape, Struct, StructId, Types};
