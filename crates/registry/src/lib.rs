@@ -14,6 +14,7 @@ mod registry;
 mod scale;
 pub mod stamp;
 mod strategy;
+mod subresources;
 mod verbs;
 
 pub use kind::{Answer, Kind, Target};
@@ -21,6 +22,7 @@ pub use registry::{OpenError, Registry, RegistryOptions};
 pub use scale::scale_kind;
 pub use stamp::{Clock, SystemClock};
 pub use strategy::{Generation, SelectableField, StatusMetadata, Strategy};
+pub use subresources::apply_patch;
 pub use verbs::delete::Deleted;
 pub use verbs::list::{Filter, List};
 pub use verbs::update::Updated;

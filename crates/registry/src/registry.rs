@@ -6,7 +6,7 @@ use crate::strategy::Strategy;
 use bytes::Bytes;
 use keelson_cache::{Cache, Entry, Resource, StartError};
 use keelson_meta::{Failure, GroupVersionResource, Object, Reason, Status, Str};
-use keelson_schema::catalogue::Catalogue;
+use keelson_schema::catalogue::{Catalogue, Resource as CatalogueResource};
 use keelson_store::{Compare, KeyValue, Op, Revision, Store, Txn, TxnOutcome};
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -105,6 +105,24 @@ impl Registry {
     /// The kind behind a group and resource.
     pub fn kind(&self, group: &str, resource: &str) -> Option<&Arc<Kind>> {
         self.kinds.get(&(Str::new(group), Str::new(resource)))
+    }
+
+    /// Whether a resource of the catalogue is served in a version.
+    pub fn serves(&self, group: &str, version: &str, resource: &CatalogueResource) -> bool {
+        let facts = self.catalogue.version(group, version);
+        let default_on = facts.is_some_and(|facts| facts.default_on) && resource.default_on;
+        is_served(&self.options, group, version, default_on)
+    }
+
+    /// What legacy discovery says of the form in which a kind is stored (apiserver
+    /// `discovery/storageversionhash.go`): clients compare it, and nothing else.
+    pub fn storage_version_hash(&self, group: &str, resource: &str) -> Option<String> {
+        use base64::Engine;
+        use sha2::Digest;
+        let gvk = &self.kind(group, resource)?.storage.gvk;
+        let text = format!("{}/{}/{}", gvk.group, gvk.version, gvk.kind);
+        let digest = sha2::Sha256::digest(text.as_bytes());
+        Some(base64::engine::general_purpose::STANDARD.encode(&digest[..8]))
     }
 
     /// All kinds that keep objects.

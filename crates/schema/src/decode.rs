@@ -63,6 +63,7 @@ pub fn decode(
     };
     if given != schema.gvk {
         check_gvk(&given, schema, is_known).map_err(handled)?;
+        check_version(&given.api_version(), schema)?;
     }
     let mut walk = Conform::new(&schema.types);
     let mut root = walk.object(schema.root(), value).map_err(|e| handled(e.0))?;

@@ -172,7 +172,10 @@ mod tests {
             "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
             Ok((Encoding::Json, Shape::Table)),
         );
-        check("application/json;as=Other;v=v1;g=x,application/json", Ok((Encoding::Json, Shape::Object)));
+        check(
+            "application/json;as=Other;v=v1;g=x,application/json",
+            Ok((Encoding::Json, Shape::Object)),
+        );
         check("application/*", Err(406));
         check("garbage", Err(406));
     }

@@ -172,8 +172,7 @@ impl Query {
                 errors.push(FieldError::not_supported(&path, matching, &valid));
             }
             if matching == "Exact" && version == "0" {
-                let why =
-                    "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
+                let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
                 errors.push(FieldError::forbidden(&path, why));
             }
         }
@@ -184,10 +183,7 @@ impl Query {
         let path = Path::new("sendInitialEvents");
         let matching = self.text("resourceVersionMatch");
         if !is_watch {
-            errors.push(FieldError::forbidden(
-                &path,
-                "sendInitialEvents is forbidden for list",
-            ));
+            errors.push(FieldError::forbidden(&path, "sendInitialEvents is forbidden for list"));
             return;
         }
         let rule = Path::new("resourceVersionMatch");
@@ -273,11 +269,8 @@ impl Query {
 
     /// Options of delete, from the body when there is one, else from the URL.
     pub fn delete_options(&self, body: &[u8], format: Format) -> Result<DeleteOptions, Failure> {
-        let (options, orphan) = if body.is_empty() {
-            self.delete_query()?
-        } else {
-            delete_body(body, format)?
-        };
+        let (options, orphan) =
+            if body.is_empty() { self.delete_query()? } else { delete_body(body, format)? };
         let mut errors = ErrorList::new();
         check_dry_run(&options.dry_run_given(), &mut errors);
         let path = Path::new("propagationPolicy");
@@ -291,9 +284,8 @@ impl Query {
             }
         }
         errors.into_result("meta.k8s.io", "DeleteOptions", "")?;
-        let from_orphan = orphan.map(|orphan| {
-            if orphan { Propagation::Orphan } else { Propagation::Background }
-        });
+        let from_orphan =
+            orphan.map(|orphan| if orphan { Propagation::Orphan } else { Propagation::Background });
         Ok(DeleteOptions {
             dry_run: !options.dry_run.is_empty(),
             grace_period_seconds: options.grace,

@@ -120,7 +120,10 @@ mod tests {
         check("/api/v1/namespaces/ns/pods/p/log", "|v1|ns|pods|p|log|");
         check("/api/v1/namespaces/ns", "|v1|-|namespaces|ns||");
         check("/api/v1/namespaces/ns/finalize", "|v1|-|namespaces|ns|finalize|");
-        check("/apis/apps/v1/watch/namespaces/ns/deployments/d", "apps|v1|ns|deployments|d|||watch");
+        check(
+            "/apis/apps/v1/watch/namespaces/ns/deployments/d",
+            "apps|v1|ns|deployments|d|||watch",
+        );
         check("/api/v1/nodes/n/proxy/a/b", "|v1|-|nodes|n|proxy|a/b");
         check("/apis/apps/v1", "/apis/apps/v1");
         check("/healthz", "/healthz");
@@ -128,7 +131,9 @@ mod tests {
 
     #[test]
     fn paths_that_could_lead_elsewhere_are_refused() {
-        for path in ["/api/v1/namespaces/a%2Fb/pods", "/api/v1/pods/..", "/api/v1/%2e%2e/x", "/a%00"] {
+        for path in
+            ["/api/v1/namespaces/a%2Fb/pods", "/api/v1/pods/..", "/api/v1/%2e%2e/x", "/a%00"]
+        {
             check(path, "refused");
         }
     }

@@ -51,14 +51,7 @@ impl Registry {
     ) -> Result<(Updated, Vec<Str>), Failure> {
         let schema = target.schema();
         let before = live.clone().into_value();
-        let after = match patch {
-            Patch::Json(ops) => keelson_apply::json_patch::apply(before, ops),
-            Patch::Merge(patch) => keelson_apply::merge_patch::apply(before, patch),
-            Patch::Strategic(patch) => {
-                keelson_apply::strategic::apply(schema, before, patch.clone())
-            }
-            Patch::Apply(_) => Ok(before),
-        }?;
+        let after = crate::subresources::apply_patch(schema, before, patch)?;
         let (object, warnings) = self.read_patched(target, after, options)?;
         check_name(target, &object)?;
         Ok((Updated { object, owned: false }, warnings))
