@@ -61,3 +61,12 @@ pub(crate) fn micro_time(text: &str) -> Result<Value, TypeError> {
 pub(crate) fn duration(text: &str) -> Result<Value, TypeError> {
     GoDuration::parse(text).map(|span| Value::from(span.to_string())).map_err(TypeError)
 }
+
+/// A floating-point number; a whole one is an integer, as Go prints it.
+pub(crate) fn double(number: f64) -> Value {
+    let is_whole = number.fract() == 0.0 && number.abs() < 9.2e18;
+    if is_whole && !(number == 0.0 && number.is_sign_negative()) {
+        return Value::Int(number as i64);
+    }
+    Value::Float(number)
+}

@@ -73,8 +73,31 @@ pub struct Struct {
     pub atomic: bool,
     /// Members that no field names are kept (`x-kubernetes-preserve-unknown-fields`).
     pub preserve_unknown: bool,
-    /// Embedded messages that JSON does not show: (protobuf tag path, full name).
-    pub inlined: Vec<(TagPath, Str)>,
+    /// The protobuf message. Invariant: sorted by tag, and so in each inlined message.
+    message: Vec<Slot>,
+}
+
+/// A field of a struct's protobuf message.
+#[derive(Clone, Debug)]
+pub(crate) struct Slot {
+    /// Field number.
+    pub tag: u32,
+    /// What it holds.
+    pub holds: Holds,
+}
+
+/// What a field of a struct's protobuf message holds.
+#[derive(Clone, Debug)]
+pub(crate) enum Holds {
+    /// The member at this place in `fields`.
+    Member(u16),
+    /// A message that JSON does not show; its members are those of the struct.
+    Inlined {
+        /// Written even when none of its members is set.
+        always: bool,
+        /// Its fields.
+        slots: Vec<Slot>,
+    },
 }
 
 impl Struct {
@@ -83,7 +106,20 @@ impl Struct {
         let count = u16::try_from(fields.len()).expect("a struct has fewer than 65536 fields");
         let mut by_name: Vec<u16> = (0..count).collect();
         by_name.sort_by(|a, b| fields[usize::from(*a)].name.cmp(&fields[usize::from(*b)].name));
-        Struct { name: name.into(), fields, by_name, ..Struct::default() }
+        let message = message(&fields, &[]);
+        Struct { name: name.into(), fields, by_name, message, ..Struct::default() }
+    }
+
+    /// The same struct with messages embedded in its protobuf message that JSON does not show and that
+    /// are always written, by the tags that lead to them.
+    pub fn with_inlined(mut self, inlined: &[TagPath]) -> Self {
+        self.message = message(&self.fields, inlined);
+        self
+    }
+
+    /// The protobuf message, in order of tags.
+    pub(crate) fn message(&self) -> &[Slot] {
+        &self.message
     }
 
     /// The place in `fields` of the field with this JSON name.
@@ -100,8 +136,34 @@ impl Struct {
     }
 }
 
+/// Lays the members out by their tags. An embedded message that is not in `inlined` is written only when
+/// one of its members is set.
+fn message(fields: &[Field], inlined: &[TagPath]) -> Vec<Slot> {
+    let mut tagged: Vec<(&TagPath, u16)> =
+        fields.iter().zip(0..).map(|(field, at)| (&field.tag, at)).collect();
+    tagged.retain(|(tag, _)| !tag.is_empty());
+    tagged.sort();
+    let mut out = vec![];
+    for (path, at) in tagged {
+        let mut slots = &mut out;
+        for depth in 1..path.len() {
+            let tag = path[depth - 1];
+            if slots.last().is_none_or(|last: &Slot| last.tag != tag) {
+                let always = inlined.iter().any(|inlined| inlined[..] == path[..depth]);
+                slots.push(Slot { tag, holds: Holds::Inlined { always, slots: vec![] } });
+            }
+            match slots.last_mut().map(|last| &mut last.holds) {
+                Some(Holds::Inlined { slots: inner, .. }) => slots = inner,
+                _ => unreachable!("tag {tag} is a member and a message"),
+            }
+        }
+        slots.push(Slot { tag: path[path.len() - 1], holds: Holds::Member(at) });
+    }
+    out
+}
+
 /// The protobuf field numbers that lead to a field: one, or more when the field belongs to a message
-/// that JSON shows inline (`[2, 5]`: field 5 of the embedded message in field 2). Empty: not in protobuf.
+/// that JSON does not show (`[2, 5]`: field 5 of the embedded message in field 2). Empty: not in protobuf.
 pub type TagPath = smallvec::SmallVec<[u32; 2]>;
 
 /// When a member is written although the client gave nothing, or left out although it gave something.

@@ -1,0 +1,3 @@
+//! What the crate promises, checked against reference data.
+
+mod roundtrip;
