@@ -1,6 +1,7 @@
 //! A request body to an object of the kind that was expected, with every refusal worded as a
 //! kube-apiserver words it (apiserver `handlers/create.go`, apimachinery `serializer/json`).
 
+use crate::cbor;
 use crate::conform::Conform;
 use crate::json;
 use crate::proto;
@@ -18,6 +19,8 @@ pub enum Format {
     Yaml,
     /// `application/vnd.kubernetes.protobuf`.
     Protobuf,
+    /// `application/cbor`.
+    Cbor,
 }
 
 /// A body that was read.
@@ -125,6 +128,11 @@ fn read(body: &[u8], format: Format) -> Result<(Value, Vec<String>), String> {
                 .map_err(|_| "yaml: control characters are not allowed".to_owned())?;
             let parsed = yaml::parse(text).map_err(|e| e.to_string())?;
             Ok((parsed.value, yaml_strict(&parsed.duplicates)))
+        }
+        Format::Cbor => {
+            let value = cbor::parse(body)
+                .map_err(|e| format!("unable to determine group/version/kind: {e}"))?;
+            Ok((value, vec![]))
         }
         Format::Protobuf => Err("protobuf cannot be read without a kind in mind".to_owned()),
     }

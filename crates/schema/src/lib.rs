@@ -4,6 +4,7 @@
 //! Promise: no IO, no clock, no async; equal inputs give equal outputs.
 
 pub mod catalogue;
+pub mod cbor;
 pub mod conform;
 pub mod decode;
 pub mod default;

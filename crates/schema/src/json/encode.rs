@@ -164,13 +164,14 @@ impl Encoder<'_> {
     /// The zero value that Go writes for a member that is not set.
     fn zero(&mut self, shape: &Shape) {
         let text: &[u8] = match shape {
-            Shape::String | Shape::Bytes => b"\"\"",
+            Shape::String => b"\"\"",
             Shape::Bool => b"false",
             Shape::Int32 | Shape::Int64 | Shape::Double | Shape::IntOrString => b"0",
             Shape::Quantity => b"\"0\"",
             Shape::Duration => b"\"0s\"",
             Shape::FieldsV1 => b"{}",
-            Shape::Time
+            Shape::Bytes
+            | Shape::Time
             | Shape::MicroTime
             | Shape::Json
             | Shape::RawExtension

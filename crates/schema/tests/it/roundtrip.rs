@@ -1,10 +1,10 @@
 //! One populated object of each kind, in JSON, YAML and protobuf as a kube-apiserver writes them: every
-//! encoding decodes to the same object and is written again byte for byte.
+//! encoding decodes to the same object and is written again byte for byte. So does CBOR.
 
 use keelson_meta::{GroupVersion, GroupVersionKind, Object};
 use keelson_schema::catalogue::Catalogue;
 use keelson_schema::decode::{self, Format};
-use keelson_schema::{Schema, json, proto, yaml};
+use keelson_schema::{Schema, cbor, json, proto, yaml};
 use std::path::{Path, PathBuf};
 
 /// The folder of the objects, when the reference data is there.
@@ -37,6 +37,7 @@ fn encode(schema: &Schema, obj: &Object, format: Format) -> Vec<u8> {
             yaml::write(&value, &mut text);
             out = text.into_bytes();
         }
+        Format::Cbor => cbor::encode(schema, obj, &mut out),
         Format::Protobuf => proto::encode(schema, obj, &mut out).expect("the object fits"),
     }
     out
@@ -75,6 +76,11 @@ fn check(folder: &Path, stem: &str, schema: &Schema) -> Result<(), String> {
         }
         bodies.push((format, extension, body, decoded.object));
     }
+    // No CBOR is kept: what is written from JSON stands for it.
+    let body = encode(schema, &bodies[0].3, Format::Cbor);
+    let decoded = decode::decode(schema, &body, Format::Cbor, &|_| true)
+        .map_err(|status| format!("cbor: {status:?}"))?;
+    bodies.push((Format::Cbor, "cbor", body, decoded.object));
     for (_, from, _, obj) in &bodies {
         for (format, to, body, other) in &bodies {
             if obj != other {
