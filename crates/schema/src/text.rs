@@ -2,9 +2,16 @@
 
 use crate::conform::TypeError;
 use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use base64::alphabet;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
 use keelson_meta::time::{GoDuration, Timestamp};
 use keelson_meta::{Str, Value, quantity};
+
+/// Go does not look at bits after the last byte.
+const LAX: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
+);
 
 /// Base64 text; line breaks are skipped as Go skips them.
 pub(crate) fn bytes(text: Str) -> Result<Value, TypeError> {
@@ -12,12 +19,22 @@ pub(crate) fn bytes(text: Str) -> Result<Value, TypeError> {
         let joined: String = text.chars().filter(|c| !matches!(c, '\n' | '\r')).collect();
         return bytes(Str::from(joined));
     }
-    match STANDARD.decode(text.as_bytes()) {
+    match LAX.decode(text.as_bytes()) {
+        Ok(bytes) if has_trailing_bits(&text) => Ok(Value::from(STANDARD.encode(bytes))),
         Ok(_) => Ok(Value::String(text)),
         Err(error) => Err(TypeError(format!(
             "illegal base64 data at input byte {}",
             base64_error_offset(text.len(), &error)
         ))),
+    }
+}
+
+/// Whether the last character may say more than the last byte holds.
+fn has_trailing_bits(text: &str) -> bool {
+    match text.trim_end_matches('=').as_bytes().last() {
+        Some(last) if text.ends_with("==") => !b"AQgw".contains(last),
+        Some(last) if text.ends_with('=') => !b"AEIMQUYcgkosw048".contains(last),
+        _ => false,
     }
 }
 
@@ -69,4 +86,20 @@ pub(crate) fn double(number: f64) -> Value {
         return Value::Int(number as i64);
     }
     Value::Float(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_after_the_last_byte_are_dropped() {
+        for (given, want) in
+            [("Ag==", "Ag=="), ("Ah==", "Ag=="), ("AQI=", "AQI="), ("AQJ=", "AQI="), ("", "")]
+        {
+            assert_eq!(bytes(Str::new(given)), Ok(Value::from(want)), "{given}");
+        }
+        let error = bytes(Str::new("A$==")).map_err(|e| e.0);
+        assert_eq!(error, Err("illegal base64 data at input byte 1".to_owned()));
+    }
 }
