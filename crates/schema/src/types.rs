@@ -3,6 +3,9 @@
 //! One [`Types`] holds all structs of one origin (the catalogue of built-in types, or one custom
 //! resource definition); structs refer to each other by [`StructId`], so recursive types are no problem.
 
+mod index;
+
+use index::NameIndex;
 use keelson_meta::{GroupVersionKind, Str, Value};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -67,8 +70,10 @@ pub struct Struct {
     pub name: Str,
     /// In canonical order: that of the Go struct, which is that of the protobuf message.
     pub fields: Vec<Field>,
-    /// Places in `fields`, sorted by JSON name. Invariant: as long as `fields`.
-    by_name: Vec<u16>,
+    /// Invariant: of the names of `fields`.
+    index: NameIndex,
+    /// Places of the fields that are written although they are not set, in order.
+    always: Box<[u16]>,
     /// `x-kubernetes-map-type: atomic`: one owner for the whole struct.
     pub atomic: bool,
     /// Members that no field names are kept (`x-kubernetes-preserve-unknown-fields`).
@@ -103,11 +108,13 @@ pub(crate) enum Holds {
 impl Struct {
     /// Takes fields in canonical order.
     pub fn new(name: impl Into<Str>, fields: Vec<Field>) -> Self {
-        let count = u16::try_from(fields.len()).expect("a struct has fewer than 65536 fields");
-        let mut by_name: Vec<u16> = (0..count).collect();
-        by_name.sort_by(|a, b| fields[usize::from(*a)].name.cmp(&fields[usize::from(*b)].name));
+        let index = NameIndex::new(&fields);
+        let is_always =
+            |field: &Field| matches!(field.presence, Presence::Always | Presence::AlwaysNull);
+        let always = fields.iter().zip(0..).filter(|(field, _)| is_always(field));
+        let always = always.map(|(_, at)| at).collect();
         let message = message(&fields, &[]);
-        Struct { name: name.into(), fields, by_name, message, ..Struct::default() }
+        Struct { name: name.into(), fields, index, always, message, ..Struct::default() }
     }
 
     /// The same struct with messages embedded in its protobuf message that JSON does not show and that
@@ -117,6 +124,28 @@ impl Struct {
         self
     }
 
+    /// The same as [`Struct::position`], quick when the field is the next one of those that are set, at or
+    /// after `from`.
+    pub(crate) fn position_near(&self, from: usize, name: &str) -> Option<usize> {
+        self.index.next(&self.fields, from, name).or_else(|| self.position(name))
+    }
+
+    /// The place of the field at or after `from` whose `name":` the text begins with, and how many bytes
+    /// those are; none when it is none of the next fields or written in another way.
+    pub(crate) fn next_in(&self, from: usize, text: &[u8]) -> Option<(usize, usize)> {
+        self.index.next_in(from, text)
+    }
+
+    /// `,"name":` of the field at this place.
+    pub(crate) fn key(&self, at: usize) -> &[u8] {
+        self.index.key(at)
+    }
+
+    /// Places of the fields that are written although they are not set, in order.
+    pub(crate) fn always(&self) -> &[u16] {
+        &self.always
+    }
+
     /// The protobuf message, in order of tags.
     pub(crate) fn message(&self) -> &[Slot] {
         &self.message
@@ -124,10 +153,7 @@ impl Struct {
 
     /// The place in `fields` of the field with this JSON name.
     pub fn position(&self, name: &str) -> Option<usize> {
-        self.by_name
-            .binary_search_by(|at| self.fields[usize::from(*at)].name.as_str().cmp(name))
-            .ok()
-            .map(|found| usize::from(self.by_name[found]))
+        self.index.position(&self.fields, name)
     }
 
     /// The field with this JSON name.

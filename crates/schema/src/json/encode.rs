@@ -31,7 +31,6 @@ pub fn encode(schema: &Schema, obj: &Object, out: &mut Vec<u8>) -> Marks {
 
 /// Appends the object as an item of a typed list, which carries neither `kind` nor `apiVersion`.
 pub fn encode_list_item(schema: &Schema, obj: &Object, out: &mut Vec<u8>) {
-    out.push(b'{');
     let mut encoder = Encoder { types: &schema.types, out, resource_version_at: 0 };
     encoder.members(schema.root(), &obj.root, Start::OpenRoot);
 }
@@ -39,9 +38,9 @@ pub fn encode_list_item(schema: &Schema, obj: &Object, out: &mut Vec<u8>) {
 /// What stands before the first member.
 #[derive(Clone, Copy, PartialEq)]
 enum Start {
-    /// `{` of a struct below the root.
+    /// Nothing, in a struct below the root.
     Open,
-    /// `{` of the root, whose `kind` and `apiVersion` are left out.
+    /// Nothing, in the root, whose `kind` and `apiVersion` are left out.
     OpenRoot,
     /// `kind` and `apiVersion` of the root.
     AfterTypeMeta,
@@ -57,61 +56,65 @@ struct Encoder<'a> {
 impl Encoder<'_> {
     /// Writes the members and the closing brace.
     fn members(&mut self, of: &Struct, map: &Map, start: Start) {
-        let mut first = start != Start::AfterTypeMeta;
         let is_root = start != Start::Open;
+        let first = self.out.len();
         let (known, unknown) = place(of, map);
-        let mut known = known.into_iter().peekable();
-        for (at, field) in of.fields.iter().enumerate() {
-            let given = known.next_if(|(place, _)| usize::from(*place) == at).map(|(_, v)| v);
-            if is_root && (field.name == "kind" || field.name == "apiVersion") {
+        let mut always = of.always();
+        for (at, value) in known {
+            while let [unset, rest @ ..] = always
+                && *unset <= at
+            {
+                always = rest;
+                if *unset < at {
+                    self.unset(of, *unset, is_root);
+                }
+            }
+            let field = &of.fields[usize::from(at)];
+            if is_root && is_type_meta(field)
+                || field.presence == Presence::OmitEmpty && value.is_empty()
+            {
                 continue;
             }
-            match (given, field.presence) {
-                (None, Presence::Pointer | Presence::OmitEmpty) => continue,
-                (Some(value), Presence::OmitEmpty) if value.is_empty() => continue,
-                _ => {}
+            self.out.extend_from_slice(of.key(usize::from(at)));
+            if self.resource_version_at == 0 && field.name == "resourceVersion" {
+                self.resource_version_at = self.out.len() + 1;
             }
-            if !first {
-                self.out.push(b',');
-            }
-            first = false;
-            self.key(field);
-            match given {
-                Some(value) => {
-                    if self.resource_version_at == 0 && field.name == "resourceVersion" {
-                        self.resource_version_at = self.out.len() + 1;
-                    }
-                    self.value(&field.shape, value);
-                }
-                None if field.presence == Presence::AlwaysNull => {
-                    self.out.extend_from_slice(b"null");
-                }
-                None => self.zero(&field.shape),
-            }
+            self.value(&field.shape, value);
+        }
+        for unset in always {
+            self.unset(of, *unset, is_root);
         }
         for (key, value) in unknown {
-            if !first {
-                self.out.push(b',');
-            }
-            first = false;
+            self.out.push(b',');
             write_string(key, self.out);
             self.out.push(b':');
             write_value(value, self.out);
         }
+        // A comma stands before each member: before the first one it is the bracket or not there.
+        match (start, self.out.get_mut(first)) {
+            (Start::AfterTypeMeta, _) => {}
+            (_, Some(comma)) => *comma = b'{',
+            (_, None) => self.out.push(b'{'),
+        }
         self.out.push(b'}');
     }
 
-    fn key(&mut self, field: &Field) {
-        // Field names of schemas are plain words.
-        self.out.push(b'"');
-        self.out.extend_from_slice(field.name.as_bytes());
-        self.out.extend_from_slice(b"\":");
+    /// Writes a member that is written although it is not set.
+    fn unset(&mut self, of: &Struct, at: u16, is_root: bool) {
+        let field = &of.fields[usize::from(at)];
+        if is_root && is_type_meta(field) {
+            return;
+        }
+        self.out.extend_from_slice(of.key(usize::from(at)));
+        match field.presence {
+            Presence::AlwaysNull => self.out.extend_from_slice(b"null"),
+            _ => self.zero(&field.shape),
+        }
     }
 
     fn value(&mut self, shape: &Shape, value: &Value) {
         match (shape, value) {
             (Shape::Struct(id), Value::Object(map)) => {
-                self.out.push(b'{');
                 self.members(self.types.get(*id), map, Start::Open);
             }
             (Shape::List(list), Value::Array(items)) => {
@@ -179,13 +182,16 @@ impl Encoder<'_> {
             | Shape::Map(_)
             | Shape::SchemaOr(..) => b"null",
             Shape::Struct(id) => {
-                self.out.push(b'{');
                 self.members(self.types.get(*id), &Map::new(), Start::Open);
                 return;
             }
         };
         self.out.extend_from_slice(text);
     }
+}
+
+fn is_type_meta(field: &Field) -> bool {
+    field.name == "kind" || field.name == "apiVersion"
 }
 
 type Placed<'m> = SmallVec<[(u16, &'m Value); 24]>;
@@ -195,10 +201,14 @@ type Unplaced<'m> = SmallVec<[(&'m str, &'m Value); 2]>;
 fn place<'m>(of: &Struct, map: &'m Map) -> (Placed<'m>, Unplaced<'m>) {
     let mut known = Placed::new();
     let mut unknown = Unplaced::new();
+    let mut near = 0;
     for (key, value) in map.iter() {
-        match of.position(key) {
-            // A struct has fewer than 65536 fields: checked when it was made.
-            Some(at) => known.push((at as u16, value)),
+        match of.position_near(near, key) {
+            Some(at) => {
+                near = at;
+                // A struct has fewer than 65536 fields: checked when it was made.
+                known.push((at as u16, value));
+            }
             None => unknown.push((key, value)),
         }
     }

@@ -61,8 +61,10 @@ struct Encoder<'a> {
 impl Encoder<'_> {
     fn members(&mut self, of: &Struct, map: &Map) {
         let mut given: Given<'_> = smallvec![None; of.fields.len()];
+        let mut near = 0;
         for (key, value) in map.iter() {
-            if let Some(at) = of.position(key) {
+            if let Some(at) = of.position_near(near, key) {
+                near = at;
                 given[at] = Some(value).filter(|value| !value.is_null());
             }
         }
