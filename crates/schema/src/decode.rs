@@ -71,16 +71,17 @@ pub fn decode(
 
 /// The object of a JSON body about which there is nothing to say: the short way for nearly all bodies.
 fn decode_plain(schema: &Schema, body: &[u8]) -> Option<Object> {
-    let mut root = json::read(&schema.types, schema.root(), body)?;
-    let kind = root.remove("kind");
-    let api_version = root.remove("apiVersion");
+    let root = json::read(&schema.types, schema.root(), body)?;
     let mut object = Object { root };
-    object.set_gvk(&schema.gvk);
-    let is = |given: Option<Value>, name: &str| match given {
-        None => true,
-        Some(given) => object.get(name) == Some(&given),
-    };
-    (is(kind, "kind") && is(api_version, "apiVersion")).then_some(object)
+    let api_version = schema.gvk.api_version();
+    for (name, want) in [("kind", &schema.gvk.kind), ("apiVersion", &api_version)] {
+        match object.root.get(name) {
+            Some(Value::String(given)) if given == want => {}
+            Some(_) => return None,
+            None => drop(object.root.insert(name, want.clone())),
+        }
+    }
+    Some(object)
 }
 
 /// Protobuf has no strict decoding: what no field takes is skipped.

@@ -7,7 +7,7 @@
 use super::parse::Reader;
 use crate::conform::is_left_out;
 use crate::text;
-use crate::types::{MapShape, SchemaOr, Shape, Struct, Types};
+use crate::types::{Field, MapShape, SchemaOr, Shape, Struct, Types};
 use keelson_meta::{Map, Path, Str, Value};
 
 /// Fields of a struct that is read here: the ones that were met are bits of a word.
@@ -29,8 +29,8 @@ pub(crate) fn read(types: &Types, of: &Struct, text: &[u8]) -> Option<Map> {
 struct Typed<'a> {
     types: &'a Types,
     reader: Reader<'a>,
-    /// Members of the structs at hand with their fields' places, those of the innermost last.
-    members: Vec<(u16, Value)>,
+    /// Members of the structs at hand, those of the innermost last.
+    members: Vec<(Str, Value)>,
     /// Items of the lists at hand, those of the innermost last.
     items: Vec<Value>,
 }
@@ -106,27 +106,34 @@ impl Typed<'_> {
             }
             met |= bit;
             let field = &of.fields[at];
-            match self.value(&field.shape)? {
+            match self.member(field)? {
                 Value::Null if field.nullable => return None,
                 Value::Null => {}
                 value if is_left_out(field, &value) => {}
                 value => {
                     is_sorted &= last <= at;
                     last = at;
-                    // The place is below FIELDS_MAX.
-                    self.members.push((at as u16, value));
+                    self.members.push((field.name.clone(), value));
                 }
             }
             if !self.more(b'}')? {
                 break;
             }
         }
+        let mut members = self.members.split_off(start);
         if !is_sorted {
-            self.members[start..].sort_unstable_by_key(|(at, _)| *at);
+            members.sort_by_cached_key(|(name, _)| of.position(name));
         }
-        let members = self.members.drain(start..);
-        let named = members.map(|(at, value)| (of.fields[usize::from(at)].name.clone(), value));
-        Some(Map::from_distinct(named.collect()))
+        Some(Map::from_distinct(members))
+    }
+
+    /// Reads the value of a member; most are text.
+    #[inline(always)]
+    fn member(&mut self, field: &Field) -> Option<Value> {
+        if matches!(field.shape, Shape::String) && self.reader.peek().ok()? == b'"' {
+            return self.reader.string().ok().map(Value::String);
+        }
+        self.value(&field.shape)
     }
 
     /// Reads a value; null for a null, whatever the shape.
@@ -202,7 +209,7 @@ impl Typed<'_> {
                 item => self.items.push(item),
             }
             if !self.more(b']')? {
-                return Some(Value::Array(self.items.drain(start..).collect()));
+                return Some(Value::Array(self.items.split_off(start)));
             }
         }
     }

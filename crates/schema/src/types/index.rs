@@ -11,10 +11,8 @@ pub(super) struct NameIndex {
     shift: u32,
     /// The first four bytes of `name":` for each field.
     heads: Box<[u32]>,
-    /// `,"name":` for each field, one after the other.
-    keys: Box<[u8]>,
-    /// Where each key begins, and the end of the last one.
-    key_at: Box<[u32]>,
+    /// `,"name":` for each field.
+    keys: Box<[Box<[u8]>]>,
 }
 
 const EMPTY: u16 = u16::MAX;
@@ -36,16 +34,8 @@ impl NameIndex {
             }
             slots[at] = place;
         }
-        let mut keys = Vec::with_capacity(fields.len() * 16);
-        let mut key_at = vec![0];
-        for field in fields {
-            keys.push(b',');
-            crate::json::write_string(&field.name, &mut keys);
-            keys.push(b':');
-            key_at.push(keys.len() as u32);
-        }
-        let heads = fields.iter().map(|field| head(field.name.as_bytes()));
-        NameIndex { slots, shift, heads: heads.collect(), keys: keys.into(), key_at: key_at.into() }
+        let heads = fields.iter().map(|field| head(field.name.as_bytes())).collect();
+        NameIndex { slots, shift, heads, keys: fields.iter().map(key).collect() }
     }
 
     /// The place of the field with this name.
@@ -86,8 +76,17 @@ impl NameIndex {
 
     /// `,"name":` of the field at this place.
     pub fn key(&self, place: usize) -> &[u8] {
-        &self.keys[self.key_at[place] as usize..self.key_at[place + 1] as usize]
+        &self.keys[place]
     }
+}
+
+/// `,"name":` of a field.
+fn key(field: &Field) -> Box<[u8]> {
+    let mut key = Vec::with_capacity(field.name.len() + 4);
+    key.push(b',');
+    crate::json::write_string(&field.name, &mut key);
+    key.push(b':');
+    key.into_boxed_slice()
 }
 
 /// The first four bytes of `name":`; 0 for a name of one letter, which is found by its hash only.
