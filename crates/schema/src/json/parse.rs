@@ -285,24 +285,36 @@ impl<'a> Reader<'a> {
     }
 
     /// A string, with the opening quote as the next byte.
+    #[inline]
     pub fn string(&mut self) -> Result<Str, SyntaxError> {
         self.at += 1;
         let start = self.at;
-        let rest = &self.text[start..];
-        let length = plain_length(rest);
-        match rest.get(length) {
+        let length = plain_length(&self.text[start..]);
+        let end = start + length;
+        if self.text.get(end) == Some(&b'"')
+            && let Some(text) = self.utf8.and_then(|text| text.get(start..end))
+        {
+            self.at = end + 1;
+            return Ok(Str::new(text));
+        }
+        self.odd_string(length)
+    }
+
+    /// A string that holds an escape or a fault, or stands in a text that is not UTF-8; the first
+    /// `plain` bytes do neither.
+    #[cold]
+    fn odd_string(&mut self, plain: usize) -> Result<Str, SyntaxError> {
+        let rest = &self.text[self.at..];
+        match rest.get(plain) {
             None => {
                 self.at = self.text.len();
                 Err(SyntaxError::End)
             }
             Some(b'"') => {
-                self.at += length + 1;
-                Ok(match self.utf8.and_then(|text| text.get(start..start + length)) {
-                    Some(text) => Str::new(text),
-                    None => Str::from(String::from_utf8_lossy(&rest[..length])),
-                })
+                self.at += plain + 1;
+                Ok(Str::from(String::from_utf8_lossy(&rest[..plain])))
             }
-            Some(_) => self.escaped_string(length),
+            Some(_) => self.escaped_string(plain),
         }
     }
 

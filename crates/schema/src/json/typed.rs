@@ -7,7 +7,7 @@
 use super::parse::Reader;
 use crate::conform::is_left_out;
 use crate::text;
-use crate::types::{Field, MapShape, SchemaOr, Shape, Struct, Types};
+use crate::types::{Field, MapShape, Presence, SchemaOr, Shape, Struct, Types};
 use keelson_meta::{Map, Path, Str, Value};
 
 /// Fields of a struct that is read here: the ones that were met are bits of a word.
@@ -106,15 +106,18 @@ impl Typed<'_> {
             }
             met |= bit;
             let field = &of.fields[at];
-            match self.member(field)? {
-                Value::Null if field.nullable => return None,
-                Value::Null => {}
-                value if is_left_out(field, &value) => {}
-                value => {
-                    is_sorted &= last <= at;
-                    last = at;
-                    self.members.push((field.name.clone(), value));
+            let before = self.members.len();
+            if matches!(field.shape, Shape::String) && self.reader.peek().ok()? == b'"' {
+                let text = self.reader.string().ok()?;
+                if !text.is_empty() || field.presence != Presence::OmitEmpty {
+                    self.members.push((field.name.clone(), Value::String(text)));
                 }
+            } else {
+                self.member(field)?;
+            }
+            if self.members.len() > before {
+                is_sorted &= last <= at;
+                last = at;
             }
             if !self.more(b'}')? {
                 break;
@@ -127,13 +130,15 @@ impl Typed<'_> {
         Some(Map::from_distinct(members))
     }
 
-    /// Reads the value of a member; most are text.
-    #[inline(always)]
-    fn member(&mut self, field: &Field) -> Option<Value> {
-        if matches!(field.shape, Shape::String) && self.reader.peek().ok()? == b'"' {
-            return self.reader.string().ok().map(Value::String);
+    /// Reads the value of a member, and keeps it unless Go would leave it out.
+    fn member(&mut self, field: &Field) -> Option<()> {
+        match self.value(&field.shape)? {
+            Value::Null if field.nullable => return None,
+            Value::Null => {}
+            value if is_left_out(field, &value) => {}
+            value => self.members.push((field.name.clone(), value)),
         }
-        self.value(&field.shape)
+        Some(())
     }
 
     /// Reads a value; null for a null, whatever the shape.
