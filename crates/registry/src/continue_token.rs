@@ -50,10 +50,7 @@ pub fn decode(text: &str) -> Result<ContinueToken, Failure> {
     if start.split('/').any(|part| part == "." || part == "..") {
         return Err(fail(start.trim_end_matches('\u{0}').to_owned()));
     }
-    Ok(ContinueToken {
-        revision: u64::try_from(revision).ok().map(Revision),
-        start: start.into(),
-    })
+    Ok(ContinueToken { revision: u64::try_from(revision).ok().map(Revision), start: start.into() })
 }
 
 #[cfg(test)]

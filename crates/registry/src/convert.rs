@@ -65,7 +65,11 @@ fn hpa_to_v2(obj: &mut Object) {
     if let Some(percent) = obj.object_mut("spec").remove("targetCPUUtilizationPercentage") {
         metrics.push(cpu_metric("Utilization", "target", percent));
     }
-    metrics.extend(from_annotation(obj, METRICS).and_then(|v| v.as_array().map(<[_]>::to_vec)).unwrap_or_default());
+    metrics.extend(
+        from_annotation(obj, METRICS)
+            .and_then(|v| v.as_array().map(<[_]>::to_vec))
+            .unwrap_or_default(),
+    );
     if !metrics.is_empty() {
         obj.object_mut("spec").insert("metrics", metrics);
     }
@@ -78,7 +82,11 @@ fn hpa_to_v2(obj: &mut Object) {
     {
         current.push(cpu_metric("", "current", percent));
     }
-    current.extend(from_annotation(obj, CURRENT_METRICS).and_then(|v| v.as_array().map(<[_]>::to_vec)).unwrap_or_default());
+    current.extend(
+        from_annotation(obj, CURRENT_METRICS)
+            .and_then(|v| v.as_array().map(<[_]>::to_vec))
+            .unwrap_or_default(),
+    );
     if !current.is_empty() {
         obj.object_mut("status").insert("currentMetrics", current);
     }

@@ -5,10 +5,7 @@ mod core;
 use crate::strategy::{Generation, SelectableField, StatusMetadata, Strategy};
 use keelson_meta::names;
 
-const fn field(
-    name: &'static str,
-    places: &'static [&'static [&'static str]],
-) -> SelectableField {
+const fn field(name: &'static str, places: &'static [&'static [&'static str]]) -> SelectableField {
     SelectableField { name, places, unset: "" }
 }
 
@@ -120,7 +117,10 @@ pub(crate) fn strategy(group: &str, resource: &str) -> Strategy {
             },
             ..base
         },
-        ("", "persistentvolumes" | "persistentvolumeclaims" | "podtemplates" | "serviceaccounts")
+        (
+            "",
+            "persistentvolumes" | "persistentvolumeclaims" | "podtemplates" | "serviceaccounts",
+        )
         | ("", "resourcequotas") => Strategy { returns_deleted: true, ..base },
         ("rbac.authorization.k8s.io", _) => {
             Strategy { name_rule: names::name_is_path_segment, ..base }

@@ -1,7 +1,7 @@
 //! What a request may ask of a verb, parsed and checked; see apimachinery `meta/v1/types.go`.
 
-use keelson_meta::selector::Selector;
 use keelson_meta::field_selector::FieldSelector;
+use keelson_meta::selector::Selector;
 use keelson_meta::{Str, Value};
 use keelson_store::Revision;
 

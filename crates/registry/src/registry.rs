@@ -132,9 +132,7 @@ impl Registry {
     /// Waits for a revision that a client named, or 504.
     pub(crate) async fn not_older(&self, revision: Revision) -> Result<(), Failure> {
         let waited = self.cache.wait(revision, FUTURE_WAIT).await;
-        waited.map_err(|_| {
-            Status::too_large_resource_version(revision.0, self.cache.revision().0)
-        })
+        waited.map_err(|_| Status::too_large_resource_version(revision.0, self.cache.revision().0))
     }
 
     /// Writes an object (in the storage version) if the stored one still has revision `expected`
@@ -256,8 +254,12 @@ fn kind_of(
         let Some(resource) = version.resources.iter().find(|r| &r.name == name) else {
             continue;
         };
-        if !is_served(options, &group.name, &version.name, version.default_on && resource.default_on)
-        {
+        if !is_served(
+            options,
+            &group.name,
+            &version.name,
+            version.default_on && resource.default_on,
+        ) {
             continue;
         }
         namespaced = resource.namespaced;
@@ -265,11 +267,8 @@ fn kind_of(
         versions.extend(catalogue.schema(&resource.kind));
     }
     let storage = storage_schema(catalogue, &group.name, name, &versions)?;
-    let gvr = GroupVersionResource::new(
-        group.name.clone(),
-        storage.gvk.version.clone(),
-        name.clone(),
-    );
+    let gvr =
+        GroupVersionResource::new(group.name.clone(), storage.gvk.version.clone(), name.clone());
     Some(Kind {
         prefix: prefix(&group.name, name),
         strategy: Strategy::of(&group.name, name),

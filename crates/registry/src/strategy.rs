@@ -151,9 +151,9 @@ impl SelectableField {
 /// Whether two versions of an object differ in nothing but metadata and status.
 fn same_but_status(new: &Object, old: &Object) -> bool {
     fn desired(obj: &Object) -> impl Iterator<Item = (&Str, &Value)> {
-        obj.root
-            .iter()
-            .filter(|(key, _)| !matches!(key.as_str(), "metadata" | "status" | "kind" | "apiVersion"))
+        obj.root.iter().filter(|(key, _)| {
+            !matches!(key.as_str(), "metadata" | "status" | "kind" | "apiVersion")
+        })
     }
     desired(new).count() == desired(old).count()
         && desired(new).all(|(key, value)| old.get(key) == Some(value))

@@ -133,6 +133,11 @@ pub fn conform(schema: &Schema, value: Value) -> Result<Decoded, String> {
     Ok(Decoded { object, strict })
 }
 
+/// The value that a body says, without a kind in mind; errors in upstream's words.
+pub fn read_plain(body: &[u8], format: Format) -> Result<Value, String> {
+    read(body, format).map(|(value, _)| value)
+}
+
 /// The value that a body says, and its duplicates as strict decoding tells them.
 fn read(body: &[u8], format: Format) -> Result<(Value, Vec<String>), String> {
     match format {

@@ -10,6 +10,7 @@ pub mod decode;
 pub mod default;
 pub mod json;
 pub mod proto;
+pub mod tables;
 mod text;
 pub mod types;
 pub mod yaml;

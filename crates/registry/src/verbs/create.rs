@@ -161,8 +161,7 @@ fn prepare(registry: &Registry, target: &Target, obj: &mut Object) {
 
 fn validate(target: &Target, obj: &Object) -> Result<(), Failure> {
     let kind = &target.kind;
-    let mut errors =
-        strategy::validate_metadata(obj, kind.namespaced, kind.strategy.name_rule);
+    let mut errors = strategy::validate_metadata(obj, kind.namespaced, kind.strategy.name_rule);
     errors.extend((kind.strategy.validate)(obj, None));
     invalid(target, obj, errors)
 }
@@ -177,7 +176,9 @@ pub(crate) fn invalid(target: &Target, obj: &Object, errors: ErrorList) -> Resul
 /// 409 for a generated name that stayed taken.
 fn name_taken(target: &Target, name: &str) -> Failure {
     let mut status = Status::already_exists(target.gvr(), name);
-    status.message =
-        format!("{}, the server was not able to generate a unique name for the object", status.message);
+    status.message = format!(
+        "{}, the server was not able to generate a unique name for the object",
+        status.message
+    );
     status
 }

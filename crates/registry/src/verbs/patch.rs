@@ -109,10 +109,11 @@ impl Registry {
         }
         let now = self.clock.now();
         let object = owners::apply(target, part, live, config, options, now)?;
-        let (object, _) = self.read_patched(target, object.into_value(), &WriteOptions {
-            field_validation: FieldValidation::Ignore,
-            ..options.clone()
-        })?;
+        let (object, _) = self.read_patched(
+            target,
+            object.into_value(),
+            &WriteOptions { field_validation: FieldValidation::Ignore, ..options.clone() },
+        )?;
         Ok((Updated { object, owned: true }, warnings))
     }
 }

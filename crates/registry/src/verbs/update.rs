@@ -93,7 +93,10 @@ impl Registry {
         let creates = matches!(&updated, Ok(updated) if updated.owned)
             || target.kind.strategy.create_on_update;
         if !creates || part != Part::Main {
-            return Err(updated.err().filter(|s| s.code != 404).unwrap_or_else(|| target.not_found()));
+            return Err(updated
+                .err()
+                .filter(|s| s.code != 404)
+                .unwrap_or_else(|| target.not_found()));
         }
         let mut obj = updated?.object;
         if let Some(uid) = Some(obj.uid()).filter(|uid| !uid.is_empty()) {
@@ -217,7 +220,8 @@ fn check_preconditions(target: &Target, wished: &Object, entry: &Entry) -> Resul
 }
 
 fn uid_conflict(target: &Target, given: &str, stored: &str) -> Failure {
-    let why = format!("Precondition failed: UID in precondition: {given}, UID in object meta: {stored}");
+    let why =
+        format!("Precondition failed: UID in precondition: {given}, UID in object meta: {stored}");
     Status::conflict(target.gvr(), &target.name, &why)
 }
 

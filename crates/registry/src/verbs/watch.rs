@@ -93,9 +93,11 @@ impl WatchSession {
     pub fn take(&mut self, out: &mut Vec<WatchEvent>) -> Result<(), CursorError> {
         if !self.initial.is_empty() {
             let entries = self.initial.drain(..self.initial.len().min(256));
-            out.extend(
-                entries.map(|entry| WatchEvent { kind: EventKind::Added, entry, change: None }),
-            );
+            out.extend(entries.map(|entry| WatchEvent {
+                kind: EventKind::Added,
+                entry,
+                change: None,
+            }));
             return Ok(());
         }
         self.taken.clear();
