@@ -4,12 +4,12 @@
 use super::encode::ZERO_TIME_SECONDS;
 use super::wire::{DEPTH_MAX, ProtoError, Reader, Wire, packed};
 use crate::conform::is_left_out;
-use crate::types::{Holds, SchemaOr, Shape, Slot, Struct, Types};
+use crate::types::{Field, Holds, SchemaOr, Shape, Slot, Struct, Types};
 use crate::{json, text};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use keelson_meta::time::{GoDuration, Timestamp};
-use keelson_meta::{Map, Str, Value, quantity};
+use keelson_meta::{Map, Str, Value};
 use smallvec::{SmallVec, smallvec};
 
 /// Reads the message of a struct.
@@ -18,7 +18,7 @@ pub(super) fn message(types: &Types, of: &Struct, bytes: &[u8]) -> Result<Map, P
 }
 
 /// What was found for a member so far.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 enum Found<'a> {
     Nothing,
     /// A scalar; the last one counts.
@@ -42,11 +42,13 @@ impl<'t> Decoder<'t> {
     /// Reads the pieces of one message.
     fn members(&mut self, of: &Struct, pieces: &[&[u8]]) -> Result<Map, ProtoError> {
         self.deeper()?;
-        let mut found: SmallVec<[Found<'_>; 16]> = smallvec![Found::Nothing; of.fields.len()];
+        let mut found: SmallVec<[Found<'_>; 16]> = SmallVec::new();
+        found.resize_with(of.fields.len(), || Found::Nothing);
         for piece in pieces {
             self.slots(of, of.message(), piece, &mut found)?;
         }
-        let mut entries = Vec::with_capacity(found.len().min(16));
+        let count = found.iter().filter(|found| !matches!(found, Found::Nothing)).count();
+        let mut entries = Vec::with_capacity(count);
         for (field, found) in of.fields.iter().zip(found) {
             let value = match found {
                 Found::Nothing => continue,
@@ -60,7 +62,7 @@ impl<'t> Decoder<'t> {
             }
         }
         self.depth -= 1;
-        Ok(Map::from_entries(entries, |_| ()))
+        Ok(Map::from_distinct(entries))
     }
 
     fn deeper(&mut self) -> Result<(), ProtoError> {
@@ -80,8 +82,8 @@ impl<'t> Decoder<'t> {
             let Ok(slot) = slots.binary_search_by_key(&tag, |slot| slot.tag) else { continue };
             match &slots[slot].holds {
                 Holds::Member(at) => {
-                    let at = usize::from(*at);
-                    self.member(&of.fields[at].shape, wire, &mut found[at], &of.fields[at].name)?;
+                    let field = &of.fields[usize::from(*at)];
+                    self.member(field, wire, &mut found[usize::from(*at)])?;
                 }
                 Holds::Inlined { slots, always } => {
                     if !always {
@@ -97,12 +99,12 @@ impl<'t> Decoder<'t> {
     /// Takes in one field of a member.
     fn member<'a>(
         &mut self,
-        shape: &Shape,
+        field: &Field,
         wire: Wire<'a>,
         found: &mut Found<'a>,
-        name: &str,
     ) -> Result<(), ProtoError> {
-        match shape {
+        let name = &field.name;
+        match &field.shape {
             Shape::List(list) => {
                 let mut items = match std::mem::replace(found, Found::Nothing) {
                     Found::Items(items) => items,
@@ -125,7 +127,12 @@ impl<'t> Decoder<'t> {
                     other => *other = Found::Pieces(smallvec![bytes]),
                 }
             }
-            shape => *found = Found::Value(scalar(shape, wire, name)?),
+            // Most scalars are zero: they are written whether they are set or not.
+            shape => {
+                let value = scalar(shape, wire, name)?;
+                let is_out = is_left_out(field, &value);
+                *found = if is_out { Found::Nothing } else { Found::Value(value) };
+            }
         }
         Ok(())
     }
@@ -336,9 +343,9 @@ fn special(shape: &Shape, pieces: &[&[u8]], name: &str) -> Result<Value, ProtoEr
         Shape::MicroTime => time(numbers[0] as i64, numbers[1] as i32, true, name),
         Shape::Duration => Ok(Value::from(GoDuration(numbers[0] as i64).to_string())),
         Shape::Quantity if bytes.is_empty() => Ok(Value::from("0")),
-        Shape::Quantity => quantity::canonical(&string(bytes))
-            .map(Value::from)
-            .map_err(|error| content(name, error.to_string())),
+        Shape::Quantity => {
+            text::quantity(&Value::String(string(bytes))).map_err(|error| content(name, error.0))
+        }
         Shape::IntOrString => match numbers[0] {
             0 => Ok(Value::Int(i64::from(numbers[1] as i32))),
             1 => Ok(Value::String(string(bytes))),

@@ -117,6 +117,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The next field: number and content.
+    #[inline]
     pub fn next(&mut self) -> Result<Option<(u32, Wire<'a>)>, ProtoError> {
         if self.rest.is_empty() {
             return Ok(None);
@@ -181,11 +182,16 @@ impl<'a> Reader<'a> {
         Ok(head)
     }
 
+    #[inline]
     fn varint(&mut self) -> Result<u64, ProtoError> {
         if let [first @ 0..0x80, rest @ ..] = self.rest {
             self.rest = rest;
             return Ok(u64::from(*first));
         }
+        self.long_varint()
+    }
+
+    fn long_varint(&mut self) -> Result<u64, ProtoError> {
         let mut number = 0_u64;
         for shift in (0..64).step_by(7) {
             let byte = self.take(1)?[0];
