@@ -103,9 +103,16 @@ impl Block<'_> {
         let message = proto_name(name);
         self.members(&message, "")?;
         let properties = self.schema.get("properties").and_then(Value::as_object);
-        // What the descriptors do not know comes last, in the order of OpenAPI.
-        for (property, schema) in properties.into_iter().flatten() {
-            if !self.seen.contains(property) {
+        // What the descriptors do not know comes last: required members in the order in which OpenAPI
+        // requires them, which is that of the Go struct, then the others in the order of OpenAPI.
+        let required = self.schema.get("required").and_then(Value::as_array);
+        let required = required.into_iter().flatten().filter_map(Value::as_str);
+        let names = properties.into_iter().flat_map(|properties| properties.keys());
+        let order: Vec<&str> = required.chain(names.map(String::as_str)).collect();
+        for property in order {
+            let schema = properties.and_then(|properties| properties.get(property));
+            if let (Some(schema), false) = (schema, self.seen.iter().any(|seen| seen == property)) {
+                self.seen.push(property.to_owned());
                 self.line(property, "-", 0, schema)?;
             }
         }
@@ -157,11 +164,15 @@ impl Block<'_> {
             } else {
                 format!("{tags}.{}", field.number)
             };
-            match self.schema.get("properties").and_then(|p| p.get(&field.name)) {
-                Some(schema) => {
-                    let schema = schema.clone();
-                    self.seen.push(field.name.clone());
-                    self.line(&field.name, &tag, field.kind, &schema)?;
+            let properties = self.schema.get("properties");
+            // Some messages name their fields as Go does: `Name` of admission's Variable.
+            let names = [field.name.clone(), lower_first(&field.name)];
+            let found =
+                names.into_iter().find_map(|name| Some((properties?.get(&name)?.clone(), name)));
+            match found {
+                Some((schema, name)) => {
+                    self.seen.push(name.clone());
+                    self.line(&name, &tag, field.kind, &schema)?;
                 }
                 None if is_message(field) => {
                     self.inlined.push(format!("{tag} {}", openapi_name(&field.type_name)));
@@ -231,6 +242,12 @@ impl Block<'_> {
     }
 }
 
+fn lower_first(text: &str) -> String {
+    let mut characters = text.chars();
+    let first = characters.next().map(|c| c.to_ascii_lowercase());
+    first.into_iter().chain(characters).collect()
+}
+
 /// The message in the descriptors: dashes of a package are underlines there.
 fn proto_name(openapi: &str) -> String {
     let name = openapi.strip_prefix("io.").unwrap_or(openapi);
@@ -249,7 +266,7 @@ fn is_message(field: &ProtoField) -> bool {
 }
 
 /// The full name that a schema refers to, plainly or as the only one of `allOf`.
-fn reference(schema: &Value) -> Option<String> {
+pub(super) fn reference(schema: &Value) -> Option<String> {
     let of = |schema: &Value| {
         let name = schema.get("$ref")?.as_str()?;
         Some(name.rsplit_once('/').map_or(name, |(_, name)| name).to_owned())
@@ -310,6 +327,21 @@ fn presence(
         "ptr"
     };
     Some(word.to_owned())
+}
+
+/// The default that a member has in OpenAPI when its type does not state one: the zero value of a Go value
+/// that is always written.
+pub(super) fn implied_default(kind: &str, always: bool) -> Option<Value> {
+    if !always || kind.starts_with("[]") || kind.starts_with("{}") {
+        return None;
+    }
+    Some(match kind {
+        "string" => "".into(),
+        "bool" => false.into(),
+        "int32" | "int64" => 0.into(),
+        "bytes" | "double" | "json" | "raw" | "fieldsv1" => return None,
+        _ => Value::Object(serde_json::Map::new()),
+    })
 }
 
 /// How lists and maps are merged.
