@@ -8,6 +8,7 @@ pub mod conform;
 pub mod decode;
 pub mod default;
 pub mod json;
+pub mod openapi;
 mod text;
 pub mod types;
 pub mod yaml;

@@ -1,0 +1,328 @@
+//! OpenAPI as the server serves it: a v3 document a group version with their index, and one v2 document.
+//!
+//! Documents are built when they are asked for and nothing of them is kept: a caller that serves them
+//! often keeps the bytes. Building one takes milliseconds and some megabytes while it lasts.
+
+mod descriptions;
+mod facts;
+mod operations;
+mod parameters;
+mod schemas;
+mod v3;
+
+use crate::catalogue::{Catalogue, Group, Version};
+use crate::json::{write_string, write_value};
+use descriptions::Descriptions;
+use facts::Facts;
+use keelson_meta::{Str, Value};
+use operations::{Answer, Operation, PathItem, Scope, discovery_operation, group_tag, path_item};
+use schemas::{Dialect, Schemas, object, reachable};
+use sha2::{Digest, Sha512};
+use std::fmt::Write as _;
+use std::sync::OnceLock;
+
+/// What `info` says.
+const VERSION: &str = "1.36";
+
+/// The documents of what is served.
+pub struct OpenApi<'a> {
+    catalogue: &'a Catalogue,
+    /// Group, version and name of a resource.
+    is_served: &'a dyn Fn(&str, &str, &str) -> bool,
+}
+
+impl<'a> OpenApi<'a> {
+    /// Documents about those resources of the catalogue for which `is_served` says yes to group, version
+    /// and name. A group version without a served resource has no document.
+    pub fn new(
+        catalogue: &'a Catalogue,
+        is_served: &'a dyn Fn(&str, &str, &str) -> bool,
+    ) -> OpenApi<'a> {
+        OpenApi { catalogue, is_served }
+    }
+
+    /// The paths of all v3 documents, sorted: `api/v1`, `apis`, `apis/apps`, `apis/apps/v1`, `version`, ..
+    pub fn v3_paths(&self) -> Vec<String> {
+        let mut out: Vec<String> = FIXED.iter().map(|fixed| fixed.document.to_owned()).collect();
+        for group in &self.catalogue.groups {
+            let root = group_root(&group.name);
+            let mut versions = group.versions.iter().filter(|v| self.serves(group, v)).peekable();
+            if versions.peek().is_some() {
+                out.push(root.clone());
+            }
+            out.extend(versions.map(|version| format!("{root}/{}", version.name)));
+        }
+        out.sort();
+        out
+    }
+
+    /// The index at `/openapi/v3`, as JSON.
+    pub fn v3_index(&self) -> Vec<u8> {
+        let mut out = b"{\"paths\":{".to_vec();
+        for (i, path) in self.v3_paths().iter().enumerate() {
+            if i > 0 {
+                out.push(b',');
+            }
+            write_string(path, &mut out);
+            let url = format!("/openapi/v3/{path}?hash={}", self.v3_hash(path));
+            out.extend_from_slice(b":{\"serverRelativeURL\":");
+            write_string(&url, &mut out);
+            out.push(b'}');
+        }
+        out.extend_from_slice(b"}}");
+        out
+    }
+
+    /// A name for the content of the v3 document at `path`: 128 upper-case hexadecimal digits that change
+    /// when the document may change. Costs no building of the document.
+    pub fn v3_hash(&self, path: &str) -> String {
+        let mut hash = Sha512::new();
+        hash.update(tables_digest());
+        hash.update(path);
+        if let Some((group, version)) = self.find(path) {
+            for resource in self.resources(group, version) {
+                hash.update([0]);
+                hash.update(&resource.name);
+            }
+        }
+        hex(&hash.finalize())
+    }
+
+    /// The v3 document at a path of [`v3_paths`](Self::v3_paths), as JSON.
+    pub fn v3_document(&self, path: &str) -> Option<Vec<u8>> {
+        let facts = Facts::read();
+        let (items, group_version) = match self.find(path) {
+            Some((group, version)) => {
+                let group_version = (group.name.as_str(), version.name.as_str());
+                let resources = self.resources(group, version);
+                let items = Scope::paths(self.catalogue, &facts, group_version, resources);
+                (items, Some(group_version))
+            }
+            None => (vec![self.fixed(path)?], Some(("", "v1"))),
+        };
+        let descriptions = Descriptions::read();
+        let schemas =
+            Schemas::new(self.catalogue, &facts, &descriptions, Dialect::V3, group_version);
+        let names = reachable(&self.catalogue.types, type_names(&items));
+        let mut out = b"{\"openapi\":\"3.0.0\",\"info\":".to_vec();
+        write_value(&info(), &mut out);
+        out.extend_from_slice(b",\"paths\":");
+        let paths = items.iter().map(|item| (item.path.as_str(), v3::path_item(item)));
+        write_members(paths, &mut out);
+        out.extend_from_slice(b",\"components\":{");
+        if !names.is_empty() {
+            out.extend_from_slice(b"\"schemas\":");
+            let schemas = names.iter().map(|name| (name.as_str(), schemas.definition(name)));
+            write_members(schemas, &mut out);
+            out.push(b',');
+        }
+        out.extend_from_slice(b"\"securitySchemes\":");
+        write_value(&security(), &mut out);
+        out.extend_from_slice(b"}}");
+        Some(out)
+    }
+
+    /// The served group version that a document's path names.
+    fn find(&self, path: &str) -> Option<(&'a Group, &'a Version)> {
+        let (group, version) = match path.split_once('/')? {
+            ("api", version) => ("", version),
+            ("apis", rest) => rest.split_once('/')?,
+            _ => return None,
+        };
+        let group = self.catalogue.group(group)?;
+        let version = group.versions.iter().find(|v| v.name == version)?;
+        self.serves(group, version).then_some((group, version))
+    }
+
+    fn resources(
+        &self,
+        group: &'a Group,
+        version: &'a Version,
+    ) -> impl Iterator<Item = &'a crate::catalogue::Resource> {
+        let is_served = self.is_served;
+        let served = move |name: &str| is_served(&group.name, &version.name, name);
+        version.resources.iter().filter(move |resource| served(&resource.name))
+    }
+
+    fn serves(&self, group: &'a Group, version: &'a Version) -> bool {
+        self.resources(group, version).next().is_some()
+    }
+
+    /// The path of a document that belongs to no group version.
+    fn fixed(&self, document: &str) -> Option<PathItem> {
+        if let Some(fixed) = FIXED.iter().find(|fixed| fixed.document == document) {
+            return Some(fixed.path_item());
+        }
+        let name = if document == "api" { "" } else { document.strip_prefix("apis/")? };
+        let group = self.catalogue.group(name)?;
+        if !group.versions.iter().any(|version| self.serves(group, version)) {
+            return None;
+        }
+        let title = operations::group_title(name);
+        let operation = match name {
+            "" => discovery_operation(
+                "getCoreAPIVersions".to_owned(),
+                "Lists the versions of the core group.",
+                group_tag(name),
+                "APIVersions",
+            ),
+            _ => discovery_operation(
+                format!("get{title}APIGroup"),
+                "Lists the versions of the group.",
+                group_tag(name),
+                "APIGroup",
+            ),
+        };
+        Some(path_item(format!("/{document}/"), vec![], vec![operation]))
+    }
+}
+
+/// A document about one path that is always there.
+struct Fixed {
+    document: &'static str,
+    id: &'static str,
+    description: &'static str,
+    tag: &'static str,
+    /// Full name of the type it answers with; empty: text.
+    answer: &'static str,
+    /// The content type of the answer; empty: those of objects.
+    produces: &'static [&'static str],
+    consumes: &'static [&'static str],
+}
+
+impl Fixed {
+    fn path_item(&self) -> PathItem {
+        let answer = match self.answer {
+            "" => Answer::Text,
+            name => Answer::Type(Str::new_static(name)),
+        };
+        let operation = Operation {
+            answer,
+            produces: self.produces,
+            consumes: self.consumes,
+            ..discovery_operation(
+                self.id.to_owned(),
+                self.description,
+                Str::new_static(self.tag),
+                "",
+            )
+        };
+        path_item(format!("/{}/", self.document), vec![], vec![operation])
+    }
+}
+
+const FIXED: [Fixed; 4] = [
+    Fixed {
+        document: ".well-known/openid-configuration",
+        id: "getServiceAccountIssuerOpenIDConfiguration",
+        description: "Tells how tokens of service accounts are checked (OpenID discovery).",
+        tag: "WellKnown",
+        answer: "",
+        produces: &["application/json"],
+        consumes: &[],
+    },
+    Fixed {
+        document: "apis",
+        id: "getAPIVersions",
+        description: "Lists the groups and their versions.",
+        tag: "apis",
+        answer: "io.k8s.apimachinery.pkg.apis.meta.v1.APIGroupList",
+        produces: operations::OBJECT_MEDIA,
+        consumes: operations::OBJECT_MEDIA,
+    },
+    Fixed {
+        document: "openid/v1/jwks",
+        id: "getServiceAccountIssuerOpenIDKeyset",
+        description: "Lists the public keys of tokens of service accounts.",
+        tag: "openid",
+        answer: "",
+        produces: &["application/jwk-set+json"],
+        consumes: &[],
+    },
+    Fixed {
+        document: "version",
+        id: "getCodeVersion",
+        description: "Tells the version of the server.",
+        tag: "version",
+        answer: "io.k8s.apimachinery.pkg.version.Info",
+        produces: &["application/json"],
+        consumes: &["application/json"],
+    },
+];
+
+/// `api`, `apis/apps`.
+fn group_root(group: &str) -> String {
+    if group.is_empty() { "api".to_owned() } else { format!("apis/{group}") }
+}
+
+/// The types that paths speak of.
+fn type_names(items: &[PathItem]) -> Vec<Str> {
+    let operations = items.iter().flat_map(|item| &item.operations);
+    let names = operations.flat_map(|operation| {
+        let answer = match &operation.answer {
+            Answer::Text => None,
+            Answer::Type(name) => Some(name.clone()),
+        };
+        answer.into_iter().chain(operation.body.as_ref().map(|body| body.type_name.clone()))
+    });
+    names.collect()
+}
+
+fn info() -> Value {
+    object([("title", fixed("Kubernetes")), ("version", fixed(VERSION))])
+}
+
+/// How a client shows who it is.
+fn security() -> Value {
+    let token = object([
+        ("description", fixed("A bearer token.")),
+        ("in", fixed("header")),
+        ("name", fixed("authorization")),
+        ("type", fixed("apiKey")),
+    ]);
+    object([("BearerToken", token)])
+}
+
+/// Writes a JSON object member by member, so that only one of them is held as a value.
+fn write_members<'v>(members: impl Iterator<Item = (&'v str, Value)>, out: &mut Vec<u8>) {
+    out.push(b'{');
+    for (i, (name, value)) in members.enumerate() {
+        if i > 0 {
+            out.push(b',');
+        }
+        write_string(name, out);
+        out.push(b':');
+        write_value(&value, out);
+    }
+    out.push(b'}');
+}
+
+fn fixed(text: &'static str) -> Value {
+    Value::String(Str::new_static(text))
+}
+
+fn text(text: impl Into<Str>) -> Value {
+    Value::String(text.into())
+}
+
+/// The hash of all that documents are made of but for what is served.
+fn tables_digest() -> &'static [u8; 64] {
+    static DIGEST: OnceLock<[u8; 64]> = OnceLock::new();
+    DIGEST.get_or_init(|| {
+        let mut hash = Sha512::new();
+        hash.update(env!("CARGO_PKG_VERSION"));
+        hash.update(VERSION);
+        for table in crate::catalogue::TABLES {
+            hash.update(table);
+        }
+        hash.update(facts::TABLE);
+        hash.finalize().into()
+    })
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut out, byte| {
+        write!(out, "{byte:02X}").expect("a string takes all text");
+        out
+    })
+}

@@ -1,0 +1,3 @@
+//! Tests of the schema crate against facts of a running server.
+
+mod openapi;
