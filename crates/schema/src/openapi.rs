@@ -8,6 +8,7 @@ mod facts;
 mod operations;
 mod parameters;
 mod schemas;
+mod v2;
 mod v3;
 
 use crate::catalogue::{Catalogue, Group, Version};
@@ -120,6 +121,53 @@ impl<'a> OpenApi<'a> {
         write_value(&security(), &mut out);
         out.extend_from_slice(b"}}");
         Some(out)
+    }
+
+    /// The v2 document, as JSON.
+    pub fn v2_document(&self) -> Vec<u8> {
+        let mut out = b"{\"swagger\":\"2.0\",\"info\":".to_vec();
+        write_value(&info(), &mut out);
+        self.v2_parts(|part, members| {
+            out.push(b',');
+            write_string(part, &mut out);
+            out.push(b':');
+            write_members(members, &mut out);
+        });
+        out.extend_from_slice(b",\"securityDefinitions\":");
+        write_value(&security(), &mut out);
+        out.extend_from_slice(b",\"security\":[{\"BearerToken\":[]}]}");
+        out
+    }
+
+    /// Gives the large parts of the v2 document to `take`: name of the part and its members.
+    fn v2_parts(&self, mut take: impl FnMut(&'static str, &mut dyn Iterator<Item = Member<'_>>)) {
+        let facts = Facts::read();
+        let items = self.all_paths(&facts);
+        take("paths", &mut items.iter().map(|item| (item.path.as_str(), v2::path_item(item))));
+        take("parameters", &mut v2::shared_parameters(&items).into_iter());
+        let descriptions = Descriptions::read();
+        let schemas = Schemas::new(self.catalogue, &facts, &descriptions, Dialect::V2, None);
+        let names = reachable(&self.catalogue.types, type_names(&items));
+        drop(items);
+        let definitions = names.iter().map(|name| (name.as_str(), schemas.definition(name)));
+        take("definitions", &mut { definitions });
+    }
+
+    /// The paths of all documents, sorted.
+    fn all_paths(&self, facts: &Facts) -> Vec<PathItem> {
+        let mut out = vec![];
+        for document in self.v3_paths() {
+            match self.find(&document) {
+                Some((group, version)) => {
+                    let group_version = (group.name.as_str(), version.name.as_str());
+                    let resources = self.resources(group, version);
+                    out.extend(Scope::paths(self.catalogue, facts, group_version, resources));
+                }
+                None => out.extend(self.fixed(&document)),
+            }
+        }
+        out.sort_by(|a, b| a.path.cmp(&b.path));
+        out
     }
 
     /// The served group version that a document's path names.
@@ -283,8 +331,11 @@ fn security() -> Value {
     object([("BearerToken", token)])
 }
 
+/// A member of an object.
+type Member<'v> = (&'v str, Value);
+
 /// Writes a JSON object member by member, so that only one of them is held as a value.
-fn write_members<'v>(members: impl Iterator<Item = (&'v str, Value)>, out: &mut Vec<u8>) {
+fn write_members<'v>(members: impl Iterator<Item = Member<'v>>, out: &mut Vec<u8>) {
     out.push(b'{');
     for (i, (name, value)) in members.enumerate() {
         if i > 0 {

@@ -19,6 +19,8 @@ fn reference() -> Option<PathBuf> {
     Some(folder)
 }
 
+type IsServed = dyn Fn(&str, &str, &str) -> bool;
+
 fn everything(_: &str, _: &str, _: &str) -> bool {
     true
 }
@@ -89,4 +91,52 @@ fn v3_documents_are_those_of_a_server() {
     }
     assert_eq!(openapi.v3_paths().into_iter().collect::<BTreeSet<_>>(), names);
     assert_eq!(total, 0);
+}
+
+#[test]
+fn the_v2_document_is_that_of_a_server() {
+    let Some(folder) = reference() else { return };
+    let openapi = OpenApi::new(Catalogue::shared(), &everything);
+    let want = fs::read(folder.join("openapi-v2.json")).expect("the file is readable");
+    assert_eq!(compare("v2", &want, &openapi.v2_document()), 0);
+}
+
+/// Only apps/v1 without daemon sets.
+fn some(group: &str, version: &str, resource: &str) -> bool {
+    group == "apps" && version == "v1" && resource != "daemonsets"
+}
+
+#[test]
+fn only_what_is_served_is_shown() {
+    let openapi = OpenApi::new(Catalogue::shared(), &some);
+    let paths = openapi.v3_paths();
+    let in_groups: Vec<&str> =
+        paths.iter().map(String::as_str).filter(|path| path.starts_with("api")).collect();
+    assert_eq!(in_groups, ["apis", "apis/apps", "apis/apps/v1"]);
+    assert!(openapi.v3_document("apis/batch/v1").is_none());
+    assert!(openapi.v3_document("apis/batch").is_none());
+    let document = openapi.v3_document("apis/apps/v1").expect("apps/v1 is served");
+    let document: Value = serde_json::from_slice(&document).expect("the document is JSON");
+    let paths = document["paths"].as_object().expect("paths are an object");
+    assert!(paths.contains_key("/apis/apps/v1/deployments"));
+    assert!(!paths.contains_key("/apis/apps/v1/daemonsets"));
+    assert!(document["components"]["schemas"]["io.k8s.api.apps.v1.DaemonSet"].is_null());
+    let v2: Value = serde_json::from_slice(&openapi.v2_document()).expect("the document is JSON");
+    assert!(v2["parameters"]["command-Py3eQybp"].is_null());
+    assert!(v2["definitions"]["io.k8s.api.apps.v1.Deployment"].is_object());
+}
+
+#[test]
+fn the_index_names_each_document_and_a_hash_of_what_is_served() {
+    let index = |is_served: &IsServed| {
+        let openapi = OpenApi::new(Catalogue::shared(), is_served);
+        let index: Value = serde_json::from_slice(&openapi.v3_index()).expect("the index is JSON");
+        let url = &index["paths"]["apis/apps/v1"]["serverRelativeURL"];
+        url.as_str().expect("the url is text").to_owned()
+    };
+    let (all, few) = (index(&everything), index(&some));
+    let hash = all.strip_prefix("/openapi/v3/apis/apps/v1?hash=").expect("the url has a hash");
+    assert!(hash.len() == 128 && hash.bytes().all(|b| b"0123456789ABCDEF".contains(&b)), "{hash}");
+    assert_eq!(all, index(&everything));
+    assert_ne!(all, few);
 }
