@@ -367,6 +367,7 @@ fn tables_digest() -> &'static [u8; 64] {
             hash.update(table);
         }
         hash.update(facts::TABLE);
+        hash.update(descriptions::PACKED);
         hash.finalize().into()
     })
 }

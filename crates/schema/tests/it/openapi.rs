@@ -101,6 +101,34 @@ fn the_v2_document_is_that_of_a_server() {
     assert_eq!(compare("v2", &want, &openapi.v2_document()), 0);
 }
 
+/// Places that have a description in `want` and none in `got`.
+fn undescribed(place: &str, want: &Value, got: &Value, out: &mut Vec<String>) {
+    if want["description"].is_string() && !got["description"].is_string() {
+        out.push(place.to_owned());
+    }
+    let members = want.as_object().into_iter().flatten();
+    let items = want.as_array().into_iter().flatten().enumerate();
+    for (name, want) in members {
+        undescribed(&format!("{place}>{name}"), want, &got[name], out);
+    }
+    for (i, want) in items {
+        undescribed(&format!("{place}>{i}"), want, &got[i], out);
+    }
+}
+
+#[test]
+fn what_a_server_describes_is_described() {
+    let Some(folder) = reference() else { return };
+    let openapi = OpenApi::new(Catalogue::shared(), &everything);
+    let want = fs::read(folder.join("openapi-v2.json")).expect("the file is readable");
+    let want: Value = serde_json::from_slice(&want).expect("the reference is JSON");
+    let got: Value = serde_json::from_slice(&openapi.v2_document()).expect("the document is JSON");
+    let mut missing = vec![];
+    undescribed("", &want, &got, &mut missing);
+    println!("{} descriptions missing", missing.len());
+    assert_eq!(missing, Vec::<String>::new());
+}
+
 /// Only apps/v1 without daemon sets.
 fn some(group: &str, version: &str, resource: &str) -> bool {
     group == "apps" && version == "v1" && resource != "daemonsets"
