@@ -7,6 +7,7 @@ mod descriptions;
 mod facts;
 mod operations;
 mod parameters;
+mod protobuf;
 mod schemas;
 mod v2;
 mod v3;
@@ -136,6 +137,33 @@ impl<'a> OpenApi<'a> {
         out.extend_from_slice(b",\"securityDefinitions\":");
         write_value(&security(), &mut out);
         out.extend_from_slice(b",\"security\":[{\"BearerToken\":[]}]}");
+        out
+    }
+
+    /// The v2 document as protobuf, `openapi.v2.Document`: what is served as
+    /// `application/com.github.proto-openapi.spec.v2.v1.0+protobuf`.
+    pub fn v2_document_protobuf(&self) -> Vec<u8> {
+        let mut out = vec![];
+        protobuf::write_bytes(protobuf::SWAGGER, b"2.0", &mut out);
+        protobuf::write_message(protobuf::INFO, &protobuf::INFO_MESSAGE, &info(), &mut out);
+        self.v2_parts(|part, members| {
+            let number = match part {
+                "paths" => protobuf::PATHS,
+                "parameters" => protobuf::PARAMETERS,
+                _ => protobuf::DEFINITIONS,
+            };
+            let mut content = vec![];
+            for (name, value) in members {
+                let (at, of) = match number {
+                    protobuf::PATHS => (2, &protobuf::PATH_ITEM),
+                    protobuf::PARAMETERS => (1, protobuf::parameter_message(&value)),
+                    _ => (1, &protobuf::SCHEMA),
+                };
+                protobuf::write_named(at, name, of, &value, &mut content);
+            }
+            protobuf::write_bytes(number, &content, &mut out);
+        });
+        protobuf::write_security("BearerToken", &security(), &mut out);
         out
     }
 

@@ -168,3 +168,43 @@ fn the_index_names_each_document_and_a_hash_of_what_is_served() {
     assert_eq!(all, index(&everything));
     assert_ne!(all, few);
 }
+
+#[test]
+fn the_protobuf_form_has_the_same_paths_and_definitions() {
+    let openapi = OpenApi::new(Catalogue::shared(), &everything);
+    let json: Value = serde_json::from_slice(&openapi.v2_document()).expect("it is JSON");
+    let document = openapi.v2_document_protobuf();
+    let parts = fields(&document);
+    let part = |number| parts.iter().find(|(n, _)| *n == number).expect("the part is there").1;
+    for (name, at, inner) in [("paths", 8, 2), ("definitions", 9, 1), ("parameters", 10, 1)] {
+        let named = fields(part(at)).into_iter().map(|(number, pair)| {
+            assert_eq!(number, inner);
+            String::from_utf8_lossy(fields(pair)[0].1).into_owned()
+        });
+        let want = json[name].as_object().expect("the part is an object");
+        assert_eq!(named.collect::<BTreeSet<_>>(), want.keys().cloned().collect());
+    }
+}
+
+/// Numbers and contents of the fields of a message; those that hold a number are left out.
+fn fields(mut message: &[u8]) -> Vec<(u64, &[u8])> {
+    let mut out = vec![];
+    while !message.is_empty() {
+        let key = varint(&mut message);
+        let number = varint(&mut message);
+        if key & 7 == 2 {
+            let length = usize::try_from(number).expect("a length fits");
+            let (content, rest) = message.split_at(length);
+            out.push((key >> 3, content));
+            message = rest;
+        }
+    }
+    out
+}
+
+fn varint(message: &mut &[u8]) -> u64 {
+    let end = message.iter().position(|byte| *byte < 0x80).expect("the number ends") + 1;
+    let (number, rest) = message.split_at(end);
+    *message = rest;
+    number.iter().rev().fold(0, |sum, byte| sum << 7 | u64::from(byte & 0x7f))
+}
