@@ -1,4 +1,5 @@
-//! Reads the texts in the source files: each describes one type, in a schema that is written as JSON.
+//! Reads the texts in the source files: each describes one type, in a schema that is written as
+//! JSON.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -9,8 +9,8 @@ const CRATE: &str = "k8s-openapi";
 /// Names the folder of the crate outright, for builds that keep it elsewhere.
 pub const VARIABLE: &str = "KEELSON_K8S_OPENAPI";
 
-/// The folder of the crate: where [`VARIABLE`] says, in a `vendor` folder beside or above `below`, or
-/// where cargo unpacks what it fetched. Of several versions that of `Cargo.lock` is taken.
+/// The folder of the crate: where [`VARIABLE`] says, in a `vendor` folder beside or above `below`,
+/// or where cargo unpacks what it fetched. Of several versions that of `Cargo.lock` is taken.
 pub fn find_source(below: &Path) -> Option<PathBuf> {
     if let Some(folder) = env::var_os(VARIABLE) {
         return Some(folder.into());

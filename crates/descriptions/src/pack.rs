@@ -7,9 +7,10 @@ use std::fmt::Write;
 /// How hard to press; more costs time in each build and gains little.
 const LEVEL: u8 = 8;
 
-/// The texts as a raw deflate stream of: all texts, each followed by the byte 1; the byte 2; the index:
-/// a line a type, `NAME` and its entries with a space in between, an entry being `MEMBER=PLACE` where
-/// the place is that of the text among all texts and the member is empty for the type itself.
+/// The texts as a raw deflate stream of: all texts, each followed by the byte 1; the byte 2; the
+/// index: a line a type, `NAME` and its entries with a space in between, an entry being
+/// `MEMBER=PLACE` where the place is that of the text among all texts and the member is empty for
+/// the type itself.
 pub fn pack(texts: &Texts) -> Vec<u8> {
     let mut places: HashMap<&str, usize> = HashMap::new();
     let mut all = String::new();

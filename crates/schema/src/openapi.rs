@@ -1,12 +1,15 @@
-//! OpenAPI as the server serves it: a v3 document a group version with their index, and one v2 document.
+//! OpenAPI as the server serves it: a v3 document a group version with their index, and one v2
+//! document.
 //!
-//! Documents are built when they are asked for and nothing of them is kept: a caller that serves them
-//! often keeps the bytes. Building one takes milliseconds and some megabytes while it lasts.
+//! Documents are built when they are asked for and nothing of them is kept: a caller that serves
+//! them often keeps the bytes. Building one takes milliseconds and some megabytes while it lasts.
 
 mod descriptions;
 mod facts;
+mod fixed;
 mod operations;
 mod parameters;
+mod paths;
 mod protobuf;
 mod schemas;
 mod v2;
@@ -16,8 +19,10 @@ use crate::catalogue::{Catalogue, Group, Version};
 use crate::json::{write_string, write_value};
 use descriptions::Descriptions;
 use facts::Facts;
+use fixed::FIXED;
 use keelson_meta::{Str, Value};
-use operations::{Answer, Operation, PathItem, Scope, discovery_operation, group_tag, path_item};
+use operations::{Answer, PathItem, discovery_operation, group_tag, path_item};
+use paths::Scope;
 use schemas::{Dialect, Schemas, object, reachable};
 use sha2::{Digest, Sha512};
 use std::fmt::Write as _;
@@ -34,8 +39,8 @@ pub struct OpenApi<'a> {
 }
 
 impl<'a> OpenApi<'a> {
-    /// Documents about those resources of the catalogue for which `is_served` says yes to group, version
-    /// and name. A group version without a served resource has no document.
+    /// Documents about those resources of the catalogue for which `is_served` says yes to group,
+    /// version and name. A group version without a served resource has no document.
     pub fn new(
         catalogue: &'a Catalogue,
         is_served: &'a dyn Fn(&str, &str, &str) -> bool,
@@ -43,7 +48,8 @@ impl<'a> OpenApi<'a> {
         OpenApi { catalogue, is_served }
     }
 
-    /// The paths of all v3 documents, sorted: `api/v1`, `apis`, `apis/apps`, `apis/apps/v1`, `version`, ..
+    /// The paths of all v3 documents, sorted: `api/v1`, `apis`, `apis/apps`, `apis/apps/v1`,
+    /// `version`, ..
     pub fn v3_paths(&self) -> Vec<String> {
         let mut out: Vec<String> = FIXED.iter().map(|fixed| fixed.document.to_owned()).collect();
         for group in &self.catalogue.groups {
@@ -75,8 +81,8 @@ impl<'a> OpenApi<'a> {
         out
     }
 
-    /// A name for the content of the v3 document at `path`: 128 upper-case hexadecimal digits that change
-    /// when the document may change. Costs no building of the document.
+    /// A name for the content of the v3 document at `path`: 128 upper-case hexadecimal digits that
+    /// change when the document may change. Costs no building of the document.
     pub fn v3_hash(&self, path: &str) -> String {
         let mut hash = Sha512::new();
         hash.update(tables_digest());
@@ -252,79 +258,6 @@ impl<'a> OpenApi<'a> {
         Some(path_item(format!("/{document}/"), vec![], vec![operation]))
     }
 }
-
-/// A document about one path that is always there.
-struct Fixed {
-    document: &'static str,
-    id: &'static str,
-    description: &'static str,
-    tag: &'static str,
-    /// Full name of the type it answers with; empty: text.
-    answer: &'static str,
-    /// The content type of the answer; empty: those of objects.
-    produces: &'static [&'static str],
-    consumes: &'static [&'static str],
-}
-
-impl Fixed {
-    fn path_item(&self) -> PathItem {
-        let answer = match self.answer {
-            "" => Answer::Text,
-            name => Answer::Type(Str::new_static(name)),
-        };
-        let operation = Operation {
-            answer,
-            produces: self.produces,
-            consumes: self.consumes,
-            ..discovery_operation(
-                self.id.to_owned(),
-                self.description,
-                Str::new_static(self.tag),
-                "",
-            )
-        };
-        path_item(format!("/{}/", self.document), vec![], vec![operation])
-    }
-}
-
-const FIXED: [Fixed; 4] = [
-    Fixed {
-        document: ".well-known/openid-configuration",
-        id: "getServiceAccountIssuerOpenIDConfiguration",
-        description: "Tells how tokens of service accounts are checked (OpenID discovery).",
-        tag: "WellKnown",
-        answer: "",
-        produces: &["application/json"],
-        consumes: &[],
-    },
-    Fixed {
-        document: "apis",
-        id: "getAPIVersions",
-        description: "Lists the groups and their versions.",
-        tag: "apis",
-        answer: "io.k8s.apimachinery.pkg.apis.meta.v1.APIGroupList",
-        produces: operations::OBJECT_MEDIA,
-        consumes: operations::OBJECT_MEDIA,
-    },
-    Fixed {
-        document: "openid/v1/jwks",
-        id: "getServiceAccountIssuerOpenIDKeyset",
-        description: "Lists the public keys of tokens of service accounts.",
-        tag: "openid",
-        answer: "",
-        produces: &["application/jwk-set+json"],
-        consumes: &[],
-    },
-    Fixed {
-        document: "version",
-        id: "getCodeVersion",
-        description: "Tells the version of the server.",
-        tag: "version",
-        answer: "io.k8s.apimachinery.pkg.version.Info",
-        produces: &["application/json"],
-        consumes: &["application/json"],
-    },
-];
 
 /// `api`, `apis/apps`.
 fn group_root(group: &str) -> String {

@@ -1,4 +1,5 @@
-//! `openapi.txt`: what only OpenAPI documents need to know, as exceptions from what `types.txt` implies.
+//! `openapi.txt`: what only OpenAPI documents need to know, as exceptions from what `types.txt`
+//! implies.
 
 use super::types::{Schemas, implied_default, reference};
 use anyhow::{Context, Result};
@@ -15,8 +16,8 @@ const HEAD: &str = "\
 # (`+` is a space); default=; nodefault
 ";
 
-/// The text of `openapi.txt`. `types` is the text of `types.txt`, `documents` are those of OpenAPI v3 by
-/// file name, `v2` is that of OpenAPI v2.
+/// The text of `openapi.txt`. `types` is the text of `types.txt`, `documents` are those of OpenAPI
+/// v3 by file name, `v2` is that of OpenAPI v2.
 pub fn render(
     types: &str,
     schemas: &Schemas,

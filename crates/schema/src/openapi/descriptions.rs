@@ -1,5 +1,5 @@
-//! Texts that describe types and members. They are part of the program in packed form and unpacked only
-//! while a document is built.
+//! Texts that describe types and members. They are part of the program in packed form and unpacked
+//! only while a document is built.
 
 use std::collections::HashMap;
 use std::ops::Range;

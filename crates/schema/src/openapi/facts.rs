@@ -1,5 +1,5 @@
-//! Reads `openapi.txt`: what only OpenAPI documents need to know. It is read anew for each document, so
-//! that it takes no room in between.
+//! Reads `openapi.txt`: what only OpenAPI documents need to know. It is read anew for each
+//! document, so that it takes no room in between.
 
 use std::collections::HashMap;
 

@@ -38,8 +38,8 @@ pub(super) const DRY_RUN: Parameter = query(
     "'All' runs every stage of the request but stores nothing. No other value is valid.",
 );
 
-const FIELD_MANAGER_TEXT: &str = "Who makes the change: the name that owns the fields it sets. At most \
-     128 printable characters.";
+const FIELD_MANAGER_TEXT: &str = "Who makes the change: the name that owns the fields it sets. At \
+     most 128 printable characters.";
 
 pub(super) const FIELD_MANAGER: Parameter =
     query("fieldManager", "string", "fieldManager-Qy4HdaTW", FIELD_MANAGER_TEXT);
@@ -49,16 +49,16 @@ pub(super) const FIELD_MANAGER_PATCH: Parameter = query(
     "fieldManager",
     "string",
     "fieldManager-7c6nTn1T",
-    "Who makes the change: the name that owns the fields it sets. At most 128 printable characters. An \
-     apply patch must give it; other patches may.",
+    "Who makes the change: the name that owns the fields it sets. At most 128 printable characters. \
+     An apply patch must give it; other patches may.",
 );
 
 pub(super) const FIELD_VALIDATION: Parameter = query(
     "fieldValidation",
     "string",
     "",
-    "What to do with unknown and duplicate fields: 'Ignore' drops them, 'Warn' (the default) drops them \
-     and answers with a warning each, 'Strict' refuses the request.",
+    "What to do with unknown and duplicate fields: 'Ignore' drops them, 'Warn' (the default) drops \
+     them and answers with a warning each, 'Strict' refuses the request.",
 );
 
 pub(super) const FORCE: Parameter = query(

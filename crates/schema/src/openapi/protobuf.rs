@@ -1,5 +1,5 @@
-//! The v2 document in protobuf (`openapi.v2.Document` of gnostic), for clients that ask for it so: the
-//! JSON form is walked along a description of the messages.
+//! The v2 document in protobuf (`openapi.v2.Document` of gnostic), for clients that ask for it so:
+//! the JSON form is walked along a description of the messages.
 
 use crate::json::write_value;
 use keelson_meta::{Str, Value};
@@ -157,8 +157,8 @@ pub(super) fn write_named(
     });
 }
 
-/// Appends the requirement and the definitions of the only way in which a client shows who it is: an API
-/// key of this name, given as the members of `definitions`.
+/// Appends the requirement and the definitions of the only way in which a client shows who it is:
+/// an API key of this name, given as the members of `definitions`.
 pub(super) fn write_security(name: &str, definitions: &Value, out: &mut Vec<u8>) {
     write_delimited(SECURITY, out, |out| {
         // The pair of the name and an empty list of scopes.
@@ -182,8 +182,8 @@ pub(super) fn write_bytes(number: u32, bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
-/// Appends a field whose content `write` appends. The length is put in front of it afterwards, which
-/// moves the content; it is small in all but the outermost fields.
+/// Appends a field whose content `write` appends. The length is put in front of it afterwards,
+/// which moves the content; it is small in all but the outermost fields.
 fn write_delimited(number: u32, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     write_key(number, 2, out);
     let start = out.len();

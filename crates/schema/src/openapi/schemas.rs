@@ -1,4 +1,5 @@
-//! Types as OpenAPI shows them: one schema a struct, and the few shapes that have a name of their own.
+//! Types as OpenAPI shows them: one schema a struct, and the few shapes that have a name of their
+//! own.
 
 use super::descriptions::Descriptions;
 use super::facts::{Facts, MemberFacts};
