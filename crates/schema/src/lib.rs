@@ -9,6 +9,7 @@ pub mod conform;
 pub mod decode;
 pub mod default;
 pub mod json;
+pub mod openapi;
 pub mod proto;
 pub mod tables;
 mod text;

@@ -144,8 +144,8 @@ impl<'a> Block<'a> {
         Ok(())
     }
 
-    /// The members that the descriptors do not know: those that Go inlines first, the rest last in the
-    /// order of OpenAPI.
+    /// The members that the descriptors do not know: those that Go inlines first; last the required ones
+    /// in the order in which OpenAPI requires them, which is that of the Go struct, then all others.
     fn unknown_to_protobuf(&mut self) -> Result<()> {
         let properties = self.schema.get("properties").and_then(Value::as_object);
         let rest: Vec<_> = properties
@@ -158,7 +158,15 @@ impl<'a> Block<'a> {
             self.line(name, "-", 0, schema)?;
         }
         self.lines.extend(known);
-        for (name, schema) in rest.iter().filter(|(r, _)| !TYPE_META.contains(&r.as_str())) {
+        let required = self.schema.get("required").and_then(Value::as_array);
+        let required: Vec<&str> =
+            required.into_iter().flatten().filter_map(Value::as_str).collect();
+        let mut rest = rest;
+        rest.retain(|(name, _)| !TYPE_META.contains(&name.as_str()));
+        rest.sort_by_key(|(name, _)| {
+            required.iter().position(|other| other == name).unwrap_or(required.len())
+        });
+        for (name, schema) in rest {
             self.line(name, "-", 0, schema)?;
         }
         Ok(())
@@ -281,7 +289,7 @@ fn is_message(field: &ProtoField) -> bool {
 }
 
 /// The full name that a schema refers to, plainly or as the only one of `allOf`.
-fn reference(schema: &Value) -> Option<String> {
+pub(super) fn reference(schema: &Value) -> Option<String> {
     let of = |schema: &Value| {
         let name = schema.get("$ref")?.as_str()?;
         Some(name.rsplit_once('/').map_or(name, |(_, name)| name).to_owned())
@@ -357,6 +365,21 @@ fn presence(
 /// their own and bytes have none.
 fn tells_default(kind: &str) -> bool {
     !matches!(kind, "bytes" | "quantity" | "duration" | "intorstring")
+}
+
+/// The default that a member has in OpenAPI when its type does not state one: the zero value of a Go value
+/// that is always written.
+pub(super) fn implied_default(kind: &str, always: bool) -> Option<Value> {
+    if !always || kind.starts_with("[]") || kind.starts_with("{}") {
+        return None;
+    }
+    Some(match kind {
+        "string" => "".into(),
+        "bool" => false.into(),
+        "int32" | "int64" => 0.into(),
+        "bytes" | "double" | "json" | "raw" | "fieldsv1" => return None,
+        _ => Value::Object(serde_json::Map::new()),
+    })
 }
 
 /// How lists and maps are merged.
