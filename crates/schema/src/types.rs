@@ -221,12 +221,15 @@ pub struct Field {
     pub required: bool,
     /// `nullable: true` of a custom resource: null is a value of its own.
     pub nullable: bool,
-    /// OpenAPI default, when it is not the zero value.
+    /// OpenAPI default. Of a Go value it is here only when it is not the zero value, since that is what
+    /// the member has anyway.
     pub default: Option<Value>,
     /// Allowed values, in the order OpenAPI lists them; empty: any.
     pub enumeration: Box<[Str]>,
     /// `x-kubernetes-patch-strategy` has `retainKeys`.
     pub retain_keys: bool,
+    /// `x-kubernetes-patch-strategy` is `replace`: a strategic patch replaces the member, map or not.
+    pub patch_replace: bool,
 }
 
 impl Field {
@@ -242,6 +245,7 @@ impl Field {
             default: None,
             enumeration: Box::default(),
             retain_keys: false,
+            patch_replace: false,
         }
     }
 }

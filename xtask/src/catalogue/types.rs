@@ -399,7 +399,12 @@ fn merge_flags(schema: &Value, flags: &mut Vec<String>) {
     }
     let strategy = text("x-kubernetes-patch-strategy").unwrap_or_default();
     for word in strategy.split(',').filter(|word| !word.is_empty()) {
-        flags.push(if word == "retainKeys" { "retainkeys" } else { "patchmerge" }.to_owned());
+        let flag = match word {
+            "retainKeys" => "retainkeys",
+            "replace" => "patchreplace",
+            _ => "patchmerge",
+        };
+        flags.push(flag.to_owned());
     }
     if let Some(key) = text("x-kubernetes-patch-merge-key") {
         flags.push(format!("mergekey={key}"));

@@ -161,6 +161,7 @@ fn flag(word: &str, field: &mut Field, shape: &mut Shape) {
         },
         "set" => list_of(shape).kind = ListKind::Set,
         "retainkeys" => field.retain_keys = true,
+        "patchreplace" => field.patch_replace = true,
         "patchmerge" => match shape {
             Shape::List(list) => list.patch_merge = true,
             _ => {}
