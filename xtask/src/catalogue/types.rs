@@ -226,7 +226,10 @@ impl<'a> Block<'a> {
         if required {
             flags.push("required".to_owned());
         }
-        if let Some(default) = schema.get("default").filter(|d| !is_zero(d)) {
+        // A pointer that defaults to the zero value is set to it; a value has it anyway.
+        let is_pointer = flags.iter().any(|flag| flag == "ptr" || flag == "null");
+        let is_told = |default: &&Value| is_pointer || !is_zero(default);
+        if let Some(default) = schema.get("default").filter(is_told) {
             flags.push(format!("default={default}"));
         }
         merge_flags(schema, &mut flags);
@@ -344,7 +347,7 @@ fn presence(
             return None;
         }
         "ptr"
-    } else if required || (zero_default && (scalar || text)) {
+    } else if required || (zero_default && (scalar || text) && !pointer) {
         "always"
     } else if list {
         return None;
