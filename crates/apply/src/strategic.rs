@@ -88,6 +88,10 @@ fn merge_member(
     let merged_value = match (current, change) {
         (Some(Value::Object(current)), Value::Object(change)) => {
             let member = of.member(&key)?;
+            if member.is_replaced {
+                merged.insert(key, Value::Object(change));
+                return Ok(());
+            }
             Value::Object(merge_map(std::mem::take(current), change, member.context())?)
         }
         (Some(Value::Array(current)), Value::Array(change)) => {
