@@ -1,6 +1,9 @@
 //! The strategies of the built-in kinds: a row a kind, and modules for what no row can say.
 
+mod check;
+mod claims;
 mod core;
+mod pod;
 
 use crate::strategy::{Generation, SelectableField, StatusMetadata, Strategy};
 use keelson_meta::names;
@@ -64,7 +67,8 @@ pub(crate) fn strategy(group: &str, resource: &str) -> Strategy {
         ..base
     };
     match (group, resource) {
-        ("", "pods") => Strategy { fields: POD, returns_deleted: true, ..core::pod(base) },
+        ("", "pods") => Strategy { fields: POD, returns_deleted: true, ..pod::pod(base) },
+        ("", "podtemplates") => Strategy { returns_deleted: true, ..pod::pod_template(base) },
         ("", "events") | ("events.k8s.io", "events") => Strategy { fields: EVENT, ..base },
         ("", "namespaces") => core::namespace(base),
         ("", "nodes") => Strategy {
@@ -117,10 +121,7 @@ pub(crate) fn strategy(group: &str, resource: &str) -> Strategy {
             },
             ..base
         },
-        (
-            "",
-            "persistentvolumes" | "persistentvolumeclaims" | "podtemplates" | "serviceaccounts",
-        )
+        ("", "persistentvolumes" | "persistentvolumeclaims" | "serviceaccounts")
         | ("", "resourcequotas") => Strategy { returns_deleted: true, ..base },
         ("rbac.authorization.k8s.io", _) => {
             Strategy { name_rule: names::name_is_path_segment, ..base }

@@ -3,31 +3,6 @@
 use crate::strategy::Strategy;
 use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Value, names};
 
-/// Seconds that a pod has to stop when nothing else is said.
-const POD_GRACE_SECONDS: i64 = 30;
-
-/// Pods begin as Pending and are deleted gracefully.
-pub(super) fn pod(base: Strategy) -> Strategy {
-    Strategy { prepare_create: prepare_pod, grace: Some(pod_grace), ..base }
-}
-
-fn prepare_pod(pod: &mut Object) {
-    let status = pod.object_mut("status");
-    status.insert("phase", "Pending");
-}
-
-/// A pod that no node runs, or that has ended, has nothing to finish.
-fn pod_grace(pod: &Object, asked: Option<i64>) -> i64 {
-    let declared = pod.int_at(&["spec", "terminationGracePeriodSeconds"]);
-    let period = asked.or(declared).unwrap_or(POD_GRACE_SECONDS);
-    let ended = matches!(pod.str_at(&["status", "phase"]), "Failed" | "Succeeded");
-    if pod.str_at(&["spec", "nodeName"]).is_empty() || ended {
-        return 0;
-    }
-    // A negative period counts as the shortest one.
-    if period < 0 { 1 } else { period }
-}
-
 /// Namespaces carry a finalizer in their spec until their content is gone.
 pub(super) fn namespace(base: Strategy) -> Strategy {
     Strategy {
