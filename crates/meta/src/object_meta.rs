@@ -15,6 +15,7 @@ const SUBRESOURCE_BYTES_MAX: usize = 256;
 
 const ORPHAN_FINALIZER: &str = "orphan";
 const FOREGROUND_FINALIZER: &str = "foregroundDeletion";
+const NAMESPACE_FINALIZER: &str = "kubernetes";
 
 /// Checks `metadata` of an object that is to be created; the name must have been generated before.
 pub fn validate_object_meta(
@@ -209,6 +210,21 @@ pub fn validate_finalizers(finalizers: &[Value], path: &Path<'_>) -> ErrorList {
     errors
 }
 
+/// What built-in kinds ask of finalizers after all other checks of metadata, on create and update:
+/// a name without a domain must be one that is known.
+pub fn validate_built_in_finalizers(finalizers: &[Value], path: &Path<'_>) -> ErrorList {
+    let known = [NAMESPACE_FINALIZER, ORPHAN_FINALIZER, FOREGROUND_FINALIZER];
+    let mut errors = ErrorList::new();
+    for (index, name) in finalizers.iter().enumerate() {
+        let name = name.as_str().unwrap_or_default();
+        if !name.contains('/') && !known.contains(&name) {
+            let words = "name is neither a standard finalizer name nor is it fully qualified";
+            errors.push(FieldError::invalid(&path.index(index), name, words));
+        }
+    }
+    errors
+}
+
 /// An object that is being deleted may lose finalizers but not gain any.
 pub fn validate_no_new_finalizers(new: &[Value], old: &[Value], path: &Path<'_>) -> ErrorList {
     let mut errors = ErrorList::new();
@@ -384,6 +400,16 @@ mod tests {
                 metadata.deletionTimestamp: Invalid value: "t": field is immutable
             "#]],
         );
+    }
+
+    #[test]
+    fn built_in_kinds_know_their_finalizers() {
+        let names = ["orphan", "ex.io/a", "notqualified"].map(Value::from);
+        let errors = validate_built_in_finalizers(&names, &Path::new("finalizers"));
+        expect![[r#"
+            finalizers[2]: Invalid value: "notqualified": name is neither a standard finalizer name nor is it fully qualified
+        "#]]
+        .assert_eq(&lines(&errors));
     }
 
     #[test]

@@ -3,12 +3,13 @@
 //!
 //! Promise: no IO, no clock, no async; equal inputs give equal outputs.
 
+mod text;
 pub mod catalogue;
 pub mod conform;
 pub mod decode;
 pub mod default;
 pub mod json;
-mod text;
+pub mod tables;
 pub mod types;
 pub mod yaml;
 

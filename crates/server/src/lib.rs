@@ -1,0 +1,1 @@
+//! HTTP: TLS, routes, content negotiation, watch framing, discovery, health.
