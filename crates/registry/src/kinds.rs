@@ -64,6 +64,7 @@ pub(crate) fn strategy(group: &str, resource: &str) -> Strategy {
         create_on_update: creates_on_update(group, resource),
         unconditional_update: updates_unconditionally(group, resource),
         status_metadata: status_metadata(group, resource),
+        revalidates: revalidates(group, resource),
         ..base
     };
     match (group, resource) {
@@ -168,6 +169,16 @@ fn updates_unconditionally(group: &str, resource: &str) -> bool {
             | ("node.k8s.io", _)
             | ("discovery.k8s.io", _)
             | ("storage.k8s.io", "csistoragecapacities")
+    )
+}
+
+fn revalidates(group: &str, resource: &str) -> bool {
+    matches!(
+        (group, resource),
+        ("", "pods" | "services" | "replicationcontrollers" | "configmaps" | "secrets")
+            | ("", "namespaces" | "nodes" | "persistentvolumes" | "persistentvolumeclaims")
+            | ("", "serviceaccounts" | "limitranges")
+            | ("apps", "replicasets" | "daemonsets")
     )
 }
 

@@ -55,6 +55,7 @@ fn drop_disabled_of_template(obj: &mut Object) {
 }
 
 fn prepare_create(pod: &mut Object) {
+    let now = pod.creation_timestamp().to_owned();
     let class = resources::class_of_service(pod);
     let gated = !pod.array_at(&["spec", "schedulingGates"]).is_empty();
     drop_disabled(pod.object_mut("spec"));
@@ -66,6 +67,7 @@ fn prepare_create(pod: &mut Object) {
     if gated {
         let condition = value!({
             "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
+            "lastProbeTime": null, "lastTransitionTime": (now.as_str()),
             "message": "Scheduling is blocked due to non-empty scheduling gates"
         });
         status.insert("conditions", vec![condition]);

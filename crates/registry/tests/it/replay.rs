@@ -124,6 +124,14 @@ fn judge(
         return None;
     }
     let mut got = renamed(got, namespace);
+    let mut want = want.clone();
+    for path in step.array_at(&["ignore"]).iter().filter_map(Value::as_str) {
+        let parts: Vec<&str> = path.split('.').collect();
+        drop_at(&mut got, &parts);
+        if let Some(body) = want.as_object_mut().and_then(|map| map.get_mut("body")) {
+            drop_at(body, &parts);
+        }
+    }
     if i64::from(code) != status {
         let mut lines = vec![format!("want {status} got {code}")];
         lines.extend(harness::causes(&got));
@@ -154,11 +162,6 @@ fn judge(
     }
     compare::strip(&mut body, resource);
     compare::strip(&mut got, resource);
-    for path in step.array_at(&["ignore"]).iter().filter_map(Value::as_str) {
-        let parts: Vec<&str> = path.split('.').collect();
-        drop_at(&mut got, &parts);
-        drop_at(&mut body, &parts);
-    }
     compare::differences(&body, &got, "", &mut lines);
     Some(lines)
 }

@@ -118,10 +118,7 @@ fn unique_name<'a>(at: &At<'a, '_>, seen: &mut Vec<&'a str>, errors: &mut ErrorL
 /// What all containers share.
 fn common(at: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
     at.field("name").required_rule(errors, names::is_dns1123_label);
-    let image = at.field("image");
-    if image.not_empty(errors, "") && image.text().trim().len() != image.text().len() {
-        image.invalid(errors, "must not have leading or trailing whitespace");
-    }
+    at.field("image").not_empty(errors, "");
     let policies = &["File", "FallbackToLogsOnError"];
     at.field("terminationMessagePolicy").required_one_of(errors, policies);
     ports(&at.field("ports"), errors);
