@@ -1,9 +1,11 @@
 //! The strategies of the built-in kinds: a row a kind, and modules for what no row can say.
 
+mod batch;
 mod check;
 mod claims;
 mod core;
 mod pod;
+mod workloads;
 
 use crate::strategy::{Generation, SelectableField, StatusMetadata, Strategy};
 use keelson_meta::names;
@@ -96,8 +98,14 @@ pub(crate) fn strategy(group: &str, resource: &str) -> Strategy {
             },
             ..base
         },
-        ("", "replicationcontrollers") => Strategy { fields: REPLICAS, ..base },
-        ("apps", "replicasets") => Strategy { fields: REPLICAS, ..base },
+        ("", "replicationcontrollers") => {
+            Strategy { fields: REPLICAS, ..workloads::replication_controller(base) }
+        }
+        ("apps", "replicasets") => Strategy { fields: REPLICAS, ..workloads::replica_set(base) },
+        ("apps", "deployments") => workloads::deployment(base),
+        ("apps", "daemonsets") => workloads::daemon_set(base),
+        ("apps", "statefulsets") => workloads::stateful_set(base),
+        ("apps", "controllerrevisions") => workloads::controller_revision(base),
         ("batch", "jobs") => Strategy {
             fields: const {
                 &[SelectableField {
@@ -106,8 +114,9 @@ pub(crate) fn strategy(group: &str, resource: &str) -> Strategy {
                     unset: "0",
                 }]
             },
-            ..base
+            ..batch::job(base)
         },
+        ("batch", "cronjobs") => batch::cron_job(base),
         ("certificates.k8s.io", "certificatesigningrequests") => Strategy {
             name_rule: names::name_is_path_segment,
             fields: const { &[field("spec.signerName", &[&["spec", "signerName"]])] },
@@ -146,6 +155,9 @@ fn generation(group: &str, resource: &str) -> Generation {
             | ("scheduling.k8s.io", "priorityclasses")
             | ("resource.k8s.io", "resourceslices")
     );
+    if (group, resource) == ("apps", "deployments") {
+        return Generation::OnSpecOrAnnotationChange;
+    }
     if counts { Generation::OnSpecChange } else { Generation::Unused }
 }
 
@@ -178,7 +190,6 @@ fn revalidates(group: &str, resource: &str) -> bool {
         ("", "pods" | "services" | "replicationcontrollers" | "configmaps" | "secrets")
             | ("", "namespaces" | "nodes" | "persistentvolumes" | "persistentvolumeclaims")
             | ("", "serviceaccounts" | "limitranges")
-            | ("apps", "replicasets" | "daemonsets")
     )
 }
 

@@ -13,6 +13,8 @@ pub enum Generation {
     Unused,
     /// 1 at first, one more whenever anything but metadata and status changes.
     OnSpecChange,
+    /// The same, and one more when annotations change.
+    OnSpecOrAnnotationChange,
 }
 
 /// What a write to `status` may change in `metadata`.
@@ -122,7 +124,7 @@ impl Strategy {
     pub fn first_generation(&self, obj: &mut Object) {
         match self.generation {
             Generation::Unused => {}
-            Generation::OnSpecChange => {
+            Generation::OnSpecChange | Generation::OnSpecOrAnnotationChange => {
                 obj.metadata_mut().insert("generation", 1);
             }
         }
@@ -131,9 +133,15 @@ impl Strategy {
     /// Moves the generation of an object that changes.
     pub fn next_generation(&self, new: &mut Object, old: &Object) {
         let mut generation = old.generation();
-        if self.generation == Generation::OnSpecChange && !same_but_status(new, old) {
-            generation += 1;
-        }
+        let annotations = |obj: &Object| obj.at(&["metadata", "annotations"]).cloned();
+        let changed = match self.generation {
+            Generation::Unused => false,
+            Generation::OnSpecChange => !same_but_status(new, old),
+            Generation::OnSpecOrAnnotationChange => {
+                !same_but_status(new, old) || annotations(new) != annotations(old)
+            }
+        };
+        generation += i64::from(changed);
         if generation == 0 {
             new.metadata_mut().remove("generation");
         } else {

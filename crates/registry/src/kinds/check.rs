@@ -87,6 +87,11 @@ impl<'v, 'p> At<'v, 'p> {
         self.get(name).as_bool() == Some(true)
     }
 
+    /// The value, if there is one.
+    pub fn get_self(&self) -> Option<&'v Value> {
+        Some(self.value).filter(|value| !value.is_null())
+    }
+
     /// Whether there is a value.
     pub fn is_set(&self) -> bool {
         !self.value.is_null()

@@ -56,6 +56,7 @@ fn drop_disabled_of_template(obj: &mut Object) {
 
 fn prepare_create(pod: &mut Object) {
     let now = pod.creation_timestamp().to_owned();
+    negative_grace(pod.object_mut("spec"));
     let class = resources::class_of_service(pod);
     let gated = !pod.array_at(&["spec", "schedulingGates"]).is_empty();
     drop_disabled(pod.object_mut("spec"));
@@ -73,6 +74,14 @@ fn prepare_create(pod: &mut Object) {
         status.insert("conditions", vec![condition]);
     }
     pod.root.insert("status", status);
+}
+
+/// A negative period counts as the shortest one.
+fn negative_grace(spec: &mut Map) {
+    const NAME: &str = "terminationGracePeriodSeconds";
+    if spec.get(NAME).and_then(Value::as_int).is_some_and(|seconds| seconds < 0) {
+        spec.insert(NAME, 1);
+    }
 }
 
 fn prepare_update(new: &mut Object, _: &Object) {
@@ -182,6 +191,7 @@ fn validate(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
     let at = At::of(new, "spec");
     spec::pod_spec(&at, true, &mut errors);
+    containers::images(&at, &mut errors);
     if let Some(old) = old {
         update::validate(new, old, &mut errors);
         return errors;

@@ -115,6 +115,18 @@ fn unique_name<'a>(at: &At<'a, '_>, seen: &mut Vec<&'a str>, errors: &mut ErrorL
     }
 }
 
+/// Pods, not templates of them, are told of spaces around images.
+pub(super) fn images(spec: &At<'_, '_>, errors: &mut ErrorList) {
+    for list in ["containers", "initContainers"] {
+        for container in spec.field(list).items() {
+            let image = container.field("image");
+            if image.text().trim().len() != image.text().len() {
+                image.invalid(errors, "must not have leading or trailing whitespace");
+            }
+        }
+    }
+}
+
 /// What all containers share.
 fn common(at: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
     at.field("name").required_rule(errors, names::is_dns1123_label);

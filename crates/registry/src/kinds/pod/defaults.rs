@@ -29,11 +29,9 @@ pub(super) fn pod(pod: &mut Object) {
     }
 }
 
-/// The template at a member of a workload's spec.
+/// The template in a workload's spec, which every workload has.
 pub(in crate::kinds) fn template(spec: &mut Map) {
-    if let Some(template) = child(spec, "template") {
-        pod_spec(template.object_at("spec"));
-    }
+    pod_spec(spec.object_at("template").object_at("spec"));
 }
 
 /// What pods and templates share.

@@ -211,7 +211,11 @@ fn claims(at: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
             seen.push(shown);
         }
         if !context.claim_names.contains(&name.text()) {
-            errors.push(FieldError::not_found(&claim.path, name.text()));
+            let detail = format!(
+                "must be one of the names in pod.spec.resourceClaims: {}",
+                context.claim_names.join(", ")
+            );
+            errors.push(FieldError { detail, ..FieldError::not_found(&claim.path, name.text()) });
         }
     }
 }
