@@ -4,7 +4,9 @@ mod batch;
 mod check;
 mod claims;
 mod core;
+mod endpoints;
 mod pod;
+mod service;
 mod workloads;
 
 use crate::strategy::{Generation, SelectableField, StatusMetadata, Strategy};
@@ -89,19 +91,20 @@ pub(crate) fn strategy(group: &str, resource: &str) -> Strategy {
             Strategy { fields: const { &[field("type", &[&["type"]])] }, ..core::secret(base) }
         }
         ("", "services") => Strategy {
-            name_rule: names::name_is_dns1035_label,
             fields: const {
                 &[
                     field("spec.clusterIP", &[&["spec", "clusterIP"]]),
                     field("spec.type", &[&["spec", "type"]]),
                 ]
             },
-            ..base
+            ..service::service(base)
         },
         ("", "replicationcontrollers") => {
             Strategy { fields: REPLICAS, ..workloads::replication_controller(base) }
         }
         ("apps", "replicasets") => Strategy { fields: REPLICAS, ..workloads::replica_set(base) },
+        ("", "endpoints") => endpoints::endpoints(base),
+        ("discovery.k8s.io", "endpointslices") => endpoints::slice(base),
         ("apps", "deployments") => workloads::deployment(base),
         ("apps", "daemonsets") => workloads::daemon_set(base),
         ("apps", "statefulsets") => workloads::stateful_set(base),

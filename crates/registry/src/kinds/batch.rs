@@ -15,6 +15,7 @@ const INDEXED_PARALLELISM_MAX: i64 = 100_000;
 const LARGE_COMPLETIONS: i64 = 100_000;
 const LARGE_PARALLELISM_MAX: i64 = 10_000;
 const FAILED_INDEXES_MAX: i64 = 100_000;
+const LABEL_BYTES_MAX: usize = 63;
 const CRON_NAME_BYTES_MAX: usize = 52;
 
 /// Jobs.
@@ -45,8 +46,10 @@ pub(super) fn cron_job(base: Strategy) -> Strategy {
 
 /// A job without labels has those of its pods.
 fn labels_from_template(job: &mut Object) {
+    // A name that is too long for a label is a fault of the template, told once.
+    let is_label = job.name().len() <= LABEL_BYTES_MAX;
     let labels = job.at(&["spec", "template", "metadata", "labels"]).cloned();
-    if let Some(labels) = labels.filter(|labels| !labels.is_empty()) {
+    if let Some(labels) = labels.filter(|labels| !labels.is_empty() && is_label) {
         default_empty(job.metadata_mut(), "labels", labels);
     }
 }
@@ -261,7 +264,7 @@ fn template_update(spec: &At<'_, '_>, old: &Object, errors: &mut ErrorList) {
         template
     };
     if rest(at.value) != rest(stored) {
-        at.invalid(errors, keelson_meta::object_meta::IMMUTABLE);
+        at.field("spec").invalid(errors, keelson_meta::object_meta::IMMUTABLE);
     }
 }
 

@@ -29,7 +29,7 @@ impl Harness {
     pub async fn open() -> Harness {
         let options = RegistryOptions {
             service_ranges: vec!["10.0.0.0/24".into()],
-            advertise_address: [127, 0, 0, 1].into(),
+            advertise_address: [192, 0, 2, 1].into(),
             advertise_port: 6443,
             runtime_config: vec![],
         };
