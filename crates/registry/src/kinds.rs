@@ -1,10 +1,13 @@
 //! The strategies of the built-in kinds: a row a kind, and modules for what no row can say.
 
+mod autoscaling;
 mod batch;
 mod check;
 mod claims;
-mod core;
+mod config;
 mod endpoints;
+mod events;
+mod nodes;
 mod pod;
 mod service;
 mod workloads;
@@ -74,21 +77,21 @@ pub(crate) fn strategy(group: &str, resource: &str) -> Strategy {
     match (group, resource) {
         ("", "pods") => Strategy { fields: POD, returns_deleted: true, ..pod::pod(base) },
         ("", "podtemplates") => Strategy { returns_deleted: true, ..pod::pod_template(base) },
-        ("", "events") | ("events.k8s.io", "events") => Strategy { fields: EVENT, ..base },
-        ("", "namespaces") => core::namespace(base),
-        ("", "nodes") => Strategy {
-            status_on_create: true,
-            fields: const {
-                &[SelectableField {
-                    name: "spec.unschedulable",
-                    places: &[&["spec", "unschedulable"]],
-                    unset: "false",
-                }]
-            },
-            ..base
-        },
+        ("", "events") => Strategy { fields: EVENT, ..events::core(base) },
+        ("events.k8s.io", "events") => Strategy { fields: EVENT, ..events::events(base) },
+        ("", "namespaces") => config::namespace(base),
+        ("", "configmaps") => config::config_map(base),
+        ("", "limitranges") => config::limit_range(base),
+        ("", "serviceaccounts") => {
+            Strategy { returns_deleted: true, ..config::service_account(base) }
+        }
+        ("", "persistentvolumes") => claims::volume(base),
+        ("", "persistentvolumeclaims") => claims::claim(base),
+        ("autoscaling", "horizontalpodautoscalers") => autoscaling::autoscaler(base),
+        ("policy", "poddisruptionbudgets") => autoscaling::disruption_budget(base),
+        ("", "nodes") => nodes::node(base),
         ("", "secrets") => {
-            Strategy { fields: const { &[field("type", &[&["type"]])] }, ..core::secret(base) }
+            Strategy { fields: const { &[field("type", &[&["type"]])] }, ..config::secret(base) }
         }
         ("", "services") => Strategy {
             fields: const {
@@ -134,8 +137,9 @@ pub(crate) fn strategy(group: &str, resource: &str) -> Strategy {
             },
             ..base
         },
-        ("", "persistentvolumes" | "persistentvolumeclaims" | "serviceaccounts")
-        | ("", "resourcequotas") => Strategy { returns_deleted: true, ..base },
+        ("", "resourcequotas") => {
+            Strategy { returns_deleted: true, ..config::resource_quota(base) }
+        }
         ("rbac.authorization.k8s.io", _) => {
             Strategy { name_rule: names::name_is_path_segment, ..base }
         }
@@ -198,7 +202,7 @@ fn revalidates(group: &str, resource: &str) -> bool {
 
 fn status_metadata(group: &str, resource: &str) -> StatusMetadata {
     match (group, resource) {
-        ("apps", "deployments") | ("", "persistentvolumes") => StatusMetadata::KeepLabels,
+        ("apps", "deployments") => StatusMetadata::KeepLabels,
         ("apiextensions.k8s.io" | "flowcontrol.apiserver.k8s.io" | "resource.k8s.io", _)
         | ("certificates.k8s.io" | "apiregistration.k8s.io" | "networking.k8s.io", _) => {
             StatusMetadata::Keep
