@@ -1,6 +1,16 @@
 //! The strategies of the built-in kinds: a row a kind, and modules for what no row can say.
 
-mod core;
+mod autoscaling;
+mod batch;
+mod check;
+mod claims;
+mod config;
+mod endpoints;
+mod events;
+mod nodes;
+mod pod;
+mod service;
+mod workloads;
 
 use crate::strategy::{Generation, SelectableField, StatusMetadata, Strategy};
 use keelson_meta::names;
@@ -61,38 +71,47 @@ pub(crate) fn strategy(group: &str, resource: &str) -> Strategy {
         create_on_update: creates_on_update(group, resource),
         unconditional_update: updates_unconditionally(group, resource),
         status_metadata: status_metadata(group, resource),
+        revalidates: revalidates(group, resource),
         ..base
     };
     match (group, resource) {
-        ("", "pods") => Strategy { fields: POD, returns_deleted: true, ..core::pod(base) },
-        ("", "events") | ("events.k8s.io", "events") => Strategy { fields: EVENT, ..base },
-        ("", "namespaces") => core::namespace(base),
-        ("", "nodes") => Strategy {
-            status_on_create: true,
-            fields: const {
-                &[SelectableField {
-                    name: "spec.unschedulable",
-                    places: &[&["spec", "unschedulable"]],
-                    unset: "false",
-                }]
-            },
-            ..base
-        },
+        ("", "pods") => Strategy { fields: POD, returns_deleted: true, ..pod::pod(base) },
+        ("", "podtemplates") => Strategy { returns_deleted: true, ..pod::pod_template(base) },
+        ("", "events") => Strategy { fields: EVENT, ..events::core(base) },
+        ("events.k8s.io", "events") => Strategy { fields: EVENT, ..events::events(base) },
+        ("", "namespaces") => config::namespace(base),
+        ("", "configmaps") => config::config_map(base),
+        ("", "limitranges") => config::limit_range(base),
+        ("", "serviceaccounts") => {
+            Strategy { returns_deleted: true, ..config::service_account(base) }
+        }
+        ("", "persistentvolumes") => claims::volume(base),
+        ("", "persistentvolumeclaims") => claims::claim(base),
+        ("autoscaling", "horizontalpodautoscalers") => autoscaling::autoscaler(base),
+        ("policy", "poddisruptionbudgets") => autoscaling::disruption_budget(base),
+        ("", "nodes") => nodes::node(base),
         ("", "secrets") => {
-            Strategy { fields: const { &[field("type", &[&["type"]])] }, ..core::secret(base) }
+            Strategy { fields: const { &[field("type", &[&["type"]])] }, ..config::secret(base) }
         }
         ("", "services") => Strategy {
-            name_rule: names::name_is_dns1035_label,
             fields: const {
                 &[
                     field("spec.clusterIP", &[&["spec", "clusterIP"]]),
                     field("spec.type", &[&["spec", "type"]]),
                 ]
             },
-            ..base
+            ..service::service(base)
         },
-        ("", "replicationcontrollers") => Strategy { fields: REPLICAS, ..base },
-        ("apps", "replicasets") => Strategy { fields: REPLICAS, ..base },
+        ("", "replicationcontrollers") => {
+            Strategy { fields: REPLICAS, ..workloads::replication_controller(base) }
+        }
+        ("apps", "replicasets") => Strategy { fields: REPLICAS, ..workloads::replica_set(base) },
+        ("", "endpoints") => endpoints::endpoints(base),
+        ("discovery.k8s.io", "endpointslices") => endpoints::slice(base),
+        ("apps", "deployments") => workloads::deployment(base),
+        ("apps", "daemonsets") => workloads::daemon_set(base),
+        ("apps", "statefulsets") => workloads::stateful_set(base),
+        ("apps", "controllerrevisions") => workloads::controller_revision(base),
         ("batch", "jobs") => Strategy {
             fields: const {
                 &[SelectableField {
@@ -101,8 +120,9 @@ pub(crate) fn strategy(group: &str, resource: &str) -> Strategy {
                     unset: "0",
                 }]
             },
-            ..base
+            ..batch::job(base)
         },
+        ("batch", "cronjobs") => batch::cron_job(base),
         ("certificates.k8s.io", "certificatesigningrequests") => Strategy {
             name_rule: names::name_is_path_segment,
             fields: const { &[field("spec.signerName", &[&["spec", "signerName"]])] },
@@ -117,11 +137,9 @@ pub(crate) fn strategy(group: &str, resource: &str) -> Strategy {
             },
             ..base
         },
-        (
-            "",
-            "persistentvolumes" | "persistentvolumeclaims" | "podtemplates" | "serviceaccounts",
-        )
-        | ("", "resourcequotas") => Strategy { returns_deleted: true, ..base },
+        ("", "resourcequotas") => {
+            Strategy { returns_deleted: true, ..config::resource_quota(base) }
+        }
         ("rbac.authorization.k8s.io", _) => {
             Strategy { name_rule: names::name_is_path_segment, ..base }
         }
@@ -144,6 +162,9 @@ fn generation(group: &str, resource: &str) -> Generation {
             | ("scheduling.k8s.io", "priorityclasses")
             | ("resource.k8s.io", "resourceslices")
     );
+    if (group, resource) == ("apps", "deployments") {
+        return Generation::OnSpecOrAnnotationChange;
+    }
     if counts { Generation::OnSpecChange } else { Generation::Unused }
 }
 
@@ -170,9 +191,18 @@ fn updates_unconditionally(group: &str, resource: &str) -> bool {
     )
 }
 
+fn revalidates(group: &str, resource: &str) -> bool {
+    matches!(
+        (group, resource),
+        ("", "pods" | "services" | "replicationcontrollers" | "configmaps" | "secrets")
+            | ("", "namespaces" | "nodes" | "persistentvolumes" | "persistentvolumeclaims")
+            | ("", "serviceaccounts" | "limitranges")
+    )
+}
+
 fn status_metadata(group: &str, resource: &str) -> StatusMetadata {
     match (group, resource) {
-        ("apps", "deployments") | ("", "persistentvolumes") => StatusMetadata::KeepLabels,
+        ("apps", "deployments") => StatusMetadata::KeepLabels,
         ("apiextensions.k8s.io" | "flowcontrol.apiserver.k8s.io" | "resource.k8s.io", _)
         | ("certificates.k8s.io" | "apiregistration.k8s.io" | "networking.k8s.io", _) => {
             StatusMetadata::Keep

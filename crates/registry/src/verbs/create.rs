@@ -161,7 +161,8 @@ fn prepare(registry: &Registry, target: &Target, obj: &mut Object) {
 
 fn validate(target: &Target, obj: &Object) -> Result<(), Failure> {
     let kind = &target.kind;
-    let mut errors = strategy::validate_metadata(obj, kind.namespaced, kind.strategy.name_rule);
+    let mut errors =
+        strategy::validate_built_in_metadata(obj, kind.namespaced, kind.strategy.name_rule);
     errors.extend((kind.strategy.validate)(obj, None));
     invalid(target, obj, errors)
 }

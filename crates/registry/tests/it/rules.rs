@@ -1,0 +1,1 @@
+//! Rules of single kinds, each as one request and its answer.
