@@ -4,6 +4,7 @@
 //! Promise: no IO, no clock, no async; equal inputs give equal outputs.
 
 pub mod error;
+pub mod fields;
 pub mod gofmt;
 pub mod json_patch;
 pub mod merge_patch;
