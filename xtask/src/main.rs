@@ -1,3 +1,24 @@
 //! The project's own tools: `cargo xtask tidy`, `cargo xtask catalogue`, `cargo xtask ci`.
 
-fn main() {}
+mod catalogue;
+
+use anyhow::{Result, bail};
+
+const HELP: &str = "\
+cargo xtask catalogue [--reference DIR] [--check]
+    Writes crates/schema/catalogue from OpenAPI v3 documents, a protobuf descriptor set and aggregated
+    discovery found in DIR (default ../shared/reference). With --check it only compares.
+";
+
+fn main() -> Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match args.first().map(String::as_str) {
+        Some("catalogue") => catalogue::run(&args[1..]),
+        Some("help" | "--help" | "-h") | None => {
+            use std::io::Write;
+            std::io::stdout().write_all(HELP.as_bytes())?;
+            Ok(())
+        }
+        Some(other) => bail!("unknown task {other:?}; `cargo xtask help` lists them"),
+    }
+}

@@ -1,6 +1,6 @@
 //! Who asks: client certificates and bearer tokens, in this order.
 
-use crate::{AUTHENTICATED, TokenFile};
+use crate::{ANONYMOUS, AUTHENTICATED, TokenFile, UNAUTHENTICATED};
 use keelson_meta::{Failure, Status, Str};
 use std::fmt;
 use x509_parser::prelude::{FromDer, X509Certificate};
@@ -56,17 +56,28 @@ impl Authenticator {
         Authenticator { tokens }
     }
 
-    /// Who sent a request with these credentials, or 401.
+    /// Who sent a request with these credentials. No credentials at all are those of
+    /// `system:anonymous`, whom the authorizer knows to refuse; wrong ones are 401.
     pub fn authenticate(&self, credentials: &Credentials<'_>) -> Result<User, Failure> {
-        let user = credentials
+        if let Some(user) = self.recognize(credentials) {
+            return Ok(user);
+        }
+        if credentials.authorization.and_then(bearer).is_some() {
+            return Err(Status::unauthorized());
+        }
+        Ok(User { name: ANONYMOUS.into(), groups: vec![UNAUTHENTICATED.into()], ..User::default() })
+    }
+
+    /// Whose credentials these are, if anybody's.
+    pub fn recognize(&self, credentials: &Credentials<'_>) -> Option<User> {
+        let mut user = credentials
             .certificate
             .and_then(certificate_user)
-            .or_else(|| self.tokens.user(bearer(credentials.authorization?)?));
-        let mut user = user.ok_or_else(Status::unauthorized)?;
+            .or_else(|| self.tokens.user(bearer(credentials.authorization?)?))?;
         if !user.is_in(AUTHENTICATED) {
             user.groups.push(AUTHENTICATED.into());
         }
-        Ok(user)
+        Some(user)
     }
 }
 
@@ -99,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_known_token_names_its_user_and_others_get_401() {
+    fn a_known_token_names_its_user_and_a_wrong_one_gets_401() {
         let tokens = TokenFile::parse("secret,alice,u1,\"devs,ops\"\nother,bob,u2\n").unwrap();
         let authenticator = Authenticator::new(tokens);
         let check = |header: Option<&str>| {
@@ -110,8 +121,10 @@ mod tests {
         assert_eq!(alice.0, "alice");
         assert_eq!(alice.1, ["devs", "ops", "system:authenticated"]);
         assert!(check(Some("bearer other")).is_ok());
-        for header in [None, Some("Bearer"), Some("Bearer secre"), Some("Basic secret")] {
-            assert_eq!(check(header).map_err(|status| status.code), Err(401), "{header:?}");
+        assert_eq!(check(Some("Bearer secre")).map_err(|status| status.code), Err(401));
+        for header in [None, Some("Bearer"), Some("Basic secret")] {
+            let (name, groups) = check(header).unwrap();
+            assert_eq!((name.as_str(), groups), (ANONYMOUS, vec![UNAUTHENTICATED.into()]));
         }
     }
 

@@ -53,8 +53,8 @@ pub struct Authorizer;
 
 impl Authorizer {
     /// Whether the user may, without making a permit: what access reviews answer.
-    pub fn allows(&self, user: &User, _attributes: &Attributes) -> bool {
-        user.is_in(MASTERS)
+    pub fn allows(&self, user: &User, attributes: &Attributes) -> bool {
+        user.is_in(MASTERS) || is_public(attributes)
     }
 
     /// A permit, or 403.
@@ -64,6 +64,14 @@ impl Authorizer {
         }
         Err(forbidden(&user, &attributes))
     }
+}
+
+/// What everyone may read (the default role `system:public-info-viewer`).
+fn is_public(attributes: &Attributes) -> bool {
+    let path = attributes.path.trim_end_matches('/');
+    matches!(attributes.verb, "get" | "head" | "post")
+        && matches!(path, "/healthz" | "/livez" | "/readyz" | "/version")
+        && attributes.gvr.resource.is_empty()
 }
 
 /// The 403 in upstream's words (apiserver `responsewriters/errors.go`).

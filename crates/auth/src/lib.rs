@@ -15,3 +15,7 @@ pub use token_file::{TokenFile, TokenFileError};
 pub const MASTERS: &str = "system:masters";
 /// The group of everyone who was recognised.
 pub const AUTHENTICATED: &str = "system:authenticated";
+/// Who sends no credentials.
+pub const ANONYMOUS: &str = "system:anonymous";
+/// The group of those who send no credentials.
+pub const UNAUTHENTICATED: &str = "system:unauthenticated";

@@ -161,7 +161,7 @@ impl Entry {
     }
 
     /// The same object with another revision: what a deletion shows.
-    pub(crate) fn at_revision(&self, revision: Revision) -> Entry {
+    pub fn at_revision(&self, revision: Revision) -> Entry {
         let (old, new) = (self.modified.to_string(), revision.to_string());
         let place = self.rv_at as usize;
         let mut buffer = Vec::with_capacity(self.buffer.len() + new.len());

@@ -3,14 +3,23 @@
 //!
 //! Promise: no IO, no clock, no async; equal inputs give equal outputs.
 
+pub mod field_selector;
 pub mod gvk;
+pub mod ip;
+pub mod names;
 pub mod object;
+pub mod object_meta;
 pub mod path;
+pub mod quantity;
+pub mod selector;
 pub mod status;
+pub mod time;
 pub mod value;
 
 pub use gvk::{GroupVersion, GroupVersionKind, GroupVersionResource};
 pub use object::Object;
 pub use path::Path;
+pub use quantity::Quantity;
 pub use status::{Cause, ErrorList, Failure, FieldError, Reason, Status};
+pub use time::Timestamp;
 pub use value::{Map, Str, Value};

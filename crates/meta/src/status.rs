@@ -116,6 +116,8 @@ pub struct Status {
     pub message: String,
     /// What it is about.
     pub details: Option<Details>,
+    /// `metadata.continue`: how a list whose token expired can go on.
+    pub continue_token: Option<Str>,
 }
 
 /// The error of every operation that a client can cause.
@@ -124,7 +126,13 @@ pub type Failure = Box<Status>;
 impl Status {
     /// A Status without details, with the code that goes with the reason.
     pub fn new(reason: Reason, message: impl Into<String>) -> Failure {
-        Box::new(Status { code: reason.code(), reason, message: message.into(), details: None })
+        Box::new(Status {
+            code: reason.code(),
+            reason,
+            message: message.into(),
+            details: None,
+            continue_token: None,
+        })
     }
 
     fn about(
@@ -279,6 +287,9 @@ impl Status {
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"
         });
         let root = body.as_object_mut().expect("the literal is a map");
+        if let Some(token) = &self.continue_token {
+            root.object_at("metadata").insert("continue", token.clone());
+        }
         if !self.message.is_empty() {
             root.insert("message", self.message.as_str());
         }

@@ -223,7 +223,7 @@ impl<'t> Conform<'t> {
 /// Whether Go would not write the member although the client gave it.
 fn is_left_out(field: &Field, value: &Value) -> bool {
     match field.presence {
-        Presence::Pointer => false,
+        Presence::Pointer | Presence::AlwaysNull => false,
         Presence::OmitEmpty => match field.shape {
             // Go omits an empty list or map, but an empty struct is never empty.
             Shape::Struct(_) => value.is_null(),

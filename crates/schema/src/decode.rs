@@ -63,6 +63,7 @@ pub fn decode(
     };
     if given != schema.gvk {
         check_gvk(&given, schema, is_known).map_err(handled)?;
+        check_version(&given.api_version(), schema)?;
     }
     let mut walk = Conform::new(&schema.types);
     let mut root = walk.object(schema.root(), value).map_err(|e| handled(e.0))?;
@@ -84,6 +85,11 @@ pub fn conform(schema: &Schema, value: Value) -> Result<Decoded, String> {
     object.set_gvk(&schema.gvk);
     let strict = walk.unknown.iter().map(|path| format!("unknown field {}", quote(path))).collect();
     Ok(Decoded { object, strict })
+}
+
+/// The value that a body says, without a kind in mind; errors in upstream's words.
+pub fn read_plain(body: &[u8], format: Format) -> Result<Value, String> {
+    read(body, format).map(|(value, _)| value)
 }
 
 /// The value that a body says, and its duplicates as strict decoding tells them.

@@ -3,9 +3,12 @@
 //!
 //! Promise: no IO, no clock, no async; equal inputs give equal outputs.
 
+pub mod catalogue;
 pub mod conform;
 pub mod decode;
+pub mod default;
 pub mod json;
+pub mod tables;
 mod text;
 pub mod types;
 pub mod yaml;

@@ -3,7 +3,8 @@
 use crate::conform::TypeError;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use keelson_meta::{Str, Value};
+use keelson_meta::time::{GoDuration, Timestamp};
+use keelson_meta::{Str, Value, quantity};
 
 /// Base64 text; line breaks are skipped as Go skips them.
 pub(crate) fn bytes(text: Str) -> Result<Value, TypeError> {
@@ -31,22 +32,32 @@ fn base64_error_offset(length: usize, error: &base64::DecodeError) -> usize {
     }
 }
 
-/// A quantity in canonical form.
+/// A quantity in canonical form; a number is one too.
 pub(crate) fn quantity(value: &Value) -> Result<Value, TypeError> {
-    Ok(value.clone())
+    let canonical = match value {
+        Value::String(text) => quantity::canonical(text),
+        other => {
+            let mut text = vec![];
+            crate::json::write_value(other, &mut text);
+            quantity::canonical(&String::from_utf8_lossy(&text))
+        }
+    };
+    canonical.map(Value::from).map_err(|error| TypeError(error.to_string()))
 }
 
 /// A time to the second, in UTC.
 pub(crate) fn time(text: &str) -> Result<Value, TypeError> {
-    Ok(Value::from(text))
+    Timestamp::parse(text).map(|time| Value::from(time.to_string())).map_err(TypeError)
 }
 
 /// A time to the microsecond, in UTC.
 pub(crate) fn micro_time(text: &str) -> Result<Value, TypeError> {
-    Ok(Value::from(text))
+    Timestamp::parse_micro(text)
+        .map(|time| Value::from(time.micro().to_string()))
+        .map_err(TypeError)
 }
 
 /// A duration in canonical form.
 pub(crate) fn duration(text: &str) -> Result<Value, TypeError> {
-    Ok(Value::from(text))
+    GoDuration::parse(text).map(|span| Value::from(span.to_string())).map_err(TypeError)
 }

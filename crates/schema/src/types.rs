@@ -114,6 +114,8 @@ pub enum Presence {
     /// A Go value without `omitempty`: always written, with its zero value when not set (`""`, 0, false,
     /// `{}` with its own such members, `null` for lists and maps).
     Always,
+    /// A Go pointer without `omitempty`: always written, as `null` when not set.
+    AlwaysNull,
 }
 
 /// One member of a struct.

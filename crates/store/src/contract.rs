@@ -214,7 +214,7 @@ pub trait Store: Send + Sync + 'static {
 
     /// Gives every live key under `prefix` at one revision to `sink`, in any order, and answers
     /// with that revision. The fast path at start: no page is ever built. On an error the sink may
-    /// have seen some of the keys.
+    /// have seen some of the keys. The sink must not use the store.
     fn load<'a>(
         &'a self,
         prefix: &'a [u8],

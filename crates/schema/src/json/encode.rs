@@ -83,6 +83,9 @@ impl Encoder<'_> {
                     }
                     self.value(&field.shape, value);
                 }
+                None if field.presence == Presence::AlwaysNull => {
+                    self.out.extend_from_slice(b"null");
+                }
                 None => self.zero(&field.shape),
             }
         }

@@ -1,4 +1,4 @@
-//! One suite for everything that implements [`Store`], and a random walk beside the [`Model`].
+//! One suite for everything that implements [`Store`], and a random walk beside a model.
 //!
 //! A backend's tests run every case on a fresh store. "Fresh" means without keys: the revision may
 //! stand anywhere, so that the suite also fits a shared cluster with a prefix of its own, as long

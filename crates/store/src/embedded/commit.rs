@@ -26,7 +26,11 @@ const SETTLE_AFTER: Duration = Duration::from_millis(200);
 /// What the commit thread is asked for.
 pub(super) enum Ask {
     Txn(TxnAsk),
-    Compact { through: Revision, answer: oneshot::Sender<Result<(), WriteError>> },
+    Compact {
+        through: Revision,
+        answer: oneshot::Sender<Result<(), WriteError>>,
+        place: OwnedSemaphorePermit,
+    },
     Close,
 }
 
@@ -72,10 +76,11 @@ impl Committer {
         loop {
             match self.next() {
                 Some(Ask::Txn(first)) => self.commit(first),
-                Some(Ask::Compact { through, answer }) => {
+                Some(Ask::Compact { through, answer, place }) => {
                     let result = self.compact(through);
                     // A caller that went away asked for the compaction all the same.
                     let _ = answer.send(result);
+                    drop(place);
                 }
                 Some(Ask::Close) => break,
                 None => {}
@@ -114,6 +119,8 @@ impl Committer {
         let shared = Arc::clone(&self.shared);
         let mut group = Group::new(&shared);
         let mut answers = Vec::new();
+        // Dropped before the answers: no writer may take a panic for a refusal.
+        let _guard = StopOnPanic(Arc::clone(&shared));
         let mut next = Some(first);
         let (mut bytes, mut failed) = (0, None);
         while let Some(TxnAsk { txn, answer, place }) = next.take() {

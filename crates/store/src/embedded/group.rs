@@ -30,7 +30,7 @@ impl<'a> Group<'a> {
     pub(super) fn add(&mut self, txn: Txn) -> Result<TxnOutcome, ReadError> {
         for Compare { key, modified } in &txn.compare {
             let current = self.current(key);
-            if current.map_or(Revision(0), |version| version.id.revision) != *modified {
+            if current.map_or(Revision(0), |version| version.modified()) != *modified {
                 let current = current.map(|version| self.key_value(key, version)).transpose()?;
                 return Ok(TxnOutcome::Conflict { key: key.clone(), current });
             }
@@ -68,7 +68,7 @@ impl<'a> Group<'a> {
         let value = match self.changed.get(key) {
             Some(&place) => self.records[place].value.clone(),
             // Prunes happen on this thread, between groups: the record stands.
-            None => self.shared.recent_value(version.id)?,
+            None => self.shared.recent_value(version.id())?,
         };
         Ok(key_value(key.clone(), value, version))
     }

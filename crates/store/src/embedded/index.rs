@@ -3,73 +3,80 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use bytes::Bytes;
-
 use super::disk::{Head, RecordId};
 use crate::Revision;
 
-/// One version of a key.
+/// One version of a key. Packed, because there is one for every key there is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Version {
-    pub(super) id: RecordId,
+    revision: Revision,
     pub(super) created: Revision,
+    index: u32,
     pub(super) is_delete: bool,
 }
 
 /// The versions of every key that a read at the floor or later can need.
+///
+/// Most keys have one version and no history: they cost a boxed key and a [`Version`]. What may
+/// be forgotten one day stands apart, so that a prune walks the history and not all keys.
 #[derive(Default)]
 pub(super) struct Index {
-    keys: BTreeMap<Bytes, Versions>,
+    latest: BTreeMap<Box<[u8]>, Version>,
+    /// Invariant: holds each key that has versions below its latest (oldest first here), and each
+    /// key whose latest is a delete.
+    history: BTreeMap<Box<[u8]>, Vec<Version>>,
 }
 
-/// Invariant: `older` then `latest` grow in revision. Most keys have nothing in `older`.
-struct Versions {
-    latest: Version,
-    older: Vec<Version>,
-}
-
-/// Where a prune stands, between steps.
+/// Where a prune stands, between steps: everything up to this key is done.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct PruneCursor(Bytes);
+pub(super) struct PruneCursor(Box<[u8]>);
 
 impl PruneCursor {
     pub(super) fn start() -> Self {
-        Self(Bytes::new())
+        Self(Box::default())
     }
 }
 
 impl Version {
     pub(super) fn of(head: &Head) -> Self {
-        Self { id: head.id, created: head.created, is_delete: head.is_delete }
+        let RecordId { revision, index } = head.id;
+        Self { revision, created: head.created, index, is_delete: head.is_delete }
+    }
+
+    pub(super) fn id(&self) -> RecordId {
+        RecordId { revision: self.revision, index: self.index }
+    }
+
+    pub(super) fn modified(&self) -> Revision {
+        self.revision
     }
 }
 
 impl Index {
-    /// Adds a version above all others of its key. Answers with the index's own copy of the key,
-    /// which pins no request buffer.
-    pub(super) fn add(&mut self, key: &Bytes, version: Version) -> Bytes {
-        let place = self.keys.range_mut::<Bytes, _>(key..=key).next();
-        if let Some((key, versions)) = place {
-            let last = versions.latest.id;
-            assert!(last < version.id, "a version went back: {:?} after {last:?}", version.id);
-            versions.older.push(versions.latest);
-            versions.latest = version;
-            return key.clone();
+    /// Adds a version above all others of its key.
+    pub(super) fn add(&mut self, key: &[u8], version: Version) {
+        let Some(latest) = self.latest.get_mut(key) else {
+            self.latest.insert(key.into(), version);
+            if version.is_delete {
+                self.history.insert(key.into(), Vec::new());
+            }
+            return;
+        };
+        let last = latest.id();
+        assert!(last < version.id(), "a version went back: {:?} after {last:?}", version.id());
+        let older = std::mem::replace(latest, version);
+        match self.history.get_mut(key) {
+            Some(history) => history.push(older),
+            None => {
+                self.history.insert(key.into(), vec![older]);
+            }
         }
-        let key = Bytes::copy_from_slice(key);
-        self.keys.insert(key.clone(), Versions { latest: version, older: Vec::new() });
-        key
     }
 
     /// The key's version at a revision, unless it is absent then.
     pub(super) fn live(&self, key: &[u8], at: Revision) -> Option<Version> {
-        self.keys.get(key).and_then(|versions| versions.live(at))
-    }
-
-    /// The same, with the index's own copy of the key.
-    pub(super) fn live_entry(&self, key: &[u8], at: Revision) -> Option<(&Bytes, Version)> {
-        let (key, versions) = self.keys.get_key_value(key)?;
-        Some((key, versions.live(at)?))
+        let latest = self.latest.get(key)?;
+        self.version(key, latest, at)
     }
 
     /// Live keys in order; `end` empty means no end.
@@ -78,14 +85,10 @@ impl Index {
         start: &'a [u8],
         end: &'a [u8],
         at: Revision,
-    ) -> impl Iterator<Item = (&'a Bytes, Version)> {
-        let is_empty = !end.is_empty() && end <= start;
-        let last = if end.is_empty() { Bound::Unbounded } else { Bound::Excluded(end) };
-        let first = if is_empty { Bound::Unbounded } else { Bound::Included(start) };
-        self.keys
-            .range::<[u8], _>((first, if is_empty { Bound::Unbounded } else { last }))
-            .take(if is_empty { 0 } else { usize::MAX })
-            .filter_map(move |(key, versions)| Some((key, versions.live(at)?)))
+    ) -> impl Iterator<Item = (&'a [u8], Version)> {
+        let end = if end.is_empty() { Bound::Unbounded } else { Bound::Excluded(end.max(start)) };
+        let keys = self.latest.range::<[u8], _>((Bound::Included(start), end));
+        keys.filter_map(move |(key, latest)| Some((&key[..], self.version(key, latest, at)?)))
     }
 
     /// Takes out what no read at `through` or later can need, for up to `keys_max` keys from the
@@ -97,62 +100,59 @@ impl Index {
         through: Revision,
         gone: &mut Vec<RecordId>,
     ) -> Option<PruneCursor> {
-        let mut dead = Vec::new();
+        let mut done = Vec::new();
         let mut last = None;
-        let mut keys = 0;
         let from = Bound::Excluded(&cursor.0);
-        for (key, versions) in self.keys.range_mut::<Bytes, _>((from, Bound::Unbounded)) {
-            if keys == keys_max {
-                break;
+        let keys = self.history.range_mut::<Box<[u8]>, _>((from, Bound::Unbounded));
+        for (place, (key, history)) in keys.take(keys_max).enumerate() {
+            let latest = self.latest.get(key).copied();
+            prune_history(history, latest, through, gone);
+            if history.is_empty() && latest.is_none_or(|latest| !latest.is_delete) {
+                done.push(key.clone());
+            } else if history.is_empty()
+                && let Some(latest) = latest.filter(|latest| latest.revision <= through)
+            {
+                // A delete that no later read can tell from nothing.
+                gone.push(latest.id());
+                self.latest.remove(key);
+                done.push(key.clone());
             }
-            keys += 1;
-            versions.prune(through, gone);
-            if versions.is_dead(through) {
-                gone.push(versions.latest.id);
-                dead.push(key.clone());
-            }
-            if keys == keys_max {
+            if place + 1 == keys_max {
                 last = Some(PruneCursor(key.clone()));
             }
         }
-        for key in dead {
-            self.keys.remove(&key);
+        for key in done {
+            self.history.remove(&key);
         }
         last
     }
-}
 
-impl Versions {
-    fn live(&self, at: Revision) -> Option<Version> {
-        let is_latest = self.latest.id.revision <= at;
-        let version = if is_latest {
-            self.latest
+    fn version(&self, key: &[u8], latest: &Version, at: Revision) -> Option<Version> {
+        let version = if latest.revision <= at {
+            *latest
         } else {
-            *self.older.iter().rev().find(|version| version.id.revision <= at)?
+            let history = self.history.get(key)?;
+            *history.iter().rev().find(|version| version.revision <= at)?
         };
         (!version.is_delete).then_some(version)
     }
+}
 
-    /// Of the versions at or below `through`, only the newest is still needed.
-    fn prune(&mut self, through: Revision, gone: &mut Vec<RecordId>) {
-        let is_old = |version: &&Version| version.id.revision <= through;
-        let old = self.older.iter().take_while(is_old).count();
-        let superseded =
-            if self.latest.id.revision <= through { old } else { old.saturating_sub(1) };
-        gone.extend(self.older.drain(..superseded).map(|version| version.id));
-        // A delete that no later read can tell from nothing.
-        let is_dead = |version: &Version| version.is_delete && version.id.revision <= through;
-        if self.older.first().is_some_and(is_dead) {
-            gone.push(self.older.remove(0).id);
-        }
-        if self.older.is_empty() {
-            self.older = Vec::new();
-        }
+/// Of the versions at or below `through` only the newest is still needed, and not when it is a
+/// delete.
+fn prune_history(
+    history: &mut Vec<Version>,
+    latest: Option<Version>,
+    through: Revision,
+    gone: &mut Vec<RecordId>,
+) {
+    let old = history.iter().take_while(|version| version.revision <= through).count();
+    let is_superseded = latest.is_none_or(|latest| latest.revision <= through);
+    let mut needless = if is_superseded { old } else { old.saturating_sub(1) };
+    if history.get(needless).is_some_and(|version| version.is_delete && needless < old) {
+        needless += 1;
     }
-
-    fn is_dead(&self, through: Revision) -> bool {
-        self.older.is_empty() && self.latest.is_delete && self.latest.id.revision <= through
-    }
+    gone.extend(history.drain(..needless).map(|version| version.id()));
 }
 
 #[cfg(test)]
@@ -162,9 +162,9 @@ mod tests {
     fn index(versions: &[(&str, u64, bool)]) -> Index {
         let mut index = Index::default();
         for &(key, revision, is_delete) in versions {
-            let id = RecordId::first(Revision(revision));
-            let version = Version { id, created: Revision(revision), is_delete };
-            index.add(&Bytes::copy_from_slice(key.as_bytes()), version);
+            let revision = Revision(revision);
+            let version = Version { revision, created: revision, index: 0, is_delete };
+            index.add(key.as_bytes(), version);
         }
         index
     }
@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn reads_see_the_version_of_their_revision() {
         let index = index(&[("a", 1, false), ("a", 3, true), ("a", 5, false)]);
-        let found = |at| index.live(b"a", Revision(at)).map(|version| version.id.revision.0);
+        let found = |at| index.live(b"a", Revision(at)).map(|version| version.revision.0);
         assert_eq!(
             [0, 1, 2, 3, 4, 5, 6].map(found),
             [None, Some(1), Some(1), None, None, Some(5), Some(5)]

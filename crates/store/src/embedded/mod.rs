@@ -145,7 +145,10 @@ impl Embedded {
 
     /// The answer of a commit thread that is gone.
     fn gone(&self) -> WriteError {
-        self.shared.failure().map_or(WriteError::Closed, |source| WriteError::Stopped { source })
+        if let Some(source) = self.shared.failure() {
+            return WriteError::Stopped { source };
+        }
+        WriteError::Closed
     }
 }
 
@@ -214,8 +217,9 @@ impl Store for Embedded {
 
     fn compact(&self, through: Revision) -> BoxFuture<'_, Result<(), WriteError>> {
         Box::pin(async move {
+            let place = Arc::clone(&self.queue).acquire_owned().await.map_err(|_| self.gone())?;
             let (answer, answered) = oneshot::channel();
-            let ask = Ask::Compact { through, answer };
+            let ask = Ask::Compact { through, answer, place };
             self.asks.send(ask).map_err(|_| self.gone())?;
             answered.await.map_err(|_| self.gone())?
         })

@@ -119,14 +119,14 @@ impl Shared {
     pub(super) fn get(&self, key: &[u8]) -> Result<Option<KeyValue>, ReadError> {
         let state = self.read();
         let newest = state.newest;
-        let Some((key, version)) = state.index.live_entry(key, newest) else { return Ok(None) };
-        let key = key.clone();
-        if let Some(value) = state.ring.value(version.id) {
+        let Some(version) = state.index.live(key, newest) else { return Ok(None) };
+        let key = Bytes::copy_from_slice(key);
+        if let Some(value) = state.ring.value(version.id()) {
             return Ok(Some(key_value(key, value, version)));
         }
         let _pin = self.pin(newest);
         drop(state);
-        let value = self.value(version.id)?;
+        let value = self.value(version.id())?;
         Ok(Some(key_value(key, value, version)))
     }
 
@@ -138,7 +138,9 @@ impl Shared {
             .index
             .range(&ask.start, &ask.end, at)
             .take(limit + 1)
-            .map(|(key, version)| (key.clone(), version, state.ring.value(version.id)))
+            .map(|(key, version)| {
+                (Bytes::copy_from_slice(key), version, state.ring.value(version.id()))
+            })
             .collect();
         let _pin = self.pin(at);
         drop(state);
@@ -151,7 +153,7 @@ impl Shared {
                 more = true;
                 break;
             }
-            let value = value.map_or_else(|| self.value(version.id), Ok)?;
+            let value = value.map_or_else(|| self.value(version.id()), Ok)?;
             bytes += value.len();
             items.push(key_value(key, value, version));
         }
@@ -175,14 +177,9 @@ impl Shared {
                     return ControlFlow::Break(());
                 }
                 if !head.is_delete && head.key.starts_with(prefix) {
-                    let found = self
-                        .read()
-                        .index
-                        .live_entry(&head.key, at)
-                        .map(|(key, version)| (key.clone(), version));
-                    if let Some((key, version)) = found.filter(|(_, version)| version.id == head.id)
-                    {
-                        sink(key_value(key, value, version));
+                    let version = self.read().index.live(&head.key, at);
+                    if let Some(version) = version.filter(|version| version.id() == head.id) {
+                        sink(key_value(head.key, value, version));
                     }
                 }
                 ControlFlow::Continue(())
@@ -253,11 +250,9 @@ impl Shared {
         let Some(newest) = records.last().map(|record| record.head.id.revision) else { return };
         let mut state = self.write();
         assert!(newest > state.newest, "revision {newest} after {}", state.newest);
-        for mut record in records {
-            let version = Version::of(&record.head);
-            record.head.key = state.index.add(&record.head.key, version);
-            let id = record.head.id;
-            state.ring.push(id, event(record));
+        for record in records {
+            state.index.add(&record.head.key, Version::of(&record.head));
+            state.ring.push(record.head.id, event(record));
         }
         state.newest = newest;
         self.newest.store(newest.0, Ordering::Release);
@@ -332,7 +327,7 @@ impl State {
 }
 
 pub(super) fn key_value(key: Bytes, value: Bytes, version: Version) -> KeyValue {
-    KeyValue { key, value, created: version.created, modified: version.id.revision }
+    KeyValue { key, value, created: version.created, modified: version.modified() }
 }
 
 fn event(Record { head, value }: Record) -> Event {

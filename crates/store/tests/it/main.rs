@@ -1,3 +1,10 @@
-//! The contract's suite and the random walk on every store of this crate.
+//! The contract's suite and the random walk on every store of this crate, and what the embedded
+//! engine promises beyond the contract: restarts, failing disks, power cuts, `kill -9`.
+// Helpers of tests may unwrap as tests do.
+#![allow(clippy::unwrap_used)]
 
+mod kill;
+mod power;
+mod restart;
+mod sim;
 mod suite;

@@ -1,0 +1,228 @@
+//! Field selectors: `metadata.name=a,status.phase!=Running`. Which fields a kind has stands with
+//! the kind; here are the text form, its escapes and the match.
+
+use crate::Str;
+use std::fmt;
+
+/// One condition on one field.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct FieldTerm {
+    /// `metadata.name`.
+    pub field: Str,
+    /// Without escapes.
+    pub value: Str,
+    /// True for `!=`.
+    pub negated: bool,
+}
+
+/// Conditions that must all be met.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct FieldSelector {
+    terms: Vec<FieldTerm>,
+}
+
+impl FieldSelector {
+    /// Matches every object.
+    pub const EVERYTHING: FieldSelector = FieldSelector { terms: Vec::new() };
+
+    /// Reads `a=b,c!=d`; the error is the text that a client gets.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut parts = split_terms(text);
+        parts.sort_unstable();
+        let mut terms = vec![];
+        for part in parts.into_iter().filter(|part| !part.is_empty()) {
+            let Some((field, negated, value)) = split_term(part) else {
+                return Err(format!("invalid selector: '{text}'; can't understand '{part}'"));
+            };
+            terms.push(FieldTerm { field: field.into(), value: unescape(value)?, negated });
+        }
+        Ok(FieldSelector { terms })
+    }
+
+    /// `field=value`.
+    pub fn equals(field: &str, value: &str) -> Self {
+        let term = FieldTerm { field: field.into(), value: value.into(), negated: false };
+        FieldSelector { terms: vec![term] }
+    }
+
+    /// The conditions, in the order of their text.
+    pub fn terms(&self) -> &[FieldTerm] {
+        &self.terms
+    }
+
+    /// True when every object matches.
+    pub fn is_everything(&self) -> bool {
+        self.terms.is_empty()
+    }
+
+    /// Whether fields match; `find` looks up one field, and an absent field is an empty text.
+    pub fn matches<'a>(&self, find: impl Fn(&str) -> Option<&'a str>) -> bool {
+        let holds = |term: &FieldTerm| {
+            (find(&term.field).unwrap_or_default() == term.value) != term.negated
+        };
+        self.terms.iter().all(holds)
+    }
+
+    /// The one value that `field` must have, when a condition says so.
+    pub fn required_value(&self, field: &str) -> Option<&str> {
+        let exact = |term: &&FieldTerm| !term.negated && term.field == field;
+        self.terms.iter().find(exact).map(|term| term.value.as_str())
+    }
+
+    /// Gives each term to `convert`, which may rename, change or refuse it.
+    pub fn transform<E>(
+        &self,
+        convert: impl FnMut(&FieldTerm) -> Result<FieldTerm, E>,
+    ) -> Result<Self, E> {
+        let terms = self.terms.iter().map(convert).collect::<Result<_, _>>()?;
+        Ok(FieldSelector { terms })
+    }
+
+    /// Refuses the first field for which `is_known` says no, as most kinds do.
+    pub fn check_fields(&self, is_known: impl Fn(&str) -> bool) -> Result<(), String> {
+        match self.terms.iter().find(|term| !is_known(&term.field)) {
+            Some(term) => Err(not_supported(&term.field)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The error for a field that a kind cannot be selected by.
+pub fn not_supported(field: &str) -> String {
+    format!("field label not supported: {field}")
+}
+
+/// The error for a field other than name and namespace, of kinds that have only these.
+pub fn not_known(field: &str) -> String {
+    let quoted = crate::status::quote(field);
+    format!(
+        "{quoted} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+    )
+}
+
+impl fmt::Display for FieldSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, term) in self.terms.iter().enumerate() {
+            let comma = if index > 0 { "," } else { "" };
+            let operator = if term.negated { "!=" } else { "=" };
+            write!(f, "{comma}{}{operator}{}", term.field, escape(&term.value))?;
+        }
+        Ok(())
+    }
+}
+
+/// Puts a backslash before what would end a value.
+pub fn escape(value: &str) -> String {
+    let mut out = String::with_capacity(value.len());
+    for c in value.chars() {
+        if matches!(c, '\\' | ',' | '=') {
+            out.push('\\');
+        }
+        out.push(c);
+    }
+    out
+}
+
+fn unescape(value: &str) -> Result<Str, String> {
+    if !value.contains(['\\', ',', '=']) {
+        return Ok(value.into());
+    }
+    let mut out = String::with_capacity(value.len());
+    let mut chars = value.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => match chars.next() {
+                Some(escaped @ ('\\' | ',' | '=')) => out.push(escaped),
+                Some(other) => return Err(bad_escape(&format!("\\{other}"))),
+                None => return Err(bad_escape("\\")),
+            },
+            ',' | '=' => {
+                // Upstream prints the character as a number.
+                let code = u32::from(c);
+                return Err(format!(
+                    "invalid field selector: unescaped character in value: {code}"
+                ));
+            }
+            c => out.push(c),
+        }
+    }
+    Ok(out.into())
+}
+
+fn bad_escape(sequence: &str) -> String {
+    format!("invalid field selector: invalid escape sequence: {sequence}")
+}
+
+/// Cuts at commas that no backslash precedes.
+fn split_terms(text: &str) -> Vec<&str> {
+    let mut escaped = false;
+    let is_end = move |c: char| {
+        let end = c == ',' && !escaped;
+        escaped = c == '\\' && !escaped;
+        end
+    };
+    text.split(is_end).collect()
+}
+
+/// (field, negated, value); the first operator cuts.
+fn split_term(term: &str) -> Option<(&str, bool, &str)> {
+    for (at, c) in term.char_indices() {
+        let rest = &term[at..];
+        let operator = match c {
+            '!' if rest.starts_with("!=") => "!=",
+            '=' if rest.starts_with("==") => "==",
+            '=' => "=",
+            _ => continue,
+        };
+        return Some((&term[..at], operator == "!=", &rest[operator.len()..]));
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, expected: &str) {
+        let parsed = match FieldSelector::parse(text) {
+            Ok(selector) => selector.to_string(),
+            Err(error) => format!("error: {error}"),
+        };
+        assert_eq!(parsed, expected, "{text:?}");
+    }
+
+    #[test]
+    fn selectors_are_sorted_and_escaped_in_print() {
+        check("", "");
+        check(",,", "");
+        check("b!=2,a==1", "a=1,b!=2");
+        check(r"a=x\,y\=z\\", r"a=x\,y\=z\\");
+        check("a=", "a=");
+    }
+
+    #[test]
+    fn errors_are_worded_as_upstream_words_them() {
+        check("nonsense", "error: invalid selector: 'nonsense'; can't understand 'nonsense'");
+        check("a=b,c", "error: invalid selector: 'a=b,c'; can't understand 'c'");
+        check(r"a=\x", r"error: invalid field selector: invalid escape sequence: \x");
+        check("a=b=c", "error: invalid field selector: unescaped character in value: 61");
+        check(r"a=b\", r"error: invalid field selector: invalid escape sequence: \");
+        let selector = FieldSelector::parse("x=1").expect("the selector is valid");
+        assert_eq!(
+            selector.check_fields(|field| field == "metadata.name"),
+            Err("field label not supported: x".to_owned())
+        );
+    }
+
+    #[test]
+    fn an_absent_field_is_an_empty_text() {
+        let matches = |text: &str| {
+            let selector = FieldSelector::parse(text).expect("the selector is valid");
+            selector.matches(|field| (field == "metadata.name").then_some("a"))
+        };
+        assert!(matches("metadata.name=a"));
+        assert!(matches("metadata.name!=b,x="));
+        assert!(!matches("metadata.name=a,x!="));
+        assert_eq!(FieldSelector::equals("a", "b").required_value("a"), Some("b"));
+    }
+}

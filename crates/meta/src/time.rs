@@ -1,0 +1,152 @@
+//! Points in time and spans of it, as the API writes them: RFC 3339 with Go's rules and errors,
+//! Go's durations, and the short ages of tables. The clock itself belongs to the callers.
+
+use std::fmt;
+
+mod parse;
+mod span;
+
+pub use span::{GoDuration, human_duration, short_human_duration};
+
+const DAY_SECONDS: i64 = 86_400;
+
+/// A point in time: seconds since 1970-01-01T00:00:00Z and nanoseconds after that second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp {
+    /// Seconds; negative before 1970.
+    pub seconds: i64,
+    /// Invariant: below 1,000,000,000.
+    pub nanos: u32,
+}
+
+impl Timestamp {
+    /// Reads RFC 3339 as meta/v1 Time does: a fraction of a second may be there.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        parse::rfc3339(text, false)
+    }
+
+    /// Reads RFC 3339 as meta/v1 MicroTime does: six digits of a fraction must be there.
+    pub fn parse_micro(text: &str) -> Result<Self, String> {
+        parse::rfc3339(text, true)
+    }
+
+    /// Joins the two.
+    pub fn new(seconds: i64, nanos: u32) -> Self {
+        assert!(nanos < 1_000_000_000, "nanoseconds below a second: {nanos}");
+        Timestamp { seconds, nanos }
+    }
+
+    /// As meta/v1 MicroTime is written: `2006-01-02T15:04:05.000000Z`.
+    pub fn micro(self) -> Micro {
+        Micro(self)
+    }
+
+    /// The span from `earlier` to here; at most what a duration holds.
+    pub fn since(self, earlier: Timestamp) -> GoDuration {
+        let nanos = (i128::from(self.seconds) - i128::from(earlier.seconds)) * 1_000_000_000
+            + i128::from(self.nanos)
+            - i128::from(earlier.nanos);
+        GoDuration(nanos.clamp(i64::MIN.into(), i64::MAX.into()) as i64)
+    }
+
+    /// This point moved by a span.
+    pub fn plus(self, span: GoDuration) -> Timestamp {
+        let nanos = i64::from(self.nanos) + span.0.rem_euclid(1_000_000_000);
+        let carry = nanos / 1_000_000_000;
+        let seconds = self.seconds.saturating_add(span.0.div_euclid(1_000_000_000) + carry);
+        Timestamp { seconds, nanos: (nanos % 1_000_000_000) as u32 }
+    }
+
+    /// The same point without the fraction of a second.
+    pub fn truncated(self) -> Timestamp {
+        Timestamp { seconds: self.seconds, nanos: 0 }
+    }
+
+    fn write_seconds(self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (year, month, day) = civil_from_days(self.seconds.div_euclid(DAY_SECONDS));
+        let second = self.seconds.rem_euclid(DAY_SECONDS);
+        let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}")
+    }
+}
+
+impl fmt::Display for Timestamp {
+    /// As meta/v1 Time is written: `2006-01-02T15:04:05Z`, in UTC, without a fraction.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write_seconds(f)?;
+        f.write_str("Z")
+    }
+}
+
+/// A [`Timestamp`] that prints with microseconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Micro(Timestamp);
+
+impl fmt::Display for Micro {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.write_seconds(f)?;
+        write!(f, ".{:06}Z", self.0.nanos / 1000)
+    }
+}
+
+/// Days since 1970-01-01 of a date of the Gregorian calendar. Years start in March here, so that
+/// the leap day is the last one.
+fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
+    let year = year - i64::from(month <= 2);
+    let era = year.div_euclid(400);
+    let year_of_era = year.rem_euclid(400);
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    era * 146_097 + day_of_era - 719_468
+}
+
+/// (year, month, day) of a number of days since 1970-01-01.
+fn civil_from_days(days: i64) -> (i64, i64, i64) {
+    let days = days.saturating_add(719_468);
+    let day_of_era = days.rem_euclid(146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = (month_from_march + 2) % 12 + 1;
+    let year = days.div_euclid(146_097) * 400 + year_of_era + i64::from(month <= 2);
+    (year, month, day)
+}
+
+fn days_in_month(year: i64, month: i64) -> i64 {
+    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    match month {
+        2 if leap => 29,
+        2 => 28,
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_and_dates_are_each_others_inverse() {
+        assert_eq!(days_from_civil(1970, 1, 1), 0);
+        assert_eq!(days_from_civil(2000, 2, 29), 11_016);
+        for days in (-800_000..800_000).step_by(17) {
+            let (year, month, day) = civil_from_days(days);
+            assert_eq!(days_from_civil(year, month, day), days);
+            assert!((1..=12).contains(&month) && (1..=days_in_month(year, month)).contains(&day));
+        }
+    }
+
+    #[test]
+    fn spans_are_what_lies_between_points() {
+        let earlier = Timestamp::new(10, 900_000_000);
+        let later = Timestamp::new(12, 100_000_000);
+        assert_eq!(later.since(earlier), GoDuration(1_200_000_000));
+        assert_eq!(earlier.since(later), GoDuration(-1_200_000_000));
+        assert_eq!(earlier.plus(later.since(earlier)), later);
+        assert_eq!(later.plus(earlier.since(later)), earlier);
+        assert_eq!(later.micro().to_string(), "1970-01-01T00:00:12.100000Z");
+    }
+}

@@ -1,0 +1,111 @@
+//! The objects that every server has: system namespaces, priority classes, the service that leads back
+//! to the API itself.
+
+use crate::kind::Target;
+use crate::options::WriteOptions;
+use crate::registry::Registry;
+use keelson_auth::Permit;
+use keelson_meta::{Failure, Object, Value, value};
+use std::net::{IpAddr, Ipv4Addr};
+
+const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
+
+/// Makes what is missing. What is there stays as it is.
+pub(crate) async fn ensure(registry: &Registry) -> Result<(), Failure> {
+    for name in NAMESPACES {
+        let target = registry.target("", "namespaces", "", name);
+        make(registry, &target, value!({"metadata": {"name": name}})).await?;
+    }
+    for (name, priority, description) in PRIORITY_CLASSES {
+        let target = registry.target("scheduling.k8s.io", "priorityclasses", "", name);
+        let class = value!({
+            "metadata": {"name": name}, "value": priority, "description": description,
+            "preemptionPolicy": "PreemptLowerPriority"
+        });
+        make(registry, &target, class).await?;
+    }
+    let ranges = &registry.options.service_ranges;
+    let cidrs: Vec<Value> = ranges.iter().map(|range| Value::from(range.as_str())).collect();
+    let target = registry.target("networking.k8s.io", "servicecidrs", "", "kubernetes");
+    let cidr = value!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": cidrs}});
+    make(registry, &target, cidr).await?;
+    ensure_service(registry).await
+}
+
+const PRIORITY_CLASSES: [(&str, i64, &str); 2] = [
+    (
+        "system-node-critical",
+        2_000_001_000,
+        "Used for system critical pods that must not be moved from their current node.",
+    ),
+    (
+        "system-cluster-critical",
+        2_000_000_000,
+        "Used for system critical pods that must run in the cluster, but can be moved to another \
+         node if necessary.",
+    ),
+];
+
+/// The service `kubernetes` and its endpoints.
+async fn ensure_service(registry: &Registry) -> Result<(), Failure> {
+    let address = registry.options.advertise_address.to_string();
+    let port = i64::from(registry.options.advertise_port);
+    let ip = registry.options.service_ranges.first().and_then(|range| first_address(range));
+    let ip = ip.map(|ip| ip.to_string()).unwrap_or_default();
+    let family = if ip.contains(':') { "IPv6" } else { "IPv4" };
+    let service = value!({
+        "metadata": {"name": "kubernetes", "namespace": "default",
+            "labels": {"component": "apiserver", "provider": "kubernetes"}},
+        "spec": {
+            "clusterIP": (ip.as_str()), "clusterIPs": [(ip.as_str())], "type": "ClusterIP",
+            "internalTrafficPolicy": "Cluster", "ipFamilies": [family],
+            "ipFamilyPolicy": "SingleStack", "sessionAffinity": "None",
+            "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port}]
+        },
+        "status": {"loadBalancer": {}}
+    });
+    make(registry, &registry.target("", "services", "default", "kubernetes"), service).await?;
+    let endpoints = value!({
+        "metadata": {"name": "kubernetes", "namespace": "default",
+            "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
+        "subsets": [{"addresses": [{"ip": (address.as_str())}],
+            "ports": [{"name": "https", "port": port, "protocol": "TCP"}]}]
+    });
+    make(registry, &registry.target("", "endpoints", "default", "kubernetes"), endpoints).await?;
+    let family = if address.contains(':') { "IPv6" } else { "IPv4" };
+    let slice = value!({
+        "metadata": {"name": "kubernetes", "namespace": "default",
+            "labels": {"kubernetes.io/service-name": "kubernetes"}},
+        "addressType": family,
+        "endpoints": [{"addresses": [(address.as_str())], "conditions": {"ready": true}}],
+        "ports": [{"name": "https", "port": port, "protocol": "TCP"}]
+    });
+    let target = registry.target("discovery.k8s.io", "endpointslices", "default", "kubernetes");
+    make(registry, &target, slice).await
+}
+
+/// The first address of a range after the one that names the range itself.
+fn first_address(range: &str) -> Option<IpAddr> {
+    let (base, _) = range.split_once('/')?;
+    match base.parse().ok()? {
+        IpAddr::V4(base) => Some(IpAddr::V4(Ipv4Addr::from(u32::from(base).checked_add(1)?))),
+        IpAddr::V6(base) => Some(IpAddr::V6((u128::from(base).checked_add(1)?).into())),
+    }
+}
+
+async fn make(registry: &Registry, target: &Target, value: Value) -> Result<(), Failure> {
+    if registry.objects(&target.kind).get(&target.key()).is_some() {
+        return Ok(());
+    }
+    let permit = Permit::internal("system:apiserver");
+    let mut object = Object::from_value(value).unwrap_or_default();
+    object.set_gvk(&target.schema().gvk);
+    let options =
+        WriteOptions { field_manager: "kube-apiserver".into(), ..WriteOptions::default() };
+    match registry.create_object(&permit, target, object, &options).await {
+        // Another server on the same store was faster.
+        Err(status) if status.code == 409 => Ok(()),
+        Err(status) => Err(status),
+        Ok(_) => Ok(()),
+    }
+}

@@ -1,0 +1,78 @@
+//! The opaque `continue` text of paged lists: base64 of `{"v":"meta.k8s.io/v1","rv":7,"start":"a"}`,
+//! the form that apiserver `storage/continue.go` gives it.
+
+use crate::options::ContinueToken;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use keelson_meta::{Failure, Status, Value, value};
+use keelson_store::Revision;
+
+const VERSION: &str = "meta.k8s.io/v1";
+
+/// The token for the page that begins with `start`.
+pub fn encode(token: &ContinueToken) -> String {
+    let revision = token.revision.map_or(-1, |r| i64::try_from(r.0).unwrap_or(i64::MAX));
+    let start = format!("{}\u{0}", token.start);
+    let body = value!({"v": VERSION, "rv": revision, "start": start});
+    let mut json = vec![];
+    keelson_schema::json::write_value(&body, &mut json);
+    URL_SAFE_NO_PAD.encode(json)
+}
+
+/// Reads a token, or 400 in upstream's words.
+pub fn decode(text: &str) -> Result<ContinueToken, Failure> {
+    let fail = |why: String| {
+        Status::bad_request(format!("invalid continue token: continue key is not valid: {why}"))
+    };
+    let json = URL_SAFE_NO_PAD.decode(text).map_err(|error| {
+        let at = match error {
+            base64::DecodeError::InvalidByte(at, _) => at,
+            base64::DecodeError::InvalidLastSymbol(at, _) => at,
+            _ => text.len(),
+        };
+        fail(format!("illegal base64 data at input byte {at}"))
+    })?;
+    let parsed = keelson_schema::json::parse(&json).map_err(|error| fail(error.to_string()))?;
+    let token = parsed.value;
+    if token.get("v").and_then(Value::as_str) != Some(VERSION) {
+        let version = token.get("v").and_then(Value::as_str).unwrap_or_default();
+        return Err(fail(format!("server does not recognize this encoded version {version}")));
+    }
+    let revision = token.get("rv").and_then(Value::as_int).unwrap_or(0);
+    if revision == 0 {
+        return Err(fail(format!("incorrect encoded start resourceVersion (version {VERSION})")));
+    }
+    let start = token.get("start").and_then(Value::as_str).unwrap_or_default();
+    if start.is_empty() {
+        return Err(fail(format!("encoded start key empty (version {VERSION})")));
+    }
+    // A token must not lead out of its own list.
+    if start.split('/').any(|part| part == "." || part == "..") {
+        return Err(fail(start.trim_end_matches('\u{0}').to_owned()));
+    }
+    Ok(ContinueToken { revision: u64::try_from(revision).ok().map(Revision), start: start.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_reads_as_it_was_written() {
+        let token = ContinueToken { revision: Some(Revision(7)), start: "a".into() };
+        let read = decode(&encode(&token)).unwrap();
+        assert_eq!((read.revision, read.start.as_str()), (Some(Revision(7)), "a\u{0}"));
+    }
+
+    #[test]
+    fn broken_tokens_are_told_in_upstreams_words() {
+        let check = |text: &str, want: &str| {
+            let status = decode(text).unwrap_err();
+            let prefix = "invalid continue token: continue key is not valid: ";
+            assert_eq!(status.message, format!("{prefix}{want}"));
+        };
+        check("!!!", "illegal base64 data at input byte 0");
+        check("e30", "server does not recognize this encoded version ");
+        check("bad", "invalid character 'm' looking for beginning of value");
+    }
+}

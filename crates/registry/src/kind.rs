@@ -1,0 +1,140 @@
+//! [`Kind`]: one resource with its versions, its rules and its objects. [`Target`]: what a request
+//! speaks of. Below this, nobody can ask whether a kind is built in.
+
+use crate::strategy::Strategy;
+use bytes::Bytes;
+use keelson_cache::Entry;
+use keelson_meta::{Failure, GroupVersionResource, Object, Status, Str, Value};
+use keelson_schema::Schema;
+use keelson_schema::json;
+use std::sync::Arc;
+
+/// A resource that keeps objects.
+#[derive(Debug)]
+pub struct Kind {
+    /// Group, storage version and resource.
+    pub gvr: GroupVersionResource,
+    /// The served versions, the preferred one first. The schemas say which kind they speak.
+    pub versions: Vec<Schema>,
+    /// The version in which objects are stored.
+    pub storage: Schema,
+    /// Whether objects live in namespaces.
+    pub namespaced: bool,
+    /// Rules of the kind.
+    pub strategy: Strategy,
+    /// `/registry/pods/`.
+    pub prefix: Bytes,
+    /// Whether the `status` subresource exists.
+    pub has_status: bool,
+}
+
+impl Kind {
+    /// The schema of a served version.
+    pub fn schema(&self, version: &str) -> Option<&Schema> {
+        self.versions.iter().find(|schema| schema.gvk.version == version)
+    }
+
+    /// The key behind the prefix.
+    pub fn key(&self, namespace: &str, name: &str) -> String {
+        if self.namespaced { format!("{namespace}/{name}") } else { name.to_owned() }
+    }
+
+    /// The whole key in the store.
+    pub fn store_key(&self, namespace: &str, name: &str) -> Bytes {
+        let key = self.key(namespace, name);
+        let mut out = Vec::with_capacity(self.prefix.len() + key.len());
+        out.extend_from_slice(&self.prefix);
+        out.extend_from_slice(key.as_bytes());
+        Bytes::from(out)
+    }
+
+    /// The kind's name: `Pod`.
+    pub fn name(&self) -> &Str {
+        &self.storage.gvk.kind
+    }
+
+    /// The object of an entry, in the storage version.
+    pub fn decode(&self, entry: &Entry) -> Result<Object, Failure> {
+        let parsed = json::parse(entry.json_slice()).map_err(Status::internal)?;
+        Object::from_value(parsed.value)
+            .ok_or_else(|| Status::internal(format!("stored object {entry:?} is not a map")))
+    }
+
+    /// The stored form of an object in the storage version.
+    pub fn record(&self, obj: &mut Object) -> Bytes {
+        obj.metadata_mut().insert("resourceVersion", "0");
+        let mut text = Vec::with_capacity(1024);
+        let marks = json::encode(&self.storage, obj, &mut text);
+        let labels: Vec<(&str, &str)> = obj.meta_map("labels").collect();
+        let selectable = self.strategy.selectable(obj);
+        let fields: Vec<(&str, &str)> =
+            selectable.iter().map(|(name, text)| (*name, text.as_str())).collect();
+        keelson_cache::Record {
+            json: &text,
+            resource_version_at: marks.resource_version_at,
+            item_at: marks.item_at,
+            labels: &labels,
+            fields: &fields,
+        }
+        .encode()
+    }
+
+    /// Converts between two served versions; objects keep what both can say.
+    pub fn convert(&self, obj: Object, from: &Schema, to: &Schema) -> Object {
+        if from.gvk == to.gvk {
+            return obj;
+        }
+        crate::convert::convert(obj, &from.gvk, &to.gvk)
+    }
+}
+
+/// What a request speaks of.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// The resource.
+    pub kind: Arc<Kind>,
+    /// The version in the URL.
+    pub version: Str,
+    /// The namespace, or empty.
+    pub namespace: Str,
+    /// The name, or empty.
+    pub name: Str,
+}
+
+impl Target {
+    /// The schema of the version in the URL.
+    pub fn schema(&self) -> &Schema {
+        self.kind.schema(&self.version).unwrap_or(&self.kind.storage)
+    }
+
+    /// Group, version and resource as messages name them.
+    pub fn gvr(&self) -> &GroupVersionResource {
+        &self.kind.gvr
+    }
+
+    /// The key behind the prefix.
+    pub fn key(&self) -> String {
+        self.kind.key(&self.namespace, &self.name)
+    }
+
+    /// 404 for the object.
+    pub fn not_found(&self) -> Failure {
+        Status::not_found(self.gvr(), &self.name)
+    }
+
+    /// The same with another name.
+    pub fn named(&self, namespace: &str, name: &str) -> Target {
+        Target { namespace: namespace.into(), name: name.into(), ..self.clone() }
+    }
+}
+
+/// What a verb answers.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// An object as it is stored, ready to be sent.
+    Entry(Arc<Entry>),
+    /// An object that was made for this answer, in the version of the URL.
+    Object(Object),
+    /// A `Status` of success, with details as given.
+    Success(Value),
+}

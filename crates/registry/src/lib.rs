@@ -1,0 +1,30 @@
+//! What each verb does, once, in order. The order of the steps stands in one function a verb
+//! (`verbs/*.rs`); strategies do no IO and never see HTTP.
+//!
+//! Every function takes a [`Permit`](keelson_auth::Permit): without one there is no read and no write.
+
+mod bootstrap;
+pub mod continue_token;
+mod convert;
+mod kind;
+mod kinds;
+pub mod options;
+mod owners;
+mod registry;
+mod scale;
+pub mod stamp;
+mod strategy;
+mod subresources;
+mod verbs;
+
+pub use kind::{Answer, Kind, Target};
+pub use registry::{OpenError, Registry, RegistryOptions};
+pub use scale::scale_kind;
+pub use stamp::{Clock, SystemClock};
+pub use strategy::{Generation, SelectableField, StatusMetadata, Strategy};
+pub use subresources::apply_patch;
+pub use verbs::delete::Deleted;
+pub use verbs::list::{Filter, List};
+pub use verbs::update::Updated;
+pub use verbs::watch::{EventKind, WatchEvent, WatchSession};
+pub use verbs::{Part, Written};

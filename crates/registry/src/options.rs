@@ -1,0 +1,135 @@
+//! What a request may ask of a verb, parsed and checked; see apimachinery `meta/v1/types.go`.
+
+use keelson_meta::field_selector::FieldSelector;
+use keelson_meta::selector::Selector;
+use keelson_meta::{Str, Value};
+use keelson_store::Revision;
+
+/// How unknown and duplicate fields are treated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FieldValidation {
+    /// Drop them silently.
+    Ignore,
+    /// Drop them and say so in Warning headers.
+    #[default]
+    Warn,
+    /// Refuse the request.
+    Strict,
+}
+
+/// Options of create, update, patch.
+#[derive(Clone, Debug, Default)]
+pub struct WriteOptions {
+    /// `dryRun=All`: everything but the store.
+    pub dry_run: bool,
+    /// The name in managedFields; never empty.
+    pub field_manager: Str,
+    /// How unknown and duplicate fields are treated.
+    pub field_validation: FieldValidation,
+    /// `force=true` of server-side apply.
+    pub force: bool,
+}
+
+/// Which state of a resource a read wants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Freshness {
+    /// As new as the store at the time of the request.
+    #[default]
+    Latest,
+    /// Whatever is at hand.
+    Any,
+    /// At least this revision.
+    NotOlderThan(Revision),
+    /// This revision.
+    Exact(Revision),
+}
+
+/// Options of list and deletecollection.
+#[derive(Clone, Debug, Default)]
+pub struct ListOptions {
+    /// Labels to match.
+    pub labels: Selector,
+    /// Fields to match.
+    pub fields: FieldSelector,
+    /// Which state.
+    pub freshness: Freshness,
+    /// Most items of a page; 0 is all.
+    pub limit: usize,
+    /// Where the last page ended.
+    pub continue_from: Option<ContinueToken>,
+}
+
+/// Where a paged list goes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContinueToken {
+    /// The revision of the first page; `None` goes on with the latest state.
+    pub revision: Option<Revision>,
+    /// The first key that was not sent, without the part that the request's namespace gives.
+    pub start: Str,
+}
+
+/// Where a watch begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WatchStart {
+    /// With the present objects as ADDED events, as new as the store.
+    #[default]
+    Latest,
+    /// With the present objects as ADDED events.
+    Any,
+    /// After this revision.
+    After(Revision),
+}
+
+/// Options of watch.
+#[derive(Clone, Debug, Default)]
+pub struct WatchOptions {
+    /// Labels to match.
+    pub labels: Selector,
+    /// Fields to match.
+    pub fields: FieldSelector,
+    /// Where to begin.
+    pub start: WatchStart,
+    /// `allowWatchBookmarks`.
+    pub bookmarks: bool,
+    /// `sendInitialEvents`: present objects first, then a bookmark that says so.
+    pub initial_events: Option<bool>,
+}
+
+/// `propagationPolicy`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Propagation {
+    /// Dependents lose the reference.
+    Orphan,
+    /// Dependents go afterwards.
+    Background,
+    /// Dependents go first.
+    Foreground,
+}
+
+/// Options of delete.
+#[derive(Clone, Debug, Default)]
+pub struct DeleteOptions {
+    /// `dryRun=All`.
+    pub dry_run: bool,
+    /// Seconds to let the object finish.
+    pub grace_period_seconds: Option<i64>,
+    /// What happens to dependents.
+    pub propagation: Option<Propagation>,
+    /// Only an object with this uid.
+    pub uid: Option<Str>,
+    /// Only an object with this resourceVersion.
+    pub resource_version: Option<Str>,
+}
+
+/// A patch, by its media type.
+#[derive(Clone, Debug)]
+pub enum Patch {
+    /// RFC 6902.
+    Json(Value),
+    /// RFC 7386.
+    Merge(Value),
+    /// Kubernetes' own: lists are merged by key.
+    Strategic(Value),
+    /// Server-side apply.
+    Apply(Value),
+}

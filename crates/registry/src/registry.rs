@@ -1,0 +1,351 @@
+//! [`Registry`]: all kinds over one store.
+
+use crate::kind::{Kind, Target};
+use crate::stamp::Clock;
+use crate::strategy::Strategy;
+use bytes::Bytes;
+use keelson_cache::{Cache, Entry, Resource, StartError};
+use keelson_meta::{Failure, GroupVersionResource, Object, Reason, Status, Str};
+use keelson_schema::catalogue::{Catalogue, Resource as CatalogueResource};
+use keelson_store::{Compare, KeyValue, Op, Revision, Store, Txn, TxnOutcome};
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a read waits for a revision that lies ahead (the reference waits as long).
+const FUTURE_WAIT: Duration = Duration::from_secs(3);
+
+/// Bytes of an object that the store takes; the reference's etcd has the same limit.
+const OBJECT_BYTES_MAX: usize = 1_572_864;
+
+/// What the server is told at start.
+#[derive(Clone, Debug)]
+pub struct RegistryOptions {
+    /// `--service-cluster-ip-range`.
+    pub service_ranges: Vec<String>,
+    /// Where the API is reached from inside the cluster.
+    pub advertise_address: IpAddr,
+    /// The port that goes with it.
+    pub advertise_port: u16,
+    /// `--runtime-config`: group version (or `api/all`, ...) and whether it is served.
+    pub runtime_config: Vec<(String, bool)>,
+}
+
+/// Why a registry could not be opened.
+#[derive(Debug)]
+pub enum OpenError {
+    /// The cache could not be filled.
+    Cache {
+        /// Why.
+        source: StartError,
+    },
+    /// The objects that every server has could not be made.
+    Bootstrap {
+        /// Why.
+        source: Failure,
+    },
+}
+
+impl std::fmt::Display for OpenError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            OpenError::Cache { .. } => "fill the cache",
+            OpenError::Bootstrap { .. } => "make the first objects",
+        })
+    }
+}
+
+impl std::error::Error for OpenError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(match self {
+            OpenError::Cache { source } => source,
+            OpenError::Bootstrap { source } => source,
+        })
+    }
+}
+
+/// All kinds over one store.
+pub struct Registry {
+    /// The built-in facts.
+    pub catalogue: Arc<Catalogue>,
+    /// The store, for health and revisions; objects go through the verbs.
+    pub store: Arc<dyn Store>,
+    /// The cache.
+    pub cache: Cache,
+    /// Time and randomness.
+    pub clock: Box<dyn Clock>,
+    /// What the server was told at start.
+    pub options: RegistryOptions,
+    kinds: HashMap<(Str, Str), Arc<Kind>>,
+}
+
+impl Registry {
+    /// Fills the cache and makes the objects that every server has.
+    pub async fn open(
+        store: Arc<dyn Store>,
+        clock: Box<dyn Clock>,
+        options: RegistryOptions,
+    ) -> Result<Arc<Registry>, OpenError> {
+        let catalogue = Catalogue::shared().clone();
+        let kinds = built_in(&catalogue, &options);
+        let mut prefixes: Vec<Bytes> = kinds.values().map(|kind| kind.prefix.clone()).collect();
+        prefixes.sort();
+        prefixes.dedup();
+        let cache = Cache::start(store.clone(), prefixes)
+            .await
+            .map_err(|source| OpenError::Cache { source })?;
+        let registry = Arc::new(Registry { catalogue, store, cache, clock, options, kinds });
+        crate::bootstrap::ensure(&registry)
+            .await
+            .map_err(|source| OpenError::Bootstrap { source })?;
+        Ok(registry)
+    }
+
+    /// The kind behind a group and resource.
+    pub fn kind(&self, group: &str, resource: &str) -> Option<&Arc<Kind>> {
+        self.kinds.get(&(Str::new(group), Str::new(resource)))
+    }
+
+    /// Whether a resource of the catalogue is served in a version.
+    pub fn serves(&self, group: &str, version: &str, resource: &CatalogueResource) -> bool {
+        let facts = self.catalogue.version(group, version);
+        let default_on = facts.is_some_and(|facts| facts.default_on) && resource.default_on;
+        is_served(&self.options, group, version, default_on)
+    }
+
+    /// What legacy discovery says of the form in which a kind is stored (apiserver
+    /// `discovery/storageversionhash.go`): clients compare it, and nothing else.
+    pub fn storage_version_hash(&self, group: &str, resource: &str) -> Option<String> {
+        use base64::Engine;
+        use sha2::Digest;
+        let gvk = &self.kind(group, resource)?.storage.gvk;
+        let text = format!("{}/{}/{}", gvk.group, gvk.version, gvk.kind);
+        let digest = sha2::Sha256::digest(text.as_bytes());
+        Some(base64::engine::general_purpose::STANDARD.encode(&digest[..8]))
+    }
+
+    /// All kinds that keep objects.
+    pub fn kinds(&self) -> impl Iterator<Item = &Arc<Kind>> {
+        self.kinds.values()
+    }
+
+    /// A target, for callers inside the server.
+    pub fn target(&self, group: &str, resource: &str, namespace: &str, name: &str) -> Target {
+        let kind = self.kind(group, resource).expect("a built-in resource").clone();
+        let version = kind.storage.gvk.version.clone();
+        Target { kind, version, namespace: namespace.into(), name: name.into() }
+    }
+
+    /// The objects of a kind.
+    pub(crate) fn objects(&self, kind: &Kind) -> Arc<Resource> {
+        self.cache.resource(&kind.prefix).expect("the cache was started with every kind's prefix")
+    }
+
+    /// Waits until reads are as new as the store.
+    pub(crate) async fn fresh(&self) -> Result<(), Failure> {
+        self.cache.wait_latest().await.map_err(|error| Status::unavailable(error.to_string()))
+    }
+
+    /// Waits for a revision that a client named, or 504.
+    pub(crate) async fn not_older(&self, revision: Revision) -> Result<(), Failure> {
+        let waited = self.cache.wait(revision, FUTURE_WAIT).await;
+        waited.map_err(|_| Status::too_large_resource_version(revision.0, self.cache.revision().0))
+    }
+
+    /// Writes an object (in the storage version) if the stored one still has revision `expected`
+    /// (0: is absent).
+    pub(crate) async fn put(
+        &self,
+        target: &Target,
+        obj: &mut Object,
+        expected: Revision,
+    ) -> Result<Put, Failure> {
+        let value = target.kind.record(obj);
+        if value.len() > OBJECT_BYTES_MAX {
+            return Err(Status::new(Reason::Unknown, "etcdserver: request is too large"));
+        }
+        let key = target.kind.store_key(&target.namespace, &target.name);
+        let txn = Txn {
+            compare: vec![Compare { key: key.clone(), modified: expected }],
+            ops: vec![Op::Put { key: key.clone(), value: value.clone() }],
+        };
+        match self.commit(txn).await? {
+            TxnOutcome::Committed(modified) => {
+                let created = if expected == Revision(0) { modified } else { expected };
+                let kv = KeyValue { key, value, created, modified };
+                let entry = Entry::from_store(target.kind.prefix.len(), &kv);
+                entry.map(|entry| Put::Done(Arc::new(entry))).map_err(Status::internal)
+            }
+            TxnOutcome::Conflict { current, .. } => Ok(Put::Lost(self.lost(target, current)?)),
+        }
+    }
+
+    /// Deletes an object if the stored one still has revision `expected`.
+    pub(crate) async fn remove(
+        &self,
+        target: &Target,
+        expected: Revision,
+    ) -> Result<Removed, Failure> {
+        let key = target.kind.store_key(&target.namespace, &target.name);
+        let txn = Txn {
+            compare: vec![Compare { key: key.clone(), modified: expected }],
+            ops: vec![Op::Delete { key }],
+        };
+        match self.commit(txn).await? {
+            TxnOutcome::Committed(revision) => Ok(Removed::Done(revision)),
+            TxnOutcome::Conflict { current, .. } => Ok(Removed::Lost(self.lost(target, current)?)),
+        }
+    }
+
+    async fn commit(&self, txn: Txn) -> Result<TxnOutcome, Failure> {
+        self.store.txn(txn).await.map_err(|error| Status::internal(error.to_string()))
+    }
+
+    /// What is stored now, told by a transaction that lost.
+    fn lost(
+        &self,
+        target: &Target,
+        current: Option<KeyValue>,
+    ) -> Result<Option<Arc<Entry>>, Failure> {
+        current
+            .map(|kv| Entry::from_store(target.kind.prefix.len(), &kv).map(Arc::new))
+            .transpose()
+            .map_err(Status::internal)
+    }
+}
+
+/// How a conditional write ended.
+pub(crate) enum Put {
+    /// The new version.
+    Done(Arc<Entry>),
+    /// Another write came first; what it left.
+    Lost(Option<Arc<Entry>>),
+}
+
+/// How a conditional deletion ended.
+pub(crate) enum Removed {
+    /// At this revision.
+    Done(Revision),
+    /// Another write came first; what it left.
+    Lost(Option<Arc<Entry>>),
+}
+
+/// The built-in kinds that keep objects.
+fn built_in(
+    catalogue: &Arc<Catalogue>,
+    options: &RegistryOptions,
+) -> HashMap<(Str, Str), Arc<Kind>> {
+    let mut kinds: HashMap<(Str, Str), Arc<Kind>> = HashMap::new();
+    for group in &catalogue.groups {
+        let mut names: Vec<&Str> = vec![];
+        for version in &group.versions {
+            for resource in version.resources.iter().filter(|r| keeps_objects(&r.verbs)) {
+                if !names.contains(&&resource.name) {
+                    names.push(&resource.name);
+                }
+            }
+        }
+        for name in names {
+            if let Some(kind) = kind_of(catalogue, group, name, options) {
+                kinds.insert((group.name.clone(), name.clone()), Arc::new(kind));
+            }
+        }
+    }
+    kinds
+}
+
+/// Reviews and the like only answer; a resource that can be listed keeps objects.
+fn keeps_objects(verbs: &[Str]) -> bool {
+    verbs.iter().any(|verb| verb == "list") && verbs.iter().any(|verb| verb == "create")
+}
+
+fn kind_of(
+    catalogue: &Arc<Catalogue>,
+    group: &keelson_schema::catalogue::Group,
+    name: &Str,
+    options: &RegistryOptions,
+) -> Option<Kind> {
+    let mut versions = vec![];
+    let (mut namespaced, mut has_status) = (false, false);
+    for version in &group.versions {
+        let Some(resource) = version.resources.iter().find(|r| &r.name == name) else {
+            continue;
+        };
+        if !is_served(
+            options,
+            &group.name,
+            &version.name,
+            version.default_on && resource.default_on,
+        ) {
+            continue;
+        }
+        namespaced = resource.namespaced;
+        has_status |= resource.subresources.iter().any(|sub| sub.name == "status");
+        versions.extend(catalogue.schema(&resource.kind));
+    }
+    let storage = storage_schema(catalogue, &group.name, name, &versions)?;
+    let gvr =
+        GroupVersionResource::new(group.name.clone(), storage.gvk.version.clone(), name.clone());
+    Some(Kind {
+        prefix: prefix(&group.name, name),
+        strategy: Strategy::of(&group.name, name),
+        gvr,
+        storage,
+        versions,
+        namespaced,
+        has_status,
+    })
+}
+
+/// Whether a version is served: what `--runtime-config` says of it last, else its default.
+pub(crate) fn is_served(
+    options: &RegistryOptions,
+    group: &str,
+    version: &str,
+    default_on: bool,
+) -> bool {
+    let name = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+    let level = |key: &str| match key {
+        "api/all" => true,
+        "api/alpha" => version.contains("alpha"),
+        "api/beta" => version.contains("beta"),
+        "api/ga" => !version.contains("alpha") && !version.contains("beta"),
+        _ => false,
+    };
+    let exact = options.runtime_config.iter().rev().find(|(key, _)| *key == name);
+    let wide = options.runtime_config.iter().rev().find(|(key, _)| level(key));
+    exact.or(wide).map_or(default_on, |(_, on)| *on)
+}
+
+/// The version in which a kind is stored: both Event resources share one form, the rest is stored in
+/// the version that is preferred.
+fn storage_schema(
+    catalogue: &Arc<Catalogue>,
+    group: &str,
+    name: &str,
+    versions: &[keelson_schema::Schema],
+) -> Option<keelson_schema::Schema> {
+    if (group, name) == ("events.k8s.io", "events") {
+        let core = keelson_meta::GroupVersionKind::new("", "v1", "Event");
+        return catalogue.schema(&core);
+    }
+    versions.first().cloned()
+}
+
+/// Where a resource's objects stand in the store: kube-apiserver's places, so that data can be taken
+/// over and given back.
+fn prefix(group: &str, name: &str) -> Bytes {
+    let place = match (group, name) {
+        ("", "nodes") => "minions".to_owned(),
+        ("", "services") => "services/specs".to_owned(),
+        ("", "endpoints") => "services/endpoints".to_owned(),
+        ("", "replicationcontrollers") => "controllers".to_owned(),
+        ("events.k8s.io", "events") => "events".to_owned(),
+        ("networking.k8s.io", "ingresses") => "ingress".to_owned(),
+        ("policy", "podsecuritypolicies") => "podsecuritypolicy".to_owned(),
+        ("apiextensions.k8s.io" | "apiregistration.k8s.io", name) => format!("{group}/{name}"),
+        (_, name) => name.to_owned(),
+    };
+    Bytes::from(format!("/registry/{place}/"))
+}

@@ -1,0 +1,72 @@
+//! Time and identity, handed to everything that writes. The only place of this crate that asks the
+//! machine for either.
+
+use keelson_meta::Str;
+use keelson_meta::time::Timestamp;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Characters of generated names: no vowels and no look-alikes, so that no words appear (apimachinery
+/// `rand.String`).
+const SUFFIX_CHARACTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+/// Characters that generateName adds.
+const SUFFIX_LENGTH: usize = 5;
+
+/// Where time and randomness come from.
+pub trait Clock: Send + Sync + 'static {
+    /// Now.
+    fn now(&self) -> Timestamp;
+    /// Sixteen random bytes.
+    fn random(&self) -> [u8; 16];
+}
+
+/// The machine's clock and its random number generator.
+#[derive(Debug, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Timestamp {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Timestamp {
+            seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+            nanos: since.subsec_nanos(),
+        }
+    }
+
+    fn random(&self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        // Without randomness there are no uids; the system has no way to fail here once it booted.
+        getrandom::fill(&mut bytes).expect("the system gives random bytes");
+        bytes
+    }
+}
+
+/// A new uid: RFC 9562 version 4.
+pub fn uid(clock: &dyn Clock) -> Str {
+    let mut b = clock.random();
+    b[6] = (b[6] & 0x0f) | 0x40;
+    b[8] = (b[8] & 0x3f) | 0x80;
+    let mut text = String::with_capacity(36);
+    for (i, byte) in b.iter().enumerate() {
+        if matches!(i, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        for digit in [byte >> 4, byte & 15] {
+            text.push(char::from_digit(u32::from(digit), 16).unwrap_or('0'));
+        }
+    }
+    Str::from(text)
+}
+
+/// A name made of `base` and five random characters; `base` is cut so that the name fits 63 bytes.
+pub fn generated_name(clock: &dyn Clock, base: &str) -> Str {
+    const BASE_BYTES_MAX: usize = 63 - SUFFIX_LENGTH;
+    let mut end = base.len().min(BASE_BYTES_MAX);
+    while !base.is_char_boundary(end) {
+        end -= 1;
+    }
+    let suffix = clock.random();
+    let suffix = suffix[..SUFFIX_LENGTH]
+        .iter()
+        .map(|byte| char::from(SUFFIX_CHARACTERS[usize::from(*byte) % SUFFIX_CHARACTERS.len()]));
+    base[..end].chars().chain(suffix).collect()
+}

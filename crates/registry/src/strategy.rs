@@ -1,0 +1,182 @@
+//! [`Strategy`]: what no table of fields can say about a kind, as data and small functions. Strategies
+//! do no IO and never see HTTP.
+
+use crate::kinds;
+use keelson_meta::names::{self, NameRule};
+use keelson_meta::{ErrorList, Map, Object, Path, Str, Value};
+
+/// How `metadata.generation` moves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Generation {
+    /// The kind does not use it.
+    #[default]
+    Unused,
+    /// 1 at first, one more whenever anything but metadata and status changes.
+    OnSpecChange,
+}
+
+/// What a write to `status` may change in `metadata`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StatusMetadata {
+    /// Everything that an update may change.
+    #[default]
+    Free,
+    /// Everything but labels.
+    KeepLabels,
+    /// Nothing but managedFields.
+    Keep,
+}
+
+/// What a kind's rules are given to compare.
+pub type Validate = fn(new: &Object, old: Option<&Object>) -> ErrorList;
+
+/// The rules of one kind.
+#[derive(Clone, Copy)]
+pub struct Strategy {
+    /// What names may look like.
+    pub name_rule: NameRule,
+    /// PUT to a name that does not exist creates.
+    pub create_on_update: bool,
+    /// PUT without a resourceVersion overwrites.
+    pub unconditional_update: bool,
+    /// DELETE answers with the object.
+    pub returns_deleted: bool,
+    /// Create keeps the status that the client sends.
+    pub status_on_create: bool,
+    /// How `metadata.generation` moves.
+    pub generation: Generation,
+    /// What a write to `status` may change in `metadata`.
+    pub status_metadata: StatusMetadata,
+    /// Fills in defaults that follow from other fields.
+    pub default: fn(&mut Object),
+    /// Sets what the server decides when an object is made.
+    pub prepare_create: fn(&mut Object),
+    /// Sets what the server decides when an object changes.
+    pub prepare_update: fn(new: &mut Object, old: &Object),
+    /// The kind's own rules.
+    pub validate: Validate,
+    /// Seconds of grace for a deletion, from what was asked for; `None`: deletions are immediate.
+    pub grace: Option<fn(&Object, asked: Option<i64>) -> i64>,
+    /// Names and places of the fields that field selectors may ask for.
+    pub fields: &'static [SelectableField],
+}
+
+impl std::fmt::Debug for Strategy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Strategy").field("generation", &self.generation).finish_non_exhaustive()
+    }
+}
+
+/// A field that field selectors may ask for.
+#[derive(Clone, Copy, Debug)]
+pub struct SelectableField {
+    /// As selectors write it.
+    pub name: &'static str,
+    /// Where it is found; the first place that is set counts.
+    pub places: &'static [&'static [&'static str]],
+    /// What an unset field counts as.
+    pub unset: &'static str,
+}
+
+impl Strategy {
+    /// The rules that most kinds share.
+    pub const GENERIC: Strategy = Strategy {
+        name_rule: names::name_is_dns_subdomain,
+        create_on_update: false,
+        unconditional_update: true,
+        returns_deleted: false,
+        status_on_create: false,
+        generation: Generation::Unused,
+        status_metadata: StatusMetadata::Free,
+        default: |_| (),
+        prepare_create: |_| (),
+        prepare_update: |_, _| (),
+        validate: |_, _| ErrorList::new(),
+        grace: None,
+        fields: &[],
+    };
+
+    /// The rules of a built-in resource.
+    pub fn of(group: &str, resource: &str) -> Strategy {
+        kinds::strategy(group, resource)
+    }
+
+    /// The selectable fields of an object.
+    pub fn selectable(&self, obj: &Object) -> Vec<(&'static str, Str)> {
+        self.fields.iter().map(|field| (field.name, field.of(obj))).collect()
+    }
+
+    /// Whether field selectors may ask for `field`.
+    pub fn is_selectable(&self, field: &str) -> bool {
+        matches!(field, "metadata.name" | "metadata.namespace")
+            || self.fields.iter().any(|known| known.name == field)
+    }
+
+    /// Moves the generation of an object that is made.
+    pub fn first_generation(&self, obj: &mut Object) {
+        match self.generation {
+            Generation::Unused => {}
+            Generation::OnSpecChange => {
+                obj.metadata_mut().insert("generation", 1);
+            }
+        }
+    }
+
+    /// Moves the generation of an object that changes.
+    pub fn next_generation(&self, new: &mut Object, old: &Object) {
+        let mut generation = old.generation();
+        if self.generation == Generation::OnSpecChange && !same_but_status(new, old) {
+            generation += 1;
+        }
+        if generation == 0 {
+            new.metadata_mut().remove("generation");
+        } else {
+            new.metadata_mut().insert("generation", generation);
+        }
+    }
+}
+
+impl SelectableField {
+    fn of(&self, obj: &Object) -> Str {
+        let found = self.places.iter().find_map(|place| obj.at(place).filter(|v| !v.is_empty()));
+        match found {
+            Some(Value::String(text)) => text.clone(),
+            Some(Value::Int(number)) => Str::from(number.to_string()),
+            Some(Value::Bool(flag)) => Str::new_static(if *flag { "true" } else { "false" }),
+            _ => Str::new_static(self.unset),
+        }
+    }
+}
+
+/// Whether two versions of an object differ in nothing but metadata and status.
+fn same_but_status(new: &Object, old: &Object) -> bool {
+    fn desired(obj: &Object) -> impl Iterator<Item = (&Str, &Value)> {
+        obj.root.iter().filter(|(key, _)| {
+            !matches!(key.as_str(), "metadata" | "status" | "kind" | "apiVersion")
+        })
+    }
+    desired(new).count() == desired(old).count()
+        && desired(new).all(|(key, value)| old.get(key) == Some(value))
+}
+
+/// Checks the metadata that all kinds share.
+pub fn validate_metadata(obj: &Object, namespaced: bool, rule: NameRule) -> ErrorList {
+    let empty = Map::new();
+    let metadata = obj.metadata().unwrap_or(&empty);
+    keelson_meta::object_meta::validate_object_meta(
+        metadata,
+        namespaced,
+        rule,
+        &Path::new("metadata"),
+    )
+}
+
+/// Checks what an update may change in the metadata that all kinds share.
+pub fn validate_metadata_update(new: &Object, old: &Object) -> ErrorList {
+    let empty = Map::new();
+    keelson_meta::object_meta::validate_object_meta_update(
+        new.metadata().unwrap_or(&empty),
+        old.metadata().unwrap_or(&empty),
+        &Path::new("metadata"),
+    )
+}

@@ -1,0 +1,74 @@
+//! The verbs. Each file holds one, and in it one function in which the order of its steps stands.
+
+pub mod create;
+pub mod delete;
+pub mod get;
+pub mod list;
+pub mod patch;
+pub mod update;
+pub mod watch;
+
+use crate::kind::Answer;
+use crate::options::FieldValidation;
+use keelson_meta::{Failure, Status, Str};
+use keelson_schema::decode::Decoded;
+
+/// Which part of an object a write is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Part {
+    /// The object itself; its status stays as it is.
+    #[default]
+    Main,
+    /// Its status; the rest stays as it is.
+    Status,
+    /// Another subresource, by name, whose rules are in the change itself.
+    Other(&'static str),
+}
+
+impl Part {
+    /// The name in managedFields; empty for the object itself.
+    pub fn name(self) -> &'static str {
+        match self {
+            Part::Main => "",
+            Part::Status => "status",
+            Part::Other(name) => name,
+        }
+    }
+}
+
+/// A write's answer and what goes beside it.
+#[derive(Clone, Debug)]
+pub struct Written {
+    /// The object as it is now.
+    pub answer: Answer,
+    /// Texts of Warning headers.
+    pub warnings: Vec<Str>,
+    /// The object did not exist before.
+    pub created: bool,
+}
+
+/// Refuses or warns of unknown and duplicate fields, as the request asked.
+pub(crate) fn check_fields(
+    decoded: &Decoded,
+    validation: FieldValidation,
+    refuse: impl FnOnce(String) -> Failure,
+) -> Result<Vec<Str>, Failure> {
+    if decoded.strict.is_empty() {
+        return Ok(vec![]);
+    }
+    match validation {
+        FieldValidation::Ignore => Ok(vec![]),
+        FieldValidation::Warn => Ok(decoded.strict.iter().map(Str::new).collect()),
+        FieldValidation::Strict => {
+            Err(refuse(format!("strict decoding error: {}", decoded.strict.join(", "))))
+        }
+    }
+}
+
+/// 500 for a write that lost again and again.
+pub(crate) fn gave_up() -> Failure {
+    Status::internal("the object changed during every try to write it")
+}
+
+/// Tries of a write that others overtake.
+pub(crate) const TRIES_MAX: usize = 100;

@@ -1,0 +1,184 @@
+//! create.
+
+use crate::kind::{Answer, Target};
+use crate::options::WriteOptions;
+use crate::owners;
+use crate::registry::{Put, Registry};
+use crate::stamp;
+use crate::strategy;
+use crate::verbs::{Written, check_fields};
+use keelson_auth::Permit;
+use keelson_meta::status::quote;
+use keelson_meta::{ErrorList, Failure, Object, Reason, Status, Str};
+use keelson_schema::decode::Decoded;
+use keelson_store::Revision;
+
+/// Tries to find a generated name that is not taken.
+const GENERATE_TRIES_MAX: usize = 8;
+
+impl Registry {
+    /// Stores a new object.
+    pub async fn create(
+        &self,
+        permit: &Permit,
+        target: &Target,
+        body: Decoded,
+        options: &WriteOptions,
+    ) -> Result<Written, Failure> {
+        let schema = target.schema();
+        let warnings = check_fields(&body, options.field_validation, |why| {
+            Status::bad_request(format!(
+                "{} in version {} cannot be handled as a {}: {why}",
+                schema.gvk.kind,
+                quote(&schema.gvk.version),
+                schema.gvk.kind
+            ))
+        })?;
+        let mut obj = body.object;
+        check_namespace(target, &mut obj)?;
+        if !obj.resource_version().is_empty() {
+            let why = "resourceVersion should not be set on objects to be created";
+            return Err(Status::new(Reason::Unknown, why));
+        }
+        let answer = self.create_object(permit, target, obj, options).await?;
+        Ok(Written { answer, warnings, created: true })
+    }
+
+    /// Makes, checks and stores an object that is in the version of the target.
+    pub(crate) async fn create_object(
+        &self,
+        permit: &Permit,
+        target: &Target,
+        mut obj: Object,
+        options: &WriteOptions,
+    ) -> Result<Answer, Failure> {
+        let kind = &target.kind;
+        keelson_schema::default::fill(target.schema(), &mut obj);
+        (kind.strategy.default)(&mut obj);
+        owners::created(target, &mut obj, &options.field_manager, self.clock.now());
+        self.admit_create(permit, target).await?;
+        let mut obj = kind.convert(obj, target.schema(), &kind.storage);
+        let base = obj.generate_name().to_owned();
+        let generates = obj.name().is_empty() && !base.is_empty();
+        for _ in 0..GENERATE_TRIES_MAX {
+            if generates {
+                let name = stamp::generated_name(self.clock.as_ref(), &base);
+                obj.set_meta("name", &name);
+            }
+            prepare(self, target, &mut obj);
+            validate(target, &obj)?;
+            let target = target.named(obj.namespace(), obj.name());
+            if options.dry_run {
+                self.fresh().await?;
+                if self.objects(kind).get(&target.key()).is_none() {
+                    obj.set_meta("resourceVersion", "");
+                    let obj = kind.convert(obj, &kind.storage, target.schema());
+                    return Ok(Answer::Object(obj));
+                }
+            } else if let Put::Done(entry) = self.put(&target, &mut obj, Revision(0)).await? {
+                return Ok(Answer::Entry(entry));
+            }
+            if !generates {
+                return Err(Status::already_exists(target.gvr(), obj.name()));
+            }
+        }
+        Err(name_taken(target, obj.name()))
+    }
+
+    /// A namespaced object needs a namespace that is there and not going away.
+    async fn admit_create(&self, _permit: &Permit, target: &Target) -> Result<(), Failure> {
+        if !target.kind.namespaced {
+            return Ok(());
+        }
+        let namespaces = self.target("", "namespaces", "", &target.namespace);
+        let objects = self.objects(&namespaces.kind);
+        let entry = match objects.get(&target.namespace) {
+            Some(entry) => Some(entry),
+            None => {
+                self.fresh().await?;
+                objects.get(&target.namespace)
+            }
+        };
+        let Some(entry) = entry else {
+            return Err(namespaces.not_found());
+        };
+        if entry.field("status.phase") != Some("Terminating") {
+            return Ok(());
+        }
+        let (namespace, name) = (&target.namespace, &target.name);
+        let why = format!(
+            "unable to create new content in namespace {namespace} because it is being terminated"
+        );
+        let mut status = Status::forbidden(target.gvr(), name, &why);
+        if let Some(details) = &mut status.details {
+            details.causes = vec![keelson_meta::Cause {
+                reason: "NamespaceTerminating".into(),
+                message: format!("namespace {namespace} is being terminated"),
+                field: "metadata.namespace".into(),
+            }];
+        }
+        Err(status)
+    }
+}
+
+/// The namespace in the body must be that of the URL; an absent one is filled in.
+pub(crate) fn check_namespace(target: &Target, obj: &mut Object) -> Result<(), Failure> {
+    if !target.kind.namespaced {
+        if obj.namespace().is_empty() {
+            return Ok(());
+        }
+        obj.set_meta("namespace", "");
+        return Ok(());
+    }
+    if obj.namespace().is_empty() {
+        obj.set_meta("namespace", &target.namespace);
+        return Ok(());
+    }
+    if obj.namespace() == target.namespace {
+        return Ok(());
+    }
+    Err(Status::bad_request(
+        "the namespace of the provided object does not match the namespace sent on the request",
+    ))
+}
+
+/// Sets what the server decides when an object is made.
+fn prepare(registry: &Registry, target: &Target, obj: &mut Object) {
+    let strategy = &target.kind.strategy;
+    let now = registry.clock.now().to_string();
+    let uid: Str = stamp::uid(registry.clock.as_ref());
+    for name in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
+        obj.metadata_mut().remove(name);
+    }
+    obj.set_meta("creationTimestamp", &now);
+    obj.set_meta("uid", &uid);
+    if target.kind.has_status && !strategy.status_on_create {
+        obj.root.remove("status");
+    }
+    strategy.first_generation(obj);
+    (strategy.prepare_create)(obj);
+}
+
+fn validate(target: &Target, obj: &Object) -> Result<(), Failure> {
+    let kind = &target.kind;
+    let mut errors = strategy::validate_metadata(obj, kind.namespaced, kind.strategy.name_rule);
+    errors.extend((kind.strategy.validate)(obj, None));
+    invalid(target, obj, errors)
+}
+
+/// 422 with the object's faults, if there are any.
+pub(crate) fn invalid(target: &Target, obj: &Object, errors: ErrorList) -> Result<(), Failure> {
+    let name = if obj.name().is_empty() { obj.generate_name() } else { obj.name() };
+    let gvk = &target.schema().gvk;
+    errors.into_result(&gvk.group, &gvk.kind, name)
+}
+
+/// 409 for a generated name that stayed taken.
+fn name_taken(target: &Target, name: &str) -> Failure {
+    let mut status = Status::already_exists(target.gvr(), name);
+    status.message = format!(
+        "{}, the server was not able to generate a unique name for the object",
+        status.message
+    );
+    status
+}

@@ -1,0 +1,250 @@
+//! delete and deletecollection: preconditions, grace, finalizers, then the deletion itself.
+
+use crate::kind::Target;
+use crate::options::{DeleteOptions, ListOptions, Propagation};
+use crate::registry::{Put, Registry, Removed};
+use crate::verbs::{TRIES_MAX, gave_up};
+use keelson_auth::Permit;
+use keelson_cache::Entry;
+use keelson_meta::time::{GoDuration, Timestamp};
+use keelson_meta::{Failure, Object, Status, Value};
+use std::sync::Arc;
+
+const ORPHAN: &str = "orphan";
+const FOREGROUND: &str = "foregroundDeletion";
+
+/// How a deletion ended. Objects are in the version of the target.
+#[derive(Clone, Debug)]
+pub enum Deleted {
+    /// The object is gone; this is what it was.
+    Gone(Object),
+    /// The object waits for its grace period or for finalizers; this is what it is now.
+    Waiting(Object),
+}
+
+/// What one look at the stored object asks for.
+enum Plan {
+    /// Delete at once.
+    Delete,
+    /// Store the object as changed; then delete, or leave it to others.
+    Mark { then_delete: bool },
+    /// It is being deleted already, and nothing changes.
+    Leave,
+}
+
+impl Registry {
+    /// Deletes an object, or marks it for deletion.
+    pub async fn delete(
+        &self,
+        _permit: &Permit,
+        target: &Target,
+        options: &DeleteOptions,
+    ) -> Result<Deleted, Failure> {
+        self.fresh().await?;
+        let mut stored = self.objects(&target.kind).get(&target.key());
+        for _ in 0..TRIES_MAX {
+            let entry = stored.ok_or_else(|| target.not_found())?;
+            match self.delete_once(target, options, entry).await? {
+                Ok(deleted) => return Ok(deleted),
+                Err(now) => stored = now,
+            }
+        }
+        Err(gave_up())
+    }
+
+    /// One try; the inner error is what another write left.
+    async fn delete_once(
+        &self,
+        target: &Target,
+        options: &DeleteOptions,
+        mut entry: Arc<Entry>,
+    ) -> Result<Result<Deleted, Option<Arc<Entry>>>, Failure> {
+        let kind = &target.kind;
+        let mut obj = kind.decode(&entry)?;
+        check_preconditions(target, options, &obj)?;
+        let plan = plan(target, options, &mut obj, self.clock.now());
+        let shown = |obj: Object| kind.convert(obj, &kind.storage, target.schema());
+        match plan {
+            Plan::Leave => return Ok(Ok(Deleted::Waiting(shown(obj)))),
+            Plan::Mark { then_delete } if options.dry_run => {
+                let shown = shown(obj);
+                let deleted =
+                    if then_delete { Deleted::Gone(shown) } else { Deleted::Waiting(shown) };
+                return Ok(Ok(deleted));
+            }
+            Plan::Mark { then_delete } => match self.put(target, &mut obj, entry.modified).await? {
+                Put::Lost(now) => return Ok(Err(now)),
+                Put::Done(marked) => {
+                    obj.set_meta("resourceVersion", &marked.modified.to_string());
+                    if !then_delete {
+                        return Ok(Ok(Deleted::Waiting(shown(obj))));
+                    }
+                    entry = marked;
+                }
+            },
+            Plan::Delete if options.dry_run => return Ok(Ok(Deleted::Gone(shown(obj)))),
+            Plan::Delete => {}
+        }
+        Ok(match self.remove(target, entry.modified).await? {
+            Removed::Done(_) => Ok(Deleted::Gone(shown(obj))),
+            Removed::Lost(now) => Err(now),
+        })
+    }
+
+    /// Deletes every object that matches, in the order of their keys; answers with what they were.
+    pub async fn delete_collection(
+        &self,
+        permit: &Permit,
+        target: &Target,
+        list: &ListOptions,
+        options: &DeleteOptions,
+    ) -> Result<(Vec<Object>, crate::List), Failure> {
+        let page = self.list(permit, target, list).await?;
+        let mut gone = Vec::with_capacity(page.items.len());
+        for entry in &page.items {
+            let one = target.named(entry.namespace(), entry.name());
+            match self.delete(permit, &one, options).await {
+                Ok(Deleted::Gone(obj) | Deleted::Waiting(obj)) => gone.push(obj),
+                // Another request deleted it first: gone all the same.
+                Err(status) if status.code == 404 => {}
+                Err(status) => return Err(status),
+            }
+        }
+        Ok((gone, page))
+    }
+}
+
+fn check_preconditions(
+    target: &Target,
+    options: &DeleteOptions,
+    obj: &Object,
+) -> Result<(), Failure> {
+    let check = |what: &str, asked: Option<&str>, stored: &str| match asked {
+        Some(asked) if asked != stored => Err(Status::conflict(
+            target.gvr(),
+            &target.name,
+            &format!(
+                "Precondition failed: {what} in precondition: {asked}, {what} in object meta: {stored}"
+            ),
+        )),
+        _ => Ok(()),
+    };
+    check("UID", options.uid.as_deref(), obj.uid())?;
+    check("ResourceVersion", options.resource_version.as_deref(), obj.resource_version())
+}
+
+/// Decides what to do, and marks the object where it is to be stored again.
+fn plan(target: &Target, options: &DeleteOptions, obj: &mut Object, now: Timestamp) -> Plan {
+    if target.gvr().resource == "namespaces" && target.gvr().group.is_empty() {
+        return plan_namespace(obj, now);
+    }
+    let graceful = match mark_graceful(target, options, obj, now) {
+        Grace::Pending => return Plan::Leave,
+        Grace::Marked(seconds) => Some(seconds),
+        Grace::None => None,
+    };
+    let changed = set_propagation_finalizers(obj, options);
+    let waits_for_finalizers = obj.finalizers().next().is_some();
+    match graceful {
+        Some(seconds) => Plan::Mark { then_delete: !waits_for_finalizers && seconds == 0 },
+        None if waits_for_finalizers => {
+            if obj.deletion_timestamp().is_some() && !changed {
+                return Plan::Leave;
+            }
+            mark_deleting(obj, now, 0);
+            Plan::Mark { then_delete: false }
+        }
+        None => Plan::Delete,
+    }
+}
+
+/// A namespace waits, as Terminating, until its content is gone and its own finalizers are off.
+fn plan_namespace(obj: &mut Object, now: Timestamp) -> Plan {
+    let holds = !obj.array_at(&["spec", "finalizers"]).is_empty();
+    let has_finalizers = obj.finalizers().next().is_some();
+    if obj.deletion_timestamp().is_some() {
+        return if holds || has_finalizers { Plan::Leave } else { Plan::Delete };
+    }
+    let time = now.to_string();
+    obj.set_meta("deletionTimestamp", &time);
+    obj.object_mut("status").insert("phase", "Terminating");
+    Plan::Mark { then_delete: !holds && !has_finalizers }
+}
+
+enum Grace {
+    /// The kind is deleted at once.
+    None,
+    /// The object was marked with this many seconds.
+    Marked(i64),
+    /// It was marked before, with no more time than is asked for now.
+    Pending,
+}
+
+fn mark_graceful(
+    target: &Target,
+    options: &DeleteOptions,
+    obj: &mut Object,
+    now: Timestamp,
+) -> Grace {
+    let Some(grace) = target.kind.strategy.grace else {
+        return Grace::None;
+    };
+    if let Some(since) = obj.deletion_timestamp() {
+        let Some(before) = obj.deletion_grace_period_seconds() else {
+            return Grace::None;
+        };
+        let Some(asked) = options.grace_period_seconds.filter(|asked| *asked < before) else {
+            return Grace::Pending;
+        };
+        let since = Timestamp::parse(since).unwrap_or(now);
+        let until = since.plus(GoDuration::from_seconds(asked - before)).to_string();
+        obj.set_meta("deletionTimestamp", &until);
+        obj.metadata_mut().insert("deletionGracePeriodSeconds", asked);
+        return Grace::Marked(asked);
+    }
+    let seconds = grace(obj, options.grace_period_seconds);
+    let until = now.plus(GoDuration::from_seconds(seconds));
+    mark_deleting(obj, until, seconds);
+    Grace::Marked(seconds)
+}
+
+fn mark_deleting(obj: &mut Object, until: Timestamp, seconds: i64) {
+    if obj.deletion_timestamp().is_none() {
+        obj.set_meta("deletionTimestamp", &until.to_string());
+        let generation = obj.generation();
+        if generation > 0 {
+            obj.metadata_mut().insert("generation", generation + 1);
+        }
+    }
+    obj.metadata_mut().insert("deletionGracePeriodSeconds", seconds);
+}
+
+/// Adds or takes off the finalizers that stand for a propagation policy; says whether any changed.
+fn set_propagation_finalizers(obj: &mut Object, options: &DeleteOptions) -> bool {
+    let before: Vec<String> = obj.finalizers().map(str::to_owned).collect();
+    let has = |name: &str| before.iter().any(|f| f == name);
+    let wanted = match options.propagation {
+        Some(Propagation::Orphan) => Some(ORPHAN),
+        Some(Propagation::Foreground) => Some(FOREGROUND),
+        Some(Propagation::Background) => None,
+        None if has(ORPHAN) => Some(ORPHAN),
+        None if has(FOREGROUND) => Some(FOREGROUND),
+        None => None,
+    };
+    let mut after: Vec<String> =
+        before.iter().filter(|f| *f != ORPHAN && *f != FOREGROUND).cloned().collect();
+    after.extend(wanted.map(str::to_owned));
+    let mut sorted = (before.clone(), after.clone());
+    sorted.0.sort();
+    sorted.1.sort();
+    if sorted.0 == sorted.1 {
+        return false;
+    }
+    if after.is_empty() {
+        obj.metadata_mut().remove("finalizers");
+    } else {
+        let items: Vec<Value> = after.into_iter().map(Value::from).collect();
+        obj.metadata_mut().insert("finalizers", items);
+    }
+    true
+}

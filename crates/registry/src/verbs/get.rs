@@ -1,0 +1,26 @@
+//! get.
+
+use crate::kind::{Answer, Target};
+use crate::options::Freshness;
+use crate::registry::Registry;
+use keelson_auth::Permit;
+use keelson_meta::Failure;
+
+impl Registry {
+    /// One object.
+    pub async fn get(
+        &self,
+        _permit: &Permit,
+        target: &Target,
+        freshness: Freshness,
+    ) -> Result<Answer, Failure> {
+        match freshness {
+            Freshness::Latest | Freshness::Any => self.fresh().await?,
+            Freshness::NotOlderThan(revision) | Freshness::Exact(revision) => {
+                self.not_older(revision).await?;
+            }
+        }
+        let entry = self.objects(&target.kind).get(&target.key());
+        entry.map(Answer::Entry).ok_or_else(|| target.not_found())
+    }
+}

@@ -1,0 +1,183 @@
+//! list: items of a snapshot, filtered, in pages.
+
+use crate::continue_token;
+use crate::kind::Target;
+use crate::options::{ContinueToken, Freshness, ListOptions};
+use crate::registry::Registry;
+use keelson_auth::Permit;
+use keelson_cache::{Entry, Snapshot};
+use keelson_meta::field_selector::{self, FieldSelector};
+use keelson_meta::selector::Selector;
+use keelson_meta::{Failure, Reason, Status};
+use keelson_store::Revision;
+use std::sync::Arc;
+
+/// A page of a list.
+#[derive(Debug)]
+pub struct List {
+    /// The items, in the order of their keys.
+    pub items: Vec<Arc<Entry>>,
+    /// The revision at which this was so.
+    pub revision: Revision,
+    /// The token of the next page, when there is one.
+    pub continue_token: Option<String>,
+    /// How many items come after this page, when that is known.
+    pub remaining: Option<usize>,
+}
+
+/// Which objects of a resource a request speaks of.
+#[derive(Clone, Debug)]
+pub struct Filter {
+    /// `namespace/`, or empty.
+    pub prefix: String,
+    labels: Selector,
+    fields: FieldSelector,
+}
+
+impl Filter {
+    /// Takes selectors that fit the kind, or 400.
+    pub fn new(
+        target: &Target,
+        labels: &Selector,
+        fields: &FieldSelector,
+    ) -> Result<Filter, Failure> {
+        let strategy = &target.kind.strategy;
+        fields
+            .check_fields(|field| {
+                strategy.is_selectable(field)
+                    || (field == "metadata.namespace" && !target.kind.namespaced)
+            })
+            .map_err(|unknown| {
+                Status::bad_request(if strategy.fields.is_empty() {
+                    unknown
+                } else {
+                    let field = fields.terms().iter().find(|t| !strategy.is_selectable(&t.field));
+                    field_selector::not_supported(field.map_or("", |term| &term.field))
+                })
+            })?;
+        let namespaced = target.kind.namespaced && !target.namespace.is_empty();
+        let prefix = if namespaced { format!("{}/", target.namespace) } else { String::new() };
+        let mut filter = Filter { prefix, labels: labels.clone(), fields: fields.clone() };
+        if !target.name.is_empty() {
+            filter.prefix.push_str(&target.name);
+            filter.fields = FieldSelector::equals("metadata.name", &target.name);
+        }
+        Ok(filter)
+    }
+
+    /// True when every object of the prefix matches.
+    pub fn is_everything(&self) -> bool {
+        self.labels.is_everything() && self.fields.is_everything()
+    }
+
+    /// Whether an object matches.
+    pub fn matches(&self, entry: &Entry) -> bool {
+        entry.key().starts_with(&self.prefix)
+            && (self.labels.is_everything() || self.labels.matches(|key| entry.label(key)))
+            && (self.fields.is_everything()
+                || self.fields.matches(|field| match field {
+                    "metadata.name" => Some(entry.name()),
+                    "metadata.namespace" => Some(entry.namespace()),
+                    field => entry.field(field),
+                }))
+    }
+
+    /// The single key that can match, when the selectors leave only one.
+    fn only_key(&self) -> Option<String> {
+        let name = self.fields.required_value("metadata.name")?;
+        match self.prefix.rsplit_once('/') {
+            Some((namespace, _)) => Some(format!("{namespace}/{name}")),
+            None => None,
+        }
+    }
+}
+
+impl Registry {
+    /// A page of the objects that match.
+    pub async fn list(
+        &self,
+        _permit: &Permit,
+        target: &Target,
+        options: &ListOptions,
+    ) -> Result<List, Failure> {
+        let filter = Filter::new(target, &options.labels, &options.fields)?;
+        let snapshot = self.snapshot(target, options, &filter).await?;
+        let start = match &options.continue_from {
+            Some(token) => format!("{}{}", filter.prefix, token.start),
+            None => String::new(),
+        };
+        let mut items: Vec<Arc<Entry>> = vec![];
+        let mut next = None;
+        if let Some(key) = filter.only_key() {
+            items.extend(snapshot.get(&key).filter(|entry| filter.matches(entry)).cloned());
+        } else {
+            let limit = if options.limit == 0 { usize::MAX } else { options.limit };
+            let mut rest = snapshot.range(&filter.prefix, &start);
+            for entry in rest.by_ref().filter(|entry| filter.matches(entry)) {
+                if items.len() == limit {
+                    next = Some(1);
+                    break;
+                }
+                items.push(entry.clone());
+            }
+            if next.is_some() {
+                next = Some(if filter.is_everything() { 1 + rest.count() } else { 0 });
+            }
+        }
+        let token = next.and(items.last()).map(|last| {
+            let start = last.key()[filter.prefix.len()..].into();
+            continue_token::encode(&ContinueToken { revision: Some(snapshot.revision), start })
+        });
+        Ok(List {
+            items,
+            revision: snapshot.revision,
+            continue_token: token,
+            remaining: next.filter(|count| *count > 0),
+        })
+    }
+
+    async fn snapshot(
+        &self,
+        target: &Target,
+        options: &ListOptions,
+        filter: &Filter,
+    ) -> Result<Snapshot, Failure> {
+        let objects = self.objects(&target.kind);
+        if let Some(token) = &options.continue_from
+            && let Some(revision) = token.revision
+        {
+            self.not_older(revision).await?;
+            let held = objects.snapshot_at(revision);
+            return held.ok_or_else(|| token_expired(token, filter));
+        }
+        match options.freshness {
+            Freshness::Latest => self.fresh().await?,
+            Freshness::Any => self.fresh().await?,
+            Freshness::NotOlderThan(revision) => self.not_older(revision).await?,
+            Freshness::Exact(revision) => {
+                self.not_older(revision).await?;
+                return objects.snapshot_at(revision).ok_or_else(|| {
+                    let why = "The resourceVersion for the provided list is too old.";
+                    Status::expired(why)
+                });
+            }
+        }
+        Ok(self.cache.snapshot(&objects))
+    }
+}
+
+/// 410 with a token that goes on without consistency.
+fn token_expired(token: &ContinueToken, _filter: &Filter) -> Failure {
+    let start = token.start.trim_end_matches('\u{0}').into();
+    let go_on = continue_token::encode(&ContinueToken { revision: None, start });
+    let mut status = Status::new(
+        Reason::Expired,
+        "The provided continue parameter is too old to display a consistent list result. You can \
+         start a new list without the continue parameter, or use the continue token in this \
+         response to retrieve the remainder of the results. Continuing with the provided token \
+         results in an inconsistent list - objects that were created, modified, or deleted between \
+         the time the first chunk was returned and now may show up in the list.",
+    );
+    status.continue_token = Some(go_on.into());
+    status
+}

@@ -1,0 +1,305 @@
+//! update: the one loop in which every change of a stored object happens.
+
+use crate::kind::{Answer, Target};
+use crate::options::WriteOptions;
+use crate::owners;
+use crate::registry::{Put, Registry, Removed};
+use crate::strategy::{self, StatusMetadata};
+use crate::verbs::create::{check_namespace, invalid};
+use crate::verbs::{Part, TRIES_MAX, Written, check_fields, gave_up};
+use keelson_auth::Permit;
+use keelson_cache::Entry;
+use keelson_meta::status::quote;
+use keelson_meta::{ErrorList, Failure, FieldError, Object, Path, Status, Value};
+use keelson_schema::decode::Decoded;
+use keelson_store::Revision;
+use std::sync::Arc;
+
+/// What a change makes of the stored object, in the version of the target.
+pub struct Updated {
+    /// The object as it shall be.
+    pub object: Object,
+    /// Its managedFields are set already (server-side apply does that itself).
+    pub owned: bool,
+}
+
+/// Makes the wished object from the stored one. Called again when another write came first.
+pub(crate) type Change<'a> =
+    &'a (dyn Fn(Option<&Object>) -> Result<Updated, Failure> + Send + Sync);
+
+impl Registry {
+    /// Replaces an object.
+    pub async fn update(
+        &self,
+        permit: &Permit,
+        target: &Target,
+        part: Part,
+        body: Decoded,
+        options: &WriteOptions,
+    ) -> Result<Written, Failure> {
+        let schema = target.schema();
+        let warnings = check_fields(&body, options.field_validation, |why| {
+            Status::bad_request(format!(
+                "{} in version {} cannot be handled as a {}: {why}",
+                schema.gvk.kind,
+                quote(&schema.gvk.version),
+                schema.gvk.kind
+            ))
+        })?;
+        let mut wished = body.object;
+        check_namespace(target, &mut wished)?;
+        check_name(target, &wished)?;
+        let make = |_: Option<&Object>| Ok(Updated { object: wished.clone(), owned: false });
+        let mut written = self.change(permit, target, part, &make, options).await?;
+        written.warnings = warnings;
+        Ok(written)
+    }
+
+    /// Changes an object until no other write comes between reading and writing it.
+    pub(crate) async fn change(
+        &self,
+        permit: &Permit,
+        target: &Target,
+        part: Part,
+        make: Change<'_>,
+        options: &WriteOptions,
+    ) -> Result<Written, Failure> {
+        self.fresh().await?;
+        let mut stored = self.objects(&target.kind).get(&target.key());
+        for _ in 0..TRIES_MAX {
+            let Some(entry) = stored else {
+                return self.create_instead(permit, target, part, make, options).await;
+            };
+            match self.change_once(target, part, make, options, &entry).await? {
+                Step::Done(answer) => {
+                    return Ok(Written { answer, warnings: vec![], created: false });
+                }
+                Step::Lost(now) => stored = now,
+            }
+        }
+        Err(gave_up())
+    }
+
+    /// A change of an object that is not there creates it, where the kind or the change allows that.
+    async fn create_instead(
+        &self,
+        permit: &Permit,
+        target: &Target,
+        part: Part,
+        make: Change<'_>,
+        options: &WriteOptions,
+    ) -> Result<Written, Failure> {
+        let updated = make(None);
+        let creates = matches!(&updated, Ok(updated) if updated.owned)
+            || target.kind.strategy.create_on_update;
+        if !creates || part != Part::Main {
+            return Err(updated
+                .err()
+                .filter(|s| s.code != 404)
+                .unwrap_or_else(|| target.not_found()));
+        }
+        let mut obj = updated?.object;
+        if let Some(uid) = Some(obj.uid()).filter(|uid| !uid.is_empty()) {
+            return Err(uid_conflict(target, uid, ""));
+        }
+        if !obj.resource_version().is_empty() {
+            return Err(target.not_found());
+        }
+        obj.set_meta("resourceVersion", "");
+        let answer = self.create_object(permit, target, obj, options).await?;
+        Ok(Written { answer, warnings: vec![], created: true })
+    }
+
+    /// One try: the steps of every change, in order.
+    async fn change_once(
+        &self,
+        target: &Target,
+        part: Part,
+        make: Change<'_>,
+        options: &WriteOptions,
+        entry: &Arc<Entry>,
+    ) -> Result<Step, Failure> {
+        let kind = &target.kind;
+        let stored = kind.decode(entry)?;
+        let live = kind.convert(stored.clone(), &kind.storage, target.schema());
+        let Updated { mut object, owned } = make(Some(&live))?;
+        check_preconditions(target, &object, entry)?;
+        keelson_schema::default::fill(target.schema(), &mut object);
+        (kind.strategy.default)(&mut object);
+        if !owned {
+            let now = self.clock.now();
+            owners::updated(target, part, &live, &mut object, &options.field_manager, now);
+        }
+        let mut new = kind.convert(object, target.schema(), &kind.storage);
+        prepare(target, part, &mut new, &stored);
+        validate(target, part, &new, &stored)?;
+        if deletes(&new, &stored) && !options.dry_run {
+            return Ok(match self.remove(target, entry.modified).await? {
+                Removed::Done(revision) => {
+                    new.set_meta("resourceVersion", &revision.to_string());
+                    Step::Done(Answer::Object(kind.convert(new, &kind.storage, target.schema())))
+                }
+                Removed::Lost(now) => Step::Lost(now),
+            });
+        }
+        if self.is_same(target, &mut new, entry) {
+            return Ok(Step::Done(Answer::Entry(entry.clone())));
+        }
+        if options.dry_run {
+            new.set_meta("resourceVersion", &entry.modified.to_string());
+            let new = kind.convert(new, &kind.storage, target.schema());
+            return Ok(Step::Done(Answer::Object(new)));
+        }
+        Ok(match self.put(target, &mut new, entry.modified).await? {
+            Put::Done(entry) => Step::Done(Answer::Entry(entry)),
+            Put::Lost(now) => Step::Lost(now),
+        })
+    }
+
+    /// Whether a write would store the very bytes that are stored.
+    fn is_same(&self, target: &Target, new: &mut Object, entry: &Entry) -> bool {
+        new.metadata_mut().insert("resourceVersion", entry.modified.to_string());
+        let mut text = Vec::with_capacity(entry.json_slice().len());
+        keelson_schema::json::encode(&target.kind.storage, new, &mut text);
+        text == entry.json_slice()
+    }
+}
+
+enum Step {
+    Done(Answer),
+    Lost(Option<Arc<Entry>>),
+}
+
+/// The name in the body must be that of the URL.
+pub(crate) fn check_name(target: &Target, obj: &Object) -> Result<(), Failure> {
+    if obj.name().is_empty() {
+        return Err(Status::bad_request(format!(
+            "the name of the object ({} based on URL) was undeterminable: name must be provided",
+            target.name
+        )));
+    }
+    if obj.name() != target.name {
+        return Err(Status::bad_request(format!(
+            "the name of the object ({}) does not match the name on the URL ({})",
+            obj.name(),
+            target.name
+        )));
+    }
+    Ok(())
+}
+
+/// The uid and resourceVersion that the client sent must be those of the stored object.
+fn check_preconditions(target: &Target, wished: &Object, entry: &Entry) -> Result<(), Failure> {
+    let stored_uid = target.kind.decode(entry)?.uid().to_owned();
+    if !wished.uid().is_empty() && wished.uid() != stored_uid {
+        return Err(uid_conflict(target, wished.uid(), &stored_uid));
+    }
+    let text = wished.resource_version();
+    let given: u64 = if text.is_empty() {
+        0
+    } else {
+        text.parse().map_err(|_| {
+            let why = format!("strconv.ParseUint: parsing {}: invalid syntax", quote(text));
+            Status::new(keelson_meta::Reason::Unknown, why)
+        })?
+    };
+    if given == 0 && !target.kind.strategy.unconditional_update {
+        let path = Path::new("metadata");
+        let mut errors = ErrorList::new();
+        errors.push(FieldError::invalid(
+            &path.field("resourceVersion"),
+            0,
+            "must be specified for an update",
+        ));
+        return invalid(target, wished, errors);
+    }
+    if given != 0 && Revision(given) != entry.modified {
+        return Err(Status::modified(target.gvr(), &target.name));
+    }
+    Ok(())
+}
+
+fn uid_conflict(target: &Target, given: &str, stored: &str) -> Failure {
+    let why =
+        format!("Precondition failed: UID in precondition: {given}, UID in object meta: {stored}");
+    Status::conflict(target.gvr(), &target.name, &why)
+}
+
+/// Keeps what a write to this part may not change, and sets what the server decides.
+fn prepare(target: &Target, part: Part, new: &mut Object, old: &Object) {
+    let strategy = &target.kind.strategy;
+    match part {
+        Part::Main if target.kind.has_status => keep(new, old, "status"),
+        Part::Status => {
+            let status = new.root.remove("status");
+            let metadata = new.root.remove("metadata");
+            *new = old.clone();
+            match status {
+                Some(status) => new.root.insert("status", status),
+                None => new.root.remove("status"),
+            };
+            if let Some(metadata) = metadata {
+                new.root.insert("metadata", metadata);
+            }
+            keep_metadata(new, old, strategy.status_metadata);
+        }
+        Part::Main | Part::Other(_) => {}
+    }
+    let metadata = ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"];
+    for name in metadata.into_iter().chain(["selfLink", "generateName"]) {
+        let stored = old.metadata().and_then(|m| m.get(name)).cloned();
+        match stored {
+            Some(value) => new.metadata_mut().insert(name, value),
+            None if name == "generateName" => None,
+            None => new.metadata_mut().remove(name),
+        };
+    }
+    if part == Part::Main {
+        (strategy.prepare_update)(new, old);
+    }
+    strategy.next_generation(new, old);
+}
+
+fn keep(new: &mut Object, old: &Object, member: &str) {
+    match old.get(member) {
+        Some(value) => new.root.insert(member, value.clone()),
+        None => new.root.remove(member),
+    };
+}
+
+fn keep_metadata(new: &mut Object, old: &Object, rule: StatusMetadata) {
+    let kept: &[&str] = match rule {
+        StatusMetadata::Free => &[],
+        StatusMetadata::KeepLabels => &["labels"],
+        StatusMetadata::Keep => &["labels", "annotations", "finalizers", "ownerReferences"],
+    };
+    for name in kept {
+        match old.metadata().and_then(|m| m.get(name)) {
+            Some(value) => {
+                let value: Value = value.clone();
+                new.metadata_mut().insert(*name, value);
+            }
+            None => {
+                new.metadata_mut().remove(name);
+            }
+        }
+    }
+}
+
+fn validate(target: &Target, part: Part, new: &Object, old: &Object) -> Result<(), Failure> {
+    let kind = &target.kind;
+    let mut errors = strategy::validate_metadata(new, kind.namespaced, |_, _| vec![]);
+    errors.extend(strategy::validate_metadata_update(new, old));
+    if part == Part::Main {
+        errors.extend((kind.strategy.validate)(new, Some(old)));
+    }
+    invalid(target, new, errors)
+}
+
+/// An object that waited only for its last finalizer goes away with it.
+fn deletes(new: &Object, old: &Object) -> bool {
+    old.deletion_timestamp().is_some()
+        && old.deletion_grace_period_seconds().unwrap_or(0) == 0
+        && new.finalizers().next().is_none()
+        && old.finalizers().next().is_some()
+}

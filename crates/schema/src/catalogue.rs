@@ -1,0 +1,206 @@
+//! The built-in types and resources: tables of facts, read on first use.
+//!
+//! The tables are written by `cargo xtask catalogue` and kept in `catalogue/*.txt`. Reading all of them
+//! takes a few milliseconds and is done once; the result never changes and is shared.
+
+mod resources;
+mod types;
+
+use crate::types::{Schema, StructId, Types};
+use keelson_meta::{GroupVersionKind, GroupVersionResource, Str};
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+const TYPES: &str = include_str!("../catalogue/types.txt");
+const RESOURCES: &str = include_str!("../catalogue/resources.txt");
+
+/// An API group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// `apps`; empty for the core group.
+    pub name: Str,
+    /// In the order of discovery: the preferred one first.
+    pub versions: Vec<Version>,
+}
+
+/// A version of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// `v1`.
+    pub name: Str,
+    /// Served unless switched off.
+    pub default_on: bool,
+    /// In the order of discovery: by name.
+    pub resources: Vec<Resource>,
+}
+
+/// A resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resource {
+    /// `deployments`.
+    pub name: Str,
+    /// What it speaks.
+    pub kind: GroupVersionKind,
+    /// Whether objects live in namespaces.
+    pub namespaced: bool,
+    /// `deployment`.
+    pub singular: Str,
+    /// `deploy`.
+    pub short_names: Vec<Str>,
+    /// `all`.
+    pub categories: Vec<Str>,
+    /// `get`, `list`, ...
+    pub verbs: Vec<Str>,
+    /// Served with its version unless switched off.
+    pub default_on: bool,
+    /// By name.
+    pub subresources: Vec<Subresource>,
+}
+
+impl Resource {
+    /// Whether the resource has a verb.
+    pub fn has_verb(&self, verb: &str) -> bool {
+        self.verbs.iter().any(|v| v == verb)
+    }
+
+    /// The subresource of this name.
+    pub fn subresource(&self, name: &str) -> Option<&Subresource> {
+        self.subresources.iter().find(|sub| sub.name == name)
+    }
+}
+
+/// A subresource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subresource {
+    /// `scale`.
+    pub name: Str,
+    /// What it speaks.
+    pub kind: GroupVersionKind,
+    /// `get`, `patch`, ...
+    pub verbs: Vec<Str>,
+}
+
+impl Subresource {
+    /// Whether the subresource has a verb.
+    pub fn has_verb(&self, verb: &str) -> bool {
+        self.verbs.iter().any(|v| v == verb)
+    }
+}
+
+/// All facts about the built-in types and resources.
+#[derive(Debug)]
+pub struct Catalogue {
+    /// Every built-in struct.
+    pub types: Arc<Types>,
+    /// In the order of discovery, the core group first.
+    pub groups: Vec<Group>,
+    kinds: HashMap<GroupVersionKind, StructId>,
+    /// Kinds that belong to every group version: DeleteOptions and WatchEvent.
+    everywhere: HashMap<Str, StructId>,
+}
+
+impl Catalogue {
+    /// The facts, read on first use.
+    pub fn shared() -> &'static Arc<Catalogue> {
+        static SHARED: OnceLock<Arc<Catalogue>> = OnceLock::new();
+        SHARED.get_or_init(|| Arc::new(Catalogue::read()))
+    }
+
+    /// Reads the tables. They are part of the program, so a fault in them is a fault of ours.
+    fn read() -> Catalogue {
+        let read = types::read(TYPES);
+        Catalogue {
+            types: Arc::new(Types::new(read.structs)),
+            kinds: read.kinds,
+            everywhere: read.everywhere,
+            groups: resources::read(RESOURCES),
+        }
+    }
+
+    /// The group of this name.
+    pub fn group(&self, name: &str) -> Option<&Group> {
+        self.groups.iter().find(|group| group.name == name)
+    }
+
+    /// A version of a group.
+    pub fn version(&self, group: &str, version: &str) -> Option<&Version> {
+        self.group(group)?.versions.iter().find(|v| v.name == version)
+    }
+
+    /// A resource.
+    pub fn resource(&self, gvr: &GroupVersionResource) -> Option<&Resource> {
+        let version = self.version(&gvr.group, &gvr.version)?;
+        version.resources.iter().find(|resource| resource.name == gvr.resource)
+    }
+
+    /// The type of a kind; DeleteOptions and the like are found in every served group version.
+    pub fn schema(&self, gvk: &GroupVersionKind) -> Option<Schema> {
+        let root = self.kinds.get(gvk).or_else(|| self.everywhere.get(&gvk.kind)).copied()?;
+        Some(Schema { gvk: gvk.clone(), types: self.types.clone(), root })
+    }
+
+    /// Whether a kind of this name and version is known.
+    pub fn is_known(&self, gvk: &GroupVersionKind) -> bool {
+        self.kinds.contains_key(gvk)
+            || (self.everywhere.contains_key(&gvk.kind)
+                && self.version(&gvk.group, &gvk.version).is_some())
+    }
+
+    /// A struct by its full name, as a schema of no kind.
+    pub fn named(&self, name: &str) -> Option<Schema> {
+        let root = self.types.find(name)?;
+        Some(Schema { gvk: GroupVersionKind::default(), types: self.types.clone(), root })
+    }
+
+    /// Every kind, in no order.
+    pub fn kinds(&self) -> impl Iterator<Item = (&GroupVersionKind, StructId)> {
+        self.kinds.iter().map(|(gvk, id)| (gvk, *id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::{ListKind, Presence, Shape};
+
+    fn field(kind: &str, name: &str) -> crate::Field {
+        let catalogue = Catalogue::shared();
+        let id = catalogue.types.find(kind).unwrap_or_else(|| panic!("no {kind}"));
+        catalogue.types.get(id).field(name).unwrap_or_else(|| panic!("no {name}")).clone()
+    }
+
+    #[test]
+    fn all_types_and_resources_are_there() {
+        let catalogue = Catalogue::shared();
+        let on = catalogue.groups.iter().flat_map(|g| &g.versions).filter(|v| v.default_on);
+        let resources = on.flat_map(|v| &v.resources).filter(|r| r.default_on).count();
+        assert_eq!((catalogue.types.iter().count(), resources), (728, 68));
+    }
+
+    #[test]
+    fn members_keep_the_order_tags_and_merge_rules_of_the_facts() {
+        let ports = field("io.k8s.api.core.v1.Container", "ports");
+        let Shape::List(list) = &ports.shape else { panic!("{ports:?}") };
+        let keys: Box<[Str]> = Box::new(["containerPort".into(), "protocol".into()]);
+        assert_eq!(list.kind, ListKind::Map(keys));
+        assert_eq!(list.patch_merge_key.as_deref(), Some("containerPort"));
+        assert_eq!((ports.tag.as_slice(), ports.presence), (&[6][..], Presence::OmitEmpty));
+        let secret = field("io.k8s.api.core.v1.Volume", "secret");
+        assert_eq!(secret.tag.as_slice(), [2, 6]);
+        let protocol = field("io.k8s.api.core.v1.ContainerPort", "protocol");
+        assert_eq!(protocol.default, Some("TCP".into()));
+    }
+
+    #[test]
+    fn kinds_are_found_by_group_version_and_kind() {
+        let catalogue = Catalogue::shared();
+        let find = |group: &str, version: &str, kind: &str| {
+            let schema = catalogue.schema(&GroupVersionKind::new(group, version, kind));
+            schema.map(|s| s.root().name.to_string())
+        };
+        assert_eq!(find("", "v1", "Pod").as_deref(), Some("io.k8s.api.core.v1.Pod"));
+        let options = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
+        assert_eq!(find("apps", "v1", "DeleteOptions").as_deref(), Some(options));
+        assert_eq!(find("apps", "v1", "Pod"), None);
+    }
+}

@@ -1,0 +1,221 @@
+//! Reads `types.txt`.
+
+use crate::types::{
+    Field, ListKind, ListShape, MapShape, Presence, SchemaOr, Shape, Struct, StructId, TagPath,
+};
+use keelson_meta::{GroupVersionKind, Str};
+use std::collections::HashMap;
+
+/// What the table says.
+#[derive(Default)]
+pub(super) struct Read {
+    pub structs: Vec<Struct>,
+    pub kinds: HashMap<GroupVersionKind, StructId>,
+    pub everywhere: HashMap<Str, StructId>,
+}
+
+/// The type that the JSONSchemaPropsOr... shapes lead to.
+const SCHEMA_PROPS: &str =
+    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
+
+/// Reads the table; its form is a promise of the generator.
+pub(super) fn read(text: &'static str) -> Read {
+    let ids = ids(text);
+    let mut out = Read::default();
+    let mut package = "";
+    let mut current: Option<Struct> = None;
+    let mut fields = vec![];
+    for line in text.lines() {
+        let words = line.trim_start();
+        match line.len() - words.len() {
+            _ if words.is_empty() || words.starts_with('#') => {}
+            0 => {
+                finish(&mut out, current.take(), &mut fields);
+                match words.split_once(' ') {
+                    Some(("package", name)) => package = name,
+                    Some(("struct", rest)) => current = Some(head(package, rest)),
+                    _ => panic!("types.txt: {line:?}"),
+                }
+            }
+            1 => {
+                let of = current.as_mut().expect("a kind stands below a struct");
+                note(&mut out, of, words);
+            }
+            _ => fields.push(field(words, package, &ids)),
+        }
+    }
+    finish(&mut out, current, &mut fields);
+    out
+}
+
+/// Full name to place, found in a first look over the text.
+fn ids(text: &'static str) -> HashMap<String, StructId> {
+    let mut package = "";
+    let mut ids = HashMap::new();
+    for line in text.lines() {
+        if let Some(name) = line.strip_prefix("package ") {
+            package = name;
+        } else if let Some(rest) = line.strip_prefix("struct ") {
+            let name = rest.split(' ').next().unwrap_or(rest);
+            let id = u32::try_from(ids.len()).expect("fewer than 2^32 types");
+            ids.insert(format!("{package}.{name}"), StructId(id));
+        }
+    }
+    ids
+}
+
+fn head(package: &str, rest: &str) -> Struct {
+    let mut words = rest.split(' ');
+    let name = words.next().unwrap_or_default();
+    let mut of = Struct::new(format!("{package}.{name}"), vec![]);
+    for word in words {
+        match word {
+            "atomic" => of.atomic = true,
+            "preserve" => of.preserve_unknown = true,
+            other => panic!("types.txt: {other:?} of struct {name}"),
+        }
+    }
+    of
+}
+
+/// A line that says of which kinds the struct is, or what is inlined in it.
+fn note(out: &mut Read, of: &mut Struct, words: &'static str) {
+    let id = StructId(u32::try_from(out.structs.len()).expect("fewer than 2^32 types"));
+    let mut words = words.split(' ');
+    let (what, first) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    match what {
+        "kind" => {
+            let (group, version) = first.split_once('/').expect("group/version");
+            let kind = words.next().expect("a kind has a name");
+            out.kinds.insert(GroupVersionKind::new(group, version, Str::new_static(kind)), id);
+        }
+        "everywhere" => {
+            out.everywhere.insert(Str::new_static(first), id);
+        }
+        "inline" => {
+            let name = words.next().expect("an inlined message has a name");
+            of.inlined.push((tag(first), Str::new_static(name)));
+        }
+        other => panic!("types.txt: {other:?}"),
+    }
+}
+
+fn finish(out: &mut Read, of: Option<Struct>, fields: &mut Vec<Field>) {
+    if let Some(of) = of {
+        let fields = std::mem::take(fields);
+        let mut made = Struct::new(of.name, fields);
+        made.atomic = of.atomic;
+        made.preserve_unknown = of.preserve_unknown;
+        made.inlined = of.inlined;
+        out.structs.push(made);
+    }
+}
+
+fn tag(text: &str) -> TagPath {
+    if text == "-" {
+        return TagPath::new();
+    }
+    text.split('.').map(|n| n.parse().expect("a tag is a number")).collect()
+}
+
+fn field(line: &'static str, package: &str, ids: &HashMap<String, StructId>) -> Field {
+    let mut words = line.split_ascii_whitespace();
+    let name = words.next().unwrap_or_default();
+    let tags = tag(words.next().unwrap_or_default());
+    let kind = words.next().unwrap_or_default();
+    let mut shape = shape(kind, package, ids);
+    let mut field = Field::new(Str::new_static(name), Shape::Json);
+    field.tag = tags;
+    field.presence = Presence::OmitEmpty;
+    for word in words {
+        match word.split_once('=') {
+            None => flag(word, &mut field, &mut shape),
+            Some(("default", json)) => {
+                let parsed = crate::json::parse(json.as_bytes());
+                field.default = Some(parsed.expect("a default is JSON").value);
+            }
+            Some(("enum", values)) => {
+                field.enumeration = values.split('|').map(Str::new_static).collect();
+            }
+            Some(("listmap", keys)) => {
+                let keys = keys.split(',').map(Str::new_static).collect();
+                list_of(&mut shape).kind = ListKind::Map(keys);
+            }
+            Some(("mergekey", key)) => {
+                list_of(&mut shape).patch_merge_key = Some(Str::new_static(key));
+            }
+            Some((other, _)) => panic!("types.txt: {other:?} of {name}"),
+        }
+    }
+    field.shape = shape;
+    field
+}
+
+fn flag(word: &str, field: &mut Field, shape: &mut Shape) {
+    match word {
+        "ptr" => field.presence = Presence::Pointer,
+        "always" => field.presence = Presence::Always,
+        "null" => field.presence = Presence::AlwaysNull,
+        "required" => field.required = true,
+        "atomic" => match shape {
+            Shape::Map(map) => map.atomic = true,
+            Shape::List(list) => list.kind = ListKind::Atomic,
+            _ => {}
+        },
+        "set" => list_of(shape).kind = ListKind::Set,
+        "retainkeys" => field.retain_keys = true,
+        "patchmerge" => match shape {
+            Shape::List(list) => list.patch_merge = true,
+            _ => {}
+        },
+        other => panic!("types.txt: {other:?} of {}", field.name),
+    }
+}
+
+fn list_of(shape: &mut Shape) -> &mut ListShape {
+    match shape {
+        Shape::List(list) => list,
+        other => panic!("types.txt: a list flag on {other:?}"),
+    }
+}
+
+fn shape(text: &str, package: &str, ids: &HashMap<String, StructId>) -> Shape {
+    if let Some(item) = text.strip_prefix("[]") {
+        let item = shape(item, package, ids);
+        return Shape::List(Box::new(ListShape {
+            item,
+            kind: ListKind::Atomic,
+            patch_merge: false,
+            patch_merge_key: None,
+        }));
+    }
+    if let Some(value) = text.strip_prefix("{}") {
+        let value = shape(value, package, ids);
+        return Shape::Map(Box::new(MapShape { value, atomic: false }));
+    }
+    let schema = || ids[SCHEMA_PROPS];
+    match text {
+        "string" => Shape::String,
+        "bool" => Shape::Bool,
+        "int32" => Shape::Int32,
+        "int64" => Shape::Int64,
+        "double" => Shape::Double,
+        "bytes" => Shape::Bytes,
+        "time" => Shape::Time,
+        "microtime" => Shape::MicroTime,
+        "duration" => Shape::Duration,
+        "quantity" => Shape::Quantity,
+        "intorstring" => Shape::IntOrString,
+        "json" => Shape::Json,
+        "raw" => Shape::RawExtension,
+        "fieldsv1" => Shape::FieldsV1,
+        "schemaorarray" => Shape::SchemaOr(SchemaOr::Array, schema()),
+        "schemaorbool" => Shape::SchemaOr(SchemaOr::Bool, schema()),
+        "schemaorstrings" => Shape::SchemaOr(SchemaOr::StringArray, schema()),
+        name => {
+            let local = format!("{package}.{name}");
+            let id = ids.get(&local).or_else(|| ids.get(name));
+            Shape::Struct(*id.unwrap_or_else(|| panic!("types.txt: no type {name}")))
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Defaults that the schema itself carries.
+
+use crate::types::{Schema, Shape, Struct, Types};
+use keelson_meta::{Map, Object, Value};
+
+/// Fills in the defaults of members that are not set, in every struct that is there.
+pub fn fill(schema: &Schema, obj: &mut Object) {
+    members(&schema.types, schema.root(), &mut obj.root);
+}
+
+fn members(types: &Types, of: &Struct, map: &mut Map) {
+    for field in of.fields.iter().filter(|field| field.default.is_some()) {
+        if let Some(default) = &field.default
+            && map.get(&field.name).is_none_or(Value::is_null)
+        {
+            map.insert(field.name.clone(), default.clone());
+        }
+    }
+    for (key, value) in map.iter_mut() {
+        if let Some(field) = of.field(key) {
+            walk(types, &field.shape, value);
+        }
+    }
+}
+
+fn walk(types: &Types, shape: &Shape, value: &mut Value) {
+    match (shape, value) {
+        (Shape::Struct(id), Value::Object(map)) => members(types, types.get(*id), map),
+        (Shape::List(list), Value::Array(items)) if holds_structs(&list.item) => {
+            for item in items {
+                walk(types, &list.item, item);
+            }
+        }
+        (Shape::Map(shape), Value::Object(map)) if holds_structs(&shape.value) => {
+            for (_, item) in map.iter_mut() {
+                walk(types, &shape.value, item);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn holds_structs(shape: &Shape) -> bool {
+    match shape {
+        Shape::Struct(_) => true,
+        Shape::List(list) => holds_structs(&list.item),
+        Shape::Map(map) => holds_structs(&map.value),
+        _ => false,
+    }
+}

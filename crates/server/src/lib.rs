@@ -1,0 +1,22 @@
+//! HTTP: TLS, routes, content negotiation, watch framing, discovery, health. The only crate that knows
+//! HTTP.
+//!
+//! A request goes one way: [`route`] (no body read) -> authentication -> a Permit -> the body is decoded
+//! -> the registry's verb -> the answer's bytes ([`handler`]).
+
+pub mod body;
+mod discovery;
+pub mod handler;
+mod listen;
+pub mod negotiate;
+mod paths;
+pub mod query;
+mod resource;
+mod respond;
+mod reviews;
+pub mod route;
+mod view;
+mod watch;
+
+pub use handler::{App, VersionInfo};
+pub use listen::{Listening, PeerCertificate, serve};

@@ -1,0 +1,201 @@
+//! Paths that are no resources: discovery, version, health, OpenAPI, the index.
+
+use crate::discovery;
+use crate::handler::{App, Ask};
+use crate::negotiate::{self, Encoding};
+use crate::respond::{self, Reply};
+use http::{Method, header};
+use keelson_meta::{Failure, Status, Value, value};
+
+/// Answers a request for such a path.
+pub(crate) async fn answer(app: &App, ask: &Ask, path: &str) -> Result<Reply, Failure> {
+    if let Some(check) = health(path) {
+        return Ok(health_reply(app, ask, path, check));
+    }
+    let parts: Vec<&str> = path.split('/').skip(1).collect();
+    let parts: &[&str] = match parts.as_slice() {
+        [rest @ .., ""] if rest.len() > 1 || matches!(rest, ["api" | "apis"]) => rest,
+        all => all,
+    };
+    match parts {
+        [""] => only_get(ask).map(|()| index(app, ask)),
+        ["api"] => discovery_root(app, ask, true),
+        ["apis"] => discovery_root(app, ask, false),
+        ["api", version] => resources(app, ask, "", version),
+        ["apis", group] => match discovery::group(app, group) {
+            Some(found) => document(ask, &found),
+            None => Ok(respond::no_such_page()),
+        },
+        ["apis", group, version] => resources(app, ask, group, version),
+        ["version"] => only_get(ask).map(|()| version(app, ask)),
+        ["openapi", rest @ ..] => {
+            only_get(ask)?;
+            openapi(app, ask, rest)
+        }
+        ["metrics"] => Ok(respond::text(200, "")),
+        _ => Ok(respond::no_such_page()),
+    }
+}
+
+fn only_get(ask: &Ask) -> Result<(), Failure> {
+    match ask.method {
+        Method::GET | Method::HEAD => Ok(()),
+        _ => Err(Status::method_not_allowed()),
+    }
+}
+
+/// A discovery document in the form that the client accepts.
+fn document(ask: &Ask, value: &Value) -> Result<Reply, Failure> {
+    let accepted = negotiate::accept(ask.header(header::ACCEPT), false)?;
+    Ok(respond::value(ask, 200, accepted.encoding, value))
+}
+
+/// `/api` and `/apis`, aggregated when the client asks for that.
+fn discovery_root(app: &App, ask: &Ask, core: bool) -> Result<Reply, Failure> {
+    only_get(ask)?;
+    let accept = ask.header(header::ACCEPT).unwrap_or_default();
+    for (version, beta) in [("v=v2;", false), ("v=v2beta1;", true)] {
+        let wanted =
+            accept.split(',').map(|entry| format!("{};", entry.replace(' ', ""))).any(|entry| {
+                entry.starts_with("application/json;")
+                    && entry.contains("as=APIGroupDiscoveryList;")
+                    && entry.contains("g=apidiscovery.k8s.io;")
+                    && entry.contains(version)
+            });
+        if wanted {
+            let list = discovery::aggregated(app, core, beta);
+            let mut reply = respond::value(ask, 200, Encoding::Json, &list);
+            let media_type = if beta {
+                "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
+            } else {
+                "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+            };
+            let value = http::HeaderValue::from_static(media_type);
+            reply.headers_mut().insert(header::CONTENT_TYPE, value);
+            vary_accept(&mut reply);
+            return Ok(reply);
+        }
+    }
+    let value = if core {
+        let options = &app.registry.options;
+        discovery::core_versions(&format!(
+            "{}:{}",
+            options.advertise_address, options.advertise_port
+        ))
+    } else {
+        discovery::groups(app)
+    };
+    let mut reply = document(ask, &value)?;
+    vary_accept(&mut reply);
+    Ok(reply)
+}
+
+fn vary_accept(reply: &mut Reply) {
+    reply.headers_mut().insert(header::VARY, http::HeaderValue::from_static("Accept"));
+}
+
+fn resources(app: &App, ask: &Ask, group: &str, version: &str) -> Result<Reply, Failure> {
+    match discovery::group_version_resources(app, group, version) {
+        Some(found) => {
+            only_get(ask)?;
+            document(ask, &found)
+        }
+        // The group answers for its versions; nobody answers for a group that is not there.
+        None if discovery::group(app, group).is_some() || group.is_empty() => {
+            Err(Status::no_such_path())
+        }
+        None => Ok(respond::no_such_page()),
+    }
+}
+
+fn version(app: &App, ask: &Ask) -> Reply {
+    let git = &app.version.git_version;
+    let mut numbers = git.trim_start_matches('v').split('.');
+    let (major, minor) = (numbers.next().unwrap_or("1"), numbers.next().unwrap_or("0"));
+    let value = value!({
+        "major": major, "minor": minor,
+        "emulationMajor": major, "emulationMinor": minor,
+        "minCompatibilityMajor": major, "minCompatibilityMinor": (previous(minor)),
+        "gitVersion": (git.as_str()), "gitCommit": "", "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z", "goVersion": "", "compiler": (app.version.build.as_str()),
+        "platform": (format!("{}/{}", std::env::consts::OS, go_arch()))
+    });
+    respond::value(ask, 200, Encoding::Json, &value)
+}
+
+fn previous(minor: &str) -> String {
+    minor.parse::<u32>().map_or(minor.to_owned(), |n| n.saturating_sub(1).to_string())
+}
+
+fn go_arch() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+/// The check that a health path names; empty is all.
+fn health(path: &str) -> Option<&str> {
+    let (root, check) = match path.trim_start_matches('/').split_once('/') {
+        Some((root, check)) if !check.is_empty() => (root, check),
+        Some(_) => return None,
+        None => (path.trim_start_matches('/'), ""),
+    };
+    matches!(root, "healthz" | "livez" | "readyz").then_some(check)
+}
+
+const CHECKS: [&str; 4] = ["ping", "log", "etcd", "poststarthook/start-apiextensions-controllers"];
+
+fn health_reply(app: &App, ask: &Ask, path: &str, check: &str) -> Reply {
+    let root = path.trim_start_matches('/').split('/').next().unwrap_or_default();
+    if !check.is_empty() {
+        let known = CHECKS.contains(&check);
+        return if known { respond::text(200, "ok") } else { respond::no_such_page() };
+    }
+    let state = if root == "readyz" {
+        app.ready()
+    } else {
+        app.registry.store.health().map_err(|error| format!("store: {error}"))
+    };
+    let verbose = ask.query.get("verbose").is_some();
+    match state {
+        Ok(()) if verbose => {
+            let mut text: String = CHECKS.iter().map(|check| format!("[+]{check} ok\n")).collect();
+            text.push_str(&format!("{root} check passed\n"));
+            respond::text(200, &text)
+        }
+        Ok(()) => respond::text(200, "ok"),
+        Err(why) => {
+            tracing::warn!(why = why.as_str(), "not healthy");
+            respond::text(500, &format!("[-]etcd failed: reason withheld\n{root} check failed\n"))
+        }
+    }
+}
+
+/// `/`: the paths that there are.
+fn index(app: &App, ask: &Ask) -> Reply {
+    let mut paths: Vec<String> = ["/.well-known/openid-configuration", "/api", "/api/v1", "/apis"]
+        .map(str::to_owned)
+        .to_vec();
+    if let Some(groups) = discovery::groups(app).get("groups").and_then(Value::as_array) {
+        for group in groups {
+            let name = group.get("name").and_then(Value::as_str).unwrap_or_default();
+            paths.push(format!("/apis/{name}"));
+            for version in group.array_at(&["versions"]) {
+                let version = version.get("groupVersion").and_then(Value::as_str).unwrap_or("");
+                paths.push(format!("/apis/{version}"));
+            }
+        }
+    }
+    let rest =
+        ["/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"];
+    paths.extend(rest.map(str::to_owned));
+    paths.sort();
+    let paths: Vec<Value> = paths.into_iter().map(Value::from).collect();
+    respond::value(ask, 200, Encoding::Json, &value!({"paths": (paths)}))
+}
+
+fn openapi(_app: &App, _ask: &Ask, _rest: &[&str]) -> Result<Reply, Failure> {
+    Ok(respond::no_such_page())
+}

@@ -1,0 +1,404 @@
+//! Query parameters to options, with upstream's errors.
+
+use keelson_meta::field_selector::FieldSelector;
+use keelson_meta::selector::Selector;
+use keelson_meta::status::quote;
+use keelson_meta::{ErrorList, Failure, FieldError, Path, Reason, Status, Str, Value};
+use keelson_registry::continue_token;
+use keelson_registry::options::{
+    DeleteOptions, FieldValidation, Freshness, ListOptions, Propagation, WatchOptions, WatchStart,
+    WriteOptions,
+};
+use keelson_schema::catalogue::Catalogue;
+use keelson_schema::decode::{self, Format};
+use keelson_store::Revision;
+use percent_encoding::percent_decode_str;
+use std::time::Duration;
+
+/// Characters of a field manager's name.
+const FIELD_MANAGER_BYTES_MAX: usize = 128;
+
+/// Name and value pairs of a URL, in order.
+#[derive(Clone, Debug, Default)]
+pub struct Query(Vec<(String, String)>);
+
+impl Query {
+    /// Reads the part after `?`. Pairs that are not well-formed are left out, as upstream leaves them.
+    pub fn parse(text: &str) -> Query {
+        let pairs = text.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';'));
+        let decode = |text: &str| {
+            let text = text.replace('+', " ");
+            let escapes_fine = text.split('%').skip(1).all(|rest| {
+                rest.len() >= 2 && rest.as_bytes()[..2].iter().all(u8::is_ascii_hexdigit)
+            });
+            let decoded = percent_decode_str(&text).decode_utf8().ok()?.into_owned();
+            escapes_fine.then_some(decoded)
+        };
+        Query(
+            pairs
+                .filter_map(|pair| {
+                    let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+                    Some((decode(name)?, decode(value)?))
+                })
+                .collect(),
+        )
+    }
+
+    /// The first value of a name.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
+    }
+
+    /// All values of a name.
+    pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(n, _)| n == name).map(|(_, value)| value.as_str())
+    }
+
+    fn text(&self, name: &str) -> &str {
+        self.get(name).unwrap_or_default()
+    }
+
+    /// A boolean as upstream converts it: `false` and `0` are false, anything else is true.
+    pub fn flag(&self, name: &str) -> Option<bool> {
+        self.get(name).map(|text| !matches!(text.to_ascii_lowercase().as_str(), "false" | "0"))
+    }
+
+    fn number(&self, name: &str) -> Result<Option<i64>, Failure> {
+        let Some(text) = self.get(name).filter(|text| !text.is_empty()) else {
+            return Ok(None);
+        };
+        text.parse().map(Some).map_err(|_| {
+            let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+            let is_number = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+            let why = if is_number { "value out of range" } else { "invalid syntax" };
+            Status::bad_request(format!("strconv.ParseInt: parsing {}: {why}", quote(text)))
+        })
+    }
+
+    /// Whether the client asks for a watch.
+    pub fn is_watch(&self) -> bool {
+        self.flag("watch").unwrap_or(false)
+    }
+
+    /// `pretty`, when the client says so.
+    pub fn pretty(&self) -> Option<bool> {
+        self.flag("pretty")
+    }
+
+    /// `timeoutSeconds` of a watch.
+    pub fn timeout(&self) -> Result<Option<Duration>, Failure> {
+        let seconds = self.number("timeoutSeconds")?.filter(|seconds| *seconds > 0);
+        Ok(seconds.and_then(|s| u64::try_from(s).ok()).map(Duration::from_secs))
+    }
+
+    fn selectors(&self) -> Result<(Selector, FieldSelector), Failure> {
+        let labels = keelson_meta::selector::parse(self.text("labelSelector"));
+        let fields = FieldSelector::parse(self.text("fieldSelector"));
+        Ok((labels.map_err(Status::bad_request)?, fields.map_err(Status::bad_request)?))
+    }
+
+    /// Options of get.
+    pub fn get_options(&self) -> Result<Freshness, Failure> {
+        if self.flag("export") == Some(true) {
+            return Err(Status::bad_request(
+                "the export parameter, deprecated since v1.14, is no longer supported",
+            ));
+        }
+        match self.get("resourceVersion").filter(|text| !text.is_empty()) {
+            None => Ok(Freshness::Latest),
+            Some("0") => Ok(Freshness::Any),
+            Some(text) => revision(text).map(Freshness::NotOlderThan),
+        }
+    }
+
+    /// Options of list and deletecollection.
+    pub fn list_options(&self) -> Result<ListOptions, Failure> {
+        let (labels, fields) = self.selectors()?;
+        let limit = self.number("limit")?.unwrap_or(0).max(0);
+        self.check_list()?;
+        let continue_text = self.text("continue");
+        let resource_version = self.text("resourceVersion");
+        let matching = self.text("resourceVersionMatch");
+        let continue_from = if continue_text.is_empty() {
+            None
+        } else {
+            let token = continue_token::decode(continue_text)?;
+            if !matches!(resource_version, "" | "0") {
+                return Err(Status::bad_request(
+                    "specifying resource version is not allowed when using continue",
+                ));
+            }
+            Some(token)
+        };
+        let freshness = match (resource_version, matching) {
+            ("", _) => Freshness::Latest,
+            ("0", _) => Freshness::Any,
+            (text, "Exact") => Freshness::Exact(revision(text)?),
+            // Without a rule a page at a known revision is a page of that revision.
+            (text, "") if limit > 0 => Freshness::Exact(revision(text)?),
+            (text, _) => Freshness::NotOlderThan(revision(text)?),
+        };
+        // The reference answers reads of any revision from its cache and sends all of it.
+        let limit = if freshness == Freshness::Any { 0 } else { limit };
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        Ok(ListOptions { labels, fields, freshness, limit, continue_from })
+    }
+
+    /// The rules between list parameters (apimachinery `internalversion/validation`).
+    fn check_list(&self) -> Result<(), Failure> {
+        let mut errors = ErrorList::new();
+        let (matching, version) = (self.text("resourceVersionMatch"), self.text("resourceVersion"));
+        let path = Path::new("resourceVersionMatch");
+        let is_watch = self.is_watch();
+        if self.get("sendInitialEvents").is_some() {
+            self.check_initial_events(is_watch, &mut errors);
+            return errors.into_result("meta.k8s.io", "ListOptions", "");
+        }
+        if !matching.is_empty() {
+            if is_watch {
+                let why = "resourceVersionMatch is forbidden for watch";
+                errors.push(FieldError::forbidden(&path, why));
+            }
+            if version.is_empty() {
+                let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
+                errors.push(FieldError::forbidden(&path, why));
+            }
+            if !self.text("continue").is_empty() {
+                let why = "resourceVersionMatch is forbidden when continue is provided";
+                errors.push(FieldError::forbidden(&path, why));
+            }
+            if !matches!(matching, "Exact" | "NotOlderThan") {
+                let valid = ["Exact", "NotOlderThan", ""];
+                errors.push(FieldError::not_supported(&path, matching, &valid));
+            }
+            if matching == "Exact" && version == "0" {
+                let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
+                errors.push(FieldError::forbidden(&path, why));
+            }
+        }
+        errors.into_result("meta.k8s.io", "ListOptions", "")
+    }
+
+    fn check_initial_events(&self, is_watch: bool, errors: &mut ErrorList) {
+        let path = Path::new("sendInitialEvents");
+        let matching = self.text("resourceVersionMatch");
+        if !is_watch {
+            errors.push(FieldError::forbidden(&path, "sendInitialEvents is forbidden for list"));
+            return;
+        }
+        let rule = Path::new("resourceVersionMatch");
+        if matching.is_empty() {
+            let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+            errors.push(FieldError::forbidden(&rule, why));
+        } else if matching != "NotOlderThan" {
+            errors.push(FieldError::not_supported(&rule, matching, &["NotOlderThan"]));
+        }
+    }
+
+    /// Options of watch.
+    pub fn watch_options(&self) -> Result<WatchOptions, Failure> {
+        let (labels, fields) = self.selectors()?;
+        self.check_list()?;
+        let start = match self.text("resourceVersion") {
+            "" => WatchStart::Latest,
+            "0" => WatchStart::Any,
+            text => WatchStart::After(watch_revision(text)?),
+        };
+        Ok(WatchOptions {
+            labels,
+            fields,
+            start,
+            bookmarks: self.flag("allowWatchBookmarks").unwrap_or(false),
+            initial_events: self.flag("sendInitialEvents"),
+        })
+    }
+
+    /// Options of create, update and patch. `kind` names the options in errors.
+    pub fn write_options(&self, kind: &str, user_agent: &str) -> Result<WriteOptions, Failure> {
+        let mut errors = ErrorList::new();
+        let force = self.flag("force").unwrap_or(false);
+        let manager = self.text("fieldManager");
+        if kind == "PatchOptions" {
+            errors.extend(self.check_force());
+        }
+        let path = Path::new("fieldManager");
+        if manager.len() > FIELD_MANAGER_BYTES_MAX {
+            errors.push(FieldError::too_long(&path, FIELD_MANAGER_BYTES_MAX));
+        }
+        for (i, c) in manager.char_indices().filter(|(_, c)| !is_printable(*c)) {
+            let why = format!("should only contain printable characters, found {c:?} at {i}");
+            errors.push(FieldError::invalid(&path, manager, &why));
+            break;
+        }
+        let dry_run = self.dry_run(&mut errors);
+        let field_validation = self.field_validation(&mut errors);
+        errors.into_result("meta.k8s.io", kind, "")?;
+        let field_manager = if manager.is_empty() {
+            let word = user_agent.split('/').next().unwrap_or_default();
+            let word: String = word.chars().take(FIELD_MANAGER_BYTES_MAX).collect();
+            if word.is_empty() { Str::new_static("unknown") } else { Str::from(word) }
+        } else {
+            manager.into()
+        };
+        Ok(WriteOptions { dry_run, field_manager, field_validation, force })
+    }
+
+    /// Rules of patches that are no apply patches are checked where the media type is known.
+    fn check_force(&self) -> ErrorList {
+        ErrorList::new()
+    }
+
+    fn dry_run(&self, errors: &mut ErrorList) -> bool {
+        let given: Vec<&str> = self.all("dryRun").filter(|text| !text.is_empty()).collect();
+        check_dry_run(&given, errors)
+    }
+
+    fn field_validation(&self, errors: &mut ErrorList) -> FieldValidation {
+        match self.text("fieldValidation") {
+            "" | "Warn" => FieldValidation::Warn,
+            "Ignore" => FieldValidation::Ignore,
+            "Strict" => FieldValidation::Strict,
+            other => {
+                let valid = ["", "Ignore", "Strict", "Warn"];
+                let path = Path::new("fieldValidation");
+                errors.push(FieldError::not_supported(&path, other, &valid));
+                FieldValidation::Warn
+            }
+        }
+    }
+
+    /// Options of delete, from the body when there is one, else from the URL.
+    pub fn delete_options(&self, body: &[u8], format: Format) -> Result<DeleteOptions, Failure> {
+        let (options, orphan) =
+            if body.is_empty() { self.delete_query()? } else { delete_body(body, format)? };
+        let mut errors = ErrorList::new();
+        check_dry_run(&options.dry_run_given(), &mut errors);
+        let path = Path::new("propagationPolicy");
+        if let Some(policy) = &options.policy {
+            if orphan.is_some() {
+                let why = "orphanDependents and deletionPropagation cannot be both set";
+                errors.push(FieldError::invalid(&path, policy.as_str(), why));
+            } else if propagation(policy).is_none() {
+                let valid = ["Foreground", "Background", "Orphan", "nil"];
+                errors.push(FieldError::not_supported(&path, policy.as_str(), &valid));
+            }
+        }
+        errors.into_result("meta.k8s.io", "DeleteOptions", "")?;
+        let from_orphan =
+            orphan.map(|orphan| if orphan { Propagation::Orphan } else { Propagation::Background });
+        Ok(DeleteOptions {
+            dry_run: !options.dry_run.is_empty(),
+            grace_period_seconds: options.grace,
+            propagation: options.policy.as_deref().and_then(propagation).or(from_orphan),
+            uid: options.uid,
+            resource_version: options.resource_version,
+        })
+    }
+
+    fn delete_query(&self) -> Result<(GivenDelete, Option<bool>), Failure> {
+        let given = GivenDelete {
+            dry_run: self.all("dryRun").filter(|t| !t.is_empty()).map(str::to_owned).collect(),
+            grace: self.number("gracePeriodSeconds")?,
+            policy: self.get("propagationPolicy").filter(|t| !t.is_empty()).map(str::to_owned),
+            uid: None,
+            resource_version: None,
+        };
+        Ok((given, self.flag("orphanDependents")))
+    }
+}
+
+/// DeleteOptions as the client gave them.
+struct GivenDelete {
+    dry_run: Vec<String>,
+    grace: Option<i64>,
+    policy: Option<String>,
+    uid: Option<Str>,
+    resource_version: Option<Str>,
+}
+
+impl GivenDelete {
+    fn dry_run_given(&self) -> Vec<&str> {
+        self.dry_run.iter().map(String::as_str).collect()
+    }
+}
+
+fn check_dry_run(given: &[&str], errors: &mut ErrorList) -> bool {
+    if given.iter().any(|word| *word != "All") {
+        let items: Vec<Value> = given.iter().map(|word| Value::from(*word)).collect();
+        errors.push(FieldError::not_supported(&Path::new("dryRun"), items, &["All"]));
+    }
+    !given.is_empty()
+}
+
+fn propagation(word: &str) -> Option<Propagation> {
+    match word {
+        "Foreground" => Some(Propagation::Foreground),
+        "Background" => Some(Propagation::Background),
+        "Orphan" => Some(Propagation::Orphan),
+        _ => None,
+    }
+}
+
+/// DeleteOptions of a body: of any served group version, or of none.
+fn delete_body(body: &[u8], format: Format) -> Result<(GivenDelete, Option<bool>), Failure> {
+    let catalogue = Catalogue::shared();
+    let value = decode::read_plain(body, format).map_err(Status::bad_request)?;
+    let api_version = value.get("apiVersion").and_then(Value::as_str).unwrap_or("v1");
+    let kind = value.get("kind").and_then(Value::as_str).unwrap_or("DeleteOptions");
+    let gv = keelson_meta::GroupVersion::parse(api_version).unwrap_or_default();
+    let known = gv.group == "meta.k8s.io" || catalogue.version(&gv.group, &gv.version).is_some();
+    if kind != "DeleteOptions" || !known {
+        let scheme = "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27";
+        return Err(Status::bad_request(format!(
+            "no kind {} is registered for version {} in scheme {}",
+            quote(kind),
+            quote(api_version),
+            quote(scheme)
+        )));
+    }
+    let schema = catalogue
+        .schema(&keelson_meta::GroupVersionKind::new("", "v1", "DeleteOptions"))
+        .ok_or_else(|| Status::internal("DeleteOptions has no schema"))?;
+    let decoded = decode::conform(&schema, value).map_err(Status::bad_request)?;
+    let obj = decoded.object;
+    let text = |place: &[&str]| {
+        obj.at(place).and_then(Value::as_str).filter(|t| !t.is_empty()).map(Str::new)
+    };
+    let given = GivenDelete {
+        dry_run: obj
+            .array_at(&["dryRun"])
+            .iter()
+            .filter_map(Value::as_str)
+            .map(str::to_owned)
+            .collect(),
+        grace: obj.int_at(&["gracePeriodSeconds"]),
+        policy: text(&["propagationPolicy"]).map(|t| t.to_string()),
+        uid: text(&["preconditions", "uid"]),
+        resource_version: text(&["preconditions", "resourceVersion"]),
+    };
+    Ok((given, obj.get("orphanDependents").and_then(Value::as_bool)))
+}
+
+fn is_printable(c: char) -> bool {
+    !c.is_control() && c != '\u{fffd}'
+}
+
+/// A resourceVersion that a read names.
+fn revision(text: &str) -> Result<Revision, Failure> {
+    text.parse().map(Revision).map_err(|_| {
+        let mut errors = ErrorList::new();
+        let why = format!("strconv.ParseUint: parsing {}: invalid syntax", quote(text));
+        errors.push(FieldError::invalid(&Path::new("resourceVersion"), text, &why));
+        bare(&errors)
+    })
+}
+
+fn watch_revision(text: &str) -> Result<Revision, Failure> {
+    revision(text)
+}
+
+/// What upstream answers with a bare error: 500 and no reason.
+fn bare(errors: &ErrorList) -> Failure {
+    let texts: Vec<String> = errors.0.iter().map(ToString::to_string).collect();
+    Status::new(Reason::Unknown, texts.join(", "))
+}

@@ -1,0 +1,436 @@
+//! Requests about resources: which kind, which verb, the body, the registry's answer.
+
+use crate::handler::{App, Ask, asked_verb};
+use crate::negotiate::{self, Accepted};
+use crate::respond::{self, Reply};
+use crate::reviews;
+use crate::route::ResourceRoute;
+use crate::view::View;
+use crate::watch::Stream;
+use bytes::Bytes;
+use http::{Method, header};
+use keelson_auth::Permit;
+use keelson_meta::status::Details;
+use keelson_meta::{Failure, GroupVersionResource, Map, Object, Reason, Status, Value, value};
+use keelson_registry::options::{Patch, WriteOptions};
+use keelson_registry::{Answer, Deleted, Part, Target, Written, scale_kind};
+use keelson_schema::Schema;
+use keelson_schema::catalogue::{Catalogue, Resource, Subresource};
+use keelson_schema::decode::{self, Decoded, Format};
+use keelson_schema::{json, yaml};
+use std::sync::Arc;
+
+/// What a resource URL leads to.
+pub(crate) struct Found {
+    /// The facts of the resource.
+    pub facts: Resource,
+    /// The subresource, when the URL names one.
+    pub sub: Option<Subresource>,
+    /// The kind and object, for resources that keep objects.
+    pub target: Option<Target>,
+    /// The URL's parts.
+    pub route: ResourceRoute,
+}
+
+impl Found {
+    /// The name of the subresource, or empty.
+    pub fn sub_name(&self) -> &str {
+        self.sub.as_ref().map_or("", |sub| &sub.name)
+    }
+
+    fn target(&self) -> Result<&Target, Failure> {
+        self.target.as_ref().ok_or_else(Status::no_such_path)
+    }
+}
+
+/// Finds what the URL leads to, or 404. `None`: not even the group is known.
+pub(crate) fn find(app: &App, route: &ResourceRoute) -> Result<Option<Found>, Failure> {
+    let registry = &app.registry;
+    let gvr = GroupVersionResource::new(
+        route.group.clone(),
+        route.version.clone(),
+        route.resource.clone(),
+    );
+    if registry.catalogue.group(&route.group).is_none() {
+        return Ok(None);
+    }
+    let facts = registry.catalogue.resource(&gvr).ok_or_else(Status::no_such_path)?;
+    if !registry.serves(&route.group, &route.version, facts) {
+        return Err(Status::no_such_path());
+    }
+    // The scope is part of the route: what lives in namespaces is not reached without one, by name.
+    let has_namespace = route.namespace.is_some();
+    if has_namespace != facts.namespaced && (has_namespace || !route.name.is_empty()) {
+        return Err(Status::no_such_path());
+    }
+    let sub = match route.subresource.as_str() {
+        "" => None,
+        name => Some(facts.subresource(name).ok_or_else(Status::no_such_path)?.clone()),
+    };
+    if !route.rest.is_empty() && !matches!(route.subresource.as_str(), "proxy") {
+        return Err(Status::no_such_path());
+    }
+    let target = registry.kind(&route.group, &route.resource).map(|kind| Target {
+        kind: kind.clone(),
+        version: route.version.clone(),
+        namespace: route.namespace.clone().unwrap_or_default(),
+        name: route.name.clone(),
+    });
+    Ok(Some(Found { facts: facts.clone(), sub, target, route: route.clone() }))
+}
+
+/// The verb of a request, or 405.
+pub(crate) fn verb(
+    ask: &Ask,
+    route: &ResourceRoute,
+    found: &Found,
+) -> Result<&'static str, Failure> {
+    let verb = asked_verb(ask, route);
+    let on_object = !route.name.is_empty();
+    let allowed = match &found.sub {
+        Some(sub) => on_object && sub.has_verb(verb),
+        None => {
+            let fits = match verb {
+                "create" => !on_object && (route.namespace.is_some() == found.facts.namespaced),
+                "update" | "patch" => on_object,
+                "deletecollection" => route.namespace.is_some() == found.facts.namespaced,
+                _ => true,
+            };
+            fits && found.facts.has_verb(verb)
+        }
+    };
+    if allowed { Ok(verb) } else { Err(Status::method_not_allowed()) }
+}
+
+fn accepted(ask: &Ask) -> Result<Accepted, Failure> {
+    negotiate::accept(ask.header(header::ACCEPT), false)
+}
+
+/// Starts a watch.
+pub(crate) async fn watch(
+    app: &Arc<App>,
+    ask: &Ask,
+    permit: &Permit,
+    found: &Found,
+) -> Result<Reply, Failure> {
+    let target = found.target()?;
+    let accepted = accepted(ask)?;
+    // Table options are checked before the stream begins.
+    View::new(app, ask, accepted, target.schema())?;
+    let options = ask.query.watch_options()?;
+    let timeout = ask.query.timeout()?;
+    let session = app.registry.watch(permit, target, &options).await?;
+    let ask =
+        Ask { method: ask.method.clone(), headers: ask.headers.clone(), query: ask.query.clone() };
+    let stream = Stream {
+        app: app.clone(),
+        ask,
+        accepted,
+        target: target.clone(),
+        session,
+        bookmarks: options.bookmarks,
+        timeout,
+    };
+    Ok(stream.reply())
+}
+
+/// Answers a request that is no watch.
+pub(crate) async fn answer(
+    app: &App,
+    ask: &Ask,
+    permit: &Permit,
+    found: &Found,
+    verb: &'static str,
+    body: Bytes,
+) -> Result<Reply, Failure> {
+    if found.target.is_none() {
+        return reviews::answer(app, ask, permit, found, verb, &body).await;
+    }
+    match (found.sub_name(), verb) {
+        ("" | "status" | "ephemeralcontainers" | "resize" | "approval", "get") => {
+            get(app, ask, permit, found).await
+        }
+        ("", "list") => list(app, ask, permit, found).await,
+        ("", "create") => create(app, ask, permit, found, body).await,
+        ("", "delete") => delete(app, ask, permit, found, body).await,
+        ("", "deletecollection") => delete_collection(app, ask, permit, found, body).await,
+        ("scale", _) => scale(app, ask, permit, found, verb, body).await,
+        (_, "update") => update(app, ask, permit, found, body).await,
+        (_, "patch") => patch(app, ask, permit, found, body).await,
+        _ => reviews::connect(app, ask, permit, found, verb, &body).await,
+    }
+}
+
+/// The part of the object that a subresource writes.
+fn part(found: &Found) -> Part {
+    match found.sub_name() {
+        "" => Part::Main,
+        "status" => Part::Status,
+        "finalize" => Part::Other("finalize"),
+        "approval" => Part::Other("approval"),
+        "ephemeralcontainers" => Part::Other("ephemeralcontainers"),
+        _ => Part::Other("resize"),
+    }
+}
+
+/// The body of a write, as an object of the kind that `schema` describes.
+pub(crate) fn decoded(ask: &Ask, schema: &Schema, body: &[u8]) -> Result<Decoded, Failure> {
+    let format = negotiate::body_format(ask.header(header::CONTENT_TYPE))?;
+    let catalogue = Catalogue::shared();
+    decode::decode(schema, body, format, &|gvk| catalogue.is_known(gvk))
+}
+
+pub(crate) fn write_options(ask: &Ask, kind: &str) -> Result<WriteOptions, Failure> {
+    ask.query.write_options(kind, ask.header(header::USER_AGENT).unwrap_or_default())
+}
+
+async fn get(app: &App, ask: &Ask, permit: &Permit, found: &Found) -> Result<Reply, Failure> {
+    let target = found.target()?;
+    let view = View::new(app, ask, accepted(ask)?, target.schema())?;
+    let answer = app.registry.get(permit, target, ask.query.get_options()?).await?;
+    view.reply(200, target, &answer)
+}
+
+async fn list(app: &App, ask: &Ask, permit: &Permit, found: &Found) -> Result<Reply, Failure> {
+    let target = found.target()?;
+    let view = View::new(app, ask, accepted(ask)?, target.schema())?;
+    let list = app.registry.list(permit, target, &ask.query.list_options()?).await?;
+    view.reply_list(target, list)
+}
+
+async fn create(
+    app: &App,
+    ask: &Ask,
+    permit: &Permit,
+    found: &Found,
+    body: Bytes,
+) -> Result<Reply, Failure> {
+    let target = found.target()?;
+    let view = View::new(app, ask, accepted(ask)?, target.schema())?;
+    let options = write_options(ask, "CreateOptions")?;
+    let decoded = decoded(ask, target.schema(), &body)?;
+    let written = app.registry.create(permit, target, decoded, &options).await?;
+    reply_written(&view, target, &written)
+}
+
+async fn update(
+    app: &App,
+    ask: &Ask,
+    permit: &Permit,
+    found: &Found,
+    body: Bytes,
+) -> Result<Reply, Failure> {
+    let target = found.target()?;
+    let view = View::new(app, ask, accepted(ask)?, target.schema())?;
+    let options = write_options(ask, "UpdateOptions")?;
+    let decoded = decoded(ask, target.schema(), &body)?;
+    let written = app.registry.update(permit, target, part(found), decoded, &options).await?;
+    reply_written(&view, target, &written)
+}
+
+fn reply_written(view: &View<'_>, target: &Target, written: &Written) -> Result<Reply, Failure> {
+    let code = if written.created { 201 } else { 200 };
+    let mut reply = view.reply(code, target, &written.answer)?;
+    respond::warn(&mut reply, &written.warnings);
+    Ok(reply)
+}
+
+async fn patch(
+    app: &App,
+    ask: &Ask,
+    permit: &Permit,
+    found: &Found,
+    body: Bytes,
+) -> Result<Reply, Failure> {
+    let target = found.target()?;
+    let view = View::new(app, ask, accepted(ask)?, target.schema())?;
+    let (patch, options) = read_patch(ask, &body)?;
+    let written = app.registry.patch(permit, target, part(found), &patch, &options).await?;
+    reply_written(&view, target, &written)
+}
+
+/// The patch in a body, by its media type, and the options that go with it.
+fn read_patch(ask: &Ask, body: &[u8]) -> Result<(Patch, WriteOptions), Failure> {
+    let media = ask.header(header::CONTENT_TYPE).unwrap_or_default();
+    let media = media.split(';').next().unwrap_or_default().trim();
+    let is_apply = media == "application/apply-patch+yaml";
+    let kind = match media {
+        "application/json-patch+json"
+        | "application/merge-patch+json"
+        | "application/strategic-merge-patch+json"
+        | "application/apply-patch+yaml" => "PatchOptions",
+        _ => return Err(unsupported_patch()),
+    };
+    check_patch_options(ask, is_apply)?;
+    let options = write_options(ask, kind)?;
+    if is_apply {
+        return Ok((Patch::Apply(read_applied(body, &options)?), options));
+    }
+    let parsed = json::parse(body)
+        .map_err(|error| Status::bad_request(format!("error decoding patch: {error}")))?;
+    let wrong = |what: &str| {
+        Status::bad_request(format!(
+            "error decoding patch: json: cannot unmarshal {} into Go value of type {what}",
+            parsed.value.type_name()
+        ))
+    };
+    let patch = match media {
+        "application/json-patch+json" => {
+            if parsed.value.as_array().is_none() && !parsed.value.is_null() {
+                return Err(wrong("[]handlers.jsonPatchOp"));
+            }
+            Patch::Json(parsed.value)
+        }
+        _ if parsed.value.as_object().is_none() && !parsed.value.is_null() => {
+            return Err(wrong("map[string]interface {}"));
+        }
+        "application/merge-patch+json" => Patch::Merge(parsed.value),
+        _ => Patch::Strategic(parsed.value),
+    };
+    Ok((patch, options))
+}
+
+/// Rules between the options of a patch and its media type.
+fn check_patch_options(ask: &Ask, is_apply: bool) -> Result<(), Failure> {
+    use keelson_meta::{ErrorList, FieldError, Path};
+    let mut errors = ErrorList::new();
+    if is_apply && ask.query.get("fieldManager").unwrap_or_default().is_empty() {
+        let why = "is required for apply patch";
+        errors.push(FieldError::required(&Path::new("fieldManager"), why));
+    }
+    if !is_apply && ask.query.get("force").is_some() {
+        let why = "may not be specified for non-apply patch";
+        errors.push(FieldError::forbidden(&Path::new("force"), why));
+    }
+    errors.into_result("meta.k8s.io", "PatchOptions", "")
+}
+
+/// The configuration of a server-side apply.
+fn read_applied(body: &[u8], options: &WriteOptions) -> Result<Value, Failure> {
+    let fail = |why: String| Status::bad_request(format!("error decoding YAML: {why}"));
+    let text = std::str::from_utf8(body)
+        .map_err(|_| fail("yaml: control characters are not allowed".to_owned()))?;
+    let parsed = yaml::parse(text)
+        .map_err(|error| fail(format!("error converting YAML to JSON: {error}")))?;
+    let strict = options.field_validation == keelson_registry::options::FieldValidation::Strict;
+    if let Some(why) = decode::yaml_strict(&parsed.duplicates).first().filter(|_| strict) {
+        return Err(Status::bad_request(format!(
+            "error strict decoding YAML: error converting YAML to JSON: {why}"
+        )));
+    }
+    match parsed.value {
+        value @ Value::Object(_) => Ok(value),
+        Value::Null => Ok(Value::Object(Map::new())),
+        other => Err(fail(format!(
+            "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {} into Go value \
+             of type map[string]interface {{}}",
+            other.type_name()
+        ))),
+    }
+}
+
+fn unsupported_patch() -> Failure {
+    let mut status = Status::new(Reason::UnsupportedMediaType, "415: Unsupported Media Type");
+    status.details = Some(Details::default());
+    status
+}
+
+async fn delete(
+    app: &App,
+    ask: &Ask,
+    permit: &Permit,
+    found: &Found,
+    body: Bytes,
+) -> Result<Reply, Failure> {
+    let target = found.target()?;
+    let view = View::new(app, ask, accepted(ask)?, target.schema())?;
+    let format = delete_format(ask, &body)?;
+    let options = ask.query.delete_options(&body, format)?;
+    match app.registry.delete(permit, target, &options).await? {
+        Deleted::Gone(obj) if !target.kind.strategy.returns_deleted => {
+            let mut details = Map::new();
+            details.insert("name", obj.name());
+            if !target.gvr().group.is_empty() {
+                details.insert("group", target.gvr().group.clone());
+            }
+            details.insert("kind", target.gvr().resource.clone());
+            details.insert("uid", obj.uid());
+            let status = value!({
+                "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
+                "details": (details)
+            });
+            Ok(respond::value(ask, 200, view.accepted.encoding, &status))
+        }
+        Deleted::Gone(obj) | Deleted::Waiting(obj) => view.reply(200, target, &Answer::Object(obj)),
+    }
+}
+
+/// The form of a deletion's body; none needs no media type.
+fn delete_format(ask: &Ask, body: &[u8]) -> Result<Format, Failure> {
+    if body.is_empty() {
+        return Ok(Format::Json);
+    }
+    negotiate::body_format(ask.header(header::CONTENT_TYPE))
+}
+
+async fn delete_collection(
+    app: &App,
+    ask: &Ask,
+    permit: &Permit,
+    found: &Found,
+    body: Bytes,
+) -> Result<Reply, Failure> {
+    let target = found.target()?;
+    let view = View::new(app, ask, accepted(ask)?, target.schema())?;
+    let list = ask.query.list_options()?;
+    let format = delete_format(ask, &body)?;
+    let options = ask.query.delete_options(&body, format)?;
+    let (gone, page) = app.registry.delete_collection(permit, target, &list, &options).await?;
+    let mut metadata = Map::new();
+    metadata.insert("resourceVersion", page.revision.to_string());
+    if let Some(token) = page.continue_token {
+        metadata.insert("continue", token);
+    }
+    view.reply_objects(metadata, gone)
+}
+
+async fn scale(
+    app: &App,
+    ask: &Ask,
+    permit: &Permit,
+    found: &Found,
+    verb: &str,
+    body: Bytes,
+) -> Result<Reply, Failure> {
+    let target = found.target()?;
+    let schema = app
+        .registry
+        .catalogue
+        .schema(&scale_kind())
+        .ok_or_else(|| Status::internal("Scale has no schema"))?;
+    let view = View::new(app, ask, accepted(ask)?, &schema)?;
+    if verb == "get" {
+        let answer = app.registry.get_scale(permit, target, ask.query.get_options()?).await?;
+        return view.reply(200, target, &answer);
+    }
+    let (make, options): (ScaleChange, WriteOptions) = if ask.method == Method::PUT {
+        let options = write_options(ask, "UpdateOptions")?;
+        let decoded = decoded(ask, &schema, &body)?;
+        let scale = decoded.object;
+        (Box::new(move |_: &Object| Ok(scale.clone())), options)
+    } else {
+        let (patch, options) = read_patch(ask, &body)?;
+        let schema = schema.clone();
+        (Box::new(move |live: &Object| patched_scale(&schema, live, &patch)), options)
+    };
+    let written = app.registry.update_scale(permit, target, &*make, &options).await?;
+    reply_written(&view, target, &written)
+}
+
+type ScaleChange = Box<dyn Fn(&Object) -> Result<Object, Failure> + Send + Sync>;
+
+fn patched_scale(schema: &Schema, live: &Object, patch: &Patch) -> Result<Object, Failure> {
+    let before = live.clone().into_value();
+    let after = keelson_registry::apply_patch(schema, before, patch)?;
+    decode::conform(schema, after).map(|decoded| decoded.object).map_err(Status::bad_request)
+}

@@ -1,0 +1,157 @@
+//! Answers: status line, headers and body.
+
+use crate::body::Body;
+use crate::handler::Ask;
+use crate::negotiate::{self, Encoding};
+use bytes::Bytes;
+use http::{HeaderValue, Response, StatusCode, header};
+use keelson_meta::status::quote;
+use keelson_meta::{Failure, Str, Value};
+use keelson_schema::{json, yaml};
+
+/// An answer.
+pub(crate) type Reply = Response<Body>;
+
+/// Bytes of all Warning headers of an answer; what is beyond is left out.
+const WARNING_BYTES_MAX: usize = 4096;
+
+/// An answer with a body of a media type.
+pub(crate) fn with_body(code: u16, media_type: &'static str, body: Body) -> Reply {
+    let mut response = Response::new(body);
+    *response.status_mut() =
+        StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
+    response
+}
+
+/// Plain text.
+pub(crate) fn text(code: u16, text: &str) -> Reply {
+    let body = Body::from(text.as_bytes().to_vec());
+    let mut response = with_body(code, "text/plain; charset=utf-8", body);
+    let nosniff = HeaderValue::from_static("nosniff");
+    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
+    response
+}
+
+/// What upstream's mux says of paths that it does not know.
+pub(crate) fn no_such_page() -> Reply {
+    text(404, "404 page not found\n")
+}
+
+/// A `Status` of failure.
+pub(crate) fn failure(ask: &Ask, failure: &Failure) -> Reply {
+    let accepted = negotiate::accept(ask.header(header::ACCEPT), false);
+    let encoding = accepted.map(|accepted| accepted.encoding).unwrap_or_default();
+    let mut response = value(ask, failure.code, encoding, &failure.to_value());
+    let retry = failure.details.as_ref().map_or(0, |details| details.retry_after_seconds);
+    if retry > 0 {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(retry));
+    }
+    response
+}
+
+/// A value that was made for this answer.
+pub(crate) fn value(ask: &Ask, code: u16, encoding: Encoding, value: &Value) -> Reply {
+    let mut text = vec![];
+    json::write_value(value, &mut text);
+    encoded(ask, code, encoding, Bytes::from(text))
+}
+
+/// JSON of an object or a list, in the encoding that was asked for.
+pub(crate) fn encoded(ask: &Ask, code: u16, encoding: Encoding, text: Bytes) -> Reply {
+    let body = match encoding {
+        Encoding::Yaml => {
+            let mut out = String::new();
+            if let Ok(parsed) = json::parse(&text) {
+                yaml::write(&parsed.value, &mut out);
+            }
+            Bytes::from(out)
+        }
+        _ if ask.pretty() => pretty(&text),
+        _ => {
+            let mut out = Vec::with_capacity(text.len() + 1);
+            out.extend_from_slice(&text);
+            out.push(b'\n');
+            Bytes::from(out)
+        }
+    };
+    let media_type = if encoding == Encoding::Yaml { encoding } else { Encoding::Json };
+    with_body(code, media_type.media_type(), Body::Whole(Some(body)))
+}
+
+/// Two spaces of indent a level, as Go indents.
+fn pretty(text: &[u8]) -> Bytes {
+    let mut out = Vec::with_capacity(text.len() * 2);
+    let mut depth = 0usize;
+    let mut in_string = false;
+    let mut escaped = false;
+    let line = |out: &mut Vec<u8>, depth: usize| {
+        out.push(b'\n');
+        out.extend(std::iter::repeat_n(b' ', depth * 2));
+    };
+    for (i, byte) in text.iter().enumerate() {
+        if in_string {
+            out.push(*byte);
+            in_string = escaped || *byte != b'"';
+            escaped = !escaped && *byte == b'\\';
+            continue;
+        }
+        let next = text.get(i + 1);
+        match byte {
+            b'"' => {
+                in_string = true;
+                out.push(b'"');
+            }
+            b'{' | b'[' => {
+                out.push(*byte);
+                depth += 1;
+                if !matches!(next, Some(b'}' | b']')) {
+                    line(&mut out, depth);
+                }
+            }
+            b'}' | b']' => {
+                depth = depth.saturating_sub(1);
+                if !matches!(text.get(i.wrapping_sub(1)), Some(b'{' | b'[')) {
+                    line(&mut out, depth);
+                }
+                out.push(*byte);
+            }
+            b',' => {
+                out.push(b',');
+                line(&mut out, depth);
+            }
+            b':' => out.extend_from_slice(b": "),
+            b' ' | b'\n' | b'\t' | b'\r' => {}
+            other => out.push(*other),
+        }
+    }
+    Bytes::from(out)
+}
+
+/// Adds Warning headers (RFC 7234 with the agent `-`).
+pub(crate) fn warn(reply: &mut Reply, warnings: &[Str]) {
+    let mut bytes = 0;
+    for warning in warnings {
+        let line = format!("299 - {}", quote(warning));
+        bytes += line.len();
+        if bytes > WARNING_BYTES_MAX {
+            return;
+        }
+        if let Ok(value) = HeaderValue::from_str(&line) {
+            reply.headers_mut().append(header::WARNING, value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_for_people_is_indented_as_go_indents_it() {
+        let text = br#"{"a":[1,{"b":"x, {y}: \"z\""}],"c":{},"d":[]}"#;
+        let want = "{\n  \"a\": [\n    1,\n    {\n      \"b\": \"x, {y}: \\\"z\\\"\"\n    }\n  ],\n  \
+                    \"c\": {},\n  \"d\": []\n}";
+        assert_eq!(pretty(text), want);
+    }
+}

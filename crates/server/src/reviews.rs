@@ -1,0 +1,281 @@
+//! Requests that keep nothing: who am I, may I, and the subresources that only act.
+
+use crate::handler::{App, Ask};
+use crate::negotiate;
+use crate::resource::{Found, decoded, write_options};
+use crate::respond::{self, Reply};
+use http::{HeaderMap, header};
+use keelson_auth::{Attributes, Authorizer, Credentials, Permit, User};
+use keelson_meta::{Failure, GroupVersionResource, Map, Object, Status, Str, Value, value};
+use keelson_schema::{Schema, json};
+
+/// Answers a request about a resource that keeps no objects.
+pub(crate) async fn answer(
+    app: &App,
+    ask: &Ask,
+    permit: &Permit,
+    found: &Found,
+    verb: &str,
+    body: &[u8],
+) -> Result<Reply, Failure> {
+    let schema = app
+        .registry
+        .catalogue
+        .schema(&found.facts.kind)
+        .ok_or_else(|| Status::internal("the kind has no schema"))?;
+    if found.facts.name == "componentstatuses" {
+        return component_status(app, ask, found, &schema, verb);
+    }
+    write_options(ask, "CreateOptions")?;
+    let mut obj = decoded(ask, &schema, body)?.object;
+    match found.facts.name.as_str() {
+        "selfsubjectreviews" => {
+            let info = user_info(permit.user());
+            obj.root.insert("status", value!({"userInfo": (info)}));
+        }
+        "tokenreviews" => token_review(app, &mut obj)?,
+        "selfsubjectaccessreviews" => {
+            let user = permit.user().clone();
+            access_review(app, &mut obj, &user);
+        }
+        "subjectaccessreviews" | "localsubjectaccessreviews" => {
+            let user = subject(&obj);
+            access_review(app, &mut obj, &user);
+        }
+        "selfsubjectrulesreviews" => rules_review(permit, &mut obj)?,
+        "bindings" => {
+            let target = app.registry.target(
+                "",
+                "pods",
+                found.route.namespace.as_deref().unwrap_or_default(),
+                obj.name(),
+            );
+            app.registry.bind(permit, &target, &obj).await?;
+            return Ok(success(ask, 201));
+        }
+        _ => return Err(Status::method_not_allowed()),
+    }
+    reply_object(ask, 201, &schema, &obj)
+}
+
+/// Acts on a stored object: POST to a subresource, or a stream to a node.
+pub(crate) async fn connect(
+    app: &App,
+    ask: &Ask,
+    permit: &Permit,
+    found: &Found,
+    verb: &str,
+    body: &[u8],
+) -> Result<Reply, Failure> {
+    let (Some(target), Some(sub)) = (&found.target, &found.sub) else {
+        return Err(Status::method_not_allowed());
+    };
+    let schema = app.registry.catalogue.schema(&sub.kind);
+    match (sub.name.as_str(), verb, schema) {
+        ("binding", "create", Some(schema)) => {
+            let binding = decoded(ask, &schema, body)?.object;
+            app.registry.bind(permit, target, &binding).await?;
+            Ok(success(ask, 201))
+        }
+        ("eviction", "create", Some(schema)) => {
+            let eviction = decoded(ask, &schema, body)?.object;
+            app.registry.evict(permit, target, &eviction).await?;
+            Ok(success(ask, 201))
+        }
+        _ => Err(app.registry.no_node(permit, target).await),
+    }
+}
+
+fn success(ask: &Ask, code: u16) -> Reply {
+    let status =
+        value!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"});
+    let status = match status {
+        Value::Object(mut map) => {
+            map.insert("code", i64::from(code));
+            Value::Object(map)
+        }
+        other => other,
+    };
+    respond::value(ask, code, negotiate::Encoding::Json, &status)
+}
+
+fn reply_object(ask: &Ask, code: u16, schema: &Schema, obj: &Object) -> Result<Reply, Failure> {
+    let accepted = negotiate::accept(ask.header(header::ACCEPT), false)?;
+    let mut text = vec![];
+    json::encode(schema, obj, &mut text);
+    Ok(respond::encoded(ask, code, accepted.encoding, text.into()))
+}
+
+/// A user as reviews show it.
+fn user_info(user: &User) -> Map {
+    let mut info = Map::new();
+    info.insert("username", user.name.clone());
+    if !user.uid.is_empty() {
+        info.insert("uid", user.uid.clone());
+    }
+    let groups: Vec<Value> = user.groups.iter().cloned().map(Value::String).collect();
+    info.insert("groups", groups);
+    if !user.extra.is_empty() {
+        let extra = user.extra.iter().map(|(name, values)| {
+            let values: Vec<Value> = values.iter().cloned().map(Value::String).collect();
+            (name.clone(), Value::Array(values))
+        });
+        info.insert("extra", extra.collect::<Map>());
+    }
+    info
+}
+
+fn token_review(app: &App, obj: &mut Object) -> Result<(), Failure> {
+    let token = obj.str_at(&["spec", "token"]);
+    if token.is_empty() {
+        return Err(Status::bad_request("token is required for TokenReview in authentication"));
+    }
+    let authorization = format!("Bearer {token}");
+    let credentials = Credentials { authorization: Some(&authorization), certificate: None };
+    let mut status = Map::new();
+    match app.authenticator.recognize(&credentials) {
+        Some(user) => {
+            status.insert("authenticated", true);
+            status.insert("user", user_info(&user));
+        }
+        None => {
+            status.insert("user", Map::new());
+            status.insert("error", "invalid bearer token");
+        }
+    }
+    obj.root.insert("status", status);
+    Ok(())
+}
+
+/// The user that a SubjectAccessReview asks about.
+fn subject(obj: &Object) -> User {
+    let groups = obj.array_at(&["spec", "groups"]).iter();
+    User {
+        name: obj.str_at(&["spec", "user"]).into(),
+        uid: obj.str_at(&["spec", "uid"]).into(),
+        groups: groups.filter_map(Value::as_str).map(Str::new).collect(),
+        extra: vec![],
+    }
+}
+
+fn access_review(app: &App, obj: &mut Object, user: &User) {
+    let text = |name: &str| Str::new(obj.str_at(&["spec", "resourceAttributes", name]));
+    let attributes = Attributes {
+        verb: "review",
+        gvr: GroupVersionResource::new(text("group"), text("version"), text("resource")),
+        subresource: text("subresource"),
+        namespace: text("namespace"),
+        name: text("name"),
+        path: obj.str_at(&["spec", "nonResourceAttributes", "path"]).to_owned(),
+    };
+    let allowed = app.authorizer.allows(user, &attributes);
+    let mut status = Map::new();
+    status.insert("allowed", allowed);
+    obj.root.insert("status", status);
+}
+
+fn rules_review(permit: &Permit, obj: &mut Object) -> Result<(), Failure> {
+    if obj.str_at(&["spec", "namespace"]).is_empty() {
+        return Err(Status::bad_request("no namespace on request"));
+    }
+    let all = permit.user().is_in(keelson_auth::MASTERS);
+    let (resources, paths) = if all {
+        (
+            value!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]),
+            value!([{"verbs": ["*"], "nonResourceURLs": ["*"]}]),
+        )
+    } else {
+        (value!([]), value!([]))
+    };
+    let status = value!({
+        "resourceRules": (resources), "nonResourceRules": (paths), "incomplete": false
+    });
+    obj.root.insert("status", status);
+    Ok(())
+}
+
+/// The store is the only component behind an API server that it can look at.
+fn component_status(
+    app: &App,
+    ask: &Ask,
+    found: &Found,
+    schema: &Schema,
+    verb: &str,
+) -> Result<Reply, Failure> {
+    let healthy = app.registry.store.health().is_ok();
+    let state = if healthy { "True" } else { "False" };
+    let message = if healthy { "ok" } else { "the store refuses writes" };
+    let one = value!({
+        "metadata": {"name": "etcd-0"},
+        "conditions": [{"type": "Healthy", "status": state, "message": message}]
+    });
+    let warning = [Str::new_static("v1 ComponentStatus is deprecated in v1.19+")];
+    let mut reply = if verb == "get" {
+        if found.route.name != "etcd-0" {
+            let gvr = GroupVersionResource::new("", "v1", "componentstatus");
+            return Err(Status::not_found(&gvr, &found.route.name));
+        }
+        let obj = Object::from_value(one).unwrap_or_default();
+        reply_object(ask, 200, schema, &obj)?
+    } else {
+        let list = value!({
+            "kind": "ComponentStatusList", "apiVersion": "v1", "metadata": {}, "items": [(one)]
+        });
+        respond::value(ask, 200, negotiate::Encoding::Json, &list)
+    };
+    respond::warn(&mut reply, &warning);
+    Ok(reply)
+}
+
+/// The user that the `Impersonate-*` headers name, when the sender may be anyone.
+pub(crate) fn impersonate(
+    authorizer: &Authorizer,
+    headers: &HeaderMap,
+    user: User,
+) -> Result<User, Failure> {
+    let text = |name: &str| {
+        headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
+    };
+    let name = text("impersonate-user");
+    let groups: Vec<Str> = headers
+        .get_all("impersonate-group")
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .map(Str::new)
+        .collect();
+    let uid = text("impersonate-uid");
+    if name.is_empty() {
+        if groups.is_empty() && uid.is_empty() {
+            return Ok(user);
+        }
+        return Err(Status::bad_request(format!(
+            "requested &user.DefaultInfo{{Name:\"\", UID:{}, Groups:{}, \
+             Extra:map[string][]string(nil)}} without impersonating a user name",
+            keelson_meta::status::quote(&uid),
+            go_strings(&groups)
+        )));
+    }
+    let attributes = Attributes {
+        verb: "impersonate",
+        gvr: GroupVersionResource::new("", "v1", "users"),
+        name: name.as_str().into(),
+        ..Attributes::default()
+    };
+    authorizer.authorize(user, attributes)?;
+    let mut taken = User { name: name.as_str().into(), uid: uid.into(), groups, extra: vec![] };
+    let anonymous = taken.name == keelson_auth::ANONYMOUS;
+    let group = if anonymous { keelson_auth::UNAUTHENTICATED } else { keelson_auth::AUTHENTICATED };
+    if !taken.is_in(group) {
+        taken.groups.push(group.into());
+    }
+    Ok(taken)
+}
+
+/// As Go prints a list of strings with its type.
+fn go_strings(items: &[Str]) -> String {
+    if items.is_empty() {
+        return "[]string(nil)".to_owned();
+    }
+    let quoted: Vec<String> = items.iter().map(|item| keelson_meta::status::quote(item)).collect();
+    format!("[]string{{{}}}", quoted.join(", "))
+}

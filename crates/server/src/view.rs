@@ -1,0 +1,281 @@
+//! Objects as a client wants to see them: whole, in another version, as metadata only, as table rows.
+
+use crate::body::{Body, ListBody};
+use crate::handler::{App, Ask};
+use crate::negotiate::{Accepted, Encoding, Shape};
+use crate::respond::{self, Reply};
+use bytes::Bytes;
+use keelson_cache::Entry;
+use keelson_meta::{Failure, FieldError, Map, Object, Path, Reason, Status, Value, value};
+use keelson_registry::{Answer, List, Target};
+use keelson_schema::{Schema, json, tables};
+use std::sync::Arc;
+
+/// How an answer's objects are shown.
+pub(crate) struct View<'a> {
+    pub app: &'a App,
+    pub ask: &'a Ask,
+    pub accepted: Accepted,
+    /// The type of the objects as the client sees them.
+    pub schema: Schema,
+    /// What of an object stands in a table's row.
+    include: Include,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Include {
+    None,
+    Metadata,
+    Object,
+}
+
+impl<'a> View<'a> {
+    /// Takes what the client accepts, or 400 for table options that make no sense.
+    pub fn new(
+        app: &'a App,
+        ask: &'a Ask,
+        accepted: Accepted,
+        schema: &Schema,
+    ) -> Result<View<'a>, Failure> {
+        let include = match ask.query.get("includeObject").unwrap_or_default() {
+            _ if accepted.shape != Shape::Table => Include::Metadata,
+            "" | "Metadata" => Include::Metadata,
+            "None" => Include::None,
+            "Object" => Include::Object,
+            other => {
+                let path = Path::new("includeObject");
+                let why = "must be 'Metadata', 'Object', 'None', or empty";
+                let error = FieldError::invalid(&path, other, why);
+                return Err(Status::bad_request(format!(
+                    "Unable to convert to Table as requested: {error}"
+                )));
+            }
+        };
+        Ok(View { app, ask, accepted, schema: schema.clone(), include })
+    }
+
+    fn meta_version(&self) -> &'static str {
+        if self.accepted.meta_v1beta1 { "meta.k8s.io/v1beta1" } else { "meta.k8s.io/v1" }
+    }
+
+    /// The object of an answer, in the version of the view.
+    fn object(&self, target: &Target, answer: &Answer) -> Result<Object, Failure> {
+        match answer {
+            Answer::Entry(entry) => self.decoded(target, entry),
+            Answer::Object(obj) => Ok(obj.clone()),
+            Answer::Success(value) => {
+                Object::from_value(value.clone()).ok_or_else(|| Status::internal("no object"))
+            }
+        }
+    }
+
+    /// A stored object, in the version of the view.
+    pub fn decoded(&self, target: &Target, entry: &Entry) -> Result<Object, Failure> {
+        let obj = target.kind.decode(entry)?;
+        Ok(target.kind.convert(obj, &target.kind.storage, &self.schema))
+    }
+
+    /// An object's JSON as the client sees it.
+    pub fn json(&self, target: &Target, answer: &Answer) -> Result<Bytes, Failure> {
+        match (self.accepted.shape, answer) {
+            (Shape::Object, Answer::Entry(entry)) if self.is_storage(target) => Ok(entry.json()),
+            (Shape::Object, _) => {
+                let obj = self.object(target, answer)?;
+                let mut text = vec![];
+                json::encode(&self.schema, &obj, &mut text);
+                Ok(Bytes::from(text))
+            }
+            (Shape::Partial, _) => {
+                let partial = self.partial(self.object(target, answer)?);
+                Ok(written(&partial))
+            }
+            (Shape::Table, _) => {
+                let obj = self.object(target, answer)?;
+                let version = obj.resource_version().to_owned();
+                let rows = vec![self.row(&obj)];
+                let mut metadata = Map::new();
+                if !version.is_empty() {
+                    metadata.insert("resourceVersion", version);
+                }
+                Ok(written(&self.table(metadata, rows, true)))
+            }
+            (Shape::PartialList, _) => Err(Status::new(
+                Reason::NotAcceptable,
+                format!(
+                    "you requested PartialObjectMetadataList, but the requested object is not a \
+                     list (*{})",
+                    go_type(&self.schema, "")
+                ),
+            )),
+        }
+    }
+
+    /// Whether stored bytes are what the client sees.
+    pub fn is_storage(&self, target: &Target) -> bool {
+        target.kind.storage.gvk == self.schema.gvk
+    }
+
+    /// An answer with one object.
+    pub fn reply(&self, code: u16, target: &Target, answer: &Answer) -> Result<Reply, Failure> {
+        let text = self.json(target, answer)?;
+        Ok(respond::encoded(self.ask, code, self.accepted.encoding, text))
+    }
+
+    /// An answer with a list.
+    pub fn reply_list(&self, target: &Target, list: List) -> Result<Reply, Failure> {
+        let mut metadata = Map::new();
+        metadata.insert("resourceVersion", list.revision.to_string());
+        if let Some(token) = &list.continue_token {
+            metadata.insert("continue", token.as_str());
+        }
+        if let Some(remaining) = list.remaining {
+            metadata.insert("remainingItemCount", i64::try_from(remaining).unwrap_or(i64::MAX));
+        }
+        let plain = self.accepted.shape == Shape::Object
+            && self.accepted.encoding == Encoding::Json
+            && self.is_storage(target)
+            && !self.ask.pretty();
+        if plain {
+            let head = self.list_head(&metadata);
+            let body = Body::List(ListBody::new(head, list.items, false));
+            return Ok(respond::with_body(200, Encoding::Json.media_type(), body));
+        }
+        let objects: Result<Vec<Object>, Failure> =
+            list.items.iter().map(|entry| self.decoded(target, entry)).collect();
+        self.reply_objects(metadata, objects?)
+    }
+
+    /// An answer with a list of objects that are no longer stored as such.
+    pub fn reply_objects(&self, metadata: Map, objects: Vec<Object>) -> Result<Reply, Failure> {
+        let text = match self.accepted.shape {
+            Shape::Partial => {
+                return Err(Status::new(
+                    Reason::NotAcceptable,
+                    format!(
+                        "you requested PartialObjectMetadata, but the requested object is a list \
+                         (*{})",
+                        go_type(&self.schema, "List")
+                    ),
+                ));
+            }
+            Shape::PartialList => {
+                let items: Vec<Value> = objects.into_iter().map(|obj| self.partial(obj)).collect();
+                written(&value!({
+                    "kind": "PartialObjectMetadataList", "apiVersion": (self.meta_version()),
+                    "metadata": (metadata), "items": (items)
+                }))
+            }
+            Shape::Table => {
+                let mut objects = objects;
+                let printer = self.printer();
+                objects.sort_by(|a, b| printer.compare_rows(a, b));
+                let rows = objects.iter().map(|obj| self.row(obj)).collect();
+                written(&self.table(metadata, rows, true))
+            }
+            Shape::Object => {
+                let mut text = self.list_head(&metadata);
+                for (i, obj) in objects.iter().enumerate() {
+                    if i > 0 {
+                        text.push(b',');
+                    }
+                    json::encode_list_item(&self.schema, obj, &mut text);
+                }
+                text.extend_from_slice(b"]}");
+                Bytes::from(text)
+            }
+        };
+        Ok(respond::encoded(self.ask, 200, self.accepted.encoding, text))
+    }
+
+    /// A list up to its items.
+    fn list_head(&self, metadata: &Map) -> Vec<u8> {
+        let mut head = b"{\"kind\":".to_vec();
+        json::write_string(&format!("{}List", self.schema.gvk.kind), &mut head);
+        head.extend_from_slice(b",\"apiVersion\":");
+        json::write_string(&self.schema.gvk.api_version(), &mut head);
+        head.extend_from_slice(b",\"metadata\":");
+        json::write_value(&Value::Object(metadata.clone()), &mut head);
+        head.extend_from_slice(b",\"items\":[");
+        head
+    }
+
+    /// An object's metadata.
+    fn partial(&self, obj: Object) -> Value {
+        let metadata = obj.get("metadata").cloned().unwrap_or_else(|| Map::new().into());
+        value!({
+            "kind": "PartialObjectMetadata", "apiVersion": (self.meta_version()),
+            "metadata": (metadata)
+        })
+    }
+
+    fn printer(&self) -> &'static tables::Printer {
+        tables::printer(&self.schema.gvk.group, &self.schema.gvk.kind)
+    }
+
+    fn row(&self, obj: &Object) -> Value {
+        let printer = self.printer();
+        let cells = printer.cells(obj, self.app.registry.clock.now());
+        let mut row = Map::new();
+        row.insert("cells", cells);
+        let conditions = printer.conditions(obj);
+        if !conditions.is_empty() {
+            row.insert("conditions", conditions);
+        }
+        let object = match self.include {
+            Include::None => Value::Null,
+            Include::Metadata => self.partial(obj.clone()),
+            Include::Object => {
+                let mut text = vec![];
+                json::encode(&self.schema, obj, &mut text);
+                json::parse(&text).map(|parsed| parsed.value).unwrap_or_default()
+            }
+        };
+        row.insert("object", object);
+        Value::Object(row)
+    }
+
+    /// A Table; `columns` says whether it carries its columns (only the first of a watch does).
+    pub fn table(&self, metadata: Map, rows: Vec<Value>, columns: bool) -> Value {
+        let definitions = if columns {
+            Value::Array(self.printer().column_definitions(|_, _| None))
+        } else {
+            Value::Null
+        };
+        value!({
+            "kind": "Table", "apiVersion": (self.meta_version()), "metadata": (metadata),
+            "columnDefinitions": (definitions), "rows": (rows)
+        })
+    }
+
+    /// The JSON of an object inside a watch event.
+    pub fn event_object(
+        &self,
+        target: &Target,
+        entry: &Arc<Entry>,
+        first: bool,
+    ) -> Result<Bytes, Failure> {
+        match self.accepted.shape {
+            Shape::Table => {
+                let obj = self.decoded(target, entry)?;
+                let mut metadata = Map::new();
+                metadata.insert("resourceVersion", obj.resource_version());
+                Ok(written(&self.table(metadata, vec![self.row(&obj)], first)))
+            }
+            Shape::PartialList => Ok(written(&self.partial(self.decoded(target, entry)?))),
+            Shape::Object | Shape::Partial => self.json(target, &Answer::Entry(entry.clone())),
+        }
+    }
+}
+
+fn written(value: &Value) -> Bytes {
+    let mut text = vec![];
+    json::write_value(value, &mut text);
+    Bytes::from(text)
+}
+
+/// Upstream's name for the internal type: `core.ConfigMapList`.
+fn go_type(schema: &Schema, suffix: &str) -> String {
+    let group = schema.gvk.group.split('.').next().unwrap_or_default();
+    let package = if group.is_empty() { "core" } else { group };
+    format!("{package}.{}{suffix}", schema.gvk.kind)
+}

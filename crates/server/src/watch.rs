@@ -1,0 +1,205 @@
+//! Watch streams: events framed and sent, many to a write; bookmarks; the end.
+
+use crate::body::Body;
+use crate::handler::{App, Ask};
+use crate::negotiate::{Accepted, Encoding, Shape};
+use crate::respond::{self, Reply};
+use crate::view::View;
+use bytes::{BufMut, Bytes, BytesMut};
+use keelson_meta::{Failure, Map, Status, Value, value};
+use keelson_registry::{EventKind, Target, WatchEvent, WatchSession};
+use keelson_schema::json;
+use keelson_store::Revision;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+
+/// Chunks that wait for the socket; a client that does not read stops its watch here, and only its.
+const CHUNKS_MAX: usize = 2;
+/// Bytes of events that go to the socket at once.
+const CHUNK_BYTES: usize = 64 << 10;
+/// How often a quiet watch says how far it is.
+const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
+/// How long before its end a watch says how far it is.
+const LAST_BOOKMARK: Duration = Duration::from_secs(2);
+/// Shortest life of a watch that names no timeout; the longest is twice that.
+const LIFE_SECONDS_MIN: u64 = 1800;
+
+/// A running watch and how its events are shown.
+pub(crate) struct Stream {
+    pub app: Arc<App>,
+    pub ask: Ask,
+    pub accepted: Accepted,
+    pub target: Target,
+    pub session: WatchSession,
+    pub bookmarks: bool,
+    pub timeout: Option<Duration>,
+}
+
+impl Stream {
+    /// Starts sending; the answer's body is what is sent.
+    pub fn reply(self) -> Reply {
+        let (sender, receiver) = mpsc::channel(CHUNKS_MAX);
+        let media_type = match self.accepted.encoding {
+            Encoding::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
+            Encoding::Yaml | Encoding::Json => "application/json",
+        };
+        tokio::spawn(self.run(sender));
+        respond::with_body(200, media_type, Body::Stream(receiver))
+    }
+
+    async fn run(mut self, sender: mpsc::Sender<Bytes>) {
+        let life = self.timeout.unwrap_or_else(|| {
+            let random = self.app.registry.clock.random();
+            let extra = u64::from(u16::from_le_bytes([random[0], random[1]])) % LIFE_SECONDS_MIN;
+            Duration::from_secs(LIFE_SECONDS_MIN + extra)
+        });
+        let end = Instant::now() + life;
+        let mut bookmark_at =
+            Instant::now() + BOOKMARK_PERIOD.min(life.saturating_sub(LAST_BOOKMARK));
+        let mut shutdown = self.app.shutdown.clone();
+        let mut out = Sent { first: true, initial_end_due: self.session.marks_initial_end };
+        loop {
+            // Read before the events: all up to here have been applied when they are taken.
+            let applied = self.app.registry.cache.revision();
+            match self.chunk(&mut out, applied) {
+                Ok(Some(chunk)) => {
+                    let send = sender.send(chunk);
+                    tokio::select! {
+                        sent = send => if sent.is_err() { return },
+                        () = sleep_until(end) => return,
+                    }
+                    continue;
+                }
+                Ok(None) => {}
+                Err(failure) => {
+                    let _ = sender.send(error_frame(&failure)).await;
+                    return;
+                }
+            }
+            tokio::select! {
+                () = sender.closed() => return,
+                () = crate::listen::told(&mut shutdown) => return,
+                () = sleep_until(end) => return,
+                changed = self.session.changed() => if changed.is_err() { return },
+                () = sleep_until(bookmark_at), if self.bookmarks => {
+                    bookmark_at = Instant::now() + BOOKMARK_PERIOD;
+                    if sender.send(self.bookmark(applied, false)).await.is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The frames of the events at hand.
+    fn chunk(&mut self, out: &mut Sent, applied: Revision) -> Result<Option<Bytes>, Failure> {
+        let mut events: Vec<WatchEvent> = vec![];
+        let mut frames = BytesMut::new();
+        loop {
+            events.clear();
+            self.session
+                .take(&mut events)
+                .map_err(|_| Status::expired("too old resource version: the watch fell behind"))?;
+            if events.is_empty() {
+                if out.initial_end_due && self.session.initial_is_through() {
+                    out.initial_end_due = false;
+                    let revision = self.session.began_at.max(applied);
+                    frames.put(self.bookmark(revision, true));
+                }
+                break;
+            }
+            for event in &events {
+                self.frame(event, out, &mut frames)?;
+            }
+            if frames.len() >= CHUNK_BYTES {
+                break;
+            }
+        }
+        Ok(if frames.is_empty() { None } else { Some(frames.freeze()) })
+    }
+
+    fn frame(
+        &self,
+        event: &WatchEvent,
+        out: &mut Sent,
+        frames: &mut BytesMut,
+    ) -> Result<(), Failure> {
+        let (word, which) = match event.kind {
+            EventKind::Added => ("ADDED", 0),
+            EventKind::Modified => ("MODIFIED", 1),
+            EventKind::Deleted => ("DELETED", 2),
+        };
+        let view = View::new(&self.app, &self.ask, self.accepted, self.target.schema())?;
+        let plain = self.accepted.shape == Shape::Object && view.is_storage(&self.target);
+        if plain && let Some(change) = &event.change {
+            frames.put(change.frame(which, || frame(word, event.entry.json_slice())));
+            return Ok(());
+        }
+        let object = view.event_object(&self.target, &event.entry, out.first)?;
+        out.first = false;
+        frames.put(frame(word, &object));
+        Ok(())
+    }
+
+    /// `BOOKMARK`: everything up to `revision` has been sent.
+    fn bookmark(&self, revision: Revision, initial_end: bool) -> Bytes {
+        let schema = self.target.schema();
+        let mut metadata = Map::new();
+        metadata.insert("resourceVersion", revision.to_string());
+        if initial_end {
+            metadata.insert("annotations", value!({"k8s.io/initial-events-end": "true"}));
+        }
+        let mut obj = keelson_meta::Object::new();
+        obj.root.insert("metadata", metadata);
+        let text = match self.accepted.shape {
+            Shape::Object => {
+                let mut text = vec![];
+                json::encode(schema, &obj, &mut text);
+                text
+            }
+            Shape::Table => {
+                let metadata = obj.metadata().cloned().unwrap_or_default();
+                let view = View::new(&self.app, &self.ask, self.accepted, schema);
+                view.map(|view| written(&view.table(metadata, vec![], false))).unwrap_or_default()
+            }
+            Shape::Partial | Shape::PartialList => {
+                obj.root.insert("kind", "PartialObjectMetadata");
+                obj.root.insert("apiVersion", "meta.k8s.io/v1");
+                written(&obj.into_value())
+            }
+        };
+        frame("BOOKMARK", &text)
+    }
+}
+
+/// What a stream remembers of what it sent.
+struct Sent {
+    /// No event was sent yet.
+    first: bool,
+    /// The bookmark that ends the initial events is still to come.
+    initial_end_due: bool,
+}
+
+fn written(value: &Value) -> Vec<u8> {
+    let mut text = vec![];
+    json::write_value(value, &mut text);
+    text
+}
+
+/// One event of a JSON stream.
+fn frame(word: &str, object: &[u8]) -> Bytes {
+    let mut out = Vec::with_capacity(object.len() + 32);
+    out.extend_from_slice(b"{\"type\":\"");
+    out.extend_from_slice(word.as_bytes());
+    out.extend_from_slice(b"\",\"object\":");
+    out.extend_from_slice(object);
+    out.extend_from_slice(b"}\n");
+    Bytes::from(out)
+}
+
+/// The event that ends a stream that cannot go on.
+fn error_frame(failure: &Failure) -> Bytes {
+    frame("ERROR", &written(&failure.to_value()))
+}

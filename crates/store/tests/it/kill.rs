@@ -1,0 +1,87 @@
+//! `kill -9` under load: a process writes and tells what was acknowledged, dies, and none is lost.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use keelson_store::conformance::put;
+use keelson_store::{Embedded, EmbeddedOptions, Revision, Store};
+use tempfile::TempDir;
+
+/// Tells the test binary that it is the process to be killed, and where to write.
+const DIR: &str = "KEELSON_STORE_KILL_DIR";
+const WRITERS: usize = 16;
+const ACKNOWLEDGEMENTS: usize = 400;
+const ROUNDS: usize = 4;
+
+/// Runs in the child alone; in a plain test run there is nothing to do.
+#[tokio::test]
+async fn the_process_that_is_killed() {
+    let Ok(dir) = std::env::var(DIR) else { return };
+    let store = Embedded::open(EmbeddedOptions::new(dir)).expect("open");
+    let writers: Vec<_> =
+        (0..WRITERS).map(|n| tokio::spawn(write(Arc::clone(&store), n))).collect();
+    for writer in writers {
+        writer.await.unwrap();
+    }
+}
+
+async fn write(store: Arc<Embedded>, writer: usize) {
+    let key = format!("k{writer}");
+    loop {
+        let value = store.revision().0.to_string().repeat(200);
+        let at = put(&*store, &key, &value).await;
+        if at.0 % 50 == 0 {
+            store.compact(Revision(at.0 - 40)).await.unwrap();
+        }
+        let line = format!("ack {writer} {at}\n");
+        std::io::stdout().lock().write_all(line.as_bytes()).expect("parent");
+    }
+}
+
+#[tokio::test]
+async fn kill_loses_no_acknowledged_write() {
+    let dir = TempDir::new().unwrap();
+    let mut newest = Revision(0);
+    for round in 0..ROUNDS {
+        let acknowledged = write_and_kill(&dir);
+        let store = Embedded::open(EmbeddedOptions::new(dir.path())).expect("open");
+        for (writer, at) in acknowledged {
+            assert!(at > newest, "round {round}: {at} after {newest}");
+            let kv = store.get(format!("k{writer}").as_bytes()).await.unwrap();
+            let found = kv.map(|kv| kv.modified);
+            assert!(found >= Some(at), "round {round}: k{writer} at {found:?}, not {at}");
+        }
+        newest = store.revision();
+    }
+}
+
+/// The newest acknowledged revision of each writer.
+fn write_and_kill(dir: &TempDir) -> BTreeMap<usize, Revision> {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "kill::the_process_that_is_killed", "--nocapture"])
+        .env(DIR, dir.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut acknowledged = BTreeMap::new();
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    let (mut line, mut count) = (String::new(), 0);
+    while lines.read_line(&mut line).unwrap() > 0 {
+        // A line cut short by the kill has no end; the test harness writes lines of its own.
+        if let Some((_, ack)) = line.strip_suffix('\n').and_then(|line| line.split_once("ack ")) {
+            let (writer, at) = ack.split_once(' ').unwrap();
+            acknowledged.insert(writer.parse().unwrap(), Revision(at.parse().unwrap()));
+            count += 1;
+            if count == ACKNOWLEDGEMENTS {
+                child.kill().unwrap();
+            }
+        }
+        line.clear();
+    }
+    child.wait().unwrap();
+    assert!(count >= ACKNOWLEDGEMENTS, "the child ended after {count}");
+    acknowledged
+}

@@ -1,0 +1,67 @@
+//! `cargo xtask catalogue`: facts about the built-in types and resources, from what a Kubernetes server
+//! says of itself to the tables that the schema crate keeps. Facts only: no description is carried over.
+
+mod descriptors;
+mod presence;
+mod resources;
+mod types;
+
+use anyhow::{Context, Result, bail};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The folder of the tables.
+const OUT: &str = "crates/schema/catalogue";
+
+/// Runs the task with the words that follow its name.
+pub fn run(args: &[String]) -> Result<()> {
+    let mut reference = PathBuf::from("../shared/reference");
+    let mut check = false;
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--reference" => {
+                reference = args.next().context("--reference needs a folder")?.into();
+            }
+            "--check" => check = true,
+            other => bail!("unknown flag {other:?} of catalogue"),
+        }
+    }
+    for (name, text) in generate(&reference)? {
+        let path = Path::new(OUT).join(name);
+        if !check {
+            fs::create_dir_all(OUT)?;
+            fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
+        } else if fs::read_to_string(&path).unwrap_or_default() != text {
+            bail!("{} is out of date; run `cargo xtask catalogue`", path.display());
+        }
+    }
+    Ok(())
+}
+
+/// The tables: file name and text.
+fn generate(reference: &Path) -> Result<Vec<(&'static str, String)>> {
+    let read = |name: &str| {
+        let path = reference.join(name);
+        fs::read(&path).with_context(|| format!("read {}", path.display()))
+    };
+    let descriptors = descriptors::parse(&read("kubernetes-1.36.fds")?)?;
+    let mut schemas = types::Schemas::new();
+    let mut names: Vec<PathBuf> = fs::read_dir(reference.join("openapi-v3"))?
+        .map(|entry| entry.map(|e| e.path()))
+        .collect::<Result<_, _>>()?;
+    names.sort();
+    for path in names {
+        let document: serde_json::Value = serde_json::from_slice(&fs::read(&path)?)
+            .with_context(|| format!("parse {}", path.display()))?;
+        types::collect(&document, &mut schemas);
+    }
+    let presence = presence::parse(&fs::read_to_string(Path::new(OUT).join("presence.txt"))?)?;
+    let all: serde_json::Value = serde_json::from_slice(&read("discovery-aggregated-all.json")?)?;
+    let on: serde_json::Value =
+        serde_json::from_slice(&read("discovery-aggregated-default.json")?)?;
+    Ok(vec![
+        ("types.txt", types::render(&schemas, &descriptors, &presence)?),
+        ("resources.txt", resources::render(&all, &on)?),
+    ])
+}

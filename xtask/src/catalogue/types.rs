@@ -1,0 +1,342 @@
+//! `types.txt`: a block a struct, a line a field.
+
+use super::descriptors::{Messages, ProtoField};
+use super::presence::{Facts, Presence};
+use anyhow::{Result, bail};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// OpenAPI schemas by full name.
+pub type Schemas = BTreeMap<String, Value>;
+
+/// Types whose form no list of fields can say; they are shapes of their own.
+const SHAPES: &[(&str, &str)] = &[
+    ("io.k8s.apimachinery.pkg.api.resource.Quantity", "quantity"),
+    ("io.k8s.apimachinery.pkg.apis.meta.v1.Time", "time"),
+    ("io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime", "microtime"),
+    ("io.k8s.apimachinery.pkg.apis.meta.v1.Duration", "duration"),
+    ("io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1", "fieldsv1"),
+    ("io.k8s.apimachinery.pkg.runtime.RawExtension", "raw"),
+    ("io.k8s.apimachinery.pkg.util.intstr.IntOrString", "intorstring"),
+    ("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSON", "json"),
+    (
+        "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrArray",
+        "schemaorarray",
+    ),
+    (
+        "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrBool",
+        "schemaorbool",
+    ),
+    (
+        "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrStringArray",
+        "schemaorstrings",
+    ),
+];
+
+/// Kinds that belong to every group version; their list of places would only repeat the groups.
+const EVERYWHERE_MIN: usize = 10;
+
+/// Takes in the schemas of one OpenAPI document.
+pub fn collect(document: &Value, schemas: &mut Schemas) {
+    let Some(found) = document.pointer("/components/schemas").and_then(Value::as_object) else {
+        return;
+    };
+    const KINDS: &str = "x-kubernetes-group-version-kind";
+    for (name, schema) in found {
+        let known = schemas.entry(name.clone()).or_insert_with(|| schema.clone());
+        // A document names only the kinds of its own group version.
+        let kinds = schema.get(KINDS).and_then(Value::as_array);
+        if let Some(all) = known.get_mut(KINDS).and_then(Value::as_array_mut) {
+            for kind in kinds.into_iter().flatten() {
+                if !all.contains(kind) {
+                    all.push(kind.clone());
+                }
+            }
+        }
+    }
+}
+
+/// The text of `types.txt`.
+pub fn render(schemas: &Schemas, messages: &Messages, presence: &Presence) -> Result<String> {
+    let mut out = String::from(
+        "# Every built-in type: `struct NAME`, then its members in the order of the Go struct:\n\
+         # name, protobuf tag (`-`: none), type, flags. Written by `cargo xtask catalogue`.\n",
+    );
+    let mut package = "";
+    for (name, schema) in schemas {
+        if SHAPES.iter().any(|(shape, _)| shape == name) {
+            continue;
+        }
+        let (this, short) = name.rsplit_once('.').unwrap_or(("", name));
+        if this != package {
+            writeln!(out, "\npackage {this}")?;
+            package = this;
+        }
+        let block = Block {
+            package,
+            schema,
+            messages,
+            facts: presence.get(name),
+            lines: vec![],
+            seen: vec![],
+            inlined: vec![],
+        };
+        block.render(name, short, &mut out)?;
+    }
+    Ok(out)
+}
+
+struct Block<'a> {
+    package: &'a str,
+    schema: &'a Value,
+    messages: &'a Messages,
+    facts: Option<&'a Facts>,
+    /// Name, tag, type, flags.
+    lines: Vec<[String; 4]>,
+    seen: Vec<String>,
+    inlined: Vec<String>,
+}
+
+impl Block<'_> {
+    fn render(mut self, name: &str, short: &str, out: &mut String) -> Result<()> {
+        let message = proto_name(name);
+        self.members(&message, "")?;
+        let properties = self.schema.get("properties").and_then(Value::as_object);
+        // What the descriptors do not know comes last, in the order of OpenAPI.
+        for (property, schema) in properties.into_iter().flatten() {
+            if !self.seen.contains(property) {
+                self.line(property, "-", 0, schema)?;
+            }
+        }
+        write!(out, "\nstruct {short}")?;
+        if self.schema.get("x-kubernetes-map-type").and_then(Value::as_str) == Some("atomic") {
+            out.push_str(" atomic");
+        }
+        if self.schema.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(true)) {
+            out.push_str(" preserve");
+        }
+        out.push('\n');
+        self.kinds(out)?;
+        for inlined in &self.inlined {
+            writeln!(out, " inline {inlined}")?;
+        }
+        let width = |i: usize| self.lines.iter().map(|l| l[i].len()).max().unwrap_or(0);
+        let (a, b, c) = (width(0), width(1), width(2));
+        for [name, tag, kind, flags] in &self.lines {
+            let line = format!("  {name:a$} {tag:>b$} {kind:c$} {flags}");
+            writeln!(out, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+
+    fn kinds(&self, out: &mut String) -> Result<()> {
+        let kinds = self.schema.get("x-kubernetes-group-version-kind").and_then(Value::as_array);
+        let kinds = kinds.map(Vec::as_slice).unwrap_or_default();
+        let text = |kind: &Value, name: &str| {
+            kind.get(name).and_then(Value::as_str).unwrap_or_default().to_owned()
+        };
+        if let Some(first) = kinds.first().filter(|_| kinds.len() >= EVERYWHERE_MIN) {
+            writeln!(out, " everywhere {}", text(first, "kind"))?;
+            return Ok(());
+        }
+        for kind in kinds {
+            let (group, version) = (text(kind, "group"), text(kind, "version"));
+            writeln!(out, " kind {group}/{version} {}", text(kind, "kind"))?;
+        }
+        Ok(())
+    }
+
+    /// The fields of a message; those of messages that Go inlines are shown as its own.
+    fn members(&mut self, message: &str, tags: &str) -> Result<()> {
+        let messages = self.messages;
+        let Some(fields) = messages.get(message) else { return Ok(()) };
+        for field in fields {
+            let tag = if tags.is_empty() {
+                field.number.to_string()
+            } else {
+                format!("{tags}.{}", field.number)
+            };
+            match self.schema.get("properties").and_then(|p| p.get(&field.name)) {
+                Some(schema) => {
+                    let schema = schema.clone();
+                    self.seen.push(field.name.clone());
+                    self.line(&field.name, &tag, field.kind, &schema)?;
+                }
+                None if is_message(field) => {
+                    self.inlined.push(format!("{tag} {}", openapi_name(&field.type_name)));
+                    self.members(&field.type_name, &tag)?;
+                }
+                // Known to protobuf only.
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn line(&mut self, name: &str, tag: &str, proto: u64, schema: &Value) -> Result<()> {
+        let kind = self.kind(schema, proto)?;
+        let mut flags: Vec<String> = vec![];
+        let required = self
+            .schema
+            .get("required")
+            .and_then(Value::as_array)
+            .is_some_and(|names| names.iter().any(|n| n.as_str() == Some(name)));
+        flags.extend(presence(name, &kind, schema, required, self.facts));
+        if required {
+            flags.push("required".to_owned());
+        }
+        if let Some(default) = schema.get("default").filter(|d| !is_zero(d)) {
+            flags.push(format!("default={default}"));
+        }
+        merge_flags(schema, &mut flags);
+        if let Some(values) = enumeration(schema) {
+            flags.push(format!("enum={}", values.join("|")));
+        }
+        self.lines.push([name.to_owned(), tag.to_owned(), kind, flags.join(" ")]);
+        Ok(())
+    }
+
+    fn kind(&self, schema: &Value, proto: u64) -> Result<String> {
+        if let Some(name) = reference(schema) {
+            if let Some((_, shape)) = SHAPES.iter().find(|(full, _)| *full == name) {
+                return Ok((*shape).to_owned());
+            }
+            return Ok(match name.rsplit_once('.') {
+                Some((package, short)) if package == self.package => short.to_owned(),
+                _ => name,
+            });
+        }
+        let format = schema.get("format").and_then(Value::as_str).unwrap_or_default();
+        Ok(match (schema.get("type").and_then(Value::as_str).unwrap_or_default(), format) {
+            ("string", "byte") => "bytes".to_owned(),
+            ("string", "date-time") => "time".to_owned(),
+            ("string", _) if proto == 12 => "bytes".to_owned(),
+            ("string", _) => "string".to_owned(),
+            ("boolean", _) => "bool".to_owned(),
+            ("integer", "int32") => "int32".to_owned(),
+            ("integer", _) => "int64".to_owned(),
+            ("number", _) => "double".to_owned(),
+            ("array", _) => {
+                let item = schema.get("items").unwrap_or(&Value::Null);
+                format!("[]{}", self.kind(item, proto)?)
+            }
+            ("object", _) => match schema.get("additionalProperties") {
+                Some(value) => format!("{{}}{}", self.kind(value, 0)?),
+                None => "json".to_owned(),
+            },
+            ("", _) => "json".to_owned(),
+            (other, _) => bail!("type {other:?} is not known"),
+        })
+    }
+}
+
+/// The message in the descriptors: dashes of a package are underlines there.
+fn proto_name(openapi: &str) -> String {
+    let name = openapi.strip_prefix("io.").unwrap_or(openapi);
+    name.replacen("k8s.", "k8s.io.", 1).replace('-', "_")
+}
+
+fn openapi_name(proto: &str) -> String {
+    proto
+        .replacen("k8s.io.", "io.k8s.", 1)
+        .replace("apiextensions_", "apiextensions-")
+        .replace("kube_", "kube-")
+}
+
+fn is_message(field: &ProtoField) -> bool {
+    field.kind == 11 && !field.type_name.is_empty()
+}
+
+/// The full name that a schema refers to, plainly or as the only one of `allOf`.
+fn reference(schema: &Value) -> Option<String> {
+    let of = |schema: &Value| {
+        let name = schema.get("$ref")?.as_str()?;
+        Some(name.rsplit_once('/').map_or(name, |(_, name)| name).to_owned())
+    };
+    of(schema).or_else(|| of(schema.get("allOf")?.as_array()?.first()?))
+}
+
+fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(flag) => !flag,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(map) => map.is_empty(),
+    }
+}
+
+/// `ptr`: written exactly when set. `always`: written with its zero value. `null`: written as null.
+/// None: left out when it is the zero value.
+fn presence(
+    name: &str,
+    kind: &str,
+    schema: &Value,
+    required: bool,
+    facts: Option<&Facts>,
+) -> Option<String> {
+    let listed = |set: fn(&Facts) -> &std::collections::HashSet<String>| {
+        facts.is_some_and(|facts| set(facts).contains(name))
+    };
+    let (pointer, value, always) =
+        (listed(|f| &f.pointer), listed(|f| &f.value), listed(|f| &f.always));
+    let scalar = matches!(
+        kind,
+        "bool" | "int32" | "int64" | "double" | "quantity" | "duration" | "intorstring"
+    );
+    let text = matches!(kind, "string" | "bytes");
+    let list = kind.starts_with("[]") || kind.starts_with("{}");
+    let timely = matches!(kind, "time" | "microtime");
+    let zero_default = schema.get("default").is_some_and(is_zero);
+    let word = if always {
+        let is_pointer = pointer || (scalar && !value);
+        if is_pointer { "null" } else { "always" }
+    } else if value {
+        return None;
+    } else if required || (zero_default && !timely && (scalar || text)) {
+        "always"
+    } else if list || timely || matches!(kind, "raw" | "json" | "fieldsv1") {
+        return None;
+    } else if scalar || pointer {
+        "ptr"
+    } else if text {
+        return None;
+    } else if zero_default {
+        // A struct that is not a pointer: omitempty does nothing to it.
+        "always"
+    } else {
+        "ptr"
+    };
+    Some(word.to_owned())
+}
+
+/// How lists and maps are merged.
+fn merge_flags(schema: &Value, flags: &mut Vec<String>) {
+    let text = |name: &str| schema.get(name).and_then(Value::as_str);
+    match text("x-kubernetes-list-type") {
+        Some("map") => {
+            let keys = schema.get("x-kubernetes-list-map-keys").and_then(Value::as_array);
+            let keys: Vec<&str> = keys.into_iter().flatten().filter_map(Value::as_str).collect();
+            flags.push(format!("listmap={}", keys.join(",")));
+        }
+        Some(kind) => flags.push(kind.to_owned()),
+        None => {}
+    }
+    if text("x-kubernetes-map-type") == Some("atomic") {
+        flags.push("atomic".to_owned());
+    }
+    let strategy = text("x-kubernetes-patch-strategy").unwrap_or_default();
+    for word in strategy.split(',').filter(|word| !word.is_empty()) {
+        flags.push(if word == "retainKeys" { "retainkeys" } else { "patchmerge" }.to_owned());
+    }
+    if let Some(key) = text("x-kubernetes-patch-merge-key") {
+        flags.push(format!("mergekey={key}"));
+    }
+}
+
+fn enumeration(schema: &Value) -> Option<Vec<String>> {
+    let values = schema.get("enum")?.as_array()?;
+    Some(values.iter().filter_map(Value::as_str).map(str::to_owned).collect())
+}
