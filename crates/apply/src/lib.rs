@@ -3,11 +3,15 @@
 //!
 //! Promise: no IO, no clock, no async; equal inputs give equal outputs.
 
+pub mod apply;
 pub mod error;
+pub mod fields;
 pub mod gofmt;
 pub mod json_patch;
+pub mod managed;
 pub mod merge_patch;
 pub mod strategic;
+pub mod typed;
 
 pub use error::PatchError;
 

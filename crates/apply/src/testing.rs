@@ -1,6 +1,10 @@
 //! What the tests of this crate share: JSON in and out, and schemas written as short text.
 
-use keelson_meta::{GroupVersionKind, Str, Value};
+use crate::apply::{self, ApplyError};
+use crate::fields::{FieldSet, Filter};
+use crate::managed::{self, Managers, Scope};
+use keelson_meta::{GroupVersionKind, Object, Str, Value};
+use keelson_schema::conform::Conform;
 use keelson_schema::types::{ListShape, MapShape};
 use keelson_schema::{Field, ListKind, Presence, Schema, Shape, Struct, StructId, Types};
 use std::collections::HashMap;
@@ -111,7 +115,7 @@ const CONFIG_MAP: &str = "
 
 const META: &str = "
     ObjectMeta { name: string?, generateName: string?, namespace: string?, uid: string?, resourceVersion: string?, generation: int64?, creationTimestamp: time, labels: <string>?, annotations: <string>?, finalizers: [string]set merge?, ownerReferences: [OwnerReference]map(uid) merge(uid)?, managedFields: [Entry]? }
-    OwnerReference { apiVersion: string!, kind: string!, name: string!, uid: string!, controller: bool }
+    atomic OwnerReference { apiVersion: string!, kind: string!, name: string!, uid: string!, controller: bool }
     Entry { manager: string?, operation: string?, apiVersion: string?, time: time, fieldsType: string?, fieldsV1: fields, subresource: string? }
 ";
 
@@ -176,4 +180,129 @@ fn list(item: Shape, rules: &str) -> Shape {
         }
     }
     Shape::List(Box::new(list))
+}
+
+/// One object, as a server keeps it.
+pub struct Server {
+    pub schema: Schema,
+    pub filter: Option<Filter>,
+    pub subresource: &'static str,
+    pub object: Object,
+    /// Seconds since the server began; each request takes one.
+    pub seconds: u32,
+    /// Whether the last apply said that it changed something.
+    pub changed: bool,
+}
+
+impl Server {
+    pub fn new(schema: Schema) -> Self {
+        let filter = Some(Filter::Exclude(FieldSet::of_fields(&[&["status"]])));
+        Server {
+            schema,
+            filter,
+            subresource: "",
+            object: Object::new(),
+            seconds: 0,
+            changed: false,
+        }
+    }
+
+    fn now(&mut self) -> String {
+        self.seconds += 1;
+        format!("2026-01-01T00:{:02}:{:02}Z", self.seconds / 60, self.seconds % 60)
+    }
+
+    fn scope(&self) -> Scope<'_> {
+        Scope {
+            schema: &self.schema,
+            subresource: self.subresource,
+            filter: self.filter.as_ref(),
+            convert: &|_, _| None,
+        }
+    }
+
+    /// Brings an object into the form in which it is stored.
+    fn conform(&self, object: Object) -> Object {
+        let mut conform = Conform::new(&self.schema.types);
+        let root = conform.object(self.schema.root(), object.into_value());
+        let mut object = Object { root: root.expect("the object fits its schema") };
+        object.set_gvk(&self.schema.gvk);
+        object.set_meta("uid", "u");
+        object
+    }
+
+    /// Adds `apiVersion`, `kind` and a name.
+    fn complete(&self, text: &str) -> Value {
+        let mut object = Object::from_value(json(text)).expect("the test's object is a map");
+        if object.kind().is_empty() {
+            object.set_gvk(&self.schema.gvk);
+        }
+        object.set_meta("name", "a");
+        object.into_value()
+    }
+
+    /// Server-side apply.
+    pub fn apply(&mut self, manager: &str, config: &str) -> Result<(), ApplyError> {
+        self.apply_as(manager, config, false)
+    }
+
+    /// Server-side apply that takes fields from others.
+    pub fn force(&mut self, manager: &str, config: &str) -> Result<(), ApplyError> {
+        self.apply_as(manager, config, true)
+    }
+
+    fn apply_as(&mut self, manager: &str, config: &str, force: bool) -> Result<(), ApplyError> {
+        let now = self.now();
+        let request = apply::Request { manager, force, now: &now };
+        let config = self.complete(config);
+        let live = self.object.clone();
+        let applied = apply::apply(&self.scope(), &request, live, &config)?;
+        self.changed = applied.changed;
+        let mut object = self.conform(applied.object);
+        managed::keep_times(&self.object, &mut object);
+        self.object = object;
+        Ok(())
+    }
+
+    /// PUT, or POST when there is no object.
+    pub fn put(&mut self, manager: &str, object: &str) {
+        let now = self.now();
+        let mut object =
+            Object::from_value(self.complete(object)).expect("the test's object is a map");
+        object.set_meta("uid", self.object.uid());
+        let old = (!self.object.uid().is_empty()).then_some(&self.object);
+        managed::update(&self.scope(), manager, &now, old, &mut object);
+        let mut object = self.conform(object);
+        managed::keep_times(&self.object, &mut object);
+        self.object = object;
+    }
+
+    /// Merge patch.
+    pub fn patch(&mut self, manager: &str, patch: &str) {
+        let live = self.object.clone().into_value();
+        let patched = crate::merge_patch::apply(live, &json(patch)).expect("the patch fits");
+        let object = Object::from_value(patched).expect("a patched object is a map");
+        self.put(manager, &show(&self.conform(object).into_value()));
+    }
+
+    /// The members below `path` as JSON.
+    pub fn at(&self, path: &[&str]) -> String {
+        self.object.at(path).map_or("absent".to_owned(), show)
+    }
+
+    /// The owners, one a line.
+    pub fn owners(&self) -> String {
+        let entries = self.object.array_at(&["metadata", "managedFields"]);
+        let managers = Managers::decode(entries).expect("what we wrote can be read");
+        let lines = managers.iter().map(|manager| {
+            let subresource = match manager.subresource.as_str() {
+                "" => String::new(),
+                name => format!("/{name}"),
+            };
+            let time = manager.time.as_deref().map_or("never", |time| &time[14..19]);
+            let fields = show(&manager.fields().encode());
+            format!("{} {}{subresource} {time} {fields}", manager.name, manager.operation.as_str())
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    }
 }

@@ -1,0 +1,144 @@
+//! FieldsV1: a set as the JSON tree that `managedFields` holds, to the letter as upstream orders it.
+
+use super::{Element, FieldSet, Node};
+use keelson_meta::{Map, Str, Value};
+use keelson_schema::json;
+use std::fmt;
+
+/// Why a tree is no FieldsV1.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DecodeError(pub String);
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for DecodeError {}
+
+impl FieldSet {
+    /// Reads a FieldsV1 tree. Elements of kinds that we do not know are dropped, as upstream does.
+    pub fn decode(tree: &Value) -> Result<FieldSet, DecodeError> {
+        Self::decode_marked(tree).map(|(set, _)| set)
+    }
+
+    /// The set, and whether the tree is to the letter what [`FieldSet::encode`] would write.
+    pub(crate) fn decode_marked(tree: &Value) -> Result<(FieldSet, bool), DecodeError> {
+        match tree {
+            Value::Object(map) => {
+                let mut is_canonical = true;
+                Ok((decode(map, &mut is_canonical)?.0, is_canonical))
+            }
+            Value::Null => Ok((FieldSet::new(), false)),
+            other => Err(DecodeError(format!("expected a map, got {}", other.type_name()))),
+        }
+    }
+
+    /// The FieldsV1 tree.
+    pub fn encode(&self) -> Value {
+        encode(self, false)
+    }
+}
+
+/// The paths below a node, and whether the node itself is a member.
+fn decode(map: &Map, is_canonical: &mut bool) -> Result<(FieldSet, bool), DecodeError> {
+    let mut is_member = false;
+    let mut nodes: Vec<Node> = Vec::with_capacity(map.len());
+    for (i, (key, tree)) in map.iter().enumerate() {
+        if key == "." {
+            is_member = true;
+            *is_canonical &= i == 0 && map.len() > 1 && tree.as_object().is_some_and(Map::is_empty);
+            continue;
+        }
+        let Some(element) = parse_element(key)? else {
+            *is_canonical = false;
+            continue;
+        };
+        *is_canonical &= nodes.last().is_none_or(|last| last.element < element)
+            && (matches!(element, Element::Field(_)) || element_text(&element) == *key);
+        let (children, is_child_member) = match tree {
+            Value::Object(map) => decode(map, is_canonical)?,
+            _ => {
+                *is_canonical = false;
+                (FieldSet::new(), true)
+            }
+        };
+        nodes.push(Node { element, is_member: is_child_member, children });
+    }
+    let children = FieldSet::from_nodes(nodes);
+    is_member |= children.is_empty();
+    Ok((children, is_member))
+}
+
+fn encode(set: &FieldSet, with_self: bool) -> Value {
+    let mut entries: Vec<(Str, Value)> = Vec::with_capacity(set.nodes.len() + 1);
+    if with_self {
+        entries.push((Str::new_static("."), Value::Object(Map::new())));
+    }
+    for node in &set.nodes {
+        let tree = if node.children.is_empty() {
+            Value::Object(Map::new())
+        } else {
+            encode(&node.children, node.is_member)
+        };
+        entries.push((element_text(&node.element), tree));
+    }
+    Value::Object(entries.into_iter().collect())
+}
+
+/// The element as a key of FieldsV1.
+fn element_text(element: &Element) -> Str {
+    let mut text = Vec::with_capacity(40);
+    match element {
+        Element::Field(name) => {
+            text.extend_from_slice(b"f:");
+            text.extend_from_slice(name.as_bytes());
+        }
+        Element::Key(members) => {
+            text.extend_from_slice(b"k:{");
+            for (i, (name, value)) in members.iter().enumerate() {
+                if i > 0 {
+                    text.push(b',');
+                }
+                json::write_string(name, &mut text);
+                text.push(b':');
+                json::write_value(value, &mut text);
+            }
+            text.push(b'}');
+        }
+        Element::Value(value) => {
+            text.extend_from_slice(b"v:");
+            json::write_value(value, &mut text);
+        }
+        Element::Index(index) => text.extend_from_slice(format!("i:{index}").as_bytes()),
+    }
+    Str::new(String::from_utf8_lossy(&text))
+}
+
+/// The element that a key means; `None` for a kind that we do not know.
+fn parse_element(text: &str) -> Result<Option<Element>, DecodeError> {
+    let Some((kind, rest)) = text.split_at_checked(2) else {
+        return Err(DecodeError("key must be 2 characters long:".to_owned()));
+    };
+    if kind.as_bytes()[1] != b':' {
+        return Err(DecodeError(format!("missing colon: {text}")));
+    }
+    let parsed = |rest: &str| match json::parse(rest.as_bytes()) {
+        Ok(parsed) => Ok(parsed.value),
+        Err(error) => Err(DecodeError(format!("{text}: {error}"))),
+    };
+    Ok(Some(match kind.as_bytes()[0] {
+        b'f' => Element::field(rest),
+        b'v' => Element::Value(parsed(rest)?),
+        b'k' => match parsed(rest)? {
+            Value::Object(map) => Element::key(map.into_iter().collect()),
+            _ => return Err(DecodeError(format!("{text}: expected a map"))),
+        },
+        b'i' => match rest.parse() {
+            Ok(index) => Element::Index(index),
+            Err(_) => return Err(DecodeError(format!("{text}: expected a whole number"))),
+        },
+        _ => return Ok(None),
+    }))
+}

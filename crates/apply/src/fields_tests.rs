@@ -1,0 +1,114 @@
+//! What field sets do, case by case.
+
+use super::*;
+use crate::testing::{json, show};
+use expect_test::{Expect, expect};
+use keelson_meta::{Str, Value};
+
+fn set(text: &str) -> FieldSet {
+    FieldSet::decode(&json(text)).unwrap()
+}
+
+fn check(set: &FieldSet, expected: Expect) {
+    expected.assert_eq(&show(&set.encode()));
+}
+
+#[test]
+fn a_tree_is_written_in_upstreams_order() {
+    check(
+        &set(r#"{"f:b":{"k:{\"port\":443,\"a\":1}":{},"k:{\"port\":80,\"a\":1}":{".":{},"f:x":{}},
+                ".":{}},"f:a":{"v:\"x\"":{},"v:3":{},"v:true":{},"i:2":{}},"f:B":{".":{}}}"#),
+        expect![[
+            r#"{"f:B":{},"f:a":{"v:3":{},"v:\"x\"":{},"v:true":{},"i:2":{}},"f:b":{".":{},"k:{\"a\":1,\"port\":80}":{".":{},"f:x":{}},"k:{\"a\":1,\"port\":443}":{}}}"#
+        ]],
+    );
+}
+
+#[test]
+fn unknown_kinds_of_elements_are_dropped_and_broken_ones_refused() {
+    check(&set(r#"{"x:y":{},"f:a":{"z:1":{}}}"#), expect![[r#"{"f:a":{}}"#]]);
+    for (text, expected) in [
+        (r#"{"f":{}}"#, expect!["key must be 2 characters long:"]),
+        (r#"{"fab":{}}"#, expect!["missing colon: fab"]),
+        (r#"{"k:{":{}}"#, expect!["k:{: unexpected end of JSON input"]),
+        (r#"{"i:x":{}}"#, expect!["i:x: expected a whole number"]),
+        (r#"[]"#, expect!["expected a map, got array"]),
+    ] {
+        expected.assert_eq(&FieldSet::decode(&json(text)).unwrap_err().to_string());
+    }
+}
+
+#[test]
+fn paths_are_shown_level_by_level() {
+    let all =
+        set(r#"{"f:spec":{"f:ports":{"k:{\"port\":80,\"protocol\":\"TCP\"}":{".":{},"f:name":{}}},
+        "f:x":{}},"f:z":{},"f:l":{"v:\"a\"":{},"i:3":{}}}"#);
+    expect![[r#"
+        .z
+        .l[="a"]
+        .l[3]
+        .spec.x
+        .spec.ports[port=80,protocol="TCP"]
+        .spec.ports[port=80,protocol="TCP"].name"#]]
+    .assert_eq(&all.texts().join("\n"));
+    assert_eq!(all.len(), 6);
+}
+
+#[test]
+fn sets_are_added_subtracted_and_intersected() {
+    let a = || set(r#"{"f:a":{".":{},"f:x":{},"f:y":{}},"f:b":{},"f:d":{"f:q":{}}}"#);
+    let b = set(r#"{"f:a":{"f:x":{},"f:z":{}},"f:b":{"f:c":{}},"f:d":{}}"#);
+    let mut sum = a();
+    sum.add(b.clone());
+    check(
+        &sum,
+        expect![[
+            r#"{"f:a":{".":{},"f:x":{},"f:y":{},"f:z":{}},"f:b":{".":{},"f:c":{}},"f:d":{".":{},"f:q":{}}}"#
+        ]],
+    );
+    let mut rest = a();
+    assert!(rest.subtract(&b));
+    check(&rest, expect![[r#"{"f:a":{".":{},"f:y":{}},"f:b":{},"f:d":{"f:q":{}}}"#]]);
+    let mut trees = a();
+    assert!(trees.subtract_trees(&b));
+    check(&trees, expect![[r#"{"f:a":{".":{},"f:y":{}},"f:b":{}}"#]]);
+    check(&a().intersection(&b), expect![[r#"{"f:a":{"f:x":{}}}"#]]);
+    assert!(a().intersection(&b).is_within(&a()));
+    assert!(!b.is_within(&a()));
+    assert!(!a().subtract(&set(r#"{"f:zz":{}}"#)));
+}
+
+#[test]
+fn whole_and_other_numbers_are_one_key() {
+    let mut a = set(r#"{"k:{\"p\":80}":{}}"#);
+    assert!(a.contains(&[Element::key(vec![(Str::new("p"), Value::Float(80.0))])]));
+    assert!(a.subtract(&set(r#"{"k:{\"p\":80.0}":{}}"#)));
+    assert!(a.is_empty());
+}
+
+#[test]
+fn filters_exclude_trees_and_include_patterns() {
+    let all = || {
+        set(
+            r#"{"f:status":{"f:x":{}},"f:spec":{"f:c":{"k:{\"n\":1}":{".":{},"f:r":{"f:cpu":{}},"f:i":{}}}}}"#,
+        )
+    };
+    let mut spec = all();
+    Filter::Exclude(FieldSet::of_fields(&[&["status"]])).run(&mut spec);
+    check(
+        &spec,
+        expect![[r#"{"f:spec":{"f:c":{"k:{\"n\":1}":{".":{},"f:i":{},"f:r":{"f:cpu":{}}}}}}"#]],
+    );
+    let mut resources = all();
+    let pattern = vec![
+        Step::Field("spec".into()),
+        Step::Field("c".into()),
+        Step::Any,
+        Step::Field("r".into()),
+    ];
+    Filter::Include(vec![pattern]).run(&mut resources);
+    check(
+        &resources,
+        expect![[r#"{"f:spec":{"f:c":{"k:{\"n\":1}":{".":{},"f:r":{"f:cpu":{}}}}}}"#]],
+    );
+}

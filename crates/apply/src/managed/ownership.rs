@@ -1,0 +1,109 @@
+//! Takes from owners what a request changes, in whatever version they own it.
+
+use super::{Manager, Managers, Scope};
+use crate::fields::FieldSet;
+use crate::typed::{self, Comparison, Form};
+use keelson_meta::{GroupVersion, Object, Str};
+use keelson_schema::Schema;
+
+/// What changed, as one version sees it.
+struct Changes {
+    api_version: Str,
+    /// Added or modified.
+    written: FieldSet,
+    removed: FieldSet,
+}
+
+impl Changes {
+    fn of(api_version: Str, comparison: &Comparison) -> Self {
+        let mut written = comparison.modified.clone();
+        written.add(comparison.added.clone());
+        Changes { api_version, written, removed: comparison.removed.clone() }
+    }
+}
+
+/// Brings all sets in line with the schemas of today; owners in versions that are not served are
+/// forgotten.
+pub(crate) fn reconcile_all(scope: &Scope<'_>, managers: &mut Managers, live: &Object) {
+    let own = scope.schema.gvk.api_version();
+    let mut others: Vec<(Str, Option<Schema>)> = vec![];
+    managers.list.retain_mut(|manager| {
+        if manager.api_version == own {
+            manager.change(|fields| typed::reconcile(scope.schema, fields));
+            return true;
+        }
+        let known = others.iter().position(|(version, _)| *version == manager.api_version);
+        let at = known.unwrap_or_else(|| {
+            let version = GroupVersion::parse(&manager.api_version);
+            let converted = version.and_then(|version| (scope.convert)(live, &version));
+            others.push((manager.api_version.clone(), converted.map(|(schema, _)| schema)));
+            others.len() - 1
+        });
+        let Some(schema) = &others[at].1 else { return false };
+        manager.change(|fields| typed::reconcile(schema, fields));
+        true
+    });
+}
+
+/// Compares the objects and takes what changed from all owners but `except`. When `is_forced` is not
+/// set and somebody would lose a field that was written, nothing is taken and the conflicts come back:
+/// the owner's place and its fields.
+pub(crate) fn disown(
+    scope: &Scope<'_>,
+    managers: &mut Managers,
+    objects: (&Object, &Object),
+    except: Option<&Manager>,
+    is_forced: bool,
+) -> Result<Comparison, Vec<(Manager, FieldSet)>> {
+    let (old, new) = objects;
+    let mut comparison =
+        typed::compare(scope.schema, (Form::Decoded, &old.root), (Form::Decoded, &new.root));
+    if let Some(filter) = scope.filter {
+        comparison.filter(filter);
+    }
+    let mut versions = vec![Changes::of(scope.schema.gvk.api_version(), &comparison)];
+    let is_excepted = |manager: &Manager| except.is_some_and(|except| except.is_same(manager));
+    for manager in managers.list.iter().filter(|manager| !is_excepted(manager)) {
+        if !versions.iter().any(|changes| changes.api_version == manager.api_version) {
+            versions.extend(changes_in(scope, &manager.api_version, old, new));
+        }
+    }
+    let changes_of =
+        |manager: &Manager| versions.iter().find(|c| c.api_version == manager.api_version);
+    if !is_forced {
+        let mut conflicts = vec![];
+        for manager in managers.list.iter().filter(|manager| !is_excepted(manager)) {
+            let Some(changes) = changes_of(manager) else { continue };
+            let lost = manager.fields.intersection(&changes.written);
+            if !lost.is_empty() {
+                conflicts.push((manager.clone(), lost));
+            }
+        }
+        if !conflicts.is_empty() {
+            conflicts.sort_by(|a, b| a.0.compare_identity(&b.0));
+            return Err(conflicts);
+        }
+    }
+    managers.list.retain_mut(|manager| {
+        if !is_excepted(manager) {
+            let Some(changes) = changes_of(manager) else { return false };
+            manager.change(|fields| fields.subtract(&changes.written));
+            manager.change(|fields| fields.subtract(&changes.removed));
+        }
+        !manager.fields.is_empty()
+    });
+    Ok(comparison)
+}
+
+/// What changed, as another version sees it; `None` when the version is not served.
+fn changes_in(scope: &Scope<'_>, api_version: &Str, old: &Object, new: &Object) -> Option<Changes> {
+    let version = GroupVersion::parse(api_version)?;
+    let (schema, old) = (scope.convert)(old, &version)?;
+    let (_, new) = (scope.convert)(new, &version)?;
+    let mut comparison =
+        typed::compare(&schema, (Form::Decoded, &old.root), (Form::Decoded, &new.root));
+    if let Some(filter) = scope.filter {
+        comparison.filter(filter);
+    }
+    Some(Changes::of(api_version.clone(), &comparison))
+}

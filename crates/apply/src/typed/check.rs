@@ -1,0 +1,138 @@
+//! Whether a value fits its schema, in the words of upstream's refusals.
+
+use super::element::element;
+use super::{Kind, Misfit, Misfits, Scalar, allows_unknown};
+use crate::fields::Element;
+use crate::gofmt;
+use keelson_meta::{Map, Value};
+use keelson_schema::types::ListShape;
+use keelson_schema::{ListKind, Schema, Shape, Struct, Types};
+
+/// Misfits that are collected; the rest of a hopeless body is not looked at.
+const MISFITS_MAX: usize = 100;
+
+/// Checks a client's configuration: types, unknown fields, items that stand twice.
+pub fn check(schema: &Schema, value: &Value) -> Result<(), Misfits> {
+    let mut walk = Walk { types: &schema.types, path: vec![], misfits: vec![] };
+    match value {
+        Value::Object(map) => walk.members(schema.root(), map),
+        Value::Null => {}
+        other => walk.report(format!("expected map, got {}", wrapped(other))),
+    }
+    if walk.misfits.is_empty() { Ok(()) } else { Err(Misfits(walk.misfits)) }
+}
+
+struct Walk<'t> {
+    types: &'t Types,
+    path: Vec<Element>,
+    misfits: Vec<Misfit>,
+}
+
+impl<'t> Walk<'t> {
+    fn report(&mut self, message: String) {
+        if self.misfits.len() < MISFITS_MAX {
+            let path: Vec<&Element> = self.path.iter().collect();
+            self.misfits.push(Misfit { path: crate::fields::path_text(&path), message });
+        }
+    }
+
+    fn members(&mut self, of: &'t Struct, map: &Map) {
+        for (name, value) in map.iter() {
+            match of.field(name) {
+                Some(field) => {
+                    self.path.push(Element::Field(field.name.clone()));
+                    self.value(&field.shape, value);
+                    self.path.pop();
+                }
+                None if allows_unknown(of) => {}
+                None => {
+                    self.path.push(Element::Field(name.clone()));
+                    self.report("field not declared in schema".to_owned());
+                    self.path.pop();
+                    return;
+                }
+            }
+        }
+    }
+
+    fn value(&mut self, shape: &'t Shape, value: &Value) {
+        match (shape, value) {
+            (_, Value::Null) => {}
+            (Shape::Struct(id), Value::Object(map)) => self.members(self.types.get(*id), map),
+            (Shape::Map(of), Value::Object(map)) => {
+                for (key, item) in map.iter() {
+                    self.path.push(Element::Field(key.clone()));
+                    self.value(&of.value, item);
+                    self.path.pop();
+                }
+            }
+            (Shape::Struct(_) | Shape::Map(_), other) => {
+                self.report(format!("expected map, got {}", wrapped(other)));
+            }
+            (Shape::List(list), Value::Array(items)) => self.items(list, items),
+            (Shape::List(_), other) => {
+                self.report(format!("expected list, got {}", wrapped(other)));
+            }
+            (shape, value) => {
+                if let Kind::Scalar(scalar) = Kind::of(self.types, shape)
+                    && let Some(message) = misfit(scalar, value)
+                {
+                    self.report(message);
+                }
+            }
+        }
+    }
+
+    fn items(&mut self, list: &'t ListShape, items: &[Value]) {
+        let mut seen: Vec<Element> = Vec::with_capacity(items.len());
+        for (i, item) in items.iter().enumerate() {
+            let step = match &list.kind {
+                // A list has fewer than 2^63 items.
+                ListKind::Atomic => Element::Index(i as i64),
+                _ => match element(self.types, list, item) {
+                    Ok(step) => step,
+                    Err(message) => {
+                        self.report(format!("element {i}: {message}"));
+                        return;
+                    }
+                },
+            };
+            if list.kind != ListKind::Atomic {
+                match seen.binary_search(&step) {
+                    Ok(_) => self.report(format!("duplicate entries for key {step}")),
+                    Err(at) => seen.insert(at, step.clone()),
+                }
+            }
+            self.path.push(step);
+            self.value(&list.item, item);
+            self.path.pop();
+        }
+    }
+}
+
+/// Why a value is no scalar of its type.
+fn misfit(scalar: Scalar, value: &Value) -> Option<String> {
+    match (scalar, value) {
+        (Scalar::String, Value::String(_))
+        | (Scalar::Numeric, Value::Int(_) | Value::Float(_))
+        | (Scalar::Boolean, Value::Bool(_)) => None,
+        (Scalar::Any, Value::Array(_) | Value::Object(_)) => {
+            Some(format!("expected any scalar, got {}", wrapped(value)))
+        }
+        (Scalar::Any, _) => None,
+        (Scalar::String, _) => {
+            let shown = gofmt::syntax(value);
+            Some(format!("expected string, got &value.valueUnstructured{{Value:{shown}}}"))
+        }
+        (Scalar::Numeric, _) => {
+            let got = gofmt::type_name(value);
+            Some(format!("expected numeric (int or float), got {got}"))
+        }
+        (Scalar::Boolean, _) => Some(format!("expected boolean, got {}", wrapped(value))),
+    }
+}
+
+/// Upstream shows the box that its values are in.
+fn wrapped(value: &Value) -> String {
+    format!("&{{{}}}", gofmt::plain(value))
+}

@@ -1,0 +1,277 @@
+//! What changed between two objects of one schema.
+
+use super::element::sorted_items;
+use super::{Form, Kind, look};
+use crate::fields::{Element, FieldSet, Filter, Node, equal_values};
+use keelson_meta::{Map, Value};
+use keelson_schema::types::ListShape;
+use keelson_schema::{Schema, Types};
+
+/// The fields that differ. No path is in more than one of the sets.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Comparison {
+    /// Only in the new object.
+    pub added: FieldSet,
+    /// In both, with other values.
+    pub modified: FieldSet,
+    /// Only in the old object.
+    pub removed: FieldSet,
+}
+
+impl Comparison {
+    /// True when nothing differs.
+    pub fn is_empty(&self) -> bool {
+        self.added.is_empty() && self.modified.is_empty() && self.removed.is_empty()
+    }
+
+    /// Forgets the fields that do not count.
+    pub fn filter(&mut self, filter: &Filter) {
+        filter.run(&mut self.added);
+        filter.run(&mut self.modified);
+        filter.run(&mut self.removed);
+    }
+}
+
+/// An object and the form it has.
+pub type Side<'v> = (Form, &'v Map);
+
+/// Compares two objects.
+pub fn compare(schema: &Schema, old: Side<'_>, new: Side<'_>) -> Comparison {
+    let walk = Walk { types: &schema.types, old: old.0, new: new.0 };
+    let mut nodes = Nodes::default();
+    walk.members(Kind::Struct(schema.root()), Some(old.1), Some(new.1), &mut nodes);
+    nodes.finish()
+}
+
+struct Walk<'t> {
+    types: &'t Types,
+    old: Form,
+    new: Form,
+}
+
+/// The nodes of one level, of each of the three sets.
+#[derive(Default)]
+struct Nodes {
+    added: Vec<Node>,
+    modified: Vec<Node>,
+    removed: Vec<Node>,
+}
+
+impl Nodes {
+    fn finish(self) -> Comparison {
+        Comparison {
+            added: FieldSet::from_nodes(self.added),
+            modified: FieldSet::from_nodes(self.modified),
+            removed: FieldSet::from_nodes(self.removed),
+        }
+    }
+
+    fn push(&mut self, element: &dyn Fn() -> Element, mark: Option<Mark>, below: Comparison) {
+        let rows = [
+            (&mut self.added, Mark::Added, below.added),
+            (&mut self.modified, Mark::Modified, below.modified),
+            (&mut self.removed, Mark::Removed, below.removed),
+        ];
+        for (nodes, set_mark, children) in rows {
+            let is_member = mark == Some(set_mark);
+            if is_member || !children.is_empty() {
+                nodes.push(Node { element: element(), is_member, children });
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Mark {
+    Added,
+    Modified,
+    Removed,
+}
+
+fn mark_leaf(old: Option<&Value>, new: Option<&Value>) -> Option<Mark> {
+    match (old, new) {
+        (None, _) => Some(Mark::Added),
+        (_, None) => Some(Mark::Removed),
+        (Some(old), Some(new)) if !equal_values(old, new) => Some(Mark::Modified),
+        _ => None,
+    }
+}
+
+fn mark_presence(old: Option<&Value>, new: Option<&Value>) -> Option<Mark> {
+    match (old, new) {
+        (None, _) => Some(Mark::Added),
+        (_, None) => Some(Mark::Removed),
+        _ => None,
+    }
+}
+
+impl<'t> Walk<'t> {
+    /// How the value itself changed, and what changed below it. Not both are absent.
+    fn value(
+        &self,
+        kind: Kind<'t>,
+        old: Option<&Value>,
+        new: Option<&Value>,
+    ) -> (Option<Mark>, Comparison) {
+        match kind {
+            Kind::Scalar(_) | Kind::Atomic(_) | Kind::Untyped => {
+                (mark_leaf(old, new), Comparison::default())
+            }
+            Kind::Struct(_) | Kind::Map(_) => {
+                let (old_map, new_map) = (as_map(old), as_map(new));
+                if old_map.is_none_or(Map::is_empty) && new_map.is_none_or(Map::is_empty) {
+                    return (mark_leaf(old, new), Comparison::default());
+                }
+                let mut nodes = Nodes::default();
+                self.members(kind, old_map, new_map, &mut nodes);
+                (mark_presence(old, new), nodes.finish())
+            }
+            Kind::List(list) => {
+                let (old_items, new_items) = (as_items(old), as_items(new));
+                if old_items.is_empty() && new_items.is_empty() {
+                    return (mark_leaf(old, new), Comparison::default());
+                }
+                if old == new {
+                    return (None, Comparison::default());
+                }
+                let mut nodes = Nodes::default();
+                let old_sorted = sorted_items(self.types, list, old_items);
+                let new_sorted = sorted_items(self.types, list, new_items);
+                self.items(list, &old_sorted, &new_sorted, &mut nodes);
+                (mark_presence(old, new), nodes.finish())
+            }
+            Kind::Deduced => self.deduced(old, new),
+        }
+    }
+
+    /// A value whose type may have changed: both sides are looked at as what they are.
+    fn deduced(&self, old: Option<&Value>, new: Option<&Value>) -> (Option<Mark>, Comparison) {
+        let is_map_or_null =
+            |value: Option<&Value>| value.is_none_or(|v| v.is_null() || v.as_object().is_some());
+        let (old_map, new_map) = (as_map(old), as_map(new));
+        let is_empty = old_map.is_none_or(Map::is_empty) && new_map.is_none_or(Map::is_empty);
+        if is_empty {
+            return (mark_leaf(old, new), Comparison::default());
+        }
+        let mut nodes = Nodes::default();
+        self.members(Kind::Deduced, old_map, new_map, &mut nodes);
+        let mark = if is_map_or_null(old) && is_map_or_null(new) {
+            mark_presence(old, new)
+        } else {
+            mark_leaf(old, new)
+        };
+        (mark, nodes.finish())
+    }
+
+    fn members(&self, kind: Kind<'t>, old: Option<&Map>, new: Option<&Map>, nodes: &mut Nodes) {
+        if let Kind::Struct(of) = kind {
+            for field in &of.fields {
+                let old_value = old.and_then(|map| look(self.old, map, field));
+                let new_value = new.and_then(|map| look(self.new, map, field));
+                match (old_value, new_value) {
+                    (None, None) => continue,
+                    // Zero values that nobody wrote are the same static.
+                    (Some(old_value), Some(new_value)) if std::ptr::eq(old_value, new_value) => {
+                        continue;
+                    }
+                    _ => {}
+                }
+                let below = Kind::of(self.types, &field.shape);
+                let (mark, changes) = self.value(below, old_value, new_value);
+                nodes.push(&|| Element::Field(field.name.clone()), mark, changes);
+            }
+            if !super::allows_unknown(of) {
+                return;
+            }
+        }
+        let is_field = |name: &str| matches!(kind, Kind::Struct(of) if of.field(name).is_some());
+        let mut visit = |name: &keelson_meta::Str, old: Option<&Value>, new: Option<&Value>| {
+            if is_field(name) {
+                return;
+            }
+            let Some(below) = kind.member(self.types, name).0 else { return };
+            let (mark, changes) = self.value(below, old, new);
+            nodes.push(&|| Element::Field(name.clone()), mark, changes);
+        };
+        for (name, value) in old.into_iter().flat_map(Map::iter) {
+            visit(name, Some(value), new.and_then(|map| map.get(name)));
+        }
+        for (name, value) in new.into_iter().flat_map(Map::iter) {
+            if old.is_none_or(|map| !map.contains_key(name)) {
+                visit(name, None, Some(value));
+            }
+        }
+    }
+
+    /// Compares items that are sorted by what tells them apart.
+    fn items(
+        &self,
+        list: &'t ListShape,
+        mut old: &[(Element, &Value)],
+        mut new: &[(Element, &Value)],
+        nodes: &mut Nodes,
+    ) {
+        let kind = Kind::of(self.types, &list.item);
+        while let Some(element) = least(old, new) {
+            let olds = split_equal(&mut old, element);
+            let news = split_equal(&mut new, element);
+            let at = || element.clone();
+            let (old_value, new_value) = (olds.first().map(|o| o.1), news.first().map(|n| n.1));
+            match (olds.len(), news.len()) {
+                (0 | 1, 0 | 1) => {
+                    let (mark, below) = self.value(kind, old_value, new_value);
+                    nodes.push(&at, mark, below);
+                }
+                // Items that stand more than once are one leaf together.
+                (2.., 2..) => {
+                    let equal = olds.len() == news.len()
+                        && olds.iter().zip(news).all(|(o, n)| equal_values(o.1, n.1));
+                    let mark = (!equal).then_some(Mark::Modified);
+                    nodes.push(&at, mark, Comparison::default());
+                }
+                (2.., _) => {
+                    if new_value.is_some() {
+                        let (mark, below) = self.value(kind, None, new_value);
+                        nodes.push(&at, mark, below);
+                    }
+                    nodes.push(&at, Some(Mark::Removed), Comparison::default());
+                }
+                (_, 2..) => {
+                    if old_value.is_some() {
+                        let (mark, below) = self.value(kind, old_value, None);
+                        nodes.push(&at, mark, below);
+                    }
+                    nodes.push(&at, Some(Mark::Added), Comparison::default());
+                }
+            }
+        }
+    }
+}
+
+fn as_map(value: Option<&Value>) -> Option<&Map> {
+    value.and_then(Value::as_object)
+}
+
+fn as_items(value: Option<&Value>) -> &[Value] {
+    value.and_then(Value::as_array).unwrap_or_default()
+}
+
+/// The smaller of the first elements.
+fn least<'e>(old: &'e [(Element, &Value)], new: &'e [(Element, &Value)]) -> Option<&'e Element> {
+    match (old.first(), new.first()) {
+        (Some((old, _)), Some((new, _))) => Some(old.min(new)),
+        (Some((one, _)), None) | (None, Some((one, _))) => Some(one),
+        (None, None) => None,
+    }
+}
+
+/// Takes the items that begin with `element` off the front.
+fn split_equal<'s, 'v>(
+    items: &mut &'s [(Element, &'v Value)],
+    element: &Element,
+) -> &'s [(Element, &'v Value)] {
+    let count = items.iter().take_while(|(candidate, _)| candidate == element).count();
+    let (equal, rest) = items.split_at(count);
+    *items = rest;
+    equal
+}

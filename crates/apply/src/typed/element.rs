@@ -1,0 +1,86 @@
+//! Which item of a list is which.
+
+use super::{Kind, zero};
+use crate::fields::Element;
+use keelson_meta::{Str, Value};
+use keelson_schema::types::ListShape;
+use keelson_schema::{ListKind, Presence, Shape, Types};
+
+/// What tells an item of a set or a list of maps apart.
+pub(crate) fn element(types: &Types, list: &ListShape, item: &Value) -> Result<Element, String> {
+    match &list.kind {
+        ListKind::Map(keys) => keyed(types, list, keys, item),
+        ListKind::Set => match item {
+            Value::Object(_) => {
+                Err("associative list without keys has an element that's a map type".to_owned())
+            }
+            Value::Array(_) => {
+                Err("not supported: associative list with lists as elements".to_owned())
+            }
+            Value::Null => {
+                Err("associative list without keys has an element that's an explicit null"
+                    .to_owned())
+            }
+            scalar => Ok(Element::Value(scalar.clone())),
+        },
+        ListKind::Atomic => Err("invalid indexing of non-associative list".to_owned()),
+    }
+}
+
+fn keyed(types: &Types, list: &ListShape, keys: &[Str], item: &Value) -> Result<Element, String> {
+    let map = match item {
+        Value::Object(map) => map,
+        Value::Null => {
+            return Err("associative list with keys may not have a null element".to_owned());
+        }
+        _ => return Err("associative list with keys may not have non-map elements".to_owned()),
+    };
+    let mut members = Vec::with_capacity(keys.len());
+    for key in keys {
+        let given = map.get(key).cloned();
+        if let Some(value) = given.or_else(|| default(types, list, key, keys.len() == 1)) {
+            members.push((key.clone(), value));
+        }
+    }
+    if members.is_empty() {
+        let names: Vec<String> = keys.iter().map(|k| keelson_meta::status::quote(k)).collect();
+        return Err(format!(
+            "associative list with keys has an element that omits all key fields [{}] (and \
+             doesn't have default values for any key fields)",
+            names.join(" ")
+        ));
+    }
+    Ok(Element::key(members))
+}
+
+/// What a key that is not given stands for. OpenAPI has zero values as defaults of members that are
+/// always written, and of the names of references.
+fn default(types: &Types, list: &ListShape, key: &str, is_only: bool) -> Option<Value> {
+    let Shape::Struct(id) = &list.item else { return None };
+    let field = types.get(*id).field(key)?;
+    if let Some(default) = &field.default {
+        return Some(default.clone());
+    }
+    let has_zero = match field.presence {
+        Presence::Always => true,
+        Presence::OmitEmpty => is_only && matches!(field.shape, Shape::String),
+        Presence::Pointer => false,
+    };
+    let is_scalar = matches!(Kind::of(types, &field.shape), Kind::Scalar(_));
+    (has_zero && is_scalar).then(|| zero(&field.shape).clone())
+}
+
+/// The items of a list with what tells them apart, sorted by it; items that cannot be told apart are
+/// left out. Equal ones stand in the order of the list.
+pub(crate) fn sorted_items<'v>(
+    types: &Types,
+    list: &ListShape,
+    items: &'v [Value],
+) -> Vec<(Element, &'v Value)> {
+    let mut sorted: Vec<_> = items
+        .iter()
+        .filter_map(|item| element(types, list, item).ok().map(|element| (element, item)))
+        .collect();
+    sorted.sort_by(|a, b| a.0.cmp(&b.0));
+    sorted
+}

@@ -1,0 +1,228 @@
+//! Merges a client's configuration into the live object.
+
+use super::element::element;
+use super::{Kind, Misfit, Misfits};
+use crate::fields::{Element, path_text};
+use keelson_meta::{Map, Value};
+use keelson_schema::types::ListShape;
+use keelson_schema::{Schema, Types};
+
+/// The live object with everything that the configuration says. Nothing is removed; items of lists come
+/// in the order of the configuration as far as it names them.
+pub fn merge(schema: &Schema, live: &Map, config: &Map) -> Result<Map, Misfits> {
+    let mut walk = Walk { types: &schema.types, path: vec![], misfits: vec![] };
+    let merged = walk.members(Kind::Struct(schema.root()), Some(live), Some(config));
+    if walk.misfits.is_empty() { Ok(merged) } else { Err(Misfits(walk.misfits)) }
+}
+
+struct Walk<'t> {
+    types: &'t Types,
+    path: Vec<Element>,
+    misfits: Vec<Misfit>,
+}
+
+impl<'t> Walk<'t> {
+    /// The merged value; `None` when nothing came of two values. Not both are absent.
+    fn value(
+        &mut self,
+        kind: Kind<'t>,
+        live: Option<&Value>,
+        config: Option<&Value>,
+    ) -> Option<Value> {
+        let leaf = || config.or(live).cloned();
+        match kind {
+            Kind::Scalar(_) | Kind::Atomic(_) | Kind::Untyped => leaf(),
+            Kind::Struct(_) | Kind::Map(_) => {
+                let (live_map, config_map) = (as_map(live), as_map(config));
+                if is_empty(live_map) && is_empty(config_map) {
+                    return leaf();
+                }
+                let merged = self.members(kind, live_map, config_map);
+                (!merged.is_empty()).then_some(Value::Object(merged))
+            }
+            Kind::Deduced => {
+                // The configuration decides what the value is; null fits whatever is there.
+                let is_map = |value: Option<&Value>| {
+                    value.is_none_or(|v| v.is_null() || v.as_object().is_some())
+                };
+                let (live_map, config_map) = (as_map(live), as_map(config));
+                let decided = if config.is_some() { config } else { live };
+                if !is_map(decided) || is_empty(live_map) && is_empty(config_map) {
+                    return leaf();
+                }
+                let merged = self.members(kind, live_map, config_map);
+                (!merged.is_empty()).then_some(Value::Object(merged))
+            }
+            Kind::List(list) => match (as_items(live), as_items(config)) {
+                ([], []) => leaf(),
+                (live_items, []) => Some(Value::Array(live_items.to_vec())),
+                (live_items, config_items) => {
+                    let merged = self.items(list, live_items, config_items)?;
+                    (!merged.is_empty()).then_some(Value::Array(merged))
+                }
+            },
+        }
+    }
+
+    fn members(&mut self, kind: Kind<'t>, live: Option<&Map>, config: Option<&Map>) -> Map {
+        let Some(config) = config.filter(|map| !map.is_empty()) else {
+            return live.cloned().unwrap_or_default();
+        };
+        let mut merged = live.cloned_without(config);
+        for (name, value) in config.iter() {
+            let current = live.and_then(|map| map.get(name));
+            let member = kind.member(self.types, name).0.unwrap_or(Kind::Deduced);
+            self.path.push(Element::Field(name.clone()));
+            let value = self.value(member, current, Some(value));
+            self.path.pop();
+            match value {
+                Some(value) => drop(merged.insert(name.clone(), value)),
+                None => drop(merged.remove(name)),
+            }
+        }
+        merged
+    }
+
+    /// Items of both sides merged, in upstream's order: shared items as the configuration has them,
+    /// items of one side around them.
+    fn items(
+        &mut self,
+        list: &'t ListShape,
+        live: &[Value],
+        config: &[Value],
+    ) -> Option<Vec<Value>> {
+        let config_index = self.index(list, config)?;
+        let live_index = self.index(list, live)?;
+        let (lefts, rights) = (&live_index.elements, &config_index.elements);
+        let mut shared = rights.iter().filter(|element| live_index.find(element).is_some());
+        let mut next_shared = shared.next();
+        let mut is_merged = vec![false; rights.len()];
+        let mut merged = Vec::with_capacity(lefts.len().max(rights.len()));
+        let (mut l, mut r) = (0, 0);
+        while l < lefts.len() || r < rights.len() {
+            if l < lefts.len() && r < rights.len() {
+                if lefts[l] == rights[r] {
+                    is_merged[r] = true;
+                    merged.extend(self.item(list, &live_index, live, &rights[r], &config[r]));
+                    (l, r) = (l + 1, r + 1);
+                    next_shared = shared.next();
+                    continue;
+                }
+                let is_shared = config_index.find(&lefts[l]).is_some();
+                if is_shared && next_shared.is_some_and(|next| *next != lefts[l]) {
+                    l += 1;
+                    continue;
+                }
+            }
+            if l < lefts.len() {
+                match config_index.find(&lefts[l]) {
+                    None => {
+                        merged.push(live[l].clone());
+                        l += 1;
+                        continue;
+                    }
+                    Some(at) if is_merged[at] => l += 1,
+                    Some(_) => {}
+                }
+            }
+            if r < rights.len() {
+                is_merged[r] = true;
+                merged.extend(self.item(list, &live_index, live, &rights[r], &config[r]));
+                if next_shared.is_some_and(|next| *next == rights[r]) {
+                    next_shared = shared.next();
+                }
+                r += 1;
+            }
+        }
+        Some(merged)
+    }
+
+    fn item(
+        &mut self,
+        list: &'t ListShape,
+        live_index: &Index,
+        live: &[Value],
+        element: &Element,
+        config: &Value,
+    ) -> Option<Value> {
+        // A live item that stands twice is not merged into: which of them would it be?
+        let current = live_index.find_once(element).map(|at| &live[at]);
+        self.path.push(element.clone());
+        let merged = self.value(Kind::of(self.types, &list.item), current, Some(config));
+        self.path.pop();
+        merged
+    }
+
+    fn index(&mut self, list: &ListShape, items: &[Value]) -> Option<Index> {
+        let mut elements = Vec::with_capacity(items.len());
+        for (i, item) in items.iter().enumerate() {
+            match element(self.types, list, item) {
+                Ok(element) => elements.push(element),
+                Err(message) => {
+                    let path: Vec<&Element> = self.path.iter().collect();
+                    let message = format!("element {i}: {message}");
+                    self.misfits.push(Misfit { path: path_text(&path), message });
+                    return None;
+                }
+            }
+        }
+        Some(Index::new(elements))
+    }
+}
+
+/// The elements of a list, to be found by binary search.
+struct Index {
+    elements: Vec<Element>,
+    sorted: Vec<usize>,
+}
+
+impl Index {
+    fn new(elements: Vec<Element>) -> Self {
+        let mut sorted: Vec<usize> = (0..elements.len()).collect();
+        sorted.sort_by(|a, b| elements[*a].cmp(&elements[*b]));
+        Index { elements, sorted }
+    }
+
+    fn first(&self, element: &Element) -> Option<usize> {
+        let at = self.sorted.partition_point(|place| self.elements[*place] < *element);
+        self.sorted.get(at).filter(|place| self.elements[**place] == *element).map(|_| at)
+    }
+
+    fn find(&self, element: &Element) -> Option<usize> {
+        self.first(element).map(|at| self.sorted[at])
+    }
+
+    fn find_once(&self, element: &Element) -> Option<usize> {
+        let at = self.first(element)?;
+        let is_twice = self.sorted.get(at + 1).is_some_and(|next| self.elements[*next] == *element);
+        (!is_twice).then_some(self.sorted[at])
+    }
+}
+
+fn as_map(value: Option<&Value>) -> Option<&Map> {
+    value.and_then(Value::as_object)
+}
+
+fn as_items(value: Option<&Value>) -> &[Value] {
+    value.and_then(Value::as_array).unwrap_or_default()
+}
+
+fn is_empty(map: Option<&Map>) -> bool {
+    map.is_none_or(Map::is_empty)
+}
+
+trait ClonedWithout {
+    fn cloned_without(self, other: &Map) -> Map;
+}
+
+impl ClonedWithout for Option<&Map> {
+    /// The entries in their order; those that `other` has too are null until they are merged.
+    fn cloned_without(self, other: &Map) -> Map {
+        let entries = self.into_iter().flat_map(Map::iter);
+        let kept = entries.map(|(key, value)| {
+            let value = if other.contains_key(key) { Value::Null } else { value.clone() };
+            (key.clone(), value)
+        });
+        kept.collect()
+    }
+}
