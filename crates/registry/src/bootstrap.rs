@@ -4,6 +4,7 @@
 use crate::kind::Target;
 use crate::options::WriteOptions;
 use crate::registry::Registry;
+use crate::verbs::update::Updated;
 use keelson_auth::Permit;
 use keelson_meta::{Failure, Object, Value, value};
 use std::net::{IpAddr, Ipv4Addr};
@@ -106,7 +107,8 @@ async fn make(registry: &Registry, target: &Target, value: Value) -> Result<(), 
     object.set_gvk(&target.schema().gvk);
     let options =
         WriteOptions { field_manager: "kube-apiserver".into(), ..WriteOptions::default() };
-    match registry.create_object(&permit, target, object, &options).await {
+    let made = Updated { object, owned: false };
+    match registry.create_object(&permit, target, made, &options).await {
         // Another server on the same store was faster.
         Err(status) if status.code == 409 => Ok(()),
         Err(status) => Err(status),

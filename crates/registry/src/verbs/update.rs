@@ -103,7 +103,7 @@ impl Registry {
                 .filter(|s| s.code != 404)
                 .unwrap_or_else(|| target.not_found()));
         }
-        let mut obj = updated?.object;
+        let Updated { object: mut obj, owned } = updated?;
         if let Some(uid) = Some(obj.uid()).filter(|uid| !uid.is_empty()) {
             return Err(uid_conflict(target, uid, ""));
         }
@@ -111,7 +111,8 @@ impl Registry {
             return Err(target.not_found());
         }
         obj.set_meta("resourceVersion", "");
-        let answer = self.create_object(permit, target, obj, options).await?;
+        let answer =
+            self.create_object(permit, target, Updated { object: obj, owned }, options).await?;
         Ok(Written { answer, warnings: vec![], created: true })
     }
 
@@ -134,10 +135,11 @@ impl Registry {
         (kind.strategy.default)(&mut object);
         if !owned {
             let now = self.clock.now();
-            owners::updated(target, part, &live, &mut object, &options.field_manager, now);
+            owners::updated(target, part, &live, &mut object, options, now);
         }
         let mut new = kind.convert(object, target.schema(), &kind.storage);
         prepare(target, part, &mut new, &stored);
+        owners::keep_times(&stored, &mut new);
         validate(target, part, &new, &stored)?;
         if deletes(&new, &stored) && !options.dry_run {
             return Ok(match self.remove(target, entry.modified).await? {
