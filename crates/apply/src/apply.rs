@@ -1,4 +1,5 @@
-//! Server-side apply: merges a client's configuration into an object, field by field as they are owned.
+//! Server-side apply: merges a client's configuration into an object, field by field as they are
+//! owned.
 
 mod conflict;
 mod last_applied;
@@ -33,8 +34,8 @@ pub struct Request<'a> {
 /// An object after an apply, its owners written into it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Applied {
-    /// The object. Members that the configuration sets to null may be null; the object is still to be
-    /// brought into the form of its schema and defaulted.
+    /// The object. Members that the configuration sets to null may be null; the object is still to
+    /// be brought into the form of its schema and defaulted.
     pub object: Object,
     /// Whether anything but the owners changed.
     pub changed: bool,
@@ -142,8 +143,8 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// Makes the applier own what the configuration sets, and takes out of the merged object what it
-    /// owned before, does not set any more, and nobody else owns. Gives back the applier.
+    /// Makes the applier own what the configuration sets, and takes out of the merged object what
+    /// it owned before, does not set any more, and nobody else owns. Gives back the applier.
     fn own(&mut self, config: &Map) -> Manager {
         let mut fields = typed::owned(self.scope.schema, Form::Written, config);
         if let Some(filter) = self.scope.filter {

@@ -430,3 +430,12 @@ fn entries_that_cannot_be_read_are_refused() {
         expect!["failed to decode managed fields: operation must be `Apply` or `Update`"],
     );
 }
+
+#[test]
+fn the_name_stays_when_all_other_metadata_goes() {
+    let mut server = config_maps();
+    server.apply("m1", r#"{"metadata":{"labels":{"a":"b"}},"data":{"k":"v"}}"#).unwrap();
+    server.apply("m1", r#"{"data":{"k":"v"}}"#).unwrap();
+    expect!["a"].assert_eq(server.object.name());
+    expect!["absent"].assert_eq(&server.at(&["metadata", "labels"]));
+}

@@ -1,7 +1,7 @@
 //! [`FieldSet`]: which fields of an object someone owns, as a tree of path elements.
 //!
-//! A set of one object holds some hundred nodes: names of up to 23 bytes live inside the node, and all
-//! operations are one merge of sorted lists per level.
+//! A set of one object holds some hundred nodes: names of up to 23 bytes live inside the node, and
+//! all operations are one merge of sorted lists per level.
 
 mod codec;
 mod element;
@@ -85,8 +85,8 @@ impl FieldSet {
         found.ok().map(|at| &self.nodes[at])
     }
 
-    /// The nodes of the top level for change; elements must stay, and nodes that become empty must be
-    /// taken out with [`FieldSet::sweep`].
+    /// The nodes of the top level for change; elements must stay, and nodes that become empty must
+    /// be taken out with [`FieldSet::sweep`].
     pub(crate) fn nodes_mut(&mut self) -> &mut [Node] {
         &mut self.nodes
     }

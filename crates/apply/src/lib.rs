@@ -16,4 +16,6 @@ pub mod typed;
 pub use error::PatchError;
 
 #[cfg(test)]
+mod laws;
+#[cfg(test)]
 mod testing;

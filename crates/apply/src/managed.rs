@@ -3,6 +3,7 @@
 mod cap;
 mod codec;
 mod ownership;
+pub mod scale;
 mod update;
 
 pub use codec::InvalidEntry;
@@ -139,8 +140,8 @@ impl Managers {
         self.list.is_empty()
     }
 
-    /// Sets what an applier owns, in its version of now; gives back the version and the fields of its
-    /// last apply. The time of the last apply stays.
+    /// Sets what an applier owns, in its version of now; gives back the version and the fields of
+    /// its last apply. The time of the last apply stays.
     pub(crate) fn replace(
         &mut self,
         applier: &Manager,

@@ -306,3 +306,42 @@ fn owners_in_versions_that_are_not_served_are_forgotten() {
     server.patch("p", r#"{"data":{"j":"1"}}"#);
     check(&server, expect![[r#"p Update 00:02 {"f:data":{"f:j":{}}}"#]]);
 }
+
+#[test]
+fn a_scale_shows_who_owns_the_replicas_and_takes_them() {
+    let entry = |manager: &str, operation: &str, version: &str, fields: &str| {
+        json(&format!(
+            r#"{{"manager":"{manager}","operation":"{operation}","apiVersion":"{version}","time":"2026-01-01T00:00:00Z","fieldsType":"FieldsV1","fieldsV1":{fields}}}"#
+        ))
+    };
+    let show_all = |entries: &[Value]| {
+        let lines = entries.iter().map(|entry| {
+            let text = |name: &str| entry.str_at(&[name]).unwrap_or("-").to_owned();
+            let fields = entry.get("fieldsV1").map(show).unwrap_or_default();
+            let words = ["manager", "operation", "apiVersion", "time"].map(text);
+            format!("{} {fields}", words.join(" "))
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    let spec: &[&str] = &["spec", "replicas"];
+    let paths = scale::ReplicasPaths {
+        api_version: "apps/v1",
+        versions: &[("apps/v1", Some(spec)), ("apps/v1beta1", None)],
+    };
+    let entries = [
+        entry("m1", "Apply", "apps/v1", r#"{"f:spec":{"f:paused":{},"f:replicas":{}}}"#),
+        entry("other", "Update", "apps/v1", r#"{"f:spec":{"f:paused":{}}}"#),
+        entry("old", "Update", "apps/v0", r#"{"f:spec":{"f:replicas":{}}}"#),
+    ];
+    let scale_entries = scale::to_scale(&entries, &paths).unwrap();
+    expect![[r#"m1 Apply autoscaling/v1 2026-01-01T00:00:00Z {"f:spec":{"f:replicas":{}}}"#]]
+        .assert_eq(&show_all(&scale_entries));
+    let kept = scale::to_resource(&entries, &scale_entries, &paths).unwrap();
+    assert_eq!(show_all(&kept), show_all(&entries[..2]));
+    let taken = [entry("hpa", "Update", "autoscaling/v1", r#"{"f:spec":{"f:replicas":{}}}"#)];
+    expect![[r#"
+        m1 Apply apps/v1 2026-01-01T00:00:00Z {"f:spec":{"f:paused":{}}}
+        hpa Update apps/v1 - {"f:spec":{"f:replicas":{}}}
+        other Update apps/v1 2026-01-01T00:00:00Z {"f:spec":{"f:paused":{}}}"#]]
+    .assert_eq(&show_all(&scale::to_resource(&entries, &taken, &paths).unwrap()));
+}

@@ -197,7 +197,8 @@ impl Context<'_> {
     /// Whether Go holds a struct by value at `key`, so that it is there even when nothing is set.
     fn always_holds(&self, key: &str) -> bool {
         matches!(self, Context::Struct(_, of) if of.field(key).is_some_and(|field| {
-            field.presence != Presence::Pointer && matches!(field.shape, Shape::Struct(_))
+            matches!(field.presence, Presence::Always | Presence::OmitEmpty)
+                && matches!(field.shape, Shape::Struct(_))
         }))
     }
 }

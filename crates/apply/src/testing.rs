@@ -232,7 +232,7 @@ impl Server {
     }
 
     /// Adds `apiVersion`, `kind` and a name.
-    fn complete(&self, text: &str) -> Value {
+    pub fn complete(&self, text: &str) -> Value {
         let mut object = Object::from_value(json(text)).expect("the test's object is a map");
         if object.kind().is_empty() {
             object.set_gvk(&self.schema.gvk);
@@ -270,9 +270,13 @@ impl Server {
         let mut object =
             Object::from_value(self.complete(object)).expect("the test's object is a map");
         object.set_meta("uid", self.object.uid());
+        let mut object = self.conform(object);
+        if self.object.uid().is_empty() {
+            object.set_meta("uid", "");
+        }
         let old = (!self.object.uid().is_empty()).then_some(&self.object);
         managed::update(&self.scope(), manager, &now, old, &mut object);
-        let mut object = self.conform(object);
+        object.set_meta("uid", "u");
         managed::keep_times(&self.object, &mut object);
         self.object = object;
     }
@@ -290,10 +294,15 @@ impl Server {
         self.object.at(path).map_or("absent".to_owned(), show)
     }
 
+    /// The owners.
+    pub fn managers(&self) -> Managers {
+        let entries = self.object.array_at(&["metadata", "managedFields"]);
+        Managers::decode(entries).expect("what we wrote can be read")
+    }
+
     /// The owners, one a line.
     pub fn owners(&self) -> String {
-        let entries = self.object.array_at(&["metadata", "managedFields"]);
-        let managers = Managers::decode(entries).expect("what we wrote can be read");
+        let managers = self.managers();
         let lines = managers.iter().map(|manager| {
             let subresource = match manager.subresource.as_str() {
                 "" => String::new(),

@@ -157,7 +157,7 @@ static NO_DURATION: Value = Value::String(Str::new_static("0s"));
 /// The zero value of a shape, where Go holds it by value.
 pub(crate) fn zero(shape: &Shape) -> &'static Value {
     match shape {
-        Shape::String | Shape::Bytes => &NO_TEXT,
+        Shape::String => &NO_TEXT,
         Shape::Bool => &FALSE,
         Shape::Int32 | Shape::Int64 | Shape::Double | Shape::IntOrString => &ZERO,
         Shape::Quantity => &NO_QUANTITY,
@@ -173,6 +173,7 @@ pub(crate) fn look<'v>(form: Form, map: &'v Map, field: &Field) -> Option<&'v Va
     match (form, field.presence) {
         (Form::Written, _) | (Form::Decoded, Presence::Pointer) => given,
         (Form::Decoded, Presence::Always) => Some(given.unwrap_or(zero(&field.shape))),
+        (Form::Decoded, Presence::AlwaysNull) => Some(given.unwrap_or(&NULL)),
         (Form::Decoded, Presence::OmitEmpty) => match &field.shape {
             Shape::Struct(_) => Some(given.unwrap_or(&EMPTY)),
             _ => given,

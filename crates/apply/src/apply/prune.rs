@@ -1,7 +1,7 @@
 //! Takes out of a merged object what its applier has given up.
 
 use crate::fields::FieldSet;
-use crate::managed::{Managers, Scope};
+use crate::managed::{Managers, Scope, UNOWNED};
 use crate::typed::{self, Form};
 use keelson_meta::{GroupVersion, Map, Object, Str};
 use keelson_schema::Schema;
@@ -29,10 +29,16 @@ pub(super) fn prune(
     let last = typed::with_named_fields(schema, last);
     // Taking the last set out takes out too much: whole items, and what others own in them.
     let left = typed::owned_without(schema, Form::Written, &merged.root, &last);
-    let unowned = not_in(schema, &merged.root, left, owned_now);
+    let unowned = not_in(schema, &merged.root, left, kept(owned_now));
     let rest = typed::owned_without(schema, Form::Written, &merged.root, &unowned);
     let gone = not_in(schema, &merged.root, rest, FieldSet::new()).intersection(&last);
     typed::remove(schema, &mut merged.root, &gone);
+}
+
+/// What is owned, with what no apply can take out: names, versions and what the server writes.
+fn kept(mut owned: FieldSet) -> FieldSet {
+    owned.add(UNOWNED.clone());
+    owned
 }
 
 /// The fields of an object that are in neither set.
@@ -65,7 +71,7 @@ fn prune_across(
             continue;
         };
         let left = typed::owned(&schema, Form::Written, &part.root);
-        let unowned = not_in(&schema, &whole.root, left, managers.owned_at(&other));
+        let unowned = not_in(&schema, &whole.root, left, kept(managers.owned_at(&other)));
         typed::remove(&schema, &mut whole.root, &unowned);
         pruned = whole;
     }

@@ -1,4 +1,5 @@
-//! FieldsV1: a set as the JSON tree that `managedFields` holds, to the letter as upstream orders it.
+//! FieldsV1: a set as the JSON tree that `managedFields` holds, to the letter as upstream orders
+//! it.
 
 use super::{Element, FieldSet, Node};
 use keelson_meta::{Map, Str, Value};

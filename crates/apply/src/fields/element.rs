@@ -123,8 +123,8 @@ fn compare_members(left: &[(Str, Value)], right: &[(Str, Value)]) -> Ordering {
     left.len().cmp(&right.len())
 }
 
-/// A total order of values: numbers, strings, booleans, lists, maps, null. Whole and other numbers are
-/// compared as numbers.
+/// A total order of values: numbers, strings, booleans, lists, maps, null. Whole and other numbers
+/// are compared as numbers.
 pub fn compare_values(left: &Value, right: &Value) -> Ordering {
     match (left, right) {
         (Value::Int(a), Value::Int(b)) => a.cmp(b),

@@ -22,8 +22,8 @@ impl Managers {
     }
 }
 
-/// The first owner of a version stays as it is until a second one comes; then both are one bucket, which
-/// takes in the following ones.
+/// The first owner of a version stays as it is until a second one comes; then both are one bucket,
+/// which takes in the following ones.
 fn fold_oldest(sorted: Vec<Manager>) -> Vec<Manager> {
     let mut left = sorted.len();
     let mut kept: Vec<Manager> = Vec::with_capacity(left);

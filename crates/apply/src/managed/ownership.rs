@@ -45,9 +45,9 @@ pub(crate) fn reconcile_all(scope: &Scope<'_>, managers: &mut Managers, live: &O
     });
 }
 
-/// Compares the objects and takes what changed from all owners but `except`. When `is_forced` is not
-/// set and somebody would lose a field that was written, nothing is taken and the conflicts come back:
-/// the owner's place and its fields.
+/// Compares the objects and takes what changed from all owners but `except`. When `is_forced` is
+/// not set and somebody would lose a field that was written, nothing is taken and the conflicts
+/// come back: the owner's place and its fields.
 pub(crate) fn disown(
     scope: &Scope<'_>,
     managers: &mut Managers,

@@ -8,11 +8,11 @@ use keelson_meta::{Map, Object, Str, Value};
 /// Bytes of a manager's name that is made from a user agent.
 const NAME_BYTES_MAX: usize = 128;
 
-/// Writes the owners into `new`, which is about to replace `old` (`None`: to be created) on behalf of
-/// `manager`. `now` is RFC 3339 to the second.
+/// Writes the owners into `new`, which is about to replace `old` (`None`: to be created) on behalf
+/// of `manager`. `now` is RFC 3339 to the second.
 ///
-/// A client may replace the entries, or reset them with `[]` or `[{}]`, but not through a subresource.
-/// An object that has no owners gets none.
+/// A client may replace the entries, or reset them with `[]` or `[{}]`, but not through a
+/// subresource. An object that has no owners gets none.
 pub fn update(scope: &Scope<'_>, manager: &str, now: &str, old: Option<&Object>, new: &mut Object) {
     let empty = Object::new();
     let live = old.unwrap_or(&empty);
@@ -59,8 +59,8 @@ fn record(
     managers.list.push(entry);
 }
 
-/// The entries that count, taken out of the new object: its own, when the client may set them and they
-/// can be read, else those of the live one.
+/// The entries that count, taken out of the new object: its own, when the client may set them and
+/// they can be read, else those of the live one.
 fn take_entries(scope: &Scope<'_>, live: &Object, new: &mut Object) -> Managers {
     let given = match new.root.get_mut("metadata") {
         Some(Value::Object(metadata)) => metadata.remove("managedFields"),
@@ -92,8 +92,8 @@ pub fn validate(object: &Object) -> Result<(), InvalidEntry> {
     Managers::decode(object.array_at(&["metadata", "managedFields"])).map(drop)
 }
 
-/// Takes the old times back when the times of owners are all that changed, so that such a write changes
-/// nothing.
+/// Takes the old times back when the times of owners are all that changed, so that such a write
+/// changes nothing.
 pub fn keep_times(old: &Object, new: &mut Object) {
     let path = ["metadata", "managedFields"];
     let (old_entries, new_entries) = (old.array_at(&path), new.array_at(&path));

@@ -64,14 +64,14 @@ fn default(types: &Types, list: &ListShape, key: &str, is_only: bool) -> Option<
     let has_zero = match field.presence {
         Presence::Always => true,
         Presence::OmitEmpty => is_only && matches!(field.shape, Shape::String),
-        Presence::Pointer => false,
+        Presence::Pointer | Presence::AlwaysNull => false,
     };
     let is_scalar = matches!(Kind::of(types, &field.shape), Kind::Scalar(_));
     (has_zero && is_scalar).then(|| zero(&field.shape).clone())
 }
 
-/// The items of a list with what tells them apart, sorted by it; items that cannot be told apart are
-/// left out. Equal ones stand in the order of the list.
+/// The items of a list with what tells them apart, sorted by it; items that cannot be told apart
+/// are left out. Equal ones stand in the order of the list.
 pub(crate) fn sorted_items<'v>(
     types: &Types,
     list: &ListShape,

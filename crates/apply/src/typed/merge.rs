@@ -7,8 +7,8 @@ use keelson_meta::{Map, Value};
 use keelson_schema::types::ListShape;
 use keelson_schema::{Schema, Types};
 
-/// The live object with everything that the configuration says. Nothing is removed; items of lists come
-/// in the order of the configuration as far as it names them.
+/// The live object with everything that the configuration says. Nothing is removed; items of lists
+/// come in the order of the configuration as far as it names them.
 pub fn merge(schema: &Schema, live: &Map, config: &Map) -> Result<Map, Misfits> {
     let mut walk = Walk { types: &schema.types, path: vec![], misfits: vec![] };
     let merged = walk.members(Kind::Struct(schema.root()), Some(live), Some(config));

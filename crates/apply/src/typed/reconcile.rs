@@ -1,4 +1,5 @@
-//! Sets that were written under an older schema: what was granular then and is atomic now has one owner.
+//! Sets that were written under an older schema: what was granular then and is atomic now has one
+//! owner.
 
 use super::Kind;
 use crate::fields::{Element, FieldSet};

@@ -7,8 +7,8 @@ use keelson_meta::{Map, Value};
 use keelson_schema::types::ListShape;
 use keelson_schema::{Schema, Types};
 
-/// Takes the paths of `gone`, and all below them, out of an object. A map or list of which nothing is
-/// left becomes null.
+/// Takes the paths of `gone`, and all below them, out of an object. A map or list of which nothing
+/// is left becomes null.
 pub(crate) fn remove(schema: &Schema, object: &mut Map, gone: &FieldSet) {
     members(&schema.types, Kind::Struct(schema.root()), object, gone);
 }

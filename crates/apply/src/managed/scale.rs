@@ -1,0 +1,94 @@
+//! Owners of a resource as its scale subresource shows them: only those of the replicas, which have
+//! another name there.
+
+use super::{InvalidEntry, Manager, Managers};
+use crate::fields::{Element, FieldSet};
+use keelson_meta::{Str, Value};
+
+/// The version in which scales are owned.
+const SCALE_VERSION: &str = "autoscaling/v1";
+
+/// Where the replicas stand in each version of a resource.
+#[derive(Clone, Copy, Debug)]
+pub struct ReplicasPaths<'a> {
+    /// The version of the request.
+    pub api_version: &'a str,
+    /// For each version that is served: the path, or none when it has no scale.
+    pub versions: &'a [(&'a str, Option<&'a [&'a str]>)],
+}
+
+impl ReplicasPaths<'_> {
+    /// `None`: the version is not served.
+    fn find(&self, api_version: &str) -> Option<Option<Vec<Element>>> {
+        let (_, path) = self.versions.iter().find(|(version, _)| *version == api_version)?;
+        Some(path.map(|path| path.iter().map(|name| Element::field(name)).collect()))
+    }
+}
+
+/// The entries of a scale, from those of its resource.
+pub fn to_scale(entries: &[Value], paths: &ReplicasPaths<'_>) -> Result<Vec<Value>, InvalidEntry> {
+    let mut managers = Managers::decode(entries)?;
+    managers.list.retain_mut(|manager| {
+        let Some(Some(path)) = paths.find(&manager.api_version) else { return false };
+        let is_owner = manager.fields.contains(&path);
+        if is_owner {
+            set_fields(manager, SCALE_VERSION, scale_fields());
+        }
+        is_owner
+    });
+    Ok(managers.encode())
+}
+
+/// The entries of a resource after a write of its scale: who owns the replicas there owns them
+/// here, and nobody else does.
+pub fn to_resource(
+    entries: &[Value],
+    scale_entries: &[Value],
+    paths: &ReplicasPaths<'_>,
+) -> Result<Vec<Value>, InvalidEntry> {
+    let before = Managers::decode(entries)?;
+    let mut scales = Managers::decode(scale_entries)?;
+    let mut after = Managers::default();
+    for mut manager in before.list {
+        let Some(path) = paths.find(&manager.api_version) else { continue };
+        if let Some(path) = path.filter(|path| manager.fields.contains(path)) {
+            match scales.list.iter().position(|scale| scale.is_same(&manager)) {
+                // An applier is one owner in all versions: it kept its field.
+                Some(at) => drop(scales.list.remove(at)),
+                None => {
+                    let mut replicas = FieldSet::new();
+                    replicas.insert(&path);
+                    manager.change(|fields| fields.subtract(&replicas));
+                }
+            }
+        }
+        if !manager.fields.is_empty() {
+            after.list.push(manager);
+        }
+    }
+    let Some(Some(path)) = paths.find(paths.api_version) else { return Ok(after.encode()) };
+    let replicas_in_scale = [Element::field("spec"), Element::field("replicas")];
+    for mut scale in scales.list {
+        if !scale.fields.contains(&replicas_in_scale) {
+            continue;
+        }
+        // Its time is that of the owner of the same identity in the resource, which is gone or
+        // none.
+        scale.time = None;
+        let mut replicas = FieldSet::new();
+        replicas.insert(&path);
+        set_fields(&mut scale, paths.api_version, replicas);
+        after.list.push(scale);
+    }
+    Ok(after.encode())
+}
+
+fn scale_fields() -> FieldSet {
+    FieldSet::of_fields(&[&["spec", "replicas"]])
+}
+
+fn set_fields(manager: &mut Manager, api_version: &str, fields: FieldSet) {
+    manager.api_version = Str::new(api_version);
+    manager.fields = fields;
+    manager.encoded = None;
+}
