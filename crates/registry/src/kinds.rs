@@ -7,9 +7,12 @@ mod claims;
 mod config;
 mod endpoints;
 mod events;
+mod networking;
 mod nodes;
 mod pod;
+mod policies;
 mod service;
+mod storage;
 mod workloads;
 
 use crate::strategy::{Generation, SelectableField, StatusMetadata, Strategy};
@@ -139,6 +142,22 @@ pub(crate) fn strategy(group: &str, resource: &str) -> Strategy {
         },
         ("", "resourcequotas") => {
             Strategy { returns_deleted: true, ..config::resource_quota(base) }
+        }
+        ("networking.k8s.io", "ingresses") => networking::ingress(base),
+        ("networking.k8s.io", "ingressclasses") => networking::class(base),
+        ("networking.k8s.io", "networkpolicies") => networking::policy(base),
+        ("networking.k8s.io", "ipaddresses") => networking::address(base),
+        ("networking.k8s.io", "servicecidrs") => networking::service_range(base),
+        ("storage.k8s.io", "storageclasses") => storage::class(base),
+        ("storage.k8s.io", "csidrivers") => storage::csi_driver(base),
+        ("storage.k8s.io", "volumeattachments") => storage::attachment(base),
+        ("storage.k8s.io", "csistoragecapacities") => storage::capacity(base),
+        ("storage.k8s.io", "volumeattributesclasses") => storage::attributes_class(base),
+        ("scheduling.k8s.io", "priorityclasses") => policies::priority_class(base),
+        ("node.k8s.io", "runtimeclasses") => policies::runtime_class(base),
+        ("coordination.k8s.io", "leases") => policies::lease(base),
+        ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations") => {
+            policies::priority_level(base)
         }
         ("rbac.authorization.k8s.io", _) => {
             Strategy { name_rule: names::name_is_path_segment, ..base }
