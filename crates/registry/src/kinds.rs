@@ -2,11 +2,13 @@
 
 mod autoscaling;
 mod batch;
+mod certificates;
 mod check;
 mod claims;
 mod config;
 mod endpoints;
 mod events;
+mod flow;
 mod networking;
 mod nodes;
 mod pod;
@@ -127,9 +129,8 @@ pub(crate) fn strategy(group: &str, resource: &str) -> Strategy {
         },
         ("batch", "cronjobs") => batch::cron_job(base),
         ("certificates.k8s.io", "certificatesigningrequests") => Strategy {
-            name_rule: names::name_is_path_segment,
             fields: const { &[field("spec.signerName", &[&["spec", "signerName"]])] },
-            ..base
+            ..certificates::signing_request(base)
         },
         ("resource.k8s.io", "resourceslices") => Strategy {
             fields: const {
@@ -156,6 +157,7 @@ pub(crate) fn strategy(group: &str, resource: &str) -> Strategy {
         ("scheduling.k8s.io", "priorityclasses") => policies::priority_class(base),
         ("node.k8s.io", "runtimeclasses") => policies::runtime_class(base),
         ("coordination.k8s.io", "leases") => policies::lease(base),
+        ("flowcontrol.apiserver.k8s.io", "flowschemas") => flow::flow_schema(base),
         ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations") => {
             policies::priority_level(base)
         }
@@ -178,11 +180,12 @@ fn generation(group: &str, resource: &str) -> Generation {
             | ("admissionregistration.k8s.io", _)
             | ("apiextensions.k8s.io", _)
             | ("discovery.k8s.io", _)
-            | ("scheduling.k8s.io", "priorityclasses")
             | ("resource.k8s.io", "resourceslices")
     );
-    if (group, resource) == ("apps", "deployments") {
-        return Generation::OnSpecOrAnnotationChange;
+    match (group, resource) {
+        ("apps", "deployments") => return Generation::OnSpecOrAnnotationChange,
+        ("scheduling.k8s.io", "priorityclasses") => return Generation::First,
+        _ => {}
     }
     if counts { Generation::OnSpecChange } else { Generation::Unused }
 }

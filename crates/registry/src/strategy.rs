@@ -11,6 +11,8 @@ pub enum Generation {
     /// The kind does not use it.
     #[default]
     Unused,
+    /// 1 at first, and so it stays.
+    First,
     /// 1 at first, one more whenever anything but metadata and status changes.
     OnSpecChange,
     /// The same, and one more when annotations change.
@@ -124,7 +126,7 @@ impl Strategy {
     pub fn first_generation(&self, obj: &mut Object) {
         match self.generation {
             Generation::Unused => {}
-            Generation::OnSpecChange | Generation::OnSpecOrAnnotationChange => {
+            Generation::First | Generation::OnSpecChange | Generation::OnSpecOrAnnotationChange => {
                 obj.metadata_mut().insert("generation", 1);
             }
         }
@@ -135,7 +137,7 @@ impl Strategy {
         let mut generation = old.generation();
         let annotations = |obj: &Object| obj.at(&["metadata", "annotations"]).cloned();
         let changed = match self.generation {
-            Generation::Unused => false,
+            Generation::Unused | Generation::First => false,
             Generation::OnSpecChange => !same_but_status(new, old),
             Generation::OnSpecOrAnnotationChange => {
                 !same_but_status(new, old) || annotations(new) != annotations(old)

@@ -41,8 +41,9 @@ fn validate_class(new: &Object, old: Option<&Object>) -> ErrorList {
 
 fn driver(at: &At<'_, '_>, errors: &mut ErrorList) {
     if at.not_empty(errors, "") {
-        for why in names::is_qualified_name(&at.text().to_lowercase()) {
-            at.invalid(errors, &why);
+        let lower = at.text().to_lowercase();
+        for why in names::is_qualified_name(&lower) {
+            at.invalid_as(errors, lower.as_str(), &why);
         }
     }
 }

@@ -66,7 +66,11 @@ fn validate_port(at: &At<'_, '_>, errors: &mut ErrorList) {
             port.port(errors);
             if end.is_set() {
                 if end.number() < port.number() {
-                    end.invalid(errors, "must be greater than or equal to `port`");
+                    end.invalid_as(
+                        errors,
+                        port.number(),
+                        "must be greater than or equal to `port`",
+                    );
                 }
                 end.port(errors);
             }
