@@ -1,5 +1,6 @@
 //! The strategies of the built-in kinds: a row a kind, and modules for what no row can say.
 
+mod admission;
 mod autoscaling;
 mod batch;
 mod certificates;
@@ -161,6 +162,17 @@ pub(crate) fn strategy(group: &str, resource: &str) -> Strategy {
         ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations") => {
             policies::priority_level(base)
         }
+        ("admissionregistration.k8s.io", "validatingwebhookconfigurations") => {
+            admission::validating_webhooks(base)
+        }
+        ("admissionregistration.k8s.io", "mutatingwebhookconfigurations") => {
+            admission::mutating_webhooks(base)
+        }
+        (
+            "admissionregistration.k8s.io",
+            "validatingadmissionpolicies" | "mutatingadmissionpolicies",
+        ) => admission::policy(base),
+        ("admissionregistration.k8s.io", _) => admission::binding(base),
         ("rbac.authorization.k8s.io", _) => {
             Strategy { name_rule: names::name_is_path_segment, ..base }
         }
@@ -180,7 +192,7 @@ fn generation(group: &str, resource: &str) -> Generation {
             | ("admissionregistration.k8s.io", _)
             | ("apiextensions.k8s.io", _)
             | ("discovery.k8s.io", _)
-            | ("resource.k8s.io", "resourceslices")
+            | ("resource.k8s.io", "resourceslices" | "deviceclasses")
     );
     match (group, resource) {
         ("apps", "deployments") => return Generation::OnSpecOrAnnotationChange,

@@ -101,7 +101,8 @@ fn signer_name(at: &At<'_, '_>, errors: &mut ErrorList) {
         let words = "should be a domain with at least two segments separated by dots";
         return at.invalid_as(errors, *domain, words);
     }
-    for label in labels {
+    // Only the first label that is wrong is told.
+    if let Some(label) = labels.iter().find(|label| !names::is_dns1123_label(label).is_empty()) {
         for why in names::is_dns1123_label(label) {
             let shown = keelson_meta::status::quote(label);
             at.invalid_as(errors, *domain, &format!("validating label {shown}: {why}"));
