@@ -171,8 +171,41 @@ fn same_but_status(new: &Object, old: &Object) -> bool {
             !matches!(key.as_str(), "metadata" | "status" | "kind" | "apiVersion")
         })
     }
-    desired(new).count() == desired(old).count()
-        && desired(new).all(|(key, value)| old.get(key) == Some(value))
+    let both = |one: &Object, other: &Object| {
+        desired(one).all(|(key, value)| alike(value, other.get(key).unwrap_or(&Value::Null)))
+    };
+    both(new, old) && both(old, new)
+}
+
+/// Whether two values say the same: an absent list, map or struct is an empty one. What is written out
+/// for a struct that nobody set would otherwise count as a change when a client leaves it out again.
+pub(crate) fn alike(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Object(a), Value::Object(b)) => maps_alike(a, b),
+        (Value::Array(a), Value::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| alike(a, b))
+        }
+        (Value::Null, value) | (value, Value::Null) => is_hollow(value),
+        _ => one == other,
+    }
+}
+
+/// [`alike`] for the members of two maps.
+pub(crate) fn maps_alike(one: &Map, other: &Map) -> bool {
+    let held = |a: &Map, b: &Map| {
+        a.iter().all(|(key, value)| alike(value, b.get(key).unwrap_or(&Value::Null)))
+    };
+    held(one, other) && held(other, one)
+}
+
+/// Nothing, or nothing but lists and maps that hold nothing.
+fn is_hollow(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(map) => map.iter().all(|(_, value)| is_hollow(value)),
+        _ => false,
+    }
 }
 
 /// Checks the finalizers of a built-in kind.

@@ -1,5 +1,5 @@
-//! Small kinds that say how others are run: PriorityClasses, RuntimeClasses, Leases and the levels of
-//! flow control.
+//! Small kinds that say how others are run: PriorityClasses, RuntimeClasses, Leases and the
+//! levels of flow control.
 
 use super::check::{At, child, default, default_empty};
 use crate::strategy::Strategy;

@@ -80,8 +80,8 @@ fn prepare_update(new: &mut Object, old: &Object) {
     drop_what_types_lack(new, old);
 }
 
-/// A service that changes its type loses what the other type alone had, unless the client changes that
-/// too.
+/// A service that changes its type loses what the other type alone had, unless the client changes
+/// that too.
 fn drop_what_types_lack(new: &mut Object, old: &Object) {
     let Some(before) = old.get("spec").and_then(Value::as_object) else { return };
     let spec = new.object_mut("spec");

@@ -103,11 +103,12 @@ impl Registry {
                 .filter(|s| s.code != 404)
                 .unwrap_or_else(|| target.not_found()));
         }
-        let mut obj = updated?.object;
+        let Updated { object: mut obj, owned } = updated?;
         if let Some(uid) = Some(obj.uid()).filter(|uid| !uid.is_empty()) {
             return Err(uid_conflict(target, uid, ""));
         }
-        if !obj.resource_version().is_empty() {
+        // A PUT that creates takes no notice of the version that the client believes in.
+        if owned && !obj.resource_version().is_empty() {
             return Err(target.not_found());
         }
         obj.set_meta("resourceVersion", "");
