@@ -11,6 +11,8 @@ pub enum Generation {
     /// The kind does not use it.
     #[default]
     Unused,
+    /// 1 at first, and so it stays.
+    First,
     /// 1 at first, one more whenever anything but metadata and status changes.
     OnSpecChange,
     /// The same, and one more when annotations change.
@@ -124,7 +126,7 @@ impl Strategy {
     pub fn first_generation(&self, obj: &mut Object) {
         match self.generation {
             Generation::Unused => {}
-            Generation::OnSpecChange | Generation::OnSpecOrAnnotationChange => {
+            Generation::First | Generation::OnSpecChange | Generation::OnSpecOrAnnotationChange => {
                 obj.metadata_mut().insert("generation", 1);
             }
         }
@@ -135,7 +137,7 @@ impl Strategy {
         let mut generation = old.generation();
         let annotations = |obj: &Object| obj.at(&["metadata", "annotations"]).cloned();
         let changed = match self.generation {
-            Generation::Unused => false,
+            Generation::Unused | Generation::First => false,
             Generation::OnSpecChange => !same_but_status(new, old),
             Generation::OnSpecOrAnnotationChange => {
                 !same_but_status(new, old) || annotations(new) != annotations(old)
@@ -169,8 +171,41 @@ fn same_but_status(new: &Object, old: &Object) -> bool {
             !matches!(key.as_str(), "metadata" | "status" | "kind" | "apiVersion")
         })
     }
-    desired(new).count() == desired(old).count()
-        && desired(new).all(|(key, value)| old.get(key) == Some(value))
+    let both = |one: &Object, other: &Object| {
+        desired(one).all(|(key, value)| alike(value, other.get(key).unwrap_or(&Value::Null)))
+    };
+    both(new, old) && both(old, new)
+}
+
+/// Whether two values say the same: an absent list, map or struct is an empty one. What is written out
+/// for a struct that nobody set would otherwise count as a change when a client leaves it out again.
+pub(crate) fn alike(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Object(a), Value::Object(b)) => maps_alike(a, b),
+        (Value::Array(a), Value::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| alike(a, b))
+        }
+        (Value::Null, value) | (value, Value::Null) => is_hollow(value),
+        _ => one == other,
+    }
+}
+
+/// [`alike`] for the members of two maps.
+pub(crate) fn maps_alike(one: &Map, other: &Map) -> bool {
+    let held = |a: &Map, b: &Map| {
+        a.iter().all(|(key, value)| alike(value, b.get(key).unwrap_or(&Value::Null)))
+    };
+    held(one, other) && held(other, one)
+}
+
+/// Nothing, or nothing but lists and maps that hold nothing.
+fn is_hollow(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(map) => map.iter().all(|(_, value)| is_hollow(value)),
+        _ => false,
+    }
 }
 
 /// Checks the finalizers of a built-in kind.

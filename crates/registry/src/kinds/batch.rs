@@ -263,7 +263,7 @@ fn template_update(spec: &At<'_, '_>, old: &Object, errors: &mut ErrorList) {
         }
         template
     };
-    if rest(at.value) != rest(stored) {
+    if !crate::strategy::alike(&rest(at.value), &rest(stored)) {
         at.field("spec").invalid(errors, keelson_meta::object_meta::IMMUTABLE);
     }
 }

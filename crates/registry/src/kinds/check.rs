@@ -1,6 +1,7 @@
-//! [`At`]: a value and where it stands, with the checks that all kinds share. A check appends what is
-//! wrong to a list, so that the order of faults is the order in which checks are written.
+//! [`At`]: a value and where it stands, with the checks that all kinds share. A check appends
+//! what is wrong to a list, so that the order of faults is the order in which checks are written.
 
+use crate::strategy::alike;
 use keelson_meta::names;
 use keelson_meta::object_meta::{IMMUTABLE, validate_labels};
 use keelson_meta::selector::validate_label_selector;
@@ -220,7 +221,7 @@ impl<'v, 'p> At<'v, 'p> {
 
     /// The value must be what it was.
     pub fn unchanged(&self, errors: &mut ErrorList, old: &Value) {
-        if self.value != old {
+        if !alike(self.value, old) {
             self.invalid(errors, IMMUTABLE);
         }
     }

@@ -2,7 +2,7 @@
 
 use super::check::{At, child, default, default_empty};
 use super::pod::{differences, scheduling, volumes};
-use crate::strategy::Strategy;
+use crate::strategy::{Strategy, maps_alike};
 use keelson_meta::object_meta::IMMUTABLE;
 use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Value, names, value};
 
@@ -157,7 +157,7 @@ fn claim_update(new: &Object, old: &Object, errors: &mut ErrorList) {
             requests.insert("storage", amount);
         }
     }
-    if wished != stored {
+    if !maps_alike(&wished, &stored) {
         let words = "spec is immutable after creation except resources.requests and \
                      volumeAttributesClassName for bound claims";
         let words = format!("{words}\n{}", differences(&wished, &stored));
@@ -293,7 +293,7 @@ fn validate_volume(new: &Object, old: Option<&Object>) -> ErrorList {
     };
     let wished = spec.value.as_object().cloned().unwrap_or_default();
     let (now, before) = (sources(&wished), sources(&stored));
-    if now != before {
+    if !maps_alike(&now, &before) {
         let words = "spec.persistentvolumesource is immutable after creation";
         let words = format!("{words}\n{}", differences(&now, &before));
         let place = spec.path.field("persistentvolumesource");

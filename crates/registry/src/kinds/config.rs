@@ -107,12 +107,12 @@ fn secret_type(secret: &Object, data: &At<'_, '_>, errors: &mut ErrorList) {
         errors.push(FieldError::required(&data.path.key(key), ""));
     };
     match secret.str_at(&["type"]) {
-        "kubernetes.io/service-account-token" => {
-            if secret.annotation(ACCOUNT).unwrap_or_default().is_empty() {
-                let metadata = Path::new("metadata");
-                let annotations = metadata.field("annotations");
-                errors.push(FieldError::required(&annotations.key(ACCOUNT), ""));
-            }
+        "kubernetes.io/service-account-token"
+            if secret.annotation(ACCOUNT).unwrap_or_default().is_empty() =>
+        {
+            let metadata = Path::new("metadata");
+            let annotations = metadata.field("annotations");
+            errors.push(FieldError::required(&annotations.key(ACCOUNT), ""));
         }
         "kubernetes.io/dockercfg" => json_value(data, ".dockercfg", errors),
         "kubernetes.io/dockerconfigjson" => json_value(data, ".dockerconfigjson", errors),

@@ -1,4 +1,5 @@
-//! Events. The older API takes nearly everything; the newer one is strict, though both share one form.
+//! Events. The older API takes nearly everything; the newer one is strict, though both share one
+//! form.
 
 use super::check::At;
 use crate::strategy::Strategy;

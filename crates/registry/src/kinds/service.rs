@@ -3,7 +3,7 @@
 mod addresses;
 mod ports;
 
-use super::check::{At, child, children, default, default_empty};
+use super::check::{At, children, default, default_empty};
 use crate::strategy::Strategy;
 use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Value, ip, names};
 
@@ -80,8 +80,8 @@ fn prepare_update(new: &mut Object, old: &Object) {
     drop_what_types_lack(new, old);
 }
 
-/// A service that changes its type loses what the other type alone had, unless the client changes that
-/// too.
+/// A service that changes its type loses what the other type alone had, unless the client changes
+/// that too.
 fn drop_what_types_lack(new: &mut Object, old: &Object) {
     let Some(before) = old.get("spec").and_then(Value::as_object) else { return };
     let spec = new.object_mut("spec");
@@ -343,17 +343,6 @@ pub(super) fn ingress_points(list: &At<'_, '_>, has_modes: bool, errors: &mut Er
             if ip::parse_ip(host.text()).is_some() {
                 host.invalid(errors, "must be a DNS name, not an IP address");
             }
-        }
-    }
-}
-
-/// The status of a balancer's point names how traffic gets in.
-pub(super) fn default_ingress_mode(service: &mut Object) {
-    let status = service.object_mut("status");
-    let Some(balancer) = child(status, "loadBalancer") else { return };
-    for point in children(balancer, "ingress") {
-        if !text(point, "ip").is_empty() {
-            default(point, "ipMode", "VIP");
         }
     }
 }

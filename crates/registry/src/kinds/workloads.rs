@@ -3,7 +3,7 @@
 
 use super::check::{At, NOT_NEGATIVE, child, children, default, default_empty};
 use super::pod;
-use crate::strategy::Strategy;
+use crate::strategy::{Strategy, alike, maps_alike};
 use keelson_meta::names;
 use keelson_meta::object_meta::IMMUTABLE;
 use keelson_meta::selector::Selector;
@@ -327,8 +327,9 @@ pub(super) fn daemon_set(base: Strategy) -> Strategy {
         prepare_update: |new, old| {
             drop_disabled(new);
             let stored = old.annotation(TEMPLATE_GENERATION).and_then(|text| text.parse().ok());
-            let place = &["spec", "template"];
-            let changed = i64::from(new.at(place) != old.at(place));
+            let template =
+                |obj: &Object| obj.at(&["spec", "template"]).cloned().unwrap_or_default();
+            let changed = i64::from(!alike(&template(new), &template(old)));
             set_template_generation(new, stored.unwrap_or(1) + changed);
         },
         ..base
@@ -549,7 +550,7 @@ fn stateful_set_update(new: &Object, old: &Object, errors: &mut ErrorList) {
         spec.retain(|name, _| !CHANGEABLE.contains(&name.as_str()));
         spec
     };
-    if rest(new) != rest(old) {
+    if !maps_alike(&rest(new), &rest(old)) {
         let words = "updates to statefulset spec for fields other than 'replicas', 'ordinals', \
                      'template', 'updateStrategy', 'revisionHistoryLimit', \
                      'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden";

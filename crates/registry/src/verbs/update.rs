@@ -107,7 +107,8 @@ impl Registry {
         if let Some(uid) = Some(obj.uid()).filter(|uid| !uid.is_empty()) {
             return Err(uid_conflict(target, uid, ""));
         }
-        if !obj.resource_version().is_empty() {
+        // A PUT that creates takes no notice of the version that the client believes in.
+        if owned && !obj.resource_version().is_empty() {
             return Err(target.not_found());
         }
         obj.set_meta("resourceVersion", "");

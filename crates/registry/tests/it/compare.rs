@@ -103,8 +103,8 @@ fn placeholder(text: &str) -> Option<(&str, &str)> {
     })
 }
 
-/// Cuts what only mirrors structs of the reference: JSON values in messages, and diffs after the first
-/// line.
+/// Cuts what only mirrors structs of the reference: JSON values in messages, and diffs after the
+/// first line.
 pub fn collapse(text: &str) -> String {
     const MARK: &str = "Invalid value: ";
     let mut out = String::new();

@@ -1,5 +1,5 @@
-//! Schedules of CronJobs: five fields, or a word such as `@daily`. Faults are worded as the Go library
-//! that upstream uses words them.
+//! Schedules of CronJobs: five fields, or a word such as `@daily`. Faults are worded as the Go
+//! library that upstream uses words them.
 
 use crate::kinds::check::At;
 use keelson_meta::ErrorList;

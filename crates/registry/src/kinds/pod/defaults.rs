@@ -120,8 +120,8 @@ pub(super) fn pull_policy(image: &str) -> &'static str {
     if image_tag(image) == Some("latest") { "Always" } else { "IfNotPresent" }
 }
 
-/// The tag of an image; `latest` when it names neither a tag nor a digest; `None` when the name is not
-/// that of an image.
+/// The tag of an image; `latest` when it names neither a tag nor a digest; `None` when the name is
+/// not that of an image.
 fn image_tag(image: &str) -> Option<&str> {
     let (name, digest) = match image.split_once('@') {
         Some((name, digest)) => (name, Some(digest)),
@@ -203,8 +203,8 @@ fn requests_from_limits(resources: &mut Map) {
     }
 }
 
-/// Requests of the pod as a whole, where it has limits: what its containers ask for together, else the
-/// limit.
+/// Requests of the pod as a whole, where it has limits: what its containers ask for together, else
+/// the limit.
 fn pod_requests(spec: &mut Map) {
     let Some(limits) = spec.get("resources").and_then(|v| v.get("limits")).cloned() else {
         return;

@@ -128,7 +128,8 @@ fn resource_claims(at: &At<'_, '_>, errors: &mut ErrorList) {
         match (claim.has("resourceClaimName"), claim.has("resourceClaimTemplateName")) {
             (true, true) => claim.invalid(
                 errors,
-                "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified",
+                "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be \
+                 specified",
             ),
             (false, false) => claim.invalid(
                 errors,

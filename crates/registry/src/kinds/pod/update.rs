@@ -1,13 +1,14 @@
 //! What an update may change in a pod.
 
 use crate::kinds::check::At;
+use crate::strategy::{alike, maps_alike};
 use keelson_meta::status::{quote, show};
 use keelson_meta::{ErrorList, FieldError, Map, Object, Value};
 
-const CHANGEABLE: &str = "pod updates may not change fields other than `spec.containers[*].image`,\
-     `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions \
-     to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was \
-     previously negative)";
+const CHANGEABLE: &str = "pod updates may not change fields other than \
+     `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,\
+     `spec.tolerations` (only additions to existing tolerations),\
+     `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
 /// The faults of a change.
 pub(super) fn validate(new: &Object, old: &Object, errors: &mut ErrorList) {
@@ -26,7 +27,7 @@ pub(super) fn validate(new: &Object, old: &Object, errors: &mut ErrorList) {
     gates(&at.field("schedulingGates"), before.field("schedulingGates").array(), errors);
     let Some(mut wished) = at.value.as_object().cloned() else { return };
     let Some(stored) = before.value.as_object() else { return };
-    if wished == *stored {
+    if maps_alike(&wished, stored) {
         return;
     }
     for list in ["containers", "initContainers"] {
@@ -42,7 +43,7 @@ pub(super) fn validate(new: &Object, old: &Object, errors: &mut ErrorList) {
     if !before.field("schedulingGates").array().is_empty() {
         gated(&at, &before, &mut wished, errors);
     }
-    if wished != *stored {
+    if !maps_alike(&wished, stored) {
         let words = format!("{CHANGEABLE}\n{}", differences(&wished, stored));
         errors.push(FieldError::forbidden(&at.path, &words));
     }
@@ -73,7 +74,7 @@ pub(in crate::kinds) fn differences(new: &Map, old: &Map) -> String {
     names.dedup();
     for name in names {
         let (before, now) = (old.get(name), new.get(name));
-        if before == now {
+        if alike(before.unwrap_or(&Value::Null), now.unwrap_or(&Value::Null)) {
             continue;
         }
         for (sign, value) in [('-', before), ('+', now)] {
@@ -140,7 +141,7 @@ fn gated(at: &At<'_, '_>, before: &At<'_, '_>, wished: &mut Map, errors: &mut Er
     let Some(stored) = before.value.as_object() else { return };
     let selector = at.field("nodeSelector");
     let old_selector = before.get("nodeSelector");
-    if selector.value != old_selector {
+    if !alike(selector.value, old_selector) {
         let labels = old_selector.as_object().into_iter().flat_map(Map::iter);
         if !labels.into_iter().all(|(key, value)| selector.value.get(key) == Some(value)) {
             let words =
@@ -152,7 +153,7 @@ fn gated(at: &At<'_, '_>, before: &At<'_, '_>, wished: &mut Map, errors: &mut Er
     let affinity = at.field("affinity");
     let old_affinity = before.field("affinity");
     let (now, then) = (affinity.field("nodeAffinity"), old_affinity.field("nodeAffinity"));
-    if now.value == then.value {
+    if alike(now.value, then.value) {
         return;
     }
     node_affinity(&now, &then, errors);
@@ -191,9 +192,8 @@ fn node_affinity(now: &At<'_, '_>, then: &At<'_, '_>, errors: &mut ErrorList) {
         };
         let old_is_empty =
             ["matchExpressions", "matchFields"].iter().all(|n| old.array_at(&[n]).is_empty());
-        if old_is_empty && !term.value.is_empty() {
-            term.invalid(errors, "only additions are allowed (no mutations or deletions)");
-        } else if !extends("matchExpressions") || !extends("matchFields") {
+        let fills_empty = old_is_empty && !term.value.is_empty();
+        if fills_empty || !extends("matchExpressions") || !extends("matchFields") {
             term.invalid(errors, "only additions are allowed (no mutations or deletions)");
         }
     }

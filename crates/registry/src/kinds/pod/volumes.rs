@@ -397,7 +397,8 @@ pub(in crate::kinds) fn azure_disk(at: &At<'_, '_>, errors: &mut ErrorList) {
     if managed && !place.text().starts_with("/subscriptions/") {
         place.not_supported(
             errors,
-            &["/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}"],
+            &["/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/\
+               microsoft.compute/disks/{disk-id}"],
         );
     }
     if !managed && !place.text().starts_with("https://") {
