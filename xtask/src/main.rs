@@ -6,8 +6,8 @@ use anyhow::{Result, bail};
 
 const HELP: &str = "\
 cargo xtask catalogue [--reference DIR] [--check]
-    Writes crates/schema/catalogue from OpenAPI v3 documents, a protobuf descriptor set and aggregated
-    discovery found in DIR (default ../shared/reference). With --check it only compares.
+    Writes crates/schema/catalogue from OpenAPI v3 and v2 documents, a protobuf descriptor set and
+    aggregated discovery found in DIR (default ../shared/reference). With --check it only compares.
 ";
 
 fn main() -> Result<()> {

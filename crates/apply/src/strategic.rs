@@ -107,7 +107,10 @@ fn merge_member(
         (_, Value::Null) => None,
         (Some(Value::Object(current)), Value::Object(change)) => {
             let member = of.member(key)?;
-            Some(Value::Object(merge_map(current, change, member.context())?))
+            Some(Value::Object(match member.is_replaced {
+                true => change,
+                false => merge_map(current, change, member.context())?,
+            }))
         }
         (Some(Value::Array(current)), Value::Array(change)) => {
             let list = of.list(key)?;

@@ -285,3 +285,16 @@ fn a_patch_that_is_no_map_is_refused() {
     expect!["json: cannot unmarshal array into Go value of type map[string]interface {}"]
         .assert_eq(&error.to_string());
 }
+
+#[test]
+fn a_map_with_the_strategy_replace_is_replaced() {
+    let gvk = keelson_meta::GroupVersionKind::new("policy", "v1", "PodDisruptionBudget");
+    let budget = keelson_schema::catalogue::Catalogue::shared().schema(&gvk).expect("built in");
+    check_at(
+        &budget,
+        &["spec"],
+        r#"{"maxUnavailable":1,"selector":{"matchLabels":{"a":"1","b":"2"}}}"#,
+        r#"{"selector":{"matchLabels":{"c":"3"}}}"#,
+        expect![[r#"{"maxUnavailable":1,"selector":{"matchLabels":{"c":"3"}}}"#]],
+    );
+}

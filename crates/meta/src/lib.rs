@@ -20,6 +20,6 @@ pub use gvk::{GroupVersion, GroupVersionKind, GroupVersionResource};
 pub use object::Object;
 pub use path::Path;
 pub use quantity::Quantity;
-pub use status::{Cause, ErrorList, Failure, FieldError, Reason, Status};
+pub use status::{Cause, ErrorList, Failure, Fault, FieldError, Reason, Status};
 pub use time::Timestamp;
 pub use value::{Map, Str, Value};

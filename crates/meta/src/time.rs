@@ -66,6 +66,15 @@ impl Timestamp {
         let (year, month, day) = civil_from_days(self.seconds.div_euclid(DAY_SECONDS));
         let second = self.seconds.rem_euclid(DAY_SECONDS);
         let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+        if (0..10_000).contains(&year) {
+            let mut text = *b"0000-00-00T00:00:00";
+            let places = [(0, year / 100), (2, year % 100), (5, month), (8, day)];
+            for (at, number) in places.into_iter().chain([(11, hour), (14, minute), (17, second)]) {
+                text[at] += (number / 10) as u8;
+                text[at + 1] += (number % 10) as u8;
+            }
+            return f.write_str(std::str::from_utf8(&text).map_err(|_| fmt::Error)?);
+        }
         write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}")
     }
 }

@@ -218,6 +218,9 @@ impl Map {
     /// place. Each key that was seen again is given to `duplicate`. Costs n log n at most.
     pub fn from_entries(entries: Vec<(Str, Value)>, mut duplicate: impl FnMut(&Str)) -> Self {
         if entries.len() <= LINEAR_ENTRIES_MAX {
+            if !has_duplicates(&entries) {
+                return Map { entries };
+            }
             let mut map = Map::with_capacity(entries.len());
             for (key, value) in entries {
                 if let Some(slot) = map.get_mut(&key) {
@@ -242,6 +245,15 @@ impl Map {
             }
         }
         Map { entries: kept }
+    }
+
+    /// Takes entries in which no key stands more than once. Costs nothing for a small map.
+    pub fn from_distinct(entries: Vec<(Str, Value)>) -> Self {
+        if entries.len() > LINEAR_ENTRIES_MAX {
+            return Map::from_entries(entries, |key| panic!("{key:?} stands twice"));
+        }
+        debug_assert!(!has_duplicates(&entries), "a key stands twice: {entries:?}");
+        Map { entries }
     }
 
     fn position(&self, key: &str) -> Result<usize, usize> {
@@ -339,6 +351,11 @@ impl Map {
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
+}
+
+/// Whether a key stands more than once, for small maps.
+fn has_duplicates(entries: &[(Str, Value)]) -> bool {
+    entries.iter().enumerate().any(|(at, (key, _))| entries[..at].iter().any(|(k, _)| k == key))
 }
 
 impl PartialEq for Map {

@@ -4,6 +4,7 @@
 use crate::kind::Target;
 use crate::options::WriteOptions;
 use crate::registry::Registry;
+use crate::verbs::update::Updated;
 use keelson_auth::Permit;
 use keelson_meta::{Failure, Object, Value, value};
 use std::net::{IpAddr, Ipv4Addr};
@@ -65,6 +66,10 @@ async fn ensure_service(registry: &Registry) -> Result<(), Failure> {
         "status": {"loadBalancer": {}}
     });
     make(registry, &registry.target("", "services", "default", "kubernetes"), service).await?;
+    // Endpoints may not name an address that leads back to whoever uses it.
+    if registry.options.advertise_address.is_loopback() {
+        return Ok(());
+    }
     let endpoints = value!({
         "metadata": {"name": "kubernetes", "namespace": "default",
             "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
@@ -102,7 +107,8 @@ async fn make(registry: &Registry, target: &Target, value: Value) -> Result<(), 
     object.set_gvk(&target.schema().gvk);
     let options =
         WriteOptions { field_manager: "kube-apiserver".into(), ..WriteOptions::default() };
-    match registry.create_object(&permit, target, object, &options).await {
+    let made = Updated { object, owned: false };
+    match registry.create_object(&permit, target, made, &options).await {
         // Another server on the same store was faster.
         Err(status) if status.code == 409 => Ok(()),
         Err(status) => Err(status),

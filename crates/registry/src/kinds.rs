@@ -1,6 +1,22 @@
 //! The strategies of the built-in kinds: a row a kind, and modules for what no row can say.
 
-mod core;
+mod admission;
+mod autoscaling;
+mod batch;
+mod certificates;
+mod check;
+mod claims;
+mod config;
+mod endpoints;
+mod events;
+mod flow;
+mod networking;
+mod nodes;
+mod pod;
+mod policies;
+mod service;
+mod storage;
+mod workloads;
 
 use crate::strategy::{Generation, SelectableField, StatusMetadata, Strategy};
 use keelson_meta::names;
@@ -54,6 +70,24 @@ const EVENT: &[SelectableField] = &[
 const REPLICAS: &[SelectableField] =
     &[SelectableField { name: "status.replicas", places: &[&["status", "replicas"]], unset: "0" }];
 
+const SERVICE: &[SelectableField] =
+    &[field("spec.clusterIP", &[&["spec", "clusterIP"]]), field("spec.type", &[&["spec", "type"]])];
+
+const SECRET: &[SelectableField] = &[field("type", &[&["type"]])];
+
+const JOB: &[SelectableField] = &[SelectableField {
+    name: "status.successful",
+    places: &[&["status", "succeeded"]],
+    unset: "0",
+}];
+
+const SIGNING_REQUEST: &[SelectableField] = &[field("spec.signerName", &[&["spec", "signerName"]])];
+
+const RESOURCE_SLICE: &[SelectableField] = &[
+    field("spec.nodeName", &[&["spec", "nodeName"]]),
+    field("spec.driver", &[&["spec", "driver"]]),
+];
+
 /// The rules of a built-in resource.
 pub(crate) fn strategy(group: &str, resource: &str) -> Strategy {
     let base = Strategy { generation: generation(group, resource), ..Strategy::GENERIC };
@@ -61,70 +95,102 @@ pub(crate) fn strategy(group: &str, resource: &str) -> Strategy {
         create_on_update: creates_on_update(group, resource),
         unconditional_update: updates_unconditionally(group, resource),
         status_metadata: status_metadata(group, resource),
+        revalidates: revalidates(group, resource),
         ..base
     };
-    match (group, resource) {
-        ("", "pods") => Strategy { fields: POD, returns_deleted: true, ..core::pod(base) },
-        ("", "events") | ("events.k8s.io", "events") => Strategy { fields: EVENT, ..base },
-        ("", "namespaces") => core::namespace(base),
-        ("", "nodes") => Strategy {
-            status_on_create: true,
-            fields: const {
-                &[SelectableField {
-                    name: "spec.unschedulable",
-                    places: &[&["spec", "unschedulable"]],
-                    unset: "false",
-                }]
-            },
-            ..base
-        },
-        ("", "secrets") => {
-            Strategy { fields: const { &[field("type", &[&["type"]])] }, ..core::secret(base) }
+    match group {
+        "" => core_kind(resource, base),
+        "apps" | "batch" | "autoscaling" | "policy" => workload_kind(resource, base),
+        "networking.k8s.io" | "discovery.k8s.io" => network_kind(resource, base),
+        "storage.k8s.io" => storage_kind(resource, base),
+        "admissionregistration.k8s.io" => admission_kind(resource, base),
+        "rbac.authorization.k8s.io" => Strategy { name_rule: names::name_is_path_segment, ..base },
+        _ => other_kind(resource, base),
+    }
+}
+
+fn core_kind(resource: &str, base: Strategy) -> Strategy {
+    match resource {
+        "pods" => Strategy { fields: POD, returns_deleted: true, ..pod::pod(base) },
+        "podtemplates" => Strategy { returns_deleted: true, ..pod::pod_template(base) },
+        "services" => Strategy { fields: SERVICE, ..service::service(base) },
+        "endpoints" => endpoints::endpoints(base),
+        "replicationcontrollers" => {
+            Strategy { fields: REPLICAS, ..workloads::replication_controller(base) }
         }
-        ("", "services") => Strategy {
-            name_rule: names::name_is_dns1035_label,
-            fields: const {
-                &[
-                    field("spec.clusterIP", &[&["spec", "clusterIP"]]),
-                    field("spec.type", &[&["spec", "type"]]),
-                ]
-            },
-            ..base
-        },
-        ("", "replicationcontrollers") => Strategy { fields: REPLICAS, ..base },
-        ("apps", "replicasets") => Strategy { fields: REPLICAS, ..base },
-        ("batch", "jobs") => Strategy {
-            fields: const {
-                &[SelectableField {
-                    name: "status.successful",
-                    places: &[&["status", "succeeded"]],
-                    unset: "0",
-                }]
-            },
-            ..base
-        },
-        ("certificates.k8s.io", "certificatesigningrequests") => Strategy {
-            name_rule: names::name_is_path_segment,
-            fields: const { &[field("spec.signerName", &[&["spec", "signerName"]])] },
-            ..base
-        },
-        ("resource.k8s.io", "resourceslices") => Strategy {
-            fields: const {
-                &[
-                    field("spec.nodeName", &[&["spec", "nodeName"]]),
-                    field("spec.driver", &[&["spec", "driver"]]),
-                ]
-            },
-            ..base
-        },
-        (
-            "",
-            "persistentvolumes" | "persistentvolumeclaims" | "podtemplates" | "serviceaccounts",
-        )
-        | ("", "resourcequotas") => Strategy { returns_deleted: true, ..base },
-        ("rbac.authorization.k8s.io", _) => {
-            Strategy { name_rule: names::name_is_path_segment, ..base }
+        "configmaps" => config::config_map(base),
+        "secrets" => Strategy { fields: SECRET, ..config::secret(base) },
+        "serviceaccounts" => Strategy { returns_deleted: true, ..config::service_account(base) },
+        "limitranges" => config::limit_range(base),
+        "resourcequotas" => Strategy { returns_deleted: true, ..config::resource_quota(base) },
+        "namespaces" => config::namespace(base),
+        "nodes" => nodes::node(base),
+        "persistentvolumes" => claims::volume(base),
+        "persistentvolumeclaims" => claims::claim(base),
+        "events" => Strategy { fields: EVENT, ..events::core(base) },
+        _ => base,
+    }
+}
+
+fn workload_kind(resource: &str, base: Strategy) -> Strategy {
+    match resource {
+        "deployments" => workloads::deployment(base),
+        "replicasets" => Strategy { fields: REPLICAS, ..workloads::replica_set(base) },
+        "daemonsets" => workloads::daemon_set(base),
+        "statefulsets" => workloads::stateful_set(base),
+        "controllerrevisions" => workloads::controller_revision(base),
+        "jobs" => Strategy { fields: JOB, ..batch::job(base) },
+        "cronjobs" => batch::cron_job(base),
+        "horizontalpodautoscalers" => autoscaling::autoscaler(base),
+        "poddisruptionbudgets" => autoscaling::disruption_budget(base),
+        _ => base,
+    }
+}
+
+fn network_kind(resource: &str, base: Strategy) -> Strategy {
+    match resource {
+        "ingresses" => networking::ingress(base),
+        "ingressclasses" => networking::class(base),
+        "networkpolicies" => networking::policy(base),
+        "ipaddresses" => networking::address(base),
+        "servicecidrs" => networking::service_range(base),
+        "endpointslices" => endpoints::slice(base),
+        _ => base,
+    }
+}
+
+fn storage_kind(resource: &str, base: Strategy) -> Strategy {
+    match resource {
+        "storageclasses" => storage::class(base),
+        "csidrivers" => storage::csi_driver(base),
+        "volumeattachments" => storage::attachment(base),
+        "csistoragecapacities" => storage::capacity(base),
+        "volumeattributesclasses" => storage::attributes_class(base),
+        _ => base,
+    }
+}
+
+fn admission_kind(resource: &str, base: Strategy) -> Strategy {
+    match resource {
+        "validatingwebhookconfigurations" => admission::validating_webhooks(base),
+        "mutatingwebhookconfigurations" => admission::mutating_webhooks(base),
+        "validatingadmissionpolicies" | "mutatingadmissionpolicies" => admission::policy(base),
+        _ => admission::binding(base),
+    }
+}
+
+fn other_kind(resource: &str, base: Strategy) -> Strategy {
+    match resource {
+        "events" => Strategy { fields: EVENT, ..events::events(base) },
+        "certificatesigningrequests" => {
+            Strategy { fields: SIGNING_REQUEST, ..certificates::signing_request(base) }
         }
+        "resourceslices" => Strategy { fields: RESOURCE_SLICE, ..base },
+        "priorityclasses" => policies::priority_class(base),
+        "runtimeclasses" => policies::runtime_class(base),
+        "leases" => policies::lease(base),
+        "flowschemas" => flow::flow_schema(base),
+        "prioritylevelconfigurations" => policies::priority_level(base),
         _ => base,
     }
 }
@@ -141,9 +207,13 @@ fn generation(group: &str, resource: &str) -> Generation {
             | ("admissionregistration.k8s.io", _)
             | ("apiextensions.k8s.io", _)
             | ("discovery.k8s.io", _)
-            | ("scheduling.k8s.io", "priorityclasses")
-            | ("resource.k8s.io", "resourceslices")
+            | ("resource.k8s.io", "resourceslices" | "deviceclasses")
     );
+    match (group, resource) {
+        ("apps", "deployments") => return Generation::OnSpecOrAnnotationChange,
+        ("scheduling.k8s.io", "priorityclasses") => return Generation::First,
+        _ => {}
+    }
     if counts { Generation::OnSpecChange } else { Generation::Unused }
 }
 
@@ -170,9 +240,18 @@ fn updates_unconditionally(group: &str, resource: &str) -> bool {
     )
 }
 
+fn revalidates(group: &str, resource: &str) -> bool {
+    matches!(
+        (group, resource),
+        ("", "pods" | "services" | "replicationcontrollers" | "configmaps" | "secrets")
+            | ("", "namespaces" | "nodes" | "persistentvolumes" | "persistentvolumeclaims")
+            | ("", "serviceaccounts" | "limitranges")
+    )
+}
+
 fn status_metadata(group: &str, resource: &str) -> StatusMetadata {
     match (group, resource) {
-        ("apps", "deployments") | ("", "persistentvolumes") => StatusMetadata::KeepLabels,
+        ("apps", "deployments") => StatusMetadata::KeepLabels,
         ("apiextensions.k8s.io" | "flowcontrol.apiserver.k8s.io" | "resource.k8s.io", _)
         | ("certificates.k8s.io" | "apiregistration.k8s.io" | "networking.k8s.io", _) => {
             StatusMetadata::Keep

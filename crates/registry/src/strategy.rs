@@ -11,8 +11,12 @@ pub enum Generation {
     /// The kind does not use it.
     #[default]
     Unused,
+    /// 1 at first, and so it stays.
+    First,
     /// 1 at first, one more whenever anything but metadata and status changes.
     OnSpecChange,
+    /// The same, and one more when annotations change.
+    OnSpecOrAnnotationChange,
 }
 
 /// What a write to `status` may change in `metadata`.
@@ -55,6 +59,10 @@ pub struct Strategy {
     pub prepare_update: fn(new: &mut Object, old: &Object),
     /// The kind's own rules.
     pub validate: Validate,
+    /// The rules of a write to `status`.
+    pub validate_status: Validate,
+    /// An update is checked as a new object would be, too, so that faults of metadata are told again.
+    pub revalidates: bool,
     /// Seconds of grace for a deletion, from what was asked for; `None`: deletions are immediate.
     pub grace: Option<fn(&Object, asked: Option<i64>) -> i64>,
     /// Names and places of the fields that field selectors may ask for.
@@ -92,6 +100,8 @@ impl Strategy {
         prepare_create: |_| (),
         prepare_update: |_, _| (),
         validate: |_, _| ErrorList::new(),
+        validate_status: |_, _| ErrorList::new(),
+        revalidates: false,
         grace: None,
         fields: &[],
     };
@@ -116,7 +126,7 @@ impl Strategy {
     pub fn first_generation(&self, obj: &mut Object) {
         match self.generation {
             Generation::Unused => {}
-            Generation::OnSpecChange => {
+            Generation::First | Generation::OnSpecChange | Generation::OnSpecOrAnnotationChange => {
                 obj.metadata_mut().insert("generation", 1);
             }
         }
@@ -125,9 +135,15 @@ impl Strategy {
     /// Moves the generation of an object that changes.
     pub fn next_generation(&self, new: &mut Object, old: &Object) {
         let mut generation = old.generation();
-        if self.generation == Generation::OnSpecChange && !same_but_status(new, old) {
-            generation += 1;
-        }
+        let annotations = |obj: &Object| obj.at(&["metadata", "annotations"]).cloned();
+        let changed = match self.generation {
+            Generation::Unused | Generation::First => false,
+            Generation::OnSpecChange => !same_but_status(new, old),
+            Generation::OnSpecOrAnnotationChange => {
+                !same_but_status(new, old) || annotations(new) != annotations(old)
+            }
+        };
+        generation += i64::from(changed);
         if generation == 0 {
             new.metadata_mut().remove("generation");
         } else {
@@ -155,8 +171,63 @@ fn same_but_status(new: &Object, old: &Object) -> bool {
             !matches!(key.as_str(), "metadata" | "status" | "kind" | "apiVersion")
         })
     }
-    desired(new).count() == desired(old).count()
-        && desired(new).all(|(key, value)| old.get(key) == Some(value))
+    let both = |one: &Object, other: &Object| {
+        desired(one).all(|(key, value)| alike(value, other.get(key).unwrap_or(&Value::Null)))
+    };
+    both(new, old) && both(old, new)
+}
+
+/// Whether two values say the same: an absent list, map or struct is an empty one. What is written out
+/// for a struct that nobody set would otherwise count as a change when a client leaves it out again.
+pub(crate) fn alike(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Object(a), Value::Object(b)) => maps_alike(a, b),
+        (Value::Array(a), Value::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| alike(a, b))
+        }
+        (Value::Null, value) | (value, Value::Null) => is_hollow(value),
+        _ => one == other,
+    }
+}
+
+/// [`alike`] for the members of two maps.
+pub(crate) fn maps_alike(one: &Map, other: &Map) -> bool {
+    let held = |a: &Map, b: &Map| {
+        a.iter().all(|(key, value)| alike(value, b.get(key).unwrap_or(&Value::Null)))
+    };
+    held(one, other) && held(other, one)
+}
+
+/// Nothing, or nothing but lists and maps that hold nothing.
+fn is_hollow(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(map) => map.iter().all(|(_, value)| is_hollow(value)),
+        _ => false,
+    }
+}
+
+/// Checks the finalizers of a built-in kind.
+fn validate_finalizers(obj: &Object) -> ErrorList {
+    let finalizers = obj.array_at(&["metadata", "finalizers"]);
+    let metadata = Path::new("metadata");
+    let path = metadata.field("finalizers");
+    keelson_meta::object_meta::validate_built_in_finalizers(finalizers, &path)
+}
+
+/// Checks the metadata of a built-in kind: what all kinds share, and its finalizers.
+pub fn validate_built_in_metadata(obj: &Object, namespaced: bool, rule: NameRule) -> ErrorList {
+    let mut errors = validate_metadata(obj, namespaced, rule);
+    errors.extend(validate_finalizers(obj));
+    errors
+}
+
+/// Checks what an update may change in the metadata of a built-in kind, and its finalizers.
+pub fn validate_built_in_metadata_update(new: &Object, old: &Object) -> ErrorList {
+    let mut errors = validate_metadata_update(new, old);
+    errors.extend(validate_finalizers(new));
+    errors
 }
 
 /// Checks the metadata that all kinds share.

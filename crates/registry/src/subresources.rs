@@ -117,3 +117,31 @@ fn check_binding(target: &Target, binding: &Object) -> Result<(), Failure> {
     let text = if texts.len() == 1 { texts.concat() } else { format!("[{}]", texts.join(", ")) };
     Err(Status::new(Reason::Unknown, text))
 }
+
+impl Registry {
+    /// Takes the `kubernetes` finalizer off a namespace that is empty; true when it is gone.
+    pub async fn finalize_namespace(&self, permit: &Permit, name: &str) -> Result<bool, Failure> {
+        let target = self.target("", "namespaces", "", name);
+        let change = |live: Option<&Object>| {
+            let mut object = live.cloned().ok_or_else(|| target.not_found())?;
+            if let Some(Value::Array(items)) = object.object_mut("spec").get_mut("finalizers") {
+                items.retain(|item| item.as_str() != Some("kubernetes"));
+            }
+            Ok(Updated { object, owned: true })
+        };
+        let options =
+            WriteOptions { field_manager: "kube-controller-manager".into(), ..Default::default() };
+        let part = Part::Other("finalize");
+        match self.change(permit, &target, part, &change, &options).await {
+            Ok(_) => {}
+            Err(status) if status.code == 404 => return Ok(true),
+            Err(status) => return Err(status),
+        }
+        match self.delete(permit, &target, &DeleteOptions::default()).await {
+            Ok(crate::Deleted::Gone(_)) => Ok(true),
+            Ok(crate::Deleted::Waiting(_)) => Ok(false),
+            Err(status) if status.code == 404 => Ok(true),
+            Err(status) => Err(status),
+        }
+    }
+}

@@ -14,6 +14,9 @@ use std::sync::{Arc, OnceLock};
 const TYPES: &str = include_str!("../catalogue/types.txt");
 const RESOURCES: &str = include_str!("../catalogue/resources.txt");
 
+/// The text of all tables, for hashing.
+pub(crate) const TABLES: [&str; 2] = [TYPES, RESOURCES];
+
 /// An API group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {

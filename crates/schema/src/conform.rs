@@ -83,7 +83,8 @@ impl<'t> Conform<'t> {
             (Shape::Int32, Value::Int(number)) if i32::try_from(number).is_ok() => {
                 Ok(Value::Int(number))
             }
-            (Shape::Double, value @ (Value::Float(_) | Value::Int(_))) => Ok(value),
+            (Shape::Double, Value::Int(number)) => Ok(crate::text::double(number as f64)),
+            (Shape::Double, Value::Float(number)) => Ok(crate::text::double(number)),
             (Shape::Struct(id), Value::Object(map)) => {
                 let inner = self.types.get(*id);
                 self.members(inner, map, path).map(Value::Object)
@@ -221,7 +222,7 @@ impl<'t> Conform<'t> {
 }
 
 /// Whether Go would not write the member although the client gave it.
-fn is_left_out(field: &Field, value: &Value) -> bool {
+pub(crate) fn is_left_out(field: &Field, value: &Value) -> bool {
     match field.presence {
         Presence::Pointer | Presence::AlwaysNull => false,
         Presence::OmitEmpty => match field.shape {

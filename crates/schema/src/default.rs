@@ -48,3 +48,28 @@ fn holds_structs(shape: &Shape) -> bool {
         _ => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalogue::Catalogue;
+    use keelson_meta::{GroupVersionKind, value};
+
+    /// A kube-apiserver 1.36 stores and shows these.
+    #[test]
+    fn a_pointer_that_defaults_to_the_zero_value_is_set_to_it() {
+        let gvk = GroupVersionKind::new("", "v1", "Pod");
+        let schema = Catalogue::shared().schema(&gvk).expect("built in");
+        let pod = value!({"spec": {
+            "containers": [{"name": "a", "livenessProbe": {"grpc": {"port": 9000}}}],
+            "volumes": [{"name": "d", "azureDisk": {"diskName": "d"}}],
+        }});
+        let mut pod = Object::from_value(pod).expect("a map");
+        fill(&schema, &mut pod);
+        let container = &pod.array_at(&["spec", "containers"])[0];
+        let service = container.str_at(&["livenessProbe", "grpc", "service"]);
+        assert_eq!(service, Some(""));
+        let volume = &pod.array_at(&["spec", "volumes"])[0];
+        assert_eq!(volume.at(&["azureDisk", "readOnly"]), Some(&Value::Bool(false)));
+    }
+}

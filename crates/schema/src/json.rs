@@ -2,8 +2,10 @@
 
 mod encode;
 mod parse;
+mod typed;
 mod write;
 
 pub use encode::{Marks, encode, encode_list_item};
 pub use parse::{DEPTH_MAX, Parsed, SyntaxError, parse};
+pub(crate) use typed::read;
 pub use write::{write_string, write_value};

@@ -4,10 +4,13 @@
 //! Promise: no IO, no clock, no async; equal inputs give equal outputs.
 
 pub mod catalogue;
+pub mod cbor;
 pub mod conform;
 pub mod decode;
 pub mod default;
 pub mod json;
+pub mod openapi;
+pub mod proto;
 pub mod tables;
 mod text;
 pub mod types;

@@ -2,9 +2,16 @@
 
 use crate::conform::TypeError;
 use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use base64::alphabet;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
 use keelson_meta::time::{GoDuration, Timestamp};
 use keelson_meta::{Str, Value, quantity};
+
+/// Go does not look at bits after the last byte.
+const LAX: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
+);
 
 /// Base64 text; line breaks are skipped as Go skips them.
 pub(crate) fn bytes(text: Str) -> Result<Value, TypeError> {
@@ -12,12 +19,22 @@ pub(crate) fn bytes(text: Str) -> Result<Value, TypeError> {
         let joined: String = text.chars().filter(|c| !matches!(c, '\n' | '\r')).collect();
         return bytes(Str::from(joined));
     }
-    match STANDARD.decode(text.as_bytes()) {
+    match LAX.decode(text.as_bytes()) {
+        Ok(bytes) if has_trailing_bits(&text) => Ok(Value::from(STANDARD.encode(bytes))),
         Ok(_) => Ok(Value::String(text)),
         Err(error) => Err(TypeError(format!(
             "illegal base64 data at input byte {}",
             base64_error_offset(text.len(), &error)
         ))),
+    }
+}
+
+/// Whether the last character may say more than the last byte holds.
+fn has_trailing_bits(text: &str) -> bool {
+    match text.trim_end_matches('=').as_bytes().last() {
+        Some(last) if text.ends_with("==") => !b"AQgw".contains(last),
+        Some(last) if text.ends_with('=') => !b"AEIMQUYcgkosw048".contains(last),
+        _ => false,
     }
 }
 
@@ -35,6 +52,7 @@ fn base64_error_offset(length: usize, error: &base64::DecodeError) -> usize {
 /// A quantity in canonical form; a number is one too.
 pub(crate) fn quantity(value: &Value) -> Result<Value, TypeError> {
     let canonical = match value {
+        Value::String(text) if is_plain_quantity(text) => return Ok(value.clone()),
         Value::String(text) => quantity::canonical(text),
         other => {
             let mut text = vec![];
@@ -45,9 +63,43 @@ pub(crate) fn quantity(value: &Value) -> Result<Value, TypeError> {
     canonical.map(Value::from).map_err(|error| TypeError(error.to_string()))
 }
 
+/// Whether a quantity is surely canonical: one to three digits that do not begin with 0, and a suffix. A
+/// canonical form is one that no larger suffix can say, and those are 1000 or 1024 times as large.
+fn is_plain_quantity(text: &str) -> bool {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, suffix) = text.split_at(digits);
+    matches!(digits, 1..=3)
+        && !number.starts_with('0')
+        && matches!(
+            suffix,
+            "" | "n"
+                | "u"
+                | "m"
+                | "k"
+                | "M"
+                | "G"
+                | "T"
+                | "P"
+                | "E"
+                | "Ki"
+                | "Mi"
+                | "Gi"
+                | "Ti"
+                | "Pi"
+                | "Ei"
+        )
+}
+
 /// A time to the second, in UTC.
 pub(crate) fn time(text: &str) -> Result<Value, TypeError> {
-    Timestamp::parse(text).map(|time| Value::from(time.to_string())).map_err(TypeError)
+    let time = Timestamp::parse(text).map_err(TypeError)?;
+    // A valid text of this form is what would be printed.
+    if matches!(text.as_bytes(), [_, _, _, _, b'-', _, _, b'-', _, _, b'T', .., b'Z'])
+        && text.len() == "2006-01-02T15:04:05Z".len()
+    {
+        return Ok(Value::from(text));
+    }
+    Ok(Value::from(time.to_string()))
 }
 
 /// A time to the microsecond, in UTC.
@@ -60,4 +112,56 @@ pub(crate) fn micro_time(text: &str) -> Result<Value, TypeError> {
 /// A duration in canonical form.
 pub(crate) fn duration(text: &str) -> Result<Value, TypeError> {
     GoDuration::parse(text).map(|span| Value::from(span.to_string())).map_err(TypeError)
+}
+
+/// A floating-point number; a whole one is an integer, as Go prints it.
+pub(crate) fn double(number: f64) -> Value {
+    let is_whole = number.fract() == 0.0 && number.abs() < 9.2e18;
+    if is_whole && !(number == 0.0 && number.is_sign_negative()) {
+        return Value::Int(number as i64);
+    }
+    Value::Float(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_quantity_that_looks_canonical_is() {
+        for number in [1, 7, 10, 99, 100, 512, 900, 999] {
+            for suffix in ["n", "u", "m", "", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti"]
+            {
+                let text = format!("{number}{suffix}");
+                assert!(is_plain_quantity(&text), "{text}");
+                assert_eq!(quantity::canonical(&text).as_ref(), Ok(&text));
+            }
+        }
+        for text in ["", "0", "01", "1024Ki", "1000", "1.5", "-1", "1e3", "1x", "m"] {
+            assert!(!is_plain_quantity(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_time_is_printed_in_utc() {
+        for (given, want) in [
+            ("2026-03-14T09:26:53Z", "2026-03-14T09:26:53Z"),
+            ("2026-03-14T09:26:53.5Z", "2026-03-14T09:26:53Z"),
+            ("2026-03-14T09:26:53+01:00", "2026-03-14T08:26:53Z"),
+        ] {
+            assert_eq!(time(given), Ok(Value::from(want)), "{given}");
+        }
+        assert!(time("2026-13-14T09:26:53Z").is_err());
+    }
+
+    #[test]
+    fn bits_after_the_last_byte_are_dropped() {
+        for (given, want) in
+            [("Ag==", "Ag=="), ("Ah==", "Ag=="), ("AQI=", "AQI="), ("AQJ=", "AQI="), ("", "")]
+        {
+            assert_eq!(bytes(Str::new(given)), Ok(Value::from(want)), "{given}");
+        }
+        let error = bytes(Str::new("A$==")).map_err(|e| e.0);
+        assert_eq!(error, Err("illegal base64 data at input byte 1".to_owned()));
+    }
 }

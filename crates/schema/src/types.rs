@@ -3,6 +3,9 @@
 //! One [`Types`] holds all structs of one origin (the catalogue of built-in types, or one custom
 //! resource definition); structs refer to each other by [`StructId`], so recursive types are no problem.
 
+mod index;
+
+use index::NameIndex;
 use keelson_meta::{GroupVersionKind, Str, Value};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -67,31 +70,90 @@ pub struct Struct {
     pub name: Str,
     /// In canonical order: that of the Go struct, which is that of the protobuf message.
     pub fields: Vec<Field>,
-    /// Places in `fields`, sorted by JSON name. Invariant: as long as `fields`.
-    by_name: Vec<u16>,
+    /// Invariant: of the names of `fields`.
+    index: NameIndex,
+    /// Places of the fields that are written although they are not set, in order.
+    always: Box<[u16]>,
     /// `x-kubernetes-map-type: atomic`: one owner for the whole struct.
     pub atomic: bool,
     /// Members that no field names are kept (`x-kubernetes-preserve-unknown-fields`).
     pub preserve_unknown: bool,
-    /// Embedded messages that JSON does not show: (protobuf tag path, full name).
-    pub inlined: Vec<(TagPath, Str)>,
+    /// The protobuf message. Invariant: sorted by tag, and so in each inlined message.
+    message: Vec<Slot>,
+}
+
+/// A field of a struct's protobuf message.
+#[derive(Clone, Debug)]
+pub(crate) struct Slot {
+    /// Field number.
+    pub tag: u32,
+    /// What it holds.
+    pub holds: Holds,
+}
+
+/// What a field of a struct's protobuf message holds.
+#[derive(Clone, Debug)]
+pub(crate) enum Holds {
+    /// The member at this place in `fields`.
+    Member(u16),
+    /// A message that JSON does not show; its members are those of the struct.
+    Inlined {
+        /// Written even when none of its members is set.
+        always: bool,
+        /// Its fields.
+        slots: Vec<Slot>,
+    },
 }
 
 impl Struct {
     /// Takes fields in canonical order.
     pub fn new(name: impl Into<Str>, fields: Vec<Field>) -> Self {
-        let count = u16::try_from(fields.len()).expect("a struct has fewer than 65536 fields");
-        let mut by_name: Vec<u16> = (0..count).collect();
-        by_name.sort_by(|a, b| fields[usize::from(*a)].name.cmp(&fields[usize::from(*b)].name));
-        Struct { name: name.into(), fields, by_name, ..Struct::default() }
+        let index = NameIndex::new(&fields);
+        let is_always =
+            |field: &Field| matches!(field.presence, Presence::Always | Presence::AlwaysNull);
+        let always = fields.iter().zip(0..).filter(|(field, _)| is_always(field));
+        let always = always.map(|(_, at)| at).collect();
+        let message = message(&fields, &[]);
+        Struct { name: name.into(), fields, index, always, message, ..Struct::default() }
+    }
+
+    /// The same struct with messages embedded in its protobuf message that JSON does not show and that
+    /// are always written, by the tags that lead to them.
+    pub fn with_inlined(mut self, inlined: &[TagPath]) -> Self {
+        self.message = message(&self.fields, inlined);
+        self
+    }
+
+    /// The same as [`Struct::position`], quick when the field is the next one of those that are set, at or
+    /// after `from`.
+    pub(crate) fn position_near(&self, from: usize, name: &str) -> Option<usize> {
+        self.index.next(&self.fields, from, name).or_else(|| self.position(name))
+    }
+
+    /// The place of the field at or after `from` whose `name":` the text begins with, and how many bytes
+    /// those are; none when it is none of the next fields or written in another way.
+    pub(crate) fn next_in(&self, from: usize, text: &[u8]) -> Option<(usize, usize)> {
+        self.index.next_in(from, text)
+    }
+
+    /// `,"name":` of the field at this place.
+    pub(crate) fn key(&self, at: usize) -> &[u8] {
+        self.index.key(at)
+    }
+
+    /// Places of the fields that are written although they are not set, in order.
+    pub(crate) fn always(&self) -> &[u16] {
+        &self.always
+    }
+
+    /// The protobuf message, in order of tags.
+    pub(crate) fn message(&self) -> &[Slot] {
+        &self.message
     }
 
     /// The place in `fields` of the field with this JSON name.
     pub fn position(&self, name: &str) -> Option<usize> {
-        self.by_name
-            .binary_search_by(|at| self.fields[usize::from(*at)].name.as_str().cmp(name))
-            .ok()
-            .map(|found| usize::from(self.by_name[found]))
+        self.index.position(&self.fields, name)
     }
 
     /// The field with this JSON name.
@@ -100,8 +162,34 @@ impl Struct {
     }
 }
 
+/// Lays the members out by their tags. An embedded message that is not in `inlined` is written only when
+/// one of its members is set.
+fn message(fields: &[Field], inlined: &[TagPath]) -> Vec<Slot> {
+    let mut tagged: Vec<(&TagPath, u16)> =
+        fields.iter().zip(0..).map(|(field, at)| (&field.tag, at)).collect();
+    tagged.retain(|(tag, _)| !tag.is_empty());
+    tagged.sort();
+    let mut out = vec![];
+    for (path, at) in tagged {
+        let mut slots = &mut out;
+        for depth in 1..path.len() {
+            let tag = path[depth - 1];
+            if slots.last().is_none_or(|last: &Slot| last.tag != tag) {
+                let always = inlined.iter().any(|inlined| inlined[..] == path[..depth]);
+                slots.push(Slot { tag, holds: Holds::Inlined { always, slots: vec![] } });
+            }
+            match slots.last_mut().map(|last| &mut last.holds) {
+                Some(Holds::Inlined { slots: inner, .. }) => slots = inner,
+                _ => unreachable!("tag {tag} is a member and a message"),
+            }
+        }
+        slots.push(Slot { tag: path[path.len() - 1], holds: Holds::Member(at) });
+    }
+    out
+}
+
 /// The protobuf field numbers that lead to a field: one, or more when the field belongs to a message
-/// that JSON shows inline (`[2, 5]`: field 5 of the embedded message in field 2). Empty: not in protobuf.
+/// that JSON does not show (`[2, 5]`: field 5 of the embedded message in field 2). Empty: not in protobuf.
 pub type TagPath = smallvec::SmallVec<[u32; 2]>;
 
 /// When a member is written although the client gave nothing, or left out although it gave something.
@@ -133,12 +221,15 @@ pub struct Field {
     pub required: bool,
     /// `nullable: true` of a custom resource: null is a value of its own.
     pub nullable: bool,
-    /// OpenAPI default, when it is not the zero value.
+    /// OpenAPI default. Of a Go value it is here only when it is not the zero value, since that is what
+    /// the member has anyway.
     pub default: Option<Value>,
     /// Allowed values, in the order OpenAPI lists them; empty: any.
     pub enumeration: Box<[Str]>,
     /// `x-kubernetes-patch-strategy` has `retainKeys`.
     pub retain_keys: bool,
+    /// `x-kubernetes-patch-strategy` is `replace`: a strategic patch replaces the member, map or not.
+    pub patch_replace: bool,
 }
 
 impl Field {
@@ -154,6 +245,7 @@ impl Field {
             default: None,
             enumeration: Box::default(),
             retain_keys: false,
+            patch_replace: false,
         }
     }
 }

@@ -78,8 +78,8 @@ pub fn accept(header: Option<&str>, protobuf: bool) -> Result<Accepted, Failure>
             ("PartialObjectMetadataList", "meta.k8s.io", "v1" | "v1beta1") => Shape::PartialList,
             _ => continue,
         };
-        // Tables have no protobuf form.
-        if shape == Shape::Table && encoding == Encoding::Protobuf {
+        // Tables have no protobuf form; metadata alone has none yet.
+        if shape != Shape::Object && encoding == Encoding::Protobuf {
             continue;
         }
         return Ok(Accepted { encoding, shape, meta_v1beta1: entry.version == "v1beta1" });
@@ -145,6 +145,7 @@ pub fn body_format(header: Option<&str>) -> Result<Format, Failure> {
     match media {
         "" | "application/json" => Ok(Format::Json),
         "application/yaml" => Ok(Format::Yaml),
+        "application/vnd.kubernetes.protobuf" => Ok(Format::Protobuf),
         _ => Err(Status::new(
             Reason::UnsupportedMediaType,
             "the body of the request was in an unknown format - accepted media types include: \

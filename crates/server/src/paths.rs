@@ -6,6 +6,7 @@ use crate::negotiate::{self, Encoding};
 use crate::respond::{self, Reply};
 use http::{Method, header};
 use keelson_meta::{Failure, Status, Value, value};
+use keelson_schema::openapi::OpenApi;
 
 /// Answers a request for such a path.
 pub(crate) async fn answer(app: &App, ask: &Ask, path: &str) -> Result<Reply, Failure> {
@@ -196,6 +197,70 @@ fn index(app: &App, ask: &Ask) -> Reply {
     respond::value(ask, 200, Encoding::Json, &value!({"paths": (paths)}))
 }
 
-fn openapi(_app: &App, _ask: &Ask, _rest: &[&str]) -> Result<Reply, Failure> {
-    Ok(respond::no_such_page())
+const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+
+/// `/openapi/v2`, `/openapi/v3` and the documents below it. Built when asked for and not kept.
+fn openapi(app: &App, ask: &Ask, rest: &[&str]) -> Result<Reply, Failure> {
+    let registry = &app.registry;
+    let is_served = |group: &str, version: &str, name: &str| {
+        let gvr = keelson_meta::GroupVersionResource::new(group, version, name);
+        let facts = registry.catalogue.resource(&gvr);
+        facts.is_some_and(|facts| registry.serves(group, version, facts))
+    };
+    let documents = OpenApi::new(&registry.catalogue, &is_served);
+    let accept = ask.header(header::ACCEPT).unwrap_or_default();
+    match rest {
+        ["v2"] => {
+            let wants_protobuf = accept.contains("com.github.proto-openapi.spec.v2");
+            let (text, media_type) = if wants_protobuf {
+                (documents.v2_document_protobuf(), V2_PROTOBUF)
+            } else {
+                (documents.v2_document(), "application/json")
+            };
+            Ok(tagged(ask, text, media_type, &documents.v3_hash("v2"), false))
+        }
+        ["v3"] => {
+            let hash = documents.v3_hash("");
+            Ok(tagged(ask, documents.v3_index(), "application/json", &hash, false))
+        }
+        ["v3", path @ ..] => {
+            let path = path.join("/");
+            let hash = documents.v3_hash(&path);
+            let named = ask.query.get("hash");
+            if named.is_some_and(|named| named != hash) {
+                let mut reply = respond::text(301, "");
+                let place = format!("/openapi/v3/{path}?hash={hash}");
+                if let Ok(place) = http::HeaderValue::from_str(&place) {
+                    reply.headers_mut().insert(header::LOCATION, place);
+                }
+                return Ok(reply);
+            }
+            match documents.v3_document(&path) {
+                Some(text) => Ok(tagged(ask, text, "application/json", &hash, named.is_some())),
+                None => Ok(respond::no_such_page()),
+            }
+        }
+        _ => Ok(respond::no_such_page()),
+    }
+}
+
+/// A document with its tag: 304 when the client has it, kept for long when the URL names its content.
+fn tagged(ask: &Ask, text: Vec<u8>, media_type: &'static str, hash: &str, keep: bool) -> Reply {
+    let tag = format!("\"{hash}\"");
+    let known = ask.header(header::IF_NONE_MATCH).is_some_and(|given| given.contains(&tag));
+    let mut reply = if known {
+        respond::with_body(304, media_type, crate::body::Body::empty())
+    } else {
+        respond::with_body(200, media_type, crate::body::Body::from(text))
+    };
+    let headers = reply.headers_mut();
+    if let Ok(tag) = http::HeaderValue::from_str(&tag) {
+        headers.insert(header::ETAG, tag);
+    }
+    headers.insert(header::VARY, http::HeaderValue::from_static("Accept"));
+    if keep {
+        let forever = http::HeaderValue::from_static("public, immutable");
+        headers.insert(header::CACHE_CONTROL, forever);
+    }
+    reply
 }

@@ -115,6 +115,7 @@ impl Query {
     pub fn list_options(&self) -> Result<ListOptions, Failure> {
         let (labels, fields) = self.selectors()?;
         let limit = self.number("limit")?.unwrap_or(0).max(0);
+        self.timeout()?;
         self.check_list()?;
         let continue_text = self.text("continue");
         let resource_version = self.text("resourceVersion");
@@ -156,8 +157,10 @@ impl Query {
         }
         if !matching.is_empty() {
             if is_watch {
-                let why = "resourceVersionMatch is forbidden for watch";
+                let why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is \
+                           provided";
                 errors.push(FieldError::forbidden(&path, why));
+                return errors.into_result("meta.k8s.io", "ListOptions", "");
             }
             if version.is_empty() {
                 let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
@@ -226,7 +229,7 @@ impl Query {
             errors.push(FieldError::too_long(&path, FIELD_MANAGER_BYTES_MAX));
         }
         for (i, c) in manager.char_indices().filter(|(_, c)| !is_printable(*c)) {
-            let why = format!("should only contain printable characters, found {c:?} at {i}");
+            let why = format!("invalid character U+{:04X} (at position {i})", c as u32);
             errors.push(FieldError::invalid(&path, manager, &why));
             break;
         }
@@ -249,7 +252,7 @@ impl Query {
     }
 
     fn dry_run(&self, errors: &mut ErrorList) -> bool {
-        let given: Vec<&str> = self.all("dryRun").filter(|text| !text.is_empty()).collect();
+        let given: Vec<&str> = self.all("dryRun").collect();
         check_dry_run(&given, errors)
     }
 
@@ -297,7 +300,7 @@ impl Query {
 
     fn delete_query(&self) -> Result<(GivenDelete, Option<bool>), Failure> {
         let given = GivenDelete {
-            dry_run: self.all("dryRun").filter(|t| !t.is_empty()).map(str::to_owned).collect(),
+            dry_run: self.all("dryRun").map(str::to_owned).collect(),
             grace: self.number("gracePeriodSeconds")?,
             policy: self.get("propagationPolicy").filter(|t| !t.is_empty()).map(str::to_owned),
             uid: None,

@@ -103,7 +103,7 @@ pub(crate) fn verb(
 }
 
 fn accepted(ask: &Ask) -> Result<Accepted, Failure> {
-    negotiate::accept(ask.header(header::ACCEPT), false)
+    negotiate::accept(ask.header(header::ACCEPT), true)
 }
 
 /// Starts a watch.

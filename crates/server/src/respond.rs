@@ -7,7 +7,8 @@ use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use keelson_meta::status::quote;
 use keelson_meta::{Failure, Str, Value};
-use keelson_schema::{json, yaml};
+use keelson_schema::catalogue::Catalogue;
+use keelson_schema::{json, proto, yaml};
 
 /// An answer.
 pub(crate) type Reply = Response<Body>;
@@ -40,14 +41,28 @@ pub(crate) fn no_such_page() -> Reply {
 
 /// A `Status` of failure.
 pub(crate) fn failure(ask: &Ask, failure: &Failure) -> Reply {
-    let accepted = negotiate::accept(ask.header(header::ACCEPT), false);
+    let accepted = negotiate::accept(ask.header(header::ACCEPT), true);
     let encoding = accepted.map(|accepted| accepted.encoding).unwrap_or_default();
-    let mut response = value(ask, failure.code, encoding, &failure.to_value());
+    let mut response = status(ask, failure.code, encoding, failure.to_value());
     let retry = failure.details.as_ref().map_or(0, |details| details.retry_after_seconds);
     if retry > 0 {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(retry));
     }
     response
+}
+
+/// A `Status` in the encoding that was asked for.
+pub(crate) fn status(ask: &Ask, code: u16, encoding: Encoding, body: Value) -> Reply {
+    if encoding != Encoding::Protobuf {
+        return value(ask, code, encoding, &body);
+    }
+    let kind = keelson_meta::GroupVersionKind::new("", "v1", "Status");
+    let mut out = vec![];
+    let object = keelson_meta::Object::from_value(body.clone()).unwrap_or_default();
+    match Catalogue::shared().schema(&kind).map(|s| proto::encode(&s, &object, &mut out)) {
+        Some(Ok(())) => encoded(ask, code, encoding, Bytes::from(out)),
+        _ => value(ask, code, Encoding::Json, &body),
+    }
 }
 
 /// A value that was made for this answer.
@@ -67,16 +82,16 @@ pub(crate) fn encoded(ask: &Ask, code: u16, encoding: Encoding, text: Bytes) -> 
             }
             Bytes::from(out)
         }
-        _ if ask.pretty() => pretty(&text),
-        _ => {
+        Encoding::Protobuf => text,
+        Encoding::Json if ask.pretty() => pretty(&text),
+        Encoding::Json => {
             let mut out = Vec::with_capacity(text.len() + 1);
             out.extend_from_slice(&text);
             out.push(b'\n');
             Bytes::from(out)
         }
     };
-    let media_type = if encoding == Encoding::Yaml { encoding } else { Encoding::Json };
-    with_body(code, media_type.media_type(), Body::Whole(Some(body)))
+    with_body(code, encoding.media_type(), Body::Whole(Some(body)))
 }
 
 /// Two spaces of indent a level, as Go indents.

@@ -7,7 +7,7 @@ use crate::respond::{self, Reply};
 use http::{HeaderMap, header};
 use keelson_auth::{Attributes, Authorizer, Credentials, Permit, User};
 use keelson_meta::{Failure, GroupVersionResource, Map, Object, Status, Str, Value, value};
-use keelson_schema::{Schema, json};
+use keelson_schema::{Schema, json, proto};
 
 /// Answers a request about a resource that keeps no objects.
 pub(crate) async fn answer(
@@ -100,9 +100,13 @@ fn success(ask: &Ask, code: u16) -> Reply {
 }
 
 fn reply_object(ask: &Ask, code: u16, schema: &Schema, obj: &Object) -> Result<Reply, Failure> {
-    let accepted = negotiate::accept(ask.header(header::ACCEPT), false)?;
+    let accepted = negotiate::accept(ask.header(header::ACCEPT), true)?;
     let mut text = vec![];
-    json::encode(schema, obj, &mut text);
+    if accepted.encoding == negotiate::Encoding::Protobuf {
+        proto::encode(schema, obj, &mut text).map_err(|e| Status::internal(e.to_string()))?;
+    } else {
+        json::encode(schema, obj, &mut text);
+    }
     Ok(respond::encoded(ask, code, accepted.encoding, text.into()))
 }
 

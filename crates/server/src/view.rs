@@ -8,7 +8,7 @@ use bytes::Bytes;
 use keelson_cache::Entry;
 use keelson_meta::{Failure, FieldError, Map, Object, Path, Reason, Status, Value, value};
 use keelson_registry::{Answer, List, Target};
-use keelson_schema::{Schema, json, tables};
+use keelson_schema::{Schema, json, proto, tables};
 use std::sync::Arc;
 
 /// How an answer's objects are shown.
@@ -78,6 +78,13 @@ impl<'a> View<'a> {
     /// An object's JSON as the client sees it.
     pub fn json(&self, target: &Target, answer: &Answer) -> Result<Bytes, Failure> {
         match (self.accepted.shape, answer) {
+            (Shape::Object, _) if self.accepted.encoding == Encoding::Protobuf => {
+                let obj = self.object(target, answer)?;
+                let mut out = vec![];
+                proto::encode(&self.schema, &obj, &mut out)
+                    .map_err(|error| Status::internal(error.to_string()))?;
+                Ok(Bytes::from(out))
+            }
             (Shape::Object, Answer::Entry(entry)) if self.is_storage(target) => Ok(entry.json()),
             (Shape::Object, _) => {
                 let obj = self.object(target, answer)?;
@@ -172,6 +179,9 @@ impl<'a> View<'a> {
                 let rows = objects.iter().map(|obj| self.row(obj)).collect();
                 written(&self.table(metadata, rows, true))
             }
+            Shape::Object if self.accepted.encoding == Encoding::Protobuf => {
+                self.protobuf_list(&metadata, &objects)?
+            }
             Shape::Object => {
                 let mut text = self.list_head(&metadata);
                 for (i, obj) in objects.iter().enumerate() {
@@ -185,6 +195,34 @@ impl<'a> View<'a> {
             }
         };
         Ok(respond::encoded(self.ask, 200, self.accepted.encoding, text))
+    }
+
+    /// A list in protobuf.
+    fn protobuf_list(&self, metadata: &Map, objects: &[Object]) -> Result<Bytes, Failure> {
+        let fail = |error: proto::Mismatch| Status::internal(error.to_string());
+        let gvk = &self.schema.gvk;
+        let kind = gvk.group_version().kind(format!("{}List", gvk.kind));
+        let catalogue = &self.app.registry.catalogue;
+        let schema = catalogue.schema(&kind).ok_or_else(|| Status::internal("no list type"))?;
+        let mut messages = vec![];
+        let mut ends = Vec::with_capacity(objects.len());
+        for obj in objects {
+            proto::encode_message(&self.schema, obj, &mut messages).map_err(fail)?;
+            ends.push(messages.len());
+        }
+        let starts = std::iter::once(0).chain(ends.iter().copied());
+        let sizes: Vec<usize> = starts.zip(&ends).map(|(start, end)| end - start).collect();
+        let total = sizes.iter().map(|size| proto::list_item_bytes(*size)).sum();
+        let mut out = Vec::with_capacity(messages.len() + 1024);
+        proto::begin_list(&schema, metadata, total, &mut out).map_err(fail)?;
+        let mut at = 0;
+        for size in sizes {
+            proto::begin_list_item(size, &mut out);
+            out.extend_from_slice(&messages[at..at + size]);
+            at += size;
+        }
+        proto::end_list(&mut out);
+        Ok(Bytes::from(out))
     }
 
     /// A list up to its items.

@@ -8,7 +8,7 @@ use crate::view::View;
 use bytes::{BufMut, Bytes, BytesMut};
 use keelson_meta::{Failure, Map, Status, Value, value};
 use keelson_registry::{EventKind, Target, WatchEvent, WatchSession};
-use keelson_schema::json;
+use keelson_schema::{json, proto};
 use keelson_store::Revision;
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,7 +74,7 @@ impl Stream {
                 }
                 Ok(None) => {}
                 Err(failure) => {
-                    let _ = sender.send(error_frame(&failure)).await;
+                    let _ = sender.send(self.error_frame(&failure)).await;
                     return;
                 }
             }
@@ -132,14 +132,16 @@ impl Stream {
             EventKind::Deleted => ("DELETED", 2),
         };
         let view = View::new(&self.app, &self.ask, self.accepted, self.target.schema())?;
-        let plain = self.accepted.shape == Shape::Object && view.is_storage(&self.target);
+        let plain = self.accepted.shape == Shape::Object
+            && self.accepted.encoding != Encoding::Protobuf
+            && view.is_storage(&self.target);
         if plain && let Some(change) = &event.change {
             frames.put(change.frame(which, || frame(word, event.entry.json_slice())));
             return Ok(());
         }
         let object = view.event_object(&self.target, &event.entry, out.first)?;
         out.first = false;
-        frames.put(frame(word, &object));
+        frames.put(self.framed(word, &object));
         Ok(())
     }
 
@@ -154,6 +156,12 @@ impl Stream {
         let mut obj = keelson_meta::Object::new();
         obj.root.insert("metadata", metadata);
         let text = match self.accepted.shape {
+            Shape::Object if self.accepted.encoding == Encoding::Protobuf => {
+                let mut body = vec![];
+                // An object of metadata only fits every kind.
+                let _ = proto::encode(schema, &obj, &mut body);
+                body
+            }
             Shape::Object => {
                 let mut text = vec![];
                 json::encode(schema, &obj, &mut text);
@@ -170,7 +178,32 @@ impl Stream {
                 written(&obj.into_value())
             }
         };
-        frame("BOOKMARK", &text)
+        self.framed("BOOKMARK", &text)
+    }
+
+    /// One event in the encoding of the stream; `object` is in it already.
+    fn framed(&self, word: &str, object: &[u8]) -> Bytes {
+        if self.accepted.encoding != Encoding::Protobuf {
+            return frame(word, object);
+        }
+        let mut out = vec![];
+        proto::encode_watch_frame(word, object, &mut out);
+        Bytes::from(out)
+    }
+
+    /// The event that ends a stream that cannot go on.
+    fn error_frame(&self, failure: &Failure) -> Bytes {
+        let status = failure.to_value();
+        if self.accepted.encoding != Encoding::Protobuf {
+            return frame("ERROR", &written(&status));
+        }
+        let kind = keelson_meta::GroupVersionKind::new("", "v1", "Status");
+        let mut body = vec![];
+        let object = keelson_meta::Object::from_value(status).unwrap_or_default();
+        if let Some(schema) = self.app.registry.catalogue.schema(&kind) {
+            let _ = proto::encode(&schema, &object, &mut body);
+        }
+        self.framed("ERROR", &body)
     }
 }
 
@@ -197,9 +230,4 @@ fn frame(word: &str, object: &[u8]) -> Bytes {
     out.extend_from_slice(object);
     out.extend_from_slice(b"}\n");
     Bytes::from(out)
-}
-
-/// The event that ends a stream that cannot go on.
-fn error_frame(failure: &Failure) -> Bytes {
-    frame("ERROR", &written(&failure.to_value()))
 }

@@ -10,6 +10,8 @@ pub struct ProtoField {
     pub name: String,
     /// Field number.
     pub number: u64,
+    /// `FieldDescriptorProto.Label` is 3: a list or a map.
+    pub repeated: bool,
     /// `FieldDescriptorProto.Type`: 1 double, 3 int64, 5 int32, 8 bool, 9 string, 11 message, 12 bytes.
     pub kind: u64,
     /// Full name of the message type, without the leading dot.
@@ -66,6 +68,7 @@ fn read_field(bytes: &[u8]) -> Result<ProtoField> {
         match (number, field) {
             (1, Field::Bytes(name)) => out.name = text(name),
             (3, Field::Number(number)) => out.number = number,
+            (4, Field::Number(label)) => out.repeated = label == 3,
             (5, Field::Number(kind)) => out.kind = kind,
             (6, Field::Bytes(name)) => {
                 out.type_name = text(name).trim_start_matches('.').to_owned()

@@ -2,11 +2,13 @@
 //! says of itself to the tables that the schema crate keeps. Facts only: no description is carried over.
 
 mod descriptors;
+mod openapi;
 mod presence;
 mod resources;
 mod types;
 
 use anyhow::{Context, Result, bail};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -51,17 +53,23 @@ fn generate(reference: &Path) -> Result<Vec<(&'static str, String)>> {
         .map(|entry| entry.map(|e| e.path()))
         .collect::<Result<_, _>>()?;
     names.sort();
+    let mut documents = BTreeMap::new();
     for path in names {
         let document: serde_json::Value = serde_json::from_slice(&fs::read(&path)?)
             .with_context(|| format!("parse {}", path.display()))?;
         types::collect(&document, &mut schemas);
+        documents.insert(path.display().to_string(), document);
     }
     let presence = presence::parse(&fs::read_to_string(Path::new(OUT).join("presence.txt"))?)?;
     let all: serde_json::Value = serde_json::from_slice(&read("discovery-aggregated-all.json")?)?;
     let on: serde_json::Value =
         serde_json::from_slice(&read("discovery-aggregated-default.json")?)?;
+    let v2: serde_json::Value = serde_json::from_slice(&read("openapi-v2.json")?)?;
+    let types = types::render(&schemas, &descriptors, &presence)?;
+    let openapi = openapi::render(&types, &schemas, &documents, &v2)?;
     Ok(vec![
-        ("types.txt", types::render(&schemas, &descriptors, &presence)?),
+        ("types.txt", types),
+        ("openapi.txt", openapi),
         ("resources.txt", resources::render(&all, &on)?),
     ])
 }

@@ -37,6 +37,9 @@ const SHAPES: &[(&str, &str)] = &[
 /// Kinds that belong to every group version; their list of places would only repeat the groups.
 const EVERYWHERE_MIN: usize = 10;
 
+/// The members of the inlined TypeMeta, in the order of the Go struct.
+const TYPE_META: &[&str] = &["kind", "apiVersion"];
+
 /// Takes in the schemas of one OpenAPI document.
 pub fn collect(document: &Value, schemas: &mut Schemas) {
     let Some(found) = document.pointer("/components/schemas").and_then(Value::as_object) else {
@@ -98,17 +101,11 @@ struct Block<'a> {
     inlined: Vec<String>,
 }
 
-impl Block<'_> {
+impl<'a> Block<'a> {
     fn render(mut self, name: &str, short: &str, out: &mut String) -> Result<()> {
         let message = proto_name(name);
         self.members(&message, "")?;
-        let properties = self.schema.get("properties").and_then(Value::as_object);
-        // What the descriptors do not know comes last, in the order of OpenAPI.
-        for (property, schema) in properties.into_iter().flatten() {
-            if !self.seen.contains(property) {
-                self.line(property, "-", 0, schema)?;
-            }
-        }
+        self.unknown_to_protobuf()?;
         write!(out, "\nstruct {short}")?;
         if self.schema.get("x-kubernetes-map-type").and_then(Value::as_str) == Some("atomic") {
             out.push_str(" atomic");
@@ -147,6 +144,34 @@ impl Block<'_> {
         Ok(())
     }
 
+    /// The members that the descriptors do not know: those that Go inlines first; last the required ones
+    /// in the order in which OpenAPI requires them, which is that of the Go struct, then all others.
+    fn unknown_to_protobuf(&mut self) -> Result<()> {
+        let properties = self.schema.get("properties").and_then(Value::as_object);
+        let rest: Vec<_> = properties
+            .into_iter()
+            .flatten()
+            .filter(|(name, _)| !self.seen.contains(name))
+            .collect();
+        let known = std::mem::take(&mut self.lines);
+        for (name, schema) in TYPE_META.iter().filter_map(|n| rest.iter().find(|(r, _)| r == n)) {
+            self.line(name, "-", 0, schema)?;
+        }
+        self.lines.extend(known);
+        let required = self.schema.get("required").and_then(Value::as_array);
+        let required: Vec<&str> =
+            required.into_iter().flatten().filter_map(Value::as_str).collect();
+        let mut rest = rest;
+        rest.retain(|(name, _)| !TYPE_META.contains(&name.as_str()));
+        rest.sort_by_key(|(name, _)| {
+            required.iter().position(|other| other == name).unwrap_or(required.len())
+        });
+        for (name, schema) in rest {
+            self.line(name, "-", 0, schema)?;
+        }
+        Ok(())
+    }
+
     /// The fields of a message; those of messages that Go inlines are shown as its own.
     fn members(&mut self, message: &str, tags: &str) -> Result<()> {
         let messages = self.messages;
@@ -157,11 +182,13 @@ impl Block<'_> {
             } else {
                 format!("{tags}.{}", field.number)
             };
-            match self.schema.get("properties").and_then(|p| p.get(&field.name)) {
-                Some(schema) => {
-                    let schema = schema.clone();
-                    self.seen.push(field.name.clone());
-                    self.line(&field.name, &tag, field.kind, &schema)?;
+            match self.property(&field.name) {
+                Some((name, schema)) => {
+                    self.seen.push(name.clone());
+                    // A list that is no repeated field stands in a message of its own, as field 1.
+                    let wrapped = schema.get("items").is_some() && !field.repeated;
+                    let tag = if wrapped { format!("{tag}.1") } else { tag };
+                    self.line(name, &tag, field.kind, schema)?;
                 }
                 None if is_message(field) => {
                     self.inlined.push(format!("{tag} {}", openapi_name(&field.type_name)));
@@ -172,6 +199,19 @@ impl Block<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The property that a protobuf field stands for. Names differ in the case of letters (`Webhooks`,
+    /// `uID`) and in signs that protobuf does not allow (`$ref`, `x-kubernetes-...`).
+    fn property(&self, field: &str) -> Option<(&'a String, &'a Value)> {
+        let properties = self.schema.get("properties")?.as_object()?;
+        let plain = |name: &str| -> String {
+            name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_lowercase()
+        };
+        properties.get_key_value(field).or_else(|| {
+            let field = plain(field);
+            properties.iter().find(|(name, _)| plain(name) == field)
+        })
     }
 
     fn line(&mut self, name: &str, tag: &str, proto: u64, schema: &Value) -> Result<()> {
@@ -186,7 +226,10 @@ impl Block<'_> {
         if required {
             flags.push("required".to_owned());
         }
-        if let Some(default) = schema.get("default").filter(|d| !is_zero(d)) {
+        // A pointer that defaults to the zero value is set to it; a value has it anyway.
+        let is_pointer = flags.iter().any(|flag| flag == "ptr" || flag == "null");
+        let is_told = |default: &&Value| is_pointer || !is_zero(default);
+        if let Some(default) = schema.get("default").filter(is_told) {
             flags.push(format!("default={default}"));
         }
         merge_flags(schema, &mut flags);
@@ -249,7 +292,7 @@ fn is_message(field: &ProtoField) -> bool {
 }
 
 /// The full name that a schema refers to, plainly or as the only one of `allOf`.
-fn reference(schema: &Value) -> Option<String> {
+pub(super) fn reference(schema: &Value) -> Option<String> {
     let of = |schema: &Value| {
         let name = schema.get("$ref")?.as_str()?;
         Some(name.rsplit_once('/').map_or(name, |(_, name)| name).to_owned())
@@ -290,16 +333,25 @@ fn presence(
     let list = kind.starts_with("[]") || kind.starts_with("{}");
     let timely = matches!(kind, "time" | "microtime");
     let zero_default = schema.get("default").is_some_and(is_zero);
+    let has_default = schema.get("default").is_some();
+    let special = matches!(kind, "raw" | "json" | "fieldsv1");
+    let of_struct = !(scalar || text || list || timely || special);
     let word = if always {
-        let is_pointer = pointer || (scalar && !value);
+        let is_pointer = pointer || (scalar && !value) || (of_struct && !zero_default);
         if is_pointer { "null" } else { "always" }
     } else if value {
         return None;
-    } else if required || (zero_default && !timely && (scalar || text)) {
+    } else if required && !has_default && tells_default(kind) && !(list || timely || special) {
+        // OpenAPI gives a zero default to what is neither a pointer nor omitted when empty.
+        if kind == "string" && !pointer {
+            return None;
+        }
+        "ptr"
+    } else if required || (zero_default && (scalar || text) && !pointer) {
         "always"
-    } else if list || timely || matches!(kind, "raw" | "json" | "fieldsv1") {
+    } else if list {
         return None;
-    } else if scalar || pointer {
+    } else if scalar || pointer || timely || special {
         "ptr"
     } else if text {
         return None;
@@ -310,6 +362,27 @@ fn presence(
         "ptr"
     };
     Some(word.to_owned())
+}
+
+/// Whether OpenAPI tells the zero default of a type that is always written; types with a JSON form of
+/// their own and bytes have none.
+fn tells_default(kind: &str) -> bool {
+    !matches!(kind, "bytes" | "quantity" | "duration" | "intorstring")
+}
+
+/// The default that a member has in OpenAPI when its type does not state one: the zero value of a Go value
+/// that is always written.
+pub(super) fn implied_default(kind: &str, always: bool) -> Option<Value> {
+    if !always || kind.starts_with("[]") || kind.starts_with("{}") {
+        return None;
+    }
+    Some(match kind {
+        "string" => "".into(),
+        "bool" => false.into(),
+        "int32" | "int64" => 0.into(),
+        "bytes" | "double" | "json" | "raw" | "fieldsv1" => return None,
+        _ => Value::Object(serde_json::Map::new()),
+    })
 }
 
 /// How lists and maps are merged.
@@ -329,7 +402,12 @@ fn merge_flags(schema: &Value, flags: &mut Vec<String>) {
     }
     let strategy = text("x-kubernetes-patch-strategy").unwrap_or_default();
     for word in strategy.split(',').filter(|word| !word.is_empty()) {
-        flags.push(if word == "retainKeys" { "retainkeys" } else { "patchmerge" }.to_owned());
+        let flag = match word {
+            "retainKeys" => "retainkeys",
+            "replace" => "patchreplace",
+            _ => "patchmerge",
+        };
+        flags.push(flag.to_owned());
     }
     if let Some(key) = text("x-kubernetes-patch-merge-key") {
         flags.push(format!("mergekey={key}"));

@@ -20,6 +20,8 @@ pub(super) enum Context<'t> {
 pub(super) struct Member<'t> {
     pub(super) types: &'t Types,
     pub(super) shape: &'t Shape,
+    /// Whether a map of the patch takes the place of the member.
+    pub(super) is_replaced: bool,
 }
 
 /// How a list is merged.
@@ -72,7 +74,10 @@ impl<'t> Context<'t> {
         };
         match self {
             Context::Struct(types, of) => match of.field(key) {
-                Some(field) => Ok(Member { types, shape: &field.shape }),
+                Some(field) => {
+                    let is_replaced = field.patch_replace;
+                    Ok(Member { types, shape: &field.shape, is_replaced })
+                }
                 None => Err(missing(of.name.rsplit('.').next().unwrap_or_default())),
             },
             Context::Opaque(name) => Err(missing(name)),

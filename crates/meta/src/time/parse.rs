@@ -7,6 +7,9 @@ const MICRO_LAYOUT: &str = "2006-01-02T15:04:05.000000Z07:00";
 
 /// Reads a time; with `micro`, a point and six digits must follow the seconds.
 pub(super) fn rfc3339(text: &str, micro: bool) -> Result<Timestamp, String> {
+    if !micro && let Some(time) = canonical(text.as_bytes()) {
+        return Ok(time);
+    }
     let layout = if micro { MICRO_LAYOUT } else { LAYOUT };
     let mut walk = Walk { layout, text, rest: text.as_bytes() };
     let year = walk.year()?;
@@ -32,6 +35,29 @@ pub(super) fn rfc3339(text: &str, micro: bool) -> Result<Timestamp, String> {
     let days = days_from_civil(year, month, day);
     let seconds = days * DAY_SECONDS + hour * 3600 + minute * 60 + second - offset;
     Ok(Timestamp::new(seconds, nanos))
+}
+
+/// Reads a time as it is printed, `2006-01-02T15:04:05Z`, which nearly all are; none for any other text
+/// and for one that is not right.
+fn canonical(text: &[u8]) -> Option<Timestamp> {
+    let text: &[u8; 20] = text.try_into().ok()?;
+    let two = |at: usize| {
+        let (tens, ones) = (text[at].wrapping_sub(b'0'), text[at + 1].wrapping_sub(b'0'));
+        (tens < 10 && ones < 10).then_some(i64::from(tens) * 10 + i64::from(ones))
+    };
+    let signs = [text[4], text[7], text[10], text[13], text[16], text[19]];
+    if signs != *b"--T::Z" {
+        return None;
+    }
+    let (year, month, day) = (two(0)? * 100 + two(2)?, two(5)?, two(8)?);
+    let (hour, minute, second) = (two(11)?, two(14)?, two(17)?);
+    let is_right = (1..=12).contains(&month)
+        && (1..=days_in_month(year, month)).contains(&day)
+        && hour < 24
+        && minute < 60
+        && second < 60;
+    let seconds = days_from_civil(year, month, day) * DAY_SECONDS;
+    is_right.then(|| Timestamp::new(seconds + hour * 3600 + minute * 60 + second, 0))
 }
 
 struct Walk<'a> {
@@ -188,6 +214,11 @@ mod tests {
         check("1969-12-31T23:59:59Z", "1969-12-31T23:59:59Z");
         check("0001-01-01T00:00:00Z", "0001-01-01T00:00:00Z");
         check("2024-01-01T1:02:03Z", "2024-01-01T01:02:03Z");
+        check(
+            "2024-02-29t12:34:56Z",
+            "parsing time \"2024-02-29t12:34:56Z\" as \
+               \"2006-01-02T15:04:05Z07:00\": cannot parse \"t12:34:56Z\" as \"T\"",
+        );
     }
 
     #[test]

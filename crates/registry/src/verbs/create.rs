@@ -6,6 +6,7 @@ use crate::owners;
 use crate::registry::{Put, Registry};
 use crate::stamp;
 use crate::strategy;
+use crate::verbs::update::Updated;
 use crate::verbs::{Written, check_fields};
 use keelson_auth::Permit;
 use keelson_meta::status::quote;
@@ -40,7 +41,8 @@ impl Registry {
             let why = "resourceVersion should not be set on objects to be created";
             return Err(Status::new(Reason::Unknown, why));
         }
-        let answer = self.create_object(permit, target, obj, options).await?;
+        let made = Updated { object: obj, owned: false };
+        let answer = self.create_object(permit, target, made, options).await?;
         Ok(Written { answer, warnings, created: true })
     }
 
@@ -49,13 +51,16 @@ impl Registry {
         &self,
         permit: &Permit,
         target: &Target,
-        mut obj: Object,
+        made: Updated,
         options: &WriteOptions,
     ) -> Result<Answer, Failure> {
         let kind = &target.kind;
+        let Updated { object: mut obj, owned } = made;
         keelson_schema::default::fill(target.schema(), &mut obj);
         (kind.strategy.default)(&mut obj);
-        owners::created(target, &mut obj, &options.field_manager, self.clock.now());
+        if !owned {
+            owners::created(target, &mut obj, &options.field_manager, self.clock.now());
+        }
         self.admit_create(permit, target).await?;
         let mut obj = kind.convert(obj, target.schema(), &kind.storage);
         let base = obj.generate_name().to_owned();
@@ -161,7 +166,8 @@ fn prepare(registry: &Registry, target: &Target, obj: &mut Object) {
 
 fn validate(target: &Target, obj: &Object) -> Result<(), Failure> {
     let kind = &target.kind;
-    let mut errors = strategy::validate_metadata(obj, kind.namespaced, kind.strategy.name_rule);
+    let mut errors =
+        strategy::validate_built_in_metadata(obj, kind.namespaced, kind.strategy.name_rule);
     errors.extend((kind.strategy.validate)(obj, None));
     invalid(target, obj, errors)
 }

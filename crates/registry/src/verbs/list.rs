@@ -48,11 +48,13 @@ impl Filter {
                     || (field == "metadata.namespace" && !target.kind.namespaced)
             })
             .map_err(|unknown| {
+                let field = fields.terms().iter().find(|t| !strategy.is_selectable(&t.field));
+                let field = field.map_or("", |term| &term.field);
+                // Kinds with selectable fields of their own have words of their own.
                 Status::bad_request(if strategy.fields.is_empty() {
-                    unknown
+                    field_selector::not_known(field)
                 } else {
-                    let field = fields.terms().iter().find(|t| !strategy.is_selectable(&t.field));
-                    field_selector::not_supported(field.map_or("", |term| &term.field))
+                    unknown
                 })
             })?;
         let namespaced = target.kind.namespaced && !target.namespace.is_empty();

@@ -49,7 +49,12 @@ impl Registry {
         let mut wished = body.object;
         check_namespace(target, &mut wished)?;
         check_name(target, &wished)?;
-        let make = |_: Option<&Object>| Ok(Updated { object: wished.clone(), owned: false });
+        let make = |live: Option<&Object>| match live {
+            Some(live) if !wished.uid().is_empty() && wished.uid() != live.uid() => {
+                Err(uid_conflict(target, wished.uid(), live.uid()))
+            }
+            _ => Ok(Updated { object: wished.clone(), owned: false }),
+        };
         let mut written = self.change(permit, target, part, &make, options).await?;
         written.warnings = warnings;
         Ok(written)
@@ -98,15 +103,17 @@ impl Registry {
                 .filter(|s| s.code != 404)
                 .unwrap_or_else(|| target.not_found()));
         }
-        let mut obj = updated?.object;
+        let Updated { object: mut obj, owned } = updated?;
         if let Some(uid) = Some(obj.uid()).filter(|uid| !uid.is_empty()) {
             return Err(uid_conflict(target, uid, ""));
         }
-        if !obj.resource_version().is_empty() {
+        // A PUT that creates takes no notice of the version that the client believes in.
+        if owned && !obj.resource_version().is_empty() {
             return Err(target.not_found());
         }
         obj.set_meta("resourceVersion", "");
-        let answer = self.create_object(permit, target, obj, options).await?;
+        let answer =
+            self.create_object(permit, target, Updated { object: obj, owned }, options).await?;
         Ok(Written { answer, warnings: vec![], created: true })
     }
 
@@ -123,15 +130,17 @@ impl Registry {
         let stored = kind.decode(entry)?;
         let live = kind.convert(stored.clone(), &kind.storage, target.schema());
         let Updated { mut object, owned } = make(Some(&live))?;
-        check_preconditions(target, &object, entry)?;
+        check_version(target, &object, entry)?;
+        object.set_meta("resourceVersion", &entry.modified.to_string());
         keelson_schema::default::fill(target.schema(), &mut object);
         (kind.strategy.default)(&mut object);
         if !owned {
             let now = self.clock.now();
-            owners::updated(target, part, &live, &mut object, &options.field_manager, now);
+            owners::updated(target, part, &live, &mut object, options, now);
         }
         let mut new = kind.convert(object, target.schema(), &kind.storage);
         prepare(target, part, &mut new, &stored);
+        owners::keep_times(&stored, &mut new);
         validate(target, part, &new, &stored)?;
         if deletes(&new, &stored) && !options.dry_run {
             return Ok(match self.remove(target, entry.modified).await? {
@@ -188,12 +197,8 @@ pub(crate) fn check_name(target: &Target, obj: &Object) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The uid and resourceVersion that the client sent must be those of the stored object.
-fn check_preconditions(target: &Target, wished: &Object, entry: &Entry) -> Result<(), Failure> {
-    let stored_uid = target.kind.decode(entry)?.uid().to_owned();
-    if !wished.uid().is_empty() && wished.uid() != stored_uid {
-        return Err(uid_conflict(target, wished.uid(), &stored_uid));
-    }
+/// The resourceVersion that the client sent must be that of the stored object.
+fn check_version(target: &Target, wished: &Object, entry: &Entry) -> Result<(), Failure> {
     let text = wished.resource_version();
     let given: u64 = if text.is_empty() {
         0
@@ -245,19 +250,32 @@ fn prepare(target: &Target, part: Part, new: &mut Object, old: &Object) {
         }
         Part::Main | Part::Other(_) => {}
     }
-    let metadata = ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"];
-    for name in metadata.into_iter().chain(["selfLink", "generateName"]) {
-        let stored = old.metadata().and_then(|m| m.get(name)).cloned();
-        match stored {
-            Some(value) => new.metadata_mut().insert(name, value),
-            None if name == "generateName" => None,
-            None => new.metadata_mut().remove(name),
-        };
-    }
+    keep_identity(new, old);
     if part == Part::Main {
         (strategy.prepare_update)(new, old);
     }
     strategy.next_generation(new, old);
+}
+
+/// What the server gave an object at its creation stays, whether the client repeats it or not. A
+/// client that asks for another uid or for a deletion is told so by the checks that follow.
+fn keep_identity(new: &mut Object, old: &Object) {
+    let has = |obj: &Object, name: &str| obj.metadata().is_some_and(|m| m.contains_key(name));
+    let always = |new: &Object, name: &str| match name {
+        "uid" | "generateName" | "deletionGracePeriodSeconds" => !has(new, name),
+        "deletionTimestamp" => has(old, name),
+        _ => true,
+    };
+    let names = ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"];
+    for name in names.into_iter().chain(["selfLink", "generateName"]) {
+        if !always(new, name) {
+            continue;
+        }
+        match old.metadata().and_then(|m| m.get(name)).cloned() {
+            Some(value) => new.metadata_mut().insert(name, value),
+            None => new.metadata_mut().remove(name),
+        };
+    }
 }
 
 fn keep(new: &mut Object, old: &Object, member: &str) {
@@ -286,13 +304,23 @@ fn keep_metadata(new: &mut Object, old: &Object, rule: StatusMetadata) {
     }
 }
 
+/// Faults of metadata are told by the server at large and again by the rules of the kind: clients see
+/// them that often.
 fn validate(target: &Target, part: Part, new: &Object, old: &Object) -> Result<(), Failure> {
     let kind = &target.kind;
     let mut errors = strategy::validate_metadata(new, kind.namespaced, |_, _| vec![]);
     errors.extend(strategy::validate_metadata_update(new, old));
-    if part == Part::Main {
-        errors.extend((kind.strategy.validate)(new, Some(old)));
+    let rules = match part {
+        Part::Main => kind.strategy.validate,
+        Part::Status => kind.strategy.validate_status,
+        Part::Other(_) => return invalid(target, new, errors),
+    };
+    errors.extend(strategy::validate_built_in_metadata_update(new, old));
+    if part == Part::Main && kind.strategy.revalidates {
+        let rule = kind.strategy.name_rule;
+        errors.extend(strategy::validate_built_in_metadata(new, kind.namespaced, rule));
     }
+    errors.extend(rules(new, Some(old)));
     invalid(target, new, errors)
 }
 

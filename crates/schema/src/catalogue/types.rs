@@ -25,12 +25,13 @@ pub(super) fn read(text: &'static str) -> Read {
     let mut package = "";
     let mut current: Option<Struct> = None;
     let mut fields = vec![];
+    let mut inlined = vec![];
     for line in text.lines() {
         let words = line.trim_start();
         match line.len() - words.len() {
             _ if words.is_empty() || words.starts_with('#') => {}
             0 => {
-                finish(&mut out, current.take(), &mut fields);
+                finish(&mut out, current.take(), &mut fields, &mut inlined);
                 match words.split_once(' ') {
                     Some(("package", name)) => package = name,
                     Some(("struct", rest)) => current = Some(head(package, rest)),
@@ -38,13 +39,13 @@ pub(super) fn read(text: &'static str) -> Read {
                 }
             }
             1 => {
-                let of = current.as_mut().expect("a kind stands below a struct");
-                note(&mut out, of, words);
+                assert!(current.is_some(), "types.txt: {line:?} stands below no struct");
+                note(&mut out, &mut inlined, words);
             }
             _ => fields.push(field(words, package, &ids)),
         }
     }
-    finish(&mut out, current, &mut fields);
+    finish(&mut out, current, &mut fields, &mut inlined);
     out
 }
 
@@ -79,7 +80,7 @@ fn head(package: &str, rest: &str) -> Struct {
 }
 
 /// A line that says of which kinds the struct is, or what is inlined in it.
-fn note(out: &mut Read, of: &mut Struct, words: &'static str) {
+fn note(out: &mut Read, inlined: &mut Vec<TagPath>, words: &'static str) {
     let id = StructId(u32::try_from(out.structs.len()).expect("fewer than 2^32 types"));
     let mut words = words.split(' ');
     let (what, first) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
@@ -92,21 +93,17 @@ fn note(out: &mut Read, of: &mut Struct, words: &'static str) {
         "everywhere" => {
             out.everywhere.insert(Str::new_static(first), id);
         }
-        "inline" => {
-            let name = words.next().expect("an inlined message has a name");
-            of.inlined.push((tag(first), Str::new_static(name)));
-        }
+        "inline" => inlined.push(tag(first)),
         other => panic!("types.txt: {other:?}"),
     }
 }
 
-fn finish(out: &mut Read, of: Option<Struct>, fields: &mut Vec<Field>) {
+fn finish(out: &mut Read, of: Option<Struct>, fields: &mut Vec<Field>, inlined: &mut Vec<TagPath>) {
     if let Some(of) = of {
         let fields = std::mem::take(fields);
-        let mut made = Struct::new(of.name, fields);
+        let mut made = Struct::new(of.name, fields).with_inlined(&std::mem::take(inlined));
         made.atomic = of.atomic;
         made.preserve_unknown = of.preserve_unknown;
-        made.inlined = of.inlined;
         out.structs.push(made);
     }
 }
@@ -164,6 +161,7 @@ fn flag(word: &str, field: &mut Field, shape: &mut Shape) {
         },
         "set" => list_of(shape).kind = ListKind::Set,
         "retainkeys" => field.retain_keys = true,
+        "patchreplace" => field.patch_replace = true,
         "patchmerge" => match shape {
             Shape::List(list) => list.patch_merge = true,
             _ => {}

@@ -23,95 +23,175 @@ pub fn encode(schema: &Schema, obj: &Object, out: &mut Vec<u8>) -> Marks {
     out.extend_from_slice(b",\"apiVersion\":");
     write_string(&schema.gvk.api_version(), out);
     let item_at = out.len() + 1 - start;
-    let mut encoder = Encoder { types: &schema.types, out, resource_version_at: 0 };
-    encoder.members(schema.root(), &obj.root, Start::AfterTypeMeta);
+    let mut encoder = Encoder::new(&schema.types, out);
+    encoder.object(schema.root(), &obj.root, Start::AfterTypeMeta);
     let at = encoder.resource_version_at;
     Marks { item_at, resource_version_at: at.saturating_sub(start) }
 }
 
 /// Appends the object as an item of a typed list, which carries neither `kind` nor `apiVersion`.
 pub fn encode_list_item(schema: &Schema, obj: &Object, out: &mut Vec<u8>) {
-    out.push(b'{');
-    let mut encoder = Encoder { types: &schema.types, out, resource_version_at: 0 };
-    encoder.members(schema.root(), &obj.root, Start::OpenRoot);
+    let mut encoder = Encoder::new(&schema.types, out);
+    encoder.object(schema.root(), &obj.root, Start::OpenRoot);
 }
 
 /// What stands before the first member.
 #[derive(Clone, Copy, PartialEq)]
 enum Start {
-    /// `{` of a struct below the root.
+    /// Nothing, in a struct below the root.
     Open,
-    /// `{` of the root, whose `kind` and `apiVersion` are left out.
+    /// Nothing, in the root, whose `kind` and `apiVersion` are left out.
     OpenRoot,
     /// `kind` and `apiVersion` of the root.
     AfterTypeMeta,
 }
 
+/// How the members of an object's structs stand.
+#[derive(Clone, Copy, PartialEq)]
+enum Order {
+    /// In the order in which they are written, as far as was seen.
+    Canonical,
+    /// Not so: what was written is worthless.
+    Broken,
+    /// In any order.
+    Any,
+}
+
 struct Encoder<'a> {
     types: &'a Types,
     out: &'a mut Vec<u8>,
+    order: Order,
     /// Where the text of the first `resourceVersion` of an ObjectMeta was written.
     resource_version_at: usize,
 }
 
-impl Encoder<'_> {
+impl<'a> Encoder<'a> {
+    fn new(types: &'a Types, out: &'a mut Vec<u8>) -> Self {
+        Encoder { types, out, order: Order::Canonical, resource_version_at: 0 }
+    }
+
+    /// Writes the object; a second time when its members turn out not to stand in order.
+    fn object(&mut self, of: &Struct, map: &Map, start: Start) {
+        let first = self.out.len();
+        self.members(of, map, start);
+        if self.order == Order::Broken {
+            self.out.truncate(first);
+            self.resource_version_at = 0;
+            self.order = Order::Any;
+            self.members(of, map, start);
+        }
+    }
+
     /// Writes the members and the closing brace.
     fn members(&mut self, of: &Struct, map: &Map, start: Start) {
-        let mut first = start != Start::AfterTypeMeta;
-        let is_root = start != Start::Open;
-        let (known, unknown) = place(of, map);
-        let mut known = known.into_iter().peekable();
-        for (at, field) in of.fields.iter().enumerate() {
-            let given = known.next_if(|(place, _)| usize::from(*place) == at).map(|(_, v)| v);
-            if is_root && (field.name == "kind" || field.name == "apiVersion") {
-                continue;
-            }
-            match (given, field.presence) {
-                (None, Presence::Pointer | Presence::OmitEmpty) => continue,
-                (Some(value), Presence::OmitEmpty) if value.is_empty() => continue,
-                _ => {}
-            }
-            if !first {
-                self.out.push(b',');
-            }
-            first = false;
-            self.key(field);
-            match given {
-                Some(value) => {
-                    if self.resource_version_at == 0 && field.name == "resourceVersion" {
-                        self.resource_version_at = self.out.len() + 1;
-                    }
-                    self.value(&field.shape, value);
-                }
-                None if field.presence == Presence::AlwaysNull => {
-                    self.out.extend_from_slice(b"null");
-                }
-                None => self.zero(&field.shape),
-            }
+        let first = self.out.len();
+        match self.order {
+            Order::Canonical => self.in_order(of, map, start),
+            Order::Any => self.sorted(of, map, start),
+            Order::Broken => {}
         }
-        for (key, value) in unknown {
-            if !first {
-                self.out.push(b',');
-            }
-            first = false;
-            write_string(key, self.out);
-            self.out.push(b':');
-            write_value(value, self.out);
+        // A comma stands before each member: before the first one it is the bracket or not there.
+        match (start, self.out.get_mut(first)) {
+            (Start::AfterTypeMeta, _) => {}
+            (_, Some(comma)) => *comma = b'{',
+            (_, None) => self.out.push(b'{'),
         }
         self.out.push(b'}');
     }
 
-    fn key(&mut self, field: &Field) {
-        // Field names of schemas are plain words.
-        self.out.push(b'"');
-        self.out.extend_from_slice(field.name.as_bytes());
-        self.out.extend_from_slice(b"\":");
+    /// Writes members that stand in canonical order, as they do in all objects that were decoded. Ends
+    /// when they do not, or when no field has a member's name.
+    fn in_order(&mut self, of: &Struct, map: &Map, start: Start) {
+        let is_root = start != Start::Open;
+        let mut always = of.always();
+        let mut next = 0;
+        for (key, value) in map.iter() {
+            match of.position_near(next, key) {
+                Some(at) if is_root && is_type_meta(&of.fields[at]) => {}
+                Some(at) if at >= next => {
+                    next = at + 1;
+                    always = self.unset_before(of, at, always, is_root);
+                    self.member(of, at, value);
+                }
+                _ => {
+                    self.order = Order::Broken;
+                    return;
+                }
+            }
+        }
+        self.unset_before(of, usize::MAX, always, is_root);
+    }
+
+    /// Writes members that stand in any order.
+    fn sorted(&mut self, of: &Struct, map: &Map, start: Start) {
+        let is_root = start != Start::Open;
+        let (known, unknown) = place(of, map);
+        let mut always = of.always();
+        for (at, value) in known {
+            if !(is_root && is_type_meta(&of.fields[at])) {
+                always = self.unset_before(of, at, always, is_root);
+                self.member(of, at, value);
+            }
+        }
+        self.unset_before(of, usize::MAX, always, is_root);
+        for (key, value) in unknown {
+            self.out.push(b',');
+            write_string(key, self.out);
+            self.out.push(b':');
+            write_value(value, self.out);
+        }
+    }
+
+    #[inline]
+    fn member(&mut self, of: &Struct, at: usize, value: &Value) {
+        let field = &of.fields[at];
+        if field.presence == Presence::OmitEmpty && value.is_empty() {
+            return;
+        }
+        self.out.extend_from_slice(of.key(at));
+        if self.resource_version_at == 0 && field.name == "resourceVersion" {
+            self.resource_version_at = self.out.len() + 1;
+        }
+        self.value(&field.shape, value);
+    }
+
+    /// Writes those of the `always` members that stand before `at`, which is set; gives the later ones.
+    #[inline(always)]
+    fn unset_before<'s>(
+        &mut self,
+        of: &Struct,
+        at: usize,
+        mut always: &'s [u16],
+        is_root: bool,
+    ) -> &'s [u16] {
+        while let Some(unset) = always.first()
+            && usize::from(*unset) <= at
+        {
+            if usize::from(*unset) < at {
+                self.unset(of, *unset, is_root);
+            }
+            always = &always[1..];
+        }
+        always
+    }
+
+    /// Writes a member that is written although it is not set.
+    #[inline(never)]
+    fn unset(&mut self, of: &Struct, at: u16, is_root: bool) {
+        let field = &of.fields[usize::from(at)];
+        if is_root && is_type_meta(field) {
+            return;
+        }
+        self.out.extend_from_slice(of.key(usize::from(at)));
+        match field.presence {
+            Presence::AlwaysNull => self.out.extend_from_slice(b"null"),
+            _ => self.zero(&field.shape),
+        }
     }
 
     fn value(&mut self, shape: &Shape, value: &Value) {
         match (shape, value) {
             (Shape::Struct(id), Value::Object(map)) => {
-                self.out.push(b'{');
                 self.members(self.types.get(*id), map, Start::Open);
             }
             (Shape::List(list), Value::Array(items)) => {
@@ -139,6 +219,7 @@ impl Encoder<'_> {
                 self.out.push(b']');
             }
             (Shape::Struct(_), Value::Null) => self.zero(shape),
+            (_, Value::String(text)) => write_string(text, self.out),
             _ => write_value(value, self.out),
         }
     }
@@ -164,13 +245,14 @@ impl Encoder<'_> {
     /// The zero value that Go writes for a member that is not set.
     fn zero(&mut self, shape: &Shape) {
         let text: &[u8] = match shape {
-            Shape::String | Shape::Bytes => b"\"\"",
+            Shape::String => b"\"\"",
             Shape::Bool => b"false",
             Shape::Int32 | Shape::Int64 | Shape::Double | Shape::IntOrString => b"0",
             Shape::Quantity => b"\"0\"",
             Shape::Duration => b"\"0s\"",
             Shape::FieldsV1 => b"{}",
-            Shape::Time
+            Shape::Bytes
+            | Shape::Time
             | Shape::MicroTime
             | Shape::Json
             | Shape::RawExtension
@@ -178,7 +260,6 @@ impl Encoder<'_> {
             | Shape::Map(_)
             | Shape::SchemaOr(..) => b"null",
             Shape::Struct(id) => {
-                self.out.push(b'{');
                 self.members(self.types.get(*id), &Map::new(), Start::Open);
                 return;
             }
@@ -187,17 +268,24 @@ impl Encoder<'_> {
     }
 }
 
-type Placed<'m> = SmallVec<[(u16, &'m Value); 24]>;
+fn is_type_meta(field: &Field) -> bool {
+    field.name == "kind" || field.name == "apiVersion"
+}
+
+type Placed<'m> = SmallVec<[(usize, &'m Value); 24]>;
 type Unplaced<'m> = SmallVec<[(&'m str, &'m Value); 2]>;
 
 /// The entries with their fields' places in canonical order, and those no field names, sorted.
 fn place<'m>(of: &Struct, map: &'m Map) -> (Placed<'m>, Unplaced<'m>) {
     let mut known = Placed::new();
     let mut unknown = Unplaced::new();
+    let mut near = 0;
     for (key, value) in map.iter() {
-        match of.position(key) {
-            // A struct has fewer than 65536 fields: checked when it was made.
-            Some(at) => known.push((at as u16, value)),
+        match of.position_near(near, key) {
+            Some(at) => {
+                near = at;
+                known.push((at, value));
+            }
             None => unknown.push((key, value)),
         }
     }
@@ -206,4 +294,88 @@ fn place<'m>(of: &Struct, map: &'m Map) -> (Placed<'m>, Unplaced<'m>) {
     }
     unknown.sort_by(|a, b| a.0.cmp(b.0));
     (known, unknown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::StructId;
+    use keelson_meta::{GroupVersionKind, value};
+    use std::sync::Arc;
+
+    fn schema() -> Schema {
+        let field = |name: &str, shape, presence| Field { presence, ..Field::new(name, shape) };
+        let inner = Struct::new(
+            "Inner",
+            vec![
+                field("name", Shape::String, Presence::Always),
+                field("resourceVersion", Shape::String, Presence::OmitEmpty),
+                field("list", Shape::List(Box::new(list())), Presence::Always),
+            ],
+        );
+        let outer = Struct::new(
+            "Outer",
+            vec![
+                field("apiVersion", Shape::String, Presence::OmitEmpty),
+                field("kind", Shape::String, Presence::OmitEmpty),
+                field("metadata", Shape::Struct(StructId(0)), Presence::Always),
+                field("spec", Shape::Struct(StructId(0)), Presence::Pointer),
+            ],
+        );
+        let types = Arc::new(Types::new(vec![inner, outer]));
+        Schema { gvk: GroupVersionKind::new("g", "v1", "Outer"), types, root: StructId(1) }
+    }
+
+    fn list() -> crate::types::ListShape {
+        crate::types::ListShape {
+            item: Shape::Struct(StructId(0)),
+            kind: crate::ListKind::Atomic,
+            patch_merge: false,
+            patch_merge_key: None,
+        }
+    }
+
+    fn check(value: Value, want: &str, resource_version: &str) {
+        let obj = Object::from_value(value).expect("a map");
+        let mut out = b"before".to_vec();
+        let marks = encode(&schema(), &obj, &mut out);
+        let text = String::from_utf8(out).expect("text");
+        assert_eq!(text, format!("before{{\"kind\":\"Outer\",\"apiVersion\":\"g/v1\",{want}"));
+        let at = marks.resource_version_at;
+        assert!(text["before".len() + at..].starts_with(resource_version), "{at} in {text}");
+        assert!(text["before".len() + marks.item_at..].starts_with(want), "{text}");
+    }
+
+    #[test]
+    fn members_are_written_in_order_wherever_they_stand() {
+        let want = r#""metadata":{"name":"a","resourceVersion":"7","list":null},"#;
+        let spec = r#""spec":{"name":"","list":[{"name":"b","list":null}]}}"#;
+        let want = format!("{want}{spec}");
+        check(
+            value!({
+                "metadata": {"name": "a", "resourceVersion": "7"},
+                "spec": {"list": [{"name": "b"}]},
+                "kind": "Outer"
+            }),
+            &want,
+            "7",
+        );
+        check(
+            value!({
+                "spec": {"list": [{"name": "b"}]},
+                "metadata": {"resourceVersion": "7", "name": "a", "list": null}
+            }),
+            &want,
+            "7",
+        );
+    }
+
+    #[test]
+    fn what_no_field_names_comes_last() {
+        check(
+            value!({"z": "<", "metadata": {"y": 1}}),
+            r#""metadata":{"name":"","list":null,"y":1},"z":"\u003c"}"#,
+            "{",
+        );
+    }
 }

@@ -61,23 +61,42 @@ impl std::error::Error for SyntaxError {}
 
 /// Reads a whole JSON text.
 pub fn parse(text: &[u8]) -> Result<Parsed, SyntaxError> {
-    let mut reader = Reader { text, at: 0, depth: 0, duplicates: vec![] };
+    let mut reader = Reader::new(text);
     let value = reader.value(&Path::ROOT)?;
-    reader.space();
-    if let Some(byte) = reader.text.get(reader.at) {
-        return Err(SyntaxError::Character(char::from(*byte), "after top-level value"));
-    }
+    reader.end()?;
     Ok(Parsed { value, duplicates: reader.duplicates })
 }
 
-struct Reader<'a> {
-    text: &'a [u8],
-    at: usize,
-    depth: usize,
-    duplicates: Vec<String>,
+/// A text that is read from its beginning to its end.
+pub(super) struct Reader<'a> {
+    /// The text.
+    pub text: &'a [u8],
+    /// The text, when all of it is UTF-8: then no part needs another look.
+    utf8: Option<&'a str>,
+    /// The next byte.
+    pub at: usize,
+    /// Lists and maps around the next byte.
+    pub depth: usize,
+    /// Paths of the members that stood twice in one object.
+    pub duplicates: Vec<String>,
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
+    /// At the beginning of a text.
+    pub fn new(text: &'a [u8]) -> Self {
+        let utf8 = std::str::from_utf8(text).ok();
+        Reader { text, utf8, at: 0, depth: 0, duplicates: vec![] }
+    }
+
+    /// Refuses what stands after the value.
+    pub fn end(&mut self) -> Result<(), SyntaxError> {
+        self.space();
+        match self.text.get(self.at) {
+            Some(byte) => Err(SyntaxError::Character(char::from(*byte), "after top-level value")),
+            None => Ok(()),
+        }
+    }
+
     fn space(&mut self) {
         while let Some(b' ' | b'\n' | b'\t' | b'\r') = self.text.get(self.at) {
             self.at += 1;
@@ -85,9 +104,15 @@ impl Reader<'_> {
     }
 
     /// The next byte after white space, not taken.
-    fn peek(&mut self) -> Result<u8, SyntaxError> {
-        self.space();
-        self.text.get(self.at).copied().ok_or(SyntaxError::End)
+    #[inline]
+    pub fn peek(&mut self) -> Result<u8, SyntaxError> {
+        match self.text.get(self.at) {
+            Some(byte) if *byte > b' ' => Ok(*byte),
+            _ => {
+                self.space();
+                self.text.get(self.at).copied().ok_or(SyntaxError::End)
+            }
+        }
     }
 
     fn unexpected<T>(&self, what: &'static str) -> Result<T, SyntaxError> {
@@ -97,7 +122,8 @@ impl Reader<'_> {
         }
     }
 
-    fn value(&mut self, path: &Path<'_>) -> Result<Value, SyntaxError> {
+    /// Reads a value of any kind.
+    pub fn value(&mut self, path: &Path<'_>) -> Result<Value, SyntaxError> {
         match self.peek()? {
             b'{' => self.nested(|reader| reader.object(path)),
             b'[' => self.nested(|reader| reader.array(path)),
@@ -114,14 +140,20 @@ impl Reader<'_> {
         &mut self,
         read: impl FnOnce(&mut Self) -> Result<Value, SyntaxError>,
     ) -> Result<Value, SyntaxError> {
+        self.begin()?;
+        let value = read(self)?;
+        self.depth -= 1;
+        Ok(value)
+    }
+
+    /// Goes past the bracket that begins a list or map.
+    pub fn begin(&mut self) -> Result<(), SyntaxError> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
             return Err(SyntaxError::Depth);
         }
         self.at += 1;
-        let value = read(self)?;
-        self.depth -= 1;
-        Ok(value)
+        Ok(())
     }
 
     fn word(&mut self, word: &'static str, value: Value) -> Result<Value, SyntaxError> {
@@ -158,8 +190,12 @@ impl Reader<'_> {
             }
             self.digit_or("in exponent of numeric literal")?;
         }
+        let digits = &self.text[start..self.at];
+        if whole && let Some(number) = small_integer(digits) {
+            return Ok(Value::Int(number));
+        }
         // The bytes matched above are ASCII.
-        let text = std::str::from_utf8(&self.text[start..self.at]).unwrap_or_default();
+        let text = std::str::from_utf8(digits).unwrap_or_default();
         if whole && let Ok(number) = text.parse::<i64>() {
             return Ok(Value::Int(number));
         }
@@ -234,23 +270,52 @@ impl Reader<'_> {
         })))
     }
 
-    /// A string, with the opening quote as the next byte.
-    fn string(&mut self) -> Result<Str, SyntaxError> {
-        self.at += 1;
-        let rest = &self.text[self.at..];
-        let plain = rest.iter().position(|b| *b == b'"' || *b == b'\\' || *b < 0x20);
-        let Some(length) = plain else {
-            self.at = self.text.len();
-            return Err(SyntaxError::End);
-        };
-        if rest[length] == b'"' {
-            self.at += length + 1;
-            return Ok(match std::str::from_utf8(&rest[..length]) {
-                Ok(text) => Str::new(text),
-                Err(_) => Str::from(String::from_utf8_lossy(&rest[..length])),
-            });
+    /// A key without escapes, as it stands in the text. None when the next byte begins no such key.
+    pub fn plain_key(&mut self) -> Option<&'a str> {
+        if self.peek().ok()? != b'"' {
+            return None;
         }
-        self.escaped_string(length)
+        let start = self.at + 1;
+        let length = plain_length(&self.text[start..]);
+        if self.text.get(start + length) != Some(&b'"') {
+            return None;
+        }
+        self.at = start + length + 1;
+        self.utf8?.get(start..start + length)
+    }
+
+    /// A string, with the opening quote as the next byte.
+    #[inline]
+    pub fn string(&mut self) -> Result<Str, SyntaxError> {
+        self.at += 1;
+        let start = self.at;
+        let length = plain_length(&self.text[start..]);
+        let end = start + length;
+        if self.text.get(end) == Some(&b'"')
+            && let Some(text) = self.utf8.and_then(|text| text.get(start..end))
+        {
+            self.at = end + 1;
+            return Ok(Str::new(text));
+        }
+        self.odd_string(length)
+    }
+
+    /// A string that holds an escape or a fault, or stands in a text that is not UTF-8; the first
+    /// `plain` bytes do neither.
+    #[cold]
+    fn odd_string(&mut self, plain: usize) -> Result<Str, SyntaxError> {
+        let rest = &self.text[self.at..];
+        match rest.get(plain) {
+            None => {
+                self.at = self.text.len();
+                Err(SyntaxError::End)
+            }
+            Some(b'"') => {
+                self.at += plain + 1;
+                Ok(Str::from(String::from_utf8_lossy(&rest[..plain])))
+            }
+            Some(_) => self.escaped_string(plain),
+        }
     }
 
     /// A string that holds an escape; the first `plain` bytes do not.
@@ -333,6 +398,41 @@ impl Reader<'_> {
         }
         Ok(number)
     }
+}
+
+/// The number of up to 18 digits, which fits without a look.
+fn small_integer(digits: &[u8]) -> Option<i64> {
+    let (negative, digits) = match digits {
+        [b'-', digits @ ..] => (true, digits),
+        digits => (false, digits),
+    };
+    if digits.len() > 18 {
+        return None;
+    }
+    let number = digits.iter().fold(0, |number, digit| number * 10 + i64::from(digit - b'0'));
+    Some(if negative { -number } else { number })
+}
+
+/// Bytes before the first quote, backslash or control character.
+fn plain_length(text: &[u8]) -> usize {
+    const ONES: u64 = u64::MAX / 255;
+    const TOPS: u64 = ONES << 7;
+    let mut at = 0;
+    while let Some(eight) = text.get(at..at + 8) {
+        let word = u64::from_le_bytes(eight.try_into().unwrap_or_default());
+        // A byte's top bit is set where the byte is zero, or below 0x20; bytes above such a one may
+        // be marked too, but the lowest mark is true.
+        let zero = |word: u64| word.wrapping_sub(ONES) & !word;
+        let quotes = zero(word ^ (ONES * b'"' as u64)) | zero(word ^ (ONES * b'\\' as u64));
+        let controls = word.wrapping_sub(ONES * 0x20) & !word;
+        let marks = (quotes | controls) & TOPS;
+        if marks != 0 {
+            return at + marks.trailing_zeros() as usize / 8;
+        }
+        at += 8;
+    }
+    let rest = text[at..].iter().position(|b| *b == b'"' || *b == b'\\' || *b < 0x20);
+    at + rest.unwrap_or(text.len() - at)
 }
 
 /// Go's words for a byte that breaks a literal at place `at`.

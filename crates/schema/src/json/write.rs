@@ -59,6 +59,11 @@ pub(super) fn write_float(number: f64, out: &mut Vec<u8>) {
 pub fn write_string(text: &str, out: &mut Vec<u8>) {
     let bytes = text.as_bytes();
     out.push(b'"');
+    if is_plain(bytes) {
+        out.extend_from_slice(bytes);
+        out.push(b'"');
+        return;
+    }
     let mut start = 0;
     for (at, byte) in bytes.iter().enumerate() {
         if !NEEDS_ESCAPE[usize::from(*byte)] {
@@ -94,6 +99,36 @@ pub fn write_string(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
+/// Whether no byte needs a look; eight of them at a time.
+#[inline]
+fn is_plain(bytes: &[u8]) -> bool {
+    let Some(last) = bytes.last_chunk() else {
+        return bytes.iter().all(|byte| !NEEDS_ESCAPE[usize::from(*byte)]);
+    };
+    let mut rest = bytes;
+    while let Some((eight, after)) = rest.split_first_chunk() {
+        if needs_look(u64::from_le_bytes(*eight)) {
+            return false;
+        }
+        rest = after;
+    }
+    // The last eight overlap with those before.
+    rest.is_empty() || !needs_look(u64::from_le_bytes(*last))
+}
+
+/// Whether one of eight bytes needs a look. It may say so of others near 0xe2, but never miss one.
+fn needs_look(word: u64) -> bool {
+    const ONES: u64 = u64::MAX / 255;
+    const TOPS: u64 = ONES << 7;
+    // The top bit of a byte is set where that byte is zero.
+    let zero = |word: u64| word.wrapping_sub(ONES) & !word;
+    let is = |mask: u8, byte: u8| zero((word & (ONES * mask as u64)) ^ (ONES * byte as u64));
+    // `<` and `>`, and `"` and `&`, differ in one bit.
+    let marks = is(!0x02, b'<') | is(!0x04, b'"') | is(!0, b'\\') | is(!0, 0xe2);
+    let controls = word.wrapping_sub(ONES * 0x20) & !word;
+    (marks | controls) & TOPS != 0
+}
+
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
 const NEEDS_ESCAPE: [bool; 256] = {
@@ -125,6 +160,22 @@ mod tests {
             String::from_utf8(out).unwrap(),
             "{\"a\\u003cb\":\"q\\\"\\\\\\n\\u0001\\u2028é–\\u0026\\u003e\"}"
         );
+    }
+
+    #[test]
+    fn every_byte_is_escaped_wherever_it_stands() {
+        for c in (0..0x300).chain([0x2028, 0x2029, 0x2030]).filter_map(char::from_u32) {
+            for before in 0..17 {
+                let text = format!("{}{c}{}", "a".repeat(before), "b".repeat(16 - before));
+                let mut out = vec![];
+                write_string(&text, &mut out);
+                let is_plain = out.len() == text.len() + 2;
+                let escaped = c < ' ' || "\"\\<>&\u{2028}\u{2029}".contains(c);
+                assert_eq!(is_plain, !escaped, "{c:?} after {before}");
+                let back = crate::json::parse(&out).map(|parsed| parsed.value);
+                assert_eq!(back, Ok(text.into()));
+            }
+        }
     }
 
     #[test]

@@ -1,0 +1,193 @@
+//! Flags: kube-apiserver's names and meanings wherever it has the flag.
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use keelson_auth::TokenFile;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The Kubernetes version whose behaviour is served.
+pub const KUBERNETES_VERSION: &str = "1.36";
+
+/// The Kubernetes API as one small, fast server.
+#[derive(Debug, Parser)]
+#[command(name = "keelson", version, max_term_width = 100, arg_required_else_help = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What the binary does.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve the Kubernetes API. Without a flag: on port 6443, with data, certificates and an
+    /// administrator's kubeconfig in a folder of yours.
+    Serve(Box<Serve>),
+    /// Print the administrator's kubeconfig, to be merged into your own:
+    /// `KUBECONFIG=~/.kube/config:<(keelson kubeconfig) kubectl config view --flatten`.
+    Kubeconfig(KubeconfigAsk),
+    /// Print a completion script: `source <(keelson completion bash)`.
+    Completion {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+/// What an acknowledged write survives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Durability {
+    /// Crashes and power loss.
+    Sync,
+    /// Nothing: data is in memory only. For tests.
+    Memory,
+}
+
+/// How logs look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// Lines for people.
+    Text,
+    /// An object a line.
+    Json,
+}
+
+/// Flags of `serve`.
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// Folder for data, certificates and the kubeconfig [default: $XDG_DATA_HOME/keelson, or
+    /// ~/.local/share/keelson].
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// What an acknowledged write survives.
+    #[arg(long, value_enum, default_value = "sync")]
+    pub durability: Durability,
+    /// Where the administrator's kubeconfig is written [default: admin.kubeconfig in the data folder].
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Control loops that run: `*` all, `name` one, `-name` not this one.
+    #[arg(long, value_delimiter = ',', default_value = "*", allow_hyphen_values = true)]
+    pub controllers: Vec<String>,
+    /// Address to listen on.
+    #[arg(long, default_value = "0.0.0.0")]
+    pub bind_address: IpAddr,
+    /// Port to listen on, with TLS; 0 takes a free one.
+    #[arg(long, default_value_t = 6443)]
+    pub secure_port: u16,
+    /// Address under which the API is known inside the cluster [default: that of the first interface].
+    #[arg(long)]
+    pub advertise_address: Option<IpAddr>,
+    /// Folder for own certificates [default: pki in the data folder].
+    #[arg(long, value_name = "DIR")]
+    pub cert_dir: Option<PathBuf>,
+    /// Serving certificate to use instead of an own one.
+    #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
+    pub tls_cert_file: Option<PathBuf>,
+    /// Key of the serving certificate.
+    #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
+    pub tls_private_key_file: Option<PathBuf>,
+    /// Authorities whose client certificates name users.
+    #[arg(long, value_name = "FILE")]
+    pub client_ca_file: Option<PathBuf>,
+    /// File of tokens: lines of `token,user,uid,"group,group"`.
+    #[arg(long, value_name = "FILE")]
+    pub token_auth_file: Option<PathBuf>,
+    /// Addresses of services, one range or one of each family.
+    #[arg(long, value_delimiter = ',', default_value = "10.0.0.0/24", value_name = "CIDR")]
+    pub service_cluster_ip_range: Vec<String>,
+    /// Group versions to switch on or off: `api/all=true`, `apps/v1=false`.
+    #[arg(long, value_delimiter = ',', value_name = "NAME=BOOL")]
+    pub runtime_config: Vec<String>,
+    /// How long old revisions can be read and watched, in seconds.
+    #[arg(long, default_value_t = 300, value_name = "SECONDS")]
+    pub history_seconds: u64,
+    /// How logs look.
+    #[arg(long, value_enum, default_value = "text")]
+    pub log_format: LogFormat,
+    /// How much is logged: 0 warnings, 2 what happens, 4 details, 6 everything.
+    #[arg(short = 'v', long = "v", default_value_t = 1, value_name = "LEVEL")]
+    pub verbosity: u8,
+}
+
+/// Flags of `kubeconfig`.
+#[derive(Debug, Args)]
+pub struct KubeconfigAsk {
+    /// The data folder that `serve` was given.
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+}
+
+impl KubeconfigAsk {
+    /// Where the kubeconfig is.
+    pub fn path(&self) -> Result<PathBuf> {
+        Ok(data_dir(self.data_dir.as_ref())?.join("admin.kubeconfig"))
+    }
+}
+
+fn data_dir(given: Option<&PathBuf>) -> Result<PathBuf> {
+    if let Some(dir) = given {
+        return Ok(dir.clone());
+    }
+    let from = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    from("XDG_DATA_HOME")
+        .or_else(|| from("HOME").map(|home| home.join(".local/share")))
+        .map(|base| base.join("keelson"))
+        .context("--data-dir: neither XDG_DATA_HOME nor HOME is set; name a folder")
+}
+
+impl Serve {
+    /// Where the administrator's kubeconfig is written.
+    pub fn kubeconfig_path(&self) -> Result<PathBuf> {
+        match &self.kubeconfig {
+            Some(path) => Ok(path.clone()),
+            None => Ok(data_dir(self.data_dir.as_ref())?.join("admin.kubeconfig")),
+        }
+    }
+
+    /// The server that the flags describe.
+    pub fn builder(&self) -> Result<keelson::Builder> {
+        let dir = data_dir(self.data_dir.as_ref())?;
+        let mut builder = keelson::Keelson::builder();
+        builder.cert_dir = Some(self.cert_dir.clone().unwrap_or_else(|| dir.join("pki")));
+        builder.data_dir = (self.durability == Durability::Sync).then_some(dir);
+        builder.bind = SocketAddr::new(self.bind_address, self.secure_port);
+        builder.advertise = self.advertise_address;
+        builder.tls_files = self.tls_cert_file.clone().zip(self.tls_private_key_file.clone());
+        builder.client_ca_file = self.client_ca_file.clone();
+        builder.history = Duration::from_secs(self.history_seconds.max(1));
+        builder.controllers = self.controllers.clone();
+        builder.service_ranges = self.service_cluster_ip_range.clone();
+        for range in &self.service_cluster_ip_range {
+            check_range(range)?;
+        }
+        if let Some(path) = &self.token_auth_file {
+            let text = std::fs::read_to_string(path)
+                .with_context(|| format!("--token-auth-file: {}", path.display()))?;
+            builder.tokens = TokenFile::parse(&text)
+                .with_context(|| format!("--token-auth-file: {}", path.display()))?;
+        }
+        for word in &self.runtime_config {
+            let (name, value) = word.split_once('=').unwrap_or((word, "true"));
+            let Ok(on) = value.parse::<bool>() else {
+                bail!("--runtime-config: {word:?} must end in =true or =false");
+            };
+            builder.runtime_config.push((name.to_owned(), on));
+        }
+        Ok(builder)
+    }
+}
+
+fn check_range(range: &str) -> Result<()> {
+    let fail = || format!("--service-cluster-ip-range: {range:?} is not a range like 10.0.0.0/24");
+    let (base, bits) = range.split_once('/').with_context(fail)?;
+    let base: IpAddr = base.parse().ok().with_context(fail)?;
+    let bits: u8 = bits.parse().ok().with_context(fail)?;
+    let (bits_max, host_bits_max) = if base.is_ipv4() { (32, 20) } else { (128, 64) };
+    if bits > bits_max || bits_max - bits < 2 || bits_max - bits > host_bits_max {
+        bail!(
+            "--service-cluster-ip-range: {range:?} must leave 2 to {host_bits_max} bits for hosts"
+        );
+    }
+    Ok(())
+}

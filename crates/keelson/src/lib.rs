@@ -1,0 +1,20 @@
+//! Keelson: the Kubernetes API as one small, fast server that can also be linked into a program.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), keelson::StartError> {
+//! let keelson = keelson::Keelson::builder().in_memory().token("secret", "admin").start().await?;
+//! println!("serving on {}", keelson.address());
+//! keelson.stop().await;
+//! # Ok(()) }
+//! ```
+//!
+//! There are no globals: any number of servers can run in one process.
+
+mod certificates;
+mod kubeconfig;
+mod namespaces;
+mod server;
+
+pub use certificates::{CertificateError, Pki};
+pub use kubeconfig::Kubeconfig;
+pub use server::{Builder, Keelson, StartError};

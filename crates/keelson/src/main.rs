@@ -1,0 +1,110 @@
+//! The binary: flags, files, wiring, signals.
+
+mod flags;
+
+use anyhow::{Context, Result};
+use clap::{CommandFactory, FromArgMatches};
+use flags::{Cli, Command, LogFormat, Serve};
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+use std::time::Instant;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let began = Instant::now();
+    let matches = Cli::command().get_matches();
+    let cli = match Cli::from_arg_matches(&matches) {
+        Ok(cli) => cli,
+        Err(error) => error.exit(),
+    };
+    let done = match cli.command {
+        Command::Serve(serve) => run(*serve, began),
+        Command::Kubeconfig(ask) => kubeconfig(&ask),
+        Command::Completion { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "keelson", &mut std::io::stdout());
+            Ok(())
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "keelson: {error:#}");
+            ExitCode::from(1)
+        }
+    }
+}
+
+fn run(serve: Serve, began: Instant) -> Result<()> {
+    start_logs(&serve);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .worker_threads(std::thread::available_parallelism().map_or(2, |n| n.get().min(16)))
+        .build()
+        .context("start the runtime")?;
+    runtime.block_on(async {
+        let kubeconfig_path = serve.kubeconfig_path()?;
+        let builder = serve.builder()?;
+        let data = builder.data_dir.clone();
+        // Asked for before the start, so that no signal is missed.
+        let stop = stop_asked()?;
+        let keelson = builder.start().await?;
+        keelson.kubeconfig().save(&kubeconfig_path).context("--kubeconfig")?;
+        let mut out = std::io::stdout();
+        let data = data.map_or("in memory only".to_owned(), |dir| dir.display().to_string());
+        let took = began.elapsed().as_millis();
+        let _ = writeln!(
+            out,
+            "Keelson {} serves the Kubernetes API {} on {} ({took} ms)\n  data        {data}\n  \
+             kubeconfig  {path}\n\n  export KUBECONFIG={path}\n  kubectl get namespaces\n",
+            env!("CARGO_PKG_VERSION"),
+            flags::KUBERNETES_VERSION,
+            keelson.url(),
+            path = kubeconfig_path.display(),
+        );
+        let _ = out.flush();
+        stop.await;
+        tracing::info!("stopping: no new requests, waiting for those under way");
+        keelson.stop().await;
+        Ok(())
+    })
+}
+
+/// Ends when Ctrl-C or SIGTERM comes.
+fn stop_asked() -> Result<impl Future<Output = ()>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut interrupt = signal(SignalKind::interrupt()).context("listen for signals")?;
+    let mut terminate = signal(SignalKind::terminate()).context("listen for signals")?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
+}
+
+fn start_logs(serve: &Serve) {
+    let level = match serve.verbosity {
+        0 => tracing::Level::WARN,
+        1 | 2 => tracing::Level::INFO,
+        3..=5 => tracing::Level::DEBUG,
+        _ => tracing::Level::TRACE,
+    };
+    let logs = tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal());
+    match serve.log_format {
+        LogFormat::Text => logs.init(),
+        LogFormat::Json => logs.json().init(),
+    }
+}
+
+fn kubeconfig(ask: &flags::KubeconfigAsk) -> Result<()> {
+    let path = ask.path()?;
+    let text = std::fs::read_to_string(&path).with_context(|| {
+        format!("{} is not there; `keelson serve` writes it (see --data-dir)", path.display())
+    })?;
+    std::io::stdout().write_all(text.as_bytes()).context("write to standard output")
+}

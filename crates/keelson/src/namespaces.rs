@@ -1,0 +1,87 @@
+//! The control loop that empties a namespace that is being deleted and then lets it go.
+
+use keelson_auth::Permit;
+use keelson_meta::Failure;
+use keelson_registry::options::{DeleteOptions, ListOptions, WatchOptions};
+use keelson_registry::{Registry, WatchEvent};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long until a namespace whose content is still going is looked at again.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// Runs until it is aborted.
+pub(crate) async fn run(registry: Arc<Registry>) {
+    loop {
+        if let Err(error) = follow(&registry).await {
+            tracing::warn!(%error, "namespace controller");
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+/// Watches namespaces and empties those that are being deleted.
+async fn follow(registry: &Arc<Registry>) -> Result<(), Failure> {
+    let permit = Permit::internal("system:serviceaccount:kube-system:namespace-controller");
+    let all = registry.target("", "namespaces", "", "");
+    let mut session = registry.watch(&permit, &all, &WatchOptions::default()).await?;
+    let mut events: Vec<WatchEvent> = vec![];
+    let mut waiting: Vec<String> = vec![];
+    loop {
+        events.clear();
+        if session.take(&mut events).is_err() {
+            return Ok(());
+        }
+        for event in &events {
+            let name = event.entry.name();
+            if event.entry.field("status.phase") == Some("Terminating")
+                && !waiting.iter().any(|known| known == name)
+            {
+                waiting.push(name.to_owned());
+            }
+        }
+        let mut left = vec![];
+        for name in waiting.drain(..) {
+            if !empty(registry, &permit, &name).await? {
+                left.push(name);
+            }
+        }
+        waiting = left;
+        if !events.is_empty() {
+            continue;
+        }
+        if waiting.is_empty() {
+            if session.changed().await.is_err() {
+                return Ok(());
+            }
+        } else {
+            let _ = tokio::time::timeout(AGAIN, session.changed()).await;
+        }
+    }
+}
+
+/// Deletes what is in a namespace; true when the namespace is gone. Pods go before everything that may
+/// protect them (CVE-2024-7598).
+async fn empty(registry: &Arc<Registry>, permit: &Permit, name: &str) -> Result<bool, Failure> {
+    let mut kinds: Vec<_> = registry.kinds().filter(|kind| kind.namespaced).cloned().collect();
+    kinds.sort_by_key(|kind| (kind.gvr.resource != "pods", kind.gvr.qualified()));
+    let mut remaining = 0;
+    for kind in kinds {
+        let is_pods = kind.gvr.resource == "pods";
+        let target = registry.target(&kind.gvr.group, &kind.gvr.resource, name, "");
+        let every = ListOptions::default();
+        let options = DeleteOptions::default();
+        if registry.list(permit, &target, &every).await?.items.is_empty() {
+            continue;
+        }
+        registry.delete_collection(permit, &target, &every, &options).await?;
+        remaining += registry.list(permit, &target, &every).await?.items.len();
+        if is_pods && remaining > 0 {
+            return Ok(false);
+        }
+    }
+    if remaining > 0 {
+        return Ok(false);
+    }
+    registry.finalize_namespace(permit, name).await
+}

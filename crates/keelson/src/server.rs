@@ -1,0 +1,337 @@
+//! [`Keelson`]: one running server, and the [`Builder`] that starts it.
+
+use crate::certificates::{CertificateError, Pki, host_names};
+use crate::kubeconfig::Kubeconfig;
+use crate::namespaces;
+use keelson_auth::{Authenticator, Authorizer, TokenFile, User};
+use keelson_registry::{OpenError as RegistryError, Registry, RegistryOptions, SystemClock};
+use keelson_server::{App, Listening, VersionInfo};
+use keelson_store::{CompactionWindow, Durability, Embedded, EmbeddedOptions};
+use rustls::RootCertStore;
+use rustls::server::WebPkiClientVerifier;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// The Kubernetes version whose behaviour is served.
+pub const KUBERNETES_VERSION: &str = "v1.36.2";
+/// How often the history is looked at for what is old enough to be forgotten.
+const COMPACTION_LOOK: Duration = Duration::from_secs(15);
+
+/// Why a server did not start; one line, naming the flag where one is at fault.
+#[derive(Debug)]
+pub struct StartError(String);
+
+impl std::fmt::Display for StartError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for StartError {}
+
+impl From<CertificateError> for StartError {
+    fn from(error: CertificateError) -> Self {
+        StartError(error.to_string())
+    }
+}
+
+impl From<RegistryError> for StartError {
+    fn from(error: RegistryError) -> Self {
+        use std::error::Error;
+        let why = error.source().map(|source| format!(": {source}")).unwrap_or_default();
+        StartError(format!("{error}{why}"))
+    }
+}
+
+/// How a server is to run.
+pub struct Builder {
+    /// Where data lives; `None`: in memory only.
+    pub data_dir: Option<PathBuf>,
+    /// Where certificates live; `None`: below the data directory.
+    pub cert_dir: Option<PathBuf>,
+    /// Where it listens; port 0 takes a free one.
+    pub bind: SocketAddr,
+    /// Whether it speaks TLS.
+    pub tls: bool,
+    /// A serving certificate and key to use instead of an own one.
+    pub tls_files: Option<(PathBuf, PathBuf)>,
+    /// Further authorities whose client certificates count.
+    pub client_ca_file: Option<PathBuf>,
+    /// Known tokens.
+    pub tokens: TokenFile,
+    /// `--service-cluster-ip-range`.
+    pub service_ranges: Vec<String>,
+    /// `--advertise-address`.
+    pub advertise: Option<IpAddr>,
+    /// `--runtime-config`.
+    pub runtime_config: Vec<(String, bool)>,
+    /// The control loops that run: `*`, names, `-name`.
+    pub controllers: Vec<String>,
+    /// How long the history is kept.
+    pub history: Duration,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Builder {
+            data_dir: None,
+            cert_dir: None,
+            bind: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            tls: true,
+            tls_files: None,
+            client_ca_file: None,
+            tokens: TokenFile::default(),
+            service_ranges: vec!["10.0.0.0/24".to_owned()],
+            advertise: None,
+            runtime_config: vec![],
+            controllers: vec!["*".to_owned()],
+            history: Duration::from_secs(300),
+        }
+    }
+}
+
+impl Builder {
+    /// Keeps everything in memory.
+    #[must_use]
+    pub fn in_memory(mut self) -> Self {
+        self.data_dir = None;
+        self
+    }
+
+    /// Keeps data in a folder.
+    #[must_use]
+    pub fn data_dir(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.data_dir = Some(dir.into());
+        self
+    }
+
+    /// Speaks plain HTTP; only for sockets that nobody else can reach.
+    #[must_use]
+    pub fn plain_http(mut self) -> Self {
+        self.tls = false;
+        self
+    }
+
+    /// Makes `token` that of an administrator called `name`.
+    #[must_use]
+    pub fn token(mut self, token: &str, name: &str) -> Self {
+        let groups = vec![keelson_auth::MASTERS.into()];
+        let user = User { name: name.into(), groups, ..User::default() };
+        self.tokens.insert(token, user);
+        self
+    }
+
+    /// Runs no control loop.
+    #[must_use]
+    pub fn no_controllers(mut self) -> Self {
+        self.controllers = vec!["-*".to_owned()];
+        self
+    }
+
+    /// Whether a control loop runs (kube-controller-manager's syntax: the last word that speaks of it
+    /// by name counts, else `*` or `-*`).
+    fn runs(&self, name: &str) -> bool {
+        let off = format!("-{name}");
+        let by_name = self.controllers.iter().rev().find(|word| **word == name || **word == off);
+        match by_name {
+            Some(word) => *word == name,
+            None => self.controllers.iter().any(|word| word == "*"),
+        }
+    }
+
+    /// Starts the server.
+    pub async fn start(mut self) -> Result<Keelson, StartError> {
+        let store = self.open_store()?;
+        let listener = TcpListener::bind(self.bind).await.map_err(|error| {
+            StartError(format!(
+                "--bind-address/--secure-port: cannot listen on {}: {error}",
+                self.bind
+            ))
+        })?;
+        let address = listener.local_addr().map_err(|e| StartError(e.to_string()))?;
+        let advertise = self.advertise.unwrap_or_else(|| advertised(address.ip()));
+        let pki = self.pki(advertise)?;
+        let tls = if self.tls { Some(self.tls_config(&pki)?) } else { None };
+        let options = RegistryOptions {
+            service_ranges: self.service_ranges.clone(),
+            advertise_address: advertise,
+            advertise_port: address.port(),
+            runtime_config: self.runtime_config.clone(),
+        };
+        let registry = Registry::open(store.clone(), Box::new(SystemClock), options).await?;
+        let (shutdown, told) = watch::channel(false);
+        let mut loops = vec![tokio::spawn(compact(registry.clone(), self.history))];
+        if self.runs("namespace-controller") {
+            loops.push(tokio::spawn(namespaces::run(registry.clone())));
+        }
+        let app = Arc::new(App {
+            registry,
+            authenticator: Authenticator::new(std::mem::take(&mut self.tokens)),
+            authorizer: Authorizer,
+            version: VersionInfo {
+                git_version: KUBERNETES_VERSION.to_owned(),
+                build: format!("keelson-{}", env!("CARGO_PKG_VERSION")),
+            },
+            draining: AtomicBool::new(false),
+            shutdown: told,
+        });
+        let scheme = if self.tls { "https" } else { "http" };
+        let reach = if address.ip().is_unspecified() {
+            SocketAddr::from((Ipv4Addr::LOCALHOST, address.port()))
+        } else {
+            address
+        };
+        let listening = keelson_server::serve(app, listener, tls)
+            .map_err(|error| StartError(format!("listen: {error}")))?;
+        Ok(Keelson { listening, shutdown, loops, store, pki, url: format!("{scheme}://{reach}") })
+    }
+
+    fn open_store(&self) -> Result<Arc<Embedded>, StartError> {
+        match &self.data_dir {
+            None => Ok(Embedded::in_memory()),
+            Some(dir) => {
+                let options =
+                    EmbeddedOptions { dir: dir.join("store"), durability: Durability::Sync };
+                Embedded::open(options).map_err(|error| StartError(format!("--data-dir: {error}")))
+            }
+        }
+    }
+
+    fn pki(&self, advertise: IpAddr) -> Result<Pki, StartError> {
+        let service = self.service_ranges.first().and_then(|range| service_address(range));
+        let names = host_names(service, &[self.bind.ip(), advertise]);
+        let below = self.data_dir.as_ref().map(|dir| dir.join("pki"));
+        Ok(match self.cert_dir.clone().or(below) {
+            Some(dir) => Pki::load_or_make(&dir, &names)?,
+            None => Pki::make(&names)?,
+        })
+    }
+
+    fn tls_config(&self, pki: &Pki) -> Result<Arc<rustls::ServerConfig>, StartError> {
+        let bad = |what: &str, why: &dyn std::fmt::Display| StartError(format!("{what}: {why}"));
+        let (certificate, key) = match &self.tls_files {
+            None => (pki.serving.certificate.clone(), pki.serving.key.clone()),
+            Some((certificate, key)) => {
+                (read("--tls-cert-file", certificate)?, read("--tls-private-key-file", key)?)
+            }
+        };
+        let chain: Vec<CertificateDer<'static>> =
+            CertificateDer::pem_slice_iter(certificate.as_bytes())
+                .collect::<Result<_, _>>()
+                .map_err(|e| bad("--tls-cert-file", &e))?;
+        let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
+            .map_err(|e| bad("--tls-private-key-file", &e))?;
+        let mut roots = RootCertStore::empty();
+        let mut authorities = pki.ca.clone();
+        if let Some(path) = &self.client_ca_file {
+            authorities.push_str(&read("--client-ca-file", path)?);
+        }
+        for certificate in CertificateDer::pem_slice_iter(authorities.as_bytes()) {
+            let certificate = certificate.map_err(|e| bad("--client-ca-file", &e))?;
+            roots.add(certificate).map_err(|e| bad("--client-ca-file", &e))?;
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let verifier =
+            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+                .allow_unauthenticated()
+                .build()
+                .map_err(|e| bad("--client-ca-file", &e))?;
+        let mut config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|e| bad("TLS", &e))?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(chain, key)
+            .map_err(|e| bad("--tls-cert-file", &e))?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Arc::new(config))
+    }
+}
+
+fn read(flag: &str, path: &std::path::Path) -> Result<String, StartError> {
+    std::fs::read_to_string(path)
+        .map_err(|error| StartError(format!("{flag}: {}: {error}", path.display())))
+}
+
+/// The address under which the API is known inside a cluster: the first one that leads outside.
+fn advertised(bind: IpAddr) -> IpAddr {
+    if !bind.is_unspecified() {
+        return bind;
+    }
+    let own = if_addrs::get_if_addrs().unwrap_or_default().into_iter().map(|i| i.ip());
+    let mut outside = own.filter(|ip| !ip.is_loopback() && ip.is_ipv4());
+    outside.next().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
+}
+
+fn service_address(range: &str) -> Option<IpAddr> {
+    match range.split_once('/')?.0.parse().ok()? {
+        IpAddr::V4(base) => Some(IpAddr::V4((u32::from(base).checked_add(1)?).into())),
+        IpAddr::V6(base) => Some(IpAddr::V6((u128::from(base).checked_add(1)?).into())),
+    }
+}
+
+/// Forgets history that is older than the window, in the store and in the cache.
+async fn compact(registry: Arc<Registry>, history: Duration) {
+    let mut window = CompactionWindow::new(history);
+    let began = Instant::now();
+    loop {
+        tokio::time::sleep(COMPACTION_LOOK.min(history)).await;
+        let Some(through) = window.observe(began.elapsed(), registry.store.revision()) else {
+            continue;
+        };
+        match registry.store.compact(through).await {
+            Ok(()) => registry.cache.compact(through),
+            Err(error) => tracing::warn!(%error, "compaction failed"),
+        }
+    }
+}
+
+/// A running server.
+pub struct Keelson {
+    listening: Listening,
+    shutdown: watch::Sender<bool>,
+    loops: Vec<JoinHandle<()>>,
+    store: Arc<Embedded>,
+    pki: Pki,
+    url: String,
+}
+
+impl Keelson {
+    /// How a server is to run; by default in memory, on a free port of this host.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.listening.address
+    }
+
+    /// Where clients on this host reach it.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The administrator's kubeconfig.
+    pub fn kubeconfig(&self) -> Kubeconfig {
+        Kubeconfig::new(&self.url, &self.pki)
+    }
+
+    /// Stops taking requests, lets those under way end, and closes the store.
+    pub async fn stop(self) {
+        let _ = self.shutdown.send(true);
+        self.listening.stopped().await;
+        for running in self.loops {
+            running.abort();
+            let _ = running.await;
+        }
+        self.store.close();
+    }
+}

@@ -1,0 +1,150 @@
+//! CertificateSigningRequests, as far as no certificate has to be read.
+
+use super::check::At;
+use crate::strategy::Strategy;
+use keelson_meta::{ErrorList, FieldError, Object, names};
+
+const SECONDS_MIN: i64 = 600;
+const SIGNER_BYTES_MAX: usize = 571;
+const USAGES: &[&str] = &[
+    "any",
+    "cert sign",
+    "client auth",
+    "code signing",
+    "content commitment",
+    "crl sign",
+    "data encipherment",
+    "decipher only",
+    "digital signature",
+    "email protection",
+    "encipher only",
+    "ipsec end system",
+    "ipsec tunnel",
+    "ipsec user",
+    "key agreement",
+    "key encipherment",
+    "microsoft sgc",
+    "netscape sgc",
+    "ocsp signing",
+    "s/mime",
+    "server auth",
+    "signing",
+    "timestamping",
+];
+
+/// CertificateSigningRequests.
+pub(super) fn signing_request(base: Strategy) -> Strategy {
+    Strategy {
+        name_rule: names::name_is_path_segment,
+        prepare_update: |new, old| match old.get("spec").cloned() {
+            Some(spec) => {
+                new.root.insert("spec", spec);
+            }
+            None => {
+                new.root.remove("spec");
+            }
+        },
+        validate: |new, _| validate(new),
+        validate_status: |new, _| {
+            let mut errors = ErrorList::new();
+            certificate(&At::of(new, "status").field("certificate"), &mut errors);
+            errors
+        },
+        ..base
+    }
+}
+
+fn validate(new: &Object) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let spec = At::of(new, "spec");
+    let request = spec.field("request");
+    if pem_blocks(&decoded(request.text())).first().map(String::as_str)
+        != Some("CERTIFICATE REQUEST")
+    {
+        request.invalid(&mut errors, "PEM block type must be CERTIFICATE REQUEST");
+    }
+    let usages = spec.field("usages");
+    usages.not_empty(&mut errors, "");
+    let mut seen: Vec<&str> = vec![];
+    for usage in usages.items() {
+        usage.one_of(&mut errors, USAGES);
+        if seen.contains(&usage.text()) {
+            usage.duplicate(&mut errors);
+        }
+        seen.push(usage.text());
+    }
+    let signer = spec.field("signerName");
+    if signer.text() == "kubernetes.io/legacy-unknown" {
+        signer.invalid(&mut errors, "the legacy signerName is not allowed via this API version");
+    } else {
+        signer_name(&signer, &mut errors);
+    }
+    let seconds = spec.field("expirationSeconds");
+    if seconds.is_set() && seconds.number() < SECONDS_MIN {
+        let words = "may not specify a duration less than 600 seconds (10 minutes)";
+        seconds.invalid(&mut errors, words);
+    }
+    errors
+}
+
+/// `example.com/signer-name`.
+fn signer_name(at: &At<'_, '_>, errors: &mut ErrorList) {
+    const FORM: &str =
+        "must be a fully qualified domain and path of the form 'example.com/signer-name'";
+    if !at.not_empty(errors, "") {
+        return;
+    }
+    let parts: Vec<&str> = at.text().split('/').collect();
+    let [domain, path] = parts.as_slice() else { return at.invalid(errors, FORM) };
+    let labels: Vec<&str> = domain.split('.').collect();
+    if labels.len() < 2 {
+        let words = "should be a domain with at least two segments separated by dots";
+        return at.invalid_as(errors, *domain, words);
+    }
+    // Only the first label that is wrong is told.
+    if let Some(label) = labels.iter().find(|label| !names::is_dns1123_label(label).is_empty()) {
+        for why in names::is_dns1123_label(label) {
+            let shown = keelson_meta::status::quote(label);
+            at.invalid_as(errors, *domain, &format!("validating label {shown}: {why}"));
+        }
+    }
+    for label in path.split('.') {
+        for why in names::is_dns1123_subdomain(label) {
+            let shown = keelson_meta::status::quote(label);
+            at.invalid_as(errors, *path, &format!("validating label {shown}: {why}"));
+        }
+    }
+    if at.text().len() > SIGNER_BYTES_MAX {
+        errors.push(FieldError::too_long(&at.path, SIGNER_BYTES_MAX));
+    }
+}
+
+fn decoded(text: &str) -> Vec<u8> {
+    use base64::Engine;
+    base64::engine::general_purpose::STANDARD.decode(text).unwrap_or_default()
+}
+
+/// The kinds of the blocks in a PEM text.
+fn pem_blocks(text: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(text);
+    let kind = |line: &str| {
+        let kind = line.trim().strip_prefix("-----BEGIN ")?.strip_suffix("-----")?;
+        text.contains(&format!("-----END {kind}-----")).then(|| kind.to_owned())
+    };
+    text.lines().filter_map(kind).collect()
+}
+
+fn certificate(at: &At<'_, '_>, errors: &mut ErrorList) {
+    const HIDDEN: &str = "<certificate data>";
+    if at.text().is_empty() {
+        return;
+    }
+    let blocks = pem_blocks(&decoded(at.text()));
+    if let Some(other) = blocks.iter().find(|kind| *kind != "CERTIFICATE") {
+        let shown = keelson_meta::status::quote(other);
+        let words = format!("only CERTIFICATE PEM blocks are allowed, found {shown}");
+        at.invalid_as(errors, HIDDEN, &words);
+    } else if blocks.is_empty() {
+        at.invalid_as(errors, HIDDEN, "must contain at least one CERTIFICATE PEM block");
+    }
+}

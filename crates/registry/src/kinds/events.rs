@@ -1,0 +1,132 @@
+//! Events. The older API takes nearly everything; the newer one is strict, though both share one
+//! form.
+
+use super::check::At;
+use crate::strategy::Strategy;
+use keelson_meta::{ErrorList, Object, Path, Value, names};
+
+const TEXT_BYTES_MAX: usize = 128;
+const NOTE_BYTES_MAX: usize = 1024;
+
+/// Events of the core group.
+pub(super) fn core(base: Strategy) -> Strategy {
+    Strategy { validate: |new, _| common(new), ..base }
+}
+
+/// Events of `events.k8s.io`.
+pub(super) fn events(base: Strategy) -> Strategy {
+    Strategy { validate: strict, ..base }
+}
+
+/// What events of both APIs obey.
+fn common(event: &Object) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let involved = At::of(event, "involvedObject");
+    let namespace = involved.field("namespace");
+    let own = event.namespace();
+    let dated = event.get("eventTime").is_some_and(|time| !time.is_null());
+    let elsewhere = match (dated, namespace.text()) {
+        (false, "") => !matches!(own, "" | "default"),
+        (false, text) => text != own,
+        (true, "") => !matches!(own, "default" | "kube-system"),
+        (true, _) => false,
+    };
+    if elsewhere {
+        let shown = namespace.text();
+        namespace.invalid_as(&mut errors, shown, "does not match event.namespace");
+    }
+    if dated {
+        reporter(event, &mut errors);
+    }
+    errors
+}
+
+fn reporter(event: &Object, errors: &mut ErrorList) {
+    // The older form calls it reportingComponent; faults of both APIs use the newer name.
+    let controller = At::new(event.get("reportingComponent"), Path::new("reportingController"));
+    controller.not_empty(errors, "");
+    controller.rule(errors, names::is_qualified_name);
+    for name in ["reportingInstance", "action", "reason"] {
+        let at = At::of(event, name);
+        at.not_empty(errors, "");
+        if at.text().len() > TEXT_BYTES_MAX {
+            at.invalid_as(errors, "", &format!("can have at most {TEXT_BYTES_MAX} characters"));
+        }
+    }
+    let note = At::of(event, "message");
+    if note.text().len() > NOTE_BYTES_MAX {
+        note.invalid_as(errors, "", &format!("can have at most {NOTE_BYTES_MAX} characters"));
+    }
+}
+
+fn strict(new: &Object, old: Option<&Object>) -> ErrorList {
+    let mut errors = common(new);
+    match old {
+        None => strict_create(new, &mut errors),
+        Some(old) => strict_update(new, old, &mut errors),
+    }
+    errors
+}
+
+fn strict_create(event: &Object, errors: &mut ErrorList) {
+    series(event, errors);
+    let time = At::of(event, "eventTime");
+    if !time.is_set() {
+        time.required(errors, "");
+    }
+    let kind = At::of(event, "type");
+    if !matches!(kind.text(), "Normal" | "Warning") {
+        kind.invalid_as(errors, "", &format!("has invalid value: {}", kind.text()));
+    }
+    for name in ["firstTimestamp", "lastTimestamp", "count", "source"] {
+        let at = At::of(event, name);
+        if !at.value.is_empty() {
+            at.invalid_as(errors, "", "needs to be unset");
+        }
+    }
+}
+
+fn series(event: &Object, errors: &mut ErrorList) {
+    let at = At::of(event, "series");
+    if !at.is_set() {
+        return;
+    }
+    if at.int("count").unwrap_or(0) < 2 {
+        at.field("count").invalid_as(errors, "", "should be at least 2");
+    }
+    if !at.has("lastObservedTime") {
+        at.field("lastObservedTime").required(errors, "");
+    }
+}
+
+fn strict_update(new: &Object, old: &Object, errors: &mut ErrorList) {
+    // Upstream compares the reason twice.
+    const FIXED: &[&str] = &[
+        "involvedObject",
+        "reason",
+        "message",
+        "source",
+        "firstTimestamp",
+        "lastTimestamp",
+        "count",
+        "reason",
+        "type",
+        "eventTime",
+        "action",
+        "related",
+        "reportingComponent",
+        "reportingInstance",
+    ];
+    let value = |obj: &Object, name: &str| obj.get(name).cloned().unwrap_or_default();
+    if value(new, "series") != value(old, "series") {
+        series(new, errors);
+    }
+    for name in FIXED {
+        let shown = if *name == "reportingComponent" { "reportingController" } else { name };
+        let at = At::new(new.get(name), Path::new(shown));
+        let stored = value(old, name);
+        if !(at.value.is_empty() && Value::is_empty(&stored)) {
+            at.unchanged(errors, &stored);
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Compares an answer with a recorded one, in which what differs from run to run is a placeholder.
+
+use keelson_meta::Value;
+
+/// Members of `metadata` that differ from run to run, or that other parts of a server set.
+const METADATA: &[&str] =
+    &["uid", "resourceVersion", "creationTimestamp", "managedFields", "selfLink"];
+
+/// Takes out what this comparison is not about: see [`METADATA`], and what admission or allocation
+/// add to the recorded answer.
+pub fn strip(value: &mut Value, resource: &str) {
+    let Some(root) = value.as_object_mut() else { return };
+    if let Some(metadata) = root.get_mut("metadata").and_then(Value::as_object_mut) {
+        for name in METADATA {
+            metadata.remove(name);
+        }
+        if matches!(resource, "persistentvolumes" | "persistentvolumeclaims") {
+            metadata.remove("finalizers");
+        }
+    }
+    let Some(spec) = root.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    match resource {
+        "pods" => {
+            for name in ["priority", "preemptionPolicy", "serviceAccount", "serviceAccountName"] {
+                spec.remove(name);
+            }
+            if let Some(Value::Array(items)) = spec.get_mut("tolerations") {
+                items.retain(|item| !item.str_at(&["key"]).is_some_and(is_added_toleration));
+                if items.is_empty() {
+                    spec.remove("tolerations");
+                }
+            }
+        }
+        "services" => {
+            for name in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
+                spec.remove(name);
+            }
+            spec.remove("healthCheckNodePort");
+            if let Some(Value::Array(ports)) = spec.get_mut("ports") {
+                for port in ports.iter_mut().filter_map(Value::as_object_mut) {
+                    port.remove("nodePort");
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn is_added_toleration(key: &str) -> bool {
+    matches!(key, "node.kubernetes.io/not-ready" | "node.kubernetes.io/unreachable")
+}
+
+/// The differences, each a line; none when `got` is what was recorded.
+pub fn differences(want: &Value, got: &Value, path: &str, out: &mut Vec<String>) {
+    match (want, got) {
+        (Value::Object(a), Value::Object(b)) => {
+            for (key, value) in a.iter() {
+                match b.get(key) {
+                    Some(other) => differences(value, other, &format!("{path}.{key}"), out),
+                    None => out.push(format!("{path}.{key}: missing, want {}", short(value))),
+                }
+            }
+            for (key, value) in b.iter().filter(|(key, _)| !a.contains_key(key)) {
+                out.push(format!("{path}.{key}: unexpected {}", short(value)));
+            }
+        }
+        (Value::Array(a), Value::Array(b)) => {
+            if a.len() != b.len() {
+                out.push(format!("{path}: want {} got {}", short(want), short(got)));
+            }
+            for (index, (a, b)) in a.iter().zip(b).enumerate() {
+                differences(a, b, &format!("{path}[{index}]"), out);
+            }
+        }
+        (Value::String(a), Value::String(b)) if matches(&collapse(a), &collapse(b)) => {}
+        (Value::String(a), Value::Int(_)) if a.starts_with('<') => {}
+        (Value::Float(a), Value::Int(b)) if *a == *b as f64 => {}
+        (Value::Int(a), Value::Float(b)) if *b == *a as f64 => {}
+        (a, b) if a == b => {}
+        _ => out.push(format!("{path}: want {} got {}", short(want), short(got))),
+    }
+}
+
+fn short(value: &Value) -> String {
+    keelson_meta::status::show(value).chars().take(400).collect()
+}
+
+/// Whether a text is as recorded, where `<uid-1>`, `<time>` and the like stand for anything.
+pub fn matches(want: &str, got: &str) -> bool {
+    let Some((head, tail)) = placeholder(want) else { return want == got };
+    let Some(rest) = got.strip_prefix(head) else { return false };
+    (0..=rest.len()).any(|at| rest.is_char_boundary(at) && matches(tail, &rest[at..]))
+}
+
+/// What stands before and after the first placeholder.
+fn placeholder(text: &str) -> Option<(&str, &str)> {
+    text.match_indices('<').find_map(|(start, _)| {
+        let end = start + text[start..].find('>')?;
+        let word = &text[start + 1..end];
+        let inside = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        (!word.is_empty() && word != "nil" && word.chars().all(inside))
+            .then(|| (&text[..start], &text[end + 1..]))
+    })
+}
+
+/// Cuts what only mirrors structs of the reference: JSON values in messages, and diffs after the
+/// first line.
+pub fn collapse(text: &str) -> String {
+    const MARK: &str = "Invalid value: ";
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(MARK) {
+        let after = at + MARK.len();
+        out.push_str(&rest[..after]);
+        rest = &rest[after..];
+        if rest.starts_with(['{', '[']) {
+            let mut depth = 0;
+            let end = rest.find(|c| {
+                depth += i32::from(matches!(c, '{' | '[')) - i32::from(matches!(c, '}' | ']'));
+                depth == 0
+            });
+            out.push_str("(value)");
+            rest = &rest[end.map_or(rest.len(), |end| end + 1)..];
+        }
+    }
+    out.push_str(rest);
+    match out.split_once('\n') {
+        Some((first, _)) => format!("{first} (more)"),
+        None => out,
+    }
+}

@@ -1,0 +1,176 @@
+//! A registry over a store in memory, and requests to it as a client would word them.
+
+use keelson_auth::Permit;
+use keelson_meta::{Failure, Object, Value};
+use keelson_registry::options::{DeleteOptions, Freshness, Patch, WriteOptions};
+use keelson_registry::{Answer, Part, Registry, RegistryOptions, SystemClock, Target};
+use keelson_schema::decode::{self, Format};
+use keelson_schema::json;
+use keelson_store::Embedded;
+use std::sync::Arc;
+
+/// A server without its server.
+pub struct Harness {
+    /// All kinds.
+    pub registry: Arc<Registry>,
+    permit: Permit,
+}
+
+/// What a path leads to.
+pub struct Place {
+    /// Resource, namespace and name.
+    pub target: Target,
+    /// `status`, `scale` or nothing.
+    pub sub: String,
+}
+
+impl Harness {
+    /// An empty server.
+    pub async fn open() -> Harness {
+        let options = RegistryOptions {
+            service_ranges: vec!["10.0.0.0/24".into()],
+            advertise_address: [192, 0, 2, 1].into(),
+            advertise_port: 6443,
+            runtime_config: vec![],
+        };
+        let opened = Registry::open(Embedded::in_memory(), Box::new(SystemClock), options).await;
+        Harness {
+            registry: opened.expect("a registry over an empty store opens"),
+            permit: Permit::internal("test"),
+        }
+    }
+
+    /// The place of `/api/v1/namespaces/a/pods/b/status`, if a built-in kind keeps objects there.
+    pub fn place(&self, path: &str) -> Option<Place> {
+        let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+        let (group, version, rest) = match parts.as_slice() {
+            ["api", version, rest @ ..] => ("", *version, rest),
+            ["apis", group, version, rest @ ..] => (*group, *version, rest),
+            _ => return None,
+        };
+        let (namespace, rest) = match rest {
+            ["namespaces", _] | ["namespaces", _, "status" | "finalize"] => ("", rest),
+            ["namespaces", namespace, rest @ ..] => (*namespace, rest),
+            _ => ("", rest),
+        };
+        let (resource, rest) = rest.split_first()?;
+        let kind = self.registry.kind(group, resource)?.clone();
+        kind.schema(version)?;
+        let name = rest.first().copied().unwrap_or_default();
+        let target = Target {
+            kind,
+            version: version.into(),
+            namespace: namespace.into(),
+            name: name.into(),
+        };
+        Some(Place { target, sub: rest.get(1).copied().unwrap_or_default().to_owned() })
+    }
+
+    /// What a request is answered: code and body. `None` for what only a server can do.
+    pub async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        media_type: &str,
+        body: &[u8],
+    ) -> Option<(u16, Value)> {
+        let (path, query) = path.split_once('?').unwrap_or((path, ""));
+        let place = self.place(path)?;
+        let part = match place.sub.as_str() {
+            "" => Part::Main,
+            "status" => Part::Status,
+            _ => return None,
+        };
+        let target = &place.target;
+        let options = options(query);
+        let format = if media_type.contains("yaml") { Format::Yaml } else { Format::Json };
+        let decode = || decode::decode(target.schema(), body, format, &|_| true);
+        let result = match method {
+            "POST" if part == Part::Main => match decode() {
+                Ok(body) => self.registry.create(&self.permit, target, body, &options).await,
+                Err(status) => Err(status),
+            },
+            "PUT" => match decode() {
+                Ok(body) => self.registry.update(&self.permit, target, part, body, &options).await,
+                Err(status) => Err(status),
+            },
+            "PATCH" => {
+                let patch = patch(media_type, decode::read_plain(body, Format::Yaml).ok()?)?;
+                self.registry.patch(&self.permit, target, part, &patch, &options).await
+            }
+            "DELETE" => return self.delete(target, body).await,
+            "GET" if !target.name.is_empty() => {
+                let read = self.registry.get(&self.permit, target, Freshness::Latest).await;
+                return Some(answer(target, 200, read));
+            }
+            _ => return None,
+        };
+        let code = result.as_ref().map_or(200, |written| if written.created { 201 } else { 200 });
+        Some(answer(target, code, result.map(|written| written.answer)))
+    }
+
+    async fn delete(&self, target: &Target, body: &[u8]) -> Option<(u16, Value)> {
+        if target.name.is_empty() {
+            return None;
+        }
+        let given = json::parse(body).map(|parsed| parsed.value).unwrap_or_default();
+        let options = DeleteOptions {
+            grace_period_seconds: given.int_at(&["gracePeriodSeconds"]),
+            ..DeleteOptions::default()
+        };
+        let result = self.registry.delete(&self.permit, target, &options).await;
+        Some((result.map_or_else(|status| status.code, |_| 200), Value::Null))
+    }
+}
+
+fn patch(media_type: &str, value: Value) -> Option<Patch> {
+    Some(match media_type {
+        "application/json-patch+json" => Patch::Json(value),
+        "application/merge-patch+json" => Patch::Merge(value),
+        "application/strategic-merge-patch+json" => Patch::Strategic(value),
+        "application/apply-patch+yaml" => Patch::Apply(value),
+        _ => return None,
+    })
+}
+
+fn options(query: &str) -> WriteOptions {
+    let get = |name: &str| {
+        let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+        pairs.filter(|(key, _)| *key == name).map(|(_, value)| value).next_back()
+    };
+    WriteOptions {
+        dry_run: get("dryRun") == Some("All"),
+        field_manager: get("fieldManager").unwrap_or("unknown").into(),
+        force: get("force") == Some("true"),
+        ..WriteOptions::default()
+    }
+}
+
+fn answer(target: &Target, code: u16, result: Result<Answer, Failure>) -> (u16, Value) {
+    match result {
+        Ok(Answer::Entry(entry)) => {
+            let stored = target.kind.decode(&entry).expect("what was stored can be read");
+            let obj = target.kind.convert(stored, &target.kind.storage, target.schema());
+            (code, written(target, &obj))
+        }
+        Ok(Answer::Object(obj)) => (code, written(target, &obj)),
+        Ok(Answer::Success(value)) => (code, value),
+        Err(status) => (status.code, status.to_value()),
+    }
+}
+
+/// The object as it goes over the wire.
+fn written(target: &Target, obj: &Object) -> Value {
+    let mut text = vec![];
+    json::encode(target.schema(), obj, &mut text);
+    json::parse(&text).expect("what was written can be read").value
+}
+
+/// The causes of a refusal as lines `reason field: message`; empty when it is none.
+pub fn causes(body: &Value) -> Vec<String> {
+    let line = |cause: &Value| {
+        let text = |name| cause.str_at(&[name]).unwrap_or_default().to_owned();
+        format!("{}: {}", text("field"), text("message"))
+    };
+    body.array_at(&["details", "causes"]).iter().map(line).collect()
+}

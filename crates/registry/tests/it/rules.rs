@@ -1,0 +1,242 @@
+//! Rules of single kinds, each as one request and its answer: the code and the causes of a refusal.
+
+use crate::harness::{self, Harness};
+use keelson_meta::Value;
+
+/// Requests in order against one namespace `n`.
+struct Session {
+    harness: Harness,
+}
+
+impl Session {
+    async fn open() -> Session {
+        let harness = Harness::open().await;
+        let body = br#"{"metadata":{"name":"n"}}"#;
+        harness.send("POST", "/api/v1/namespaces", "", body).await;
+        Session { harness }
+    }
+
+    async fn send(&self, request: &str, body: &str) -> (u16, Value) {
+        let (method, path) = request.split_once(' ').expect("a request is a method and a path");
+        let media = if method == "PATCH" { "application/merge-patch+json" } else { "" };
+        self.harness.send(method, path, media, body.as_bytes()).await.expect("the path is known")
+    }
+
+    /// The answer is `code` and the causes are these.
+    async fn check(&self, request: &str, body: &str, code: u16, causes: &[&str]) {
+        let (got, answer) = self.send(request, body).await;
+        assert_eq!(harness::causes(&answer), causes, "{request} {body}");
+        assert_eq!(got, code, "{request} {body}");
+    }
+
+    /// The answer holds this text at this place.
+    async fn check_at(&self, request: &str, body: &str, place: &[&str], expected: &str) {
+        let (_, answer) = self.send(request, body).await;
+        let found = answer.at(place).map(keelson_meta::status::show).unwrap_or_default();
+        assert_eq!(found, expected, "{request} {body} at {place:?}");
+    }
+}
+
+const PODS: &str = "POST /api/v1/namespaces/n/pods?dryRun=All";
+
+#[tokio::test]
+async fn a_pod_is_given_what_it_leaves_open() {
+    let session = Session::open().await;
+    let minimal = r#"{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}"#;
+    for (place, expected) in [
+        (["spec", "restartPolicy"], "\"Always\""),
+        (["spec", "dnsPolicy"], "\"ClusterFirst\""),
+        (["spec", "terminationGracePeriodSeconds"], "30"),
+        (["spec", "enableServiceLinks"], "true"),
+        (["status", "phase"], "\"Pending\""),
+        (["status", "qosClass"], "\"BestEffort\""),
+    ] {
+        session.check_at(PODS, minimal, &place, expected).await;
+    }
+}
+
+#[tokio::test]
+async fn the_class_of_service_follows_from_requests_and_limits() {
+    let session = Session::open().await;
+    for (resources, expected) in [
+        (r#"{"limits":{"cpu":"1","memory":"1Gi"}}"#, "\"Guaranteed\""),
+        (r#"{"requests":{"cpu":"1"}}"#, "\"Burstable\""),
+        (r#"{"limits":{"cpu":"1"}}"#, "\"Burstable\""),
+        (r#"{"limits":{"example.com/gpu":"1"}}"#, "\"BestEffort\""),
+    ] {
+        let body = format!(
+            r#"{{"metadata":{{"name":"p"}},"spec":{{"containers":[
+                {{"name":"c","image":"i","resources":{resources}}}]}}}}"#
+        );
+        session.check_at(PODS, &body, &["status", "qosClass"], expected).await;
+    }
+}
+
+#[tokio::test]
+async fn faults_of_a_pod_are_told_in_order() {
+    let session = Session::open().await;
+    let body = r#"{"metadata":{"name":"p"},"spec":{"restartPolicy":"Sometimes",
+        "volumes":[{"name":"v","secret":{}}],
+        "containers":[{"name":"c","volumeMounts":[{"name":"v","mountPath":"/v"}]}]}}"#;
+    let causes = [
+        "spec.volumes[0].secret.secretName: Required value",
+        "spec.containers[0].image: Required value",
+        "spec.containers[0].volumeMounts[0].name: Not found: \"v\"",
+        "spec.restartPolicy: Unsupported value: \"Sometimes\": supported values: \"Always\", \
+         \"OnFailure\", \"Never\"",
+    ];
+    session.check(PODS, body, 422, &causes).await;
+}
+
+#[tokio::test]
+async fn a_pod_changes_its_image_but_not_its_containers() {
+    let session = Session::open().await;
+    let body = r#"{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}"#;
+    session.check("POST /api/v1/namespaces/n/pods", body, 201, &[]).await;
+    let place = "PATCH /api/v1/namespaces/n/pods/p";
+    let body = r#"{"spec":{"containers":[{"name":"c","image":"j","imagePullPolicy":"Always",
+        "terminationMessagePath":"/dev/termination-log","terminationMessagePolicy":"File"}]}}"#;
+    session.check_at(place, body, &["metadata", "generation"], "2").await;
+    let body = r#"{"spec":{"containers":[{"name":"c","image":"j"},{"name":"d","image":"j"}]}}"#;
+    let causes = ["spec.containers: Forbidden: pod updates may not add or remove containers"];
+    session.check(place, body, 422, &causes).await;
+    let body = r#"{"spec":{"tolerations":[{"key":"a","operator":"Exists"}]}}"#;
+    session.check(place, body, 200, &[]).await;
+    let causes =
+        ["spec.tolerations: Forbidden: existing toleration can not be modified except its \
+         tolerationSeconds"];
+    session.check(place, r#"{"spec":{"tolerations":null}}"#, 422, &causes).await;
+}
+
+#[tokio::test]
+async fn a_deployment_keeps_its_selector() {
+    let session = Session::open().await;
+    let body = r#"{"metadata":{"name":"d"},"spec":{"selector":{"matchLabels":{"a":"b"}},
+        "template":{"metadata":{"labels":{"a":"b","c":"d"}},
+        "spec":{"containers":[{"name":"c","image":"i"}]}}}}"#;
+    session.check("POST /apis/apps/v1/namespaces/n/deployments", body, 201, &[]).await;
+    let place = "PATCH /apis/apps/v1/namespaces/n/deployments/d";
+    let body = r#"{"spec":{"selector":{"matchLabels":{"c":"d"}}}}"#;
+    let causes =
+        [r#"spec.selector: Invalid value: {"matchLabels":{"a":"b","c":"d"}}: field is immutable"#];
+    session.check(place, body, 422, &causes).await;
+    let body = r#"{"metadata":{"annotations":{"x":"y"}}}"#;
+    session.check_at(place, body, &["metadata", "generation"], "2").await;
+}
+
+#[tokio::test]
+async fn a_job_is_given_a_selector_of_its_own() {
+    let session = Session::open().await;
+    let body = r#"{"metadata":{"name":"j"},"spec":{"template":{
+        "spec":{"restartPolicy":"Never","containers":[{"name":"c","image":"i"}]}}}}"#;
+    let (code, job) = session.send("POST /apis/batch/v1/namespaces/n/jobs", body).await;
+    let uid = job.str_at(&["metadata", "uid"]);
+    let chosen = ["spec", "selector", "matchLabels", "batch.kubernetes.io/controller-uid"];
+    assert_eq!((code, job.str_at(&chosen)), (201, uid));
+    let labels = ["spec", "template", "metadata", "labels", "job-name"];
+    assert_eq!(job.str_at(&labels), Some("j"));
+}
+
+#[tokio::test]
+async fn schedules_of_cron_jobs_are_read() {
+    let session = Session::open().await;
+    let place = "POST /apis/batch/v1/namespaces/n/cronjobs?dryRun=All";
+    for (schedule, causes) in [
+        ("*/5 * * * *", vec![]),
+        ("@hourly", vec![]),
+        (
+            "* * * *",
+            vec![
+                "spec.schedule: Invalid value: \"* * * *\": expected exactly 5 fields, found 4: \
+                  [* * * *]",
+            ],
+        ),
+    ] {
+        let body = format!(
+            r#"{{"metadata":{{"name":"c"}},"spec":{{"schedule":"{schedule}","jobTemplate":{{"spec":
+            {{"template":{{"spec":{{"restartPolicy":"Never",
+            "containers":[{{"name":"c","image":"i"}}]}}}}}}}}}}}}"#
+        );
+        let code = if causes.is_empty() { 201 } else { 422 };
+        session.check(place, &body, code, &causes).await;
+    }
+}
+
+#[tokio::test]
+async fn services_have_types_with_fields_of_their_own() {
+    let session = Session::open().await;
+    let place = "POST /api/v1/namespaces/n/services?dryRun=All";
+    for (spec, causes) in [
+        (r#"{"ports":[{"port":80}]}"#, vec![]),
+        (r#"{}"#, vec!["spec.ports: Required value"]),
+        (r#"{"clusterIP":"None"}"#, vec![]),
+        (r#"{"type":"ExternalName"}"#, vec!["spec.externalName: Required value"]),
+        (
+            r#"{"ports":[{"port":80,"nodePort":30000}]}"#,
+            vec!["spec.ports[0].nodePort: Forbidden: may not be used when `type` is 'ClusterIP'"],
+        ),
+        (
+            r#"{"ports":[{"port":80},{"port":81}]}"#,
+            vec!["spec.ports[0].name: Required value", "spec.ports[1].name: Required value"],
+        ),
+    ] {
+        let body = format!(r#"{{"metadata":{{"name":"s"}},"spec":{spec}}}"#);
+        let code = if causes.is_empty() { 201 } else { 422 };
+        session.check(place, &body, code, &causes).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_sealed_does_not_change() {
+    const SEALED: &str = "Forbidden: field is immutable when `immutable` is set";
+    let session = Session::open().await;
+    for kind in ["configmaps", "secrets"] {
+        let body = r#"{"metadata":{"name":"a"},"immutable":true,"data":{"k":"dg=="}}"#;
+        session.check(&format!("POST /api/v1/namespaces/n/{kind}"), body, 201, &[]).await;
+        let place = format!("PATCH /api/v1/namespaces/n/{kind}/a");
+        let causes = [format!("immutable: {SEALED}"), format!("data: {SEALED}")];
+        let causes = [causes[0].as_str(), causes[1].as_str()];
+        session.check(&place, r#"{"immutable":null,"data":{"k":"dw=="}}"#, 422, &causes).await;
+        session.check(&place, r#"{"metadata":{"labels":{"a":"b"}}}"#, 200, &[]).await;
+    }
+}
+
+#[tokio::test]
+async fn secrets_of_a_type_hold_its_keys() {
+    let session = Session::open().await;
+    let place = "POST /api/v1/namespaces/n/secrets?dryRun=All";
+    for (kind, causes) in [
+        (
+            "kubernetes.io/tls",
+            vec!["data[tls.crt]: Required value", "data[tls.key]: Required value"],
+        ),
+        ("kubernetes.io/ssh-auth", vec!["data[ssh-privatekey]: Required value"]),
+        ("example.com/own", vec![]),
+    ] {
+        let body = format!(r#"{{"metadata":{{"name":"s"}},"type":"{kind}"}}"#);
+        let code = if causes.is_empty() { 201 } else { 422 };
+        session.check(place, &body, code, &causes).await;
+    }
+}
+
+#[tokio::test]
+async fn faults_of_metadata_are_told_by_each_who_looks() {
+    let session = Session::open().await;
+    let body = r#"{"metadata":{"name":"a"}}"#;
+    session.check("POST /api/v1/namespaces/n/configmaps", body, 201, &[]).await;
+    let (_, answer) = session
+        .send("PATCH /api/v1/namespaces/n/configmaps/a", r#"{"metadata":{"labels":{"a":"!"}}}"#)
+        .await;
+    assert_eq!(harness::causes(&answer).len(), 4);
+}
+
+#[tokio::test]
+async fn events_of_the_newer_group_are_strict() {
+    let session = Session::open().await;
+    let body = r#"{"metadata":{"name":"e"}}"#;
+    let elsewhere = "involvedObject.namespace: Invalid value: \"\": does not match event.namespace";
+    session.check("POST /api/v1/namespaces/n/events", body, 422, &[elsewhere]).await;
+    let causes =
+        [elsewhere, "eventTime: Required value", "type: Invalid value: \"\": has invalid value: "];
+    session.check("POST /apis/events.k8s.io/v1/namespaces/n/events", body, 422, &causes).await;
+}

@@ -1,0 +1,245 @@
+//! JSON straight to an object in canonical form, in one pass without the values in between.
+//!
+//! Promise: what is read here is what parsing and conforming give; for a text on which those would say
+//! anything (a fault, a name no field has, a key that stands twice) there is no answer, and the caller
+//! takes the long way for the words.
+
+use super::parse::Reader;
+use crate::conform::is_left_out;
+use crate::text;
+use crate::types::{Field, MapShape, Presence, SchemaOr, Shape, Struct, Types};
+use keelson_meta::{Map, Path, Str, Value};
+
+/// Fields of a struct that is read here: the ones that were met are bits of a word.
+const FIELDS_MAX: usize = 64;
+
+/// Reads the whole text as a struct.
+pub(crate) fn read(types: &Types, of: &Struct, text: &[u8]) -> Option<Map> {
+    let reader = Reader::new(text);
+    let mut typed =
+        Typed { types, reader, members: Vec::with_capacity(64), items: Vec::with_capacity(16) };
+    if typed.reader.peek().ok()? != b'{' {
+        return None;
+    }
+    let root = typed.nested(|typed| typed.object(of))?;
+    typed.reader.end().ok()?;
+    typed.reader.duplicates.is_empty().then_some(root)
+}
+
+struct Typed<'a> {
+    types: &'a Types,
+    reader: Reader<'a>,
+    /// Members of the structs at hand, those of the innermost last.
+    members: Vec<(Str, Value)>,
+    /// Items of the lists at hand, those of the innermost last.
+    items: Vec<Value>,
+}
+
+impl Typed<'_> {
+    /// Reads a list or map, with its opening bracket as the next byte.
+    fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
+        self.reader.begin().ok()?;
+        let value = read(self)?;
+        self.reader.depth -= 1;
+        Some(value)
+    }
+
+    /// Goes past what stands after a member or item; true when another one follows.
+    fn more(&mut self, close: u8) -> Option<bool> {
+        let byte = self.reader.peek().ok()?;
+        self.reader.at += 1;
+        match byte {
+            b',' => Some(true),
+            byte if byte == close => Some(false),
+            _ => None,
+        }
+    }
+
+    /// Whether a list or map ends where it began.
+    fn is_empty(&mut self, close: u8) -> Option<bool> {
+        let is_empty = self.reader.peek().ok()? == close;
+        self.reader.at += usize::from(is_empty);
+        Some(is_empty)
+    }
+
+    /// Goes past the colon; the next byte is that of a value.
+    fn colon(&mut self) -> Option<()> {
+        if self.reader.peek().ok()? != b':' {
+            return None;
+        }
+        self.reader.at += 1;
+        Some(())
+    }
+
+    /// Reads a key and its colon; gives the place of its field.
+    #[inline]
+    fn key(&mut self, of: &Struct, from: usize) -> Option<usize> {
+        if self.reader.peek().ok()? != b'"' {
+            return None;
+        }
+        let rest = self.reader.text.get(self.reader.at + 1..)?;
+        if let Some((at, length)) = of.next_in(from, rest) {
+            self.reader.at += 1 + length;
+            return Some(at);
+        }
+        let at = of.position(self.reader.plain_key()?)?;
+        self.colon()?;
+        Some(at)
+    }
+
+    fn object(&mut self, of: &Struct) -> Option<Map> {
+        if of.fields.len() > FIELDS_MAX {
+            return None;
+        }
+        if self.is_empty(b'}')? {
+            return Some(Map::new());
+        }
+        let start = self.members.len();
+        let mut met = 0_u64;
+        let mut last = 0;
+        let mut is_sorted = true;
+        loop {
+            let at = self.key(of, last)?;
+            let bit = 1 << at;
+            if met & bit != 0 {
+                return None;
+            }
+            met |= bit;
+            let field = &of.fields[at];
+            let before = self.members.len();
+            if matches!(field.shape, Shape::String) && self.reader.peek().ok()? == b'"' {
+                let text = self.reader.string().ok()?;
+                if !text.is_empty() || field.presence != Presence::OmitEmpty {
+                    self.members.push((field.name.clone(), Value::String(text)));
+                }
+            } else {
+                self.member(field)?;
+            }
+            if self.members.len() > before {
+                is_sorted &= last <= at;
+                last = at;
+            }
+            if !self.more(b'}')? {
+                break;
+            }
+        }
+        let mut members = self.members.split_off(start);
+        if !is_sorted {
+            members.sort_by_cached_key(|(name, _)| of.position(name));
+        }
+        Some(Map::from_distinct(members))
+    }
+
+    /// Reads the value of a member, and keeps it unless Go would leave it out.
+    fn member(&mut self, field: &Field) -> Option<()> {
+        match self.value(&field.shape)? {
+            Value::Null if field.nullable => return None,
+            Value::Null => {}
+            value if is_left_out(field, &value) => {}
+            value => self.members.push((field.name.clone(), value)),
+        }
+        Some(())
+    }
+
+    /// Reads a value; null for a null, whatever the shape.
+    fn value(&mut self, shape: &Shape) -> Option<Value> {
+        let first = self.reader.peek().ok()?;
+        if first == b'n' {
+            return self.reader.value(&Path::ROOT).ok();
+        }
+        match (shape, first) {
+            (Shape::String, b'"') => self.string().map(Value::String),
+            (Shape::Struct(id), b'{') => {
+                let types = self.types;
+                self.nested(|typed| typed.object(types.get(*id)).map(Value::Object))
+            }
+            (Shape::List(list), b'[') => self.nested(|typed| typed.list(&list.item)),
+            (Shape::Map(map), b'{') => self.nested(|typed| typed.map(map)),
+            (Shape::Bool, b't' | b'f') => self.reader.value(&Path::ROOT).ok(),
+            (Shape::Int32 | Shape::IntOrString, b'-' | b'0'..=b'9') => self
+                .reader
+                .value(&Path::ROOT)
+                .ok()
+                .filter(|value| value.as_int().is_some_and(|int| i32::try_from(int).is_ok())),
+            (Shape::Int64, b'-' | b'0'..=b'9') => {
+                self.reader.value(&Path::ROOT).ok().filter(|value| value.as_int().is_some())
+            }
+            (Shape::Double, b'-' | b'0'..=b'9') => match self.reader.value(&Path::ROOT).ok()? {
+                Value::Int(number) => Some(text::double(number as f64)),
+                Value::Float(number) => Some(text::double(number)),
+                _ => None,
+            },
+            (Shape::Json | Shape::RawExtension, _) | (Shape::FieldsV1, b'{') => {
+                self.reader.value(&Path::ROOT).ok()
+            }
+            (Shape::SchemaOr(_, id), b'{') => {
+                let types = self.types;
+                self.nested(|typed| typed.object(types.get(*id)).map(Value::Object))
+            }
+            (Shape::SchemaOr(SchemaOr::Bool, _), b't' | b'f') => {
+                self.reader.value(&Path::ROOT).ok()
+            }
+            (shape, b'"') => self.text(shape),
+            _ => None,
+        }
+    }
+
+    /// Shapes whose JSON form is text with rules of its own.
+    fn text(&mut self, shape: &Shape) -> Option<Value> {
+        let words = self.string()?;
+        match shape {
+            Shape::IntOrString => Some(Value::String(words)),
+            Shape::Bytes => text::bytes(words).ok(),
+            Shape::Quantity => text::quantity(&Value::String(words)).ok(),
+            Shape::Time => text::time(&words).ok(),
+            Shape::MicroTime => text::micro_time(&words).ok(),
+            Shape::Duration => text::duration(&words).ok(),
+            _ => None,
+        }
+    }
+
+    fn string(&mut self) -> Option<Str> {
+        self.reader.string().ok()
+    }
+
+    fn list(&mut self, shape: &Shape) -> Option<Value> {
+        if self.is_empty(b']')? {
+            return Some(Value::Array(vec![]));
+        }
+        let start = self.items.len();
+        loop {
+            match self.value(shape)? {
+                // What a null item becomes depends on its type.
+                Value::Null => return None,
+                item => self.items.push(item),
+            }
+            if !self.more(b']')? {
+                return Some(Value::Array(self.items.split_off(start)));
+            }
+        }
+    }
+
+    fn map(&mut self, shape: &MapShape) -> Option<Value> {
+        if self.is_empty(b'}')? {
+            return Some(Value::Object(Map::new()));
+        }
+        let mut entries = Vec::with_capacity(4);
+        loop {
+            if self.reader.peek().ok()? != b'"' {
+                return None;
+            }
+            let key = self.string()?;
+            self.colon()?;
+            match self.value(&shape.value)? {
+                Value::Null => return None,
+                value => entries.push((key, value)),
+            }
+            if !self.more(b'}')? {
+                break;
+            }
+        }
+        let mut stands_twice = false;
+        let map = Map::from_entries(entries, |_| stands_twice = true);
+        (!stands_twice).then_some(Value::Object(map))
+    }
+}

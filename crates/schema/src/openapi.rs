@@ -1,0 +1,341 @@
+//! OpenAPI as the server serves it: a v3 document a group version with their index, and one v2
+//! document.
+//!
+//! Documents are built when they are asked for and nothing of them is kept: a caller that serves
+//! them often keeps the bytes. Building one takes milliseconds and some megabytes while it lasts.
+
+mod descriptions;
+mod facts;
+mod fixed;
+mod operations;
+mod parameters;
+mod paths;
+mod protobuf;
+mod schemas;
+mod v2;
+mod v3;
+
+use crate::catalogue::{Catalogue, Group, Version};
+use crate::json::{write_string, write_value};
+use descriptions::Descriptions;
+use facts::Facts;
+use fixed::FIXED;
+use keelson_meta::{Str, Value};
+use operations::{Answer, PathItem, discovery_operation, group_tag, path_item};
+use paths::Scope;
+use schemas::{Dialect, Schemas, object, reachable};
+use sha2::{Digest, Sha512};
+use std::fmt::Write as _;
+use std::sync::OnceLock;
+
+/// What `info` says.
+const VERSION: &str = "1.36";
+
+/// The documents of what is served.
+pub struct OpenApi<'a> {
+    catalogue: &'a Catalogue,
+    /// Group, version and name of a resource.
+    is_served: &'a dyn Fn(&str, &str, &str) -> bool,
+}
+
+impl<'a> OpenApi<'a> {
+    /// Documents about those resources of the catalogue for which `is_served` says yes to group,
+    /// version and name. A group version without a served resource has no document.
+    pub fn new(
+        catalogue: &'a Catalogue,
+        is_served: &'a dyn Fn(&str, &str, &str) -> bool,
+    ) -> OpenApi<'a> {
+        OpenApi { catalogue, is_served }
+    }
+
+    /// The paths of all v3 documents, sorted: `api/v1`, `apis`, `apis/apps`, `apis/apps/v1`,
+    /// `version`, ..
+    pub fn v3_paths(&self) -> Vec<String> {
+        let mut out: Vec<String> = FIXED.iter().map(|fixed| fixed.document.to_owned()).collect();
+        for group in &self.catalogue.groups {
+            let root = group_root(&group.name);
+            let mut versions = group.versions.iter().filter(|v| self.serves(group, v)).peekable();
+            if versions.peek().is_some() {
+                out.push(root.clone());
+            }
+            out.extend(versions.map(|version| format!("{root}/{}", version.name)));
+        }
+        out.sort();
+        out
+    }
+
+    /// The index at `/openapi/v3`, as JSON.
+    pub fn v3_index(&self) -> Vec<u8> {
+        let mut out = b"{\"paths\":{".to_vec();
+        for (i, path) in self.v3_paths().iter().enumerate() {
+            if i > 0 {
+                out.push(b',');
+            }
+            write_string(path, &mut out);
+            let url = format!("/openapi/v3/{path}?hash={}", self.v3_hash(path));
+            out.extend_from_slice(b":{\"serverRelativeURL\":");
+            write_string(&url, &mut out);
+            out.push(b'}');
+        }
+        out.extend_from_slice(b"}}");
+        out
+    }
+
+    /// A name for the content of the v3 document at `path`: 128 upper-case hexadecimal digits that
+    /// change when the document may change. Costs no building of the document.
+    pub fn v3_hash(&self, path: &str) -> String {
+        let mut hash = Sha512::new();
+        hash.update(tables_digest());
+        hash.update(path);
+        if let Some((group, version)) = self.find(path) {
+            for resource in self.resources(group, version) {
+                hash.update([0]);
+                hash.update(&resource.name);
+            }
+        }
+        hex(&hash.finalize())
+    }
+
+    /// The v3 document at a path of [`v3_paths`](Self::v3_paths), as JSON.
+    pub fn v3_document(&self, path: &str) -> Option<Vec<u8>> {
+        let facts = Facts::read();
+        let (items, group_version) = match self.find(path) {
+            Some((group, version)) => {
+                let group_version = (group.name.as_str(), version.name.as_str());
+                let resources = self.resources(group, version);
+                let items = Scope::paths(self.catalogue, &facts, group_version, resources);
+                (items, Some(group_version))
+            }
+            None => (vec![self.fixed(path)?], Some(("", "v1"))),
+        };
+        let descriptions = Descriptions::read();
+        let schemas =
+            Schemas::new(self.catalogue, &facts, &descriptions, Dialect::V3, group_version);
+        let names = reachable(&self.catalogue.types, type_names(&items));
+        let mut out = b"{\"openapi\":\"3.0.0\",\"info\":".to_vec();
+        write_value(&info(), &mut out);
+        out.extend_from_slice(b",\"paths\":");
+        let paths = items.iter().map(|item| (item.path.as_str(), v3::path_item(item)));
+        write_members(paths, &mut out);
+        out.extend_from_slice(b",\"components\":{");
+        if !names.is_empty() {
+            out.extend_from_slice(b"\"schemas\":");
+            let schemas = names.iter().map(|name| (name.as_str(), schemas.definition(name)));
+            write_members(schemas, &mut out);
+            out.push(b',');
+        }
+        out.extend_from_slice(b"\"securitySchemes\":");
+        write_value(&security(), &mut out);
+        out.extend_from_slice(b"}}");
+        Some(out)
+    }
+
+    /// The v2 document, as JSON.
+    pub fn v2_document(&self) -> Vec<u8> {
+        let mut out = b"{\"swagger\":\"2.0\",\"info\":".to_vec();
+        write_value(&info(), &mut out);
+        self.v2_parts(|part, members| {
+            out.push(b',');
+            write_string(part, &mut out);
+            out.push(b':');
+            write_members(members, &mut out);
+        });
+        out.extend_from_slice(b",\"securityDefinitions\":");
+        write_value(&security(), &mut out);
+        out.extend_from_slice(b",\"security\":[{\"BearerToken\":[]}]}");
+        out
+    }
+
+    /// The v2 document as protobuf, `openapi.v2.Document`: what is served as
+    /// `application/com.github.proto-openapi.spec.v2.v1.0+protobuf`.
+    pub fn v2_document_protobuf(&self) -> Vec<u8> {
+        let mut out = vec![];
+        protobuf::write_bytes(protobuf::SWAGGER, b"2.0", &mut out);
+        protobuf::write_message(protobuf::INFO, &protobuf::INFO_MESSAGE, &info(), &mut out);
+        self.v2_parts(|part, members| {
+            let number = match part {
+                "paths" => protobuf::PATHS,
+                "parameters" => protobuf::PARAMETERS,
+                _ => protobuf::DEFINITIONS,
+            };
+            let mut content = vec![];
+            for (name, value) in members {
+                let (at, of) = match number {
+                    protobuf::PATHS => (2, &protobuf::PATH_ITEM),
+                    protobuf::PARAMETERS => (1, protobuf::parameter_message(&value)),
+                    _ => (1, &protobuf::SCHEMA),
+                };
+                protobuf::write_named(at, name, of, &value, &mut content);
+            }
+            protobuf::write_bytes(number, &content, &mut out);
+        });
+        protobuf::write_security("BearerToken", &security(), &mut out);
+        out
+    }
+
+    /// Gives the large parts of the v2 document to `take`: name of the part and its members.
+    fn v2_parts(&self, mut take: impl FnMut(&'static str, &mut dyn Iterator<Item = Member<'_>>)) {
+        let facts = Facts::read();
+        let items = self.all_paths(&facts);
+        take("paths", &mut items.iter().map(|item| (item.path.as_str(), v2::path_item(item))));
+        take("parameters", &mut v2::shared_parameters(&items).into_iter());
+        let descriptions = Descriptions::read();
+        let schemas = Schemas::new(self.catalogue, &facts, &descriptions, Dialect::V2, None);
+        let names = reachable(&self.catalogue.types, type_names(&items));
+        drop(items);
+        let definitions = names.iter().map(|name| (name.as_str(), schemas.definition(name)));
+        take("definitions", &mut { definitions });
+    }
+
+    /// The paths of all documents, sorted.
+    fn all_paths(&self, facts: &Facts) -> Vec<PathItem> {
+        let mut out = vec![];
+        for document in self.v3_paths() {
+            match self.find(&document) {
+                Some((group, version)) => {
+                    let group_version = (group.name.as_str(), version.name.as_str());
+                    let resources = self.resources(group, version);
+                    out.extend(Scope::paths(self.catalogue, facts, group_version, resources));
+                }
+                None => out.extend(self.fixed(&document)),
+            }
+        }
+        out.sort_by(|a, b| a.path.cmp(&b.path));
+        out
+    }
+
+    /// The served group version that a document's path names.
+    fn find(&self, path: &str) -> Option<(&'a Group, &'a Version)> {
+        let (group, version) = match path.split_once('/')? {
+            ("api", version) => ("", version),
+            ("apis", rest) => rest.split_once('/')?,
+            _ => return None,
+        };
+        let group = self.catalogue.group(group)?;
+        let version = group.versions.iter().find(|v| v.name == version)?;
+        self.serves(group, version).then_some((group, version))
+    }
+
+    fn resources(
+        &self,
+        group: &'a Group,
+        version: &'a Version,
+    ) -> impl Iterator<Item = &'a crate::catalogue::Resource> {
+        let is_served = self.is_served;
+        let served = move |name: &str| is_served(&group.name, &version.name, name);
+        version.resources.iter().filter(move |resource| served(&resource.name))
+    }
+
+    fn serves(&self, group: &'a Group, version: &'a Version) -> bool {
+        self.resources(group, version).next().is_some()
+    }
+
+    /// The path of a document that belongs to no group version.
+    fn fixed(&self, document: &str) -> Option<PathItem> {
+        if let Some(fixed) = FIXED.iter().find(|fixed| fixed.document == document) {
+            return Some(fixed.path_item());
+        }
+        let name = if document == "api" { "" } else { document.strip_prefix("apis/")? };
+        let group = self.catalogue.group(name)?;
+        if !group.versions.iter().any(|version| self.serves(group, version)) {
+            return None;
+        }
+        let title = operations::group_title(name);
+        let operation = match name {
+            "" => discovery_operation(
+                "getCoreAPIVersions".to_owned(),
+                "Lists the versions of the core group.",
+                group_tag(name),
+                "APIVersions",
+            ),
+            _ => discovery_operation(
+                format!("get{title}APIGroup"),
+                "Lists the versions of the group.",
+                group_tag(name),
+                "APIGroup",
+            ),
+        };
+        Some(path_item(format!("/{document}/"), vec![], vec![operation]))
+    }
+}
+
+/// `api`, `apis/apps`.
+fn group_root(group: &str) -> String {
+    if group.is_empty() { "api".to_owned() } else { format!("apis/{group}") }
+}
+
+/// The types that paths speak of.
+fn type_names(items: &[PathItem]) -> Vec<Str> {
+    let operations = items.iter().flat_map(|item| &item.operations);
+    let names = operations.flat_map(|operation| {
+        let answer = match &operation.answer {
+            Answer::Text => None,
+            Answer::Type(name) => Some(name.clone()),
+        };
+        answer.into_iter().chain(operation.body.as_ref().map(|body| body.type_name.clone()))
+    });
+    names.collect()
+}
+
+fn info() -> Value {
+    object([("title", fixed("Kubernetes")), ("version", fixed(VERSION))])
+}
+
+/// How a client shows who it is.
+fn security() -> Value {
+    let token = object([
+        ("description", fixed("A bearer token.")),
+        ("in", fixed("header")),
+        ("name", fixed("authorization")),
+        ("type", fixed("apiKey")),
+    ]);
+    object([("BearerToken", token)])
+}
+
+/// A member of an object.
+type Member<'v> = (&'v str, Value);
+
+/// Writes a JSON object member by member, so that only one of them is held as a value.
+fn write_members<'v>(members: impl Iterator<Item = Member<'v>>, out: &mut Vec<u8>) {
+    out.push(b'{');
+    for (i, (name, value)) in members.enumerate() {
+        if i > 0 {
+            out.push(b',');
+        }
+        write_string(name, out);
+        out.push(b':');
+        write_value(&value, out);
+    }
+    out.push(b'}');
+}
+
+fn fixed(text: &'static str) -> Value {
+    Value::String(Str::new_static(text))
+}
+
+fn text(text: impl Into<Str>) -> Value {
+    Value::String(text.into())
+}
+
+/// The hash of all that documents are made of but for what is served.
+fn tables_digest() -> &'static [u8; 64] {
+    static DIGEST: OnceLock<[u8; 64]> = OnceLock::new();
+    DIGEST.get_or_init(|| {
+        let mut hash = Sha512::new();
+        hash.update(env!("CARGO_PKG_VERSION"));
+        hash.update(VERSION);
+        for table in crate::catalogue::TABLES {
+            hash.update(table);
+        }
+        hash.update(facts::TABLE);
+        hash.update(descriptions::PACKED);
+        hash.finalize().into()
+    })
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut out, byte| {
+        write!(out, "{byte:02X}").expect("a string takes all text");
+        out
+    })
+}

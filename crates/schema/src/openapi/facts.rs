@@ -1,0 +1,128 @@
+//! Reads `openapi.txt`: what only OpenAPI documents need to know. It is read anew for each
+//! document, so that it takes no room in between.
+
+use std::collections::HashMap;
+
+/// The text of the table.
+pub(super) const TABLE: &str = include_str!("../../catalogue/openapi.txt");
+
+/// What the table says.
+#[derive(Default)]
+pub(super) struct Facts {
+    /// Group and version of every place where DeleteOptions and WatchEvent stand.
+    pub everywhere: Vec<(&'static str, &'static str)>,
+    /// `GROUP/VERSION` and resource whose delete answers with the object.
+    deleted: Vec<(&'static str, &'static str)>,
+    structs: HashMap<&'static str, StructFacts>,
+}
+
+/// What the table says of one struct.
+#[derive(Default)]
+pub(super) struct StructFacts {
+    /// No `type` is written.
+    pub no_type: bool,
+    /// JSON of `x-kubernetes-unions`.
+    pub unions: Option<&'static str>,
+    members: Vec<(&'static str, MemberFacts)>,
+}
+
+/// What the table says of one member.
+#[derive(Clone, Copy, Default)]
+pub(super) struct MemberFacts {
+    /// A reference that nothing is said of.
+    pub bare: bool,
+    /// A list whose list type is not written.
+    pub unstated: bool,
+    /// `x-kubernetes-map-type: granular`.
+    pub granular: bool,
+    /// `x-kubernetes-list-type` of something that is no list.
+    pub list_type: Option<&'static str>,
+    /// `x-kubernetes-patch-strategy` of something that is no list.
+    pub patch: Option<&'static str>,
+    /// Allowed values of the items, with `|` between them and `+` for a space.
+    pub item_enumeration: Option<&'static str>,
+    /// JSON of the default.
+    pub default: Option<&'static str>,
+    /// The default that the type implies is not written.
+    pub no_default: bool,
+}
+
+impl Facts {
+    /// Reads the table; its form is a promise of the generator.
+    pub fn read() -> Facts {
+        let mut out = Facts::default();
+        let mut current = "";
+        for line in TABLE.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+            let mut words = line.split_ascii_whitespace();
+            let first = words.next().unwrap_or_default();
+            if line.starts_with(' ') {
+                let of = out.structs.get_mut(current).expect("a member stands below a struct");
+                of.members.push((first, member(words)));
+                continue;
+            }
+            match first {
+                "everywhere" => out.everywhere = words.filter_map(|w| w.split_once('/')).collect(),
+                "deleted" => {
+                    let group_version = words.next().unwrap_or_default();
+                    out.deleted.extend(words.map(|resource| (group_version, resource)));
+                }
+                "struct" => {
+                    current = words.next().unwrap_or_default();
+                    out.structs.insert(current, head(words));
+                }
+                other => panic!("openapi.txt: {other:?}"),
+            }
+        }
+        out
+    }
+
+    /// Whether a delete of this resource answers with the object in place of a Status.
+    pub fn answers_deleted(&self, group: &str, version: &str, resource: &str) -> bool {
+        self.deleted
+            .iter()
+            .any(|(at, name)| *name == resource && at.split_once('/') == Some((group, version)))
+    }
+
+    /// What is said of a struct.
+    pub fn of(&self, name: &str) -> Option<&StructFacts> {
+        self.structs.get(name)
+    }
+}
+
+impl StructFacts {
+    /// What is said of a member.
+    pub fn member(&self, name: &str) -> MemberFacts {
+        let found = self.members.iter().find(|(member, _)| *member == name);
+        found.map(|(_, facts)| *facts).unwrap_or_default()
+    }
+}
+
+fn head(words: impl Iterator<Item = &'static str>) -> StructFacts {
+    let mut out = StructFacts::default();
+    for word in words {
+        match word.split_once('=') {
+            None if word == "notype" => out.no_type = true,
+            Some(("unions", json)) => out.unions = Some(json),
+            _ => panic!("openapi.txt: {word:?} of a struct"),
+        }
+    }
+    out
+}
+
+fn member(words: impl Iterator<Item = &'static str>) -> MemberFacts {
+    let mut out = MemberFacts::default();
+    for word in words {
+        match word.split_once('=').unwrap_or((word, "")) {
+            ("bare", _) => out.bare = true,
+            ("unstated", _) => out.unstated = true,
+            ("granular", _) => out.granular = true,
+            ("nodefault", _) => out.no_default = true,
+            ("listtype", kind) => out.list_type = Some(kind),
+            ("patch", strategy) => out.patch = Some(strategy),
+            ("itemenum", values) => out.item_enumeration = Some(values),
+            ("default", json) => out.default = Some(json),
+            (other, _) => panic!("openapi.txt: {other:?} of a member"),
+        }
+    }
+    out
+}

@@ -1,0 +1,81 @@
+//! Documents that are there whatever is served.
+
+use super::operations::{
+    Answer, OBJECT_MEDIA, Operation, PathItem, discovery_operation, path_item,
+};
+use keelson_meta::Str;
+
+/// A document about one path that is always there.
+pub(super) struct Fixed {
+    pub document: &'static str,
+    id: &'static str,
+    description: &'static str,
+    tag: &'static str,
+    /// Full name of the type it answers with; empty: text.
+    answer: &'static str,
+    /// The content type of the answer; empty: those of objects.
+    produces: &'static [&'static str],
+    consumes: &'static [&'static str],
+}
+
+impl Fixed {
+    /// The path of the document.
+    pub fn path_item(&self) -> PathItem {
+        let answer = match self.answer {
+            "" => Answer::Text,
+            name => Answer::Type(Str::new_static(name)),
+        };
+        let operation = Operation {
+            answer,
+            produces: self.produces,
+            consumes: self.consumes,
+            ..discovery_operation(
+                self.id.to_owned(),
+                self.description,
+                Str::new_static(self.tag),
+                "",
+            )
+        };
+        path_item(format!("/{}/", self.document), vec![], vec![operation])
+    }
+}
+
+/// All of them.
+pub(super) const FIXED: [Fixed; 4] = [
+    Fixed {
+        document: ".well-known/openid-configuration",
+        id: "getServiceAccountIssuerOpenIDConfiguration",
+        description: "Tells how tokens of service accounts are checked (OpenID discovery).",
+        tag: "WellKnown",
+        answer: "",
+        produces: &["application/json"],
+        consumes: &[],
+    },
+    Fixed {
+        document: "apis",
+        id: "getAPIVersions",
+        description: "Lists the groups and their versions.",
+        tag: "apis",
+        answer: "io.k8s.apimachinery.pkg.apis.meta.v1.APIGroupList",
+        produces: OBJECT_MEDIA,
+        consumes: OBJECT_MEDIA,
+    },
+    Fixed {
+        document: "openid/v1/jwks",
+        id: "getServiceAccountIssuerOpenIDKeyset",
+        description: "Lists the public keys of tokens of service accounts.",
+        tag: "openid",
+        answer: "",
+        produces: &["application/jwk-set+json"],
+        consumes: &[],
+    },
+    Fixed {
+        document: "version",
+        id: "getCodeVersion",
+        description: "Tells the version of the server.",
+        tag: "version",
+        answer: "io.k8s.apimachinery.pkg.version.Info",
+        produces: &["application/json"],
+        consumes: &["application/json"],
+    },
+];

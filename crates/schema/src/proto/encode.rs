@@ -1,0 +1,288 @@
+//! Object to protobuf message through its schema, as Go's generated marshallers write it: fields in the
+//! order of their tags, scalars and structs that are no pointers always, maps sorted by key.
+
+use super::wire::{begin, end, put_bytes, put_key, put_nested, put_varint};
+use crate::json::write_value;
+use crate::types::{Field, Holds, Presence, SchemaOr, Shape, Slot, Struct, Types};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use keelson_meta::time::{GoDuration, Timestamp};
+use keelson_meta::{Map, Value};
+use smallvec::{SmallVec, smallvec};
+use std::fmt;
+
+/// A value that is not of its schema's type, so that it has no protobuf form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mismatch {
+    /// JSON name of the member.
+    pub field: String,
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the value of {} is not of its type and cannot be written as protobuf",
+            self.field
+        )
+    }
+}
+
+impl std::error::Error for Mismatch {}
+
+/// Appends the message of a struct.
+pub(super) fn message(
+    types: &Types,
+    of: &Struct,
+    map: &Map,
+    out: &mut Vec<u8>,
+) -> Result<(), Mismatch> {
+    let mut encoder = Encoder { types, out, mismatch: None };
+    encoder.members(of, map);
+    match encoder.mismatch {
+        Some(field) => Err(Mismatch { field }),
+        None => Ok(()),
+    }
+}
+
+/// Seconds of Go's zero time, 0001-01-01T00:00:00Z.
+pub(super) const ZERO_TIME_SECONDS: i64 = -62_135_596_800;
+
+/// The values of a struct's members, at the places of its fields.
+type Given<'v> = SmallVec<[Option<&'v Value>; 32]>;
+
+struct Encoder<'a> {
+    types: &'a Types,
+    out: &'a mut Vec<u8>,
+    /// The first member whose value did not fit. The bytes are worthless then.
+    mismatch: Option<String>,
+}
+
+impl Encoder<'_> {
+    fn members(&mut self, of: &Struct, map: &Map) {
+        let mut given: Given<'_> = smallvec![None; of.fields.len()];
+        let mut near = 0;
+        for (key, value) in map.iter() {
+            if let Some(at) = of.position_near(near, key) {
+                near = at;
+                given[at] = Some(value).filter(|value| !value.is_null());
+            }
+        }
+        self.slots(of, of.message(), &given);
+    }
+
+    fn slots(&mut self, of: &Struct, slots: &[Slot], given: &[Option<&Value>]) {
+        for slot in slots {
+            match &slot.holds {
+                Holds::Member(at) => {
+                    let at = usize::from(*at);
+                    self.member(slot.tag, &of.fields[at], given[at]);
+                }
+                Holds::Inlined { always, slots } => {
+                    if *always || is_any_given(slots, given) {
+                        let start = self.begin(slot.tag);
+                        self.slots(of, slots, given);
+                        end(start, self.out);
+                    }
+                }
+            }
+        }
+    }
+
+    fn member(&mut self, tag: u32, field: &Field, value: Option<&Value>) {
+        match value {
+            Some(value) => self.value(tag, &field.shape, value, &field.name),
+            None => match field.presence {
+                Presence::Pointer | Presence::AlwaysNull => {}
+                Presence::OmitEmpty | Presence::Always => self.zero(tag, &field.shape),
+            },
+        }
+    }
+
+    fn value(&mut self, tag: u32, shape: &Shape, value: &Value, name: &str) {
+        match (shape, value) {
+            (_, Value::Null) => self.zero(tag, shape),
+            (Shape::String, Value::String(text)) => put_bytes(tag, text.as_bytes(), self.out),
+            (Shape::Bool, Value::Bool(flag)) => self.varint(tag, u64::from(*flag)),
+            (Shape::Int32 | Shape::Int64, Value::Int(number)) => self.varint(tag, *number as u64),
+            (Shape::Double, Value::Int(number)) => self.double(tag, *number as f64),
+            (Shape::Double, Value::Float(number)) => self.double(tag, *number),
+            (Shape::Struct(id), Value::Object(map)) => {
+                let start = self.begin(tag);
+                self.members(self.types.get(*id), map);
+                end(start, self.out);
+            }
+            (Shape::List(list), Value::Array(items)) => {
+                for item in items {
+                    self.value(tag, &list.item, item, name);
+                }
+            }
+            (Shape::Map(shape), Value::Object(map)) => self.map(tag, &shape.value, map, name),
+            (Shape::Json | Shape::RawExtension | Shape::FieldsV1, value) => {
+                let start = self.begin(tag);
+                put_nested(1, self.out, |out| write_value(value, out));
+                end(start, self.out);
+            }
+            (Shape::SchemaOr(second, id), value) => {
+                let start = self.begin(tag);
+                self.schema_or(*second, &Shape::Struct(*id), value, name);
+                end(start, self.out);
+            }
+            (shape, value) => self.text(tag, shape, value, name),
+        }
+    }
+
+    /// Shapes whose JSON form is text with rules of its own.
+    fn text(&mut self, tag: u32, shape: &Shape, value: &Value, name: &str) {
+        let fits = match (shape, value) {
+            (Shape::Bytes, Value::String(text)) => {
+                let start = self.begin(tag);
+                let at = self.out.len();
+                // Four characters make three bytes.
+                self.out.resize(at + text.len().div_ceil(4) * 3, 0);
+                let decoded = STANDARD.decode_slice(text.as_bytes(), &mut self.out[at..]);
+                self.out.truncate(at + decoded.as_ref().copied().unwrap_or_default());
+                end(start, self.out);
+                decoded.is_ok()
+            }
+            (Shape::Time, Value::String(text)) => match Timestamp::parse(text) {
+                Ok(time) => self.time(tag, Timestamp::new(time.seconds, 0)),
+                Err(_) => false,
+            },
+            (Shape::MicroTime, Value::String(text)) => match Timestamp::parse_micro(text) {
+                Ok(time) => self.time(tag, time),
+                Err(_) => false,
+            },
+            (Shape::Duration, Value::String(text)) => match GoDuration::parse(text) {
+                Ok(span) => {
+                    let start = self.begin(tag);
+                    self.varint(1, span.0 as u64);
+                    end(start, self.out);
+                    true
+                }
+                Err(_) => false,
+            },
+            (Shape::Quantity, Value::String(text)) => {
+                put_nested(tag, self.out, |out| put_bytes(1, text.as_bytes(), out));
+                true
+            }
+            (Shape::IntOrString, Value::Int(number)) => self.int_or_string(tag, 0, *number, ""),
+            (Shape::IntOrString, Value::String(text)) => self.int_or_string(tag, 1, 0, text),
+            _ => false,
+        };
+        if !fits {
+            self.mismatch.get_or_insert_with(|| name.to_owned());
+        }
+    }
+
+    fn time(&mut self, tag: u32, time: Timestamp) -> bool {
+        let start = self.begin(tag);
+        if time != Timestamp::new(ZERO_TIME_SECONDS, 0) {
+            self.varint(1, time.seconds as u64);
+            // MicroTime keeps microseconds; nanoseconds below them are not written.
+            self.varint(2, u64::from(time.nanos / 1000 * 1000));
+        }
+        end(start, self.out);
+        true
+    }
+
+    fn int_or_string(&mut self, tag: u32, kind: u64, number: i64, text: &str) -> bool {
+        let start = self.begin(tag);
+        self.varint(1, kind);
+        self.varint(2, number as u64);
+        put_bytes(3, text.as_bytes(), self.out);
+        end(start, self.out);
+        true
+    }
+
+    /// Entries are messages of a key and a value, in the order of the keys' bytes.
+    fn map(&mut self, tag: u32, shape: &Shape, map: &Map, name: &str) {
+        let mut entries: SmallVec<[_; 16]> = map.iter().collect();
+        if !entries.is_sorted_by(|a, b| a.0 <= b.0) {
+            entries.sort_by(|a, b| a.0.cmp(b.0));
+        }
+        for (key, value) in entries {
+            let start = self.begin(tag);
+            put_bytes(1, key.as_bytes(), self.out);
+            match shape {
+                // A list cannot be a map's value: it stands in a message of its own, as field 1.
+                Shape::List(_) => {
+                    let list = self.begin(2);
+                    self.value(1, shape, value, name);
+                    end(list, self.out);
+                }
+                Shape::Bytes if value.is_null() => put_bytes(2, b"", self.out),
+                _ => self.value(2, shape, value, name),
+            }
+            end(start, self.out);
+        }
+    }
+
+    fn schema_or(&mut self, second: SchemaOr, schema: &Shape, value: &Value, name: &str) {
+        match (second, value) {
+            (SchemaOr::Bool, Value::Bool(allows)) => self.varint(1, u64::from(*allows)),
+            (SchemaOr::Bool, Value::Object(_)) => {
+                self.varint(1, 1);
+                self.value(2, schema, value, name);
+            }
+            (_, Value::Object(_)) => self.value(1, schema, value, name),
+            (SchemaOr::Array, Value::Array(items)) => {
+                for item in items {
+                    self.value(2, schema, item, name);
+                }
+            }
+            (SchemaOr::StringArray, Value::Array(items)) => {
+                for item in items {
+                    self.value(2, &Shape::String, item, name);
+                }
+            }
+            _ => drop(self.mismatch.get_or_insert_with(|| name.to_owned())),
+        }
+    }
+
+    /// What Go writes for a value that is no pointer and was not set.
+    fn zero(&mut self, tag: u32, shape: &Shape) {
+        match shape {
+            Shape::String => put_bytes(tag, b"", self.out),
+            Shape::Bool | Shape::Int32 | Shape::Int64 => self.varint(tag, 0),
+            Shape::Double => self.double(tag, 0.0),
+            Shape::Bytes | Shape::List(_) | Shape::Map(_) => {}
+            Shape::Time
+            | Shape::MicroTime
+            | Shape::Json
+            | Shape::RawExtension
+            | Shape::FieldsV1
+            | Shape::SchemaOr(..) => put_bytes(tag, b"", self.out),
+            Shape::Duration => put_bytes(tag, &[0x08, 0], self.out),
+            Shape::Quantity => put_bytes(tag, &[0x0a, 1, b'0'], self.out),
+            Shape::IntOrString => drop(self.int_or_string(tag, 0, 0, "")),
+            Shape::Struct(id) => {
+                let start = self.begin(tag);
+                self.members(self.types.get(*id), &Map::new());
+                end(start, self.out);
+            }
+        }
+    }
+
+    fn begin(&mut self, tag: u32) -> usize {
+        put_key(tag, 2, self.out);
+        begin(self.out)
+    }
+
+    fn varint(&mut self, tag: u32, number: u64) {
+        put_key(tag, 0, self.out);
+        put_varint(number, self.out);
+    }
+
+    fn double(&mut self, tag: u32, number: f64) {
+        put_key(tag, 1, self.out);
+        self.out.extend_from_slice(&number.to_le_bytes());
+    }
+}
+
+fn is_any_given(slots: &[Slot], given: &[Option<&Value>]) -> bool {
+    slots.iter().any(|slot| match &slot.holds {
+        Holds::Member(at) => given[usize::from(*at)].is_some(),
+        Holds::Inlined { slots, .. } => is_any_given(slots, given),
+    })
+}

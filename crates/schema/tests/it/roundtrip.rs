@@ -1,0 +1,150 @@
+//! One populated object of each kind, in JSON, YAML and protobuf as a kube-apiserver writes them: every
+//! encoding decodes to the same object and is written again byte for byte. So does CBOR.
+
+use keelson_meta::{GroupVersion, GroupVersionKind, Object};
+use keelson_schema::catalogue::Catalogue;
+use keelson_schema::decode::{self, Format};
+use keelson_schema::{Schema, cbor, json, proto, yaml};
+use std::path::{Path, PathBuf};
+
+/// The folder of the objects, when the reference data is there.
+fn folder() -> Option<PathBuf> {
+    let shared = match std::env::var_os("KEELSON_SHARED") {
+        Some(folder) => PathBuf::from(folder),
+        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared"),
+    };
+    Some(shared.join("reference/roundtrip")).filter(|folder| folder.is_dir())
+}
+
+/// `apps.v1.Deployment`, `storage.k8s.io.v1beta1.CSINode`, `core.v1.Pod`.
+fn kind(stem: &str) -> GroupVersionKind {
+    let (rest, kind) = stem.rsplit_once('.').expect("group.version.kind");
+    let (group, version) = rest.rsplit_once('.').expect("group.version");
+    GroupVersion::new(if group == "core" { "" } else { group }, version).kind(kind)
+}
+
+const FORMATS: [(Format, &str); 3] =
+    [(Format::Json, "json"), (Format::Yaml, "yaml"), (Format::Protobuf, "pb")];
+
+fn encode(schema: &Schema, obj: &Object, format: Format) -> Vec<u8> {
+    let mut out = vec![];
+    match format {
+        Format::Json => drop(json::encode(schema, obj, &mut out)),
+        Format::Yaml => {
+            json::encode(schema, obj, &mut out);
+            let value = json::parse(&out).expect("what was written is JSON").value;
+            let mut text = String::new();
+            yaml::write(&value, &mut text);
+            out = text.into_bytes();
+        }
+        Format::Cbor => cbor::encode(schema, obj, &mut out),
+        Format::Protobuf => proto::encode(schema, obj, &mut out).expect("the object fits"),
+    }
+    out
+}
+
+/// JSON without the white space between tokens; other formats as they are.
+fn compact(bytes: &[u8], format: Format) -> Vec<u8> {
+    if format != Format::Json {
+        return bytes.to_vec();
+    }
+    let mut out = vec![];
+    let (mut in_string, mut escaped) = (false, false);
+    for byte in bytes {
+        if in_string || !byte.is_ascii_whitespace() {
+            out.push(*byte);
+        }
+        match byte {
+            b'"' if !escaped => in_string = !in_string,
+            _ => {}
+        }
+        escaped = in_string && *byte == b'\\' && !escaped;
+    }
+    out
+}
+
+/// What is wrong with the object of this name, if anything.
+fn check(folder: &Path, stem: &str, schema: &Schema) -> Result<(), String> {
+    let mut bodies = vec![];
+    for (format, extension) in FORMATS {
+        let body = std::fs::read(folder.join(format!("{stem}.{extension}")))
+            .map_err(|e| format!("{extension}: {e}"))?;
+        let decoded = decode::decode(schema, &body, format, &|_| true)
+            .map_err(|status| format!("{extension}: {status:?}"))?;
+        if !decoded.strict.is_empty() {
+            return Err(format!("{extension}: {:?}", decoded.strict));
+        }
+        bodies.push((format, extension, body, decoded.object));
+    }
+    // No CBOR is kept: what is written from JSON stands for it.
+    let body = encode(schema, &bodies[0].3, Format::Cbor);
+    let decoded = decode::decode(schema, &body, Format::Cbor, &|_| true)
+        .map_err(|status| format!("cbor: {status:?}"))?;
+    bodies.push((Format::Cbor, "cbor", body, decoded.object));
+    for (_, from, _, obj) in &bodies {
+        for (format, to, body, other) in &bodies {
+            if obj != other {
+                let differs = difference(schema, obj, other);
+                return Err(format!("{from} and {to} differ: {differs}"));
+            }
+            let written = compact(&encode(schema, obj, *format), *format);
+            let body = compact(body, *format);
+            if written != body {
+                let at = written.iter().zip(&body).take_while(|(a, b)| a == b).count();
+                let shown = |bytes: &[u8]| {
+                    let from = at.saturating_sub(60);
+                    String::from_utf8_lossy(&bytes[from..bytes.len().min(at + 60)]).into_owned()
+                };
+                return Err(format!(
+                    "{from} to {to} at {at}:\n  got  {:?}\n  want {:?}",
+                    shown(&written),
+                    shown(&body)
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn difference(schema: &Schema, left: &Object, right: &Object) -> String {
+    let (left, right) = (encode(schema, left, Format::Json), encode(schema, right, Format::Json));
+    let at = left.iter().zip(&right).take_while(|(a, b)| a == b).count();
+    let shown = |bytes: &[u8]| {
+        let from = at.saturating_sub(60);
+        String::from_utf8_lossy(&bytes[from..bytes.len().min(at + 60)]).into_owned()
+    };
+    format!("\n  {}\n  {}", shown(&left), shown(&right))
+}
+
+#[test]
+fn every_reference_object_is_the_same_in_every_encoding() {
+    let Some(folder) = folder() else {
+        println!("skipped: no reference data; KEELSON_SHARED names its folder");
+        return;
+    };
+    let mut stems: Vec<String> = std::fs::read_dir(&folder)
+        .expect("the folder was there")
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter_map(|name| name.strip_suffix(".json").map(str::to_owned))
+        .collect();
+    // A frame of a watch is no object: its JSON has no kind, its protobuf no envelope on the wire.
+    stems.retain(|stem| stem != "core.v1.WatchEvent");
+    stems.sort();
+    let (mut good, mut all, mut unserved) = (0, 0, 0);
+    let mut faults = vec![];
+    for stem in &stems {
+        // Kinds of versions that the server no longer has are not in the catalogue.
+        let Some(schema) = Catalogue::shared().schema(&kind(stem)) else {
+            unserved += 1;
+            continue;
+        };
+        all += 1;
+        match check(&folder, stem, &schema) {
+            Ok(()) => good += 1,
+            Err(fault) => faults.push(format!("{stem}: {fault}")),
+        }
+    }
+    println!("{good} of {all} objects, {unserved} of kinds that are not served");
+    assert!(faults.is_empty(), "{good} of {all}\n{}", faults.join("\n"));
+    assert!(all > 0, "no objects in {}", folder.display());
+}
