@@ -125,8 +125,11 @@ fn take_managers(
         Some(Value::Object(metadata)) => metadata.remove("managedFields"),
         _ => None,
     };
-    let entries = entries.as_ref().and_then(Value::as_array).unwrap_or_default();
-    let managers = Managers::decode(entries)
+    let entries = match entries {
+        Some(Value::Array(entries)) => entries,
+        _ => vec![],
+    };
+    let managers = Managers::decode_owned(entries)
         .map_err(|error| ApplyError::Bare(format!("failed to decode managed fields: {error}")))?;
     if !managers.is_empty() {
         return Ok(managers);

@@ -14,10 +14,12 @@ pub const OPERATIONS_MAX: usize = 10_000;
 pub const COPIED_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// Levels of nesting that a patched document may have.
 pub const DEPTH_MAX: usize = keelson_schema::json::DEPTH_MAX;
-/// List items that insertions and removals of one patch may shift.
+/// Items of lists and entries of large maps that insertions and removals of one patch may shift.
 pub const SHIFTED_ITEMS_MAX: usize = 100_000_000;
 /// How often one patch may make us measure the depth of the whole document.
 const MEASURED_TIMES_MAX: usize = 100;
+/// A map of more entries is sorted by itself, and to change it costs its size.
+const SORTED_ENTRIES_MIN: usize = 33;
 
 /// Applies `patch` to `doc`: all operations in order, or none. Every map on the way of an operation
 /// ends up sorted by key, because upstream shows the patched text in its messages and sorts exactly
@@ -27,7 +29,7 @@ pub fn apply(doc: Value, patch: &Value) -> Result<Value, PatchError> {
     let depth = doc.depth();
     let mut work = Work { doc, copied_bytes: 0, shifted_items: 0, depth, measured_times: 0 };
     if let Value::Object(root) = &mut work.doc {
-        root.sort();
+        sort(root);
     }
     for operation in operations {
         work.run(operation)?;
@@ -126,7 +128,8 @@ impl Work {
         match container {
             Container::Map(map) => {
                 map.insert(key.as_ref(), value);
-                map.sort();
+                sort(map);
+                self.shifted_items += cost(map);
             }
             Container::List(list) => {
                 let at = match key.as_ref() {
@@ -144,9 +147,12 @@ impl Work {
     fn take(&mut self, path: &str) -> Result<Value, PatchError> {
         let (container, key) = find(&mut self.doc, path)?;
         let taken = match container {
-            Container::Map(map) => map.remove(&key).ok_or_else(|| {
-                PatchError::Unprocessable(format!("Unable to remove nonexistent key: {key}"))
-            })?,
+            Container::Map(map) => {
+                self.shifted_items += cost(map);
+                map.remove(&key).ok_or_else(|| {
+                    PatchError::Unprocessable(format!("Unable to remove nonexistent key: {key}"))
+                })?
+            }
             Container::List(list) => {
                 let at = index(&key, list.len())?;
                 self.shifted_items += list.len() - at;
@@ -168,7 +174,7 @@ impl Work {
             }
             self.doc = value;
             if let Value::Object(root) = &mut self.doc {
-                root.sort();
+                sort(root);
             }
             return Ok(());
         }
@@ -176,14 +182,15 @@ impl Work {
         match container {
             Container::Map(map) => {
                 map.insert(key.as_ref(), value);
-                map.sort();
+                sort(map);
+                self.shifted_items += cost(map);
             }
             Container::List(list) => {
                 let at = index(&key, list.len())?;
                 list[at] = value;
             }
         }
-        Ok(())
+        self.check_shifts()
     }
 
     fn shift(&mut self, operation: &Value) -> Result<(), PatchError> {
@@ -296,7 +303,7 @@ fn find<'d, 'p>(
             _ => return Err(missing()),
         };
         if let Value::Object(map) = at {
-            map.sort();
+            sort(map);
         }
     }
     match at {
@@ -304,6 +311,17 @@ fn find<'d, 'p>(
         Value::Array(list) => Ok((Container::List(list), unescape(last))),
         _ => Err(missing()),
     }
+}
+
+fn sort(map: &mut Map) {
+    if map.len() < SORTED_ENTRIES_MIN {
+        map.sort();
+    }
+}
+
+/// Entries that an insertion or a removal may shift.
+fn cost(map: &Map) -> usize {
+    if map.len() < SORTED_ENTRIES_MIN { 0 } else { map.len() }
 }
 
 /// A list index below `len`; negative ones count from the end.

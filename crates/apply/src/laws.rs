@@ -452,3 +452,44 @@ fn histories_of_flat_maps_are_those_of_the_model() {
         }
     });
 }
+
+#[test]
+fn large_bodies_cost_no_more_than_their_size() {
+    const ENTRIES: usize = 40_000;
+    let began = std::time::Instant::now();
+    let map = |range: std::ops::Range<usize>, value: Value| -> Value {
+        Value::Object(range.map(|i| (Str::from(format!("k{i}")), value.clone())).collect())
+    };
+    let wrap = |data: Value| Value::Object([(Str::new("data"), data)].into_iter().collect());
+    let schema = config_map();
+    let live = wrap(map(0..ENTRIES, Value::from("v")));
+    let other = wrap(map(ENTRIES / 2..ENTRIES * 3 / 2, Value::from("w")));
+    let nulls = wrap(map(0..ENTRIES, Value::Null));
+    let merged = crate::merge_patch::apply(live.clone(), &other).unwrap();
+    assert_eq!(merged.at(&["data"]).and_then(Value::as_object).map(Map::len), Some(60_000));
+    assert_eq!(crate::strategic::apply(&schema, live.clone(), other.clone()).unwrap(), merged);
+    let emptied = crate::merge_patch::apply(live.clone(), &nulls).unwrap();
+    assert_eq!(emptied.at(&["data"]).and_then(Value::as_object).map(Map::len), Some(0));
+    crate::strategic::apply(&schema, live.clone(), nulls).unwrap();
+    let mut server = Server::new(schema);
+    server.apply("m1", &show(&live)).unwrap();
+    server.force("m2", &show(&other)).unwrap();
+    server.apply("m1", "{}").unwrap();
+    let finalizers =
+        Value::Array((0..ENTRIES).map(|i| Value::from(format!("x.com/{i}"))).collect());
+    let set = format!(r#"{{"metadata":{{"finalizers":{}}}}}"#, show(&finalizers));
+    server.apply("m3", &set).unwrap();
+    let patch = json(&set);
+    crate::strategic::apply(&server.schema, server.object.clone().into_value(), patch).unwrap();
+    let gone = format!(
+        r#"{{"metadata":{{"$deleteFromPrimitiveList/finalizers":{}}}}}"#,
+        show(&finalizers)
+    );
+    crate::strategic::apply(&server.schema, server.object.clone().into_value(), json(&gone))
+        .unwrap();
+    let adds = (0..10_000).map(|i| format!(r#"{{"op":"add","path":"/data/n{i}","value":""}}"#));
+    let adds = format!("[{}]", adds.collect::<Vec<_>>().join(","));
+    // Refused once it has shifted too much, whatever is first.
+    drop(crate::json_patch::apply(merged, &json(&adds)));
+    assert!(began.elapsed().as_secs() < 60, "{:?}", began.elapsed());
+}

@@ -20,6 +20,8 @@ use std::sync::LazyLock;
 
 /// Owners by Update that an object keeps; older ones are folded into one.
 pub const UPDATE_MANAGERS_MAX: usize = 10;
+/// Owners that an object may have at all; more are not read.
+pub const MANAGERS_MAX: usize = 1_000;
 /// Who owns what updates left behind that are no longer told apart.
 pub const ANCIENT_MANAGER: &str = "ancient-changes";
 /// Who owns what was there when the first apply came.

@@ -4,7 +4,7 @@
 //! nulls inside the list are dropped too.
 
 use crate::PatchError;
-use keelson_meta::{Map, Value};
+use keelson_meta::{Map, Str, Value};
 
 /// Applies `patch` to `doc`. Every map that the patch opens ends up sorted by key, because upstream
 /// shows the patched text in its messages and sorts exactly those.
@@ -28,22 +28,28 @@ pub fn apply(doc: Value, patch: &Value) -> Result<Value, PatchError> {
     Ok(Value::Object(root))
 }
 
+/// Collects the merged entries at once: one by one, a large map would cost its size for each entry.
 fn merge_maps(target: &mut Map, changes: &Map) {
-    for (key, change) in changes.iter() {
-        if change.is_null() {
-            target.remove(key);
-            continue;
-        }
-        match (target.get_mut(key), change) {
-            (Some(Value::Object(current)), Value::Object(inner)) => merge_maps(current, inner),
+    let current = std::mem::take(target);
+    let mut merged: Vec<(Str, Value)> = Vec::with_capacity(current.len());
+    let added: Vec<(Str, Value)> = changes
+        .iter()
+        .filter(|(key, change)| !change.is_null() && !current.contains_key(key))
+        .map(|(key, change)| (key.clone(), without_nulls(change)))
+        .collect();
+    for (key, mut value) in current {
+        match (changes.get(&key), &mut value) {
+            (None, _) => {}
+            (Some(Value::Null), _) => continue,
+            (Some(Value::Object(inner)), Value::Object(current)) => merge_maps(current, inner),
             // A list or a scalar replaces a map as it is, nulls included.
-            (Some(slot @ Value::Object(_)), _) => *slot = change.clone(),
-            (Some(slot), _) => *slot = without_nulls(change),
-            (None, _) => {
-                target.insert(key.clone(), without_nulls(change));
-            }
+            (Some(change), Value::Object(_)) => value = change.clone(),
+            (Some(change), _) => value = without_nulls(change),
         }
+        merged.push((key, value));
     }
+    merged.extend(added);
+    *target = merged.into_iter().collect();
     target.sort();
 }
 

@@ -17,6 +17,7 @@ use crate::{PatchError, gofmt};
 use keelson_meta::{Map, Str, Value};
 use keelson_schema::{Presence, Schema, Shape};
 use lookup::{Context, Member};
+use std::collections::HashSet;
 
 const PATCH: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";
@@ -57,57 +58,66 @@ fn merge_map(original: Map, mut patch: Map, of: Context<'_>) -> Result<Map, Patc
         retain_keys(&mut merged, &patch, &listed)?;
     }
     lists::set_orders(&mut merged, &mut patch, of)?;
+    let mut deletions = vec![];
+    let mut changes = vec![];
     for (key, change) in patch {
-        match key.starts_with(DELETE_FROM_LIST) {
-            true => delete_from_list(&mut merged, &key, change, of)?,
-            false => merge_member(&mut merged, key, change, of)?,
-        }
+        let is_deletion = key.starts_with(DELETE_FROM_LIST);
+        if is_deletion { deletions.push((key, change)) } else { changes.push((key, change)) }
+    }
+    let mut merged = merge_members(merged, changes.into_iter().collect(), of)?;
+    for (key, gone) in deletions {
+        delete_from_list(&mut merged, &key, gone, of)?;
     }
     Ok(merged)
 }
 
-/// Merges one member that is not a directive.
+/// Merges the members that are no directives. Collects them at once: one by one, a large map would
+/// cost its size for each entry.
+fn merge_members(original: Map, mut changes: Map, of: Context<'_>) -> Result<Map, PatchError> {
+    let mut merged: Vec<(Str, Value)> = Vec::with_capacity(original.len());
+    for (key, current) in original {
+        let value = match changes.get_mut(&key) {
+            None => Some(current),
+            // What is merged here is null then, and no change any more.
+            Some(change) => merge_member(&key, Some(current), std::mem::take(change), of)?,
+        };
+        merged.extend(value.map(|value| (key, value)));
+    }
+    for (key, change) in changes {
+        if change.is_null() {
+            continue;
+        }
+        // A struct that Go holds by value is never absent.
+        let is_there = change.as_object().is_some() && of.always_holds(&key);
+        let current = is_there.then(|| Value::Object(Map::new()));
+        let value = merge_member(&key, current, change, of)?;
+        merged.extend(value.map(|value| (key, value)));
+    }
+    Ok(merged.into_iter().collect())
+}
+
+/// The merged member; `None` when it goes.
 fn merge_member(
-    merged: &mut Map,
-    key: Str,
+    key: &str,
+    current: Option<Value>,
     change: Value,
     of: Context<'_>,
-) -> Result<(), PatchError> {
-    if change.is_null() {
-        merged.remove(&key);
-        return Ok(());
-    }
-    let current = match merged.get_mut(&key) {
-        Some(slot) => Some(slot),
-        // A struct that Go holds by value is never absent.
-        None if change.as_object().is_some() && of.always_holds(&key) => {
-            Some(merged.entry_or(&key, || Value::Object(Map::new())))
-        }
-        None => None,
-    };
-    let merged_value = match (current, change) {
+) -> Result<Option<Value>, PatchError> {
+    Ok(match (current, change) {
+        (_, Value::Null) => None,
         (Some(Value::Object(current)), Value::Object(change)) => {
-            let member = of.member(&key)?;
-            if member.is_replaced {
-                merged.insert(key, Value::Object(change));
-                return Ok(());
-            }
-            Value::Object(merge_map(std::mem::take(current), change, member.context())?)
+            let member = of.member(key)?;
+            Some(Value::Object(match member.is_replaced {
+                true => change,
+                false => merge_map(current, change, member.context())?,
+            }))
         }
         (Some(Value::Array(current)), Value::Array(change)) => {
-            let list = of.list(&key)?;
-            Value::Array(lists::merge(std::mem::take(current), change, &list)?)
+            let list = of.list(key)?;
+            Some(Value::Array(lists::merge(current, change, &list)?))
         }
-        (_, change) => match without_directives(without_nulls(change)) {
-            Some(value) => value,
-            None => {
-                merged.remove(&key);
-                return Ok(());
-            }
-        },
-    };
-    merged.insert(key, merged_value);
-    Ok(())
+        (_, change) => without_directives(without_nulls(change)),
+    })
 }
 
 /// `$deleteFromPrimitiveList/x`. Where `x` is no list in the object, nothing happens.
@@ -141,7 +151,8 @@ fn directive_target<'k>(key: &'k str, prefix: &str, error: &str) -> Result<&'k s
 fn retain_keys(merged: &mut Map, patch: &Map, listed: &Value) -> Result<(), PatchError> {
     let malformed = || PatchError::Malformed("invalid patch format of retainKeys".to_owned());
     let Value::Array(listed) = listed else { return Err(malformed()) };
-    let is_listed = |key: &str| listed.iter().any(|item| item.as_str() == Some(key));
+    let listed: HashSet<&str> = listed.iter().filter_map(Value::as_str).collect();
+    let is_listed = |key: &str| listed.contains(key);
     for (key, change) in patch.iter() {
         let is_directive = key.starts_with(DELETE_FROM_LIST) || key.starts_with(SET_ORDER);
         if !change.is_null() && !is_directive && !is_listed(key) {

@@ -52,12 +52,18 @@ fn decode(map: &Map, is_canonical: &mut bool) -> Result<(FieldSet, bool), Decode
             *is_canonical &= i == 0 && map.len() > 1 && tree.as_object().is_some_and(Map::is_empty);
             continue;
         }
-        let Some(element) = parse_element(key)? else {
-            *is_canonical = false;
-            continue;
+        let element = match parse_plain(key) {
+            Some(element) => element,
+            None => {
+                let Some(element) = parse_element(key)? else {
+                    *is_canonical = false;
+                    continue;
+                };
+                *is_canonical &= element_text(&element) == *key;
+                element
+            }
         };
-        *is_canonical &= nodes.last().is_none_or(|last| last.element < element)
-            && (matches!(element, Element::Field(_)) || element_text(&element) == *key);
+        *is_canonical &= nodes.last().is_none_or(|last| last.element < element);
         let (children, is_child_member) = match tree {
             Value::Object(map) => decode(map, is_canonical)?,
             _ => {
@@ -115,6 +121,60 @@ fn element_text(element: &Element) -> Str {
         Element::Index(index) => text.extend_from_slice(format!("i:{index}").as_bytes()),
     }
     Str::new(String::from_utf8_lossy(&text))
+}
+
+/// The usual elements, which are written as they are read: fields, and keys and values of plain
+/// text and whole numbers. `None` says nothing: [`parse_element`] must look.
+fn parse_plain(text: &str) -> Option<Element> {
+    if let Some(name) = text.strip_prefix("f:") {
+        return Some(Element::field(name));
+    }
+    if let Some(value) = text.strip_prefix("v:") {
+        let (value, rest) = plain_value(value)?;
+        return rest.is_empty().then_some(Element::Value(value));
+    }
+    let mut rest = text.strip_prefix("k:{")?;
+    let mut members: Vec<(Str, Value)> = vec![];
+    loop {
+        let (name, after) = plain_text(rest)?;
+        let (value, after) = plain_value(after.strip_prefix(':')?)?;
+        if members.last().is_some_and(|(last, _)| last.as_str() >= name) {
+            return None;
+        }
+        match after {
+            "}" if members.is_empty() => return Some(Element::key_of_one(Str::new(name), value)),
+            "}" => {
+                members.push((Str::new(name), value));
+                return Some(Element::Key(members.into()));
+            }
+            _ => rest = after.strip_prefix(',')?,
+        }
+        members.push((Str::new(name), value));
+    }
+}
+
+/// A quoted text without anything that JSON escapes, and what follows it.
+fn plain_text(text: &str) -> Option<(&str, &str)> {
+    let body = text.strip_prefix('"')?;
+    let end = body.find('"')?;
+    let is_plain =
+        |byte: u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'\\' | b'<' | b'>' | b'&');
+    let (inner, rest) = (&body[..end], &body[end + 1..]);
+    inner.bytes().all(is_plain).then_some((inner, rest))
+}
+
+/// A plain text or a whole number, and what follows it.
+fn plain_value(text: &str) -> Option<(Value, &str)> {
+    if text.starts_with('"') {
+        return plain_text(text).map(|(inner, rest)| (Value::from(inner), rest));
+    }
+    let end = text.bytes().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, rest) = text.split_at(end);
+    let is_written_so = digits == "0" || !digits.starts_with('0');
+    // A point, a sign or an exponent is for the other reader.
+    let ends = rest.is_empty() || rest.starts_with([',', '}']);
+    let number: i64 = digits.parse().ok().filter(|_| is_written_so && ends)?;
+    Some((Value::Int(number), rest))
 }
 
 /// The element that a key means; `None` for a kind that we do not know.

@@ -35,6 +35,11 @@ impl Element {
         Element::Key(members.into())
     }
 
+    /// An item told apart by one member, the usual case: made with one allocation.
+    pub(crate) fn key_of_one(name: Str, value: Value) -> Self {
+        Element::Key(Arc::from([(name, value)]))
+    }
+
     /// The order of this element relative to the field `name`.
     pub(super) fn compare_field(&self, name: &str) -> Ordering {
         match self {

@@ -41,8 +41,8 @@ fn record(
     (old, new): (&Object, &Object),
 ) {
     reconcile_all(scope, managers, old);
-    let changed = disown(scope, managers, (old, new), None, true);
-    let Ok(comparison) = changed else { unreachable!("a forced change has no conflicts") };
+    // A forced change has no conflicts.
+    let comparison = disown(scope, managers, (old, new), None, true).unwrap_or_default();
     let mut own = comparison.modified;
     own.add(comparison.added);
     own.subtract(&UNOWNED);
@@ -72,7 +72,7 @@ fn take_entries(scope: &Scope<'_>, live: &Object, new: &mut Object) -> Managers 
     match given {
         Some(Value::Array(entries)) if is_reset(&entries) => Managers::default(),
         Some(Value::Array(entries)) => {
-            Managers::decode(&entries).unwrap_or_else(|_| Managers::of(live))
+            Managers::decode_owned(entries).unwrap_or_else(|_| Managers::of(live))
         }
         _ => Managers::of(live),
     }

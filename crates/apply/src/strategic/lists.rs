@@ -147,6 +147,7 @@ fn run_directives(
 ) -> Result<(Vec<Value>, Vec<Value>), PatchError> {
     let mut plain = Vec::with_capacity(change.len());
     let mut is_replaced = false;
+    let mut gone = Places::default();
     for item in change {
         let map = object(&item)?;
         let Some(directive) = map.get(PATCH) else {
@@ -155,8 +156,8 @@ fn run_directives(
         };
         match directive.as_str() {
             Some("delete") => {
-                let gone = map.get(key).ok_or_else(|| no_merge_key(map, key))?;
-                original.retain(|candidate| candidate.get(key) != Some(gone));
+                let key_value = map.get(key).ok_or_else(|| no_merge_key(map, key))?;
+                gone.push(key_value.clone());
             }
             Some("replace") => is_replaced = true,
             Some("merge") => {
@@ -166,6 +167,7 @@ fn run_directives(
             _ => return Err(unknown_directive(directive, map)),
         }
     }
+    original.retain(|item| item.get(key).is_none_or(|value| gone.find(value).is_none()));
     Ok(if is_replaced { (plain, vec![]) } else { (original, plain) })
 }
 

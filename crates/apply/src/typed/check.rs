@@ -84,30 +84,47 @@ impl<'t> Walk<'t> {
     }
 
     fn items(&mut self, list: &'t ListShape, items: &[Value]) {
-        let mut seen: Vec<Element> = Vec::with_capacity(items.len());
-        for (i, item) in items.iter().enumerate() {
-            let step = match &list.kind {
-                // A list has fewer than 2^63 items.
-                ListKind::Atomic => Element::Index(i as i64),
-                _ => match element(self.types, list, item) {
-                    Ok(step) => step,
-                    Err(message) => {
-                        self.report(format!("element {i}: {message}"));
-                        return;
-                    }
-                },
-            };
-            if list.kind != ListKind::Atomic {
-                match seen.binary_search(&step) {
-                    Ok(_) => self.report(format!("duplicate entries for key {step}")),
-                    Err(at) => seen.insert(at, step.clone()),
-                }
+        let (steps, fault) = self.steps(list, items);
+        let is_repeated = repeated(&steps);
+        for ((item, step), is_repeated) in items.iter().zip(steps).zip(is_repeated) {
+            if is_repeated && list.kind != ListKind::Atomic {
+                self.report(format!("duplicate entries for key {step}"));
             }
             self.path.push(step);
             self.value(&list.item, item);
             self.path.pop();
         }
+        if let Some(message) = fault {
+            self.report(message);
+        }
     }
+
+    /// What leads to the items, up to the first that cannot be told apart, and why it cannot.
+    fn steps(&self, list: &ListShape, items: &[Value]) -> (Vec<Element>, Option<String>) {
+        let mut steps = Vec::with_capacity(items.len());
+        for (i, item) in items.iter().enumerate() {
+            match &list.kind {
+                // A list has fewer than 2^63 items.
+                ListKind::Atomic => steps.push(Element::Index(i as i64)),
+                _ => match element(self.types, list, item) {
+                    Ok(step) => steps.push(step),
+                    Err(message) => return (steps, Some(format!("element {i}: {message}"))),
+                },
+            }
+        }
+        (steps, None)
+    }
+}
+
+/// For each element, whether an equal one stands before it.
+fn repeated(elements: &[Element]) -> Vec<bool> {
+    let mut order: Vec<usize> = (0..elements.len()).collect();
+    order.sort_by(|a, b| elements[*a].cmp(&elements[*b]));
+    let mut is_repeated = vec![false; elements.len()];
+    for pair in order.windows(2) {
+        is_repeated[pair[1]] = elements[pair[0]] == elements[pair[1]];
+    }
+    is_repeated
 }
 
 /// Why a value is no scalar of its type.

@@ -35,6 +35,11 @@ fn keyed(types: &Types, list: &ListShape, keys: &[Str], item: &Value) -> Result<
         }
         _ => return Err("associative list with keys may not have non-map elements".to_owned()),
     };
+    if let [key] = keys
+        && let Some(value) = map.get(key)
+    {
+        return Ok(Element::key_of_one(key.clone(), value.clone()));
+    }
     let mut members = Vec::with_capacity(keys.len());
     for key in keys {
         let given = map.get(key).cloned();

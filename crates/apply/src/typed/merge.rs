@@ -3,7 +3,7 @@
 use super::element::element;
 use super::{Kind, Misfit, Misfits};
 use crate::fields::{Element, path_text};
-use keelson_meta::{Map, Value};
+use keelson_meta::{Map, Str, Value};
 use keelson_schema::types::ListShape;
 use keelson_schema::{Schema, Types};
 
@@ -68,19 +68,36 @@ impl<'t> Walk<'t> {
         let Some(config) = config.filter(|map| !map.is_empty()) else {
             return live.cloned().unwrap_or_default();
         };
-        let mut merged = live.cloned_without(config);
-        for (name, value) in config.iter() {
-            let current = live.and_then(|map| map.get(name));
-            let member = kind.member(self.types, name).0.unwrap_or(Kind::Deduced);
-            self.path.push(Element::Field(name.clone()));
-            let value = self.value(member, current, Some(value));
-            self.path.pop();
-            match value {
-                Some(value) => drop(merged.insert(name.clone(), value)),
-                None => drop(merged.remove(name)),
+        let mut merged: Vec<(Str, Value)> = Vec::with_capacity(config.len());
+        for (name, value) in live.into_iter().flat_map(Map::iter) {
+            let value = match config.get(name) {
+                None => Some(value.clone()),
+                Some(change) => self.member(kind, name, Some(value), change),
+            };
+            merged.extend(value.map(|value| (name.clone(), value)));
+        }
+        for (name, change) in config.iter() {
+            if live.is_none_or(|map| !map.contains_key(name)) {
+                let value = self.member(kind, name, None, change);
+                merged.extend(value.map(|value| (name.clone(), value)));
             }
         }
-        merged
+        // Collected at once: one by one, a large map would cost its size for each entry.
+        merged.into_iter().collect()
+    }
+
+    fn member(
+        &mut self,
+        kind: Kind<'t>,
+        name: &Str,
+        live: Option<&Value>,
+        change: &Value,
+    ) -> Option<Value> {
+        let member = kind.member(self.types, name).0.unwrap_or(Kind::Deduced);
+        self.path.push(Element::Field(name.clone()));
+        let value = self.value(member, live, Some(change));
+        self.path.pop();
+        value
     }
 
     /// Items of both sides merged, in upstream's order: shared items as the configuration has them,
@@ -91,9 +108,18 @@ impl<'t> Walk<'t> {
         live: &[Value],
         config: &[Value],
     ) -> Option<Vec<Value>> {
-        let config_index = self.index(list, config)?;
-        let live_index = self.index(list, live)?;
+        let rights = self.elements(list, config)?;
+        let lefts = self.elements(list, live)?;
+        if lefts == rights {
+            let items = live.iter().zip(config).zip(rights);
+            return Some(
+                items.filter_map(|((l, r), at)| self.item(list, Some(l), r, at)).collect(),
+            );
+        }
+        let (config_index, live_index) = (Index::new(rights), Index::new(lefts));
         let (lefts, rights) = (&live_index.elements, &config_index.elements);
+        // A live item that stands twice is not merged into: which of them would it be?
+        let current = |at: &Element| live_index.find_once(at).map(|place| &live[place]);
         let mut shared = rights.iter().filter(|element| live_index.find(element).is_some());
         let mut next_shared = shared.next();
         let mut is_merged = vec![false; rights.len()];
@@ -103,7 +129,8 @@ impl<'t> Walk<'t> {
             if l < lefts.len() && r < rights.len() {
                 if lefts[l] == rights[r] {
                     is_merged[r] = true;
-                    merged.extend(self.item(list, &live_index, live, &rights[r], &config[r]));
+                    let at = &rights[r];
+                    merged.extend(self.item(list, current(at), &config[r], at.clone()));
                     (l, r) = (l + 1, r + 1);
                     next_shared = shared.next();
                     continue;
@@ -127,7 +154,8 @@ impl<'t> Walk<'t> {
             }
             if r < rights.len() {
                 is_merged[r] = true;
-                merged.extend(self.item(list, &live_index, live, &rights[r], &config[r]));
+                let at = &rights[r];
+                merged.extend(self.item(list, current(at), &config[r], at.clone()));
                 if next_shared.is_some_and(|next| *next == rights[r]) {
                     next_shared = shared.next();
                 }
@@ -140,20 +168,17 @@ impl<'t> Walk<'t> {
     fn item(
         &mut self,
         list: &'t ListShape,
-        live_index: &Index,
-        live: &[Value],
-        element: &Element,
+        live: Option<&Value>,
         config: &Value,
+        at: Element,
     ) -> Option<Value> {
-        // A live item that stands twice is not merged into: which of them would it be?
-        let current = live_index.find_once(element).map(|at| &live[at]);
-        self.path.push(element.clone());
-        let merged = self.value(Kind::of(self.types, &list.item), current, Some(config));
+        self.path.push(at);
+        let merged = self.value(Kind::of(self.types, &list.item), live, Some(config));
         self.path.pop();
         merged
     }
 
-    fn index(&mut self, list: &ListShape, items: &[Value]) -> Option<Index> {
+    fn elements(&mut self, list: &ListShape, items: &[Value]) -> Option<Vec<Element>> {
         let mut elements = Vec::with_capacity(items.len());
         for (i, item) in items.iter().enumerate() {
             match element(self.types, list, item) {
@@ -166,7 +191,7 @@ impl<'t> Walk<'t> {
                 }
             }
         }
-        Some(Index::new(elements))
+        Some(elements)
     }
 }
 
@@ -209,20 +234,4 @@ fn as_items(value: Option<&Value>) -> &[Value] {
 
 fn is_empty(map: Option<&Map>) -> bool {
     map.is_none_or(Map::is_empty)
-}
-
-trait ClonedWithout {
-    fn cloned_without(self, other: &Map) -> Map;
-}
-
-impl ClonedWithout for Option<&Map> {
-    /// The entries in their order; those that `other` has too are null until they are merged.
-    fn cloned_without(self, other: &Map) -> Map {
-        let entries = self.into_iter().flat_map(Map::iter);
-        let kept = entries.map(|(key, value)| {
-            let value = if other.contains_key(key) { Value::Null } else { value.clone() };
-            (key.clone(), value)
-        });
-        kept.collect()
-    }
 }
