@@ -1,10 +1,16 @@
 //! The project's own tools: `cargo xtask tidy`, `cargo xtask catalogue`, `cargo xtask ci`.
 
 mod catalogue;
+mod ci;
+mod tidy;
 
 use anyhow::{Result, bail};
 
 const HELP: &str = "\
+cargo xtask ci
+    Builds everything and runs all checks and tests. Installs kubectl and cargo-nextest when missing.
+cargo xtask tidy
+    Checks what a machine can check of STYLE.md and ARCHITECTURE.md.
 cargo xtask catalogue [--reference DIR] [--check]
     Writes crates/schema/catalogue from OpenAPI v3 and v2 documents, a protobuf descriptor set and
     aggregated discovery found in DIR (default ../shared/reference). With --check it only compares.
@@ -14,6 +20,8 @@ fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.first().map(String::as_str) {
         Some("catalogue") => catalogue::run(&args[1..]),
+        Some("ci") => ci::run(),
+        Some("tidy") => tidy::run(),
         Some("help" | "--help" | "-h") | None => {
             use std::io::Write;
             std::io::stdout().write_all(HELP.as_bytes())?;

@@ -1,0 +1,68 @@
+//! `cargo xtask ci`: everything that must hold before a change lands. Installs what is missing, and
+//! says so.
+
+use anyhow::{Context, Result, bail};
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+/// Runs all checks and tests.
+pub fn run() -> Result<()> {
+    say("format")?;
+    step("cargo", &["fmt", "--all", "--check"])?;
+    say("tidy")?;
+    crate::tidy::run()?;
+    install()?;
+    say("clippy")?;
+    step("cargo", &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"])?;
+    say("tests")?;
+    if has("cargo-nextest") {
+        step("cargo", &["nextest", "run", "--workspace", "--no-fail-fast"])
+    } else {
+        step("cargo", &["test", "--workspace", "--no-fail-fast"])
+    }
+}
+
+/// kubectl for the client tests; nextest to run tests side by side.
+fn install() -> Result<()> {
+    if !has("kubectl") {
+        say("installing kubectl from Debian's package kubernetes-client")?;
+        let installed = step("apt-get", &["update", "-qq"])
+            .and_then(|()| step("apt-get", &["install", "-y", "-qq", "kubernetes-client"]));
+        if let Err(error) = installed {
+            say(&format!("no kubectl ({error}): the tests that drive it will say that they skip"))?;
+        }
+    }
+    if !has("cargo-nextest") {
+        say("installing cargo-nextest")?;
+        if step("cargo", &["install", "--locked", "--quiet", "cargo-nextest"]).is_err() {
+            say("no cargo-nextest: the tests run with cargo test")?;
+        }
+    }
+    Ok(())
+}
+
+fn has(program: &str) -> bool {
+    let quiet = Command::new(program)
+        .arg("--help")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .stdin(Stdio::null())
+        .status();
+    quiet.is_ok()
+}
+
+fn say(text: &str) -> Result<()> {
+    writeln!(std::io::stdout(), "== {text}").context("write to standard output")
+}
+
+fn step(program: &str, args: &[&str]) -> Result<()> {
+    let status = Command::new(program)
+        .args(args)
+        .stdin(Stdio::null())
+        .status()
+        .with_context(|| format!("run {program}"))?;
+    if !status.success() {
+        bail!("{program} {} failed", args.join(" "));
+    }
+    Ok(())
+}

@@ -1,0 +1,134 @@
+//! `cargo xtask tidy`: what a machine can hold of STYLE.md and ARCHITECTURE.md.
+
+use anyhow::{Context, Result, bail};
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const FILE_LINES_MAX: usize = 800;
+const FUNCTION_LINES_MAX: usize = 70;
+/// Words that mark unfinished work; written apart so that this file does not hold them.
+const UNFINISHED: [&str; 3] =
+    [concat!("to", "do!("), concat!("unimple", "mented!("), concat!("db", "g!(")];
+
+/// Checks the tree below the current folder.
+pub fn run() -> Result<()> {
+    let mut faults = vec![];
+    let mut files = vec![];
+    for root in ["crates", "xtask"] {
+        collect(Path::new(root), &mut files)?;
+    }
+    for path in &files {
+        let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+        check_file(path, &text, &mut faults);
+    }
+    check_layers(&mut faults)?;
+    check_manifests(&mut faults)?;
+    if faults.is_empty() {
+        return Ok(());
+    }
+    bail!("{} faults:\n{}", faults.len(), faults.join("\n"))
+}
+
+fn collect(dir: &Path, out: &mut Vec<PathBuf>) -> Result<()> {
+    let mut entries: Vec<PathBuf> =
+        fs::read_dir(dir)?.map(|entry| entry.map(|e| e.path())).collect::<Result<_, _>>()?;
+    entries.sort();
+    for path in entries {
+        if path.is_dir() {
+            collect(&path, out)?;
+        } else if path.extension().is_some_and(|ending| ending == "rs") {
+            out.push(path);
+        }
+    }
+    Ok(())
+}
+
+fn check_file(path: &Path, text: &str, faults: &mut Vec<String>) {
+    let shown = path.display();
+    if !text.starts_with("//!") {
+        faults.push(format!("{shown}: does not begin with what it is for (`//!`)"));
+    }
+    let lines = text.lines().count();
+    if lines > FILE_LINES_MAX {
+        faults.push(format!("{shown}: {lines} lines, at most {FILE_LINES_MAX}"));
+    }
+    for word in UNFINISHED {
+        if text.contains(word) {
+            faults.push(format!("{shown}: {word} in it"));
+        }
+    }
+    let mut begun: Option<(usize, usize, &str)> = None;
+    for (number, line) in text.lines().enumerate() {
+        let indent = line.len() - line.trim_start().len();
+        let words = line.trim_start();
+        let is_head =
+            ["fn ", "pub fn ", "pub(crate) fn ", "pub(super) fn ", "async fn ", "pub async fn "]
+                .iter()
+                .any(|head| words.starts_with(head));
+        if is_head && begun.is_none() && !words.ends_with('}') && !words.ends_with(';') {
+            begun = Some((number, indent, words));
+        }
+        if let Some((start, depth, head)) = begun
+            && words == "}"
+            && indent == depth
+        {
+            let length = number - start + 1;
+            if length > FUNCTION_LINES_MAX {
+                faults.push(format!("{shown}:{}: {length} lines: {head}", start + 1));
+            }
+            begun = None;
+        }
+    }
+}
+
+/// Every crate depends on what the table of ARCHITECTURE.md lets it depend on, and on nothing else.
+fn check_layers(faults: &mut Vec<String>) -> Result<()> {
+    let text = fs::read_to_string("ARCHITECTURE.md").context("ARCHITECTURE.md")?;
+    let mut allowed: HashMap<String, Vec<String>> = HashMap::new();
+    let rows = text.lines().skip_while(|line| !line.starts_with("| crate |")).skip(2);
+    for row in rows.take_while(|line| line.starts_with('|')) {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        if let [_, name, _, own, ..] = cells.as_slice() {
+            let own = own.replace(',', " ").replace('`', "");
+            let own = own.split_whitespace().filter(|word| *word != "-").map(str::to_owned);
+            allowed.insert(name.replace('`', ""), own.collect());
+        }
+    }
+    for entry in fs::read_dir("crates")? {
+        let dir = entry?.path();
+        let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let Some(own) = allowed.get(&name) else {
+            faults.push(format!("ARCHITECTURE.md: crate {name} is not in the table"));
+            continue;
+        };
+        let manifest = fs::read_to_string(dir.join("Cargo.toml"))?;
+        let used = manifest.split("[dev-dependencies]").next().unwrap_or_default();
+        for line in used.lines().filter_map(|line| line.strip_prefix("keelson-")) {
+            let dependency = line.split(['.', ' ', '=']).next().unwrap_or_default();
+            if !own.iter().any(|word| word == dependency) {
+                faults.push(format!("crates/{name}: depends on {dependency}, not in the table"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Versions stand in the root manifest only.
+fn check_manifests(faults: &mut Vec<String>) -> Result<()> {
+    for entry in fs::read_dir("crates")? {
+        let path = entry?.path().join("Cargo.toml");
+        let text = fs::read_to_string(&path)?;
+        for line in text.lines() {
+            let own = line.starts_with("version.") || line.starts_with("rust-version.");
+            if !own
+                && (line.contains("version = \"")
+                    || line.contains(" = \"0")
+                    || line.contains(" = \"1"))
+            {
+                faults.push(format!("{}: a version: {line}", path.display()));
+            }
+        }
+    }
+    Ok(())
+}
