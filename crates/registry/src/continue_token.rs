@@ -3,9 +3,14 @@
 
 use crate::options::ContinueToken;
 use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::alphabet::URL_SAFE;
+use base64::engine::general_purpose::{GeneralPurpose, NO_PAD};
 use keelson_meta::{Failure, Status, Value, value};
 use keelson_store::Revision;
+
+/// As Go reads it: bits after the last byte do not matter.
+const TEXT: GeneralPurpose =
+    GeneralPurpose::new(&URL_SAFE, NO_PAD.with_decode_allow_trailing_bits(true));
 
 const VERSION: &str = "meta.k8s.io/v1";
 
@@ -16,7 +21,7 @@ pub fn encode(token: &ContinueToken) -> String {
     let body = value!({"v": VERSION, "rv": revision, "start": start});
     let mut json = vec![];
     keelson_schema::json::write_value(&body, &mut json);
-    URL_SAFE_NO_PAD.encode(json)
+    TEXT.encode(json)
 }
 
 /// Reads a token, or 400 in upstream's words.
@@ -24,7 +29,7 @@ pub fn decode(text: &str) -> Result<ContinueToken, Failure> {
     let fail = |why: String| {
         Status::bad_request(format!("invalid continue token: continue key is not valid: {why}"))
     };
-    let json = URL_SAFE_NO_PAD.decode(text).map_err(|error| {
+    let json = TEXT.decode(text).map_err(|error| {
         let at = match error {
             base64::DecodeError::InvalidByte(at, _) => at,
             base64::DecodeError::InvalidLastSymbol(at, _) => at,

@@ -160,6 +160,10 @@ impl Query {
                 let why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is \
                            provided";
                 errors.push(FieldError::forbidden(&path, why));
+                if matching != "NotOlderThan" {
+                    let valid = ["NotOlderThan"];
+                    errors.push(FieldError::not_supported(&path, matching, &valid));
+                }
                 return errors.into_result("meta.k8s.io", "ListOptions", "");
             }
             if version.is_empty() {
@@ -194,6 +198,8 @@ impl Query {
             let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
             errors.push(FieldError::forbidden(&rule, why));
         } else if matching != "NotOlderThan" {
+            let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+            errors.push(FieldError::forbidden(&rule, why));
             errors.push(FieldError::not_supported(&rule, matching, &["NotOlderThan"]));
         }
     }
@@ -205,7 +211,7 @@ impl Query {
         let start = match self.text("resourceVersion") {
             "" => WatchStart::Latest,
             "0" => WatchStart::Any,
-            text => WatchStart::After(watch_revision(text)?),
+            text => WatchStart::After(revision(text)?),
         };
         Ok(WatchOptions {
             labels,
@@ -221,17 +227,13 @@ impl Query {
         let mut errors = ErrorList::new();
         let force = self.flag("force").unwrap_or(false);
         let manager = self.text("fieldManager");
-        if kind == "PatchOptions" {
-            errors.extend(self.check_force());
-        }
         let path = Path::new("fieldManager");
         if manager.len() > FIELD_MANAGER_BYTES_MAX {
             errors.push(FieldError::too_long(&path, FIELD_MANAGER_BYTES_MAX));
         }
-        for (i, c) in manager.char_indices().filter(|(_, c)| !is_printable(*c)) {
+        if let Some((i, c)) = manager.char_indices().find(|(_, c)| !is_printable(*c)) {
             let why = format!("invalid character U+{:04X} (at position {i})", c as u32);
             errors.push(FieldError::invalid(&path, manager, &why));
-            break;
         }
         let dry_run = self.dry_run(&mut errors);
         let field_validation = self.field_validation(&mut errors);
@@ -244,11 +246,6 @@ impl Query {
             manager.into()
         };
         Ok(WriteOptions { dry_run, field_manager, field_validation, force })
-    }
-
-    /// Rules of patches that are no apply patches are checked where the media type is known.
-    fn check_force(&self) -> ErrorList {
-        ErrorList::new()
     }
 
     fn dry_run(&self, errors: &mut ErrorList) -> bool {
@@ -394,10 +391,6 @@ fn revision(text: &str) -> Result<Revision, Failure> {
         errors.push(FieldError::invalid(&Path::new("resourceVersion"), text, &why));
         bare(&errors)
     })
-}
-
-fn watch_revision(text: &str) -> Result<Revision, Failure> {
-    revision(text)
 }
 
 /// What upstream answers with a bare error: 500 and no reason.

@@ -84,7 +84,12 @@ impl Registry {
                 return Ok(Answer::Entry(entry));
             }
             if !generates {
-                return Err(Status::already_exists(target.gvr(), obj.name()));
+                let taken = base.is_empty();
+                return Err(if taken {
+                    Status::already_exists(target.gvr(), obj.name())
+                } else {
+                    name_taken(&target, obj.name())
+                });
             }
         }
         Err(name_taken(target, obj.name()))
@@ -186,5 +191,8 @@ fn name_taken(target: &Target, name: &str) -> Failure {
         "{}, the server was not able to generate a unique name for the object",
         status.message
     );
+    if let Some(details) = &mut status.details {
+        details.retry_after_seconds = 1;
+    }
     status
 }

@@ -87,10 +87,7 @@ impl Filter {
     /// The single key that can match, when the selectors leave only one.
     fn only_key(&self) -> Option<String> {
         let name = self.fields.required_value("metadata.name")?;
-        match self.prefix.rsplit_once('/') {
-            Some((namespace, _)) => Some(format!("{namespace}/{name}")),
-            None => None,
-        }
+        self.prefix.rsplit_once('/').map(|(namespace, _)| format!("{namespace}/{name}"))
     }
 }
 

@@ -162,10 +162,11 @@ fn flag(word: &str, field: &mut Field, shape: &mut Shape) {
         "set" => list_of(shape).kind = ListKind::Set,
         "retainkeys" => field.retain_keys = true,
         "patchreplace" => field.patch_replace = true,
-        "patchmerge" => match shape {
-            Shape::List(list) => list.patch_merge = true,
-            _ => {}
-        },
+        "patchmerge" => {
+            if let Shape::List(list) = shape {
+                list.patch_merge = true;
+            }
+        }
         other => panic!("types.txt: {other:?} of {}", field.name),
     }
 }

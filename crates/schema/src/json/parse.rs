@@ -47,6 +47,7 @@ impl fmt::Display for SyntaxError {
                     c if (*c as u32) < 0x20 || *c as u32 == 0x7f => {
                         write!(f, r"'\x{:02x}'", *c as u32)?;
                     }
+                    c if c.is_control() => write!(f, r"'\u{:04x}'", *c as u32)?,
                     c => write!(f, "'{c}'")?,
                 }
                 write!(f, " {what}")
