@@ -1,0 +1,7 @@
+//! A whole server under test: real kubectl, every built-in resource, and restarts.
+
+mod http;
+mod kubectl;
+mod minimal;
+mod resources;
+mod restart;

@@ -1,0 +1,130 @@
+//! Every built-in resource that is on by default, through its whole life.
+
+use crate::http::{Answer, Client, Server};
+use crate::minimal::{minimal, name};
+use keelson::Keelson;
+use keelson_schema::catalogue::{Catalogue, Resource};
+use serde_json::{Value, json};
+
+/// Built-in resources that are on by default, create and list: a change of it is to be noticed.
+const RESOURCES: usize = 60;
+
+#[test]
+fn every_resource_lives_and_dies() {
+    let server = Server::start_plain(Keelson::builder().in_memory());
+    let client = server.client();
+    let mut faults = vec![];
+    let mut count = 0;
+    for group in &Catalogue::shared().groups {
+        for version in group.versions.iter().filter(|version| version.default_on) {
+            for resource in version.resources.iter().filter(|resource| resource.default_on) {
+                if resource.has_verb("create") && resource.has_verb("list") {
+                    count += 1;
+                    if let Err(fault) = life(&client, resource) {
+                        let kind = &resource.kind;
+                        faults.push(format!("{}/{}: {fault}", kind.group, resource.name));
+                    }
+                }
+            }
+        }
+    }
+    println!("{count} resources, {} with faults", faults.len());
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    assert_eq!(count, RESOURCES);
+    server.stop();
+}
+
+/// One object of the resource from its creation to its end.
+fn life(client: &Client, resource: &Resource) -> Result<(), String> {
+    let (group, version) = (resource.kind.group.as_str(), resource.kind.version.as_str());
+    let api = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+    let root = if group.is_empty() { "/api" } else { "/apis" };
+    let scope = if resource.namespaced { "/namespaces/default" } else { "" };
+    let all = format!("{root}/{api}{scope}/{}", resource.name);
+    let one = format!("{all}/{}", name(&resource.name));
+    let only = format!("fieldSelector=metadata.name%3D{}", name(&resource.name));
+
+    let before = client.get(&all);
+    let revision = before.body["metadata"]["resourceVersion"].as_str().unwrap_or("none");
+    let mut obj = minimal(group, &resource.name);
+    obj["apiVersion"] = json!(api);
+    obj["kind"] = json!(resource.kind.kind.as_str());
+    let made = expect("create", client.post(&all, &obj), 201)?;
+    let read = expect("get", client.get(&one), 200)?;
+    same("what was created", &made, &read)?;
+
+    let list = expect("list", client.get(&format!("{all}?{only}")), 200)?;
+    same("items listed", &json!(1), &json!(list["items"].as_array().map_or(0, Vec::len)))?;
+    same("kind of list", &json!(format!("{}List", resource.kind.kind)), &list["kind"])?;
+
+    let query = format!("watch=true&resourceVersion={revision}&{only}");
+    let events = client.watch(&format!("{all}?{query}"), 1)?;
+    same("type of event", &json!("ADDED"), &events[0]["type"])?;
+    same("uid watched", &made["metadata"]["uid"], &events[0]["object"]["metadata"]["uid"])?;
+
+    patches(client, &one, &obj)?;
+
+    let table = expect("table", client.table(&format!("{all}?{only}")), 200)?;
+    let length = |member: &str| table[member].as_array().map_or(0, Vec::len);
+    same("rows", &json!(1), &json!(length("rows")))?;
+    if length("columnDefinitions") == 0 {
+        return Err(format!("no columns: {table}"));
+    }
+    let cells = table["rows"][0]["cells"].as_array().map_or(0, Vec::len);
+    // Kubernetes gives an address an age without a column for it.
+    let silent = usize::from(resource.name == "ipaddresses");
+    same("cells", &json!(length("columnDefinitions") + silent), &json!(cells))?;
+
+    end(client, &one)
+}
+
+/// Sets a label with each kind of patch.
+fn patches(client: &Client, one: &str, obj: &Value) -> Result<(), String> {
+    let label = |name: &str| json!({"metadata": {"labels": {name: "yes"}}});
+    let members = json!([{"op": "add", "path": "/metadata/labels", "value": {"json": "yes"}}]);
+    let mut applied = json!({"apiVersion": obj["apiVersion"], "kind": obj["kind"]});
+    applied["metadata"] = json!({"name": obj["metadata"]["name"], "labels": {"apply": "yes"}});
+    let rows = [
+        ("json", "application/json-patch+json", members),
+        ("merge", "application/merge-patch+json", label("merge")),
+        ("strategic", "application/strategic-merge-patch+json", label("strategic")),
+        ("apply", "application/apply-patch+yaml", applied),
+    ];
+    let path = format!("{one}?fieldManager=tester");
+    for (name, kind, patch) in &rows {
+        let answer = expect(name, client.call("PATCH", &path, kind, Some(patch)), 200)?;
+        same(name, &json!("yes"), &answer["metadata"]["labels"][name])?;
+    }
+    let read = expect("get after patches", client.get(one), 200)?;
+    for (name, ..) in rows {
+        same(name, &json!("yes"), &read["metadata"]["labels"][name])?;
+    }
+    Ok(())
+}
+
+/// Deletes the object, letting go of it where a controller elsewhere would.
+fn end(client: &Client, one: &str) -> Result<(), String> {
+    expect("delete", client.delete(one), 200)?;
+    let read = client.get(one);
+    if read.status == 200 && read.body["metadata"]["finalizers"].is_array() {
+        let deleted = read.body["metadata"]["deletionTimestamp"].is_string();
+        same("deleted", &json!(true), &json!(deleted))?;
+        let free = json!({"metadata": {"finalizers": null}});
+        let freed = client.call("PATCH", one, "application/merge-patch+json", Some(&free));
+        expect("free", freed, 200)?;
+    }
+    client.poll(one, |answer| answer.status == 404);
+    Ok(())
+}
+
+fn expect(step: &str, answer: Answer, status: u16) -> Result<Value, String> {
+    if answer.status == status {
+        Ok(answer.body)
+    } else {
+        Err(format!("{step}: {} {}", answer.status, answer.body))
+    }
+}
+
+fn same(what: &str, expected: &Value, got: &Value) -> Result<(), String> {
+    if expected == got { Ok(()) } else { Err(format!("{what}: {got} instead of {expected}")) }
+}
