@@ -1,0 +1,81 @@
+//! The recorded transcripts, replayed against a server of our own. A scenario that was once exact may
+//! not fall back: `files/exact.txt` lists them and only grows.
+
+use keelson::Keelson;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Folders of transcripts that need no control loop.
+const FOLDERS: [&str; 5] = ["rest/simple", "rest/kinds", "kinds", "sys", "ext"];
+
+fn shared() -> Option<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let place = std::env::var("KEELSON_SHARED").unwrap_or_else(|_| "../shared".to_owned());
+    Some(root.join(place).join("conformance")).filter(|dir| dir.join("transcript").exists())
+}
+
+/// The names of a folder's scenarios that are exact.
+fn exact(dir: &Path, url: &str, folder: &str) -> BTreeSet<String> {
+    let transcripts = dir.join("transcripts").join(folder);
+    let output = Command::new("python3")
+        .arg(dir.join("transcript"))
+        .args(["replay", "--server", url, "--jobs", "8"])
+        .arg(&transcripts)
+        .output()
+        .expect("python3 runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let fallen: BTreeSet<&str> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("FAIL   ").or_else(|| line.strip_prefix("loose  ")))
+        .collect();
+    assert!(text.contains(" passed, "), "{folder}: the replay did not end: {text}");
+    let mut names = BTreeSet::new();
+    collect(&transcripts, &mut names);
+    names.retain(|name| !fallen.contains(name.as_str()));
+    names
+}
+
+fn collect(dir: &Path, names: &mut BTreeSet<String>) {
+    for entry in std::fs::read_dir(dir).expect("transcripts are readable") {
+        let path = entry.expect("transcripts are readable").path();
+        if path.is_dir() {
+            if path.file_name().is_none_or(|name| name != "controllers") {
+                collect(&path, names);
+            }
+        } else if path.extension().is_some_and(|ending| ending == "json") {
+            names.insert(path.file_stem().unwrap_or_default().to_string_lossy().into_owned());
+        }
+    }
+}
+
+#[test]
+fn scenarios_that_were_exact_stay_exact() {
+    let Some(dir) = shared() else {
+        println!("skipped: no transcripts beside the repository");
+        return;
+    };
+    let tokens = std::fs::read_to_string(dir.join("tokens.csv")).expect("tokens.csv");
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("runtime");
+    let keelson = runtime.block_on(async {
+        let mut builder = Keelson::builder().in_memory().plain_http().no_controllers();
+        builder.tokens = keelson_auth::TokenFile::parse(&tokens).expect("tokens.csv");
+        builder.start().await.expect("the server starts")
+    });
+    let url = keelson.url().to_owned();
+    let mut now: BTreeSet<String> = BTreeSet::new();
+    for folder in FOLDERS {
+        now.extend(exact(&dir, &url, folder));
+    }
+    runtime.block_on(keelson.stop());
+    let known = include_str!("files/exact.txt");
+    let fallen: Vec<&str> = known.lines().filter(|name| !now.contains(*name)).collect();
+    println!("{} scenarios exact, {} listed", now.len(), known.lines().count());
+    if let Ok(path) = std::env::var("KEELSON_WRITE_EXACT") {
+        let names: Vec<&str> = now.iter().map(String::as_str).collect();
+        std::fs::write(path, names.join("\n") + "\n").expect("the list can be written");
+        return;
+    }
+    assert!(fallen.is_empty(), "no longer exact: {fallen:#?}");
+}
