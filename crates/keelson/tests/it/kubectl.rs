@@ -280,7 +280,11 @@ fn objects_are_changed_in_place() {
         ("k replace --force -f new.yaml", 0, "replaced"),
         ("k get cm settings -o jsonpath='{.data.colour}'", 0, "green"),
         (r#"k patch deploy web -p '{"spec":{"replicas":-1}}'"#, 1, "greater than or equal to 0"),
-        (r#"k patch deploy web -p '{"spec":{"colour":"red"}}'"#, 0, r#"unknown field "spec.colour""#),
+        (
+            r#"k patch deploy web -p '{"spec":{"colour":"red"}}'"#,
+            0,
+            r#"unknown field "spec.colour""#,
+        ),
     ]);
 }
 
@@ -388,7 +392,7 @@ fn objects_are_deleted_in_every_way() {
             ("k delete pod one --now", 0, "deleted"),
             ("k run one --image=nginx", 0, "created"),
             ("k delete pod one --force --grace-period=0", 0, "force deleted"),
-            ("k delete ns default", 1, "forbidden"),
+            ("k delete ns default --timeout=20s", 1, "this namespace may not be deleted"),
         ],
     );
 }
