@@ -12,6 +12,8 @@ use std::sync::Arc;
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
+/// Namespaces that live as long as the cluster.
+const IMMORTAL_NAMESPACES: [&str; 3] = ["default", "kube-system", "kube-public"];
 
 /// How a deletion ended. Objects are in the version of the target.
 #[derive(Clone, Debug)]
@@ -62,6 +64,7 @@ impl Registry {
         let kind = &target.kind;
         let mut obj = kind.decode(&entry)?;
         check_preconditions(target, options, &obj)?;
+        check_mortal(target)?;
         let plan = plan(target, options, &mut obj, self.clock.now());
         let shown = |obj: Object| kind.convert(obj, &kind.storage, target.schema());
         match plan {
@@ -112,6 +115,17 @@ impl Registry {
         }
         Ok((gone, page))
     }
+}
+
+/// Refuses to delete what every cluster has.
+fn check_mortal(target: &Target) -> Result<(), Failure> {
+    let gvr = target.gvr();
+    let namespace = gvr.resource == "namespaces" && gvr.group.is_empty();
+    if namespace && IMMORTAL_NAMESPACES.contains(&target.name.as_str()) {
+        let why = "this namespace may not be deleted";
+        return Err(Status::forbidden(gvr, &target.name, why));
+    }
+    Ok(())
 }
 
 fn check_preconditions(
