@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Folders of transcripts that need no control loop.
-const FOLDERS: [&str; 5] = ["rest/simple", "rest/kinds", "kinds", "sys", "ext"];
+const FOLDERS: [&str; 3] = ["rest/simple", "rest/kinds", "kinds"];
 
 fn shared() -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
