@@ -206,7 +206,8 @@ impl Builder {
     }
 
     fn pki(&self, advertise: IpAddr) -> Result<Pki, StartError> {
-        let service = self.service_ranges.first().and_then(|range| service_address(range));
+        let service =
+            self.service_ranges.first().and_then(|range| keelson_registry::first_address(range));
         let names = host_names(service, &[self.bind.ip(), advertise]);
         let below = self.data_dir.as_ref().map(|dir| dir.join("pki"));
         Ok(match self.cert_dir.clone().or(below) {
@@ -268,13 +269,6 @@ fn advertised(bind: IpAddr) -> IpAddr {
     let own = if_addrs::get_if_addrs().unwrap_or_default().into_iter().map(|i| i.ip());
     let mut outside = own.filter(|ip| !ip.is_loopback() && ip.is_ipv4());
     outside.next().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
-}
-
-fn service_address(range: &str) -> Option<IpAddr> {
-    match range.split_once('/')?.0.parse().ok()? {
-        IpAddr::V4(base) => Some(IpAddr::V4((u32::from(base).checked_add(1)?).into())),
-        IpAddr::V6(base) => Some(IpAddr::V6((u128::from(base).checked_add(1)?).into())),
-    }
 }
 
 /// Forgets history that is older than the window, in the store and in the cache.

@@ -89,8 +89,9 @@ async fn ensure_service(registry: &Registry) -> Result<(), Failure> {
     make(registry, &target, slice).await
 }
 
-/// The first address of a range after the one that names the range itself.
-fn first_address(range: &str) -> Option<IpAddr> {
+/// The first address of a range after the one that names the range itself: that of the service
+/// `kubernetes`.
+pub fn first_address(range: &str) -> Option<IpAddr> {
     let (base, _) = range.split_once('/')?;
     match base.parse().ok()? {
         IpAddr::V4(base) => Some(IpAddr::V4(Ipv4Addr::from(u32::from(base).checked_add(1)?))),

@@ -17,6 +17,7 @@ mod strategy;
 mod subresources;
 mod verbs;
 
+pub use bootstrap::first_address;
 pub use kind::{Answer, Kind, Target};
 pub use registry::{OpenError, Registry, RegistryOptions};
 pub use scale::scale_kind;

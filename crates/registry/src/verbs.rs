@@ -8,8 +8,9 @@ pub mod patch;
 pub mod update;
 pub mod watch;
 
-use crate::kind::Answer;
+use crate::kind::{Answer, Target};
 use crate::options::FieldValidation;
+use keelson_meta::status::quote;
 use keelson_meta::{Failure, Status, Str};
 use keelson_schema::decode::Decoded;
 
@@ -63,6 +64,23 @@ pub(crate) fn check_fields(
             Err(refuse(format!("strict decoding error: {}", decoded.strict.join(", "))))
         }
     }
+}
+
+/// The same for the body of a create or an update.
+pub(crate) fn check_body_fields(
+    target: &Target,
+    body: &Decoded,
+    validation: FieldValidation,
+) -> Result<Vec<Str>, Failure> {
+    let gvk = &target.schema().gvk;
+    check_fields(body, validation, |why| {
+        Status::bad_request(format!(
+            "{} in version {} cannot be handled as a {}: {why}",
+            gvk.kind,
+            quote(&gvk.version),
+            gvk.kind
+        ))
+    })
 }
 
 /// 500 for a write that lost again and again.

@@ -7,9 +7,8 @@ use crate::registry::{Put, Registry};
 use crate::stamp;
 use crate::strategy;
 use crate::verbs::update::Updated;
-use crate::verbs::{Written, check_fields};
+use crate::verbs::{Written, check_body_fields};
 use keelson_auth::Permit;
-use keelson_meta::status::quote;
 use keelson_meta::{ErrorList, Failure, Object, Reason, Status, Str};
 use keelson_schema::decode::Decoded;
 use keelson_store::Revision;
@@ -26,15 +25,7 @@ impl Registry {
         body: Decoded,
         options: &WriteOptions,
     ) -> Result<Written, Failure> {
-        let schema = target.schema();
-        let warnings = check_fields(&body, options.field_validation, |why| {
-            Status::bad_request(format!(
-                "{} in version {} cannot be handled as a {}: {why}",
-                schema.gvk.kind,
-                quote(&schema.gvk.version),
-                schema.gvk.kind
-            ))
-        })?;
+        let warnings = check_body_fields(target, &body, options.field_validation)?;
         let mut obj = body.object;
         check_namespace(target, &mut obj)?;
         if !obj.resource_version().is_empty() {

@@ -6,7 +6,7 @@ use crate::owners;
 use crate::registry::{Put, Registry, Removed};
 use crate::strategy::{self, StatusMetadata};
 use crate::verbs::create::{check_namespace, invalid};
-use crate::verbs::{Part, TRIES_MAX, Written, check_fields, gave_up};
+use crate::verbs::{Part, TRIES_MAX, Written, check_body_fields, gave_up};
 use keelson_auth::Permit;
 use keelson_cache::Entry;
 use keelson_meta::status::quote;
@@ -37,15 +37,7 @@ impl Registry {
         body: Decoded,
         options: &WriteOptions,
     ) -> Result<Written, Failure> {
-        let schema = target.schema();
-        let warnings = check_fields(&body, options.field_validation, |why| {
-            Status::bad_request(format!(
-                "{} in version {} cannot be handled as a {}: {why}",
-                schema.gvk.kind,
-                quote(&schema.gvk.version),
-                schema.gvk.kind
-            ))
-        })?;
+        let warnings = check_body_fields(target, &body, options.field_validation)?;
         let mut wished = body.object;
         check_namespace(target, &mut wished)?;
         check_name(target, &wished)?;
