@@ -7,6 +7,7 @@
 pub mod body;
 mod discovery;
 pub mod handler;
+mod limits;
 mod listen;
 pub mod negotiate;
 mod paths;
@@ -15,8 +16,11 @@ mod resource;
 mod respond;
 mod reviews;
 pub mod route;
+mod tls;
 mod view;
 mod watch;
 
 pub use handler::{App, VersionInfo};
-pub use listen::{Listening, PeerCertificate, serve};
+pub use limits::Limits;
+pub use listen::{Listening, serve};
+pub use tls::{PeerCertificate, Tls};

@@ -1,8 +1,9 @@
-//! A whole server under test: real kubectl, every built-in resource, and restarts.
+//! A whole server under test: real kubectl, every built-in resource, restarts, and bad input.
 
 // What a test skips, and what it counts, is told on standard output.
 #![allow(clippy::print_stdout)]
 
+mod bad_input;
 mod conformance;
 mod http;
 mod kubectl;
