@@ -4,6 +4,8 @@
 #![allow(clippy::print_stdout)]
 
 mod bad_input;
+mod bad_input_tls;
+mod bad_input_wire;
 mod conformance;
 mod http;
 mod kubectl;
