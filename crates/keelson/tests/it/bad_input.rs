@@ -332,6 +332,12 @@ fn parameters_are_checked() {
             "resourceVersion: Invalid value: \"x\": strconv.ParseUint: parsing \"x\": invalid syntax",
         ),
     );
+    still.end();
+}
+
+#[test]
+fn parameters_of_writes_are_checked() {
+    let still = Still::start();
     let post = |query: &str, why: &str| {
         let why = format!("CreateOptions.meta.k8s.io \"\" is invalid: {why}");
         let body = br#"{"metadata":{"name":"a"}}"#;

@@ -1,14 +1,11 @@
 //! TLS that is none, is too old, or comes with a certificate that nobody vouches for.
 
-use crate::http::{PATIENCE, Server};
-use base64::Engine;
+use crate::connection::{authorities, secure, tls_client};
+use crate::http::Server;
 use keelson::{Builder, Keelson, Limits};
-use rustls::RootCertStore;
-use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -82,26 +79,10 @@ fn ask(
     key: &PrivateKeyDer<'static>,
     header: &str,
 ) -> String {
-    let mut roots = RootCertStore::empty();
-    let kubeconfig = server.keelson.kubeconfig();
-    let word = "certificate-authority-data: ";
-    let ca = kubeconfig.text().lines().find_map(|line| line.trim().strip_prefix(word));
-    let ca = base64::engine::general_purpose::STANDARD.decode(ca.expect("a root")).expect("base64");
-    for root in CertificateDer::pem_slice_iter(&ca) {
-        roots.add(root.expect("PEM")).expect("a root");
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .expect("versions")
-        .with_root_certificates(roots)
+    let config = tls_client(authorities(server.keelson.kubeconfig().text()))
         .with_client_auth_cert(vec![certificate.clone()], key.clone_key())
         .expect("a client");
-    let name = ServerName::try_from("127.0.0.1").expect("a name");
-    let connection = ClientConnection::new(Arc::new(config), name).expect("a connection");
-    let stream = TcpStream::connect(server.keelson.address()).expect("a connection");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a deadline");
-    let mut stream = StreamOwned::new(connection, stream);
+    let mut stream = secure(server.keelson.address(), &Arc::new(config)).expect("a connection");
     let text =
         format!("GET /api/v1/namespaces HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{header}\r\n");
     stream.write_all(text.as_bytes()).expect("the request goes out");
