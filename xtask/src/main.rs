@@ -1,5 +1,6 @@
-//! The project's own tools: `cargo xtask tidy`, `cargo xtask catalogue`, `cargo xtask ci`.
+//! The project's own tools; `cargo xtask help` lists them.
 
+mod bench;
 mod catalogue;
 mod ci;
 mod tidy;
@@ -11,6 +12,8 @@ cargo xtask ci
     Builds everything and runs all checks and tests. Installs kubectl and cargo-nextest when missing.
 cargo xtask tidy
     Checks what a machine can check of STYLE.md and ARCHITECTURE.md.
+cargo xtask bench [--compare FILE.json]
+    Measures a release build, in about two minutes, and writes docs/perf.
 cargo xtask catalogue [--reference DIR] [--check]
     Writes crates/schema/catalogue from OpenAPI v3 and v2 documents, a protobuf descriptor set and
     aggregated discovery found in DIR (default ../shared/reference). With --check it only compares.
@@ -19,6 +22,7 @@ cargo xtask catalogue [--reference DIR] [--check]
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.first().map(String::as_str) {
+        Some("bench") => bench::run(&args[1..]),
         Some("catalogue") => catalogue::run(&args[1..]),
         Some("ci") => ci::run(),
         Some("tidy") => tidy::run(),
