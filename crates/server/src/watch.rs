@@ -56,7 +56,11 @@ impl Stream {
         let period = self.app.limits.bookmark_period;
         let mut bookmark_at = Instant::now() + period.min(life.saturating_sub(LAST_BOOKMARK));
         let mut shutdown = self.app.shutdown.clone();
-        let mut out = Sent { first: true, initial_end_due: self.session.marks_initial_end };
+        let mut out = Sent {
+            first: true,
+            initial_end_due: self.session.marks_initial_end,
+            through: Revision(0),
+        };
         loop {
             // Read before the events: all up to here have been applied when they are taken.
             let applied = self.app.registry.cache.revision();
@@ -82,7 +86,9 @@ impl Stream {
                 changed = self.session.changed() => if changed.is_err() { return },
                 () = sleep_until(bookmark_at), if self.bookmarks => {
                     bookmark_at = Instant::now() + period;
-                    if sender.send(self.bookmark(applied, false)).await.is_err() {
+                    // An event can be sent before its revision counts as applied.
+                    let through = applied.max(out.through);
+                    if sender.send(self.bookmark(through, false)).await.is_err() {
                         return;
                     }
                 }
@@ -102,13 +108,14 @@ impl Stream {
             if events.is_empty() {
                 if out.initial_end_due && self.session.initial_is_through() {
                     out.initial_end_due = false;
-                    let revision = self.session.began_at.max(applied);
+                    let revision = self.session.began_at.max(applied).max(out.through);
                     frames.put(self.bookmark(revision, true));
                 }
                 break;
             }
             for event in &events {
                 self.frame(event, out, &mut frames)?;
+                out.through = out.through.max(event.entry.modified);
             }
             if frames.len() >= CHUNK_BYTES {
                 break;
@@ -210,6 +217,8 @@ struct Sent {
     first: bool,
     /// The bookmark that ends the initial events is still to come.
     initial_end_due: bool,
+    /// The newest revision of an event.
+    through: Revision,
 }
 
 fn written(value: &Value) -> Vec<u8> {

@@ -29,7 +29,7 @@ const NAMES: usize = 3;
 /// Writes of each writer in one life of the server.
 const WRITES: usize = 15;
 const HISTORY: Duration = Duration::from_secs(2);
-const BOOKMARKS: Duration = Duration::from_millis(200);
+const BOOKMARKS: Duration = Duration::from_millis(20);
 const COLORS: [&str; 3] = ["red", "green", "blue"];
 const PHASES: [&str; 3] = ["Pending", "Running", "Failed"];
 
