@@ -1,0 +1,189 @@
+//! What a request costs in memory: bytes that the server allocates, as a multiple of the bytes that
+//! go over the wire. `cargo run --release -p keelson --example allocations`
+//!
+//! The client is in the same process and allocates nothing while it is counted.
+
+use keelson::Keelson;
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use std::alloc::System;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+/// Requests of each kind that are counted, after as many that are not.
+const TURNS: usize = 1_000;
+/// Digits that differ from turn to turn, so that every body is as long as the others.
+const DIGITS: usize = 8;
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const JSON: &str = "application/json";
+
+type Failure = Box<dyn std::error::Error>;
+
+/// A request in which `@` stands for what differs.
+struct Case {
+    name: &'static str,
+    method: &'static str,
+    path: String,
+    media: &'static str,
+    body: String,
+}
+
+fn main() -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let builder = Keelson::builder().in_memory().plain_http().no_controllers().token("t", "admin");
+    let keelson = runtime.block_on(builder.start())?;
+    let address = keelson.address();
+    let client = std::thread::spawn(move || {
+        let done = TcpStream::connect(address).map_err(Failure::from).and_then(measure);
+        done.map_err(|error| error.to_string())
+    });
+    runtime.block_on(async {
+        while !client.is_finished() {
+            tokio::task::yield_now().await;
+        }
+        keelson.stop().await;
+    });
+    client.join().map_err(|_| "the client panicked")??;
+    Ok(())
+}
+
+/// The middle of a pod's body: as much as a real one says.
+fn pod() -> String {
+    let containers: Vec<String> = (0..3)
+        .map(|n| {
+            format!(
+                r#"{{"name":"c{n}","image":"registry.example.org/app:1","args":["--a","--b=c"],
+                "env":[{{"name":"A","value":"b"}},{{"name":"C","value":"d"}}],
+                "ports":[{{"containerPort":80{n}}}],
+                "resources":{{"requests":{{"cpu":"100m","memory":"64Mi"}}}},
+                "livenessProbe":{{"httpGet":{{"path":"/","port":80}}}}}}"#
+            )
+        })
+        .collect();
+    format!(
+        r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"p-@","labels":{{"app":"a"}}}},
+        "spec":{{"containers":[{}]}}}}"#,
+        containers.join(",")
+    )
+}
+
+fn cases() -> Vec<Case> {
+    let map = |name: &str, size: usize| {
+        let payload = "x".repeat(size);
+        format!(
+            r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}"}},
+            "data":{{"turn":"@","payload":"{payload}"}}}}"#
+        )
+    };
+    let post = |name, path: &str, body| Case {
+        name,
+        method: "POST",
+        path: path.to_owned(),
+        media: JSON,
+        body,
+    };
+    let patch = |name, media, query: &str, body| {
+        let path = format!("{MAPS}/small-00000000{query}");
+        Case { name, method: "PATCH", path, media, body }
+    };
+    vec![
+        post("POST a ConfigMap of 1 KiB", MAPS, map("small-@", 1 << 10)),
+        post("POST a ConfigMap of 100 KiB", MAPS, map("large-@", 100 << 10)),
+        post("POST a Pod of three containers", PODS, pod()),
+        patch(
+            "PATCH (merge) of 1 KiB",
+            "application/merge-patch+json",
+            "",
+            map("small-00000000", 1 << 10),
+        ),
+        patch(
+            "PATCH (strategic) of 1 KiB",
+            "application/strategic-merge-patch+json",
+            "",
+            map("small-00000000", 1 << 10),
+        ),
+        patch(
+            "PATCH (apply) of 1 KiB",
+            "application/apply-patch+yaml",
+            "?fieldManager=m&force=true",
+            map("small-00000000", 1 << 10),
+        ),
+    ]
+}
+
+fn measure(mut stream: TcpStream) -> Result<(), Failure> {
+    stream.set_nodelay(true)?;
+    let mut answer = vec![0; 1 << 20];
+    let mut out = std::io::stdout();
+    writeln!(out, "{:<32} {:>10} {:>10} {:>7}", "request", "wire", "allocated", "ratio")?;
+    for case in cases() {
+        let length = case.body.len() + case.body.matches('@').count() * (DIGITS - 1);
+        let text = format!(
+            "{} {} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer t\r\nContent-Type: {}\r\n\
+             Content-Length: {length}\r\n\r\n{}",
+            case.method,
+            case.path,
+            case.media,
+            case.body.replace('@', &"0".repeat(DIGITS)),
+        );
+        let marks: Vec<usize> = text
+            .match_indices(&"0".repeat(DIGITS))
+            .map(|(at, _)| at)
+            .filter(|at| text[..*at].ends_with("-") || text[..*at].ends_with("\"turn\":\""))
+            .filter(|at| case.method == "POST" || text[..*at].ends_with("\"turn\":\""))
+            .collect();
+        let mut bytes = text.into_bytes();
+        let mut wire = 0;
+        let mut region = Region::new(ALLOCATOR);
+        for turn in 0..TURNS * 2 {
+            if turn == TURNS {
+                region = Region::new(ALLOCATOR);
+                wire = 0;
+            }
+            for at in &marks {
+                write!(&mut bytes[*at..*at + DIGITS], "{turn:0DIGITS$}")?;
+            }
+            stream.write_all(&bytes)?;
+            wire += bytes.len() + exchange(&mut stream, &mut answer, case.name)?;
+        }
+        let allocated = region.change().bytes_allocated;
+        writeln!(
+            out,
+            "{:<32} {:>10} {:>10} {:>7.1}",
+            case.name,
+            wire / TURNS,
+            allocated / TURNS,
+            allocated as f64 / wire as f64
+        )?;
+    }
+    Ok(())
+}
+
+/// Reads an answer whose length is told; how many bytes it has.
+fn exchange(stream: &mut TcpStream, buffer: &mut [u8], name: &str) -> Result<usize, Failure> {
+    let mut got = 0;
+    loop {
+        let more = stream.read(&mut buffer[got..])?;
+        got += more;
+        let end = buffer[..got].windows(4).position(|four| four == b"\r\n\r\n");
+        let Some(end) = end.map(|at| at + 4) else {
+            if more == 0 {
+                return Err(format!("{name}: no answer").into());
+            }
+            continue;
+        };
+        let head = std::str::from_utf8(&buffer[..end])?;
+        if !head.starts_with("HTTP/1.1 20") {
+            return Err(format!("{name}: {}", String::from_utf8_lossy(&buffer[..got])).into());
+        }
+        let word = "content-length: ";
+        let length = head.lines().find_map(|line| line.strip_prefix(word));
+        let total = end + length.ok_or("no length")?.parse::<usize>()?;
+        if got >= total {
+            return Ok(total);
+        }
+    }
+}
