@@ -1,6 +1,7 @@
 //! What happens with a request, in order.
 
 use crate::body::Body;
+use crate::impersonate;
 use crate::listen::PeerCertificate;
 use crate::paths;
 use crate::query::Query;
@@ -10,7 +11,7 @@ use crate::route::{ResourceRoute, Route};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
-use keelson_auth::{Attributes, Authenticator, Authorizer, Credentials, Permit, User};
+use keelson_auth::{Attributes, Authenticator, Authorizer, Credentials, Permit};
 use keelson_meta::{Failure, Status, Str};
 use keelson_registry::{Registry, stamp};
 use std::panic::AssertUnwindSafe;
@@ -135,13 +136,9 @@ impl App {
             certificate: peer.map(|peer| peer.0.as_ref()),
         };
         let user = self.authenticator.authenticate(&credentials)?;
-        let user = self.impersonated(ask, user)?;
-        self.authorizer.authorize(user, attributes(ask, route))
-    }
-
-    /// The user that a master asks to be taken for.
-    fn impersonated(&self, ask: &Ask, user: User) -> Result<User, Failure> {
-        crate::reviews::impersonate(&self.authorizer, &ask.headers, user)
+        let attributes = attributes(ask, route);
+        let user = impersonate::impersonated(&self.authorizer, &ask.headers, user, &attributes)?;
+        self.authorizer.authorize(user, attributes)
     }
 
     async fn dispatch(
@@ -159,21 +156,36 @@ impl App {
                     return Ok(respond::no_such_page());
                 };
                 let verb = resource::verb(ask, route, &found)?;
-                if verb == "watch" {
-                    return resource::watch(self, ask, &permit, &found).await;
-                }
-                let body = match ask.method {
-                    Method::POST | Method::PUT | Method::PATCH | Method::DELETE => {
-                        read_body(incoming).await?
-                    }
-                    _ => bytes::Bytes::new(),
-                };
-                let work = resource::answer(self, ask, &permit, &found, verb, body);
-                match tokio::time::timeout(REQUEST_TIMEOUT, work).await {
-                    Ok(reply) => reply,
-                    Err(_) => Err(timed_out()),
-                }
+                let reply = self.resource(ask, &permit, &found, verb, incoming).await;
+                let Some(warning) = resource::deprecation(&found) else { return reply };
+                let mut reply = reply.unwrap_or_else(|failure| respond::failure(ask, &failure));
+                respond::warn_first(&mut reply, warning);
+                Ok(reply)
             }
+        }
+    }
+
+    async fn resource(
+        self: &Arc<Self>,
+        ask: &Ask,
+        permit: &Permit,
+        found: &resource::Found,
+        verb: &'static str,
+        incoming: Incoming,
+    ) -> Result<Reply, Failure> {
+        if verb == "watch" {
+            return resource::watch(self, ask, permit, found).await;
+        }
+        let body = match ask.method {
+            Method::POST | Method::PUT | Method::PATCH | Method::DELETE => {
+                read_body(incoming).await?
+            }
+            _ => bytes::Bytes::new(),
+        };
+        let work = resource::answer(self, ask, permit, found, verb, body);
+        match tokio::time::timeout(REQUEST_TIMEOUT, work).await {
+            Ok(reply) => reply.map(|reply| respond::compress(ask, reply)),
+            Err(_) => Err(timed_out()),
         }
     }
 
@@ -190,7 +202,7 @@ impl App {
 fn attributes(ask: &Ask, route: &Route) -> Attributes {
     match route {
         Route::Resource(route) => Attributes {
-            verb: asked_verb(ask, route),
+            verb: Str::new_static(asked_verb(ask, route)),
             gvr: keelson_meta::GroupVersionResource::new(
                 route.group.clone(),
                 route.version.clone(),
@@ -203,16 +215,28 @@ fn attributes(ask: &Ask, route: &Route) -> Attributes {
                 None if route.resource == "namespaces" => route.name.clone(),
                 None => Str::default(),
             },
-            name: route.name.clone(),
+            name: asked_name(ask, route),
             path: String::new(),
         },
         Route::Path(path) => Attributes {
-            verb: method_word(&ask.method),
+            verb: Str::new_static(method_word(&ask.method)),
             path: path.clone(),
             ..Attributes::default()
         },
         Route::Refused => Attributes::default(),
     }
+}
+
+/// The name in the URL, or the one that a field selector on a collection asks for.
+fn asked_name(ask: &Ask, route: &ResourceRoute) -> Str {
+    if !route.name.is_empty()
+        || !matches!(asked_verb(ask, route), "list" | "watch" | "deletecollection")
+    {
+        return route.name.clone();
+    }
+    let name = ask.query.selected_name();
+    name.filter(|name| keelson_meta::names::name_is_path_segment(name, false).is_empty())
+        .unwrap_or_default()
 }
 
 /// The verb of a resource request, before anybody checked whether the resource has it.

@@ -7,6 +7,7 @@
 pub mod body;
 mod discovery;
 pub mod handler;
+mod impersonate;
 mod listen;
 pub mod negotiate;
 mod paths;

@@ -107,6 +107,15 @@ pub fn only_these() -> Failure {
     )
 }
 
+/// The 406 of a watch in a form that has no streams.
+pub fn only_streams() -> Failure {
+    Status::new(
+        Reason::NotAcceptable,
+        "only the following media types are accepted: application/json;stream=watch, \
+         application/vnd.kubernetes.protobuf;stream=watch",
+    )
+}
+
 /// The entries of an Accept header, the most wanted first; equal ones in their order.
 fn entries(header: &str) -> Vec<Entry<'_>> {
     let mut entries: Vec<Entry<'_>> = header

@@ -6,8 +6,8 @@ use keelson_meta::status::quote;
 use keelson_meta::{ErrorList, Failure, FieldError, Path, Reason, Status, Str, Value};
 use keelson_registry::continue_token;
 use keelson_registry::options::{
-    DeleteOptions, FieldValidation, Freshness, ListOptions, Propagation, WatchOptions, WatchStart,
-    WriteOptions,
+    DeleteOptions, FieldValidation, Freshness, ListOptions, LogOptions, Propagation, WatchOptions,
+    WatchStart, WriteOptions,
 };
 use keelson_schema::catalogue::Catalogue;
 use keelson_schema::decode::{self, Format};
@@ -183,6 +183,10 @@ impl Query {
                 errors.push(FieldError::forbidden(&path, why));
             }
         }
+        if is_watch && !self.text("continue").is_empty() {
+            let why = "resourceVersionMatch is forbidden when continue is provided";
+            errors.push(FieldError::forbidden(&path, why));
+        }
         errors.into_result("meta.k8s.io", "ListOptions", "")
     }
 
@@ -219,6 +223,30 @@ impl Query {
             start,
             bookmarks: self.flag("allowWatchBookmarks").unwrap_or(false),
             initial_events: self.flag("sendInitialEvents"),
+        })
+    }
+
+    /// The name that the field selector of a collection asks for, if it asks for just one.
+    pub fn selected_name(&self) -> Option<Str> {
+        let fields = FieldSelector::parse(self.text("fieldSelector")).ok()?;
+        fields.required_value("metadata.name").map(Str::new)
+    }
+
+    /// Options of `pods/NAME/log`.
+    pub fn log_options(&self) -> Result<LogOptions, Failure> {
+        let number = |name: &str| match self.text(name) {
+            "" => Ok(None),
+            text => text.parse::<i64>().map(Some).map_err(|_| {
+                let why = format!("strconv.ParseInt: parsing {}: invalid syntax", quote(text));
+                Status::bad_request(why)
+            }),
+        };
+        Ok(LogOptions {
+            container: self.text("container").into(),
+            tail_lines: number("tailLines")?,
+            limit_bytes: number("limitBytes")?,
+            since_seconds: number("sinceSeconds")?,
+            has_since_time: !self.text("sinceTime").is_empty(),
         })
     }
 

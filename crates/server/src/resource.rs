@@ -1,7 +1,7 @@
 //! Requests about resources: which kind, which verb, the body, the registry's answer.
 
 use crate::handler::{App, Ask, asked_verb};
-use crate::negotiate::{self, Accepted};
+use crate::negotiate::{self, Accepted, Encoding};
 use crate::respond::{self, Reply};
 use crate::reviews;
 use crate::route::ResourceRoute;
@@ -11,13 +11,12 @@ use bytes::Bytes;
 use http::{Method, header};
 use keelson_auth::Permit;
 use keelson_meta::status::Details;
-use keelson_meta::{Failure, GroupVersionResource, Map, Object, Reason, Status, Value, value};
-use keelson_registry::options::{Patch, WriteOptions};
-use keelson_registry::{Answer, Deleted, Part, Target, Written, scale_kind};
+use keelson_meta::{Failure, GroupVersionResource, Map, Reason, Status, value};
+use keelson_registry::options::{Patch, PatchForm, WriteOptions};
+use keelson_registry::{Answer, Deleted, Part, ScaleChange, Target, Written, scale_kind};
 use keelson_schema::Schema;
 use keelson_schema::catalogue::{Catalogue, Resource, Subresource};
 use keelson_schema::decode::{self, Decoded, Format};
-use keelson_schema::{json, yaml};
 use std::sync::Arc;
 
 /// What a resource URL leads to.
@@ -115,6 +114,9 @@ pub(crate) async fn watch(
 ) -> Result<Reply, Failure> {
     let target = found.target()?;
     let accepted = accepted(ask)?;
+    if accepted.encoding == Encoding::Yaml {
+        return Err(negotiate::only_streams());
+    }
     // Table options are checked before the stream begins.
     View::new(app, ask, accepted, target.schema())?;
     let options = ask.query.watch_options()?;
@@ -158,6 +160,19 @@ pub(crate) async fn answer(
         (_, "update") => update(app, ask, permit, found, body).await,
         (_, "patch") => patch(app, ask, permit, found, body).await,
         _ => reviews::connect(app, ask, permit, found, verb, &body).await,
+    }
+}
+
+/// What clients of a deprecated version are warned of, whatever they do (apiserver
+/// `endpoints/deprecation`).
+pub(crate) fn deprecation(found: &Found) -> Option<&'static str> {
+    let route = &found.route;
+    match (route.group.as_str(), route.version.as_str(), route.resource.as_str()) {
+        ("", "v1", "componentstatuses") => Some("v1 ComponentStatus is deprecated in v1.19+"),
+        ("", "v1", "endpoints") => {
+            Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice")
+        }
+        _ => None,
     }
 }
 
@@ -244,50 +259,23 @@ async fn patch(
 ) -> Result<Reply, Failure> {
     let target = found.target()?;
     let view = View::new(app, ask, accepted(ask)?, target.schema())?;
-    let (patch, options) = read_patch(ask, &body)?;
+    let (patch, options) = read_patch(ask, body)?;
     let written = app.registry.patch(permit, target, part(found), &patch, &options).await?;
     reply_written(&view, target, &written)
 }
 
 /// The patch in a body, by its media type, and the options that go with it.
-fn read_patch(ask: &Ask, body: &[u8]) -> Result<(Patch, WriteOptions), Failure> {
+fn read_patch(ask: &Ask, body: Bytes) -> Result<(Patch, WriteOptions), Failure> {
     let media = ask.header(header::CONTENT_TYPE).unwrap_or_default();
-    let media = media.split(';').next().unwrap_or_default().trim();
-    let is_apply = media == "application/apply-patch+yaml";
-    let kind = match media {
-        "application/json-patch+json"
-        | "application/merge-patch+json"
-        | "application/strategic-merge-patch+json"
-        | "application/apply-patch+yaml" => "PatchOptions",
+    let form = match media.split(';').next().unwrap_or_default().trim() {
+        "application/json-patch+json" => PatchForm::Json,
+        "application/merge-patch+json" => PatchForm::Merge,
+        "application/strategic-merge-patch+json" => PatchForm::Strategic,
+        "application/apply-patch+yaml" => PatchForm::Apply,
         _ => return Err(unsupported_patch()),
     };
-    check_patch_options(ask, is_apply)?;
-    let options = write_options(ask, kind)?;
-    if is_apply {
-        return Ok((Patch::Apply(read_applied(body, &options)?), options));
-    }
-    let parsed = json::parse(body)
-        .map_err(|error| Status::bad_request(format!("error decoding patch: {error}")))?;
-    let wrong = |what: &str| {
-        Status::bad_request(format!(
-            "error decoding patch: json: cannot unmarshal {} into Go value of type {what}",
-            parsed.value.type_name()
-        ))
-    };
-    let patch = match media {
-        "application/json-patch+json" => {
-            if parsed.value.as_array().is_none() && !parsed.value.is_null() {
-                return Err(wrong("[]handlers.jsonPatchOp"));
-            }
-            Patch::Json(parsed.value)
-        }
-        _ if parsed.value.as_object().is_none() && !parsed.value.is_null() => {
-            return Err(wrong("map[string]interface {}"));
-        }
-        "application/merge-patch+json" => Patch::Merge(parsed.value),
-        _ => Patch::Strategic(parsed.value),
-    };
-    Ok((patch, options))
+    check_patch_options(ask, form == PatchForm::Apply)?;
+    Ok((Patch { form, body }, write_options(ask, "PatchOptions")?))
 }
 
 /// Rules between the options of a patch and its media type.
@@ -303,30 +291,6 @@ fn check_patch_options(ask: &Ask, is_apply: bool) -> Result<(), Failure> {
         errors.push(FieldError::forbidden(&Path::new("force"), why));
     }
     errors.into_result("meta.k8s.io", "PatchOptions", "")
-}
-
-/// The configuration of a server-side apply.
-fn read_applied(body: &[u8], options: &WriteOptions) -> Result<Value, Failure> {
-    let fail = |why: String| Status::bad_request(format!("error decoding YAML: {why}"));
-    let text = std::str::from_utf8(body)
-        .map_err(|_| fail("yaml: control characters are not allowed".to_owned()))?;
-    let parsed = yaml::parse(text)
-        .map_err(|error| fail(format!("error converting YAML to JSON: {error}")))?;
-    let strict = options.field_validation == keelson_registry::options::FieldValidation::Strict;
-    if let Some(why) = decode::yaml_strict(&parsed.duplicates).first().filter(|_| strict) {
-        return Err(Status::bad_request(format!(
-            "error strict decoding YAML: error converting YAML to JSON: {why}"
-        )));
-    }
-    match parsed.value {
-        value @ Value::Object(_) => Ok(value),
-        Value::Null => Ok(Value::Object(Map::new())),
-        other => Err(fail(format!(
-            "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {} into Go value \
-             of type map[string]interface {{}}",
-            other.type_name()
-        ))),
-    }
 }
 
 fn unsupported_patch() -> Failure {
@@ -413,24 +377,13 @@ async fn scale(
         let answer = app.registry.get_scale(permit, target, ask.query.get_options()?).await?;
         return view.reply(200, target, &answer);
     }
-    let (make, options): (ScaleChange, WriteOptions) = if ask.method == Method::PUT {
+    let (change, options) = if ask.method == Method::PUT {
         let options = write_options(ask, "UpdateOptions")?;
-        let decoded = decoded(ask, &schema, &body)?;
-        let scale = decoded.object;
-        (Box::new(move |_: &Object| Ok(scale.clone())), options)
+        (ScaleChange::Whole(decoded(ask, &schema, &body)?), options)
     } else {
-        let (patch, options) = read_patch(ask, &body)?;
-        let schema = schema.clone();
-        (Box::new(move |live: &Object| patched_scale(&schema, live, &patch)), options)
+        let (patch, options) = read_patch(ask, body)?;
+        (ScaleChange::Patch(patch), options)
     };
-    let written = app.registry.update_scale(permit, target, &*make, &options).await?;
+    let written = app.registry.update_scale(permit, target, &change, &options).await?;
     reply_written(&view, target, &written)
-}
-
-type ScaleChange = Box<dyn Fn(&Object) -> Result<Object, Failure> + Send + Sync>;
-
-fn patched_scale(schema: &Schema, live: &Object, patch: &Patch) -> Result<Object, Failure> {
-    let before = live.clone().into_value();
-    let after = keelson_registry::apply_patch(schema, before, patch)?;
-    decode::conform(schema, after).map(|decoded| decoded.object).map_err(Status::bad_request)
 }

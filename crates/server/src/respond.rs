@@ -1,10 +1,11 @@
 //! Answers: status line, headers and body.
 
-use crate::body::Body;
+use crate::body::{Body, GzipBody};
 use crate::handler::Ask;
 use crate::negotiate::{self, Encoding};
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
+use http_body::Body as _;
 use keelson_meta::status::quote;
 use keelson_meta::{Failure, Str, Value};
 use keelson_schema::catalogue::Catalogue;
@@ -16,6 +17,9 @@ pub(crate) type Reply = Response<Body>;
 /// Bytes of all Warning headers of an answer; what is beyond is left out.
 const WARNING_BYTES_MAX: usize = 4096;
 
+/// Bytes of an answer from which on it is compressed (upstream's `defaultGzipThresholdBytes`).
+const GZIP_BYTES_MIN: u64 = 128 << 10;
+
 /// An answer with a body of a media type.
 pub(crate) fn with_body(code: u16, media_type: &'static str, body: Body) -> Reply {
     let mut response = Response::new(body);
@@ -25,12 +29,33 @@ pub(crate) fn with_body(code: u16, media_type: &'static str, body: Body) -> Repl
     response
 }
 
+/// Compresses an answer that is long enough, for a client that can read it.
+pub(crate) fn compress(ask: &Ask, reply: Reply) -> Reply {
+    let accepted = ask.header(header::ACCEPT_ENCODING).unwrap_or_default();
+    let size = reply.body().size_hint().exact().unwrap_or(0);
+    if size <= GZIP_BYTES_MIN || !accepted.split(',').any(|word| word.trim() == "gzip") {
+        return reply;
+    }
+    let mut reply = reply.map(|body| Body::Gzip(Box::new(GzipBody::new(body))));
+    let headers = reply.headers_mut();
+    headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    headers.append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+    reply
+}
+
 /// Plain text.
 pub(crate) fn text(code: u16, text: &str) -> Reply {
     let body = Body::from(text.as_bytes().to_vec());
     let mut response = with_body(code, "text/plain; charset=utf-8", body);
     let nosniff = HeaderValue::from_static("nosniff");
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
+    response
+}
+
+/// 204: there is nothing to send, not even its type.
+pub(crate) fn no_content() -> Reply {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
     response
 }
 
@@ -155,6 +180,17 @@ pub(crate) fn warn(reply: &mut Reply, warnings: &[Str]) {
         if let Ok(value) = HeaderValue::from_str(&line) {
             reply.headers_mut().append(header::WARNING, value);
         }
+    }
+}
+
+/// Adds a Warning header before all others.
+pub(crate) fn warn_first(reply: &mut Reply, warning: &str) {
+    let headers = reply.headers_mut();
+    let others: Vec<HeaderValue> = headers.get_all(header::WARNING).iter().cloned().collect();
+    headers.remove(header::WARNING);
+    warn(reply, &[Str::new(warning)]);
+    for other in others {
+        reply.headers_mut().append(header::WARNING, other);
     }
 }
 

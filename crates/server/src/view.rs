@@ -279,6 +279,9 @@ impl<'a> View<'a> {
         } else {
             Value::Null
         };
+        // Upstream's default table never makes the list of its rows when there are none.
+        let is_nil = rows.is_empty() && self.printer().is_default();
+        let rows = if is_nil { Value::Null } else { Value::Array(rows) };
         value!({
             "kind": "Table", "apiVersion": (self.meta_version()), "metadata": (metadata),
             "columnDefinitions": (definitions), "rows": (rows)
