@@ -27,5 +27,5 @@ pub use subresources::apply_patch;
 pub use verbs::delete::Deleted;
 pub use verbs::list::{Filter, List};
 pub use verbs::update::Updated;
-pub use verbs::watch::{EventKind, WatchEvent, WatchSession};
+pub use verbs::watch::{EventKind, WatchEvent, WatchRefusal, WatchSession};
 pub use verbs::{Part, Written};
