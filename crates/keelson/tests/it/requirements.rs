@@ -1,7 +1,9 @@
 //! What the API promises its clients, line by line. Above a test stand the requirements that it
 //! proves, in the form `Proves: R-RV-01, R-RV-02.`; docs/requirements.md is made from these lines.
 
+mod chunks;
 mod resource_version;
+mod watches;
 
 use crate::http::{Answer, Client, Server};
 use keelson::Keelson;
