@@ -2,11 +2,14 @@
 //! proves, in the form `Proves: R-RV-01, R-RV-02.`; docs/requirements.md is made from these lines.
 
 mod chunks;
+mod concurrency;
 mod resource_version;
+mod verbs;
 mod watches;
 
 use crate::http::{Answer, Client, Server};
 use keelson::Keelson;
+use keelson_meta::time::Timestamp;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -32,6 +35,14 @@ fn map(name: &str, value: &str) -> Value {
     })
 }
 
+/// A Pod.
+fn pod(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+        "spec": {"containers": [{"name": "c", "image": "i"}]}
+    })
+}
+
 /// Makes a ConfigMap and returns it as it was stored.
 fn create(client: &Client, name: &str) -> Value {
     let made = client.post(MAPS, &map(name, "1"));
@@ -50,6 +61,12 @@ fn put(client: &Client, path: &str, obj: &Value) -> Value {
 fn revision(of: &Value) -> u64 {
     let text = of["metadata"]["resourceVersion"].as_str().unwrap_or_default();
     text.parse().unwrap_or_else(|_| panic!("no revision: {of}"))
+}
+
+/// The seconds since 1970 that a time of the API stands for.
+fn seconds(text: &Value) -> i64 {
+    let parsed = Timestamp::parse(text.as_str().unwrap_or_default());
+    parsed.unwrap_or_else(|why| panic!("{text}: {why}")).seconds
 }
 
 /// The names of a list's items, in their order.
