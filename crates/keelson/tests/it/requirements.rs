@@ -3,7 +3,9 @@
 
 mod chunks;
 mod concurrency;
+mod patches;
 mod resource_version;
+mod strategic;
 mod verbs;
 mod watches;
 
@@ -15,6 +17,11 @@ use std::time::Duration;
 
 /// Where most tests keep what they make.
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+const JSON_PATCH: &str = "application/json-patch+json";
+const MERGE_PATCH: &str = "application/merge-patch+json";
+const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
+const APPLY_PATCH: &str = "application/apply-patch+yaml";
 
 /// A server of one test, which does nothing on its own account.
 fn server() -> Server {
@@ -54,6 +61,13 @@ fn create(client: &Client, name: &str) -> Value {
 fn put(client: &Client, path: &str, obj: &Value) -> Value {
     let done = client.call("PUT", path, "application/json", Some(obj));
     assert_eq!(done.status, 200, "{done:?}");
+    done.body
+}
+
+/// Patches the object at a path and returns it as it was stored.
+fn patch(client: &Client, path: &str, media_type: &str, patch: &Value) -> Value {
+    let done = client.call("PATCH", path, media_type, Some(patch));
+    assert_eq!(done.status, 200, "{patch}: {done:?}");
     done.body
 }
 
