@@ -3,6 +3,8 @@
 
 mod chunks;
 mod concurrency;
+mod idempotence;
+mod metadata;
 mod patches;
 mod resource_version;
 mod strategic;
