@@ -29,5 +29,5 @@ pub use strategy::{Generation, SelectableField, StatusMetadata, Strategy};
 pub use verbs::delete::Deleted;
 pub use verbs::list::{Filter, List};
 pub use verbs::update::Updated;
-pub use verbs::watch::{EventKind, WatchEvent, WatchSession};
+pub use verbs::watch::{EventKind, WatchEvent, WatchRefusal, WatchSession};
 pub use verbs::{Part, Written};

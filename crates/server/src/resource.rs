@@ -6,14 +6,16 @@ use crate::respond::{self, Reply};
 use crate::reviews;
 use crate::route::ResourceRoute;
 use crate::view::View;
-use crate::watch::Stream;
+use crate::watch::{self, Stream};
 use bytes::Bytes;
 use http::{Method, header};
 use keelson_auth::Permit;
 use keelson_meta::status::Details;
 use keelson_meta::{Failure, GroupVersionResource, Map, Reason, Status, value};
 use keelson_registry::options::{Patch, PatchForm, WriteOptions};
-use keelson_registry::{Answer, Deleted, Part, ScaleChange, Target, Written, scale_kind};
+use keelson_registry::{
+    Answer, Deleted, Part, ScaleChange, Target, WatchRefusal, Written, scale_kind,
+};
 use keelson_schema::Schema;
 use keelson_schema::catalogue::{Catalogue, Resource, Subresource};
 use keelson_schema::decode::{self, Decoded, Format};
@@ -121,7 +123,13 @@ pub(crate) async fn watch(
     View::new(app, ask, accepted, target.schema())?;
     let options = ask.query.watch_options()?;
     let timeout = ask.query.timeout()?;
-    let session = app.registry.watch(permit, target, &options).await?;
+    let session = match app.registry.watch(permit, target, &options).await {
+        Ok(session) => session,
+        Err(WatchRefusal::Answer(failure)) => return Err(failure),
+        Err(WatchRefusal::Event(failure)) => {
+            return Ok(watch::refusal(app, accepted.encoding, &failure));
+        }
+    };
     let ask =
         Ask { method: ask.method.clone(), headers: ask.headers.clone(), query: ask.query.clone() };
     let stream = Stream {

@@ -37,14 +37,18 @@ pub(crate) struct Stream {
     pub timeout: Option<Duration>,
 }
 
+/// The stream of a watch that does not begin: one event that says why.
+pub(crate) fn refusal(app: &App, encoding: Encoding, failure: &Failure) -> Reply {
+    let (sender, receiver) = mpsc::channel(1);
+    sender.try_send(error_frame(app, encoding, failure)).expect("the channel is new and empty");
+    respond::with_body(200, media_type(encoding), Body::Stream(receiver))
+}
+
 impl Stream {
     /// Starts sending; the answer's body is what is sent.
     pub fn reply(self) -> Reply {
         let (sender, receiver) = mpsc::channel(CHUNKS_MAX);
-        let media_type = match self.accepted.encoding {
-            Encoding::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
-            Encoding::Yaml | Encoding::Json => "application/json",
-        };
+        let media_type = media_type(self.accepted.encoding);
         tokio::spawn(self.run(sender));
         respond::with_body(200, media_type, Body::Stream(receiver))
     }
@@ -74,7 +78,8 @@ impl Stream {
                 }
                 Ok(None) => {}
                 Err(failure) => {
-                    let _ = sender.send(self.error_frame(&failure)).await;
+                    let frame = error_frame(&self.app, self.accepted.encoding, &failure);
+                    let _ = sender.send(frame).await;
                     return;
                 }
             }
@@ -85,7 +90,8 @@ impl Stream {
                 changed = self.session.changed() => if changed.is_err() { return },
                 () = sleep_until(bookmark_at), if self.bookmarks => {
                     bookmark_at = Instant::now() + BOOKMARK_PERIOD;
-                    if sender.send(self.bookmark(applied, false)).await.is_err() {
+                    let revision = self.session.began_at.max(applied);
+                    if sender.send(self.bookmark(revision, false)).await.is_err() {
                         return;
                     }
                 }
@@ -141,7 +147,7 @@ impl Stream {
         }
         let object = view.event_object(&self.target, &event.entry, out.first)?;
         out.first = false;
-        frames.put(self.framed(word, &object));
+        frames.put(framed(self.accepted.encoding, word, &object));
         Ok(())
     }
 
@@ -178,33 +184,40 @@ impl Stream {
                 written(&obj.into_value())
             }
         };
-        self.framed("BOOKMARK", &text)
+        framed(self.accepted.encoding, "BOOKMARK", &text)
     }
+}
 
-    /// One event in the encoding of the stream; `object` is in it already.
-    fn framed(&self, word: &str, object: &[u8]) -> Bytes {
-        if self.accepted.encoding != Encoding::Protobuf {
-            return frame(word, object);
-        }
-        let mut out = vec![];
-        proto::encode_watch_frame(word, object, &mut out);
-        Bytes::from(out)
+fn media_type(encoding: Encoding) -> &'static str {
+    match encoding {
+        Encoding::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
+        Encoding::Yaml | Encoding::Json => "application/json",
     }
+}
 
-    /// The event that ends a stream that cannot go on.
-    fn error_frame(&self, failure: &Failure) -> Bytes {
-        let status = failure.to_value();
-        if self.accepted.encoding != Encoding::Protobuf {
-            return frame("ERROR", &written(&status));
-        }
-        let kind = keelson_meta::GroupVersionKind::new("", "v1", "Status");
-        let mut body = vec![];
-        let object = keelson_meta::Object::from_value(status).unwrap_or_default();
-        if let Some(schema) = self.app.registry.catalogue.schema(&kind) {
-            let _ = proto::encode(&schema, &object, &mut body);
-        }
-        self.framed("ERROR", &body)
+/// One event in the encoding of a stream; `object` is in it already.
+fn framed(encoding: Encoding, word: &str, object: &[u8]) -> Bytes {
+    if encoding != Encoding::Protobuf {
+        return frame(word, object);
     }
+    let mut out = vec![];
+    proto::encode_watch_frame(word, object, &mut out);
+    Bytes::from(out)
+}
+
+/// The event that ends a stream that cannot go on.
+fn error_frame(app: &App, encoding: Encoding, failure: &Failure) -> Bytes {
+    let status = failure.to_value();
+    if encoding != Encoding::Protobuf {
+        return framed(encoding, "ERROR", &written(&status));
+    }
+    let kind = keelson_meta::GroupVersionKind::new("", "v1", "Status");
+    let mut body = vec![];
+    let object = keelson_meta::Object::from_value(status).unwrap_or_default();
+    if let Some(schema) = app.registry.catalogue.schema(&kind) {
+        let _ = proto::encode(&schema, &object, &mut body);
+    }
+    framed(encoding, "ERROR", &body)
 }
 
 /// What a stream remembers of what it sent.

@@ -7,5 +7,6 @@ mod conformance;
 mod http;
 mod kubectl;
 mod minimal;
+mod requirements;
 mod resources;
 mod restart;
