@@ -30,8 +30,20 @@ impl User {
 pub struct Credentials<'a> {
     /// The `Authorization` header.
     pub authorization: Option<&'a str>,
-    /// The client certificate in DER, already verified against the client CA by the TLS layer.
-    pub certificate: Option<&'a [u8]>,
+    /// What the TLS layer says of the client's certificate.
+    pub certificate: Certificate<'a>,
+}
+
+/// A client's certificate.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub enum Certificate<'a> {
+    /// The client showed none.
+    #[default]
+    Absent,
+    /// In DER, verified against the client CA.
+    Verified(&'a [u8]),
+    /// It does not lead to the client CA, or not now.
+    Refused,
 }
 
 impl fmt::Debug for Credentials<'_> {
@@ -39,7 +51,7 @@ impl fmt::Debug for Credentials<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Credentials")
             .field("authorization", &self.authorization.is_some())
-            .field("certificate", &self.certificate.is_some())
+            .field("certificate", &(self.certificate != Certificate::Absent))
             .finish()
     }
 }
@@ -62,7 +74,9 @@ impl Authenticator {
         if let Some(user) = self.recognize(credentials) {
             return Ok(user);
         }
-        if credentials.authorization.and_then(bearer).is_some() {
+        let is_wrong = credentials.certificate == Certificate::Refused
+            || credentials.authorization.and_then(bearer).is_some();
+        if is_wrong {
             return Err(Status::unauthorized());
         }
         Ok(User { name: ANONYMOUS.into(), groups: vec![UNAUTHENTICATED.into()], ..User::default() })
@@ -70,10 +84,12 @@ impl Authenticator {
 
     /// Whose credentials these are, if anybody's.
     pub fn recognize(&self, credentials: &Credentials<'_>) -> Option<User> {
-        let mut user = credentials
-            .certificate
-            .and_then(certificate_user)
-            .or_else(|| self.tokens.user(bearer(credentials.authorization?)?))?;
+        let by_certificate = match credentials.certificate {
+            Certificate::Verified(der) => certificate_user(der),
+            Certificate::Absent | Certificate::Refused => None,
+        };
+        let mut user =
+            by_certificate.or_else(|| self.tokens.user(bearer(credentials.authorization?)?))?;
         if !user.is_in(AUTHENTICATED) {
             user.groups.push(AUTHENTICATED.into());
         }
@@ -114,7 +130,7 @@ mod tests {
         let tokens = TokenFile::parse("secret,alice,u1,\"devs,ops\"\nother,bob,u2\n").unwrap();
         let authenticator = Authenticator::new(tokens);
         let check = |header: Option<&str>| {
-            let credentials = Credentials { authorization: header, certificate: None };
+            let credentials = Credentials { authorization: header, ..Credentials::default() };
             authenticator.authenticate(&credentials).map(|user| (user.name, user.groups))
         };
         let alice = check(Some("Bearer secret")).unwrap();
@@ -129,8 +145,21 @@ mod tests {
     }
 
     #[test]
+    fn a_refused_certificate_gets_401_unless_a_token_is_known() {
+        let tokens = TokenFile::parse("secret,alice,u1\n").unwrap();
+        let authenticator = Authenticator::new(tokens);
+        let check = |authorization| {
+            let credentials = Credentials { authorization, certificate: Certificate::Refused };
+            authenticator.authenticate(&credentials).map(|user| user.name).map_err(|s| s.code)
+        };
+        assert_eq!(check(None), Err(401));
+        assert_eq!(check(Some("Bearer secret")), Ok("alice".into()));
+    }
+
+    #[test]
     fn credentials_are_not_printed() {
-        let credentials = Credentials { authorization: Some("Bearer hush"), certificate: None };
+        let credentials =
+            Credentials { authorization: Some("Bearer hush"), ..Credentials::default() };
         assert!(!format!("{credentials:?}").contains("hush"));
     }
 }

@@ -7,7 +7,7 @@ mod authenticate;
 mod authorize;
 mod token_file;
 
-pub use authenticate::{Authenticator, Credentials, User};
+pub use authenticate::{Authenticator, Certificate, Credentials, User};
 pub use authorize::{Attributes, Authorizer, Permit};
 pub use token_file::{TokenFile, TokenFileError};
 

@@ -16,5 +16,6 @@ mod namespaces;
 mod server;
 
 pub use certificates::{CertificateError, Pki};
+pub use keelson_server::Limits;
 pub use kubeconfig::Kubeconfig;
 pub use server::{Builder, Keelson, StartError};

@@ -5,10 +5,9 @@ use crate::kubeconfig::Kubeconfig;
 use crate::namespaces;
 use keelson_auth::{Authenticator, Authorizer, TokenFile, User};
 use keelson_registry::{OpenError as RegistryError, Registry, RegistryOptions, SystemClock};
-use keelson_server::{App, Listening, VersionInfo};
+use keelson_server::{App, Limits, Listening, Tls, VersionInfo};
 use keelson_store::{CompactionWindow, Durability, Embedded, EmbeddedOptions};
 use rustls::RootCertStore;
-use rustls::server::WebPkiClientVerifier;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -77,6 +76,8 @@ pub struct Builder {
     pub controllers: Vec<String>,
     /// How long the history is kept.
     pub history: Duration,
+    /// What clients may do.
+    pub limits: Limits,
 }
 
 impl Default for Builder {
@@ -94,6 +95,7 @@ impl Default for Builder {
             runtime_config: vec![],
             controllers: vec!["*".to_owned()],
             history: Duration::from_secs(300),
+            limits: Limits::default(),
         }
     }
 }
@@ -159,7 +161,7 @@ impl Builder {
         let address = listener.local_addr().map_err(|e| StartError(e.to_string()))?;
         let advertise = self.advertise.unwrap_or_else(|| advertised(address.ip()));
         let pki = self.pki(advertise)?;
-        let tls = if self.tls { Some(self.tls_config(&pki)?) } else { None };
+        let tls = if self.tls { Some(self.tls(&pki)?) } else { None };
         let options = RegistryOptions {
             service_ranges: self.service_ranges.clone(),
             advertise_address: advertise,
@@ -180,6 +182,7 @@ impl Builder {
                 git_version: KUBERNETES_VERSION.to_owned(),
                 build: format!("keelson-{}", env!("CARGO_PKG_VERSION")),
             },
+            limits: self.limits,
             draining: AtomicBool::new(false),
             shutdown: told,
         });
@@ -216,7 +219,7 @@ impl Builder {
         })
     }
 
-    fn tls_config(&self, pki: &Pki) -> Result<Arc<rustls::ServerConfig>, StartError> {
+    fn tls(&self, pki: &Pki) -> Result<Tls, StartError> {
         let bad = |what: &str, why: &dyn std::fmt::Display| StartError(format!("{what}: {why}"));
         let (certificate, key) = match &self.tls_files {
             None => (pki.serving.certificate.clone(), pki.serving.key.clone()),
@@ -239,20 +242,7 @@ impl Builder {
             let certificate = certificate.map_err(|e| bad("--client-ca-file", &e))?;
             roots.add(certificate).map_err(|e| bad("--client-ca-file", &e))?;
         }
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let verifier =
-            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
-                .allow_unauthenticated()
-                .build()
-                .map_err(|e| bad("--client-ca-file", &e))?;
-        let mut config = rustls::ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(|e| bad("TLS", &e))?
-            .with_client_cert_verifier(verifier)
-            .with_single_cert(chain, key)
-            .map_err(|e| bad("--tls-cert-file", &e))?;
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Arc::new(config))
+        Tls::new(chain, key, roots).map_err(|e| bad("--tls-cert-file", &e))
     }
 }
 
@@ -306,6 +296,11 @@ impl Keelson {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.listening.address
+    }
+
+    /// Connections that are open.
+    pub fn connections(&self) -> usize {
+        self.listening.connections()
     }
 
     /// Where clients on this host reach it.

@@ -8,10 +8,13 @@ use std::fmt;
 
 use crate::json::DEPTH_MAX;
 
-/// Nodes that aliases may add to a document beyond [`ALIAS_FACTOR`] times the nodes that were written.
-const ALIAS_NODES_MIN: usize = 10_000;
-/// Nodes that aliases may add for each node that was written out.
-const ALIAS_FACTOR: usize = 10;
+/// Nodes that aliases may add to any document, and nodes of a document that may come from anywhere.
+const ALIASED_NODES_FREE: usize = 100;
+const NODES_FREE: usize = 1_000;
+/// Nodes up to which nearly all of a document may come from aliases, and nodes from which on only a
+/// tenth may; between the two the share falls in a line. As in upstream's reader.
+const NODES_SMALL: usize = 400_000;
+const NODES_LARGE: usize = 4_000_000;
 
 /// A decoded document.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -31,6 +34,8 @@ pub enum YamlError {
     Depth,
     /// Aliases that expand to far more than was written.
     Aliases,
+    /// An alias of the node, by this name, in which it stands.
+    Itself(String),
     /// A key that is a list or a map.
     Key,
 }
@@ -42,6 +47,7 @@ impl fmt::Display for YamlError {
             YamlError::Syntax(_, words) => write!(f, "yaml: {words}"),
             YamlError::Depth => f.write_str("yaml: exceeded max depth of 10000"),
             YamlError::Aliases => f.write_str("yaml: document contains excessive aliasing"),
+            YamlError::Itself(name) => write!(f, "yaml: anchor '{name}' value contains itself"),
             YamlError::Key => f.write_str("yaml: unsupported map key"),
         }
     }
@@ -53,6 +59,8 @@ impl std::error::Error for YamlError {}
 pub fn parse(text: &str) -> Result<ParsedYaml, YamlError> {
     let mut reader = Reader {
         parser: Parser::new_from_str(text),
+        text,
+        at: 0,
         anchors: HashMap::new(),
         duplicates: vec![],
         written: 0,
@@ -78,6 +86,9 @@ pub fn parse(text: &str) -> Result<ParsedYaml, YamlError> {
 
 struct Reader<'a> {
     parser: Parser<'a, saphyr_parser::StrInput<'a>>,
+    text: &'a str,
+    /// The character at which the last event began.
+    at: usize,
     anchors: HashMap<usize, (Value, usize)>,
     duplicates: Vec<(usize, String)>,
     written: usize,
@@ -88,7 +99,10 @@ struct Reader<'a> {
 impl<'a> Reader<'a> {
     fn next(&mut self) -> Result<(Event<'a>, usize), YamlError> {
         match self.parser.next_event() {
-            Some(Ok((event, span))) => Ok((event, span.start.line())),
+            Some(Ok((event, span))) => {
+                self.at = span.start.index();
+                Ok((event, span.start.line()))
+            }
             Some(Err(error)) => Err(syntax(&error)),
             None => Ok((Event::StreamEnd, 0)),
         }
@@ -103,9 +117,11 @@ impl<'a> Reader<'a> {
                 Ok(value)
             }
             Event::Alias(anchor) => {
-                let (value, nodes) = self.anchors.get(&anchor).cloned().unwrap_or((Value::Null, 1));
+                // The parser knows every anchor; what is not here yet is still being read.
+                let known = self.anchors.get(&anchor).cloned();
+                let (value, nodes) = known.ok_or_else(|| YamlError::Itself(self.alias_name()))?;
                 self.aliased += nodes;
-                if self.aliased > ALIAS_NODES_MIN + ALIAS_FACTOR * self.written {
+                if self.is_aliased_too_much() {
                     return Err(YamlError::Aliases);
                 }
                 Ok(value)
@@ -131,6 +147,21 @@ impl<'a> Reader<'a> {
         let nodes = self.written + self.aliased - before + 1;
         self.remember(anchor, &value, nodes);
         Ok(value)
+    }
+
+    /// The name of the alias that was read last.
+    fn alias_name(&self) -> String {
+        let name = self.text.chars().skip(self.at + 1);
+        name.take_while(|c| c.is_alphanumeric() || matches!(c, '-' | '_')).collect()
+    }
+
+    fn is_aliased_too_much(&self) -> bool {
+        let nodes = self.written + self.aliased;
+        let beyond = nodes.clamp(NODES_SMALL, NODES_LARGE) - NODES_SMALL;
+        let share = 0.99 - 0.89 * beyond as f64 / (NODES_LARGE - NODES_SMALL) as f64;
+        self.aliased > ALIASED_NODES_FREE
+            && nodes > NODES_FREE
+            && self.aliased as f64 > share * nodes as f64
     }
 
     fn remember(&mut self, anchor: usize, value: &Value, nodes: usize) {

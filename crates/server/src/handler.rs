@@ -2,28 +2,24 @@
 
 use crate::body::Body;
 use crate::impersonate;
-use crate::listen::PeerCertificate;
+use crate::limits::Limits;
 use crate::paths;
-use crate::query::Query;
+use crate::query::{self, Query};
 use crate::resource;
 use crate::respond::{self, Reply};
 use crate::route::{ResourceRoute, Route};
+use crate::tls::PeerCertificate;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
-use keelson_auth::{Attributes, Authenticator, Authorizer, Credentials, Permit};
+use keelson_auth::{Attributes, Authenticator, Authorizer, Certificate, Credentials, Permit};
 use keelson_meta::{Failure, Status, Str};
 use keelson_registry::{Registry, stamp};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
-use std::time::Duration;
-
-/// Bytes of a request's body.
-pub const BODY_BYTES_MAX: usize = 3 << 20;
-/// How long a request other than a watch may take.
-pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+use tokio::time::Instant;
 
 /// What `/version` says.
 #[derive(Clone, Debug)]
@@ -44,6 +40,8 @@ pub struct App {
     pub authorizer: Authorizer,
     /// What `/version` says.
     pub version: VersionInfo,
+    /// What clients may do.
+    pub limits: Limits,
     /// Set when the server is going down: `/readyz` fails from then on.
     pub draining: AtomicBool,
     /// Ends watches when the server is going down.
@@ -107,14 +105,17 @@ impl App {
         peer: Option<PeerCertificate>,
     ) -> Response<Body> {
         let (parts, incoming) = request.into_parts();
+        if !query::is_escaped_well(parts.uri.path()) {
+            return respond::bad_request_line();
+        }
         let route = Route::parse(parts.uri.path());
         let ask = Ask {
             query: Query::parse(parts.uri.query().unwrap_or_default()),
             method: parts.method,
             headers: parts.headers,
         };
-        let reply = match self.permit(&ask, &route, peer.as_ref()) {
-            Ok(permit) => self.dispatch(&ask, &route, permit, incoming).await,
+        let reply = match self.admit(&ask, &route, peer.as_ref()) {
+            Ok((permit, end)) => self.dispatch(&ask, &route, permit, incoming, end).await,
             Err(failure) => Err(failure),
         };
         let mut response = reply.unwrap_or_else(|failure| respond::failure(&ask, &failure));
@@ -122,6 +123,19 @@ impl App {
             *response.body_mut() = Body::empty();
         }
         response
+    }
+
+    /// When the request ends at the latest, who asks, and may they.
+    fn admit(
+        &self,
+        ask: &Ask,
+        route: &Route,
+        peer: Option<&PeerCertificate>,
+    ) -> Result<(Permit, Instant), Failure> {
+        let is_long = matches!(route, Route::Resource(route) if asked_verb(ask, route) == "watch");
+        let most = self.limits.request_timeout;
+        let timeout = if is_long { most } else { ask.query.request_timeout(most)? };
+        Ok((self.permit(ask, route, peer)?, Instant::now() + timeout))
     }
 
     /// Who asks, and may they. Nothing of the body is read before this says yes.
@@ -133,7 +147,11 @@ impl App {
     ) -> Result<Permit, Failure> {
         let credentials = Credentials {
             authorization: ask.header(header::AUTHORIZATION),
-            certificate: peer.map(|peer| peer.0.as_ref()),
+            certificate: match peer {
+                None => Certificate::Absent,
+                Some(PeerCertificate::Verified(der)) => Certificate::Verified(der),
+                Some(PeerCertificate::Refused) => Certificate::Refused,
+            },
         };
         let user = self.authenticator.authenticate(&credentials)?;
         let attributes = attributes(ask, route);
@@ -147,6 +165,7 @@ impl App {
         route: &Route,
         permit: Permit,
         incoming: Incoming,
+        end: Instant,
     ) -> Result<Reply, Failure> {
         match route {
             Route::Refused => Err(Status::no_such_path()),
@@ -156,7 +175,13 @@ impl App {
                     return Ok(respond::no_such_page());
                 };
                 let verb = resource::verb(ask, route, &found)?;
-                let reply = self.resource(ask, &permit, &found, verb, incoming).await;
+                let work = self.resource(ask, &permit, &found, verb, incoming);
+                let reply = match verb {
+                    "watch" => work.await,
+                    _ => tokio::time::timeout_at(end, work)
+                        .await
+                        .unwrap_or_else(|_| Err(timed_out())),
+                };
                 let Some(warning) = resource::deprecation(&found) else { return reply };
                 let mut reply = reply.unwrap_or_else(|failure| respond::failure(ask, &failure));
                 respond::warn_first(&mut reply, warning);
@@ -178,15 +203,12 @@ impl App {
         }
         let body = match ask.method {
             Method::POST | Method::PUT | Method::PATCH | Method::DELETE => {
-                read_body(incoming).await?
+                read_body(incoming, self.limits.body_bytes_max).await?
             }
             _ => bytes::Bytes::new(),
         };
-        let work = resource::answer(self, ask, permit, found, verb, body);
-        match tokio::time::timeout(REQUEST_TIMEOUT, work).await {
-            Ok(reply) => reply.map(|reply| respond::compress(ask, reply)),
-            Err(_) => Err(timed_out()),
-        }
+        let reply = resource::answer(self, ask, permit, found, verb, body).await?;
+        Ok(respond::compress(ask, reply))
     }
 
     /// Whether the server is ready to serve, and if not, why.
@@ -269,16 +291,20 @@ fn method_word(method: &Method) -> &'static str {
     }
 }
 
-async fn read_body(incoming: Incoming) -> Result<bytes::Bytes, Failure> {
-    let collected = Limited::new(incoming, BODY_BYTES_MAX).collect();
-    let collected = tokio::time::timeout(REQUEST_TIMEOUT, collected).await;
-    match collected {
-        Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => {
-            Err(Status::too_large(format!("Request entity too large: limit is {BODY_BYTES_MAX}")))
+async fn read_body(incoming: Incoming, bytes_max: usize) -> Result<bytes::Bytes, Failure> {
+    match Limited::new(incoming, bytes_max).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => {
+            Err(Status::too_large(format!("Request entity too large: limit is {bytes_max}")))
         }
-        Ok(Err(_)) => Err(Status::bad_request("the body of the request could not be read")),
-        Err(_) => Err(timed_out()),
+        // Upstream passes on what Go's reader says: 500 and no reason.
+        Err(error) => {
+            let is_cut = error
+                .downcast_ref::<hyper::Error>()
+                .is_some_and(hyper::Error::is_incomplete_message);
+            let why = if is_cut { "unexpected EOF" } else { "http: invalid byte in chunk length" };
+            Err(Status::new(keelson_meta::Reason::Unknown, why))
+        }
     }
 }
 

@@ -1,49 +1,44 @@
-//! Connections: TCP, TLS, HTTP/1.1 and HTTP/2, and their orderly end.
+//! Connections: TCP, TLS, HTTP/1.1 and HTTP/2, and their orderly end. Each is a task that the listener
+//! owns: when the server stops they are told, and after a while ended.
 
 use crate::handler::App;
+use crate::tls::{PeerCertificate, Tls};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::GracefulShutdown;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::JoinHandle;
-use tokio_rustls::TlsAcceptor;
+use tokio::task::{JoinHandle, JoinSet};
 
-/// Connections at once.
-const CONNECTIONS_MAX: usize = 16_384;
-/// How long a client may take for the TLS handshake.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a client may take for a request's headers.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(32);
-/// Bytes of a request's headers.
-const HEADER_BYTES_MAX: usize = 1 << 20;
-/// Streams of one HTTP/2 connection.
-const HTTP2_STREAMS_MAX: u32 = 100;
-/// Bytes in flight of one HTTP/2 stream.
-const HTTP2_WINDOW_BYTES: u32 = 256 << 10;
-/// Streams that a client may reset before the server took them up.
-const HTTP2_RESETS_MAX: usize = 100;
-/// How long open requests may take after the server was told to stop.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// The client's certificate in DER, verified by TLS.
-#[derive(Clone, Debug)]
-pub struct PeerCertificate(pub Arc<[u8]>);
+/// What the first byte of a TLS connection can be: a handshake, or an alert.
+const TLS_RECORDS: [u8; 2] = [0x16, 0x15];
+/// How requests begin that are answered although they should have come by TLS; Go's list.
+const PLAIN_REQUESTS: [&[u8; 5]; 5] = [b"GET /", b"HEAD ", b"POST ", b"PUT /", b"OPTIO"];
+/// What Go answers to them.
+const PLAIN_REFUSED: &[u8] =
+    b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
 
 /// A listening server.
 pub struct Listening {
     /// Where it listens.
     pub address: SocketAddr,
+    places: Arc<Semaphore>,
+    places_max: usize,
     task: JoinHandle<()>,
 }
 
 impl Listening {
+    /// Connections that are open.
+    pub fn connections(&self) -> usize {
+        self.places_max.saturating_sub(self.places.available_permits())
+    }
+
     /// Waits until the server has stopped, which it does when the app's `shutdown` says so.
     pub async fn stopped(self) {
         if let Err(error) = self.task.await {
@@ -54,30 +49,31 @@ impl Listening {
 
 /// Serves the app on a listener. Without `tls` the connection is plain, for use behind a socket that
 /// is already protected (tests, in-process).
-pub fn serve(
-    app: Arc<App>,
-    listener: TcpListener,
-    tls: Option<Arc<rustls::ServerConfig>>,
-) -> io::Result<Listening> {
+pub fn serve(app: Arc<App>, listener: TcpListener, tls: Option<Tls>) -> io::Result<Listening> {
     let address = listener.local_addr()?;
-    let task = tokio::spawn(accept(app, listener, tls.map(TlsAcceptor::from)));
-    Ok(Listening { address, task })
+    let places_max = app.limits.connections_max;
+    let places = Arc::new(Semaphore::new(places_max));
+    let task = tokio::spawn(accept(app, listener, tls, places.clone()));
+    Ok(Listening { address, places, places_max, task })
 }
 
-async fn accept(app: Arc<App>, listener: TcpListener, tls: Option<TlsAcceptor>) {
-    let graceful = GracefulShutdown::new();
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+async fn accept(app: Arc<App>, listener: TcpListener, tls: Option<Tls>, places: Arc<Semaphore>) {
+    let mut connections = JoinSet::new();
     let mut shutdown = app.shutdown.clone();
     loop {
-        let Ok(place) = places.clone().acquire_owned().await else { break };
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = told(&mut shutdown) => break,
+        let arrived = async {
+            // One place more is taken than there are connections: that of the next one.
+            let place = places.clone().acquire_owned().await.map_err(io::Error::other)?;
+            listener.accept().await.map(|(stream, _)| Connection { stream, place })
         };
-        match accepted {
-            Ok((stream, _)) => {
-                let connection = Connection { stream, place };
-                tokio::spawn(connection.run(app.clone(), tls.clone(), graceful.watcher()));
+        let arrived = tokio::select! {
+            arrived = arrived => arrived,
+            () = told(&mut shutdown) => break,
+            Some(_) = connections.join_next() => continue,
+        };
+        match arrived {
+            Ok(connection) => {
+                connections.spawn(connection.run(app.clone(), tls.clone()));
             }
             Err(error) => {
                 // Out of file descriptors, most likely: give the others time to end.
@@ -87,8 +83,10 @@ async fn accept(app: Arc<App>, listener: TcpListener, tls: Option<TlsAcceptor>) 
         }
     }
     app.draining.store(true, Ordering::Relaxed);
-    if tokio::time::timeout(DRAIN_TIMEOUT, graceful.shutdown()).await.is_err() {
+    let ended = async { while connections.join_next().await.is_some() {} };
+    if tokio::time::timeout(app.limits.drain_timeout, ended).await.is_err() {
         tracing::warn!("some requests did not end in time");
+        connections.shutdown().await;
     }
 }
 
@@ -103,25 +101,30 @@ struct Connection {
 }
 
 impl Connection {
-    async fn run(
-        self,
-        app: Arc<App>,
-        tls: Option<TlsAcceptor>,
-        watcher: hyper_util::server::graceful::Watcher,
-    ) {
+    async fn run(self, app: Arc<App>, tls: Option<Tls>) {
         let _place = self.place;
         // Small answers must not wait for more to come.
         let _ = self.stream.set_nodelay(true);
+        let http = http(&app);
         let Some(tls) = tls else {
-            return talk(app, self.stream, None, watcher).await;
+            return talk(app, self.stream, None, http).await;
         };
-        let handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(self.stream)).await;
+        let mut shutdown = app.shutdown.clone();
+        let handshake =
+            tokio::time::timeout(app.limits.handshake_timeout, secure(self.stream, &tls));
+        let handshake = tokio::select! {
+            handshake = handshake => handshake,
+            () = told(&mut shutdown) => return,
+        };
         match handshake {
             Ok(Ok(stream)) => {
-                let certificates = stream.get_ref().1.peer_certificates();
-                let peer = certificates.and_then(|all| all.first());
-                let peer = peer.map(|der| PeerCertificate(Arc::from(der.as_ref())));
-                talk(app, stream, peer, watcher).await;
+                let (_, session) = stream.get_ref();
+                let peer = tls.peer(session.peer_certificates());
+                let http = match session.alpn_protocol() {
+                    Some(b"h2") => http.http2_only(),
+                    _ => http.http1_only(),
+                };
+                talk(app, stream, peer, http).await;
             }
             Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
             Err(_) => tracing::debug!("TLS handshake took too long"),
@@ -129,36 +132,88 @@ impl Connection {
     }
 }
 
-async fn talk<S>(
-    app: Arc<App>,
-    stream: S,
-    peer: Option<PeerCertificate>,
-    watcher: hyper_util::server::graceful::Watcher,
-) where
-    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
-{
-    let service = service_fn(move |request| {
-        let (app, peer) = (app.clone(), peer.clone());
-        async move { Ok::<_, std::convert::Infallible>(app.handle(request, peer).await) }
-    });
+/// Does the handshake. Who speaks plain HTTP is told so.
+async fn secure(
+    mut stream: TcpStream,
+    tls: &Tls,
+) -> io::Result<tokio_rustls::server::TlsStream<TcpStream>> {
+    let mut first = [0; 1];
+    if stream.peek(&mut first).await? == 1 && !TLS_RECORDS.contains(&first[0]) {
+        let mut began = [0; 5];
+        stream.read_exact(&mut began).await?;
+        if PLAIN_REQUESTS.contains(&&began) {
+            stream.write_all(PLAIN_REFUSED).await?;
+            stream.shutdown().await?;
+        }
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "not TLS"));
+    }
+    tls.acceptor.accept(stream).await
+}
+
+/// How HTTP is spoken.
+fn http(app: &App) -> auto::Builder<TokioExecutor> {
+    let limits = &app.limits;
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIMEOUT)
-        .max_buf_size(HEADER_BYTES_MAX);
+        .header_read_timeout(limits.header_timeout)
+        .max_buf_size(limits.header_bytes_max);
     builder
         .http2()
         .timer(TokioTimer::new())
-        .max_concurrent_streams(HTTP2_STREAMS_MAX)
-        .initial_stream_window_size(HTTP2_WINDOW_BYTES)
-        .initial_connection_window_size(HTTP2_WINDOW_BYTES * 4)
-        .max_header_list_size(HEADER_BYTES_MAX as u32)
-        .max_pending_accept_reset_streams(HTTP2_RESETS_MAX)
-        .keep_alive_interval(Duration::from_secs(30))
-        .keep_alive_timeout(Duration::from_secs(15));
-    let connection = builder.serve_connection(TokioIo::new(stream), service);
-    if let Err(error) = watcher.watch(connection.into_owned()).await {
-        tracing::debug!(%error, "connection ended");
+        .max_concurrent_streams(limits.http2_streams_max)
+        .initial_stream_window_size(limits.http2_window_bytes)
+        .initial_connection_window_size(limits.http2_window_bytes.saturating_mul(4))
+        .max_header_list_size(u32::try_from(limits.header_bytes_max).unwrap_or(u32::MAX))
+        .max_pending_accept_reset_streams(limits.http2_resets_max)
+        .max_local_error_reset_streams(limits.http2_resets_max)
+        .keep_alive_interval(limits.http2_ping_interval)
+        .keep_alive_timeout(limits.http2_ping_timeout);
+    builder
+}
+
+/// Serves a connection until its client or the server ends it.
+async fn talk<S>(
+    app: Arc<App>,
+    stream: S,
+    peer: Option<PeerCertificate>,
+    http: auto::Builder<TokioExecutor>,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let asked = Arc::new(AtomicBool::new(false));
+    let mut shutdown = app.shutdown.clone();
+    let first_by = tokio::time::Instant::now() + app.limits.header_timeout;
+    let service = service_fn({
+        let asked = asked.clone();
+        move |request| {
+            asked.store(true, Ordering::Relaxed);
+            let (app, peer) = (app.clone(), peer.clone());
+            async move { Ok::<_, std::convert::Infallible>(app.handle(request, peer).await) }
+        }
+    });
+    let mut connection = std::pin::pin!(http.serve_connection(TokioIo::new(stream), service));
+    let (mut is_told, mut is_waited_for) = (false, true);
+    loop {
+        tokio::select! {
+            ended = connection.as_mut() => {
+                if let Err(error) = ended {
+                    tracing::debug!(%error, "connection ended");
+                }
+                return;
+            }
+            () = told(&mut shutdown), if !is_told => {
+                is_told = true;
+                connection.as_mut().graceful_shutdown();
+            }
+            // HTTP knows no limit for the time before its first byte.
+            () = tokio::time::sleep_until(first_by), if is_waited_for => {
+                is_waited_for = false;
+                if !asked.load(Ordering::Relaxed) {
+                    return tracing::debug!("no request came in time");
+                }
+            }
+        }
     }
 }

@@ -150,9 +150,12 @@ fn entries(header: &str) -> Vec<Entry<'_>> {
 
 /// The form of a request's body; absent is JSON.
 pub fn body_format(header: Option<&str>) -> Result<Format, Failure> {
-    let media = header.unwrap_or_default().split(';').next().unwrap_or_default().trim();
-    match media {
-        "" | "application/json" => Ok(Format::Json),
+    let header = header.unwrap_or("application/json");
+    let media = header.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    match media.as_str() {
+        "application/json" => Ok(Format::Json),
+        // A header of nothing is none.
+        "" if header.is_empty() => Ok(Format::Json),
         "application/yaml" => Ok(Format::Yaml),
         "application/vnd.kubernetes.protobuf" => Ok(Format::Protobuf),
         _ => Err(Status::new(

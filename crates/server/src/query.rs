@@ -3,6 +3,7 @@
 use keelson_meta::field_selector::FieldSelector;
 use keelson_meta::selector::Selector;
 use keelson_meta::status::quote;
+use keelson_meta::time::GoDuration;
 use keelson_meta::{ErrorList, Failure, FieldError, Path, Reason, Status, Str, Value};
 use keelson_registry::continue_token;
 use keelson_registry::options::{
@@ -28,11 +29,8 @@ impl Query {
         let pairs = text.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';'));
         let decode = |text: &str| {
             let text = text.replace('+', " ");
-            let escapes_fine = text.split('%').skip(1).all(|rest| {
-                rest.len() >= 2 && rest.as_bytes()[..2].iter().all(u8::is_ascii_hexdigit)
-            });
             let decoded = percent_decode_str(&text).decode_utf8().ok()?.into_owned();
-            escapes_fine.then_some(decoded)
+            is_escaped_well(&text).then_some(decoded)
         };
         Query(
             pairs
@@ -89,6 +87,19 @@ impl Query {
     pub fn timeout(&self) -> Result<Option<Duration>, Failure> {
         let seconds = self.number("timeoutSeconds")?.filter(|seconds| *seconds > 0);
         Ok(seconds.and_then(|s| u64::try_from(s).ok()).map(Duration::from_secs))
+    }
+
+    /// How long the request may take: what the client says, when that is less than the most.
+    pub fn request_timeout(&self, most: Duration) -> Result<Duration, Failure> {
+        let Some(text) = self.get("timeout").filter(|text| !text.is_empty()) else {
+            return Ok(most);
+        };
+        let given = GoDuration::parse(text).map_err(|why| {
+            let what = "invalid timeout specified in the request URL";
+            Status::bad_request(format!("{what} - {why}"))
+        })?;
+        let given = u64::try_from(given.0).map(Duration::from_nanos).unwrap_or_default();
+        Ok(if given.is_zero() { most } else { given.min(most) })
     }
 
     fn selectors(&self) -> Result<(Selector, FieldSelector), Failure> {
@@ -333,6 +344,13 @@ impl Query {
         };
         Ok((given, self.flag("orphanDependents")))
     }
+}
+
+/// Whether two digits follow every `%`.
+pub(crate) fn is_escaped_well(text: &str) -> bool {
+    text.split('%').skip(1).all(|rest| {
+        rest.as_bytes().get(..2).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+    })
 }
 
 /// DeleteOptions as the client gave them.

@@ -64,6 +64,14 @@ pub(crate) fn no_such_page() -> Reply {
     text(404, "404 page not found\n")
 }
 
+/// What Go's server says of requests that it cannot read; the connection ends.
+pub(crate) fn bad_request_line() -> Reply {
+    let mut reply = text(400, "400 Bad Request");
+    reply.headers_mut().remove(header::X_CONTENT_TYPE_OPTIONS);
+    reply.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    reply
+}
+
 /// A `Status` of failure.
 pub(crate) fn failure(ask: &Ask, failure: &Failure) -> Reply {
     let accepted = negotiate::accept(ask.header(header::ACCEPT), true);

@@ -143,7 +143,7 @@ fn token_review(app: &App, obj: &mut Object) -> Result<(), Failure> {
         return Err(Status::bad_request("token is required for TokenReview in authentication"));
     }
     let authorization = format!("Bearer {token}");
-    let credentials = Credentials { authorization: Some(&authorization), certificate: None };
+    let credentials = Credentials { authorization: Some(&authorization), ..Credentials::default() };
     let mut status = Map::new();
     match app.authenticator.recognize(&credentials) {
         Some(user) => {

@@ -19,12 +19,8 @@ use tokio::time::{Instant, sleep_until};
 const CHUNKS_MAX: usize = 2;
 /// Bytes of events that go to the socket at once.
 const CHUNK_BYTES: usize = 64 << 10;
-/// How often a quiet watch says how far it is.
-const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
 /// How long before its end a watch says how far it is.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
-/// Shortest life of a watch that names no timeout; the longest is twice that.
-const LIFE_SECONDS_MIN: u64 = 1800;
 
 /// A running watch and how its events are shown.
 pub(crate) struct Stream {
@@ -56,12 +52,13 @@ impl Stream {
     async fn run(mut self, sender: mpsc::Sender<Bytes>) {
         let life = self.timeout.unwrap_or_else(|| {
             let random = self.app.registry.clock.random();
-            let extra = u64::from(u16::from_le_bytes([random[0], random[1]])) % LIFE_SECONDS_MIN;
-            Duration::from_secs(LIFE_SECONDS_MIN + extra)
+            let share = u32::from(u16::from_le_bytes([random[0], random[1]]));
+            let least = self.app.limits.watch_life_min;
+            least + least * share / u32::from(u16::MAX)
         });
         let end = Instant::now() + life;
-        let mut bookmark_at =
-            Instant::now() + BOOKMARK_PERIOD.min(life.saturating_sub(LAST_BOOKMARK));
+        let period = self.app.limits.bookmark_period;
+        let mut bookmark_at = Instant::now() + period.min(life.saturating_sub(LAST_BOOKMARK));
         let mut shutdown = self.app.shutdown.clone();
         let mut out = Sent { first: true, initial_end_due: self.session.marks_initial_end };
         loop {
@@ -89,7 +86,7 @@ impl Stream {
                 () = sleep_until(end) => return,
                 changed = self.session.changed() => if changed.is_err() { return },
                 () = sleep_until(bookmark_at), if self.bookmarks => {
-                    bookmark_at = Instant::now() + BOOKMARK_PERIOD;
+                    bookmark_at = Instant::now() + period;
                     let revision = self.session.began_at.max(applied);
                     if sender.send(self.bookmark(revision, false)).await.is_err() {
                         return;

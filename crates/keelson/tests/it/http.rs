@@ -162,12 +162,34 @@ impl Client {
 
     /// Sends a request with further headers, each a line of its own; one of them may say who asks.
     pub fn ask(&self, method: &str, path: &str, headers: &str, sent: Option<&Value>) -> Answer {
-        let mut reader = self.send(method, path, headers, sent);
-        let Head { status, headers } = head(&mut reader);
-        let mut text = String::new();
-        body(reader, &headers).read_to_string(&mut text).expect("a body");
-        let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
-        Answer { status, headers, body }
+        answer(self.send(method, path, headers, sent))
+    }
+
+    /// Sends a request line without its version, further headers, and any body.
+    pub fn send_bytes(&self, line: &str, headers: &str, body: &[u8]) -> Answer {
+        self.send_as(line, &format!("Authorization: Bearer t\r\n{headers}"), body)
+    }
+
+    /// The same without credentials.
+    pub fn send_as(&self, line: &str, headers: &str, body: &[u8]) -> Answer {
+        let mut bytes = self.request(line, headers, body.len()).into_bytes();
+        bytes.extend_from_slice(body);
+        self.raw(&bytes).unwrap_or_else(|| panic!("no answer to {line}"))
+    }
+
+    /// Sends bytes as they are. `None`: the server closed the connection without an answer.
+    pub fn raw(&self, bytes: &[u8]) -> Option<Answer> {
+        let mut reader = self.write(bytes);
+        let began = reader.fill_buf().is_ok_and(|bytes| !bytes.is_empty());
+        began.then(|| answer(reader))
+    }
+
+    /// Sends bytes; whoever sends too many hears of it in the answer, and not before.
+    pub fn write(&self, bytes: &[u8]) -> BufReader<TcpStream> {
+        let mut stream = TcpStream::connect(self.address).expect("a connection");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a deadline");
+        let _ = stream.write_all(bytes);
+        BufReader::new(stream)
     }
 
     fn send(
@@ -177,19 +199,31 @@ impl Client {
         headers: &str,
         body: Option<&Value>,
     ) -> BufReader<TcpStream> {
-        let mut stream = TcpStream::connect(self.address).expect("a connection");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a deadline");
         let body = body.map(Value::to_string).unwrap_or_default();
-        let (host, length) = (self.address, body.len());
         let who =
             if headers.contains("Authorization:") { "" } else { "Authorization: Bearer t\r\n" };
-        let text = format!(
-            "{method} {path} HTTP/1.1\r\nHost: {host}\r\n{who}Connection: close\r\n{headers}\
-             Content-Length: {length}\r\n\r\n{body}"
-        );
-        stream.write_all(text.as_bytes()).expect("the request goes out");
-        BufReader::new(stream)
+        let headers = format!("{who}{headers}");
+        let head = self.request(&format!("{method} {path}"), &headers, body.len());
+        self.write(format!("{head}{body}").as_bytes())
     }
+
+    /// The head of a request.
+    fn request(&self, line: &str, headers: &str, length: usize) -> String {
+        let host = self.address;
+        format!(
+            "{line} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{headers}\
+             Content-Length: {length}\r\n\r\n"
+        )
+    }
+}
+
+fn answer(mut reader: BufReader<TcpStream>) -> Answer {
+    let Head { status, headers } = head(&mut reader);
+    let mut bytes = vec![];
+    body(reader, &headers).read_to_end(&mut bytes).expect("a body");
+    let text = || Value::String(String::from_utf8_lossy(&bytes).into_owned());
+    let body = serde_json::from_slice(&bytes).unwrap_or_else(|_| text());
+    Answer { status, headers, body }
 }
 
 /// What comes before a body.

@@ -1,12 +1,18 @@
-//! A whole server under test: real kubectl, every built-in resource, and restarts.
+//! A whole server under test: real kubectl, every built-in resource, restarts, kills, and bad input.
 
 // What a test skips, and what it counts, is told on standard output.
 #![allow(clippy::print_stdout)]
 
+mod bad_input;
+mod bad_input_tls;
+mod bad_input_wire;
 mod conformance;
+mod connection;
 mod http;
+mod kill;
 mod kubectl;
 mod minimal;
+mod random;
 mod requirements;
 mod resources;
 mod restart;

@@ -7,7 +7,8 @@ use keelson_meta::{Map, Path, Str, Value};
 use std::fmt;
 
 /// Levels of nesting that are read. Real objects stay below 100; deeper bodies are refused with a 400.
-pub const DEPTH_MAX: usize = 1_000;
+/// A level costs some KiB of the stack in a debug build, and a thread of an async runtime has 2 MiB.
+pub const DEPTH_MAX: usize = 250;
 
 /// Paths of duplicate fields that are kept; further ones are not reported (the same cap as upstream).
 const DUPLICATES_MAX: usize = 100;

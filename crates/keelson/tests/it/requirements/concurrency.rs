@@ -50,7 +50,7 @@ fn some_kinds_demand_a_version_for_an_update() {
     });
     assert_eq!(client.post(path, &lease).status, 201);
     let answer = client.call("PUT", &format!("{path}/l"), "application/json", Some(&lease));
-    let why = "Lease.coordination.k8s.io \"l\" is invalid: metadata.resourceVersion: Invalid value: \
+    let why = "leases.coordination.k8s.io \"l\" is invalid: metadata.resourceVersion: Invalid value: \
                0: must be specified for an update";
     refused(&answer, 422, "Invalid", why);
     server.stop();

@@ -1,0 +1,109 @@
+//! TLS that is none, is too old, or comes with a certificate that nobody vouches for.
+
+use crate::connection::{authorities, secure, tls_client};
+use crate::http::Server;
+use keelson::{Builder, Keelson, Limits};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use std::io::{Read, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A TLS 1.0 client's first message: version 3.1, one cipher suite, no extension.
+fn old_hello(minor: u8) -> Vec<u8> {
+    let mut body = vec![3, minor];
+    body.extend_from_slice(&[7; 32]);
+    body.extend_from_slice(&[0, 0, 2, 0xc0, 0x13, 1, 0]);
+    let mut bytes = vec![0x16, 3, 1, 0, body.len() as u8 + 4, 1, 0, 0, body.len() as u8];
+    bytes.extend_from_slice(&body);
+    bytes
+}
+
+fn start() -> Server {
+    let limits = Limits { handshake_timeout: Duration::from_millis(100), ..Limits::default() };
+    let builder = Builder { limits, ..Keelson::builder().no_controllers().token("t", "admin") };
+    Server::start(builder)
+}
+
+/// What the server says to some bytes before it closes the connection.
+fn reply(server: &Server, bytes: &[u8]) -> Vec<u8> {
+    let mut answer = vec![];
+    let _ = server.client().write(bytes).read_to_end(&mut answer);
+    answer
+}
+
+#[test]
+fn plain_http_is_told_that_this_is_tls() {
+    let server = start();
+    let want = "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
+    for line in ["GET / HTTP/1.1", "POST /api HTTP/1.1", "HEAD / HTTP/1.1", "PUT / HTTP/1.1"] {
+        let got = reply(&server, format!("{line}\r\nHost: h\r\n\r\n").as_bytes());
+        assert_eq!(String::from_utf8_lossy(&got), want, "{line}");
+    }
+    server.stop();
+}
+
+#[test]
+fn what_is_no_tls_or_too_old_is_not_answered() {
+    let server = start();
+    assert_eq!(reply(&server, b"\0\x01garbage that is long enough"), b"");
+    assert_eq!(reply(&server, b"x"), b"");
+    assert_eq!(reply(&server, b""), b"");
+    assert_eq!(reply(&server, &[0x16, 3, 1]), b"");
+    for minor in [1, 2] {
+        // An alert of level fatal: handshake failure, or protocol version.
+        let alert = reply(&server, &old_hello(minor));
+        assert!(matches!(alert[..], [0x15, _, _, 0, 2, 2, 40 | 70]), "3.{minor}: {alert:?}");
+    }
+    server.stop();
+}
+
+/// A client's certificate and key that `authority` signed.
+fn certificate(
+    authority: &rcgen::Issuer<'_, rcgen::KeyPair>,
+) -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let mut params = rcgen::CertificateParams::new(vec![]).expect("parameters");
+    params.distinguished_name.push(rcgen::DnType::CommonName, "mallory");
+    params.distinguished_name.push(rcgen::DnType::OrganizationName, "system:masters");
+    params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
+    let signed = params.signed_by(&key, authority).expect("a certificate");
+    let key = PrivateKeyDer::from_pem_slice(key.serialize_pem().as_bytes()).expect("a key");
+    (signed.der().clone(), key)
+}
+
+/// The status line that a client with a certificate gets.
+fn ask(
+    server: &Server,
+    certificate: &CertificateDer<'static>,
+    key: &PrivateKeyDer<'static>,
+    header: &str,
+) -> String {
+    let config = tls_client(authorities(server.keelson.kubeconfig().text()))
+        .with_client_auth_cert(vec![certificate.clone()], key.clone_key())
+        .expect("a client");
+    let mut stream = secure(server.keelson.address(), &Arc::new(config)).expect("a connection");
+    let text =
+        format!("GET /api/v1/namespaces HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{header}\r\n");
+    stream.write_all(text.as_bytes()).expect("the request goes out");
+    let mut answer = String::new();
+    let _ = stream.read_to_string(&mut answer);
+    answer.lines().next().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn a_certificate_of_an_unknown_authority_gets_401_and_not_a_broken_handshake() {
+    let server = start();
+    let mut params = rcgen::CertificateParams::new(vec![]).expect("parameters");
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let authority = rcgen::Issuer::new(params, key);
+    let (certificate, key) = certificate(&authority);
+    assert_eq!(ask(&server, &certificate, &key, ""), "HTTP/1.1 401 Unauthorized");
+    // A good token makes up for it, as upstream.
+    let token = "Authorization: Bearer t\r\n";
+    assert_eq!(ask(&server, &certificate, &key, token), "HTTP/1.1 200 OK");
+    let wrong = "Authorization: Bearer wrong\r\n";
+    assert_eq!(ask(&server, &certificate, &key, wrong), "HTTP/1.1 401 Unauthorized");
+    server.stop();
+}

@@ -1,0 +1,168 @@
+//! A connection that stays, with TLS or without: for tests that ask often, and whose server may die.
+
+use crate::http::PATIENCE;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use rustls::client::WantsClientCert;
+use rustls::{ClientConfig, ClientConnection, ConfigBuilder, RootCertStore, StreamOwned};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, ServerName};
+use serde_json::Value;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+
+/// What bytes go through.
+pub trait Wire: Read + Write + Send {}
+impl<T: Read + Write + Send> Wire for T {}
+
+/// The authorities that a kubeconfig trusts.
+pub fn authorities(kubeconfig: &str) -> RootCertStore {
+    let word = "certificate-authority-data: ";
+    let text = kubeconfig.lines().find_map(|line| line.trim().strip_prefix(word));
+    let pem = STANDARD.decode(text.expect("an authority")).expect("base64");
+    let mut roots = RootCertStore::empty();
+    for root in CertificateDer::pem_slice_iter(&pem) {
+        roots.add(root.expect("PEM")).expect("a root");
+    }
+    roots
+}
+
+/// A TLS client that trusts these.
+pub fn tls_client(roots: RootCertStore) -> ConfigBuilder<ClientConfig, WantsClientCert> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_root_certificates(roots)
+}
+
+/// Connects with TLS.
+pub fn secure(
+    address: SocketAddr,
+    config: &Arc<ClientConfig>,
+) -> io::Result<StreamOwned<ClientConnection, TcpStream>> {
+    let name = ServerName::try_from("127.0.0.1").map_err(io::Error::other)?;
+    let session = ClientConnection::new(config.clone(), name).map_err(io::Error::other)?;
+    Ok(StreamOwned::new(session, plain(address)?))
+}
+
+/// Connects without TLS.
+pub fn plain(address: SocketAddr) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(address)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    Ok(stream)
+}
+
+/// Speaks HTTP/1.1, one request after the other.
+pub struct Connection {
+    reader: BufReader<Box<dyn Wire>>,
+}
+
+impl Connection {
+    /// Over a stream.
+    pub fn over(stream: impl Wire + 'static) -> Connection {
+        Connection { reader: BufReader::new(Box::new(stream)) }
+    }
+
+    /// Asks and waits for all of the answer. An error: the server is gone.
+    pub fn call(
+        &mut self,
+        method: &str,
+        path: &str,
+        media: &str,
+        body: Option<&Value>,
+    ) -> io::Result<(u16, Value)> {
+        self.send(method, path, media, body)?;
+        let (status, length) = self.head()?;
+        let length = length.ok_or_else(|| io::Error::other("a body without a length"))?;
+        let mut text = vec![0; length];
+        self.reader.read_exact(&mut text)?;
+        Ok((status, serde_json::from_slice(&text)?))
+    }
+
+    /// Begins a watch; an error also when it is refused.
+    pub fn watch(mut self, path: &str) -> io::Result<Watch> {
+        self.send("GET", path, "", None)?;
+        match self.head()? {
+            (200, _) => Ok(Watch { reader: self.reader, ready: vec![] }),
+            (code, _) => Err(io::Error::other(format!("{path}: {code}"))),
+        }
+    }
+
+    fn send(
+        &mut self,
+        method: &str,
+        path: &str,
+        media: &str,
+        body: Option<&Value>,
+    ) -> io::Result<()> {
+        let body = body.map(Value::to_string).unwrap_or_default();
+        let text = format!(
+            "{method} {path} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer t\r\n\
+             Content-Type: {media}\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let stream = self.reader.get_mut();
+        stream.write_all(text.as_bytes())?;
+        stream.flush()
+    }
+
+    /// The status, and the body's length where it is told.
+    fn head(&mut self) -> io::Result<(u16, Option<usize>)> {
+        let status = self.line()?.split(' ').nth(1).and_then(|word| word.parse().ok());
+        let status = status.ok_or(io::ErrorKind::UnexpectedEof)?;
+        let mut length = None;
+        loop {
+            let line = self.line()?.to_ascii_lowercase();
+            if line.is_empty() {
+                return Ok((status, length));
+            }
+            if let Some(text) = line.strip_prefix("content-length: ") {
+                length = text.parse().ok();
+            }
+        }
+    }
+
+    fn line(&mut self) -> io::Result<String> {
+        line(&mut self.reader)
+    }
+}
+
+fn line(reader: &mut impl BufRead) -> io::Result<String> {
+    let mut line = String::new();
+    if reader.read_line(&mut line)? == 0 || !line.ends_with('\n') {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    line.truncate(line.trim_end().len());
+    Ok(line)
+}
+
+/// The events of a watch, as they come.
+pub struct Watch {
+    reader: BufReader<Box<dyn Wire>>,
+    ready: Vec<u8>,
+}
+
+impl Watch {
+    /// The next event. An error: the watch has ended.
+    pub fn next(&mut self) -> io::Result<Value> {
+        loop {
+            if let Some(end) = self.ready.iter().position(|byte| *byte == b'\n') {
+                let event = serde_json::from_slice(&self.ready[..end])?;
+                self.ready.drain(..=end);
+                return Ok(event);
+            }
+            let size = usize::from_str_radix(&line(&mut self.reader)?, 16);
+            let size = size.map_err(io::Error::other)?;
+            if size == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            let begin = self.ready.len();
+            self.ready.resize(begin + size, 0);
+            self.reader.read_exact(&mut self.ready[begin..])?;
+            line(&mut self.reader)?;
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! `kill -9` of the whole server under load. Writers remember what was acknowledged, a watcher what it
+//! saw; the server dies at a random moment and starts again on the same folder. Then all of that is
+//! there, once, in order, and nothing that nobody wrote.
+//!
+//! `KEELSON_KILLS=200` kills that often (20 without it); `KEELSON_KILL_SEED=N` repeats a run's choices.
+
+use crate::connection::{Connection, authorities, secure, tls_client};
+use crate::random::Random;
+use rustls::ClientConfig;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const KILLS: usize = 20;
+const WRITERS: usize = 6;
+/// Objects of each writer: few, so that each is made, changed and deleted many times.
+const NAMES: usize = 5;
+/// The most acknowledgements before the server dies.
+const ACKNOWLEDGED_MAX: usize = 250;
+
+/// The real server.
+struct Server {
+    child: Child,
+    address: SocketAddr,
+    tls: Arc<ClientConfig>,
+}
+
+impl Server {
+    fn start(dir: &Path) -> Server {
+        let tokens = dir.join("tokens.csv");
+        std::fs::write(&tokens, "t,admin,u,\"system:masters\"\n").expect("a token file");
+        let mut child = Command::new(env!("CARGO_BIN_EXE_keelson"))
+            .args(["serve", "--secure-port=0", "--bind-address=127.0.0.1", "--data-dir"])
+            .arg(dir)
+            .arg("--token-auth-file")
+            .arg(tokens)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the server starts");
+        let banner = BufReader::new(child.stdout.take().expect("a banner")).lines();
+        let address = banner
+            .map_while(Result::ok)
+            .find_map(|line| line.split_once("https://")?.1.split(' ').next()?.parse().ok())
+            .expect("the banner says where");
+        let kubeconfig =
+            std::fs::read_to_string(dir.join("admin.kubeconfig")).expect("a kubeconfig");
+        let tls = tls_client(authorities(&kubeconfig)).with_no_client_auth();
+        Server { child, address, tls: Arc::new(tls) }
+    }
+
+    fn connect(&self) -> Connection {
+        Connection::over(secure(self.address, &self.tls).expect("a connection"))
+    }
+
+    /// All objects by name, and the revision of the list.
+    fn list(&self) -> (BTreeMap<String, Seen>, u64) {
+        let (code, list) = self.connect().call("GET", MAPS, "", None).expect("a list");
+        assert_eq!(code, 200, "{list}");
+        let items = list["items"].as_array().expect("items").iter();
+        let by_name = items.map(|obj| (name(obj), Seen { rev: rev(obj), value: value(obj) }));
+        (by_name.collect(), rev(&list))
+    }
+
+    /// The events after a revision, up to that of the object `last`.
+    fn events(&self, after: u64, last: &str) -> Vec<Event> {
+        let path = format!("{MAPS}?watch=1&resourceVersion={after}");
+        let mut watch = self.connect().watch(&path).expect("the history is there");
+        let mut events: Vec<Event> = vec![];
+        while events.last().is_none_or(|event| event.name != last) {
+            events.push(Event::of(&watch.next().expect("the watch goes on")));
+        }
+        events
+    }
+}
+
+impl Drop for Server {
+    /// `kill -9`.
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Seen {
+    rev: u64,
+    value: String,
+}
+
+/// What a watch told.
+#[derive(Clone, Debug, PartialEq)]
+struct Event {
+    word: String,
+    name: String,
+    seen: Seen,
+}
+
+impl Event {
+    fn of(event: &Value) -> Event {
+        let obj = &event["object"];
+        Event {
+            word: event["type"].as_str().unwrap_or_default().to_owned(),
+            name: name(obj),
+            seen: Seen { rev: rev(obj), value: value(obj) },
+        }
+    }
+}
+
+fn name(obj: &Value) -> String {
+    obj["metadata"]["name"].as_str().unwrap_or_default().to_owned()
+}
+
+fn value(obj: &Value) -> String {
+    obj["data"]["value"].as_str().unwrap_or_default().to_owned()
+}
+
+fn rev(obj: &Value) -> u64 {
+    let text = obj["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+    text.parse().unwrap_or_else(|_| panic!("no revision: {obj}"))
+}
+
+/// A write, and what the server said of it; a deletion is not told its revision.
+#[derive(Clone, Debug)]
+struct Write {
+    word: &'static str,
+    name: String,
+    value: String,
+    rev: Option<u64>,
+}
+
+/// Writes until the server is gone. The last write may or may not have been done.
+fn write(
+    mut connection: Connection,
+    mut random: Random,
+    mut there: BTreeMap<String, bool>,
+    acknowledged: &AtomicUsize,
+) -> (Vec<Write>, Write) {
+    let mut done: Vec<Write> = vec![];
+    let names: Vec<String> = there.keys().cloned().collect();
+    loop {
+        let name = names[random.below(names.len())].clone();
+        let path = format!("{MAPS}/{name}");
+        let text = format!("{}-{}", done.len(), "x".repeat(random.below(2_000)));
+        let obj = json!({"metadata": {"name": name}, "data": {"value": text}});
+        let json = "application/json";
+        let (word, method, path, media) = match (there[&name], random.below(4)) {
+            (false, _) => ("ADDED", "POST", MAPS, json),
+            (true, 0) => ("DELETED", "DELETE", path.as_str(), json),
+            (true, 1) => ("MODIFIED", "PATCH", path.as_str(), "application/merge-patch+json"),
+            (true, _) => ("MODIFIED", "PUT", path.as_str(), json),
+        };
+        let body = (word != "DELETED").then_some(&obj);
+        let mut write = Write { word, name: name.clone(), value: text.clone(), rev: None };
+        let Ok((code, answer)) = connection.call(method, path, media, body) else {
+            return (done, write);
+        };
+        assert!(matches!(code, 200 | 201), "{method} {path}: {answer}");
+        write.rev = body.map(|_| rev(&answer));
+        there.insert(name, word != "DELETED");
+        done.push(write);
+        acknowledged.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// What is known of a server's life when it has ended.
+struct Life {
+    /// For each writer what was acknowledged, and what was under way.
+    writers: Vec<(Vec<Write>, Write)>,
+    /// What a watcher was sent.
+    watched: Vec<Event>,
+}
+
+/// Lets writers and a watcher loose, and kills the server once it has acknowledged `count` writes.
+fn live(
+    server: Server,
+    base: &BTreeMap<String, Seen>,
+    after: u64,
+    count: usize,
+    random: &mut Random,
+) -> Life {
+    let acknowledged = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        let path = format!("{MAPS}?watch=1&resourceVersion={after}");
+        let mut watch = server.connect().watch(&path).expect("a watch");
+        let watcher = scope.spawn(move || {
+            let mut seen = vec![];
+            while let Ok(event) = watch.next() {
+                seen.push(Event::of(&event));
+            }
+            seen
+        });
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|writer| {
+                let names = (0..NAMES).map(|n| format!("w{writer}-{n}"));
+                let there = names.map(|name| (name.clone(), base.contains_key(&name))).collect();
+                let (connection, random) = (server.connect(), random.split());
+                let acknowledged = &acknowledged;
+                scope.spawn(move || write(connection, random, there, acknowledged))
+            })
+            .collect();
+        while acknowledged.load(Ordering::Acquire) < count {
+            assert!(!writers.iter().any(|writer| writer.is_finished()), "a writer gave up");
+            std::thread::yield_now();
+        }
+        drop(server);
+        let writers = writers.into_iter().map(|writer| writer.join().expect("a log")).collect();
+        Life { writers, watched: watcher.join().expect("a log") }
+    })
+}
+
+/// Compares what a life's writers know of an object with what its watch tells.
+fn check_object(name: &str, life: &Life, events: &[Event]) {
+    let of_name = |write: &&Write| write.name == name;
+    let all = life.writers.iter();
+    let acknowledged: Vec<&Write> =
+        all.clone().flat_map(|(done, _)| done).filter(of_name).collect();
+    let under_way = all.map(|(_, last)| last).find(of_name);
+    let told: Vec<&Event> = events.iter().filter(|event| event.name == name).collect();
+    let known: Vec<&Write> = acknowledged.iter().copied().chain(under_way).collect();
+    assert!(
+        told.len() == acknowledged.len() || told.len() == known.len(),
+        "{name}: {known:?} became {told:?}"
+    );
+    for (write, event) in known.iter().zip(told) {
+        assert_eq!(write.word, event.word, "{name}: {write:?} became {event:?}");
+        assert!(write.rev.is_none_or(|rev| rev == event.seen.rev), "{write:?} became {event:?}");
+        let is_same = write.word == "DELETED" || write.value == event.seen.value;
+        assert!(is_same, "{write:?} became {event:?}");
+    }
+}
+
+/// The objects that are left when the events have happened to `base`.
+fn replay(mut base: BTreeMap<String, Seen>, events: &[Event]) -> BTreeMap<String, Seen> {
+    for event in events {
+        match event.word.as_str() {
+            "DELETED" => base.remove(&event.name),
+            _ => base.insert(event.name.clone(), event.seen.clone()),
+        };
+    }
+    base
+}
+
+#[test]
+fn a_killed_server_keeps_what_it_acknowledged_and_watches_resume() {
+    let kills = std::env::var("KEELSON_KILLS").ok().and_then(|text| text.parse().ok());
+    let mut random = Random::seeded("KEELSON_KILL_SEED");
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut server = Server::start(dir.path());
+    let (mut writes, mut watched) = (0, 0);
+    for round in 0..kills.unwrap_or(KILLS) {
+        let (base, after) = server.list();
+        let life = live(server, &base, after, 1 + random.below(ACKNOWLEDGED_MAX), &mut random);
+        server = Server::start(dir.path());
+        let (now, _) = server.list();
+        // Tells the watches below where this round ends.
+        let last = format!("round-{round}");
+        let marker = json!({"metadata": {"name": last}});
+        let made = server.connect().call("POST", MAPS, "application/json", Some(&marker));
+        assert_eq!(made.expect("an answer").0, 201);
+
+        let mut events = server.events(after, &last);
+        let mut before = after;
+        for event in &events {
+            assert!(event.seen.rev > before, "{event:?} after {before}");
+            before = event.seen.rev;
+        }
+        let seen = life.watched.len();
+        assert_eq!(life.watched, events[..seen], "what was watched was taken back");
+        let resumed = life.watched.last().map_or(after, |event| event.seen.rev);
+        assert_eq!(server.events(resumed, &last), events[seen..], "the watch did not resume");
+        events.pop();
+        for writer in 0..WRITERS {
+            (0..NAMES).for_each(|n| check_object(&format!("w{writer}-{n}"), &life, &events));
+        }
+        assert_eq!(replay(base, &events), now, "the list is not what happened");
+        writes += events.len();
+        watched += seen;
+    }
+    println!("{writes} writes, {watched} of them watched before the kill");
+}

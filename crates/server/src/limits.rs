@@ -1,0 +1,64 @@
+//! Every maximum that a connection or a request meets, in one place. The defaults are those of
+//! kube-apiserver, where it has one.
+
+use std::time::Duration;
+
+/// What a server lets its clients do before it ends them.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Connections at once; more wait in the listener's backlog. Ours: kube-apiserver has none.
+    pub connections_max: usize,
+    /// How long a client may take for the TLS handshake. Ours: shorter than Go's header timeout, which
+    /// covers it there.
+    pub handshake_timeout: Duration,
+    /// How long a client may take for a request's headers, and for the first one to begin (Go's
+    /// `ReadHeaderTimeout`, 32 s in kube-apiserver).
+    pub header_timeout: Duration,
+    /// Bytes of a request's line and headers (Go's `DefaultMaxHeaderBytes`).
+    pub header_bytes_max: usize,
+    /// Bytes of a request's body (kube-apiserver's `MaxRequestBodyBytes`).
+    pub body_bytes_max: usize,
+    /// How long a request other than a watch may take, its body included
+    /// (`--request-timeout`).
+    pub request_timeout: Duration,
+    /// Shortest life of a watch that names no timeout; the longest is twice that
+    /// (`--min-request-timeout`).
+    pub watch_life_min: Duration,
+    /// How often a quiet watch says how far it is (the watch cache's bookmark period).
+    pub bookmark_period: Duration,
+    /// Streams of one HTTP/2 connection (kube-apiserver's `HTTP2MaxStreamsPerConnection`).
+    pub http2_streams_max: u32,
+    /// Bytes in flight of one HTTP/2 stream; a connection has four times that for all of them
+    /// (kube-apiserver's `MaxUploadBufferPerStream`; there a connection has it for each).
+    pub http2_window_bytes: u32,
+    /// Streams that a client may reset before the server took them up, and that the server resets for
+    /// the client's faults, before the connection ends (the rapid reset attacks).
+    pub http2_resets_max: usize,
+    /// How often an HTTP/2 client is asked whether it is still there (Go's `ReadIdleTimeout`).
+    pub http2_ping_interval: Duration,
+    /// How long it may take to say so (Go's `PingTimeout`).
+    pub http2_ping_timeout: Duration,
+    /// How long open requests may take after the server was told to stop.
+    pub drain_timeout: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            connections_max: 16_384,
+            handshake_timeout: Duration::from_secs(10),
+            header_timeout: Duration::from_secs(32),
+            header_bytes_max: 1 << 20,
+            body_bytes_max: 3 << 20,
+            request_timeout: Duration::from_secs(60),
+            watch_life_min: Duration::from_secs(1800),
+            bookmark_period: Duration::from_secs(60),
+            http2_streams_max: 100,
+            http2_window_bytes: 256 << 10,
+            http2_resets_max: 100,
+            http2_ping_interval: Duration::from_secs(30),
+            http2_ping_timeout: Duration::from_secs(15),
+            drain_timeout: Duration::from_secs(10),
+        }
+    }
+}

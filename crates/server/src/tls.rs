@@ -1,0 +1,107 @@
+//! TLS, and the client certificates that come with it. As in kube-apiserver a certificate of an unknown
+//! authority does not end the handshake: the client gets its 401 as an answer.
+
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{
+    DigitallySignedStruct, DistinguishedName, Error, RootCertStore, ServerConfig, SignatureScheme,
+};
+use std::sync::Arc;
+use tokio_rustls::TlsAcceptor;
+
+/// The server's side of TLS.
+#[derive(Clone)]
+pub struct Tls {
+    pub(crate) acceptor: TlsAcceptor,
+    clients: Arc<dyn ClientCertVerifier>,
+}
+
+/// The certificate that a client showed.
+#[derive(Clone, Debug)]
+pub enum PeerCertificate {
+    /// In DER; the client has its key, and a known authority signed it.
+    Verified(Arc<[u8]>),
+    /// Not by an authority that is known, expired, or not for clients.
+    Refused,
+}
+
+impl Tls {
+    /// Shows `chain`, and takes clients that show a certificate of one of the `roots`, or none.
+    pub fn new(
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+        roots: RootCertStore,
+    ) -> Result<Tls, Error> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let clients = WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone())
+            .allow_unauthenticated()
+            .build()
+            .map_err(|error| Error::General(error.to_string()))?;
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_client_cert_verifier(Arc::new(Lenient(clients.clone())))
+            .with_single_cert(chain, key)?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Tls { acceptor: TlsAcceptor::from(Arc::new(config)), clients })
+    }
+
+    /// What is to be made of the certificates that a client showed in its handshake.
+    pub(crate) fn peer(&self, shown: Option<&[CertificateDer<'_>]>) -> Option<PeerCertificate> {
+        let (own, between) = shown?.split_first()?;
+        Some(match self.clients.verify_client_cert(own, between, UnixTime::now()) {
+            Ok(_) => PeerCertificate::Verified(Arc::from(own.as_ref())),
+            Err(error) => {
+                tracing::debug!(%error, "a client certificate was refused");
+                PeerCertificate::Refused
+            }
+        })
+    }
+}
+
+/// Lets every certificate through the handshake whose key the client has; [`Tls::peer`] looks at the
+/// rest.
+#[derive(Debug)]
+struct Lenient(Arc<dyn ClientCertVerifier>);
+
+impl ClientCertVerifier for Lenient {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.0.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        _own: &CertificateDer<'_>,
+        _between: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        own: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.verify_tls12_signature(message, own, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        own: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.verify_tls13_signature(message, own, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
+}
