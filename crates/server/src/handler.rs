@@ -2,6 +2,7 @@
 
 use crate::body::Body;
 use crate::listen::PeerCertificate;
+use crate::negotiate::{self, Accepted};
 use crate::paths;
 use crate::query::Query;
 use crate::resource;
@@ -13,6 +14,7 @@ use hyper::body::Incoming;
 use keelson_auth::{Attributes, Authenticator, Authorizer, Credentials, Permit, User};
 use keelson_meta::{Failure, Status, Str};
 use keelson_registry::{Registry, stamp};
+use keelson_schema::decode::Format;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,6 +45,8 @@ pub struct App {
     pub authorizer: Authorizer,
     /// What `/version` says.
     pub version: VersionInfo,
+    /// Whether objects are read and written in CBOR too (`CBORServingAndStorage`).
+    pub cbor: bool,
     /// Set when the server is going down: `/readyz` fails from then on.
     pub draining: AtomicBool,
     /// Ends watches when the server is going down.
@@ -57,12 +61,24 @@ pub struct Ask {
     pub headers: HeaderMap,
     /// Query parameters.
     pub query: Query,
+    /// Whether objects are read and written in CBOR too.
+    pub cbor: bool,
 }
 
 impl Ask {
     /// A header as text.
     pub fn header(&self, name: header::HeaderName) -> Option<&str> {
         self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+
+    /// The form in which objects are answered.
+    pub fn accepted(&self) -> Result<Accepted, Failure> {
+        negotiate::accept(self.header(header::ACCEPT), negotiate::spoken(self.cbor))
+    }
+
+    /// The form of the body.
+    pub fn body_format(&self) -> Result<Format, Failure> {
+        negotiate::body_format(self.header(header::CONTENT_TYPE), negotiate::spoken(self.cbor))
     }
 
     /// Whether the answer is laid out for people.
@@ -111,6 +127,7 @@ impl App {
             query: Query::parse(parts.uri.query().unwrap_or_default()),
             method: parts.method,
             headers: parts.headers,
+            cbor: self.cbor,
         };
         let reply = match self.permit(&ask, &route, peer.as_ref()) {
             Ok(permit) => self.dispatch(&ask, &route, permit, incoming).await,

@@ -1,7 +1,7 @@
 //! Requests about resources: which kind, which verb, the body, the registry's answer.
 
 use crate::handler::{App, Ask, asked_verb};
-use crate::negotiate::{self, Accepted};
+use crate::negotiate;
 use crate::respond::{self, Reply};
 use crate::reviews;
 use crate::route::ResourceRoute;
@@ -17,7 +17,7 @@ use keelson_registry::{Answer, Deleted, Part, Target, Written, scale_kind};
 use keelson_schema::Schema;
 use keelson_schema::catalogue::{Catalogue, Resource, Subresource};
 use keelson_schema::decode::{self, Decoded, Format};
-use keelson_schema::{json, yaml};
+use keelson_schema::{cbor, json, yaml};
 use std::sync::Arc;
 
 /// What a resource URL leads to.
@@ -102,10 +102,6 @@ pub(crate) fn verb(
     if allowed { Ok(verb) } else { Err(Status::method_not_allowed()) }
 }
 
-fn accepted(ask: &Ask) -> Result<Accepted, Failure> {
-    negotiate::accept(ask.header(header::ACCEPT), true)
-}
-
 /// Starts a watch.
 pub(crate) async fn watch(
     app: &Arc<App>,
@@ -114,14 +110,19 @@ pub(crate) async fn watch(
     found: &Found,
 ) -> Result<Reply, Failure> {
     let target = found.target()?;
-    let accepted = accepted(ask)?;
+    let accepted = ask.accepted()?;
+    let media_type = negotiate::accept_stream(accepted.encoding, negotiate::spoken(ask.cbor))?;
     // Table options are checked before the stream begins.
     View::new(app, ask, accepted, target.schema())?;
     let options = ask.query.watch_options()?;
     let timeout = ask.query.timeout()?;
     let session = app.registry.watch(permit, target, &options).await?;
-    let ask =
-        Ask { method: ask.method.clone(), headers: ask.headers.clone(), query: ask.query.clone() };
+    let ask = Ask {
+        method: ask.method.clone(),
+        headers: ask.headers.clone(),
+        query: ask.query.clone(),
+        cbor: ask.cbor,
+    };
     let stream = Stream {
         app: app.clone(),
         ask,
@@ -131,7 +132,7 @@ pub(crate) async fn watch(
         bookmarks: options.bookmarks,
         timeout,
     };
-    Ok(stream.reply())
+    Ok(stream.reply(media_type))
 }
 
 /// Answers a request that is no watch.
@@ -175,7 +176,7 @@ fn part(found: &Found) -> Part {
 
 /// The body of a write, as an object of the kind that `schema` describes.
 pub(crate) fn decoded(ask: &Ask, schema: &Schema, body: &[u8]) -> Result<Decoded, Failure> {
-    let format = negotiate::body_format(ask.header(header::CONTENT_TYPE))?;
+    let format = ask.body_format()?;
     let catalogue = Catalogue::shared();
     decode::decode(schema, body, format, &|gvk| catalogue.is_known(gvk))
 }
@@ -186,14 +187,14 @@ pub(crate) fn write_options(ask: &Ask, kind: &str) -> Result<WriteOptions, Failu
 
 async fn get(app: &App, ask: &Ask, permit: &Permit, found: &Found) -> Result<Reply, Failure> {
     let target = found.target()?;
-    let view = View::new(app, ask, accepted(ask)?, target.schema())?;
+    let view = View::new(app, ask, ask.accepted()?, target.schema())?;
     let answer = app.registry.get(permit, target, ask.query.get_options()?).await?;
     view.reply(200, target, &answer)
 }
 
 async fn list(app: &App, ask: &Ask, permit: &Permit, found: &Found) -> Result<Reply, Failure> {
     let target = found.target()?;
-    let view = View::new(app, ask, accepted(ask)?, target.schema())?;
+    let view = View::new(app, ask, ask.accepted()?, target.schema())?;
     let list = app.registry.list(permit, target, &ask.query.list_options()?).await?;
     view.reply_list(target, list)
 }
@@ -206,7 +207,7 @@ async fn create(
     body: Bytes,
 ) -> Result<Reply, Failure> {
     let target = found.target()?;
-    let view = View::new(app, ask, accepted(ask)?, target.schema())?;
+    let view = View::new(app, ask, ask.accepted()?, target.schema())?;
     let options = write_options(ask, "CreateOptions")?;
     let decoded = decoded(ask, target.schema(), &body)?;
     let written = app.registry.create(permit, target, decoded, &options).await?;
@@ -221,7 +222,7 @@ async fn update(
     body: Bytes,
 ) -> Result<Reply, Failure> {
     let target = found.target()?;
-    let view = View::new(app, ask, accepted(ask)?, target.schema())?;
+    let view = View::new(app, ask, ask.accepted()?, target.schema())?;
     let options = write_options(ask, "UpdateOptions")?;
     let decoded = decoded(ask, target.schema(), &body)?;
     let written = app.registry.update(permit, target, part(found), decoded, &options).await?;
@@ -243,7 +244,7 @@ async fn patch(
     body: Bytes,
 ) -> Result<Reply, Failure> {
     let target = found.target()?;
-    let view = View::new(app, ask, accepted(ask)?, target.schema())?;
+    let view = View::new(app, ask, ask.accepted()?, target.schema())?;
     let (patch, options) = read_patch(ask, &body)?;
     let written = app.registry.patch(permit, target, part(found), &patch, &options).await?;
     reply_written(&view, target, &written)
@@ -253,16 +254,20 @@ async fn patch(
 fn read_patch(ask: &Ask, body: &[u8]) -> Result<(Patch, WriteOptions), Failure> {
     let media = ask.header(header::CONTENT_TYPE).unwrap_or_default();
     let media = media.split(';').next().unwrap_or_default().trim();
-    let is_apply = media == "application/apply-patch+yaml";
-    let kind = match media {
+    let is_apply = matches!(media, "application/apply-patch+yaml" | "application/apply-patch+cbor");
+    match media {
         "application/json-patch+json"
         | "application/merge-patch+json"
         | "application/strategic-merge-patch+json"
-        | "application/apply-patch+yaml" => "PatchOptions",
+        | "application/apply-patch+yaml" => {}
+        "application/apply-patch+cbor" if ask.cbor => {}
         _ => return Err(unsupported_patch()),
-    };
+    }
     check_patch_options(ask, is_apply)?;
-    let options = write_options(ask, kind)?;
+    let options = write_options(ask, "PatchOptions")?;
+    if media == "application/apply-patch+cbor" {
+        return Ok((Patch::Apply(read_applied_cbor(body)?), options));
+    }
     if is_apply {
         return Ok((Patch::Apply(read_applied(body, &options)?), options));
     }
@@ -329,6 +334,19 @@ fn read_applied(body: &[u8], options: &WriteOptions) -> Result<Value, Failure> {
     }
 }
 
+/// The same in CBOR.
+fn read_applied_cbor(body: &[u8]) -> Result<Value, Failure> {
+    let fail = |why: String| Status::bad_request(format!("error decoding CBOR: {why}"));
+    match cbor::parse(body).map_err(|error| fail(error.to_string()))? {
+        value @ Value::Object(_) => Ok(value),
+        Value::Null => Ok(Value::Object(Map::new())),
+        other => Err(fail(format!(
+            "cbor: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+            other.type_name()
+        ))),
+    }
+}
+
 fn unsupported_patch() -> Failure {
     let mut status = Status::new(Reason::UnsupportedMediaType, "415: Unsupported Media Type");
     status.details = Some(Details::default());
@@ -343,7 +361,7 @@ async fn delete(
     body: Bytes,
 ) -> Result<Reply, Failure> {
     let target = found.target()?;
-    let view = View::new(app, ask, accepted(ask)?, target.schema())?;
+    let view = View::new(app, ask, ask.accepted()?, target.schema())?;
     let format = delete_format(ask, &body)?;
     let options = ask.query.delete_options(&body, format)?;
     match app.registry.delete(permit, target, &options).await? {
@@ -370,7 +388,7 @@ fn delete_format(ask: &Ask, body: &[u8]) -> Result<Format, Failure> {
     if body.is_empty() {
         return Ok(Format::Json);
     }
-    negotiate::body_format(ask.header(header::CONTENT_TYPE))
+    ask.body_format()
 }
 
 async fn delete_collection(
@@ -381,7 +399,7 @@ async fn delete_collection(
     body: Bytes,
 ) -> Result<Reply, Failure> {
     let target = found.target()?;
-    let view = View::new(app, ask, accepted(ask)?, target.schema())?;
+    let view = View::new(app, ask, ask.accepted()?, target.schema())?;
     let list = ask.query.list_options()?;
     let format = delete_format(ask, &body)?;
     let options = ask.query.delete_options(&body, format)?;
@@ -408,7 +426,7 @@ async fn scale(
         .catalogue
         .schema(&scale_kind())
         .ok_or_else(|| Status::internal("Scale has no schema"))?;
-    let view = View::new(app, ask, accepted(ask)?, &schema)?;
+    let view = View::new(app, ask, ask.accepted()?, &schema)?;
     if verb == "get" {
         let answer = app.registry.get_scale(permit, target, ask.query.get_options()?).await?;
         return view.reply(200, target, &answer);

@@ -52,6 +52,21 @@ pub struct Answer {
     pub body: Value,
 }
 
+/// An answer as it is on the wire.
+#[derive(Debug)]
+pub struct Plain {
+    pub status: u16,
+    pub media_type: String,
+    pub body: Vec<u8>,
+}
+
+/// What stands before a body.
+struct Head {
+    status: u16,
+    media_type: String,
+    chunked: bool,
+}
+
 impl Client {
     /// Gets a path.
     pub fn get(&self, path: &str) -> Answer {
@@ -95,11 +110,11 @@ impl Client {
     /// The first `count` events of a watch, bookmarks left out.
     pub fn watch(&self, path: &str, count: usize) -> Result<Vec<Value>, String> {
         let mut reader = self.send("GET", path, "", None);
-        let (status, chunked) = head(&mut reader);
-        if status != 200 {
-            return Err(format!("{path}: {status}"));
+        let head = head(&mut reader);
+        if head.status != 200 {
+            return Err(format!("{path}: {}", head.status));
         }
-        let mut body = body(reader, chunked);
+        let mut body = body(reader, head.chunked);
         let mut events: Vec<Value> = vec![];
         let mut line = String::new();
         while events.len() < count {
@@ -119,11 +134,28 @@ impl Client {
 
     fn ask(&self, method: &str, path: &str, headers: &str, sent: Option<&Value>) -> Answer {
         let mut reader = self.send(method, path, headers, sent);
-        let (status, chunked) = head(&mut reader);
+        let head = head(&mut reader);
         let mut text = String::new();
-        body(reader, chunked).read_to_string(&mut text).expect("a body");
+        body(reader, head.chunked).read_to_string(&mut text).expect("a body");
         let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
-        Answer { status, body }
+        Answer { status: head.status, body }
+    }
+
+    /// Sends a request and takes its answer, both in any form.
+    pub fn plain(&self, method: &str, path: &str, headers: &str, sent: &[u8]) -> Plain {
+        let mut reader = self.send_bytes(method, path, headers, sent);
+        let head = head(&mut reader);
+        let mut taken = vec![];
+        body(reader, head.chunked).read_to_end(&mut taken).expect("a body");
+        Plain { status: head.status, media_type: head.media_type, body: taken }
+    }
+
+    /// Begins a watch in any form: its media type, and what comes.
+    pub fn stream(&self, path: &str, headers: &str) -> (String, Box<dyn BufRead>) {
+        let mut reader = self.send_bytes("GET", path, headers, &[]);
+        let head = head(&mut reader);
+        assert_eq!(head.status, 200, "{path}");
+        (head.media_type, body(reader, head.chunked))
     }
 
     fn send(
@@ -133,34 +165,47 @@ impl Client {
         headers: &str,
         body: Option<&Value>,
     ) -> BufReader<TcpStream> {
+        let body = body.map(Value::to_string).unwrap_or_default();
+        self.send_bytes(method, path, headers, body.as_bytes())
+    }
+
+    fn send_bytes(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &str,
+        body: &[u8],
+    ) -> BufReader<TcpStream> {
         let mut stream = TcpStream::connect(self.address).expect("a connection");
         stream.set_read_timeout(Some(PATIENCE)).expect("a deadline");
-        let body = body.map(Value::to_string).unwrap_or_default();
         let (host, length) = (self.address, body.len());
         let text = format!(
             "{method} {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer t\r\n\
-             Connection: close\r\n{headers}Content-Length: {length}\r\n\r\n{body}"
+             Connection: close\r\n{headers}Content-Length: {length}\r\n\r\n"
         );
-        stream.write_all(text.as_bytes()).expect("the request goes out");
+        stream.write_all(&[text.as_bytes(), body].concat()).expect("the request goes out");
         BufReader::new(stream)
     }
 }
 
-/// Reads the status line and the headers; whether the body comes in chunks.
-fn head(reader: &mut impl BufRead) -> (u16, bool) {
+/// Reads the status line and the headers.
+fn head(reader: &mut impl BufRead) -> Head {
     let mut line = String::new();
     reader.read_line(&mut line).expect("a status line");
     let word = line.split(' ').nth(1).unwrap_or_default();
     let status = word.parse().unwrap_or_else(|_| panic!("no status: {line:?}"));
-    let mut chunked = false;
+    let mut head = Head { status, media_type: String::new(), chunked: false };
     loop {
         line.clear();
         reader.read_line(&mut line).expect("a header");
         let header = line.trim_end().to_ascii_lowercase();
         if header.is_empty() {
-            return (status, chunked);
+            return head;
         }
-        chunked |= header == "transfer-encoding: chunked";
+        head.chunked |= header == "transfer-encoding: chunked";
+        if let Some(media_type) = header.strip_prefix("content-type: ") {
+            head.media_type = media_type.to_owned();
+        }
     }
 }
 
