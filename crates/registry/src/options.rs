@@ -131,8 +131,17 @@ pub enum PatchForm {
     Merge,
     /// Kubernetes' own: lists are merged by key.
     Strategic,
-    /// Server-side apply, as YAML.
-    Apply,
+    /// Server-side apply, in YAML.
+    ApplyYaml,
+    /// Server-side apply, in CBOR.
+    ApplyCbor,
+}
+
+impl PatchForm {
+    /// Whether it tells what the client wants to own rather than a difference.
+    pub fn is_apply(self) -> bool {
+        matches!(self, PatchForm::ApplyYaml | PatchForm::ApplyCbor)
+    }
 }
 
 /// A patch as it came.

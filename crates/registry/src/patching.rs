@@ -87,7 +87,7 @@ impl Difference {
             PatchForm::Json => json_patch::apply(before, &self.value),
             PatchForm::Merge => merge_patch::apply(before, &self.value),
             PatchForm::Strategic => strategic::apply(schema, before, self.value.clone()),
-            PatchForm::Apply => {
+            PatchForm::ApplyYaml | PatchForm::ApplyCbor => {
                 return Err(Status::new(
                     Reason::UnsupportedMediaType,
                     "415: Unsupported Media Type",

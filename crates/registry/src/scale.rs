@@ -2,7 +2,7 @@
 //! `apps/deployment/storage`, `core/replicationcontroller/storage`).
 
 use crate::kind::{Answer, Target};
-use crate::options::{Freshness, Patch, PatchForm, WriteOptions};
+use crate::options::{Freshness, Patch, WriteOptions};
 use crate::owners::Endpoint;
 use crate::patching::Difference;
 use crate::registry::Registry;
@@ -167,7 +167,7 @@ impl Registry {
         let now = self.clock.now();
         let validation = options.field_validation;
         let (mut scale, warnings) = match change {
-            ScaleChange::Patch(patch) if patch.form == PatchForm::Apply => {
+            ScaleChange::Patch(patch) if patch.form.is_apply() => {
                 let applied = Applied::read(patch)?;
                 return applied.apply(target, &endpoint, Some(before), options, now);
             }

@@ -3,6 +3,7 @@
 use crate::body::Body;
 use crate::impersonate;
 use crate::limits::Limits;
+use crate::negotiate::{self, Accepted};
 use crate::paths;
 use crate::query::{self, Query};
 use crate::resource;
@@ -15,6 +16,7 @@ use hyper::body::Incoming;
 use keelson_auth::{Attributes, Authenticator, Authorizer, Certificate, Credentials, Permit};
 use keelson_meta::{Failure, Status, Str};
 use keelson_registry::{Registry, stamp};
+use keelson_schema::decode::Format;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,6 +44,8 @@ pub struct App {
     pub version: VersionInfo,
     /// What clients may do.
     pub limits: Limits,
+    /// Whether objects are read and written in CBOR too (`CBORServingAndStorage`).
+    pub cbor: bool,
     /// Set when the server is going down: `/readyz` fails from then on.
     pub draining: AtomicBool,
     /// Ends watches when the server is going down.
@@ -56,12 +60,24 @@ pub struct Ask {
     pub headers: HeaderMap,
     /// Query parameters.
     pub query: Query,
+    /// Whether objects are read and written in CBOR too.
+    pub cbor: bool,
 }
 
 impl Ask {
     /// A header as text.
     pub fn header(&self, name: header::HeaderName) -> Option<&str> {
         self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+
+    /// The form in which objects are answered.
+    pub fn accepted(&self) -> Result<Accepted, Failure> {
+        negotiate::accept(self.header(header::ACCEPT), negotiate::spoken(self.cbor))
+    }
+
+    /// The form of the body.
+    pub fn body_format(&self) -> Result<Format, Failure> {
+        negotiate::body_format(self.header(header::CONTENT_TYPE), negotiate::spoken(self.cbor))
     }
 
     /// Whether the answer is laid out for people.
@@ -113,6 +129,7 @@ impl App {
             query: Query::parse(parts.uri.query().unwrap_or_default()),
             method: parts.method,
             headers: parts.headers,
+            cbor: self.cbor,
         };
         let reply = match self.admit(&ask, &route, peer.as_ref()) {
             Ok((permit, end)) => self.dispatch(&ask, &route, permit, incoming, end).await,

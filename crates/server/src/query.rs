@@ -12,6 +12,7 @@ use keelson_registry::options::{
 };
 use keelson_schema::catalogue::Catalogue;
 use keelson_schema::decode::{self, Format};
+use keelson_schema::{Schema, proto};
 use keelson_store::Revision;
 use percent_encoding::percent_decode_str;
 use std::time::Duration;
@@ -385,10 +386,29 @@ fn propagation(word: &str) -> Option<Propagation> {
     }
 }
 
+/// The value of a protobuf body, with the kind that it says it is of.
+fn read_protobuf(schema: &Schema, body: &[u8]) -> Result<Value, String> {
+    let envelope = proto::decode_envelope(body).map_err(|error| error.to_string())?;
+    let mut obj = proto::decode_message(schema, envelope.raw).map_err(|error| error.to_string())?;
+    for (name, given) in [("kind", envelope.kind), ("apiVersion", envelope.api_version)] {
+        if !given.is_empty() {
+            obj.root.insert(name, given.as_ref());
+        }
+    }
+    Ok(obj.into_value())
+}
+
 /// DeleteOptions of a body: of any served group version, or of none.
 fn delete_body(body: &[u8], format: Format) -> Result<(GivenDelete, Option<bool>), Failure> {
     let catalogue = Catalogue::shared();
-    let value = decode::read_plain(body, format).map_err(Status::bad_request)?;
+    let schema = catalogue
+        .schema(&keelson_meta::GroupVersionKind::new("", "v1", "DeleteOptions"))
+        .ok_or_else(|| Status::internal("DeleteOptions has no schema"))?;
+    let value = match format {
+        Format::Protobuf => read_protobuf(&schema, body),
+        _ => decode::read_plain(body, format),
+    };
+    let value = value.map_err(Status::bad_request)?;
     let api_version = value.get("apiVersion").and_then(Value::as_str).unwrap_or("v1");
     let kind = value.get("kind").and_then(Value::as_str).unwrap_or("DeleteOptions");
     let gv = keelson_meta::GroupVersion::parse(api_version).unwrap_or_default();
@@ -402,9 +422,6 @@ fn delete_body(body: &[u8], format: Format) -> Result<(GivenDelete, Option<bool>
             quote(scheme)
         )));
     }
-    let schema = catalogue
-        .schema(&keelson_meta::GroupVersionKind::new("", "v1", "DeleteOptions"))
-        .ok_or_else(|| Status::internal("DeleteOptions has no schema"))?;
     let decoded = decode::conform(&schema, value).map_err(Status::bad_request)?;
     let obj = decoded.object;
     let text = |place: &[&str]| {

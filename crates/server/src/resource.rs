@@ -1,7 +1,7 @@
 //! Requests about resources: which kind, which verb, the body, the registry's answer.
 
 use crate::handler::{App, Ask, asked_verb};
-use crate::negotiate::{self, Accepted, Encoding};
+use crate::negotiate;
 use crate::respond::{self, Reply};
 use crate::reviews;
 use crate::route::ResourceRoute;
@@ -103,10 +103,6 @@ pub(crate) fn verb(
     if allowed { Ok(verb) } else { Err(Status::method_not_allowed()) }
 }
 
-fn accepted(ask: &Ask) -> Result<Accepted, Failure> {
-    negotiate::accept(ask.header(header::ACCEPT), true)
-}
-
 /// Starts a watch.
 pub(crate) async fn watch(
     app: &Arc<App>,
@@ -115,10 +111,8 @@ pub(crate) async fn watch(
     found: &Found,
 ) -> Result<Reply, Failure> {
     let target = found.target()?;
-    let accepted = accepted(ask)?;
-    if accepted.encoding == Encoding::Yaml {
-        return Err(negotiate::only_streams());
-    }
+    let accepted = ask.accepted()?;
+    let media_type = negotiate::accept_stream(accepted.encoding, negotiate::spoken(ask.cbor))?;
     // Table options are checked before the stream begins.
     View::new(app, ask, accepted, target.schema())?;
     let options = ask.query.watch_options()?;
@@ -127,11 +121,15 @@ pub(crate) async fn watch(
         Ok(session) => session,
         Err(WatchRefusal::Answer(failure)) => return Err(failure),
         Err(WatchRefusal::Event(failure)) => {
-            return Ok(watch::refusal(app, accepted.encoding, &failure));
+            return Ok(watch::refusal(app, accepted.encoding, media_type, &failure));
         }
     };
-    let ask =
-        Ask { method: ask.method.clone(), headers: ask.headers.clone(), query: ask.query.clone() };
+    let ask = Ask {
+        method: ask.method.clone(),
+        headers: ask.headers.clone(),
+        query: ask.query.clone(),
+        cbor: ask.cbor,
+    };
     let stream = Stream {
         app: app.clone(),
         ask,
@@ -141,7 +139,7 @@ pub(crate) async fn watch(
         bookmarks: options.bookmarks,
         timeout,
     };
-    Ok(stream.reply())
+    Ok(stream.reply(media_type))
 }
 
 /// Answers a request that is no watch.
@@ -198,7 +196,7 @@ fn part(found: &Found) -> Part {
 
 /// The body of a write, as an object of the kind that `schema` describes.
 pub(crate) fn decoded(ask: &Ask, schema: &Schema, body: &[u8]) -> Result<Decoded, Failure> {
-    let format = negotiate::body_format(ask.header(header::CONTENT_TYPE))?;
+    let format = ask.body_format()?;
     let catalogue = Catalogue::shared();
     decode::decode(schema, body, format, &|gvk| catalogue.is_known(gvk))
 }
@@ -209,14 +207,14 @@ pub(crate) fn write_options(ask: &Ask, kind: &str) -> Result<WriteOptions, Failu
 
 async fn get(app: &App, ask: &Ask, permit: &Permit, found: &Found) -> Result<Reply, Failure> {
     let target = found.target()?;
-    let view = View::new(app, ask, accepted(ask)?, target.schema())?;
+    let view = View::new(app, ask, ask.accepted()?, target.schema())?;
     let answer = app.registry.get(permit, target, ask.query.get_options()?).await?;
     view.reply(200, target, &answer)
 }
 
 async fn list(app: &App, ask: &Ask, permit: &Permit, found: &Found) -> Result<Reply, Failure> {
     let target = found.target()?;
-    let view = View::new(app, ask, accepted(ask)?, target.schema())?;
+    let view = View::new(app, ask, ask.accepted()?, target.schema())?;
     let list = app.registry.list(permit, target, &ask.query.list_options()?).await?;
     view.reply_list(target, list)
 }
@@ -229,7 +227,7 @@ async fn create(
     body: Bytes,
 ) -> Result<Reply, Failure> {
     let target = found.target()?;
-    let view = View::new(app, ask, accepted(ask)?, target.schema())?;
+    let view = View::new(app, ask, ask.accepted()?, target.schema())?;
     let options = write_options(ask, "CreateOptions")?;
     let decoded = decoded(ask, target.schema(), &body)?;
     let written = app.registry.create(permit, target, decoded, &options).await?;
@@ -244,7 +242,7 @@ async fn update(
     body: Bytes,
 ) -> Result<Reply, Failure> {
     let target = found.target()?;
-    let view = View::new(app, ask, accepted(ask)?, target.schema())?;
+    let view = View::new(app, ask, ask.accepted()?, target.schema())?;
     let options = write_options(ask, "UpdateOptions")?;
     let decoded = decoded(ask, target.schema(), &body)?;
     let written = app.registry.update(permit, target, part(found), decoded, &options).await?;
@@ -266,7 +264,7 @@ async fn patch(
     body: Bytes,
 ) -> Result<Reply, Failure> {
     let target = found.target()?;
-    let view = View::new(app, ask, accepted(ask)?, target.schema())?;
+    let view = View::new(app, ask, ask.accepted()?, target.schema())?;
     let (patch, options) = read_patch(ask, body)?;
     let written = app.registry.patch(permit, target, part(found), &patch, &options).await?;
     reply_written(&view, target, &written)
@@ -279,10 +277,11 @@ fn read_patch(ask: &Ask, body: Bytes) -> Result<(Patch, WriteOptions), Failure> 
         "application/json-patch+json" => PatchForm::Json,
         "application/merge-patch+json" => PatchForm::Merge,
         "application/strategic-merge-patch+json" => PatchForm::Strategic,
-        "application/apply-patch+yaml" => PatchForm::Apply,
+        "application/apply-patch+yaml" => PatchForm::ApplyYaml,
+        "application/apply-patch+cbor" if ask.cbor => PatchForm::ApplyCbor,
         _ => return Err(unsupported_patch()),
     };
-    check_patch_options(ask, form == PatchForm::Apply)?;
+    check_patch_options(ask, form.is_apply())?;
     Ok((Patch { form, body }, write_options(ask, "PatchOptions")?))
 }
 
@@ -315,7 +314,7 @@ async fn delete(
     body: Bytes,
 ) -> Result<Reply, Failure> {
     let target = found.target()?;
-    let view = View::new(app, ask, accepted(ask)?, target.schema())?;
+    let view = View::new(app, ask, ask.accepted()?, target.schema())?;
     let format = delete_format(ask, &body)?;
     let options = ask.query.delete_options(&body, format)?;
     match app.registry.delete(permit, target, &options).await? {
@@ -342,7 +341,7 @@ fn delete_format(ask: &Ask, body: &[u8]) -> Result<Format, Failure> {
     if body.is_empty() {
         return Ok(Format::Json);
     }
-    negotiate::body_format(ask.header(header::CONTENT_TYPE))
+    ask.body_format()
 }
 
 async fn delete_collection(
@@ -353,7 +352,7 @@ async fn delete_collection(
     body: Bytes,
 ) -> Result<Reply, Failure> {
     let target = found.target()?;
-    let view = View::new(app, ask, accepted(ask)?, target.schema())?;
+    let view = View::new(app, ask, ask.accepted()?, target.schema())?;
     let list = ask.query.list_options()?;
     let format = delete_format(ask, &body)?;
     let options = ask.query.delete_options(&body, format)?;
@@ -380,7 +379,7 @@ async fn scale(
         .catalogue
         .schema(&scale_kind())
         .ok_or_else(|| Status::internal("Scale has no schema"))?;
-    let view = View::new(app, ask, accepted(ask)?, &schema)?;
+    let view = View::new(app, ask, ask.accepted()?, &schema)?;
     if verb == "get" {
         let answer = app.registry.get_scale(permit, target, ask.query.get_options()?).await?;
         return view.reply(200, target, &answer);

@@ -2,14 +2,14 @@
 
 use crate::body::{Body, GzipBody};
 use crate::handler::Ask;
-use crate::negotiate::{self, Encoding};
+use crate::negotiate::Encoding;
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use http_body::Body as _;
 use keelson_meta::status::quote;
 use keelson_meta::{Failure, Str, Value};
 use keelson_schema::catalogue::Catalogue;
-use keelson_schema::{json, proto, yaml};
+use keelson_schema::{cbor, json, proto, yaml};
 
 /// An answer.
 pub(crate) type Reply = Response<Body>;
@@ -74,8 +74,7 @@ pub(crate) fn bad_request_line() -> Reply {
 
 /// A `Status` of failure.
 pub(crate) fn failure(ask: &Ask, failure: &Failure) -> Reply {
-    let accepted = negotiate::accept(ask.header(header::ACCEPT), true);
-    let encoding = accepted.map(|accepted| accepted.encoding).unwrap_or_default();
+    let encoding = ask.accepted().map(|accepted| accepted.encoding).unwrap_or_default();
     let mut response = status(ask, failure.code, encoding, failure.to_value());
     let retry = failure.details.as_ref().map_or(0, |details| details.retry_after_seconds);
     if retry > 0 {
@@ -101,11 +100,16 @@ pub(crate) fn status(ask: &Ask, code: u16, encoding: Encoding, body: Value) -> R
 /// A value that was made for this answer.
 pub(crate) fn value(ask: &Ask, code: u16, encoding: Encoding, value: &Value) -> Reply {
     let mut text = vec![];
-    json::write_value(value, &mut text);
+    if encoding == Encoding::Cbor {
+        cbor::write_body(value, &mut text);
+    } else {
+        json::write_value(value, &mut text);
+    }
     encoded(ask, code, encoding, Bytes::from(text))
 }
 
-/// JSON of an object or a list, in the encoding that was asked for.
+/// An object or a list, in the encoding that was asked for; `text` is JSON for the encodings of text, and
+/// what is sent for the others.
 pub(crate) fn encoded(ask: &Ask, code: u16, encoding: Encoding, text: Bytes) -> Reply {
     let body = match encoding {
         Encoding::Yaml => {
@@ -115,7 +119,7 @@ pub(crate) fn encoded(ask: &Ask, code: u16, encoding: Encoding, text: Bytes) -> 
             }
             Bytes::from(out)
         }
-        Encoding::Protobuf => text,
+        Encoding::Protobuf | Encoding::Cbor => text,
         Encoding::Json if ask.pretty() => pretty(&text),
         Encoding::Json => {
             let mut out = Vec::with_capacity(text.len() + 1);

@@ -4,10 +4,9 @@ use crate::handler::{App, Ask};
 use crate::negotiate;
 use crate::resource::{Found, decoded, write_options};
 use crate::respond::{self, Reply};
-use http::header;
 use keelson_auth::{Attributes, Credentials, Permit, User};
 use keelson_meta::{Failure, GroupVersionResource, Map, Object, Status, Str, Value, value};
-use keelson_schema::{Schema, json, proto};
+use keelson_schema::Schema;
 
 /// Answers a request about a resource that keeps no objects.
 pub(crate) async fn answer(
@@ -108,14 +107,9 @@ fn success(ask: &Ask, code: u16) -> Reply {
 }
 
 fn reply_object(ask: &Ask, code: u16, schema: &Schema, obj: &Object) -> Result<Reply, Failure> {
-    let accepted = negotiate::accept(ask.header(header::ACCEPT), true)?;
-    let mut text = vec![];
-    if accepted.encoding == negotiate::Encoding::Protobuf {
-        proto::encode(schema, obj, &mut text).map_err(|e| Status::internal(e.to_string()))?;
-    } else {
-        json::encode(schema, obj, &mut text);
-    }
-    Ok(respond::encoded(ask, code, accepted.encoding, text.into()))
+    let accepted = ask.accepted()?;
+    let text = accepted.encoding.object(schema, obj)?;
+    Ok(respond::encoded(ask, code, accepted.encoding, text))
 }
 
 /// A user as reviews show it.

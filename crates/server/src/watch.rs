@@ -8,7 +8,7 @@ use crate::view::View;
 use bytes::{BufMut, Bytes, BytesMut};
 use keelson_meta::{Failure, Map, Status, Value, value};
 use keelson_registry::{EventKind, Target, WatchEvent, WatchSession};
-use keelson_schema::{json, proto};
+use keelson_schema::{cbor, json, proto};
 use keelson_store::Revision;
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,17 +34,21 @@ pub(crate) struct Stream {
 }
 
 /// The stream of a watch that does not begin: one event that says why.
-pub(crate) fn refusal(app: &App, encoding: Encoding, failure: &Failure) -> Reply {
+pub(crate) fn refusal(
+    app: &App,
+    encoding: Encoding,
+    media_type: &'static str,
+    failure: &Failure,
+) -> Reply {
     let (sender, receiver) = mpsc::channel(1);
     sender.try_send(error_frame(app, encoding, failure)).expect("the channel is new and empty");
-    respond::with_body(200, media_type(encoding), Body::Stream(receiver))
+    respond::with_body(200, media_type, Body::Stream(receiver))
 }
 
 impl Stream {
     /// Starts sending; the answer's body is what is sent.
-    pub fn reply(self) -> Reply {
+    pub fn reply(self, media_type: &'static str) -> Reply {
         let (sender, receiver) = mpsc::channel(CHUNKS_MAX);
-        let media_type = media_type(self.accepted.encoding);
         tokio::spawn(self.run(sender));
         respond::with_body(200, media_type, Body::Stream(receiver))
     }
@@ -136,7 +140,7 @@ impl Stream {
         };
         let view = View::new(&self.app, &self.ask, self.accepted, self.target.schema())?;
         let plain = self.accepted.shape == Shape::Object
-            && self.accepted.encoding != Encoding::Protobuf
+            && self.accepted.encoding == Encoding::Json
             && view.is_storage(&self.target);
         if plain && let Some(change) = &event.change {
             frames.put(change.frame(which, || frame(word, event.entry.json_slice())));
@@ -158,63 +162,38 @@ impl Stream {
         }
         let mut obj = keelson_meta::Object::new();
         obj.root.insert("metadata", metadata);
+        let view = View::new(&self.app, &self.ask, self.accepted, schema);
+        // An object of metadata only fits every kind.
         let text = match self.accepted.shape {
-            Shape::Object if self.accepted.encoding == Encoding::Protobuf => {
-                let mut body = vec![];
-                // An object of metadata only fits every kind.
-                let _ = proto::encode(schema, &obj, &mut body);
-                body
-            }
-            Shape::Object => {
-                let mut text = vec![];
-                json::encode(schema, &obj, &mut text);
-                text
-            }
+            Shape::Object => self.accepted.encoding.object(schema, &obj),
             Shape::Table => {
                 let metadata = obj.metadata().cloned().unwrap_or_default();
-                let view = View::new(&self.app, &self.ask, self.accepted, schema);
-                view.map(|view| written(&view.table(metadata, vec![], false))).unwrap_or_default()
+                view.map(|view| written(&view.table(metadata, vec![], false)))
             }
-            Shape::Partial | Shape::PartialList => {
-                obj.root.insert("kind", "PartialObjectMetadata");
-                obj.root.insert("apiVersion", "meta.k8s.io/v1");
-                written(&obj.into_value())
-            }
+            Shape::Partial | Shape::PartialList => view.and_then(|view| view.partial_text(obj)),
         };
-        framed(self.accepted.encoding, "BOOKMARK", &text)
-    }
-}
-
-fn media_type(encoding: Encoding) -> &'static str {
-    match encoding {
-        Encoding::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
-        Encoding::Yaml | Encoding::Json => "application/json",
+        framed(self.accepted.encoding, "BOOKMARK", &text.unwrap_or_default())
     }
 }
 
 /// One event in the encoding of a stream; `object` is in it already.
 fn framed(encoding: Encoding, word: &str, object: &[u8]) -> Bytes {
-    if encoding != Encoding::Protobuf {
-        return frame(word, object);
-    }
     let mut out = vec![];
-    proto::encode_watch_frame(word, object, &mut out);
+    match encoding {
+        Encoding::Json | Encoding::Yaml => return frame(word, object),
+        Encoding::Protobuf => proto::encode_watch_frame(word, object, &mut out),
+        Encoding::Cbor => cbor::encode_watch_event(word, object, &mut out),
+    }
     Bytes::from(out)
 }
 
 /// The event that ends a stream that cannot go on.
 fn error_frame(app: &App, encoding: Encoding, failure: &Failure) -> Bytes {
-    let status = failure.to_value();
-    if encoding != Encoding::Protobuf {
-        return framed(encoding, "ERROR", &written(&status));
-    }
     let kind = keelson_meta::GroupVersionKind::new("", "v1", "Status");
-    let mut body = vec![];
-    let object = keelson_meta::Object::from_value(status).unwrap_or_default();
-    if let Some(schema) = app.registry.catalogue.schema(&kind) {
-        let _ = proto::encode(&schema, &object, &mut body);
-    }
-    framed(encoding, "ERROR", &body)
+    let object = keelson_meta::Object::from_value(failure.to_value()).unwrap_or_default();
+    let schema = app.registry.catalogue.schema(&kind);
+    let body = schema.map(|schema| encoding.object(&schema, &object));
+    framed(encoding, "ERROR", &body.and_then(Result::ok).unwrap_or_default())
 }
 
 /// What a stream remembers of what it sent.
@@ -225,10 +204,10 @@ struct Sent {
     initial_end_due: bool,
 }
 
-fn written(value: &Value) -> Vec<u8> {
+fn written(value: &Value) -> Bytes {
     let mut text = vec![];
     json::write_value(value, &mut text);
-    text
+    Bytes::from(text)
 }
 
 /// One event of a JSON stream.

@@ -96,6 +96,14 @@ impl Watch {
     }
 }
 
+/// An answer as it is on the wire.
+#[derive(Debug)]
+pub struct Plain {
+    pub status: u16,
+    pub media_type: String,
+    pub body: Vec<u8>,
+}
+
 impl Client {
     /// Gets a path.
     pub fn get(&self, path: &str) -> Answer {
@@ -192,6 +200,35 @@ impl Client {
         BufReader::new(stream)
     }
 
+    /// Sends a request and takes its answer, both in any form.
+    pub fn plain(&self, method: &str, path: &str, headers: &str, sent: &[u8]) -> Plain {
+        let mut reader = self.send_plain(method, path, headers, sent);
+        let head = head(&mut reader);
+        let mut taken = vec![];
+        body(reader, &head.headers).read_to_end(&mut taken).expect("a body");
+        Plain { status: head.status, media_type: head.media_type(), body: taken }
+    }
+
+    /// Begins a watch in any form: its media type, and what comes.
+    pub fn stream(&self, path: &str, headers: &str) -> (String, Box<dyn BufRead>) {
+        let mut reader = self.send_plain("GET", path, headers, &[]);
+        let head = head(&mut reader);
+        assert_eq!(head.status, 200, "{path}");
+        (head.media_type(), body(reader, &head.headers))
+    }
+
+    fn send_plain(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &str,
+        body: &[u8],
+    ) -> BufReader<TcpStream> {
+        let headers = format!("Authorization: Bearer t\r\n{headers}");
+        let head = self.request(&format!("{method} {path}"), &headers, body.len());
+        self.write(&[head.as_bytes(), body].concat())
+    }
+
     fn send(
         &self,
         method: &str,
@@ -230,6 +267,12 @@ fn answer(mut reader: BufReader<TcpStream>) -> Answer {
 struct Head {
     status: u16,
     headers: Vec<(String, String)>,
+}
+
+impl Head {
+    fn media_type(&self) -> String {
+        value_of(&self.headers, "content-type").unwrap_or_default().to_owned()
+    }
 }
 
 /// Reads the status line and the headers.

@@ -8,6 +8,7 @@ mod bad_input_tls;
 mod bad_input_wire;
 mod conformance;
 mod connection;
+mod forms;
 mod http;
 mod kill;
 mod kubectl;

@@ -11,7 +11,7 @@ use crate::verbs::{Part, Written, strict_warnings};
 use keelson_auth::Permit;
 use keelson_meta::{Failure, Map, Object, Status, Str, Value};
 use keelson_schema::decode::{conform, yaml_strict};
-use keelson_schema::{Schema, yaml};
+use keelson_schema::{Schema, cbor, yaml};
 use std::sync::Mutex;
 
 impl Registry {
@@ -27,7 +27,7 @@ impl Registry {
         // The loop may make the object several times; the warnings of the last time count.
         let warnings: Mutex<Vec<Str>> = Mutex::new(vec![]);
         let make = |live: Option<&Object>| {
-            let (updated, texts) = if patch.form == PatchForm::Apply {
+            let (updated, texts) = if patch.form.is_apply() {
                 self.applied(target, part, live, patch, options)?
             } else {
                 let live = live.ok_or_else(|| target.not_found())?;
@@ -89,8 +89,11 @@ pub(crate) struct Applied {
 }
 
 impl Applied {
-    /// Reads the text of an apply.
+    /// Reads the body of an apply.
     pub fn read(patch: &Patch) -> Result<Applied, Failure> {
+        if patch.form == PatchForm::ApplyCbor {
+            return Applied::read_cbor(&patch.body);
+        }
         let fail = |why: String| Status::bad_request(format!("error decoding YAML: {why}"));
         let text = std::str::from_utf8(&patch.body)
             .map_err(|_| fail("yaml: control characters are not allowed".to_owned()))?;
@@ -108,6 +111,21 @@ impl Applied {
             }
         };
         Ok(Applied { config, strict: yaml_strict(&parsed.duplicates) })
+    }
+
+    fn read_cbor(body: &[u8]) -> Result<Applied, Failure> {
+        let fail = |why: String| Status::bad_request(format!("error decoding CBOR: {why}"));
+        let config = match cbor::parse(body).map_err(|error| fail(error.to_string()))? {
+            Value::Object(config) => config,
+            Value::Null => Map::new(),
+            other => {
+                let given = other.type_name();
+                return Err(fail(format!(
+                    "cbor: cannot unmarshal {given} into Go value of type map[string]interface {{}}"
+                )));
+            }
+        };
+        Ok(Applied { config, strict: vec![] })
     }
 
     /// The object that `live` becomes, of the kind of the endpoint, and the warnings about it.

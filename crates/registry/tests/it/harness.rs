@@ -129,7 +129,7 @@ fn patch(media_type: &str, body: &[u8]) -> Option<Patch> {
         "application/json-patch+json" => PatchForm::Json,
         "application/merge-patch+json" => PatchForm::Merge,
         "application/strategic-merge-patch+json" => PatchForm::Strategic,
-        "application/apply-patch+yaml" => PatchForm::Apply,
+        "application/apply-patch+yaml" => PatchForm::ApplyYaml,
         _ => return None,
     };
     Some(Patch { form, body: Bytes::copy_from_slice(body) })
