@@ -1,0 +1,73 @@
+//! Lists of one collection, in every way that clients list.
+
+use crate::Bench;
+use crate::client::{Ask, Client, JSON, PROTOBUF};
+use crate::drive::{clear, drive};
+use crate::report::Report;
+use crate::writes::config_map;
+use anyhow::Result;
+use http::Method;
+use serde_json::Value;
+use std::time::{Duration, Instant};
+
+/// Clients that list at once.
+const WORKERS: usize = 4;
+/// Objects of a page; what client-go asks for.
+const PAGE: usize = 500;
+/// Objects that have the same label.
+const SHARD: usize = 100;
+const FILL: Duration = Duration::from_secs(600);
+
+/// Measures lists of `--objects` ConfigMaps.
+pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
+    let (objects, size, path) = (bench.run.objects, bench.run.size, bench.maps());
+    let workers = bench.run.connections;
+    let made = drive(bench, workers, FILL, move |worker, number| {
+        let number = number as usize * workers + worker;
+        let shard = (number % objects.div_ceil(SHARD).max(1)) as u64;
+        let body = config_map(&format!("list-{number}"), size, shard);
+        (number < objects).then(|| Ask::new(Method::POST, &path, JSON, body))
+    });
+    made.await?;
+    for (what, query, accept) in [
+        ("whole, JSON, cached", "?resourceVersion=0", JSON),
+        ("whole, JSON, consistent", "", JSON),
+        ("whole, protobuf, cached", "?resourceVersion=0", PROTOBUF),
+        ("by label, JSON", "?resourceVersion=0&labelSelector=turn%3D7", JSON),
+    ] {
+        let path = format!("{}{query}", bench.maps());
+        let load = drive(bench, WORKERS, bench.span(), move |_, _| {
+            Some(Ask { accept, ..Ask::get(path.clone()) })
+        });
+        let load = load.await?;
+        let title = format!("list {objects} {what}");
+        report.add_load(&title, load.rate(), &load.latency, load.errors);
+        report.add(&title, "throughput", "MB/s", load.bytes as f64 / load.seconds / 1e6);
+    }
+    paged(bench, report).await?;
+    clear(bench, &bench.maps()).await
+}
+
+/// Reads the collection page by page, again and again.
+async fn paged(bench: &Bench, report: &mut Report) -> Result<()> {
+    let mut client = Client::connect(&bench.target, bench.run.http2).await?;
+    let began = Instant::now();
+    let mut walks = crate::histogram::Histogram::default();
+    while began.elapsed() < bench.span() {
+        let walk = Instant::now();
+        let mut token = String::new();
+        loop {
+            let path = format!("{}?limit={PAGE}&continue={token}", bench.maps());
+            let page: Value = serde_json::from_slice(&client.must(Ask::get(path)).await?)?;
+            token = page["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
+            if token.is_empty() {
+                break;
+            }
+        }
+        walks.add(walk.elapsed());
+    }
+    let rate = walks.total as f64 / began.elapsed().as_secs_f64();
+    let title = format!("list {} by pages of {PAGE}, one client", bench.run.objects);
+    report.add_load(&title, rate, &walks, 0);
+    Ok(())
+}

@@ -1,0 +1,188 @@
+//! The server that is measured: where it is, whom it trusts, and as whom we come.
+
+use crate::Run;
+use anyhow::{Context, Result, anyhow, bail};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::{HeaderValue, Uri};
+use keelson_meta::Value;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::CryptoProvider;
+use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use std::path::Path;
+use std::sync::Arc;
+
+/// A server, and how to reach it.
+pub struct Target {
+    /// `host:port`.
+    pub authority: String,
+    /// Absent: plain HTTP.
+    pub tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
+    /// The `Authorization` header.
+    pub authorization: Option<HeaderValue>,
+}
+
+/// Whose word counts for the server's certificate.
+pub enum Trust {
+    /// Nobody's: any will do.
+    Anybody,
+    /// That of authorities in PEM.
+    Authorities(Vec<u8>),
+}
+
+/// A client's certificate and key in PEM.
+type Pair = (Vec<u8>, Vec<u8>);
+
+impl Target {
+    /// The one that the flags name.
+    pub fn of(run: &Run) -> Result<Target> {
+        if let Some(path) = &run.kubeconfig {
+            return Target::of_kubeconfig(path, run.http2);
+        }
+        let url = run.server.as_deref().context("--server, --kubeconfig or --spawn is needed")?;
+        let trust = match &run.certificate_authority {
+            Some(path) => Trust::Authorities(read(path)?),
+            None if run.insecure_skip_tls_verify => Trust::Anybody,
+            None => bail!("--certificate-authority or --insecure-skip-tls-verify is needed"),
+        };
+        Target::new(url, &trust, None, run.token.as_deref(), run.http2)
+    }
+
+    /// A server at `url`.
+    pub fn new(
+        url: &str,
+        trust: &Trust,
+        pair: Option<Pair>,
+        token: Option<&str>,
+        http2: bool,
+    ) -> Result<Target> {
+        let uri: Uri = url.parse().with_context(|| format!("--server: {url}"))?;
+        let host = uri.host().context("--server: no host")?.trim_matches(['[', ']']).to_owned();
+        let is_tls = uri.scheme_str() == Some("https");
+        let port = uri.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
+        let authority = uri.host().map(|host| format!("{host}:{port}")).unwrap_or_default();
+        let tls = if is_tls {
+            let config = tls_config(trust, pair, http2)?;
+            Some((Arc::new(config), ServerName::try_from(host)?))
+        } else {
+            None
+        };
+        let header = token.map(|token| HeaderValue::try_from(format!("Bearer {token}")));
+        Ok(Target { authority, tls, authorization: header.transpose().context("--token")? })
+    }
+
+    /// The current context of a kubeconfig.
+    fn of_kubeconfig(path: &Path, http2: bool) -> Result<Target> {
+        let text = String::from_utf8(read(path)?).context("--kubeconfig")?;
+        let config = keelson_schema::yaml::parse(&text).map_err(|error| anyhow!("{error}"))?.value;
+        let context = named(&config, "contexts", "context", text_of(&config, "current-context"))?;
+        let cluster = named(&config, "clusters", "cluster", text_of(context, "cluster"))?;
+        let user = named(&config, "users", "user", text_of(context, "user"))?;
+        let insecure = cluster.get("insecure-skip-tls-verify").and_then(Value::as_bool);
+        let trust = match bytes_of(cluster, "certificate-authority")? {
+            Some(pem) => Trust::Authorities(pem),
+            None if insecure == Some(true) => Trust::Anybody,
+            None => bail!("--kubeconfig: the cluster names no authority"),
+        };
+        let pair = bytes_of(user, "client-certificate")?.zip(bytes_of(user, "client-key")?);
+        let token = Some(text_of(user, "token")).filter(|token| !token.is_empty());
+        Target::new(text_of(cluster, "server"), &trust, pair, token, http2)
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).with_context(|| path.display().to_string())
+}
+
+fn text_of<'a>(value: &'a Value, name: &str) -> &'a str {
+    value.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// What stands in `NAME-data`, or in the file that `NAME` names.
+fn bytes_of(value: &Value, name: &str) -> Result<Option<Vec<u8>>> {
+    let data = text_of(value, &format!("{name}-data"));
+    if !data.is_empty() {
+        return Ok(Some(STANDARD.decode(data).with_context(|| format!("{name}-data"))?));
+    }
+    let path = text_of(value, name);
+    if path.is_empty() { Ok(None) } else { read(Path::new(path)).map(Some) }
+}
+
+/// An entry of a list by its name.
+fn named<'a>(config: &'a Value, list: &str, member: &str, name: &str) -> Result<&'a Value> {
+    let all = config.get(list).and_then(Value::as_array).unwrap_or_default();
+    let found = all.iter().find(|entry| text_of(entry, "name") == name);
+    found
+        .and_then(|entry| entry.get(member))
+        .with_context(|| format!("--kubeconfig: {list} {name}"))
+}
+
+fn tls_config(trust: &Trust, pair: Option<Pair>, http2: bool) -> Result<ClientConfig> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()?;
+    let builder = match trust {
+        Trust::Anybody => {
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(provider)))
+        }
+        Trust::Authorities(pem) => {
+            let mut roots = RootCertStore::empty();
+            for root in CertificateDer::pem_slice_iter(pem) {
+                roots.add(root?)?;
+            }
+            builder.with_root_certificates(roots)
+        }
+    };
+    let mut config = match pair {
+        None => builder.with_no_client_auth(),
+        Some((chain, key)) => {
+            let chain = CertificateDer::pem_slice_iter(&chain).collect::<Result<_, _>>()?;
+            builder.with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(&key)?)?
+        }
+    };
+    config.alpn_protocols = vec![if http2 { b"h2".to_vec() } else { b"http/1.1".to_vec() }];
+    Ok(config)
+}
+
+/// Takes any certificate; only `--insecure-skip-tls-verify` and servers of our own get here.
+#[derive(Debug)]
+struct Anybody(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _own: &CertificateDer<'_>,
+        _between: &[CertificateDer<'_>],
+        _name: &ServerName<'_>,
+        _ocsp: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        own: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let known = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, own, signature, known)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        own: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let known = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, own, signature, known)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
