@@ -1,4 +1,4 @@
-//! Subresources that act on one object: binding, eviction, finalize, and what a node would answer.
+//! Subresources that act on one object: binding, finalize, and what a node would answer.
 
 use crate::kind::{Answer, Target};
 use crate::options::{DeleteOptions, Freshness, Patch, WriteOptions};
@@ -6,7 +6,7 @@ use crate::registry::Registry;
 use crate::verbs::Part;
 use crate::verbs::update::Updated;
 use keelson_auth::Permit;
-use keelson_meta::status::Failure;
+use keelson_meta::status::{Failure, quote};
 use keelson_meta::{ErrorList, FieldError, Object, Path, Reason, Status, Value};
 use keelson_schema::Schema;
 
@@ -56,24 +56,6 @@ impl Registry {
         self.change(permit, target, Part::Other("binding"), &change, &options).await.map(drop)
     }
 
-    /// Deletes a pod as its disruption budgets allow.
-    pub async fn evict(
-        &self,
-        permit: &Permit,
-        target: &Target,
-        eviction: &Object,
-    ) -> Result<(), Failure> {
-        if !eviction.name().is_empty() && eviction.name() != target.name {
-            return Err(Status::bad_request("name in URL does not match name in Eviction object"));
-        }
-        let options = DeleteOptions {
-            grace_period_seconds: eviction.int_at(&["deleteOptions", "gracePeriodSeconds"]),
-            dry_run: !eviction.array_at(&["deleteOptions", "dryRun"]).is_empty(),
-            ..DeleteOptions::default()
-        };
-        self.delete(permit, target, &options).await.map(drop)
-    }
-
     /// What a stream to an object answers while no node runs it.
     pub async fn no_node(&self, permit: &Permit, target: &Target) -> Failure {
         match self.get(permit, target, Freshness::Latest).await {
@@ -90,9 +72,52 @@ impl Registry {
                     }
                 }
             }
-            Ok(_) => Status::unavailable(format!("no endpoints available for {:?}", target.name)),
+            Ok(_) => {
+                let what = target.gvr().resource.trim_end_matches('s');
+                let name = quote(&target.name);
+                Status::unavailable(format!("no endpoints available for {what} {name}"))
+            }
         }
     }
+
+    /// The log of a container: a pod that is on no node has none, on a node it is out of reach.
+    pub async fn log(
+        &self,
+        permit: &Permit,
+        target: &Target,
+        container: &str,
+    ) -> Result<(), Failure> {
+        let Answer::Entry(entry) = self.get(permit, target, Freshness::Latest).await? else {
+            return Err(Status::internal("a pod is not stored"));
+        };
+        let pod = target.kind.decode(&entry)?;
+        check_container(&pod, container)?;
+        if pod.str_at(&["spec", "nodeName"]).is_empty() {
+            return Ok(());
+        }
+        Err(self.no_node(permit, target).await)
+    }
+}
+
+/// The container must be one of the pod's; it may be left out where there is only one.
+fn check_container(pod: &Object, container: &str) -> Result<(), Failure> {
+    let lists = ["initContainers", "containers", "ephemeralContainers"];
+    let items = lists.iter().flat_map(|list| pod.array_at(&["spec", list]));
+    let names: Vec<&str> = items.filter_map(|item| item.str_at(&["name"])).collect();
+    let name = pod.name();
+    if container.is_empty() {
+        return match pod.array_at(&["spec", "containers"]).len() {
+            1 => Ok(()),
+            _ => Err(Status::bad_request(format!(
+                "a container name must be specified for pod {name}, choose one of: [{}]",
+                names.join(" ")
+            ))),
+        };
+    }
+    if names.contains(&container) {
+        return Ok(());
+    }
+    Err(Status::bad_request(format!("container {container} is not valid for pod {name}")))
 }
 
 fn check_binding(target: &Target, binding: &Object) -> Result<(), Failure> {

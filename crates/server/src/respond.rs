@@ -25,6 +25,13 @@ pub(crate) fn with_body(code: u16, media_type: &'static str, body: Body) -> Repl
     response
 }
 
+/// Done, with nothing to show.
+pub(crate) fn no_content() -> Reply {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    response
+}
+
 /// Plain text.
 pub(crate) fn text(code: u16, text: &str) -> Reply {
     let body = Body::from(text.as_bytes().to_vec());

@@ -79,8 +79,14 @@ pub(crate) async fn connect(
         }
         ("eviction", "create", Some(schema)) => {
             let eviction = decoded(ask, &schema, body)?.object;
-            app.registry.evict(permit, target, &eviction).await?;
+            let dry_run = write_options(ask, "CreateOptions")?.dry_run;
+            app.registry.evict(permit, target, &eviction, dry_run).await?;
             Ok(success(ask, 201))
+        }
+        ("log", ..) => {
+            let container = ask.query.get("container").unwrap_or_default();
+            app.registry.log(permit, target, container).await?;
+            Ok(respond::no_content())
         }
         _ => Err(app.registry.no_node(permit, target).await),
     }
