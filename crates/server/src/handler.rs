@@ -162,6 +162,7 @@ impl App {
                 if verb == "watch" {
                     return resource::watch(self, ask, &permit, &found).await;
                 }
+                let at_most = ask.query.request_timeout(REQUEST_TIMEOUT)?;
                 let body = match ask.method {
                     Method::POST | Method::PUT | Method::PATCH | Method::DELETE => {
                         read_body(incoming).await?
@@ -169,9 +170,9 @@ impl App {
                     _ => bytes::Bytes::new(),
                 };
                 let work = resource::answer(self, ask, &permit, &found, verb, body);
-                match tokio::time::timeout(REQUEST_TIMEOUT, work).await {
+                match tokio::time::timeout(at_most, work).await {
                     Ok(reply) => reply,
-                    Err(_) => Err(timed_out()),
+                    Err(_) => Err(Status::timed_out()),
                 }
             }
         }
@@ -254,15 +255,8 @@ async fn read_body(incoming: Incoming) -> Result<bytes::Bytes, Failure> {
             Err(Status::too_large(format!("Request entity too large: limit is {BODY_BYTES_MAX}")))
         }
         Ok(Err(_)) => Err(Status::bad_request("the body of the request could not be read")),
-        Err(_) => Err(timed_out()),
+        Err(_) => Err(Status::timed_out()),
     }
-}
-
-fn timed_out() -> Failure {
-    Status::new(
-        keelson_meta::Reason::Timeout,
-        "Timeout: request did not complete within the allotted timeout",
-    )
 }
 
 /// Runs a future to its end, or `None` when it panics.

@@ -3,6 +3,7 @@
 use keelson_meta::field_selector::FieldSelector;
 use keelson_meta::selector::Selector;
 use keelson_meta::status::quote;
+use keelson_meta::time::GoDuration;
 use keelson_meta::{ErrorList, Failure, FieldError, Path, Reason, Status, Str, Value};
 use keelson_registry::continue_token;
 use keelson_registry::options::{
@@ -89,6 +90,21 @@ impl Query {
     pub fn timeout(&self) -> Result<Option<Duration>, Failure> {
         let seconds = self.number("timeoutSeconds")?.filter(|seconds| *seconds > 0);
         Ok(seconds.and_then(|s| u64::try_from(s).ok()).map(Duration::from_secs))
+    }
+
+    /// How long a request that is no watch may take: what `timeout` says, up to a maximum. Zero says
+    /// nothing.
+    pub fn request_timeout(&self, at_most: Duration) -> Result<Duration, Failure> {
+        let text = self.text("timeout");
+        if text.is_empty() {
+            return Ok(at_most);
+        }
+        let given = GoDuration::parse(text).map_err(|why| {
+            let why = format!("invalid timeout specified in the request URL - {why}");
+            Status::bad_request(why)
+        })?;
+        let given = u64::try_from(given.0).map(Duration::from_nanos).unwrap_or_default();
+        Ok(if given.is_zero() { at_most } else { given.min(at_most) })
     }
 
     fn selectors(&self) -> Result<(Selector, FieldSelector), Failure> {
