@@ -235,8 +235,7 @@ fn labels_and_annotations_are_text_and_come_back_as_they_were() {
             (400, &json!("BadRequest")),
             "{message}"
         );
-        let field = format!("of type string");
-        assert!(message.contains(&field) && message.contains(member), "{message}");
+        assert!(message.contains("of type string") && message.contains(member), "{message}");
     }
     let mut obj = map("b", "1");
     obj["metadata"]["labels"] = json!({"l": "not a value"});
