@@ -1,7 +1,9 @@
-//! The project's own tools: `cargo xtask tidy`, `cargo xtask catalogue`, `cargo xtask ci`.
+//! The project's own tools: `cargo xtask tidy`, `cargo xtask requirements`, `cargo xtask catalogue`,
+//! `cargo xtask ci`.
 
 mod catalogue;
 mod ci;
+mod requirements;
 mod tidy;
 
 use anyhow::{Result, bail};
@@ -11,6 +13,9 @@ cargo xtask ci
     Builds everything and runs all checks and tests. Installs kubectl and cargo-nextest when missing.
 cargo xtask tidy
     Checks what a machine can check of STYLE.md and ARCHITECTURE.md.
+cargo xtask requirements [--check]
+    Writes docs/requirements.md, which test proves which requirement of the API. With --check it only
+    compares, and looks for requirements without a test where ../shared/spec is at hand.
 cargo xtask catalogue [--reference DIR] [--check]
     Writes crates/schema/catalogue from OpenAPI v3 and v2 documents, a protobuf descriptor set and
     aggregated discovery found in DIR (default ../shared/reference). With --check it only compares.
@@ -21,6 +26,7 @@ fn main() -> Result<()> {
     match args.first().map(String::as_str) {
         Some("catalogue") => catalogue::run(&args[1..]),
         Some("ci") => ci::run(),
+        Some("requirements") => requirements::run(&args[1..]),
         Some("tidy") => tidy::run(),
         Some("help" | "--help" | "-h") | None => {
             use std::io::Write;

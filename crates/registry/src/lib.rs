@@ -6,6 +6,7 @@
 mod bootstrap;
 pub mod continue_token;
 mod convert;
+mod eviction;
 mod kind;
 mod kinds;
 pub mod options;

@@ -5,6 +5,7 @@ use crate::kind::{Answer, Target};
 use crate::options::{Freshness, LogOptions};
 use crate::registry::Registry;
 use keelson_auth::Permit;
+use keelson_meta::status::quote;
 use keelson_meta::{
     ErrorList, Failure, FieldError, GroupVersionResource, Object, Path, Status, Value,
 };
@@ -32,7 +33,9 @@ impl Registry {
             return match self.get(permit, target, Freshness::Latest).await {
                 Err(failure) => failure,
                 Ok(_) => {
-                    Status::unavailable(format!("no endpoints available for {:?}", target.name))
+                    let what = target.gvr().resource.trim_end_matches('s');
+                    let name = quote(&target.name);
+                    Status::unavailable(format!("no endpoints available for {what} {name}"))
                 }
             };
         }

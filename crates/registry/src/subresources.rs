@@ -1,7 +1,7 @@
-//! Subresources that act on one object: binding, eviction, finalize, and what a node would answer.
+//! Subresources that act on one object: binding, finalize, and what a node would answer.
 
 use crate::kind::{Answer, Target};
-use crate::options::{DeleteOptions, WriteOptions};
+use crate::options::WriteOptions;
 use crate::registry::Registry;
 use crate::verbs::Part;
 use crate::verbs::update::Updated;
@@ -44,24 +44,6 @@ impl Registry {
         };
         let options = WriteOptions::default();
         self.change(permit, target, Part::Other("binding"), &change, &options).await.map(drop)
-    }
-
-    /// Deletes a pod as its disruption budgets allow.
-    pub async fn evict(
-        &self,
-        permit: &Permit,
-        target: &Target,
-        eviction: &Object,
-    ) -> Result<(), Failure> {
-        if !eviction.name().is_empty() && eviction.name() != target.name {
-            return Err(Status::bad_request("name in URL does not match name in Eviction object"));
-        }
-        let options = DeleteOptions {
-            grace_period_seconds: eviction.int_at(&["deleteOptions", "gracePeriodSeconds"]),
-            dry_run: !eviction.array_at(&["deleteOptions", "dryRun"]).is_empty(),
-            ..DeleteOptions::default()
-        };
-        self.delete(permit, target, &options).await.map(drop)
     }
 }
 

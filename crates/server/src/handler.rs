@@ -197,7 +197,7 @@ impl App {
                     "watch" => work.await,
                     _ => tokio::time::timeout_at(end, work)
                         .await
-                        .unwrap_or_else(|_| Err(timed_out())),
+                        .unwrap_or_else(|_| Err(Status::timed_out())),
                 };
                 let Some(warning) = resource::deprecation(&found) else { return reply };
                 let mut reply = reply.unwrap_or_else(|failure| respond::failure(ask, &failure));
@@ -323,13 +323,6 @@ async fn read_body(incoming: Incoming, bytes_max: usize) -> Result<bytes::Bytes,
             Err(Status::new(keelson_meta::Reason::Unknown, why))
         }
     }
-}
-
-fn timed_out() -> Failure {
-    Status::new(
-        keelson_meta::Reason::Timeout,
-        "Timeout: request did not complete within the allotted timeout",
-    )
 }
 
 /// Runs a future to its end, or `None` when it panics.

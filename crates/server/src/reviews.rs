@@ -78,7 +78,8 @@ pub(crate) async fn connect(
         }
         ("eviction", "create", Some(schema)) => {
             let eviction = decoded(ask, &schema, body)?.object;
-            app.registry.evict(permit, target, &eviction).await?;
+            let dry_run = write_options(ask, "CreateOptions")?.dry_run;
+            app.registry.evict(permit, target, &eviction, dry_run).await?;
             Ok(success(ask, 201))
         }
         ("log", ..) => {

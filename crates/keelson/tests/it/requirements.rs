@@ -3,10 +3,13 @@
 
 mod chunks;
 mod concurrency;
+mod http_rules;
 mod idempotence;
 mod metadata;
+mod odd_server;
 mod patches;
 mod resource_version;
+mod status;
 mod strategic;
 mod verbs;
 mod watches;

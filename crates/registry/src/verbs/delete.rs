@@ -128,7 +128,8 @@ fn check_mortal(target: &Target) -> Result<(), Failure> {
     Ok(())
 }
 
-fn check_preconditions(
+/// Refuses an object that is not the one that the request means.
+pub(crate) fn check_preconditions(
     target: &Target,
     options: &DeleteOptions,
     obj: &Object,

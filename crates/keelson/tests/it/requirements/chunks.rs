@@ -80,7 +80,7 @@ fn later_pages_show_the_state_of_the_first() {
     server.stop();
 }
 
-/// Proves: R-CHUNK-09, R-CHUNK-10.
+/// Proves: R-CHUNK-09, R-CHUNK-10, R-HTTP-12.
 #[test]
 fn an_expired_token_is_gone_and_the_list_can_be_read_anew() {
     let server = forgetful_server();

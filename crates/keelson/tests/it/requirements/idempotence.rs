@@ -1,5 +1,6 @@
 //! R-IDEM: names that are taken, and names that the server makes.
 
+use super::odd_server::OddServer;
 use super::{MAPS, create, map, names, refused, server};
 use crate::http::{Answer, Client};
 use serde_json::{Value, json};
@@ -85,6 +86,28 @@ fn the_beginning_of_a_name_must_be_fit_for_one_and_is_cut_to_make_room() {
     let name = answer.body["metadata"]["name"].as_str().unwrap_or_default();
     assert_eq!((name.len(), &name[..58]), (63, &long[..58]));
     assert_eq!(answer.body["metadata"]["generateName"], long);
+    server.stop();
+}
+
+/// Proves: R-IDEM-06, R-IDEM-07, R-STAT-08.
+#[test]
+fn made_names_that_are_all_taken_are_a_conflict_to_try_again() {
+    let server = OddServer::start();
+    let (client, faults) = (server.client(), &server.faults);
+    faults.set(&faults.luck_repeats, true);
+    let first = post(&client, json!({"generateName": "web-"}));
+    assert_eq!(first.status, 201, "{first:?}");
+    let name = first.body["metadata"]["name"].as_str().unwrap_or_default();
+    let second = post(&client, json!({"generateName": "web-"}));
+    let why = format!(
+        "configmaps \"{name}\" already exists, the server was not able to generate a unique name \
+         for the object"
+    );
+    refused(&second, 409, "AlreadyExists", &why);
+    assert_eq!(second.body["details"]["retryAfterSeconds"], 1, "{second:?}");
+    assert_eq!(second.header("retry-after"), Some("1"));
+    faults.set(&faults.luck_repeats, false);
+    assert_eq!(post(&client, json!({"generateName": "web-"})).status, 201);
     server.stop();
 }
 

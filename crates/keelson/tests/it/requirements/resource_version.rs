@@ -239,7 +239,7 @@ fn a_read_of_a_version_that_does_not_come_times_out() {
     server.stop();
 }
 
-/// Proves: R-RV-36, R-RV-38.
+/// Proves: R-RV-36, R-RV-38, R-HTTP-12.
 #[test]
 fn an_exact_list_of_a_forgotten_version_is_gone_and_others_are_not() {
     let server = forgetful_server();

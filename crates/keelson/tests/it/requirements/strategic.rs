@@ -136,6 +136,16 @@ fn directives_in_lists_replace_the_list_or_delete_items() {
     );
     let want = json!([{"name": "n", "image": "n:1"}, {"name": "a", "image": "a:9"}]);
     assert_eq!(members(&spec["containers"], &["name", "image", "args", "env"]), want);
+    // Within a list that is replaced there is nothing that a directive could be about.
+    let spec = change(
+        &client,
+        json!({"containers": [
+            {"$patch": "replace"},
+            {"name": "a", "image": "a:1", "env": [{"$patch": "delete", "name": "X"}]}
+        ]}),
+    );
+    let want = json!([{"name": "a", "image": "a:1", "env": [{"name": "X"}]}]);
+    assert_eq!(members(&spec["containers"], &["name", "image", "env"]), want);
     server.stop();
 }
 
