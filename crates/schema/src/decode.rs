@@ -235,7 +235,7 @@ pub fn check_gvk(
             quote(scheme(&schema.gvk.group))
         ));
     }
-    if given.kind != schema.gvk.kind || given.group != schema.gvk.group {
+    if given.kind != schema.gvk.kind || hub_group(given) != hub_group(&schema.gvk) {
         return Err(format!(
             "converting ({}.{}) to ({}.{}): unknown conversion",
             given.version,
@@ -245,6 +245,16 @@ pub fn check_gvk(
         ));
     }
     Ok(())
+}
+
+/// The group in which all versions of a kind meet; a few kinds moved from one group to another.
+fn hub_group(gvk: &GroupVersionKind) -> &str {
+    match (gvk.group.as_str(), gvk.kind.as_str()) {
+        ("events.k8s.io", "Event") => "",
+        ("extensions", "DaemonSet" | "Deployment" | "ReplicaSet") => "apps",
+        ("extensions", "Ingress" | "NetworkPolicy") => "networking.k8s.io",
+        (group, _) => group,
+    }
 }
 
 /// Refuses an object whose version is not that of the URL, though its kind is.

@@ -156,6 +156,7 @@ pub(super) fn namespace(base: Strategy) -> Strategy {
         prepare_create: prepare_namespace,
         prepare_update: prepare_namespace_update,
         validate: |new, _| validate_namespace_finalizers(new),
+        validate_status: |new, _| validate_namespace_phase(new),
         parts: &[PartRules {
             name: "finalize",
             prepare: |new, old| match old.get("status").cloned() {
@@ -178,6 +179,20 @@ fn validate_namespace_finalizers(namespace: &Object) -> ErrorList {
     }
     let finalizers = namespace.array_at(&["spec", "finalizers"]);
     errors.extend(validate_built_in_finalizers(finalizers, &path));
+    errors
+}
+
+fn validate_namespace_phase(namespace: &Object) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let (wanted, state) = match namespace.deletion_timestamp() {
+        None => ("Active", "empty"),
+        Some(_) => ("Terminating", "not empty"),
+    };
+    let phase = namespace.str_at(&["status", "phase"]);
+    if phase != wanted {
+        let why = format!("may only be '{wanted}' if `deletionTimestamp` is {state}");
+        errors.push(FieldError::invalid(&Path::new("status").field("Phase"), phase, &why));
+    }
     errors
 }
 
