@@ -10,6 +10,7 @@ use crate::resource;
 use crate::respond::{self, Reply};
 use crate::route::{ResourceRoute, Route};
 use crate::tls::PeerCertificate;
+use crate::websocket;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
@@ -117,9 +118,10 @@ impl App {
 
     async fn answer(
         self: &Arc<Self>,
-        request: Request<Incoming>,
+        mut request: Request<Incoming>,
         peer: Option<PeerCertificate>,
     ) -> Response<Body> {
+        let upgrade = websocket::Upgrade::of(&mut request);
         let (parts, incoming) = request.into_parts();
         if !query::is_escaped_well(parts.uri.path()) {
             return respond::bad_request_line();
@@ -139,7 +141,10 @@ impl App {
         if ask.method == Method::HEAD {
             *response.body_mut() = Body::empty();
         }
-        response
+        match upgrade {
+            Some(upgrade) => upgrade.switch(&ask.headers, response, self.shutdown.clone()),
+            None => response,
+        }
     }
 
     /// When the request ends at the latest, who asks, and may they.
@@ -162,8 +167,9 @@ impl App {
         route: &Route,
         peer: Option<&PeerCertificate>,
     ) -> Result<Permit, Failure> {
+        let by_protocol = websocket::authorization(&ask.headers);
         let credentials = Credentials {
-            authorization: ask.header(header::AUTHORIZATION),
+            authorization: ask.header(header::AUTHORIZATION).or(by_protocol.as_deref()),
             certificate: match peer {
                 None => Certificate::Absent,
                 Some(PeerCertificate::Verified(der)) => Certificate::Verified(der),

@@ -20,6 +20,7 @@ pub mod route;
 mod tls;
 mod view;
 mod watch;
+mod websocket;
 
 pub use handler::{App, VersionInfo};
 pub use limits::Limits;

@@ -17,3 +17,4 @@ mod random;
 mod requirements;
 mod resources;
 mod restart;
+mod websocket;
