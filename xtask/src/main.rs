@@ -1,6 +1,6 @@
-//! The project's own tools: `cargo xtask tidy`, `cargo xtask requirements`, `cargo xtask catalogue`,
-//! `cargo xtask ci`.
+//! The project's own tools; `cargo xtask help` lists them.
 
+mod bench;
 mod catalogue;
 mod ci;
 mod requirements;
@@ -16,6 +16,8 @@ cargo xtask tidy
 cargo xtask requirements [--check]
     Writes docs/requirements.md, which test proves which requirement of the API. With --check it only
     compares, and looks for requirements without a test where ../shared/spec is at hand.
+cargo xtask bench [--compare FILE.json]
+    Measures a release build, in about two minutes, and writes docs/perf.
 cargo xtask catalogue [--reference DIR] [--check]
     Writes crates/schema/catalogue from OpenAPI v3 and v2 documents, a protobuf descriptor set and
     aggregated discovery found in DIR (default ../shared/reference). With --check it only compares.
@@ -24,6 +26,7 @@ cargo xtask catalogue [--reference DIR] [--check]
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.first().map(String::as_str) {
+        Some("bench") => bench::run(&args[1..]),
         Some("catalogue") => catalogue::run(&args[1..]),
         Some("ci") => ci::run(),
         Some("requirements") => requirements::run(&args[1..]),

@@ -61,14 +61,15 @@ pub struct Client {
 
 impl Client {
     /// Connects.
-    pub async fn connect(target: &Arc<Target>, http2: bool) -> Result<Client> {
+    pub async fn connect(target: &Arc<Target>) -> Result<Client> {
         let stream = TcpStream::connect(&target.authority).await.context("connect")?;
         stream.set_nodelay(true)?;
         let sender = match &target.tls {
-            None => talk(stream, http2).await?,
+            None => talk(stream, target.http2).await?,
             Some((config, name)) => {
                 let connector = TlsConnector::from(config.clone());
-                talk(connector.connect(name.clone(), stream).await.context("TLS")?, http2).await?
+                let stream = connector.connect(name.clone(), stream).await.context("TLS")?;
+                talk(stream, target.http2).await?
             }
         };
         Ok(Client { sender, target: target.clone() })

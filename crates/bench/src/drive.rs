@@ -4,6 +4,7 @@ use crate::Bench;
 use crate::client::{Ask, Client, JSON};
 use crate::histogram::Histogram;
 use anyhow::Result;
+use bytes::Bytes;
 use http::Method;
 use serde_json::json;
 use std::sync::Arc;
@@ -42,17 +43,17 @@ pub async fn clients(bench: &Bench, count: usize) -> Result<Vec<Client>> {
         let shared = clients.first().and_then(Client::share);
         clients.push(match shared {
             Some(client) => client,
-            None => Client::connect(&bench.target, bench.run.http2).await?,
+            None => Client::connect(&bench.target).await?,
         });
     }
     Ok(clients)
 }
 
-/// Lets every worker ask what `ask(worker, how many before)` says until the time is over, or there is
-/// nothing more to ask.
+/// Lets every worker ask what `ask(worker, how many before, the last answer)` says until the time is
+/// over, or there is nothing more to ask.
 pub async fn drive<F>(bench: &Bench, workers: usize, span: Duration, ask: F) -> Result<Load>
 where
-    F: Fn(usize, u64) -> Option<Ask> + Send + Sync + 'static,
+    F: Fn(usize, u64, &[u8]) -> Option<Ask> + Send + Sync + 'static,
 {
     let ask = Arc::new(ask);
     let clients = clients(bench, workers).await?;
@@ -60,16 +61,15 @@ where
     let mut tasks = JoinSet::new();
     for (number, client) in clients.into_iter().enumerate() {
         let (ask, target) = (ask.clone(), bench.target.clone());
-        let http2 = bench.run.http2;
         tasks.spawn(async move {
             let mut client = Some(client);
             let mut load = Load::default();
-            let mut done = 0;
+            let (mut done, mut last) = (0, Bytes::new());
             while began.elapsed() < span
-                && let Some(asked) = ask(number, done)
+                && let Some(asked) = ask(number, done, &last)
             {
                 let Some(connected) = &mut client else {
-                    client = Client::connect(&target, http2).await.ok();
+                    client = Client::connect(&target).await.ok();
                     tokio::time::sleep(RECONNECT).await;
                     continue;
                 };
@@ -79,6 +79,7 @@ where
                     Ok((200..300, body)) => {
                         load.latency.add(sent.elapsed());
                         load.bytes += body.len() as u64;
+                        last = body;
                     }
                     Ok(_) => load.errors += 1,
                     Err(_) => {
@@ -104,7 +105,7 @@ where
 
 /// The namespace of this run's objects.
 pub async fn make_namespace(bench: &Bench) -> Result<()> {
-    let mut client = Client::connect(&bench.target, bench.run.http2).await?;
+    let mut client = Client::connect(&bench.target).await?;
     let body = json!({"metadata": {"name": bench.namespace}}).to_string();
     client.must(Ask::new(Method::POST, "/api/v1/namespaces", JSON, body)).await?;
     Ok(())
@@ -112,7 +113,7 @@ pub async fn make_namespace(bench: &Bench) -> Result<()> {
 
 /// Deletes it and what is in it.
 pub async fn drop_namespace(bench: &Bench) -> Result<()> {
-    let mut client = Client::connect(&bench.target, bench.run.http2).await?;
+    let mut client = Client::connect(&bench.target).await?;
     let path = format!("/api/v1/namespaces/{}", bench.namespace);
     client.must(Ask::new(Method::DELETE, path, JSON, "")).await?;
     Ok(())
@@ -120,7 +121,7 @@ pub async fn drop_namespace(bench: &Bench) -> Result<()> {
 
 /// Deletes all objects of a collection.
 pub async fn clear(bench: &Bench, path: &str) -> Result<()> {
-    let mut client = Client::connect(&bench.target, bench.run.http2).await?;
+    let mut client = Client::connect(&bench.target).await?;
     client.must(Ask::new(Method::DELETE, path, JSON, "")).await?;
     Ok(())
 }

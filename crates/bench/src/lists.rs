@@ -22,7 +22,7 @@ const FILL: Duration = Duration::from_secs(600);
 pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     let (objects, size, path) = (bench.run.objects, bench.run.size, bench.maps());
     let workers = bench.run.connections;
-    let made = drive(bench, workers, FILL, move |worker, number| {
+    let made = drive(bench, workers, FILL, move |worker, number, _| {
         let number = number as usize * workers + worker;
         let shard = (number % objects.div_ceil(SHARD).max(1)) as u64;
         let body = config_map(&format!("list-{number}"), size, shard);
@@ -36,7 +36,7 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
         ("by label, JSON", "?resourceVersion=0&labelSelector=turn%3D7", JSON),
     ] {
         let path = format!("{}{query}", bench.maps());
-        let load = drive(bench, WORKERS, bench.span(), move |_, _| {
+        let load = drive(bench, WORKERS, bench.span(), move |_, _, _| {
             Some(Ask { accept, ..Ask::get(path.clone()) })
         });
         let load = load.await?;
@@ -50,7 +50,7 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
 
 /// Reads the collection page by page, again and again.
 async fn paged(bench: &Bench, report: &mut Report) -> Result<()> {
-    let mut client = Client::connect(&bench.target, bench.run.http2).await?;
+    let mut client = Client::connect(&bench.target).await?;
     let began = Instant::now();
     let mut walks = crate::histogram::Histogram::default();
     while began.elapsed() < bench.span() {

@@ -217,7 +217,7 @@ async fn measure(mut run: Run) -> Result<()> {
     }
     if !run.profiles.is_empty() {
         let spawned = match &run.spawn {
-            Some(program) => Some(Spawned::start(program, &run.spawn_args).await?.0),
+            Some(program) => Some(Spawned::start(program, &run.spawn_args, run.http2).await?.0),
             None => None,
         };
         let target = match &spawned {

@@ -2,12 +2,13 @@
 
 use crate::Bench;
 use crate::client::{Ask, Client, JSON};
-use crate::drive::{Load, clear, drive};
+use crate::drive::{Load, clear};
 use crate::report::Report;
 use crate::server::Memory;
 use crate::watches::{Lines, revision};
-use crate::writes::{lease, lease_path};
+use crate::writes::{lease_path, renewal};
 use anyhow::Result;
+use bytes::Bytes;
 use http::Method;
 use serde_json::json;
 use std::sync::Arc;
@@ -67,25 +68,29 @@ fn pod_step(path: &str, worker: usize, turn: u64) -> Ask {
 async fn paced(
     bench: &Arc<Paced>,
     every: Duration,
-    ask: impl Fn(u64) -> Ask,
+    ask: impl Fn(u64, &[u8]) -> Ask,
     load: &mut Load,
 ) -> Result<()> {
-    let mut client = Client::connect(&bench.target, bench.http2).await?;
+    let mut client = Client::connect(&bench.target).await?;
     let mut ticks = tokio::time::interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut turn = 0;
+    let (mut turn, mut last) = (0, Bytes::new());
     while bench.began.elapsed() < bench.span {
-        ticks.tick().await;
+        let left = bench.span.saturating_sub(bench.began.elapsed());
+        if tokio::time::timeout(left, ticks.tick()).await.is_err() {
+            break;
+        }
         let sent = Instant::now();
-        match client.call(ask(turn)).await {
+        match client.call(ask(turn, &last)).await {
             Ok((200..300, body)) => {
                 load.latency.add(sent.elapsed());
                 load.bytes += body.len() as u64;
+                last = body;
             }
             Ok(_) => load.errors += 1,
             Err(_) => {
                 load.errors += 1;
-                client = Client::connect(&bench.target, bench.http2).await?;
+                client = Client::connect(&bench.target).await?;
             }
         }
         turn += 1;
@@ -96,7 +101,6 @@ async fn paced(
 /// What the workers of a mixed load share.
 struct Paced {
     target: Arc<crate::target::Target>,
-    http2: bool,
     began: Instant,
     span: Duration,
     events: AtomicU64,
@@ -106,7 +110,6 @@ struct Paced {
 async fn cluster(bench: &Bench, span: Duration) -> Result<(Load, u64)> {
     let shared = Arc::new(Paced {
         target: bench.target.clone(),
-        http2: bench.run.http2,
         began: Instant::now(),
         span,
         events: AtomicU64::new(0),
@@ -114,11 +117,11 @@ async fn cluster(bench: &Bench, span: Duration) -> Result<(Load, u64)> {
     let (pods, leases) = (bench.path("/api/v1", "pods"), lease_path(bench));
     let mut tasks: JoinSet<Result<Load>> = JoinSet::new();
     for node in 0..bench.run.nodes {
-        let (shared, path) = (shared.clone(), format!("{leases}/node-{node}"));
+        let (shared, path) = (shared.clone(), leases.clone());
         tasks.spawn(async move {
             let mut load = Load::default();
-            let renew =
-                |turn| Ask::new(Method::PUT, &path, JSON, lease(&format!("node-{node}"), turn));
+            let name = format!("node-{node}");
+            let renew = |turn, last: &[u8]| renewal(&path, &name, turn, last);
             paced(&shared, RENEWAL, renew, &mut load).await?;
             Ok(load)
         });
@@ -127,7 +130,7 @@ async fn cluster(bench: &Bench, span: Duration) -> Result<(Load, u64)> {
         let (shared, path) = (shared.clone(), pods.clone());
         tasks.spawn(async move {
             let mut load = Load::default();
-            let step = |turn| pod_step(&path, worker, turn);
+            let step = |turn, _: &[u8]| pod_step(&path, worker, turn);
             paced(&shared, LIFE / STEPS.len() as u32, step, &mut load).await?;
             Ok(load)
         });
@@ -141,7 +144,7 @@ async fn cluster(bench: &Bench, span: Duration) -> Result<(Load, u64)> {
         });
         tasks.spawn(async move {
             let mut load = Load::default();
-            let list = |_| Ask::get(format!("{path}?resourceVersion=0"));
+            let list = |_, _: &[u8]| Ask::get(format!("{path}?resourceVersion=0"));
             paced(&lister, RELIST, list, &mut load).await?;
             Ok(load)
         });
@@ -158,7 +161,7 @@ async fn cluster(bench: &Bench, span: Duration) -> Result<(Load, u64)> {
 }
 
 async fn watch(shared: &Paced, path: &str) -> Result<()> {
-    let mut client = Client::connect(&shared.target, shared.http2).await?;
+    let mut client = Client::connect(&shared.target).await?;
     let since = revision(&mut client, path).await?;
     let left = shared.span.saturating_sub(shared.began.elapsed()).as_secs().max(1);
     let path = format!("{path}?watch=1&resourceVersion={since}&timeoutSeconds={left}");
@@ -170,16 +173,7 @@ async fn watch(shared: &Paced, path: &str) -> Result<()> {
     Ok(())
 }
 
-/// Makes what a mixed load needs to be there.
-async fn prepare(bench: &Bench) -> Result<()> {
-    let (path, nodes) = (lease_path(bench), bench.run.nodes as u64);
-    let made = drive(bench, 1, Duration::from_secs(60), move |_, number| {
-        let body = lease(&format!("node-{number}"), 0);
-        (number < nodes).then(|| Ask::new(Method::POST, &path, JSON, body))
-    });
-    made.await.map(drop)
-}
-
+/// Leaves nothing of a mixed load.
 async fn clean(bench: &Bench) -> Result<()> {
     clear(bench, &lease_path(bench)).await?;
     clear(bench, &format!("{}?gracePeriodSeconds=0", bench.path("/api/v1", "pods"))).await
@@ -187,7 +181,6 @@ async fn clean(bench: &Bench) -> Result<()> {
 
 /// Measures the mixed load.
 pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
-    prepare(bench).await?;
     let (load, events) = cluster(bench, bench.span()).await?;
     let title = format!("mixed, {} nodes", bench.run.nodes);
     report.add_load(&title, load.rate(), &load.latency, load.errors);
@@ -197,7 +190,6 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
 
 /// The mixed load for `--seconds`, told minute by minute.
 pub async fn soak(bench: &Bench, report: &mut Report) -> Result<()> {
-    prepare(bench).await?;
     let minute = Duration::from_secs(60);
     let mut left = bench.span();
     let mut number = 0;
@@ -208,9 +200,10 @@ pub async fn soak(bench: &Bench, report: &mut Report) -> Result<()> {
         let title = format!("soak, minute {number}");
         report.add_load(&title, load.rate(), &load.latency, load.errors);
         report.add(&title, "events", "/s", events as f64 / load.seconds);
+        clean(bench).await?;
         if let Some(pid) = bench.pid {
             report.add(&title, "RSS", "MB", Memory::of(pid)?.rss);
         }
     }
-    clean(bench).await
+    Ok(())
 }

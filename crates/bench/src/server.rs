@@ -26,7 +26,7 @@ pub struct Spawned {
 impl Spawned {
     /// Starts it, and waits for the first 200 from /readyz; how long that took from the start of the
     /// process.
-    pub async fn start(program: &Path, args: &str) -> Result<(Spawned, Duration)> {
+    pub async fn start(program: &Path, args: &str, http2: bool) -> Result<(Spawned, Duration)> {
         let dir = TempDir::new()?;
         let tokens = dir.path().join("tokens.csv");
         std::fs::write(&tokens, format!("{TOKEN},bench,bench,\"system:masters\"\n"))?;
@@ -37,7 +37,7 @@ impl Spawned {
                 .replace("{port}", &port.to_string())
         };
         let url = format!("https://127.0.0.1:{port}");
-        let target = Arc::new(Target::new(&url, &Trust::Anybody, None, Some(TOKEN), false)?);
+        let target = Arc::new(Target::new(&url, &Trust::Anybody, None, Some(TOKEN), http2)?);
         let began = Instant::now();
         let child = Command::new(program)
             .args(args.split_whitespace().map(fill))
@@ -73,7 +73,7 @@ impl Drop for Spawned {
 }
 
 async fn is_ready(target: &Arc<Target>) -> bool {
-    let Ok(mut client) = Client::connect(target, false).await else { return false };
+    let Ok(mut client) = Client::connect(target).await else { return false };
     client.call(Ask::get("/readyz")).await.is_ok_and(|(status, _)| status == 200)
 }
 

@@ -13,7 +13,7 @@ const IDLE: Duration = Duration::from_secs(2);
 pub async fn run(program: &Path, args: &str, starts: usize, report: &mut Report) -> Result<()> {
     let (mut ready, mut rss, mut pss) = (vec![], vec![], vec![]);
     for _ in 0..starts.max(1) {
-        let (server, took) = Spawned::start(program, args).await?;
+        let (server, took) = Spawned::start(program, args, false).await?;
         ready.push(took.as_secs_f64() * 1e3);
         tokio::time::sleep(IDLE).await;
         let memory = Memory::of(server.pid())?;

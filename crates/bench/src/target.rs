@@ -22,6 +22,8 @@ pub struct Target {
     pub tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
     /// The `Authorization` header.
     pub authorization: Option<HeaderValue>,
+    /// HTTP/2 instead of HTTP/1.1.
+    pub http2: bool,
 }
 
 /// Whose word counts for the server's certificate.
@@ -70,7 +72,8 @@ impl Target {
             None
         };
         let header = token.map(|token| HeaderValue::try_from(format!("Bearer {token}")));
-        Ok(Target { authority, tls, authorization: header.transpose().context("--token")? })
+        let authorization = header.transpose().context("--token")?;
+        Ok(Target { authority, tls, authorization, http2 })
     }
 
     /// The current context of a kubeconfig.

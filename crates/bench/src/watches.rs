@@ -69,7 +69,7 @@ fn age(line: &str, began: Instant) -> Option<Duration> {
 pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     let (path, watchers, size) = (bench.maps(), bench.run.watchers, bench.run.size);
     let began = Instant::now();
-    let mut client = Client::connect(&bench.target, bench.run.http2).await?;
+    let mut client = Client::connect(&bench.target).await?;
     let since = revision(&mut client, &path).await?;
     let mut tasks: JoinSet<Result<(Histogram, Instant)>> = JoinSet::new();
     for mut client in crate::drive::clients(bench, watchers).await? {
@@ -91,7 +91,7 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     }
     let wrote = Instant::now();
     let made = path.clone();
-    let load = drive(bench, WRITERS, bench.span(), move |worker, number| {
+    let load = drive(bench, WRITERS, bench.span(), move |worker, number, _| {
         let (name, put) = (format!("watch-{worker}"), number > 0);
         let sent = began.elapsed().as_nanos().to_string();
         let body = json!({"metadata": {"name": name},

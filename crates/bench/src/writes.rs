@@ -30,7 +30,7 @@ pub fn config_map(name: &str, size: usize, turn: u64) -> String {
 /// Makes `count` objects for each worker.
 async fn fill(bench: &Bench, count: u64) -> Result<()> {
     let (path, size) = (bench.maps(), bench.run.size);
-    let made = drive(bench, bench.run.connections, UNBOUNDED, move |worker, number| {
+    let made = drive(bench, bench.run.connections, UNBOUNDED, move |worker, number, _| {
         let body = config_map(&name(worker, number), size, number);
         (number < count).then(|| Ask::new(Method::POST, &path, JSON, body))
     });
@@ -46,7 +46,7 @@ pub async fn run(bench: &Bench, profile: Profile, report: &mut Report) -> Result
     let (verb, load): (&str, Load) = match profile {
         Profile::Get => {
             fill(bench, OBJECTS).await?;
-            ("get", drive(bench, workers, span, move |w, n| Some(Ask::get(one(w, n)))).await?)
+            ("get", drive(bench, workers, span, move |w, n, _| Some(Ask::get(one(w, n)))).await?)
         }
         Profile::Update | Profile::Patch | Profile::Apply => {
             fill(bench, OBJECTS).await?;
@@ -58,7 +58,7 @@ pub async fn run(bench: &Bench, profile: Profile, report: &mut Report) -> Result
                     ("apply", Method::PATCH, query, "application/apply-patch+yaml")
                 }
             };
-            let load = drive(bench, workers, span, move |worker, number| {
+            let load = drive(bench, workers, span, move |worker, number, _| {
                 let path = format!("{}{query}", one(worker, number));
                 let body = config_map(&name(worker, number % OBJECTS), size, number);
                 Some(Ask::new(method.clone(), path, media, body))
@@ -68,7 +68,7 @@ pub async fn run(bench: &Bench, profile: Profile, report: &mut Report) -> Result
         Profile::Delete => ("delete", deletes(bench).await?),
         _ => {
             let path = bench.maps();
-            let load = drive(bench, workers, span, move |worker, number| {
+            let load = drive(bench, workers, span, move |worker, number, _| {
                 let body = config_map(&name(worker, number), size, number);
                 Some(Ask::new(Method::POST, &path, JSON, body))
             });
@@ -84,29 +84,42 @@ pub async fn run(bench: &Bench, profile: Profile, report: &mut Report) -> Result
 async fn deletes(bench: &Bench) -> Result<Load> {
     let (workers, span, size) = (bench.run.connections, bench.span() / 2, bench.run.size);
     let path = bench.maps();
-    let made = drive(bench, workers, span, move |worker, number| {
+    let made = drive(bench, workers, span, move |worker, number, _| {
         Some(Ask::new(Method::POST, &path, JSON, config_map(&name(worker, number), size, number)))
     });
     let made = made.await?.done;
     let path = bench.maps();
-    drive(bench, workers, UNBOUNDED, move |worker, number| {
+    drive(bench, workers, UNBOUNDED, move |worker, number, _| {
         let path = format!("{path}/{}", name(worker, number));
         (number < made[worker]).then(|| Ask::new(Method::DELETE, path, JSON, ""))
     })
     .await
 }
 
-/// A lease as a kubelet writes it.
-pub fn lease(name: &str, turn: u64) -> String {
-    let time = format!(
-        "2026-01-01T{:02}:{:02}:{:02}.000000Z",
-        turn / 3600 % 24,
-        turn / 60 % 60,
-        turn % 60
-    );
-    json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name},
+/// A lease as a kubelet renews it: over the revision that the last answer told.
+fn lease(name: &str, turn: u64, last: &[u8]) -> String {
+    let (hours, minutes, seconds) = (turn / 3600 % 24, turn / 60 % 60, turn % 60);
+    let time = format!("2026-01-01T{hours:02}:{minutes:02}:{seconds:02}.000000Z");
+    json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": name, "resourceVersion": revision(last)},
         "spec": {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": time}})
     .to_string()
+}
+
+/// The revision of an object in JSON; cheaper than to parse it, so that the server is what is measured.
+fn revision(text: &[u8]) -> &str {
+    let text = std::str::from_utf8(text).unwrap_or_default();
+    let rest = text.split_once("\"resourceVersion\":\"").map_or("", |(_, rest)| rest);
+    rest.split('"').next().unwrap_or_default()
+}
+
+/// The request that makes a node's lease, or renews it.
+pub fn renewal(path: &str, name: &str, turn: u64, last: &[u8]) -> Ask {
+    let body = lease(name, turn, last);
+    match turn {
+        0 => Ask::new(Method::POST, path, JSON, body),
+        _ => Ask::new(Method::PUT, format!("{path}/{name}"), JSON, body),
+    }
 }
 
 /// The leases of a run.
@@ -114,20 +127,12 @@ pub fn lease_path(bench: &Bench) -> String {
     bench.path("/apis/coordination.k8s.io/v1", "leases")
 }
 
-/// Renews leases, each worker those of its nodes.
+/// Renews leases, each worker one.
 pub async fn leases(bench: &Bench, report: &mut Report) -> Result<()> {
     let workers = bench.run.connections;
     let path = lease_path(bench);
-    let made = drive(bench, workers, UNBOUNDED, move |worker, number| {
-        let body = lease(&name(worker, number), 0);
-        (number < OBJECTS).then(|| Ask::new(Method::POST, &path, JSON, body))
-    });
-    made.await?;
-    let path = lease_path(bench);
-    let load = drive(bench, workers, bench.span(), move |worker, number| {
-        let name = name(worker, number % OBJECTS);
-        let path = format!("{path}/{name}");
-        Some(Ask::new(Method::PUT, path, JSON, lease(&name, number)))
+    let load = drive(bench, workers, bench.span(), move |worker, turn, last| {
+        Some(renewal(&path, &format!("node-{worker}"), turn, last))
     });
     let load = load.await?;
     let title = format!("lease renewal, {workers} connections");

@@ -1,4 +1,5 @@
-//! A whole server under test: real kubectl, every built-in resource, restarts, kills, and bad input.
+//! A whole server under test: real kubectl, every built-in resource, restarts, kills, watches under
+//! load, and bad input.
 
 // What a test skips, and what it counts, is told on standard output.
 #![allow(clippy::print_stdout)]
@@ -17,4 +18,5 @@ mod random;
 mod requirements;
 mod resources;
 mod restart;
+mod torture;
 mod websocket;
