@@ -166,10 +166,12 @@ fn a_match_that_the_version_does_not_allow_is_invalid() {
     let page = client.get(&format!("{MAPS}?limit=1")).body;
     let token = page["metadata"]["continue"].as_str().expect("a token");
     let from = format!("{MAPS}?resourceVersionMatch=NotOlderThan&resourceVersion=0");
-    let answer = client.get(&format!("{from}&continue={token}"));
     let message = "ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: Forbidden: \
                    resourceVersionMatch is forbidden when continue is provided";
-    refused(&answer, 422, "Invalid", message);
+    for path in [from, format!("{MAPS}?watch=true")] {
+        let answer = client.get(&format!("{path}&continue={token}"));
+        refused(&answer, 422, "Invalid", message);
+    }
     let answer = client.get(&format!("{MAPS}?resourceVersionMatch=Newest&resourceVersion=1"));
     assert_eq!(answer.status, 422, "{answer:?}");
     assert_eq!(answer.body["details"]["causes"][0]["reason"], "FieldValueNotSupported");
