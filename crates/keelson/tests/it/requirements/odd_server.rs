@@ -7,8 +7,8 @@ use keelson_meta::time::Timestamp;
 use keelson_registry::{Clock, Registry, RegistryOptions, SystemClock};
 use keelson_server::{App, Listening, VersionInfo};
 use keelson_store::{
-    BoxFuture, Embedded, HealthError, KeyValue, Page, Range, ReadError, Revision, Store, Txn,
-    TxnOutcome, Watch, WatchError, WriteError,
+    Batch, BoxFuture, Embedded, HealthError, KeyValue, Page, Range, ReadError, Revision, Store,
+    Txn, TxnOutcome, Watch, WatchError, WriteError,
 };
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -28,6 +28,8 @@ pub struct Faults {
     pub luck_repeats: AtomicBool,
     /// Asking for the time is an own fault.
     pub time_panics: AtomicBool,
+    /// What was written does not reach those who read.
+    pub feed_stalls: watch::Sender<bool>,
 }
 
 impl Faults {
@@ -107,6 +109,21 @@ impl Clock for OddClock {
     }
 }
 
+struct OddWatch {
+    inner: Box<dyn Watch>,
+    stalls: watch::Receiver<bool>,
+}
+
+impl Watch for OddWatch {
+    fn next(&mut self) -> BoxFuture<'_, Result<Batch, WatchError>> {
+        Box::pin(async move {
+            let batch = self.inner.next().await?;
+            let _ = self.stalls.wait_for(|stalls| !stalls).await;
+            Ok(batch)
+        })
+    }
+}
+
 struct OddStore {
     inner: Arc<Embedded>,
     faults: Arc<Faults>,
@@ -142,7 +159,8 @@ impl Store for OddStore {
     }
 
     fn watch(&self, prefix: Bytes, after: Revision) -> Result<Box<dyn Watch>, WatchError> {
-        self.inner.watch(prefix, after)
+        let inner = self.inner.watch(prefix, after)?;
+        Ok(Box::new(OddWatch { inner, stalls: self.faults.feed_stalls.subscribe() }))
     }
 
     fn revision(&self) -> Revision {

@@ -1,5 +1,6 @@
 //! R-RV: what `resourceVersion` and `resourceVersionMatch` mean to GET, LIST and WATCH.
 
+use super::odd_server::OddServer;
 use super::{MAPS, create, forgetful_server, map, names, put, refused, revision, server};
 use crate::http::{Client, Server};
 use serde_json::{Value, json};
@@ -160,6 +161,17 @@ fn a_match_that_the_version_does_not_allow_is_invalid() {
         }]);
         assert_eq!(answer.body["details"]["causes"], causes, "{query}");
     }
+    create(&client, "a");
+    create(&client, "b");
+    let page = client.get(&format!("{MAPS}?limit=1")).body;
+    let token = page["metadata"]["continue"].as_str().expect("a token");
+    let from = format!("{MAPS}?resourceVersionMatch=NotOlderThan&resourceVersion=0");
+    let message = "ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: Forbidden: \
+                   resourceVersionMatch is forbidden when continue is provided";
+    for path in [from, format!("{MAPS}?watch=true")] {
+        let answer = client.get(&format!("{path}&continue={token}"));
+        refused(&answer, 422, "Invalid", message);
+    }
     let answer = client.get(&format!("{MAPS}?resourceVersionMatch=Newest&resourceVersion=1"));
     assert_eq!(answer.status, 422, "{answer:?}");
     assert_eq!(answer.body["details"]["causes"][0]["reason"], "FieldValueNotSupported");
@@ -193,18 +205,69 @@ fn a_get_is_the_newest_any_or_not_older_state() {
 #[test]
 fn what_was_written_before_a_read_is_seen_by_it() {
     let server = server();
+    // Many at once, so that what readers look at has to be waited for.
+    std::thread::scope(|scope| {
+        for who in 0..8 {
+            let (client, other) = (server.client(), server.client());
+            scope.spawn(move || {
+                for round in 0..20 {
+                    let name = format!("m-{who}-{round:02}");
+                    let made = create(&client, &name);
+                    let one = format!("{MAPS}/{name}");
+                    let read = if round % 2 == 0 { other.get(&one).body } else { made.clone() };
+                    assert_eq!(read, made);
+                    let listed = other.get(MAPS).body;
+                    assert!(names(&listed).contains(&name.as_str()), "{name}: {listed}");
+                    assert!(revision(&listed) >= revision(&made), "{listed}");
+                    let gone = client.delete(&one);
+                    assert_eq!(gone.status, 200, "{gone:?}");
+                    assert_eq!(other.get(&one).status, 404, "{name}");
+                }
+            });
+        }
+    });
+    assert_eq!(names(&server.client().get(MAPS).body), Vec::<&str>::new());
+    server.stop();
+}
+
+/// Proves: R-RV-04, R-RV-06, R-RV-10, R-RV-13, R-RV-32, R-RV-34, R-RV-39.
+#[test]
+fn a_read_waits_for_what_was_written_rather_than_leave_it_out() {
+    let server = OddServer::start();
     let client = server.client();
-    for round in 0..40 {
-        let name = format!("m-{round:02}");
-        let made = create(&client, &name);
-        let other = server.client();
-        assert_eq!(other.get(&format!("{MAPS}/{name}")).body, made);
-        let listed = other.get(MAPS).body;
-        assert_eq!(names(&listed).len(), round + 1, "{listed}");
-        assert!(revision(&listed) >= revision(&made), "{listed}");
-        let page = other.get(&format!("{MAPS}?limit=1")).body;
-        assert_eq!(page["metadata"]["remainingItemCount"].as_u64().unwrap_or(0), round as u64);
+    let before = revision(&client.get(MAPS).body);
+    server.faults.feed_stalls.send_replace(true);
+    let made = create(&client, "a");
+    let one = format!("{MAPS}/a");
+    let since = format!("resourceVersion={}", revision(&made));
+    let paths = [
+        one.clone(),
+        format!("{one}?{since}"),
+        MAPS.to_owned(),
+        format!("{MAPS}?limit=1"),
+        format!("{MAPS}?{since}"),
+        format!("{MAPS}?{since}&resourceVersionMatch=Exact"),
+    ];
+    for path in &paths {
+        let join = if path.contains('?') { '&' } else { '?' };
+        let answer = client.get(&format!("{path}{join}timeout=50ms"));
+        assert_eq!((answer.status, &answer.body["reason"]), (504, &json!("Timeout")), "{path}");
     }
+    // What is as new as was asked for need not wait for more.
+    let old = client.get(&format!("{MAPS}?resourceVersion={before}&resourceVersionMatch=Exact"));
+    assert_eq!((old.status, names(&old.body)), (200, vec![]));
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = paths.iter().map(|path| scope.spawn(|| client.get(path))).collect();
+        let watch = scope.spawn(|| client.open_watch(&format!("{MAPS}?watch=true")).next());
+        server.faults.feed_stalls.send_replace(false);
+        for (path, reader) in paths.iter().zip(readers) {
+            let body = reader.join().expect("an answer").body;
+            let read = if path.starts_with(&one) { &body } else { &body["items"][0] };
+            assert_eq!(read["metadata"]["uid"], made["metadata"]["uid"], "{path}: {body}");
+        }
+        let event = watch.join().expect("a watch");
+        assert_eq!(event, Ok(json!({"type": "ADDED", "object": made})));
+    });
     server.stop();
 }
 

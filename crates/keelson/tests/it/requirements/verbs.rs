@@ -93,6 +93,9 @@ fn a_deletion_waits_for_the_grace_period_of_the_request_the_object_or_the_kind()
     let path = format!("{PODS}/body");
     waits(&client.call("DELETE", &path, "application/json", Some(&options)), 11, now);
     waits(&client.get(&path), 11, now);
+    // Asked again, less time counts and more does not.
+    waits(&client.delete(&format!("{path}?gracePeriodSeconds=20")), 11, now);
+    waits(&client.delete(&format!("{path}?gracePeriodSeconds=3")), 3, now);
     let gone = client.delete(&format!("{PODS}/zero?gracePeriodSeconds=0"));
     assert_eq!(gone.status, 200, "{gone:?}");
     refused(&client.get(&format!("{PODS}/zero")), 404, "NotFound", "pods \"zero\" not found");
