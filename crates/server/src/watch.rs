@@ -64,7 +64,11 @@ impl Stream {
         let period = self.app.limits.bookmark_period;
         let mut bookmark_at = Instant::now() + period.min(life.saturating_sub(LAST_BOOKMARK));
         let mut shutdown = self.app.shutdown.clone();
-        let mut out = Sent { first: true, initial_end_due: self.session.marks_initial_end };
+        let mut out = Sent {
+            first: true,
+            initial_end_due: self.session.marks_initial_end,
+            through: self.session.began_at,
+        };
         loop {
             // Read before the events: all up to here have been applied when they are taken.
             let applied = self.app.registry.cache.revision();
@@ -91,7 +95,7 @@ impl Stream {
                 changed = self.session.changed() => if changed.is_err() { return },
                 () = sleep_until(bookmark_at), if self.bookmarks => {
                     bookmark_at = Instant::now() + period;
-                    let revision = self.session.began_at.max(applied);
+                    let revision = out.through.max(applied);
                     if sender.send(self.bookmark(revision, false)).await.is_err() {
                         return;
                     }
@@ -112,8 +116,7 @@ impl Stream {
             if events.is_empty() {
                 if out.initial_end_due && self.session.initial_is_through() {
                     out.initial_end_due = false;
-                    let revision = self.session.began_at.max(applied);
-                    frames.put(self.bookmark(revision, true));
+                    frames.put(self.bookmark(out.through.max(applied), true));
                 }
                 break;
             }
@@ -133,6 +136,7 @@ impl Stream {
         out: &mut Sent,
         frames: &mut BytesMut,
     ) -> Result<(), Failure> {
+        out.through = out.through.max(event.entry.modified);
         let (word, which) = match event.kind {
             EventKind::Added => ("ADDED", 0),
             EventKind::Modified => ("MODIFIED", 1),
@@ -202,6 +206,8 @@ struct Sent {
     first: bool,
     /// The bookmark that ends the initial events is still to come.
     initial_end_due: bool,
+    /// The newest of what was sent, which may be newer than what all resources have applied.
+    through: Revision,
 }
 
 fn written(value: &Value) -> Bytes {
