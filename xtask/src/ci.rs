@@ -11,6 +11,8 @@ pub fn run() -> Result<()> {
     step("cargo", &["fmt", "--all", "--check"])?;
     say("tidy")?;
     crate::tidy::run()?;
+    say("requirements")?;
+    crate::requirements::run(&["--check".to_owned()])?;
     install()?;
     say("clippy")?;
     step("cargo", &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"])?;

@@ -3,6 +3,7 @@
 mod bench;
 mod catalogue;
 mod ci;
+mod requirements;
 mod tidy;
 
 use anyhow::{Result, bail};
@@ -12,6 +13,9 @@ cargo xtask ci
     Builds everything and runs all checks and tests. Installs kubectl and cargo-nextest when missing.
 cargo xtask tidy
     Checks what a machine can check of STYLE.md and ARCHITECTURE.md.
+cargo xtask requirements [--check]
+    Writes docs/requirements.md, which test proves which requirement of the API. With --check it only
+    compares, and looks for requirements without a test where ../shared/spec is at hand.
 cargo xtask bench [--compare FILE.json]
     Measures a release build, in about two minutes, and writes docs/perf.
 cargo xtask catalogue [--reference DIR] [--check]
@@ -25,6 +29,7 @@ fn main() -> Result<()> {
         Some("bench") => bench::run(&args[1..]),
         Some("catalogue") => catalogue::run(&args[1..]),
         Some("ci") => ci::run(),
+        Some("requirements") => requirements::run(&args[1..]),
         Some("tidy") => tidy::run(),
         Some("help" | "--help" | "-h") | None => {
             use std::io::Write;

@@ -30,7 +30,8 @@ pub fn run() -> Result<()> {
     bail!("{} faults:\n{}", faults.len(), faults.join("\n"))
 }
 
-fn collect(dir: &Path, out: &mut Vec<PathBuf>) -> Result<()> {
+/// The Rust files below a folder.
+pub(crate) fn collect(dir: &Path, out: &mut Vec<PathBuf>) -> Result<()> {
     let mut entries: Vec<PathBuf> =
         fs::read_dir(dir)?.map(|entry| entry.map(|e| e.path())).collect::<Result<_, _>>()?;
     entries.sort();

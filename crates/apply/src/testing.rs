@@ -4,7 +4,7 @@ use crate::apply::{self, ApplyError};
 use crate::fields::{FieldSet, Filter};
 use crate::managed::{self, Managers, Scope};
 use keelson_meta::{GroupVersionKind, Object, Str, Value};
-use keelson_schema::conform::Conform;
+use keelson_schema::conform::{Conform, Words};
 use keelson_schema::types::{ListShape, MapShape};
 use keelson_schema::{Field, ListKind, Presence, Schema, Shape, Struct, StructId, Types};
 use std::collections::HashMap;
@@ -223,7 +223,7 @@ impl Server {
 
     /// Brings an object into the form in which it is stored.
     fn conform(&self, object: Object) -> Object {
-        let mut conform = Conform::new(&self.schema.types);
+        let mut conform = Conform::new(&self.schema.types, Words::Json);
         let root = conform.object(self.schema.root(), object.into_value());
         let mut object = Object { root: root.expect("the object fits its schema") };
         object.set_gvk(&self.schema.gvk);

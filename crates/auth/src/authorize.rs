@@ -8,7 +8,7 @@ use keelson_meta::{Failure, GroupVersionResource, Reason, Status, Str};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
     /// `get`, `list`, `watch`, `create`, ...; for paths outside resources the lower-case HTTP method.
-    pub verb: &'static str,
+    pub verb: Str,
     /// Group, version and resource; an empty resource for other paths.
     pub gvr: GroupVersionResource,
     /// Subresource, or empty.
@@ -69,7 +69,7 @@ impl Authorizer {
 /// What everyone may read (the default role `system:public-info-viewer`).
 fn is_public(attributes: &Attributes) -> bool {
     let path = attributes.path.trim_end_matches('/');
-    matches!(attributes.verb, "get" | "head" | "post")
+    matches!(attributes.verb.as_str(), "get" | "head" | "post")
         && matches!(path, "/healthz" | "/livez" | "/readyz" | "/version")
         && attributes.gvr.resource.is_empty()
 }
@@ -77,7 +77,7 @@ fn is_public(attributes: &Attributes) -> bool {
 /// The 403 in upstream's words (apiserver `responsewriters/errors.go`).
 fn forbidden(user: &User, attributes: &Attributes) -> Failure {
     let who = quote(&user.name);
-    let verb = attributes.verb;
+    let verb = &attributes.verb;
     if attributes.gvr.resource.is_empty() {
         let path = quote(&attributes.path);
         let message = format!("forbidden: User {who} cannot {verb} path {path}");
@@ -107,7 +107,7 @@ mod tests {
     fn check(name: &str, namespace: &str, subresource: &str, want: &str) {
         let user = User { name: "bob".into(), ..User::default() };
         let attributes = Attributes {
-            verb: "get",
+            verb: "get".into(),
             gvr: GroupVersionResource::new("apps", "v1", "deployments"),
             subresource: subresource.into(),
             namespace: namespace.into(),

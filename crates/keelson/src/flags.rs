@@ -99,6 +99,10 @@ pub struct Serve {
     /// Group versions to switch on or off: `api/all=true`, `apps/v1=false`.
     #[arg(long, value_delimiter = ',', value_name = "NAME=BOOL")]
     pub runtime_config: Vec<String>,
+    /// Features of Kubernetes to switch on or off: `CBORServingAndStorage=true`. Of those that Keelson does
+    /// not act on, only the default is taken.
+    #[arg(long, value_delimiter = ',', value_name = "NAME=BOOL")]
+    pub feature_gates: Vec<String>,
     /// How long old revisions can be read and watched, in seconds.
     #[arg(long, default_value_t = 300, value_name = "SECONDS")]
     pub history_seconds: u64,
@@ -173,6 +177,12 @@ impl Serve {
                 bail!("--runtime-config: {word:?} must end in =true or =false");
             };
             builder.runtime_config.push((name.to_owned(), on));
+        }
+        for word in &self.feature_gates {
+            builder
+                .feature_gates
+                .set(word)
+                .map_err(|why| anyhow::anyhow!("--feature-gates: {why}"))?;
         }
         Ok(builder)
     }

@@ -11,11 +11,13 @@
 //! There are no globals: any number of servers can run in one process.
 
 mod certificates;
+mod feature_gates;
 mod kubeconfig;
 mod namespaces;
 mod server;
 
 pub use certificates::{CertificateError, Pki};
+pub use feature_gates::{FeatureGateError, FeatureGates};
 pub use keelson_server::Limits;
 pub use kubeconfig::Kubeconfig;
 pub use server::{Builder, Keelson, StartError};

@@ -3,7 +3,7 @@
 use keelson_auth::Permit;
 use keelson_meta::Failure;
 use keelson_registry::options::{DeleteOptions, ListOptions, WatchOptions};
-use keelson_registry::{Registry, WatchEvent};
+use keelson_registry::{Registry, WatchEvent, WatchRefusal};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,7 +24,8 @@ pub(crate) async fn run(registry: Arc<Registry>) {
 async fn follow(registry: &Arc<Registry>) -> Result<(), Failure> {
     let permit = Permit::internal("system:serviceaccount:kube-system:namespace-controller");
     let all = registry.target("", "namespaces", "", "");
-    let mut session = registry.watch(&permit, &all, &WatchOptions::default()).await?;
+    let session = registry.watch(&permit, &all, &WatchOptions::default()).await;
+    let mut session = session.map_err(WatchRefusal::into_failure)?;
     let mut events: Vec<WatchEvent> = vec![];
     let mut waiting: Vec<String> = vec![];
     loop {

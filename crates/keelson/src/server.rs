@@ -1,6 +1,7 @@
 //! [`Keelson`]: one running server, and the [`Builder`] that starts it.
 
 use crate::certificates::{CertificateError, Pki, host_names};
+use crate::feature_gates::FeatureGates;
 use crate::kubeconfig::Kubeconfig;
 use crate::namespaces;
 use keelson_auth::{Authenticator, Authorizer, TokenFile, User};
@@ -72,6 +73,8 @@ pub struct Builder {
     pub advertise: Option<IpAddr>,
     /// `--runtime-config`.
     pub runtime_config: Vec<(String, bool)>,
+    /// `--feature-gates`.
+    pub feature_gates: FeatureGates,
     /// The control loops that run: `*`, names, `-name`.
     pub controllers: Vec<String>,
     /// How long the history is kept.
@@ -93,6 +96,7 @@ impl Default for Builder {
             service_ranges: vec!["10.0.0.0/24".to_owned()],
             advertise: None,
             runtime_config: vec![],
+            feature_gates: FeatureGates::default(),
             controllers: vec!["*".to_owned()],
             history: Duration::from_secs(300),
             limits: Limits::default(),
@@ -183,6 +187,7 @@ impl Builder {
                 build: format!("keelson-{}", env!("CARGO_PKG_VERSION")),
             },
             limits: self.limits,
+            cbor: self.feature_gates.cbor,
             draining: AtomicBool::new(false),
             shutdown: told,
         });

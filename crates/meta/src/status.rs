@@ -245,9 +245,37 @@ impl Status {
         status
     }
 
+    /// 500 for an operation whose outcome is not known; `action` is `create`, `update`, ...
+    pub fn server_timeout(
+        gvr: &GroupVersionResource,
+        action: &str,
+        retry_after_seconds: u32,
+    ) -> Failure {
+        let message = format!(
+            "The {action} operation against {} could not be completed at this time, please try \
+             again.",
+            gvr.qualified()
+        );
+        let mut status = Self::about(Reason::ServerTimeout, gvr, action, message);
+        if let Some(details) = &mut status.details {
+            details.retry_after_seconds = retry_after_seconds;
+        }
+        status
+    }
+
     /// 503.
     pub fn unavailable(message: impl Into<String>) -> Failure {
         Status::new(Reason::ServiceUnavailable, message)
+    }
+
+    /// 504 for a request that took too long.
+    pub fn timed_out() -> Failure {
+        let mut status = Status::new(
+            Reason::Timeout,
+            "Timeout: request did not complete within the allotted timeout",
+        );
+        status.details = Some(Details::default());
+        status
     }
 
     /// 504 for a read that asks for a future that did not come.

@@ -140,7 +140,7 @@ fn core_kind(resource: &str, base: Strategy) -> Strategy {
 fn workload_kind(resource: &str, base: Strategy) -> Strategy {
     match resource {
         "deployments" => workloads::deployment(base),
-        "replicasets" => Strategy { fields: REPLICAS, ..workloads::replica_set(base) },
+        "replicasets" => workloads::replica_set(base),
         "daemonsets" => workloads::daemon_set(base),
         "statefulsets" => workloads::stateful_set(base),
         "controllerrevisions" => workloads::controller_revision(base),

@@ -1,8 +1,9 @@
 //! What a request may ask of a verb, parsed and checked; see apimachinery `meta/v1/types.go`.
 
+use bytes::Bytes;
+use keelson_meta::Str;
 use keelson_meta::field_selector::FieldSelector;
 use keelson_meta::selector::Selector;
-use keelson_meta::{Str, Value};
 use keelson_store::Revision;
 
 /// How unknown and duplicate fields are treated.
@@ -121,15 +122,48 @@ pub struct DeleteOptions {
     pub resource_version: Option<Str>,
 }
 
-/// A patch, by its media type.
-#[derive(Clone, Debug)]
-pub enum Patch {
+/// What a patch is, by its media type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PatchForm {
     /// RFC 6902.
-    Json(Value),
+    Json,
     /// RFC 7386.
-    Merge(Value),
+    Merge,
     /// Kubernetes' own: lists are merged by key.
-    Strategic(Value),
-    /// Server-side apply.
-    Apply(Value),
+    Strategic,
+    /// Server-side apply, in YAML.
+    ApplyYaml,
+    /// Server-side apply, in CBOR.
+    ApplyCbor,
+}
+
+impl PatchForm {
+    /// Whether it tells what the client wants to own rather than a difference.
+    pub fn is_apply(self) -> bool {
+        matches!(self, PatchForm::ApplyYaml | PatchForm::ApplyCbor)
+    }
+}
+
+/// A patch as it came.
+#[derive(Clone, Debug)]
+pub struct Patch {
+    /// How the body is meant.
+    pub form: PatchForm,
+    /// The text.
+    pub body: Bytes,
+}
+
+/// Options of `pods/NAME/log`.
+#[derive(Clone, Debug, Default)]
+pub struct LogOptions {
+    /// The container; empty when the pod has but one.
+    pub container: Str,
+    /// Last lines to show.
+    pub tail_lines: Option<i64>,
+    /// Bytes after which the log ends.
+    pub limit_bytes: Option<i64>,
+    /// How far back the log begins.
+    pub since_seconds: Option<i64>,
+    /// Whether a time from which it begins was given, too.
+    pub has_since_time: bool,
 }

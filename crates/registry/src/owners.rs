@@ -1,6 +1,6 @@
 //! Who owns which field: `metadata.managedFields`, kept by the apply crate's rules.
 
-use crate::kind::Target;
+use crate::kind::{Kind, Target};
 use crate::options::WriteOptions;
 use crate::strategy::StatusMetadata;
 use crate::verbs::Part;
@@ -10,22 +10,71 @@ use keelson_apply::managed::{self, Scope};
 use keelson_meta::{Failure, GroupVersion, Object, Timestamp, Value};
 use keelson_schema::Schema;
 
-/// Calls `work` with the endpoint that a write came through.
-fn scoped<T>(target: &Target, part: Part, work: impl FnOnce(&Scope<'_>) -> T) -> T {
-    let excluded = excluded(target, part);
-    let filter = (!excluded.is_empty()).then(|| Filter::Exclude(FieldSet::of_fields(&excluded)));
-    let convert = |obj: &Object, version: &GroupVersion| -> Option<(Schema, Object)> {
-        let from = target.schema();
-        let to =
-            target.kind.versions.iter().find(|schema| schema.gvk.group_version() == *version)?;
-        Some((to.clone(), target.kind.convert(obj.clone(), from, to)))
-    };
-    work(&Scope {
-        schema: target.schema(),
-        subresource: part.name(),
-        filter: filter.as_ref(),
-        convert: &convert,
-    })
+/// What a write came through: fields are owned in its kind and by its name.
+pub(crate) struct Endpoint<'a> {
+    /// The kind that is read and written there.
+    pub schema: &'a Schema,
+    /// The subresource, or empty.
+    subresource: &'a str,
+    /// Fields that count.
+    filter: Option<Filter>,
+    /// The kind with its other versions; `None` where there is but one.
+    kind: Option<&'a Kind>,
+}
+
+impl<'a> Endpoint<'a> {
+    /// An object, or a part of it that has the object's own kind.
+    pub fn of(target: &'a Target, part: Part) -> Endpoint<'a> {
+        let excluded = excluded(target, part);
+        let filter =
+            (!excluded.is_empty()).then(|| Filter::Exclude(FieldSet::of_fields(&excluded)));
+        let subresource = part.name();
+        Endpoint { schema: target.schema(), subresource, filter, kind: Some(&target.kind) }
+    }
+
+    /// A subresource with a kind of its own.
+    pub fn with_own_kind(schema: &'a Schema, subresource: &'a str) -> Endpoint<'a> {
+        Endpoint { schema, subresource, filter: None, kind: None }
+    }
+
+    /// Calls `work` with the endpoint in the words of the apply crate.
+    fn scoped<T>(&self, work: impl FnOnce(&Scope<'_>) -> T) -> T {
+        let convert = |obj: &Object, version: &GroupVersion| -> Option<(Schema, Object)> {
+            let Some(kind) = self.kind else {
+                let same = self.schema.gvk.group_version() == *version;
+                return same.then(|| (self.schema.clone(), obj.clone()));
+            };
+            let to = kind.versions.iter().find(|to| to.gvk.group_version() == *version)?;
+            Some((to.clone(), kind.convert(obj.clone(), self.schema, to)))
+        };
+        work(&Scope {
+            schema: self.schema,
+            subresource: self.subresource,
+            filter: self.filter.as_ref(),
+            convert: &convert,
+        })
+    }
+
+    /// Notes the owner of the fields that an update changed.
+    pub fn updated(&self, old: &Object, new: &mut Object, options: &WriteOptions, now: Timestamp) {
+        let (manager, now) = (&options.field_manager, now.to_string());
+        self.scoped(|scope| managed::update(scope, manager, &now, Some(old), new));
+    }
+
+    /// Server-side apply.
+    pub fn apply(
+        &self,
+        live: Option<&Object>,
+        config: &Value,
+        options: &WriteOptions,
+        now: Timestamp,
+    ) -> Result<Object, Failure> {
+        let now = now.to_string();
+        let request = Request { manager: &options.field_manager, force: options.force, now: &now };
+        let live = live.cloned().unwrap_or_default();
+        let applied = self.scoped(|scope| apply::apply(scope, &request, live, config))?;
+        Ok(applied.object)
+    }
 }
 
 /// The fields that a write through this part cannot change, and that nobody owns through it.
@@ -46,39 +95,11 @@ fn excluded(target: &Target, part: Part) -> Vec<&'static [&'static str]> {
 /// Notes the owner of all fields of an object that is made.
 pub(crate) fn created(target: &Target, obj: &mut Object, manager: &str, now: Timestamp) {
     let now = now.to_string();
-    scoped(target, Part::Main, |scope| managed::update(scope, manager, &now, None, obj));
-}
-
-/// Notes the owner of the fields that an update changed.
-pub(crate) fn updated(
-    target: &Target,
-    part: Part,
-    old: &Object,
-    new: &mut Object,
-    options: &WriteOptions,
-    now: Timestamp,
-) {
-    let (manager, now) = (&options.field_manager, now.to_string());
-    scoped(target, part, |scope| managed::update(scope, manager, &now, Some(old), new));
+    let endpoint = Endpoint::of(target, Part::Main);
+    endpoint.scoped(|scope| managed::update(scope, manager, &now, None, obj));
 }
 
 /// Leaves times as they were when nothing but the times of owners changed.
 pub(crate) fn keep_times(old: &Object, new: &mut Object) {
     managed::keep_times(old, new);
-}
-
-/// Server-side apply.
-pub(crate) fn apply(
-    target: &Target,
-    part: Part,
-    live: Option<&Object>,
-    config: &Value,
-    options: &WriteOptions,
-    now: Timestamp,
-) -> Result<Object, Failure> {
-    let now = now.to_string();
-    let request = Request { manager: &options.field_manager, force: options.force, now: &now };
-    let live = live.cloned().unwrap_or_default();
-    let applied = scoped(target, part, |scope| apply::apply(scope, &request, live, config))?;
-    Ok(applied.object)
 }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use keelson_cache::{Cache, Entry, Resource, StartError};
 use keelson_meta::{Failure, GroupVersionResource, Object, Reason, Status, Str};
 use keelson_schema::catalogue::{Catalogue, Resource as CatalogueResource};
-use keelson_store::{Compare, KeyValue, Op, Revision, Store, Txn, TxnOutcome};
+use keelson_store::{Compare, KeyValue, Op, Revision, Store, Txn, TxnOutcome, WriteError};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,6 +18,9 @@ const FUTURE_WAIT: Duration = Duration::from_secs(3);
 
 /// Bytes of an object that the store takes; the reference's etcd has the same limit.
 const OBJECT_BYTES_MAX: usize = 1_572_864;
+
+/// Seconds after which a client may look whether a write whose answer got lost has happened.
+const UNKNOWN_RETRY_SECONDS: u32 = 2;
 
 /// What the server is told at start.
 #[derive(Clone, Debug)]
@@ -170,7 +173,8 @@ impl Registry {
             compare: vec![Compare { key: key.clone(), modified: expected }],
             ops: vec![Op::Put { key: key.clone(), value: value.clone() }],
         };
-        match self.commit(txn).await? {
+        let action = if expected == Revision(0) { "create" } else { "update" };
+        match self.commit(target, action, txn).await? {
             TxnOutcome::Committed(modified) => {
                 let created = if expected == Revision(0) { modified } else { expected };
                 let kv = KeyValue { key, value, created, modified };
@@ -192,14 +196,20 @@ impl Registry {
             compare: vec![Compare { key: key.clone(), modified: expected }],
             ops: vec![Op::Delete { key }],
         };
-        match self.commit(txn).await? {
+        match self.commit(target, "delete", txn).await? {
             TxnOutcome::Committed(revision) => Ok(Removed::Done(revision)),
             TxnOutcome::Conflict { current, .. } => Ok(Removed::Lost(self.lost(target, current)?)),
         }
     }
 
-    async fn commit(&self, txn: Txn) -> Result<TxnOutcome, Failure> {
-        self.store.txn(txn).await.map_err(|error| Status::internal(error.to_string()))
+    async fn commit(&self, target: &Target, action: &str, txn: Txn) -> Result<TxnOutcome, Failure> {
+        self.store.txn(txn).await.map_err(|error| match error {
+            // The write may have happened: the client has to look.
+            WriteError::Unknown { .. } => {
+                Status::server_timeout(target.gvr(), action, UNKNOWN_RETRY_SECONDS)
+            }
+            error => Status::internal(error),
+        })
     }
 
     /// What is stored now, told by a transaction that lost.

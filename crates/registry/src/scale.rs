@@ -1,19 +1,40 @@
-//! The `scale` subresource: one small kind over the replica counts of several.
+//! The `scale` subresource: one small kind over the replica counts of several (registry
+//! `apps/deployment/storage`, `core/replicationcontroller/storage`).
 
 use crate::kind::{Answer, Target};
-use crate::options::{Freshness, WriteOptions};
+use crate::options::{Freshness, Patch, WriteOptions};
+use crate::owners::Endpoint;
+use crate::patching::Difference;
 use crate::registry::Registry;
-use crate::verbs::update::Updated;
-use crate::verbs::{Part, Written};
+use crate::verbs::create::check_namespace;
+use crate::verbs::patch::Applied;
+use crate::verbs::update::{Updated, check_name, check_uid};
+use crate::verbs::{Part, Written, check_body_fields};
+use keelson_apply::managed::scale::{ReplicasPaths, to_resource, to_scale};
 use keelson_auth::Permit;
 use keelson_meta::selector::Selector;
 use keelson_meta::{
-    ErrorList, Failure, FieldError, GroupVersionKind, Map, Object, Path, Status, Value,
+    ErrorList, Failure, FieldError, GroupVersionKind, Map, Object, Path, Status, Str, Value,
 };
+use keelson_schema::Schema;
+use keelson_schema::decode::Decoded;
+use std::sync::Mutex;
+
+/// Where the replicas stand in every kind that has a scale.
+const REPLICAS: &[&str] = &["spec", "replicas"];
 
 /// What `scale` speaks: autoscaling/v1 Scale.
 pub fn scale_kind() -> GroupVersionKind {
     GroupVersionKind::new("autoscaling", "v1", "Scale")
+}
+
+/// What a write of a scale brings.
+#[derive(Debug)]
+pub enum ScaleChange {
+    /// PUT.
+    Whole(Decoded),
+    /// PATCH.
+    Patch(Patch),
 }
 
 /// The Scale of an object.
@@ -25,7 +46,7 @@ fn scale_of(obj: &Object) -> Object {
         }
     }
     let mut spec = Map::new();
-    spec.insert("replicas", obj.int_at(&["spec", "replicas"]).unwrap_or(0));
+    spec.insert("replicas", obj.int_at(REPLICAS).unwrap_or(0));
     let mut status = Map::new();
     status.insert("replicas", obj.int_at(&["status", "replicas"]).unwrap_or(0));
     let selector = obj.at(&["spec", "selector"]);
@@ -64,32 +85,30 @@ impl Registry {
         }
     }
 
-    /// Sets the replica count of an object to that of the Scale that `make` gives.
+    /// Sets the replica count of an object to that of the Scale that the change makes.
     pub async fn update_scale(
         &self,
         permit: &Permit,
         target: &Target,
-        make: &(dyn Fn(&Object) -> Result<Object, Failure> + Send + Sync),
+        change: &ScaleChange,
         options: &WriteOptions,
     ) -> Result<Written, Failure> {
-        let change = |live: Option<&Object>| {
+        let schema = self
+            .catalogue
+            .schema(&scale_kind())
+            .ok_or_else(|| Status::internal("Scale has no schema"))?;
+        let texts: Mutex<Vec<Str>> = Mutex::new(vec![]);
+        let make = |live: Option<&Object>| {
             let live = live.ok_or_else(|| target.not_found())?;
-            let scale = make(&scale_of(live))?;
-            check(target, &scale)?;
-            let mut object = live.clone();
-            let replicas = scale.int_at(&["spec", "replicas"]).unwrap_or(0);
-            object.object_mut("spec").insert("replicas", replicas);
-            for name in ["resourceVersion", "uid"] {
-                let given = scale.metadata().and_then(|m| m.get(name)).cloned();
-                match given {
-                    Some(value) => object.metadata_mut().insert(name, value),
-                    None => object.metadata_mut().remove(name),
-                };
+            let (object, warnings) = self.scaled(target, &schema, live, change, options)?;
+            if let Ok(mut slot) = texts.lock() {
+                *slot = warnings;
             }
-            Ok(Updated { object, owned: false })
+            Ok(Updated { object, owned: true })
         };
         let part = Part::Other("scale");
-        let mut written = self.change(permit, target, part, &change, options).await?;
+        let mut written = self.change(permit, target, part, &make, options).await?;
+        written.warnings.extend(texts.into_inner().unwrap_or_default());
         let obj = match &written.answer {
             Answer::Entry(entry) => target.kind.decode(entry)?,
             Answer::Object(obj) => obj.clone(),
@@ -98,11 +117,79 @@ impl Registry {
         written.answer = Answer::Object(scale_of(&obj));
         Ok(written)
     }
+
+    /// The object with the replicas of its new Scale, whose owners become the object's own.
+    fn scaled(
+        &self,
+        target: &Target,
+        schema: &Schema,
+        live: &Object,
+        change: &ScaleChange,
+        options: &WriteOptions,
+    ) -> Result<(Object, Vec<Str>), Failure> {
+        let versions: Vec<(Str, Option<&[&str]>)> = target
+            .kind
+            .versions
+            .iter()
+            .map(|schema| (Str::new(schema.gvk.api_version()), Some(REPLICAS)))
+            .collect();
+        let versions: Vec<(&str, Option<&[&str]>)> =
+            versions.iter().map(|(version, path)| (version.as_str(), *path)).collect();
+        let api_version = target.schema().gvk.api_version();
+        let paths = ReplicasPaths { api_version: &api_version, versions: &versions };
+        let entries = live.array_at(&["metadata", "managedFields"]);
+        let mut before = scale_of(live);
+        let shown = to_scale(entries, &paths).map_err(Status::internal)?;
+        if !shown.is_empty() {
+            before.metadata_mut().insert("managedFields", shown);
+        }
+        let (scale, warnings) = self.new_scale(target, schema, &before, change, options)?;
+        check(target, &scale)?;
+        let mut object = live.clone();
+        let replicas = scale.int_at(REPLICAS).unwrap_or(0);
+        object.object_mut("spec").insert("replicas", replicas);
+        object.set_meta("resourceVersion", scale.resource_version());
+        let owners = scale.array_at(&["metadata", "managedFields"]);
+        let owners = to_resource(entries, owners, &paths).map_err(Status::internal)?;
+        object.metadata_mut().insert("managedFields", owners);
+        Ok((object, warnings))
+    }
+
+    fn new_scale(
+        &self,
+        target: &Target,
+        schema: &Schema,
+        before: &Object,
+        change: &ScaleChange,
+        options: &WriteOptions,
+    ) -> Result<(Object, Vec<Str>), Failure> {
+        let endpoint = Endpoint::with_own_kind(schema, "scale");
+        let now = self.clock.now();
+        let validation = options.field_validation;
+        let (mut scale, warnings) = match change {
+            ScaleChange::Patch(patch) if patch.form.is_apply() => {
+                let applied = Applied::read(patch)?;
+                return applied.apply(target, &endpoint, Some(before), options, now);
+            }
+            ScaleChange::Patch(patch) => {
+                Difference::read(patch)?.apply(schema, before, validation)?
+            }
+            ScaleChange::Whole(body) => {
+                let warnings = check_body_fields(schema, body, validation)?;
+                check_uid(target, &body.object, before.uid())?;
+                (body.object.clone(), warnings)
+            }
+        };
+        check_namespace(target, &mut scale)?;
+        check_name(target, &scale)?;
+        endpoint.updated(before, &mut scale, options, now);
+        Ok((scale, warnings))
+    }
 }
 
 fn check(target: &Target, scale: &Object) -> Result<(), Failure> {
     let mut errors = ErrorList::new();
-    let replicas = scale.int_at(&["spec", "replicas"]).unwrap_or(0);
+    let replicas = scale.int_at(REPLICAS).unwrap_or(0);
     if replicas < 0 {
         let spec = Path::new("spec");
         let why = "must be greater than or equal to 0";

@@ -34,6 +34,17 @@ pub enum StatusMetadata {
 /// What a kind's rules are given to compare.
 pub type Validate = fn(new: &Object, old: Option<&Object>) -> ErrorList;
 
+/// The rules of a subresource that writes a part of the object.
+#[derive(Clone, Copy)]
+pub struct PartRules {
+    /// The name in the URL.
+    pub name: &'static str,
+    /// Keeps what this subresource may not change.
+    pub prepare: fn(new: &mut Object, old: &Object),
+    /// What is checked of the write.
+    pub validate: Validate,
+}
+
 /// The rules of one kind.
 #[derive(Clone, Copy)]
 pub struct Strategy {
@@ -61,6 +72,12 @@ pub struct Strategy {
     pub validate: Validate,
     /// The rules of a write to `status`.
     pub validate_status: Validate,
+    /// The rules of the subresources beside `status` that write a part of the object.
+    pub parts: &'static [PartRules],
+    /// Whether more than `metadata.finalizers` keeps an object that is being deleted.
+    pub is_held: fn(&Object) -> bool,
+    /// What a client is warned of, though it is taken.
+    pub warnings: fn(new: &Object, old: Option<&Object>) -> Vec<Str>,
     /// An update is checked as a new object would be, too, so that faults of metadata are told again.
     pub revalidates: bool,
     /// Seconds of grace for a deletion, from what was asked for; `None`: deletions are immediate.
@@ -101,6 +118,9 @@ impl Strategy {
         prepare_update: |_, _| (),
         validate: |_, _| ErrorList::new(),
         validate_status: |_, _| ErrorList::new(),
+        parts: &[],
+        is_held: |_| false,
+        warnings: |_, _| vec![],
         revalidates: false,
         grace: None,
         fields: &[],
@@ -109,6 +129,11 @@ impl Strategy {
     /// The rules of a built-in resource.
     pub fn of(group: &str, resource: &str) -> Strategy {
         kinds::strategy(group, resource)
+    }
+
+    /// The rules of a subresource.
+    pub fn part(&self, name: &str) -> Option<&'static PartRules> {
+        self.parts.iter().find(|rules| rules.name == name)
     }
 
     /// The selectable fields of an object.

@@ -1,27 +1,15 @@
-//! Subresources that act on one object: binding, eviction, finalize, and what a node would answer.
+//! Subresources that act on one object: binding, finalize, and what a node would answer.
 
 use crate::kind::{Answer, Target};
-use crate::options::{DeleteOptions, Freshness, Patch, WriteOptions};
+use crate::options::WriteOptions;
 use crate::registry::Registry;
 use crate::verbs::Part;
 use crate::verbs::update::Updated;
 use keelson_auth::Permit;
 use keelson_meta::status::Failure;
-use keelson_meta::{ErrorList, FieldError, Object, Path, Reason, Status, Value};
-use keelson_schema::Schema;
-
-/// Applies a patch of any form but server-side apply to a value.
-pub fn apply_patch(schema: &Schema, before: Value, patch: &Patch) -> Result<Value, Failure> {
-    let after = match patch {
-        Patch::Json(ops) => keelson_apply::json_patch::apply(before, ops),
-        Patch::Merge(patch) => keelson_apply::merge_patch::apply(before, patch),
-        Patch::Strategic(patch) => keelson_apply::strategic::apply(schema, before, patch.clone()),
-        Patch::Apply(_) => {
-            return Err(Status::new(Reason::UnsupportedMediaType, "415: Unsupported Media Type"));
-        }
-    };
-    after.map_err(Failure::from)
-}
+use keelson_meta::{
+    ErrorList, FieldError, GroupVersionResource, Object, Path, Reason, Status, Value,
+};
 
 impl Registry {
     /// Puts a pod on a node: `pods/NAME/binding` and the older `bindings`.
@@ -33,65 +21,46 @@ impl Registry {
     ) -> Result<(), Failure> {
         check_binding(target, binding)?;
         let node = binding.str_at(&["target", "name"]).to_owned();
+        let binding_resource = GroupVersionResource::new("", "v1", "pods/binding");
         let change = |live: Option<&Object>| {
             let live = live.ok_or_else(|| target.not_found())?;
             if live.deletion_timestamp().is_some() {
                 let why =
                     format!("pod {} is being deleted, cannot be assigned to a host", live.name());
-                return Err(Status::conflict(target.gvr(), &target.name, &why));
+                return Err(Status::conflict(&binding_resource, &target.name, &why));
             }
             let bound = live.str_at(&["spec", "nodeName"]);
             if !bound.is_empty() {
                 let why = format!("pod {} is already assigned to node {bound:?}", live.name());
-                return Err(Status::conflict(target.gvr(), &target.name, &why));
+                return Err(Status::conflict(&binding_resource, &target.name, &why));
             }
             let mut object = live.clone();
             object.object_mut("spec").insert("nodeName", node.as_str());
             for (key, value) in binding.meta_map("annotations") {
                 object.metadata_mut().object_at("annotations").insert(key, value);
             }
-            Ok(Updated { object, owned: false })
+            set_scheduled(&mut object, &self.clock.now().to_string());
+            Ok(Updated { object, owned: true })
         };
-        let options = WriteOptions { field_manager: "kube-scheduler".into(), ..Default::default() };
+        let options = WriteOptions::default();
         self.change(permit, target, Part::Other("binding"), &change, &options).await.map(drop)
     }
+}
 
-    /// Deletes a pod as its disruption budgets allow.
-    pub async fn evict(
-        &self,
-        permit: &Permit,
-        target: &Target,
-        eviction: &Object,
-    ) -> Result<(), Failure> {
-        if !eviction.name().is_empty() && eviction.name() != target.name {
-            return Err(Status::bad_request("name in URL does not match name in Eviction object"));
-        }
-        let options = DeleteOptions {
-            grace_period_seconds: eviction.int_at(&["deleteOptions", "gracePeriodSeconds"]),
-            dry_run: !eviction.array_at(&["deleteOptions", "dryRun"]).is_empty(),
-            ..DeleteOptions::default()
-        };
-        self.delete(permit, target, &options).await.map(drop)
-    }
-
-    /// What a stream to an object answers while no node runs it.
-    pub async fn no_node(&self, permit: &Permit, target: &Target) -> Failure {
-        match self.get(permit, target, Freshness::Latest).await {
-            Err(failure) => failure,
-            Ok(Answer::Entry(entry)) if target.gvr().resource == "pods" => {
-                match entry.field("spec.nodeName") {
-                    None | Some("") => Status::bad_request(format!(
-                        "pod {} does not have a host assigned",
-                        target.name
-                    )),
-                    Some(node) => {
-                        let gvr = keelson_meta::GroupVersionResource::new("", "v1", "nodes");
-                        Status::not_found(&gvr, node)
-                    }
-                }
-            }
-            Ok(_) => Status::unavailable(format!("no endpoints available for {:?}", target.name)),
-        }
+/// Notes that a pod has found its node.
+fn set_scheduled(pod: &mut Object, now: &str) {
+    let status = pod.object_mut("status");
+    let conditions = status.entry_or("conditions", || Value::Array(vec![]));
+    let Value::Array(conditions) = conditions else { return };
+    let mut scheduled = keelson_meta::Map::new();
+    scheduled.insert("type", "PodScheduled");
+    scheduled.insert("status", "True");
+    scheduled.insert("lastProbeTime", Value::Null);
+    scheduled.insert("lastTransitionTime", now);
+    match conditions.iter_mut().find(|c| c.str_at(&["type"]) == Some("PodScheduled")) {
+        Some(known) if known.str_at(&["status"]) == Some("True") => {}
+        Some(known) => *known = scheduled.into(),
+        None => conditions.push(scheduled.into()),
     }
 }
 
@@ -133,13 +102,8 @@ impl Registry {
             WriteOptions { field_manager: "kube-controller-manager".into(), ..Default::default() };
         let part = Part::Other("finalize");
         match self.change(permit, &target, part, &change, &options).await {
-            Ok(_) => {}
-            Err(status) if status.code == 404 => return Ok(true),
-            Err(status) => return Err(status),
-        }
-        match self.delete(permit, &target, &DeleteOptions::default()).await {
-            Ok(crate::Deleted::Gone(_)) => Ok(true),
-            Ok(crate::Deleted::Waiting(_)) => Ok(false),
+            // What is still stored waits for finalizers of its metadata.
+            Ok(written) => Ok(matches!(written.answer, Answer::Object(_))),
             Err(status) if status.code == 404 => Ok(true),
             Err(status) => Err(status),
         }

@@ -8,10 +8,11 @@ pub mod patch;
 pub mod update;
 pub mod watch;
 
-use crate::kind::{Answer, Target};
+use crate::kind::Answer;
 use crate::options::FieldValidation;
 use keelson_meta::status::quote;
 use keelson_meta::{Failure, Status, Str};
+use keelson_schema::Schema;
 use keelson_schema::decode::Decoded;
 
 /// Which part of an object a write is about.
@@ -59,20 +60,28 @@ pub(crate) fn check_fields(
     }
     match validation {
         FieldValidation::Ignore => Ok(vec![]),
-        FieldValidation::Warn => Ok(decoded.strict.iter().map(Str::new).collect()),
+        FieldValidation::Warn => Ok(strict_warnings(&decoded.strict)),
         FieldValidation::Strict => {
             Err(refuse(format!("strict decoding error: {}", decoded.strict.join(", "))))
         }
     }
 }
 
+/// What strict decoding refuses, as warnings: the lines of YAML each for itself.
+pub(crate) fn strict_warnings(strict: &[String]) -> Vec<Str> {
+    let lines = strict.iter().flat_map(|text| {
+        text.strip_prefix("yaml: unmarshal errors:\n").unwrap_or(text).split('\n')
+    });
+    lines.map(|line| Str::new(line.trim())).collect()
+}
+
 /// The same for the body of a create or an update.
 pub(crate) fn check_body_fields(
-    target: &Target,
+    schema: &Schema,
     body: &Decoded,
     validation: FieldValidation,
 ) -> Result<Vec<Str>, Failure> {
-    let gvk = &target.schema().gvk;
+    let gvk = &schema.gvk;
     check_fields(body, validation, |why| {
         Status::bad_request(format!(
             "{} in version {} cannot be handled as a {}: {why}",

@@ -10,6 +10,10 @@ use keelson_schema::decode::{Format, decode};
 use keelson_schema::{cbor, json, proto};
 use std::io::Write;
 
+// The one of the server.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const POD: &str = include_str!("pod.json");
 
 fn main() -> std::io::Result<()> {

@@ -1,7 +1,8 @@
 //! The built-in types and resources: tables of facts, read on first use.
 //!
-//! The tables are written by `cargo xtask catalogue` and kept in `catalogue/*.txt`. Reading all of them
-//! takes a few milliseconds and is done once; the result never changes and is shared.
+//! The tables are written by `cargo xtask catalogue` and kept in `catalogue/*.txt`. Reading those of what
+//! a server speaks takes a few milliseconds and is done once; the result never changes and is shared. The
+//! table of the other types that Kubernetes knows is read when somebody asks for one of them.
 
 mod resources;
 mod types;
@@ -12,9 +13,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 const TYPES: &str = include_str!("../catalogue/types.txt");
+const UNSERVED: &str = include_str!("../catalogue/unserved.txt");
 const RESOURCES: &str = include_str!("../catalogue/resources.txt");
 
-/// The text of all tables, for hashing.
+/// The text of the tables that documents are made of, for hashing.
 pub(crate) const TABLES: [&str; 2] = [TYPES, RESOURCES];
 
 /// An API group.
@@ -93,13 +95,27 @@ impl Subresource {
 /// All facts about the built-in types and resources.
 #[derive(Debug)]
 pub struct Catalogue {
-    /// Every built-in struct.
+    /// Every struct of what a server speaks.
     pub types: Arc<Types>,
     /// In the order of discovery, the core group first.
     pub groups: Vec<Group>,
+    served: Kinds,
+    /// Every kind that Kubernetes knows; read on first use.
+    all: OnceLock<(Arc<Types>, Kinds)>,
+}
+
+/// Which kinds are of which types.
+#[derive(Debug)]
+struct Kinds {
     kinds: HashMap<GroupVersionKind, StructId>,
-    /// Kinds that belong to every group version: DeleteOptions and WatchEvent.
+    /// Kinds that belong to every group version, for instance DeleteOptions and WatchEvent.
     everywhere: HashMap<Str, StructId>,
+}
+
+impl Kinds {
+    fn find(&self, gvk: &GroupVersionKind) -> Option<StructId> {
+        self.kinds.get(gvk).or_else(|| self.everywhere.get(&gvk.kind)).copied()
+    }
 }
 
 impl Catalogue {
@@ -111,13 +127,8 @@ impl Catalogue {
 
     /// Reads the tables. They are part of the program, so a fault in them is a fault of ours.
     fn read() -> Catalogue {
-        let read = types::read(TYPES);
-        Catalogue {
-            types: Arc::new(Types::new(read.structs)),
-            kinds: read.kinds,
-            everywhere: read.everywhere,
-            groups: resources::read(RESOURCES),
-        }
+        let (types, served) = read(&[TYPES]);
+        Catalogue { types, served, all: OnceLock::new(), groups: resources::read(RESOURCES) }
     }
 
     /// The group of this name.
@@ -136,17 +147,35 @@ impl Catalogue {
         version.resources.iter().find(|resource| resource.name == gvr.resource)
     }
 
-    /// The type of a kind; DeleteOptions and the like are found in every served group version.
+    /// The type of a kind that a server speaks; DeleteOptions and the like are found in every served group
+    /// version.
     pub fn schema(&self, gvk: &GroupVersionKind) -> Option<Schema> {
-        let root = self.kinds.get(gvk).or_else(|| self.everywhere.get(&gvk.kind)).copied()?;
+        let root = self.served.find(gvk)?;
         Some(Schema { gvk: gvk.clone(), types: self.types.clone(), root })
     }
 
-    /// Whether a kind of this name and version is known.
+    /// The type of any kind that Kubernetes knows: what [`Catalogue::schema`] finds, kinds of versions that
+    /// no server has any more, and what only travels in queries and between components.
+    pub fn schema_of_any(&self, gvk: &GroupVersionKind) -> Option<Schema> {
+        self.schema(gvk).or_else(|| {
+            let (types, kinds) = self.all();
+            let root = kinds.find(gvk)?;
+            Some(Schema { gvk: gvk.clone(), types: types.clone(), root })
+        })
+    }
+
+    /// Whether a kind of this name and version is known, served or not.
     pub fn is_known(&self, gvk: &GroupVersionKind) -> bool {
-        self.kinds.contains_key(gvk)
-            || (self.everywhere.contains_key(&gvk.kind)
-                && self.version(&gvk.group, &gvk.version).is_some())
+        let is_of = |kinds: &Kinds| {
+            kinds.kinds.contains_key(gvk)
+                || (kinds.everywhere.contains_key(&gvk.kind)
+                    && self.version(&gvk.group, &gvk.version).is_some())
+        };
+        is_of(&self.served) || is_of(&self.all().1)
+    }
+
+    fn all(&self) -> &(Arc<Types>, Kinds) {
+        self.all.get_or_init(|| read(&[TYPES, UNSERVED]))
     }
 
     /// A struct by its full name, as a schema of no kind.
@@ -155,10 +184,22 @@ impl Catalogue {
         Some(Schema { gvk: GroupVersionKind::default(), types: self.types.clone(), root })
     }
 
-    /// Every kind, in no order.
+    /// Every kind that a server speaks, in no order.
     pub fn kinds(&self) -> impl Iterator<Item = (&GroupVersionKind, StructId)> {
-        self.kinds.iter().map(|(gvk, id)| (gvk, *id))
+        self.served.kinds.iter().map(|(gvk, id)| (gvk, *id))
     }
+
+    /// Every kind that [`Catalogue::schema_of_any`] finds, in no order, but for those that belong to every
+    /// group version.
+    pub fn all_kinds(&self) -> impl Iterator<Item = &GroupVersionKind> {
+        self.all().1.kinds.keys()
+    }
+}
+
+fn read(texts: &[&'static str]) -> (Arc<Types>, Kinds) {
+    let read = types::read(texts);
+    let kinds = Kinds { kinds: read.kinds, everywhere: read.everywhere };
+    (Arc::new(Types::new(read.structs)), kinds)
 }
 
 #[cfg(test)]
@@ -177,7 +218,8 @@ mod tests {
         let catalogue = Catalogue::shared();
         let on = catalogue.groups.iter().flat_map(|g| &g.versions).filter(|v| v.default_on);
         let resources = on.flat_map(|v| &v.resources).filter(|r| r.default_on).count();
-        assert_eq!((catalogue.types.iter().count(), resources), (728, 68));
+        assert_eq!((catalogue.types.iter().count(), resources), (730, 68));
+        assert_eq!(catalogue.all().0.iter().count(), 1144);
     }
 
     #[test]
@@ -205,5 +247,9 @@ mod tests {
         let options = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
         assert_eq!(find("apps", "v1", "DeleteOptions").as_deref(), Some(options));
         assert_eq!(find("apps", "v1", "Pod"), None);
+        let old = GroupVersionKind::new("apps", "v1beta1", "Deployment");
+        assert!(catalogue.schema(&old).is_none() && catalogue.is_known(&old));
+        let schema = catalogue.schema_of_any(&old).expect("an old kind");
+        assert_eq!(schema.root().name, "io.k8s.api.apps.v1beta1.Deployment");
     }
 }

@@ -55,8 +55,9 @@ pub fn encode_watch_event(event: &str, body: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(body);
 }
 
-/// Appends a value without a schema.
-pub fn write_value(value: &Value, out: &mut Vec<u8>) {
+/// Appends a value without a schema as a body.
+pub fn write_body(value: &Value, out: &mut Vec<u8>) {
+    out.extend_from_slice(&PREFIX);
     encode::value(value, out);
 }
 

@@ -7,9 +7,19 @@ use keelson_meta::{Map, Path, Str, Value};
 /// Unknown fields that are reported; further ones are dropped silently (the same cap as upstream).
 const UNKNOWN_MAX: usize = 100;
 
+/// Whose words a refusal of a wrong type uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Words {
+    /// Those of Go's `encoding/json`, which reads text.
+    Json,
+    /// Those of apimachinery's `runtime.DefaultUnstructuredConverter`, which reads values.
+    Converter,
+}
+
 /// Walks values of one set of types.
 pub struct Conform<'t> {
     types: &'t Types,
+    words: Words,
     /// Paths of the members that no field has, in order of appearance.
     pub unknown: Vec<String>,
     /// JSON names from the root down to the value at hand, without indexes, as Go's errors show them.
@@ -22,8 +32,8 @@ pub struct TypeError(pub String);
 
 impl<'t> Conform<'t> {
     /// A walk that has seen nothing yet.
-    pub fn new(types: &'t Types) -> Self {
-        Conform { types, unknown: vec![], trail: vec![] }
+    pub fn new(types: &'t Types, words: Words) -> Self {
+        Conform { types, words, unknown: vec![], trail: vec![] }
     }
 
     /// Checks a value against a struct and makes it canonical.
@@ -185,6 +195,9 @@ impl<'t> Conform<'t> {
     }
 
     fn mismatch(&self, shape: &Shape, value: &Value, of: &Struct) -> TypeError {
+        if self.words == Words::Converter {
+            return TypeError(self.not_converted(shape, value));
+        }
         let what = match shape {
             Shape::Int32 | Shape::Int64 => shown_number(value),
             _ => shown(value),
@@ -196,6 +209,28 @@ impl<'t> Conform<'t> {
             trail.join("."),
             self.go_type(shape)
         ))
+    }
+
+    fn not_converted(&self, shape: &Shape, value: &Value) -> String {
+        let given = match value {
+            Value::String(_) => "string",
+            Value::Bool(_) => "bool",
+            Value::Int(_) => "int64",
+            Value::Float(_) => "float64",
+            Value::Array(_) => "slice",
+            Value::Object(_) => "map",
+            Value::Null => "invalid",
+        };
+        match (shape, value) {
+            (Shape::Map(_), _) => format!("cannot restore map from {given}"),
+            (Shape::List(_) | Shape::Bytes, _) => format!("cannot restore slice from {given}"),
+            (Shape::Struct(_), _) => format!("cannot restore struct from: {given}"),
+            (Shape::String, Value::Int(_))
+            | (Shape::Int32 | Shape::Int64, Value::Float(_) | Value::Int(_)) => {
+                format!("cannot convert {given} to {}", self.go_type(shape))
+            }
+            _ => format!("unrecognized type: {}", self.go_type(shape)),
+        }
     }
 
     fn go_type(&self, shape: &Shape) -> String {
@@ -304,7 +339,7 @@ mod tests {
 
     fn check(value: Value, want: Result<Value, &str>) {
         let types = types();
-        let got = Conform::new(&types).object(types.get(StructId(0)), value);
+        let got = Conform::new(&types, Words::Json).object(types.get(StructId(0)), value);
         assert_eq!(got.map(Value::Object), want.map_err(|e| TypeError(e.to_owned())));
     }
 
@@ -335,9 +370,25 @@ mod tests {
     }
 
     #[test]
+    fn wrong_types_are_told_in_the_words_of_the_converter() {
+        let types = types();
+        let check = |value: Value, want: &str| {
+            let mut walk = Conform::new(&types, Words::Converter);
+            let got = walk.object(types.get(StructId(0)), value);
+            assert_eq!(got, Err(TypeError(want.to_owned())));
+        };
+        check(value!({"labels": {"a": 1}}), "cannot convert int64 to string");
+        check(value!({"labels": {"a": true}}), "unrecognized type: string");
+        check(value!({"labels": "x"}), "cannot restore map from string");
+        check(value!({"items": "x"}), "cannot restore slice from string");
+        check(value!({"items": ["x"]}), "cannot restore struct from: string");
+        check(value!({"items": [{"count": "1"}]}), "unrecognized type: int32");
+    }
+
+    #[test]
     fn members_without_a_field_are_named_and_dropped() {
         let types = types();
-        let mut walk = Conform::new(&types);
+        let mut walk = Conform::new(&types, Words::Json);
         let value = value!({"items": [{"count": 1}, {"x": 1}], "y": 2});
         let map = walk.object(types.get(StructId(0)), value).unwrap();
         assert_eq!(walk.unknown, ["items[1].x", "y"]);

@@ -2,7 +2,7 @@
 //! kube-apiserver words it (apiserver `handlers/create.go`, apimachinery `serializer/json`).
 
 use crate::cbor;
-use crate::conform::Conform;
+use crate::conform::{Conform, Words};
 use crate::json;
 use crate::proto;
 use crate::types::Schema;
@@ -123,9 +123,14 @@ fn mismatched(given: &GroupVersionKind, schema: &Schema, why: &str) -> Failure {
     ))
 }
 
-/// Puts a value that was patched into canonical form, and names what strict decoding refuses.
+/// Puts a value into canonical form, and names what strict decoding refuses.
 pub fn conform(schema: &Schema, value: Value) -> Result<Decoded, String> {
-    let mut walk = Conform::new(&schema.types);
+    conform_in(schema, value, Words::Json)
+}
+
+/// The same, with wrong types told in other words.
+pub fn conform_in(schema: &Schema, value: Value, words: Words) -> Result<Decoded, String> {
+    let mut walk = Conform::new(&schema.types, words);
     let mut root = walk.object(schema.root(), value).map_err(|e| e.0)?;
     root.remove("kind");
     root.remove("apiVersion");
@@ -216,8 +221,8 @@ fn complete_gvk(
     }
 }
 
-/// Refuses a kind or version that is not the expected one.
-fn check_gvk(
+/// Refuses a kind that is not known, or that is not the expected one in any version.
+pub fn check_gvk(
     given: &GroupVersionKind,
     schema: &Schema,
     is_known: IsKnown<'_>,
@@ -230,7 +235,7 @@ fn check_gvk(
             quote(scheme(&schema.gvk.group))
         ));
     }
-    if given.kind != schema.gvk.kind || given.group != schema.gvk.group {
+    if given.kind != schema.gvk.kind || hub_group(given) != hub_group(&schema.gvk) {
         return Err(format!(
             "converting ({}.{}) to ({}.{}): unknown conversion",
             given.version,
@@ -240,6 +245,16 @@ fn check_gvk(
         ));
     }
     Ok(())
+}
+
+/// The group in which all versions of a kind meet; a few kinds moved from one group to another.
+fn hub_group(gvk: &GroupVersionKind) -> &str {
+    match (gvk.group.as_str(), gvk.kind.as_str()) {
+        ("events.k8s.io", "Event") => "",
+        ("extensions", "DaemonSet" | "Deployment" | "ReplicaSet") => "apps",
+        ("extensions", "Ingress" | "NetworkPolicy") => "networking.k8s.io",
+        (group, _) => group,
+    }
 }
 
 /// Refuses an object whose version is not that of the URL, though its kind is.

@@ -127,7 +127,7 @@ impl Struct {
     /// The same as [`Struct::position`], quick when the field is the next one of those that are set, at or
     /// after `from`.
     pub(crate) fn position_near(&self, from: usize, name: &str) -> Option<usize> {
-        self.index.next(&self.fields, from, name).or_else(|| self.position(name))
+        self.index.next(from, name).or_else(|| self.position(name))
     }
 
     /// The place of the field at or after `from` whose `name":` the text begins with, and how many bytes
@@ -136,9 +136,10 @@ impl Struct {
         self.index.next_in(from, text)
     }
 
-    /// `,"name":` of the field at this place.
-    pub(crate) fn key(&self, at: usize) -> &[u8] {
-        self.index.key(at)
+    /// Appends `,"name":` of the field at this place.
+    #[inline]
+    pub(crate) fn write_key(&self, at: usize, out: &mut Vec<u8>) {
+        self.index.write_key(at, out);
     }
 
     /// Places of the fields that are written although they are not set, in order.

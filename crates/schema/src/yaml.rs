@@ -28,7 +28,7 @@ pub struct ParsedYaml {
 /// Why a text is not YAML that the API takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum YamlError {
-    /// The text breaks YAML's grammar: (line, words).
+    /// The text breaks YAML's grammar: (line or 0, words).
     Syntax(usize, String),
     /// More than [`DEPTH_MAX`] levels.
     Depth,
@@ -43,8 +43,7 @@ pub enum YamlError {
 impl fmt::Display for YamlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // Upstream names the line only past the first one.
-            YamlError::Syntax(line, words) if *line > 1 => write!(f, "yaml: line {line}: {words}"),
+            YamlError::Syntax(line, words) if *line > 0 => write!(f, "yaml: line {line}: {words}"),
             YamlError::Syntax(_, words) => write!(f, "yaml: {words}"),
             YamlError::Depth => f.write_str("yaml: exceeded max depth of 10000"),
             YamlError::Aliases => f.write_str("yaml: document contains excessive aliasing"),
@@ -254,7 +253,14 @@ fn syntax(error: &ScanError) -> YamlError {
         }
         info => info,
     };
-    YamlError::Syntax(error.marker().line(), words.to_owned())
+    // Upstream counts lines from 0 where its parser fails and from 1 where its scanner does, and names
+    // none for the first one.
+    let line = match error.marker().line() {
+        0 | 1 => 0,
+        line if words.starts_with("did not find expected") => line - 1,
+        line => line,
+    };
+    YamlError::Syntax(line, words.to_owned())
 }
 
 /// Resolves a scalar. Quoted and block scalars are text; a plain one is null, a boolean, a number or text.
@@ -536,6 +542,8 @@ mod tests {
     #[test]
     fn errors_name_the_line() {
         check("a: b: c", Err("yaml: mapping values are not allowed in this context"));
+        check("a: 1\nb: c: d", Err("yaml: line 2: mapping values are not allowed in this context"));
+        check("{", Err("yaml: line 1: did not find expected node content"));
     }
 
     #[test]

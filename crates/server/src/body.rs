@@ -1,9 +1,11 @@
 //! The bodies of answers: whole, a list that is written while it is sent, a stream of watch events.
 
 use bytes::{BufMut, Bytes, BytesMut};
+use flate2::{Compression, write::GzEncoder};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use keelson_cache::Entry;
 use std::convert::Infallible;
+use std::io::Write;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -11,6 +13,8 @@ use tokio::sync::mpsc;
 
 /// Bytes of a list that are put together at once.
 const CHUNK_BYTES: usize = 64 << 10;
+/// How hard answers are compressed (upstream's `defaultGzipContentEncodingLevel`).
+const GZIP_LEVEL: Compression = Compression::new(1);
 
 /// A body.
 pub enum Body {
@@ -20,12 +24,50 @@ pub enum Body {
     List(ListBody),
     /// Chunks as they come; the sender ends it.
     Stream(mpsc::Receiver<Bytes>),
+    /// Any of the first two, compressed while it is sent.
+    Gzip(Box<GzipBody>),
 }
 
 impl Body {
     /// No body.
     pub fn empty() -> Body {
         Body::Whole(None)
+    }
+}
+
+/// A body that is compressed while it is sent.
+pub struct GzipBody {
+    plain: Body,
+    /// `None`: the end was written.
+    encoder: Option<GzEncoder<Vec<u8>>>,
+}
+
+impl GzipBody {
+    /// Compresses `plain`, whose size is known and which never waits.
+    pub fn new(plain: Body) -> GzipBody {
+        let encoder = GzEncoder::new(Vec::with_capacity(CHUNK_BYTES), GZIP_LEVEL);
+        GzipBody { plain, encoder: Some(encoder) }
+    }
+
+    /// The next compressed piece.
+    fn chunk(&mut self) -> Option<Bytes> {
+        loop {
+            let encoder = self.encoder.as_mut()?;
+            let plain = match &mut self.plain {
+                Body::Whole(bytes) => bytes.take(),
+                Body::List(list) => list.chunk(),
+                Body::Stream(_) | Body::Gzip(_) => None,
+            };
+            let Some(plain) = plain else {
+                return self.encoder.take()?.finish().ok().map(Bytes::from);
+            };
+            // Writing to memory does not fail.
+            encoder.write_all(&plain).ok()?;
+            let out = encoder.get_mut();
+            if !out.is_empty() {
+                return Some(Bytes::from(std::mem::take(out)));
+            }
+        }
     }
 }
 
@@ -119,6 +161,7 @@ impl HttpBody for Body {
         let next = match self.get_mut() {
             Body::Whole(bytes) => bytes.take(),
             Body::List(list) => list.chunk(),
+            Body::Gzip(gzip) => gzip.chunk(),
             Body::Stream(receiver) => match receiver.poll_recv(cx) {
                 Poll::Ready(next) => next,
                 Poll::Pending => return Poll::Pending,
@@ -131,6 +174,7 @@ impl HttpBody for Body {
         match self {
             Body::Whole(bytes) => bytes.is_none(),
             Body::List(list) => list.state == ListState::Done,
+            Body::Gzip(gzip) => gzip.encoder.is_none(),
             Body::Stream(_) => false,
         }
     }
@@ -141,7 +185,7 @@ impl HttpBody for Body {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64))
             }
             Body::List(list) => SizeHint::with_exact(list.left),
-            Body::Stream(_) => SizeHint::default(),
+            Body::Stream(_) | Body::Gzip(_) => SizeHint::default(),
         }
     }
 }

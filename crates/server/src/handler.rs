@@ -1,19 +1,23 @@
 //! What happens with a request, in order.
 
 use crate::body::Body;
+use crate::impersonate;
 use crate::limits::Limits;
+use crate::negotiate::{self, Accepted};
 use crate::paths;
 use crate::query::{self, Query};
 use crate::resource;
 use crate::respond::{self, Reply};
 use crate::route::{ResourceRoute, Route};
 use crate::tls::PeerCertificate;
+use crate::websocket;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
-use keelson_auth::{Attributes, Authenticator, Authorizer, Certificate, Credentials, Permit, User};
+use keelson_auth::{Attributes, Authenticator, Authorizer, Certificate, Credentials, Permit};
 use keelson_meta::{Failure, Status, Str};
 use keelson_registry::{Registry, stamp};
+use keelson_schema::decode::Format;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,6 +45,8 @@ pub struct App {
     pub version: VersionInfo,
     /// What clients may do.
     pub limits: Limits,
+    /// Whether objects are read and written in CBOR too (`CBORServingAndStorage`).
+    pub cbor: bool,
     /// Set when the server is going down: `/readyz` fails from then on.
     pub draining: AtomicBool,
     /// Ends watches when the server is going down.
@@ -55,12 +61,24 @@ pub struct Ask {
     pub headers: HeaderMap,
     /// Query parameters.
     pub query: Query,
+    /// Whether objects are read and written in CBOR too.
+    pub cbor: bool,
 }
 
 impl Ask {
     /// A header as text.
     pub fn header(&self, name: header::HeaderName) -> Option<&str> {
         self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+
+    /// The form in which objects are answered.
+    pub fn accepted(&self) -> Result<Accepted, Failure> {
+        negotiate::accept(self.header(header::ACCEPT), negotiate::spoken(self.cbor))
+    }
+
+    /// The form of the body.
+    pub fn body_format(&self) -> Result<Format, Failure> {
+        negotiate::body_format(self.header(header::CONTENT_TYPE), negotiate::spoken(self.cbor))
     }
 
     /// Whether the answer is laid out for people.
@@ -100,9 +118,10 @@ impl App {
 
     async fn answer(
         self: &Arc<Self>,
-        request: Request<Incoming>,
+        mut request: Request<Incoming>,
         peer: Option<PeerCertificate>,
     ) -> Response<Body> {
+        let upgrade = websocket::Upgrade::of(&mut request);
         let (parts, incoming) = request.into_parts();
         if !query::is_escaped_well(parts.uri.path()) {
             return respond::bad_request_line();
@@ -112,6 +131,7 @@ impl App {
             query: Query::parse(parts.uri.query().unwrap_or_default()),
             method: parts.method,
             headers: parts.headers,
+            cbor: self.cbor,
         };
         let reply = match self.admit(&ask, &route, peer.as_ref()) {
             Ok((permit, end)) => self.dispatch(&ask, &route, permit, incoming, end).await,
@@ -121,7 +141,10 @@ impl App {
         if ask.method == Method::HEAD {
             *response.body_mut() = Body::empty();
         }
-        response
+        match upgrade {
+            Some(upgrade) => upgrade.switch(&ask.headers, response, self.shutdown.clone()),
+            None => response,
+        }
     }
 
     /// When the request ends at the latest, who asks, and may they.
@@ -144,8 +167,9 @@ impl App {
         route: &Route,
         peer: Option<&PeerCertificate>,
     ) -> Result<Permit, Failure> {
+        let by_protocol = websocket::authorization(&ask.headers);
         let credentials = Credentials {
-            authorization: ask.header(header::AUTHORIZATION),
+            authorization: ask.header(header::AUTHORIZATION).or(by_protocol.as_deref()),
             certificate: match peer {
                 None => Certificate::Absent,
                 Some(PeerCertificate::Verified(der)) => Certificate::Verified(der),
@@ -153,13 +177,9 @@ impl App {
             },
         };
         let user = self.authenticator.authenticate(&credentials)?;
-        let user = self.impersonated(ask, user)?;
-        self.authorizer.authorize(user, attributes(ask, route))
-    }
-
-    /// The user that a master asks to be taken for.
-    fn impersonated(&self, ask: &Ask, user: User) -> Result<User, Failure> {
-        crate::reviews::impersonate(&self.authorizer, &ask.headers, user)
+        let attributes = attributes(ask, route);
+        let user = impersonate::impersonated(&self.authorizer, &ask.headers, user, &attributes)?;
+        self.authorizer.authorize(user, attributes)
     }
 
     async fn dispatch(
@@ -178,21 +198,40 @@ impl App {
                     return Ok(respond::no_such_page());
                 };
                 let verb = resource::verb(ask, route, &found)?;
-                if verb == "watch" {
-                    return resource::watch(self, ask, &permit, &found).await;
-                }
-                let work = async {
-                    let body = match ask.method {
-                        Method::POST | Method::PUT | Method::PATCH | Method::DELETE => {
-                            read_body(incoming, self.limits.body_bytes_max).await?
-                        }
-                        _ => bytes::Bytes::new(),
-                    };
-                    resource::answer(self, ask, &permit, &found, verb, body).await
+                let work = self.resource(ask, &permit, &found, verb, incoming);
+                let reply = match verb {
+                    "watch" => work.await,
+                    _ => tokio::time::timeout_at(end, work)
+                        .await
+                        .unwrap_or_else(|_| Err(Status::timed_out())),
                 };
-                tokio::time::timeout_at(end, work).await.unwrap_or_else(|_| Err(timed_out()))
+                let Some(warning) = resource::deprecation(&found) else { return reply };
+                let mut reply = reply.unwrap_or_else(|failure| respond::failure(ask, &failure));
+                respond::warn_first(&mut reply, warning);
+                Ok(reply)
             }
         }
+    }
+
+    async fn resource(
+        self: &Arc<Self>,
+        ask: &Ask,
+        permit: &Permit,
+        found: &resource::Found,
+        verb: &'static str,
+        incoming: Incoming,
+    ) -> Result<Reply, Failure> {
+        if verb == "watch" {
+            return resource::watch(self, ask, permit, found).await;
+        }
+        let body = match ask.method {
+            Method::POST | Method::PUT | Method::PATCH | Method::DELETE => {
+                read_body(incoming, self.limits.body_bytes_max).await?
+            }
+            _ => bytes::Bytes::new(),
+        };
+        let reply = resource::answer(self, ask, permit, found, verb, body).await?;
+        Ok(respond::compress(ask, reply))
     }
 
     /// Whether the server is ready to serve, and if not, why.
@@ -208,7 +247,7 @@ impl App {
 fn attributes(ask: &Ask, route: &Route) -> Attributes {
     match route {
         Route::Resource(route) => Attributes {
-            verb: asked_verb(ask, route),
+            verb: Str::new_static(asked_verb(ask, route)),
             gvr: keelson_meta::GroupVersionResource::new(
                 route.group.clone(),
                 route.version.clone(),
@@ -221,16 +260,28 @@ fn attributes(ask: &Ask, route: &Route) -> Attributes {
                 None if route.resource == "namespaces" => route.name.clone(),
                 None => Str::default(),
             },
-            name: route.name.clone(),
+            name: asked_name(ask, route),
             path: String::new(),
         },
         Route::Path(path) => Attributes {
-            verb: method_word(&ask.method),
+            verb: Str::new_static(method_word(&ask.method)),
             path: path.clone(),
             ..Attributes::default()
         },
         Route::Refused => Attributes::default(),
     }
+}
+
+/// The name in the URL, or the one that a field selector on a collection asks for.
+fn asked_name(ask: &Ask, route: &ResourceRoute) -> Str {
+    if !route.name.is_empty()
+        || !matches!(asked_verb(ask, route), "list" | "watch" | "deletecollection")
+    {
+        return route.name.clone();
+    }
+    let name = ask.query.selected_name();
+    name.filter(|name| keelson_meta::names::name_is_path_segment(name, false).is_empty())
+        .unwrap_or_default()
 }
 
 /// The verb of a resource request, before anybody checked whether the resource has it.
@@ -278,13 +329,6 @@ async fn read_body(incoming: Incoming, bytes_max: usize) -> Result<bytes::Bytes,
             Err(Status::new(keelson_meta::Reason::Unknown, why))
         }
     }
-}
-
-fn timed_out() -> Failure {
-    Status::new(
-        keelson_meta::Reason::Timeout,
-        "Timeout: request did not complete within the allotted timeout",
-    )
 }
 
 /// Runs a future to its end, or `None` when it panics.

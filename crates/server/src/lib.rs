@@ -7,6 +7,7 @@
 pub mod body;
 mod discovery;
 pub mod handler;
+mod impersonate;
 mod limits;
 mod listen;
 pub mod negotiate;
@@ -19,6 +20,7 @@ pub mod route;
 mod tls;
 mod view;
 mod watch;
+mod websocket;
 
 pub use handler::{App, VersionInfo};
 pub use limits::Limits;

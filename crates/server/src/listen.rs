@@ -3,6 +3,8 @@
 
 use crate::handler::App;
 use crate::tls::{PeerCertificate, Tls};
+use http::Request;
+use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -64,6 +66,7 @@ async fn accept(app: Arc<App>, listener: TcpListener, tls: Option<Tls>, places: 
         let arrived = async {
             // One place more is taken than there are connections: that of the next one.
             let place = places.clone().acquire_owned().await.map_err(io::Error::other)?;
+            let place = Place { _permit: Arc::new(place) };
             listener.accept().await.map(|(stream, _)| Connection { stream, place })
         };
         let arrived = tokio::select! {
@@ -95,19 +98,25 @@ pub(crate) async fn told(shutdown: &mut tokio::sync::watch::Receiver<bool>) {
     let _ = shutdown.wait_for(|down| *down).await;
 }
 
+/// What a connection holds while it counts, shared with what outlives its HTTP.
+#[derive(Clone)]
+pub(crate) struct Place {
+    _permit: Arc<OwnedSemaphorePermit>,
+}
+
 struct Connection {
     stream: TcpStream,
-    place: OwnedSemaphorePermit,
+    place: Place,
 }
 
 impl Connection {
     async fn run(self, app: Arc<App>, tls: Option<Tls>) {
-        let _place = self.place;
+        let place = self.place;
         // Small answers must not wait for more to come.
         let _ = self.stream.set_nodelay(true);
         let http = http(&app);
         let Some(tls) = tls else {
-            return talk(app, self.stream, None, http).await;
+            return talk(app, self.stream, None, http, place).await;
         };
         let mut shutdown = app.shutdown.clone();
         let handshake =
@@ -124,7 +133,7 @@ impl Connection {
                     Some(b"h2") => http.http2_only(),
                     _ => http.http1_only(),
                 };
-                talk(app, stream, peer, http).await;
+                talk(app, stream, peer, http, place).await;
             }
             Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
             Err(_) => tracing::debug!("TLS handshake took too long"),
@@ -179,6 +188,7 @@ async fn talk<S>(
     stream: S,
     peer: Option<PeerCertificate>,
     http: auto::Builder<TokioExecutor>,
+    place: Place,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -187,13 +197,15 @@ async fn talk<S>(
     let first_by = tokio::time::Instant::now() + app.limits.header_timeout;
     let service = service_fn({
         let asked = asked.clone();
-        move |request| {
+        move |mut request: Request<Incoming>| {
+            request.extensions_mut().insert(place.clone());
             asked.store(true, Ordering::Relaxed);
             let (app, peer) = (app.clone(), peer.clone());
             async move { Ok::<_, std::convert::Infallible>(app.handle(request, peer).await) }
         }
     });
-    let mut connection = std::pin::pin!(http.serve_connection(TokioIo::new(stream), service));
+    let mut connection =
+        std::pin::pin!(http.serve_connection_with_upgrades(TokioIo::new(stream), service));
     let (mut is_told, mut is_waited_for) = (false, true);
     loop {
         tokio::select! {

@@ -1,8 +1,10 @@
 //! Content negotiation: which form of an answer a client accepts, which form its body has.
 
+use bytes::Bytes;
 use keelson_meta::status::Details;
-use keelson_meta::{Failure, Reason, Status};
+use keelson_meta::{Failure, Object, Reason, Status};
 use keelson_schema::decode::Format;
+use keelson_schema::{Schema, cbor, json, proto};
 
 /// The encoding of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,6 +16,23 @@ pub enum Encoding {
     Yaml,
     /// `application/vnd.kubernetes.protobuf`.
     Protobuf,
+    /// `application/cbor`.
+    Cbor,
+}
+
+/// The encodings of objects, in the order in which refusals name them. The last one only where it is
+/// switched on.
+const ENCODINGS: [Encoding; 4] =
+    [Encoding::Json, Encoding::Yaml, Encoding::Protobuf, Encoding::Cbor];
+
+/// The encodings that objects are read and written in.
+pub fn spoken(cbor: bool) -> &'static [Encoding] {
+    if cbor { &ENCODINGS } else { &ENCODINGS[..3] }
+}
+
+/// The encodings of documents that are no objects.
+pub fn of_documents() -> &'static [Encoding] {
+    &ENCODINGS[..2]
 }
 
 /// What of an object an answer shows.
@@ -48,7 +67,33 @@ impl Encoding {
             Encoding::Json => "application/json",
             Encoding::Yaml => "application/yaml",
             Encoding::Protobuf => "application/vnd.kubernetes.protobuf",
+            Encoding::Cbor => "application/cbor",
         }
+    }
+
+    /// The media type of a watch; none when events cannot be told apart in this encoding.
+    pub fn stream_media_type(self) -> Option<&'static str> {
+        match self {
+            Encoding::Json => Some("application/json"),
+            Encoding::Yaml => None,
+            Encoding::Protobuf => Some("application/vnd.kubernetes.protobuf;stream=watch"),
+            // `application/cbor` would be one item only.
+            Encoding::Cbor => Some("application/cbor-seq"),
+        }
+    }
+}
+
+impl Encoding {
+    /// An object as [`crate::respond::encoded`] takes it: JSON for the encodings of text.
+    pub(crate) fn object(self, schema: &Schema, obj: &Object) -> Result<Bytes, Failure> {
+        let mut out = vec![];
+        match self {
+            Encoding::Json | Encoding::Yaml => drop(json::encode(schema, obj, &mut out)),
+            Encoding::Protobuf => proto::encode(schema, obj, &mut out)
+                .map_err(|error| Status::internal(error.to_string()))?,
+            Encoding::Cbor => cbor::encode(schema, obj, &mut out),
+        }
+        Ok(Bytes::from(out))
     }
 }
 
@@ -61,16 +106,15 @@ struct Entry<'a> {
     version: &'a str,
 }
 
-/// The form in which objects and lists are answered. `protobuf` says whether the answer has that form.
-pub fn accept(header: Option<&str>, protobuf: bool) -> Result<Accepted, Failure> {
+/// The form in which objects and lists are answered, out of the encodings that there are.
+pub fn accept(header: Option<&str>, spoken: &[Encoding]) -> Result<Accepted, Failure> {
     let header = header.map(str::trim).filter(|text| !text.is_empty()).unwrap_or("*/*");
+    let mut is_spoken = false;
     for entry in entries(header) {
-        let encoding = match entry.media {
-            "*/*" | "application/json" => Encoding::Json,
-            "application/yaml" => Encoding::Yaml,
-            "application/vnd.kubernetes.protobuf" if protobuf => Encoding::Protobuf,
-            _ => continue,
-        };
+        let mut wanted =
+            spoken.iter().filter(|e| entry.media == "*/*" || entry.media == e.media_type());
+        let Some(&encoding) = wanted.next() else { continue };
+        is_spoken = true;
         let shape = match (entry.as_kind, entry.group, entry.version) {
             ("", ..) => Shape::Object,
             ("Table", "meta.k8s.io", "v1" | "v1beta1") => Shape::Table,
@@ -78,33 +122,49 @@ pub fn accept(header: Option<&str>, protobuf: bool) -> Result<Accepted, Failure>
             ("PartialObjectMetadataList", "meta.k8s.io", "v1" | "v1beta1") => Shape::PartialList,
             _ => continue,
         };
-        // Tables have no protobuf form; metadata alone has none yet.
-        if shape != Shape::Object && encoding == Encoding::Protobuf {
+        // Tables are for people.
+        if shape == Shape::Table && !matches!(encoding, Encoding::Json | Encoding::Yaml) {
             continue;
         }
         return Ok(Accepted { encoding, shape, meta_v1beta1: entry.version == "v1beta1" });
     }
-    Err(not_acceptable())
+    Err(if is_spoken { only_these(spoken) } else { not_acceptable(spoken) })
 }
 
-/// The 406 with the forms that there are.
-pub fn not_acceptable() -> Failure {
+/// The 406 of media types that nobody knows.
+fn not_acceptable(spoken: &[Encoding]) -> Failure {
     let mut status = Status::new(
         Reason::NotAcceptable,
-        "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, \
-         application/vnd.kubernetes.protobuf",
+        format!("406: Not Acceptable\n\nAvailable representations: {}", names(spoken)),
     );
     status.details = Some(Details::default());
     status
 }
 
-/// The 406 of verbs whose answers are only ever plain objects.
-pub fn only_these() -> Failure {
+/// The 406 of media types that are known, but not in this shape.
+fn only_these(spoken: &[Encoding]) -> Failure {
+    let names = names(spoken);
     Status::new(
         Reason::NotAcceptable,
-        "only the following media types are accepted: application/json, application/yaml, \
-         application/vnd.kubernetes.protobuf",
+        format!("only the following media types are accepted: {names}"),
     )
+}
+
+/// The media type of a watch, or 406.
+pub fn accept_stream(encoding: Encoding, spoken: &[Encoding]) -> Result<&'static str, Failure> {
+    encoding.stream_media_type().ok_or_else(|| {
+        let streams = spoken.iter().filter_map(|encoding| match encoding {
+            Encoding::Json => Some("application/json;stream=watch"),
+            other => other.stream_media_type(),
+        });
+        let names = streams.collect::<Vec<_>>().join(", ");
+        let why = format!("only the following media types are accepted: {names}");
+        Status::new(Reason::NotAcceptable, why)
+    })
+}
+
+fn names(spoken: &[Encoding]) -> String {
+    spoken.iter().map(|encoding| encoding.media_type()).collect::<Vec<_>>().join(", ")
 }
 
 /// The entries of an Accept header, the most wanted first; equal ones in their order.
@@ -140,19 +200,24 @@ fn entries(header: &str) -> Vec<Entry<'_>> {
 }
 
 /// The form of a request's body; absent is JSON.
-pub fn body_format(header: Option<&str>) -> Result<Format, Failure> {
+pub fn body_format(header: Option<&str>, spoken: &[Encoding]) -> Result<Format, Failure> {
     let header = header.unwrap_or("application/json");
+    // A header of nothing is none.
+    if header.is_empty() {
+        return Ok(Format::Json);
+    }
     let media = header.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    match media.as_str() {
-        "application/json" => Ok(Format::Json),
-        // A header of nothing is none.
-        "" if header.is_empty() => Ok(Format::Json),
-        "application/yaml" => Ok(Format::Yaml),
-        "application/vnd.kubernetes.protobuf" => Ok(Format::Protobuf),
-        _ => Err(Status::new(
+    match spoken.iter().find(|encoding| encoding.media_type() == media) {
+        Some(Encoding::Json) => Ok(Format::Json),
+        Some(Encoding::Yaml) => Ok(Format::Yaml),
+        Some(Encoding::Protobuf) => Ok(Format::Protobuf),
+        Some(Encoding::Cbor) => Ok(Format::Cbor),
+        None => Err(Status::new(
             Reason::UnsupportedMediaType,
-            "the body of the request was in an unknown format - accepted media types include: \
-             application/json, application/yaml, application/vnd.kubernetes.protobuf",
+            format!(
+                "the body of the request was in an unknown format - accepted media types include: {}",
+                names(spoken)
+            ),
         )),
     }
 }
@@ -162,7 +227,7 @@ mod tests {
     use super::*;
 
     fn check(header: &str, want: Result<(Encoding, Shape), u16>) {
-        let got = accept(Some(header), true);
+        let got = accept(Some(header), spoken(false));
         let got = got.map(|a| (a.encoding, a.shape)).map_err(|status| status.code);
         assert_eq!(got, want, "{header}");
     }
@@ -182,5 +247,33 @@ mod tests {
         );
         check("application/*", Err(406));
         check("garbage", Err(406));
+        check("application/cbor", Err(406));
+    }
+
+    #[test]
+    fn a_table_is_never_protobuf() {
+        let protobuf = "application/vnd.kubernetes.protobuf;g=meta.k8s.io;v=v1";
+        check(&format!("{protobuf};as=Table"), Err(406));
+        let partial = format!("{protobuf};as=PartialObjectMetadata");
+        check(&partial, Ok((Encoding::Protobuf, Shape::Partial)));
+        let both = format!("{protobuf};as=Table,application/json;as=Table;g=meta.k8s.io;v=v1");
+        check(&both, Ok((Encoding::Json, Shape::Table)));
+    }
+
+    #[test]
+    fn refusals_name_what_there_is() {
+        let why = |header: &str, cbor: bool| {
+            accept(Some(header), spoken(cbor)).map_err(|status| status.message.to_string())
+        };
+        let known = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+        let unknown = format!("406: Not Acceptable\n\nAvailable representations: {known}");
+        assert_eq!(why("application/cbor", false), Err(unknown));
+        let only =
+            format!("only the following media types are accepted: {known}, application/cbor");
+        assert_eq!(why("application/cbor;as=Table;v=v1;g=meta.k8s.io", true), Err(only));
+        let streams = accept_stream(Encoding::Yaml, spoken(true)).map_err(|status| status.message);
+        let want = "only the following media types are accepted: application/json;stream=watch, \
+                    application/vnd.kubernetes.protobuf;stream=watch, application/cbor-seq";
+        assert_eq!(streams.map_err(|text| text.to_string()), Err(want.to_owned()));
     }
 }

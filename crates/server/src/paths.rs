@@ -47,7 +47,7 @@ fn only_get(ask: &Ask) -> Result<(), Failure> {
 
 /// A discovery document in the form that the client accepts.
 fn document(ask: &Ask, value: &Value) -> Result<Reply, Failure> {
-    let accepted = negotiate::accept(ask.header(header::ACCEPT), false)?;
+    let accepted = negotiate::accept(ask.header(header::ACCEPT), negotiate::of_documents())?;
     Ok(respond::value(ask, 200, accepted.encoding, value))
 }
 

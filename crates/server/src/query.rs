@@ -7,11 +7,12 @@ use keelson_meta::time::GoDuration;
 use keelson_meta::{ErrorList, Failure, FieldError, Path, Reason, Status, Str, Value};
 use keelson_registry::continue_token;
 use keelson_registry::options::{
-    DeleteOptions, FieldValidation, Freshness, ListOptions, Propagation, WatchOptions, WatchStart,
-    WriteOptions,
+    DeleteOptions, FieldValidation, Freshness, ListOptions, LogOptions, Propagation, WatchOptions,
+    WatchStart, WriteOptions,
 };
 use keelson_schema::catalogue::Catalogue;
 use keelson_schema::decode::{self, Format};
+use keelson_schema::{Schema, proto};
 use keelson_store::Revision;
 use percent_encoding::percent_decode_str;
 use std::time::Duration;
@@ -194,6 +195,10 @@ impl Query {
                 errors.push(FieldError::forbidden(&path, why));
             }
         }
+        if is_watch && !self.text("continue").is_empty() {
+            let why = "resourceVersionMatch is forbidden when continue is provided";
+            errors.push(FieldError::forbidden(&path, why));
+        }
         errors.into_result("meta.k8s.io", "ListOptions", "")
     }
 
@@ -230,6 +235,30 @@ impl Query {
             start,
             bookmarks: self.flag("allowWatchBookmarks").unwrap_or(false),
             initial_events: self.flag("sendInitialEvents"),
+        })
+    }
+
+    /// The name that the field selector of a collection asks for, if it asks for just one.
+    pub fn selected_name(&self) -> Option<Str> {
+        let fields = FieldSelector::parse(self.text("fieldSelector")).ok()?;
+        fields.required_value("metadata.name").map(Str::new)
+    }
+
+    /// Options of `pods/NAME/log`.
+    pub fn log_options(&self) -> Result<LogOptions, Failure> {
+        let number = |name: &str| match self.text(name) {
+            "" => Ok(None),
+            text => text.parse::<i64>().map(Some).map_err(|_| {
+                let why = format!("strconv.ParseInt: parsing {}: invalid syntax", quote(text));
+                Status::bad_request(why)
+            }),
+        };
+        Ok(LogOptions {
+            container: self.text("container").into(),
+            tail_lines: number("tailLines")?,
+            limit_bytes: number("limitBytes")?,
+            since_seconds: number("sinceSeconds")?,
+            has_since_time: !self.text("sinceTime").is_empty(),
         })
     }
 
@@ -357,10 +386,29 @@ fn propagation(word: &str) -> Option<Propagation> {
     }
 }
 
+/// The value of a protobuf body, with the kind that it says it is of.
+fn read_protobuf(schema: &Schema, body: &[u8]) -> Result<Value, String> {
+    let envelope = proto::decode_envelope(body).map_err(|error| error.to_string())?;
+    let mut obj = proto::decode_message(schema, envelope.raw).map_err(|error| error.to_string())?;
+    for (name, given) in [("kind", envelope.kind), ("apiVersion", envelope.api_version)] {
+        if !given.is_empty() {
+            obj.root.insert(name, given.as_ref());
+        }
+    }
+    Ok(obj.into_value())
+}
+
 /// DeleteOptions of a body: of any served group version, or of none.
 fn delete_body(body: &[u8], format: Format) -> Result<(GivenDelete, Option<bool>), Failure> {
     let catalogue = Catalogue::shared();
-    let value = decode::read_plain(body, format).map_err(Status::bad_request)?;
+    let schema = catalogue
+        .schema(&keelson_meta::GroupVersionKind::new("", "v1", "DeleteOptions"))
+        .ok_or_else(|| Status::internal("DeleteOptions has no schema"))?;
+    let value = match format {
+        Format::Protobuf => read_protobuf(&schema, body),
+        _ => decode::read_plain(body, format),
+    };
+    let value = value.map_err(Status::bad_request)?;
     let api_version = value.get("apiVersion").and_then(Value::as_str).unwrap_or("v1");
     let kind = value.get("kind").and_then(Value::as_str).unwrap_or("DeleteOptions");
     let gv = keelson_meta::GroupVersion::parse(api_version).unwrap_or_default();
@@ -374,9 +422,6 @@ fn delete_body(body: &[u8], format: Format) -> Result<(GivenDelete, Option<bool>
             quote(scheme)
         )));
     }
-    let schema = catalogue
-        .schema(&keelson_meta::GroupVersionKind::new("", "v1", "DeleteOptions"))
-        .ok_or_else(|| Status::internal("DeleteOptions has no schema"))?;
     let decoded = decode::conform(&schema, value).map_err(Status::bad_request)?;
     let obj = decoded.object;
     let text = |place: &[&str]| {

@@ -1,23 +1,24 @@
 //! Requests about resources: which kind, which verb, the body, the registry's answer.
 
 use crate::handler::{App, Ask, asked_verb};
-use crate::negotiate::{self, Accepted};
+use crate::negotiate;
 use crate::respond::{self, Reply};
 use crate::reviews;
 use crate::route::ResourceRoute;
 use crate::view::View;
-use crate::watch::Stream;
+use crate::watch::{self, Stream};
 use bytes::Bytes;
 use http::{Method, header};
 use keelson_auth::Permit;
 use keelson_meta::status::Details;
-use keelson_meta::{Failure, GroupVersionResource, Map, Object, Reason, Status, Value, value};
-use keelson_registry::options::{Patch, WriteOptions};
-use keelson_registry::{Answer, Deleted, Part, Target, Written, scale_kind};
+use keelson_meta::{Failure, GroupVersionResource, Map, Reason, Status, value};
+use keelson_registry::options::{Patch, PatchForm, WriteOptions};
+use keelson_registry::{
+    Answer, Deleted, Part, ScaleChange, Target, WatchRefusal, Written, scale_kind,
+};
 use keelson_schema::Schema;
 use keelson_schema::catalogue::{Catalogue, Resource, Subresource};
 use keelson_schema::decode::{self, Decoded, Format};
-use keelson_schema::{json, yaml};
 use std::sync::Arc;
 
 /// What a resource URL leads to.
@@ -102,10 +103,6 @@ pub(crate) fn verb(
     if allowed { Ok(verb) } else { Err(Status::method_not_allowed()) }
 }
 
-fn accepted(ask: &Ask) -> Result<Accepted, Failure> {
-    negotiate::accept(ask.header(header::ACCEPT), true)
-}
-
 /// Starts a watch.
 pub(crate) async fn watch(
     app: &Arc<App>,
@@ -114,14 +111,25 @@ pub(crate) async fn watch(
     found: &Found,
 ) -> Result<Reply, Failure> {
     let target = found.target()?;
-    let accepted = accepted(ask)?;
+    let accepted = ask.accepted()?;
+    let media_type = negotiate::accept_stream(accepted.encoding, negotiate::spoken(ask.cbor))?;
     // Table options are checked before the stream begins.
     View::new(app, ask, accepted, target.schema())?;
     let options = ask.query.watch_options()?;
     let timeout = ask.query.timeout()?;
-    let session = app.registry.watch(permit, target, &options).await?;
-    let ask =
-        Ask { method: ask.method.clone(), headers: ask.headers.clone(), query: ask.query.clone() };
+    let session = match app.registry.watch(permit, target, &options).await {
+        Ok(session) => session,
+        Err(WatchRefusal::Answer(failure)) => return Err(failure),
+        Err(WatchRefusal::Event(failure)) => {
+            return Ok(watch::refusal(app, accepted.encoding, media_type, &failure));
+        }
+    };
+    let ask = Ask {
+        method: ask.method.clone(),
+        headers: ask.headers.clone(),
+        query: ask.query.clone(),
+        cbor: ask.cbor,
+    };
     let stream = Stream {
         app: app.clone(),
         ask,
@@ -131,7 +139,7 @@ pub(crate) async fn watch(
         bookmarks: options.bookmarks,
         timeout,
     };
-    Ok(stream.reply())
+    Ok(stream.reply(media_type))
 }
 
 /// Answers a request that is no watch.
@@ -161,6 +169,19 @@ pub(crate) async fn answer(
     }
 }
 
+/// What clients of a deprecated version are warned of, whatever they do (apiserver
+/// `endpoints/deprecation`).
+pub(crate) fn deprecation(found: &Found) -> Option<&'static str> {
+    let route = &found.route;
+    match (route.group.as_str(), route.version.as_str(), route.resource.as_str()) {
+        ("", "v1", "componentstatuses") => Some("v1 ComponentStatus is deprecated in v1.19+"),
+        ("", "v1", "endpoints") => {
+            Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice")
+        }
+        _ => None,
+    }
+}
+
 /// The part of the object that a subresource writes.
 fn part(found: &Found) -> Part {
     match found.sub_name() {
@@ -175,7 +196,7 @@ fn part(found: &Found) -> Part {
 
 /// The body of a write, as an object of the kind that `schema` describes.
 pub(crate) fn decoded(ask: &Ask, schema: &Schema, body: &[u8]) -> Result<Decoded, Failure> {
-    let format = negotiate::body_format(ask.header(header::CONTENT_TYPE))?;
+    let format = ask.body_format()?;
     let catalogue = Catalogue::shared();
     decode::decode(schema, body, format, &|gvk| catalogue.is_known(gvk))
 }
@@ -186,14 +207,14 @@ pub(crate) fn write_options(ask: &Ask, kind: &str) -> Result<WriteOptions, Failu
 
 async fn get(app: &App, ask: &Ask, permit: &Permit, found: &Found) -> Result<Reply, Failure> {
     let target = found.target()?;
-    let view = View::new(app, ask, accepted(ask)?, target.schema())?;
+    let view = View::new(app, ask, ask.accepted()?, target.schema())?;
     let answer = app.registry.get(permit, target, ask.query.get_options()?).await?;
     view.reply(200, target, &answer)
 }
 
 async fn list(app: &App, ask: &Ask, permit: &Permit, found: &Found) -> Result<Reply, Failure> {
     let target = found.target()?;
-    let view = View::new(app, ask, accepted(ask)?, target.schema())?;
+    let view = View::new(app, ask, ask.accepted()?, target.schema())?;
     let list = app.registry.list(permit, target, &ask.query.list_options()?).await?;
     view.reply_list(target, list)
 }
@@ -206,7 +227,7 @@ async fn create(
     body: Bytes,
 ) -> Result<Reply, Failure> {
     let target = found.target()?;
-    let view = View::new(app, ask, accepted(ask)?, target.schema())?;
+    let view = View::new(app, ask, ask.accepted()?, target.schema())?;
     let options = write_options(ask, "CreateOptions")?;
     let decoded = decoded(ask, target.schema(), &body)?;
     let written = app.registry.create(permit, target, decoded, &options).await?;
@@ -221,7 +242,7 @@ async fn update(
     body: Bytes,
 ) -> Result<Reply, Failure> {
     let target = found.target()?;
-    let view = View::new(app, ask, accepted(ask)?, target.schema())?;
+    let view = View::new(app, ask, ask.accepted()?, target.schema())?;
     let options = write_options(ask, "UpdateOptions")?;
     let decoded = decoded(ask, target.schema(), &body)?;
     let written = app.registry.update(permit, target, part(found), decoded, &options).await?;
@@ -243,51 +264,25 @@ async fn patch(
     body: Bytes,
 ) -> Result<Reply, Failure> {
     let target = found.target()?;
-    let view = View::new(app, ask, accepted(ask)?, target.schema())?;
-    let (patch, options) = read_patch(ask, &body)?;
+    let view = View::new(app, ask, ask.accepted()?, target.schema())?;
+    let (patch, options) = read_patch(ask, body)?;
     let written = app.registry.patch(permit, target, part(found), &patch, &options).await?;
     reply_written(&view, target, &written)
 }
 
 /// The patch in a body, by its media type, and the options that go with it.
-fn read_patch(ask: &Ask, body: &[u8]) -> Result<(Patch, WriteOptions), Failure> {
+fn read_patch(ask: &Ask, body: Bytes) -> Result<(Patch, WriteOptions), Failure> {
     let media = ask.header(header::CONTENT_TYPE).unwrap_or_default();
-    let media = media.split(';').next().unwrap_or_default().trim();
-    let is_apply = media == "application/apply-patch+yaml";
-    let kind = match media {
-        "application/json-patch+json"
-        | "application/merge-patch+json"
-        | "application/strategic-merge-patch+json"
-        | "application/apply-patch+yaml" => "PatchOptions",
+    let form = match media.split(';').next().unwrap_or_default().trim() {
+        "application/json-patch+json" => PatchForm::Json,
+        "application/merge-patch+json" => PatchForm::Merge,
+        "application/strategic-merge-patch+json" => PatchForm::Strategic,
+        "application/apply-patch+yaml" => PatchForm::ApplyYaml,
+        "application/apply-patch+cbor" if ask.cbor => PatchForm::ApplyCbor,
         _ => return Err(unsupported_patch()),
     };
-    check_patch_options(ask, is_apply)?;
-    let options = write_options(ask, kind)?;
-    if is_apply {
-        return Ok((Patch::Apply(read_applied(body, &options)?), options));
-    }
-    let parsed = json::parse(body)
-        .map_err(|error| Status::bad_request(format!("error decoding patch: {error}")))?;
-    let wrong = |what: &str| {
-        Status::bad_request(format!(
-            "error decoding patch: json: cannot unmarshal {} into Go value of type {what}",
-            parsed.value.type_name()
-        ))
-    };
-    let patch = match media {
-        "application/json-patch+json" => {
-            if parsed.value.as_array().is_none() && !parsed.value.is_null() {
-                return Err(wrong("[]handlers.jsonPatchOp"));
-            }
-            Patch::Json(parsed.value)
-        }
-        _ if parsed.value.as_object().is_none() && !parsed.value.is_null() => {
-            return Err(wrong("map[string]interface {}"));
-        }
-        "application/merge-patch+json" => Patch::Merge(parsed.value),
-        _ => Patch::Strategic(parsed.value),
-    };
-    Ok((patch, options))
+    check_patch_options(ask, form.is_apply())?;
+    Ok((Patch { form, body }, write_options(ask, "PatchOptions")?))
 }
 
 /// Rules between the options of a patch and its media type.
@@ -305,30 +300,6 @@ fn check_patch_options(ask: &Ask, is_apply: bool) -> Result<(), Failure> {
     errors.into_result("meta.k8s.io", "PatchOptions", "")
 }
 
-/// The configuration of a server-side apply.
-fn read_applied(body: &[u8], options: &WriteOptions) -> Result<Value, Failure> {
-    let fail = |why: String| Status::bad_request(format!("error decoding YAML: {why}"));
-    let text = std::str::from_utf8(body)
-        .map_err(|_| fail("yaml: control characters are not allowed".to_owned()))?;
-    let parsed = yaml::parse(text)
-        .map_err(|error| fail(format!("error converting YAML to JSON: {error}")))?;
-    let strict = options.field_validation == keelson_registry::options::FieldValidation::Strict;
-    if let Some(why) = decode::yaml_strict(&parsed.duplicates).first().filter(|_| strict) {
-        return Err(Status::bad_request(format!(
-            "error strict decoding YAML: error converting YAML to JSON: {why}"
-        )));
-    }
-    match parsed.value {
-        value @ Value::Object(_) => Ok(value),
-        Value::Null => Ok(Value::Object(Map::new())),
-        other => Err(fail(format!(
-            "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {} into Go value \
-             of type map[string]interface {{}}",
-            other.type_name()
-        ))),
-    }
-}
-
 fn unsupported_patch() -> Failure {
     let mut status = Status::new(Reason::UnsupportedMediaType, "415: Unsupported Media Type");
     status.details = Some(Details::default());
@@ -343,7 +314,7 @@ async fn delete(
     body: Bytes,
 ) -> Result<Reply, Failure> {
     let target = found.target()?;
-    let view = View::new(app, ask, accepted(ask)?, target.schema())?;
+    let view = View::new(app, ask, ask.accepted()?, target.schema())?;
     let format = delete_format(ask, &body)?;
     let options = ask.query.delete_options(&body, format)?;
     match app.registry.delete(permit, target, &options).await? {
@@ -370,7 +341,7 @@ fn delete_format(ask: &Ask, body: &[u8]) -> Result<Format, Failure> {
     if body.is_empty() {
         return Ok(Format::Json);
     }
-    negotiate::body_format(ask.header(header::CONTENT_TYPE))
+    ask.body_format()
 }
 
 async fn delete_collection(
@@ -381,7 +352,7 @@ async fn delete_collection(
     body: Bytes,
 ) -> Result<Reply, Failure> {
     let target = found.target()?;
-    let view = View::new(app, ask, accepted(ask)?, target.schema())?;
+    let view = View::new(app, ask, ask.accepted()?, target.schema())?;
     let list = ask.query.list_options()?;
     let format = delete_format(ask, &body)?;
     let options = ask.query.delete_options(&body, format)?;
@@ -408,29 +379,18 @@ async fn scale(
         .catalogue
         .schema(&scale_kind())
         .ok_or_else(|| Status::internal("Scale has no schema"))?;
-    let view = View::new(app, ask, accepted(ask)?, &schema)?;
+    let view = View::new(app, ask, ask.accepted()?, &schema)?;
     if verb == "get" {
         let answer = app.registry.get_scale(permit, target, ask.query.get_options()?).await?;
         return view.reply(200, target, &answer);
     }
-    let (make, options): (ScaleChange, WriteOptions) = if ask.method == Method::PUT {
+    let (change, options) = if ask.method == Method::PUT {
         let options = write_options(ask, "UpdateOptions")?;
-        let decoded = decoded(ask, &schema, &body)?;
-        let scale = decoded.object;
-        (Box::new(move |_: &Object| Ok(scale.clone())), options)
+        (ScaleChange::Whole(decoded(ask, &schema, &body)?), options)
     } else {
-        let (patch, options) = read_patch(ask, &body)?;
-        let schema = schema.clone();
-        (Box::new(move |live: &Object| patched_scale(&schema, live, &patch)), options)
+        let (patch, options) = read_patch(ask, body)?;
+        (ScaleChange::Patch(patch), options)
     };
-    let written = app.registry.update_scale(permit, target, &*make, &options).await?;
+    let written = app.registry.update_scale(permit, target, &change, &options).await?;
     reply_written(&view, target, &written)
-}
-
-type ScaleChange = Box<dyn Fn(&Object) -> Result<Object, Failure> + Send + Sync>;
-
-fn patched_scale(schema: &Schema, live: &Object, patch: &Patch) -> Result<Object, Failure> {
-    let before = live.clone().into_value();
-    let after = keelson_registry::apply_patch(schema, before, patch)?;
-    decode::conform(schema, after).map(|decoded| decoded.object).map_err(Status::bad_request)
 }

@@ -1,20 +1,24 @@
 //! Answers: status line, headers and body.
 
-use crate::body::Body;
+use crate::body::{Body, GzipBody};
 use crate::handler::Ask;
-use crate::negotiate::{self, Encoding};
+use crate::negotiate::Encoding;
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
+use http_body::Body as _;
 use keelson_meta::status::quote;
 use keelson_meta::{Failure, Str, Value};
 use keelson_schema::catalogue::Catalogue;
-use keelson_schema::{json, proto, yaml};
+use keelson_schema::{cbor, json, proto, yaml};
 
 /// An answer.
 pub(crate) type Reply = Response<Body>;
 
 /// Bytes of all Warning headers of an answer; what is beyond is left out.
 const WARNING_BYTES_MAX: usize = 4096;
+
+/// Bytes of an answer from which on it is compressed (upstream's `defaultGzipThresholdBytes`).
+const GZIP_BYTES_MIN: u64 = 128 << 10;
 
 /// An answer with a body of a media type.
 pub(crate) fn with_body(code: u16, media_type: &'static str, body: Body) -> Reply {
@@ -25,12 +29,33 @@ pub(crate) fn with_body(code: u16, media_type: &'static str, body: Body) -> Repl
     response
 }
 
+/// Compresses an answer that is long enough, for a client that can read it.
+pub(crate) fn compress(ask: &Ask, reply: Reply) -> Reply {
+    let accepted = ask.header(header::ACCEPT_ENCODING).unwrap_or_default();
+    let size = reply.body().size_hint().exact().unwrap_or(0);
+    if size <= GZIP_BYTES_MIN || !accepted.split(',').any(|word| word.trim() == "gzip") {
+        return reply;
+    }
+    let mut reply = reply.map(|body| Body::Gzip(Box::new(GzipBody::new(body))));
+    let headers = reply.headers_mut();
+    headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    headers.append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+    reply
+}
+
 /// Plain text.
 pub(crate) fn text(code: u16, text: &str) -> Reply {
     let body = Body::from(text.as_bytes().to_vec());
     let mut response = with_body(code, "text/plain; charset=utf-8", body);
     let nosniff = HeaderValue::from_static("nosniff");
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
+    response
+}
+
+/// 204: there is nothing to send, not even its type.
+pub(crate) fn no_content() -> Reply {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
     response
 }
 
@@ -49,8 +74,7 @@ pub(crate) fn bad_request_line() -> Reply {
 
 /// A `Status` of failure.
 pub(crate) fn failure(ask: &Ask, failure: &Failure) -> Reply {
-    let accepted = negotiate::accept(ask.header(header::ACCEPT), true);
-    let encoding = accepted.map(|accepted| accepted.encoding).unwrap_or_default();
+    let encoding = ask.accepted().map(|accepted| accepted.encoding).unwrap_or_default();
     let mut response = status(ask, failure.code, encoding, failure.to_value());
     let retry = failure.details.as_ref().map_or(0, |details| details.retry_after_seconds);
     if retry > 0 {
@@ -76,11 +100,16 @@ pub(crate) fn status(ask: &Ask, code: u16, encoding: Encoding, body: Value) -> R
 /// A value that was made for this answer.
 pub(crate) fn value(ask: &Ask, code: u16, encoding: Encoding, value: &Value) -> Reply {
     let mut text = vec![];
-    json::write_value(value, &mut text);
+    if encoding == Encoding::Cbor {
+        cbor::write_body(value, &mut text);
+    } else {
+        json::write_value(value, &mut text);
+    }
     encoded(ask, code, encoding, Bytes::from(text))
 }
 
-/// JSON of an object or a list, in the encoding that was asked for.
+/// An object or a list, in the encoding that was asked for; `text` is JSON for the encodings of text, and
+/// what is sent for the others.
 pub(crate) fn encoded(ask: &Ask, code: u16, encoding: Encoding, text: Bytes) -> Reply {
     let body = match encoding {
         Encoding::Yaml => {
@@ -90,7 +119,7 @@ pub(crate) fn encoded(ask: &Ask, code: u16, encoding: Encoding, text: Bytes) -> 
             }
             Bytes::from(out)
         }
-        Encoding::Protobuf => text,
+        Encoding::Protobuf | Encoding::Cbor => text,
         Encoding::Json if ask.pretty() => pretty(&text),
         Encoding::Json => {
             let mut out = Vec::with_capacity(text.len() + 1);
@@ -163,6 +192,17 @@ pub(crate) fn warn(reply: &mut Reply, warnings: &[Str]) {
         if let Ok(value) = HeaderValue::from_str(&line) {
             reply.headers_mut().append(header::WARNING, value);
         }
+    }
+}
+
+/// Adds a Warning header before all others.
+pub(crate) fn warn_first(reply: &mut Reply, warning: &str) {
+    let headers = reply.headers_mut();
+    let others: Vec<HeaderValue> = headers.get_all(header::WARNING).iter().cloned().collect();
+    headers.remove(header::WARNING);
+    warn(reply, &[Str::new(warning)]);
+    for other in others {
+        reply.headers_mut().append(header::WARNING, other);
     }
 }
 

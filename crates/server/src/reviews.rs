@@ -4,10 +4,9 @@ use crate::handler::{App, Ask};
 use crate::negotiate;
 use crate::resource::{Found, decoded, write_options};
 use crate::respond::{self, Reply};
-use http::{HeaderMap, header};
-use keelson_auth::{Attributes, Authorizer, Credentials, Permit, User};
+use keelson_auth::{Attributes, Credentials, Permit, User};
 use keelson_meta::{Failure, GroupVersionResource, Map, Object, Status, Str, Value, value};
-use keelson_schema::{Schema, json, proto};
+use keelson_schema::Schema;
 
 /// Answers a request about a resource that keeps no objects.
 pub(crate) async fn answer(
@@ -79,10 +78,19 @@ pub(crate) async fn connect(
         }
         ("eviction", "create", Some(schema)) => {
             let eviction = decoded(ask, &schema, body)?.object;
-            app.registry.evict(permit, target, &eviction).await?;
+            let dry_run = write_options(ask, "CreateOptions")?.dry_run;
+            app.registry.evict(permit, target, &eviction, dry_run).await?;
             Ok(success(ask, 201))
         }
-        _ => Err(app.registry.no_node(permit, target).await),
+        ("log", ..) => {
+            let options = ask.query.log_options()?;
+            app.registry.read_log(permit, target, &options).await?;
+            Ok(respond::no_content())
+        }
+        _ => {
+            let container = ask.query.get("container").unwrap_or_default();
+            Err(app.registry.no_node(permit, target, container).await)
+        }
     }
 }
 
@@ -100,14 +108,9 @@ fn success(ask: &Ask, code: u16) -> Reply {
 }
 
 fn reply_object(ask: &Ask, code: u16, schema: &Schema, obj: &Object) -> Result<Reply, Failure> {
-    let accepted = negotiate::accept(ask.header(header::ACCEPT), true)?;
-    let mut text = vec![];
-    if accepted.encoding == negotiate::Encoding::Protobuf {
-        proto::encode(schema, obj, &mut text).map_err(|e| Status::internal(e.to_string()))?;
-    } else {
-        json::encode(schema, obj, &mut text);
-    }
-    Ok(respond::encoded(ask, code, accepted.encoding, text.into()))
+    let accepted = ask.accepted()?;
+    let text = accepted.encoding.object(schema, obj)?;
+    Ok(respond::encoded(ask, code, accepted.encoding, text))
 }
 
 /// A user as reviews show it.
@@ -165,7 +168,7 @@ fn subject(obj: &Object) -> User {
 fn access_review(app: &App, obj: &mut Object, user: &User) {
     let text = |name: &str| Str::new(obj.str_at(&["spec", "resourceAttributes", name]));
     let attributes = Attributes {
-        verb: "review",
+        verb: Str::new_static("review"),
         gvr: GroupVersionResource::new(text("group"), text("version"), text("resource")),
         subresource: text("subresource"),
         namespace: text("namespace"),
@@ -213,8 +216,7 @@ fn component_status(
         "metadata": {"name": "etcd-0"},
         "conditions": [{"type": "Healthy", "status": state, "message": message}]
     });
-    let warning = [Str::new_static("v1 ComponentStatus is deprecated in v1.19+")];
-    let mut reply = if verb == "get" {
+    let reply = if verb == "get" {
         if found.route.name != "etcd-0" {
             let gvr = GroupVersionResource::new("", "v1", "componentstatus");
             return Err(Status::not_found(&gvr, &found.route.name));
@@ -227,59 +229,5 @@ fn component_status(
         });
         respond::value(ask, 200, negotiate::Encoding::Json, &list)
     };
-    respond::warn(&mut reply, &warning);
     Ok(reply)
-}
-
-/// The user that the `Impersonate-*` headers name, when the sender may be anyone.
-pub(crate) fn impersonate(
-    authorizer: &Authorizer,
-    headers: &HeaderMap,
-    user: User,
-) -> Result<User, Failure> {
-    let text = |name: &str| {
-        headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
-    };
-    let name = text("impersonate-user");
-    let groups: Vec<Str> = headers
-        .get_all("impersonate-group")
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .map(Str::new)
-        .collect();
-    let uid = text("impersonate-uid");
-    if name.is_empty() {
-        if groups.is_empty() && uid.is_empty() {
-            return Ok(user);
-        }
-        return Err(Status::bad_request(format!(
-            "requested &user.DefaultInfo{{Name:\"\", UID:{}, Groups:{}, \
-             Extra:map[string][]string(nil)}} without impersonating a user name",
-            keelson_meta::status::quote(&uid),
-            go_strings(&groups)
-        )));
-    }
-    let attributes = Attributes {
-        verb: "impersonate",
-        gvr: GroupVersionResource::new("", "v1", "users"),
-        name: name.as_str().into(),
-        ..Attributes::default()
-    };
-    authorizer.authorize(user, attributes)?;
-    let mut taken = User { name: name.as_str().into(), uid: uid.into(), groups, extra: vec![] };
-    let anonymous = taken.name == keelson_auth::ANONYMOUS;
-    let group = if anonymous { keelson_auth::UNAUTHENTICATED } else { keelson_auth::AUTHENTICATED };
-    if !taken.is_in(group) {
-        taken.groups.push(group.into());
-    }
-    Ok(taken)
-}
-
-/// As Go prints a list of strings with its type.
-fn go_strings(items: &[Str]) -> String {
-    if items.is_empty() {
-        return "[]string(nil)".to_owned();
-    }
-    let quoted: Vec<String> = items.iter().map(|item| keelson_meta::status::quote(item)).collect();
-    format!("[]string{{{}}}", quoted.join(", "))
 }

@@ -6,9 +6,11 @@ use crate::negotiate::{Accepted, Encoding, Shape};
 use crate::respond::{self, Reply};
 use bytes::Bytes;
 use keelson_cache::Entry;
-use keelson_meta::{Failure, FieldError, Map, Object, Path, Reason, Status, Value, value};
+use keelson_meta::{
+    Failure, FieldError, GroupVersionKind, Map, Object, Path, Reason, Status, Value, value,
+};
 use keelson_registry::{Answer, List, Target};
-use keelson_schema::{Schema, json, proto, tables};
+use keelson_schema::{Schema, cbor, json, proto, tables};
 use std::sync::Arc;
 
 /// How an answer's objects are shown.
@@ -54,8 +56,15 @@ impl<'a> View<'a> {
         Ok(View { app, ask, accepted, schema: schema.clone(), include })
     }
 
-    fn meta_version(&self) -> &'static str {
-        if self.accepted.meta_v1beta1 { "meta.k8s.io/v1beta1" } else { "meta.k8s.io/v1" }
+    fn meta_kind(&self, kind: &'static str) -> GroupVersionKind {
+        let version = if self.accepted.meta_v1beta1 { "v1beta1" } else { "v1" };
+        GroupVersionKind::new("meta.k8s.io", version, kind)
+    }
+
+    /// The type of answers in a form of their own.
+    fn meta_schema(&self, kind: &'static str) -> Result<Schema, Failure> {
+        let schema = self.app.registry.catalogue.schema(&self.meta_kind(kind));
+        schema.ok_or_else(|| Status::internal(format!("{kind} has no schema")))
     }
 
     /// The object of an answer, in the version of the view.
@@ -75,27 +84,17 @@ impl<'a> View<'a> {
         Ok(target.kind.convert(obj, &target.kind.storage, &self.schema))
     }
 
-    /// An object's JSON as the client sees it.
-    pub fn json(&self, target: &Target, answer: &Answer) -> Result<Bytes, Failure> {
+    /// An object as the client sees it, as [`respond::encoded`] takes it.
+    fn text(&self, target: &Target, answer: &Answer) -> Result<Bytes, Failure> {
+        let is_text = matches!(self.accepted.encoding, Encoding::Json | Encoding::Yaml);
         match (self.accepted.shape, answer) {
-            (Shape::Object, _) if self.accepted.encoding == Encoding::Protobuf => {
-                let obj = self.object(target, answer)?;
-                let mut out = vec![];
-                proto::encode(&self.schema, &obj, &mut out)
-                    .map_err(|error| Status::internal(error.to_string()))?;
-                Ok(Bytes::from(out))
+            (Shape::Object, Answer::Entry(entry)) if is_text && self.is_storage(target) => {
+                Ok(entry.json())
             }
-            (Shape::Object, Answer::Entry(entry)) if self.is_storage(target) => Ok(entry.json()),
             (Shape::Object, _) => {
-                let obj = self.object(target, answer)?;
-                let mut text = vec![];
-                json::encode(&self.schema, &obj, &mut text);
-                Ok(Bytes::from(text))
+                self.accepted.encoding.object(&self.schema, &self.object(target, answer)?)
             }
-            (Shape::Partial, _) => {
-                let partial = self.partial(self.object(target, answer)?);
-                Ok(written(&partial))
-            }
+            (Shape::Partial, _) => self.partial_text(self.object(target, answer)?),
             (Shape::Table, _) => {
                 let obj = self.object(target, answer)?;
                 let version = obj.resource_version().to_owned();
@@ -124,7 +123,7 @@ impl<'a> View<'a> {
 
     /// An answer with one object.
     pub fn reply(&self, code: u16, target: &Target, answer: &Answer) -> Result<Reply, Failure> {
-        let text = self.json(target, answer)?;
+        let text = self.text(target, answer)?;
         Ok(respond::encoded(self.ask, code, self.accepted.encoding, text))
     }
 
@@ -165,13 +164,7 @@ impl<'a> View<'a> {
                     ),
                 ));
             }
-            Shape::PartialList => {
-                let items: Vec<Value> = objects.into_iter().map(|obj| self.partial(obj)).collect();
-                written(&value!({
-                    "kind": "PartialObjectMetadataList", "apiVersion": (self.meta_version()),
-                    "metadata": (metadata), "items": (items)
-                }))
-            }
+            Shape::PartialList => self.partial_list(metadata, objects)?,
             Shape::Table => {
                 let mut objects = objects;
                 let printer = self.printer();
@@ -180,7 +173,14 @@ impl<'a> View<'a> {
                 written(&self.table(metadata, rows, true))
             }
             Shape::Object if self.accepted.encoding == Encoding::Protobuf => {
-                self.protobuf_list(&metadata, &objects)?
+                let gvk = &self.schema.gvk;
+                let kind = gvk.group_version().kind(format!("{}List", gvk.kind));
+                let list = self.app.registry.catalogue.schema(&kind);
+                let list = list.ok_or_else(|| Status::internal("no list type"))?;
+                protobuf_list(&list, &self.schema, &metadata, &objects)?
+            }
+            Shape::Object if self.accepted.encoding == Encoding::Cbor => {
+                self.cbor_list(&metadata, &objects)
             }
             Shape::Object => {
                 let mut text = self.list_head(&metadata);
@@ -197,32 +197,17 @@ impl<'a> View<'a> {
         Ok(respond::encoded(self.ask, 200, self.accepted.encoding, text))
     }
 
-    /// A list in protobuf.
-    fn protobuf_list(&self, metadata: &Map, objects: &[Object]) -> Result<Bytes, Failure> {
-        let fail = |error: proto::Mismatch| Status::internal(error.to_string());
-        let gvk = &self.schema.gvk;
-        let kind = gvk.group_version().kind(format!("{}List", gvk.kind));
-        let catalogue = &self.app.registry.catalogue;
-        let schema = catalogue.schema(&kind).ok_or_else(|| Status::internal("no list type"))?;
-        let mut messages = vec![];
-        let mut ends = Vec::with_capacity(objects.len());
+    /// A list in CBOR.
+    fn cbor_list(&self, metadata: &Map, objects: &[Object]) -> Bytes {
+        let mut list = self.schema.clone();
+        list.gvk.kind = format!("{}List", list.gvk.kind).into();
+        let mut out = vec![];
+        cbor::begin_list(&list, objects.len(), &mut out);
         for obj in objects {
-            proto::encode_message(&self.schema, obj, &mut messages).map_err(fail)?;
-            ends.push(messages.len());
+            cbor::encode_list_item(&self.schema, obj, &mut out);
         }
-        let starts = std::iter::once(0).chain(ends.iter().copied());
-        let sizes: Vec<usize> = starts.zip(&ends).map(|(start, end)| end - start).collect();
-        let total = sizes.iter().map(|size| proto::list_item_bytes(*size)).sum();
-        let mut out = Vec::with_capacity(messages.len() + 1024);
-        proto::begin_list(&schema, metadata, total, &mut out).map_err(fail)?;
-        let mut at = 0;
-        for size in sizes {
-            proto::begin_list_item(size, &mut out);
-            out.extend_from_slice(&messages[at..at + size]);
-            at += size;
-        }
-        proto::end_list(&mut out);
-        Ok(Bytes::from(out))
+        cbor::end_list(&list, &Value::Object(metadata.clone()), &mut out);
+        Bytes::from(out)
     }
 
     /// A list up to its items.
@@ -238,12 +223,39 @@ impl<'a> View<'a> {
     }
 
     /// An object's metadata.
-    fn partial(&self, obj: Object) -> Value {
-        let metadata = obj.get("metadata").cloned().unwrap_or_else(|| Map::new().into());
-        value!({
-            "kind": "PartialObjectMetadata", "apiVersion": (self.meta_version()),
-            "metadata": (metadata)
-        })
+    fn partial(&self, mut obj: Object) -> Object {
+        let metadata = obj.root.remove("metadata").unwrap_or_else(|| Map::new().into());
+        let mut partial = Object::new();
+        partial.set_gvk(&self.meta_kind("PartialObjectMetadata"));
+        partial.root.insert("metadata", metadata);
+        partial
+    }
+
+    /// An object's metadata, as [`respond::encoded`] takes it.
+    pub fn partial_text(&self, obj: Object) -> Result<Bytes, Failure> {
+        let schema = self.meta_schema("PartialObjectMetadata")?;
+        self.accepted.encoding.object(&schema, &self.partial(obj))
+    }
+
+    /// The metadata of a list's objects.
+    fn partial_list(&self, metadata: Map, objects: Vec<Object>) -> Result<Bytes, Failure> {
+        let partial: Vec<Object> = objects.into_iter().map(|obj| self.partial(obj)).collect();
+        let list = self.meta_schema("PartialObjectMetadataList")?;
+        if self.accepted.encoding == Encoding::Protobuf {
+            let item = self.meta_schema("PartialObjectMetadata")?;
+            return protobuf_list(&list, &item, &metadata, &partial);
+        }
+        let items: Vec<Value> = partial.into_iter().map(Value::from).collect();
+        let list = value!({
+            "kind": (list.gvk.kind.clone()), "apiVersion": (list.gvk.api_version()),
+            "metadata": (metadata), "items": (items)
+        });
+        let mut out = vec![];
+        match self.accepted.encoding {
+            Encoding::Cbor => cbor::write_body(&list, &mut out),
+            _ => json::write_value(&list, &mut out),
+        }
+        Ok(Bytes::from(out))
     }
 
     fn printer(&self) -> &'static tables::Printer {
@@ -261,7 +273,7 @@ impl<'a> View<'a> {
         }
         let object = match self.include {
             Include::None => Value::Null,
-            Include::Metadata => self.partial(obj.clone()),
+            Include::Metadata => self.partial(obj.clone()).into(),
             Include::Object => {
                 let mut text = vec![];
                 json::encode(&self.schema, obj, &mut text);
@@ -279,13 +291,17 @@ impl<'a> View<'a> {
         } else {
             Value::Null
         };
+        // Upstream's default table never makes the list of its rows when there are none.
+        let is_nil = rows.is_empty() && self.printer().is_default();
+        let rows = if is_nil { Value::Null } else { Value::Array(rows) };
         value!({
-            "kind": "Table", "apiVersion": (self.meta_version()), "metadata": (metadata),
+            "kind": "Table", "apiVersion": (self.meta_kind("Table").api_version()),
+            "metadata": (metadata),
             "columnDefinitions": (definitions), "rows": (rows)
         })
     }
 
-    /// The JSON of an object inside a watch event.
+    /// An object inside a watch event, in the encoding of the stream.
     pub fn event_object(
         &self,
         target: &Target,
@@ -299,10 +315,39 @@ impl<'a> View<'a> {
                 metadata.insert("resourceVersion", obj.resource_version());
                 Ok(written(&self.table(metadata, vec![self.row(&obj)], first)))
             }
-            Shape::PartialList => Ok(written(&self.partial(self.decoded(target, entry)?))),
-            Shape::Object | Shape::Partial => self.json(target, &Answer::Entry(entry.clone())),
+            Shape::PartialList => self.partial_text(self.decoded(target, entry)?),
+            Shape::Object | Shape::Partial => self.text(target, &Answer::Entry(entry.clone())),
         }
     }
+}
+
+/// A list in protobuf.
+fn protobuf_list(
+    list: &Schema,
+    item: &Schema,
+    metadata: &Map,
+    objects: &[Object],
+) -> Result<Bytes, Failure> {
+    let fail = |error: proto::Mismatch| Status::internal(error.to_string());
+    let mut messages = vec![];
+    let mut ends = Vec::with_capacity(objects.len());
+    for obj in objects {
+        proto::encode_message(item, obj, &mut messages).map_err(fail)?;
+        ends.push(messages.len());
+    }
+    let starts = std::iter::once(0).chain(ends.iter().copied());
+    let sizes: Vec<usize> = starts.zip(&ends).map(|(start, end)| end - start).collect();
+    let total = sizes.iter().map(|size| proto::list_item_bytes(*size)).sum();
+    let mut out = Vec::with_capacity(messages.len() + 1024);
+    proto::begin_list(list, metadata, total, &mut out).map_err(fail)?;
+    let mut at = 0;
+    for size in sizes {
+        proto::begin_list_item(size, &mut out);
+        out.extend_from_slice(&messages[at..at + size]);
+        at += size;
+    }
+    proto::end_list(&mut out);
+    Ok(Bytes::from(out))
 }
 
 fn written(value: &Value) -> Bytes {

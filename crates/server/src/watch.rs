@@ -8,7 +8,7 @@ use crate::view::View;
 use bytes::{BufMut, Bytes, BytesMut};
 use keelson_meta::{Failure, Map, Status, Value, value};
 use keelson_registry::{EventKind, Target, WatchEvent, WatchSession};
-use keelson_schema::{json, proto};
+use keelson_schema::{cbor, json, proto};
 use keelson_store::Revision;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,14 +33,22 @@ pub(crate) struct Stream {
     pub timeout: Option<Duration>,
 }
 
+/// The stream of a watch that does not begin: one event that says why.
+pub(crate) fn refusal(
+    app: &App,
+    encoding: Encoding,
+    media_type: &'static str,
+    failure: &Failure,
+) -> Reply {
+    let (sender, receiver) = mpsc::channel(1);
+    sender.try_send(error_frame(app, encoding, failure)).expect("the channel is new and empty");
+    respond::with_body(200, media_type, Body::Stream(receiver))
+}
+
 impl Stream {
     /// Starts sending; the answer's body is what is sent.
-    pub fn reply(self) -> Reply {
+    pub fn reply(self, media_type: &'static str) -> Reply {
         let (sender, receiver) = mpsc::channel(CHUNKS_MAX);
-        let media_type = match self.accepted.encoding {
-            Encoding::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
-            Encoding::Yaml | Encoding::Json => "application/json",
-        };
         tokio::spawn(self.run(sender));
         respond::with_body(200, media_type, Body::Stream(receiver))
     }
@@ -59,7 +67,7 @@ impl Stream {
         let mut out = Sent {
             first: true,
             initial_end_due: self.session.marks_initial_end,
-            through: Revision(0),
+            through: self.session.began_at,
         };
         loop {
             // Read before the events: all up to here have been applied when they are taken.
@@ -75,7 +83,8 @@ impl Stream {
                 }
                 Ok(None) => {}
                 Err(failure) => {
-                    let _ = sender.send(self.error_frame(&failure)).await;
+                    let frame = error_frame(&self.app, self.accepted.encoding, &failure);
+                    let _ = sender.send(frame).await;
                     return;
                 }
             }
@@ -86,9 +95,8 @@ impl Stream {
                 changed = self.session.changed() => if changed.is_err() { return },
                 () = sleep_until(bookmark_at), if self.bookmarks => {
                     bookmark_at = Instant::now() + period;
-                    // An event can be sent before its revision counts as applied.
-                    let through = applied.max(out.through);
-                    if sender.send(self.bookmark(through, false)).await.is_err() {
+                    let revision = out.through.max(applied);
+                    if sender.send(self.bookmark(revision, false)).await.is_err() {
                         return;
                     }
                 }
@@ -108,14 +116,12 @@ impl Stream {
             if events.is_empty() {
                 if out.initial_end_due && self.session.initial_is_through() {
                     out.initial_end_due = false;
-                    let revision = self.session.began_at.max(applied).max(out.through);
-                    frames.put(self.bookmark(revision, true));
+                    frames.put(self.bookmark(out.through.max(applied), true));
                 }
                 break;
             }
             for event in &events {
                 self.frame(event, out, &mut frames)?;
-                out.through = out.through.max(event.entry.modified);
             }
             if frames.len() >= CHUNK_BYTES {
                 break;
@@ -130,6 +136,7 @@ impl Stream {
         out: &mut Sent,
         frames: &mut BytesMut,
     ) -> Result<(), Failure> {
+        out.through = out.through.max(event.entry.modified);
         let (word, which) = match event.kind {
             EventKind::Added => ("ADDED", 0),
             EventKind::Modified => ("MODIFIED", 1),
@@ -137,7 +144,7 @@ impl Stream {
         };
         let view = View::new(&self.app, &self.ask, self.accepted, self.target.schema())?;
         let plain = self.accepted.shape == Shape::Object
-            && self.accepted.encoding != Encoding::Protobuf
+            && self.accepted.encoding == Encoding::Json
             && view.is_storage(&self.target);
         if plain && let Some(change) = &event.change {
             frames.put(change.frame(which, || frame(word, event.entry.json_slice())));
@@ -145,7 +152,7 @@ impl Stream {
         }
         let object = view.event_object(&self.target, &event.entry, out.first)?;
         out.first = false;
-        frames.put(self.framed(word, &object));
+        frames.put(framed(self.accepted.encoding, word, &object));
         Ok(())
     }
 
@@ -159,56 +166,38 @@ impl Stream {
         }
         let mut obj = keelson_meta::Object::new();
         obj.root.insert("metadata", metadata);
+        let view = View::new(&self.app, &self.ask, self.accepted, schema);
+        // An object of metadata only fits every kind.
         let text = match self.accepted.shape {
-            Shape::Object if self.accepted.encoding == Encoding::Protobuf => {
-                let mut body = vec![];
-                // An object of metadata only fits every kind.
-                let _ = proto::encode(schema, &obj, &mut body);
-                body
-            }
-            Shape::Object => {
-                let mut text = vec![];
-                json::encode(schema, &obj, &mut text);
-                text
-            }
+            Shape::Object => self.accepted.encoding.object(schema, &obj),
             Shape::Table => {
                 let metadata = obj.metadata().cloned().unwrap_or_default();
-                let view = View::new(&self.app, &self.ask, self.accepted, schema);
-                view.map(|view| written(&view.table(metadata, vec![], false))).unwrap_or_default()
+                view.map(|view| written(&view.table(metadata, vec![], false)))
             }
-            Shape::Partial | Shape::PartialList => {
-                obj.root.insert("kind", "PartialObjectMetadata");
-                obj.root.insert("apiVersion", "meta.k8s.io/v1");
-                written(&obj.into_value())
-            }
+            Shape::Partial | Shape::PartialList => view.and_then(|view| view.partial_text(obj)),
         };
-        self.framed("BOOKMARK", &text)
+        framed(self.accepted.encoding, "BOOKMARK", &text.unwrap_or_default())
     }
+}
 
-    /// One event in the encoding of the stream; `object` is in it already.
-    fn framed(&self, word: &str, object: &[u8]) -> Bytes {
-        if self.accepted.encoding != Encoding::Protobuf {
-            return frame(word, object);
-        }
-        let mut out = vec![];
-        proto::encode_watch_frame(word, object, &mut out);
-        Bytes::from(out)
+/// One event in the encoding of a stream; `object` is in it already.
+fn framed(encoding: Encoding, word: &str, object: &[u8]) -> Bytes {
+    let mut out = vec![];
+    match encoding {
+        Encoding::Json | Encoding::Yaml => return frame(word, object),
+        Encoding::Protobuf => proto::encode_watch_frame(word, object, &mut out),
+        Encoding::Cbor => cbor::encode_watch_event(word, object, &mut out),
     }
+    Bytes::from(out)
+}
 
-    /// The event that ends a stream that cannot go on.
-    fn error_frame(&self, failure: &Failure) -> Bytes {
-        let status = failure.to_value();
-        if self.accepted.encoding != Encoding::Protobuf {
-            return frame("ERROR", &written(&status));
-        }
-        let kind = keelson_meta::GroupVersionKind::new("", "v1", "Status");
-        let mut body = vec![];
-        let object = keelson_meta::Object::from_value(status).unwrap_or_default();
-        if let Some(schema) = self.app.registry.catalogue.schema(&kind) {
-            let _ = proto::encode(&schema, &object, &mut body);
-        }
-        self.framed("ERROR", &body)
-    }
+/// The event that ends a stream that cannot go on.
+fn error_frame(app: &App, encoding: Encoding, failure: &Failure) -> Bytes {
+    let kind = keelson_meta::GroupVersionKind::new("", "v1", "Status");
+    let object = keelson_meta::Object::from_value(failure.to_value()).unwrap_or_default();
+    let schema = app.registry.catalogue.schema(&kind);
+    let body = schema.map(|schema| encoding.object(&schema, &object));
+    framed(encoding, "ERROR", &body.and_then(Result::ok).unwrap_or_default())
 }
 
 /// What a stream remembers of what it sent.
@@ -217,14 +206,14 @@ struct Sent {
     first: bool,
     /// The bookmark that ends the initial events is still to come.
     initial_end_due: bool,
-    /// The newest revision of an event.
+    /// The newest of what was sent, which may be newer than what all resources have applied.
     through: Revision,
 }
 
-fn written(value: &Value) -> Vec<u8> {
+fn written(value: &Value) -> Bytes {
     let mut text = vec![];
     json::write_value(value, &mut text);
-    text
+    Bytes::from(text)
 }
 
 /// One event of a JSON stream.

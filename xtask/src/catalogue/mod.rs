@@ -5,7 +5,9 @@ mod descriptors;
 mod openapi;
 mod presence;
 mod resources;
+mod supplement;
 mod types;
+mod unserved;
 
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
@@ -60,15 +62,30 @@ fn generate(reference: &Path) -> Result<Vec<(&'static str, String)>> {
         types::collect(&document, &mut schemas);
         documents.insert(path.display().to_string(), document);
     }
-    let presence = presence::parse(&fs::read_to_string(Path::new(OUT).join("presence.txt"))?)?;
+    let own = |name: &str| fs::read_to_string(Path::new(OUT).join(name));
+    let mut presence = presence::parse(&own("presence.txt")?)?;
+    let supplement = supplement::parse(&own("supplement.txt")?)?;
     let all: serde_json::Value = serde_json::from_slice(&read("discovery-aggregated-all.json")?)?;
     let on: serde_json::Value =
         serde_json::from_slice(&read("discovery-aggregated-default.json")?)?;
     let v2: serde_json::Value = serde_json::from_slice(&read("openapi-v2.json")?)?;
-    let types = types::render(&schemas, &descriptors, &presence)?;
+    let sources =
+        unserved::Sources { served: &schemas, messages: &descriptors, supplement: &supplement };
+    let unserved = sources.schemas(&mut presence)?;
+    let (spoken, unserved): (types::Schemas, types::Schemas) =
+        unserved.into_iter().partition(|(name, _)| supplement.is_served(name));
+    let mut served = schemas.clone();
+    served.extend(spoken);
+    let render = |title: &str, schemas: &types::Schemas| {
+        types::render(title, schemas, &descriptors, &presence)
+    };
+    let types = render("Every type that a server speaks", &served)?;
+    let mut unserved = render("Types that no document of a server shows", &unserved)?;
+    unserved.push_str(&format!("\n{}\n", supplement.blocks));
     let openapi = openapi::render(&types, &schemas, &documents, &v2)?;
     Ok(vec![
         ("types.txt", types),
+        ("unserved.txt", unserved),
         ("openapi.txt", openapi),
         ("resources.txt", resources::render(&all, &on)?),
     ])

@@ -1,10 +1,11 @@
-//! `presence.txt`: which optional members are Go pointers, which are written even when unset.
+//! `presence.txt`: which optional members are Go pointers, which are written even when unset. The same
+//! lines stand in `supplement.txt`.
 
 use anyhow::{Result, bail};
 use std::collections::{HashMap, HashSet};
 
 /// What the file says of one type.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Facts {
     /// Strings that are pointers.
     pub pointer: HashSet<String>,
@@ -26,17 +27,50 @@ pub fn parse(text: &str) -> Result<Presence> {
             current = line.trim().to_owned();
             continue;
         }
-        let Some((word, names)) = line.trim().split_once(':') else {
-            bail!("presence.txt: no colon in {line:?}");
-        };
-        let facts = out.entry(current.clone()).or_default();
-        let set = match word {
-            "pointer" => &mut facts.pointer,
-            "value" => &mut facts.value,
-            "always" => &mut facts.always,
-            other => bail!("presence.txt: unknown word {other:?}"),
-        };
-        set.extend(names.split_whitespace().map(str::to_owned));
+        out.entry(current.clone()).or_default().read(line)?;
     }
     Ok(out)
+}
+
+impl Facts {
+    /// Takes in a line of the form `word: member ..`.
+    pub fn read(&mut self, line: &str) -> Result<()> {
+        let Some((word, names)) = line.trim().split_once(':') else {
+            bail!("no colon in {line:?}");
+        };
+        let set = match word {
+            "pointer" => &mut self.pointer,
+            "value" => &mut self.value,
+            "always" => &mut self.always,
+            other => bail!("unknown word {other:?}"),
+        };
+        set.extend(names.split_whitespace().map(str::to_owned));
+        Ok(())
+    }
+
+    /// Whether anything is said of a member.
+    pub fn names(&self, member: &str) -> bool {
+        [&self.pointer, &self.value, &self.always].iter().any(|set| set.contains(member))
+    }
+
+    /// Forgets what is said of a member.
+    pub fn forget(&mut self, member: &str) {
+        for set in [&mut self.pointer, &mut self.value, &mut self.always] {
+            set.remove(member);
+        }
+    }
+
+    /// Takes over what `other` says of a member.
+    pub fn take(&mut self, other: &Facts, member: &str) {
+        let pairs = [
+            (&mut self.pointer, &other.pointer),
+            (&mut self.value, &other.value),
+            (&mut self.always, &other.always),
+        ];
+        for (mine, theirs) in pairs {
+            if theirs.contains(member) {
+                mine.insert(member.to_owned());
+            }
+        }
+    }
 }

@@ -38,7 +38,7 @@ const SHAPES: &[(&str, &str)] = &[
 const EVERYWHERE_MIN: usize = 10;
 
 /// The members of the inlined TypeMeta, in the order of the Go struct.
-const TYPE_META: &[&str] = &["kind", "apiVersion"];
+pub(super) const TYPE_META: [&str; 2] = ["kind", "apiVersion"];
 
 /// Takes in the schemas of one OpenAPI document.
 pub fn collect(document: &Value, schemas: &mut Schemas) {
@@ -60,10 +60,15 @@ pub fn collect(document: &Value, schemas: &mut Schemas) {
     }
 }
 
-/// The text of `types.txt`.
-pub fn render(schemas: &Schemas, messages: &Messages, presence: &Presence) -> Result<String> {
-    let mut out = String::from(
-        "# Every built-in type: `struct NAME`, then its members in the order of the Go struct:\n\
+/// The text of a table of types below its first line.
+pub fn render(
+    title: &str,
+    schemas: &Schemas,
+    messages: &Messages,
+    presence: &Presence,
+) -> Result<String> {
+    let mut out = format!(
+        "# {title}: `struct NAME`, then its members in the order of the Go struct:\n\
          # name, protobuf tag (`-`: none), type, flags. Written by `cargo xtask catalogue`.\n",
     );
     let mut package = "";
@@ -205,12 +210,9 @@ impl<'a> Block<'a> {
     /// `uID`) and in signs that protobuf does not allow (`$ref`, `x-kubernetes-...`).
     fn property(&self, field: &str) -> Option<(&'a String, &'a Value)> {
         let properties = self.schema.get("properties")?.as_object()?;
-        let plain = |name: &str| -> String {
-            name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_lowercase()
-        };
         properties.get_key_value(field).or_else(|| {
-            let field = plain(field);
-            properties.iter().find(|(name, _)| plain(name) == field)
+            let field = plain_name(field);
+            properties.iter().find(|(name, _)| plain_name(name) == field)
         })
     }
 
@@ -274,20 +276,25 @@ impl<'a> Block<'a> {
     }
 }
 
+/// A name by which a protobuf field and a member find each other.
+pub(super) fn plain_name(name: &str) -> String {
+    name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_lowercase()
+}
+
 /// The message in the descriptors: dashes of a package are underlines there.
-fn proto_name(openapi: &str) -> String {
+pub(super) fn proto_name(openapi: &str) -> String {
     let name = openapi.strip_prefix("io.").unwrap_or(openapi);
     name.replacen("k8s.", "k8s.io.", 1).replace('-', "_")
 }
 
-fn openapi_name(proto: &str) -> String {
+pub(super) fn openapi_name(proto: &str) -> String {
     proto
         .replacen("k8s.io.", "io.k8s.", 1)
         .replace("apiextensions_", "apiextensions-")
         .replace("kube_", "kube-")
 }
 
-fn is_message(field: &ProtoField) -> bool {
+pub(super) fn is_message(field: &ProtoField) -> bool {
     field.kind == 11 && !field.type_name.is_empty()
 }
 

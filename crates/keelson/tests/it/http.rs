@@ -49,7 +49,59 @@ pub struct Client {
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,
+    /// Names in lower case, in the order in which they came.
+    pub headers: Vec<(String, String)>,
+    /// What came, as JSON; text that is no JSON is a string.
     pub body: Value,
+}
+
+impl Answer {
+    /// The first header of a name (in lower case).
+    pub fn header(&self, name: &str) -> Option<&str> {
+        value_of(&self.headers, name)
+    }
+}
+
+/// A watch that goes on.
+pub struct Watch {
+    pub status: u16,
+    headers: Vec<(String, String)>,
+    body: Box<dyn BufRead>,
+}
+
+impl Watch {
+    /// The first header of a name (in lower case).
+    pub fn header(&self, name: &str) -> Option<&str> {
+        value_of(&self.headers, name)
+    }
+
+    /// The next event, whatever its type, or why there is none.
+    pub fn next(&mut self) -> Result<Value, String> {
+        let mut line = String::new();
+        match self.body.read_line(&mut line) {
+            Ok(0) => Err("the watch ended".to_owned()),
+            Ok(_) => serde_json::from_str(&line).map_err(|error| format!("{line}: {error}")),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// The next `count` events as their type and the name of their object.
+    pub fn told(&mut self, count: usize) -> Vec<(String, String)> {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let next = || {
+            let event = self.next().expect("a further event");
+            (text(&event["type"]), text(&event["object"]["metadata"]["name"]))
+        };
+        std::iter::repeat_with(next).take(count).collect()
+    }
+}
+
+/// An answer as it is on the wire.
+#[derive(Debug)]
+pub struct Plain {
+    pub status: u16,
+    pub media_type: String,
+    pub body: Vec<u8>,
 }
 
 impl Client {
@@ -92,29 +144,33 @@ impl Client {
         }
     }
 
+    /// Starts a watch.
+    pub fn open_watch(&self, path: &str) -> Watch {
+        let mut reader = self.send("GET", path, "", None);
+        let Head { status, headers } = head(&mut reader);
+        let body = body(reader, &headers);
+        Watch { status, headers, body }
+    }
+
     /// The first `count` events of a watch, bookmarks left out.
     pub fn watch(&self, path: &str, count: usize) -> Result<Vec<Value>, String> {
-        let mut reader = self.send("GET", path, "", None);
-        let (status, chunked) = head(&mut reader);
-        if status != 200 {
-            return Err(format!("{path}: {status}"));
+        let mut watch = self.open_watch(path);
+        if watch.status != 200 {
+            return Err(format!("{path}: {}", watch.status));
         }
-        let mut body = body(reader, chunked);
         let mut events: Vec<Value> = vec![];
-        let mut line = String::new();
         while events.len() < count {
-            line.clear();
-            match body.read_line(&mut line) {
-                Ok(0) => return Err(format!("{path} ended after {events:?}")),
-                Ok(_) => {}
-                Err(error) => return Err(format!("{path}: {error} after {events:?}")),
-            }
-            let event: Value = serde_json::from_str(&line).map_err(|e| format!("{line}: {e}"))?;
+            let event = watch.next().map_err(|why| format!("{path}: {why} after {events:?}"))?;
             if event["type"] != "BOOKMARK" {
                 events.push(event);
             }
         }
         Ok(events)
+    }
+
+    /// Sends a request with further headers, each a line of its own; one of them may say who asks.
+    pub fn ask(&self, method: &str, path: &str, headers: &str, sent: Option<&Value>) -> Answer {
+        answer(self.send(method, path, headers, sent))
     }
 
     /// Sends a request line without its version, further headers, and any body.
@@ -144,8 +200,33 @@ impl Client {
         BufReader::new(stream)
     }
 
-    fn ask(&self, method: &str, path: &str, headers: &str, sent: Option<&Value>) -> Answer {
-        answer(self.send(method, path, headers, sent))
+    /// Sends a request and takes its answer, both in any form.
+    pub fn plain(&self, method: &str, path: &str, headers: &str, sent: &[u8]) -> Plain {
+        let mut reader = self.send_plain(method, path, headers, sent);
+        let head = head(&mut reader);
+        let mut taken = vec![];
+        body(reader, &head.headers).read_to_end(&mut taken).expect("a body");
+        Plain { status: head.status, media_type: head.media_type(), body: taken }
+    }
+
+    /// Begins a watch in any form: its media type, and what comes.
+    pub fn stream(&self, path: &str, headers: &str) -> (String, Box<dyn BufRead>) {
+        let mut reader = self.send_plain("GET", path, headers, &[]);
+        let head = head(&mut reader);
+        assert_eq!(head.status, 200, "{path}");
+        (head.media_type(), body(reader, &head.headers))
+    }
+
+    fn send_plain(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &str,
+        body: &[u8],
+    ) -> BufReader<TcpStream> {
+        let headers = format!("Authorization: Bearer t\r\n{headers}");
+        let head = self.request(&format!("{method} {path}"), &headers, body.len());
+        self.write(&[head.as_bytes(), body].concat())
     }
 
     fn send(
@@ -156,7 +237,9 @@ impl Client {
         body: Option<&Value>,
     ) -> BufReader<TcpStream> {
         let body = body.map(Value::to_string).unwrap_or_default();
-        let headers = format!("Authorization: Bearer t\r\n{headers}");
+        let who =
+            if headers.contains("Authorization:") { "" } else { "Authorization: Bearer t\r\n" };
+        let headers = format!("{who}{headers}");
         let head = self.request(&format!("{method} {path}"), &headers, body.len());
         self.write(format!("{head}{body}").as_bytes())
     }
@@ -172,35 +255,50 @@ impl Client {
 }
 
 fn answer(mut reader: BufReader<TcpStream>) -> Answer {
-    let (status, chunked) = head(&mut reader);
+    let Head { status, headers } = head(&mut reader);
     let mut bytes = vec![];
-    body(reader, chunked).read_to_end(&mut bytes).expect("a body");
+    body(reader, &headers).read_to_end(&mut bytes).expect("a body");
     let text = || Value::String(String::from_utf8_lossy(&bytes).into_owned());
     let body = serde_json::from_slice(&bytes).unwrap_or_else(|_| text());
-    Answer { status, body }
+    Answer { status, headers, body }
 }
 
-/// Reads the status line and the headers; whether the body comes in chunks.
-fn head(reader: &mut impl BufRead) -> (u16, bool) {
+/// What comes before a body.
+struct Head {
+    status: u16,
+    headers: Vec<(String, String)>,
+}
+
+impl Head {
+    fn media_type(&self) -> String {
+        value_of(&self.headers, "content-type").unwrap_or_default().to_owned()
+    }
+}
+
+/// Reads the status line and the headers.
+fn head(reader: &mut impl BufRead) -> Head {
     let mut line = String::new();
     reader.read_line(&mut line).expect("a status line");
     let word = line.split(' ').nth(1).unwrap_or_default();
     let status = word.parse().unwrap_or_else(|_| panic!("no status: {line:?}"));
-    let mut chunked = false;
+    let mut headers = vec![];
     loop {
         line.clear();
         reader.read_line(&mut line).expect("a header");
-        let header = line.trim_end().to_ascii_lowercase();
-        if header.is_empty() {
-            return (status, chunked);
-        }
-        chunked |= header == "transfer-encoding: chunked";
+        let Some((name, value)) = line.split_once(':') else {
+            return Head { status, headers };
+        };
+        headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
     }
 }
 
+fn value_of<'h>(headers: &'h [(String, String)], name: &str) -> Option<&'h str> {
+    headers.iter().find(|(of, _)| of == name).map(|(_, value)| value.as_str())
+}
+
 /// The body: up to the end of the connection, without the lines that measure chunks.
-fn body(reader: BufReader<TcpStream>, chunked: bool) -> Box<dyn BufRead> {
-    if chunked {
+fn body(reader: BufReader<TcpStream>, headers: &[(String, String)]) -> Box<dyn BufRead> {
+    if value_of(headers, "transfer-encoding") == Some("chunked") {
         Box::new(BufReader::new(Chunks { reader, left: 0, began: false }))
     } else {
         Box::new(reader)

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 /// Built-in resources that are on by default, create and list: a change of it is to be noticed.
 const RESOURCES: usize = 60;
 
+/// Proves: R-WATCH-01.
 #[test]
 fn every_resource_lives_and_dies() {
     let server = Server::start_plain(Keelson::builder().in_memory());

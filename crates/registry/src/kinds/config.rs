@@ -1,7 +1,7 @@
 //! ConfigMaps, Secrets, Namespaces, ServiceAccounts, LimitRanges and ResourceQuotas.
 
 use super::check::{At, children, default, default_empty};
-use crate::strategy::{SelectableField, Strategy};
+use crate::strategy::{PartRules, SelectableField, Strategy};
 use keelson_meta::object_meta::validate_built_in_finalizers;
 use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Value, names};
 use keelson_schema::json;
@@ -155,19 +155,45 @@ pub(super) fn namespace(base: Strategy) -> Strategy {
         default: default_namespace,
         prepare_create: prepare_namespace,
         prepare_update: prepare_namespace_update,
-        validate: |new, _| {
-            let mut errors = ErrorList::new();
-            let spec = Path::new("spec");
-            let path = spec.field("finalizers");
-            for at in At::of(new, "spec").field("finalizers").items() {
-                at.rule(&mut errors, names::is_qualified_name);
-            }
-            let finalizers = new.array_at(&["spec", "finalizers"]);
-            errors.extend(validate_built_in_finalizers(finalizers, &path));
-            errors
-        },
+        validate: |new, _| validate_namespace_finalizers(new),
+        validate_status: |new, _| validate_namespace_phase(new),
+        parts: &[PartRules {
+            name: "finalize",
+            prepare: |new, old| match old.get("status").cloned() {
+                Some(status) => drop(new.root.insert("status", status)),
+                None => drop(new.root.remove("status")),
+            },
+            validate: |new, _| validate_namespace_finalizers(new),
+        }],
+        is_held: |namespace| !namespace.array_at(&["spec", "finalizers"]).is_empty(),
         ..base
     }
+}
+
+fn validate_namespace_finalizers(namespace: &Object) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let spec = Path::new("spec");
+    let path = spec.field("finalizers");
+    for at in At::of(namespace, "spec").field("finalizers").items() {
+        at.rule(&mut errors, names::is_qualified_name);
+    }
+    let finalizers = namespace.array_at(&["spec", "finalizers"]);
+    errors.extend(validate_built_in_finalizers(finalizers, &path));
+    errors
+}
+
+fn validate_namespace_phase(namespace: &Object) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let (wanted, state) = match namespace.deletion_timestamp() {
+        None => ("Active", "empty"),
+        Some(_) => ("Terminating", "not empty"),
+    };
+    let phase = namespace.str_at(&["status", "phase"]);
+    if phase != wanted {
+        let why = format!("may only be '{wanted}' if `deletionTimestamp` is {state}");
+        errors.push(FieldError::invalid(&Path::new("status").field("Phase"), phase, &why));
+    }
+    errors
 }
 
 fn default_namespace(namespace: &mut Object) {

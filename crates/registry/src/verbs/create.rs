@@ -3,6 +3,7 @@
 use crate::kind::{Answer, Target};
 use crate::options::WriteOptions;
 use crate::owners;
+use crate::references;
 use crate::registry::{Put, Registry};
 use crate::stamp;
 use crate::strategy;
@@ -25,16 +26,17 @@ impl Registry {
         body: Decoded,
         options: &WriteOptions,
     ) -> Result<Written, Failure> {
-        let warnings = check_body_fields(target, &body, options.field_validation)?;
+        let warnings = check_body_fields(target.schema(), &body, options.field_validation)?;
         let mut obj = body.object;
         check_namespace(target, &mut obj)?;
-        if !obj.resource_version().is_empty() {
+        if obj.resource_version().parse::<u64>().is_ok_and(|version| version != 0) {
             let why = "resourceVersion should not be set on objects to be created";
             return Err(Status::new(Reason::Unknown, why));
         }
         let made = Updated { object: obj, owned: false };
-        let answer = self.create_object(permit, target, made, options).await?;
-        Ok(Written { answer, warnings, created: true })
+        let mut written = self.create_object(permit, target, made, options).await?;
+        written.warnings.splice(0..0, warnings);
+        Ok(written)
     }
 
     /// Makes, checks and stores an object that is in the version of the target.
@@ -44,11 +46,12 @@ impl Registry {
         target: &Target,
         made: Updated,
         options: &WriteOptions,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<Written, Failure> {
         let kind = &target.kind;
         let Updated { object: mut obj, owned } = made;
         keelson_schema::default::fill(target.schema(), &mut obj);
         (kind.strategy.default)(&mut obj);
+        let mut warnings = references::dedup(&mut obj);
         if !owned {
             owners::created(target, &mut obj, &options.field_manager, self.clock.now());
         }
@@ -63,16 +66,17 @@ impl Registry {
             }
             prepare(self, target, &mut obj);
             validate(target, &obj)?;
+            warnings.extend((kind.strategy.warnings)(&obj, None));
             let target = target.named(obj.namespace(), obj.name());
             if options.dry_run {
                 self.fresh().await?;
                 if self.objects(kind).get(&target.key()).is_none() {
                     obj.set_meta("resourceVersion", "");
                     let obj = kind.convert(obj, &kind.storage, target.schema());
-                    return Ok(Answer::Object(obj));
+                    return Ok(Written { answer: Answer::Object(obj), warnings, created: true });
                 }
             } else if let Put::Done(entry) = self.put(&target, &mut obj, Revision(0)).await? {
-                return Ok(Answer::Entry(entry));
+                return Ok(Written { answer: Answer::Entry(entry), warnings, created: true });
             }
             if !generates {
                 let taken = base.is_empty();
@@ -171,7 +175,8 @@ fn validate(target: &Target, obj: &Object) -> Result<(), Failure> {
 /// 422 with the object's faults, if there are any.
 pub(crate) fn invalid(target: &Target, obj: &Object, errors: ErrorList) -> Result<(), Failure> {
     let name = if obj.name().is_empty() { obj.generate_name() } else { obj.name() };
-    let gvk = &target.schema().gvk;
+    // A kind that stands in several groups is called by that in which it is stored.
+    let gvk = &target.kind.storage.gvk;
     errors.into_result(&gvk.group, &gvk.kind, name)
 }
 

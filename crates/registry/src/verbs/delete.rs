@@ -128,7 +128,8 @@ fn check_mortal(target: &Target) -> Result<(), Failure> {
     Ok(())
 }
 
-fn check_preconditions(
+/// Refuses an object that is not the one that the request means.
+pub(crate) fn check_preconditions(
     target: &Target,
     options: &DeleteOptions,
     obj: &Object,
@@ -182,7 +183,8 @@ fn plan_namespace(obj: &mut Object, now: Timestamp) -> Plan {
     let time = now.to_string();
     obj.set_meta("deletionTimestamp", &time);
     obj.object_mut("status").insert("phase", "Terminating");
-    Plan::Mark { then_delete: !holds && !has_finalizers }
+    // Even an empty namespace that nothing holds is there for one more look.
+    Plan::Mark { then_delete: false }
 }
 
 enum Grace {

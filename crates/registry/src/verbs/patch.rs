@@ -1,15 +1,17 @@
 //! patch: a change that is told as a difference, applied to the stored object in the update loop.
 
 use crate::kind::Target;
-use crate::options::{FieldValidation, Patch, WriteOptions};
-use crate::owners;
+use crate::options::{FieldValidation, Patch, PatchForm, WriteOptions};
+use crate::owners::Endpoint;
+use crate::patching::Difference;
 use crate::registry::Registry;
 use crate::verbs::create::check_namespace;
 use crate::verbs::update::{Updated, check_name};
-use crate::verbs::{Part, Written, check_fields};
+use crate::verbs::{Part, Written, strict_warnings};
 use keelson_auth::Permit;
-use keelson_meta::{Failure, Map, Object, Reason, Status, Str, Value};
-use keelson_schema::decode::conform;
+use keelson_meta::{Failure, Map, Object, Status, Str, Value};
+use keelson_schema::decode::{conform, yaml_strict};
+use keelson_schema::{Schema, cbor, yaml};
 use std::sync::Mutex;
 
 impl Registry {
@@ -25,57 +27,20 @@ impl Registry {
         // The loop may make the object several times; the warnings of the last time count.
         let warnings: Mutex<Vec<Str>> = Mutex::new(vec![]);
         let make = |live: Option<&Object>| {
-            let updated = match patch {
-                Patch::Apply(config) => self.applied(target, part, live, config, options)?,
-                Patch::Json(_) | Patch::Merge(_) | Patch::Strategic(_) => {
-                    let live = live.ok_or_else(|| target.not_found())?;
-                    self.patched(target, live, patch, options)?
-                }
+            let (updated, texts) = if patch.form.is_apply() {
+                self.applied(target, part, live, patch, options)?
+            } else {
+                let live = live.ok_or_else(|| target.not_found())?;
+                patched(target, live, patch, options)?
             };
             if let Ok(mut slot) = warnings.lock() {
-                *slot = updated.1;
+                *slot = texts;
             }
-            Ok(updated.0)
+            Ok(updated)
         };
         let mut written = self.change(permit, target, part, &make, options).await?;
-        written.warnings = warnings.into_inner().unwrap_or_default();
+        written.warnings.extend(warnings.into_inner().unwrap_or_default());
         Ok(written)
-    }
-
-    fn patched(
-        &self,
-        target: &Target,
-        live: &Object,
-        patch: &Patch,
-        options: &WriteOptions,
-    ) -> Result<(Updated, Vec<Str>), Failure> {
-        let schema = target.schema();
-        let before = live.clone().into_value();
-        let after = crate::subresources::apply_patch(schema, before, patch)?;
-        let (object, warnings) = self.read_patched(target, after, options)?;
-        check_name(target, &object)?;
-        Ok((Updated { object, owned: false }, warnings))
-    }
-
-    /// A patched value as an object of the target's kind.
-    fn read_patched(
-        &self,
-        target: &Target,
-        value: Value,
-        options: &WriteOptions,
-    ) -> Result<(Object, Vec<Str>), Failure> {
-        let schema = target.schema();
-        let gvk = (value.get("kind").cloned(), value.get("apiVersion").cloned());
-        let decoded = conform(schema, value).map_err(|why| {
-            Status::new(Reason::Invalid, String::new()).with_patch_error(target, &why)
-        })?;
-        check_type_meta(target, &gvk)?;
-        let warnings = check_fields(&decoded, options.field_validation, |why| {
-            Status::new(Reason::Invalid, String::new()).with_patch_error(target, &why)
-        })?;
-        let mut object = decoded.object;
-        check_namespace(target, &mut object)?;
-        Ok((object, warnings))
     }
 
     fn applied(
@@ -83,37 +48,117 @@ impl Registry {
         target: &Target,
         part: Part,
         live: Option<&Object>,
-        config: &Value,
+        patch: &Patch,
         options: &WriteOptions,
     ) -> Result<(Updated, Vec<Str>), Failure> {
-        let schema = target.schema();
-        let Some(map) = config.as_object() else {
-            return Err(Status::bad_request("the applied configuration is not an object"));
-        };
-        check_applied(target, map)?;
-        let decoded = conform(schema, config.clone());
-        let mut warnings = vec![];
-        if let Ok(decoded) = &decoded
-            && options.field_validation != FieldValidation::Ignore
-        {
-            warnings = check_fields(decoded, options.field_validation, |why| {
-                Status::bad_request(format!("error strict decoding YAML: {why}"))
-            })?;
+        let applied = Applied::read(patch)?;
+        let endpoint = Endpoint::of(target, part);
+        let (object, warnings) =
+            applied.apply(target, &endpoint, live, options, self.clock.now())?;
+        if live.is_none() && !object.uid().is_empty() {
+            let uid = object.uid();
+            let why = format!(
+                "uid mismatch: the provided object specified uid {uid}, and no existing object was \
+                 found"
+            );
+            return Err(Status::conflict(target.gvr(), &target.name, &why));
         }
-        let now = self.clock.now();
-        let object = owners::apply(target, part, live, config, options, now)?;
-        let (object, _) = self.read_patched(
-            target,
-            object.into_value(),
-            &WriteOptions { field_validation: FieldValidation::Ignore, ..options.clone() },
-        )?;
         Ok((Updated { object, owned: true }, warnings))
     }
 }
 
+fn patched(
+    target: &Target,
+    live: &Object,
+    patch: &Patch,
+    options: &WriteOptions,
+) -> Result<(Updated, Vec<Str>), Failure> {
+    let difference = Difference::read(patch)?;
+    let (mut object, warnings) =
+        difference.apply(target.schema(), live, options.field_validation)?;
+    check_namespace(target, &mut object)?;
+    check_name(target, &object)?;
+    Ok((Updated { object, owned: false }, warnings))
+}
+
+/// The configuration of a server-side apply.
+pub(crate) struct Applied {
+    config: Map,
+    /// What strict decoding refuses of the text.
+    strict: Vec<String>,
+}
+
+impl Applied {
+    /// Reads the body of an apply.
+    pub fn read(patch: &Patch) -> Result<Applied, Failure> {
+        if patch.form == PatchForm::ApplyCbor {
+            return Applied::read_cbor(&patch.body);
+        }
+        let fail = |why: String| Status::bad_request(format!("error decoding YAML: {why}"));
+        let text = std::str::from_utf8(&patch.body)
+            .map_err(|_| fail("yaml: control characters are not allowed".to_owned()))?;
+        let parsed = yaml::parse(text)
+            .map_err(|error| fail(format!("error converting YAML to JSON: {error}")))?;
+        let config = match parsed.value {
+            Value::Object(config) => config,
+            Value::Null => Map::new(),
+            other => {
+                let given = other.type_name();
+                return Err(fail(format!(
+                    "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {given} \
+                     into Go value of type map[string]interface {{}}"
+                )));
+            }
+        };
+        Ok(Applied { config, strict: yaml_strict(&parsed.duplicates) })
+    }
+
+    fn read_cbor(body: &[u8]) -> Result<Applied, Failure> {
+        let fail = |why: String| Status::bad_request(format!("error decoding CBOR: {why}"));
+        let config = match cbor::parse(body).map_err(|error| fail(error.to_string()))? {
+            Value::Object(config) => config,
+            Value::Null => Map::new(),
+            other => {
+                let given = other.type_name();
+                return Err(fail(format!(
+                    "cbor: cannot unmarshal {given} into Go value of type map[string]interface {{}}"
+                )));
+            }
+        };
+        Ok(Applied { config, strict: vec![] })
+    }
+
+    /// The object that `live` becomes, of the kind of the endpoint, and the warnings about it.
+    pub fn apply(
+        self,
+        target: &Target,
+        endpoint: &Endpoint<'_>,
+        live: Option<&Object>,
+        options: &WriteOptions,
+        now: keelson_meta::Timestamp,
+    ) -> Result<(Object, Vec<Str>), Failure> {
+        let schema = endpoint.schema;
+        check_applied(target, schema, &self.config)?;
+        let config = Value::Object(self.config);
+        let object = endpoint.apply(live, &config, options, now)?;
+        let warnings = match (options.field_validation, self.strict.first()) {
+            (FieldValidation::Strict, Some(why)) => {
+                return Err(Status::bad_request(format!(
+                    "error strict decoding YAML: error converting YAML to JSON: {why}"
+                )));
+            }
+            (FieldValidation::Warn, Some(_)) => strict_warnings(&self.strict),
+            _ => vec![],
+        };
+        let decoded = conform(schema, object.into_value()).map_err(Status::internal)?;
+        let mut object = decoded.object;
+        check_namespace(target, &mut object)?;
+        Ok((object, warnings))
+    }
+}
+
 /// An applied configuration must say what it is and be about the object of the URL.
-fn check_applied(target: &Target, config: &Map) -> Result<(), Failure> {
-    let schema = target.schema();
+fn check_applied(target: &Target, schema: &Schema, config: &Map) -> Result<(), Failure> {
     let text = |name: &str| config.get(name).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
     if kind != schema.gvk.kind || api_version != schema.gvk.api_version() {
@@ -132,43 +177,4 @@ fn check_applied(target: &Target, config: &Map) -> Result<(), Failure> {
     named.root.insert("metadata", metadata.cloned().unwrap_or_default());
     check_namespace(target, &mut named)?;
     check_name(target, &named)
-}
-
-/// A patch may not turn an object into one of another kind.
-fn check_type_meta(
-    target: &Target,
-    (kind, api_version): &(Option<Value>, Option<Value>),
-) -> Result<(), Failure> {
-    let gvk = &target.schema().gvk;
-    let same_kind = kind.as_ref().and_then(Value::as_str).is_none_or(|kind| *kind == gvk.kind);
-    let same_version =
-        api_version.as_ref().and_then(Value::as_str).is_none_or(|v| *v == gvk.api_version());
-    if same_kind && same_version {
-        return Ok(());
-    }
-    let text = |value: &Option<Value>| {
-        value.as_ref().and_then(Value::as_str).unwrap_or_default().to_owned()
-    };
-    Err(Status::bad_request(format!(
-        "the API version in the data ({}) does not match the expected API version ({})",
-        text(api_version),
-        gvk.api_version()
-    )))
-}
-
-/// The 422 of a patch whose result is not an object of its kind.
-trait PatchError {
-    fn with_patch_error(self, target: &Target, why: &str) -> Failure;
-}
-
-impl PatchError for Failure {
-    fn with_patch_error(mut self, target: &Target, why: &str) -> Failure {
-        use keelson_meta::{ErrorList, FieldError, Path};
-        let mut errors = ErrorList::new();
-        let path = Path::new("patch");
-        errors.push(FieldError::invalid(&path, "", why));
-        let gvk = &target.schema().gvk;
-        self = Status::invalid(&gvk.group, &gvk.kind, &target.name, errors);
-        self
-    }
 }

@@ -2,15 +2,16 @@
 
 use crate::kind::{Answer, Target};
 use crate::options::WriteOptions;
-use crate::owners;
+use crate::owners::{self, Endpoint};
+use crate::references;
 use crate::registry::{Put, Registry, Removed};
-use crate::strategy::{self, StatusMetadata};
+use crate::strategy::{self, StatusMetadata, Strategy};
 use crate::verbs::create::{check_namespace, invalid};
 use crate::verbs::{Part, TRIES_MAX, Written, check_body_fields, gave_up};
 use keelson_auth::Permit;
 use keelson_cache::Entry;
 use keelson_meta::status::quote;
-use keelson_meta::{ErrorList, Failure, FieldError, Object, Path, Status, Value};
+use keelson_meta::{ErrorList, Failure, FieldError, Object, Path, Status, Str, Value};
 use keelson_schema::decode::Decoded;
 use keelson_store::Revision;
 use std::sync::Arc;
@@ -37,18 +38,18 @@ impl Registry {
         body: Decoded,
         options: &WriteOptions,
     ) -> Result<Written, Failure> {
-        let warnings = check_body_fields(target, &body, options.field_validation)?;
+        let warnings = check_body_fields(target.schema(), &body, options.field_validation)?;
         let mut wished = body.object;
         check_namespace(target, &mut wished)?;
         check_name(target, &wished)?;
-        let make = |live: Option<&Object>| match live {
-            Some(live) if !wished.uid().is_empty() && wished.uid() != live.uid() => {
-                Err(uid_conflict(target, wished.uid(), live.uid()))
+        let make = |live: Option<&Object>| {
+            if live.is_some() || target.kind.strategy.create_on_update {
+                check_uid(target, &wished, live.map_or("", Object::uid))?;
             }
-            _ => Ok(Updated { object: wished.clone(), owned: false }),
+            Ok(Updated { object: wished.clone(), owned: false })
         };
         let mut written = self.change(permit, target, part, &make, options).await?;
-        written.warnings = warnings;
+        written.warnings.splice(0..0, warnings);
         Ok(written)
     }
 
@@ -68,8 +69,8 @@ impl Registry {
                 return self.create_instead(permit, target, part, make, options).await;
             };
             match self.change_once(target, part, make, options, &entry).await? {
-                Step::Done(answer) => {
-                    return Ok(Written { answer, warnings: vec![], created: false });
+                Step::Done(answer, warnings) => {
+                    return Ok(Written { answer, warnings, created: false });
                 }
                 Step::Lost(now) => stored = now,
             }
@@ -96,17 +97,9 @@ impl Registry {
                 .unwrap_or_else(|| target.not_found()));
         }
         let Updated { object: mut obj, owned } = updated?;
-        if let Some(uid) = Some(obj.uid()).filter(|uid| !uid.is_empty()) {
-            return Err(uid_conflict(target, uid, ""));
-        }
-        // A PUT that creates takes no notice of the version that the client believes in.
-        if owned && !obj.resource_version().is_empty() {
-            return Err(target.not_found());
-        }
+        // A write that creates takes no notice of the version that the client believes in.
         obj.set_meta("resourceVersion", "");
-        let answer =
-            self.create_object(permit, target, Updated { object: obj, owned }, options).await?;
-        Ok(Written { answer, warnings: vec![], created: true })
+        self.create_object(permit, target, Updated { object: obj, owned }, options).await
     }
 
     /// One try: the steps of every change, in order.
@@ -126,33 +119,36 @@ impl Registry {
         object.set_meta("resourceVersion", &entry.modified.to_string());
         keelson_schema::default::fill(target.schema(), &mut object);
         (kind.strategy.default)(&mut object);
+        let mut warnings = references::dedup(&mut object);
         if !owned {
             let now = self.clock.now();
-            owners::updated(target, part, &live, &mut object, options, now);
+            Endpoint::of(target, part).updated(&live, &mut object, options, now);
         }
         let mut new = kind.convert(object, target.schema(), &kind.storage);
         prepare(target, part, &mut new, &stored);
         owners::keep_times(&stored, &mut new);
         validate(target, part, &new, &stored)?;
-        if deletes(&new, &stored) && !options.dry_run {
+        warnings.extend((kind.strategy.warnings)(&new, Some(&stored)));
+        if deletes(&kind.strategy, &new, &stored) && !options.dry_run {
             return Ok(match self.remove(target, entry.modified).await? {
                 Removed::Done(revision) => {
                     new.set_meta("resourceVersion", &revision.to_string());
-                    Step::Done(Answer::Object(kind.convert(new, &kind.storage, target.schema())))
+                    let gone = kind.convert(new, &kind.storage, target.schema());
+                    Step::Done(Answer::Object(gone), warnings)
                 }
                 Removed::Lost(now) => Step::Lost(now),
             });
         }
         if self.is_same(target, &mut new, entry) {
-            return Ok(Step::Done(Answer::Entry(entry.clone())));
+            return Ok(Step::Done(Answer::Entry(entry.clone()), warnings));
         }
         if options.dry_run {
             new.set_meta("resourceVersion", &entry.modified.to_string());
             let new = kind.convert(new, &kind.storage, target.schema());
-            return Ok(Step::Done(Answer::Object(new)));
+            return Ok(Step::Done(Answer::Object(new), warnings));
         }
         Ok(match self.put(target, &mut new, entry.modified).await? {
-            Put::Done(entry) => Step::Done(Answer::Entry(entry)),
+            Put::Done(entry) => Step::Done(Answer::Entry(entry), warnings),
             Put::Lost(now) => Step::Lost(now),
         })
     }
@@ -167,7 +163,7 @@ impl Registry {
 }
 
 enum Step {
-    Done(Answer),
+    Done(Answer, Vec<Str>),
     Lost(Option<Arc<Entry>>),
 }
 
@@ -208,7 +204,8 @@ fn check_version(target: &Target, wished: &Object, entry: &Entry) -> Result<(), 
             0,
             "must be specified for an update",
         ));
-        return invalid(target, wished, errors);
+        let gvr = target.gvr();
+        return errors.into_result(&gvr.group, &gvr.resource, wished.name());
     }
     if given != 0 && Revision(given) != entry.modified {
         return Err(Status::modified(target.gvr(), &target.name));
@@ -216,10 +213,19 @@ fn check_version(target: &Target, wished: &Object, entry: &Entry) -> Result<(), 
     Ok(())
 }
 
-fn uid_conflict(target: &Target, given: &str, stored: &str) -> Failure {
-    let why =
-        format!("Precondition failed: UID in precondition: {given}, UID in object meta: {stored}");
-    Status::conflict(target.gvr(), &target.name, &why)
+/// The uid that the client sent must be that of the stored object, which has none when there is none.
+pub(crate) fn check_uid(target: &Target, wished: &Object, stored: &str) -> Result<(), Failure> {
+    let given = wished.uid();
+    if given.is_empty() || given == stored {
+        return Ok(());
+    }
+    let key = target.kind.store_key(&target.namespace, &target.name);
+    let why = format!(
+        "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: \
+         Precondition failed: UID in precondition: {given}, UID in object meta: {stored}",
+        String::from_utf8_lossy(&key)
+    );
+    Err(Status::conflict(target.gvr(), &target.name, &why))
 }
 
 /// Keeps what a write to this part may not change, and sets what the server decides.
@@ -240,7 +246,12 @@ fn prepare(target: &Target, part: Part, new: &mut Object, old: &Object) {
             }
             keep_metadata(new, old, strategy.status_metadata);
         }
-        Part::Main | Part::Other(_) => {}
+        Part::Other(name) => {
+            if let Some(rules) = strategy.part(name) {
+                (rules.prepare)(new, old);
+            }
+        }
+        Part::Main => {}
     }
     keep_identity(new, old);
     if part == Part::Main {
@@ -254,12 +265,11 @@ fn prepare(target: &Target, part: Part, new: &mut Object, old: &Object) {
 fn keep_identity(new: &mut Object, old: &Object) {
     let has = |obj: &Object, name: &str| obj.metadata().is_some_and(|m| m.contains_key(name));
     let always = |new: &Object, name: &str| match name {
-        "uid" | "generateName" | "deletionGracePeriodSeconds" => !has(new, name),
+        "uid" | "deletionGracePeriodSeconds" => !has(new, name),
         "deletionTimestamp" => has(old, name),
         _ => true,
     };
-    let names = ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"];
-    for name in names.into_iter().chain(["selfLink", "generateName"]) {
+    for name in ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
         if !always(new, name) {
             continue;
         }
@@ -305,7 +315,10 @@ fn validate(target: &Target, part: Part, new: &Object, old: &Object) -> Result<(
     let rules = match part {
         Part::Main => kind.strategy.validate,
         Part::Status => kind.strategy.validate_status,
-        Part::Other(_) => return invalid(target, new, errors),
+        Part::Other(name) => match kind.strategy.part(name) {
+            Some(rules) => rules.validate,
+            None => return invalid(target, new, errors),
+        },
     };
     errors.extend(strategy::validate_built_in_metadata_update(new, old));
     if part == Part::Main && kind.strategy.revalidates {
@@ -317,9 +330,9 @@ fn validate(target: &Target, part: Part, new: &Object, old: &Object) -> Result<(
 }
 
 /// An object that waited only for its last finalizer goes away with it.
-fn deletes(new: &Object, old: &Object) -> bool {
+fn deletes(strategy: &Strategy, new: &Object, old: &Object) -> bool {
     old.deletion_timestamp().is_some()
         && old.deletion_grace_period_seconds().unwrap_or(0) == 0
         && new.finalizers().next().is_none()
-        && old.finalizers().next().is_some()
+        && !(strategy.is_held)(new)
 }

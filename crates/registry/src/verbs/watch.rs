@@ -46,14 +46,39 @@ pub struct WatchSession {
     pub marks_initial_end: bool,
 }
 
+/// Why a watch does not begin, by the way in which the client is told.
+#[derive(Debug)]
+pub enum WatchRefusal {
+    /// As the answer to the request.
+    Answer(Failure),
+    /// As the only event of a stream: kube-apiserver looks for the history when it has begun to
+    /// answer, and its clients expect to read there that the history is gone.
+    Event(Failure),
+}
+
+impl WatchRefusal {
+    /// What the client is told, in whichever way.
+    pub fn into_failure(self) -> Failure {
+        match self {
+            WatchRefusal::Answer(failure) | WatchRefusal::Event(failure) => failure,
+        }
+    }
+}
+
+impl From<Failure> for WatchRefusal {
+    fn from(failure: Failure) -> Self {
+        WatchRefusal::Answer(failure)
+    }
+}
+
 impl Registry {
-    /// Starts a watch, or 410 when the history it asks for is gone.
+    /// Starts a watch. Without the state or the history that it asks for it is refused by an event.
     pub async fn watch(
         &self,
         _permit: &Permit,
         target: &Target,
         options: &WatchOptions,
-    ) -> Result<WatchSession, Failure> {
+    ) -> Result<WatchSession, WatchRefusal> {
         let filter = Filter::new(target, &options.labels, &options.fields)?;
         let objects = self.objects(&target.kind);
         let sends_state = options.initial_events.unwrap_or(match options.start {
@@ -66,7 +91,7 @@ impl Registry {
                 None
             }
             WatchStart::After(revision) if options.initial_events == Some(true) => {
-                self.not_older(revision).await?;
+                self.not_older(revision).await.map_err(WatchRefusal::Event)?;
                 None
             }
             WatchStart::After(revision) => Some(revision),
@@ -75,7 +100,8 @@ impl Registry {
         let began_at = after.unwrap_or(snapshot.revision);
         let cursor = objects.cursor(began_at).ok_or_else(|| {
             let (asked, oldest) = (began_at.0, objects.floor().0);
-            Status::expired(format!("too old resource version: {asked} ({oldest})"))
+            let why = format!("too old resource version: {asked} ({oldest})");
+            WatchRefusal::Event(Status::expired(why))
         })?;
         let initial = if sends_state {
             let matching = snapshot.range(&filter.prefix, "").filter(|e| filter.matches(e));
@@ -102,7 +128,9 @@ impl WatchSession {
         }
         self.taken.clear();
         self.cursor.take(&mut self.taken)?;
-        out.extend(self.taken.drain(..).filter_map(|change| event(&self.filter, change)));
+        // A watch may begin ahead of the newest revision; what leads up to there is not for it.
+        let taken = self.taken.drain(..).filter(|change| change.revision > self.began_at);
+        out.extend(taken.filter_map(|change| event(&self.filter, change)));
         Ok(())
     }
 

@@ -1,8 +1,9 @@
 //! A registry over a store in memory, and requests to it as a client would word them.
 
+use bytes::Bytes;
 use keelson_auth::Permit;
 use keelson_meta::{Failure, Object, Value};
-use keelson_registry::options::{DeleteOptions, Freshness, Patch, WriteOptions};
+use keelson_registry::options::{DeleteOptions, Freshness, Patch, PatchForm, WriteOptions};
 use keelson_registry::{Answer, Part, Registry, RegistryOptions, SystemClock, Target};
 use keelson_schema::decode::{self, Format};
 use keelson_schema::json;
@@ -95,7 +96,7 @@ impl Harness {
                 Err(status) => Err(status),
             },
             "PATCH" => {
-                let patch = patch(media_type, decode::read_plain(body, Format::Yaml).ok()?)?;
+                let patch = patch(media_type, body)?;
                 self.registry.patch(&self.permit, target, part, &patch, &options).await
             }
             "DELETE" => return self.delete(target, body).await,
@@ -123,14 +124,15 @@ impl Harness {
     }
 }
 
-fn patch(media_type: &str, value: Value) -> Option<Patch> {
-    Some(match media_type {
-        "application/json-patch+json" => Patch::Json(value),
-        "application/merge-patch+json" => Patch::Merge(value),
-        "application/strategic-merge-patch+json" => Patch::Strategic(value),
-        "application/apply-patch+yaml" => Patch::Apply(value),
+fn patch(media_type: &str, body: &[u8]) -> Option<Patch> {
+    let form = match media_type {
+        "application/json-patch+json" => PatchForm::Json,
+        "application/merge-patch+json" => PatchForm::Merge,
+        "application/strategic-merge-patch+json" => PatchForm::Strategic,
+        "application/apply-patch+yaml" => PatchForm::ApplyYaml,
         _ => return None,
-    })
+    };
+    Some(Patch { form, body: Bytes::copy_from_slice(body) })
 }
 
 fn options(query: &str) -> WriteOptions {

@@ -1,4 +1,4 @@
-//! Reads `types.txt`.
+//! Reads `types.txt` and `unserved.txt`.
 
 use crate::types::{
     Field, ListKind, ListShape, MapShape, Presence, SchemaOr, Shape, Struct, StructId, TagPath,
@@ -18,10 +18,17 @@ pub(super) struct Read {
 const SCHEMA_PROPS: &str =
     "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
 
-/// Reads the table; its form is a promise of the generator.
-pub(super) fn read(text: &'static str) -> Read {
-    let ids = ids(text);
+/// Reads the tables, which may refer to each other; their form is a promise of the generator.
+pub(super) fn read(texts: &[&'static str]) -> Read {
+    let ids = ids(texts);
     let mut out = Read::default();
+    for text in texts {
+        read_text(text, &ids, &mut out);
+    }
+    out
+}
+
+fn read_text(text: &'static str, ids: &HashMap<String, StructId>, out: &mut Read) {
     let mut package = "";
     let mut current: Option<Struct> = None;
     let mut fields = vec![];
@@ -31,7 +38,7 @@ pub(super) fn read(text: &'static str) -> Read {
         match line.len() - words.len() {
             _ if words.is_empty() || words.starts_with('#') => {}
             0 => {
-                finish(&mut out, current.take(), &mut fields, &mut inlined);
+                finish(out, current.take(), &mut fields, &mut inlined);
                 match words.split_once(' ') {
                     Some(("package", name)) => package = name,
                     Some(("struct", rest)) => current = Some(head(package, rest)),
@@ -40,20 +47,19 @@ pub(super) fn read(text: &'static str) -> Read {
             }
             1 => {
                 assert!(current.is_some(), "types.txt: {line:?} stands below no struct");
-                note(&mut out, &mut inlined, words);
+                note(out, &mut inlined, words);
             }
-            _ => fields.push(field(words, package, &ids)),
+            _ => fields.push(field(words, package, ids)),
         }
     }
-    finish(&mut out, current, &mut fields, &mut inlined);
-    out
+    finish(out, current, &mut fields, &mut inlined);
 }
 
-/// Full name to place, found in a first look over the text.
-fn ids(text: &'static str) -> HashMap<String, StructId> {
+/// Full name to place, found in a first look over the texts.
+fn ids(texts: &[&'static str]) -> HashMap<String, StructId> {
     let mut package = "";
     let mut ids = HashMap::new();
-    for line in text.lines() {
+    for line in texts.iter().flat_map(|text| text.lines()) {
         if let Some(name) = line.strip_prefix("package ") {
             package = name;
         } else if let Some(rest) = line.strip_prefix("struct ") {

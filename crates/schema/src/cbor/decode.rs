@@ -342,7 +342,7 @@ fn epoch(seconds: i64, nanos: i64) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cbor::write_value;
+    use crate::cbor::encode;
     use keelson_meta::value;
 
     fn bytes(hex: &str) -> Vec<u8> {
@@ -356,7 +356,7 @@ mod tests {
         let got = parse(&bytes(hex));
         assert_eq!(got, Ok(want.clone()), "{hex}");
         let mut out = vec![];
-        write_value(&want, &mut out);
+        encode::value(&want, &mut out);
         let out: String = out.iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(out, again, "{hex}");
     }

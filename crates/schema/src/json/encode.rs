@@ -3,7 +3,7 @@
 
 use super::write::{write_string, write_value};
 use crate::types::{Field, Presence, Schema, Shape, Struct, Types};
-use keelson_meta::{Map, Object, Value};
+use keelson_meta::{Map, Object, Str, Value};
 use smallvec::SmallVec;
 
 /// Places in an encoded object, counted from its first byte.
@@ -142,16 +142,29 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn member(&mut self, of: &Struct, at: usize, value: &Value) {
+        let field = &of.fields[at];
+        // Most members are text, which is written in one way whatever the shape.
+        let Value::String(text) = value else { return self.other(of, at, value) };
+        if text.is_empty() && field.presence == Presence::OmitEmpty {
+            return;
+        }
+        of.write_key(at, self.out);
+        if self.resource_version_at == 0 && field.name == "resourceVersion" {
+            self.resource_version_at = self.out.len() + 1;
+        }
+        write_string(text, self.out);
+    }
+
+    /// Writes a member that is no text.
+    #[inline(never)]
+    fn other(&mut self, of: &Struct, at: usize, value: &Value) {
         let field = &of.fields[at];
         if field.presence == Presence::OmitEmpty && value.is_empty() {
             return;
         }
-        self.out.extend_from_slice(of.key(at));
-        if self.resource_version_at == 0 && field.name == "resourceVersion" {
-            self.resource_version_at = self.out.len() + 1;
-        }
+        of.write_key(at, self.out);
         self.value(&field.shape, value);
     }
 
@@ -182,7 +195,7 @@ impl<'a> Encoder<'a> {
         if is_root && is_type_meta(field) {
             return;
         }
-        self.out.extend_from_slice(of.key(usize::from(at)));
+        of.write_key(usize::from(at), self.out);
         match field.presence {
             Presence::AlwaysNull => self.out.extend_from_slice(b"null"),
             _ => self.zero(&field.shape),
@@ -227,11 +240,16 @@ impl<'a> Encoder<'a> {
     /// Map keys are written in the order of their bytes, as Go writes them.
     fn map(&mut self, shape: &Shape, map: &Map) {
         self.out.push(b'{');
-        let mut entries: SmallVec<[_; 16]> = map.iter().collect();
-        if !entries.is_sorted_by(|a, b| a.0 <= b.0) {
-            entries.sort_by(|a, b| a.0.cmp(b.0));
+        if map.iter().is_sorted_by(|a, b| a.0 <= b.0) {
+            self.entries(shape, map.iter());
+        } else {
+            self.entries(shape, map.sorted().into_iter());
         }
-        for (i, (key, value)) in entries.into_iter().enumerate() {
+        self.out.push(b'}');
+    }
+
+    fn entries<'m>(&mut self, shape: &Shape, entries: impl Iterator<Item = (&'m Str, &'m Value)>) {
+        for (i, (key, value)) in entries.enumerate() {
             if i > 0 {
                 self.out.push(b',');
             }
@@ -239,7 +257,6 @@ impl<'a> Encoder<'a> {
             self.out.push(b':');
             self.value(shape, value);
         }
-        self.out.push(b'}');
     }
 
     /// The zero value that Go writes for a member that is not set.

@@ -58,12 +58,20 @@ pub(super) fn write_float(number: f64, out: &mut Vec<u8>) {
 /// `<`, `>`, `&` and the two Unicode line separators.
 pub fn write_string(text: &str, out: &mut Vec<u8>) {
     let bytes = text.as_bytes();
-    out.push(b'"');
-    if is_plain(bytes) {
-        out.extend_from_slice(bytes);
-        out.push(b'"');
-        return;
+    if !is_plain(bytes) {
+        return write_escaped(bytes, out);
     }
+    out.reserve(bytes.len() + 2);
+    out.push(b'"');
+    copy(bytes, out);
+    out.push(b'"');
+}
+
+/// Appends a string that may need escapes.
+#[cold]
+#[inline(never)]
+fn write_escaped(bytes: &[u8], out: &mut Vec<u8>) {
+    out.push(b'"');
     let mut start = 0;
     for (at, byte) in bytes.iter().enumerate() {
         if !NEEDS_ESCAPE[usize::from(*byte)] {
@@ -99,34 +107,79 @@ pub fn write_string(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// Whether no byte needs a look; eight of them at a time.
+/// Appends bytes; as two halves of a known length, which may overlap, when they are few.
 #[inline]
+fn copy(bytes: &[u8], out: &mut Vec<u8>) {
+    match bytes.len() {
+        0..4 => bytes.iter().for_each(|byte| out.push(*byte)),
+        4..8 => halves::<4>(bytes, out),
+        8..=16 => halves::<8>(bytes, out),
+        17..=32 => halves::<16>(bytes, out),
+        _ => out.extend_from_slice(bytes),
+    }
+}
+
+#[inline]
+fn halves<const N: usize>(bytes: &[u8], out: &mut Vec<u8>) {
+    if let (Some(first), Some(last)) = (bytes.first_chunk::<N>(), bytes.last_chunk::<N>()) {
+        let end = out.len() + bytes.len();
+        out.extend_from_slice(first);
+        out.truncate(end - N);
+        out.extend_from_slice(last);
+    }
+}
+
+/// Whether no byte needs a look; many of them at a time.
+#[inline(always)]
 fn is_plain(bytes: &[u8]) -> bool {
-    let Some(last) = bytes.last_chunk() else {
-        return bytes.iter().all(|byte| !NEEDS_ESCAPE[usize::from(*byte)]);
+    match bytes.len() {
+        0..4 => bytes.iter().all(|byte| !NEEDS_ESCAPE[usize::from(*byte)]),
+        4..8 => is_plain_short(bytes),
+        8..16 => is_plain_by::<8>(bytes),
+        _ => is_plain_by::<16>(bytes),
+    }
+}
+
+/// The same for four to eight bytes, as two halves, which may overlap.
+#[inline(always)]
+fn is_plain_short(bytes: &[u8]) -> bool {
+    let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) else {
+        return false;
     };
+    let word = u64::from(u32::from_le_bytes(*first)) | u64::from(u32::from_le_bytes(*last)) << 32;
+    const ONES: u64 = u64::MAX / 255;
+    // The top bit of a byte is set where that byte is zero.
+    let zero = |word: u64| word.wrapping_sub(ONES) & !word;
+    let is = |mask: u8, byte: u8| zero((word & (ONES * mask as u64)) ^ (ONES * byte as u64));
+    // As in `needs_look`.
+    let marks = is(!0x02, b'<') | is(!0x04, b'"') | is(!0, b'\\') | is(!0, 0xe2);
+    let controls = word.wrapping_sub(ONES * 0x20) & !word;
+    (marks | controls) & (ONES << 7) == 0
+}
+
+/// The same for at least `N` bytes.
+#[inline(always)]
+fn is_plain_by<const N: usize>(bytes: &[u8]) -> bool {
     let mut rest = bytes;
-    while let Some((eight, after)) = rest.split_first_chunk() {
-        if needs_look(u64::from_le_bytes(*eight)) {
+    while let Some((chunk, after)) = rest.split_first_chunk::<N>() {
+        if needs_look(chunk) {
             return false;
         }
         rest = after;
     }
-    // The last eight overlap with those before.
-    rest.is_empty() || !needs_look(u64::from_le_bytes(*last))
+    // The last ones overlap with those before.
+    rest.is_empty() || bytes.last_chunk::<N>().is_none_or(|last| !needs_look(last))
 }
 
-/// Whether one of eight bytes needs a look. It may say so of others near 0xe2, but never miss one.
-fn needs_look(word: u64) -> bool {
-    const ONES: u64 = u64::MAX / 255;
-    const TOPS: u64 = ONES << 7;
-    // The top bit of a byte is set where that byte is zero.
-    let zero = |word: u64| word.wrapping_sub(ONES) & !word;
-    let is = |mask: u8, byte: u8| zero((word & (ONES * mask as u64)) ^ (ONES * byte as u64));
-    // `<` and `>`, and `"` and `&`, differ in one bit.
-    let marks = is(!0x02, b'<') | is(!0x04, b'"') | is(!0, b'\\') | is(!0, 0xe2);
-    let controls = word.wrapping_sub(ONES * 0x20) & !word;
-    (marks | controls) & TOPS != 0
+/// Whether one of the bytes needs a look; without a branch, so that all of them are compared at once.
+fn needs_look<const N: usize>(bytes: &[u8; N]) -> bool {
+    let mut found = 0;
+    for byte in bytes {
+        // `<` and `>`, and `"` and `&`, differ in one bit.
+        let marks = (byte & !0x02 == b'<') | (byte & !0x04 == b'"');
+        found |= u8::from(marks | (*byte == b'\\') | (*byte == 0xe2) | (*byte < 0x20));
+    }
+    found != 0
 }
 
 const HEX: &[u8; 16] = b"0123456789abcdef";

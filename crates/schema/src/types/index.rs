@@ -2,7 +2,7 @@
 
 use super::Field;
 
-/// The names of a struct's fields, three ways: hashed, by their first bytes, and as JSON keys.
+/// The names of a struct's fields: hashed, by their first bytes, by where they are, and as JSON keys.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NameIndex {
     /// Places of fields, with open addressing. Invariant: at least half empty, and every field is found
@@ -11,9 +11,23 @@ pub(super) struct NameIndex {
     shift: u32,
     /// The first four bytes of `name":` for each field.
     heads: Box<[u32]>,
+    /// Where the names are; 0 for one that moves with its field.
+    addresses: Box<[usize]>,
     /// `,"name":` for each field.
-    keys: Box<[Box<[u8]>]>,
+    keys: Box<[Key]>,
 }
+
+/// `,"name":` of a field.
+#[derive(Clone, Debug)]
+struct Key {
+    /// The beginning, filled up with zeros: bytes of a known number are copied without a call.
+    short: [u8; KEY_SHORT_BYTES],
+    /// All of it.
+    whole: Box<[u8]>,
+}
+
+/// Bytes of nearly all keys.
+const KEY_SHORT_BYTES: usize = 32;
 
 const EMPTY: u16 = u16::MAX;
 
@@ -35,7 +49,8 @@ impl NameIndex {
             slots[at] = place;
         }
         let heads = fields.iter().map(|field| head(field.name.as_bytes())).collect();
-        NameIndex { slots, shift, heads, keys: fields.iter().map(key).collect() }
+        let addresses = fields.iter().map(address).collect();
+        NameIndex { slots, shift, heads, addresses, keys: fields.iter().map(Key::new).collect() }
     }
 
     /// The place of the field with this name.
@@ -52,41 +67,83 @@ impl NameIndex {
         }
     }
 
-    /// The place of the field with this name at or after `from`; members mostly stand in order.
-    pub fn next(&self, fields: &[Field], from: usize, name: &str) -> Option<usize> {
-        let head = head(name.as_bytes());
-        let later = self.heads.get(from..)?;
-        let place = from + later.iter().position(|other| *other == head)?;
-        let other = fields.get(place)?.name.as_str();
-        // The names of a schema are shared, so most are told by where they are.
-        let is_same = other.len() == name.len()
-            && (std::ptr::eq(other.as_ptr(), name.as_ptr()) || other == name);
-        is_same.then_some(place)
+    /// The place of the field with this name at or after `from`, when the name is the field's own or a clone
+    /// of it, which those of decoded objects are; members mostly stand in order.
+    #[inline]
+    pub fn next(&self, from: usize, name: &str) -> Option<usize> {
+        let later = self.addresses.get(from..)?;
+        let place = from + later.iter().position(|other| *other == name.as_ptr().addr())?;
+        (self.keys.get(place)?.whole.len() == name.len() + KEY_SIGNS).then_some(place)
     }
 
     /// The place of the field at or after `from` whose `name":` the text begins with, and how many bytes
     /// those are.
+    #[inline]
     pub fn next_in(&self, from: usize, text: &[u8]) -> Option<(usize, usize)> {
         let head = u32::from_le_bytes(*text.first_chunk()?);
         let later = self.heads.get(from..)?;
         let place = from + later.iter().position(|other| *other == head)?;
-        let key = self.key(place).get(KEY_NAME_AT..)?;
-        text.starts_with(key).then_some((place, key.len()))
+        let key = self.keys.get(place)?.whole.get(KEY_NAME_AT..)?;
+        begins_with(text, key).then_some((place, key.len()))
     }
 
     /// `,"name":` of the field at this place.
-    pub fn key(&self, place: usize) -> &[u8] {
-        &self.keys[place]
+    #[cfg(test)]
+    fn key(&self, place: usize) -> &[u8] {
+        &self.keys[place].whole
+    }
+
+    /// Appends `,"name":` of the field at this place.
+    #[inline]
+    pub fn write_key(&self, place: usize, out: &mut Vec<u8>) {
+        let key = &self.keys[place];
+        if key.whole.len() > KEY_SHORT_BYTES {
+            out.extend_from_slice(&key.whole);
+            return;
+        }
+        let end = out.len() + key.whole.len();
+        out.extend_from_slice(&key.short);
+        out.truncate(end);
     }
 }
 
-/// `,"name":` of a field.
-fn key(field: &Field) -> Box<[u8]> {
-    let mut key = Vec::with_capacity(field.name.len() + 4);
-    key.push(b',');
-    crate::json::write_string(&field.name, &mut key);
-    key.push(b':');
-    key.into_boxed_slice()
+/// Bytes of a key beside the name.
+const KEY_SIGNS: usize = 4;
+
+impl Key {
+    fn new(field: &Field) -> Key {
+        let mut whole = Vec::with_capacity(field.name.len() + KEY_SIGNS);
+        whole.push(b',');
+        crate::json::write_string(&field.name, &mut whole);
+        whole.push(b':');
+        let mut short = [0; KEY_SHORT_BYTES];
+        for (to, from) in short.iter_mut().zip(&whole) {
+            *to = *from;
+        }
+        Key { short, whole: whole.into_boxed_slice() }
+    }
+}
+
+/// Where a field's name is, if it stays there however the field moves.
+fn address(field: &Field) -> usize {
+    let text = field.name.as_ptr().addr();
+    let own = std::ptr::from_ref(&field.name).addr();
+    if (own..own + size_of_val(&field.name)).contains(&text) { 0 } else { text }
+}
+
+/// Whether `text` begins with `key`, most of which are short, and the first four bytes of which it begins
+/// with.
+#[inline]
+fn begins_with(text: &[u8], key: &[u8]) -> bool {
+    let Some(text) = text.get(..key.len()) else { return false };
+    match key.len() {
+        0..8 => text.last_chunk::<4>() == key.last_chunk(),
+        8..=16 => {
+            text.first_chunk::<8>() == key.first_chunk()
+                && text.last_chunk::<8>() == key.last_chunk()
+        }
+        _ => text == key,
+    }
 }
 
 /// The first four bytes of `name":`; 0 for a name of one letter, which is found by its hash only.
@@ -114,6 +171,7 @@ fn slot(name: &[u8], shift: u32) -> usize {
 mod tests {
     use super::*;
     use crate::Shape;
+    use keelson_meta::Str;
 
     #[test]
     fn every_name_is_found_and_no_other() {
@@ -125,18 +183,39 @@ mod tests {
         for (place, name) in names.iter().enumerate() {
             assert_eq!(index.position(&fields, name), Some(place), "{name}");
             assert_eq!(index.key(place), format!(",{name:?}:").as_bytes());
-            let near = index.next(&fields, place, name);
-            assert_eq!(near, Some(place), "{name}");
+            // These names are short and stand in their fields.
+            assert_eq!(index.next(place, &fields[place].name), None, "{name}");
             let text = format!("{name}\":1");
             let want = (name.len() > 1).then_some((place, name.len() + 2));
             assert_eq!(index.next_in(place, text.as_bytes()), want, "{name}");
         }
         for name in ["", "b", "i", "ke", "keyrin", "keyringg", "é"] {
             assert_eq!(index.position(&fields, name), None, "{name}");
-            assert_eq!(index.next(&fields, 0, name), None, "{name}");
             assert_eq!(index.next_in(0, format!("{name}\":1").as_bytes()), None, "{name}");
         }
         let none = NameIndex::new(&[]);
-        assert_eq!((none.position(&[], "a"), none.next(&[], 0, "a")), (None, None));
+        assert_eq!((none.position(&[], "a"), none.next(0, "a")), (None, None));
+    }
+
+    #[test]
+    fn a_name_that_stays_is_known_by_its_place() {
+        let names: [Str; 3] =
+            [Str::new_static("a"), "x".repeat(40).into(), Str::new_static("containers")];
+        let fields: Vec<Field> =
+            names.iter().map(|name| Field::new(name.clone(), Shape::String)).collect();
+        let index = NameIndex::new(&fields);
+        for (place, name) in names.iter().enumerate() {
+            assert_eq!(index.next(0, name), Some(place), "{name}");
+            assert_eq!(index.next(place + 1, name), None, "{name}");
+            let mut out = b"{".to_vec();
+            index.write_key(place, &mut out);
+            assert_eq!(out, format!("{{,{name:?}:").as_bytes());
+            let (text, other) = (format!("{name}\":1"), format!("{name}\\\":1"));
+            let want = (name.len() > 1).then_some((place, name.len() + 2));
+            assert_eq!(index.next_in(0, text.as_bytes()), want, "{name}");
+            assert_eq!(index.next_in(0, other.as_bytes()), None, "{name}");
+        }
+        // A part of a name begins where the name begins.
+        assert_eq!(index.next(0, &names[2][..4]), None);
     }
 }

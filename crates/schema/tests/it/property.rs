@@ -42,11 +42,11 @@ fn read(schema: &Schema, body: &[u8], format: Format) -> Result<Object, String> 
 /// Every kind, in a fixed order.
 fn schemas() -> Vec<Schema> {
     let catalogue = Catalogue::shared();
-    let mut kinds: Vec<_> = catalogue.kinds().map(|(gvk, _)| gvk.clone()).collect();
+    let mut kinds: Vec<_> = catalogue.all_kinds().cloned().collect();
     kinds.sort();
-    // A frame of a watch is no object.
-    kinds.retain(|gvk| gvk.kind != "WatchEvent");
-    kinds.iter().filter_map(|gvk| catalogue.schema(gvk)).collect()
+    // A frame of a watch is no object, and a table has no protobuf.
+    kinds.retain(|gvk| gvk.kind != "WatchEvent" && gvk.kind != "Table");
+    kinds.iter().filter_map(|gvk| catalogue.schema_of_any(gvk)).collect()
 }
 
 /// An object as JSON decoding gives it, so with the members that are always written.

@@ -1,0 +1,253 @@
+//! The forms that objects travel in: metadata alone in protobuf, and CBOR where it is switched on.
+
+use crate::http::{Client, Plain, Server};
+use keelson::Keelson;
+use keelson_meta::{GroupVersionKind, Object, Value, value};
+use keelson_schema::catalogue::Catalogue;
+use keelson_schema::{Schema, cbor, json, proto};
+use std::io::BufRead;
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+const PARTIAL: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;\
+                       g=meta.k8s.io;v=v1";
+const PARTIAL_LIST: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;\
+                            g=meta.k8s.io;v=v1";
+
+fn server(cbor: bool) -> Server {
+    let mut builder = Keelson::builder().in_memory();
+    let gate = format!("CBORServingAndStorage={cbor}");
+    builder.feature_gates.set(&gate).expect("a gate that can be switched");
+    let server = Server::start_plain(builder);
+    server.client().poll("/api/v1/namespaces/default", |answer| answer.status == 200);
+    server
+}
+
+fn schema(group: &str, version: &str, kind: &str) -> Schema {
+    let gvk = GroupVersionKind::new(group, version, kind.to_owned());
+    Catalogue::shared().schema(&gvk).unwrap_or_else(|| panic!("no schema of {kind}"))
+}
+
+/// The object of a protobuf body; its kind must be the one of the schema.
+fn from_protobuf(schema: &Schema, body: &[u8]) -> Object {
+    let envelope = proto::decode_envelope(body).expect("an envelope");
+    let given = (envelope.api_version.as_ref(), envelope.kind.as_ref());
+    assert_eq!(given, (schema.gvk.api_version().as_str(), schema.gvk.kind.as_str()));
+    proto::decode_message(schema, envelope.raw).expect("a message")
+}
+
+fn to_cbor(value: Value) -> Vec<u8> {
+    let mut out = vec![];
+    cbor::write_body(&value, &mut out);
+    out
+}
+
+fn from_cbor(answer: &Plain) -> Value {
+    assert_eq!(answer.media_type, "application/cbor", "{answer:?}");
+    assert!(answer.body.starts_with(&cbor::PREFIX), "{answer:?}");
+    cbor::parse(&answer.body).expect("CBOR")
+}
+
+fn get(client: &Client, path: &str, accept: &str) -> Plain {
+    client.plain("GET", path, &format!("Accept: {accept}\r\n"), &[])
+}
+
+fn send(client: &Client, method: &str, path: &str, body: &[u8], media_type: &str) -> Plain {
+    let headers = format!("Content-Type: {media_type}\r\nAccept: application/cbor\r\n");
+    client.plain(method, path, &headers, body)
+}
+
+/// The message of a refusal in JSON.
+fn refusal(answer: &Plain) -> (u16, String) {
+    let body = json::parse(&answer.body).map(|parsed| parsed.value).unwrap_or_default();
+    let message = body.get("message").and_then(Value::as_str).unwrap_or_default();
+    (answer.status, message.to_owned())
+}
+
+fn text<'a>(value: &'a Value, path: &[&str]) -> &'a str {
+    let found = path.iter().try_fold(value, |value, name| value.get(name));
+    found.and_then(Value::as_str).unwrap_or_default()
+}
+
+fn config_map(name: &str) -> Value {
+    value!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": (name)},
+        "data": {"k": "v"}
+    })
+}
+
+/// The next event of a protobuf watch: its word, and the object's body.
+fn frame(stream: &mut dyn BufRead) -> (String, Vec<u8>) {
+    let mut length = [0; 4];
+    stream.read_exact(&mut length).expect("the length of a frame");
+    let mut message = vec![0; u32::from_be_bytes(length) as usize];
+    stream.read_exact(&mut message).expect("a frame");
+    let event = Catalogue::shared().schema(&GroupVersionKind::new("", "v1", "WatchEvent"));
+    // Two fields: the word, and an object that has its bytes as its first field.
+    let event = event.expect("a schema");
+    assert_eq!(event.root().fields.len(), 2);
+    let word_end = 2 + usize::from(message[1]);
+    let word = String::from_utf8(message[2..word_end].to_vec()).expect("a word");
+    let body = message[word_end..].windows(4).position(|four| four == proto::PREFIX);
+    (word, message[word_end + body.expect("an envelope")..].to_vec())
+}
+
+/// The next event of a CBOR watch.
+fn item(stream: &mut dyn BufRead) -> Value {
+    let mut taken = vec![];
+    loop {
+        let got = stream.fill_buf().expect("more of the stream").to_vec();
+        assert!(!got.is_empty(), "the stream ended after {taken:?}");
+        stream.consume(got.len());
+        taken.extend(got);
+        if let Ok(event) = cbor::parse(&taken) {
+            return event;
+        }
+    }
+}
+
+#[test]
+fn metadata_alone_is_protobuf_when_asked_for() {
+    let server = server(false);
+    let client = server.client();
+    let path = format!("{MAPS}/a");
+    let (media_type, mut stream) =
+        client.stream(&format!("{MAPS}?watch=1"), &format!("Accept: {PARTIAL}\r\n"));
+    assert_eq!(media_type, format!("{PROTOBUF};stream=watch"));
+    let body = serde_json::json!({"metadata": {"name": "a", "labels": {"l": "m"}},
+                                  "data": {"k": "v"}});
+    assert_eq!(client.post(MAPS, &body).status, 201);
+
+    let partial = schema("meta.k8s.io", "v1", "PartialObjectMetadata");
+    let answer = get(&client, &path, PARTIAL);
+    assert_eq!((answer.status, answer.media_type.as_str()), (200, PROTOBUF));
+    let obj = from_protobuf(&partial, &answer.body);
+    assert_eq!((obj.name(), obj.str_at(&["metadata", "labels", "l"])), ("a", "m"));
+    assert!(obj.get("data").is_none());
+
+    let (word, body) = frame(&mut stream);
+    assert_eq!((word.as_str(), from_protobuf(&partial, &body)), ("ADDED", obj.clone()));
+
+    let answer = get(&client, MAPS, PARTIAL_LIST);
+    let list =
+        from_protobuf(&schema("meta.k8s.io", "v1", "PartialObjectMetadataList"), &answer.body);
+    let names: Vec<&str> =
+        list.array_at(&["items"]).iter().map(|item| text(item, &["metadata", "name"])).collect();
+    assert_eq!(names, ["a"]);
+
+    // An older version of the same, and a shape that protobuf does not have.
+    let old = get(&client, &path, &PARTIAL.replace("v=v1", "v=v1beta1"));
+    from_protobuf(&schema("meta.k8s.io", "v1beta1", "PartialObjectMetadata"), &old.body);
+    let table = PARTIAL.replace("PartialObjectMetadata", "Table");
+    let want = "only the following media types are accepted: application/json, \
+                application/yaml, application/vnd.kubernetes.protobuf";
+    assert_eq!(refusal(&get(&client, &path, &table)), (406, want.to_owned()));
+    server.stop();
+}
+
+#[test]
+fn options_of_a_deletion_can_be_protobuf() {
+    let server = server(false);
+    let client = server.client();
+    let made = client.post(MAPS, &serde_json::json!({"metadata": {"name": "a"}}));
+    let uid = made.body["metadata"]["uid"].as_str().expect("a uid").to_owned();
+    let delete = |uid: &str| {
+        let schema = schema("", "v1", "DeleteOptions");
+        let obj = Object::from_value(value!({"preconditions": {"uid": (uid)}})).expect("a map");
+        let mut body = vec![];
+        proto::encode(&schema, &obj, &mut body).expect("it fits");
+        let headers = format!("Content-Type: {PROTOBUF}\r\n");
+        client.plain("DELETE", &format!("{MAPS}/a"), &headers, &body).status
+    };
+    assert_eq!((delete("another"), delete(&uid)), (409, 200));
+    server.stop();
+}
+
+#[test]
+fn cbor_is_refused_where_it_is_off() {
+    let server = server(false);
+    let client = server.client();
+    let known = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+    let want = format!("406: Not Acceptable\n\nAvailable representations: {known}");
+    assert_eq!(refusal(&get(&client, MAPS, "application/cbor")), (406, want));
+    let headers = "Content-Type: application/cbor\r\n";
+    let answer = client.plain("POST", MAPS, headers, &to_cbor(config_map("a")));
+    let want = format!(
+        "the body of the request was in an unknown format - accepted media types include: {known}"
+    );
+    assert_eq!(refusal(&answer), (415, want));
+    let headers = "Content-Type: application/apply-patch+cbor\r\n";
+    let path = format!("{MAPS}/a?fieldManager=m");
+    let answer = client.plain("PATCH", &path, headers, &to_cbor(config_map("a")));
+    assert_eq!(refusal(&answer), (415, "415: Unsupported Media Type".to_owned()));
+    server.stop();
+}
+
+#[test]
+fn cbor_is_read_and_written_where_it_is_on() {
+    let server = server(true);
+    let client = server.client();
+    let made = send(&client, "POST", MAPS, &to_cbor(config_map("a")), "application/cbor");
+    assert_eq!((made.status, text(&from_cbor(&made), &["data", "k"])), (201, "v"));
+    let (media_type, mut stream) =
+        client.stream(&format!("{MAPS}?watch=1"), "Accept: application/cbor\r\n");
+    assert_eq!(media_type, "application/cbor-seq");
+    let event = item(&mut stream);
+    assert_eq!((text(&event, &["type"]), text(&event, &["object", "data", "k"])), ("ADDED", "v"));
+
+    let mut applied = config_map("a");
+    if let Value::Object(map) = &mut applied {
+        map.insert("data", value!({"l": "w"}));
+    }
+    let path = format!("{MAPS}/a?fieldManager=m");
+    let answer = send(&client, "PATCH", &path, &to_cbor(applied), "application/apply-patch+cbor");
+    assert_eq!((answer.status, text(&from_cbor(&answer), &["data", "l"])), (200, "w"));
+    let event = item(&mut stream);
+    let got = (text(&event, &["type"]), text(&event, &["object", "data", "l"]));
+    assert_eq!(got, ("MODIFIED", "w"));
+
+    let list = from_cbor(&get(&client, MAPS, "application/cbor"));
+    assert_eq!(text(&list, &["kind"]), "ConfigMapList");
+    let items = list.get("items").and_then(Value::as_array);
+    assert_eq!(items.unwrap_or_default().len(), 1);
+    let options = value!({"preconditions": {"uid": "another"}});
+    let path = format!("{MAPS}/a");
+    let answer = send(&client, "DELETE", &path, &to_cbor(options), "application/cbor");
+    assert_eq!((answer.status, text(&from_cbor(&answer), &["reason"])), (409, "Conflict"));
+    let partial = get(&client, &path, &PARTIAL.replace(PROTOBUF, "application/cbor"));
+    assert_eq!(text(&from_cbor(&partial), &["kind"]), "PartialObjectMetadata");
+    let table = "application/cbor;as=Table;g=meta.k8s.io;v=v1";
+    let want = "only the following media types are accepted: application/json, application/yaml, \
+                application/vnd.kubernetes.protobuf, application/cbor";
+    assert_eq!(refusal(&get(&client, &path, table)), (406, want.to_owned()));
+    let missing = get(&client, &format!("{MAPS}/none"), "application/cbor");
+    assert_eq!((missing.status, text(&from_cbor(&missing), &["reason"])), (404, "NotFound"));
+    server.stop();
+}
+
+#[test]
+fn bytes_are_bytes_in_cbor() {
+    let server = server(true);
+    let client = server.client();
+    let path = "/api/v1/namespaces/default/secrets";
+    let body = serde_json::json!({"metadata": {"name": "s"}, "data": {"k": "AAH/"}});
+    assert_eq!(client.post(path, &body).status, 201);
+    let answer = get(&client, &format!("{path}/s"), "application/cbor");
+    // Tag 22: bytes that stand for base64.
+    let bytes = [0xd6, 0x43, 0, 1, 0xff];
+    assert!(answer.body.windows(bytes.len()).any(|found| found == bytes), "{answer:?}");
+    assert_eq!(text(&from_cbor(&answer), &["data", "k"]), "AAH/");
+    server.stop();
+}
+
+#[test]
+fn a_watch_has_no_yaml() {
+    let server = server(false);
+    let answer = get(&server.client(), &format!("{MAPS}?watch=1"), "application/yaml");
+    let want = "only the following media types are accepted: application/json;stream=watch, \
+                application/vnd.kubernetes.protobuf;stream=watch";
+    let body = String::from_utf8_lossy(&answer.body).into_owned();
+    assert_eq!(answer.status, 406);
+    assert!(body.contains(want), "{body}");
+    server.stop();
+}

@@ -1,0 +1,167 @@
+//! R-CONC: `metadata.resourceVersion` as what an update expects, and as the server's clock.
+
+use super::{MAPS, create, map, pod, put, refused, revision, server};
+use serde_json::{Value, json};
+
+const MODIFIED: &str = "the object has been modified; please apply your changes to the latest \
+                        version and try again";
+
+fn with_version(mut obj: Value, version: &Value) -> Value {
+    obj["metadata"]["resourceVersion"] = version.clone();
+    obj
+}
+
+/// Proves: R-CONC-01, R-CONC-02, R-CONC-03, R-CONC-06, R-HTTP-11, R-STAT-15.
+#[test]
+fn an_update_with_a_version_needs_the_stored_one() {
+    let server = server();
+    let client = server.client();
+    let path = format!("{MAPS}/a");
+    let first = create(&client, "a");
+    let version = &first["metadata"]["resourceVersion"];
+    assert!(version.is_string(), "{version}");
+    let second = put(&client, &path, &with_version(map("a", "2"), version));
+    let stale = with_version(map("a", "3"), version);
+    let why = format!("Operation cannot be fulfilled on configmaps \"a\": {MODIFIED}");
+    for (method, kind) in [("PUT", "application/json"), ("PATCH", "application/merge-patch+json")] {
+        let answer = client.call(method, &path, kind, Some(&stale));
+        refused(&answer, 409, "Conflict", &why);
+        assert_eq!(answer.body["details"], json!({"name": "a", "kind": "configmaps"}));
+    }
+    assert_eq!(client.get(&path).body, second);
+    // Without a version the last write wins.
+    let third = put(&client, &path, &map("a", "3"));
+    assert_eq!((&third["data"]["v"], &client.get(&path).body), (&json!("3"), &third));
+    // A version that is no text is not one that the server gave out.
+    let number = with_version(map("a", "4"), &json!(revision(&third)));
+    let answer = client.call("PUT", &path, "application/json", Some(&number));
+    assert_eq!((answer.status, &answer.body["reason"]), (400, &json!("BadRequest")), "{answer:?}");
+    server.stop();
+}
+
+/// Proves: R-CONC-03.
+#[test]
+fn some_kinds_demand_a_version_for_an_update() {
+    let server = server();
+    let client = server.client();
+    let path = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "l"}
+    });
+    assert_eq!(client.post(path, &lease).status, 201);
+    let answer = client.call("PUT", &format!("{path}/l"), "application/json", Some(&lease));
+    let why = "leases.coordination.k8s.io \"l\" is invalid: metadata.resourceVersion: Invalid value: \
+               0: must be specified for an update";
+    refused(&answer, 422, "Invalid", why);
+    server.stop();
+}
+
+/// Proves: R-CONC-04.
+#[test]
+fn of_two_writers_with_one_version_one_wins() {
+    let server = server();
+    let client = server.client();
+    let path = format!("{MAPS}/a");
+    let mut now = create(&client, "a");
+    for round in 0..20 {
+        let version = now["metadata"]["resourceVersion"].clone();
+        let codes: Vec<(u16, Value)> = std::thread::scope(|scope| {
+            let writers = (0..4).map(|who| {
+                let (client, path) = (server.client(), &path);
+                let obj = with_version(map("a", &format!("{round}-{who}")), &version);
+                scope.spawn(move || {
+                    let answer = client.call("PUT", path, "application/json", Some(&obj));
+                    (answer.status, answer.body)
+                })
+            });
+            let writers: Vec<_> = writers.collect();
+            writers.into_iter().map(|writer| writer.join().expect("an answer")).collect()
+        });
+        now = client.get(&path).body;
+        let won: Vec<&Value> =
+            codes.iter().filter(|(code, _)| *code == 200).map(|(_, body)| body).collect();
+        assert_eq!(won, [&now]);
+        let lost = codes.iter().filter(|(code, body)| *code == 409 && body["reason"] == "Conflict");
+        assert_eq!(lost.count(), 3, "{codes:?}");
+    }
+    server.stop();
+}
+
+/// Proves: R-CONC-05, R-CONC-07, R-CONC-08, R-META-06.
+#[test]
+fn every_change_moves_the_version_on_and_nothing_else_does() {
+    let server = server();
+    let client = server.client();
+    let pods = "/api/v1/namespaces/default/pods";
+    let mut last = revision(&client.get(MAPS).body);
+    let mut later = |what: &str, obj: &Value| {
+        assert!(revision(obj) > last, "{what}: {obj}");
+        last = revision(obj);
+    };
+    let made = client.post(pods, &pod("p")).body;
+    later("create", &made);
+    later("another kind", &create(&client, "a"));
+    later("another kind", &put(&client, &format!("{MAPS}/a"), &map("a", "2")));
+    let one = format!("{pods}/p");
+    let label = json!({"metadata": {"labels": {"l": "1"}}});
+    let merge = "application/merge-patch+json";
+    later("patch", &client.call("PATCH", &one, merge, Some(&label)).body);
+    let status = json!({"status": {"message": "m"}});
+    later("status", &client.call("PATCH", &format!("{one}/status"), merge, Some(&status)).body);
+    let bound = json!({
+        "apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p"},
+        "target": {"kind": "Node", "name": "n"}
+    });
+    assert_eq!(client.post(&format!("{one}/binding"), &bound).status, 201);
+    let now = client.get(&one).body;
+    later("binding", &now);
+    // A write that changes nothing is none, and nobody who watches hears of it.
+    let mut watch =
+        client.open_watch(&format!("{pods}?watch=1&resourceVersion={}", revision(&now)));
+    let same = client.call("PATCH", &one, merge, Some(&label)).body;
+    assert_eq!(same, now);
+    assert_eq!(put(&client, &one, &now), now);
+    assert_eq!(client.post(pods, &pod("q")).status, 201);
+    assert_eq!(watch.told(1), [("ADDED".to_owned(), "q".to_owned())]);
+    // A list of any kind is as new as the newest write of all kinds.
+    later(
+        "list",
+        &json!({"metadata": {"resourceVersion": (revision(&create(&client, "z"))).to_string()}}),
+    );
+    assert!(revision(&client.get(pods).body) >= revision(&client.get(&format!("{MAPS}/z")).body));
+    server.stop();
+}
+
+/// Proves: R-CONC-09.
+#[test]
+fn a_deletion_may_expect_a_version_and_a_uid() {
+    let server = server();
+    let client = server.client();
+    let path = format!("{MAPS}/a");
+    let first = create(&client, "a");
+    let now = put(&client, &path, &map("a", "2"));
+    let delete = |preconditions: Value| {
+        let options = json!({
+            "kind": "DeleteOptions", "apiVersion": "v1", "preconditions": preconditions
+        });
+        client.call("DELETE", &path, "application/json", Some(&options))
+    };
+    for preconditions in [
+        json!({"resourceVersion": first["metadata"]["resourceVersion"]}),
+        json!({"uid": "another"}),
+    ] {
+        let answer = delete(preconditions);
+        assert_eq!(
+            (answer.status, &answer.body["reason"]),
+            (409, &json!("Conflict")),
+            "{answer:?}"
+        );
+        let message = answer.body["message"].as_str().unwrap_or_default();
+        assert!(message.contains("Precondition failed"), "{message}");
+        assert_eq!(client.get(&path).body, now);
+    }
+    let (version, uid) = (&now["metadata"]["resourceVersion"], &now["metadata"]["uid"]);
+    assert_eq!(delete(json!({"resourceVersion": version, "uid": uid})).status, 200);
+    assert_eq!(client.get(&path).status, 404);
+    server.stop();
+}

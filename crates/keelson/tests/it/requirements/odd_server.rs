@@ -1,0 +1,181 @@
+//! A server whose store, clock and luck can be made to fail, for answers that are rare elsewhere.
+
+use crate::http::{Client, PATIENCE};
+use bytes::Bytes;
+use keelson_auth::{Authenticator, Authorizer, MASTERS, TokenFile, User};
+use keelson_meta::time::Timestamp;
+use keelson_registry::{Clock, Registry, RegistryOptions, SystemClock};
+use keelson_server::{App, Listening, VersionInfo};
+use keelson_store::{
+    Batch, BoxFuture, Embedded, HealthError, KeyValue, Page, Range, ReadError, Revision, Store,
+    Txn, TxnOutcome, Watch, WatchError, WriteError,
+};
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+
+/// What is to go wrong from now on.
+#[derive(Debug, Default)]
+pub struct Faults {
+    /// Writes fail, and nothing happens.
+    pub writes_stop: AtomicBool,
+    /// Nobody learns whether a write happened.
+    pub writes_get_lost: AtomicBool,
+    /// All randomness is the same.
+    pub luck_repeats: AtomicBool,
+    /// Asking for the time is an own fault.
+    pub time_panics: AtomicBool,
+    /// What was written does not reach those who read.
+    pub feed_stalls: watch::Sender<bool>,
+}
+
+impl Faults {
+    pub fn set(&self, fault: &AtomicBool, on: bool) {
+        fault.store(on, Ordering::SeqCst);
+    }
+}
+
+/// The server.
+pub struct OddServer {
+    pub faults: Arc<Faults>,
+    runtime: Runtime,
+    listening: Listening,
+    shutdown: watch::Sender<bool>,
+}
+
+impl OddServer {
+    pub fn start() -> OddServer {
+        let runtime = Runtime::new().expect("a runtime");
+        let faults: Arc<Faults> = Arc::default();
+        let (shutdown, told) = watch::channel(false);
+        let listening = runtime.block_on(listen(faults.clone(), told));
+        OddServer { faults, runtime, listening, shutdown }
+    }
+
+    pub fn client(&self) -> Client {
+        Client { address: self.listening.address }
+    }
+
+    pub fn stop(self) {
+        let _ = self.shutdown.send(true);
+        let ended = async { tokio::time::timeout(PATIENCE, self.listening.stopped()).await };
+        self.runtime.block_on(ended).expect("the server ends");
+    }
+}
+
+async fn listen(faults: Arc<Faults>, shutdown: watch::Receiver<bool>) -> Listening {
+    let store = OddStore { inner: Embedded::in_memory(), faults: faults.clone() };
+    let options = RegistryOptions {
+        service_ranges: vec!["10.0.0.0/24".to_owned()],
+        advertise_address: Ipv4Addr::LOCALHOST.into(),
+        advertise_port: 6443,
+        runtime_config: vec![],
+    };
+    let clock = Box::new(OddClock { faults });
+    let registry = Registry::open(Arc::new(store), clock, options).await.expect("a registry");
+    let mut tokens = TokenFile::default();
+    let admin = User { name: "admin".into(), groups: vec![MASTERS.into()], ..User::default() };
+    tokens.insert("t", admin);
+    let app = App {
+        registry,
+        authenticator: Authenticator::new(tokens),
+        authorizer: Authorizer,
+        version: VersionInfo { git_version: "v1.36.0".to_owned(), build: "test".to_owned() },
+        limits: keelson_server::Limits::default(),
+        cbor: false,
+        draining: AtomicBool::new(false),
+        shutdown,
+    };
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
+    keelson_server::serve(Arc::new(app), listener, None).expect("the server listens")
+}
+
+struct OddClock {
+    faults: Arc<Faults>,
+}
+
+impl Clock for OddClock {
+    fn now(&self) -> Timestamp {
+        assert!(!self.faults.time_panics.load(Ordering::SeqCst), "this panic is part of a test");
+        SystemClock.now()
+    }
+
+    fn random(&self) -> [u8; 16] {
+        let repeats = self.faults.luck_repeats.load(Ordering::SeqCst);
+        if repeats { [7; 16] } else { SystemClock.random() }
+    }
+}
+
+struct OddWatch {
+    inner: Box<dyn Watch>,
+    stalls: watch::Receiver<bool>,
+}
+
+impl Watch for OddWatch {
+    fn next(&mut self) -> BoxFuture<'_, Result<Batch, WatchError>> {
+        Box::pin(async move {
+            let batch = self.inner.next().await?;
+            let _ = self.stalls.wait_for(|stalls| !stalls).await;
+            Ok(batch)
+        })
+    }
+}
+
+struct OddStore {
+    inner: Arc<Embedded>,
+    faults: Arc<Faults>,
+}
+
+impl Store for OddStore {
+    fn get<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<Option<KeyValue>, ReadError>> {
+        self.inner.get(key)
+    }
+
+    fn range(&self, ask: Range) -> BoxFuture<'_, Result<Page, ReadError>> {
+        self.inner.range(ask)
+    }
+
+    fn load<'a>(
+        &'a self,
+        prefix: &'a [u8],
+        at: Option<Revision>,
+        sink: &'a mut (dyn FnMut(KeyValue) + Send),
+    ) -> BoxFuture<'a, Result<Revision, ReadError>> {
+        self.inner.load(prefix, at, sink)
+    }
+
+    fn txn(&self, txn: Txn) -> BoxFuture<'_, Result<TxnOutcome, WriteError>> {
+        let source = || Arc::new(std::io::Error::other("the disk is gone"));
+        if self.faults.writes_stop.load(Ordering::SeqCst) {
+            return Box::pin(async move { Err(WriteError::Stopped { source: source() }) });
+        }
+        if self.faults.writes_get_lost.load(Ordering::SeqCst) {
+            return Box::pin(async move { Err(WriteError::Unknown { source: source() }) });
+        }
+        self.inner.txn(txn)
+    }
+
+    fn watch(&self, prefix: Bytes, after: Revision) -> Result<Box<dyn Watch>, WatchError> {
+        let inner = self.inner.watch(prefix, after)?;
+        Ok(Box::new(OddWatch { inner, stalls: self.faults.feed_stalls.subscribe() }))
+    }
+
+    fn revision(&self) -> Revision {
+        self.inner.revision()
+    }
+
+    fn floor(&self) -> Revision {
+        self.inner.floor()
+    }
+
+    fn compact(&self, through: Revision) -> BoxFuture<'_, Result<(), WriteError>> {
+        self.inner.compact(through)
+    }
+
+    fn health(&self) -> Result<(), HealthError> {
+        self.inner.health()
+    }
+}

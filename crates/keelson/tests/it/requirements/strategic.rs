@@ -1,0 +1,274 @@
+//! R-SMP: the strategic merge patch, over HTTP. The algorithm's single cases stand in
+//! `apply/src/strategic_tests.rs`.
+
+use super::{MAPS, MERGE_PATCH, STRATEGIC_PATCH, map, patch, server};
+use crate::http::{Client, Server};
+use serde_json::{Value, json};
+
+const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/default/deployments/d";
+
+/// A server with a Deployment whose pods have two containers and a node selector.
+fn deployed() -> (Server, Client) {
+    let server = server();
+    let client = server.client();
+    let spec = json!({
+        "containers": [
+            {"name": "a", "image": "a:1", "args": ["1", "2"],
+                "env": [{"name": "X", "value": "1"}, {"name": "Y", "value": "2"}]},
+            {"name": "b", "image": "b:1"}
+        ],
+        "nodeSelector": {"k": "1", "l": "2"}
+    });
+    let obj = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"},
+        "spec": {
+            "selector": {"matchLabels": {"a": "b"}},
+            "template": {"metadata": {"labels": {"a": "b"}}, "spec": spec}
+        }
+    });
+    let made = client.post("/apis/apps/v1/namespaces/default/deployments", &obj);
+    assert_eq!(made.status, 201, "{made:?}");
+    (server, client)
+}
+
+/// Patches the pod's spec in the Deployment and returns it as it was stored and reads back.
+fn change(client: &Client, spec: Value) -> Value {
+    let body = json!({"spec": {"template": {"spec": spec}}});
+    let done = patch(client, DEPLOYMENT, STRATEGIC_PATCH, &body);
+    assert_eq!(client.get(DEPLOYMENT).body, done);
+    assert!(!done.to_string().contains('$'), "{done}");
+    done["spec"]["template"]["spec"].clone()
+}
+
+/// The members of a list's items that are named.
+fn members(list: &Value, names: &[&str]) -> Value {
+    let one = |item: &Value| {
+        let shown = names.iter().filter(|name| !item[**name].is_null());
+        Value::Object(shown.map(|name| ((*name).to_owned(), item[*name].clone())).collect())
+    };
+    list.as_array().expect("a list").iter().map(one).collect()
+}
+
+/// Proves: R-SMP-01, R-SMP-02, R-SMP-03, R-SMP-08, R-SMP-09.
+#[test]
+fn lists_with_a_key_merge_by_it_and_others_are_replaced() {
+    let (server, client) = deployed();
+    // A new container joins the others, in front as kube-apiserver has it.
+    let spec = change(&client, json!({"containers": [{"name": "c", "image": "c:1"}]}));
+    let want = json!([
+        {"name": "c", "image": "c:1"}, {"name": "a", "image": "a:1"}, {"name": "b", "image": "b:1"}
+    ]);
+    assert_eq!(members(&spec["containers"], &["name", "image"]), want);
+    // One that is there is changed in its place; its own lists by the same rules.
+    let spec = change(
+        &client,
+        json!({"containers": [
+            {"name": "a", "image": "a:2", "args": ["3"], "env": [{"name": "Y", "value": "9"}]}
+        ]}),
+    );
+    let want = json!({
+        "name": "a", "image": "a:2", "args": ["3"],
+        "env": [{"name": "X", "value": "1"}, {"name": "Y", "value": "9"}]
+    });
+    assert_eq!(members(&spec["containers"], &["name", "image", "args", "env"])[1], want);
+    assert_eq!(members(&spec["containers"], &["image"])[2], json!({"image": "b:1"}));
+    // Null removes a member.
+    let spec = change(
+        &client,
+        json!({"nodeSelector": {"k": null}, "containers": [
+            {"name": "a", "args": null}
+        ]}),
+    );
+    assert_eq!(spec["nodeSelector"], json!({"l": "2"}));
+    assert_eq!(spec["containers"][1]["args"], Value::Null);
+    server.stop();
+}
+
+/// Proves: R-SMP-04, R-SMP-11.
+#[test]
+fn lists_of_scalars_that_merge_are_sets() {
+    let server = server();
+    let client = server.client();
+    let path = format!("{MAPS}/m");
+    let mut obj = map("m", "1");
+    obj["metadata"]["finalizers"] = json!(["example.org/a", "example.org/b"]);
+    assert_eq!(client.post(MAPS, &obj).status, 201);
+    let change = |metadata: Value| {
+        let body = json!({"metadata": metadata});
+        patch(&client, &path, STRATEGIC_PATCH, &body)["metadata"]["finalizers"].clone()
+    };
+    let added = ["example.org/b", "example.org/c", "example.org/c"];
+    let all = json!(["example.org/a", "example.org/b", "example.org/c"]);
+    assert_eq!(change(json!({"finalizers": added})), all);
+    let off = change(json!({"$deleteFromPrimitiveList/finalizers": ["example.org/a", "x"]}));
+    assert_eq!(off, json!(["example.org/b", "example.org/c"]));
+    let order = ["example.org/c", "example.org/d", "example.org/b"];
+    let ordered = change(json!({
+        "finalizers": ["example.org/d"], "$setElementOrder/finalizers": order
+    }));
+    assert_eq!(ordered, json!(order));
+    server.stop();
+}
+
+/// Proves: R-SMP-05, R-SMP-06, R-SMP-09.
+#[test]
+fn directives_in_lists_replace_the_list_or_delete_items() {
+    let (server, client) = deployed();
+    let spec = change(
+        &client,
+        json!({"containers": [
+            {"$patch": "delete", "name": "b"},
+            {"name": "a", "env": [{"$patch": "delete", "name": "X"}, {"name": "Z", "value": "3"}]},
+            {"name": "c", "image": "c:1"}
+        ]}),
+    );
+    let want = json!([
+        {"name": "a", "image": "a:1",
+            "env": [{"name": "Z", "value": "3"}, {"name": "Y", "value": "2"}]},
+        {"name": "c", "image": "c:1"}
+    ]);
+    assert_eq!(members(&spec["containers"], &["name", "image", "env"]), want);
+    let spec = change(
+        &client,
+        json!({"containers": [
+            {"name": "n", "image": "n:1"}, {"$patch": "replace"}, {"name": "a", "image": "a:9"}
+        ]}),
+    );
+    let want = json!([{"name": "n", "image": "n:1"}, {"name": "a", "image": "a:9"}]);
+    assert_eq!(members(&spec["containers"], &["name", "image", "args", "env"]), want);
+    // Within a list that is replaced there is nothing that a directive could be about.
+    let spec = change(
+        &client,
+        json!({"containers": [
+            {"$patch": "replace"},
+            {"name": "a", "image": "a:1", "env": [{"$patch": "delete", "name": "X"}]}
+        ]}),
+    );
+    let want = json!([{"name": "a", "image": "a:1", "env": [{"name": "X"}]}]);
+    assert_eq!(members(&spec["containers"], &["name", "image", "env"]), want);
+    server.stop();
+}
+
+/// Proves: R-SMP-07, R-SMP-08, R-SMP-09, R-SMP-11.
+#[test]
+fn directives_in_maps_replace_delete_or_keep_members() {
+    let (server, client) = deployed();
+    let spec = change(&client, json!({"nodeSelector": {"m": "3"}}));
+    assert_eq!(spec["nodeSelector"], json!({"k": "1", "l": "2", "m": "3"}));
+    let spec = change(&client, json!({"nodeSelector": {"$patch": "replace", "n": "4"}}));
+    assert_eq!(spec["nodeSelector"], json!({"n": "4"}));
+    let spec = change(&client, json!({"nodeSelector": {"$patch": "delete"}}));
+    assert_eq!(spec["nodeSelector"], Value::Null);
+    // A map that is replaced loses what was nested in it too.
+    let context = json!({"runAsUser": 1, "seLinuxOptions": {"level": "a"}});
+    change(&client, json!({"securityContext": context}));
+    let spec = change(&client, json!({"securityContext": {"$patch": "replace", "runAsUser": 2}}));
+    assert_eq!(spec["securityContext"], json!({"runAsUser": 2}));
+
+    let strategy = |strategy: Value| {
+        let body = json!({"spec": {"strategy": strategy}});
+        patch(&client, DEPLOYMENT, STRATEGIC_PATCH, &body)["spec"]["strategy"].clone()
+    };
+    let rolling = json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 2}});
+    assert_eq!(strategy(rolling)["rollingUpdate"]["maxSurge"], 2);
+    let kept = strategy(json!({"type": "Recreate", "$retainKeys": ["type"]}));
+    assert_eq!(kept, json!({"type": "Recreate"}));
+    let spec = change(
+        &client,
+        json!({
+            "containers": [{"name": "b", "image": "b:2"}, {"name": "n", "image": "n:1"}],
+            "$setElementOrder/containers": [{"name": "b"}, {"name": "n"}, {"name": "a"}]
+        }),
+    );
+    let want = json!([{"name": "b"}, {"name": "n"}, {"name": "a"}]);
+    assert_eq!(members(&spec["containers"], &["name"]), want);
+    server.stop();
+}
+
+/// Proves: R-SMP-10.
+#[test]
+fn the_published_schemas_tell_how_lists_merge() {
+    let server = server();
+    let client = server.client();
+    let v2 = client.get("/openapi/v2").body;
+    let v3 = client.get("/openapi/v3/api/v1").body;
+    for schemas in [&v2["definitions"], &v3["components"]["schemas"]] {
+        for (kind, field, key) in [
+            ("PodSpec", "containers", Some("name")),
+            ("PodSpec", "volumes", Some("name")),
+            ("PodStatus", "conditions", Some("type")),
+            ("ServiceSpec", "ports", Some("port")),
+            ("Container", "args", None),
+        ] {
+            let field = &schemas[format!("io.k8s.api.core.v1.{kind}")]["properties"][field];
+            assert_eq!(field["type"], "array", "{kind}: {field}");
+            assert_eq!(field["x-kubernetes-patch-merge-key"].as_str(), key, "{kind}: {field}");
+            let strategy = field["x-kubernetes-patch-strategy"].as_str();
+            let merges = strategy.is_some_and(|words| words.split(',').any(|w| w == "merge"));
+            assert_eq!(merges, key.is_some(), "{kind}: {field}");
+        }
+        let meta = &schemas["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"]["properties"];
+        assert_eq!(meta["finalizers"]["x-kubernetes-patch-strategy"], "merge");
+        assert_eq!(meta["finalizers"]["x-kubernetes-patch-merge-key"], Value::Null);
+    }
+    server.stop();
+}
+
+/// Proves: R-SMP-12.
+#[test]
+fn conditions_merge_by_their_type() {
+    let server = server();
+    let client = server.client();
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}});
+    assert_eq!(client.post("/api/v1/nodes", &node).status, 201);
+    let change = |conditions: Value| {
+        let body = json!({"status": {"conditions": conditions}});
+        let done = patch(&client, "/api/v1/nodes/n/status", STRATEGIC_PATCH, &body);
+        members(&done["status"]["conditions"], &["type", "status", "reason"])
+    };
+    change(json!([
+        {"type": "Ready", "status": "False", "reason": "Starting"},
+        {"type": "DiskPressure", "status": "False"}
+    ]));
+    let now = change(json!([{"type": "Ready", "status": "True"}]));
+    let want = json!([
+        {"type": "Ready", "status": "True", "reason": "Starting"},
+        {"type": "DiskPressure", "status": "False"}
+    ]);
+    assert_eq!(now, want);
+    server.stop();
+}
+
+/// Proves: R-SMP-13.
+#[test]
+fn two_who_patch_different_parts_do_not_undo_each_other() {
+    let (server, _) = deployed();
+    std::thread::scope(|scope| {
+        for who in 0..4 {
+            let client = server.client();
+            scope.spawn(move || {
+                for round in 0..5 {
+                    let env = json!([{"name": format!("E{who}"), "value": round.to_string()}]);
+                    let containers = json!([{"name": "b", "env": env}]);
+                    let label = json!({format!("l{who}"): round.to_string()});
+                    let spec = json!({"spec": {"template": {"spec": {"containers": containers}}}});
+                    patch(&client, DEPLOYMENT, STRATEGIC_PATCH, &spec);
+                    let labels = json!({"metadata": {"labels": label}});
+                    patch(&client, DEPLOYMENT, MERGE_PATCH, &labels);
+                }
+            });
+        }
+    });
+    let now = server.client().get(DEPLOYMENT).body;
+    for who in 0..4 {
+        assert_eq!(now["metadata"]["labels"][format!("l{who}")], "4", "{now}");
+    }
+    let containers = now["spec"]["template"]["spec"]["containers"].as_array().expect("containers");
+    let env = containers[1]["env"].as_array().expect("variables");
+    let mut env: Vec<String> =
+        env.iter().map(|one| format!("{}={}", one["name"], one["value"])).collect();
+    env.sort();
+    assert_eq!(env, (0..4).map(|who| format!("\"E{who}\"=\"4\"")).collect::<Vec<_>>());
+    assert_eq!(containers[0]["env"][0], json!({"name": "X", "value": "1"}));
+    server.stop();
+}

@@ -1,0 +1,203 @@
+//! R-WATCH: what a watch shows, how it is sent, from where it can go on, and when it cannot.
+
+use super::{MAPS, create, forgetful_server, is_failure, map, names, put, revision, server};
+use crate::http::{Client, Watch};
+use keelson::Keelson;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Changes, creates and deletes one object, and returns it at each step.
+fn life(client: &Client, name: &str) -> [Value; 2] {
+    let made = create(client, name);
+    let changed = put(client, &format!("{MAPS}/{name}"), &map(name, "2"));
+    let gone = client.delete(&format!("{MAPS}/{name}"));
+    assert_eq!(gone.status, 200, "{gone:?}");
+    [made, changed]
+}
+
+/// The next events must be the whole life of one object.
+fn check_life(watch: &mut Watch, [made, changed]: &[Value; 2]) -> Value {
+    assert_eq!(watch.next(), Ok(json!({"type": "ADDED", "object": made})));
+    assert_eq!(watch.next(), Ok(json!({"type": "MODIFIED", "object": changed})));
+    let last = watch.next().expect("the deletion");
+    assert_eq!(last["type"], "DELETED", "{last}");
+    // The last state, with the version of the deletion.
+    assert!(revision(&last["object"]) > revision(changed), "{last}");
+    let mut before = last["object"].clone();
+    before["metadata"]["resourceVersion"] = changed["metadata"]["resourceVersion"].clone();
+    assert_eq!(before, *changed);
+    last["object"].clone()
+}
+
+/// Proves: R-WATCH-02, R-WATCH-03, R-WATCH-04, R-VERB-12.
+#[test]
+fn a_watch_sends_each_change_as_an_object_of_its_own() {
+    let server = server();
+    let client = server.client();
+    let since = revision(&client.get(MAPS).body);
+    for word in ["true", "1"] {
+        let path = format!("{MAPS}?watch={word}&resourceVersion={since}&fieldSelector=");
+        let name = format!("m-{word}");
+        let only = format!("{path}metadata.name%3D{name}");
+        let mut watch = client.open_watch(&only);
+        assert_eq!(watch.status, 200);
+        assert_eq!(watch.header("content-type"), Some("application/json"));
+        assert_eq!(watch.header("transfer-encoding"), Some("chunked"));
+        assert_eq!(watch.header("content-length"), None);
+        let seen = life(&client, &name);
+        let last = check_life(&mut watch, &seen);
+        // Looked at afterwards it is the same history.
+        assert_eq!(check_life(&mut client.open_watch(&only), &seen), last);
+    }
+    server.stop();
+}
+
+/// Proves: R-WATCH-05, R-CHUNK-07.
+#[test]
+fn a_watch_from_a_list_misses_nothing_that_came_since() {
+    let server = server();
+    let client = server.client();
+    for name in ["a", "b", "c"] {
+        create(&client, name);
+    }
+    let first = client.get(&format!("{MAPS}?limit=2")).body;
+    create(&client, "b2");
+    put(&client, &format!("{MAPS}/a"), &map("a", "2"));
+    let token = first["metadata"]["continue"].as_str().expect("a token");
+    let last = client.get(&format!("{MAPS}?limit=2&continue={token}")).body;
+    assert_eq!((names(&first), names(&last)), (vec!["a", "b"], vec!["c"]));
+    client.delete(&format!("{MAPS}/c"));
+    // Newer versions are there already when the watch begins.
+    let path = format!("{MAPS}?watch=true&resourceVersion={}", revision(&last));
+    let mut watch = client.open_watch(&path);
+    create(&client, "d");
+    let want = [("ADDED", "b2"), ("MODIFIED", "a"), ("DELETED", "c"), ("ADDED", "d")];
+    assert_eq!(watch.told(4), want.map(|(word, name)| (word.to_owned(), name.to_owned())));
+    server.stop();
+}
+
+/// Proves: R-WATCH-06.
+#[test]
+fn a_watch_that_broke_goes_on_from_the_last_version_it_saw() {
+    let server = server();
+    let client = server.client();
+    let mut since = revision(&client.get(MAPS).body);
+    let mut seen: Vec<String> = vec![];
+    for round in 0..20 {
+        let path = format!("{MAPS}?watch=true&resourceVersion={since}");
+        let mut watch = client.open_watch(&path);
+        for part in 0..3 {
+            create(&client, &format!("m-{round:02}-{part}"));
+        }
+        // Dropped with events under way: two are read, or only one, the rest is not.
+        for _ in 0..=round % 2 {
+            let event = watch.next().expect("an event");
+            since = revision(&event["object"]);
+            seen.push(event["object"]["metadata"]["name"].to_string());
+        }
+    }
+    let mut watch = client.open_watch(&format!("{MAPS}?watch=true&resourceVersion={since}"));
+    while seen.len() < 60 {
+        let event = watch.next().expect("an event");
+        assert!(revision(&event["object"]) > since, "{event}");
+        since = revision(&event["object"]);
+        seen.push(event["object"]["metadata"]["name"].to_string());
+    }
+    let want: Vec<String> = (0..60).map(|at| format!("\"m-{:02}-{}\"", at / 3, at % 3)).collect();
+    assert_eq!(seen, want);
+    // A fresh list has all of it too.
+    assert_eq!(names(&client.get(MAPS).body).len(), 60);
+    server.stop();
+}
+
+/// Proves: R-WATCH-07.
+#[test]
+fn a_watch_is_of_a_namespace_or_of_all_or_of_the_cluster() {
+    let server = server();
+    let client = server.client();
+    let since = revision(&client.get(MAPS).body);
+    let from = |path: &str| client.open_watch(&format!("{path}?watch=1&resourceVersion={since}"));
+    let mut cluster = from("/api/v1/namespaces");
+    let space = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}});
+    assert_eq!(client.post("/api/v1/namespaces", &space).status, 201);
+    create(&client, "here");
+    let there = client.post("/api/v1/namespaces/other/configmaps", &map("there", "1"));
+    assert_eq!(there.status, 201, "{there:?}");
+    create(&client, "here-2");
+    let check = |watch: &mut Watch, want: &[&str]| {
+        let told = watch.told(want.len());
+        let told: Vec<_> = told.iter().map(|(word, name)| (word.as_str(), name.as_str())).collect();
+        let want: Vec<_> = want.iter().map(|name| ("ADDED", *name)).collect();
+        assert_eq!(told, want);
+    };
+    check(&mut cluster, &["other"]);
+    check(&mut from(MAPS), &["here", "here-2"]);
+    check(&mut from("/api/v1/namespaces/other/configmaps"), &["there"]);
+    check(&mut from("/api/v1/configmaps"), &["here", "there", "here-2"]);
+    server.stop();
+}
+
+/// Proves: R-WATCH-08, R-WATCH-09, R-HTTP-12.
+///
+/// As kube-apiserver does, the stream begins with 200 and the 410 stands in its only event.
+#[test]
+fn a_watch_of_a_forgotten_version_is_gone_and_a_fresh_list_starts_it_anew() {
+    assert_eq!(Keelson::builder().history, Duration::from_secs(300));
+    let server = forgetful_server();
+    let client = server.client();
+    let old = revision(&create(&client, "a"));
+    create(&client, "b");
+    let exact = format!("{MAPS}?resourceVersion={old}&resourceVersionMatch=Exact");
+    client.poll(&exact, |answer| answer.status == 410);
+    let mut watch = client.open_watch(&format!("{MAPS}?watch=true&resourceVersion={old}"));
+    assert_eq!(watch.status, 200);
+    assert_eq!(watch.header("content-type"), Some("application/json"));
+    let event = watch.next().expect("an event");
+    assert_eq!(event["type"], "ERROR");
+    let floor = event["object"]["message"].as_str().unwrap_or_default();
+    let floor = floor.split(['(', ')']).nth(1).unwrap_or_default();
+    let why = format!("too old resource version: {old} ({floor})");
+    is_failure(&event["object"], 410, "Expired", &why);
+    assert!(floor.parse::<u64>().is_ok_and(|floor| floor > old), "{event}");
+    assert_eq!(watch.next(), Err("the watch ended".to_owned()));
+
+    let listed = client.get(MAPS).body;
+    assert_eq!(names(&listed), ["a", "b"]);
+    let path = format!("{MAPS}?watch=true&resourceVersion={}", revision(&listed));
+    let mut watch = client.open_watch(&path);
+    create(&client, "c");
+    assert_eq!(watch.told(1), [("ADDED".to_owned(), "c".to_owned())]);
+    server.stop();
+}
+
+/// Proves: R-WATCH-08.
+#[test]
+fn history_within_the_window_is_replayed() {
+    let server = server();
+    let client = server.client();
+    let since = revision(&client.get(MAPS).body);
+    let lives: Vec<[Value; 2]> = (0..50).map(|at| life(&client, &format!("m-{at}"))).collect();
+    let mut watch = client.open_watch(&format!("{MAPS}?watch=1&resourceVersion={since}"));
+    for seen in &lives {
+        check_life(&mut watch, seen);
+    }
+    server.stop();
+}
+
+/// Proves: R-WATCH-10.
+#[test]
+fn a_watch_of_a_future_version_waits_for_it_or_ends_with_its_timeout() {
+    let server = server();
+    let client = server.client();
+    let ahead = revision(&create(&client, "a")) + 2;
+    let path = format!("{MAPS}?watch=true&resourceVersion={ahead}");
+    let mut short = client.open_watch(&format!("{path}&timeoutSeconds=1"));
+    let mut watch = client.open_watch(&path);
+    assert_eq!((watch.status, short.status), (200, 200));
+    create(&client, "b");
+    create(&client, "c");
+    assert_eq!(short.next(), Err("the watch ended".to_owned()));
+    create(&client, "d");
+    assert_eq!(watch.told(1), [("ADDED".to_owned(), "d".to_owned())]);
+    server.stop();
+}

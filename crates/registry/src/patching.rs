@@ -1,0 +1,147 @@
+//! A patch in one of the forms that tell a difference, applied to one object (apiserver
+//! `handlers/patch.go`).
+
+use crate::options::{FieldValidation, Patch, PatchForm};
+use crate::verbs::strict_warnings;
+use keelson_apply::{gofmt, json_patch, merge_patch, strategic};
+use keelson_meta::{
+    ErrorList, Failure, FieldError, GroupVersion, GroupVersionKind, Object, Path, Reason, Status,
+    Str, Value,
+};
+use keelson_schema::catalogue::Catalogue;
+use keelson_schema::conform::Words;
+use keelson_schema::decode::{Decoded, check_gvk, conform_in};
+use keelson_schema::{Schema, json};
+
+/// The text of a patch, as a value.
+#[derive(Debug)]
+pub(crate) struct Difference {
+    form: PatchForm,
+    value: Value,
+    /// What strict decoding refuses of the patch itself.
+    strict: Vec<String>,
+}
+
+impl Difference {
+    /// Reads a patch of any form but server-side apply.
+    pub fn read(patch: &Patch) -> Result<Difference, Failure> {
+        let form = patch.form;
+        let refuse = |why: &dyn std::fmt::Display| match form {
+            PatchForm::Strategic => Status::bad_request(why.to_string()),
+            _ => Status::bad_request(format!("error decoding patch: {why}")),
+        };
+        let parsed = json::parse(&patch.body).map_err(|error| refuse(&error))?;
+        let value = parsed.value;
+        let wanted = match form {
+            PatchForm::Json => "[]handlers.jsonPatchOp",
+            _ => "map[string]interface {}",
+        };
+        let fits = match form {
+            PatchForm::Json => value.as_array().is_some(),
+            _ => value.as_object().is_some(),
+        };
+        if !fits && !value.is_null() {
+            let given = value.type_name();
+            let why = format!("json: cannot unmarshal {given} into Go value of type {wanted}");
+            return Err(refuse(&why));
+        }
+        let duplicates = parsed.duplicates.iter();
+        let prefix = if form == PatchForm::Json { "json patch " } else { "" };
+        let mut strict: Vec<String> = duplicates
+            .map(|path| format!("{prefix}duplicate field {}", keelson_meta::status::quote(path)))
+            .collect();
+        if form == PatchForm::Json {
+            strict.extend(json_patch::unknown_fields(&value));
+        }
+        Ok(Difference { form, value, strict })
+    }
+
+    /// The object that `live` becomes, of the kind of `schema`, and the warnings about it.
+    pub fn apply(
+        &self,
+        schema: &Schema,
+        live: &Object,
+        validation: FieldValidation,
+    ) -> Result<(Object, Vec<Str>), Failure> {
+        let after = self.changed(schema, live)?;
+        // The text is needed for refusals alone; they make it anew.
+        let refused = |why: String| match self.changed(schema, live) {
+            Ok(after) => self.refused(&after, &why),
+            Err(failure) => failure,
+        };
+        let mut decoded = self.decoded(schema, after).map_err(refused)?;
+        let mut strict = self.strict.clone();
+        strict.append(&mut decoded.strict);
+        match validation {
+            FieldValidation::Strict if !strict.is_empty() => {
+                Err(refused(format!("strict decoding error: {}", strict.join(", "))))
+            }
+            FieldValidation::Warn => Ok((decoded.object, strict_warnings(&strict))),
+            FieldValidation::Strict | FieldValidation::Ignore => Ok((decoded.object, vec![])),
+        }
+    }
+
+    fn changed(&self, schema: &Schema, live: &Object) -> Result<Value, Failure> {
+        let before = live.clone().into_value();
+        let after = match self.form {
+            PatchForm::Json => json_patch::apply(before, &self.value),
+            PatchForm::Merge => merge_patch::apply(before, &self.value),
+            PatchForm::Strategic => strategic::apply(schema, before, self.value.clone()),
+            PatchForm::ApplyYaml | PatchForm::ApplyCbor => {
+                return Err(Status::new(
+                    Reason::UnsupportedMediaType,
+                    "415: Unsupported Media Type",
+                ));
+            }
+        };
+        after.map_err(Failure::from)
+    }
+
+    /// A strategic merge patch works on values: what the result says of its kind is not looked at. The
+    /// other forms work on text, which is read as the kind that it says it is.
+    fn decoded(&self, schema: &Schema, after: Value) -> Result<Decoded, String> {
+        if self.form == PatchForm::Strategic {
+            return conform_in(schema, after, Words::Converter);
+        }
+        let given = said_gvk(&after, &schema.gvk)?;
+        if given == schema.gvk {
+            return conform_in(schema, after, Words::Json);
+        }
+        let catalogue = Catalogue::shared();
+        let check = check_gvk(&given, schema, &|gvk| catalogue.is_known(gvk));
+        let Some(other) = catalogue.schema(&given) else {
+            return check.and(Err(format!("no schema for {given}")));
+        };
+        let decoded = conform_in(&other, after, Words::Json)?;
+        check?;
+        let object = crate::convert::convert(decoded.object, &given, &schema.gvk);
+        Ok(Decoded { object, ..decoded })
+    }
+
+    /// 422 for a patch whose result is not an object of its kind.
+    fn refused(&self, after: &Value, why: &str) -> Failure {
+        let shown = match self.form {
+            PatchForm::Strategic => gofmt::plain(&self.value),
+            _ => {
+                let mut text = vec![];
+                json::write_value(after, &mut text);
+                String::from_utf8_lossy(&text).into_owned()
+            }
+        };
+        let mut errors = ErrorList::new();
+        errors.push(FieldError::invalid(&Path::new("patch"), shown.as_str(), why));
+        Status::invalid("", "", "", errors)
+    }
+}
+
+/// The kind that a value says it is; what it does not say is `expected`.
+fn said_gvk(value: &Value, expected: &GroupVersionKind) -> Result<GroupVersionKind, String> {
+    let kind = value.str_at(&["kind"]).filter(|kind| !kind.is_empty());
+    let kind = kind.map_or_else(|| expected.kind.clone(), Str::new);
+    match value.str_at(&["apiVersion"]) {
+        None | Some("") => Ok(expected.group_version().kind(kind)),
+        Some(text) => GroupVersion::parse(text)
+            .map(|version| version.kind(kind))
+            .ok_or_else(|| format!("unexpected GroupVersion string: {text}")),
+    }
+}

@@ -1,0 +1,115 @@
+//! What leads to a node: logs and streams of pods, proxies (registry `core/pod/strategy.go`). No node is
+//! reached yet; what is checked before is.
+
+use crate::kind::{Answer, Target};
+use crate::options::{Freshness, LogOptions};
+use crate::registry::Registry;
+use keelson_auth::Permit;
+use keelson_meta::status::quote;
+use keelson_meta::{
+    ErrorList, Failure, FieldError, GroupVersionResource, Object, Path, Status, Value,
+};
+
+impl Registry {
+    /// The log of a container, which is empty while no node runs the pod.
+    pub async fn read_log(
+        &self,
+        permit: &Permit,
+        target: &Target,
+        options: &LogOptions,
+    ) -> Result<(), Failure> {
+        validate_log_options(target, options)?;
+        let pod = self.streamed_pod(permit, target).await?;
+        check_container(&pod, &options.container)?;
+        match pod.str_at(&["spec", "nodeName"]) {
+            "" => Ok(()),
+            node => Err(no_such_node(node)),
+        }
+    }
+
+    /// Why there is no stream to an object.
+    pub async fn no_node(&self, permit: &Permit, target: &Target, container: &str) -> Failure {
+        if target.gvr().resource != "pods" {
+            return match self.get(permit, target, Freshness::Latest).await {
+                Err(failure) => failure,
+                Ok(_) => {
+                    let what = target.gvr().resource.trim_end_matches('s');
+                    let name = quote(&target.name);
+                    Status::unavailable(format!("no endpoints available for {what} {name}"))
+                }
+            };
+        }
+        let pod = match self.streamed_pod(permit, target).await {
+            Ok(pod) => pod,
+            Err(failure) => return failure,
+        };
+        if let Err(failure) = check_container(&pod, container) {
+            return failure;
+        }
+        match pod.str_at(&["spec", "nodeName"]) {
+            "" => {
+                let why = format!("pod {} does not have a host assigned", target.name);
+                Status::bad_request(why)
+            }
+            node => no_such_node(node),
+        }
+    }
+
+    async fn streamed_pod(&self, permit: &Permit, target: &Target) -> Result<Object, Failure> {
+        match self.get(permit, target, Freshness::Latest).await? {
+            Answer::Entry(entry) => target.kind.decode(&entry),
+            Answer::Object(_) | Answer::Success(_) => Err(Status::internal("a get made an object")),
+        }
+    }
+}
+
+fn no_such_node(name: &str) -> Failure {
+    Status::not_found(&GroupVersionResource::new("", "v1", "nodes"), name)
+}
+
+fn validate_log_options(target: &Target, options: &LogOptions) -> Result<(), Failure> {
+    let mut errors = ErrorList::new();
+    let mut at_least = |name: &str, given: Option<i64>, min: i64| {
+        let Some(given) = given.filter(|given| *given < min) else { return };
+        let why = match min {
+            0 => "must be greater than or equal to 0",
+            _ => "must be greater than 0",
+        };
+        errors.push(FieldError::invalid(&Path::new(name), given, why));
+    };
+    at_least("tailLines", options.tail_lines, 0);
+    at_least("limitBytes", options.limit_bytes, 1);
+    if options.since_seconds.is_some() && options.has_since_time {
+        let why = "at most one of `sinceTime` or `sinceSeconds` may be specified";
+        errors.push(FieldError::forbidden(&Path::new("[]"), why));
+    } else {
+        at_least("sinceSeconds", options.since_seconds, 1);
+    }
+    errors.into_result("", "PodLogOptions", &target.name)
+}
+
+/// The container that a stream is about must be one of the pod's; none is named when there is but one.
+fn check_container(pod: &Object, container: &str) -> Result<(), Failure> {
+    let of = |list: &str| pod.array_at(&["spec", list]).iter().filter_map(name_of);
+    let mut all = of("initContainers").chain(of("containers")).chain(of("ephemeralContainers"));
+    let pod_name = pod.name();
+    if !container.is_empty() {
+        if all.any(|name| name == container) {
+            return Ok(());
+        }
+        let why = format!("container {container} is not valid for pod {pod_name}");
+        return Err(Status::bad_request(why));
+    }
+    if of("containers").count() == 1 {
+        return Ok(());
+    }
+    let names: Vec<&str> = all.collect();
+    Err(Status::bad_request(format!(
+        "a container name must be specified for pod {pod_name}, choose one of: [{}]",
+        names.join(" ")
+    )))
+}
+
+fn name_of(container: &Value) -> Option<&str> {
+    container.str_at(&["name"])
+}
