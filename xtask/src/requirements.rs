@@ -10,8 +10,9 @@ use std::path::Path;
 const TABLE: &str = "docs/requirements.md";
 /// Requirements that no test of a server can prove, each with the reason.
 const EXCEPTIONS: &str = "docs/requirements-exceptions.txt";
-/// The list of requirements, which is not part of this repository.
-const SPEC: &str = "../shared/spec/requirements.md";
+/// The list of requirements, which is not part of this repository: beside it, or below the folder that
+/// `KEELSON_SHARED` names.
+const SPEC: &str = "spec/requirements.md";
 /// Families of requirements of which each must have a test.
 const FAMILIES: [&str; 11] =
     ["RV", "CHUNK", "WATCH", "PATCH", "SMP", "CONC", "HTTP", "STAT", "META", "VERB", "IDEM"];
@@ -45,9 +46,14 @@ pub fn run(args: &[String]) -> Result<()> {
     } else {
         fs::write(TABLE, &table).context(TABLE)?;
     }
-    match fs::read_to_string(SPEC) {
+    let shared = std::env::var("KEELSON_SHARED").unwrap_or_else(|_| "../shared".to_owned());
+    let spec = Path::new(&shared).join(SPEC);
+    match fs::read_to_string(&spec) {
         Ok(spec) => compare(&spec, &proofs, &exceptions, &mut faults),
-        Err(_) => say(&format!("{SPEC} is absent: those without a test were not looked for"))?,
+        Err(_) => {
+            let place = spec.display();
+            say(&format!("{place} is absent: requirements without a test were not looked for"))?;
+        }
     }
     if faults.is_empty() {
         return say(&format!("{} requirements have a test", proofs.len()));

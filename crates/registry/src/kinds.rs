@@ -98,6 +98,7 @@ pub(crate) fn strategy(group: &str, resource: &str) -> Strategy {
     let base = Strategy { generation: generation(group, resource), ..Strategy::GENERIC };
     let base = Strategy {
         create_on_update: creates_on_update(group, resource),
+        returns_deleted: returns_deleted(group, resource),
         unconditional_update: updates_unconditionally(group, resource),
         status_metadata: status_metadata(group, resource),
         revalidates: revalidates(group, resource),
@@ -116,8 +117,8 @@ pub(crate) fn strategy(group: &str, resource: &str) -> Strategy {
 
 fn core_kind(resource: &str, base: Strategy) -> Strategy {
     match resource {
-        "pods" => Strategy { fields: POD, returns_deleted: true, ..pod::pod(base) },
-        "podtemplates" => Strategy { returns_deleted: true, ..pod::pod_template(base) },
+        "pods" => Strategy { fields: POD, ..pod::pod(base) },
+        "podtemplates" => pod::pod_template(base),
         "services" => Strategy { fields: SERVICE, ..service::service(base) },
         "endpoints" => endpoints::endpoints(base),
         "replicationcontrollers" => {
@@ -125,9 +126,9 @@ fn core_kind(resource: &str, base: Strategy) -> Strategy {
         }
         "configmaps" => config::config_map(base),
         "secrets" => Strategy { fields: SECRET, ..config::secret(base) },
-        "serviceaccounts" => Strategy { returns_deleted: true, ..config::service_account(base) },
+        "serviceaccounts" => config::service_account(base),
         "limitranges" => config::limit_range(base),
-        "resourcequotas" => Strategy { returns_deleted: true, ..config::resource_quota(base) },
+        "resourcequotas" => config::resource_quota(base),
         "namespaces" => config::namespace(base),
         "nodes" => nodes::node(base),
         "persistentvolumes" => claims::volume(base),
@@ -229,6 +230,18 @@ fn creates_on_update(group: &str, resource: &str) -> bool {
             | ("events.k8s.io", "events")
             | ("coordination.k8s.io", "leases")
             | ("rbac.authorization.k8s.io", _)
+    )
+}
+
+/// The same kinds of which OpenAPI says so.
+fn returns_deleted(group: &str, resource: &str) -> bool {
+    matches!(
+        (group, resource),
+        ("", "persistentvolumes" | "persistentvolumeclaims" | "pods" | "podtemplates")
+            | ("", "resourcequotas" | "serviceaccounts" | "services")
+            | ("resource.k8s.io", _)
+            | ("storage.k8s.io", "csidrivers" | "csinodes" | "storageclasses")
+            | ("storage.k8s.io", "volumeattachments" | "volumeattributesclasses")
     )
 }
 

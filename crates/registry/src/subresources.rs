@@ -18,6 +18,7 @@ impl Registry {
         permit: &Permit,
         target: &Target,
         binding: &Object,
+        dry_run: bool,
     ) -> Result<(), Failure> {
         check_binding(target, binding)?;
         let node = binding.str_at(&["target", "name"]).to_owned();
@@ -42,7 +43,7 @@ impl Registry {
             set_scheduled(&mut object, &self.clock.now().to_string());
             Ok(Updated { object, owned: true })
         };
-        let options = WriteOptions::default();
+        let options = WriteOptions { dry_run, ..WriteOptions::default() };
         self.change(permit, target, Part::Other("binding"), &change, &options).await.map(drop)
     }
 }

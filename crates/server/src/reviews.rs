@@ -25,7 +25,7 @@ pub(crate) async fn answer(
     if found.facts.name == "componentstatuses" {
         return component_status(app, ask, found, &schema, verb);
     }
-    write_options(ask, "CreateOptions")?;
+    let dry_run = write_options(ask, "CreateOptions")?.dry_run;
     let mut obj = decoded(ask, &schema, body)?.object;
     match found.facts.name.as_str() {
         "selfsubjectreviews" => {
@@ -49,7 +49,7 @@ pub(crate) async fn answer(
                 found.route.namespace.as_deref().unwrap_or_default(),
                 obj.name(),
             );
-            app.registry.bind(permit, &target, &obj).await?;
+            app.registry.bind(permit, &target, &obj, dry_run).await?;
             return Ok(success(ask, 201));
         }
         _ => return Err(Status::method_not_allowed()),
@@ -73,7 +73,8 @@ pub(crate) async fn connect(
     match (sub.name.as_str(), verb, schema) {
         ("binding", "create", Some(schema)) => {
             let binding = decoded(ask, &schema, body)?.object;
-            app.registry.bind(permit, target, &binding).await?;
+            let dry_run = write_options(ask, "CreateOptions")?.dry_run;
+            app.registry.bind(permit, target, &binding, dry_run).await?;
             Ok(success(ask, 201))
         }
         ("eviction", "create", Some(schema)) => {

@@ -1,6 +1,7 @@
 //! The smallest object of every built-in resource that validation lets through.
 
 use base64::Engine;
+use keelson_schema::catalogue::{Catalogue, Resource};
 use serde_json::{Value, json};
 
 /// What a resource demands beside metadata; `POD` stands for the spec of a pod, `RULES` for the
@@ -168,9 +169,25 @@ pub fn name(resource: &str) -> &'static str {
     NAMES.iter().find(|(of, _)| *of == resource).map_or("sample", |(_, name)| name)
 }
 
-/// The smallest object of a resource, without its kind.
-pub fn minimal(group: &str, resource: &str) -> Value {
-    let key = format!("{group}/{resource}");
+/// The built-in resources that are on by default and keep objects.
+pub fn kept() -> impl Iterator<Item = &'static Resource> {
+    let versions = Catalogue::shared().groups.iter().flat_map(|group| &group.versions);
+    let resources = versions.filter(|version| version.default_on).flat_map(|v| &v.resources);
+    resources.filter(|resource| {
+        resource.default_on && resource.has_verb("create") && resource.has_verb("list")
+    })
+}
+
+/// The path of a resource's objects, those in the namespace `default` where it has namespaces.
+pub fn collection(resource: &Resource) -> String {
+    let root = if resource.kind.group.is_empty() { "/api" } else { "/apis" };
+    let scope = if resource.namespaced { "/namespaces/default" } else { "" };
+    format!("{root}/{}{scope}/{}", resource.kind.api_version(), resource.name)
+}
+
+/// The smallest object of a resource.
+pub fn minimal(resource: &Resource) -> Value {
+    let key = format!("{}/{}", resource.kind.group, resource.name);
     let text = MEMBERS.iter().find(|(of, _)| *of == key).map_or("{}", |(_, text)| text);
     let mut text = text.to_owned();
     for (short, long) in SHORT {
@@ -180,7 +197,9 @@ pub fn minimal(group: &str, resource: &str) -> Value {
         text = text.replace("CSR", &signing_request());
     }
     let mut obj: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{key}: {e}"));
-    obj["metadata"] = json!({"name": name(resource)});
+    obj["apiVersion"] = json!(resource.kind.api_version().as_str());
+    obj["kind"] = json!(resource.kind.kind.as_str());
+    obj["metadata"] = json!({"name": name(&resource.name)});
     obj
 }
 

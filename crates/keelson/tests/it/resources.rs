@@ -1,9 +1,9 @@
 //! Every built-in resource that is on by default, through its whole life.
 
 use crate::http::{Answer, Client, Server};
-use crate::minimal::{minimal, name};
+use crate::minimal::{collection, kept, minimal, name};
 use keelson::Keelson;
-use keelson_schema::catalogue::{Catalogue, Resource};
+use keelson_schema::catalogue::Resource;
 use serde_json::{Value, json};
 
 /// Built-in resources that are on by default, create and list: a change of it is to be noticed.
@@ -16,17 +16,10 @@ fn every_resource_lives_and_dies() {
     let client = server.client();
     let mut faults = vec![];
     let mut count = 0;
-    for group in &Catalogue::shared().groups {
-        for version in group.versions.iter().filter(|version| version.default_on) {
-            for resource in version.resources.iter().filter(|resource| resource.default_on) {
-                if resource.has_verb("create") && resource.has_verb("list") {
-                    count += 1;
-                    if let Err(fault) = life(&client, resource) {
-                        let kind = &resource.kind;
-                        faults.push(format!("{}/{}: {fault}", kind.group, resource.name));
-                    }
-                }
-            }
+    for resource in kept() {
+        count += 1;
+        if let Err(fault) = life(&client, resource) {
+            faults.push(format!("{}/{}: {fault}", resource.kind.group, resource.name));
         }
     }
     println!("{count} resources, {} with faults", faults.len());
@@ -37,19 +30,13 @@ fn every_resource_lives_and_dies() {
 
 /// One object of the resource from its creation to its end.
 fn life(client: &Client, resource: &Resource) -> Result<(), String> {
-    let (group, version) = (resource.kind.group.as_str(), resource.kind.version.as_str());
-    let api = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
-    let root = if group.is_empty() { "/api" } else { "/apis" };
-    let scope = if resource.namespaced { "/namespaces/default" } else { "" };
-    let all = format!("{root}/{api}{scope}/{}", resource.name);
+    let all = collection(resource);
     let one = format!("{all}/{}", name(&resource.name));
     let only = format!("fieldSelector=metadata.name%3D{}", name(&resource.name));
 
     let before = client.get(&all);
     let revision = before.body["metadata"]["resourceVersion"].as_str().unwrap_or("none");
-    let mut obj = minimal(group, &resource.name);
-    obj["apiVersion"] = json!(api);
-    obj["kind"] = json!(resource.kind.kind.as_str());
+    let obj = minimal(resource);
     let made = expect("create", client.post(&all, &obj), 201)?;
     let read = expect("get", client.get(&one), 200)?;
     same("what was created", &made, &read)?;

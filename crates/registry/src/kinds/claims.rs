@@ -16,7 +16,6 @@ const NOT_POSITIVE: &str = "must be greater than zero";
 /// PersistentVolumeClaims.
 pub(super) fn claim(base: Strategy) -> Strategy {
     Strategy {
-        returns_deleted: true,
         default: |obj| default_claim(&mut obj.root),
         prepare_create: |obj| {
             obj.root.insert("status", value!({"phase": "Pending"}));
@@ -200,7 +199,6 @@ fn volume_mode(spec: &At<'_, '_>, stored: &Map, errors: &mut ErrorList) {
 /// PersistentVolumes.
 pub(super) fn volume(base: Strategy) -> Strategy {
     Strategy {
-        returns_deleted: true,
         default: default_volume,
         prepare_create: |obj| {
             let now = obj.creation_timestamp().to_owned();

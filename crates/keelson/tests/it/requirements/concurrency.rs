@@ -112,6 +112,8 @@ fn every_change_moves_the_version_on_and_nothing_else_does() {
         "apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p"},
         "target": {"kind": "Node", "name": "n"}
     });
+    assert_eq!(client.post(&format!("{one}/binding?dryRun=All"), &bound).status, 201);
+    assert_eq!(client.get(&one).body["spec"]["nodeName"], Value::Null);
     assert_eq!(client.post(&format!("{one}/binding"), &bound).status, 201);
     let now = client.get(&one).body;
     later("binding", &now);

@@ -1,6 +1,7 @@
 //! R-STAT: the `Status` that tells of failure and of deletion.
 
 use super::{MAPS, create, map, refused, server};
+use crate::minimal::{collection, kept, minimal, name};
 use serde_json::{Value, json};
 
 /// Proves: R-STAT-01, R-STAT-03, R-STAT-04, R-STAT-05, R-STAT-06, R-STAT-07.
@@ -95,6 +96,35 @@ fn a_deletion_is_told_by_a_status_of_success() {
     assert_eq!(client.post(MAPS, &kept).status, 201);
     let waits = client.delete(&format!("{MAPS}/b"));
     assert_eq!((waits.status, &waits.body["kind"]), (200, &json!("ConfigMap")), "{waits:?}");
+    server.stop();
+}
+
+/// Proves: R-STAT-02.
+///
+/// Some kinds answer with the object that is gone. The published document says which.
+#[test]
+fn a_deletion_is_answered_as_the_document_says() {
+    let server = server();
+    let client = server.client();
+    let paths = client.get("/openapi/v2").body["paths"].clone();
+    let mut objects = 0;
+    for resource in kept() {
+        let all = collection(resource);
+        let told = all.replace("/namespaces/default/", "/namespaces/{namespace}/") + "/{name}";
+        let answer = &paths[&told]["delete"]["responses"]["200"]["schema"]["$ref"];
+        let answer = answer.as_str().and_then(|name| name.rsplit('.').next());
+        let made = client.post(&all, &minimal(resource));
+        assert_eq!(made.status, 201, "{all}: {made:?}");
+        let one = format!("{all}/{}", name(&resource.name));
+        let gone = client.delete(&one);
+        assert_eq!(gone.status, 200, "{one}: {gone:?}");
+        // Objects that have to wait are shown by all kinds.
+        if gone.body["metadata"]["deletionTimestamp"].is_null() {
+            assert_eq!(gone.body["kind"].as_str(), answer, "{one}");
+            objects += usize::from(answer != Some("Status"));
+        }
+    }
+    assert!(objects > 10, "{objects}");
     server.stop();
 }
 

@@ -1,7 +1,7 @@
 //! R-WATCH: what a watch shows, how it is sent, from where it can go on, and when it cannot.
 
 use super::{MAPS, create, forgetful_server, is_failure, map, names, put, revision, server};
-use crate::http::{Client, Watch};
+use crate::http::{Client, Server, Watch};
 use keelson::Keelson;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -199,5 +199,98 @@ fn a_watch_of_a_future_version_waits_for_it_or_ends_with_its_timeout() {
     assert_eq!(short.next(), Err("the watch ended".to_owned()));
     create(&client, "d");
     assert_eq!(watch.told(1), [("ADDED".to_owned(), "d".to_owned())]);
+    server.stop();
+}
+
+/// A server whose watches say how far they are every few milliseconds.
+fn talkative_server() -> Server {
+    let mut builder = Keelson::builder().no_controllers();
+    builder.limits.bookmark_period = Duration::from_millis(10);
+    Server::start_plain(builder)
+}
+
+/// Proves: R-WATCH-06.
+#[test]
+fn a_bookmark_is_a_version_from_which_a_watch_can_go_on() {
+    let server = talkative_server();
+    let client = server.client();
+    let began = revision(&create(&client, "a"));
+    let secrets = "/api/v1/namespaces/default/secrets";
+    let path = format!("{MAPS}?watch=true&resourceVersion={began}");
+    let mut silent = client.open_watch(&path);
+    let mut watch = client.open_watch(&format!("{path}&allowWatchBookmarks=true"));
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}});
+    let elsewhere = revision(&client.post(secrets, &secret).body);
+    // Nothing happens to what is watched, and yet the watch comes to know of the later version.
+    let mut last = began;
+    while last < elsewhere {
+        let event = watch.next().expect("a bookmark");
+        assert_eq!(event["type"], "BOOKMARK", "{event}");
+        let now = revision(&event["object"]);
+        assert!(now >= last, "{event} after {last}");
+        let object = json!({
+            "kind": "ConfigMap", "apiVersion": "v1",
+            "metadata": {"resourceVersion": now.to_string()}
+        });
+        assert_eq!(event["object"], object);
+        last = now;
+    }
+    drop(watch);
+    create(&client, "b");
+    let mut resumed = client.open_watch(&format!("{MAPS}?watch=true&resourceVersion={last}"));
+    let want = [("ADDED".to_owned(), "b".to_owned())];
+    assert_eq!(resumed.told(1), want);
+    // Who did not ask for bookmarks got none in all that time.
+    assert_eq!(silent.told(1), want);
+    server.stop();
+}
+
+/// Proves: R-WATCH-05.
+#[test]
+fn initial_events_end_with_a_bookmark_that_says_so() {
+    let server = talkative_server();
+    let client = server.client();
+    create(&client, "a");
+    let newest = revision(&create(&client, "b"));
+    let path = format!(
+        "{MAPS}?watch=true&sendInitialEvents=true&allowWatchBookmarks=true\
+         &resourceVersionMatch=NotOlderThan&resourceVersion={newest}"
+    );
+    let mut watch = client.open_watch(&path);
+    let want = [("ADDED", "a"), ("ADDED", "b")];
+    assert_eq!(watch.told(2), want.map(|(word, name)| (word.to_owned(), name.to_owned())));
+    let event = watch.next().expect("the end of the initial events");
+    assert_eq!(event["type"], "BOOKMARK", "{event}");
+    assert_eq!(event["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
+    let from = revision(&event["object"]);
+    assert!(from >= newest, "{event}");
+    create(&client, "c");
+    let mut next = client.open_watch(&format!("{MAPS}?watch=true&resourceVersion={from}"));
+    assert_eq!(next.told(1), [("ADDED".to_owned(), "c".to_owned())]);
+    // Later bookmarks are plain.
+    let later = std::iter::from_fn(|| watch.next().ok()).find(|event| event["type"] == "BOOKMARK");
+    assert_eq!(later.expect("a bookmark")["object"]["metadata"]["annotations"], Value::Null);
+    server.stop();
+}
+
+/// Proves: R-WATCH-06.
+#[test]
+fn a_watch_ends_in_the_end_and_the_next_one_goes_on() {
+    let mut builder = Keelson::builder().no_controllers();
+    builder.limits.watch_life_min = Duration::from_millis(20);
+    let server = Server::start_plain(builder);
+    let client = server.client();
+    let mut since = revision(&create(&client, "a"));
+    for round in 0..5 {
+        create(&client, &format!("b-{round}"));
+        let path = |since: u64| format!("{MAPS}?watch=true&resourceVersion={since}");
+        // On a busy machine a life may be over before anything was sent.
+        let (event, mut watch) = std::iter::repeat_with(|| client.open_watch(&path(since)))
+            .find_map(|mut watch| watch.next().ok().map(|event| (event, watch)))
+            .expect("watches do not end");
+        assert_eq!(event["object"]["metadata"]["name"], format!("b-{round}"));
+        since = revision(&event["object"]);
+        assert_eq!(watch.next(), Err("the watch ended".to_owned()));
+    }
     server.stop();
 }
