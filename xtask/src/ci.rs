@@ -3,7 +3,13 @@
 
 use anyhow::{Context, Result, bail};
 use std::io::Write;
+use std::path::Path;
 use std::process::{Command, Stdio};
+
+/// Where the Python client of the tests is installed.
+const PYTHON: &str = "target/clients/bin/python";
+/// Its version.
+const PYTHON_CLIENT: &str = "37.0.2";
 
 /// Runs all checks and tests.
 pub fn run() -> Result<()> {
@@ -24,7 +30,8 @@ pub fn run() -> Result<()> {
     }
 }
 
-/// kubectl for the client tests; nextest to run tests side by side.
+/// kubectl and the Python client for the tests with other people's clients; nextest to run tests side
+/// by side.
 fn install() -> Result<()> {
     if !has("kubectl") {
         say("installing kubectl from Debian's package kubernetes-client")?;
@@ -32,6 +39,18 @@ fn install() -> Result<()> {
             .and_then(|()| step("apt-get", &["install", "-y", "-qq", "kubernetes-client"]));
         if let Err(error) = installed {
             say(&format!("no kubectl ({error}): the tests that drive it will say that they skip"))?;
+        }
+    }
+    if !Path::new(PYTHON).exists() {
+        say("installing the Python client from PyPI into target/clients")?;
+        let installed = step("python3", &["-m", "venv", "target/clients"]).and_then(|()| {
+            let package = format!("kubernetes=={PYTHON_CLIENT}");
+            step(PYTHON, &["-m", "pip", "install", "-q", "--disable-pip-version-check", &package])
+        });
+        if let Err(error) = installed {
+            say(&format!(
+                "no Python client ({error}): the test that drives it will say that it skips"
+            ))?;
         }
     }
     if !has("cargo-nextest") {

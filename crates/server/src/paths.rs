@@ -15,7 +15,7 @@ pub(crate) async fn answer(app: &App, ask: &Ask, path: &str) -> Result<Reply, Fa
     }
     let parts: Vec<&str> = path.split('/').skip(1).collect();
     let parts: &[&str] = match parts.as_slice() {
-        [rest @ .., ""] if rest.len() > 1 || matches!(rest, ["api" | "apis"]) => rest,
+        [rest @ .., ""] if rest.len() > 1 || matches!(rest, ["api" | "apis" | "version"]) => rest,
         all => all,
     };
     match parts {

@@ -34,6 +34,11 @@ impl Server {
         Client { address: self.keelson.address() }
     }
 
+    /// Runs other work on the threads of the server.
+    pub fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
+        self.runtime.block_on(work)
+    }
+
     /// Stops the server and waits for its end.
     pub fn stop(self) {
         self.runtime.block_on(self.keelson.stop());

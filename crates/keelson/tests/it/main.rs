@@ -7,6 +7,7 @@
 mod bad_input;
 mod bad_input_tls;
 mod bad_input_wire;
+mod clients;
 mod conformance;
 mod connection;
 mod forms;
