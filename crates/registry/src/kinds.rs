@@ -18,6 +18,8 @@ mod service;
 mod storage;
 mod workloads;
 
+pub(crate) use service::validate_addresses as validate_service_addresses;
+
 use crate::strategy::{Generation, SelectableField, StatusMetadata, Strategy};
 use keelson_meta::names;
 

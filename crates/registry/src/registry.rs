@@ -1,10 +1,11 @@
 //! [`Registry`]: all kinds over one store.
 
+use crate::allocation::PortPool;
 use crate::kind::{Kind, Target};
 use crate::stamp::Clock;
 use crate::strategy::Strategy;
 use bytes::Bytes;
-use keelson_cache::{Cache, Entry, Resource, StartError};
+use keelson_cache::{Cache, Entry, Resource, Snapshot, StartError};
 use keelson_meta::{Failure, GroupVersionResource, Object, Reason, Status, Str};
 use keelson_schema::catalogue::{Catalogue, Resource as CatalogueResource};
 use keelson_store::{Compare, KeyValue, Op, Revision, Store, Txn, TxnOutcome, WriteError};
@@ -80,6 +81,8 @@ pub struct Registry {
     pub clock: Box<dyn Clock>,
     /// What the server was told at start.
     pub options: RegistryOptions,
+    /// Ports of nodes that services have.
+    pub(crate) ports: PortPool,
     kinds: HashMap<(Str, Str), Arc<Kind>>,
 }
 
@@ -98,7 +101,8 @@ impl Registry {
         let cache = Cache::start(store.clone(), prefixes)
             .await
             .map_err(|source| OpenError::Cache { source })?;
-        let registry = Arc::new(Registry { catalogue, store, cache, clock, options, kinds });
+        let ports = PortPool::default();
+        let registry = Arc::new(Registry { catalogue, store, cache, clock, options, ports, kinds });
         crate::bootstrap::ensure(&registry)
             .await
             .map_err(|source| OpenError::Bootstrap { source })?;
@@ -143,6 +147,11 @@ impl Registry {
     /// The objects of a kind.
     pub(crate) fn objects(&self, kind: &Kind) -> Arc<Resource> {
         self.cache.resource(&kind.prefix).expect("the cache was started with every kind's prefix")
+    }
+
+    /// The objects of a kind as they are now.
+    pub(crate) fn all(&self, kind: &Kind) -> Snapshot {
+        self.cache.snapshot(&self.objects(kind))
     }
 
     /// Waits until reads are as new as the store.

@@ -2,6 +2,7 @@
 
 mod addresses;
 mod ports;
+mod warnings;
 
 use super::check::{At, children, default, default_empty};
 use crate::strategy::Strategy;
@@ -26,8 +27,16 @@ pub(super) fn service(base: Strategy) -> Strategy {
             load_balancer_status(new, old, &mut errors);
             errors
         },
+        warnings: |new, _| warnings::of(new),
         ..base
     }
+}
+
+/// The fields of a service that name addresses and families.
+pub(crate) fn validate_addresses(service: &Object) -> ErrorList {
+    let mut errors = ErrorList::new();
+    addresses::validate(&At::of(service, "spec"), &mut errors);
+    errors
 }
 
 fn default_service(service: &mut Object) {

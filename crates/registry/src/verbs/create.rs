@@ -68,6 +68,7 @@ impl Registry {
             validate(target, &obj)?;
             warnings.extend((kind.strategy.warnings)(&obj, None));
             let target = target.named(obj.namespace(), obj.name());
+            let claim = self.claim(&target, &mut obj, None, options.dry_run).await?;
             if options.dry_run {
                 self.fresh().await?;
                 if self.objects(kind).get(&target.key()).is_none() {
@@ -75,7 +76,9 @@ impl Registry {
                     let obj = kind.convert(obj, &kind.storage, target.schema());
                     return Ok(Written { answer: Answer::Object(obj), warnings, created: true });
                 }
-            } else if let Put::Done(entry) = self.put(&target, &mut obj, Revision(0)).await? {
+            } else if let Put::Done(entry) =
+                self.put_claimed(&target, &mut obj, Revision(0), claim).await?
+            {
                 return Ok(Written { answer: Answer::Entry(entry), warnings, created: true });
             }
             if !generates {

@@ -89,7 +89,10 @@ impl Registry {
             Plan::Delete => {}
         }
         Ok(match self.remove(target, entry.modified).await? {
-            Removed::Done(_) => Ok(Deleted::Gone(shown(obj))),
+            Removed::Done(_) => {
+                self.release(target, &obj).await;
+                Ok(Deleted::Gone(shown(obj)))
+            }
             Removed::Lost(now) => Err(now),
         })
     }

@@ -1,5 +1,6 @@
 //! update: the one loop in which every change of a stored object happens.
 
+use crate::allocation::Claim;
 use crate::kind::{Answer, Target};
 use crate::options::WriteOptions;
 use crate::owners::{self, Endpoint};
@@ -132,6 +133,7 @@ impl Registry {
         if deletes(&kind.strategy, &new, &stored) && !options.dry_run {
             return Ok(match self.remove(target, entry.modified).await? {
                 Removed::Done(revision) => {
+                    self.release(target, &new).await;
                     new.set_meta("resourceVersion", &revision.to_string());
                     let gone = kind.convert(new, &kind.storage, target.schema());
                     Step::Done(Answer::Object(gone), warnings)
@@ -139,6 +141,10 @@ impl Registry {
                 Removed::Lost(now) => Step::Lost(now),
             });
         }
+        let claim = match part {
+            Part::Main => self.claim(target, &mut new, Some(&stored), options.dry_run).await?,
+            Part::Status | Part::Other(_) => Claim::default(),
+        };
         if self.is_same(target, &mut new, entry) {
             return Ok(Step::Done(Answer::Entry(entry.clone()), warnings));
         }
@@ -147,7 +153,7 @@ impl Registry {
             let new = kind.convert(new, &kind.storage, target.schema());
             return Ok(Step::Done(Answer::Object(new), warnings));
         }
-        Ok(match self.put(target, &mut new, entry.modified).await? {
+        Ok(match self.put_claimed(target, &mut new, entry.modified, claim).await? {
             Put::Done(entry) => Step::Done(Answer::Entry(entry), warnings),
             Put::Lost(now) => Step::Lost(now),
         })

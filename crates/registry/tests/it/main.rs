@@ -1,5 +1,6 @@
 //! The registry in one process over a store in memory: the rules of the built-in kinds.
 
+mod allocation;
 mod compare;
 mod harness;
 mod replay;

@@ -30,7 +30,8 @@ pub(super) fn all(spec: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// No port twice, and no port of nodes where the type has none.
+/// No port twice, and no port of nodes where the type has none. That no port of nodes stands twice is
+/// seen to when they are given.
 pub(super) fn collisions(spec: &At<'_, '_>, errors: &mut ErrorList) {
     let list = spec.field("ports");
     if spec.str("type") == "ClusterIP" {
@@ -40,15 +41,6 @@ pub(super) fn collisions(spec: &At<'_, '_>, errors: &mut ErrorList) {
                 node.forbidden(errors, "may not be used when `type` is 'ClusterIP'");
             }
         }
-    }
-    let mut seen: Vec<(&str, i64)> = vec![];
-    for port in list.items() {
-        let node = port.field("nodePort");
-        let key = (port.str("protocol"), node.number());
-        if key.1 != 0 && seen.contains(&key) {
-            node.duplicate(errors);
-        }
-        seen.push(key);
     }
     let mut seen: Vec<(&str, i64)> = vec![];
     for port in list.items() {

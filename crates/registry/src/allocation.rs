@@ -1,0 +1,111 @@
+//! What services are given: addresses out of the service ranges, and ports of nodes (registry
+//! `core/service/storage/alloc.go`). An address is taken by making its `IPAddress` object, whose name
+//! nobody else can have then; ports are counted here, from the services that there are.
+
+mod addresses;
+mod families;
+mod ports;
+
+pub(crate) use ports::PortPool;
+
+use crate::kind::Target;
+use crate::registry::{Put, Registry};
+use keelson_meta::{Failure, Object, Reason};
+use keelson_store::Revision;
+
+/// What a write of a service takes before, and gives back after it is stored.
+#[derive(Debug, Default)]
+pub(crate) struct Claim {
+    /// Addresses that this write took.
+    taken: Vec<String>,
+    /// Ports that this write took.
+    taken_ports: Vec<u16>,
+    /// Addresses that the service no longer needs.
+    freed: Vec<String>,
+    /// Ports that the service no longer needs.
+    freed_ports: Vec<u16>,
+}
+
+/// Whether objects of the target are given addresses and ports.
+fn is_service(target: &Target) -> bool {
+    let gvr = target.gvr();
+    gvr.group.is_empty() && gvr.resource == "services"
+}
+
+impl Registry {
+    /// Gives a service that is to be stored what it lacks. A dry run takes nothing.
+    pub(crate) async fn claim(
+        &self,
+        target: &Target,
+        service: &mut Object,
+        old: Option<&Object>,
+        dry_run: bool,
+    ) -> Result<Claim, Failure> {
+        let mut claim = Claim::default();
+        if !is_service(target) {
+            return Ok(claim);
+        }
+        let given = self.claim_all(service, old, dry_run, &mut claim).await;
+        if dry_run {
+            self.ports.give_back(&claim.taken_ports);
+            return given.map(|()| Claim::default());
+        }
+        match given {
+            Ok(()) => Ok(claim),
+            Err(failure) => {
+                self.revert(claim).await;
+                Err(failure)
+            }
+        }
+    }
+
+    async fn claim_all(
+        &self,
+        service: &mut Object,
+        old: Option<&Object>,
+        dry_run: bool,
+        claim: &mut Claim,
+    ) -> Result<(), Failure> {
+        families::complete(service, old, &self.service_families())?;
+        self.claim_addresses(service, old, dry_run, claim).await?;
+        match old {
+            None => ports::claim(&self.ports, service, claim),
+            Some(old) => ports::update(&self.ports, service, old, claim),
+        }
+    }
+
+    /// [`Registry::put`] of an object that took something before. Once it is stored, what it no longer
+    /// needs is free; when it is not, what it took is free again.
+    pub(crate) async fn put_claimed(
+        &self,
+        target: &Target,
+        obj: &mut Object,
+        expected: Revision,
+        claim: Claim,
+    ) -> Result<Put, Failure> {
+        let put = self.put(target, obj, expected).await;
+        match &put {
+            Ok(Put::Done(_)) => {
+                self.ports.give_back(&claim.freed_ports);
+                self.free_addresses(&claim.freed).await;
+            }
+            // It may be stored: better a lost address than one that two services have.
+            Err(failure) if failure.reason == Reason::ServerTimeout => {}
+            Ok(Put::Lost(_)) | Err(_) => self.revert(claim).await,
+        }
+        put
+    }
+
+    async fn revert(&self, claim: Claim) {
+        self.ports.give_back(&claim.taken_ports);
+        self.free_addresses(&claim.taken).await;
+    }
+
+    /// The object is gone, and what it was given is free.
+    pub(crate) async fn release(&self, target: &Target, gone: &Object) {
+        if is_service(target) {
+            self.ports.give_back(&ports::of(gone));
+            self.free_addresses(&addresses::of(gone)).await;
+        }
+    }
+}

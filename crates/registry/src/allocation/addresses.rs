@@ -1,0 +1,276 @@
+//! Addresses that services are given, each an `IPAddress` object (registry `core/service/ipallocator`).
+
+use super::Claim;
+use super::families::{is_headless, is_name, refuse, stays_as_it_is, texts};
+use crate::options::{DeleteOptions, WriteOptions};
+use crate::registry::Registry;
+use crate::verbs::update::Updated;
+use keelson_auth::Permit;
+use keelson_meta::ip::{self, Cidr};
+use keelson_meta::{ErrorList, Failure, FieldError, Object, Path, Status, Value, value};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Who makes the objects that hold addresses.
+const OWNER: &str = "kube-apiserver";
+/// Addresses of a range that are looked at for one that is free.
+const LOOKS_MAX: u128 = 1 << 20;
+
+/// The addresses that a service has.
+pub(super) fn of(service: &Object) -> Vec<String> {
+    if is_name(service) || is_headless(service) {
+        return vec![];
+    }
+    texts(service, "clusterIPs").into_iter().map(str::to_owned).collect()
+}
+
+fn family_of(address: IpAddr) -> &'static str {
+    if address.is_ipv4() { "IPv4" } else { "IPv6" }
+}
+
+impl Registry {
+    /// The families of the service ranges, the default one first.
+    pub(super) fn service_families(&self) -> Vec<&'static str> {
+        let ranges = self.options.service_ranges.iter().filter_map(|range| ip::parse_cidr(range));
+        ranges.map(|range| family_of(range.network())).collect()
+    }
+
+    /// The ranges of a family: those of the server's flags, and those of `ServiceCIDR` objects.
+    fn ranges(&self, family: &str) -> Vec<Cidr> {
+        let target = self.target("networking.k8s.io", "servicecidrs", "", "");
+        let objects = self.all(&target.kind);
+        let stored = objects.range("", "").filter_map(|entry| target.kind.decode(entry).ok());
+        let stored = stored.filter(|cidr| cidr.deletion_timestamp().is_none());
+        let stored: Vec<String> = stored
+            .flat_map(|cidr| {
+                let texts = cidr.array_at(&["spec", "cidrs"]).iter().filter_map(Value::as_str);
+                texts.map(str::to_owned).collect::<Vec<_>>()
+            })
+            .collect();
+        let mut ranges: Vec<Cidr> = vec![];
+        for text in self.options.service_ranges.iter().chain(&stored) {
+            let range = ip::parse_cidr(text).filter(|range| family_of(range.network()) == family);
+            if let Some(range) = range.filter(|range| !ranges.contains(range)) {
+                ranges.push(range);
+            }
+        }
+        ranges
+    }
+
+    /// Gives a service one address of each of its families.
+    pub(super) async fn claim_addresses(
+        &self,
+        service: &mut Object,
+        old: Option<&Object>,
+        dry_run: bool,
+        claim: &mut Claim,
+    ) -> Result<(), Failure> {
+        let before = match old {
+            Some(old) if is_headless(old) || stays_as_it_is(service, old) => return Ok(()),
+            Some(old) => of(old),
+            None => vec![],
+        };
+        if is_name(service) {
+            claim.freed = before;
+            return Ok(());
+        }
+        if is_headless(service) {
+            return Ok(());
+        }
+        let families: Vec<String> =
+            texts(service, "ipFamilies").into_iter().map(str::to_owned).collect();
+        let mut given: Vec<String> =
+            texts(service, "clusterIPs").into_iter().map(str::to_owned).collect();
+        claim.freed = before.iter().filter(|ip| !given.contains(ip)).cloned().collect();
+        for (index, family) in families.iter().enumerate() {
+            match given.get(index) {
+                Some(wanted) if before.contains(wanted) => {}
+                Some(wanted) => self.take(service, wanted, dry_run, claim).await?,
+                None => given.push(self.take_any(service, family, dry_run, claim).await?),
+            }
+        }
+        let spec = service.object_mut("spec");
+        if let Some(first) = given.first() {
+            spec.insert("clusterIP", first.as_str());
+        }
+        spec.insert("clusterIPs", given.into_iter().map(Value::from).collect::<Vec<_>>());
+        Ok(())
+    }
+
+    async fn take(
+        &self,
+        service: &Object,
+        wanted: &str,
+        dry_run: bool,
+        claim: &mut Claim,
+    ) -> Result<(), Failure> {
+        let refused = |why: &str| {
+            let mut errors = ErrorList::new();
+            let given = service.array_at(&["spec", "clusterIPs"]).to_vec();
+            let why = format!("failed to allocate IP {wanted}: {why}");
+            errors.push(FieldError::invalid(&Path::new("spec").field("clusterIPs"), given, &why));
+            refuse(service, errors)
+        };
+        let Some(address) = ip::parse_ip(wanted) else { return Ok(()) };
+        let ranges = self.ranges(family_of(address));
+        let Some(range) = ranges.iter().find(|range| range.contains(address)) else {
+            return refused("the provided network does not match the current range");
+        };
+        let (first, size) = hosts(range);
+        if offset(address).wrapping_sub(first) >= size {
+            return refused(&format!(
+                "the provided IP ({address}) is not in the valid range. The range of valid IPs is \
+                 {range}"
+            ));
+        }
+        if dry_run {
+            return Ok(());
+        }
+        match self.make_address(service, address).await {
+            Ok(()) => {
+                claim.taken.push(address.to_string());
+                Ok(())
+            }
+            Err(status) if status.code == 409 => refused("provided IP is already allocated"),
+            Err(status) => Err(status),
+        }
+    }
+
+    /// Takes a free address. The lower end of a range is left to those who ask for an address by name,
+    /// as long as there are others.
+    async fn take_any(
+        &self,
+        service: &Object,
+        family: &str,
+        dry_run: bool,
+        claim: &mut Claim,
+    ) -> Result<String, Failure> {
+        let kind = self.target("networking.k8s.io", "ipaddresses", "", "").kind;
+        let known = self.objects(&kind);
+        for range in self.ranges(family) {
+            let (first, size) = hosts(&range);
+            let reserved = reserved(size);
+            let upper = size - reserved;
+            let start = u128::from_le_bytes(self.clock.random()) % upper.max(1);
+            for step in 0..size.min(LOOKS_MAX) {
+                let is_upper = step < upper;
+                let at = if is_upper { reserved + (start + step) % upper } else { step - upper };
+                let address = address(family, first + at);
+                if known.get(&address.to_string()).is_some() {
+                    continue;
+                }
+                if dry_run {
+                    return Ok(address.to_string());
+                }
+                match self.make_address(service, address).await {
+                    Ok(()) => {
+                        claim.taken.push(address.to_string());
+                        return Ok(address.to_string());
+                    }
+                    Err(status) if status.code == 409 => {}
+                    Err(status) => return Err(status),
+                }
+            }
+        }
+        Err(Status::internal("failed to allocate a serviceIP: range is full"))
+    }
+
+    /// Makes the object that holds an address.
+    async fn make_address(&self, service: &Object, address: IpAddr) -> Result<(), Failure> {
+        let name = address.to_string();
+        let held = value!({
+            "metadata": {"name": (name.as_str()), "labels": {
+                "ipaddress.kubernetes.io/ip-family": (family_of(address)),
+                "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io"
+            }},
+            "spec": {"parentRef": {"resource": "services", "namespace": (service.namespace()),
+                "name": (service.name())}}
+        });
+        let target = self.target("networking.k8s.io", "ipaddresses", "", &name);
+        let mut object = Object::from_value(held).unwrap_or_default();
+        object.set_gvk(&target.schema().gvk);
+        let options = WriteOptions { field_manager: OWNER.into(), ..WriteOptions::default() };
+        let permit = Permit::internal("system:apiserver");
+        let made = Updated { object, owned: false };
+        // Making a service makes this one; a future must not hold itself.
+        Box::pin(self.create_object(&permit, &target, made, &options)).await.map(drop)
+    }
+
+    /// Deletes the objects that hold these addresses; what is gone already is no fault.
+    pub(super) async fn free_addresses(&self, addresses: &[String]) {
+        let permit = Permit::internal("system:apiserver");
+        for name in addresses {
+            let target = self.target("networking.k8s.io", "ipaddresses", "", name);
+            let done = Box::pin(self.delete(&permit, &target, &DeleteOptions::default())).await;
+            match done {
+                Ok(_) => {}
+                Err(status) if status.code == 404 => {}
+                Err(status) => {
+                    tracing::warn!(address = name, %status.message, "an address stays taken");
+                }
+            }
+        }
+    }
+
+    /// Counts what stored services have, and makes the objects of addresses that have none: those of
+    /// services that are older than this rule.
+    pub(crate) async fn repair_allocations(&self) -> Result<(), Failure> {
+        let target = self.target("", "services", "", "");
+        for entry in self.all(&target.kind).range("", "") {
+            let service = target.kind.decode(entry)?;
+            self.ports.note(&service);
+            for address in of(&service).iter().filter_map(|text| ip::parse_ip(text)) {
+                match self.make_address(&service, address).await {
+                    Err(status) if status.code != 409 => return Err(status),
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The first address of a range that can be given, as a number, and how many there are: neither the
+/// one that names the range nor, for IPv4, the one that reaches all of it.
+fn hosts(range: &Cidr) -> (u128, u128) {
+    let network = offset(range.network());
+    let (bits, last) = if range.network().is_ipv4() { (32, 1) } else { (128, 0) };
+    let size = 1u128.checked_shl(bits - u32::from(range.prefix_bits)).unwrap_or(u128::MAX);
+    (network + 1, size.saturating_sub(1 + last))
+}
+
+/// How many of the first addresses are given last: a sixteenth, at least 16, at most 256; none of a
+/// range that has no more than those (KEP-3070).
+fn reserved(size: u128) -> u128 {
+    if size <= 16 { 0 } else { (size / 16).clamp(16, 256) }
+}
+
+fn offset(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => u128::from(u32::from(address)),
+        IpAddr::V6(address) => u128::from(address),
+    }
+}
+
+fn address(family: &str, number: u128) -> IpAddr {
+    match family {
+        "IPv4" => IpAddr::V4(Ipv4Addr::from(u32::try_from(number).unwrap_or(u32::MAX))),
+        _ => IpAddr::V6(Ipv6Addr::from(number)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ends_of_a_range_are_not_given() {
+        let range = ip::parse_cidr("10.0.0.0/24").expect("a range");
+        let (first, size) = hosts(&range);
+        assert_eq!((address("IPv4", first).to_string(), size), ("10.0.0.1".to_owned(), 254));
+        assert_eq!(reserved(size), 16);
+        let range = ip::parse_cidr("fd00::/112").expect("a range");
+        let (first, size) = hosts(&range);
+        assert_eq!((address("IPv6", first).to_string(), size), ("fd00::1".to_owned(), 65_535));
+        assert_eq!(reserved(size), 256);
+    }
+}

@@ -1,0 +1,122 @@
+//! Addresses and ports that services are given, and what becomes of them.
+
+use crate::harness::{self, Harness};
+use keelson_meta::Value;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+const SERVICES: &str = "/api/v1/namespaces/default/services";
+
+async fn create(harness: &Harness, name: &str, query: &str, spec: &str) -> (u16, Value) {
+    let body = format!(r#"{{"metadata":{{"name":"{name}"}},"spec":{spec}}}"#);
+    let path = format!("{SERVICES}{query}");
+    harness.send("POST", &path, "", body.as_bytes()).await.expect("an answer")
+}
+
+async fn code_of(harness: &Harness, method: &str, path: &str) -> u16 {
+    harness.send(method, path, "", b"").await.expect("an answer").0
+}
+
+fn address(service: &Value) -> String {
+    service.str_at(&["spec", "clusterIP"]).unwrap_or_default().to_owned()
+}
+
+fn node_port(service: &Value) -> i64 {
+    let ports = service.array_at(&["spec", "ports"]);
+    ports.first().and_then(|port| port.int_at(&["nodePort"])).unwrap_or(0)
+}
+
+#[tokio::test]
+async fn an_address_is_held_by_its_object_until_the_service_goes() {
+    let harness = Harness::open().await;
+    let (code, service) = create(&harness, "a", "", r#"{"ports":[{"port":80}]}"#).await;
+    assert_eq!(code, 201, "{service:?}");
+    let given = address(&service);
+    let number: u32 = given.strip_prefix("10.0.0.").and_then(|n| n.parse().ok()).expect("in range");
+    assert!((17..=254).contains(&number), "{given}: the first sixteen are given last");
+    let held = format!("/apis/networking.k8s.io/v1/ipaddresses/{given}");
+    let (code, object) = harness.send("GET", &held, "", b"").await.expect("an answer");
+    assert_eq!(code, 200);
+    assert_eq!(object.str_at(&["spec", "parentRef", "name"]), Some("a"));
+
+    let spec = format!(r#"{{"clusterIP":"{given}","ports":[{{"port":80}}]}}"#);
+    let (code, refused) = create(&harness, "b", "", &spec).await;
+    let why = format!(
+        "spec.clusterIPs: Invalid value: [\"{given}\"]: failed to allocate IP {given}: provided IP \
+         is already allocated"
+    );
+    assert_eq!((code, harness::causes(&refused)), (422, vec![why]));
+
+    assert_eq!(code_of(&harness, "DELETE", &format!("{SERVICES}/a")).await, 200);
+    assert_eq!(code_of(&harness, "GET", &held).await, 404);
+    assert_eq!(create(&harness, "b", "", &spec).await.0, 201);
+}
+
+#[tokio::test]
+async fn a_dry_run_and_a_refused_write_take_nothing() {
+    let harness = Harness::open().await;
+    let spec =
+        r#"{"type":"NodePort","clusterIP":"10.0.0.20","ports":[{"port":80,"nodePort":30080}]}"#;
+    assert_eq!(create(&harness, "a", "?dryRun=All", spec).await.0, 201);
+    let held = "/apis/networking.k8s.io/v1/ipaddresses/10.0.0.20";
+    assert_eq!(code_of(&harness, "GET", held).await, 404);
+    // The address is free, the port is not in the range: nothing may stay taken.
+    let wrong = spec.replace("30080", "80");
+    let (code, refused) = create(&harness, "a", "", &wrong).await;
+    let why = "spec.ports[0].nodePort: Invalid value: 80: provided port is not in the valid range. \
+               The range of valid ports is 30000-32767";
+    assert_eq!((code, harness::causes(&refused)), (422, vec![why.to_owned()]));
+    assert_eq!(code_of(&harness, "GET", held).await, 404);
+    assert_eq!(create(&harness, "a", "", spec).await.0, 201);
+    // A name that is taken gives back what was taken for it.
+    let other = r#"{"clusterIP":"10.0.0.21","ports":[{"port":80}]}"#;
+    assert_eq!(create(&harness, "a", "", other).await.0, 409);
+    assert_eq!(create(&harness, "b", "", other).await.0, 201);
+}
+
+#[tokio::test]
+async fn many_services_at_once_share_nothing() {
+    let harness = Arc::new(Harness::open().await);
+    let makers: Vec<_> = (0..60)
+        .map(|n| {
+            let harness = harness.clone();
+            tokio::spawn(async move {
+                let spec = r#"{"type":"NodePort","ports":[{"port":80}]}"#;
+                create(&harness, &format!("s{n}"), "", spec).await
+            })
+        })
+        .collect();
+    let (mut addresses, mut ports) = (HashSet::new(), HashSet::new());
+    for maker in makers {
+        let (code, service) = maker.await.expect("a service");
+        assert_eq!(code, 201, "{service:?}");
+        assert!(addresses.insert(address(&service)), "{service:?}");
+        assert!(ports.insert(node_port(&service)), "{service:?}");
+    }
+    assert!(ports.iter().all(|port| (30_000..=32_767).contains(port)));
+}
+
+#[tokio::test]
+async fn a_service_that_changes_its_type_gives_back_what_it_no_longer_needs() {
+    let harness = Harness::open().await;
+    let spec =
+        r#"{"type":"NodePort","clusterIP":"10.0.0.30","ports":[{"port":80,"nodePort":30090}]}"#;
+    assert_eq!(create(&harness, "a", "", spec).await.0, 201);
+    let path = format!("{SERVICES}/a");
+    let patch = br#"{"spec":{"type":"ClusterIP"}}"#;
+    let (code, changed) = harness
+        .send("PATCH", &path, "application/merge-patch+json", patch)
+        .await
+        .expect("an answer");
+    assert_eq!((code, node_port(&changed), address(&changed).as_str()), (200, 0, "10.0.0.30"));
+    let taken = r#"{"type":"NodePort","ports":[{"port":80,"nodePort":30090}]}"#;
+    assert_eq!(create(&harness, "b", "", taken).await.0, 201);
+    let patch = br#"{"spec":{"type":"ExternalName","externalName":"example.org","ports":null}}"#;
+    let (code, changed) = harness
+        .send("PATCH", &path, "application/merge-patch+json", patch)
+        .await
+        .expect("an answer");
+    assert_eq!((code, address(&changed).as_str()), (200, ""), "{changed:?}");
+    let held = "/apis/networking.k8s.io/v1/ipaddresses/10.0.0.30";
+    assert_eq!(code_of(&harness, "GET", held).await, 404);
+}
