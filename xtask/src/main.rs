@@ -1,7 +1,8 @@
-//! The project's own tools: `cargo xtask tidy`, `cargo xtask catalogue`, `cargo xtask ci`.
+//! The project's own tools: `cargo xtask tidy`, `cargo xtask catalogue`, `cargo xtask fuzz`, `cargo xtask ci`.
 
 mod catalogue;
 mod ci;
+mod fuzz;
 mod tidy;
 
 use anyhow::{Result, bail};
@@ -9,6 +10,10 @@ use anyhow::{Result, bail};
 const HELP: &str = "\
 cargo xtask ci
     Builds everything and runs all checks and tests. Installs kubectl and cargo-nextest when missing.
+cargo xtask fuzz [--seconds N] [--target NAME] [--seed N] [--trace FILE] [--input FILE]
+    Gives random inputs to the decoders, parsers and patches, each target for N seconds (default 60).
+    A fault is told with its input and round; with --trace the last input is kept even when the
+    process dies, and --input tries it again.
 cargo xtask tidy
     Checks what a machine can check of STYLE.md and ARCHITECTURE.md.
 cargo xtask catalogue [--reference DIR] [--check]
@@ -21,6 +26,7 @@ fn main() -> Result<()> {
     match args.first().map(String::as_str) {
         Some("catalogue") => catalogue::run(&args[1..]),
         Some("ci") => ci::run(),
+        Some("fuzz") => fuzz::run(&args[1..]),
         Some("tidy") => tidy::run(),
         Some("help" | "--help" | "-h") | None => {
             use std::io::Write;

@@ -7,7 +7,8 @@ use keelson_meta::{Map, Path, Str, Value};
 use std::fmt;
 
 /// Levels of nesting that are read. Real objects stay below 100; deeper bodies are refused with a 400.
-pub const DEPTH_MAX: usize = 1_000;
+/// What walks an object takes up to 3 KiB of stack for a level, and a thread has 2 MiB.
+pub const DEPTH_MAX: usize = 256;
 
 /// Paths of duplicate fields that are kept; further ones are not reported (the same cap as upstream).
 const DUPLICATES_MAX: usize = 100;
