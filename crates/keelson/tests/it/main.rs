@@ -4,6 +4,7 @@
 #![allow(clippy::print_stdout)]
 
 mod conformance;
+mod discovery;
 mod forms;
 mod http;
 mod kubectl;
