@@ -152,7 +152,9 @@ pub const TIME: Target = Target {
         let times = same(text, |text| Timestamp::parse(text).map(Timestamp::truncated))?;
         let spans = same(text, GoDuration::parse)?;
         let plain = |what: &str| what.to_owned();
-        let nets = same(text, |text| ip::parse_cidr(text).ok_or_else(|| plain("no range")))?;
+        // A range is written by its first address.
+        let range = |text: &str| ip::parse_cidr(text).map(|range| range.to_string());
+        let nets = same(text, |text| range(text).ok_or_else(|| plain("no range")))?;
         let ips = same(text, |text| ip::parse_ip(text).ok_or_else(|| plain("no address")))?;
         let groups = same(text, |text| GroupVersion::parse(text).ok_or_else(|| plain("no group")))?;
         Ok(times ^ spans.rotate_left(1) ^ nets.rotate_left(2) ^ ips.rotate_left(3) ^ groups)
