@@ -327,7 +327,7 @@ pub fn write(value: &Value, out: &mut String) {
         Value::Object(map) if !map.is_empty() => write_map(map, 0, false, out),
         Value::Array(items) if !items.is_empty() => write_items(items, 0, out),
         other => {
-            write_scalar(other, 0, out);
+            write_scalar(other, 2, out);
             out.push('\n');
         }
     }
@@ -603,6 +603,14 @@ mod tests {
         let want = r#""\x01\x7F\N"#.to_owned() + "\u{a0}é" + r#"\L\uFFFE\U0001F600<\"\\""#;
         assert_eq!(out.trim_end(), want);
         assert_eq!(parse(&out).expect("YAML").value, Value::from(text));
+    }
+
+    #[test]
+    fn a_document_of_lines_alone_is_indented() {
+        let text = Value::from("\n|\n\n|");
+        let mut out = String::new();
+        write(&text, &mut out);
+        assert_eq!(parse(&out).map(|parsed| parsed.value), Ok(text), "{out}");
     }
 
     #[test]
