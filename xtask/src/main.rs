@@ -3,6 +3,7 @@
 mod bench;
 mod catalogue;
 mod ci;
+mod fuzz;
 mod requirements;
 mod tidy;
 
@@ -11,6 +12,10 @@ use anyhow::{Result, bail};
 const HELP: &str = "\
 cargo xtask ci
     Builds everything and runs all checks and tests. Installs kubectl and cargo-nextest when missing.
+cargo xtask fuzz [--seconds N] [--target NAME] [--seed N] [--trace FILE] [--input FILE]
+    Gives random inputs to the decoders, parsers and patches, each target for N seconds (default 60).
+    A fault is told with its input and round; with --trace the last input is kept even when the
+    process dies, and --input tries it again.
 cargo xtask tidy
     Checks what a machine can check of STYLE.md and ARCHITECTURE.md.
 cargo xtask requirements [--check]
@@ -29,6 +34,7 @@ fn main() -> Result<()> {
         Some("bench") => bench::run(&args[1..]),
         Some("catalogue") => catalogue::run(&args[1..]),
         Some("ci") => ci::run(),
+        Some("fuzz") => fuzz::run(&args[1..]),
         Some("requirements") => requirements::run(&args[1..]),
         Some("tidy") => tidy::run(),
         Some("help" | "--help" | "-h") | None => {

@@ -99,6 +99,10 @@ impl FromStr for Quantity {
         if format == Format::BinarySi {
             quantity.cap();
         }
+        // Upstream knows no limit here. What is read must have room to be printed.
+        if quantity.number != 0 && quantity.exact_digits().is_none() {
+            return Err(QuantityError::Numeric);
+        }
         quantity.number *= parts.sign;
         Ok(quantity)
     }
@@ -314,19 +318,27 @@ impl Quantity {
         Some((number, factors))
     }
 
-    /// (digits, power of ten that is a multiple of three).
+    /// (digits, power of ten that is a multiple of three); a sum that has no room for that loses its last
+    /// digits.
     fn decimal_digits(&self) -> (i128, i32) {
+        self.exact_digits().unwrap_or_else(|| {
+            let lost = 3 - self.exponent.rem_euclid(3);
+            (divide_away(self.number, lost.unsigned_abs()), self.exponent.saturating_add(lost))
+        })
+    }
+
+    /// The same, when there is room; of an amount that is not zero.
+    fn exact_digits(&self) -> Option<(i128, i32)> {
         let (mut number, mut exponent) = (self.number, self.exponent);
         while number % 10 == 0 {
             number /= 10;
             exponent = exponent.saturating_add(1);
         }
         while exponent % 3 != 0 {
-            let Some(more) = number.checked_mul(10) else { break };
-            number = more;
-            exponent -= 1;
+            number = number.checked_mul(10)?;
+            exponent = exponent.checked_sub(1)?;
         }
-        (number, exponent)
+        Some((number, exponent))
     }
 }
 
@@ -411,7 +423,8 @@ impl fmt::Display for Quantity {
             return write!(f, "{number}{}", BINARY_SUFFIXES[factors]);
         }
         let (number, exponent) = self.decimal_digits();
-        let suffix = DECIMAL_SUFFIXES.get(((exponent - NANO) / 3) as usize);
+        let place = usize::try_from(exponent.saturating_sub(NANO) / 3).ok();
+        let suffix = place.and_then(|place| DECIMAL_SUFFIXES.get(place));
         match (self.format, suffix) {
             _ if exponent == 0 => write!(f, "{number}"),
             // Upstream has no suffix above E and prints none, which changes the amount.
@@ -437,6 +450,18 @@ mod tests {
 
     fn quantity(text: &str) -> Quantity {
         text.parse().unwrap_or_else(|error| unreachable!("{text}: {error}"))
+    }
+
+    #[test]
+    fn an_amount_without_room_is_refused_and_never_changed() {
+        let digits = "1".repeat(38);
+        check(&digits, &digits);
+        check(&format!("{digits}.1"), "error: unable to parse numeric part of quantity");
+        // One digit behind the point, and no room for the two that milli needs.
+        let text = "1021474808021474028922337203685477580.7";
+        check(text, "error: unable to parse numeric part of quantity");
+        let huge = quantity(&"9".repeat(38));
+        assert!(huge.add(&huge).to_string().starts_with("1701411834604692317316873037158841057"));
     }
 
     #[test]

@@ -257,6 +257,7 @@ impl<'t> Conform<'t> {
 }
 
 /// Whether Go would not write the member although the client gave it.
+#[inline]
 pub(crate) fn is_left_out(field: &Field, value: &Value) -> bool {
     match field.presence {
         Presence::Pointer | Presence::AlwaysNull => false,

@@ -30,6 +30,8 @@ pub struct ParsedYaml {
 pub enum YamlError {
     /// The text breaks YAML's grammar: (line or 0, words).
     Syntax(usize, String),
+    /// A character that YAML does not know.
+    Control,
     /// More than [`DEPTH_MAX`] levels.
     Depth,
     /// Aliases that expand to far more than was written.
@@ -45,6 +47,7 @@ impl fmt::Display for YamlError {
         match self {
             YamlError::Syntax(line, words) if *line > 0 => write!(f, "yaml: line {line}: {words}"),
             YamlError::Syntax(_, words) => write!(f, "yaml: {words}"),
+            YamlError::Control => f.write_str("yaml: control characters are not allowed"),
             YamlError::Depth => f.write_str("yaml: exceeded max depth of 10000"),
             YamlError::Aliases => f.write_str("yaml: document contains excessive aliasing"),
             YamlError::Itself(name) => write!(f, "yaml: anchor '{name}' value contains itself"),
@@ -57,6 +60,9 @@ impl std::error::Error for YamlError {}
 
 /// Reads the first document of a text; the rest is ignored, as upstream ignores it.
 pub fn parse(text: &str) -> Result<ParsedYaml, YamlError> {
+    if text.chars().any(is_unknown) {
+        return Err(YamlError::Control);
+    }
     let mut reader = Reader {
         parser: Parser::new_from_str(text),
         text,
@@ -82,6 +88,14 @@ pub fn parse(text: &str) -> Result<ParsedYaml, YamlError> {
     // What follows on the same document must still be well-formed.
     reader.next()?;
     Ok(ParsedYaml { value, duplicates: reader.duplicates })
+}
+
+/// Characters that stand in no YAML text.
+fn is_unknown(c: char) -> bool {
+    match c {
+        '\t' | '\n' | '\r' | '\u{85}' => false,
+        c => c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}'),
+    }
 }
 
 struct Reader<'a> {
@@ -326,7 +340,7 @@ fn number(text: &str) -> Option<Value> {
         let signed = if negative { format!("-{digits}") } else { digits.to_owned() };
         return Some(match signed.parse::<i64>() {
             Ok(number) => Value::Int(number),
-            Err(_) => Value::Float(signed.parse().ok()?),
+            Err(_) => Value::Float(signed.parse().ok().filter(|number: &f64| number.is_finite())?),
         });
     }
     let is_float = digits.bytes().any(|b| b.is_ascii_digit())
@@ -350,7 +364,7 @@ pub fn write(value: &Value, out: &mut String) {
         Value::Object(map) if !map.is_empty() => write_map(map, 0, false, out),
         Value::Array(items) if !items.is_empty() => write_items(items, 0, out),
         other => {
-            write_scalar(other, 0, out);
+            write_scalar(other, 2, out);
             out.push('\n');
         }
     }
@@ -362,6 +376,10 @@ fn write_map(map: &Map, indent: usize, mut inline_first: bool, out: &mut String)
             out.extend(std::iter::repeat_n(' ', indent));
         }
         inline_first = false;
+        if key.len() > KEY_BYTES_MAX || key.contains('\n') {
+            write_long_key(key, value, indent, out);
+            continue;
+        }
         out.push_str(&text_form(key));
         out.push(':');
         match value {
@@ -382,23 +400,40 @@ fn write_map(map: &Map, indent: usize, mut inline_first: bool, out: &mut String)
     }
 }
 
+/// Bytes of a key that stands on one line with its value.
+const KEY_BYTES_MAX: usize = 128;
+
+/// A key that stands on lines of its own, and its value.
+fn write_long_key(key: &Str, value: &Value, indent: usize, out: &mut String) {
+    out.push_str("? ");
+    write_scalar(&Value::String(key.clone()), indent + 2, out);
+    out.push('\n');
+    out.extend(std::iter::repeat_n(' ', indent));
+    out.push_str(": ");
+    write_nested(value, indent + 2, out);
+}
+
+/// A value behind what stands on its line already.
+fn write_nested(value: &Value, indent: usize, out: &mut String) {
+    match value {
+        Value::Object(map) if !map.is_empty() => write_map(map, indent, true, out),
+        Value::Array(inner) if !inner.is_empty() => {
+            let mut nested = String::new();
+            write_items(inner, indent, &mut nested);
+            out.push_str(nested.trim_start_matches(' '));
+        }
+        other => {
+            write_scalar(other, indent, out);
+            out.push('\n');
+        }
+    }
+}
+
 fn write_items(items: &[Value], indent: usize, out: &mut String) {
     for item in items {
         out.extend(std::iter::repeat_n(' ', indent));
         out.push_str("- ");
-        match item {
-            Value::Object(map) if !map.is_empty() => write_map(map, indent + 2, true, out),
-            Value::Array(inner) if !inner.is_empty() => {
-                // A list in a list begins on the same line.
-                let mut nested = String::new();
-                write_items(inner, indent + 2, &mut nested);
-                out.push_str(nested.trim_start_matches(' '));
-            }
-            other => {
-                write_scalar(other, indent + 2, out);
-                out.push('\n');
-            }
-        }
+        write_nested(item, indent + 2, out);
     }
 }
 
@@ -441,25 +476,65 @@ fn write_block(text: &str, indent: usize, out: &mut String) {
 }
 
 fn is_block_safe(text: &str) -> bool {
-    text.chars().all(|c| c == '\n' || c == '\t' || (!c.is_control() && c != '\u{feff}'))
+    text.chars().all(|c| c == '\n' || c == '\t' || is_printable(c))
         && !text.split('\n').any(|line| line.ends_with([' ', '\t']))
         && !text.trim_matches('\n').is_empty()
 }
 
 /// A string as it can stand on one line: plain, in single or in double quotes.
 fn text_form(text: &str) -> Cow<'_, str> {
-    if text.chars().any(|c| c.is_control() || matches!(c, '\u{feff}' | '\u{2028}' | '\u{2029}')) {
-        let mut json = vec![];
-        crate::json::write_string(text, &mut json);
-        return Cow::Owned(String::from_utf8_lossy(&json).into_owned());
+    if !text.chars().all(is_printable) {
+        return Cow::Owned(double_quoted(text));
     }
     if is_plain_safe(text) {
         return Cow::Borrowed(text);
     }
     if plain(text) != Value::from(text) || looks_like_a_timestamp(text) {
-        return Cow::Owned(format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")));
+        return Cow::Owned(double_quoted(text));
     }
     Cow::Owned(format!("'{}'", text.replace('\'', "''")))
+}
+
+/// Characters that upstream writes as they are; it escapes all beyond the first 65,536.
+fn is_printable(c: char) -> bool {
+    !c.is_control() && !matches!(c, '\u{feff}' | '\u{2028}' | '\u{2029}' | '\u{fffe}'..)
+}
+
+fn double_quoted(text: &str) -> String {
+    let mut out = "\"".to_owned();
+    for c in text.chars() {
+        let letter = match c {
+            '"' | '\\' => c,
+            '\0' => '0',
+            '\u{7}' => 'a',
+            '\u{8}' => 'b',
+            '\t' => 't',
+            '\n' => 'n',
+            '\u{b}' => 'v',
+            '\u{c}' => 'f',
+            '\r' => 'r',
+            '\u{1b}' => 'e',
+            '\u{85}' => 'N',
+            '\u{2028}' => 'L',
+            '\u{2029}' => 'P',
+            c if is_printable(c) => {
+                out.push(c);
+                continue;
+            }
+            c => {
+                let code = u32::from(c);
+                out.push_str(&match code {
+                    0..=0xff => format!("\\x{code:02X}"),
+                    0x100..=0xffff => format!("\\u{code:04X}"),
+                    _ => format!("\\U{code:08X}"),
+                });
+                continue;
+            }
+        };
+        out.extend(['\\', letter]);
+    }
+    out.push('"');
+    out
 }
 
 fn is_plain_safe(text: &str) -> bool {
@@ -544,6 +619,44 @@ mod tests {
         check("a: b: c", Err("yaml: mapping values are not allowed in this context"));
         check("a: 1\nb: c: d", Err("yaml: line 2: mapping values are not allowed in this context"));
         check("{", Err("yaml: line 1: did not find expected node content"));
+    }
+
+    #[test]
+    fn keys_that_are_long_or_have_lines_stand_alone() {
+        let long = "k".repeat(129);
+        let mut map = Map::new();
+        map.insert(long.as_str(), value!({"a": [1, {"b": 2}]}));
+        map.insert("x\ny", value!([1, 2]));
+        let mut text = String::new();
+        write(&Value::Object(map.clone()), &mut text);
+        let want = format!("? {long}\n: a:\n  - 1\n  - b: 2\n? |-\n  x\n  y\n: - 1\n  - 2\n");
+        assert_eq!(text, want);
+        assert_eq!(parse(&text).expect("YAML").value, Value::Object(map));
+    }
+
+    #[test]
+    fn what_cannot_stand_as_it_is_is_escaped() {
+        let text = "\u{1}\u{7f}\u{85}\u{a0}é\u{2028}\u{fffe}😀<\"\\";
+        let mut out = String::new();
+        write(&Value::from(text), &mut out);
+        let want = r#""\x01\x7F\N"#.to_owned() + "\u{a0}é" + r#"\L\uFFFE\U0001F600<\"\\""#;
+        assert_eq!(out.trim_end(), want);
+        assert_eq!(parse(&out).expect("YAML").value, Value::from(text));
+    }
+
+    #[test]
+    fn a_document_of_lines_alone_is_indented() {
+        let text = Value::from("\n|\n\n|");
+        let mut out = String::new();
+        write(&text, &mut out);
+        assert_eq!(parse(&out).map(|parsed| parsed.value), Ok(text), "{out}");
+    }
+
+    #[test]
+    fn control_characters_and_numbers_beyond_all_bounds() {
+        assert_eq!(parse("a: \u{3}"), Err(YamlError::Control));
+        let digits = "9".repeat(400);
+        assert_eq!(parse(&digits).expect("YAML").value, Value::from(digits.as_str()));
     }
 
     #[test]

@@ -251,3 +251,36 @@ fn a_watch_has_no_yaml() {
     assert!(body.contains(want), "{body}");
     server.stop();
 }
+
+#[test]
+fn deep_bodies_are_taken_up_to_a_depth_and_harm_nobody() {
+    let server = server(false);
+    let client = server.client();
+    let post = |path: &str, body: String| {
+        client.plain("POST", path, "Content-Type: application/json\r\n", body.as_bytes()).status
+    };
+    let revision = |levels: usize| {
+        let (open, close) = ("[".repeat(levels), "]".repeat(levels));
+        format!(
+            r#"{{"metadata": {{"name": "r{levels}"}}, "revision": 1,
+                "data": {{"a": {open}{close}}}}}"#
+        )
+    };
+    let revisions = "/apis/apps/v1/namespaces/default/controllerrevisions";
+    let got = [200, 1_000, 500_000].map(|levels| post(revisions, revision(levels)));
+    assert_eq!(got, [201, 400, 400]);
+    let definition = |levels: usize| {
+        let (open, close) = (r#"{"not":"#.repeat(levels), "}".repeat(levels));
+        format!(
+            r#"{{"metadata": {{"name": "ws.example.org"}}, "spec": {{"group": "example.org",
+                "names": {{"kind": "W", "plural": "ws"}}, "scope": "Cluster", "versions": [{{
+                "name": "v1", "served": true, "storage": true,
+                "schema": {{"openAPIV3Schema": {open}{{}}{close}}}}}]}}}}"#
+        )
+    };
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let got = [1_000, 240].map(|levels| post(definitions, definition(levels)));
+    assert_eq!(got[0], 400);
+    assert!(matches!(got[1], 201 | 422), "{got:?}");
+    server.stop();
+}

@@ -10,6 +10,7 @@ mod bad_input_wire;
 mod clients;
 mod conformance;
 mod connection;
+mod discovery;
 mod forms;
 mod http;
 mod kill;

@@ -122,7 +122,9 @@ impl<'a> Encoder<'a> {
         self.unset_before(of, usize::MAX, always, is_root);
     }
 
-    /// Writes members that stand in any order.
+    /// Writes members that stand in any order. Kept apart, since it takes room that [`Self::in_order`] does
+    /// not need at each level.
+    #[inline(never)]
     fn sorted(&mut self, of: &Struct, map: &Map, start: Start) {
         let is_root = start != Start::Open;
         let (known, unknown) = place(of, map);

@@ -287,7 +287,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A string, with the opening quote as the next byte.
-    #[inline]
+    #[inline(always)]
     pub fn string(&mut self) -> Result<Str, SyntaxError> {
         self.at += 1;
         let start = self.at;
@@ -297,7 +297,7 @@ impl<'a> Reader<'a> {
             && let Some(text) = self.utf8.and_then(|text| text.get(start..end))
         {
             self.at = end + 1;
-            return Ok(Str::new(text));
+            return Ok(text_of(text));
         }
         self.odd_string(length)
     }
@@ -415,6 +415,15 @@ fn small_integer(digits: &[u8]) -> Option<i64> {
     Some(if negative { -number } else { number })
 }
 
+/// Bytes of a string that needs no memory of its own.
+const STR_INLINE_BYTES: usize = 23;
+
+#[inline(always)]
+fn text_of(text: &str) -> Str {
+    // The short way is a copy without a call.
+    if text.len() <= STR_INLINE_BYTES { Str::new_inline(text) } else { Str::new(text) }
+}
+
 /// Bytes before the first quote, backslash or control character.
 fn plain_length(text: &[u8]) -> usize {
     const ONES: u64 = u64::MAX / 255;
@@ -460,6 +469,15 @@ mod tests {
     fn check(text: &str, want: Result<Value, &str>) {
         let got = parse(text.as_bytes()).map(|p| p.value).map_err(|e| e.to_string());
         assert_eq!(got, want.map_err(str::to_owned), "{text}");
+    }
+
+    #[test]
+    fn text_of_any_length_is_read_as_it_stands() {
+        for length in 0..60 {
+            let text = "é".repeat(length / 2) + &"x".repeat(length % 2);
+            let parsed = parse(format!("{text:?}").as_bytes()).map(|parsed| parsed.value);
+            assert_eq!(parsed, Ok(text.into()));
+        }
     }
 
     #[test]

@@ -172,6 +172,7 @@ fn is_plain_by<const N: usize>(bytes: &[u8]) -> bool {
 }
 
 /// Whether one of the bytes needs a look; without a branch, so that all of them are compared at once.
+#[inline(always)]
 fn needs_look<const N: usize>(bytes: &[u8; N]) -> bool {
     let mut found = 0;
     for byte in bytes {

@@ -71,8 +71,7 @@ impl NameIndex {
     /// of it, which those of decoded objects are; members mostly stand in order.
     #[inline]
     pub fn next(&self, from: usize, name: &str) -> Option<usize> {
-        let later = self.addresses.get(from..)?;
-        let place = from + later.iter().position(|other| *other == name.as_ptr().addr())?;
+        let place = place_of(&self.addresses, from, name.as_ptr().addr())?;
         (self.keys.get(place)?.whole.len() == name.len() + KEY_SIGNS).then_some(place)
     }
 
@@ -81,8 +80,7 @@ impl NameIndex {
     #[inline]
     pub fn next_in(&self, from: usize, text: &[u8]) -> Option<(usize, usize)> {
         let head = u32::from_le_bytes(*text.first_chunk()?);
-        let later = self.heads.get(from..)?;
-        let place = from + later.iter().position(|other| *other == head)?;
+        let place = place_of(&self.heads, from, head)?;
         let key = self.keys.get(place)?.whole.get(KEY_NAME_AT..)?;
         begins_with(text, key).then_some((place, key.len()))
     }
@@ -105,6 +103,15 @@ impl NameIndex {
         out.extend_from_slice(&key.short);
         out.truncate(end);
     }
+}
+
+/// The first place at or after `from` that holds `what`; most often it is the first one looked at.
+#[inline(always)]
+fn place_of<T: PartialEq>(of: &[T], from: usize, what: T) -> Option<usize> {
+    if *of.get(from)? == what {
+        return Some(from);
+    }
+    (from + 1..of.len()).find(|place| of[*place] == what)
 }
 
 /// Bytes of a key beside the name.

@@ -1,0 +1,172 @@
+//! Discovery against that of a kube-apiserver 1.36, as served by default and with every version on: the
+//! aggregated documents whole, the legacy ones by what the aggregated ones say.
+
+use crate::http::{Client, Server};
+use keelson::Keelson;
+use serde_json::{Map, Value, json};
+use std::path::{Path, PathBuf};
+
+fn reference() -> Option<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let place = std::env::var("KEELSON_SHARED").unwrap_or_else(|_| "../shared".to_owned());
+    Some(root.join(place).join("reference")).filter(|dir| dir.is_dir())
+}
+
+fn get(client: &Client, path: &str, accept: &str) -> Value {
+    let answer = client.plain("GET", path, &format!("Accept: {accept}\r\n"), &[]);
+    assert_eq!(answer.status, 200, "{path}");
+    serde_json::from_slice(&answer.body).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// Adds the places in which two documents differ.
+fn differences(at: &str, got: &Value, want: &Value, out: &mut Vec<String>) {
+    match (got, want) {
+        (Value::Object(got), Value::Object(want)) => {
+            let mut names: Vec<&String> = got.keys().chain(want.keys()).collect();
+            names.sort();
+            names.dedup();
+            for name in names {
+                let (got, want) = (got.get(name), want.get(name));
+                let null = Value::Null;
+                let at = format!("{at}.{name}");
+                differences(&at, got.unwrap_or(&null), want.unwrap_or(&null), out);
+            }
+        }
+        (Value::Array(got), Value::Array(want)) if got.len() == want.len() => {
+            for (i, (got, want)) in got.iter().zip(want).enumerate() {
+                differences(&format!("{at}[{i}]"), got, want, out);
+            }
+        }
+        _ if got == want => {}
+        _ => out.push(format!("{at}: got {got}, want {want}")),
+    }
+}
+
+fn text<'a>(value: &'a Value, name: &str) -> &'a str {
+    value[name].as_str().unwrap_or_default()
+}
+
+/// The entry of a legacy list for a resource or subresource of an aggregated document.
+fn legacy_entry(name: String, namespaced: bool, from: &Value) -> Value {
+    let mut entry = Map::new();
+    entry.insert("name".to_owned(), name.into());
+    entry.insert("singularName".to_owned(), text(from, "singularResource").into());
+    entry.insert("namespaced".to_owned(), namespaced.into());
+    for name in ["group", "version"] {
+        let word = text(&from["responseKind"], name);
+        if !word.is_empty() {
+            entry.insert(name.to_owned(), word.into());
+        }
+    }
+    entry.insert("kind".to_owned(), from["responseKind"]["kind"].clone());
+    for name in ["verbs", "shortNames", "categories"] {
+        if !from[name].is_null() {
+            entry.insert(name.to_owned(), from[name].clone());
+        }
+    }
+    Value::Object(entry)
+}
+
+/// What the legacy list of a version says, by its aggregated document.
+fn legacy_resources(group_version: &str, version: &Value) -> Value {
+    let mut resources = vec![];
+    for resource in version["resources"].as_array().into_iter().flatten() {
+        let namespaced = text(resource, "scope") == "Namespaced";
+        let name = text(resource, "resource");
+        resources.push(legacy_entry(name.to_owned(), namespaced, resource));
+        for sub in resource["subresources"].as_array().into_iter().flatten() {
+            let name = format!("{name}/{}", text(sub, "subresource"));
+            resources.push(legacy_entry(name, namespaced, sub));
+        }
+    }
+    json!({"kind": "APIResourceList", "groupVersion": group_version, "resources": resources})
+}
+
+/// What the legacy document of a group says, by its aggregated one.
+fn legacy_group(group: &Value) -> Value {
+    let name = text(&group["metadata"], "name");
+    let versions = group["versions"].as_array().into_iter().flatten().map(|version| {
+        let version = text(version, "version");
+        json!({"groupVersion": format!("{name}/{version}"), "version": version})
+    });
+    let versions: Vec<Value> = versions.collect();
+    json!({"name": name, "preferredVersion": versions[0], "versions": versions})
+}
+
+/// A document without what only the legacy form has: a hash of where objects are stored, and the kind and
+/// version of the document itself.
+fn plain(mut document: Value) -> Value {
+    for resource in document["resources"].as_array_mut().into_iter().flatten() {
+        resource.as_object_mut().map(|entry| entry.remove("storageVersionHash"));
+    }
+    if let Some(map) = document.as_object_mut() {
+        map.remove("apiVersion");
+    }
+    document
+}
+
+fn check_legacy(client: &Client, want: &Value, out: &mut Vec<String>) -> usize {
+    let get = |path: &str| get(client, path, "application/json");
+    let mut documents = 0;
+    let core = want["api"]["items"][0]["versions"].as_array().into_iter().flatten();
+    let mut versions: Vec<(String, Value)> = core
+        .map(|version| {
+            let name = text(version, "version");
+            (format!("/api/{name}"), legacy_resources(name, version))
+        })
+        .collect();
+    let mut groups = vec![];
+    for group in want["apis"]["items"].as_array().into_iter().flatten() {
+        let name = text(&group["metadata"], "name");
+        let mut document = legacy_group(group);
+        groups.push(document.clone());
+        document["kind"] = "APIGroup".into();
+        versions.push((format!("/apis/{name}"), document));
+        for version in group["versions"].as_array().into_iter().flatten() {
+            let group_version = format!("{name}/{}", text(version, "version"));
+            let list = legacy_resources(&group_version, version);
+            versions.push((format!("/apis/{group_version}"), list));
+        }
+    }
+    versions.push(("/apis".to_owned(), json!({"kind": "APIGroupList", "groups": groups})));
+    for (path, want) in versions {
+        documents += 1;
+        differences(&path, &plain(get(&path)), &want, out);
+    }
+    documents
+}
+
+fn check(name: &str, all: bool) {
+    let Some(dir) = reference() else {
+        println!("skipped: no reference data beside the repository");
+        return;
+    };
+    let body = std::fs::read(dir.join(name)).expect("the reference is readable");
+    let want: Value = serde_json::from_slice(&body).expect("the reference is JSON");
+    let mut builder = Keelson::builder().in_memory().no_controllers();
+    if all {
+        builder.runtime_config.push(("api/all".to_owned(), true));
+    }
+    let server = Server::start_plain(builder);
+    let client = server.client();
+    let accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    let mut found = vec![];
+    for root in ["api", "apis"] {
+        let got = get(&client, &format!("/{root}"), accept);
+        differences(&format!("/{root} (aggregated)"), &got, &want[root], &mut found);
+    }
+    let documents = check_legacy(&client, &want, &mut found) + 2;
+    server.stop();
+    println!("{name}: {documents} documents, {} differences", found.len());
+    assert!(found.is_empty(), "{} differences:\n{}", found.len(), found.join("\n"));
+}
+
+#[test]
+fn what_is_served_by_default_is_what_upstream_serves() {
+    check("discovery-aggregated-default.json", false);
+}
+
+#[test]
+fn what_can_be_served_is_what_upstream_can_serve() {
+    check("discovery-aggregated-all.json", true);
+}
