@@ -35,13 +35,17 @@ pub struct Report {
 }
 
 impl Report {
-    /// An empty one. The note says which commit and when; the kind of machine is added.
+    /// An empty one. The note says which commit and when; the kind of machine is added, and how busy it
+    /// was: other work makes every figure worse.
     pub fn new(note: &str) -> Report {
         let cores = std::thread::available_parallelism().map_or(0, usize::from);
         let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
         let total = info.lines().find_map(|line| line.strip_prefix("MemTotal:"));
         let kib = total.and_then(|text| text.trim().strip_suffix(" kB")?.parse::<u64>().ok());
         let machine = format!("{cores} cores, {} GB", kib.unwrap_or(0).div_ceil(1 << 20));
+        let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        let load = load.split(' ').next().unwrap_or_default();
+        let machine = format!("{machine}, load {load} before");
         let note = if note.is_empty() { machine } else { format!("{note}, {machine}") };
         Report { note, figures: vec![] }
     }

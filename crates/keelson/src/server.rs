@@ -164,15 +164,21 @@ impl Builder {
         })?;
         let address = listener.local_addr().map_err(|e| StartError(e.to_string()))?;
         let advertise = self.advertise.unwrap_or_else(|| advertised(address.ip()));
-        let pki = self.pki(advertise)?;
-        let tls = if self.tls { Some(self.tls(&pki)?) } else { None };
         let options = RegistryOptions {
             service_ranges: self.service_ranges.clone(),
             advertise_address: advertise,
             advertise_port: address.port(),
             runtime_config: self.runtime_config.clone(),
         };
-        let registry = Registry::open(store.clone(), Box::new(SystemClock), options).await?;
+        // The first objects and the certificates each wait for the disk: where there are threads
+        // enough, side by side.
+        let clock = Box::new(SystemClock);
+        let opening = tokio::spawn(Registry::open(store.clone(), clock, options));
+        let pki = self.pki(advertise);
+        let registry =
+            opening.await.map_err(|error| StartError(format!("registry: {error}")))??;
+        let pki = pki?;
+        let tls = if self.tls { Some(self.tls(&pki)?) } else { None };
         let (shutdown, told) = watch::channel(false);
         let mut loops = vec![tokio::spawn(compact(registry.clone(), self.history))];
         if self.runs("namespace-controller") {
