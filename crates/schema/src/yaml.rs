@@ -351,9 +351,13 @@ fn number(text: &str) -> Option<Value> {
         return None;
     }
     let number: f64 = text.strip_prefix('+').unwrap_or(text).parse().ok()?;
-    // On its way to JSON a whole float loses its point, so that 1.0 is taken for an integer.
-    if number.fract() == 0.0 && number.abs() < 1e15 {
-        return Some(Value::Int(number as i64));
+    // On its way to JSON a whole float loses its point, so that 1.0 is taken for an integer; from 1e21 on
+    // it has an exponent there.
+    if number.fract() == 0.0
+        && number.abs() < 1e21
+        && let Ok(whole) = number.to_string().parse()
+    {
+        return Some(Value::Int(whole));
     }
     number.is_finite().then_some(Value::Float(number))
 }
@@ -642,6 +646,14 @@ mod tests {
         let want = r#""\x01\x7F\N"#.to_owned() + "\u{a0}é" + r#"\L\uFFFE\U0001F600<\"\\""#;
         assert_eq!(out.trim_end(), want);
         assert_eq!(parse(&out).expect("YAML").value, Value::from(text));
+    }
+
+    #[test]
+    fn whole_floats_are_the_integers_that_json_writes() {
+        check("2233720368547758e2", Ok(value!(223372036854775800_i64)));
+        check("-1e18", Ok(Value::Int(-1_000_000_000_000_000_000)));
+        check("1e19", Ok(value!(1e19)));
+        check("1e21", Ok(value!(1e21)));
     }
 
     #[test]
