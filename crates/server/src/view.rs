@@ -19,7 +19,7 @@ pub(crate) struct View<'a> {
     pub ask: &'a Ask,
     pub accepted: Accepted,
     /// The type of the objects as the client sees them.
-    pub schema: Schema,
+    pub schema: &'a Schema,
     /// What of an object stands in a table's row.
     include: Include,
 }
@@ -37,7 +37,7 @@ impl<'a> View<'a> {
         app: &'a App,
         ask: &'a Ask,
         accepted: Accepted,
-        schema: &Schema,
+        schema: &'a Schema,
     ) -> Result<View<'a>, Failure> {
         let include = match ask.query.get("includeObject").unwrap_or_default() {
             _ if accepted.shape != Shape::Table => Include::Metadata,
@@ -53,7 +53,7 @@ impl<'a> View<'a> {
                 )));
             }
         };
-        Ok(View { app, ask, accepted, schema: schema.clone(), include })
+        Ok(View { app, ask, accepted, schema, include })
     }
 
     fn meta_kind(&self, kind: &'static str) -> GroupVersionKind {
@@ -81,7 +81,7 @@ impl<'a> View<'a> {
     /// A stored object, in the version of the view.
     pub fn decoded(&self, target: &Target, entry: &Entry) -> Result<Object, Failure> {
         let obj = target.kind.decode(entry)?;
-        Ok(target.kind.convert(obj, &target.kind.storage, &self.schema))
+        Ok(target.kind.convert(obj, &target.kind.storage, self.schema))
     }
 
     /// An object as the client sees it, as [`respond::encoded`] takes it.
@@ -92,7 +92,7 @@ impl<'a> View<'a> {
                 Ok(entry.json())
             }
             (Shape::Object, _) => {
-                self.accepted.encoding.object(&self.schema, &self.object(target, answer)?)
+                self.accepted.encoding.object(self.schema, &self.object(target, answer)?)
             }
             (Shape::Partial, _) => self.partial_text(self.object(target, answer)?),
             (Shape::Table, _) => {
@@ -110,7 +110,7 @@ impl<'a> View<'a> {
                 format!(
                     "you requested PartialObjectMetadataList, but the requested object is not a \
                      list (*{})",
-                    go_type(&self.schema, "")
+                    go_type(self.schema, "")
                 ),
             )),
         }
@@ -160,7 +160,7 @@ impl<'a> View<'a> {
                     format!(
                         "you requested PartialObjectMetadata, but the requested object is a list \
                          (*{})",
-                        go_type(&self.schema, "List")
+                        go_type(self.schema, "List")
                     ),
                 ));
             }
@@ -177,7 +177,7 @@ impl<'a> View<'a> {
                 let kind = gvk.group_version().kind(format!("{}List", gvk.kind));
                 let list = self.app.registry.catalogue.schema(&kind);
                 let list = list.ok_or_else(|| Status::internal("no list type"))?;
-                protobuf_list(&list, &self.schema, &metadata, &objects)?
+                protobuf_list(&list, self.schema, &metadata, &objects)?
             }
             Shape::Object if self.accepted.encoding == Encoding::Cbor => {
                 self.cbor_list(&metadata, &objects)
@@ -188,7 +188,7 @@ impl<'a> View<'a> {
                     if i > 0 {
                         text.push(b',');
                     }
-                    json::encode_list_item(&self.schema, obj, &mut text);
+                    json::encode_list_item(self.schema, obj, &mut text);
                 }
                 text.extend_from_slice(b"]}");
                 Bytes::from(text)
@@ -204,7 +204,7 @@ impl<'a> View<'a> {
         let mut out = vec![];
         cbor::begin_list(&list, objects.len(), &mut out);
         for obj in objects {
-            cbor::encode_list_item(&self.schema, obj, &mut out);
+            cbor::encode_list_item(self.schema, obj, &mut out);
         }
         cbor::end_list(&list, &Value::Object(metadata.clone()), &mut out);
         Bytes::from(out)
@@ -276,7 +276,7 @@ impl<'a> View<'a> {
             Include::Metadata => self.partial(obj.clone()).into(),
             Include::Object => {
                 let mut text = vec![];
-                json::encode(&self.schema, obj, &mut text);
+                json::encode(self.schema, obj, &mut text);
                 json::parse(&text).map(|parsed| parsed.value).unwrap_or_default()
             }
         };
