@@ -15,9 +15,11 @@ mod feature_gates;
 mod kubeconfig;
 mod namespaces;
 mod server;
+mod service_accounts;
 
 pub use certificates::{CertificateError, Pki};
 pub use feature_gates::{FeatureGateError, FeatureGates};
+pub use keelson_admission::{Chain as AdmissionChain, NameError as AdmissionNameError};
 pub use keelson_server::Limits;
 pub use kubeconfig::Kubeconfig;
 pub use server::{Builder, Keelson, StartError};

@@ -3,6 +3,7 @@
 //!
 //! Every function takes a [`Permit`](keelson_auth::Permit): without one there is no read and no write.
 
+mod admission;
 mod bootstrap;
 pub mod continue_token;
 mod convert;

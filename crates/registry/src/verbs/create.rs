@@ -1,5 +1,6 @@
 //! create.
 
+use crate::admission::Write;
 use crate::kind::{Answer, Target};
 use crate::options::WriteOptions;
 use crate::owners;
@@ -9,6 +10,7 @@ use crate::stamp;
 use crate::strategy;
 use crate::verbs::update::Updated;
 use crate::verbs::{Written, check_body_fields};
+use keelson_admission::Operation;
 use keelson_auth::Permit;
 use keelson_meta::{ErrorList, Failure, Object, Reason, Status, Str};
 use keelson_schema::decode::Decoded;
@@ -55,8 +57,18 @@ impl Registry {
         if !owned {
             owners::created(target, &mut obj, &options.field_manager, self.clock.now());
         }
-        self.admit_create(permit, target).await?;
         let mut obj = kind.convert(obj, target.schema(), &kind.storage);
+        let given = Str::new(obj.name());
+        let write = Write {
+            permit,
+            target,
+            operation: Operation::Create,
+            subresource: "",
+            name: &given,
+            dry_run: options.dry_run,
+            old: None,
+        };
+        self.admit(&write, &mut obj, &mut warnings).await?;
         let base = obj.generate_name().to_owned();
         let generates = obj.name().is_empty() && !base.is_empty();
         for _ in 0..GENERATE_TRIES_MAX {
@@ -67,6 +79,7 @@ impl Registry {
             prepare(self, target, &mut obj);
             validate(target, &obj)?;
             warnings.extend((kind.strategy.warnings)(&obj, None));
+            self.validate_admitted(&write, &obj, &mut warnings)?;
             let target = target.named(obj.namespace(), obj.name());
             if options.dry_run {
                 self.fresh().await?;
@@ -88,41 +101,6 @@ impl Registry {
             }
         }
         Err(name_taken(target, obj.name()))
-    }
-
-    /// A namespaced object needs a namespace that is there and not going away.
-    async fn admit_create(&self, _permit: &Permit, target: &Target) -> Result<(), Failure> {
-        if !target.kind.namespaced {
-            return Ok(());
-        }
-        let namespaces = self.target("", "namespaces", "", &target.namespace);
-        let objects = self.objects(&namespaces.kind);
-        let entry = match objects.get(&target.namespace) {
-            Some(entry) => Some(entry),
-            None => {
-                self.fresh().await?;
-                objects.get(&target.namespace)
-            }
-        };
-        let Some(entry) = entry else {
-            return Err(namespaces.not_found());
-        };
-        if entry.field("status.phase") != Some("Terminating") {
-            return Ok(());
-        }
-        let (namespace, name) = (&target.namespace, &target.name);
-        let why = format!(
-            "unable to create new content in namespace {namespace} because it is being terminated"
-        );
-        let mut status = Status::forbidden(target.gvr(), name, &why);
-        if let Some(details) = &mut status.details {
-            details.causes = vec![keelson_meta::Cause {
-                reason: "NamespaceTerminating".into(),
-                message: format!("namespace {namespace} is being terminated"),
-                field: "metadata.namespace".into(),
-            }];
-        }
-        Err(status)
     }
 }
 
