@@ -2,8 +2,8 @@
 
 use crate::request::Request;
 use crate::{
-    certificates, ingress_class, limit_ranger, namespace_lifecycle, nodes, priority, runtime_class,
-    service_account, storage, tolerations,
+    certificates, ingress_class, limit_ranger, namespace_lifecycle, nodes, pod_security, priority,
+    runtime_class, service_account, storage, tolerations,
 };
 use keelson_meta::{Failure, GroupVersionResource, Object, Str};
 use std::fmt;
@@ -59,7 +59,7 @@ static PLUG_INS: [PlugIn; 40] = [
     mutates("TaintNodesByCondition", nodes::taint_new),
     nothing("AlwaysPullImages", false),
     nothing("ImagePolicyWebhook", false),
-    nothing("PodSecurity", true),
+    validates("PodSecurity", pod_security::validate),
     nothing("PodNodeSelector", false),
     both("Priority", priority::admit, priority::validate),
     mutates("DefaultTolerationSeconds", tolerations::add_defaults),

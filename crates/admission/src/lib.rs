@@ -11,6 +11,7 @@ mod limit_ranger;
 mod namespace_lifecycle;
 mod nodes;
 mod pod;
+mod pod_security;
 mod priority;
 mod request;
 mod runtime_class;

@@ -33,7 +33,8 @@ pub(crate) async fn ensure(registry: &Registry) -> Result<(), Failure> {
     ensure_service(registry).await
 }
 
-const PRIORITY_CLASSES: [(&str, i64, &str); 2] = [
+/// Names, numbers and descriptions of the priority classes that every server has.
+pub(crate) const PRIORITY_CLASSES: [(&str, i64, &str); 2] = [
     (
         "system-node-critical",
         2_000_001_000,

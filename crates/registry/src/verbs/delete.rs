@@ -1,6 +1,7 @@
 //! delete and deletecollection: preconditions, grace, finalizers, then the deletion itself.
 
 use crate::admission::Write;
+use crate::bootstrap::PRIORITY_CLASSES;
 use crate::kind::Target;
 use crate::options::{DeleteOptions, ListOptions, Propagation};
 use crate::registry::{Put, Registry, Removed};
@@ -42,6 +43,7 @@ impl Registry {
         target: &Target,
         options: &DeleteOptions,
     ) -> Result<Deleted, Failure> {
+        check_lasting(target)?;
         self.fresh().await?;
         let mut stored = self.objects(&target.kind).get(&target.key());
         for _ in 0..TRIES_MAX {
@@ -128,6 +130,17 @@ impl Registry {
         }
         Ok((gone, page))
     }
+}
+
+/// Refuses to delete the priority classes that every cluster has.
+fn check_lasting(target: &Target) -> Result<(), Failure> {
+    let gvr = target.gvr();
+    let is_class = gvr.group == "scheduling.k8s.io" && gvr.resource == "priorityclasses";
+    if is_class && PRIORITY_CLASSES.iter().any(|(name, ..)| target.name == *name) {
+        let why = "this is a system priority class and cannot be deleted";
+        return Err(Status::forbidden(gvr, &target.name, why));
+    }
+    Ok(())
 }
 
 /// Refuses an object that is not the one that the request means.
