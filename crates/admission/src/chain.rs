@@ -3,7 +3,7 @@
 use crate::request::Request;
 use crate::{
     certificates, ingress_class, limit_ranger, namespace_lifecycle, nodes, pod_security, priority,
-    runtime_class, service_account, storage, tolerations,
+    quota, runtime_class, service_account, storage, tolerations,
 };
 use keelson_meta::{Failure, GroupVersionResource, Object, Str};
 use std::fmt;
@@ -25,7 +25,7 @@ struct PlugIn {
 enum Does {
     /// It acts.
     Steps { admit: Option<Admit>, validate: Option<Validate> },
-    /// The name is known, and nothing is done for it.
+    /// The name is known, and nothing is done for it here.
     Nothing,
 }
 
@@ -86,7 +86,7 @@ static PLUG_INS: [PlugIn; 40] = [
     nothing("MutatingAdmissionWebhook", true),
     nothing("ValidatingAdmissionPolicy", true),
     nothing("ValidatingAdmissionWebhook", true),
-    nothing("ResourceQuota", true),
+    nothing(quota::NAME, true),
     nothing("AlwaysDeny", false),
 ];
 

@@ -13,6 +13,7 @@ mod nodes;
 mod pod;
 mod pod_security;
 mod priority;
+pub mod quota;
 mod request;
 mod runtime_class;
 mod service_account;
@@ -20,4 +21,5 @@ mod storage;
 mod tolerations;
 
 pub use chain::{Chain, NameError};
+pub use pod::Amounts;
 pub use request::{Namespace, Operation, Request, Stored};

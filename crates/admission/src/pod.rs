@@ -5,7 +5,7 @@ use keelson_meta::{Map, Object, Quantity, Value};
 use std::collections::BTreeMap;
 
 /// Amounts of resources by their names.
-pub(crate) type Amounts = BTreeMap<String, Quantity>;
+pub type Amounts = BTreeMap<String, Quantity>;
 
 /// An amount; what is absent or no quantity is zero.
 pub(crate) fn quantity(value: Option<&Value>) -> Quantity {

@@ -14,7 +14,7 @@ const DEFAULT_CLASS: [&str; 2] = [
 const LEGACY_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
 /// The class that a claim names; naming none is not the same as naming the empty one.
-fn class_of(claim: &Object) -> Option<&str> {
+pub(crate) fn class_of(claim: &Object) -> Option<&str> {
     claim
         .annotation(LEGACY_CLASS)
         .or_else(|| claim.at(&["spec", "storageClassName"]).and_then(Value::as_str))

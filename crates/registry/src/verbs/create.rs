@@ -80,6 +80,7 @@ impl Registry {
             validate(target, &obj)?;
             warnings.extend((kind.strategy.warnings)(&obj, None));
             self.validate_admitted(&write, &obj, &mut warnings)?;
+            self.charge(&write, &obj).await?;
             let target = target.named(obj.namespace(), obj.name());
             if options.dry_run {
                 self.fresh().await?;

@@ -142,6 +142,7 @@ impl Registry {
         validate(target, part, &new, &stored)?;
         warnings.extend((kind.strategy.warnings)(&new, Some(&stored)));
         self.validate_admitted(&write, &new, &mut warnings)?;
+        self.charge(&write, &new).await?;
         if deletes(&kind.strategy, &new, &stored) && !options.dry_run {
             return Ok(match self.remove(target, entry.modified).await? {
                 Removed::Done(revision) => {

@@ -16,19 +16,16 @@ pub fn strip(value: &mut Value, resource: &str) {
         }
     }
     let Some(spec) = root.get_mut("spec").and_then(Value::as_object_mut) else { return };
-    match resource {
-        "services" => {
-            for name in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
-                spec.remove(name);
-            }
-            spec.remove("healthCheckNodePort");
-            if let Some(Value::Array(ports)) = spec.get_mut("ports") {
-                for port in ports.iter_mut().filter_map(Value::as_object_mut) {
-                    port.remove("nodePort");
-                }
+    if resource == "services" {
+        for name in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
+            spec.remove(name);
+        }
+        spec.remove("healthCheckNodePort");
+        if let Some(Value::Array(ports)) = spec.get_mut("ports") {
+            for port in ports.iter_mut().filter_map(Value::as_object_mut) {
+                port.remove("nodePort");
             }
         }
-        _ => {}
     }
 }
 
