@@ -71,6 +71,7 @@ impl Registry {
         self.admit(&write, &mut obj, &mut warnings).await?;
         let base = obj.generate_name().to_owned();
         let generates = obj.name().is_empty() && !base.is_empty();
+        let mut charged = false;
         for _ in 0..GENERATE_TRIES_MAX {
             if generates {
                 let name = stamp::generated_name(self.clock.as_ref(), &base);
@@ -78,31 +79,66 @@ impl Registry {
             }
             prepare(self, target, &mut obj);
             validate(target, &obj)?;
+            let mut warnings = warnings.clone();
             warnings.extend((kind.strategy.warnings)(&obj, None));
             self.validate_admitted(&write, &obj, &mut warnings)?;
-            self.charge(&write, &obj).await?;
-            let target = target.named(obj.namespace(), obj.name());
-            if options.dry_run {
-                self.fresh().await?;
-                if self.objects(kind).get(&target.key()).is_none() {
-                    obj.set_meta("resourceVersion", "");
-                    let obj = kind.convert(obj, &kind.storage, target.schema());
-                    return Ok(Written { answer: Answer::Object(obj), warnings, created: true });
-                }
-            } else if let Put::Done(entry) = self.put(&target, &mut obj, Revision(0)).await? {
-                return Ok(Written { answer: Answer::Entry(entry), warnings, created: true });
+            if !charged {
+                self.charge(&write, &obj).await?;
+                charged = true;
             }
-            if !generates {
-                let taken = base.is_empty();
-                return Err(if taken {
-                    Status::already_exists(target.gvr(), obj.name())
-                } else {
-                    name_taken(&target, obj.name())
-                });
+            let target = target.named(obj.namespace(), obj.name());
+            match self.store_new(&target, &mut obj, options.dry_run).await? {
+                New::Stored(answer) => return Ok(Written { answer, warnings, created: true }),
+                New::Taken { .. } if generates => {}
+                New::Taken { ends } => {
+                    let mut status = if base.is_empty() {
+                        Status::already_exists(target.gvr(), obj.name())
+                    } else {
+                        name_taken(&target, obj.name())
+                    };
+                    if ends {
+                        status.message = format!("object is being deleted: {}", status.message);
+                    }
+                    return Err(status);
+                }
             }
         }
         Err(name_taken(target, obj.name()))
     }
+
+    /// Stores an object if there is none of its name.
+    async fn store_new(
+        &self,
+        target: &Target,
+        obj: &mut Object,
+        dry_run: bool,
+    ) -> Result<New, Failure> {
+        let kind = &target.kind;
+        let known = if dry_run {
+            self.fresh().await?;
+            let Some(known) = self.objects(kind).get(&target.key()) else {
+                obj.set_meta("resourceVersion", "");
+                let shown = kind.convert(obj.clone(), &kind.storage, target.schema());
+                return Ok(New::Stored(Answer::Object(shown)));
+            };
+            Some(known)
+        } else {
+            match self.put(target, obj, Revision(0)).await? {
+                Put::Done(entry) => return Ok(New::Stored(Answer::Entry(entry))),
+                Put::Lost(known) => known,
+            }
+        };
+        let known = known.map(|entry| kind.decode(&entry)).transpose()?;
+        Ok(New::Taken { ends: known.is_some_and(|known| known.deletion_timestamp().is_some()) })
+    }
+}
+
+/// How an object came to be stored.
+enum New {
+    /// It is there, or would be.
+    Stored(Answer),
+    /// Another of its name is, and may be going.
+    Taken { ends: bool },
 }
 
 /// The namespace in the body must be that of the URL; an absent one is filled in.
