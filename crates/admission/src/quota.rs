@@ -225,6 +225,12 @@ fn tracked<'h>(group: &str, resource: &str, hard: &'h Amounts) -> BTreeSet<&'h s
     hard.keys().map(String::as_str).filter(|what| *what == count || is(what)).collect()
 }
 
+/// Whether a quota counts any objects of a resource.
+pub fn tracks(quota: &Object, group: &str, resource: &str) -> bool {
+    let counts = !matches!((group, resource), ("" | "events.k8s.io", "events"));
+    counts && !tracked(group, resource, &amounts(quota.at(&["status", "hard"]))).is_empty()
+}
+
 /// Whether a quota counts this object: it names something of the resource, and all its scopes hold.
 pub fn matches(quota: &Object, group: &str, resource: &str, obj: &Object) -> bool {
     let hard = amounts(quota.at(&["status", "hard"]));

@@ -14,6 +14,7 @@ mod certificates;
 mod feature_gates;
 mod kubeconfig;
 mod namespaces;
+mod quotas;
 mod server;
 mod service_accounts;
 

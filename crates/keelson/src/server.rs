@@ -3,7 +3,7 @@
 use crate::certificates::{CertificateError, Pki, host_names};
 use crate::feature_gates::FeatureGates;
 use crate::kubeconfig::Kubeconfig;
-use crate::{namespaces, service_accounts};
+use crate::{namespaces, quotas, service_accounts};
 use keelson_admission::Chain;
 use keelson_auth::{Authenticator, Authorizer, TokenFile, User};
 use keelson_registry::{OpenError as RegistryError, Registry, RegistryOptions, SystemClock};
@@ -185,6 +185,9 @@ impl Builder {
         }
         if self.runs("serviceaccount-controller") {
             loops.push(tokio::spawn(service_accounts::run(registry.clone())));
+        }
+        if self.runs("resourcequota-controller") {
+            loops.push(tokio::spawn(quotas::run(registry.clone())));
         }
         let app = Arc::new(App {
             registry,

@@ -1,16 +1,12 @@
 //! The way of a write through admission: what plug-ins are told of it, and what they may read.
 
 use crate::kind::Target;
-use crate::options::WriteOptions;
 use crate::registry::Registry;
 use crate::stamp;
-use crate::verbs::Part;
-use crate::verbs::update::Updated;
-use keelson_admission::{Namespace, Operation, Request, Stored, quota};
+use keelson_admission::{Namespace, Operation, Request, Stored};
 use keelson_auth::Permit;
 use keelson_cache::Entry;
-use keelson_meta::{Failure, Map, Object, Str, Value};
-use std::pin::Pin;
+use keelson_meta::{Failure, Object, Str};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,59 +50,6 @@ impl Registry {
         self.asked(write, |req| self.options.admission.validate(req, obj, warnings))
     }
 
-    /// Charges the quotas of the namespace for what is about to be stored, or refuses it.
-    pub(crate) async fn charge(&self, write: &Write<'_>, obj: &Object) -> Result<(), Failure> {
-        let on = self.options.admission.has(quota::NAME);
-        if !on || !self.asked(write, quota::concerns) {
-            return Ok(());
-        }
-        let namespace = &write.target.namespace;
-        let mut due = vec![];
-        for quota in Stored::list(self, "", "resourcequotas", namespace)? {
-            if self.asked(write, |req| quota::charged(req, obj, &quota))?.is_some() {
-                due.push(Str::new(quota.name()));
-            }
-        }
-        if write.dry_run {
-            return Ok(());
-        }
-        if due.is_empty() { Ok(()) } else { self.charge_each(due, write, obj).await }
-    }
-
-    /// Charges these quotas. In a box, because the change of a quota comes by here itself.
-    fn charge_each<'a>(
-        &'a self,
-        due: Vec<Str>,
-        write: &'a Write<'a>,
-        obj: &'a Object,
-    ) -> Pin<Box<dyn Future<Output = Result<(), Failure>> + Send + 'a>> {
-        Box::pin(async move {
-            let permit = Permit::internal("system:apiserver");
-            let options =
-                WriteOptions { field_manager: "kube-apiserver".into(), ..WriteOptions::default() };
-            for name in due {
-                let quotas = self.target("", "resourcequotas", &write.target.namespace, &name);
-                let make = |live: Option<&Object>| {
-                    let mut object = live.cloned().ok_or_else(|| quotas.not_found())?;
-                    let used = self.asked(write, |req| quota::charged(req, obj, &object))?;
-                    if let Some(used) = used {
-                        let used = Map::from_iter(
-                            used.into_iter().map(|(what, n)| (what.into(), n.to_string().into())),
-                        );
-                        object.object_mut("status").insert("used", Value::Object(used));
-                    }
-                    Ok(Updated { object, owned: false })
-                };
-                match self.change(&permit, &quotas, Part::Status, &make, &options).await {
-                    // A quota that is gone limits nothing.
-                    Err(status) if status.code == 404 => {}
-                    changed => drop(changed?),
-                }
-            }
-            Ok(())
-        })
-    }
-
     /// Makes sure that what plug-ins will look for is there to be seen.
     async fn settle(&self, write: &Write<'_>, obj: &Object) -> Result<(), Failure> {
         let namespace = &write.target.namespace;
@@ -133,7 +76,7 @@ impl Registry {
         Ok(())
     }
 
-    fn asked<T>(&self, write: &Write<'_>, ask: impl FnOnce(&Request<'_>) -> T) -> T {
+    pub(crate) fn asked<T>(&self, write: &Write<'_>, ask: impl FnOnce(&Request<'_>) -> T) -> T {
         let generate_name = |base: &str| stamp::generated_name(self.clock.as_ref(), base);
         ask(&Request {
             operation: write.operation,

@@ -13,6 +13,7 @@ mod kinds;
 pub mod options;
 mod owners;
 mod patching;
+mod quota;
 mod references;
 mod registry;
 mod scale;
