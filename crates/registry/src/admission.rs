@@ -53,9 +53,10 @@ impl Registry {
     /// Makes sure that what plug-ins will look for is there to be seen.
     async fn settle(&self, write: &Write<'_>, obj: &Object) -> Result<(), Failure> {
         let namespace = &write.target.namespace;
-        let knows_namespace = namespace.is_empty() || self.namespace(namespace).is_some();
+        let namespaces = self.objects(&self.target("", "namespaces", "", "").kind);
+        let there = || namespace.is_empty() || namespaces.get(namespace).is_some();
         let chain = &self.options.admission;
-        if !knows_namespace || chain.looks_around(write.target.gvr()) {
+        if !there() || chain.looks_around(write.target.gvr()) {
             self.fresh().await?;
         }
         let Some(account) = self.asked(write, |req| chain.awaited_account(req, obj)) else {
@@ -64,15 +65,15 @@ impl Registry {
         let accounts = self.target("", "serviceaccounts", namespace, account);
         let objects = self.objects(&accounts.kind);
         let mut progress = self.cache.progress();
-        let there = async {
-            while objects.get(&accounts.key()).is_none() && self.namespace(namespace).is_some() {
+        let appears = async {
+            while objects.get(&accounts.key()).is_none() && there() {
                 if progress.changed().await.is_err() {
                     return;
                 }
             }
         };
         // Whether it came is for the plug-in to see.
-        let _ = tokio::time::timeout(ACCOUNT_WAIT, there).await;
+        let _ = tokio::time::timeout(ACCOUNT_WAIT, appears).await;
         Ok(())
     }
 
