@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use keelson::AdmissionChain;
 use keelson_auth::TokenFile;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -103,6 +104,12 @@ pub struct Serve {
     /// not act on, only the default is taken.
     #[arg(long, value_delimiter = ',', value_name = "NAME=BOOL")]
     pub feature_gates: Vec<String>,
+    /// Admission plug-ins to switch on, beside those that are on by default.
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    pub enable_admission_plugins: Vec<String>,
+    /// Admission plug-ins to switch off.
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    pub disable_admission_plugins: Vec<String>,
     /// How long old revisions can be read and watched, in seconds.
     #[arg(long, default_value_t = 300, value_name = "SECONDS")]
     pub history_seconds: u64,
@@ -178,6 +185,7 @@ impl Serve {
             };
             builder.runtime_config.push((name.to_owned(), on));
         }
+        builder.admission = self.admission()?;
         for word in &self.feature_gates {
             builder
                 .feature_gates
@@ -185,6 +193,14 @@ impl Serve {
                 .map_err(|why| anyhow::anyhow!("--feature-gates: {why}"))?;
         }
         Ok(builder)
+    }
+}
+
+impl Serve {
+    fn admission(&self) -> Result<AdmissionChain> {
+        let (on, off) = (&self.enable_admission_plugins, &self.disable_admission_plugins);
+        AdmissionChain::new(on, &[]).context("--enable-admission-plugins")?;
+        AdmissionChain::new(on, off).context("--disable-admission-plugins")
     }
 }
 

@@ -14,10 +14,13 @@ mod certificates;
 mod feature_gates;
 mod kubeconfig;
 mod namespaces;
+mod quotas;
 mod server;
+mod service_accounts;
 
 pub use certificates::{CertificateError, Pki};
 pub use feature_gates::{FeatureGateError, FeatureGates};
+pub use keelson_admission::{Chain as AdmissionChain, NameError as AdmissionNameError};
 pub use keelson_server::Limits;
 pub use kubeconfig::Kubeconfig;
 pub use server::{Builder, Keelson, StartError};

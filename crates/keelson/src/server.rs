@@ -3,7 +3,8 @@
 use crate::certificates::{CertificateError, Pki, host_names};
 use crate::feature_gates::FeatureGates;
 use crate::kubeconfig::Kubeconfig;
-use crate::namespaces;
+use crate::{namespaces, quotas, service_accounts};
+use keelson_admission::Chain;
 use keelson_auth::{Authenticator, Authorizer, TokenFile, User};
 use keelson_registry::{OpenError as RegistryError, Registry, RegistryOptions, SystemClock};
 use keelson_server::{App, Limits, Listening, Tls, VersionInfo};
@@ -75,6 +76,8 @@ pub struct Builder {
     pub runtime_config: Vec<(String, bool)>,
     /// `--feature-gates`.
     pub feature_gates: FeatureGates,
+    /// The admission plug-ins that are on.
+    pub admission: Chain,
     /// The control loops that run: `*`, names, `-name`.
     pub controllers: Vec<String>,
     /// How long the history is kept.
@@ -97,6 +100,7 @@ impl Default for Builder {
             advertise: None,
             runtime_config: vec![],
             feature_gates: FeatureGates::default(),
+            admission: Chain::default(),
             controllers: vec!["*".to_owned()],
             history: Duration::from_secs(300),
             limits: Limits::default(),
@@ -169,6 +173,7 @@ impl Builder {
             advertise_address: advertise,
             advertise_port: address.port(),
             runtime_config: self.runtime_config.clone(),
+            admission: self.admission.clone(),
         };
         // The first objects and the certificates each wait for the disk: where there are threads
         // enough, side by side.
@@ -183,6 +188,12 @@ impl Builder {
         let mut loops = vec![tokio::spawn(compact(registry.clone(), self.history))];
         if self.runs("namespace-controller") {
             loops.push(tokio::spawn(namespaces::run(registry.clone())));
+        }
+        if self.runs("serviceaccount-controller") {
+            loops.push(tokio::spawn(service_accounts::run(registry.clone())));
+        }
+        if self.runs("resourcequota-controller") {
+            loops.push(tokio::spawn(quotas::run(registry.clone())));
         }
         let app = Arc::new(App {
             registry,

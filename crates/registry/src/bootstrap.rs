@@ -34,7 +34,8 @@ pub(crate) async fn ensure(registry: &Registry) -> Result<(), Failure> {
     ensure_service(registry).await
 }
 
-const PRIORITY_CLASSES: [(&str, i64, &str); 2] = [
+/// Names, numbers and descriptions of the priority classes that every server has.
+pub(crate) const PRIORITY_CLASSES: [(&str, i64, &str); 2] = [
     (
         "system-node-critical",
         2_000_001_000,
@@ -101,19 +102,31 @@ pub fn first_address(range: &str) -> Option<IpAddr> {
 }
 
 async fn make(registry: &Registry, target: &Target, value: Value) -> Result<(), Failure> {
-    if registry.objects(&target.kind).get(&target.key()).is_some() {
-        return Ok(());
-    }
     let permit = Permit::internal("system:apiserver");
-    let mut object = Object::from_value(value).unwrap_or_default();
-    object.set_gvk(&target.schema().gvk);
-    let options =
-        WriteOptions { field_manager: "kube-apiserver".into(), ..WriteOptions::default() };
-    let made = Updated { object, owned: false };
-    match registry.create_object(&permit, target, made, &options).await {
-        // Another server on the same store was faster.
-        Err(status) if status.code == 409 => Ok(()),
-        Err(status) => Err(status),
-        Ok(_) => Ok(()),
+    registry.make_missing(&permit, target, value, "kube-apiserver").await
+}
+
+impl Registry {
+    /// Makes an object of the server's own, unless there is one of its name.
+    pub async fn make_missing(
+        &self,
+        permit: &Permit,
+        target: &Target,
+        value: Value,
+        field_manager: &'static str,
+    ) -> Result<(), Failure> {
+        if self.objects(&target.kind).get(&target.key()).is_some() {
+            return Ok(());
+        }
+        let mut object = Object::from_value(value).unwrap_or_default();
+        object.set_gvk(&target.schema().gvk);
+        let options =
+            WriteOptions { field_manager: field_manager.into(), ..WriteOptions::default() };
+        let made = Updated { object, owned: false };
+        match self.create_object(permit, target, made, &options).await {
+            // Somebody else was faster.
+            Err(status) if status.code == 409 => Ok(()),
+            made => made.map(drop),
+        }
     }
 }

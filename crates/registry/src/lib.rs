@@ -3,6 +3,7 @@
 //!
 //! Every function takes a [`Permit`](keelson_auth::Permit): without one there is no read and no write.
 
+mod admission;
 mod allocation;
 mod bootstrap;
 pub mod continue_token;
@@ -13,6 +14,7 @@ mod kinds;
 pub mod options;
 mod owners;
 mod patching;
+mod quota;
 mod references;
 mod registry;
 mod scale;

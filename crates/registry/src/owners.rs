@@ -80,9 +80,7 @@ impl<'a> Endpoint<'a> {
 /// The fields that a write through this part cannot change, and that nobody owns through it.
 fn excluded(target: &Target, part: Part) -> Vec<&'static [&'static str]> {
     match part {
-        Part::Main if target.kind.has_status && !target.kind.strategy.status_on_create => {
-            vec![&["status"]]
-        }
+        Part::Main if target.kind.has_status => vec![&["status"]],
         Part::Status => match target.kind.strategy.status_metadata {
             StatusMetadata::Free => vec![&["spec"]],
             StatusMetadata::KeepLabels => vec![&["spec"], &["metadata", "labels"]],

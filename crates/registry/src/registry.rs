@@ -34,6 +34,8 @@ pub struct RegistryOptions {
     pub advertise_port: u16,
     /// `--runtime-config`: group version (or `api/all`, ...) and whether it is served.
     pub runtime_config: Vec<(String, bool)>,
+    /// The admission plug-ins that are on.
+    pub admission: keelson_admission::Chain,
 }
 
 /// Why a registry could not be opened.

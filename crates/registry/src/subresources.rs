@@ -1,10 +1,12 @@
 //! Subresources that act on one object: binding, finalize, and what a node would answer.
 
+use crate::admission::Write;
 use crate::kind::{Answer, Target};
 use crate::options::WriteOptions;
 use crate::registry::Registry;
 use crate::verbs::Part;
 use crate::verbs::update::Updated;
+use keelson_admission::Operation;
 use keelson_auth::Permit;
 use keelson_meta::status::Failure;
 use keelson_meta::{
@@ -20,7 +22,20 @@ impl Registry {
         binding: &Object,
         dry_run: bool,
     ) -> Result<(), Failure> {
-        check_binding(target, binding)?;
+        let mut binding = binding.clone();
+        let write = Write {
+            permit,
+            target,
+            operation: Operation::Create,
+            subresource: "binding",
+            name: &target.name,
+            dry_run,
+            old: None,
+        };
+        let mut warnings = vec![];
+        self.admit(&write, &mut binding, &mut warnings).await?;
+        check_binding(target, &binding)?;
+        self.validate_admitted(&write, &binding, &mut warnings)?;
         let node = binding.str_at(&["target", "name"]).to_owned();
         let binding_resource = GroupVersionResource::new("", "v1", "pods/binding");
         let change = |live: Option<&Object>| {
@@ -39,6 +54,9 @@ impl Registry {
             object.object_mut("spec").insert("nodeName", node.as_str());
             for (key, value) in binding.meta_map("annotations") {
                 object.metadata_mut().object_at("annotations").insert(key, value);
+            }
+            for (key, value) in binding.meta_map("labels") {
+                object.metadata_mut().object_at("labels").insert(key, value);
             }
             set_scheduled(&mut object, &self.clock.now().to_string());
             Ok(Updated { object, owned: true })

@@ -1,6 +1,6 @@
 //! A server of a test, and the smallest HTTP client that can talk to it: a connection a request.
 
-use keelson::{Builder, Keelson};
+use keelson::{AdmissionChain, Builder, Keelson};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -9,6 +9,14 @@ use tokio::runtime::Runtime;
 
 /// How long a test waits for anything.
 pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How a server is to run that does nothing on its own account: no loop makes service accounts, so
+/// pods do without.
+pub fn quiet() -> Builder {
+    let off = ["ServiceAccount".to_owned()];
+    let admission = AdmissionChain::new(&[], &off).expect("there is such a plug-in");
+    Builder { admission, ..Keelson::builder().no_controllers() }
+}
 
 /// A running server and the threads that it runs on.
 pub struct Server {

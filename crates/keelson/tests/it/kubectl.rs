@@ -1,7 +1,7 @@
 //! The real kubectl against the server: tables of commands, the exit code of each, and a part of
 //! what it says. Lines run in a shell, in which `k` is kubectl with the server's kubeconfig.
 
-use crate::http::{Client, PATIENCE, Server};
+use crate::http::{Client, PATIENCE, Server, quiet};
 use keelson::Keelson;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -366,7 +366,7 @@ fn objects_are_deleted_in_every_way() {
     const FREE: &str = r#"k patch deploy web --type=merge -p '{"metadata":{"finalizers":null}}'"#;
     const MAKE: &str = "k create deployment web --image=nginx";
     check_with(
-        Keelson::builder().in_memory().no_controllers(),
+        quiet().in_memory(),
         &[
             ("for i in a b c d; do k create cm $i; k label cm $i app=$i; done", 0, "created"),
             ("k delete cm a", 0, r#"configmap "a" deleted"#),

@@ -4,6 +4,7 @@
 // What a test skips, and what it counts, is told on standard output.
 #![allow(clippy::print_stdout)]
 
+mod admission;
 mod bad_input;
 mod bad_input_tls;
 mod bad_input_wire;

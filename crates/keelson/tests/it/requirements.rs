@@ -14,8 +14,7 @@ mod strategic;
 mod verbs;
 mod watches;
 
-use crate::http::{Answer, Client, Server};
-use keelson::Keelson;
+use crate::http::{Answer, Client, Server, quiet};
 use keelson_meta::time::Timestamp;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -30,12 +29,12 @@ const APPLY_PATCH: &str = "application/apply-patch+yaml";
 
 /// A server of one test, which does nothing on its own account.
 fn server() -> Server {
-    Server::start_plain(Keelson::builder().no_controllers())
+    Server::start_plain(quiet())
 }
 
 /// A server that forgets its history as soon as it may.
 fn forgetful_server() -> Server {
-    let mut builder = Keelson::builder().no_controllers();
+    let mut builder = quiet();
     builder.history = Duration::from_millis(20);
     Server::start_plain(builder)
 }

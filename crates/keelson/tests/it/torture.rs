@@ -6,9 +6,9 @@
 //! repeats a run's choices.
 
 use crate::connection::{Connection, Watch, plain};
-use crate::http::PATIENCE;
+use crate::http::{PATIENCE, quiet};
 use crate::random::Random;
-use keelson::{Builder, Keelson, Limits};
+use keelson::{Builder, Limits};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -166,7 +166,7 @@ impl Stage {
 
 fn start(dir: &Path) -> Builder {
     let limits = Limits { bookmark_period: BOOKMARKS, ..Limits::default() };
-    let builder = Keelson::builder().no_controllers().plain_http().token("t", "admin");
+    let builder = quiet().plain_http().token("t", "admin");
     Builder { limits, history: HISTORY, ..builder.data_dir(dir) }
 }
 

@@ -1,5 +1,6 @@
 //! create.
 
+use crate::admission::Write;
 use crate::kind::{Answer, Target};
 use crate::options::WriteOptions;
 use crate::owners;
@@ -9,6 +10,7 @@ use crate::stamp;
 use crate::strategy;
 use crate::verbs::update::Updated;
 use crate::verbs::{Written, check_body_fields};
+use keelson_admission::Operation;
 use keelson_auth::Permit;
 use keelson_meta::{ErrorList, Failure, Object, Reason, Status, Str};
 use keelson_schema::decode::Decoded;
@@ -55,10 +57,21 @@ impl Registry {
         if !owned {
             owners::created(target, &mut obj, &options.field_manager, self.clock.now());
         }
-        self.admit_create(permit, target).await?;
         let mut obj = kind.convert(obj, target.schema(), &kind.storage);
+        let given = Str::new(obj.name());
+        let write = Write {
+            permit,
+            target,
+            operation: Operation::Create,
+            subresource: "",
+            name: &given,
+            dry_run: options.dry_run,
+            old: None,
+        };
+        self.admit(&write, &mut obj, &mut warnings).await?;
         let base = obj.generate_name().to_owned();
         let generates = obj.name().is_empty() && !base.is_empty();
+        let mut charged = false;
         for _ in 0..GENERATE_TRIES_MAX {
             if generates {
                 let name = stamp::generated_name(self.clock.as_ref(), &base);
@@ -66,67 +79,67 @@ impl Registry {
             }
             prepare(self, target, &mut obj);
             validate(target, &obj)?;
+            let mut warnings = warnings.clone();
             warnings.extend((kind.strategy.warnings)(&obj, None));
-            let target = target.named(obj.namespace(), obj.name());
-            let claim = self.claim(&target, &mut obj, None, options.dry_run).await?;
-            if options.dry_run {
-                self.fresh().await?;
-                if self.objects(kind).get(&target.key()).is_none() {
-                    obj.set_meta("resourceVersion", "");
-                    let obj = kind.convert(obj, &kind.storage, target.schema());
-                    return Ok(Written { answer: Answer::Object(obj), warnings, created: true });
-                }
-            } else if let Put::Done(entry) =
-                self.put_claimed(&target, &mut obj, Revision(0), claim).await?
-            {
-                return Ok(Written { answer: Answer::Entry(entry), warnings, created: true });
+            self.validate_admitted(&write, &obj, &mut warnings)?;
+            if !charged {
+                self.charge(&write, &obj).await?;
+                charged = true;
             }
-            if !generates {
-                let taken = base.is_empty();
-                return Err(if taken {
-                    Status::already_exists(target.gvr(), obj.name())
-                } else {
-                    name_taken(&target, obj.name())
-                });
+            let target = target.named(obj.namespace(), obj.name());
+            match self.store_new(&target, &mut obj, options.dry_run).await? {
+                New::Stored(answer) => return Ok(Written { answer, warnings, created: true }),
+                New::Taken { .. } if generates => {}
+                New::Taken { ends } => {
+                    let mut status = if base.is_empty() {
+                        Status::already_exists(target.gvr(), obj.name())
+                    } else {
+                        name_taken(&target, obj.name())
+                    };
+                    if ends {
+                        status.message = format!("object is being deleted: {}", status.message);
+                    }
+                    return Err(status);
+                }
             }
         }
         Err(name_taken(target, obj.name()))
     }
 
-    /// A namespaced object needs a namespace that is there and not going away.
-    async fn admit_create(&self, _permit: &Permit, target: &Target) -> Result<(), Failure> {
-        if !target.kind.namespaced {
-            return Ok(());
-        }
-        let namespaces = self.target("", "namespaces", "", &target.namespace);
-        let objects = self.objects(&namespaces.kind);
-        let entry = match objects.get(&target.namespace) {
-            Some(entry) => Some(entry),
-            None => {
-                self.fresh().await?;
-                objects.get(&target.namespace)
+    /// Stores an object if there is none of its name.
+    async fn store_new(
+        &self,
+        target: &Target,
+        obj: &mut Object,
+        dry_run: bool,
+    ) -> Result<New, Failure> {
+        let kind = &target.kind;
+        let claim = self.claim(target, obj, None, dry_run).await?;
+        let known = if dry_run {
+            self.fresh().await?;
+            let Some(known) = self.objects(kind).get(&target.key()) else {
+                obj.set_meta("resourceVersion", "");
+                let shown = kind.convert(obj.clone(), &kind.storage, target.schema());
+                return Ok(New::Stored(Answer::Object(shown)));
+            };
+            Some(known)
+        } else {
+            match self.put_claimed(target, obj, Revision(0), claim).await? {
+                Put::Done(entry) => return Ok(New::Stored(Answer::Entry(entry))),
+                Put::Lost(known) => known,
             }
         };
-        let Some(entry) = entry else {
-            return Err(namespaces.not_found());
-        };
-        if entry.field("status.phase") != Some("Terminating") {
-            return Ok(());
-        }
-        let (namespace, name) = (&target.namespace, &target.name);
-        let why = format!(
-            "unable to create new content in namespace {namespace} because it is being terminated"
-        );
-        let mut status = Status::forbidden(target.gvr(), name, &why);
-        if let Some(details) = &mut status.details {
-            details.causes = vec![keelson_meta::Cause {
-                reason: "NamespaceTerminating".into(),
-                message: format!("namespace {namespace} is being terminated"),
-                field: "metadata.namespace".into(),
-            }];
-        }
-        Err(status)
+        let known = known.map(|entry| kind.decode(&entry)).transpose()?;
+        Ok(New::Taken { ends: known.is_some_and(|known| known.deletion_timestamp().is_some()) })
     }
+}
+
+/// How an object came to be stored.
+enum New {
+    /// It is there, or would be.
+    Stored(Answer),
+    /// Another of its name is, and may be going.
+    Taken { ends: bool },
 }
 
 /// The namespace in the body must be that of the URL; an absent one is filled in.

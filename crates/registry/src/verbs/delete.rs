@@ -1,9 +1,12 @@
 //! delete and deletecollection: preconditions, grace, finalizers, then the deletion itself.
 
+use crate::admission::Write;
+use crate::bootstrap::PRIORITY_CLASSES;
 use crate::kind::Target;
 use crate::options::{DeleteOptions, ListOptions, Propagation};
 use crate::registry::{Put, Registry, Removed};
 use crate::verbs::{TRIES_MAX, gave_up};
+use keelson_admission::Operation;
 use keelson_auth::Permit;
 use keelson_cache::Entry;
 use keelson_meta::time::{GoDuration, Timestamp};
@@ -12,8 +15,6 @@ use std::sync::Arc;
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
-/// Namespaces that live as long as the cluster.
-const IMMORTAL_NAMESPACES: [&str; 3] = ["default", "kube-system", "kube-public"];
 
 /// How a deletion ended. Objects are in the version of the target.
 #[derive(Clone, Debug)]
@@ -38,15 +39,16 @@ impl Registry {
     /// Deletes an object, or marks it for deletion.
     pub async fn delete(
         &self,
-        _permit: &Permit,
+        permit: &Permit,
         target: &Target,
         options: &DeleteOptions,
     ) -> Result<Deleted, Failure> {
+        check_lasting(target)?;
         self.fresh().await?;
         let mut stored = self.objects(&target.kind).get(&target.key());
         for _ in 0..TRIES_MAX {
             let entry = stored.ok_or_else(|| target.not_found())?;
-            match self.delete_once(target, options, entry).await? {
+            match self.delete_once(permit, target, options, entry).await? {
                 Ok(deleted) => return Ok(deleted),
                 Err(now) => stored = now,
             }
@@ -57,6 +59,7 @@ impl Registry {
     /// One try; the inner error is what another write left.
     async fn delete_once(
         &self,
+        permit: &Permit,
         target: &Target,
         options: &DeleteOptions,
         mut entry: Arc<Entry>,
@@ -64,7 +67,19 @@ impl Registry {
         let kind = &target.kind;
         let mut obj = kind.decode(&entry)?;
         check_preconditions(target, options, &obj)?;
-        check_mortal(target)?;
+        self.validate_admitted(
+            &Write {
+                permit,
+                target,
+                operation: Operation::Delete,
+                subresource: "",
+                name: &target.name,
+                dry_run: options.dry_run,
+                old: Some(&obj),
+            },
+            &obj,
+            &mut vec![],
+        )?;
         let plan = plan(target, options, &mut obj, self.clock.now());
         let shown = |obj: Object| kind.convert(obj, &kind.storage, target.schema());
         match plan {
@@ -120,12 +135,12 @@ impl Registry {
     }
 }
 
-/// Refuses to delete what every cluster has.
-fn check_mortal(target: &Target) -> Result<(), Failure> {
+/// Refuses to delete the priority classes that every cluster has.
+fn check_lasting(target: &Target) -> Result<(), Failure> {
     let gvr = target.gvr();
-    let namespace = gvr.resource == "namespaces" && gvr.group.is_empty();
-    if namespace && IMMORTAL_NAMESPACES.contains(&target.name.as_str()) {
-        let why = "this namespace may not be deleted";
+    let is_class = gvr.group == "scheduling.k8s.io" && gvr.resource == "priorityclasses";
+    if is_class && PRIORITY_CLASSES.iter().any(|(name, ..)| target.name == *name) {
+        let why = "this is a system priority class and cannot be deleted";
         return Err(Status::forbidden(gvr, &target.name, why));
     }
     Ok(())

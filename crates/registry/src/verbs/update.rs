@@ -1,5 +1,6 @@
 //! update: the one loop in which every change of a stored object happens.
 
+use crate::admission::Write;
 use crate::allocation::Claim;
 use crate::kind::{Answer, Target};
 use crate::options::WriteOptions;
@@ -9,6 +10,7 @@ use crate::registry::{Put, Registry, Removed};
 use crate::strategy::{self, StatusMetadata, Strategy};
 use crate::verbs::create::{check_namespace, invalid};
 use crate::verbs::{Part, TRIES_MAX, Written, check_body_fields, gave_up};
+use keelson_admission::Operation;
 use keelson_auth::Permit;
 use keelson_cache::Entry;
 use keelson_meta::status::quote;
@@ -63,13 +65,14 @@ impl Registry {
         make: Change<'_>,
         options: &WriteOptions,
     ) -> Result<Written, Failure> {
+        let ask = Ask { permit, target, part, options };
         self.fresh().await?;
         let mut stored = self.objects(&target.kind).get(&target.key());
         for _ in 0..TRIES_MAX {
             let Some(entry) = stored else {
                 return self.create_instead(permit, target, part, make, options).await;
             };
-            match self.change_once(target, part, make, options, &entry).await? {
+            match self.change_once(&ask, make, &entry).await? {
                 Step::Done(answer, warnings) => {
                     return Ok(Written { answer, warnings, created: false });
                 }
@@ -106,12 +109,11 @@ impl Registry {
     /// One try: the steps of every change, in order.
     async fn change_once(
         &self,
-        target: &Target,
-        part: Part,
+        ask: &Ask<'_>,
         make: Change<'_>,
-        options: &WriteOptions,
         entry: &Arc<Entry>,
     ) -> Result<Step, Failure> {
+        let Ask { permit, target, part, options } = *ask;
         let kind = &target.kind;
         let stored = kind.decode(entry)?;
         let live = kind.convert(stored.clone(), &kind.storage, target.schema());
@@ -126,10 +128,22 @@ impl Registry {
             Endpoint::of(target, part).updated(&live, &mut object, options, now);
         }
         let mut new = kind.convert(object, target.schema(), &kind.storage);
+        let write = Write {
+            permit,
+            target,
+            operation: Operation::Update,
+            subresource: part.name(),
+            name: &target.name,
+            dry_run: options.dry_run,
+            old: Some(&stored),
+        };
+        self.admit(&write, &mut new, &mut warnings).await?;
         prepare(target, part, &mut new, &stored);
         owners::keep_times(&stored, &mut new);
         validate(target, part, &new, &stored)?;
         warnings.extend((kind.strategy.warnings)(&new, Some(&stored)));
+        self.validate_admitted(&write, &new, &mut warnings)?;
+        self.charge(&write, &new).await?;
         if deletes(&kind.strategy, &new, &stored) && !options.dry_run {
             return Ok(match self.remove(target, entry.modified).await? {
                 Removed::Done(revision) => {
@@ -166,6 +180,14 @@ impl Registry {
         keelson_schema::json::encode(&target.kind.storage, new, &mut text);
         text == entry.json_slice()
     }
+}
+
+/// What a change is about, the same in every try.
+struct Ask<'a> {
+    permit: &'a Permit,
+    target: &'a Target,
+    part: Part,
+    options: &'a WriteOptions,
 }
 
 enum Step {

@@ -6,48 +6,14 @@ use keelson_meta::Value;
 const METADATA: &[&str] =
     &["uid", "resourceVersion", "creationTimestamp", "managedFields", "selfLink"];
 
-/// Takes out what this comparison is not about: see [`METADATA`], and what admission or allocation
-/// add to the recorded answer.
-pub fn strip(value: &mut Value, resource: &str) {
+/// Takes out what this comparison is not about: see [`METADATA`].
+pub fn strip(value: &mut Value) {
     let Some(root) = value.as_object_mut() else { return };
     if let Some(metadata) = root.get_mut("metadata").and_then(Value::as_object_mut) {
         for name in METADATA {
             metadata.remove(name);
         }
-        if matches!(resource, "persistentvolumes" | "persistentvolumeclaims") {
-            metadata.remove("finalizers");
-        }
     }
-    let Some(spec) = root.get_mut("spec").and_then(Value::as_object_mut) else { return };
-    match resource {
-        "pods" => {
-            for name in ["priority", "preemptionPolicy", "serviceAccount", "serviceAccountName"] {
-                spec.remove(name);
-            }
-            if let Some(Value::Array(items)) = spec.get_mut("tolerations") {
-                items.retain(|item| !item.str_at(&["key"]).is_some_and(is_added_toleration));
-                if items.is_empty() {
-                    spec.remove("tolerations");
-                }
-            }
-        }
-        "services" => {
-            for name in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
-                spec.remove(name);
-            }
-            spec.remove("healthCheckNodePort");
-            if let Some(Value::Array(ports)) = spec.get_mut("ports") {
-                for port in ports.iter_mut().filter_map(Value::as_object_mut) {
-                    port.remove("nodePort");
-                }
-            }
-        }
-        _ => {}
-    }
-}
-
-fn is_added_toleration(key: &str) -> bool {
-    matches!(key, "node.kubernetes.io/not-ready" | "node.kubernetes.io/unreachable")
 }
 
 /// The differences, each a line; none when `got` is what was recorded.

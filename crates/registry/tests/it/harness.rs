@@ -33,6 +33,7 @@ impl Harness {
             advertise_address: [192, 0, 2, 1].into(),
             advertise_port: 6443,
             runtime_config: vec![],
+            admission: Default::default(),
         };
         let opened = Registry::open(Embedded::in_memory(), Box::new(SystemClock), options).await;
         Harness {

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
 /// Answers that were alike when this was last raised; it never goes down.
-const ALIKE_MIN: usize = 979;
+const ALIKE_MIN: usize = 1027;
 
 const FOLDERS: &[&str] = &["kinds", "rest/kinds", "ext"];
 
@@ -165,8 +165,8 @@ fn judge(
         compare_causes(&want, &got, &mut lines);
         return Some(lines);
     }
-    compare::strip(&mut body, resource);
-    compare::strip(&mut got, resource);
+    compare::strip(&mut body);
+    compare::strip(&mut got);
     compare::differences(&body, &got, "", &mut lines);
     Some(lines)
 }

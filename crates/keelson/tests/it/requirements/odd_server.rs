@@ -73,6 +73,7 @@ async fn listen(faults: Arc<Faults>, shutdown: watch::Receiver<bool>) -> Listeni
         advertise_address: Ipv4Addr::LOCALHOST.into(),
         advertise_port: 6443,
         runtime_config: vec![],
+        admission: keelson::AdmissionChain::default(),
     };
     let clock = Box::new(OddClock { faults });
     let registry = Registry::open(Arc::new(store), clock, options).await.expect("a registry");

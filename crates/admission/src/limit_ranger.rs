@@ -1,0 +1,222 @@
+//! LimitRanger: the limit ranges of a namespace give containers their defaults and bound what
+//! containers, pods and claims may ask for.
+
+use crate::pod::{Amounts, Side, amounts, of_container, of_pod};
+use crate::request::{Operation, Request};
+use keelson_meta::{Failure, Object, Quantity, Str, Value};
+
+const ANNOTATION: &str = "kubernetes.io/limit-ranger";
+
+/// Whether limits apply: to new pods and claims, to claims that change, to pods that are resized. What
+/// is being deleted is left alone.
+fn applies(req: &Request<'_>) -> bool {
+    let going = req.old.is_some_and(|old| old.deletion_timestamp().is_some());
+    let acts = match req.operation {
+        Operation::Create => req.is("", "pods") || req.is("", "persistentvolumeclaims"),
+        Operation::Update => {
+            req.is("", "persistentvolumeclaims")
+                || (req.subresource == "resize" && req.is_below("", "pods"))
+        }
+        Operation::Delete => false,
+    };
+    acts && !going
+}
+
+fn ranges(req: &Request<'_>) -> Result<Vec<Object>, Failure> {
+    req.stored.list("", "limitranges", req.namespace)
+}
+
+pub(crate) fn admit(
+    req: &Request<'_>,
+    obj: &mut Object,
+    _warnings: &mut Vec<Str>,
+) -> Result<(), Failure> {
+    if !applies(req) || !req.is_below("", "pods") {
+        return Ok(());
+    }
+    for range in ranges(req)? {
+        set_defaults(&range, obj);
+    }
+    Ok(())
+}
+
+pub(crate) fn validate(
+    req: &Request<'_>,
+    obj: &Object,
+    _warnings: &mut Vec<Str>,
+) -> Result<(), Failure> {
+    if !applies(req) {
+        return Ok(());
+    }
+    for range in ranges(req)? {
+        let faults =
+            if req.is_below("", "pods") { of_range(&range, obj) } else { of_claim(&range, obj) };
+        if !faults.is_empty() {
+            return Err(req.forbidden(obj, &joined(&faults)));
+        }
+    }
+    Ok(())
+}
+
+/// Several faults as upstream shows them: each once, in brackets when there are more.
+fn joined(faults: &[String]) -> String {
+    let mut distinct: Vec<&str> = vec![];
+    for fault in faults {
+        if !distinct.contains(&fault.as_str()) {
+            distinct.push(fault);
+        }
+    }
+    match distinct.as_slice() {
+        [one] => (*one).to_owned(),
+        all => format!("[{}]", all.join(", ")),
+    }
+}
+
+fn items<'o>(range: &'o Object, kind: &str) -> impl Iterator<Item = &'o Value> {
+    let items = range.array_at(&["spec", "limits"]).iter();
+    items.filter(move |item| item.str_at(&["type"]) == Some(kind))
+}
+
+/// Fills in what containers leave out, and notes it in an annotation.
+fn set_defaults(range: &Object, pod: &mut Object) {
+    let (mut requests, mut limits) = (Amounts::new(), Amounts::new());
+    for item in items(range, "Container") {
+        requests.extend(amounts(item.get("defaultRequest")));
+        limits.extend(amounts(item.get("default")));
+    }
+    let mut notes: Vec<String> = vec![];
+    for (list, what) in [("containers", "container"), ("initContainers", "init container")] {
+        let containers = pod.object_mut("spec").get_mut(list).and_then(Value::as_array_mut);
+        for container in containers.into_iter().flatten() {
+            for (side, word, defaults) in
+                [(Side::Requests, "request", &requests), (Side::Limits, "limit", &limits)]
+            {
+                let set = fill(container, side, defaults);
+                if !set.is_empty() {
+                    let name = container.str_at(&["name"]).unwrap_or_default();
+                    notes.push(format!("{} {word} for {what} {name}", set.join(", ")));
+                }
+            }
+        }
+    }
+    if !notes.is_empty() {
+        let text = format!("LimitRanger plugin set: {}", notes.join("; "));
+        pod.metadata_mut().object_at("annotations").insert(ANNOTATION, text);
+    }
+}
+
+/// Sets the amounts that one side of a container lacks; says which.
+fn fill<'d>(container: &mut Value, side: Side, defaults: &'d Amounts) -> Vec<&'d str> {
+    let known = of_container(container, side);
+    let missing: Vec<(&String, &Quantity)> =
+        defaults.iter().filter(|(name, _)| !known.contains_key(*name)).collect();
+    if let (false, Some(container)) = (missing.is_empty(), container.as_object_mut()) {
+        let own = container.object_at("resources").object_at(side.name());
+        for (name, amount) in &missing {
+            own.insert(name.as_str(), amount.to_string());
+        }
+    }
+    missing.into_iter().map(|(name, _)| name.as_str()).collect()
+}
+
+fn of_range(range: &Object, pod: &Object) -> Vec<String> {
+    let mut faults = vec![];
+    for item in range.array_at(&["spec", "limits"]) {
+        match item.str_at(&["type"]) {
+            Some("Container") => {
+                for list in ["containers", "initContainers"] {
+                    for container in pod.array_at(&["spec", list]) {
+                        let requests = of_container(container, Side::Requests);
+                        let limits = of_container(container, Side::Limits);
+                        bounds(item, &requests, &limits, &mut faults);
+                    }
+                }
+            }
+            Some("Pod") => {
+                let (requests, limits) = (of_pod(pod, Side::Requests), of_pod(pod, Side::Limits));
+                bounds(item, &requests, &limits, &mut faults);
+            }
+            _ => {}
+        }
+    }
+    faults
+}
+
+/// Checks the three bounds of an item.
+fn bounds(item: &Value, requests: &Amounts, limits: &Amounts, faults: &mut Vec<String>) {
+    let kind = item.str_at(&["type"]).unwrap_or_default();
+    for (name, min) in amounts(item.get("min")) {
+        faults.extend(below(kind, &name, &min, requests.get(&name), limits.get(&name)));
+    }
+    for (name, max) in amounts(item.get("max")) {
+        let says = format!("maximum {name} usage per {kind} is {max}");
+        faults.extend(match (limits.get(&name), requests.get(&name)) {
+            (None, _) => Some(format!("{says}.  No limit is specified")),
+            (Some(limit), _) if *limit > max => Some(format!("{says}, but limit is {limit}")),
+            (_, Some(request)) if *request > max => {
+                Some(format!("{says}, but request is {request}"))
+            }
+            _ => None,
+        });
+    }
+    for (name, ratio) in amounts(item.get("maxLimitRequestRatio")) {
+        faults.extend(above_ratio(kind, &name, &ratio, requests.get(&name), limits.get(&name)));
+    }
+}
+
+fn below(
+    kind: &str,
+    name: &str,
+    min: &Quantity,
+    request: Option<&Quantity>,
+    limit: Option<&Quantity>,
+) -> Option<String> {
+    let says = format!("minimum {name} usage per {kind} is {min}");
+    match (request, limit) {
+        (None, _) => Some(format!("{says}.  No request is specified")),
+        (Some(request), _) if request < min => Some(format!("{says}, but request is {request}")),
+        (_, Some(limit)) if limit < min => Some(format!("{says}, but limit is {limit}")),
+        _ => None,
+    }
+}
+
+fn above_ratio(
+    kind: &str,
+    name: &str,
+    ratio: &Quantity,
+    request: Option<&Quantity>,
+    limit: Option<&Quantity>,
+) -> Option<String> {
+    let says = format!("{name} max limit to request ratio per {kind} is {ratio}");
+    let Some(request) = request.filter(|request| !request.is_zero()) else {
+        return Some(format!("{says}, but no request is specified or request is 0"));
+    };
+    let Some(limit) = limit.filter(|limit| !limit.is_zero()) else {
+        return Some(format!("{says}, but no limit is specified or limit is 0"));
+    };
+    let observed = limit.as_f64() / request.as_f64();
+    (observed > ratio.as_f64()).then(|| format!("{says}, but provided ratio is {observed:.6}"))
+}
+
+/// Claims are held to what they ask for; they have no limits.
+fn of_claim(range: &Object, claim: &Object) -> Vec<String> {
+    let mut faults = vec![];
+    let requests = amounts(claim.at(&["spec", "resources", "requests"]));
+    let kind = "PersistentVolumeClaim";
+    for item in items(range, kind) {
+        for (name, min) in amounts(item.get("min")) {
+            faults.extend(below(kind, &name, &min, requests.get(&name), None));
+        }
+        for (name, max) in amounts(item.get("max")) {
+            let says = format!("maximum {name} usage per {kind} is {max}");
+            faults.extend(match requests.get(&name) {
+                None => Some(format!("{says}.  No request is specified")),
+                Some(request) if *request > max => {
+                    Some(format!("{says}, but request is {request}"))
+                }
+                Some(_) => None,
+            });
+        }
+    }
+    faults
+}

@@ -1,0 +1,49 @@
+//! NamespaceLifecycle: what is namespaced needs a namespace that is there, new objects one that is not
+//! going away, and some namespaces stay.
+
+use crate::request::{Operation, Request};
+use keelson_meta::{Cause, Failure, GroupVersionResource, Object, Status, Str};
+
+/// Namespaces that live as long as the cluster.
+const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
+
+pub(crate) fn admit(
+    req: &Request<'_>,
+    obj: &mut Object,
+    _warnings: &mut Vec<Str>,
+) -> Result<(), Failure> {
+    if req.namespace.is_empty() || req.operation == Operation::Delete {
+        return Ok(());
+    }
+    let Some(namespace) = req.stored.namespace(req.namespace) else {
+        let namespaces = GroupVersionResource::new("", "v1", "namespaces");
+        return Err(Status::not_found(&namespaces, req.namespace));
+    };
+    if req.operation != Operation::Create || !namespace.terminating {
+        return Ok(());
+    }
+    let name = req.namespace;
+    let why =
+        format!("unable to create new content in namespace {name} because it is being terminated");
+    let mut status = req.forbidden(obj, &why);
+    if let Some(details) = &mut status.details {
+        details.causes = vec![Cause {
+            reason: "NamespaceTerminating".into(),
+            message: format!("namespace {name} is being terminated"),
+            field: "metadata.namespace".into(),
+        }];
+    }
+    Err(status)
+}
+
+pub(crate) fn validate(
+    req: &Request<'_>,
+    obj: &Object,
+    _warnings: &mut Vec<Str>,
+) -> Result<(), Failure> {
+    let deletes = req.operation == Operation::Delete && req.is("", "namespaces");
+    if deletes && IMMORTAL.contains(&req.name) {
+        return Err(req.forbidden(obj, "this namespace may not be deleted"));
+    }
+    Ok(())
+}

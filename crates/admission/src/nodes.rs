@@ -1,0 +1,59 @@
+//! TaintNodesByCondition: a new node is not ready until its conditions say so. PodTopologyLabels: a pod
+//! carries the zone and region of its node.
+
+use crate::request::{Operation, Request};
+use keelson_meta::{Failure, Object, Str, Value, value};
+
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
+const TOPOLOGY: [&str; 2] = ["topology.kubernetes.io/zone", "topology.kubernetes.io/region"];
+
+pub(crate) fn taint_new(
+    req: &Request<'_>,
+    node: &mut Object,
+    _warnings: &mut Vec<Str>,
+) -> Result<(), Failure> {
+    if !req.creates("", "nodes") {
+        return Ok(());
+    }
+    let known = node.array_at(&["spec", "taints"]).iter().any(|taint| {
+        taint.str_at(&["key"]) == Some(NOT_READY) && taint.str_at(&["effect"]) == Some("NoSchedule")
+    });
+    if known {
+        return Ok(());
+    }
+    let taint = value!({"effect": "NoSchedule", "key": NOT_READY});
+    let taints = node.object_mut("spec").entry_or("taints", || Value::Array(vec![]));
+    match taints {
+        Value::Array(taints) => taints.push(taint),
+        other => *other = Value::Array(vec![taint]),
+    }
+    Ok(())
+}
+
+/// Acts on pods that are made with a node, and on bindings, whose labels go to the pod.
+pub(crate) fn copy_topology(
+    req: &Request<'_>,
+    obj: &mut Object,
+    _warnings: &mut Vec<Str>,
+) -> Result<(), Failure> {
+    if req.operation != Operation::Create || !req.is_below("", "pods") {
+        return Ok(());
+    }
+    let node = match req.subresource {
+        "" => obj.str_at(&["spec", "nodeName"]),
+        "binding" if obj.str_at(&["target", "kind"]) == "Node" => obj.str_at(&["target", "name"]),
+        _ => "",
+    };
+    if node.is_empty() {
+        return Ok(());
+    }
+    let Some(node) = req.stored.get("", "nodes", "", node)? else {
+        return Ok(());
+    };
+    for key in TOPOLOGY {
+        if let Some(label) = node.label(key) {
+            obj.metadata_mut().object_at("labels").insert(key, label);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,104 @@
+//! Reading pods: containers, amounts of resources, and what a pod asks for as a whole.
+
+use keelson_meta::quantity::Format;
+use keelson_meta::{Map, Object, Quantity, Value};
+use std::collections::BTreeMap;
+
+/// Amounts of resources by their names.
+pub type Amounts = BTreeMap<String, Quantity>;
+
+/// An amount; what is absent or no quantity is zero.
+pub(crate) fn quantity(value: Option<&Value>) -> Quantity {
+    match value {
+        Some(Value::Int(number)) => Quantity::new(*number, Format::DecimalSi),
+        Some(value) => value.as_str().and_then(|text| text.parse().ok()).unwrap_or_default(),
+        None => Quantity::default(),
+    }
+}
+
+/// The amounts of a map of quantities.
+pub(crate) fn amounts(map: Option<&Value>) -> Amounts {
+    let map = map.and_then(Value::as_object);
+    let pairs = map.into_iter().flat_map(Map::iter);
+    pairs.map(|(name, value)| (name.to_string(), quantity(Some(value)))).collect()
+}
+
+/// Which side of `resources` is meant.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// `requests`.
+    Requests,
+    /// `limits`.
+    Limits,
+}
+
+impl Side {
+    /// The member of `resources`.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Side::Requests => "requests",
+            Side::Limits => "limits",
+        }
+    }
+}
+
+/// What a container asks for or is limited to.
+pub(crate) fn of_container(container: &Value, side: Side) -> Amounts {
+    amounts(container.at(&["resources", side.name()]))
+}
+
+/// Whether an init container runs as long as the pod.
+pub(crate) fn is_sidecar(container: &Value) -> bool {
+    container.str_at(&["restartPolicy"]) == Some("Always")
+}
+
+/// Adds to what is there.
+pub(crate) fn add(to: &mut Amounts, more: &Amounts) {
+    for (name, amount) in more {
+        let sum = to.get(name).map_or_else(|| amount.clone(), |known| known.add(amount));
+        to.insert(name.clone(), sum);
+    }
+}
+
+/// Takes over what is greater than what is there.
+pub(crate) fn raise(to: &mut Amounts, other: &Amounts) {
+    for (name, amount) in other {
+        if to.get(name).is_none_or(|known| amount > known) {
+            to.insert(name.clone(), amount.clone());
+        }
+    }
+}
+
+/// What a pod asks for or is limited to as a whole, without overhead: what runs together is added up,
+/// what runs one after the other counts by its maximum; what the pod itself says of processor, memory
+/// and huge pages comes before that.
+pub(crate) fn of_pod(pod: &Object, side: Side) -> Amounts {
+    let mut all = Amounts::new();
+    for container in pod.array_at(&["spec", "containers"]) {
+        add(&mut all, &of_container(container, side));
+    }
+    let (mut sidecars, mut init) = (Amounts::new(), Amounts::new());
+    for container in pod.array_at(&["spec", "initContainers"]) {
+        let own = of_container(container, side);
+        if is_sidecar(container) {
+            add(&mut all, &own);
+            add(&mut sidecars, &own);
+            raise(&mut init, &sidecars);
+        } else {
+            let mut together = own;
+            add(&mut together, &sidecars);
+            raise(&mut init, &together);
+        }
+    }
+    raise(&mut all, &init);
+    for (name, amount) in amounts(pod.at(&["spec", "resources", side.name()])) {
+        if matches!(name.as_str(), "cpu" | "memory") || name.starts_with("hugepages-") {
+            all.insert(name, amount);
+        }
+    }
+    all
+}
+
+/// The lists of containers of a pod's spec.
+pub(crate) const CONTAINER_LISTS: [&str; 3] =
+    ["initContainers", "containers", "ephemeralContainers"];

@@ -1,0 +1,255 @@
+//! PodSecurity: labels of a namespace say which pods it takes, and of which it warns.
+
+mod checks;
+
+use crate::pod::CONTAINER_LISTS;
+use crate::request::{Operation, Request};
+use checks::{Template, violations};
+use keelson_meta::{ErrorList, Failure, FieldError, Object, Path, Str, Value};
+use std::collections::BTreeMap;
+
+/// Pods that a changed label is held against.
+const PODS_CHECKED_MAX: usize = 3_000;
+const PREFIX: &str = "pod-security.kubernetes.io/";
+/// Subresources of pods that cannot make a pod any less safe.
+const HARMLESS: [&str; 8] =
+    ["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];
+
+/// How much a pod may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Level {
+    Privileged,
+    Baseline,
+    Restricted,
+}
+
+/// A level as one Kubernetes version means it; without a version as the newest does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Standard {
+    level: Level,
+    minor: Option<u32>,
+}
+
+impl std::fmt::Display for Standard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let level = match self.level {
+            Level::Privileged => "privileged",
+            Level::Baseline => "baseline",
+            Level::Restricted => "restricted",
+        };
+        match self.minor {
+            Some(minor) => write!(f, "{level}:v1.{minor}"),
+            None => write!(f, "{level}:latest"),
+        }
+    }
+}
+
+/// What a namespace asks for. Audit is read for its faults; there is no audit log yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Policy {
+    enforce: Standard,
+    warn: Standard,
+}
+
+/// Reads the labels of a namespace, with what is wrong with them: a level that nobody knows enforces
+/// the strictest, and warns of nothing.
+fn policy<'l>(label: impl Fn(&str) -> Option<&'l str>) -> (Policy, ErrorList) {
+    let mut errors = ErrorList::new();
+    let (metadata, mut read) = (Path::new("metadata"), BTreeMap::new());
+    let labels = metadata.field("labels");
+    for mode in ["enforce", "audit", "warn"] {
+        let mut fault = |key: &str, text: &str, why: &str| {
+            errors.push(FieldError::invalid(&labels.key(key), text, why));
+        };
+        let key = format!("{PREFIX}{mode}");
+        let level = match label(&key) {
+            None | Some("privileged") => Level::Privileged,
+            Some("baseline") => Level::Baseline,
+            Some("restricted") => Level::Restricted,
+            Some(other) => {
+                fault(&key, other, "must be one of privileged, baseline, restricted");
+                if mode == "enforce" { Level::Restricted } else { Level::Privileged }
+            }
+        };
+        let key = format!("{PREFIX}{mode}-version");
+        let minor = match label(&key) {
+            None | Some("latest") => None,
+            Some(text) => {
+                let minor = minor(text);
+                if minor.is_none() {
+                    fault(&key, text, "must be \"latest\" or \"v1.x\"");
+                }
+                minor
+            }
+        };
+        read.insert(mode, Standard { level, minor });
+    }
+    (Policy { enforce: read["enforce"], warn: read["warn"] }, errors)
+}
+
+/// The 25 of `v1.25`.
+fn minor(text: &str) -> Option<u32> {
+    let digits = text.strip_prefix("v1.")?;
+    let leads = digits.len() > 1 && digits.starts_with('0');
+    (!leads && digits.bytes().all(|b| b.is_ascii_digit())).then(|| digits.parse().ok()).flatten()
+}
+
+pub(crate) fn validate(
+    req: &Request<'_>,
+    obj: &Object,
+    warnings: &mut Vec<Str>,
+) -> Result<(), Failure> {
+    if req.operation == Operation::Delete {
+        return Ok(());
+    }
+    match (req.gvr.group.as_str(), req.gvr.resource.as_str()) {
+        ("", "namespaces") if req.subresource.is_empty() => validate_namespace(req, obj, warnings),
+        ("", "pods") if !HARMLESS.contains(&req.subresource) => validate_pod(req, obj, warnings),
+        (group, resource) if req.subresource.is_empty() => {
+            if let Some(template) = template_of(group, resource, obj) {
+                warn(req, &template, warnings);
+            }
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn policy_of(req: &Request<'_>) -> Policy {
+    let namespace = req.stored.namespace(req.namespace).unwrap_or_default();
+    policy(|key| namespace.label(key)).0
+}
+
+/// The pod that a workload would make.
+fn template_of<'o>(group: &str, resource: &str, obj: &'o Object) -> Option<Template<'o>> {
+    let template = match (group, resource) {
+        ("", "podtemplates") => obj.get("template"),
+        ("batch", "cronjobs") => obj.at(&["spec", "jobTemplate", "spec", "template"]),
+        ("", "replicationcontrollers")
+        | ("apps", "replicasets" | "deployments" | "statefulsets" | "daemonsets")
+        | ("batch", "jobs") => obj.at(&["spec", "template"]),
+        _ => None,
+    }?;
+    Some(Template { metadata: template.get("metadata"), spec: template.get("spec")? })
+}
+
+fn pod_template(pod: &Object) -> Option<Template<'_>> {
+    Some(Template { metadata: pod.get("metadata"), spec: pod.get("spec")? })
+}
+
+fn warn(req: &Request<'_>, template: &Template<'_>, warnings: &mut Vec<Str>) {
+    let standard = policy_of(req).warn;
+    let found = violations(standard, template);
+    if !found.is_empty() {
+        let shown = standard.to_string();
+        warnings.push(format!("would violate PodSecurity {shown:?}: {}", detail(&found)).into());
+    }
+}
+
+fn validate_pod(req: &Request<'_>, pod: &Object, warnings: &mut Vec<Str>) -> Result<(), Failure> {
+    let standard = policy_of(req).enforce;
+    let Some(template) = pod_template(pod) else {
+        return Ok(());
+    };
+    if req.old.is_some_and(|old| !changes_much(pod, old)) {
+        return Ok(());
+    }
+    let found = violations(standard, &template);
+    if !found.is_empty() {
+        let shown = standard.to_string();
+        let why = format!("violates PodSecurity {shown:?}: {}", detail(&found));
+        return Err(req.forbidden(pod, &why));
+    }
+    warn(req, &template, warnings);
+    Ok(())
+}
+
+fn detail(found: &[checks::Violation]) -> String {
+    let shown: Vec<String> =
+        found.iter().map(|one| format!("{} ({})", one.reason, one.detail)).collect();
+    shown.join(", ")
+}
+
+/// Whether an update of a pod could make it less safe: other images, more containers, other seccomp
+/// annotations.
+fn changes_much(pod: &Object, old: &Object) -> bool {
+    const SECCOMP: &str = "container.seccomp.security.alpha.kubernetes.io/";
+    let differs = |key: &str| pod.annotation(key) != old.annotation(key);
+    if differs("seccomp.security.alpha.kubernetes.io/pod") {
+        return true;
+    }
+    CONTAINER_LISTS.iter().any(|list| {
+        let (now, before) = (pod.array_at(&["spec", list]), old.array_at(&["spec", list]));
+        now.len() != before.len()
+            || now.iter().zip(before).any(|(now, before)| {
+                let text = |container: &Value, name: &str| {
+                    container.str_at(&[name]).unwrap_or_default().to_owned()
+                };
+                text(now, "image") != text(before, "image")
+                    || text(now, "name") != text(before, "name")
+                    || differs(&format!("{SECCOMP}{}", text(now, "name")))
+            })
+    })
+}
+
+/// Labels must say something that is known; a stricter level warns of the pods that do not keep it.
+fn validate_namespace(
+    req: &Request<'_>,
+    namespace: &Object,
+    warnings: &mut Vec<Str>,
+) -> Result<(), Failure> {
+    let (new, errors) = policy(|key| namespace.label(key));
+    let Some(old) = req.old else {
+        return errors.into_result("", "Namespace", namespace.name());
+    };
+    let (before, known) = policy(|key| old.label(key));
+    let texts =
+        |errors: &ErrorList| -> Vec<String> { errors.0.iter().map(ToString::to_string).collect() };
+    if !errors.is_empty() && texts(&errors) != texts(&known) {
+        return errors.into_result("", "Namespace", namespace.name());
+    }
+    let (new, before) = (new.enforce, before.enforce);
+    let relaxed = new.minor == before.minor && new.level <= before.level;
+    if new == before || new.level == Level::Privileged || relaxed {
+        return Ok(());
+    }
+    let pods = req.stored.list("", "pods", namespace.name())?;
+    let mut by_reason: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for pod in pods.iter().take(PODS_CHECKED_MAX) {
+        let found = pod_template(pod).map(|template| violations(new, &template));
+        let reasons: Vec<&str> = found.iter().flatten().map(|violation| violation.reason).collect();
+        if !reasons.is_empty() {
+            by_reason.entry(reasons.join(", ")).or_default().push(pod.name());
+        }
+    }
+    if pods.len() > PODS_CHECKED_MAX {
+        let text = format!(
+            "new PodSecurity enforce level only checked against the first {PODS_CHECKED_MAX} of {} \
+             existing pods",
+            pods.len()
+        );
+        warnings.push(text.into());
+    }
+    if by_reason.is_empty() {
+        return Ok(());
+    }
+    let (name, shown) = (namespace.name(), new.to_string());
+    let head = format!(
+        "existing pods in namespace {name:?} violate the new PodSecurity enforce level {shown:?}"
+    );
+    warnings.push(head.into());
+    let mut lines: Vec<String> = by_reason.iter().map(|(why, pods)| line(why, pods)).collect();
+    lines.sort();
+    warnings.extend(lines.into_iter().map(Str::from));
+    Ok(())
+}
+
+/// One reason, with the first of the pods for which it holds.
+fn line(why: &str, pods: &[&str]) -> String {
+    let first = pods.iter().min().copied().unwrap_or_default();
+    match pods.len() {
+        1 => format!("{first}: {why}"),
+        2 => format!("{first} (and 1 other pod): {why}"),
+        more => format!("{first} (and {} other pods): {why}", more - 1),
+    }
+}

@@ -1,0 +1,578 @@
+//! The checks of the Pod Security Standards, each with the version from which it holds.
+
+use super::{Level, Standard};
+use crate::pod::CONTAINER_LISTS;
+use keelson_meta::Value;
+use keelson_meta::status::quote;
+use std::collections::BTreeSet;
+
+/// What a pod is, or would be.
+pub(super) struct Template<'o> {
+    pub metadata: Option<&'o Value>,
+    pub spec: &'o Value,
+}
+
+/// What a check found.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Violation {
+    pub reason: &'static str,
+    pub detail: String,
+}
+
+/// A check is told the minor version as which it is to judge.
+type Check = fn(&Template<'_>, minor: u32) -> Option<Violation>;
+
+/// What every baseline pod keeps. Those with a name are taken over by the restricted check of that
+/// name, from its version on.
+const BASELINE: [(u32, Check, &str); 12] = [
+    (0, apparmor, ""),
+    (0, baseline_capabilities, "capabilities"),
+    (0, host_namespaces, ""),
+    (0, host_paths, "volumes"),
+    (0, host_ports, ""),
+    (34, probe_hosts, ""),
+    (0, privileged, ""),
+    (0, baseline_proc_mount, "procMount"),
+    (0, selinux, ""),
+    (0, baseline_seccomp, "seccomp"),
+    (0, sysctls, ""),
+    (0, windows_host_process, ""),
+];
+
+const RESTRICTED: [(u32, Check, &str); 7] = [
+    (8, privilege_escalation, ""),
+    (22, restricted_capabilities, "capabilities"),
+    (35, restricted_proc_mount, "procMount"),
+    (0, restricted_volumes, "volumes"),
+    (0, run_as_non_root, ""),
+    (23, run_as_user, ""),
+    (19, restricted_seccomp, "seccomp"),
+];
+
+/// What a pod does that a standard forbids, in the order in which it is told.
+pub(super) fn violations(standard: Standard, template: &Template<'_>) -> Vec<Violation> {
+    if standard.level == Level::Privileged {
+        return vec![];
+    }
+    let minor = standard.minor.unwrap_or(u32::MAX);
+    let restricted = standard.level == Level::Restricted;
+    let taken_over = |name: &str| {
+        restricted
+            && !name.is_empty()
+            && RESTRICTED.iter().any(|(since, _, other)| *other == name && *since <= minor)
+    };
+    let baseline = BASELINE.iter().filter(|(_, _, name)| !taken_over(name));
+    let more = RESTRICTED.iter().filter(|_| restricted);
+    let due = baseline.chain(more).filter(|(since, _, _)| *since <= minor);
+    due.filter_map(|(_, check, _)| check(template, minor)).collect()
+}
+
+/// From here on, windows pods need not keep what only means something on linux.
+const WINDOWS_EXEMPT: u32 = 25;
+/// From here on, pods in a user namespace of their own may be root in it.
+const USER_NAMESPACES: u32 = 35;
+
+impl Template<'_> {
+    fn containers(&self) -> impl Iterator<Item = &Value> {
+        CONTAINER_LISTS.iter().flat_map(|list| self.spec.array_at(&[list]))
+    }
+
+    fn in_context(&self, names: &[&str]) -> Option<&Value> {
+        at(self.spec, names)
+    }
+
+    /// The names of the containers for which `is` holds.
+    fn named(&self, is: impl Fn(&Value) -> bool) -> Vec<&str> {
+        self.containers().filter(|container| is(container)).map(name).collect()
+    }
+
+    fn is_windows(&self) -> bool {
+        self.spec.str_at(&["os", "name"]) == Some("windows")
+    }
+
+    fn has_user_namespace(&self) -> bool {
+        self.spec.get("hostUsers").and_then(Value::as_bool) == Some(false)
+    }
+
+    fn annotations(&self) -> impl Iterator<Item = (&str, &str)> {
+        let map = self.metadata.and_then(|m| m.get("annotations")).and_then(Value::as_object);
+        let sorted = map.map(|map| map.sorted()).unwrap_or_default();
+        sorted.into_iter().filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)))
+    }
+}
+
+fn name(container: &Value) -> &str {
+    container.str_at(&["name"]).unwrap_or_default()
+}
+
+/// What stands below `securityContext`.
+fn at<'v>(of: &'v Value, names: &[&str]) -> Option<&'v Value> {
+    of.get("securityContext")?.at(names).filter(|value| !value.is_null())
+}
+
+fn is(of: &Value, names: &[&str], wanted: bool) -> bool {
+    at(of, names).and_then(Value::as_bool) == Some(wanted)
+}
+
+fn text_at<'v>(of: &'v Value, names: &[&str]) -> Option<&'v str> {
+    at(of, names).and_then(Value::as_str)
+}
+
+fn quoted<'t>(texts: impl IntoIterator<Item = &'t str>) -> String {
+    texts.into_iter().map(quote).collect::<Vec<_>>().join(", ")
+}
+
+/// `container "a"`, `containers "a", "b"`.
+fn several(what: &str, names: &[&str]) -> String {
+    let plural = if names.len() == 1 { "" } else { "s" };
+    format!("{what}{plural} {}", quoted(names.iter().copied()))
+}
+
+/// `pod and container "a"`.
+fn setters(pod: bool, containers: &[&str]) -> String {
+    match (pod, containers.is_empty()) {
+        (true, true) => "pod".to_owned(),
+        (true, false) => format!("pod and {}", several("container", containers)),
+        (false, _) => several("container", containers),
+    }
+}
+
+fn uses(count: usize) -> &'static str {
+    if count == 1 { "uses" } else { "use" }
+}
+
+fn apparmor(template: &Template<'_>, _: u32) -> Option<Violation> {
+    const KEY: &str = "container.apparmor.security.beta.kubernetes.io/";
+    const PLACE: [&str; 2] = ["appArmorProfile", "type"];
+    let mut values: BTreeSet<&str> = BTreeSet::new();
+    let bad = |kind: Option<&str>| !matches!(kind, None | Some("RuntimeDefault" | "Localhost"));
+    let pod = template.in_context(&PLACE).and_then(Value::as_str).filter(|k| bad(Some(k)));
+    let containers = template.named(|container| bad(text_at(container, &PLACE)));
+    values.extend(pod);
+    values
+        .extend(template.containers().filter_map(|c| text_at(c, &PLACE)).filter(|k| bad(Some(k))));
+    let noted: Vec<String> = template
+        .annotations()
+        .filter(|(key, value)| {
+            let allowed =
+                matches!(*value, "" | "runtime/default") || value.starts_with("localhost/");
+            key.starts_with(KEY) && !allowed
+        })
+        .map(|(key, value)| format!("{key}={}", quote(value)))
+        .collect();
+    let mut who: Vec<String> = vec![];
+    if pod.is_some() || !containers.is_empty() {
+        who.push(setters(pod.is_some(), &containers));
+    }
+    if !noted.is_empty() {
+        who.push(if noted.len() == 1 { "annotation" } else { "annotations" }.to_owned());
+    }
+    let shown: Vec<&str> = values.into_iter().chain(noted.iter().map(String::as_str)).collect();
+    let reason =
+        if shown.len() == 1 { "forbidden AppArmor profile" } else { "forbidden AppArmor profiles" };
+    (!who.is_empty()).then(|| Violation {
+        reason,
+        detail: format!(
+            "{} must not set AppArmor profile type to {}",
+            who.join(" and "),
+            quoted(shown)
+        ),
+    })
+}
+
+const DEFAULT_CAPABILITIES: [&str; 13] = [
+    "AUDIT_WRITE",
+    "CHOWN",
+    "DAC_OVERRIDE",
+    "FOWNER",
+    "FSETID",
+    "KILL",
+    "MKNOD",
+    "NET_BIND_SERVICE",
+    "SETFCAP",
+    "SETGID",
+    "SETPCAP",
+    "SETUID",
+    "SYS_CHROOT",
+];
+
+/// The capabilities that a container adds beside those that it may.
+fn added<'v>(container: &'v Value, allowed: &[&str]) -> Vec<&'v str> {
+    let add = at(container, &["capabilities", "add"]).and_then(Value::as_array).unwrap_or_default();
+    add.iter().filter_map(Value::as_str).filter(|name| !allowed.contains(name)).collect()
+}
+
+/// Which containers add which capabilities that they may not.
+fn forbidden_capabilities(template: &Template<'_>, allowed: &[&str]) -> Option<String> {
+    let containers = template.named(|container| !added(container, allowed).is_empty());
+    let names: BTreeSet<&str> =
+        template.containers().flat_map(|container| added(container, allowed)).collect();
+    (!containers.is_empty()).then(|| {
+        format!(
+            "{} must not include {} in securityContext.capabilities.add",
+            several("container", &containers),
+            quoted(names)
+        )
+    })
+}
+
+fn baseline_capabilities(template: &Template<'_>, _: u32) -> Option<Violation> {
+    let detail = forbidden_capabilities(template, &DEFAULT_CAPABILITIES)?;
+    Some(Violation { reason: "non-default capabilities", detail })
+}
+
+fn restricted_capabilities(template: &Template<'_>, minor: u32) -> Option<Violation> {
+    if minor >= WINDOWS_EXEMPT && template.is_windows() {
+        return None;
+    }
+    let keeps = template.named(|container| {
+        let drop = at(container, &["capabilities", "drop"]).and_then(Value::as_array);
+        !drop.unwrap_or_default().iter().any(|name| name.as_str() == Some("ALL"))
+    });
+    let mut details = vec![];
+    if !keeps.is_empty() {
+        let who = several("container", &keeps);
+        details.push(format!("{who} must set securityContext.capabilities.drop=[\"ALL\"]"));
+    }
+    details.extend(forbidden_capabilities(template, &["NET_BIND_SERVICE"]));
+    (!details.is_empty())
+        .then(|| Violation { reason: "unrestricted capabilities", detail: details.join("; ") })
+}
+
+fn host_namespaces(template: &Template<'_>, _: u32) -> Option<Violation> {
+    let set = ["hostNetwork", "hostPID", "hostIPC"].into_iter();
+    let set = set.filter(|name| template.spec.get(name).and_then(Value::as_bool) == Some(true));
+    let set: Vec<String> = set.map(|name| format!("{name}=true")).collect();
+    (!set.is_empty()).then(|| Violation { reason: "host namespaces", detail: set.join(", ") })
+}
+
+fn volumes<'t>(template: &'t Template<'_>) -> &'t [Value] {
+    template.spec.array_at(&["volumes"])
+}
+
+fn host_paths(template: &Template<'_>, _: u32) -> Option<Violation> {
+    let paths =
+        volumes(template).iter().filter(|v| v.get("hostPath").is_some_and(|p| !p.is_null()));
+    let names: BTreeSet<&str> = paths.map(name).collect();
+    let names: Vec<&str> = names.into_iter().collect();
+    (!names.is_empty())
+        .then(|| Violation { reason: "hostPath volumes", detail: several("volume", &names) })
+}
+
+fn restricted_volumes(template: &Template<'_>, _: u32) -> Option<Violation> {
+    const ALLOWED: [&str; 9] = [
+        "configMap",
+        "csi",
+        "downwardAPI",
+        "emptyDir",
+        "ephemeral",
+        "image",
+        "persistentVolumeClaim",
+        "projected",
+        "secret",
+    ];
+    let (mut names, mut kinds): (BTreeSet<&str>, BTreeSet<&str>) = Default::default();
+    for volume in volumes(template) {
+        let members = volume.as_object().into_iter().flat_map(|map| map.iter());
+        let kind = members
+            .filter(|(member, value)| *member != "name" && !value.is_null())
+            .map(|(member, _)| member.as_str())
+            .next();
+        if kind.is_none_or(|kind| !ALLOWED.contains(&kind)) {
+            names.insert(name(volume));
+            kinds.insert(kind.unwrap_or("unknown"));
+        }
+    }
+    let names: Vec<&str> = names.into_iter().collect();
+    let plural = if kinds.len() == 1 { "" } else { "s" };
+    (!names.is_empty()).then(|| Violation {
+        reason: "restricted volume types",
+        detail: format!(
+            "{} {} restricted volume type{plural} {}",
+            several("volume", &names),
+            uses(names.len()),
+            quoted(kinds)
+        ),
+    })
+}
+
+fn host_ports(template: &Template<'_>, _: u32) -> Option<Violation> {
+    let ports = |container: &Value| -> Vec<String> {
+        let ports = container.array_at(&["ports"]).iter();
+        let taken = ports.filter_map(|port| port.int_at(&["hostPort"])).filter(|port| *port != 0);
+        taken.map(|port| port.to_string()).collect()
+    };
+    let containers = template.named(|container| !ports(container).is_empty());
+    let all: BTreeSet<String> = template.containers().flat_map(ports).collect();
+    let plural = if all.len() == 1 { "" } else { "s" };
+    (!containers.is_empty()).then(|| Violation {
+        reason: "hostPort",
+        detail: format!(
+            "{} {} hostPort{plural} {}",
+            several("container", &containers),
+            uses(containers.len()),
+            all.into_iter().collect::<Vec<_>>().join(", ")
+        ),
+    })
+}
+
+fn probe_hosts(template: &Template<'_>, _: u32) -> Option<Violation> {
+    const HANDLERS: [&[&str]; 5] = [
+        &["livenessProbe"],
+        &["readinessProbe"],
+        &["startupProbe"],
+        &["lifecycle", "postStart"],
+        &["lifecycle", "preStop"],
+    ];
+    let (mut names, mut hosts): (BTreeSet<&str>, BTreeSet<&str>) = Default::default();
+    for container in template.containers() {
+        let handlers = HANDLERS.iter().filter_map(|place| container.at(place));
+        let found = handlers
+            .flat_map(|handler| ["httpGet", "tcpSocket"].map(|how| handler.str_at(&[how, "host"])))
+            .flatten()
+            .filter(|host| !host.is_empty());
+        for host in found {
+            names.insert(name(container));
+            hosts.insert(host);
+        }
+    }
+    let names: Vec<&str> = names.into_iter().collect();
+    let plural = if hosts.len() == 1 { "" } else { "s" };
+    (!names.is_empty()).then(|| Violation {
+        reason: "probe or lifecycle host",
+        detail: format!(
+            "{} {} probe or lifecycle host{plural} {}",
+            several("container", &names),
+            uses(names.len()),
+            quoted(hosts)
+        ),
+    })
+}
+
+fn privileged(template: &Template<'_>, _: u32) -> Option<Violation> {
+    let names = template.named(|container| is(container, &["privileged"], true));
+    (!names.is_empty()).then(|| Violation {
+        reason: "privileged",
+        detail: format!(
+            "{} must not set securityContext.privileged=true",
+            several("container", &names)
+        ),
+    })
+}
+
+fn restricted_proc_mount(template: &Template<'_>, _: u32) -> Option<Violation> {
+    fn mount(container: &Value) -> Option<&str> {
+        text_at(container, &["procMount"]).filter(|how| *how != "Default")
+    }
+    let names = template.named(|container| mount(container).is_some());
+    let how: BTreeSet<&str> = template.containers().filter_map(mount).collect();
+    (!names.is_empty()).then(|| Violation {
+        reason: "procMount",
+        detail: format!(
+            "{} must not set securityContext.procMount to {}",
+            several("container", &names),
+            quoted(how)
+        ),
+    })
+}
+
+fn baseline_proc_mount(template: &Template<'_>, minor: u32) -> Option<Violation> {
+    if minor >= USER_NAMESPACES && template.has_user_namespace() {
+        return None;
+    }
+    restricted_proc_mount(template, minor)
+}
+
+fn selinux(template: &Template<'_>, minor: u32) -> Option<Violation> {
+    const ENGINE_SINCE: u32 = 31;
+    fn kind(of: &Value) -> &str {
+        text_at(of, &["seLinuxOptions", "type"]).unwrap_or_default()
+    }
+    let bad_kind = |of: &Value| match kind(of) {
+        "" | "container_t" | "container_init_t" | "container_kvm_t" => false,
+        "container_engine_t" => minor < ENGINE_SINCE,
+        _ => true,
+    };
+    let sets = |of: &Value, what| {
+        text_at(of, &["seLinuxOptions", what]).is_some_and(|text| !text.is_empty())
+    };
+    let bad = |of: &Value| bad_kind(of) || sets(of, "user") || sets(of, "role");
+    let (pod, containers) = (bad(template.spec), template.named(bad));
+    if !pod && containers.is_empty() {
+        return None;
+    }
+    let all = || std::iter::once(template.spec).chain(template.containers());
+    let kinds: BTreeSet<&str> = all().filter(|of| bad_kind(of)).map(kind).collect();
+    let kinds: Vec<&str> = kinds.into_iter().collect();
+    let mut data = vec![];
+    if !kinds.is_empty() {
+        data.push(several("type", &kinds));
+    }
+    for what in ["user", "role"] {
+        if all().any(|of| sets(of, what)) {
+            data.push(format!("{what} may not be set"));
+        }
+    }
+    Some(Violation {
+        reason: "seLinuxOptions",
+        detail: format!(
+            "{} set forbidden securityContext.seLinuxOptions: {}",
+            setters(pod, &containers),
+            data.join("; ")
+        ),
+    })
+}
+
+const SECCOMP: [&str; 2] = ["seccompProfile", "type"];
+const SECCOMP_FIELD_SINCE: u32 = 19;
+
+fn seccomp_kind(of: &Value) -> Option<&str> {
+    text_at(of, &SECCOMP)
+}
+
+fn is_bad_seccomp(of: &Value) -> bool {
+    !matches!(seccomp_kind(of), None | Some("RuntimeDefault" | "Localhost"))
+}
+
+/// Who names a seccomp profile that is none of the safe ones.
+fn bad_seccomp(template: &Template<'_>) -> Option<Violation> {
+    let (pod, containers) = (is_bad_seccomp(template.spec), template.named(is_bad_seccomp));
+    let all = std::iter::once(template.spec).chain(template.containers());
+    let kinds: BTreeSet<&str> =
+        all.filter(|of| is_bad_seccomp(of)).filter_map(seccomp_kind).collect();
+    (pod || !containers.is_empty()).then(|| Violation {
+        reason: "seccompProfile",
+        detail: format!(
+            "{} must not set securityContext.seccompProfile.type to {}",
+            setters(pod, &containers),
+            quoted(kinds)
+        ),
+    })
+}
+
+fn baseline_seccomp(template: &Template<'_>, minor: u32) -> Option<Violation> {
+    const POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
+    const CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
+    if minor >= SECCOMP_FIELD_SINCE {
+        return bad_seccomp(template);
+    }
+    let concerns = |key: &str| {
+        let container = key.strip_prefix(CONTAINER);
+        key == POD || container.is_some_and(|of| template.containers().any(|c| name(c) == of))
+    };
+    let allowed = |value: &str| {
+        matches!(value, "runtime/default" | "docker/default") || value.starts_with("localhost/")
+    };
+    let noted: Vec<String> = template
+        .annotations()
+        .filter(|(key, value)| concerns(key) && !allowed(value))
+        .map(|(key, value)| format!("{key}={}", quote(value)))
+        .collect();
+    let plural = if noted.len() == 1 { "" } else { "s" };
+    (!noted.is_empty()).then(|| Violation {
+        reason: "seccompProfile",
+        detail: format!("forbidden annotation{plural} {}", noted.join(", ")),
+    })
+}
+
+fn restricted_seccomp(template: &Template<'_>, minor: u32) -> Option<Violation> {
+    if minor >= WINDOWS_EXEMPT && template.is_windows() {
+        return None;
+    }
+    if let Some(bad) = bad_seccomp(template) {
+        return Some(bad);
+    }
+    let pod = seccomp_kind(template.spec).is_some();
+    let open = template.named(|container| !pod && seccomp_kind(container).is_none());
+    (!open.is_empty()).then(|| Violation {
+        reason: "seccompProfile",
+        detail: format!(
+            "pod or {} must set securityContext.seccompProfile.type to \"RuntimeDefault\" or \
+             \"Localhost\"",
+            several("container", &open)
+        ),
+    })
+}
+
+/// Kernel parameters that a pod may set, and since which version.
+const SYSCTLS: [(&str, u32); 12] = [
+    ("kernel.shm_rmid_forced", 0),
+    ("net.ipv4.ip_local_port_range", 0),
+    ("net.ipv4.tcp_syncookies", 0),
+    ("net.ipv4.ping_group_range", 0),
+    ("net.ipv4.ip_unprivileged_port_start", 0),
+    ("net.ipv4.ip_local_reserved_ports", 27),
+    ("net.ipv4.tcp_keepalive_time", 29),
+    ("net.ipv4.tcp_fin_timeout", 29),
+    ("net.ipv4.tcp_keepalive_intvl", 29),
+    ("net.ipv4.tcp_keepalive_probes", 29),
+    ("net.ipv4.tcp_rmem", 32),
+    ("net.ipv4.tcp_wmem", 32),
+];
+
+fn sysctls(template: &Template<'_>, minor: u32) -> Option<Violation> {
+    let all = template.in_context(&["sysctls"]).and_then(Value::as_array).unwrap_or_default();
+    let allowed = |name: &str| SYSCTLS.iter().any(|(safe, since)| *safe == name && *since <= minor);
+    let bad: Vec<&str> = all.iter().map(name).filter(|name| !allowed(name)).collect();
+    (!bad.is_empty()).then(|| Violation { reason: "forbidden sysctls", detail: bad.join(", ") })
+}
+
+fn windows_host_process(template: &Template<'_>, _: u32) -> Option<Violation> {
+    let sets = |of: &Value| is(of, &["windowsOptions", "hostProcess"], true);
+    let (pod, containers) = (sets(template.spec), template.named(sets));
+    (pod || !containers.is_empty()).then(|| Violation {
+        reason: "hostProcess",
+        detail: format!(
+            "{} must not set securityContext.windowsOptions.hostProcess=true",
+            setters(pod, &containers)
+        ),
+    })
+}
+
+fn privilege_escalation(template: &Template<'_>, minor: u32) -> Option<Violation> {
+    if minor >= WINDOWS_EXEMPT && template.is_windows() {
+        return None;
+    }
+    let open = template.named(|container| !is(container, &["allowPrivilegeEscalation"], false));
+    (!open.is_empty()).then(|| Violation {
+        reason: "allowPrivilegeEscalation != false",
+        detail: format!(
+            "{} must set securityContext.allowPrivilegeEscalation=false",
+            several("container", &open)
+        ),
+    })
+}
+
+fn run_as_non_root(template: &Template<'_>, minor: u32) -> Option<Violation> {
+    if minor >= USER_NAMESPACES && template.has_user_namespace() {
+        return None;
+    }
+    let says = |of: &Value, wanted| is(of, &["runAsNonRoot"], wanted);
+    let containers = template.named(|container| says(container, false));
+    let pod = says(template.spec, false);
+    let covered = says(template.spec, true);
+    let silent = |container: &Value| !says(container, true) && !says(container, false);
+    let open = template.named(|container| !covered && silent(container));
+    let detail = if pod || !containers.is_empty() {
+        let who = setters(pod, &containers);
+        format!("{who} must not set securityContext.runAsNonRoot=false")
+    } else if open.is_empty() {
+        return None;
+    } else {
+        let who = several("container", &open);
+        format!("pod or {who} must set securityContext.runAsNonRoot=true")
+    };
+    Some(Violation { reason: "runAsNonRoot != true", detail })
+}
+
+fn run_as_user(template: &Template<'_>, minor: u32) -> Option<Violation> {
+    if minor >= USER_NAMESPACES && template.has_user_namespace() {
+        return None;
+    }
+    let root = |of: &Value| at(of, &["runAsUser"]).and_then(Value::as_int) == Some(0);
+    let (pod, containers) = (root(template.spec), template.named(root));
+    (pod || !containers.is_empty()).then(|| Violation {
+        reason: "runAsUser=0",
+        detail: format!("{} must not set runAsUser=0", setters(pod, &containers)),
+    })
+}

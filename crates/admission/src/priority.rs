@@ -1,0 +1,106 @@
+//! Priority: a pod gets the number of its priority class; only one class is the default.
+
+use crate::request::{Operation, Request};
+use keelson_meta::{Failure, Object, Str};
+
+const GROUP: &str = "scheduling.k8s.io";
+const RESOURCE: &str = "priorityclasses";
+
+pub(crate) fn admit(
+    req: &Request<'_>,
+    obj: &mut Object,
+    _warnings: &mut Vec<Str>,
+) -> Result<(), Failure> {
+    if !req.is("", "pods") {
+        return Ok(());
+    }
+    match req.operation {
+        Operation::Create => resolve(req, obj),
+        Operation::Update => {
+            keep(req, obj);
+            Ok(())
+        }
+        Operation::Delete => Ok(()),
+    }
+}
+
+/// An update that leaves out what was set at creation means no change.
+fn keep(req: &Request<'_>, pod: &mut Object) {
+    for name in ["priority", "preemptionPolicy"] {
+        let before = req.old.and_then(|old| old.at(&["spec", name])).filter(|v| !v.is_null());
+        if let Some(before) = before
+            && pod.at(&["spec", name]).is_none()
+        {
+            pod.object_mut("spec").insert(name, before.clone());
+        }
+    }
+}
+
+fn resolve(req: &Request<'_>, pod: &mut Object) -> Result<(), Failure> {
+    let name = pod.str_at(&["spec", "priorityClassName"]);
+    let class = if name.is_empty() {
+        default_class(req)?
+    } else {
+        let found = req.stored.get(GROUP, RESOURCE, "", name)?;
+        let why = || req.forbidden(pod, &format!("no PriorityClass with name {name} was found"));
+        Some(found.ok_or_else(why)?)
+    };
+    let priority = class.as_ref().and_then(|class| class.int_at(&["value"])).unwrap_or(0);
+    let policy = match &class {
+        Some(class) => class.str_at(&["preemptionPolicy"]),
+        None => "PreemptLowerPriority",
+    };
+    let policy = policy.to_owned();
+    if let Some(given) = pod.int_at(&["spec", "priority"]).filter(|given| *given != priority) {
+        let why = format!(
+            "the integer value of priority ({given}) must not be provided in pod spec; priority \
+             admission controller computed {priority} from the given PriorityClass name"
+        );
+        return Err(req.forbidden(pod, &why));
+    }
+    let given = pod.str_at(&["spec", "preemptionPolicy"]);
+    if !policy.is_empty() && !given.is_empty() && given != policy {
+        let why = format!(
+            "the string value of PreemptionPolicy ({given}) must not be provided in pod spec; \
+             priority admission controller computed {policy} from the given PriorityClass name"
+        );
+        return Err(req.forbidden(pod, &why));
+    }
+    let spec = pod.object_mut("spec");
+    spec.insert("priority", priority);
+    if !policy.is_empty() {
+        spec.insert("preemptionPolicy", policy);
+    }
+    if let Some(class) = class {
+        spec.insert("priorityClassName", class.name());
+    }
+    Ok(())
+}
+
+/// The class of pods that name none: of several by accident the one with the lowest number.
+fn default_class(req: &Request<'_>) -> Result<Option<Object>, Failure> {
+    let mut classes = req.stored.list(GROUP, RESOURCE, "")?;
+    classes.retain(|class| class.at(&["globalDefault"]).and_then(|v| v.as_bool()) == Some(true));
+    Ok(classes.into_iter().min_by_key(|class| class.int_at(&["value"])))
+}
+
+pub(crate) fn validate(
+    req: &Request<'_>,
+    obj: &Object,
+    _warnings: &mut Vec<Str>,
+) -> Result<(), Failure> {
+    let is_default = || obj.at(&["globalDefault"]).and_then(|v| v.as_bool()) == Some(true);
+    if !req.is(GROUP, RESOURCE) || req.operation == Operation::Delete || !is_default() {
+        return Ok(());
+    }
+    match default_class(req)? {
+        Some(other) if req.operation == Operation::Create || other.name() != obj.name() => {
+            let why = format!(
+                "PriorityClass {} is already marked as default. Only one default can exist",
+                other.name()
+            );
+            Err(req.forbidden(obj, &why))
+        }
+        _ => Ok(()),
+    }
+}

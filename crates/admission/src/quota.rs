@@ -1,0 +1,328 @@
+//! ResourceQuota: what objects use up of the quotas of their namespace. The one plug-in that leads to
+//! a write: this says what is to be charged, the caller stores it.
+
+use crate::pod::{Amounts, Side, add, amounts, of_container, of_pod, quantity};
+use crate::request::{Operation, Request};
+use keelson_meta::quantity::Format;
+use keelson_meta::{Failure, Object, Quantity, Value};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The plug-in's name.
+pub const NAME: &str = "ResourceQuota";
+
+/// What a pod's containers must ask for when a quota limits it.
+const EXPLICIT: [&str; 6] =
+    ["cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"];
+const CLASS_MARK: &str = ".storageclass.storage.k8s.io/";
+
+/// Whether a request may use up quota.
+pub fn concerns(req: &Request<'_>) -> bool {
+    let gvr = (req.gvr.group.as_str(), req.gvr.resource.as_str());
+    if req.namespace.is_empty() || matches!(gvr, ("" | "events.k8s.io", "events")) {
+        return false;
+    }
+    match req.operation {
+        Operation::Create => req.subresource.is_empty(),
+        Operation::Update if gvr == ("", "pods") => req.subresource == "resize",
+        Operation::Update => {
+            req.subresource.is_empty() && matches!(gvr, ("", "services" | "persistentvolumeclaims"))
+        }
+        Operation::Delete => false,
+    }
+}
+
+/// What `status.used` of a quota becomes by this request; `None` when it stays as it is.
+pub fn charged(
+    req: &Request<'_>,
+    obj: &Object,
+    quota: &Object,
+) -> Result<Option<Amounts>, Failure> {
+    let (group, resource) = (req.gvr.group.as_str(), req.gvr.resource.as_str());
+    let hard = amounts(quota.at(&["status", "hard"]));
+    let used = amounts(quota.at(&["status", "used"]));
+    if !matches(quota, group, resource, obj) {
+        return Ok(None);
+    }
+    let name = quota.name();
+    let tracked = tracked(group, resource, &hard);
+    if (group, resource) == ("", "pods")
+        && let Some(missing) = missing(obj, &tracked)
+    {
+        return Err(req.forbidden(obj, &format!("failed quota: {name}: must specify {missing}")));
+    }
+    if tracked.iter().any(|what| !used.contains_key(*what)) {
+        let what = tracked.into_iter().collect::<Vec<_>>().join(",");
+        let why = format!("status unknown for quota: {name}, resources: {what}");
+        return Err(req.forbidden(obj, &why));
+    }
+    let mut delta = usage(group, resource, obj);
+    if let Some(old) = req.old.filter(|old| matches(quota, group, resource, old)) {
+        for (what, before) in usage(group, resource, old) {
+            if let Some(amount) = delta.get_mut(&what) {
+                *amount = amount.sub(&before);
+            }
+        }
+    }
+    delta.retain(|what, amount| amount.sign() > 0 && hard.contains_key(what));
+    if delta.is_empty() {
+        return Ok(None);
+    }
+    let mut after = used.clone();
+    add(&mut after, &delta);
+    let exceeded: Vec<&str> =
+        delta.keys().filter(|what| after[*what] > hard[*what]).map(String::as_str).collect();
+    if exceeded.is_empty() {
+        return Ok(Some(after));
+    }
+    let shown = |of: &Amounts| {
+        let pairs = exceeded.iter().map(|what| format!("{what}={}", quantity_of(of, what)));
+        pairs.collect::<Vec<_>>().join(",")
+    };
+    let why = format!(
+        "exceeded quota: {name}, requested: {}, used: {}, limited: {}",
+        shown(&delta),
+        shown(&used),
+        shown(&hard)
+    );
+    Err(req.forbidden(obj, &why))
+}
+
+fn quantity_of(of: &Amounts, what: &str) -> Quantity {
+    of.get(what).cloned().unwrap_or_default()
+}
+
+/// What an object counts for, by the names that quotas have for it.
+pub fn usage(group: &str, resource: &str, obj: &Object) -> Amounts {
+    let one = || Quantity::new(1, Format::DecimalSi);
+    let mut all = Amounts::from([(count_name(group, resource), one())]);
+    match (group, resource) {
+        ("", "pods") if has_ended(obj) => {}
+        ("", "pods") => all.extend(of_running(obj)),
+        ("", "services") => {
+            all.insert(resource.to_owned(), one());
+            all.extend(of_service(obj));
+        }
+        ("", "persistentvolumeclaims") => {
+            all.insert(resource.to_owned(), one());
+            all.extend(of_claim(obj));
+        }
+        ("", "configmaps" | "resourcequotas" | "replicationcontrollers" | "secrets") => {
+            all.insert(resource.to_owned(), one());
+        }
+        _ => {}
+    }
+    all
+}
+
+/// `count/deployments.apps`.
+fn count_name(group: &str, resource: &str) -> String {
+    let dot = if group.is_empty() { "" } else { "." };
+    format!("count/{resource}{dot}{group}")
+}
+
+fn has_ended(pod: &Object) -> bool {
+    matches!(pod.str_at(&["status", "phase"]), "Failed" | "Succeeded")
+}
+
+/// What a pod that has not ended takes up.
+fn of_running(pod: &Object) -> Amounts {
+    let (mut requests, mut limits) = (of_pod(pod, Side::Requests), of_pod(pod, Side::Limits));
+    let overhead = amounts(pod.at(&["spec", "overhead"]));
+    add(&mut requests, &overhead);
+    for (what, amount) in overhead {
+        if let Some(limit) = limits.get_mut(&what).filter(|limit| !limit.is_zero()) {
+            *limit = limit.add(&amount);
+        }
+    }
+    named(&requests, &limits)
+}
+
+/// The names that quotas have for what is asked for and limited.
+fn named(requests: &Amounts, limits: &Amounts) -> Amounts {
+    let mut all = Amounts::from([("pods".to_owned(), Quantity::new(1, Format::DecimalSi))]);
+    for (what, amount) in requests {
+        let native = matches!(what.as_str(), "cpu" | "memory" | "ephemeral-storage");
+        if native || what.starts_with("hugepages-") {
+            all.insert(what.clone(), amount.clone());
+        }
+        if native || what.starts_with("hugepages-") || is_extended(what) {
+            all.insert(format!("requests.{what}"), amount.clone());
+        }
+    }
+    for what in ["cpu", "memory", "ephemeral-storage"] {
+        if let Some(amount) = limits.get(what) {
+            all.insert(format!("limits.{what}"), amount.clone());
+        }
+    }
+    all
+}
+
+/// Whether a resource is one that nodes advertise beside those of Kubernetes.
+fn is_extended(what: &str) -> bool {
+    what.contains('/') && !what.contains("kubernetes.io/") && !what.starts_with("requests.")
+}
+
+fn of_service(service: &Object) -> Amounts {
+    let ports = service.array_at(&["spec", "ports"]);
+    let kind = service.str_at(&["spec", "type"]);
+    let allocates = service.at(&["spec", "allocateLoadBalancerNodePorts"]).and_then(Value::as_bool);
+    let on_nodes = match kind {
+        "LoadBalancer" if allocates == Some(false) => {
+            let given = ports.iter().filter_map(|port| port.int_at(&["nodePort"]));
+            given.filter(|port| *port != 0).count()
+        }
+        "NodePort" | "LoadBalancer" => ports.len(),
+        _ => 0,
+    };
+    let number = |n: i64| Quantity::new(n, Format::DecimalSi);
+    Amounts::from([
+        ("services.nodeports".to_owned(), number(i64::try_from(on_nodes).unwrap_or(i64::MAX))),
+        ("services.loadbalancers".to_owned(), number(i64::from(kind == "LoadBalancer"))),
+    ])
+}
+
+fn of_claim(claim: &Object) -> Amounts {
+    let mut all = Amounts::new();
+    let class = crate::storage::class_of(claim).filter(|class| !class.is_empty());
+    if let Some(class) = class {
+        let one = Quantity::new(1, Format::DecimalSi);
+        all.insert(format!("{class}{CLASS_MARK}persistentvolumeclaims"), one);
+    }
+    if let Some(asked) = claim.at(&["spec", "resources", "requests", "storage"]) {
+        let allocated = quantity(claim.at(&["status", "allocatedResources", "storage"]));
+        let size = quantity(Some(asked)).max(allocated);
+        if let Some(class) = class {
+            all.insert(format!("{class}{CLASS_MARK}requests.storage"), size.clone());
+        }
+        all.insert("requests.storage".to_owned(), size);
+    }
+    all
+}
+
+/// The names of a quota that objects of a resource count for.
+fn tracked<'h>(group: &str, resource: &str, hard: &'h Amounts) -> BTreeSet<&'h str> {
+    let count = count_name(group, resource);
+    let is = |what: &str| match (group, resource) {
+        ("", "pods") => {
+            let what = what.strip_prefix("requests.").unwrap_or(what);
+            let bare = what.strip_prefix("limits.").unwrap_or(what);
+            matches!(bare, "pods" | "cpu" | "memory" | "ephemeral-storage")
+                || what.starts_with("hugepages-")
+                || is_extended(what)
+        }
+        ("", "services") => {
+            matches!(what, "services" | "services.nodeports" | "services.loadbalancers")
+        }
+        ("", "persistentvolumeclaims") => {
+            matches!(what, "persistentvolumeclaims" | "requests.storage")
+                || what.contains(CLASS_MARK)
+        }
+        ("", "configmaps" | "resourcequotas" | "replicationcontrollers" | "secrets") => {
+            what == resource
+        }
+        _ => false,
+    };
+    hard.keys().map(String::as_str).filter(|what| *what == count || is(what)).collect()
+}
+
+/// Whether a quota counts any objects of a resource.
+pub fn tracks(quota: &Object, group: &str, resource: &str) -> bool {
+    let counts = !matches!((group, resource), ("" | "events.k8s.io", "events"));
+    counts && !tracked(group, resource, &amounts(quota.at(&["status", "hard"]))).is_empty()
+}
+
+/// Whether a quota counts this object: it names something of the resource, and all its scopes hold.
+pub fn matches(quota: &Object, group: &str, resource: &str, obj: &Object) -> bool {
+    let hard = amounts(quota.at(&["status", "hard"]));
+    let is_pod = (group, resource) == ("", "pods");
+    let scopes = quota.array_at(&["spec", "scopes"]).iter().filter_map(Value::as_str);
+    let expressions = quota.array_at(&["spec", "scopeSelector", "matchExpressions"]);
+    let mut scopes = scopes.map(|scope| is_pod && in_scope(obj, scope, "Exists", &[]));
+    let mut selected = expressions.iter().map(|one| {
+        let text = |name: &str| one.str_at(&[name]).unwrap_or_default();
+        is_pod && in_scope(obj, text("scopeName"), text("operator"), one.array_at(&["values"]))
+    });
+    scopes.all(|holds| holds)
+        && selected.all(|holds| holds)
+        && !tracked(group, resource, &hard).is_empty()
+}
+
+fn in_scope(pod: &Object, scope: &str, operator: &str, values: &[Value]) -> bool {
+    let terminating =
+        || pod.int_at(&["spec", "activeDeadlineSeconds"]).is_some_and(|seconds| seconds >= 0);
+    match scope {
+        "Terminating" => terminating(),
+        "NotTerminating" => !terminating(),
+        "BestEffort" => is_best_effort(pod),
+        "NotBestEffort" => !is_best_effort(pod),
+        "PriorityClass" => {
+            let class = pod.str_at(&["spec", "priorityClassName"]);
+            let listed = || values.iter().any(|value| value.as_str() == Some(class));
+            match operator {
+                "In" => !class.is_empty() && listed(),
+                "NotIn" => class.is_empty() || !listed(),
+                "DoesNotExist" => class.is_empty(),
+                _ => !class.is_empty(),
+            }
+        }
+        "CrossNamespacePodAffinity" => looks_across_namespaces(pod),
+        _ => false,
+    }
+}
+
+/// Whether a pod neither asks for processor or memory nor limits them.
+fn is_best_effort(pod: &Object) -> bool {
+    let counts = |amounts: Amounts| {
+        let mut native = ["cpu", "memory"].into_iter().filter_map(|what| amounts.get(what));
+        native.any(|amount| !amount.is_zero())
+    };
+    let sides = [Side::Requests, Side::Limits];
+    let whole =
+        sides.iter().any(|side| counts(amounts(pod.at(&["spec", "resources", side.name()]))));
+    let mut containers =
+        ["containers", "initContainers"].into_iter().flat_map(|list| pod.array_at(&["spec", list]));
+    !whole && !containers.any(|one| sides.iter().any(|side| counts(of_container(one, *side))))
+}
+
+fn looks_across_namespaces(pod: &Object) -> bool {
+    let across = |term: &Value| {
+        !term.array_at(&["namespaces"]).is_empty() || term.get("namespaceSelector").is_some()
+    };
+    ["podAffinity", "podAntiAffinity"].iter().any(|kind| {
+        let Some(rules) = pod.at(&["spec", "affinity", kind]) else {
+            return false;
+        };
+        let required = rules.array_at(&["requiredDuringSchedulingIgnoredDuringExecution"]);
+        let preferred = rules.array_at(&["preferredDuringSchedulingIgnoredDuringExecution"]);
+        required.iter().any(across)
+            || preferred.iter().filter_map(|one| one.get("podAffinityTerm")).any(across)
+    })
+}
+
+/// What containers must ask for and do not, as upstream tells it: `limits.memory for: a,b; ...`.
+fn missing(pod: &Object, tracked: &BTreeSet<&str>) -> Option<String> {
+    let whole = |side: Side| amounts(pod.at(&["spec", "resources", side.name()]));
+    let given = named(&whole(Side::Requests), &whole(Side::Limits));
+    let mut missing: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for list in ["containers", "initContainers"] {
+        for container in pod.array_at(&["spec", list]) {
+            let own = named(
+                &of_container(container, Side::Requests),
+                &of_container(container, Side::Limits),
+            );
+            for what in EXPLICIT.into_iter().filter(|what| tracked.contains(what)) {
+                if !own.contains_key(what) && !given.contains_key(what) {
+                    let name = container.str_at(&["name"]).unwrap_or_default();
+                    missing.entry(what).or_default().insert(name);
+                }
+            }
+        }
+    }
+    let lines: Vec<String> = missing
+        .into_iter()
+        .map(|(what, names)| {
+            format!("{what} for: {}", names.into_iter().collect::<Vec<_>>().join(","))
+        })
+        .collect();
+    (!lines.is_empty()).then(|| lines.join("; "))
+}

@@ -1,0 +1,98 @@
+//! [`Request`]: what a plug-in is told of a request. [`Stored`]: what it may look at.
+
+use keelson_auth::User;
+use keelson_meta::{Failure, GroupVersionResource, Object, Status, Str};
+
+/// What a request does to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Makes it.
+    Create,
+    /// Changes it.
+    Update,
+    /// Deletes it.
+    Delete,
+}
+
+/// What is asked of every namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Namespace {
+    /// It is being deleted.
+    pub terminating: bool,
+    /// Its labels.
+    pub labels: Vec<(Str, Str)>,
+}
+
+impl Namespace {
+    /// The label `key`.
+    pub(crate) fn label(&self, key: &str) -> Option<&str> {
+        self.labels.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
+    }
+}
+
+/// Stored objects, in their storage version.
+pub trait Stored {
+    /// The object of that name, if it is there.
+    fn get(
+        &self,
+        group: &str,
+        resource: &str,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Object>, Failure>;
+
+    /// All objects of a resource in a namespace, or of all namespaces when it is empty.
+    fn list(&self, group: &str, resource: &str, namespace: &str) -> Result<Vec<Object>, Failure>;
+
+    /// The namespace of that name, if it is there. Does not decode it.
+    fn namespace(&self, name: &str) -> Option<Namespace>;
+}
+
+/// A request, as plug-ins see it. Objects are in the storage version.
+#[derive(Clone, Copy)]
+pub struct Request<'a> {
+    /// What it does.
+    pub operation: Operation,
+    /// Group, storage version and resource.
+    pub gvr: &'a GroupVersionResource,
+    /// The subresource, or empty.
+    pub subresource: &'a str,
+    /// The namespace, or empty.
+    pub namespace: &'a str,
+    /// The name, or empty when one is to be generated.
+    pub name: &'a str,
+    /// Who asks.
+    pub user: &'a User,
+    /// Nothing is to be stored.
+    pub dry_run: bool,
+    /// The stored object, of updates and deletions.
+    pub old: Option<&'a Object>,
+    /// What is stored beside it.
+    pub stored: &'a dyn Stored,
+    /// Makes a name of a prefix and random characters.
+    pub generate_name: &'a dyn Fn(&str) -> Str,
+}
+
+impl Request<'_> {
+    /// Whether it is about this resource itself, not a subresource of it.
+    pub(crate) fn is(&self, group: &str, resource: &str) -> bool {
+        self.subresource.is_empty() && self.is_below(group, resource)
+    }
+
+    /// Whether it is about this resource or a subresource of it.
+    pub(crate) fn is_below(&self, group: &str, resource: &str) -> bool {
+        self.gvr.resource == resource && self.gvr.group == group
+    }
+
+    /// Whether it makes an object of this resource.
+    pub(crate) fn creates(&self, group: &str, resource: &str) -> bool {
+        self.operation == Operation::Create && self.is(group, resource)
+    }
+
+    /// 403 for the object of the request.
+    pub(crate) fn forbidden(&self, obj: &Object, why: &str) -> Failure {
+        let names = [self.name, obj.name(), obj.generate_name(), "Unknown"];
+        let name = names.into_iter().find(|name| !name.is_empty()).unwrap_or_default();
+        Status::forbidden(self.gvr, name, why)
+    }
+}

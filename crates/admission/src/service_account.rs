@@ -1,0 +1,242 @@
+//! ServiceAccount: every pod runs as a service account that exists, and finds its token where programs
+//! look for it.
+
+use crate::pod::CONTAINER_LISTS;
+use crate::request::{Operation, Request};
+use keelson_meta::{Failure, Object, Str, Value, value};
+
+/// The account of pods that name none.
+pub(crate) const DEFAULT: &str = "default";
+const MIRROR: &str = "kubernetes.io/config.mirror";
+const ENFORCE_MOUNTABLE: &str = "kubernetes.io/enforce-mountable-secrets";
+const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+const VOLUME_PREFIX: &str = "kube-api-access-";
+/// An hour and a bit: kubelets take it as the sign that old clients may keep the token longer.
+const TOKEN_SECONDS: i64 = 3607;
+
+fn account_name(pod: &Object) -> &str {
+    pod.str_at(&["spec", "serviceAccountName"])
+}
+
+fn is_mirror(pod: &Object) -> bool {
+    pod.annotation(MIRROR).is_some()
+}
+
+/// Whether a pod runs as the default account.
+pub(crate) fn is_default(pod: &Object) -> bool {
+    !is_mirror(pod) && matches!(account_name(pod), "" | DEFAULT)
+}
+
+pub(crate) fn admit(
+    req: &Request<'_>,
+    pod: &mut Object,
+    _warnings: &mut Vec<Str>,
+) -> Result<(), Failure> {
+    if !req.creates("", "pods") {
+        return Ok(());
+    }
+    if is_mirror(pod) {
+        return check_mirror(req, pod);
+    }
+    if account_name(pod).is_empty() {
+        pod.object_mut("spec").insert("serviceAccountName", DEFAULT);
+        // The older name of the field is always kept the same.
+        pod.object_mut("spec").insert("serviceAccount", DEFAULT);
+    }
+    let account = account(req, pod)?;
+    let says = |obj: &Object, names: &[&str]| obj.at(names).and_then(Value::as_bool);
+    let automount = says(pod, &["spec", "automountServiceAccountToken"])
+        .or_else(|| says(&account, &["automountServiceAccountToken"]));
+    if automount.unwrap_or(true) {
+        mount_token(req, pod);
+    }
+    let secrets = account.array_at(&["imagePullSecrets"]);
+    if pod.array_at(&["spec", "imagePullSecrets"]).is_empty() && !secrets.is_empty() {
+        pod.object_mut("spec").insert("imagePullSecrets", secrets.to_vec());
+    }
+    check(req, pod, &account)
+}
+
+pub(crate) fn validate(
+    req: &Request<'_>,
+    pod: &Object,
+    _warnings: &mut Vec<Str>,
+) -> Result<(), Failure> {
+    let ephemeral = req.operation == Operation::Update && req.subresource == "ephemeralcontainers";
+    if !(req.creates("", "pods") || ephemeral && req.is_below("", "pods")) {
+        return Ok(());
+    }
+    if !ephemeral && is_mirror(pod) {
+        return check_mirror(req, pod);
+    }
+    if account_name(pod).is_empty() {
+        let why = format!("no service account specified for pod {}/{}", req.namespace, pod.name());
+        return Err(req.forbidden(pod, &why));
+    }
+    let account = account(req, pod)?;
+    if !ephemeral {
+        return check(req, pod, &account);
+    }
+    if !limits_secrets(&account) {
+        return Ok(());
+    }
+    check_env(req, pod, &account, "ephemeralContainers", "ephemeral container")
+}
+
+fn account(req: &Request<'_>, pod: &Object) -> Result<Object, Failure> {
+    let name = account_name(pod);
+    let found = req.stored.get("", "serviceaccounts", req.namespace, name)?;
+    found.ok_or_else(|| {
+        let why = format!(
+            "error looking up service account {}/{name}: serviceaccount {name:?} not found",
+            req.namespace
+        );
+        req.forbidden(pod, &why)
+    })
+}
+
+/// What only stands for a pod of a node may refer to nothing of the API.
+fn check_mirror(req: &Request<'_>, pod: &Object) -> Result<(), Failure> {
+    if !account_name(pod).is_empty() {
+        return Err(req.forbidden(pod, "a mirror pod may not reference service accounts"));
+    }
+    let volumes = pod.array_at(&["spec", "volumes"]);
+    let sources =
+        || volumes.iter().flat_map(|volume| volume.array_at(&["projected", "sources"]).iter());
+    let secrets = volumes.iter().any(|volume| volume.get("secret").is_some())
+        || sources().any(|source| source.get("secret").is_some())
+        || !pod.array_at(&["spec", "imagePullSecrets"]).is_empty()
+        || CONTAINER_LISTS.iter().any(|list| {
+            let containers = pod.array_at(&["spec", list]).iter();
+            containers.into_iter().any(|container| {
+                let env = container.array_at(&["env"]).iter();
+                let from = container.array_at(&["envFrom"]).iter();
+                env.into_iter().any(|one| one.at(&["valueFrom", "secretKeyRef"]).is_some())
+                    || from.into_iter().any(|one| one.get("secretRef").is_some())
+            })
+        });
+    if secrets {
+        return Err(req.forbidden(pod, "a mirror pod may not reference secrets"));
+    }
+    if sources().any(|source| source.get("serviceAccountToken").is_some()) {
+        let why = "a mirror pod may not use ServiceAccountToken volume projections";
+        return Err(req.forbidden(pod, why));
+    }
+    Ok(())
+}
+
+/// Gives every container that has nothing there the token, the cluster's CA and its namespace.
+fn mount_token(req: &Request<'_>, pod: &mut Object) {
+    let known = pod.array_at(&["spec", "volumes"]).iter().find_map(|volume| {
+        let name = volume.str_at(&["name"]).filter(|name| name.starts_with(VOLUME_PREFIX));
+        name.map(Str::new)
+    });
+    let name = known.clone().unwrap_or_else(|| (req.generate_name)(VOLUME_PREFIX));
+    let mut needed = false;
+    for list in ["initContainers", "containers"] {
+        let containers = pod.object_mut("spec").get_mut(list).and_then(Value::as_array_mut);
+        for container in containers.into_iter().flatten().filter_map(Value::as_object_mut) {
+            let mounts = container.entry_or("volumeMounts", || Value::Array(vec![]));
+            let Value::Array(mounts) = mounts else { continue };
+            if mounts.iter().any(|mount| mount.str_at(&["mountPath"]) == Some(MOUNT_PATH)) {
+                continue;
+            }
+            mounts.push(value!({
+                "mountPath": MOUNT_PATH, "name": (name.as_str()), "readOnly": true
+            }));
+            needed = true;
+        }
+    }
+    if known.is_some() || !needed {
+        return;
+    }
+    let volume = value!({"name": (name.as_str()), "projected": {"defaultMode": 420, "sources": [
+        {"serviceAccountToken": {"expirationSeconds": TOKEN_SECONDS, "path": "token"}},
+        {"configMap": {
+            "name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]
+        }},
+        {"downwardAPI": {"items": [{
+            "path": "namespace",
+            "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}
+        }]}}
+    ]}});
+    match pod.object_mut("spec").entry_or("volumes", || Value::Array(vec![])) {
+        Value::Array(volumes) => volumes.push(volume),
+        other => *other = Value::Array(vec![volume]),
+    }
+}
+
+/// Whether pods of an account may use only the secrets that it lists.
+fn limits_secrets(account: &Object) -> bool {
+    let says = account.annotation(ENFORCE_MOUNTABLE).unwrap_or_default();
+    matches!(says, "1" | "t" | "T" | "true" | "TRUE" | "True")
+}
+
+fn lists(account: &Object, member: &str, name: &str) -> bool {
+    account.array_at(&[member]).iter().any(|secret| secret.str_at(&["name"]) == Some(name))
+}
+
+fn check(req: &Request<'_>, pod: &Object, account: &Object) -> Result<(), Failure> {
+    if !limits_secrets(account) {
+        return Ok(());
+    }
+    let who = account.name();
+    for volume in pod.array_at(&["spec", "volumes"]) {
+        let Some(secret) = volume.get("secret").filter(|secret| !secret.is_null()) else {
+            continue;
+        };
+        let name = secret.str_at(&["secretName"]).unwrap_or_default();
+        if !lists(account, "secrets", name) {
+            let why = format!(
+                "volume with secret.secretName=\"{name}\" is not allowed because service account \
+                 {who} does not reference that secret"
+            );
+            return Err(req.forbidden(pod, &why));
+        }
+    }
+    check_env(req, pod, account, "initContainers", "init container")?;
+    check_env(req, pod, account, "containers", "container")?;
+    for (index, secret) in pod.array_at(&["spec", "imagePullSecrets"]).iter().enumerate() {
+        let name = secret.str_at(&["name"]).unwrap_or_default();
+        if !lists(account, "imagePullSecrets", name) {
+            let why = format!(
+                "imagePullSecrets[{index}].name=\"{name}\" is not allowed because service account \
+                 {who} does not reference that imagePullSecret"
+            );
+            return Err(req.forbidden(pod, &why));
+        }
+    }
+    Ok(())
+}
+
+fn check_env(
+    req: &Request<'_>,
+    pod: &Object,
+    account: &Object,
+    list: &str,
+    what: &str,
+) -> Result<(), Failure> {
+    for container in pod.array_at(&["spec", list]) {
+        let text = |value: &Value, names: &[&str]| value.str_at(names).map(str::to_owned);
+        let env = container.array_at(&["env"]).iter().filter_map(|one| {
+            let secret = text(one, &["valueFrom", "secretKeyRef", "name"])?;
+            Some((format!("envVar {}", one.str_at(&["name"]).unwrap_or_default()), secret))
+        });
+        let from = container
+            .array_at(&["envFrom"])
+            .iter()
+            .filter_map(|one| Some(("envFrom".to_owned(), text(one, &["secretRef", "name"])?)));
+        for (through, secret) in env.chain(from) {
+            if !lists(account, "secrets", &secret) {
+                let name = container.str_at(&["name"]).unwrap_or_default();
+                let why = format!(
+                    "{what} {name} with {through} referencing secret.secretName=\"{secret}\" is not \
+                     allowed because service account {} does not reference that secret",
+                    account.name()
+                );
+                return Err(req.forbidden(pod, &why));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,109 @@
+//! DefaultTolerationSeconds: pods stay five minutes on a node that is not ready or not reachable. Also
+//! how lists of tolerations are merged.
+
+use crate::request::{Operation, Request};
+use keelson_meta::{Failure, Object, Str, Value, value};
+
+const SECONDS: i64 = 300;
+const TAINTS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
+
+fn text<'v>(toleration: &'v Value, name: &str) -> &'v str {
+    toleration.str_at(&[name]).unwrap_or_default()
+}
+
+pub(crate) fn add_defaults(
+    req: &Request<'_>,
+    pod: &mut Object,
+    _warnings: &mut Vec<Str>,
+) -> Result<(), Failure> {
+    if !req.is("", "pods") || req.operation == Operation::Delete {
+        return Ok(());
+    }
+    for taint in TAINTS {
+        let known = pod.array_at(&["spec", "tolerations"]).iter().any(|toleration| {
+            matches!(text(toleration, "key"), key if key.is_empty() || key == taint)
+                && matches!(text(toleration, "effect"), "" | "NoExecute")
+        });
+        if known {
+            continue;
+        }
+        let toleration = value!({
+            "effect": "NoExecute", "key": taint, "operator": "Exists", "tolerationSeconds": SECONDS
+        });
+        let all = pod.object_mut("spec").entry_or("tolerations", || Value::Array(vec![]));
+        match all {
+            Value::Array(all) => all.push(toleration),
+            other => *other = Value::Array(vec![toleration]),
+        }
+    }
+    Ok(())
+}
+
+/// All of `first` and `second`, without those that another of them includes.
+pub(crate) fn merge(first: &[Value], second: &[Value]) -> Vec<Value> {
+    let all: Vec<&Value> = first.iter().chain(second).collect();
+    let mut merged: Vec<Value> = vec![];
+    for (index, one) in all.iter().enumerate() {
+        let before = merged.iter().any(|other| includes(other, one));
+        let later = all[index + 1..].iter().any(|other| other != one && includes(other, one));
+        if !before && !later {
+            merged.push((*one).clone());
+        }
+    }
+    merged
+}
+
+/// Whether `wide` tolerates all that `narrow` tolerates (`pkg/util/tolerations`).
+fn includes(wide: &Value, narrow: &Value) -> bool {
+    if wide == narrow {
+        return true;
+    }
+    let same = |name: &str| text(wide, name) == text(narrow, name);
+    let every_key = text(wide, "key").is_empty() && text(wide, "operator") == "Exists";
+    if !same("key") && !every_key {
+        return false;
+    }
+    if !same("effect") && !text(wide, "effect").is_empty() {
+        return false;
+    }
+    if text(wide, "effect") == "NoExecute"
+        && let Some(limit) = wide.int_at(&["tolerationSeconds"])
+        && narrow.int_at(&["tolerationSeconds"]).is_none_or(|seconds| seconds > limit)
+    {
+        return false;
+    }
+    match text(wide, "operator") {
+        "Equal" | "" => matches!(text(narrow, "operator"), "Equal" | "") && same("value"),
+        operator => operator == "Exists",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(first: Value, second: Value, want: Value) {
+        let items = |v: &Value| v.as_array().unwrap_or_default().to_vec();
+        assert_eq!(Value::Array(merge(&items(&first), &items(&second))), want);
+    }
+
+    #[test]
+    fn of_two_tolerations_the_wider_stays() {
+        let key = value!({"key": "a", "operator": "Exists"});
+        let narrow =
+            value!({"key": "a", "operator": "Equal", "value": "1", "effect": "NoSchedule"});
+        check(value!([(narrow.clone())]), value!([(key.clone())]), value!([(key.clone())]));
+        let every = value!({"operator": "Exists"});
+        check(value!([(key.clone()), (narrow)]), value!([(every.clone())]), value!([(every)]));
+        let other = value!({"key": "b", "operator": "Exists"});
+        check(value!([(key.clone())]), value!([(other.clone())]), value!([(key), (other)]));
+    }
+
+    #[test]
+    fn a_toleration_for_a_time_does_not_include_one_for_ever() {
+        let short = value!({"key": "a", "operator": "Exists", "effect": "NoExecute",
+            "tolerationSeconds": 5});
+        let long = value!({"key": "a", "operator": "Exists", "effect": "NoExecute"});
+        check(value!([(short)]), value!([(long.clone())]), value!([(long)]));
+    }
+}

@@ -1,0 +1,169 @@
+//! Admission with the control loops that it needs, and the flags that choose among its plug-ins.
+
+use crate::http::{Answer, Client, PATIENCE, Server, quiet};
+use keelson::{AdmissionChain, Builder, Keelson};
+use serde_json::{Value, json};
+use std::process::Command;
+use std::time::Instant;
+
+const PODS: &str = "/api/v1/namespaces/a/pods";
+
+fn pod(name: &str) -> Value {
+    json!({"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+}
+
+fn namespace(client: &Client, name: &str, labels: &Value) {
+    let body = json!({"metadata": {"name": name, "labels": labels}});
+    assert_eq!(client.post("/api/v1/namespaces", &body).status, 201);
+}
+
+/// Asks until the answer is as wanted.
+fn until(ask: impl Fn() -> Answer, is: impl Fn(&Answer) -> bool) -> Answer {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let answer = ask();
+        if is(&answer) || Instant::now() > deadline {
+            return answer;
+        }
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_pod_in_a_new_namespace_waits_for_its_account() {
+    let server = Server::start_plain(Keelson::builder());
+    let client = server.client();
+    namespace(&client, "a", &json!({}));
+    let made = client.post(PODS, &pod("p"));
+    assert_eq!((made.status, &made.body["spec"]["serviceAccount"]), (201, &json!("default")));
+    let mount = &made.body["spec"]["containers"][0]["volumeMounts"][0];
+    assert_eq!(mount["mountPath"], "/var/run/secrets/kubernetes.io/serviceaccount");
+    assert_eq!(mount["name"], made.body["spec"]["volumes"][0]["name"]);
+    let owned = made.body["metadata"]["managedFields"][0]["fieldsV1"].to_string();
+    assert!(!owned.contains("volume") && !owned.contains("toleration"), "{owned}");
+    server.stop();
+}
+
+#[test]
+fn a_default_account_that_is_deleted_comes_back() {
+    const ACCOUNT: &str = "/api/v1/namespaces/default/serviceaccounts/default";
+    let server = Server::start_plain(Keelson::builder());
+    let client = server.client();
+    let first = until(|| client.get(ACCOUNT), |answer| answer.status == 200);
+    let uid = first.body["metadata"]["uid"].clone();
+    assert_eq!(client.delete(ACCOUNT).status, 200);
+    let other = |answer: &Answer| answer.status == 200 && answer.body["metadata"]["uid"] != uid;
+    let second = until(|| client.get(ACCOUNT), other);
+    assert!(other(&second), "{second:?}");
+    server.stop();
+}
+
+#[test]
+fn a_quota_is_counted_charged_and_freed() {
+    const QUOTA: &str = "/api/v1/namespaces/a/resourcequotas/q";
+    let server = Server::start_plain(Keelson::builder());
+    let client = server.client();
+    namespace(&client, "a", &json!({}));
+    assert_eq!(client.post(PODS, &pod("before")).status, 201);
+    let quota = json!({"metadata": {"name": "q"}, "spec": {"hard": {"pods": "2"}}});
+    assert_eq!(client.post("/api/v1/namespaces/a/resourcequotas", &quota).status, 201);
+    let used = |wanted: &'static str| {
+        move |answer: &Answer| answer.body["status"]["used"]["pods"] == wanted
+    };
+    let counted = until(|| client.get(QUOTA), used("1"));
+    assert!(used("1")(&counted), "{counted:?}");
+    let dry = client.post(&format!("{PODS}?dryRun=All"), &pod("p"));
+    assert_eq!((dry.status, used("1")(&client.get(QUOTA))), (201, true));
+    assert_eq!(client.post(PODS, &pod("p")).status, 201);
+    assert!(used("2")(&client.get(QUOTA)));
+    let refused = client.post(PODS, &pod("more"));
+    assert_eq!(
+        (refused.status, refused.body["message"].as_str()),
+        (
+            403,
+            Some(
+                "pods \"more\" is forbidden: exceeded quota: q, requested: pods=1, used: pods=2, \
+                 limited: pods=2"
+            )
+        )
+    );
+    let now = json!({"gracePeriodSeconds": 0});
+    client.call("DELETE", &format!("{PODS}/p"), "application/json", Some(&now));
+    let freed = until(|| client.get(QUOTA), used("1"));
+    assert!(used("1")(&freed), "{freed:?}");
+    assert_eq!(client.post(PODS, &pod("more")).status, 201);
+    server.stop();
+}
+
+#[test]
+fn a_namespace_warns_and_refuses_by_its_labels() {
+    let server = Server::start_plain(quiet());
+    let client = server.client();
+    let labels = json!({
+        "pod-security.kubernetes.io/enforce": "baseline",
+        "pod-security.kubernetes.io/warn": "restricted"
+    });
+    namespace(&client, "a", &labels);
+    let mut body = pod("p");
+    let warned = client.post(PODS, &body);
+    let text = warned.header("warning").unwrap_or_default().to_owned();
+    assert_eq!((warned.status, text.contains("would violate PodSecurity")), (201, true), "{text}");
+    body["spec"]["hostNetwork"] = json!(true);
+    let refused = client.post(PODS, &body);
+    assert_eq!(refused.status, 403, "{refused:?}");
+    let bad = json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "safe"}}});
+    let patched =
+        client.call("PATCH", "/api/v1/namespaces/a", "application/merge-patch+json", Some(&bad));
+    assert_eq!(
+        (patched.status, patched.body["details"]["causes"][0]["field"].as_str()),
+        (422, Some("metadata.labels[pod-security.kubernetes.io/enforce]"))
+    );
+    server.stop();
+}
+
+#[test]
+fn a_plug_in_that_is_off_does_nothing() {
+    let off = ["ServiceAccount".to_owned(), "Priority".to_owned()];
+    let admission = AdmissionChain::new(&[], &off).expect("known plug-ins");
+    let builder = Builder { admission, ..Keelson::builder().no_controllers() };
+    let server = Server::start_plain(builder);
+    let made = server.client().post("/api/v1/namespaces/default/pods", &pod("p"));
+    let spec = &made.body["spec"];
+    assert_eq!(
+        (made.status, &spec["priority"], &spec["volumes"]),
+        (201, &json!(null), &json!(null))
+    );
+    assert_eq!(spec["tolerations"].as_array().map(Vec::len), Some(2));
+    server.stop();
+}
+
+fn check_refused(flags: &[&str], words: &[&str]) {
+    let output = Command::new(env!("CARGO_BIN_EXE_keelson"))
+        .args(["serve", "--durability=memory", "--secure-port=0", "--data-dir=/nonexistent"])
+        .args(flags)
+        .output()
+        .expect("the program runs");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((output.status.code(), text.lines().count()), (Some(1), 1), "{text}");
+    for word in words {
+        assert!(text.contains(word), "{text}");
+    }
+}
+
+#[test]
+fn a_name_that_is_no_plug_in_is_refused_with_the_flag() {
+    let known = "known are";
+    check_refused(
+        &["--enable-admission-plugins=Priority,Nope"],
+        &["--enable-admission-plugins", "\"Nope\"", known, "NamespaceLifecycle"],
+    );
+    check_refused(
+        &["--disable-admission-plugins=Nope"],
+        &["--disable-admission-plugins", "\"Nope\"", known],
+    );
+    check_refused(
+        &["--enable-admission-plugins=Priority", "--disable-admission-plugins=Priority"],
+        &["--disable-admission-plugins", "Priority", "enabled and disabled"],
+    );
+    check_refused(&["--enable-admission-plugins=EventRateLimit"], &["not there yet"]);
+}
