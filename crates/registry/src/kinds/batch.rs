@@ -30,6 +30,7 @@ pub(super) fn job(base: Strategy) -> Strategy {
         },
         prepare_update: |new, _| labels_from_template(new),
         validate: validate_job,
+        warnings: pod::warnings::of_named_workload,
         ..base
     }
 }
@@ -40,6 +41,7 @@ pub(super) fn cron_job(base: Strategy) -> Strategy {
         generation: Generation::OnSpecChange,
         default: default_cron_job,
         validate: validate_cron_job,
+        warnings: pod::warnings::of_cron_job,
         ..base
     }
 }

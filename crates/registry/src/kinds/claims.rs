@@ -1,10 +1,11 @@
 //! Claims of storage, and the volumes that they are bound to.
 
 use super::check::{At, child, default, default_empty};
+use super::pod::warnings::{Warnings, claim_sizes, gathered, old_volume};
 use super::pod::{differences, scheduling, volumes};
 use crate::strategy::{Strategy, maps_alike};
 use keelson_meta::object_meta::IMMUTABLE;
-use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Value, names, value};
+use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Str, Value, names, value};
 
 const ACCESS_MODES: &[&str] =
     &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
@@ -23,6 +24,7 @@ pub(super) fn claim(base: Strategy) -> Strategy {
         },
         prepare_update: |obj, _| same_sources(obj, false),
         validate: validate_claim,
+        warnings: |new, _| claim_warnings(new),
         ..base
     }
 }
@@ -68,6 +70,39 @@ fn validate_claim(new: &Object, old: Option<&Object>) -> ErrorList {
         claim_update(new, old, &mut errors);
     }
     errors
+}
+
+/// Warns of an annotation that a field has taken over.
+fn old_annotation(obj: &Object, key: &str, text: &str, warnings: &mut Warnings) {
+    if obj.annotation(key).is_some() {
+        let metadata = Path::new("metadata");
+        warnings.push(&metadata.field("annotations").key(key), text);
+    }
+}
+
+const OLD_CLASS_TEXT: &str = "deprecated since v1.8; use \"storageClassName\" attribute instead";
+
+fn claim_warnings(claim: &Object) -> Vec<Str> {
+    gathered(|warnings| {
+        old_annotation(claim, OLD_CLASS, OLD_CLASS_TEXT, warnings);
+        claim_sizes(&At::of(claim, "spec"), warnings);
+    })
+}
+
+fn volume_warnings(volume: &Object) -> Vec<Str> {
+    gathered(|warnings| {
+        old_annotation(volume, OLD_CLASS, OLD_CLASS_TEXT, warnings);
+        let options = "deprecated since v1.31; use \"mountOptions\" attribute instead";
+        old_annotation(volume, "volume.beta.kubernetes.io/mount-options", options, warnings);
+        let spec = At::of(volume, "spec");
+        let policy = spec.field("persistentVolumeReclaimPolicy");
+        if policy.text() == "Recycle" {
+            let text = "The Recycle reclaim policy is deprecated. Instead, the recommended approach \
+                        is to use dynamic provisioning.";
+            warnings.push(&policy.path, text);
+        }
+        old_volume(&spec, warnings);
+    })
 }
 
 /// The spec of a claim.
@@ -206,6 +241,7 @@ pub(super) fn volume(base: Strategy) -> Strategy {
             obj.root.insert("status", status);
         },
         validate: validate_volume,
+        warnings: |new, _| volume_warnings(new),
         ..base
     }
 }

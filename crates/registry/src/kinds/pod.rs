@@ -10,6 +10,7 @@ mod security;
 pub(super) mod spec;
 mod update;
 pub(super) mod volumes;
+pub(super) mod warnings;
 
 pub(super) use update::differences;
 
@@ -27,6 +28,7 @@ pub(super) fn pod(base: Strategy) -> Strategy {
         prepare_create,
         prepare_update,
         validate,
+        warnings: warnings::of_pod,
         grace: Some(grace),
         ..base
     }
@@ -44,6 +46,7 @@ pub(super) fn pod_template(base: Strategy) -> Strategy {
             spec::template(&At::of(new, "template"), &mut errors);
             errors
         },
+        warnings: warnings::of_pod_template,
         ..base
     }
 }

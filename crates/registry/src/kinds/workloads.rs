@@ -20,6 +20,7 @@ pub(super) fn deployment(base: Strategy) -> Strategy {
         validate_status: deployment_status,
         prepare_create: drop_disabled,
         prepare_update: |new, _| drop_disabled(new),
+        warnings: pod::warnings::of_named_workload,
         ..base
     }
 }
@@ -241,6 +242,7 @@ pub(super) fn replica_set(base: Strategy) -> Strategy {
         validate_status: |new, _| replica_set_status(new),
         prepare_create: drop_disabled,
         prepare_update: |new, _| drop_disabled(new),
+        warnings: pod::warnings::of_named_workload,
         ..base
     }
 }
@@ -280,6 +282,7 @@ pub(super) fn replication_controller(base: Strategy) -> Strategy {
         validate_status: |new, _| replica_set_status(new),
         prepare_create: drop_disabled,
         prepare_update: |new, _| drop_disabled(new),
+        warnings: pod::warnings::of_named_workload,
         ..base
     }
 }
@@ -332,6 +335,7 @@ pub(super) fn daemon_set(base: Strategy) -> Strategy {
             let changed = i64::from(!alike(&template(new), &template(old)));
             set_template_generation(new, stored.unwrap_or(1) + changed);
         },
+        warnings: pod::warnings::of_workload,
         ..base
     }
 }
@@ -437,6 +441,7 @@ pub(super) fn stateful_set(base: Strategy) -> Strategy {
         validate_status: stateful_set_status,
         prepare_create: drop_disabled,
         prepare_update: |new, _| drop_disabled(new),
+        warnings: pod::warnings::of_workload,
         ..base
     }
 }

@@ -1,0 +1,482 @@
+//! What a client is told about a pod that is taken, but hardly means what it says (`pkg/api/pod`).
+
+use super::super::check::At;
+use keelson_meta::status::quote;
+use keelson_meta::{Object, Path, Quantity, Str, Value, names};
+use std::fmt::Display;
+
+const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
+const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
+const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
+const APPARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
+
+/// Warnings, in the order in which they are found.
+#[derive(Default)]
+pub(in crate::kinds) struct Warnings(Vec<Str>);
+
+impl Warnings {
+    /// Adds one about a place.
+    pub fn push(&mut self, place: &Path<'_>, text: impl Display) {
+        self.0.push(format!("{place}: {text}").into());
+    }
+}
+
+/// Warnings about a new pod. Changed pods are not looked at: that is what nodes do all day.
+pub(super) fn of_pod(pod: &Object, old: Option<&Object>) -> Vec<Str> {
+    if old.is_some() {
+        return vec![];
+    }
+    let mut warnings = Warnings::default();
+    label_name(pod, "the Pod's hostname", &mut warnings);
+    of_template(&At::of(pod, "spec"), pod.get("metadata"), &mut warnings);
+    warnings.0
+}
+
+/// Warnings about the template of a workload, when it is new or changed in more than its metadata.
+pub(in crate::kinds) fn of_workload(new: &Object, old: Option<&Object>) -> Vec<Str> {
+    if old.is_some_and(|old| old.generation() == new.generation()) {
+        return vec![];
+    }
+    let spec = At::of(new, "spec");
+    let template = spec.field("template");
+    let mut warnings = Warnings::default();
+    template_at(&template, &mut warnings);
+    warnings.0
+}
+
+/// The same, and about a name that pods will carry on.
+pub(in crate::kinds) fn of_named_workload(new: &Object, old: Option<&Object>) -> Vec<Str> {
+    let mut warnings = Warnings::default();
+    if old.is_none() {
+        label_name(new, "Pod names and hostnames", &mut warnings);
+    }
+    warnings.0.extend(of_workload(new, old));
+    warnings.0
+}
+
+/// Warnings about a template that stands alone.
+pub(super) fn of_pod_template(new: &Object, old: Option<&Object>) -> Vec<Str> {
+    if old.is_some_and(|old| old.generation() == new.generation()) {
+        return vec![];
+    }
+    let mut warnings = Warnings::default();
+    template_at(&At::of(new, "template"), &mut warnings);
+    warnings.0
+}
+
+/// Warnings about a cron job.
+pub(in crate::kinds) fn of_cron_job(new: &Object, old: Option<&Object>) -> Vec<Str> {
+    let mut warnings = Warnings::default();
+    if old.is_none() {
+        label_name(new, "Pod names and hostnames", &mut warnings);
+    }
+    if old.is_none_or(|old| old.generation() != new.generation()) {
+        let spec = At::of(new, "spec");
+        let (job, inner) = (spec.field("jobTemplate"), "spec");
+        template_at(&job.field(inner).field("template"), &mut warnings);
+    }
+    warnings.0
+}
+
+fn label_name(obj: &Object, what: &str, warnings: &mut Warnings) {
+    let faults = names::is_dns1123_label(obj.name());
+    if !faults.is_empty() {
+        let metadata = Path::new("metadata");
+        let text = format!(
+            "this is used in {what}, which can result in surprising behavior; a DNS label is \
+             recommended: [{}]",
+            faults.join(" ")
+        );
+        warnings.push(&metadata.field("name"), text);
+    }
+}
+
+fn template_at(template: &At<'_, '_>, warnings: &mut Warnings) {
+    let spec = template.field("spec");
+    of_template(&spec, template.value.get("metadata"), warnings);
+    let metadata = template.path.field("metadata");
+    let annotations = metadata.field("annotations");
+    let has_profile = |of: &At<'_, '_>| of.field("securityContext").has("appArmorProfile");
+    for list in CONTAINERS {
+        for container in spec.field(list).items() {
+            let key = format!("{APPARMOR}{}", container.str("name"));
+            if noted(template, &key) && !has_profile(&spec) && !has_profile(&container) {
+                let text = "deprecated since v1.30; use the \"appArmorProfile\" field instead";
+                warnings.push(&annotations.key(&key), text);
+            }
+        }
+    }
+}
+
+fn noted(template: &At<'_, '_>, key: &str) -> bool {
+    let metadata = template.value.get("metadata");
+    metadata.and_then(|m| m.get("annotations")).is_some_and(|a| a.get(key).is_some())
+}
+
+/// What holds for pods and templates alike.
+fn of_template(spec: &At<'_, '_>, metadata: Option<&Value>, warnings: &mut Warnings) {
+    let none = Value::Null;
+    let annotations = metadata.and_then(|m| m.get("annotations")).unwrap_or(&none);
+    node_labels(spec, warnings);
+    old_annotations(spec, annotations, warnings);
+    volumes(&spec.field("volumes"), warnings);
+    overlaps(&spec.field("volumes"), warnings);
+    repeated(&spec.field("hostAliases"), "ip", warnings);
+    repeated(&spec.field("imagePullSecrets"), "name", warnings);
+    for secret in spec.field("imagePullSecrets").items() {
+        if secret.str("name").is_empty() {
+            warnings.push(&secret.path.field("name"), "invalid empty name \"\"");
+        }
+    }
+    let overhead = spec.field("overhead");
+    for what in ["memory", "ephemeral-storage"] {
+        fraction(overhead.get(what), &overhead.path.key(what), warnings);
+    }
+    seccomp_annotation(spec, SECCOMP_POD, spec.value, annotations, warnings);
+    for list in CONTAINERS {
+        for container in spec.field(list).items() {
+            let key = format!("{SECCOMP_CONTAINER}{}", container.str("name"));
+            seccomp_annotation(spec, &key, container.value, annotations, warnings);
+            let resources = container.field("resources");
+            for (what, side) in [
+                ("memory", "limits"),
+                ("memory", "requests"),
+                ("ephemeral-storage", "limits"),
+                ("ephemeral-storage", "requests"),
+            ] {
+                let side = resources.field(side);
+                fraction(side.get(what), &side.path.key(what), warnings);
+            }
+            hidden_variables(&container.field("env"), warnings);
+        }
+    }
+    ports(spec, warnings);
+    let grace = spec.field("terminationGracePeriodSeconds");
+    if grace.number() < 0 {
+        let text = "must be >= 0; negative values are invalid and will be treated as 1";
+        warnings.push(&grace.path, text);
+    }
+    affinity(&spec.field("affinity"), warnings);
+}
+
+/// What became of a label of nodes that was renamed.
+fn renamed_label(key: &str) -> Option<&'static str> {
+    Some(match key {
+        "beta.kubernetes.io/arch" => "deprecated since v1.14; use \"kubernetes.io/arch\" instead",
+        "beta.kubernetes.io/os" => "deprecated since v1.14; use \"kubernetes.io/os\" instead",
+        "failure-domain.beta.kubernetes.io/region" => {
+            "deprecated since v1.17; use \"topology.kubernetes.io/region\" instead"
+        }
+        "failure-domain.beta.kubernetes.io/zone" => {
+            "deprecated since v1.17; use \"topology.kubernetes.io/zone\" instead"
+        }
+        "beta.kubernetes.io/instance-type" => {
+            "deprecated since v1.17; use \"node.kubernetes.io/instance-type\" instead"
+        }
+        _ => return None,
+    })
+}
+
+fn node_labels(spec: &At<'_, '_>, warnings: &mut Warnings) {
+    let selector = spec.field("nodeSelector");
+    for (key, at) in selector.entries() {
+        if let Some(text) = renamed_label(key) {
+            warnings.push(&at.path, text);
+        }
+    }
+    let affinity = spec.field("affinity");
+    let affinity = affinity.field("nodeAffinity");
+    let required = affinity.field("requiredDuringSchedulingIgnoredDuringExecution");
+    for term in required.field("nodeSelectorTerms").items() {
+        expressions(&term, warnings);
+    }
+    for term in affinity.field("preferredDuringSchedulingIgnoredDuringExecution").items() {
+        expressions(&term.field("preference"), warnings);
+    }
+    for constraint in spec.field("topologySpreadConstraints").items() {
+        let key = constraint.field("topologyKey");
+        if let Some(text) = renamed_label(key.text()) {
+            warnings.push(&key.path, format!("{} is {text}", key.text()));
+        }
+        null_selector(&constraint, warnings);
+    }
+}
+
+fn expressions(term: &At<'_, '_>, warnings: &mut Warnings) {
+    for expression in term.field("matchExpressions").items() {
+        let key = expression.field("key");
+        if let Some(text) = renamed_label(key.text()) {
+            warnings.push(&key.path, format!("{} is {text}", key.text()));
+        }
+    }
+}
+
+fn null_selector(of: &At<'_, '_>, warnings: &mut Warnings) {
+    let selector = of.field("labelSelector");
+    if !selector.is_set() {
+        warnings.push(&selector.path, "a null labelSelector results in matching no pod");
+    }
+}
+
+/// The place of an annotation beside this spec.
+fn warn_of_annotation(spec: &At<'_, '_>, key: &str, text: &str, warnings: &mut Warnings) {
+    let shown = spec.path.to_string();
+    let prefix = shown.strip_suffix("spec").unwrap_or_default();
+    warnings.0.push(format!("{prefix}metadata.annotations[{key}]: {text}").into());
+}
+
+fn old_annotations(spec: &At<'_, '_>, annotations: &Value, warnings: &mut Warnings) {
+    let sysctls = "non-functional in v1.11+; use the \"sysctls\" field instead";
+    for (key, text) in [
+        (
+            "scheduler.alpha.kubernetes.io/critical-pod",
+            "non-functional in v1.16+; use the \"priorityClassName\" field instead",
+        ),
+        ("security.alpha.kubernetes.io/sysctls", sysctls),
+        ("security.alpha.kubernetes.io/unsafe-sysctls", sysctls),
+    ] {
+        if annotations.get(key).is_some() {
+            warn_of_annotation(spec, key, text, warnings);
+        }
+    }
+}
+
+fn seccomp_annotation(
+    spec: &At<'_, '_>,
+    key: &str,
+    of: &Value,
+    annotations: &Value,
+    warnings: &mut Warnings,
+) {
+    let field = of.at(&["securityContext", "seccompProfile"]);
+    if field.is_none() && annotations.get(key).is_some() {
+        let text = "non-functional in v1.27+; use the \"seccompProfile\" field instead";
+        warn_of_annotation(spec, key, text, warnings);
+    }
+}
+
+/// Kinds of volumes that no longer work, or soon will not.
+const OLD_VOLUMES: [(&str, &str); 9] = [
+    ("photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
+    ("gitRepo", "deprecated in v1.11"),
+    ("scaleIO", "deprecated in v1.16, non-functional in v1.22+"),
+    ("flocker", "deprecated in v1.22, non-functional in v1.25+"),
+    ("storageos", "deprecated in v1.22, non-functional in v1.25+"),
+    ("quobyte", "deprecated in v1.22, non-functional in v1.25+"),
+    ("glusterfs", "deprecated in v1.25, non-functional in v1.26+"),
+    ("cephfs", "deprecated in v1.28, non-functional in v1.31+"),
+    ("rbd", "deprecated in v1.28, non-functional in v1.31+"),
+];
+
+/// Warns of the kind of a volume, in a pod or on its own.
+pub(in crate::kinds) fn old_volume(source: &At<'_, '_>, warnings: &mut Warnings) {
+    for (kind, text) in OLD_VOLUMES {
+        if source.has(kind) {
+            let shown = if kind == "storageos" { "storageOS" } else { kind };
+            warnings.push(&source.path.field(shown), text);
+        }
+    }
+}
+
+fn volumes(volumes: &At<'_, '_>, warnings: &mut Warnings) {
+    for volume in volumes.items() {
+        old_volume(&volume, warnings);
+        let template = volume.field("ephemeral");
+        let template = template.field("volumeClaimTemplate");
+        claim_sizes(&template.field("spec"), warnings);
+    }
+}
+
+/// Sizes of a claim that are no whole bytes.
+pub(in crate::kinds) fn claim_sizes(spec: &At<'_, '_>, warnings: &mut Warnings) {
+    let resources = spec.field("resources");
+    for side in ["requests", "limits"] {
+        let side = resources.field(side);
+        fraction(side.get("storage"), &side.path.key("storage"), warnings);
+    }
+}
+
+fn fraction(amount: &Value, place: &Path<'_>, warnings: &mut Warnings) {
+    let amount: Option<Quantity> = amount.as_str().and_then(|text| text.parse().ok());
+    if let Some(amount) = amount.filter(|amount| amount.milli_value() % 1_000 != 0) {
+        let shown = quote(&amount.to_string());
+        let text = format!("fractional byte value {shown} is invalid, must be an integer");
+        warnings.push(place, text);
+    }
+}
+
+/// Items of a list that repeat what another said.
+fn repeated(list: &At<'_, '_>, member: &str, warnings: &mut Warnings) {
+    let mut seen: Vec<&str> = vec![];
+    for item in list.items() {
+        let text = item.str(member);
+        if seen.contains(&text) {
+            warnings.push(&item.path.field(member), format!("duplicate {member} {}", quote(text)));
+        }
+        seen.push(text);
+    }
+}
+
+/// A variable that is set again without looking at what it was.
+fn hidden_variables(env: &At<'_, '_>, warnings: &mut Warnings) {
+    let mut seen: Vec<&str> = vec![];
+    for item in env.items() {
+        let (name, value) = (item.str("name"), item.str("value"));
+        let before = format!("$({name})");
+        let keeps = !item.has("valueFrom") && value != before && value.contains(&before);
+        if seen.contains(&name) && !keeps {
+            let shown = quote(name);
+            let text = format!(
+                "hides previous definition of {shown}, which may be dropped when using apply"
+            );
+            warnings.push(&item.path, text);
+        }
+        seen.push(name);
+    }
+}
+
+/// A port with the place where it was first said.
+struct Port<'v> {
+    place: String,
+    number: i64,
+    protocol: &'v str,
+    host: i64,
+    address: &'v str,
+}
+
+fn ports(spec: &At<'_, '_>, warnings: &mut Warnings) {
+    let mut known: Vec<Port<'_>> = vec![];
+    for list in CONTAINERS {
+        for container in spec.field(list).items() {
+            for port in container.field("ports").items() {
+                let new = Port {
+                    place: port.path.to_string(),
+                    number: port.int("containerPort").unwrap_or(0),
+                    protocol: port.str("protocol"),
+                    host: port.int("hostPort").unwrap_or(0),
+                    address: port.str("hostIP"),
+                };
+                let same = |other: &&Port<'_>| {
+                    (other.number, other.protocol) == (new.number, new.protocol)
+                };
+                for other in known.iter().filter(same) {
+                    if let Some(how) = clash(&new, other) {
+                        let text = format!("{how} port definition with {}", other.place);
+                        warnings.push(&port.path, text);
+                    }
+                }
+                known.push(new);
+            }
+        }
+    }
+}
+
+/// How two definitions of one port are at odds.
+fn clash(a: &Port<'_>, b: &Port<'_>) -> Option<&'static str> {
+    if (a.host, a.address) == (b.host, b.address) {
+        Some("duplicate")
+    } else if a.host == 0 || b.host == 0 {
+        Some("overlapping")
+    } else if a.host == b.host && a.address.is_empty() != b.address.is_empty() {
+        Some("dangerously ambiguous")
+    } else {
+        None
+    }
+}
+
+fn affinity(affinity: &At<'_, '_>, warnings: &mut Warnings) {
+    for kind in ["podAffinity", "podAntiAffinity"] {
+        let rules = affinity.field(kind);
+        for term in rules.field("requiredDuringSchedulingIgnoredDuringExecution").items() {
+            null_selector(&term, warnings);
+        }
+        for term in rules.field("preferredDuringSchedulingIgnoredDuringExecution").items() {
+            null_selector(&term.field("podAffinityTerm"), warnings);
+        }
+    }
+}
+
+/// Files of one volume of which one hides another.
+fn overlaps(volumes: &At<'_, '_>, warnings: &mut Warnings) {
+    for volume in volumes.items() {
+        let name = quote(volume.str("name"));
+        for (kind, title, named) in [
+            ("configMap", "ConfigMap", "name"),
+            ("secret", "Secret", "secretName"),
+            ("downwardAPI", "DownwardAPI", ""),
+        ] {
+            let source = volume.field(kind);
+            let of = if named.is_empty() {
+                title.to_owned()
+            } else {
+                format!("{title} {}", quote(source.str(named)))
+            };
+            let paths = paths(source.value).map(|path| (path, String::new()));
+            overlap(&format!("volume {name} ({of})"), paths, warnings);
+        }
+        let projected = volume.field("projected");
+        let mut all: Vec<(&str, String)> = vec![];
+        for source in projected.field("sources").items() {
+            if source.value.as_object().is_none_or(|members| members.is_empty()) {
+                let text = format!("volume {name} (Projected) has no sources provided");
+                warnings.0.push(text.into());
+            }
+            all.extend(projected_paths(source.value));
+        }
+        overlap(&format!("volume {name} (Projected)"), all, warnings);
+    }
+}
+
+fn paths(source: &Value) -> impl Iterator<Item = &str> {
+    source.array_at(&["items"]).iter().filter_map(|item| item.str_at(&["path"]))
+}
+
+/// The files of one source of a projected volume, and how a warning calls the source.
+fn projected_paths(source: &Value) -> Vec<(&str, String)> {
+    let mut all = vec![];
+    for (kind, title) in [("configMap", "ConfigMap"), ("secret", "Secret")] {
+        if let Some(of) = source.get(kind) {
+            let title = format!(" ({title} {})", quote(of.str_at(&["name"]).unwrap_or_default()));
+            all.extend(paths(of).map(|path| (path, title.clone())));
+        }
+    }
+    if let Some(of) = source.get("downwardAPI") {
+        all.extend(paths(of).map(|path| (path, " (DownwardAPI)".to_owned())));
+    }
+    if let Some(path) = source.str_at(&["serviceAccountToken", "path"]) {
+        all.push((path, " (ServiceAccountToken)".to_owned()));
+    }
+    all
+}
+
+fn overlap<'v>(
+    what: &str,
+    paths: impl IntoIterator<Item = (&'v str, String)>,
+    warnings: &mut Warnings,
+) {
+    let mut seen: Vec<(&str, String)> = vec![];
+    for (path, of) in paths {
+        let path = path.trim_end_matches('/');
+        let inside = |outer: &str, inner: &str| {
+            inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        for (other, source) in &seen {
+            if inside(path, other) || inside(other, path) {
+                let text = format!(
+                    "{what}: overlapping paths: {}{of} with {}{source}",
+                    quote(path),
+                    quote(other)
+                );
+                warnings.0.push(text.into());
+            }
+        }
+        seen.push((path, of));
+    }
+}
+
+/// What was found, for those who ask about parts.
+pub(in crate::kinds) fn gathered(find: impl FnOnce(&mut Warnings)) -> Vec<Str> {
+    let mut warnings = Warnings::default();
+    find(&mut warnings);
+    warnings.0
+}
