@@ -356,13 +356,8 @@ async fn delete_collection(
     let list = ask.query.list_options()?;
     let format = delete_format(ask, &body)?;
     let options = ask.query.delete_options(&body, format)?;
-    let (gone, page) = app.registry.delete_collection(permit, target, &list, &options).await?;
-    let mut metadata = Map::new();
-    metadata.insert("resourceVersion", page.revision.to_string());
-    if let Some(token) = page.continue_token {
-        metadata.insert("continue", token);
-    }
-    view.reply_objects(metadata, gone)
+    let gone = app.registry.delete_collection(permit, target, &list, &options).await?;
+    view.reply_list(target, gone)
 }
 
 async fn scale(

@@ -10,7 +10,7 @@ use keelson_admission::Operation;
 use keelson_auth::Permit;
 use keelson_cache::Entry;
 use keelson_meta::time::{GoDuration, Timestamp};
-use keelson_meta::{Failure, Object, Status, Value};
+use keelson_meta::{Failure, GroupVersionResource, Object, Status, Value};
 use std::sync::Arc;
 
 const ORPHAN: &str = "orphan";
@@ -112,26 +112,26 @@ impl Registry {
         })
     }
 
-    /// Deletes every object that matches, in the order of their keys; answers with what they were.
+    /// Deletes every object that matches, in the order of their keys; answers with what they were before
+    /// that.
     pub async fn delete_collection(
         &self,
         permit: &Permit,
         target: &Target,
         list: &ListOptions,
         options: &DeleteOptions,
-    ) -> Result<(Vec<Object>, crate::List), Failure> {
+    ) -> Result<crate::List, Failure> {
         let page = self.list(permit, target, list).await?;
-        let mut gone = Vec::with_capacity(page.items.len());
         for entry in &page.items {
             let one = target.named(entry.namespace(), entry.name());
             match self.delete(permit, &one, options).await {
-                Ok(Deleted::Gone(obj) | Deleted::Waiting(obj)) => gone.push(obj),
+                Ok(_) => {}
                 // Another request deleted it first: gone all the same.
                 Err(status) if status.code == 404 => {}
                 Err(status) => return Err(status),
             }
         }
-        Ok((gone, page))
+        Ok(page)
     }
 }
 
@@ -152,7 +152,19 @@ pub(crate) fn check_preconditions(
     options: &DeleteOptions,
     obj: &Object,
 ) -> Result<(), Failure> {
-    let check = |what: &str, asked: Option<&str>, stored: &str| match asked {
+    let gvk = &target.schema().gvk;
+    let early = GroupVersionResource { resource: gvk.kind.clone(), ..target.gvr().clone() };
+    // Kinds whose objects may take their time are looked at before the deletion is tried.
+    let is_graceful = target.kind.strategy.grace.is_some();
+    let check = |what: &str, asked: Option<&str>, stored: &str, fate: &str| match asked {
+        Some(asked) if asked != stored && is_graceful => Err(Status::conflict(
+            &early,
+            &target.name,
+            &format!(
+                "the {what} in the precondition ({asked}) does not match the {what} in record \
+                 ({stored}). The object might have been {fate}"
+            ),
+        )),
         Some(asked) if asked != stored => Err(Status::conflict(
             target.gvr(),
             &target.name,
@@ -162,8 +174,9 @@ pub(crate) fn check_preconditions(
         )),
         _ => Ok(()),
     };
-    check("UID", options.uid.as_deref(), obj.uid())?;
-    check("ResourceVersion", options.resource_version.as_deref(), obj.resource_version())
+    check("UID", options.uid.as_deref(), obj.uid(), "deleted and then recreated")?;
+    let version = options.resource_version.as_deref();
+    check("ResourceVersion", version, obj.resource_version(), "modified")
 }
 
 /// Decides what to do, and marks the object where it is to be stored again.
