@@ -118,6 +118,8 @@ pub struct Status {
     pub details: Option<Details>,
     /// `metadata.continue`: how a list whose token expired can go on.
     pub continue_token: Option<Str>,
+    /// Texts of Warning headers that go with it; the body does not say them.
+    pub warnings: Vec<Str>,
 }
 
 /// The error of every operation that a client can cause.
@@ -132,7 +134,14 @@ impl Status {
             message: message.into(),
             details: None,
             continue_token: None,
+            warnings: vec![],
         })
+    }
+
+    /// The same with what the client is warned of besides.
+    #[must_use]
+    pub fn with_warnings(self: Box<Self>, warnings: Vec<Str>) -> Failure {
+        Box::new(Status { warnings, ..*self })
     }
 
     fn about(

@@ -122,7 +122,7 @@ impl Registry {
         object.set_gvk(&target.schema().gvk);
         let options =
             WriteOptions { field_manager: field_manager.into(), ..WriteOptions::default() };
-        let made = Updated { object, owned: false };
+        let made = Updated { object, owned: false, warnings: vec![] };
         match self.create_object(permit, target, made, &options).await {
             // Somebody else was faster.
             Err(status) if status.code == 409 => Ok(()),

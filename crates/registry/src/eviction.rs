@@ -118,7 +118,7 @@ impl Registry {
                 });
                 set_condition(&mut object, condition);
             }
-            Ok(Updated { object, owned: false })
+            Ok(Updated { object, owned: false, warnings: vec![] })
         };
         let field_manager = Str::new_static("kube-apiserver");
         let options = WriteOptions { dry_run, field_manager, ..WriteOptions::default() };
@@ -150,7 +150,7 @@ impl Registry {
                 });
                 set_condition(&mut object, condition);
                 // The server says this on its own account: nobody comes to own it.
-                Ok(Updated { object, owned: true })
+                Ok(Updated { object, owned: true, warnings: vec![] })
             };
             let (part, write) = (Part::Other("eviction"), WriteOptions::default());
             let written = self.change(permit, target, part, &change, &write).await?;

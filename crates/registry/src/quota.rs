@@ -49,7 +49,7 @@ impl Registry {
                     if let Some(used) = used {
                         object.object_mut("status").insert("used", shown(used));
                     }
-                    Ok(Updated { object, owned: false })
+                    Ok(Updated { object, owned: false, warnings: vec![] })
                 };
                 match self.change(&permit, &quotas, Part::Status, &make, &options).await {
                     // A quota that is gone limits nothing.
@@ -77,7 +77,7 @@ impl Registry {
                 let used = self.count(&object)?;
                 object.object_mut("status").insert("used", shown(used));
             }
-            Ok(Updated { object, owned: false })
+            Ok(Updated { object, owned: false, warnings: vec![] })
         };
         let options = WriteOptions {
             field_manager: "kube-controller-manager".into(),

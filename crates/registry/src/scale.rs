@@ -18,7 +18,6 @@ use keelson_meta::{
 };
 use keelson_schema::Schema;
 use keelson_schema::decode::Decoded;
-use std::sync::Mutex;
 
 /// Where the replicas stand in every kind that has a scale.
 const REPLICAS: &[&str] = &["spec", "replicas"];
@@ -97,18 +96,13 @@ impl Registry {
             .catalogue
             .schema(&scale_kind())
             .ok_or_else(|| Status::internal("Scale has no schema"))?;
-        let texts: Mutex<Vec<Str>> = Mutex::new(vec![]);
         let make = |live: Option<&Object>| {
             let live = live.ok_or_else(|| target.not_found())?;
             let (object, warnings) = self.scaled(target, &schema, live, change, options)?;
-            if let Ok(mut slot) = texts.lock() {
-                *slot = warnings;
-            }
-            Ok(Updated { object, owned: true })
+            Ok(Updated { object, owned: true, warnings })
         };
         let part = Part::Other("scale");
         let mut written = self.change(permit, target, part, &make, options).await?;
-        written.warnings.extend(texts.into_inner().unwrap_or_default());
         let obj = match &written.answer {
             Answer::Entry(entry) => target.kind.decode(entry)?,
             Answer::Object(obj) => obj.clone(),

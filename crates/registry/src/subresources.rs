@@ -64,7 +64,7 @@ impl Registry {
                 object.metadata_mut().object_at("labels").insert(key, value);
             }
             set_scheduled(&mut object, &self.clock.now().to_string());
-            Ok(Updated { object, owned: true })
+            Ok(Updated { object, owned: true, warnings: vec![] })
         };
         let options = WriteOptions { dry_run, ..WriteOptions::default() };
         self.change(permit, target, Part::Other("binding"), &change, &options).await.map(drop)
@@ -120,7 +120,7 @@ impl Registry {
             if let Some(Value::Array(items)) = object.object_mut("spec").get_mut("finalizers") {
                 items.retain(|item| item.as_str() != Some("kubernetes"));
             }
-            Ok(Updated { object, owned: true })
+            Ok(Updated { object, owned: true, warnings: vec![] })
         };
         let options =
             WriteOptions { field_manager: "kube-controller-manager".into(), ..Default::default() };

@@ -80,6 +80,7 @@ pub(crate) fn failure(ask: &Ask, failure: &Failure) -> Reply {
     if retry > 0 {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(retry));
     }
+    warn(&mut response, &failure.warnings);
     response
 }
 

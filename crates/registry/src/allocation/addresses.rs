@@ -190,7 +190,7 @@ impl Registry {
         object.set_gvk(&target.schema().gvk);
         let options = WriteOptions { field_manager: OWNER.into(), ..WriteOptions::default() };
         let permit = Permit::internal("system:apiserver");
-        let made = Updated { object, owned: false };
+        let made = Updated { object, owned: false, warnings: vec![] };
         // Making a service makes this one; a future must not hold itself.
         Box::pin(self.create_object(&permit, &target, made, &options)).await.map(drop)
     }

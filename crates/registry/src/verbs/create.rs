@@ -35,10 +35,8 @@ impl Registry {
             let why = "resourceVersion should not be set on objects to be created";
             return Err(Status::new(Reason::Unknown, why));
         }
-        let made = Updated { object: obj, owned: false };
-        let mut written = self.create_object(permit, target, made, options).await?;
-        written.warnings.splice(0..0, warnings);
-        Ok(written)
+        let made = Updated { object: obj, owned: false, warnings };
+        self.create_object(permit, target, made, options).await
     }
 
     /// Makes, checks and stores an object that is in the version of the target.
@@ -49,11 +47,27 @@ impl Registry {
         made: Updated,
         options: &WriteOptions,
     ) -> Result<Written, Failure> {
+        let mut warnings = vec![];
+        match self.make_object(permit, target, made, options, &mut warnings).await {
+            Ok(answer) => Ok(Written { answer, warnings, created: true }),
+            Err(failure) => Err(failure.with_warnings(warnings)),
+        }
+    }
+
+    async fn make_object(
+        &self,
+        permit: &Permit,
+        target: &Target,
+        made: Updated,
+        options: &WriteOptions,
+        warnings: &mut Vec<Str>,
+    ) -> Result<Answer, Failure> {
         let kind = &target.kind;
-        let Updated { object: mut obj, owned } = made;
+        let Updated { object: mut obj, owned, warnings: told } = made;
+        warnings.extend(told);
         keelson_schema::default::fill(target.schema(), &mut obj);
         (kind.strategy.default)(&mut obj);
-        let mut warnings = references::dedup(&mut obj);
+        warnings.extend(references::dedup(&mut obj));
         if !owned {
             owners::created(target, &mut obj, &options.field_manager, self.clock.now());
         }
@@ -68,7 +82,8 @@ impl Registry {
             dry_run: options.dry_run,
             old: None,
         };
-        self.admit(&write, &mut obj, &mut warnings).await?;
+        self.admit(&write, &mut obj, warnings).await?;
+        let told = warnings.len();
         let base = obj.generate_name().to_owned();
         let generates = obj.name().is_empty() && !base.is_empty();
         let mut charged = false;
@@ -79,16 +94,17 @@ impl Registry {
             }
             prepare(self, target, &mut obj);
             validate(target, &obj)?;
-            let mut warnings = warnings.clone();
+            // Only the last try counts.
+            warnings.truncate(told);
             warnings.extend((kind.strategy.warnings)(&obj, None));
-            self.validate_admitted(&write, &obj, &mut warnings)?;
+            self.validate_admitted(&write, &obj, warnings)?;
             if !charged {
                 self.charge(&write, &obj).await?;
                 charged = true;
             }
             let target = target.named(obj.namespace(), obj.name());
             match self.store_new(&target, &mut obj, options.dry_run).await? {
-                New::Stored(answer) => return Ok(Written { answer, warnings, created: true }),
+                New::Stored(answer) => return Ok(answer),
                 New::Taken { .. } if generates => {}
                 New::Taken { ends } => {
                     let mut status = if base.is_empty() {

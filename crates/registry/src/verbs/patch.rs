@@ -12,7 +12,6 @@ use keelson_auth::Permit;
 use keelson_meta::{Failure, Map, Object, Status, Str, Value};
 use keelson_schema::decode::{conform, yaml_strict};
 use keelson_schema::{Schema, cbor, yaml};
-use std::sync::Mutex;
 
 impl Registry {
     /// Changes an object as a patch says.
@@ -24,23 +23,14 @@ impl Registry {
         patch: &Patch,
         options: &WriteOptions,
     ) -> Result<Written, Failure> {
-        // The loop may make the object several times; the warnings of the last time count.
-        let warnings: Mutex<Vec<Str>> = Mutex::new(vec![]);
         let make = |live: Option<&Object>| {
-            let (updated, texts) = if patch.form.is_apply() {
-                self.applied(target, part, live, patch, options)?
-            } else {
-                let live = live.ok_or_else(|| target.not_found())?;
-                patched(target, live, patch, options)?
-            };
-            if let Ok(mut slot) = warnings.lock() {
-                *slot = texts;
+            if patch.form.is_apply() {
+                return self.applied(target, part, live, patch, options);
             }
-            Ok(updated)
+            let live = live.ok_or_else(|| target.not_found())?;
+            patched(target, live, patch, options)
         };
-        let mut written = self.change(permit, target, part, &make, options).await?;
-        written.warnings.extend(warnings.into_inner().unwrap_or_default());
-        Ok(written)
+        self.change(permit, target, part, &make, options).await
     }
 
     fn applied(
@@ -50,7 +40,7 @@ impl Registry {
         live: Option<&Object>,
         patch: &Patch,
         options: &WriteOptions,
-    ) -> Result<(Updated, Vec<Str>), Failure> {
+    ) -> Result<Updated, Failure> {
         let applied = Applied::read(patch)?;
         let endpoint = Endpoint::of(target, part);
         let (object, warnings) =
@@ -63,7 +53,7 @@ impl Registry {
             );
             return Err(Status::conflict(target.gvr(), &target.name, &why));
         }
-        Ok((Updated { object, owned: true }, warnings))
+        Ok(Updated { object, owned: true, warnings })
     }
 }
 
@@ -72,13 +62,13 @@ fn patched(
     live: &Object,
     patch: &Patch,
     options: &WriteOptions,
-) -> Result<(Updated, Vec<Str>), Failure> {
+) -> Result<Updated, Failure> {
     let difference = Difference::read(patch)?;
     let (mut object, warnings) =
         difference.apply(target.schema(), live, options.field_validation)?;
     check_namespace(target, &mut object)?;
     check_name(target, &object)?;
-    Ok((Updated { object, owned: false }, warnings))
+    Ok(Updated { object, owned: false, warnings })
 }
 
 /// The configuration of a server-side apply.

@@ -25,6 +25,8 @@ pub struct Updated {
     pub object: Object,
     /// Its managedFields are set already (server-side apply does that itself).
     pub owned: bool,
+    /// What the client is warned of.
+    pub warnings: Vec<Str>,
 }
 
 /// Makes the wished object from the stored one. Called again when another write came first.
@@ -49,11 +51,9 @@ impl Registry {
             if live.is_some() || target.kind.strategy.create_on_update {
                 check_uid(target, &wished, live.map_or("", Object::uid))?;
             }
-            Ok(Updated { object: wished.clone(), owned: false })
+            Ok(Updated { object: wished.clone(), owned: false, warnings: warnings.clone() })
         };
-        let mut written = self.change(permit, target, part, &make, options).await?;
-        written.warnings.splice(0..0, warnings);
-        Ok(written)
+        self.change(permit, target, part, &make, options).await
     }
 
     /// Changes an object until no other write comes between reading and writing it.
@@ -72,11 +72,13 @@ impl Registry {
             let Some(entry) = stored else {
                 return self.create_instead(permit, target, part, make, options).await;
             };
-            match self.change_once(&ask, make, &entry).await? {
-                Step::Done(answer, warnings) => {
+            let mut warnings = vec![];
+            match self.change_once(&ask, make, &entry, &mut warnings).await {
+                Ok(Step::Done(answer)) => {
                     return Ok(Written { answer, warnings, created: false });
                 }
-                Step::Lost(now) => stored = now,
+                Ok(Step::Lost(now)) => stored = now,
+                Err(failure) => return Err(failure.with_warnings(warnings)),
             }
         }
         Err(gave_up())
@@ -100,10 +102,10 @@ impl Registry {
                 .filter(|s| s.code != 404)
                 .unwrap_or_else(|| target.not_found()));
         }
-        let Updated { object: mut obj, owned } = updated?;
+        let mut updated = updated?;
         // A write that creates takes no notice of the version that the client believes in.
-        obj.set_meta("resourceVersion", "");
-        self.create_object(permit, target, Updated { object: obj, owned }, options).await
+        updated.object.set_meta("resourceVersion", "");
+        self.create_object(permit, target, updated, options).await
     }
 
     /// One try: the steps of every change, in order.
@@ -112,17 +114,19 @@ impl Registry {
         ask: &Ask<'_>,
         make: Change<'_>,
         entry: &Arc<Entry>,
+        warnings: &mut Vec<Str>,
     ) -> Result<Step, Failure> {
         let Ask { permit, target, part, options } = *ask;
         let kind = &target.kind;
         let stored = kind.decode(entry)?;
         let live = kind.convert(stored.clone(), &kind.storage, target.schema());
-        let Updated { mut object, owned } = make(Some(&live))?;
+        let Updated { mut object, owned, warnings: told } = make(Some(&live))?;
+        warnings.extend(told);
         check_version(target, &object, entry)?;
         object.set_meta("resourceVersion", &entry.modified.to_string());
         keelson_schema::default::fill(target.schema(), &mut object);
         (kind.strategy.default)(&mut object);
-        let mut warnings = references::dedup(&mut object);
+        warnings.extend(references::dedup(&mut object));
         if !owned {
             let now = self.clock.now();
             Endpoint::of(target, part).updated(&live, &mut object, options, now);
@@ -137,12 +141,12 @@ impl Registry {
             dry_run: options.dry_run,
             old: Some(&stored),
         };
-        self.admit(&write, &mut new, &mut warnings).await?;
+        self.admit(&write, &mut new, warnings).await?;
         prepare(target, part, &mut new, &stored);
         owners::keep_times(&stored, &mut new);
         validate(target, part, &new, &stored)?;
         warnings.extend((kind.strategy.warnings)(&new, Some(&stored)));
-        self.validate_admitted(&write, &new, &mut warnings)?;
+        self.validate_admitted(&write, &new, warnings)?;
         self.charge(&write, &new).await?;
         if deletes(&kind.strategy, &new, &stored) && !options.dry_run {
             return Ok(match self.remove(target, entry.modified).await? {
@@ -150,7 +154,7 @@ impl Registry {
                     self.release(target, &new).await;
                     new.set_meta("resourceVersion", &revision.to_string());
                     let gone = kind.convert(new, &kind.storage, target.schema());
-                    Step::Done(Answer::Object(gone), warnings)
+                    Step::Done(Answer::Object(gone))
                 }
                 Removed::Lost(now) => Step::Lost(now),
             });
@@ -160,15 +164,15 @@ impl Registry {
             Part::Status | Part::Other(_) => Claim::default(),
         };
         if self.is_same(target, &mut new, entry) {
-            return Ok(Step::Done(Answer::Entry(entry.clone()), warnings));
+            return Ok(Step::Done(Answer::Entry(entry.clone())));
         }
         if options.dry_run {
             new.set_meta("resourceVersion", &entry.modified.to_string());
             let new = kind.convert(new, &kind.storage, target.schema());
-            return Ok(Step::Done(Answer::Object(new), warnings));
+            return Ok(Step::Done(Answer::Object(new)));
         }
         Ok(match self.put_claimed(target, &mut new, entry.modified, claim).await? {
-            Put::Done(entry) => Step::Done(Answer::Entry(entry), warnings),
+            Put::Done(entry) => Step::Done(Answer::Entry(entry)),
             Put::Lost(now) => Step::Lost(now),
         })
     }
@@ -191,7 +195,7 @@ struct Ask<'a> {
 }
 
 enum Step {
-    Done(Answer, Vec<Str>),
+    Done(Answer),
     Lost(Option<Arc<Entry>>),
 }
 
