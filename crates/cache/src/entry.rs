@@ -77,6 +77,36 @@ fn write_varint(mut number: usize, out: &mut Vec<u8>) {
     out.push(number as u8);
 }
 
+/// The parts of a record.
+struct Parts<'a> {
+    /// Labels and fields.
+    pairs: &'a [u8],
+    json: &'a [u8],
+    rv_at: usize,
+    item_at: usize,
+}
+
+impl<'a> Parts<'a> {
+    fn of(record: &'a [u8]) -> Result<Parts<'a>, &'static str> {
+        if record.first() != Some(&FORMAT) {
+            return Err("unknown record format");
+        }
+        let number = |at: usize| -> Option<usize> {
+            let bytes: [u8; 4] = record.get(at..at + 4)?.try_into().ok()?;
+            usize::try_from(u32::from_le_bytes(bytes)).ok()
+        };
+        let (Some(header), Some(rv_at), Some(item_at)) = (number(1), number(5), number(9)) else {
+            return Err("truncated header");
+        };
+        let pairs = record.get(FIXED_BYTES..header).ok_or("truncated header")?;
+        let json = record.get(header..).ok_or("truncated header")?;
+        if rv_at >= json.len() || item_at > json.len() {
+            return Err("header does not fit the object");
+        }
+        Ok(Parts { pairs, json, rv_at, item_at })
+    }
+}
+
 /// Why stored bytes are not a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordError {
@@ -115,22 +145,7 @@ impl Entry {
     /// `name`.
     pub fn from_store(prefix_len: usize, kv: &KeyValue) -> Result<Entry, RecordError> {
         let fail = |why| RecordError { key: String::from_utf8_lossy(&kv.key).into_owned(), why };
-        let value = &kv.value;
-        if value.first() != Some(&FORMAT) {
-            return Err(fail("unknown record format"));
-        }
-        let number = |at: usize| -> Option<usize> {
-            let bytes: [u8; 4] = value.get(at..at + 4)?.try_into().ok()?;
-            usize::try_from(u32::from_le_bytes(bytes)).ok()
-        };
-        let (Some(header), Some(rv_at), Some(item_at)) = (number(1), number(5), number(9)) else {
-            return Err(fail("truncated header"));
-        };
-        let pairs = value.get(FIXED_BYTES..header).ok_or_else(|| fail("truncated header"))?;
-        let json = value.get(header..).ok_or_else(|| fail("truncated header"))?;
-        if rv_at >= json.len() || item_at > json.len() {
-            return Err(fail("header does not fit the object"));
-        }
+        let Parts { pairs, json, rv_at, item_at } = Parts::of(&kv.value).map_err(fail)?;
         let labels = pairs_len(pairs).ok_or_else(|| fail("broken labels"))?;
         let fields = pairs_len(&pairs[labels..]).ok_or_else(|| fail("broken fields"))?;
         if labels + fields != pairs.len() {
@@ -158,6 +173,16 @@ impl Entry {
             created: kv.created,
             modified: kv.modified,
         })
+    }
+
+    /// Whether a record for the store says just what this entry says.
+    pub fn is_record(&self, record: &[u8]) -> bool {
+        let Ok(Parts { pairs, json, rv_at, .. }) = Parts::of(record) else { return false };
+        let revision = self.modified.to_string().len();
+        let place = self.rv_at as usize;
+        self.buffer[self.key_len as usize..self.json_at as usize] == *pairs
+            && self.buffer[self.json_at as usize..place] == json[..rv_at]
+            && self.buffer[place + revision..] == json[rv_at + 1..]
     }
 
     /// The same object with another revision: what a deletion shows.
@@ -365,6 +390,21 @@ mod tests {
             r#"{"kind":"K","apiVersion":"v1","metadata":{"resourceVersion":"1234"},"x":1}"#
         );
         assert_eq!(text(&entry.item_tail()), r#""metadata":{"resourceVersion":"1234"},"x":1}"#);
+    }
+
+    #[test]
+    fn an_entry_knows_the_record_that_says_the_same() {
+        let kv = stored("ns/a", &[("app", "web")], 1234);
+        let entry = Entry::from_store("/registry/ks/".len(), &kv).unwrap();
+        assert!(entry.is_record(&kv.value));
+        let other = stored("ns/a", &[("app", "wet")], 1234);
+        assert!(!entry.is_record(&other.value));
+        for place in FIXED_BYTES..kv.value.len() {
+            let mut value = kv.value.to_vec();
+            value[place] ^= 1;
+            let placeholder = Parts::of(&kv.value).map(|p| kv.value.len() - p.json.len() + p.rv_at);
+            assert_eq!(entry.is_record(&value), Ok(place) == placeholder, "{place}");
+        }
     }
 
     #[test]

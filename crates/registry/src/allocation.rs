@@ -10,6 +10,7 @@ pub(crate) use ports::PortPool;
 
 use crate::kind::Target;
 use crate::registry::{Put, Registry};
+use bytes::Bytes;
 use keelson_meta::{Failure, Object, Reason};
 use keelson_store::Revision;
 
@@ -79,11 +80,11 @@ impl Registry {
     pub(crate) async fn put_claimed(
         &self,
         target: &Target,
-        obj: &mut Object,
+        record: Bytes,
         expected: Revision,
         claim: Claim,
     ) -> Result<Put, Failure> {
-        let put = self.put(target, obj, expected).await;
+        let put = self.put(target, record, expected).await;
         match &put {
             Ok(Put::Done(_)) => {
                 self.ports.give_back(&claim.freed_ports);

@@ -6,7 +6,7 @@ use crate::stamp::Clock;
 use crate::strategy::Strategy;
 use bytes::Bytes;
 use keelson_cache::{Cache, Entry, Resource, Snapshot, StartError};
-use keelson_meta::{Failure, GroupVersionResource, Object, Reason, Status, Str};
+use keelson_meta::{Failure, GroupVersionResource, Reason, Status, Str};
 use keelson_schema::catalogue::{Catalogue, Resource as CatalogueResource};
 use keelson_store::{Compare, KeyValue, Op, Revision, Store, Txn, TxnOutcome, WriteError};
 use std::collections::HashMap;
@@ -167,15 +167,13 @@ impl Registry {
         waited.map_err(|_| Status::too_large_resource_version(revision.0, self.cache.revision().0))
     }
 
-    /// Writes an object (in the storage version) if the stored one still has revision `expected`
-    /// (0: is absent).
+    /// Writes the record of an object if the stored one still has revision `expected` (0: is absent).
     pub(crate) async fn put(
         &self,
         target: &Target,
-        obj: &mut Object,
+        value: Bytes,
         expected: Revision,
     ) -> Result<Put, Failure> {
-        let value = target.kind.record(obj);
         if value.len() > OBJECT_BYTES_MAX {
             return Err(Status::new(Reason::Unknown, "etcdserver: request is too large"));
         }

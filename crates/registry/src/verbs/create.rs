@@ -140,7 +140,8 @@ impl Registry {
             };
             Some(known)
         } else {
-            match self.put_claimed(target, obj, Revision(0), claim).await? {
+            let record = kind.record(obj);
+            match self.put_claimed(target, record, Revision(0), claim).await? {
                 Put::Done(entry) => return Ok(New::Stored(Answer::Entry(entry))),
                 Put::Lost(known) => known,
             }

@@ -90,16 +90,18 @@ impl Registry {
                     if then_delete { Deleted::Gone(shown) } else { Deleted::Waiting(shown) };
                 return Ok(Ok(deleted));
             }
-            Plan::Mark { then_delete } => match self.put(target, &mut obj, entry.modified).await? {
-                Put::Lost(now) => return Ok(Err(now)),
-                Put::Done(marked) => {
-                    obj.set_meta("resourceVersion", &marked.modified.to_string());
-                    if !then_delete {
-                        return Ok(Ok(Deleted::Waiting(shown(obj))));
+            Plan::Mark { then_delete } => {
+                match self.put(target, kind.record(&mut obj), entry.modified).await? {
+                    Put::Lost(now) => return Ok(Err(now)),
+                    Put::Done(marked) => {
+                        obj.set_meta("resourceVersion", &marked.modified.to_string());
+                        if !then_delete {
+                            return Ok(Ok(Deleted::Waiting(shown(obj))));
+                        }
+                        entry = marked;
                     }
-                    entry = marked;
                 }
-            },
+            }
             Plan::Delete if options.dry_run => return Ok(Ok(Deleted::Gone(shown(obj)))),
             Plan::Delete => {}
         }

@@ -163,7 +163,8 @@ impl Registry {
             Part::Main => self.claim(target, &mut new, Some(&stored), options.dry_run).await?,
             Part::Status | Part::Other(_) => Claim::default(),
         };
-        if self.is_same(target, &mut new, entry) {
+        let record = kind.record(&mut new);
+        if entry.is_record(&record) {
             return Ok(Step::Done(Answer::Entry(entry.clone())));
         }
         if options.dry_run {
@@ -171,18 +172,10 @@ impl Registry {
             let new = kind.convert(new, &kind.storage, target.schema());
             return Ok(Step::Done(Answer::Object(new)));
         }
-        Ok(match self.put_claimed(target, &mut new, entry.modified, claim).await? {
+        Ok(match self.put_claimed(target, record, entry.modified, claim).await? {
             Put::Done(entry) => Step::Done(Answer::Entry(entry)),
             Put::Lost(now) => Step::Lost(now),
         })
-    }
-
-    /// Whether a write would store the very bytes that are stored.
-    fn is_same(&self, target: &Target, new: &mut Object, entry: &Entry) -> bool {
-        new.metadata_mut().insert("resourceVersion", entry.modified.to_string());
-        let mut text = Vec::with_capacity(entry.json_slice().len());
-        keelson_schema::json::encode(&target.kind.storage, new, &mut text);
-        text == entry.json_slice()
     }
 }
 
