@@ -130,8 +130,7 @@ impl<'a> Reader<'a> {
             b'{' => self.nested(|reader| reader.object(path)),
             b'[' => self.nested(|reader| reader.array(path)),
             b'"' => Ok(Value::String(self.string()?)),
-            b't' => self.word("true", Value::Bool(true)),
-            b'f' => self.word("false", Value::Bool(false)),
+            b't' | b'f' => self.bool(),
             b'n' => self.word("null", Value::Null),
             b'-' | b'0'..=b'9' => self.number(),
             _ => self.unexpected("looking for beginning of value"),
@@ -168,7 +167,33 @@ impl<'a> Reader<'a> {
         Ok(value)
     }
 
-    fn number(&mut self) -> Result<Value, SyntaxError> {
+    /// `true` or `false`, the first byte of which is the next one.
+    pub fn bool(&mut self) -> Result<Value, SyntaxError> {
+        match self.text.get(self.at) {
+            Some(b't') => self.word("true", Value::Bool(true)),
+            _ => self.word("false", Value::Bool(false)),
+        }
+    }
+
+    /// The number of up to eight digits, without a sign, that comes next; none when it is written otherwise.
+    pub fn small_int(&mut self) -> Option<i64> {
+        let rest = self.text.get(self.at..)?;
+        let mut number = 0;
+        for (length, byte) in rest.iter().take(9).enumerate() {
+            match byte {
+                b'0'..=b'9' => number = number * 10 + i64::from(byte - b'0'),
+                b',' | b'}' | b']' if length > 0 && (rest[0] != b'0' || length == 1) => {
+                    self.at += length;
+                    return Some(number);
+                }
+                _ => return None,
+            }
+        }
+        None
+    }
+
+    /// A number, the first byte of which is the next one.
+    pub fn number(&mut self) -> Result<Value, SyntaxError> {
         let start = self.at;
         if self.text[self.at] == b'-' {
             self.at += 1;

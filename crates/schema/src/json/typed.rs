@@ -182,16 +182,15 @@ impl Typed<'_> {
             }
             (Shape::List(list), b'[') => self.nested(|typed| typed.list(&list.item)),
             (Shape::Map(map), b'{') => self.nested(|typed| typed.map(map)),
-            (Shape::Bool, b't' | b'f') => self.reader.value(&Path::ROOT).ok(),
-            (Shape::Int32 | Shape::IntOrString, b'-' | b'0'..=b'9') => self
-                .reader
-                .value(&Path::ROOT)
-                .ok()
-                .filter(|value| value.as_int().is_some_and(|int| i32::try_from(int).is_ok())),
-            (Shape::Int64, b'-' | b'0'..=b'9') => {
-                self.reader.value(&Path::ROOT).ok().filter(|value| value.as_int().is_some())
+            (Shape::Bool | Shape::SchemaOr(SchemaOr::Bool, _), b't' | b'f') => {
+                self.reader.bool().ok()
             }
-            (Shape::Double, b'-' | b'0'..=b'9') => match self.reader.value(&Path::ROOT).ok()? {
+            (Shape::Int32 | Shape::IntOrString, b'-' | b'0'..=b'9') => {
+                let number = self.int()?;
+                i32::try_from(number).ok().map(|_| Value::Int(number))
+            }
+            (Shape::Int64, b'-' | b'0'..=b'9') => self.int().map(Value::Int),
+            (Shape::Double, b'-' | b'0'..=b'9') => match self.reader.number().ok()? {
                 Value::Int(number) => Some(text::double(number as f64)),
                 Value::Float(number) => Some(text::double(number)),
                 _ => None,
@@ -199,11 +198,16 @@ impl Typed<'_> {
             (Shape::Json | Shape::RawExtension, _) | (Shape::FieldsV1, b'{') => {
                 self.reader.value(&Path::ROOT).ok()
             }
-            (Shape::SchemaOr(SchemaOr::Bool, _), b't' | b'f') => {
-                self.reader.value(&Path::ROOT).ok()
-            }
             (shape, b'"') => self.text(shape),
             _ => None,
+        }
+    }
+
+    /// Reads a number, which must be whole.
+    fn int(&mut self) -> Option<i64> {
+        match self.reader.small_int() {
+            Some(number) => Some(number),
+            None => self.reader.number().ok()?.as_int(),
         }
     }
 
@@ -231,10 +235,17 @@ impl Typed<'_> {
         }
         let start = self.items.len();
         loop {
-            match self.value(shape)? {
-                // What a null item becomes depends on its type.
-                Value::Null => return None,
-                item => self.items.push(item),
+            if let Shape::Struct(id) = shape
+                && self.reader.peek().ok()? == b'{'
+            {
+                let item = self.object(self.types.get(*id))?;
+                self.items.push(Value::Object(item));
+            } else {
+                match self.value(shape)? {
+                    // What a null item becomes depends on its type.
+                    Value::Null => return None,
+                    item => self.items.push(item),
+                }
             }
             if !self.more(b']')? {
                 return Some(Value::Array(self.items.split_off(start)));

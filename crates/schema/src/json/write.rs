@@ -173,18 +173,16 @@ fn is_plain_long(bytes: &[u8]) -> bool {
 /// Bytes that are looked at together.
 const LOOKED_AT_BYTES: usize = 16;
 
-/// Whether one of the bytes needs a look. Where this is inlined, they are no longer compared all at once.
-#[inline(never)]
+/// Whether one of the bytes needs a look; without a branch, so that all of them are compared at once.
+#[inline(always)]
 fn needs_look(bytes: &[u8; LOOKED_AT_BYTES]) -> bool {
-    let mut marks = [0; LOOKED_AT_BYTES];
-    for (mark, byte) in marks.iter_mut().zip(bytes) {
+    let mut least = u8::MAX;
+    for byte in bytes {
         // Zero where a byte is `<` or `>`, which differ in one bit; `"` or `&`, the same; and so on.
-        let least = [(byte & !0x04) ^ b'"', byte ^ b'\\', byte ^ 0xe2, byte & 0xe0]
-            .into_iter()
-            .fold((byte & !0x02) ^ b'<', u8::min);
-        *mark = if least == 0 { u8::MAX } else { 0 };
+        let signs = ((byte & !0x02) ^ b'<').min((byte & !0x04) ^ b'"').min(byte ^ b'\\');
+        least = least.min(signs).min(byte ^ 0xe2).min(byte & 0xe0);
     }
-    u128::from_le_bytes(marks) != 0
+    least == 0
 }
 
 const HEX: &[u8; 16] = b"0123456789abcdef";

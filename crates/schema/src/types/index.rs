@@ -151,7 +151,8 @@ impl Key {
     /// Whether the text begins with `name":`. A text of fewer than [`KEY_FIRST_BYTES`] may be said not to.
     #[inline(always)]
     fn begins(&self, text: &[u8]) -> bool {
-        let (Some(first), Some(key)) = (text.first_chunk(), self.short[KEY_NAME_AT..].first_chunk())
+        let (Some(first), Some(key)) =
+            (text.first_chunk(), self.short[KEY_NAME_AT..].first_chunk())
         else {
             return false;
         };
