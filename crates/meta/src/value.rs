@@ -248,6 +248,7 @@ impl Map {
     }
 
     /// Takes entries in which no key stands more than once. Costs nothing for a small map.
+    #[inline]
     pub fn from_distinct(entries: Vec<(Str, Value)>) -> Self {
         if entries.len() > LINEAR_ENTRIES_MAX {
             return Map::from_entries(entries, |key| panic!("{key:?} stands twice"));

@@ -130,10 +130,17 @@ impl Struct {
         self.index.next(from, name).or_else(|| self.position(name))
     }
 
-    /// The place of the field at or after `from` whose `name":` the text begins with, and how many bytes
-    /// those are; none when it is none of the next fields or written in another way.
-    pub(crate) fn next_in(&self, from: usize, text: &[u8]) -> Option<(usize, usize)> {
+    /// The place of the field at or after `from` whose `name":` the text begins with; none when it is none of
+    /// the next fields or written in another way.
+    #[inline(always)]
+    pub(crate) fn next_in(&self, from: usize, text: &[u8]) -> Option<usize> {
         self.index.next_in(from, text)
+    }
+
+    /// Bytes of `name":` of the field at this place.
+    #[inline(always)]
+    pub(crate) fn key_length(&self, at: usize) -> usize {
+        self.index.key_length(at)
     }
 
     /// Appends `,"name":` of the field at this place.

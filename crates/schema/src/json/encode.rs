@@ -147,19 +147,29 @@ impl<'a> Encoder<'a> {
     #[inline(always)]
     fn member(&mut self, of: &Struct, at: usize, value: &Value) {
         let field = &of.fields[at];
-        // Most members are text, which is written in one way whatever the shape.
-        let Value::String(text) = value else { return self.other(of, at, value) };
-        if text.is_empty() && field.presence == Presence::OmitEmpty {
-            return;
+        match (value, &field.shape) {
+            // Most members are text, which is written in one way whatever the shape.
+            (Value::String(text), _) => {
+                if text.is_empty() && field.presence == Presence::OmitEmpty {
+                    return;
+                }
+                of.write_key(at, self.out);
+                if self.resource_version_at == 0 && field.name == "resourceVersion" {
+                    self.resource_version_at = self.out.len() + 1;
+                }
+                write_string(text, self.out);
+            }
+            (Value::Object(map), Shape::Struct(id)) => {
+                if !map.is_empty() || field.presence != Presence::OmitEmpty {
+                    of.write_key(at, self.out);
+                    self.members(self.types.get(*id), map, Start::Open);
+                }
+            }
+            _ => self.other(of, at, value),
         }
-        of.write_key(at, self.out);
-        if self.resource_version_at == 0 && field.name == "resourceVersion" {
-            self.resource_version_at = self.out.len() + 1;
-        }
-        write_string(text, self.out);
     }
 
-    /// Writes a member that is no text.
+    /// Writes a member that is neither text nor a struct.
     #[inline(never)]
     fn other(&mut self, of: &Struct, at: usize, value: &Value) {
         let field = &of.fields[at];

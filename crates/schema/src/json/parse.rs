@@ -130,8 +130,7 @@ impl<'a> Reader<'a> {
             b'{' => self.nested(|reader| reader.object(path)),
             b'[' => self.nested(|reader| reader.array(path)),
             b'"' => Ok(Value::String(self.string()?)),
-            b't' => self.word("true", Value::Bool(true)),
-            b'f' => self.word("false", Value::Bool(false)),
+            b't' | b'f' => self.bool(),
             b'n' => self.word("null", Value::Null),
             b'-' | b'0'..=b'9' => self.number(),
             _ => self.unexpected("looking for beginning of value"),
@@ -168,7 +167,33 @@ impl<'a> Reader<'a> {
         Ok(value)
     }
 
-    fn number(&mut self) -> Result<Value, SyntaxError> {
+    /// `true` or `false`, the first byte of which is the next one.
+    pub fn bool(&mut self) -> Result<Value, SyntaxError> {
+        match self.text.get(self.at) {
+            Some(b't') => self.word("true", Value::Bool(true)),
+            _ => self.word("false", Value::Bool(false)),
+        }
+    }
+
+    /// The number of up to eight digits, without a sign, that comes next; none when it is written otherwise.
+    pub fn small_int(&mut self) -> Option<i64> {
+        let rest = self.text.get(self.at..)?;
+        let mut number = 0;
+        for (length, byte) in rest.iter().take(9).enumerate() {
+            match byte {
+                b'0'..=b'9' => number = number * 10 + i64::from(byte - b'0'),
+                b',' | b'}' | b']' if length > 0 && (rest[0] != b'0' || length == 1) => {
+                    self.at += length;
+                    return Some(number);
+                }
+                _ => return None,
+            }
+        }
+        None
+    }
+
+    /// A number, the first byte of which is the next one.
+    pub fn number(&mut self) -> Result<Value, SyntaxError> {
         let start = self.at;
         if self.text[self.at] == b'-' {
             self.at += 1;
@@ -272,41 +297,36 @@ impl<'a> Reader<'a> {
         })))
     }
 
-    /// A key without escapes, as it stands in the text. None when the next byte begins no such key.
-    pub fn plain_key(&mut self) -> Option<&'a str> {
-        if self.peek().ok()? != b'"' {
+    /// A string without escapes, as it stands in the text, with the opening quote as the next byte. None
+    /// when it holds an escape or a fault, or stands in a text that is not UTF-8.
+    #[inline(always)]
+    pub fn plain_string(&mut self) -> Option<&'a str> {
+        let rest = self.utf8?.get(self.at + 1..)?;
+        let length = plain_length(rest.as_bytes());
+        if rest.as_bytes().get(length) != Some(&b'"') {
             return None;
         }
-        let start = self.at + 1;
-        let length = plain_length(&self.text[start..]);
-        if self.text.get(start + length) != Some(&b'"') {
-            return None;
-        }
-        self.at = start + length + 1;
-        self.utf8?.get(start..start + length)
+        let text = rest.get(..length)?;
+        self.at += length + 2;
+        Some(text)
     }
 
     /// A string, with the opening quote as the next byte.
-    #[inline(always)]
+    #[inline]
     pub fn string(&mut self) -> Result<Str, SyntaxError> {
-        self.at += 1;
-        let start = self.at;
-        let length = plain_length(&self.text[start..]);
-        let end = start + length;
-        if self.text.get(end) == Some(&b'"')
-            && let Some(text) = self.utf8.and_then(|text| text.get(start..end))
-        {
-            self.at = end + 1;
-            return Ok(text_of(text));
+        match self.plain_string() {
+            Some(text) => Ok(text_of(text)),
+            None => self.odd_string(),
         }
-        self.odd_string(length)
     }
 
-    /// A string that holds an escape or a fault, or stands in a text that is not UTF-8; the first
-    /// `plain` bytes do neither.
+    /// A string that is not plain, with the opening quote as the next byte.
     #[cold]
-    fn odd_string(&mut self, plain: usize) -> Result<Str, SyntaxError> {
+    #[inline(never)]
+    pub fn odd_string(&mut self) -> Result<Str, SyntaxError> {
+        self.at += 1;
         let rest = &self.text[self.at..];
+        let plain = plain_length(rest);
         match rest.get(plain) {
             None => {
                 self.at = self.text.len();
@@ -416,7 +436,7 @@ fn small_integer(digits: &[u8]) -> Option<i64> {
 }
 
 /// Bytes of a string that needs no memory of its own.
-const STR_INLINE_BYTES: usize = 23;
+pub(super) const STR_INLINE_BYTES: usize = 23;
 
 #[inline(always)]
 fn text_of(text: &str) -> Str {
@@ -424,26 +444,59 @@ fn text_of(text: &str) -> Str {
     if text.len() <= STR_INLINE_BYTES { Str::new_inline(text) } else { Str::new(text) }
 }
 
-/// Bytes before the first quote, backslash or control character.
+/// Bytes before the first quote, backslash or control character. Most text is short and ends soon.
+#[inline(always)]
 fn plain_length(text: &[u8]) -> usize {
-    const ONES: u64 = u64::MAX / 255;
-    const TOPS: u64 = ONES << 7;
-    let mut at = 0;
-    while let Some(eight) = text.get(at..at + 8) {
-        let word = u64::from_le_bytes(eight.try_into().unwrap_or_default());
-        // A byte's top bit is set where the byte is zero, or below 0x20; bytes above such a one may
-        // be marked too, but the lowest mark is true.
-        let zero = |word: u64| word.wrapping_sub(ONES) & !word;
-        let quotes = zero(word ^ (ONES * b'"' as u64)) | zero(word ^ (ONES * b'\\' as u64));
-        let controls = word.wrapping_sub(ONES * 0x20) & !word;
-        let marks = (quotes | controls) & TOPS;
-        if marks != 0 {
-            return at + marks.trailing_zeros() as usize / 8;
-        }
-        at += 8;
+    match text.first_chunk().map(marks) {
+        Some(marks) if marks != 0 => marked_at(marks),
+        Some(_) => long_plain_length(text),
+        None => ends_at(text),
     }
-    let rest = text[at..].iter().position(|b| *b == b'"' || *b == b'\\' || *b < 0x20);
-    at + rest.unwrap_or(text.len() - at)
+}
+
+/// The same for a text of which the first [`MARKED_BYTES`] are plain.
+#[inline(never)]
+fn long_plain_length(text: &[u8]) -> usize {
+    let mut at = MARKED_BYTES;
+    while let Some(chunk) = text.get(at..).and_then(|rest| rest.first_chunk()) {
+        let marks = marks(chunk);
+        if marks != 0 {
+            return at + marked_at(marks);
+        }
+        at += MARKED_BYTES;
+    }
+    at + ends_at(&text[at..])
+}
+
+/// The same, byte for byte.
+#[cold]
+fn ends_at(text: &[u8]) -> usize {
+    text.iter().position(|byte| ends_plain(*byte)).unwrap_or(text.len())
+}
+
+/// Bytes that are looked at together.
+const MARKED_BYTES: usize = 16;
+
+/// A byte with all bits set for each that ends plain text, the first one lowest. Where this is inlined, the
+/// bytes are no longer compared all at once.
+#[inline(never)]
+fn marks(chunk: &[u8; MARKED_BYTES]) -> u128 {
+    let mut marks = [0; MARKED_BYTES];
+    for at in 0..MARKED_BYTES {
+        marks[at] = if ends_plain(chunk[at]) { u8::MAX } else { 0 };
+    }
+    u128::from_le_bytes(marks)
+}
+
+/// The place of the first byte that is marked.
+#[inline(always)]
+fn marked_at(marks: u128) -> usize {
+    marks.trailing_zeros() as usize / 8
+}
+
+#[inline(always)]
+fn ends_plain(byte: u8) -> bool {
+    (byte == b'"') | (byte == b'\\') | (byte < 0x20)
 }
 
 /// Go's words for a byte that breaks a literal at place `at`.

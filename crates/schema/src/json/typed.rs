@@ -4,7 +4,7 @@
 //! anything (a fault, a name no field has, a key that stands twice) there is no answer, and the caller
 //! takes the long way for the words.
 
-use super::parse::Reader;
+use super::parse::{Reader, STR_INLINE_BYTES};
 use crate::conform::is_left_out;
 use crate::text;
 use crate::types::{Field, MapShape, Presence, SchemaOr, Shape, Struct, Types};
@@ -21,7 +21,7 @@ pub(crate) fn read(types: &Types, of: &Struct, text: &[u8]) -> Option<Map> {
     if typed.reader.peek().ok()? != b'{' {
         return None;
     }
-    let root = typed.nested(|typed| typed.object(of))?;
+    let root = typed.object(of)?;
     typed.reader.end().ok()?;
     typed.reader.duplicates.is_empty().then_some(root)
 }
@@ -72,57 +72,58 @@ impl Typed<'_> {
     }
 
     /// Reads a key and its colon; gives the place of its field.
-    #[inline]
+    #[inline(always)]
     fn key(&mut self, of: &Struct, from: usize) -> Option<usize> {
         if self.reader.peek().ok()? != b'"' {
             return None;
         }
         let rest = self.reader.text.get(self.reader.at + 1..)?;
-        if let Some((at, length)) = of.next_in(from, rest) {
-            self.reader.at += 1 + length;
+        if let Some(at) = of.next_in(from, rest) {
+            self.reader.at += 1 + of.key_length(at);
             return Some(at);
         }
-        let at = of.position(self.reader.plain_key()?)?;
+        self.other_key(of)
+    }
+
+    /// The same for a key that is none of the next fields'.
+    #[inline(never)]
+    fn other_key(&mut self, of: &Struct) -> Option<usize> {
+        let at = of.position(self.reader.plain_string()?)?;
         self.colon()?;
         Some(at)
     }
 
+    /// Reads a struct, with its opening brace as the next byte.
     fn object(&mut self, of: &Struct) -> Option<Map> {
         if of.fields.len() > FIELDS_MAX {
             return None;
         }
+        self.reader.begin().ok()?;
+        let start = self.members.len();
         if self.is_empty(b'}')? {
+            self.reader.depth -= 1;
             return Some(Map::new());
         }
-        let start = self.members.len();
         let mut met = 0_u64;
-        let mut last = 0;
+        let mut next = 0;
         let mut is_sorted = true;
         loop {
-            let at = self.key(of, last)?;
-            let bit = 1 << at;
-            if met & bit != 0 {
-                return None;
-            }
-            met |= bit;
-            let field = &of.fields[at];
-            let before = self.members.len();
-            if matches!(field.shape, Shape::String) && self.reader.peek().ok()? == b'"' {
-                let text = self.reader.string().ok()?;
-                if !text.is_empty() || field.presence != Presence::OmitEmpty {
-                    self.members.push((field.name.clone(), Value::String(text)));
+            let at = self.key(of, next)?;
+            let met_after = met >> at;
+            if met_after != 0 {
+                if met_after & 1 != 0 {
+                    return None;
                 }
-            } else {
-                self.member(field)?;
+                is_sorted = false;
             }
-            if self.members.len() > before {
-                is_sorted &= last <= at;
-                last = at;
-            }
+            met |= 1 << at;
+            next = at + 1;
+            self.member(&of.fields[at])?;
             if !self.more(b'}')? {
                 break;
             }
         }
+        self.reader.depth -= 1;
         let mut members = self.members.split_off(start);
         if !is_sorted {
             members.sort_by_cached_key(|(name, _)| of.position(name));
@@ -131,14 +132,41 @@ impl Typed<'_> {
     }
 
     /// Reads the value of a member, and keeps it unless Go would leave it out.
+    #[inline(always)]
     fn member(&mut self, field: &Field) -> Option<()> {
+        match (&field.shape, self.reader.peek().ok()?) {
+            (Shape::String, b'"') => {
+                let Some(text) = self.reader.plain_string() else { return self.other(field) };
+                if text.len() > STR_INLINE_BYTES {
+                    self.keep(field, Value::String(Str::new(text)));
+                } else if !text.is_empty() || field.presence != Presence::OmitEmpty {
+                    self.members.push((field.name.clone(), Value::String(Str::new_inline(text))));
+                }
+            }
+            (Shape::Struct(id), b'{') => {
+                let map = self.object(self.types.get(*id))?;
+                self.members.push((field.name.clone(), Value::Object(map)));
+            }
+            _ => return self.other(field),
+        }
+        Some(())
+    }
+
+    /// The same for any kind of member.
+    #[inline(never)]
+    fn other(&mut self, field: &Field) -> Option<()> {
         match self.value(&field.shape)? {
             Value::Null if field.nullable => return None,
             Value::Null => {}
             value if is_left_out(field, &value) => {}
-            value => self.members.push((field.name.clone(), value)),
+            value => self.keep(field, value),
         }
         Some(())
+    }
+
+    #[inline(never)]
+    fn keep(&mut self, field: &Field, value: Value) {
+        self.members.push((field.name.clone(), value));
     }
 
     /// Reads a value; null for a null, whatever the shape.
@@ -149,22 +177,20 @@ impl Typed<'_> {
         }
         match (shape, first) {
             (Shape::String, b'"') => self.string().map(Value::String),
-            (Shape::Struct(id), b'{') => {
-                let types = self.types;
-                self.nested(|typed| typed.object(types.get(*id)).map(Value::Object))
+            (Shape::Struct(id) | Shape::SchemaOr(_, id), b'{') => {
+                self.object(self.types.get(*id)).map(Value::Object)
             }
             (Shape::List(list), b'[') => self.nested(|typed| typed.list(&list.item)),
             (Shape::Map(map), b'{') => self.nested(|typed| typed.map(map)),
-            (Shape::Bool, b't' | b'f') => self.reader.value(&Path::ROOT).ok(),
-            (Shape::Int32 | Shape::IntOrString, b'-' | b'0'..=b'9') => self
-                .reader
-                .value(&Path::ROOT)
-                .ok()
-                .filter(|value| value.as_int().is_some_and(|int| i32::try_from(int).is_ok())),
-            (Shape::Int64, b'-' | b'0'..=b'9') => {
-                self.reader.value(&Path::ROOT).ok().filter(|value| value.as_int().is_some())
+            (Shape::Bool | Shape::SchemaOr(SchemaOr::Bool, _), b't' | b'f') => {
+                self.reader.bool().ok()
             }
-            (Shape::Double, b'-' | b'0'..=b'9') => match self.reader.value(&Path::ROOT).ok()? {
+            (Shape::Int32 | Shape::IntOrString, b'-' | b'0'..=b'9') => {
+                let number = self.int()?;
+                i32::try_from(number).ok().map(|_| Value::Int(number))
+            }
+            (Shape::Int64, b'-' | b'0'..=b'9') => self.int().map(Value::Int),
+            (Shape::Double, b'-' | b'0'..=b'9') => match self.reader.number().ok()? {
                 Value::Int(number) => Some(text::double(number as f64)),
                 Value::Float(number) => Some(text::double(number)),
                 _ => None,
@@ -172,15 +198,16 @@ impl Typed<'_> {
             (Shape::Json | Shape::RawExtension, _) | (Shape::FieldsV1, b'{') => {
                 self.reader.value(&Path::ROOT).ok()
             }
-            (Shape::SchemaOr(_, id), b'{') => {
-                let types = self.types;
-                self.nested(|typed| typed.object(types.get(*id)).map(Value::Object))
-            }
-            (Shape::SchemaOr(SchemaOr::Bool, _), b't' | b'f') => {
-                self.reader.value(&Path::ROOT).ok()
-            }
             (shape, b'"') => self.text(shape),
             _ => None,
+        }
+    }
+
+    /// Reads a number, which must be whole.
+    fn int(&mut self) -> Option<i64> {
+        match self.reader.small_int() {
+            Some(number) => Some(number),
+            None => self.reader.number().ok()?.as_int(),
         }
     }
 
@@ -208,10 +235,17 @@ impl Typed<'_> {
         }
         let start = self.items.len();
         loop {
-            match self.value(shape)? {
-                // What a null item becomes depends on its type.
-                Value::Null => return None,
-                item => self.items.push(item),
+            if let Shape::Struct(id) = shape
+                && self.reader.peek().ok()? == b'{'
+            {
+                let item = self.object(self.types.get(*id))?;
+                self.items.push(Value::Object(item));
+            } else {
+                match self.value(shape)? {
+                    // What a null item becomes depends on its type.
+                    Value::Null => return None,
+                    item => self.items.push(item),
+                }
             }
             if !self.more(b']')? {
                 return Some(Value::Array(self.items.split_off(start)));

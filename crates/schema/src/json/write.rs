@@ -61,10 +61,41 @@ pub fn write_string(text: &str, out: &mut Vec<u8>) {
     if !is_plain(bytes) {
         return write_escaped(bytes, out);
     }
-    out.reserve(bytes.len() + 2);
-    out.push(b'"');
-    copy(bytes, out);
-    out.push(b'"');
+    match bytes.len() {
+        0..2 => {
+            out.push(b'"');
+            out.extend(bytes.first());
+            out.push(b'"');
+        }
+        2..4 => quoted::<2>(bytes, out),
+        4..8 => quoted::<4>(bytes, out),
+        8..16 => quoted::<8>(bytes, out),
+        16..=QUOTED_BYTES_MAX => quoted::<16>(bytes, out),
+        _ => {
+            out.reserve(bytes.len() + 2);
+            out.push(b'"');
+            out.extend_from_slice(bytes);
+            out.push(b'"');
+        }
+    }
+}
+
+/// Bytes of text that is written as two halves.
+const QUOTED_BYTES_MAX: usize = 32;
+
+/// Appends a quoted text as two halves of a known length, which may overlap, over a row of quotes: so there is
+/// room to ask for only once, and no call.
+#[inline(always)]
+fn quoted<const N: usize>(bytes: &[u8], out: &mut Vec<u8>) {
+    let end = out.len() + bytes.len() + 2;
+    out.extend_from_slice(&[b'"'; QUOTED_BYTES_MAX + 2]);
+    if let Some(to) = out.last_chunk_mut::<{ QUOTED_BYTES_MAX + 2 }>()
+        && let (Some(first), Some(last)) = (bytes.first_chunk::<N>(), bytes.last_chunk::<N>())
+    {
+        to[1..N + 1].copy_from_slice(first);
+        to[bytes.len() + 1 - N..bytes.len() + 1].copy_from_slice(last);
+    }
+    out.truncate(end);
 }
 
 /// Appends a string that may need escapes.
@@ -107,80 +138,51 @@ fn write_escaped(bytes: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// Appends bytes; as two halves of a known length, which may overlap, when they are few.
-#[inline]
-fn copy(bytes: &[u8], out: &mut Vec<u8>) {
-    match bytes.len() {
-        0..4 => bytes.iter().for_each(|byte| out.push(*byte)),
-        4..8 => halves::<4>(bytes, out),
-        8..=16 => halves::<8>(bytes, out),
-        17..=32 => halves::<16>(bytes, out),
-        _ => out.extend_from_slice(bytes),
-    }
-}
-
-#[inline]
-fn halves<const N: usize>(bytes: &[u8], out: &mut Vec<u8>) {
-    if let (Some(first), Some(last)) = (bytes.first_chunk::<N>(), bytes.last_chunk::<N>()) {
-        let end = out.len() + bytes.len();
-        out.extend_from_slice(first);
-        out.truncate(end - N);
-        out.extend_from_slice(last);
-    }
-}
-
 /// Whether no byte needs a look; many of them at a time.
 #[inline(always)]
 fn is_plain(bytes: &[u8]) -> bool {
     match bytes.len() {
         0..4 => bytes.iter().all(|byte| !NEEDS_ESCAPE[usize::from(*byte)]),
-        4..8 => is_plain_short(bytes),
-        8..16 => is_plain_by::<8>(bytes),
-        _ => is_plain_by::<16>(bytes),
+        4..8 => is_plain_halves::<4>(bytes),
+        8..16 => is_plain_halves::<8>(bytes),
+        _ => is_plain_long(bytes),
     }
 }
 
-/// The same for four to eight bytes, as two halves, which may overlap.
+/// The same for `N` to twice as many bytes, as two halves, which may overlap.
 #[inline(always)]
-fn is_plain_short(bytes: &[u8]) -> bool {
-    let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) else {
+fn is_plain_halves<const N: usize>(bytes: &[u8]) -> bool {
+    let (Some(first), Some(last)) = (bytes.first_chunk::<N>(), bytes.last_chunk::<N>()) else {
         return false;
     };
-    let word = u64::from(u32::from_le_bytes(*first)) | u64::from(u32::from_le_bytes(*last)) << 32;
-    const ONES: u64 = u64::MAX / 255;
-    // The top bit of a byte is set where that byte is zero.
-    let zero = |word: u64| word.wrapping_sub(ONES) & !word;
-    let is = |mask: u8, byte: u8| zero((word & (ONES * mask as u64)) ^ (ONES * byte as u64));
-    // As in `needs_look`.
-    let marks = is(!0x02, b'<') | is(!0x04, b'"') | is(!0, b'\\') | is(!0, 0xe2);
-    let controls = word.wrapping_sub(ONES * 0x20) & !word;
-    (marks | controls) & (ONES << 7) == 0
+    let mut both = [b' '; LOOKED_AT_BYTES];
+    both[..N].copy_from_slice(first);
+    both[N..2 * N].copy_from_slice(last);
+    !needs_look(&both)
 }
 
-/// The same for at least `N` bytes.
+/// The same for at least [`LOOKED_AT_BYTES`].
 #[inline(always)]
-fn is_plain_by<const N: usize>(bytes: &[u8]) -> bool {
-    let mut rest = bytes;
-    while let Some((chunk, after)) = rest.split_first_chunk::<N>() {
-        if needs_look(chunk) {
-            return false;
-        }
-        rest = after;
-    }
+fn is_plain_long(bytes: &[u8]) -> bool {
+    let (chunks, rest) = bytes.as_chunks();
     // The last ones overlap with those before.
-    rest.is_empty() || bytes.last_chunk::<N>().is_none_or(|last| !needs_look(last))
+    !chunks.iter().any(|chunk| needs_look(chunk))
+        && (rest.is_empty() || bytes.last_chunk().is_none_or(|last| !needs_look(last)))
 }
+
+/// Bytes that are looked at together.
+const LOOKED_AT_BYTES: usize = 16;
 
 /// Whether one of the bytes needs a look; without a branch, so that all of them are compared at once.
 #[inline(always)]
-fn needs_look<const N: usize>(bytes: &[u8; N]) -> bool {
-    let mut found = 0;
+fn needs_look(bytes: &[u8; LOOKED_AT_BYTES]) -> bool {
+    let mut least = u8::MAX;
     for byte in bytes {
-        // `<` and `>`, and `"` and `&`, differ in one bit.
-        let marks = (byte & !0x02 == b'<') | (byte & !0x04 == b'"');
-        found |= u8::from(marks | (*byte == b'\\') | (*byte == 0xe2) | (*byte < 0x20));
+        // Zero where a byte is `<` or `>`, which differ in one bit; `"` or `&`, the same; and so on.
+        let signs = ((byte & !0x02) ^ b'<').min((byte & !0x04) ^ b'"').min(byte ^ b'\\');
+        least = least.min(signs).min(byte ^ 0xe2).min(byte & 0xe0);
     }
-    found != 0
+    least == 0
 }
 
 const HEX: &[u8; 16] = b"0123456789abcdef";

@@ -22,12 +22,17 @@ pub(super) struct NameIndex {
 struct Key {
     /// The beginning, filled up with zeros: bytes of a known number are copied without a call.
     short: [u8; KEY_SHORT_BYTES],
+    /// Bits of those of the first [`KEY_FIRST_BYTES`] of `name":` that it has.
+    first_mask: u128,
     /// All of it.
     whole: Box<[u8]>,
 }
 
 /// Bytes of nearly all keys.
 const KEY_SHORT_BYTES: usize = 32;
+
+/// Bytes of a key's name that are compared at once.
+const KEY_FIRST_BYTES: usize = 16;
 
 const EMPTY: u16 = u16::MAX;
 
@@ -75,14 +80,25 @@ impl NameIndex {
         (self.keys.get(place)?.whole.len() == name.len() + KEY_SIGNS).then_some(place)
     }
 
-    /// The place of the field at or after `from` whose `name":` the text begins with, and how many bytes
-    /// those are.
-    #[inline]
-    pub fn next_in(&self, from: usize, text: &[u8]) -> Option<(usize, usize)> {
+    /// The place of the field at or after `from` whose `name":` the text begins with. None also when the text
+    /// ends soon.
+    #[inline(always)]
+    pub fn next_in(&self, from: usize, text: &[u8]) -> Option<usize> {
+        if self.keys.get(from)?.begins(text) { Some(from) } else { self.later_in(from + 1, text) }
+    }
+
+    /// The same, when it is not the field at `from` itself most often.
+    #[inline(never)]
+    fn later_in(&self, from: usize, text: &[u8]) -> Option<usize> {
         let head = u32::from_le_bytes(*text.first_chunk()?);
         let place = place_of(&self.heads, from, head)?;
-        let key = self.keys.get(place)?.whole.get(KEY_NAME_AT..)?;
-        begins_with(text, key).then_some((place, key.len()))
+        self.keys.get(place)?.begins(text).then_some(place)
+    }
+
+    /// Bytes of `name":` of the field at this place.
+    #[inline(always)]
+    pub fn key_length(&self, place: usize) -> usize {
+        self.keys[place].whole.len() - KEY_NAME_AT
     }
 
     /// `,"name":` of the field at this place.
@@ -127,7 +143,33 @@ impl Key {
         for (to, from) in short.iter_mut().zip(&whole) {
             *to = *from;
         }
-        Key { short, whole: whole.into_boxed_slice() }
+        let bits = 8 * (whole.len() - KEY_NAME_AT).min(KEY_FIRST_BYTES) as u32;
+        let first_mask = u128::MAX.checked_shr(u128::BITS - bits).unwrap_or_default();
+        Key { short, first_mask, whole: whole.into_boxed_slice() }
+    }
+
+    /// Whether the text begins with `name":`. A text of fewer than [`KEY_FIRST_BYTES`] may be said not to.
+    #[inline(always)]
+    fn begins(&self, text: &[u8]) -> bool {
+        let (Some(first), Some(key)) =
+            (text.first_chunk(), self.short[KEY_NAME_AT..].first_chunk())
+        else {
+            return false;
+        };
+        let differing = u128::from_le_bytes(*first) ^ u128::from_le_bytes(*key);
+        differing & self.first_mask == 0
+            && (self.whole.len() <= KEY_NAME_AT + KEY_FIRST_BYTES || self.begins_long(text))
+    }
+
+    /// The same for a long key, the first bytes of which the text begins with.
+    fn begins_long(&self, text: &[u8]) -> bool {
+        let key = &self.whole[KEY_NAME_AT..];
+        let Some(text) = text.get(..key.len()) else { return false };
+        if key.len() <= 2 * KEY_FIRST_BYTES {
+            // The last ones may overlap with the first ones.
+            return text.last_chunk::<KEY_FIRST_BYTES>() == key.last_chunk();
+        }
+        text == key
     }
 }
 
@@ -136,21 +178,6 @@ fn address(field: &Field) -> usize {
     let text = field.name.as_ptr().addr();
     let own = std::ptr::from_ref(&field.name).addr();
     if (own..own + size_of_val(&field.name)).contains(&text) { 0 } else { text }
-}
-
-/// Whether `text` begins with `key`, most of which are short, and the first four bytes of which it begins
-/// with.
-#[inline]
-fn begins_with(text: &[u8], key: &[u8]) -> bool {
-    let Some(text) = text.get(..key.len()) else { return false };
-    match key.len() {
-        0..8 => text.last_chunk::<4>() == key.last_chunk(),
-        8..=16 => {
-            text.first_chunk::<8>() == key.first_chunk()
-                && text.last_chunk::<8>() == key.last_chunk()
-        }
-        _ => text == key,
-    }
 }
 
 /// The first four bytes of `name":`; 0 for a name of one letter, which is found by its hash only.
@@ -180,6 +207,9 @@ mod tests {
     use crate::Shape;
     use keelson_meta::Str;
 
+    /// Enough text after a key for it to be compared.
+    const AFTER: &str = ",\"after\":\"0123456789\"}";
+
     #[test]
     fn every_name_is_found_and_no_other() {
         let names =
@@ -192,14 +222,15 @@ mod tests {
             assert_eq!(index.key(place), format!(",{name:?}:").as_bytes());
             // These names are short and stand in their fields.
             assert_eq!(index.next(place, &fields[place].name), None, "{name}");
-            let text = format!("{name}\":1");
-            let want = (name.len() > 1).then_some((place, name.len() + 2));
-            assert_eq!(index.next_in(place, text.as_bytes()), want, "{name}");
+            assert_eq!(index.key_length(place), name.len() + 2);
+            let text = format!("{name}\":1{AFTER}");
+            assert_eq!(index.next_in(place, text.as_bytes()), Some(place), "{name}");
         }
         for name in ["", "b", "i", "ke", "keyrin", "keyringg", "é"] {
             assert_eq!(index.position(&fields, name), None, "{name}");
-            assert_eq!(index.next_in(0, format!("{name}\":1").as_bytes()), None, "{name}");
+            assert_eq!(index.next_in(0, format!("{name}\":1{AFTER}").as_bytes()), None, "{name}");
         }
+        assert_eq!(index.next_in(0, b"a\":1}"), None);
         let none = NameIndex::new(&[]);
         assert_eq!((none.position(&[], "a"), none.next(0, "a")), (None, None));
     }
@@ -217,10 +248,12 @@ mod tests {
             let mut out = b"{".to_vec();
             index.write_key(place, &mut out);
             assert_eq!(out, format!("{{,{name:?}:").as_bytes());
-            let (text, other) = (format!("{name}\":1"), format!("{name}\\\":1"));
-            let want = (name.len() > 1).then_some((place, name.len() + 2));
-            assert_eq!(index.next_in(0, text.as_bytes()), want, "{name}");
-            assert_eq!(index.next_in(0, other.as_bytes()), None, "{name}");
+            for from in 0..=place {
+                let text = format!("{name}\":1{AFTER}");
+                assert_eq!(index.next_in(from, text.as_bytes()), Some(place), "{name}");
+                let other = format!("{name}\\\":1{AFTER}");
+                assert_eq!(index.next_in(from, other.as_bytes()), None, "{name}");
+            }
         }
         // A part of a name begins where the name begins.
         assert_eq!(index.next(0, &names[2][..4]), None);
