@@ -2,6 +2,7 @@
 //! do no IO and never see HTTP.
 
 use crate::kinds;
+use keelson_auth::User;
 use keelson_meta::names::{self, NameRule};
 use keelson_meta::{ErrorList, Map, Object, Path, Str, Value};
 
@@ -66,6 +67,8 @@ pub struct Strategy {
     pub default: fn(&mut Object),
     /// Sets what the server decides when an object is made.
     pub prepare_create: fn(&mut Object),
+    /// Notes in a new object who made it.
+    pub note_user: fn(&mut Object, &User),
     /// Sets what the server decides when an object changes.
     pub prepare_update: fn(new: &mut Object, old: &Object),
     /// The kind's own rules.
@@ -115,6 +118,7 @@ impl Strategy {
         status_metadata: StatusMetadata::Free,
         default: |_| (),
         prepare_create: |_| (),
+        note_user: |_, _| (),
         prepare_update: |_, _| (),
         validate: |_, _| ErrorList::new(),
         validate_status: |_, _| ErrorList::new(),

@@ -5,7 +5,7 @@ use crate::kind::{Answer, Target};
 use crate::options::WriteOptions;
 use crate::registry::Registry;
 use crate::verbs::Part;
-use crate::verbs::update::Updated;
+use crate::verbs::update::{Updated, check_uid};
 use keelson_admission::Operation;
 use keelson_auth::Permit;
 use keelson_meta::status::Failure;
@@ -40,6 +40,7 @@ impl Registry {
         let binding_resource = GroupVersionResource::new("", "v1", "pods/binding");
         let change = |live: Option<&Object>| {
             let live = live.ok_or_else(|| target.not_found())?;
+            check_uid(target, &binding, live.uid())?;
             if live.deletion_timestamp().is_some() {
                 let why =
                     format!("pod {} is being deleted, cannot be assigned to a host", live.name());
@@ -48,6 +49,10 @@ impl Registry {
             let bound = live.str_at(&["spec", "nodeName"]);
             if !bound.is_empty() {
                 let why = format!("pod {} is already assigned to node {bound:?}", live.name());
+                return Err(Status::conflict(&binding_resource, &target.name, &why));
+            }
+            if !live.array_at(&["spec", "schedulingGates"]).is_empty() {
+                let why = format!("pod {} has non-empty .spec.schedulingGates", live.name());
                 return Err(Status::conflict(&binding_resource, &target.name, &why));
             }
             let mut object = live.clone();

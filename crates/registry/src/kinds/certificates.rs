@@ -2,7 +2,8 @@
 
 use super::check::At;
 use crate::strategy::Strategy;
-use keelson_meta::{ErrorList, FieldError, Object, names};
+use keelson_auth::User;
+use keelson_meta::{ErrorList, FieldError, Object, Str, Value, names};
 
 const SECONDS_MIN: i64 = 600;
 const SIGNER_BYTES_MAX: usize = 571;
@@ -36,6 +37,7 @@ const USAGES: &[&str] = &[
 pub(super) fn signing_request(base: Strategy) -> Strategy {
     Strategy {
         name_rule: names::name_is_path_segment,
+        note_user: note_requester,
         prepare_update: |new, old| match old.get("spec").cloned() {
             Some(spec) => {
                 new.root.insert("spec", spec);
@@ -51,6 +53,28 @@ pub(super) fn signing_request(base: Strategy) -> Strategy {
             errors
         },
         ..base
+    }
+}
+
+/// Who asks for a certificate is for the server to say.
+fn note_requester(request: &mut Object, user: &User) {
+    let texts = |texts: &[Str]| -> Vec<Value> {
+        texts.iter().map(|text| Value::from(text.as_str())).collect()
+    };
+    let spec = request.object_mut("spec");
+    for name in ["username", "uid", "groups", "extra"] {
+        spec.remove(name);
+    }
+    spec.insert("username", user.name.as_str());
+    if !user.uid.is_empty() {
+        spec.insert("uid", user.uid.as_str());
+    }
+    if !user.groups.is_empty() {
+        spec.insert("groups", texts(&user.groups));
+    }
+    if !user.extra.is_empty() {
+        let extra = user.extra.iter().map(|(key, all)| (key.clone(), Value::Array(texts(all))));
+        spec.insert("extra", Value::Object(extra.collect()));
     }
 }
 

@@ -279,7 +279,10 @@ fn prepare(target: &Target, part: Part, new: &mut Object, old: &Object) {
     if part == Part::Main {
         (strategy.prepare_update)(new, old);
     }
-    strategy.next_generation(new, old);
+    // To find its node is not a change that a client has asked for.
+    if part != Part::Other("binding") {
+        strategy.next_generation(new, old);
+    }
 }
 
 /// What the server gave an object at its creation stays, whether the client repeats it or not. A
