@@ -71,6 +71,8 @@ pub struct Strategy {
     pub note_user: fn(&mut Object, &User),
     /// Sets what the server decides when an object changes.
     pub prepare_update: fn(new: &mut Object, old: &Object),
+    /// Notes in a changed object when it changed.
+    pub note_time: fn(new: &mut Object, old: &Object, now: &str),
     /// The kind's own rules.
     pub validate: Validate,
     /// The rules of a write to `status`.
@@ -120,6 +122,7 @@ impl Strategy {
         prepare_create: |_| (),
         note_user: |_, _| (),
         prepare_update: |_, _| (),
+        note_time: |_, _, _| (),
         validate: |_, _| ErrorList::new(),
         validate_status: |_, _| ErrorList::new(),
         parts: &[],

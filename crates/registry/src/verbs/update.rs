@@ -138,6 +138,7 @@ impl Registry {
         };
         self.admit(&write, &mut new, &mut warnings).await?;
         prepare(target, part, &mut new, &stored);
+        (kind.strategy.note_time)(&mut new, &stored, &self.clock.now().to_string());
         owners::keep_times(&stored, &mut new);
         validate(target, part, &new, &stored)?;
         warnings.extend((kind.strategy.warnings)(&new, Some(&stored)));
