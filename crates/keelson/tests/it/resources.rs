@@ -13,7 +13,7 @@ const RESOURCES: usize = 60;
 #[test]
 fn every_resource_lives_and_dies() {
     let mut builder = Keelson::builder().in_memory();
-    // Nothing but this test may change what it made.
+    // What it counts in a quota's status would stand between what a client writes and reads.
     builder.controllers.push("-resourcequota-controller".to_owned());
     let server = Server::start_plain(builder);
     let client = server.client();

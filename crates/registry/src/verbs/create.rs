@@ -51,10 +51,10 @@ impl Registry {
     ) -> Result<Written, Failure> {
         let kind = &target.kind;
         let Updated { object: mut obj, owned } = made;
+        keelson_schema::default::fill(target.schema(), &mut obj);
         for name in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
             obj.metadata_mut().remove(name);
         }
-        keelson_schema::default::fill(target.schema(), &mut obj);
         (kind.strategy.default)(&mut obj);
         let mut warnings = references::dedup(&mut obj);
         if !owned {

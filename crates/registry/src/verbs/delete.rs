@@ -109,8 +109,7 @@ impl Registry {
         })
     }
 
-    /// Deletes every object that matches, in the order of their keys; answers with what they were
-    /// before, though some of them may only wait for their end now.
+    /// Deletes every object that matches, in the order of their keys; answers with what they were.
     pub async fn delete_collection(
         &self,
         permit: &Permit,
@@ -123,11 +122,7 @@ impl Registry {
         for entry in &page.items {
             let one = target.named(entry.namespace(), entry.name());
             match self.delete(permit, &one, options).await {
-                Ok(_) => {
-                    let stored = target.kind.decode(entry)?;
-                    let kind = &target.kind;
-                    gone.push(kind.convert(stored, &kind.storage, target.schema()));
-                }
+                Ok(Deleted::Gone(obj) | Deleted::Waiting(obj)) => gone.push(obj),
                 // Another request deleted it first: gone all the same.
                 Err(status) if status.code == 404 => {}
                 Err(status) => return Err(status),
@@ -154,22 +149,18 @@ pub(crate) fn check_preconditions(
     options: &DeleteOptions,
     obj: &Object,
 ) -> Result<(), Failure> {
-    let check = |what: &str, asked: Option<&str>, stored: &str, happened: &str| match asked {
-        Some(asked) if asked != stored => {
-            // Upstream names the kind here, where it names the resource elsewhere.
-            let mut gvr = target.gvr().clone();
-            gvr.resource = target.kind.name().clone();
-            let why = format!(
-                "the {what} in the precondition ({asked}) does not match the {what} in record \
-                 ({stored}). The object might have been {happened}"
-            );
-            Err(Status::conflict(&gvr, &target.name, &why))
-        }
+    let check = |what: &str, asked: Option<&str>, stored: &str| match asked {
+        Some(asked) if asked != stored => Err(Status::conflict(
+            target.gvr(),
+            &target.name,
+            &format!(
+                "Precondition failed: {what} in precondition: {asked}, {what} in object meta: {stored}"
+            ),
+        )),
         _ => Ok(()),
     };
-    check("UID", options.uid.as_deref(), obj.uid(), "deleted and then recreated")?;
-    let version = options.resource_version.as_deref();
-    check("ResourceVersion", version, obj.resource_version(), "modified")
+    check("UID", options.uid.as_deref(), obj.uid())?;
+    check("ResourceVersion", options.resource_version.as_deref(), obj.resource_version())
 }
 
 /// Decides what to do, and marks the object where it is to be stored again.
