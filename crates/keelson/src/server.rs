@@ -139,7 +139,8 @@ impl Builder {
         self
     }
 
-    /// Runs no control loop.
+    /// Runs no control loop. Nobody makes the service account `default` then, which pods ask for that
+    /// name none: make it, or switch the admission plug-in ServiceAccount off.
     #[must_use]
     pub fn no_controllers(mut self) -> Self {
         self.controllers = vec!["-*".to_owned()];

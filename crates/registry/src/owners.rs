@@ -80,6 +80,12 @@ impl<'a> Endpoint<'a> {
 /// The fields that a write through this part cannot change, and that nobody owns through it.
 fn excluded(target: &Target, part: Part) -> Vec<&'static [&'static str]> {
     match part {
+        // A request for a certificate stays as it was made, and nobody owns what became of it.
+        Part::Main | Part::Other("approval")
+            if target.gvr().resource == "certificatesigningrequests" =>
+        {
+            vec![&["spec"], &["status"]]
+        }
         Part::Main if target.kind.has_status => vec![&["status"]],
         Part::Status => match target.kind.strategy.status_metadata {
             StatusMetadata::Free => vec![&["spec"]],

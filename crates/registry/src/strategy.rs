@@ -2,6 +2,7 @@
 //! do no IO and never see HTTP.
 
 use crate::kinds;
+use keelson_auth::User;
 use keelson_meta::names::{self, NameRule};
 use keelson_meta::{ErrorList, Map, Object, Path, Str, Value};
 
@@ -66,8 +67,12 @@ pub struct Strategy {
     pub default: fn(&mut Object),
     /// Sets what the server decides when an object is made.
     pub prepare_create: fn(&mut Object),
+    /// Notes in a new object who made it.
+    pub note_user: fn(&mut Object, &User),
     /// Sets what the server decides when an object changes.
     pub prepare_update: fn(new: &mut Object, old: &Object),
+    /// Notes in a changed object when it changed.
+    pub note_time: fn(new: &mut Object, old: &Object, now: &str),
     /// The kind's own rules.
     pub validate: Validate,
     /// The rules of a write to `status`.
@@ -115,7 +120,9 @@ impl Strategy {
         status_metadata: StatusMetadata::Free,
         default: |_| (),
         prepare_create: |_| (),
+        note_user: |_, _| (),
         prepare_update: |_, _| (),
+        note_time: |_, _, _| (),
         validate: |_, _| ErrorList::new(),
         validate_status: |_, _| ErrorList::new(),
         parts: &[],

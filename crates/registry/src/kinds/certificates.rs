@@ -1,8 +1,9 @@
 //! CertificateSigningRequests, as far as no certificate has to be read.
 
 use super::check::At;
-use crate::strategy::Strategy;
-use keelson_meta::{ErrorList, FieldError, Object, names};
+use crate::strategy::{PartRules, Strategy};
+use keelson_auth::User;
+use keelson_meta::{ErrorList, FieldError, Object, Path, Str, Value, names};
 
 const SECONDS_MIN: i64 = 600;
 const SIGNER_BYTES_MAX: usize = 571;
@@ -36,6 +37,7 @@ const USAGES: &[&str] = &[
 pub(super) fn signing_request(base: Strategy) -> Strategy {
     Strategy {
         name_rule: names::name_is_path_segment,
+        note_user: note_requester,
         prepare_update: |new, old| match old.get("spec").cloned() {
             Some(spec) => {
                 new.root.insert("spec", spec);
@@ -44,13 +46,140 @@ pub(super) fn signing_request(base: Strategy) -> Strategy {
                 new.root.remove("spec");
             }
         },
+        note_time,
         validate: |new, _| validate(new),
-        validate_status: |new, _| {
+        validate_status: |new, old| {
             let mut errors = ErrorList::new();
-            certificate(&At::of(new, "status").field("certificate"), &mut errors);
+            no_condition_lost(new, old, &mut errors);
+            for kind in ["Approved", "Denied"] {
+                if count(new, kind) > old.map_or(0, |old| count(old, kind)) {
+                    let words = format!("updates may not add a condition of type {kind:?}");
+                    errors.push(FieldError::forbidden(&conditions_path(), &words));
+                }
+            }
+            let status = At::of(new, "status");
+            let place = status.field("certificate");
+            let before = old.map(|old| old.str_at(&["status", "certificate"])).unwrap_or_default();
+            if !before.is_empty() && place.text() != before {
+                place.forbidden(&mut errors, "updates may not modify existing certificate content");
+            }
+            conditions(new, &mut errors);
+            certificate(&place, &mut errors);
             errors
         },
+        parts: &[PartRules {
+            name: "approval",
+            prepare: keep_all_but_conditions,
+            validate: |new, old| {
+                let mut errors = ErrorList::new();
+                no_condition_lost(new, old, &mut errors);
+                conditions(new, &mut errors);
+                errors
+            },
+        }],
         ..base
+    }
+}
+
+/// An approval says what becomes of a request, and nothing else.
+fn keep_all_but_conditions(new: &mut Object, old: &Object) {
+    for member in ["spec", "metadata"] {
+        if let Some(value) = old.get(member).cloned() {
+            new.root.insert(member, value);
+        }
+    }
+    let status = new.object_mut("status");
+    match old.at(&["status", "certificate"]).cloned() {
+        Some(certificate) => status.insert("certificate", certificate),
+        None => status.remove("certificate"),
+    };
+}
+
+/// A condition knows when it was last said, and since when it holds.
+fn note_time(new: &mut Object, old: &Object, now: &str) {
+    let Some(status) = new.root.get_mut("status").and_then(Value::as_object_mut) else { return };
+    let conditions = status.get_mut("conditions").and_then(Value::as_array_mut);
+    for condition in conditions.into_iter().flatten() {
+        let same = |other: &&Value| {
+            ["type", "status"].iter().all(|name| other.get(name) == condition.get(name))
+        };
+        let before = old.array_at(&["status", "conditions"]).iter().find(same);
+        let since = before.and_then(|other| other.str_at(&["lastTransitionTime"])).unwrap_or(now);
+        let Some(members) = condition.as_object_mut() else { continue };
+        for (name, time) in [("lastUpdateTime", now), ("lastTransitionTime", since)] {
+            if members.get(name).is_none_or(Value::is_null) {
+                members.insert(name, time);
+            }
+        }
+    }
+}
+
+fn conditions_path() -> Path<'static> {
+    Path::new("status.conditions")
+}
+
+fn count(obj: &Object, kind: &str) -> usize {
+    let conditions = obj.array_at(&["status", "conditions"]).iter();
+    conditions.filter(|condition| condition.str_at(&["type"]) == Some(kind)).count()
+}
+
+/// What was decided about a request stays decided.
+fn no_condition_lost(new: &Object, old: Option<&Object>, errors: &mut ErrorList) {
+    for kind in ["Approved", "Denied", "Failed"] {
+        if count(new, kind) < old.map_or(0, |old| count(old, kind)) {
+            let words = format!("updates may not remove a condition of type {kind:?}");
+            errors.push(FieldError::forbidden(&conditions_path(), &words));
+        }
+    }
+}
+
+fn conditions(obj: &Object, errors: &mut ErrorList) {
+    let status = At::of(obj, "status");
+    let all = status.field("conditions");
+    let mut seen: Vec<&str> = vec![];
+    for condition in all.items() {
+        let (kind, says) = (condition.field("type"), condition.field("status"));
+        if kind.text().is_empty() {
+            kind.required(errors, "");
+        }
+        let decides = matches!(kind.text(), "Approved" | "Denied" | "Failed");
+        if says.text().is_empty() {
+            says.required(errors, "");
+        } else if decides {
+            says.one_of(errors, &["True"]);
+        } else {
+            says.one_of(errors, &["False", "True", "Unknown"]);
+        }
+        if seen.contains(&kind.text()) {
+            kind.duplicate(errors);
+        }
+        seen.push(kind.text());
+    }
+    if seen.contains(&"Approved") && seen.contains(&"Denied") {
+        let words = "Approved and Denied conditions are mutually exclusive";
+        errors.push(FieldError::invalid(&all.path, "Denied", words));
+    }
+}
+
+/// Who asks for a certificate is for the server to say.
+fn note_requester(request: &mut Object, user: &User) {
+    let texts = |texts: &[Str]| -> Vec<Value> {
+        texts.iter().map(|text| Value::from(text.as_str())).collect()
+    };
+    let spec = request.object_mut("spec");
+    for name in ["username", "uid", "groups", "extra"] {
+        spec.remove(name);
+    }
+    spec.insert("username", user.name.as_str());
+    if !user.uid.is_empty() {
+        spec.insert("uid", user.uid.as_str());
+    }
+    if !user.groups.is_empty() {
+        spec.insert("groups", texts(&user.groups));
+    }
+    if !user.extra.is_empty() {
+        let extra = user.extra.iter().map(|(key, all)| (key.clone(), Value::Array(texts(all))));
+        spec.insert("extra", Value::Object(extra.collect()));
     }
 }
 

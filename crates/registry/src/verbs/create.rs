@@ -66,6 +66,9 @@ impl Registry {
         let Updated { object: mut obj, owned, warnings: told } = made;
         warnings.extend(told);
         keelson_schema::default::fill(target.schema(), &mut obj);
+        for name in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
+            obj.metadata_mut().remove(name);
+        }
         (kind.strategy.default)(&mut obj);
         warnings.extend(references::dedup(&mut obj));
         if !owned {
@@ -92,7 +95,7 @@ impl Registry {
                 let name = stamp::generated_name(self.clock.as_ref(), &base);
                 obj.set_meta("name", &name);
             }
-            prepare(self, target, &mut obj);
+            prepare(self, permit, target, &mut obj);
             validate(target, &obj)?;
             // Only the last try counts.
             warnings.truncate(told);
@@ -181,13 +184,10 @@ pub(crate) fn check_namespace(target: &Target, obj: &mut Object) -> Result<(), F
 }
 
 /// Sets what the server decides when an object is made.
-fn prepare(registry: &Registry, target: &Target, obj: &mut Object) {
+fn prepare(registry: &Registry, permit: &Permit, target: &Target, obj: &mut Object) {
     let strategy = &target.kind.strategy;
     let now = registry.clock.now().to_string();
     let uid: Str = stamp::uid(registry.clock.as_ref());
-    for name in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
-        obj.metadata_mut().remove(name);
-    }
     obj.set_meta("creationTimestamp", &now);
     obj.set_meta("uid", &uid);
     if target.kind.has_status && !strategy.status_on_create {
@@ -195,6 +195,7 @@ fn prepare(registry: &Registry, target: &Target, obj: &mut Object) {
     }
     strategy.first_generation(obj);
     (strategy.prepare_create)(obj);
+    (strategy.note_user)(obj, permit.user());
 }
 
 fn validate(target: &Target, obj: &Object) -> Result<(), Failure> {

@@ -143,6 +143,7 @@ impl Registry {
         };
         self.admit(&write, &mut new, warnings).await?;
         prepare(target, part, &mut new, &stored);
+        (kind.strategy.note_time)(&mut new, &stored, &self.clock.now().to_string());
         owners::keep_times(&stored, &mut new);
         validate(target, part, &new, &stored)?;
         warnings.extend((kind.strategy.warnings)(&new, Some(&stored)));
@@ -282,7 +283,10 @@ fn prepare(target: &Target, part: Part, new: &mut Object, old: &Object) {
     if part == Part::Main {
         (strategy.prepare_update)(new, old);
     }
-    strategy.next_generation(new, old);
+    // To find its node is not a change that a client has asked for.
+    if part != Part::Other("binding") {
+        strategy.next_generation(new, old);
+    }
 }
 
 /// What the server gave an object at its creation stays, whether the client repeats it or not. A

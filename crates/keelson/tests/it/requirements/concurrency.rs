@@ -159,7 +159,7 @@ fn a_deletion_may_expect_a_version_and_a_uid() {
             "{answer:?}"
         );
         let message = answer.body["message"].as_str().unwrap_or_default();
-        assert!(message.contains("Precondition failed"), "{message}");
+        assert!(message.contains("precondition"), "{message}");
         assert_eq!(client.get(&path).body, now);
     }
     let (version, uid) = (&now["metadata"]["resourceVersion"], &now["metadata"]["uid"]);
