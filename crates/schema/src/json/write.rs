@@ -166,7 +166,7 @@ fn is_plain_halves<const N: usize>(bytes: &[u8]) -> bool {
 fn is_plain_long(bytes: &[u8]) -> bool {
     let (chunks, rest) = bytes.as_chunks();
     // The last ones overlap with those before.
-    !chunks.iter().any(|chunk| needs_look(chunk))
+    !chunks.iter().any(needs_look)
         && (rest.is_empty() || bytes.last_chunk().is_none_or(|last| !needs_look(last)))
 }
 
