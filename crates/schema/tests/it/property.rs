@@ -2,7 +2,7 @@
 //! same, and bytes that were cut or changed are refused without harm.
 
 use crate::generate::Generator;
-use keelson_meta::{Object, Value};
+use keelson_meta::{GroupVersionKind, Object, Value};
 use keelson_schema::catalogue::Catalogue;
 use keelson_schema::decode::{self, Format};
 use keelson_schema::{Schema, cbor, json, proto, yaml};
@@ -123,6 +123,43 @@ fn the_short_way_to_read_json_is_the_long_way() {
                 assert_eq!(text(&short), text(&long_way(&schema, &body)));
             }
         }
+    }
+}
+
+#[test]
+fn what_the_short_way_cannot_read_takes_the_long_way() {
+    let schema =
+        Catalogue::shared().schema(&GroupVersionKind::new("", "v1", "Pod")).expect("a Pod");
+    // Digits, and whether they are a number that a Pod takes.
+    let mut bodies: Vec<(String, bool)> = [
+        ("0", true),
+        ("7", true),
+        ("123456789012", true),
+        ("-5", true),
+        ("12 ", true),
+        ("1e1", false),
+    ]
+    .into_iter()
+    .chain([("", false), ("01", false), ("1.5", false), ("-", false), ("1x", false)])
+    .chain([("tru", false), ("\"1\"", false)])
+    .map(|(digits, is_read)| {
+        (format!("{{\"spec\":{{\"activeDeadlineSeconds\":{digits}}}}}"), is_read)
+    })
+    .collect();
+    let members = ["\"nodeName\":\"a\"", "\"hostname\":\"b\"", "\"hostNetwork\":true"];
+    let odd = ["\"n\\u006fdeName\":\"c\"", "\"hostname\":\"\\u0064\"", "\"hostNetwork\":tru"];
+    for a in members.iter().chain(&odd) {
+        for b in members {
+            for c in members.iter().chain(&odd) {
+                let is_read = [a, c].iter().all(|member| !member.ends_with("tru"));
+                bodies.push((format!("{{\"spec\":{{{a},{b} ,{c}}}}}"), is_read));
+            }
+        }
+    }
+    for (body, is_read) in bodies {
+        let got = decode::decode(&schema, body.as_bytes(), Format::Json, &|_| true).ok();
+        assert_eq!(got.is_some(), is_read, "{body}");
+        assert_eq!(got.map(|decoded| decoded.object), long_way(&schema, body.as_bytes()), "{body}");
     }
 }
 
