@@ -13,7 +13,7 @@ impl Session {
         let harness = Harness::open().await;
         let body = br#"{"metadata":{"name":"n"}}"#;
         harness.send("POST", "/api/v1/namespaces", "", body).await;
-        let account = br#"{"metadata":{"name":"default"}}"#;
+        let account = br#"{"metadata":{"name":"default"},"automountServiceAccountToken":false}"#;
         harness.send("POST", "/api/v1/namespaces/n/serviceaccounts", "", account).await;
         Session { harness }
     }
