@@ -6,6 +6,8 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+/// How long the tests try each decoder with random inputs.
+const FUZZ_SECONDS: &str = "30";
 /// Where the Python client of the tests is installed.
 const PYTHON: &str = "target/clients/bin/python";
 /// Its version.
@@ -79,6 +81,7 @@ fn say(text: &str) -> Result<()> {
 fn step(program: &str, args: &[&str]) -> Result<()> {
     let status = Command::new(program)
         .args(args)
+        .env("KEELSON_FUZZ_SECONDS", FUZZ_SECONDS)
         .stdin(Stdio::null())
         .status()
         .with_context(|| format!("run {program}"))?;

@@ -14,9 +14,26 @@ const UNOPTIMISED_FACTOR: usize = 16;
 /// Ends a run on a slow machine.
 const TIME: Duration = Duration::from_secs(10);
 
+/// `KEELSON_FUZZ_SECONDS`: how long each decoder is tried, instead of a number of inputs.
+fn decoder_time() -> Option<Duration> {
+    let seconds = std::env::var("KEELSON_FUZZ_SECONDS").ok()?;
+    Some(Duration::from_secs(seconds.parse().expect("KEELSON_FUZZ_SECONDS is a number")))
+}
+
 fn check(target: &str) {
+    check_for(target, TIME, ROUNDS);
+}
+
+fn check_decoder(target: &str) {
+    match decoder_time() {
+        Some(time) => check_for(target, time, u64::MAX),
+        None => check(target),
+    }
+}
+
+fn check_for(target: &str, time: Duration, rounds_max: u64) {
     let stack_bytes = STACK_BYTES * UNOPTIMISED_FACTOR;
-    let run = Run { seed: 1, time: TIME, rounds_max: ROUNDS, stack_bytes, trace: None };
+    let run = Run { seed: 1, time, rounds_max, stack_bytes, trace: None };
     match run.of(find(target).expect("a target")) {
         Ok(summary) => println!("{target}: {summary:?}"),
         Err(fault) => panic!("{fault}"),
@@ -25,22 +42,22 @@ fn check(target: &str) {
 
 #[test]
 fn json() {
-    check("json");
+    check_decoder("json");
 }
 
 #[test]
 fn yaml() {
-    check("yaml");
+    check_decoder("yaml");
 }
 
 #[test]
 fn protobuf() {
-    check("protobuf");
+    check_decoder("protobuf");
 }
 
 #[test]
 fn cbor() {
-    check("cbor");
+    check_decoder("cbor");
 }
 
 #[test]
