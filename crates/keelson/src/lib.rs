@@ -11,12 +11,14 @@
 //! There are no globals: any number of servers can run in one process.
 
 mod certificates;
+mod etcd;
 mod feature_gates;
 mod kubeconfig;
 mod namespaces;
 mod server;
 
 pub use certificates::{CertificateError, Pki};
+pub use etcd::Etcd;
 pub use feature_gates::{FeatureGateError, FeatureGates};
 pub use keelson_server::Limits;
 pub use kubeconfig::Kubeconfig;
