@@ -32,16 +32,14 @@ pub fn run() -> Result<()> {
     }
 }
 
-/// kubectl and the Python client for the tests with other people's clients; nextest to run tests side
-/// by side.
+/// kubectl and the Python client for the tests with other people's clients; etcd for those of the store
+/// over it; nextest to run tests side by side.
 fn install() -> Result<()> {
     if !has("kubectl") {
-        say("installing kubectl from Debian's package kubernetes-client")?;
-        let installed = step("apt-get", &["update", "-qq"])
-            .and_then(|()| step("apt-get", &["install", "-y", "-qq", "kubernetes-client"]));
-        if let Err(error) = installed {
-            say(&format!("no kubectl ({error}): the tests that drive it will say that they skip"))?;
-        }
+        install_package("kubectl", "kubernetes-client")?;
+    }
+    if !has("etcd") {
+        install_package("etcd", "etcd-server")?;
     }
     if !Path::new(PYTHON).exists() {
         say("installing the Python client from PyPI into target/clients")?;
@@ -60,6 +58,17 @@ fn install() -> Result<()> {
         if step("cargo", &["install", "--locked", "--quiet", "cargo-nextest"]).is_err() {
             say("no cargo-nextest: the tests run with cargo test")?;
         }
+    }
+    Ok(())
+}
+
+/// Installs a program from a package of Debian, or says which tests skip without it.
+fn install_package(program: &str, package: &str) -> Result<()> {
+    say(&format!("installing {program} from Debian's package {package}"))?;
+    let installed = step("apt-get", &["update", "-qq"])
+        .and_then(|()| step("apt-get", &["install", "-y", "-qq", package]));
+    if let Err(error) = installed {
+        say(&format!("no {program} ({error}): the tests that drive it will say that they skip"))?;
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use anyhow::{Result, bail};
 
 const HELP: &str = "\
 cargo xtask ci
-    Builds everything and runs all checks and tests. Installs kubectl and cargo-nextest when missing.
+    Builds everything and runs all checks and tests. Installs kubectl, etcd and cargo-nextest when missing.
 cargo xtask fuzz [--seconds N] [--target NAME] [--seed N] [--trace FILE] [--input FILE]
     Gives random inputs to the decoders, parsers and patches, each target for N seconds (default 60).
     A fault is told with its input and round; with --trace the last input is kept even when the

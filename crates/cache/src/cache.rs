@@ -1,9 +1,10 @@
 //! All resources, fed by one watch of the store.
 
-use crate::{RecordError, Resource, Snapshot};
+use crate::{Entry, RecordError, Resource, Snapshot};
 use bytes::Bytes;
-use keelson_store::{Batch, ReadError, Revision, Store, WatchError};
+use keelson_store::{Batch, KeyValue, ReadError, Revision, Store, Watch, WatchError};
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::fmt;
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
@@ -12,6 +13,12 @@ use tokio::task::JoinHandle;
 
 /// The prefix of every key that the API writes.
 const ROOT: &[u8] = b"/registry/";
+/// How long a read waits for what is durable already.
+const WAIT_TIME_MAX: Duration = Duration::from_secs(60);
+/// Attempts to load a store that is compacted at the same time.
+const FILL_TRIES_MAX: usize = 5;
+/// Between attempts to load the store anew.
+const RELOAD_DELAY: Duration = Duration::from_secs(1);
 
 /// Why the cache could not be filled.
 #[derive(Debug)]
@@ -43,8 +50,8 @@ impl fmt::Display for StartError {
     }
 }
 
-impl std::error::Error for StartError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+impl Error for StartError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
         Some(match self {
             StartError::Load { source } => source,
             StartError::Watch { source } => source,
@@ -63,6 +70,8 @@ pub enum CacheError {
         /// The newest one known.
         current: Revision,
     },
+    /// The store does not say how new it is.
+    Unreachable,
     /// The cache no longer follows the store.
     Closed,
 }
@@ -73,16 +82,29 @@ impl fmt::Display for CacheError {
             CacheError::Future { asked, current } => {
                 write!(f, "revision {asked} is not there yet, newest is {current}")
             }
+            CacheError::Unreachable => f.write_str("the store does not answer"),
             CacheError::Closed => f.write_str("the cache no longer follows the store"),
         }
     }
 }
 
-impl std::error::Error for CacheError {}
+impl Error for CacheError {}
+
+impl StartError {
+    fn is_compacted(&self) -> bool {
+        match self {
+            StartError::Load { source } => matches!(source, ReadError::Compacted { .. }),
+            StartError::Watch { source } => matches!(source, WatchError::Compacted { .. }),
+            StartError::Record { .. } => false,
+        }
+    }
+}
+
+/// By prefix of their keys. Invariant: no prefix is a prefix of another.
+type Resources = BTreeMap<Bytes, Arc<Resource>>;
 
 struct Shared {
-    /// By prefix of their keys. Invariant: no prefix is a prefix of another.
-    resources: RwLock<BTreeMap<Bytes, Arc<Resource>>>,
+    resources: RwLock<Resources>,
     /// Everything up to this revision has been applied.
     applied: watch::Sender<Revision>,
 }
@@ -96,42 +118,30 @@ pub struct Cache {
 
 impl Cache {
     /// Loads the resources with the given key prefixes and follows the store from then on. The history
-    /// that the store still has is taken in too, so that watches resume across a restart.
+    /// that the store still has is taken in too, so that watches resume across a restart. When the
+    /// store cannot say what has changed since the last event, everything is loaded anew, and watches
+    /// end.
     pub async fn start(
         store: Arc<dyn Store>,
         prefixes: impl IntoIterator<Item = Bytes>,
     ) -> Result<Cache, StartError> {
-        let floor = store.floor();
-        let resources: BTreeMap<Bytes, Arc<Resource>> = prefixes
-            .into_iter()
-            .map(|prefix| (prefix.clone(), Arc::new(Resource::new(prefix, floor))))
-            .collect();
-        let mut broken = None;
-        let mut sink = |kv: keelson_store::KeyValue| {
-            if let Some(resource) = find(&resources, &kv.key)
-                && let Err(error) = resource.load(&kv)
-            {
-                broken.get_or_insert(error);
+        let prefixes: Vec<Bytes> = prefixes.into_iter().collect();
+        let mut tries = 1;
+        let (resources, watch, floor) = loop {
+            match fill(&*store, &prefixes).await {
+                // Another process compacted a shared store meanwhile: its floor is known now.
+                Err(error) if error.is_compacted() && tries < FILL_TRIES_MAX => tries += 1,
+                filled => break filled?,
             }
         };
-        store
-            .load(ROOT, Some(floor), &mut sink)
-            .await
-            .map_err(|source| StartError::Load { source })?;
-        if let Some(source) = broken {
-            return Err(StartError::Record { source });
-        }
-        let watch = store
-            .watch(Bytes::from_static(ROOT), floor)
-            .map_err(|source| StartError::Watch { source })?;
         let shared = Arc::new(Shared {
             resources: RwLock::new(resources),
             applied: watch::Sender::new(floor),
         });
-        let feed = tokio::spawn(follow(shared.clone(), watch));
+        let feed = tokio::spawn(follow(shared.clone(), store.clone(), watch));
         let cache = Cache { shared, store, feed };
         // The feed cannot fail so early but for a broken store, which the first read reports.
-        let _ = cache.wait(cache.store.revision(), Duration::from_secs(60)).await;
+        let _ = cache.wait(cache.store.revision(), WAIT_TIME_MAX).await;
         Ok(cache)
     }
 
@@ -160,9 +170,14 @@ impl Cache {
     }
 
     /// Waits for everything that is durable in the store at the time of the call: the next read is
-    /// as new as a read of the store itself. Costs two atomic loads when nothing is under way.
+    /// as new as a read of the store itself. Asks the store how new that is: a remote one costs a
+    /// round trip.
     pub async fn wait_latest(&self) -> Result<(), CacheError> {
-        self.wait(self.store.revision(), Duration::from_secs(60)).await
+        let latest = self.store.latest().await.map_err(|error| {
+            tracing::warn!(%error, source = error.source(), "the store does not say how new it is");
+            CacheError::Unreachable
+        })?;
+        self.wait(latest, WAIT_TIME_MAX).await
     }
 
     /// The objects of a resource now.
@@ -191,27 +206,91 @@ impl Drop for Cache {
 }
 
 /// The resource to which a key of the store belongs.
-fn find<'r>(
-    resources: &'r BTreeMap<Bytes, Arc<Resource>>,
-    key: &[u8],
-) -> Option<&'r Arc<Resource>> {
+fn find<'r>(resources: &'r Resources, key: &[u8]) -> Option<&'r Arc<Resource>> {
     let (prefix, resource) = resources
         .range::<[u8], _>((std::ops::Bound::Unbounded, std::ops::Bound::Included(key)))
         .next_back()?;
     key.starts_with(prefix).then_some(resource)
 }
 
-/// Applies batch after batch until the store ends the watch.
-async fn follow(shared: Arc<Shared>, mut watch: Box<dyn keelson_store::Watch>) {
+/// The objects as they were at the store's floor, and the watch that goes on from there.
+async fn fill(
+    store: &dyn Store,
+    prefixes: &[Bytes],
+) -> Result<(Resources, Box<dyn Watch>, Revision), StartError> {
+    let floor = store.floor();
+    let resources: Resources = prefixes
+        .iter()
+        .map(|prefix| (prefix.clone(), Arc::new(Resource::new(prefix.clone(), floor))))
+        .collect();
+    let mut broken = None;
+    let mut sink = |kv: KeyValue| {
+        if let Some(resource) = find(&resources, &kv.key)
+            && let Err(error) = resource.load(&kv)
+        {
+            broken.get_or_insert(error);
+        }
+    };
+    store.load(ROOT, Some(floor), &mut sink).await.map_err(|source| StartError::Load { source })?;
+    if let Some(source) = broken {
+        return Err(StartError::Record { source });
+    }
+    let watch = store
+        .watch(Bytes::from_static(ROOT), floor)
+        .map_err(|source| StartError::Watch { source })?;
+    Ok((resources, watch, floor))
+}
+
+/// Applies batch after batch until the store is closed.
+async fn follow(shared: Arc<Shared>, store: Arc<dyn Store>, mut watch: Box<dyn Watch>) {
     loop {
         match watch.next().await {
             Ok(batch) => apply(&shared, &batch),
-            Err(error) => {
+            Err(error @ WatchError::Closed) => {
                 tracing::error!(%error, "the cache lost the store");
                 return;
             }
+            Err(error) => {
+                tracing::warn!(%error, "the cache loads the store anew, and watches end");
+                watch = reload(&shared, &*store).await;
+            }
         }
     }
+}
+
+/// Loads the newest state in the place of all that is there, as soon as the store lets it.
+async fn reload(shared: &Shared, store: &dyn Store) -> Box<dyn Watch> {
+    loop {
+        match replace(shared, store).await {
+            Ok(watch) => return watch,
+            Err(error) => {
+                tracing::warn!(%error, source = error.source(), "the cache cannot be filled");
+                tokio::time::sleep(RELOAD_DELAY).await;
+            }
+        }
+    }
+}
+
+async fn replace(shared: &Shared, store: &dyn Store) -> Result<Box<dyn Watch>, StartError> {
+    let resources = shared.resources.read().expect("the cache state is not poisoned").clone();
+    let mut loaded: BTreeMap<Bytes, Vec<Entry>> = BTreeMap::new();
+    let mut sink = |kv: KeyValue| {
+        let Some(resource) = find(&resources, &kv.key) else { return };
+        let prefix = resource.prefix();
+        match Entry::from_store(prefix.len(), &kv) {
+            Ok(entry) => loaded.entry(prefix.clone()).or_default().push(entry),
+            Err(error) => tracing::error!(%error, "a stored object cannot be read"),
+        }
+    };
+    let at =
+        store.load(ROOT, None, &mut sink).await.map_err(|source| StartError::Load { source })?;
+    let watch =
+        store.watch(Bytes::from_static(ROOT), at).map_err(|source| StartError::Watch { source })?;
+    for (prefix, resource) in &resources {
+        resource.replace(loaded.remove(prefix).unwrap_or_default(), at);
+    }
+    shared.applied.send_replace(at);
+    Ok(watch)
 }
 
 fn apply(shared: &Shared, batch: &Batch) {
@@ -226,4 +305,51 @@ fn apply(shared: &Shared, batch: &Batch) {
     }
     drop(resources);
     shared.applied.send_replace(batch.through);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::CursorError;
+    use crate::entry::tests::stored;
+    use keelson_store::{Model, Op, Txn, TxnOutcome};
+
+    /// Writes an object; the revision of the write.
+    async fn put(store: &Model, key: &str) -> Revision {
+        let KeyValue { key, value, .. } = stored(key, &[], 0);
+        let txn = Txn { compare: vec![], ops: vec![Op::Put { key, value }] };
+        match store.txn(txn).await {
+            Ok(TxnOutcome::Committed(at)) => at,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_cache_that_missed_changes_loads_anew_and_ends_its_watches() {
+        let store = Arc::new(Model::new());
+        put(&store, "ns/a").await;
+        let prefix = Bytes::from_static(b"/registry/ks/");
+        let cache = Cache::start(store.clone(), [prefix.clone()]).await.expect("start");
+        let resource = cache.resource(&prefix).expect("the resource");
+        let mut cursor = resource.cursor(cache.revision()).expect("a cursor");
+        // The model answers at once, so that the feed does not run before all of this is done.
+        let gone = Op::Delete { key: "/registry/ks/ns/a".into() };
+        put(&store, "ns/b").await;
+        store.txn(Txn { compare: vec![], ops: vec![gone] }).await.expect("delete");
+        let last = put(&store, "ns/c").await;
+        store.compact(last).await.expect("compact");
+        cache.wait_latest().await.expect("wait");
+        assert_eq!((cache.revision(), resource.floor()), (last, last));
+        let names: Vec<_> =
+            cache.snapshot(&resource).range("", "").map(|entry| entry.key().to_owned()).collect();
+        assert_eq!(names, ["ns/b", "ns/c"]);
+        cursor.changed().await.expect("woken");
+        assert_eq!(cursor.take(&mut vec![]), Err(CursorError::Lagged));
+        let mut cursor = resource.cursor(last).expect("a new cursor");
+        let next = put(&store, "ns/d").await;
+        cache.wait(next, WAIT_TIME_MAX).await.expect("the cache follows on");
+        let mut changes = vec![];
+        cursor.take(&mut changes).expect("changes");
+        assert_eq!(changes[0].entry.key(), "ns/d");
+    }
 }

@@ -357,7 +357,7 @@ impl Ord for ByKey {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     pub(crate) fn stored(key: &str, labels: &[(&str, &str)], revision: u64) -> KeyValue {

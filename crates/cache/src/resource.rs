@@ -173,6 +173,21 @@ impl Resource {
         Ok(())
     }
 
+    /// Puts other objects, as they are at `revision`, in the place of all, when the changes in between
+    /// are not to be had. Every cursor ends.
+    pub(crate) fn replace(&self, objects: Vec<Entry>, revision: Revision) {
+        let mut state = self.state.write().expect("the cache state is not poisoned");
+        state.objects = objects.into_iter().map(|entry| ByKey(Arc::new(entry))).collect();
+        // One number stays unused: behind it are also the cursors that have read everything.
+        state.first += state.ring.len() as u64 + 1;
+        state.ring.clear();
+        state.ring_bytes = 0;
+        state.floor = revision;
+        let next = state.first;
+        drop(state);
+        self.next.send_replace(next);
+    }
+
     /// The objects now. `revision` is what the caller knows to have been applied before the call.
     pub(crate) fn snapshot(&self, revision: Revision) -> Snapshot {
         let state = self.read();

@@ -4,6 +4,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use keelson::AdmissionChain;
 use keelson_auth::TokenFile;
+use keelson_meta::time::GoDuration;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -61,6 +62,26 @@ pub struct Serve {
     /// ~/.local/share/keelson].
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
+    /// Addresses of the etcd cluster that holds the data, in the place of the data folder:
+    /// `https://a:2379,https://b:2379`. Any number of servers may share one.
+    #[arg(long, value_delimiter = ',', value_name = "URL")]
+    #[arg(conflicts_with_all = ["durability", "history_seconds"])]
+    pub etcd_servers: Vec<String>,
+    /// Authorities of etcd's certificates [default: those of this host].
+    #[arg(long, value_name = "FILE", requires = "etcd_servers")]
+    pub etcd_cafile: Option<PathBuf>,
+    /// Certificate to show to etcd.
+    #[arg(long, value_name = "FILE", requires_all = ["etcd_servers", "etcd_keyfile"])]
+    pub etcd_certfile: Option<PathBuf>,
+    /// Key of that certificate.
+    #[arg(long, value_name = "FILE", requires_all = ["etcd_servers", "etcd_certfile"])]
+    pub etcd_keyfile: Option<PathBuf>,
+    /// Folder of the etcd cluster that holds the data.
+    #[arg(long, value_name = "PREFIX", default_value = "/registry")]
+    pub etcd_prefix: String,
+    /// How often etcd's history is forgotten, by one of the servers that share it: `5m0s`; 0 is never.
+    #[arg(long, value_name = "DURATION", default_value = "5m0s")]
+    pub etcd_compaction_interval: String,
     /// What an acknowledged write survives.
     #[arg(long, value_enum, default_value = "sync")]
     pub durability: Durability,
@@ -161,6 +182,7 @@ impl Serve {
         let dir = data_dir(self.data_dir.as_ref())?;
         let mut builder = keelson::Keelson::builder();
         builder.cert_dir = Some(self.cert_dir.clone().unwrap_or_else(|| dir.join("pki")));
+        builder.etcd = self.etcd()?;
         builder.data_dir = (self.durability == Durability::Sync).then_some(dir);
         builder.bind = SocketAddr::new(self.bind_address, self.secure_port);
         builder.advertise = self.advertise_address;
@@ -201,6 +223,24 @@ impl Serve {
         let (on, off) = (&self.enable_admission_plugins, &self.disable_admission_plugins);
         AdmissionChain::new(on, &[]).context("--enable-admission-plugins")?;
         AdmissionChain::new(on, off).context("--disable-admission-plugins")
+    }
+
+    fn etcd(&self) -> Result<Option<keelson::Etcd>> {
+        if self.etcd_servers.is_empty() {
+            return Ok(None);
+        }
+        let text = &self.etcd_compaction_interval;
+        let interval = GoDuration::parse(text)
+            .ok()
+            .and_then(|interval| u64::try_from(interval.0).ok())
+            .with_context(|| format!("--etcd-compaction-interval: {text:?} is not like 5m0s"))?;
+        Ok(Some(keelson::Etcd {
+            ca_file: self.etcd_cafile.clone(),
+            identity_files: self.etcd_certfile.clone().zip(self.etcd_keyfile.clone()),
+            prefix: self.etcd_prefix.clone(),
+            compaction_interval: Duration::from_nanos(interval),
+            ..keelson::Etcd::new(self.etcd_servers.clone())
+        }))
     }
 }
 

@@ -11,6 +11,7 @@
 //! There are no globals: any number of servers can run in one process.
 
 mod certificates;
+mod etcd;
 mod feature_gates;
 mod kubeconfig;
 mod namespaces;
@@ -19,6 +20,7 @@ mod server;
 mod service_accounts;
 
 pub use certificates::{CertificateError, Pki};
+pub use etcd::Etcd;
 pub use feature_gates::{FeatureGateError, FeatureGates};
 pub use keelson_admission::{Chain as AdmissionChain, NameError as AdmissionNameError};
 pub use keelson_server::Limits;

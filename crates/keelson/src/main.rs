@@ -46,13 +46,16 @@ fn run(serve: Serve, began: Instant) -> Result<()> {
     runtime.block_on(async {
         let kubeconfig_path = serve.kubeconfig_path()?;
         let builder = serve.builder()?;
-        let data = builder.data_dir.clone();
+        let data = match (&builder.etcd, &builder.data_dir) {
+            (Some(etcd), _) => format!("etcd at {}", etcd.servers.join(",")),
+            (None, Some(dir)) => dir.display().to_string(),
+            (None, None) => "in memory only".to_owned(),
+        };
         // Asked for before the start, so that no signal is missed.
         let stop = stop_asked()?;
         let keelson = builder.start().await?;
         keelson.kubeconfig().save(&kubeconfig_path).context("--kubeconfig")?;
         let mut out = std::io::stdout();
-        let data = data.map_or("in memory only".to_owned(), |dir| dir.display().to_string());
         let took = began.elapsed().as_millis();
         let _ = writeln!(
             out,

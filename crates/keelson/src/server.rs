@@ -1,6 +1,7 @@
 //! [`Keelson`]: one running server, and the [`Builder`] that starts it.
 
 use crate::certificates::{CertificateError, Pki, host_names};
+use crate::etcd::{self, Etcd};
 use crate::feature_gates::FeatureGates;
 use crate::kubeconfig::Kubeconfig;
 use crate::{namespaces, quotas, service_accounts};
@@ -8,7 +9,8 @@ use keelson_admission::Chain;
 use keelson_auth::{Authenticator, Authorizer, TokenFile, User};
 use keelson_registry::{OpenError as RegistryError, Registry, RegistryOptions, SystemClock};
 use keelson_server::{App, Limits, Listening, Tls, VersionInfo};
-use keelson_store::{CompactionWindow, Durability, Embedded, EmbeddedOptions};
+use keelson_store::{CompactionWindow, Durability, Embedded, EmbeddedOptions, Store};
+use keelson_store_etcd::EtcdStore;
 use rustls::RootCertStore;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
@@ -38,6 +40,12 @@ impl std::fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
+impl StartError {
+    pub(crate) fn new(line: String) -> Self {
+        StartError(line)
+    }
+}
+
 impl From<CertificateError> for StartError {
     fn from(error: CertificateError) -> Self {
         StartError(error.to_string())
@@ -47,14 +55,17 @@ impl From<CertificateError> for StartError {
 impl From<RegistryError> for StartError {
     fn from(error: RegistryError) -> Self {
         use std::error::Error;
-        let why = error.source().map(|source| format!(": {source}")).unwrap_or_default();
+        let causes = std::iter::successors(error.source(), |cause| (*cause).source());
+        let why: String = causes.map(|cause| format!(": {cause}")).collect();
         StartError(format!("{error}{why}"))
     }
 }
 
 /// How a server is to run.
 pub struct Builder {
-    /// Where data lives; `None`: in memory only.
+    /// The etcd cluster where data lives, in the place of a folder.
+    pub etcd: Option<Etcd>,
+    /// Where data lives, unless in etcd; `None`: in memory only.
     pub data_dir: Option<PathBuf>,
     /// Where certificates live; `None`: below the data directory.
     pub cert_dir: Option<PathBuf>,
@@ -80,7 +91,7 @@ pub struct Builder {
     pub admission: Chain,
     /// The control loops that run: `*`, names, `-name`.
     pub controllers: Vec<String>,
-    /// How long the history is kept.
+    /// How long the history is kept; that of etcd lasts for its interval of compaction.
     pub history: Duration,
     /// What clients may do.
     pub limits: Limits,
@@ -89,6 +100,7 @@ pub struct Builder {
 impl Default for Builder {
     fn default() -> Self {
         Builder {
+            etcd: None,
             data_dir: None,
             cert_dir: None,
             bind: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
@@ -120,6 +132,13 @@ impl Builder {
     #[must_use]
     pub fn data_dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.data_dir = Some(dir.into());
+        self
+    }
+
+    /// Keeps data in an etcd cluster; what else a server keeps stays in the folder, if it has one.
+    #[must_use]
+    pub fn etcd(mut self, etcd: Etcd) -> Self {
+        self.etcd = Some(etcd);
         self
     }
 
@@ -160,7 +179,7 @@ impl Builder {
 
     /// Starts the server.
     pub async fn start(mut self) -> Result<Keelson, StartError> {
-        let store = self.open_store()?;
+        let backend = self.open_store().await?;
         let listener = TcpListener::bind(self.bind).await.map_err(|error| {
             StartError(format!(
                 "--bind-address/--secure-port: cannot listen on {}: {error}",
@@ -179,14 +198,14 @@ impl Builder {
         // The first objects and the certificates each wait for the disk: where there are threads
         // enough, side by side.
         let clock = Box::new(SystemClock);
-        let opening = tokio::spawn(Registry::open(store.clone(), clock, options));
+        let opening = tokio::spawn(Registry::open(backend.store(), clock, options));
         let pki = self.pki(advertise);
         let registry =
             opening.await.map_err(|error| StartError(format!("registry: {error}")))??;
         let pki = pki?;
         let tls = if self.tls { Some(self.tls(&pki)?) } else { None };
         let (shutdown, told) = watch::channel(false);
-        let mut loops = vec![tokio::spawn(compact(registry.clone(), self.history))];
+        let mut loops = vec![self.compaction(&backend, registry.clone())];
         if self.runs("namespace-controller") {
             loops.push(tokio::spawn(namespaces::run(registry.clone())));
         }
@@ -217,17 +236,32 @@ impl Builder {
         };
         let listening = keelson_server::serve(app, listener, tls)
             .map_err(|error| StartError(format!("listen: {error}")))?;
-        Ok(Keelson { listening, shutdown, loops, store, pki, url: format!("{scheme}://{reach}") })
+        Ok(Keelson { listening, shutdown, loops, backend, pki, url: format!("{scheme}://{reach}") })
     }
 
-    fn open_store(&self) -> Result<Arc<Embedded>, StartError> {
-        match &self.data_dir {
-            None => Ok(Embedded::in_memory()),
-            Some(dir) => {
+    async fn open_store(&self) -> Result<Backend, StartError> {
+        match (&self.etcd, &self.data_dir) {
+            (Some(etcd), _) => Ok(Backend::Etcd(etcd.open().await?)),
+            (None, None) => Ok(Backend::Embedded(Embedded::in_memory())),
+            (None, Some(dir)) => {
                 let options =
                     EmbeddedOptions { dir: dir.join("store"), durability: Durability::Sync };
-                Embedded::open(options).map_err(|error| StartError(format!("--data-dir: {error}")))
+                let opened = Embedded::open(options);
+                let opened = opened.map_err(|error| StartError(format!("--data-dir: {error}")))?;
+                Ok(Backend::Embedded(opened))
             }
+        }
+    }
+
+    /// The loop that forgets old history.
+    fn compaction(&self, backend: &Backend, registry: Arc<Registry>) -> JoinHandle<()> {
+        match (backend, &self.etcd) {
+            (Backend::Etcd(store), Some(etcd)) if !etcd.compaction_interval.is_zero() => {
+                let forgotten = move |through| registry.cache.compact(through);
+                tokio::spawn(etcd::compact(store.clone(), etcd.compaction_interval, forgotten))
+            }
+            (Backend::Etcd(_), _) => tokio::spawn(async {}),
+            (Backend::Embedded(_), _) => tokio::spawn(compact(registry, self.history)),
         }
     }
 
@@ -300,12 +334,27 @@ async fn compact(registry: Arc<Registry>, history: Duration) {
     }
 }
 
+/// Where data lives.
+enum Backend {
+    Embedded(Arc<Embedded>),
+    Etcd(Arc<EtcdStore>),
+}
+
+impl Backend {
+    fn store(&self) -> Arc<dyn Store> {
+        match self {
+            Backend::Embedded(store) => store.clone(),
+            Backend::Etcd(store) => store.clone(),
+        }
+    }
+}
+
 /// A running server.
 pub struct Keelson {
     listening: Listening,
     shutdown: watch::Sender<bool>,
     loops: Vec<JoinHandle<()>>,
-    store: Arc<Embedded>,
+    backend: Backend,
     pki: Pki,
     url: String,
 }
@@ -344,6 +393,8 @@ impl Keelson {
             running.abort();
             let _ = running.await;
         }
-        self.store.close();
+        if let Backend::Embedded(store) = self.backend {
+            store.close();
+        }
     }
 }

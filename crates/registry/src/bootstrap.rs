@@ -8,6 +8,11 @@ use crate::verbs::update::Updated;
 use keelson_auth::Permit;
 use keelson_meta::{Failure, Object, Value, value};
 use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long another server may take for one of these objects.
+const ELSEWHERE_TIME_MAX: Duration = Duration::from_secs(2);
 
 const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 
@@ -103,7 +108,26 @@ pub fn first_address(range: &str) -> Option<IpAddr> {
 
 async fn make(registry: &Registry, target: &Target, value: Value) -> Result<(), Failure> {
     let permit = Permit::internal("system:apiserver");
-    registry.make_missing(&permit, target, value, "kube-apiserver").await
+    match registry.make_missing(&permit, target, value, "kube-apiserver").await {
+        Err(failure) if !made_elsewhere(registry, target).await => Err(failure),
+        _ => Ok(()),
+    }
+}
+
+/// Whether another server on the same store was faster. It may be half-way: the address of a service
+/// is taken before the service is there.
+async fn made_elsewhere(registry: &Registry, target: &Target) -> bool {
+    let until = Instant::now() + ELSEWHERE_TIME_MAX;
+    loop {
+        let seen = registry.cache.revision();
+        if registry.objects(&target.kind).get(&target.key()).is_some() {
+            return true;
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        if registry.cache.wait(seen.next(), left).await.is_err() {
+            return false;
+        }
+    }
 }
 
 impl Registry {

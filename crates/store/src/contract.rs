@@ -232,8 +232,15 @@ pub trait Store: Send + Sync + 'static {
     /// just waits. The error comes at once when the history is gone.
     fn watch(&self, prefix: Bytes, after: Revision) -> Result<Box<dyn Watch>, WatchError>;
 
-    /// The newest durable and visible revision. Costs an atomic load.
+    /// The newest durable and visible revision that this process knows of. Costs an atomic load.
     fn revision(&self) -> Revision;
+
+    /// A revision at least as new as every write that anyone was told of before the call, also
+    /// through another process where the store is shared.
+    fn latest(&self) -> BoxFuture<'_, Result<Revision, ReadError>> {
+        let newest = self.revision();
+        Box::pin(async move { Ok(newest) })
+    }
 
     /// Reads at, and watches after, this revision and later ones still work.
     fn floor(&self) -> Revision;

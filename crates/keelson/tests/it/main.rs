@@ -12,6 +12,7 @@ mod clients;
 mod conformance;
 mod connection;
 mod discovery;
+mod etcd;
 mod forms;
 mod http;
 mod kill;

@@ -22,6 +22,7 @@ async fn an_empty_store_answers(store: Arc<dyn Store>) {
     let page = store.range(Range::prefix(b"")).await.unwrap();
     assert_eq!((page.items.len(), page.more, page.at), (0, false, store.revision()));
     assert!(store.floor() <= store.revision());
+    assert_eq!(store.latest().await.unwrap(), store.revision());
     assert!(store.health().is_ok());
 }
 

@@ -1,0 +1,297 @@
+//! Servers whose data lives in a real etcd: two on one cluster, restarts of etcd under load, TLS, and
+//! what is said when etcd cannot be used.
+
+use crate::http::{Client, PATIENCE, Server};
+use keelson::{Etcd, Keelson, Pki};
+use keelson_store_etcd::testing::{EtcdProcess, ServerFiles};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const WRITERS: usize = 6;
+const RESTARTS: usize = 3;
+/// Acknowledged writes between two restarts.
+const WRITES_BETWEEN: usize = 60;
+
+/// An etcd and the threads that wait for it.
+fn etcd() -> Option<(Runtime, EtcdProcess)> {
+    let runtime = Runtime::new().expect("a runtime");
+    let etcd = runtime.block_on(EtcdProcess::start());
+    if etcd.is_none() {
+        println!("skipped: there is no etcd on this host");
+    }
+    Some((runtime, etcd?))
+}
+
+fn serve(etcd: &EtcdProcess) -> Server {
+    Server::start_plain(Keelson::builder().etcd(Etcd::new(vec![etcd.url()])))
+}
+
+fn map(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}})
+}
+
+fn name(obj: &Value) -> String {
+    obj["metadata"]["name"].as_str().expect("a name").to_owned()
+}
+
+fn revision(obj: &Value) -> u64 {
+    let text = obj["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+    text.parse().unwrap_or_else(|_| panic!("no revision: {obj}"))
+}
+
+#[test]
+fn a_write_on_one_server_is_read_and_watched_on_another() {
+    let Some((_runtime, etcd)) = etcd() else { return };
+    let (one, other) = std::thread::scope(|scope| {
+        let servers = [(); 2].map(|()| scope.spawn(|| serve(&etcd)));
+        let [one, other] = servers.map(|server| server.join().expect("both start"));
+        (one, other)
+    });
+    let (writer, reader) = (one.client(), other.client());
+    let began = revision(&reader.get(MAPS).body);
+    let mut watch = reader.open_watch(&format!("{MAPS}?watch=1&resourceVersion={began}"));
+    for n in 0..20 {
+        let name = format!("m{n}");
+        let created = writer.post(MAPS, &map(&name));
+        assert_eq!(created.status, 201, "{created:?}");
+        let read = reader.get(&format!("{MAPS}/{name}"));
+        assert_eq!((read.status, &read.body), (200, &created.body));
+        let list = reader.get(MAPS).body;
+        assert!(revision(&list) >= revision(&created.body), "{list}");
+        let patch = json!({"data": {"n": n.to_string()}});
+        let path = format!("{MAPS}/{name}");
+        let changed = reader.call("PATCH", &path, "application/merge-patch+json", Some(&patch));
+        assert_eq!(changed.status, 200, "{changed:?}");
+        assert_eq!(writer.get(&path).body, changed.body);
+        assert_eq!(writer.delete(&path).status, 200);
+        assert_eq!(reader.get(&path).status, 404);
+        let expected = ["ADDED", "MODIFIED", "DELETED"].map(|word| (word.to_owned(), name.clone()));
+        assert_eq!(watch.told(3), expected);
+    }
+    one.stop();
+    assert_eq!(reader.post(MAPS, &map("alone")).status, 201);
+    other.stop();
+}
+
+/// Creates objects until told to stop; the names that were acknowledged.
+fn create(client: &Client, writer: usize, stop: &AtomicBool, done: &AtomicUsize) -> Vec<String> {
+    let mut acknowledged = vec![];
+    for n in 0.. {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let name = format!("w{writer}-{n}");
+        if client.post(MAPS, &map(&name)).status == 201 {
+            acknowledged.push(name);
+            done.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    acknowledged
+}
+
+#[test]
+fn restarts_of_etcd_under_load_lose_nothing_and_double_nothing() {
+    let Some((runtime, mut etcd)) = etcd() else { return };
+    let servers = [serve(&etcd), serve(&etcd)];
+    let began = revision(&servers[0].client().get(MAPS).body);
+    let watches = servers.each_ref().map(|server| {
+        server.client().open_watch(&format!("{MAPS}?watch=1&resourceVersion={began}"))
+    });
+    let (stop, done) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let acknowledged: Vec<String> = std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|writer| {
+                let client = servers[writer % 2].client();
+                let (stop, done) = (&stop, &done);
+                scope.spawn(move || create(&client, writer, stop, done))
+            })
+            .collect();
+        for round in 1..=RESTARTS {
+            let deadline = Instant::now() + PATIENCE;
+            while done.load(Ordering::Relaxed) < round * WRITES_BETWEEN {
+                assert!(Instant::now() < deadline, "no writes in round {round}");
+                std::thread::yield_now();
+            }
+            etcd.kill();
+            runtime.block_on(etcd.restart());
+        }
+        stop.store(true, Ordering::Relaxed);
+        writers.into_iter().flat_map(|writer| writer.join().expect("a writer")).collect()
+    });
+    let last = servers[0].client().post(MAPS, &map("last"));
+    assert_eq!(last.status, 201, "{last:?}");
+    let list = servers[1].client().get(MAPS).body;
+    let stored: BTreeMap<String, u64> = list["items"]
+        .as_array()
+        .expect("items")
+        .iter()
+        .map(|obj| (name(obj), revision(obj)))
+        .collect();
+    let lost: Vec<_> = acknowledged.iter().filter(|name| !stored.contains_key(*name)).collect();
+    assert!(lost.is_empty(), "acknowledged and gone: {lost:?}");
+    for mut watch in watches {
+        let mut seen = BTreeMap::new();
+        let mut before = began;
+        while !seen.contains_key("last") {
+            let event = watch.next().expect("the watch goes on");
+            assert_eq!(event["type"], "ADDED", "{event}");
+            let at = revision(&event["object"]);
+            assert!(at > before, "{event} after {before}");
+            before = at;
+            seen.insert(name(&event["object"]), at);
+        }
+        assert_eq!(
+            seen,
+            stored.iter().filter(|(_, at)| **at > began).map(|(k, v)| (k.clone(), *v)).collect()
+        );
+    }
+    servers.into_iter().for_each(Server::stop);
+}
+
+#[test]
+fn history_is_compacted_and_watches_go_on() {
+    let Some((_runtime, process)) = etcd() else { return };
+    let etcd =
+        Etcd { compaction_interval: Duration::from_millis(50), ..Etcd::new(vec![process.url()]) };
+    let server = Server::start_plain(Keelson::builder().etcd(etcd));
+    let client = server.client();
+    let first = revision(&client.post(MAPS, &map("first")).body);
+    let mut watch = client.open_watch(&format!("{MAPS}?watch=1&resourceVersion={first}"));
+    client.poll(&format!("{MAPS}?resourceVersion={first}&resourceVersionMatch=Exact"), |answer| {
+        answer.status == 410
+    });
+    assert_eq!(client.post(MAPS, &map("second")).status, 201);
+    assert_eq!(watch.told(1), [("ADDED".to_owned(), "second".to_owned())]);
+    server.stop();
+}
+
+#[test]
+fn nothing_but_certificates_is_kept_beside_etcd() {
+    let Some((_runtime, etcd)) = etcd() else { return };
+    let dir = tempfile::tempdir().expect("a folder");
+    let builder = Keelson::builder().data_dir(dir.path()).etcd(Etcd::new(vec![etcd.url()]));
+    let server = Server::start_plain(builder);
+    assert_eq!(server.client().post(MAPS, &map("a")).status, 201);
+    server.stop();
+    let kept = std::fs::read_dir(dir.path()).expect("the folder");
+    let kept: Vec<_> = kept.map(|entry| entry.expect("an entry").file_name()).collect();
+    assert_eq!(kept, ["pki"]);
+    let server = Server::start_plain(Keelson::builder().etcd(Etcd::new(vec![etcd.url()])));
+    assert_eq!(server.client().get(&format!("{MAPS}/a")).status, 200);
+    server.stop();
+}
+
+/// Writes an authority, a server's pair and a client's pair into a folder.
+fn certificates(dir: &Path) -> Pki {
+    let pki = Pki::make(&["127.0.0.1".to_owned()]).expect("certificates");
+    let files = [
+        ("ca.pem", &pki.ca),
+        ("server.pem", &pki.serving.certificate),
+        ("server.key", &pki.serving.key),
+        ("client.pem", &pki.admin.certificate),
+        ("client.key", &pki.admin.key),
+    ];
+    for (name, text) in files {
+        std::fs::write(dir.join(name), text).expect("a file");
+    }
+    pki
+}
+
+#[test]
+fn etcd_is_reached_with_certificates_and_not_without() {
+    let (dir, foreign) =
+        (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("two"));
+    certificates(dir.path());
+    certificates(foreign.path());
+    let file = |name: &str| dir.path().join(name);
+    let files = ServerFiles {
+        authority: file("ca.pem"),
+        certificate: file("server.pem"),
+        key: file("server.key"),
+    };
+    let Some(process) = EtcdProcess::start_tls(files) else {
+        println!("skipped: there is no etcd on this host");
+        return;
+    };
+    let etcd = Etcd {
+        ca_file: Some(file("ca.pem")),
+        identity_files: Some((file("client.pem"), file("client.key"))),
+        ..Etcd::new(vec![process.url()])
+    };
+    let runtime = Runtime::new().expect("a runtime");
+    let start =
+        |etcd: &Etcd| runtime.block_on(Keelson::builder().etcd(etcd.clone()).plain_http().start());
+    let deadline = Instant::now() + PATIENCE;
+    let keelson = loop {
+        match start(&etcd) {
+            Ok(keelson) => break keelson,
+            Err(error) => assert!(Instant::now() < deadline, "{error}"),
+        }
+    };
+    runtime.block_on(keelson.stop());
+    let nameless = Etcd { identity_files: None, ..etcd.clone() };
+    let distrusting = Etcd { ca_file: Some(foreign.path().join("ca.pem")), ..etcd };
+    // What etcd says to a client without a certificate may get lost with the connection.
+    for (etcd, why) in
+        [(nameless, "no etcd server answers"), (distrusting, "invalid peer certificate")]
+    {
+        let error = start(&etcd).err().expect("etcd is not to be reached").to_string();
+        assert!(error.starts_with("--etcd-servers/--etcd-cafile/--etcd-certfile: "), "{error}");
+        assert!(error.contains(why), "{error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
+}
+
+#[test]
+fn what_is_wrong_with_etcd_is_one_line_that_names_the_flag() {
+    let dir = tempfile::tempdir().expect("a folder");
+    certificates(dir.path());
+    let file = |name: &str| dir.path().join(name).display().to_string();
+    std::fs::write(dir.path().join("text"), "no certificate").expect("a file");
+    let url = "--etcd-servers=http://127.0.0.1:1";
+    let checks: [(&[&str], &str); 9] = [
+        (&[url], "--etcd-servers: http://127.0.0.1:1: no etcd server answers: Connection refused"),
+        (&["--etcd-servers=a:2379"], "--etcd-servers: a:2379: \"a:2379\": "),
+        (&[url, "--etcd-prefix=/"], "--etcd-prefix: "),
+        (&[url, "--etcd-compaction-interval=soon"], "--etcd-compaction-interval: \"soon\""),
+        (&[url, "--etcd-compaction-interval=-5m"], "--etcd-compaction-interval: \"-5m\""),
+        (&[url, &format!("--etcd-cafile={}", file("none"))], "--etcd-cafile: "),
+        (&[url, &format!("--etcd-cafile={}", file("text"))], "--etcd-cafile: "),
+        (
+            &[
+                url,
+                &format!("--etcd-certfile={}", file("text")),
+                &format!("--etcd-keyfile={}", file("client.key")),
+            ],
+            "--etcd-certfile: ",
+        ),
+        (
+            &[
+                url,
+                &format!("--etcd-certfile={}", file("client.pem")),
+                &format!("--etcd-keyfile={}", file("text")),
+            ],
+            "--etcd-keyfile: ",
+        ),
+    ];
+    for (flags, expected) in checks {
+        let answer = Command::new(env!("CARGO_BIN_EXE_keelson"))
+            .args(["serve", "--secure-port=0", "--bind-address=127.0.0.1", "--data-dir"])
+            .arg(dir.path())
+            .args(flags)
+            .output()
+            .expect("the server runs");
+        let said = String::from_utf8_lossy(&answer.stderr);
+        assert_eq!(answer.status.code(), Some(1), "{flags:?}: {said}");
+        assert!(said.starts_with(&format!("keelson: {expected}")), "{flags:?}: {said}");
+        assert_eq!(said.lines().count(), 1, "{flags:?}: {said}");
+    }
+    assert!(!dir.path().join("store").exists());
+}

@@ -1,0 +1,22 @@
+//! The storage contract over an etcd v3 cluster, which several servers may share.
+//!
+//! - A revision is the cluster's: other programs' writes take some of them. A transaction is one of
+//!   etcd, with a compare of `mod_revision` for each compare of the contract.
+//! - A write whose answer got lost is [`WriteError::Unknown`](keelson_store::WriteError) and is never
+//!   repeated here; reads are, on the next member of the cluster.
+//! - A watch survives the loss of its connection, of the leader and of etcd itself: it goes on after
+//!   the last revision that it has delivered as a whole.
+//! - Only what lies under one folder of the cluster is read or written, beside [`COMPACT_KEY`].
+
+mod client;
+mod compactor;
+mod keys;
+mod proto;
+mod store;
+#[cfg(feature = "testing")]
+pub mod testing;
+mod watch;
+
+pub use client::EtcdTls;
+pub use compactor::{COMPACT_KEY, Compactor};
+pub use store::{EtcdOptions, EtcdStore, OpenError};

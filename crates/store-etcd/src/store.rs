@@ -1,0 +1,451 @@
+//! [`EtcdStore`]: reads, transactions and compaction. Watches are in `watch`.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use keelson_store::{
+    BoxFuture, DiskError, HealthError, KeyValue, Op, PAGE_BYTES_MAX, PAGE_ITEMS_MAX, Page, Range,
+    ReadError, Revision, Store, Txn, TxnOutcome, WATCHES_MAX, Watch, WatchError, WriteError,
+};
+use prost::Message;
+use tokio::runtime::Handle;
+use tonic::{Code, Status};
+
+use crate::client::{COMPACT, Client, EtcdTls, RANGE, TXN, line};
+use crate::compactor::COMPACT_KEY;
+use crate::keys::Keys;
+use crate::proto::{
+    CompactionRequest, Compare, DeleteRangeRequest, Header, HeaderResponse, PutRequest,
+    RangeRequest, RangeResponse, Request, RequestOp, TxnRequest, TxnResponse,
+};
+use crate::watch::EtcdWatch;
+
+/// Keys asked for at first; then as many as are likely to hold [`FETCH_BYTES`].
+const FETCH_ITEMS_FIRST: usize = 256;
+/// Most keys asked for at once.
+const FETCH_ITEMS_MAX: usize = 4096;
+/// Bytes of values that one answer should hold.
+const FETCH_BYTES: usize = 4 << 20;
+
+/// How to reach a cluster, and which part of it to use.
+#[derive(Clone, Debug)]
+pub struct EtcdOptions {
+    /// Addresses of members, `http://` or `https://`.
+    pub servers: Vec<String>,
+    /// Certificates, for `https://`.
+    pub tls: EtcdTls,
+    /// The folder that all keys of the contract lie in, with a slash at its end.
+    pub root: String,
+    /// The folder of the cluster that holds them, with a slash at its end; not empty.
+    pub prefix: String,
+    /// How long a watch may lie behind the newest known revision before it asks etcd how far it is.
+    pub progress_after: Duration,
+}
+
+impl EtcdOptions {
+    /// A cluster that holds the contract's `/registry/` under the same name.
+    #[must_use]
+    pub fn new(servers: Vec<String>) -> Self {
+        let root = String::from("/registry/");
+        let progress_after = Duration::from_millis(20);
+        Self { servers, tls: EtcdTls::default(), prefix: root.clone(), root, progress_after }
+    }
+}
+
+/// Why a cluster cannot be used.
+#[derive(Debug)]
+pub enum OpenError {
+    /// An address is none, or does not go with the certificates.
+    Server {
+        /// The address.
+        url: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// No member answered as etcd does.
+    Unreachable {
+        /// The last error.
+        source: DiskError,
+    },
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Server { url, why } => write!(f, "{url:?}: {why}"),
+            Self::Unreachable { .. } => f.write_str("no etcd server answers"),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Server { .. } => None,
+            Self::Unreachable { source } => Some(source.as_ref()),
+        }
+    }
+}
+
+/// What etcd or the connection to it said.
+#[derive(Debug)]
+struct Said(String);
+
+impl fmt::Display for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Said {}
+
+/// The contract over an etcd cluster.
+#[derive(Debug)]
+pub struct EtcdStore {
+    shared: Arc<Shared>,
+    runtime: Handle,
+}
+
+/// What the store and its watches have in common.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) client: Client,
+    pub(crate) keys: Keys,
+    pub(crate) progress_after: Duration,
+    /// The newest revision that etcd has named. Only grows.
+    pub(crate) newest: tokio::sync::watch::Sender<u64>,
+    /// Only grows. Never above `newest`.
+    floor: AtomicU64,
+    /// Watches that are open.
+    pub(crate) watches: AtomicUsize,
+    /// What etcd said last, when that was no answer.
+    failed: Mutex<Option<DiskError>>,
+}
+
+impl EtcdStore {
+    /// Asks each member once for the cluster's revision and how far its history reaches back.
+    pub async fn open(options: EtcdOptions) -> Result<Arc<Self>, OpenError> {
+        let client = Client::new(&options.servers, &options.tls)?;
+        let key = Bytes::from_static(COMPACT_KEY.as_bytes());
+        let ask = RangeRequest { key, ..RangeRequest::default() };
+        let unreachable = |error: Status| OpenError::Unreachable { source: said(&error) };
+        let answer: RangeResponse = client.first(RANGE, ask.clone()).await.map_err(unreachable)?;
+        let newest = revision(answer.header.unwrap_or_default().revision);
+        let mut floor = newest;
+        let compacted = answer.kvs.first().and_then(|kv| stated(&kv.value));
+        if let Some(compacted) = compacted.filter(|at| *at > Revision(0) && *at <= newest) {
+            let ask = RangeRequest { revision: number(compacted), ..ask };
+            match client.read::<_, RangeResponse>(RANGE, ask).await {
+                Ok(_) => floor = compacted,
+                Err(error) if error.code() == Code::OutOfRange => {}
+                Err(error) => return Err(unreachable(error)),
+            }
+        }
+        let shared = Shared {
+            client,
+            keys: Keys::new(options.root.into(), options.prefix.into()),
+            progress_after: options.progress_after,
+            newest: tokio::sync::watch::Sender::new(newest.0),
+            floor: AtomicU64::new(floor.0),
+            watches: AtomicUsize::new(0),
+            failed: Mutex::new(None),
+        };
+        Ok(Arc::new(Self { shared: Arc::new(shared), runtime: Handle::current() }))
+    }
+
+    /// Notes that the history before `floor` is gone.
+    pub(crate) fn raise_floor(&self, floor: Revision) {
+        self.shared.raise_floor(floor);
+    }
+
+    /// A call that changes something; not repeated once it may have been sent.
+    pub(crate) async fn write<Q, A>(&self, path: &'static str, ask: Q) -> Result<A, WriteError>
+    where
+        Q: Message + Clone + 'static,
+        A: Message + Default + 'static,
+    {
+        let answer = self.shared.client.write(path, ask).await;
+        self.shared.heard(answer).map_err(|error| WriteError::Unknown { source: said(&error) })
+    }
+
+    /// Keys of a range in the cluster, at an exact revision or the newest.
+    async fn fetch(
+        &self,
+        (key, range_end): (Bytes, Bytes),
+        limit: usize,
+        at: Option<Revision>,
+    ) -> Result<(RangeResponse, Revision), ReadError> {
+        if let Some(asked) = at {
+            let floor = self.floor();
+            if asked < floor || asked == Revision(0) {
+                return Err(ReadError::Compacted { asked, floor });
+            }
+        }
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let ask = RangeRequest { key, range_end, limit, revision: at.map_or(0, number) };
+        let answer = self.shared.client.read(RANGE, ask).await;
+        let answer: RangeResponse = self.shared.heard(answer).map_err(|error| {
+            let asked = at.unwrap_or_default();
+            match error.code() {
+                Code::OutOfRange if error.message().contains("compacted") => {
+                    self.shared.raise_floor(asked.next());
+                    ReadError::Compacted { asked, floor: self.floor() }
+                }
+                Code::OutOfRange => ReadError::Future { asked, newest: self.revision() },
+                _ => ReadError::Backend { source: said(&error) },
+            }
+        })?;
+        let read_at = at.unwrap_or(self.shared.saw(answer.header));
+        Ok((answer, read_at))
+    }
+
+    /// Gives the keys of a range to `take`, in order and all at one revision, until it says no.
+    /// Answers with that revision.
+    async fn walk(
+        &self,
+        range: Option<(Bytes, Bytes)>,
+        mut at: Option<Revision>,
+        mut limit: usize,
+        mut take: impl FnMut(KeyValue) -> bool,
+    ) -> Result<Revision, ReadError> {
+        // An empty range still has to say whether it can be read at that revision.
+        let (mut first, last) = range.unwrap_or_else(|| (self.shared.keys.marker(), Bytes::new()));
+        loop {
+            let (answer, read_at) = self.fetch((first, last.clone()), limit, at).await?;
+            at = Some(read_at);
+            let bytes: usize = answer.kvs.iter().map(|kv| kv.value.len()).sum();
+            let average = bytes / answer.kvs.len().max(1);
+            let after = answer.kvs.last().map(|kv| [&kv.key[..], b"\0"].concat().into());
+            for kv in answer.kvs {
+                if let Some(kv) = self.shared.keys.to_contract(&kv.key).map(|key| known(key, kv))
+                    && !take(kv)
+                {
+                    return Ok(read_at);
+                }
+            }
+            let Some(after) = after.filter(|_| answer.more) else { return Ok(read_at) };
+            first = after;
+            limit = (FETCH_BYTES / average.max(1)).clamp(1, FETCH_ITEMS_MAX);
+        }
+    }
+
+    async fn page(&self, ask: Range) -> Result<Page, ReadError> {
+        let limit = if ask.limit == 0 { PAGE_ITEMS_MAX } else { ask.limit.min(PAGE_ITEMS_MAX) };
+        let range = self.shared.keys.range(&ask.start, &ask.end);
+        let (mut items, mut more, mut bytes) = (Vec::new(), false, 0);
+        let take = |kv: KeyValue| {
+            more = items.len() == limit || bytes >= PAGE_BYTES_MAX;
+            if !more {
+                bytes += kv.value.len();
+                items.push(kv);
+            }
+            !more
+        };
+        // One more than the page holds says whether there is more.
+        let at = self.walk(range, ask.at, FETCH_ITEMS_FIRST.min(limit + 1), take).await?;
+        Ok(Page { items, at, more })
+    }
+
+    async fn commit(&self, txn: Txn) -> Result<TxnOutcome, WriteError> {
+        txn.check()?;
+        let keys = &self.shared.keys;
+        let compare = txn.compare.iter().map(|compare| {
+            Compare::modified(keys.to_cluster(&compare.key), number(compare.modified))
+        });
+        let current = txn.compare.iter().map(|compare| {
+            let key = keys.to_cluster(&compare.key);
+            Request::Range(RangeRequest { key, ..RangeRequest::default() }).into()
+        });
+        let ask = TxnRequest {
+            compare: compare.collect(),
+            success: txn.ops.iter().map(|op| self.operation(op)).collect(),
+            failure: current.collect(),
+        };
+        let answer = self.shared.client.write(TXN, ask).await;
+        let answer: TxnResponse =
+            self.shared.heard(answer).map_err(|error| refused(&txn, &error))?;
+        let at = self.shared.saw(answer.header);
+        if answer.succeeded {
+            return Ok(TxnOutcome::Committed(at));
+        }
+        for (compare, found) in txn.compare.into_iter().zip(answer.found()) {
+            let current = found.map(|kv| known(compare.key.clone(), kv));
+            if current.as_ref().map_or(Revision(0), |kv| kv.modified) != compare.modified {
+                return Ok(TxnOutcome::Conflict { key: compare.key, current });
+            }
+        }
+        let source = Arc::new(Said("a conflict that no compare explains".into()));
+        Err(WriteError::Unknown { source })
+    }
+
+    fn operation(&self, op: &Op) -> RequestOp {
+        let key = self.shared.keys.to_cluster(op.key());
+        match op {
+            Op::Put { value, .. } => Request::Put(PutRequest { key, value: value.clone() }),
+            Op::Delete { .. } => Request::Delete(DeleteRangeRequest { key }),
+        }
+        .into()
+    }
+}
+
+impl Store for EtcdStore {
+    fn get<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<Option<KeyValue>, ReadError>> {
+        Box::pin(async move {
+            let cluster_key = self.shared.keys.to_cluster(key);
+            let (answer, _) = self.fetch((cluster_key, Bytes::new()), 1, None).await?;
+            let found = answer.kvs.into_iter().next();
+            Ok(found.map(|kv| known(Bytes::copy_from_slice(key), kv)))
+        })
+    }
+
+    fn range(&self, ask: Range) -> BoxFuture<'_, Result<Page, ReadError>> {
+        Box::pin(self.page(ask))
+    }
+
+    fn load<'a>(
+        &'a self,
+        prefix: &'a [u8],
+        at: Option<Revision>,
+        sink: &'a mut (dyn FnMut(KeyValue) + Send),
+    ) -> BoxFuture<'a, Result<Revision, ReadError>> {
+        let Range { start, end, .. } = Range::prefix(prefix);
+        let range = self.shared.keys.range(&start, &end);
+        let take = |kv| {
+            sink(kv);
+            true
+        };
+        Box::pin(self.walk(range, at, FETCH_ITEMS_FIRST, take))
+    }
+
+    fn txn(&self, txn: Txn) -> BoxFuture<'_, Result<TxnOutcome, WriteError>> {
+        Box::pin(self.commit(txn))
+    }
+
+    fn watch(&self, prefix: Bytes, after: Revision) -> Result<Box<dyn Watch>, WatchError> {
+        let floor = self.floor();
+        if after < floor {
+            return Err(WatchError::Compacted { asked: after, floor });
+        }
+        if self.shared.watches.fetch_add(1, Ordering::Relaxed) >= WATCHES_MAX {
+            self.shared.watches.fetch_sub(1, Ordering::Relaxed);
+            return Err(WatchError::TooMany);
+        }
+        Ok(Box::new(EtcdWatch::start(&self.runtime, &self.shared, prefix, after)))
+    }
+
+    fn revision(&self) -> Revision {
+        Revision(*self.shared.newest.borrow())
+    }
+
+    fn latest(&self) -> BoxFuture<'_, Result<Revision, ReadError>> {
+        Box::pin(self.walk(None, None, 1, |_| true))
+    }
+
+    fn floor(&self) -> Revision {
+        self.shared.floor()
+    }
+
+    fn compact(&self, through: Revision) -> BoxFuture<'_, Result<(), WriteError>> {
+        Box::pin(async move {
+            if through <= self.floor() {
+                return Ok(());
+            }
+            let ask = CompactionRequest { revision: number(through) };
+            let answer = self.shared.client.write(COMPACT, ask).await;
+            match self.shared.heard::<HeaderResponse>(answer) {
+                Ok(_) => {}
+                Err(error) if error.code() == Code::OutOfRange => {
+                    // Too far ahead, or done already by somebody else.
+                    if !error.message().contains("compacted") {
+                        let newest = self.revision();
+                        return Err(WriteError::Future { asked: through, newest });
+                    }
+                }
+                Err(error) => return Err(WriteError::Unknown { source: said(&error) }),
+            }
+            self.shared.raise_floor(through);
+            Ok(())
+        })
+    }
+
+    fn health(&self) -> Result<(), HealthError> {
+        let failed = self.shared.failed.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        failed.map_or(Ok(()), |source| Err(HealthError::Unreachable { source }))
+    }
+}
+
+impl Shared {
+    pub(crate) fn floor(&self) -> Revision {
+        Revision(self.floor.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn raise_floor(&self, floor: Revision) {
+        self.newest.send_if_modified(|newest| raise(newest, floor));
+        self.floor.fetch_max(floor.0, Ordering::AcqRel);
+    }
+
+    /// Notes the revision that an answer names.
+    pub(crate) fn saw(&self, header: Option<Header>) -> Revision {
+        let seen = revision(header.unwrap_or_default().revision);
+        self.newest.send_if_modified(|newest| raise(newest, seen));
+        seen
+    }
+
+    /// Notes whether etcd answered; that it refused is an answer too.
+    pub(crate) fn heard<T>(&self, answer: Result<T, Status>) -> Result<T, Status> {
+        let failed = match &answer {
+            Err(error) if !matches!(error.code(), Code::OutOfRange | Code::InvalidArgument) => {
+                Some(said(error))
+            }
+            _ => None,
+        };
+        *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = failed;
+        answer
+    }
+}
+
+fn raise(newest: &mut u64, seen: Revision) -> bool {
+    let is_newer = seen.0 > *newest;
+    *newest = seen.0.max(*newest);
+    is_newer
+}
+
+/// A key and value as the contract has them, under the contract's key.
+fn known(key: Bytes, kv: crate::proto::KeyValue) -> KeyValue {
+    let (created, modified) = (revision(kv.create_revision), revision(kv.mod_revision));
+    KeyValue { key, value: kv.value, created, modified }
+}
+
+pub(crate) fn revision(number: i64) -> Revision {
+    Revision(u64::try_from(number).unwrap_or_default())
+}
+
+pub(crate) fn number(revision: Revision) -> i64 {
+    i64::try_from(revision.0).unwrap_or(i64::MAX)
+}
+
+/// The revision that a value of [`COMPACT_KEY`] states.
+pub(crate) fn stated(value: &[u8]) -> Option<Revision> {
+    std::str::from_utf8(value).ok()?.parse().ok().map(Revision)
+}
+
+fn said(error: &Status) -> DiskError {
+    Arc::new(Said(line(error)))
+}
+
+/// What a failed transaction means: etcd's own maximums are those of the contract; what is left may
+/// have happened.
+fn refused(txn: &Txn, error: &Status) -> WriteError {
+    if error.code() == Code::InvalidArgument {
+        if error.message().contains("too many operations") {
+            return WriteError::TooManyOps { ops: txn.compare.len().max(txn.ops.len()) };
+        }
+        if error.message().contains("too large") {
+            return WriteError::TooLarge { bytes: txn.ops.iter().map(Op::bytes).sum() };
+        }
+    }
+    WriteError::Unknown { source: said(error) }
+}
