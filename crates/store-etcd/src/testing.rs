@@ -1,4 +1,4 @@
-//! A real etcd for a test: one member, on free ports, with its data in a temporary folder.
+//! A real etcd for a test: one member or a few, on free ports, with data in temporary folders.
 // A test cannot go on without its etcd: what fails here fails the test.
 #![allow(clippy::missing_panics_doc, clippy::unwrap_used)]
 
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tokio::time::sleep;
 
-use crate::{EtcdOptions, EtcdStore, EtcdTls};
+use crate::{EtcdOptions, EtcdStore};
 
 /// How long etcd may take until it answers.
 const START_TIME_MAX: Duration = Duration::from_secs(30);
@@ -28,21 +28,37 @@ pub struct ServerFiles {
     pub key: PathBuf,
 }
 
-/// An etcd process. Dropping it kills it and takes its data away.
+/// An etcd process, a member of its cluster. Dropping it kills it and takes its data away.
 #[derive(Debug)]
 pub struct EtcdProcess {
     dir: TempDir,
     files: Option<ServerFiles>,
+    /// For clients and for peers.
     ports: [u16; 2],
+    /// Names and addresses of all members, as etcd's flag takes them.
+    cluster: String,
     running: Option<Child>,
 }
 
 impl EtcdProcess {
     /// Starts etcd and waits until it answers; `None` when there is no etcd on this host.
     pub async fn start() -> Option<Self> {
-        let mut etcd = Self::new(None)?;
-        etcd.restart().await;
-        Some(etcd)
+        Some(Self::start_cluster(1).await?.remove(0))
+    }
+
+    /// Starts a cluster of so many members and waits until each of them answers.
+    pub async fn start_cluster(size: usize) -> Option<Vec<Self>> {
+        let members: Option<Vec<_>> = (0..size).map(|_| Self::new(None)).collect();
+        let mut members = members?;
+        let all: Vec<_> = members.iter().map(|member| member.cluster.clone()).collect();
+        for member in &mut members {
+            member.cluster = all.join(",");
+            member.spawn();
+        }
+        for member in &members {
+            member.answers().await;
+        }
+        Some(members)
     }
 
     /// Starts etcd with TLS. Whether it answers shows with the client's certificate only.
@@ -59,7 +75,8 @@ impl EtcdProcess {
         // Held together, so that they differ.
         let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
         let ports = listeners.map(|listener| listener.local_addr().unwrap().port());
-        Some(Self { dir, files, ports, running: None })
+        let cluster = format!("{}=http://127.0.0.1:{}", ports[0], ports[1]);
+        Some(Self { dir, files, ports, cluster, running: None })
     }
 
     /// Where clients reach it.
@@ -80,10 +97,13 @@ impl EtcdProcess {
     pub async fn restart(&mut self) {
         self.kill();
         self.spawn();
+        self.answers().await;
+    }
+
+    async fn answers(&self) {
         let began = Instant::now();
         loop {
-            let options = EtcdOptions::new(vec![self.url()]);
-            match EtcdStore::open(EtcdOptions { tls: EtcdTls::default(), ..options }).await {
+            match EtcdStore::open(EtcdOptions::new(vec![self.url()])).await {
                 Ok(_) => return,
                 Err(error) => assert!(began.elapsed() < START_TIME_MAX, "etcd: {error}"),
             }
@@ -95,12 +115,13 @@ impl EtcdProcess {
         let [_, peers] = self.ports.map(|port| format!("http://127.0.0.1:{port}"));
         let mut command = Command::new("etcd");
         command
-            .args(["--name", "test", "--log-level", "panic", "--data-dir"])
+            .args(["--name", &self.ports[0].to_string(), "--log-level", "panic"])
+            .arg("--data-dir")
             .arg(self.dir.path())
             .args(["--listen-client-urls", &self.url(), "--advertise-client-urls", &self.url()])
             .args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers])
-            .args(["--initial-cluster", &format!("test={peers}")])
-            // One member elects itself; as many operations as the contract allows.
+            .args(["--initial-cluster", &self.cluster])
+            // A leader is elected soon; as many operations as the contract allows.
             .args(["--heartbeat-interval", "20", "--election-timeout", "200"])
             .args(["--max-txn-ops", &keelson_store::TXN_OPS_MAX.to_string()])
             .stdout(Stdio::null())

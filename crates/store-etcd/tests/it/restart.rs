@@ -5,10 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use keelson_store::{Compare, Op, Range, Revision, Store, Txn, TxnOutcome, WriteError};
-use keelson_store_etcd::EtcdStore;
+use keelson_store::{
+    Compare, Event, Op, Range, Revision, Store, Txn, TxnOutcome, Watch, WriteError,
+};
+use keelson_store_etcd::testing::EtcdProcess;
+use keelson_store_etcd::{EtcdOptions, EtcdStore};
 
-use crate::{etcd, open};
+use crate::{etcd, open, skip};
 
 const WRITERS: usize = 8;
 const RESTARTS: usize = 4;
@@ -40,10 +43,32 @@ async fn count(store: Arc<EtcdStore>, key: String, stop: Arc<AtomicBool>) -> Vec
     acknowledged
 }
 
+/// Takes so many events as there should be between two restarts.
+async fn take(watch: &mut dyn Watch, events: &mut Vec<Event>) {
+    let until = events.len() + WRITES_BETWEEN;
+    while events.len() < until {
+        events.extend(watch.next().await.expect("the watch goes on").events);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn restarts_under_load_lose_no_write_and_double_no_event() {
-    let Some(mut etcd) = etcd().await else { return };
-    let store = open(&etcd, "load").await;
+    let Some(etcd) = etcd().await else { return };
+    check(vec![etcd]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lost_members_and_leaders_lose_no_write_and_double_no_event() {
+    let Some(members) = EtcdProcess::start_cluster(3).await else { return skip() };
+    check(members).await;
+}
+
+/// Kills one member after the other, among them the leader, while writers write and a watch watches.
+async fn check(mut members: Vec<EtcdProcess>) {
+    let urls = members.iter().map(EtcdProcess::url).collect();
+    let options =
+        EtcdOptions { root: String::new(), prefix: "/load/".into(), ..EtcdOptions::new(urls) };
+    let store = EtcdStore::open(options).await.expect("open");
     let start = store.revision();
     let mut watch = store.watch(Bytes::new(), start).unwrap();
     let stop = Arc::new(AtomicBool::new(false));
@@ -51,12 +76,15 @@ async fn restarts_under_load_lose_no_write_and_double_no_event() {
         .map(|n| tokio::spawn(count(store.clone(), format!("k{n}"), stop.clone())))
         .collect();
     let mut events = Vec::new();
-    for _ in 0..RESTARTS {
-        let until = events.len() + WRITES_BETWEEN;
-        while events.len() < until {
-            events.extend(watch.next().await.expect("the watch goes on").events);
+    for round in 0..RESTARTS {
+        take(&mut *watch, &mut events).await;
+        let size = members.len();
+        members[round % size].kill();
+        if size > 1 {
+            // The others are enough.
+            take(&mut *watch, &mut events).await;
         }
-        etcd.restart().await;
+        members[round % size].restart().await;
     }
     stop.store(true, Ordering::Relaxed);
     let mut acknowledged = BTreeMap::new();
