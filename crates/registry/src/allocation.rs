@@ -13,10 +13,14 @@ use crate::registry::{Put, Registry};
 use bytes::Bytes;
 use keelson_meta::{Failure, Object, Reason};
 use keelson_store::Revision;
+use std::sync::Arc;
 
-/// What a write of a service takes before, and gives back after it is stored.
+/// What a write of a service takes before, and gives back after it is stored. Ports of a write that goes
+/// away half-way are free again.
 #[derive(Debug, Default)]
 pub(crate) struct Claim {
+    /// Where the ports come from.
+    pool: Option<Arc<PortPool>>,
     /// Addresses that this write took.
     taken: Vec<String>,
     /// Ports that this write took.
@@ -25,6 +29,14 @@ pub(crate) struct Claim {
     freed: Vec<String>,
     /// Ports that the service no longer needs.
     freed_ports: Vec<u16>,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if let Some(pool) = &self.pool {
+            pool.give_back(&self.taken_ports);
+        }
+    }
 }
 
 /// Whether objects of the target are given addresses and ports.
@@ -42,19 +54,19 @@ impl Registry {
         old: Option<&Object>,
         dry_run: bool,
     ) -> Result<Claim, Failure> {
-        let mut claim = Claim::default();
         if !is_service(target) {
-            return Ok(claim);
+            return Ok(Claim::default());
         }
+        let mut claim = Claim::default();
+        claim.pool = Some(self.ports.clone());
         let given = self.claim_all(service, old, dry_run, &mut claim).await;
         if dry_run {
-            self.ports.give_back(&claim.taken_ports);
             return given.map(|()| Claim::default());
         }
         match given {
             Ok(()) => Ok(claim),
             Err(failure) => {
-                self.revert(claim).await;
+                self.free_addresses(&claim.taken).await;
                 Err(failure)
             }
         }
@@ -82,24 +94,20 @@ impl Registry {
         target: &Target,
         record: Bytes,
         expected: Revision,
-        claim: Claim,
+        mut claim: Claim,
     ) -> Result<Put, Failure> {
         let put = self.put(target, record, expected).await;
         match &put {
             Ok(Put::Done(_)) => {
+                claim.taken_ports.clear();
                 self.ports.give_back(&claim.freed_ports);
                 self.free_addresses(&claim.freed).await;
             }
             // It may be stored: better a lost address than one that two services have.
-            Err(failure) if failure.reason == Reason::ServerTimeout => {}
-            Ok(Put::Lost(_)) | Err(_) => self.revert(claim).await,
+            Err(failure) if failure.reason == Reason::ServerTimeout => claim.taken_ports.clear(),
+            Ok(Put::Lost(_)) | Err(_) => self.free_addresses(&claim.taken).await,
         }
         put
-    }
-
-    async fn revert(&self, claim: Claim) {
-        self.ports.give_back(&claim.taken_ports);
-        self.free_addresses(&claim.taken).await;
     }
 
     /// The object is gone, and what it was given is free.

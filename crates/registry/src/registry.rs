@@ -84,7 +84,7 @@ pub struct Registry {
     /// What the server was told at start.
     pub options: RegistryOptions,
     /// Ports of nodes that services have.
-    pub(crate) ports: PortPool,
+    pub(crate) ports: Arc<PortPool>,
     kinds: HashMap<(Str, Str), Arc<Kind>>,
 }
 
@@ -103,7 +103,7 @@ impl Registry {
         let cache = Cache::start(store.clone(), prefixes)
             .await
             .map_err(|source| OpenError::Cache { source })?;
-        let ports = PortPool::default();
+        let ports = Arc::new(PortPool::default());
         let registry = Arc::new(Registry { catalogue, store, cache, clock, options, ports, kinds });
         crate::bootstrap::ensure(&registry)
             .await
