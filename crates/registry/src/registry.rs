@@ -175,7 +175,7 @@ impl Registry {
         expected: Revision,
     ) -> Result<Put, Failure> {
         if value.len() > OBJECT_BYTES_MAX {
-            return Err(Status::new(Reason::Unknown, "etcdserver: request is too large"));
+            return Err(too_large());
         }
         let key = target.kind.store_key(&target.namespace, &target.name);
         let txn = Txn {
@@ -217,6 +217,7 @@ impl Registry {
             WriteError::Unknown { .. } => {
                 Status::server_timeout(target.gvr(), action, UNKNOWN_RETRY_SECONDS)
             }
+            WriteError::TooLarge { .. } => too_large(),
             error => Status::internal(error),
         })
     }
@@ -232,6 +233,11 @@ impl Registry {
             .transpose()
             .map_err(Status::internal)
     }
+}
+
+/// What the reference says of an object that its etcd does not take.
+fn too_large() -> Failure {
+    Status::new(Reason::Unknown, "etcdserver: request is too large")
 }
 
 /// How a conditional write ended.

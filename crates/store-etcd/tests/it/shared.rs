@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use keelson_store::conformance::{delete, drain, put};
-use keelson_store::{Range, ReadError, Revision, Store, WatchError};
+use keelson_store::{Op, Range, ReadError, Revision, Store, Txn, WatchError, WriteError};
 use keelson_store_etcd::Compactor;
 
 use crate::{etcd, open, open_impatient};
@@ -91,4 +91,16 @@ async fn pages_of_many_keys_are_whole_and_at_one_revision() {
     assert_eq!((loaded, at), (700, store.revision()));
     let old = Range { at: Some(Revision(0)), ..Range::prefix(b"") };
     assert!(store.range(old).await.is_err(), "there is no revision 0 in etcd");
+}
+
+#[tokio::test]
+async fn what_is_over_a_maximum_of_etcd_is_refused_by_name() {
+    let Some(etcd) = etcd().await else { return };
+    let store = open(&etcd, "large").await;
+    let before = store.revision();
+    let put = Op::Put { key: "a".into(), value: vec![0; 1_600_000].into() };
+    let error = store.txn(Txn { compare: vec![], ops: vec![put] }).await.unwrap_err();
+    assert!(matches!(error, WriteError::TooLarge { bytes: 1_600_001 }), "{error}");
+    assert!(store.health().is_ok(), "that etcd refuses is an answer");
+    assert_eq!(store.latest().await.unwrap(), before);
 }
