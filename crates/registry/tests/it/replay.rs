@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
 /// Answers that were alike when this was last raised; it never goes down.
-const ALIKE_MIN: usize = 1038;
+const ALIKE_MIN: usize = 1041;
 
 const FOLDERS: &[&str] = &["kinds", "rest/kinds", "ext"];
 

@@ -242,3 +242,12 @@ async fn events_of_the_newer_group_are_strict() {
         [elsewhere, "eventTime: Required value", "type: Invalid value: \"\": has invalid value: "];
     session.check("POST /apis/events.k8s.io/v1/namespaces/n/events", body, 422, &causes).await;
 }
+
+#[tokio::test]
+async fn a_list_that_must_be_there_and_is_empty_reads_back_as_null() {
+    let session = Session::open().await;
+    let body = r#"{"metadata":{"name":"r"},"rules":[]}"#;
+    let roles = "/apis/rbac.authorization.k8s.io/v1/namespaces/n/roles";
+    session.check(&format!("POST {roles}"), body, 201, &[]).await;
+    session.check_at(&format!("GET {roles}/r"), "", &["rules"], "null").await;
+}

@@ -177,7 +177,14 @@ impl<'a> Encoder<'a> {
             return;
         }
         of.write_key(at, self.out);
-        self.value(&field.shape, value);
+        // Protobuf, in which the reference stores, knows no empty lists: they are read back as null.
+        let is_kept = matches!(field.presence, Presence::Always | Presence::AlwaysNull);
+        match value {
+            Value::Array(items) if items.is_empty() && is_kept => {
+                self.out.extend_from_slice(b"null");
+            }
+            _ => self.value(&field.shape, value),
+        }
     }
 
     /// Writes those of the `always` members that stand before `at`, which is set; gives the later ones.
