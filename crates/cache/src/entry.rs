@@ -40,7 +40,8 @@ pub struct Record<'a> {
 impl Record<'_> {
     /// The value for the store.
     pub fn encode(&self) -> Bytes {
-        let mut out = Vec::with_capacity(FIXED_BYTES + 64 + self.json.len());
+        let pairs = pairs_bytes_max(self.labels) + pairs_bytes_max(self.fields);
+        let mut out = Vec::with_capacity(FIXED_BYTES + pairs + self.json.len());
         out.push(FORMAT);
         out.extend_from_slice(&[0; 4]);
         out.extend_from_slice(&small(self.resource_version_at).to_le_bytes());
@@ -57,6 +58,13 @@ impl Record<'_> {
 /// Places in an object; an object is at most a few MiB.
 fn small(place: usize) -> u32 {
     u32::try_from(place).expect("an object is smaller than 4 GiB")
+}
+
+/// Bytes that a row of pairs takes at most.
+fn pairs_bytes_max(pairs: &[(&str, &str)]) -> usize {
+    const NUMBER_BYTES_MAX: usize = 4;
+    let pair = |(key, value): &(&str, &str)| 2 * NUMBER_BYTES_MAX + key.len() + value.len();
+    NUMBER_BYTES_MAX + pairs.iter().map(pair).sum::<usize>()
 }
 
 fn write_pairs(pairs: &[(&str, &str)], out: &mut Vec<u8>) {
@@ -126,7 +134,7 @@ impl std::error::Error for RecordError {}
 
 /// One version of one object, ready to be sent. One buffer and a few numbers.
 pub struct Entry {
-    /// Key, labels, fields and JSON, one after the other.
+    /// Key, labels, fields, JSON and a newline, one after the other.
     buffer: Bytes,
     key_len: u32,
     fields_at: u32,
@@ -156,13 +164,13 @@ impl Entry {
             return Err(fail("text is not UTF-8"));
         }
         let revision = kv.modified.to_string();
-        let mut buffer =
-            Vec::with_capacity(key.len() + pairs.len() + json.len() + revision.len() - 1);
+        let mut buffer = Vec::with_capacity(key.len() + pairs.len() + json.len() + revision.len());
         buffer.extend_from_slice(key);
         buffer.extend_from_slice(pairs);
         buffer.extend_from_slice(&json[..rv_at]);
         buffer.extend_from_slice(revision.as_bytes());
         buffer.extend_from_slice(&json[rv_at + 1..]);
+        buffer.push(b'\n');
         Ok(Entry {
             key_len: small(key.len()),
             fields_at: small(key.len() + labels),
@@ -182,7 +190,7 @@ impl Entry {
         let place = self.rv_at as usize;
         self.buffer[self.key_len as usize..self.json_at as usize] == *pairs
             && self.buffer[self.json_at as usize..place] == json[..rv_at]
-            && self.buffer[place + revision..] == json[rv_at + 1..]
+            && self.buffer[place + revision..self.end()] == json[rv_at + 1..]
     }
 
     /// The same object with another revision: what a deletion shows.
@@ -237,19 +245,34 @@ impl Entry {
         Pairs::new(pairs).find(|(k, _)| *k == name).map(|(_, value)| value)
     }
 
+    /// Where the JSON ends.
+    fn end(&self) -> usize {
+        self.buffer.len() - 1
+    }
+
     /// The object's JSON, shared.
     pub fn json(&self) -> Bytes {
+        self.buffer.slice(self.json_at as usize..self.end())
+    }
+
+    /// The object's JSON with a newline behind it, shared: the body of an answer.
+    pub fn json_line(&self) -> Bytes {
         self.buffer.slice(self.json_at as usize..)
     }
 
     /// The object's JSON, borrowed.
     pub fn json_slice(&self) -> &[u8] {
-        &self.buffer[self.json_at as usize..]
+        &self.buffer[self.json_at as usize..self.end()]
+    }
+
+    /// Whether a text without characters that JSON escapes stands anywhere in the JSON.
+    pub fn has_text(&self, wanted: &str) -> bool {
+        std::str::from_utf8(self.json_slice()).is_ok_and(|json| json.contains(wanted))
     }
 
     /// The object's JSON as an item of a list, without the `{` in front.
-    pub fn item_tail(&self) -> Bytes {
-        self.buffer.slice(self.json_at as usize + self.item_at as usize..)
+    pub fn item_tail(&self) -> &[u8] {
+        &self.json_slice()[self.item_at as usize..]
     }
 
     /// Bytes of memory that the entry holds.
@@ -389,7 +412,8 @@ pub(crate) mod tests {
             text(&entry.json()),
             r#"{"kind":"K","apiVersion":"v1","metadata":{"resourceVersion":"1234"},"x":1}"#
         );
-        assert_eq!(text(&entry.item_tail()), r#""metadata":{"resourceVersion":"1234"},"x":1}"#);
+        assert_eq!(text(&entry.json_line()), format!("{}\n", text(entry.json_slice())));
+        assert_eq!(text(entry.item_tail()), r#""metadata":{"resourceVersion":"1234"},"x":1}"#);
     }
 
     #[test]

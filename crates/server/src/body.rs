@@ -142,7 +142,7 @@ impl ListBody {
                 out.put_slice(entry.json_slice());
             } else {
                 out.put_u8(b'{');
-                out.put_slice(&entry.item_tail());
+                out.put_slice(entry.item_tail());
             }
         }
         self.left -= out.len() as u64;

@@ -3,6 +3,7 @@
 use crate::body::Body;
 use crate::impersonate;
 use crate::limits::Limits;
+use crate::listen::Peer;
 use crate::negotiate::{self, Accepted};
 use crate::paths;
 use crate::query::{self, Query};
@@ -54,6 +55,7 @@ pub struct App {
 }
 
 /// A request without its body.
+#[derive(Clone)]
 pub struct Ask {
     /// HTTP method.
     pub method: Method,
@@ -63,6 +65,8 @@ pub struct Ask {
     pub query: Query,
     /// Whether objects are read and written in CBOR too.
     pub cbor: bool,
+    /// Where it comes from.
+    pub(crate) peer: Arc<Peer>,
 }
 
 impl Ask {
@@ -94,10 +98,10 @@ impl Ask {
 
 impl App {
     /// Answers one request. Never fails: every fault is an answer.
-    pub async fn handle(
+    pub(crate) async fn handle(
         self: Arc<Self>,
         request: Request<Incoming>,
-        peer: Option<PeerCertificate>,
+        peer: Arc<Peer>,
     ) -> Response<Body> {
         let audit_id = stamp::uid(self.registry.clock.as_ref());
         let answer = no_panic(self.answer(request, peer)).await;
@@ -119,9 +123,9 @@ impl App {
     async fn answer(
         self: &Arc<Self>,
         mut request: Request<Incoming>,
-        peer: Option<PeerCertificate>,
+        peer: Arc<Peer>,
     ) -> Response<Body> {
-        let upgrade = websocket::Upgrade::of(&mut request);
+        let upgrade = websocket::Upgrade::of(&mut request, &peer);
         let (parts, incoming) = request.into_parts();
         if !query::is_escaped_well(parts.uri.path()) {
             return respond::bad_request_line();
@@ -132,8 +136,9 @@ impl App {
             method: parts.method,
             headers: parts.headers,
             cbor: self.cbor,
+            peer,
         };
-        let reply = match self.admit(&ask, &route, peer.as_ref()) {
+        let reply = match self.admit(&ask, &route) {
             Ok((permit, end)) => self.dispatch(&ask, &route, permit, incoming, end).await,
             Err(failure) => Err(failure),
         };
@@ -148,29 +153,19 @@ impl App {
     }
 
     /// When the request ends at the latest, who asks, and may they.
-    fn admit(
-        &self,
-        ask: &Ask,
-        route: &Route,
-        peer: Option<&PeerCertificate>,
-    ) -> Result<(Permit, Instant), Failure> {
+    fn admit(&self, ask: &Ask, route: &Route) -> Result<(Permit, Instant), Failure> {
         let is_long = matches!(route, Route::Resource(route) if asked_verb(ask, route) == "watch");
         let most = self.limits.request_timeout;
         let timeout = if is_long { most } else { ask.query.request_timeout(most)? };
-        Ok((self.permit(ask, route, peer)?, Instant::now() + timeout))
+        Ok((self.permit(ask, route)?, Instant::now() + timeout))
     }
 
     /// Who asks, and may they. Nothing of the body is read before this says yes.
-    fn permit(
-        &self,
-        ask: &Ask,
-        route: &Route,
-        peer: Option<&PeerCertificate>,
-    ) -> Result<Permit, Failure> {
+    fn permit(&self, ask: &Ask, route: &Route) -> Result<Permit, Failure> {
         let by_protocol = websocket::authorization(&ask.headers);
         let credentials = Credentials {
             authorization: ask.header(header::AUTHORIZATION).or(by_protocol.as_deref()),
-            certificate: match peer {
+            certificate: match &ask.peer.certificate {
                 None => Certificate::Absent,
                 Some(PeerCertificate::Verified(der)) => Certificate::Verified(der),
                 Some(PeerCertificate::Refused) => Certificate::Refused,
@@ -217,7 +212,7 @@ impl App {
         self: &Arc<Self>,
         ask: &Ask,
         permit: &Permit,
-        found: &resource::Found,
+        found: &resource::Found<'_>,
         verb: &'static str,
         incoming: Incoming,
     ) -> Result<Reply, Failure> {

@@ -17,6 +17,7 @@ mod resource;
 mod respond;
 mod reviews;
 pub mod route;
+mod socket;
 mod tls;
 mod view;
 mod watch;

@@ -2,6 +2,7 @@
 //! owns: when the server stops they are told, and after a while ended.
 
 use crate::handler::App;
+use crate::socket::Socket;
 use crate::tls::{PeerCertificate, Tls};
 use http::Request;
 use hyper::body::Incoming;
@@ -104,6 +105,14 @@ pub(crate) struct Place {
     _permit: Arc<OwnedSemaphorePermit>,
 }
 
+/// Who is at the other end of a connection.
+pub(crate) struct Peer {
+    pub certificate: Option<PeerCertificate>,
+    /// The socket, where a request has all of the connection.
+    pub socket: Option<Socket>,
+    pub place: Place,
+}
+
 struct Connection {
     stream: TcpStream,
     place: Place,
@@ -116,7 +125,10 @@ impl Connection {
         let _ = self.stream.set_nodelay(true);
         let http = http(&app);
         let Some(tls) = tls else {
-            return talk(app, self.stream, None, http, place).await;
+            let socket = Socket::new(self.stream);
+            // HTTP/2 may come over it too, whose answers then ask a socket that is read all the time.
+            let peer = Peer { certificate: None, socket: Some(socket.clone()), place };
+            return talk(app, socket, peer, http).await;
         };
         let mut shutdown = app.shutdown.clone();
         let handshake =
@@ -127,13 +139,13 @@ impl Connection {
         };
         match handshake {
             Ok(Ok(stream)) => {
-                let (_, session) = stream.get_ref();
-                let peer = tls.peer(session.peer_certificates());
-                let http = match session.alpn_protocol() {
-                    Some(b"h2") => http.http2_only(),
-                    _ => http.http1_only(),
+                let (socket, session) = stream.get_ref();
+                let certificate = tls.peer(session.peer_certificates());
+                let (http, socket) = match session.alpn_protocol() {
+                    Some(b"h2") => (http.http2_only(), None),
+                    _ => (http.http1_only(), Some(socket.clone())),
                 };
-                talk(app, stream, peer, http, place).await;
+                talk(app, stream, Peer { certificate, socket, place }, http).await;
             }
             Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
             Err(_) => tracing::debug!("TLS handshake took too long"),
@@ -145,7 +157,7 @@ impl Connection {
 async fn secure(
     mut stream: TcpStream,
     tls: &Tls,
-) -> io::Result<tokio_rustls::server::TlsStream<TcpStream>> {
+) -> io::Result<tokio_rustls::server::TlsStream<Socket>> {
     let mut first = [0; 1];
     if stream.peek(&mut first).await? == 1 && !TLS_RECORDS.contains(&first[0]) {
         let mut began = [0; 5];
@@ -156,7 +168,7 @@ async fn secure(
         }
         return Err(io::Error::new(io::ErrorKind::InvalidData, "not TLS"));
     }
-    tls.acceptor.accept(stream).await
+    tls.acceptor.accept(Socket::new(stream)).await
 }
 
 /// How HTTP is spoken.
@@ -165,6 +177,7 @@ fn http(app: &App) -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http1()
+        .half_close(true)
         .timer(TokioTimer::new())
         .header_read_timeout(limits.header_timeout)
         .max_buf_size(limits.header_bytes_max);
@@ -183,22 +196,17 @@ fn http(app: &App) -> auto::Builder<TokioExecutor> {
 }
 
 /// Serves a connection until its client or the server ends it.
-async fn talk<S>(
-    app: Arc<App>,
-    stream: S,
-    peer: Option<PeerCertificate>,
-    http: auto::Builder<TokioExecutor>,
-    place: Place,
-) where
+async fn talk<S>(app: Arc<App>, stream: S, peer: Peer, http: auto::Builder<TokioExecutor>)
+where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let asked = Arc::new(AtomicBool::new(false));
     let mut shutdown = app.shutdown.clone();
     let first_by = tokio::time::Instant::now() + app.limits.header_timeout;
+    let peer = Arc::new(peer);
     let service = service_fn({
         let asked = asked.clone();
-        move |mut request: Request<Incoming>| {
-            request.extensions_mut().insert(place.clone());
+        move |request: Request<Incoming>| {
             asked.store(true, Ordering::Relaxed);
             let (app, peer) = (app.clone(), peer.clone());
             async move { Ok::<_, std::convert::Infallible>(app.handle(request, peer).await) }

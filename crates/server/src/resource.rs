@@ -22,21 +22,21 @@ use keelson_schema::decode::{self, Decoded, Format};
 use std::sync::Arc;
 
 /// What a resource URL leads to.
-pub(crate) struct Found {
+pub(crate) struct Found<'a> {
     /// The facts of the resource.
-    pub facts: Resource,
+    pub facts: &'a Resource,
     /// The subresource, when the URL names one.
-    pub sub: Option<Subresource>,
+    pub sub: Option<&'a Subresource>,
     /// The kind and object, for resources that keep objects.
     pub target: Option<Target>,
     /// The URL's parts.
-    pub route: ResourceRoute,
+    pub route: &'a ResourceRoute,
 }
 
-impl Found {
+impl Found<'_> {
     /// The name of the subresource, or empty.
     pub fn sub_name(&self) -> &str {
-        self.sub.as_ref().map_or("", |sub| &sub.name)
+        self.sub.map_or("", |sub| &sub.name)
     }
 
     fn target(&self) -> Result<&Target, Failure> {
@@ -45,7 +45,10 @@ impl Found {
 }
 
 /// Finds what the URL leads to, or 404. `None`: not even the group is known.
-pub(crate) fn find(app: &App, route: &ResourceRoute) -> Result<Option<Found>, Failure> {
+pub(crate) fn find<'a>(
+    app: &'a App,
+    route: &'a ResourceRoute,
+) -> Result<Option<Found<'a>>, Failure> {
     let registry = &app.registry;
     let gvr = GroupVersionResource::new(
         route.group.clone(),
@@ -66,7 +69,7 @@ pub(crate) fn find(app: &App, route: &ResourceRoute) -> Result<Option<Found>, Fa
     }
     let sub = match route.subresource.as_str() {
         "" => None,
-        name => Some(facts.subresource(name).ok_or_else(Status::no_such_path)?.clone()),
+        name => Some(facts.subresource(name).ok_or_else(Status::no_such_path)?),
     };
     if !route.rest.is_empty() && !matches!(route.subresource.as_str(), "proxy") {
         return Err(Status::no_such_path());
@@ -77,18 +80,18 @@ pub(crate) fn find(app: &App, route: &ResourceRoute) -> Result<Option<Found>, Fa
         namespace: route.namespace.clone().unwrap_or_default(),
         name: route.name.clone(),
     });
-    Ok(Some(Found { facts: facts.clone(), sub, target, route: route.clone() }))
+    Ok(Some(Found { facts, sub, target, route }))
 }
 
 /// The verb of a request, or 405.
 pub(crate) fn verb(
     ask: &Ask,
     route: &ResourceRoute,
-    found: &Found,
+    found: &Found<'_>,
 ) -> Result<&'static str, Failure> {
     let verb = asked_verb(ask, route);
     let on_object = !route.name.is_empty();
-    let allowed = match &found.sub {
+    let allowed = match found.sub {
         Some(sub) => on_object && sub.has_verb(verb),
         None => {
             let fits = match verb {
@@ -108,7 +111,7 @@ pub(crate) async fn watch(
     app: &Arc<App>,
     ask: &Ask,
     permit: &Permit,
-    found: &Found,
+    found: &Found<'_>,
 ) -> Result<Reply, Failure> {
     let target = found.target()?;
     let accepted = ask.accepted()?;
@@ -124,15 +127,9 @@ pub(crate) async fn watch(
             return Ok(watch::refusal(app, accepted.encoding, media_type, &failure));
         }
     };
-    let ask = Ask {
-        method: ask.method.clone(),
-        headers: ask.headers.clone(),
-        query: ask.query.clone(),
-        cbor: ask.cbor,
-    };
     let stream = Stream {
         app: app.clone(),
-        ask,
+        ask: ask.clone(),
         accepted,
         target: target.clone(),
         session,
@@ -147,32 +144,47 @@ pub(crate) async fn answer(
     app: &App,
     ask: &Ask,
     permit: &Permit,
-    found: &Found,
+    found: &Found<'_>,
     verb: &'static str,
     body: Bytes,
 ) -> Result<Reply, Failure> {
     if found.target.is_none() {
         return reviews::answer(app, ask, permit, found, verb, &body).await;
     }
-    match (found.sub_name(), verb) {
-        ("" | "status" | "ephemeralcontainers" | "resize" | "approval", "get") => {
-            get(app, ask, permit, found).await
-        }
-        ("", "list") => list(app, ask, permit, found).await,
-        ("", "create") => create(app, ask, permit, found, body).await,
-        ("", "delete") => delete(app, ask, permit, found, body).await,
-        ("", "deletecollection") => delete_collection(app, ask, permit, found, body).await,
-        ("scale", _) => scale(app, ask, permit, found, verb, body).await,
-        (_, "update") => update(app, ask, permit, found, body).await,
-        (_, "patch") => patch(app, ask, permit, found, body).await,
-        _ => reviews::connect(app, ask, permit, found, verb, &body).await,
+    let is_connect = !matches!(
+        (found.sub_name(), verb),
+        ("" | "scale", _)
+            | (_, "update" | "patch")
+            | ("status" | "ephemeralcontainers" | "resize" | "approval", "get")
+    );
+    if is_connect {
+        return reviews::connect(app, ask, permit, found, verb, &body).await;
     }
+    let scale = match found.sub_name() {
+        "scale" => Some(app.registry.catalogue.schema(&scale_kind()).ok_or_else(no_scale)?),
+        _ => None,
+    };
+    let call = Call::new(app, ask, permit, found, scale.as_ref())?;
+    match (found.sub_name(), verb) {
+        ("scale", _) => call.scale(verb, body).await,
+        (_, "get") => call.get().await,
+        ("", "list") => call.list().await,
+        ("", "create") => call.create(body).await,
+        ("", "delete") => call.delete(body).await,
+        ("", "deletecollection") => call.delete_collection(body).await,
+        (_, "update") => call.update(body).await,
+        _ => call.patch(body).await,
+    }
+}
+
+fn no_scale() -> Failure {
+    Status::internal("Scale has no schema")
 }
 
 /// What clients of a deprecated version are warned of, whatever they do (apiserver
 /// `endpoints/deprecation`).
-pub(crate) fn deprecation(found: &Found) -> Option<&'static str> {
-    let route = &found.route;
+pub(crate) fn deprecation(found: &Found<'_>) -> Option<&'static str> {
+    let route = found.route;
     match (route.group.as_str(), route.version.as_str(), route.resource.as_str()) {
         ("", "v1", "componentstatuses") => Some("v1 ComponentStatus is deprecated in v1.19+"),
         ("", "v1", "endpoints") => {
@@ -182,8 +194,18 @@ pub(crate) fn deprecation(found: &Found) -> Option<&'static str> {
     }
 }
 
+/// A request about one kind, whose answer shows its objects.
+struct Call<'a> {
+    app: &'a App,
+    ask: &'a Ask,
+    permit: &'a Permit,
+    target: &'a Target,
+    part: Part,
+    view: View<'a>,
+}
+
 /// The part of the object that a subresource writes.
-fn part(found: &Found) -> Part {
+fn part(found: &Found<'_>) -> Part {
     match found.sub_name() {
         "" => Part::Main,
         "status" => Part::Status,
@@ -205,69 +227,111 @@ pub(crate) fn write_options(ask: &Ask, kind: &str) -> Result<WriteOptions, Failu
     ask.query.write_options(kind, ask.header(header::USER_AGENT).unwrap_or_default())
 }
 
-async fn get(app: &App, ask: &Ask, permit: &Permit, found: &Found) -> Result<Reply, Failure> {
-    let target = found.target()?;
-    let view = View::new(app, ask, ask.accepted()?, target.schema())?;
-    let answer = app.registry.get(permit, target, ask.query.get_options()?).await?;
-    view.reply(200, target, &answer)
-}
+impl<'a> Call<'a> {
+    /// `shown` is the type of the answer, where it is not that of the objects.
+    fn new(
+        app: &'a App,
+        ask: &'a Ask,
+        permit: &'a Permit,
+        found: &'a Found<'_>,
+        shown: Option<&'a Schema>,
+    ) -> Result<Call<'a>, Failure> {
+        let target = found.target()?;
+        let view = View::new(app, ask, ask.accepted()?, shown.unwrap_or_else(|| target.schema()))?;
+        Ok(Call { app, ask, permit, target, part: part(found), view })
+    }
 
-async fn list(app: &App, ask: &Ask, permit: &Permit, found: &Found) -> Result<Reply, Failure> {
-    let target = found.target()?;
-    let view = View::new(app, ask, ask.accepted()?, target.schema())?;
-    let list = app.registry.list(permit, target, &ask.query.list_options()?).await?;
-    view.reply_list(target, list)
-}
+    async fn get(&self) -> Result<Reply, Failure> {
+        let options = self.ask.query.get_options()?;
+        let answer = self.app.registry.get(self.permit, self.target, options).await?;
+        self.view.reply(200, self.target, &answer)
+    }
 
-async fn create(
-    app: &App,
-    ask: &Ask,
-    permit: &Permit,
-    found: &Found,
-    body: Bytes,
-) -> Result<Reply, Failure> {
-    let target = found.target()?;
-    let view = View::new(app, ask, ask.accepted()?, target.schema())?;
-    let options = write_options(ask, "CreateOptions")?;
-    let decoded = decoded(ask, target.schema(), &body)?;
-    let written = app.registry.create(permit, target, decoded, &options).await?;
-    reply_written(&view, target, &written)
-}
+    async fn list(&self) -> Result<Reply, Failure> {
+        let options = self.ask.query.list_options()?;
+        let list = self.app.registry.list(self.permit, self.target, &options).await?;
+        self.view.reply_list(self.target, list)
+    }
 
-async fn update(
-    app: &App,
-    ask: &Ask,
-    permit: &Permit,
-    found: &Found,
-    body: Bytes,
-) -> Result<Reply, Failure> {
-    let target = found.target()?;
-    let view = View::new(app, ask, ask.accepted()?, target.schema())?;
-    let options = write_options(ask, "UpdateOptions")?;
-    let decoded = decoded(ask, target.schema(), &body)?;
-    let written = app.registry.update(permit, target, part(found), decoded, &options).await?;
-    reply_written(&view, target, &written)
-}
+    async fn create(&self, body: Bytes) -> Result<Reply, Failure> {
+        let options = write_options(self.ask, "CreateOptions")?;
+        let decoded = decoded(self.ask, self.target.schema(), &body)?;
+        let registry = &self.app.registry;
+        self.written(registry.create(self.permit, self.target, decoded, &options).await?)
+    }
 
-fn reply_written(view: &View<'_>, target: &Target, written: &Written) -> Result<Reply, Failure> {
-    let code = if written.created { 201 } else { 200 };
-    let mut reply = view.reply(code, target, &written.answer)?;
-    respond::warn(&mut reply, &written.warnings);
-    Ok(reply)
-}
+    async fn update(&self, body: Bytes) -> Result<Reply, Failure> {
+        let options = write_options(self.ask, "UpdateOptions")?;
+        let decoded = decoded(self.ask, self.target.schema(), &body)?;
+        let registry = &self.app.registry;
+        let update = registry.update(self.permit, self.target, self.part, decoded, &options);
+        self.written(update.await?)
+    }
 
-async fn patch(
-    app: &App,
-    ask: &Ask,
-    permit: &Permit,
-    found: &Found,
-    body: Bytes,
-) -> Result<Reply, Failure> {
-    let target = found.target()?;
-    let view = View::new(app, ask, ask.accepted()?, target.schema())?;
-    let (patch, options) = read_patch(ask, body)?;
-    let written = app.registry.patch(permit, target, part(found), &patch, &options).await?;
-    reply_written(&view, target, &written)
+    async fn patch(&self, body: Bytes) -> Result<Reply, Failure> {
+        let (patch, options) = read_patch(self.ask, body)?;
+        let registry = &self.app.registry;
+        let patched = registry.patch(self.permit, self.target, self.part, &patch, &options);
+        self.written(patched.await?)
+    }
+
+    fn written(&self, written: Written) -> Result<Reply, Failure> {
+        let code = if written.created { 201 } else { 200 };
+        let mut reply = self.view.reply(code, self.target, &written.answer)?;
+        respond::warn(&mut reply, &written.warnings);
+        Ok(reply)
+    }
+
+    async fn delete(&self, body: Bytes) -> Result<Reply, Failure> {
+        let format = delete_format(self.ask, &body)?;
+        let options = self.ask.query.delete_options(&body, format)?;
+        let target = self.target;
+        match self.app.registry.delete(self.permit, target, &options).await? {
+            Deleted::Gone(obj) if !target.kind.strategy.returns_deleted => {
+                let mut details = Map::new();
+                details.insert("name", obj.name());
+                if !target.gvr().group.is_empty() {
+                    details.insert("group", target.gvr().group.clone());
+                }
+                details.insert("kind", target.gvr().resource.clone());
+                details.insert("uid", obj.uid());
+                let status = value!({
+                    "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
+                    "details": (details)
+                });
+                Ok(respond::value(self.ask, 200, self.view.accepted.encoding, &status))
+            }
+            Deleted::Gone(obj) | Deleted::Waiting(obj) => {
+                self.view.reply(200, target, &Answer::Object(obj))
+            }
+        }
+    }
+
+    async fn delete_collection(&self, body: Bytes) -> Result<Reply, Failure> {
+        let list = self.ask.query.list_options()?;
+        let format = delete_format(self.ask, &body)?;
+        let options = self.ask.query.delete_options(&body, format)?;
+        let registry = &self.app.registry;
+        let gone = registry.delete_collection(self.permit, self.target, &list, &options).await?;
+        self.view.reply_list(self.target, gone)
+    }
+
+    async fn scale(&self, verb: &str, body: Bytes) -> Result<Reply, Failure> {
+        let registry = &self.app.registry;
+        if verb == "get" {
+            let options = self.ask.query.get_options()?;
+            let answer = registry.get_scale(self.permit, self.target, options).await?;
+            return self.view.reply(200, self.target, &answer);
+        }
+        let (change, options) = if self.ask.method == Method::PUT {
+            let options = write_options(self.ask, "UpdateOptions")?;
+            (ScaleChange::Whole(decoded(self.ask, self.view.schema, &body)?), options)
+        } else {
+            let (patch, options) = read_patch(self.ask, body)?;
+            (ScaleChange::Patch(patch), options)
+        };
+        self.written(registry.update_scale(self.permit, self.target, &change, &options).await?)
+    }
 }
 
 /// The patch in a body, by its media type, and the options that go with it.
@@ -306,86 +370,10 @@ fn unsupported_patch() -> Failure {
     status
 }
 
-async fn delete(
-    app: &App,
-    ask: &Ask,
-    permit: &Permit,
-    found: &Found,
-    body: Bytes,
-) -> Result<Reply, Failure> {
-    let target = found.target()?;
-    let view = View::new(app, ask, ask.accepted()?, target.schema())?;
-    let format = delete_format(ask, &body)?;
-    let options = ask.query.delete_options(&body, format)?;
-    match app.registry.delete(permit, target, &options).await? {
-        Deleted::Gone(obj) if !target.kind.strategy.returns_deleted => {
-            let mut details = Map::new();
-            details.insert("name", obj.name());
-            if !target.gvr().group.is_empty() {
-                details.insert("group", target.gvr().group.clone());
-            }
-            details.insert("kind", target.gvr().resource.clone());
-            details.insert("uid", obj.uid());
-            let status = value!({
-                "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
-                "details": (details)
-            });
-            Ok(respond::value(ask, 200, view.accepted.encoding, &status))
-        }
-        Deleted::Gone(obj) | Deleted::Waiting(obj) => view.reply(200, target, &Answer::Object(obj)),
-    }
-}
-
 /// The form of a deletion's body; none needs no media type.
 fn delete_format(ask: &Ask, body: &[u8]) -> Result<Format, Failure> {
     if body.is_empty() {
         return Ok(Format::Json);
     }
     ask.body_format()
-}
-
-async fn delete_collection(
-    app: &App,
-    ask: &Ask,
-    permit: &Permit,
-    found: &Found,
-    body: Bytes,
-) -> Result<Reply, Failure> {
-    let target = found.target()?;
-    let view = View::new(app, ask, ask.accepted()?, target.schema())?;
-    let list = ask.query.list_options()?;
-    let format = delete_format(ask, &body)?;
-    let options = ask.query.delete_options(&body, format)?;
-    let gone = app.registry.delete_collection(permit, target, &list, &options).await?;
-    view.reply_list(target, gone)
-}
-
-async fn scale(
-    app: &App,
-    ask: &Ask,
-    permit: &Permit,
-    found: &Found,
-    verb: &str,
-    body: Bytes,
-) -> Result<Reply, Failure> {
-    let target = found.target()?;
-    let schema = app
-        .registry
-        .catalogue
-        .schema(&scale_kind())
-        .ok_or_else(|| Status::internal("Scale has no schema"))?;
-    let view = View::new(app, ask, ask.accepted()?, &schema)?;
-    if verb == "get" {
-        let answer = app.registry.get_scale(permit, target, ask.query.get_options()?).await?;
-        return view.reply(200, target, &answer);
-    }
-    let (change, options) = if ask.method == Method::PUT {
-        let options = write_options(ask, "UpdateOptions")?;
-        (ScaleChange::Whole(decoded(ask, &schema, &body)?), options)
-    } else {
-        let (patch, options) = read_patch(ask, body)?;
-        (ScaleChange::Patch(patch), options)
-    };
-    let written = app.registry.update_scale(permit, target, &change, &options).await?;
-    reply_written(&view, target, &written)
 }

@@ -13,7 +13,7 @@ pub(crate) async fn answer(
     app: &App,
     ask: &Ask,
     permit: &Permit,
-    found: &Found,
+    found: &Found<'_>,
     verb: &str,
     body: &[u8],
 ) -> Result<Reply, Failure> {
@@ -62,11 +62,11 @@ pub(crate) async fn connect(
     app: &App,
     ask: &Ask,
     permit: &Permit,
-    found: &Found,
+    found: &Found<'_>,
     verb: &str,
     body: &[u8],
 ) -> Result<Reply, Failure> {
-    let (Some(target), Some(sub)) = (&found.target, &found.sub) else {
+    let (Some(target), Some(sub)) = (&found.target, found.sub) else {
         return Err(Status::method_not_allowed());
     };
     let schema = app.registry.catalogue.schema(&sub.kind);
@@ -206,7 +206,7 @@ fn rules_review(permit: &Permit, obj: &mut Object) -> Result<(), Failure> {
 fn component_status(
     app: &App,
     ask: &Ask,
-    found: &Found,
+    found: &Found<'_>,
     schema: &Schema,
     verb: &str,
 ) -> Result<Reply, Failure> {

@@ -116,15 +116,30 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Whether stored bytes are what the client sees.
-    pub fn is_storage(&self, target: &Target) -> bool {
+    /// Whether the stored text, as it is, is what the client sees.
+    pub fn is_stored_text(&self, target: &Target) -> bool {
+        self.accepted.shape == Shape::Object
+            && self.accepted.encoding == Encoding::Json
+            && self.is_storage(target)
+    }
+
+    /// Whether objects are stored in the version that the client sees.
+    fn is_storage(&self, target: &Target) -> bool {
         target.kind.storage.gvk == self.schema.gvk
     }
 
     /// An answer with one object.
     pub fn reply(&self, code: u16, target: &Target, answer: &Answer) -> Result<Reply, Failure> {
+        let encoding = self.accepted.encoding;
+        if let Answer::Entry(entry) = answer
+            && self.is_stored_text(target)
+            && !self.ask.pretty()
+        {
+            let body = Body::Whole(Some(entry.json_line()));
+            return Ok(respond::with_body(code, encoding.media_type(), body));
+        }
         let text = self.text(target, answer)?;
-        Ok(respond::encoded(self.ask, code, self.accepted.encoding, text))
+        Ok(respond::encoded(self.ask, code, encoding, text))
     }
 
     /// An answer with a list.
@@ -137,11 +152,7 @@ impl<'a> View<'a> {
         if let Some(remaining) = list.remaining {
             metadata.insert("remainingItemCount", i64::try_from(remaining).unwrap_or(i64::MAX));
         }
-        let plain = self.accepted.shape == Shape::Object
-            && self.accepted.encoding == Encoding::Json
-            && self.is_storage(target)
-            && !self.ask.pretty();
-        if plain {
+        if self.is_stored_text(target) && !self.ask.pretty() {
             let head = self.list_head(&metadata);
             let body = Body::List(ListBody::new(head, list.items, false));
             return Ok(respond::with_body(200, Encoding::Json.media_type(), body));

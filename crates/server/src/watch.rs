@@ -64,6 +64,15 @@ impl Stream {
         let period = self.app.limits.bookmark_period;
         let mut bookmark_at = Instant::now() + period.min(life.saturating_sub(LAST_BOOKMARK));
         let mut shutdown = self.app.shutdown.clone();
+        // Over HTTP/2 the connection notices itself that the client went.
+        let peer = self.ask.peer.clone();
+        let gone = async {
+            match &peer.socket {
+                Some(socket) => socket.closed().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::pin!(gone);
         let mut out = Sent {
             first: true,
             initial_end_due: self.session.marks_initial_end,
@@ -78,6 +87,7 @@ impl Stream {
                     tokio::select! {
                         sent = send => if sent.is_err() { return },
                         () = sleep_until(end) => return,
+                        () = gone.as_mut() => return,
                     }
                     continue;
                 }
@@ -90,6 +100,7 @@ impl Stream {
             }
             tokio::select! {
                 () = sender.closed() => return,
+                () = gone.as_mut() => return,
                 () = crate::listen::told(&mut shutdown) => return,
                 () = sleep_until(end) => return,
                 changed = self.session.changed() => if changed.is_err() { return },
@@ -143,10 +154,9 @@ impl Stream {
             EventKind::Deleted => ("DELETED", 2),
         };
         let view = View::new(&self.app, &self.ask, self.accepted, self.target.schema())?;
-        let plain = self.accepted.shape == Shape::Object
-            && self.accepted.encoding == Encoding::Json
-            && view.is_storage(&self.target);
-        if plain && let Some(change) = &event.change {
+        if view.is_stored_text(&self.target)
+            && let Some(change) = &event.change
+        {
             frames.put(change.frame(which, || frame(word, event.entry.json_slice())));
             return Ok(());
         }

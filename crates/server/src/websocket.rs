@@ -2,7 +2,7 @@
 //! (apiserver `endpoints/handlers/watch.go`).
 
 use crate::body::Body;
-use crate::listen::{Place, told};
+use crate::listen::{Peer, Place, told};
 use crate::respond::{self, Reply};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -28,20 +28,19 @@ const TOKEN_PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
 pub(crate) struct Upgrade {
     on: OnUpgrade,
     /// The connection counts until the socket is closed.
-    place: Option<Place>,
+    place: Place,
 }
 
 impl Upgrade {
     /// Takes what is needed for the upgrade out of a request that asks for one.
-    pub fn of(request: &mut Request<Incoming>) -> Option<Upgrade> {
+    pub fn of(request: &mut Request<Incoming>, peer: &Peer) -> Option<Upgrade> {
         if *request.method() != Method::GET
             || !has_word(request.headers(), header::UPGRADE, "websocket")
             || !has_word(request.headers(), header::CONNECTION, "upgrade")
         {
             return None;
         }
-        let place = request.extensions_mut().remove::<Place>();
-        Some(Upgrade { on: hyper::upgrade::on(request), place })
+        Some(Upgrade { on: hyper::upgrade::on(request), place: peer.place.clone() })
     }
 
     /// Goes on as a WebSocket where the answer is a stream of events; other answers stay what they are.
