@@ -18,7 +18,7 @@ pub(crate) fn set_default(
     {
         return Ok(());
     }
-    let classes = req.stored.list("networking.k8s.io", "ingressclasses", "")?;
+    let classes = req.stored.list_with("networking.k8s.io", "ingressclasses", "", &[DEFAULT])?;
     if let Some(class) = newest(classes, &[DEFAULT]) {
         ingress.object_mut("spec").insert("ingressClassName", class.name());
     }

@@ -79,7 +79,7 @@ fn resolve(req: &Request<'_>, pod: &mut Object) -> Result<(), Failure> {
 
 /// The class of pods that name none: of several by accident the one with the lowest number.
 fn default_class(req: &Request<'_>) -> Result<Option<Object>, Failure> {
-    let mut classes = req.stored.list(GROUP, RESOURCE, "")?;
+    let mut classes = req.stored.list_with(GROUP, RESOURCE, "", &["globalDefault"])?;
     classes.retain(|class| class.at(&["globalDefault"]).and_then(|v| v.as_bool()) == Some(true));
     Ok(classes.into_iter().min_by_key(|class| class.int_at(&["value"])))
 }

@@ -42,7 +42,19 @@ pub trait Stored {
     ) -> Result<Option<Object>, Failure>;
 
     /// All objects of a resource in a namespace, or of all namespaces when it is empty.
-    fn list(&self, group: &str, resource: &str, namespace: &str) -> Result<Vec<Object>, Failure>;
+    fn list(&self, group: &str, resource: &str, namespace: &str) -> Result<Vec<Object>, Failure> {
+        self.list_with(group, resource, namespace, &[])
+    }
+
+    /// Those of [`Stored::list`] in whose JSON one of the words stands, or all when there is no word; the
+    /// others are not decoded.
+    fn list_with(
+        &self,
+        group: &str,
+        resource: &str,
+        namespace: &str,
+        words: &[&str],
+    ) -> Result<Vec<Object>, Failure>;
 
     /// The namespace of that name, if it is there. Does not decode it.
     fn namespace(&self, name: &str) -> Option<Namespace>;

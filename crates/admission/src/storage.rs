@@ -28,7 +28,7 @@ pub(crate) fn set_default_class(
     if !req.creates("", CLAIMS) || class_of(claim).is_some() {
         return Ok(());
     }
-    let classes = req.stored.list("storage.k8s.io", "storageclasses", "")?;
+    let classes = req.stored.list_with("storage.k8s.io", "storageclasses", "", &DEFAULT_CLASS)?;
     if let Some(class) = newest(classes, &DEFAULT_CLASS) {
         claim.object_mut("spec").insert("storageClassName", class.name());
     }

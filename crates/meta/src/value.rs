@@ -7,6 +7,8 @@ use std::fmt;
 
 /// The string type of values and map keys.
 pub type Str = smol_str::SmolStr;
+/// Puts a [`Str`] together; a short one never stands on the heap.
+pub type StrBuilder = smol_str::SmolStrBuilder;
 
 /// A JSON-like value. Integers and floats are kept apart, as the API does.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -109,7 +109,13 @@ impl Stored for Registry {
         entry.map(|entry| kind.decode(&entry)).transpose()
     }
 
-    fn list(&self, group: &str, resource: &str, namespace: &str) -> Result<Vec<Object>, Failure> {
+    fn list_with(
+        &self,
+        group: &str,
+        resource: &str,
+        namespace: &str,
+        words: &[&str],
+    ) -> Result<Vec<Object>, Failure> {
         let Some(kind) = self.kind(group, resource) else {
             return Ok(vec![]);
         };
@@ -119,7 +125,10 @@ impl Stored for Registry {
         }
         let prefix = if namespace.is_empty() { String::new() } else { format!("{namespace}/") };
         let snapshot = self.cache.snapshot(&objects);
-        snapshot.range(&prefix, "").map(|entry| kind.decode(entry)).collect()
+        let entries = snapshot.range(&prefix, "");
+        let wanted = entries
+            .filter(|entry| words.is_empty() || words.iter().any(|word| entry.has_text(word)));
+        wanted.map(|entry| kind.decode(entry)).collect()
     }
 
     fn namespace(&self, name: &str) -> Option<Namespace> {

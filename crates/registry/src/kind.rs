@@ -7,7 +7,16 @@ use keelson_cache::Entry;
 use keelson_meta::{Failure, GroupVersionResource, Object, Status, Str, Value};
 use keelson_schema::Schema;
 use keelson_schema::json;
+use std::cell::Cell;
 use std::sync::Arc;
+
+/// Bytes that a thread keeps to encode the next object in.
+const SCRATCH_BYTES_MAX: usize = 64 << 10;
+
+thread_local! {
+    /// Where objects are encoded: how long one is shows only then, and what is stored has no room left.
+    static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
 
 /// A resource that keeps objects.
 #[derive(Debug)]
@@ -63,20 +72,25 @@ impl Kind {
     /// The stored form of an object in the storage version.
     pub fn record(&self, obj: &mut Object) -> Bytes {
         obj.metadata_mut().insert("resourceVersion", "0");
-        let mut text = Vec::with_capacity(1024);
+        let mut text = SCRATCH.take();
+        text.clear();
         let marks = json::encode(&self.storage, obj, &mut text);
         let labels: Vec<(&str, &str)> = obj.meta_map("labels").collect();
         let selectable = self.strategy.selectable(obj);
         let fields: Vec<(&str, &str)> =
             selectable.iter().map(|(name, text)| (*name, text.as_str())).collect();
-        keelson_cache::Record {
+        let record = keelson_cache::Record {
             json: &text,
             resource_version_at: marks.resource_version_at,
             item_at: marks.item_at,
             labels: &labels,
             fields: &fields,
         }
-        .encode()
+        .encode();
+        if text.capacity() <= SCRATCH_BYTES_MAX {
+            SCRATCH.set(text);
+        }
+        record
     }
 
     /// Converts between two served versions; objects keep what both can say.

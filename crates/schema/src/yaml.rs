@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 
-use crate::json::DEPTH_MAX;
+use crate::json::{self, DEPTH_MAX};
 
 /// Nodes that aliases may add to any document, and nodes of a document that may come from anywhere.
 const ALIASED_NODES_FREE: usize = 100;
@@ -63,6 +63,34 @@ pub fn parse(text: &str) -> Result<ParsedYaml, YamlError> {
     if text.chars().any(is_unknown) {
         return Err(YamlError::Control);
     }
+    if let Some(value) = plain_json(text) {
+        return Ok(ParsedYaml { value, duplicates: vec![] });
+    }
+    scan(text)
+}
+
+/// Most YAML that clients send is JSON, which is read many times faster as such. No answer for what the
+/// two may see differently: keys that stand twice, tabs between tokens, surrogates as escapes, whole numbers
+/// that are written as fractions.
+fn plain_json(text: &str) -> Option<Value> {
+    let is_odd = |word| text.contains(word);
+    if !text.starts_with('{') || ["\t", "\\ud", "\\uD"].into_iter().any(is_odd) {
+        return None;
+    }
+    let parsed = json::parse(text.as_bytes()).ok()?;
+    (parsed.duplicates.is_empty() && !has_whole_float(&parsed.value)).then_some(parsed.value)
+}
+
+fn has_whole_float(value: &Value) -> bool {
+    match value {
+        Value::Float(number) => number.fract() == 0.0,
+        Value::Array(items) => items.iter().any(has_whole_float),
+        Value::Object(map) => map.iter().any(|(_, value)| has_whole_float(value)),
+        _ => false,
+    }
+}
+
+fn scan(text: &str) -> Result<ParsedYaml, YamlError> {
     let mut reader = Reader {
         parser: Parser::new_from_str(text),
         text,
@@ -451,7 +479,7 @@ fn write_scalar(value: &Value, indent: usize, out: &mut String) {
         Value::String(text) => out.push_str(&text_form(text)),
         other => {
             let mut json = vec![];
-            crate::json::write_value(other, &mut json);
+            json::write_value(other, &mut json);
             out.push_str(&String::from_utf8_lossy(&json));
         }
     }
@@ -590,6 +618,24 @@ mod tests {
                        "h": "1", "i": 1000, "j": "2001-01-01", "k": "v1"})),
         );
         check("1: a\ntrue: b", Ok(value!({"1": "a", "true": "b"})));
+    }
+
+    #[test]
+    fn json_is_read_as_the_scanner_reads_it() {
+        for text in [
+            r#"{"a":"b","c":[1,-2,true,null,{}],"d":{"e":[],"f":""}}"#,
+            "{\n  \"a\": \"x: y # z\",\n  \"b\": [ \"- c\" ]\n}\n",
+            r#"{"a":"\u00e9\n\t\"\\/😀","é":"ü"}"#,
+            r#"{"a":1.5,"b":0.1,"c":9007199254740993,"d":-0.25}"#,
+            r#"{"b":-0,"d":1E-2}"#,
+            r#"{"yes":"no","null":"~","1":"2","":"="}"#,
+        ] {
+            assert_eq!(parse(text).unwrap(), scan(text).unwrap(), "{text}");
+            assert!(plain_json(text).is_some(), "{text}");
+        }
+        for odd in [r#"{"a":1,"a":2}"#, "{\t}", r#"{"a":"\ud83d\ude00"}"#, r#"{"a":1.0}"#, "a: 1"] {
+            assert_eq!(plain_json(odd), None, "{odd}");
+        }
     }
 
     #[test]

@@ -48,7 +48,13 @@ impl Stored for World {
         Ok(all.into_iter().find(|obj| obj.name() == name))
     }
 
-    fn list(&self, group: &str, resource: &str, namespace: &str) -> Result<Vec<Object>, Failure> {
+    fn list_with(
+        &self,
+        group: &str,
+        resource: &str,
+        namespace: &str,
+        _words: &[&str],
+    ) -> Result<Vec<Object>, Failure> {
         let of = |obj: &Object| namespace.is_empty() || obj.namespace() == namespace;
         let all =
             self.objects.iter().filter(|(g, r, obj)| (*g, *r) == (group, resource) && of(obj));

@@ -2,7 +2,7 @@
 //! it.
 
 use super::{Element, FieldSet, Node};
-use keelson_meta::{Map, Str, Value};
+use keelson_meta::{Map, Str, StrBuilder, Value};
 use keelson_schema::json;
 use std::fmt;
 
@@ -96,11 +96,13 @@ fn encode(set: &FieldSet, with_self: bool) -> Value {
 
 /// The element as a key of FieldsV1.
 fn element_text(element: &Element) -> Str {
-    let mut text = Vec::with_capacity(40);
+    let mut text = vec![];
     match element {
         Element::Field(name) => {
-            text.extend_from_slice(b"f:");
-            text.extend_from_slice(name.as_bytes());
+            let mut text = StrBuilder::new();
+            text.push_str("f:");
+            text.push_str(name);
+            return text.finish();
         }
         Element::Key(members) => {
             text.extend_from_slice(b"k:{");

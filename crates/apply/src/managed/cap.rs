@@ -6,11 +6,16 @@ use keelson_meta::Str;
 impl Managers {
     /// Folds the oldest owners by Update together until at most [`UPDATE_MANAGERS_MAX`] are left.
     pub(super) fn cap_updates(&mut self) {
+        // Owners by Update stand behind the others.
+        let is_update = |manager: &Manager| manager.operation == Operation::Update;
+        let count = self.list.iter().filter(|manager| is_update(manager)).count();
+        if count <= UPDATE_MANAGERS_MAX && self.list.is_sorted_by_key(is_update) {
+            return;
+        }
         let mut updates: Vec<Manager> = vec![];
         let mut others: Vec<Manager> = vec![];
         for manager in self.list.drain(..) {
-            let is_update = manager.operation == Operation::Update;
-            if is_update { updates.push(manager) } else { others.push(manager) }
+            if is_update(&manager) { updates.push(manager) } else { others.push(manager) }
         }
         if updates.len() > UPDATE_MANAGERS_MAX {
             updates

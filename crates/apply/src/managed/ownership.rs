@@ -61,11 +61,18 @@ pub(crate) fn disown(
     if let Some(filter) = scope.filter {
         comparison.filter(filter);
     }
-    let mut versions = vec![Changes::of(scope.schema.gvk.api_version(), &comparison)];
     let is_excepted = |manager: &Manager| except.is_some_and(|except| except.is_same(manager));
+    let own = scope.schema.gvk.api_version();
+    let mut versions: Vec<Changes> = vec![];
     for manager in managers.list.iter().filter(|manager| !is_excepted(manager)) {
-        if !versions.iter().any(|changes| changes.api_version == manager.api_version) {
-            versions.extend(changes_in(scope, &manager.api_version, old, new));
+        let version = &manager.api_version;
+        if versions.iter().any(|changes| changes.api_version == *version) {
+            continue;
+        }
+        if *version == own {
+            versions.push(Changes::of(version.clone(), &comparison));
+        } else {
+            versions.extend(changes_in(scope, version, old, new));
         }
     }
     let changes_of =

@@ -56,6 +56,7 @@ fn record(
     entry.time = Some(Str::new(now));
     entry.fields.add(own);
     entry.encoded = None;
+    managers.list.reserve_exact(1);
     managers.list.push(entry);
 }
 

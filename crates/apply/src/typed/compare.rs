@@ -75,6 +75,10 @@ impl Nodes {
         for (nodes, set_mark, children) in rows {
             let is_member = mark == Some(set_mark);
             if is_member || !children.is_empty() {
+                if nodes.capacity() == 0 {
+                    // Many levels have one node.
+                    nodes.reserve_exact(1);
+                }
                 nodes.push(Node { element: element(), is_member, children });
             }
         }

@@ -16,8 +16,7 @@ const FIELDS_MAX: usize = 64;
 /// Reads the whole text as a struct.
 pub(crate) fn read(types: &Types, of: &Struct, text: &[u8]) -> Option<Map> {
     let reader = Reader::new(text);
-    let mut typed =
-        Typed { types, reader, members: Vec::with_capacity(64), items: Vec::with_capacity(16) };
+    let mut typed = Typed { types, reader, members: Vec::with_capacity(16), items: Vec::new() };
     if typed.reader.peek().ok()? != b'{' {
         return None;
     }
