@@ -1,16 +1,17 @@
 //! One connection to the server, HTTP/1.1 or HTTP/2.
 
+use crate::http1::{Connection, Stream};
 use crate::target::Target;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST};
-use http::{HeaderValue, Method, Request, Response};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderValue, Method, Request};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper::client::conn::{http1, http2};
+use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::sync::Arc;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::BufReader;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
@@ -18,6 +19,15 @@ use tokio_rustls::TlsConnector;
 pub const JSON: &str = "application/json";
 /// Protobuf.
 pub const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+/// A merge patch.
+pub const MERGE_PATCH: &str = "application/merge-patch+json";
+/// A strategic merge patch.
+pub const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
+/// What server-side apply takes; JSON is YAML.
+pub const APPLY_PATCH: &str = "application/apply-patch+yaml";
+/// What is taken from a socket at once: rustls alone asks for 4 KiB, which is a call into the kernel for
+/// each quarter of a record.
+const SOCKET_BYTES: usize = 64 << 10;
 
 /// A request.
 #[derive(Clone, Debug)]
@@ -37,6 +47,16 @@ impl Ask {
         Ask::new(Method::GET, path, JSON, Bytes::new())
     }
 
+    /// Makes.
+    pub fn post(path: impl Into<String>, body: impl Into<Bytes>) -> Ask {
+        Ask::new(Method::POST, path, JSON, body)
+    }
+
+    /// Deletes.
+    pub fn delete(path: impl Into<String>) -> Ask {
+        Ask::new(Method::DELETE, path, JSON, Bytes::new())
+    }
+
     /// Writes.
     pub fn new(
         method: Method,
@@ -48,14 +68,14 @@ impl Ask {
     }
 }
 
-enum Sender {
-    One(http1::SendRequest<Full<Bytes>>),
-    Many(http2::SendRequest<Full<Bytes>>),
+enum Wire {
+    One(Box<Connection>),
+    Many { sender: http2::SendRequest<Full<Bytes>>, body: Option<Incoming>, piece: Bytes },
 }
 
 /// A connection. A clone of an HTTP/2 one shares it.
 pub struct Client {
-    sender: Sender,
+    wire: Wire,
     target: Arc<Target>,
 }
 
@@ -64,81 +84,96 @@ impl Client {
     pub async fn connect(target: &Arc<Target>) -> Result<Client> {
         let stream = TcpStream::connect(&target.authority).await.context("connect")?;
         stream.set_nodelay(true)?;
-        let sender = match &target.tls {
-            None => talk(stream, target.http2).await?,
+        let stream = BufReader::with_capacity(SOCKET_BYTES, stream);
+        let stream: Box<dyn Stream> = match &target.tls {
+            None => Box::new(stream),
             Some((config, name)) => {
                 let connector = TlsConnector::from(config.clone());
-                let stream = connector.connect(name.clone(), stream).await.context("TLS")?;
-                talk(stream, target.http2).await?
+                Box::new(connector.connect(name.clone(), stream).await.context("TLS")?)
             }
         };
-        Ok(Client { sender, target: target.clone() })
+        let wire = if target.http2 {
+            let (sender, connection) =
+                http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
+            // Its end shows in the requests that it fails.
+            tokio::spawn(connection);
+            Wire::Many { sender, body: None, piece: Bytes::new() }
+        } else {
+            Wire::One(Box::new(Connection::new(stream, target.headers())))
+        };
+        Ok(Client { wire, target: target.clone() })
     }
 
     /// The same connection for another worker, where it carries more than one request at once.
     pub fn share(&self) -> Option<Client> {
-        match &self.sender {
-            Sender::One(_) => None,
-            Sender::Many(sender) => {
-                Some(Client { sender: Sender::Many(sender.clone()), target: self.target.clone() })
-            }
-        }
+        let Wire::Many { sender, .. } = &self.wire else { return None };
+        let wire = Wire::Many { sender: sender.clone(), body: None, piece: Bytes::new() };
+        Some(Client { wire, target: self.target.clone() })
     }
 
-    /// Asks, and takes all of the answer.
-    pub async fn call(&mut self, ask: Ask) -> Result<(u16, Bytes)> {
-        let response = self.open(ask).await?;
-        let status = response.status().as_u16();
-        Ok((status, response.into_body().collect().await?.to_bytes()))
-    }
-
-    /// Asks; anything but success is an error that says what the server said.
-    pub async fn must(&mut self, ask: Ask) -> Result<Bytes> {
-        let what = format!("{} {}", ask.method, ask.path);
-        let (status, body) = self.call(ask).await.with_context(|| what.clone())?;
-        if !(200..300).contains(&status) {
-            bail!("{what}: {status} {}", String::from_utf8_lossy(&body));
-        }
-        Ok(body)
-    }
-
-    /// Asks, and leaves the answer's body to be read as it comes.
-    pub async fn open(&mut self, ask: Ask) -> Result<Response<Incoming>> {
+    /// Asks; the answer's status. Its body is to be read to the end before the next request.
+    pub async fn send(&mut self, ask: &Ask) -> Result<u16> {
+        let (sender, body) = match &mut self.wire {
+            Wire::One(connection) => return connection.send(ask).await,
+            Wire::Many { sender, body, .. } => (sender, body),
+        };
         let mut request = Request::builder()
-            .method(ask.method)
+            .method(&ask.method)
+            .uri(format!("https://{}{}", self.target.authority, ask.path))
             .header(CONTENT_TYPE, HeaderValue::from_static(ask.media))
             .header(ACCEPT, HeaderValue::from_static(ask.accept));
         if let Some(authorization) = &self.target.authorization {
             request = request.header(AUTHORIZATION, authorization);
         }
-        let body = Full::new(ask.body);
-        Ok(match &mut self.sender {
-            Sender::One(sender) => {
-                sender.ready().await?;
-                let request = request.uri(ask.path).header(HOST, &self.target.authority);
-                sender.send_request(request.body(body)?).await?
-            }
-            Sender::Many(sender) => {
-                sender.ready().await?;
-                let uri = format!("https://{}{}", self.target.authority, ask.path);
-                sender.send_request(request.uri(uri).body(body)?).await?
-            }
-        })
+        sender.ready().await?;
+        let response = sender.send_request(request.body(Full::new(ask.body.clone()))?).await?;
+        let status = response.status().as_u16();
+        *body = Some(response.into_body());
+        Ok(status)
     }
-}
 
-async fn talk<S>(stream: S, http2: bool) -> Result<Sender>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let io = TokioIo::new(stream);
-    // The connection's end shows in the requests that it fails.
-    if http2 {
-        let (sender, connection) = http2::handshake(TokioExecutor::new(), io).await?;
-        tokio::spawn(connection);
-        return Ok(Sender::Many(sender));
+    /// The next piece of the answer's body as it came, or none at its end.
+    pub async fn chunk(&mut self) -> Result<Option<&[u8]>> {
+        match &mut self.wire {
+            Wire::One(connection) => connection.chunk().await,
+            Wire::Many { body, piece, .. } => {
+                while let Some(incoming) = body {
+                    let Some(frame) = incoming.frame().await else {
+                        *body = None;
+                        break;
+                    };
+                    if let Ok(data) = frame?.into_data() {
+                        *piece = data;
+                        return Ok(Some(piece));
+                    }
+                }
+                Ok(None)
+            }
+        }
     }
-    let (sender, connection) = http1::handshake(io).await?;
-    tokio::spawn(connection);
-    Ok(Sender::One(sender))
+
+    /// Asks, and reads all of the answer, of which the first `kept` bytes are left in `head`; the status
+    /// and the body's length.
+    pub async fn skim(&mut self, ask: &Ask, kept: usize, head: &mut Vec<u8>) -> Result<(u16, u64)> {
+        head.clear();
+        let status = self.send(ask).await?;
+        let mut length = 0;
+        while let Some(chunk) = self.chunk().await? {
+            length += chunk.len() as u64;
+            let room = chunk.len().min(kept - head.len());
+            head.extend_from_slice(&chunk[..room]);
+        }
+        Ok((status, length))
+    }
+
+    /// Asks; the whole answer. Anything but success is an error that says what the server said.
+    pub async fn must(&mut self, ask: Ask) -> Result<Vec<u8>> {
+        let what = || format!("{} {}", ask.method, ask.path);
+        let mut body = vec![];
+        let (status, _) = self.skim(&ask, usize::MAX, &mut body).await.with_context(what)?;
+        if !(200..300).contains(&status) {
+            bail!("{}: {status} {}", what(), String::from_utf8_lossy(&body));
+        }
+        Ok(body)
+    }
 }

@@ -1,18 +1,68 @@
 //! Workers that each have one request under way, for a while.
 
 use crate::Bench;
-use crate::client::{Ask, Client, JSON};
+use crate::bodies::member;
+use crate::client::{Ask, Client};
 use crate::histogram::Histogram;
-use anyhow::Result;
-use bytes::Bytes;
-use http::Method;
+use crate::process::Processes;
+use anyhow::{Context, Result, ensure};
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 /// How long a worker waits before it connects again.
 const RECONNECT: Duration = Duration::from_millis(20);
+/// How long the last requests may take when the time is over.
+const REST: Duration = Duration::from_secs(60);
+/// What a worker keeps of an answer: enough for the revision of an object, and for a Status.
+pub const KEPT_BYTES_MAX: usize = 4096;
+/// Requests that one connection of HTTP/2 carries at once; kube-apiserver's limit.
+const STREAMS_MAX: usize = 100;
+/// Kinds of errors that are told apart.
+const NAMES_MAX: usize = 20;
+/// How long the account of a new namespace may take, without which it takes no pods.
+const ACCOUNT_WAIT: Duration = Duration::from_secs(10);
+
+/// Requests that did not succeed, by what came instead.
+#[derive(Clone, Debug, Default)]
+pub struct Errors(BTreeMap<String, u64>);
+
+impl Errors {
+    /// Counts what a request got: an answer that is no success, or none.
+    pub fn add(&mut self, ask: &Ask, answer: &Result<(u16, u64)>, body: &[u8]) {
+        let name = match answer {
+            Ok((status, _)) => {
+                format!("{} {status} {}", ask.method, member(body, "reason").unwrap_or_default())
+            }
+            Err(error) => format!("{}: {}", ask.method, error.root_cause()),
+        };
+        self.count(name.trim_end().to_owned(), 1);
+    }
+
+    /// Counts all that others counted.
+    pub fn merge(&mut self, other: &Errors) {
+        other.0.iter().for_each(|(name, more)| self.count(name.clone(), *more));
+    }
+
+    /// Counts more of one name.
+    pub fn count(&mut self, name: String, more: u64) {
+        let is_new = !self.0.contains_key(&name);
+        let name = if is_new && self.0.len() >= NAMES_MAX { "others".to_owned() } else { name };
+        *self.0.entry(name).or_default() += more;
+    }
+
+    /// How many there were.
+    pub fn total(&self) -> u64 {
+        self.0.values().sum()
+    }
+
+    /// Each name, and how often.
+    pub fn named(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.0.iter().map(|(name, count)| (name.as_str(), *count))
+    }
+}
 
 /// What came of a load.
 #[derive(Default)]
@@ -20,13 +70,15 @@ pub struct Load {
     /// Of the requests that succeeded.
     pub latency: Histogram,
     /// Requests that did not.
-    pub errors: u64,
+    pub errors: Errors,
     /// Of answers' bodies.
     pub bytes: u64,
     /// How many requests each worker did.
     pub done: Vec<u64>,
     /// From the first request to the last.
     pub seconds: f64,
+    /// What the server's processes took, where they are known.
+    pub cpu: Option<Duration>,
 }
 
 impl Load {
@@ -34,14 +86,38 @@ impl Load {
     pub fn rate(&self) -> f64 {
         self.latency.total as f64 / self.seconds
     }
+
+    /// The server's time for each request, in milliseconds.
+    pub fn cpu_each(&self) -> Option<f64> {
+        let requests = self.latency.total + self.errors.total();
+        Some(self.cpu?.as_secs_f64() * 1e3 / requests.max(1) as f64)
+    }
+
+    /// Counts what came of one request.
+    pub fn add(&mut self, ask: &Ask, took: Duration, answer: &Result<(u16, u64)>, body: &[u8]) {
+        match answer {
+            Ok((200..300, length)) => {
+                self.latency.add(took);
+                self.bytes += length;
+            }
+            other => self.errors.add(ask, other, body),
+        }
+    }
+
+    /// Counts all that another one counted.
+    pub fn merge(&mut self, other: &Load) {
+        self.latency.merge(&other.latency);
+        self.errors.merge(&other.errors);
+        self.bytes += other.bytes;
+    }
 }
 
-/// As many clients as there are workers: of one connection each, or all of one.
+/// As many clients as there are workers: of one connection each, or as many to a connection as it carries.
 pub async fn clients(bench: &Bench, count: usize) -> Result<Vec<Client>> {
     let mut clients: Vec<Client> = vec![];
-    for _ in 0..count {
-        let shared = clients.first().and_then(Client::share);
-        clients.push(match shared {
+    for number in 0..count {
+        let with_room = clients.last().filter(|_| number % STREAMS_MAX != 0);
+        clients.push(match with_room.and_then(Client::share) {
             Some(client) => client,
             None => Client::connect(&bench.target).await?,
         });
@@ -49,22 +125,22 @@ pub async fn clients(bench: &Bench, count: usize) -> Result<Vec<Client>> {
     Ok(clients)
 }
 
-/// Lets every worker ask what `ask(worker, how many before, the last answer)` says until the time is
-/// over, or there is nothing more to ask.
+/// Lets every worker ask what `ask(worker, how many before, the beginning of the last answer)` says until
+/// the time is over, or there is nothing more to ask.
 pub async fn drive<F>(bench: &Bench, workers: usize, span: Duration, ask: F) -> Result<Load>
 where
     F: Fn(usize, u64, &[u8]) -> Option<Ask> + Send + Sync + 'static,
 {
     let ask = Arc::new(ask);
     let clients = clients(bench, workers).await?;
+    let cpu = bench.seen(Processes::cpu)?;
     let began = Instant::now();
     let mut tasks = JoinSet::new();
     for (number, client) in clients.into_iter().enumerate() {
         let (ask, target) = (ask.clone(), bench.target.clone());
         tasks.spawn(async move {
             let mut client = Some(client);
-            let mut load = Load::default();
-            let (mut done, mut last) = (0, Bytes::new());
+            let (mut load, mut done, mut last) = (Load::default(), 0, vec![]);
             while began.elapsed() < span
                 && let Some(asked) = ask(number, done, &last)
             {
@@ -75,53 +151,107 @@ where
                 };
                 done += 1;
                 let sent = Instant::now();
-                match connected.call(asked).await {
-                    Ok((200..300, body)) => {
-                        load.latency.add(sent.elapsed());
-                        load.bytes += body.len() as u64;
-                        last = body;
-                    }
-                    Ok(_) => load.errors += 1,
-                    Err(_) => {
-                        load.errors += 1;
-                        client = None;
-                    }
+                let answer = connected.skim(&asked, KEPT_BYTES_MAX, &mut last).await;
+                load.add(&asked, sent.elapsed(), &answer, &last);
+                if answer.is_err() {
+                    client = None;
                 }
             }
             (number, done, load)
         });
     }
     let mut all = Load { done: vec![0; workers], ..Load::default() };
-    while let Some(worker) = tasks.join_next().await {
+    let until = tokio::time::Instant::from_std(began + span + REST);
+    while let Some(worker) =
+        tokio::time::timeout_at(until, tasks.join_next()).await.context("no answer in time")?
+    {
         let (number, done, load) = worker?;
-        all.latency.merge(&load.latency);
-        all.errors += load.errors;
-        all.bytes += load.bytes;
+        all.merge(&load);
         all.done[number] = done;
     }
     all.seconds = began.elapsed().as_secs_f64();
+    let now = bench.seen(Processes::cpu)?;
+    all.cpu = now.zip(cpu).map(|(now, before)| now.saturating_sub(before));
     Ok(all)
 }
 
-/// The namespace of this run's objects.
+/// Makes `count` objects with as many connections as are given, each once; an error ends it. False: the
+/// time was over before they were all there.
+pub async fn fill<F>(
+    bench: &Bench,
+    count: usize,
+    workers: usize,
+    span: Duration,
+    make: F,
+) -> Result<bool>
+where
+    F: Fn(usize) -> Ask + Send + Sync + 'static,
+{
+    let made = drive(bench, workers, span, move |worker, number, _| {
+        let number = number as usize * workers + worker;
+        (number < count).then(|| make(number))
+    });
+    let made = made.await?;
+    let names: Vec<_> = made.errors.named().collect();
+    ensure!(names.is_empty(), "to make {count} objects: {names:?}");
+    Ok(made.latency.total == count as u64)
+}
+
+/// The namespace of this run's objects, ready to take pods.
 pub async fn make_namespace(bench: &Bench) -> Result<()> {
     let mut client = Client::connect(&bench.target).await?;
     let body = json!({"metadata": {"name": bench.namespace}}).to_string();
-    client.must(Ask::new(Method::POST, "/api/v1/namespaces", JSON, body)).await?;
+    client.must(Ask::post("/api/v1/namespaces", body)).await?;
+    // A server whose loops do not run makes no accounts; it may want none either.
+    let account = Ask::get(format!("{}/default", bench.path("/api/v1", "serviceaccounts")));
+    let (began, mut body) = (Instant::now(), vec![]);
+    while client.skim(&account, 0, &mut body).await?.0 != 200 && began.elapsed() < ACCOUNT_WAIT {
+        tokio::time::sleep(RECONNECT).await;
+    }
     Ok(())
 }
 
 /// Deletes it and what is in it.
 pub async fn drop_namespace(bench: &Bench) -> Result<()> {
     let mut client = Client::connect(&bench.target).await?;
-    let path = format!("/api/v1/namespaces/{}", bench.namespace);
-    client.must(Ask::new(Method::DELETE, path, JSON, "")).await?;
+    client.must(Ask::delete(format!("/api/v1/namespaces/{}", bench.namespace))).await?;
     Ok(())
 }
 
 /// Deletes all objects of a collection.
 pub async fn clear(bench: &Bench, path: &str) -> Result<()> {
     let mut client = Client::connect(&bench.target).await?;
-    client.must(Ask::new(Method::DELETE, path, JSON, "")).await?;
+    client.must(Ask::delete(path)).await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_counted_by_what_the_server_said() {
+        let (ask, mut errors) = (Ask::get("/"), Errors::default());
+        let status = br#"{"kind":"Status","reason":"TooManyRequests","code":429}"#;
+        errors.add(&ask, &Ok((429, 10)), status);
+        errors.add(&ask, &Ok((429, 10)), status);
+        errors.add(&ask, &Ok((502, 0)), b"bad gateway");
+        errors.add(&ask, &Err(anyhow::anyhow!("the connection ended").context("x")), b"");
+        let named: Vec<_> = errors.named().collect();
+        let want =
+            [("GET 429 TooManyRequests", 2), ("GET 502", 1), ("GET: the connection ended", 1)];
+        assert_eq!(named, want);
+        assert_eq!(errors.total(), 4);
+    }
+
+    #[test]
+    fn no_more_names_are_kept_than_the_maximum() {
+        let mut errors = Errors::default();
+        (0..100).for_each(|number| errors.count(format!("error {number}"), 1));
+        errors.count("error 0".to_owned(), 1);
+        assert_eq!(errors.total(), 101);
+        let named: Vec<_> = errors.named().collect();
+        assert_eq!(named.len(), NAMES_MAX + 1);
+        assert!(named.contains(&("others", 80)) && named.contains(&("error 0", 2)), "{named:?}");
+    }
 }

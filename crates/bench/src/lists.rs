@@ -1,39 +1,42 @@
 //! Lists of one collection, in every way that clients list.
 
 use crate::Bench;
+use crate::bodies::config_map;
 use crate::client::{Ask, Client, JSON, PROTOBUF};
-use crate::drive::{clear, drive};
+use crate::drive::{Load, clear, drive, fill};
 use crate::report::Report;
-use crate::writes::config_map;
 use anyhow::Result;
-use http::Method;
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
 /// Clients that list at once.
 const WORKERS: usize = 4;
+/// Objects that are listed, unless `--objects` says how many.
+const OBJECTS: usize = 5_000;
 /// Objects of a page; what client-go asks for.
 const PAGE: usize = 500;
 /// Objects that have the same label.
 const SHARD: usize = 100;
 const FILL: Duration = Duration::from_secs(600);
 
+fn objects(bench: &Bench) -> usize {
+    bench.run.objects.unwrap_or(OBJECTS)
+}
+
 /// Measures lists of `--objects` ConfigMaps.
 pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
-    let (objects, size, path) = (bench.run.objects, bench.run.size, bench.maps());
-    let workers = bench.run.connections;
-    let made = drive(bench, workers, FILL, move |worker, number, _| {
-        let number = number as usize * workers + worker;
-        let shard = (number % objects.div_ceil(SHARD).max(1)) as u64;
-        let body = config_map(&format!("list-{number}"), size, shard);
-        (number < objects).then(|| Ask::new(Method::POST, &path, JSON, body))
-    });
-    made.await?;
+    let objects = objects(bench);
+    let (path, body) = (bench.maps(), config_map(bench.run.size));
+    fill(bench, objects, bench.run.connections, FILL, move |number| {
+        let shard = number % objects.div_ceil(SHARD).max(1);
+        Ask::post(&path, body.fill(&format!("list-{number}"), shard as u64))
+    })
+    .await?;
     for (what, query, accept) in [
         ("whole, JSON, cached", "?resourceVersion=0", JSON),
         ("whole, JSON, consistent", "", JSON),
         ("whole, protobuf, cached", "?resourceVersion=0", PROTOBUF),
-        ("by label, JSON", "?resourceVersion=0&labelSelector=turn%3D7", JSON),
+        ("by label, JSON", "?resourceVersion=0&labelSelector=turn%3D000007", JSON),
     ] {
         let path = format!("{}{query}", bench.maps());
         let load = drive(bench, WORKERS, bench.span(), move |_, _, _| {
@@ -41,7 +44,7 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
         });
         let load = load.await?;
         let title = format!("list {objects} {what}");
-        report.add_load(&title, load.rate(), &load.latency, load.errors);
+        report.add_load(&title, &load);
         report.add(&title, "throughput", "MB/s", load.bytes as f64 / load.seconds / 1e6);
     }
     paged(bench, report).await?;
@@ -52,7 +55,7 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
 async fn paged(bench: &Bench, report: &mut Report) -> Result<()> {
     let mut client = Client::connect(&bench.target).await?;
     let began = Instant::now();
-    let mut walks = crate::histogram::Histogram::default();
+    let mut walks = Load::default();
     while began.elapsed() < bench.span() {
         let walk = Instant::now();
         let mut token = String::new();
@@ -64,10 +67,10 @@ async fn paged(bench: &Bench, report: &mut Report) -> Result<()> {
                 break;
             }
         }
-        walks.add(walk.elapsed());
+        walks.latency.add(walk.elapsed());
     }
-    let rate = walks.total as f64 / began.elapsed().as_secs_f64();
-    let title = format!("list {} by pages of {PAGE}, one client", bench.run.objects);
-    report.add_load(&title, rate, &walks, 0);
+    walks.seconds = began.elapsed().as_secs_f64();
+    let title = format!("list {} by pages of {PAGE}, one client", objects(bench));
+    report.add_load(&title, &walks);
     Ok(())
 }

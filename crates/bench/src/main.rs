@@ -1,24 +1,33 @@
 //! `keelson-bench`: measures any Kubernetes API server from outside, over its own protocol.
 
+mod bodies;
+mod budget;
 mod client;
 mod drive;
+mod growth;
 mod histogram;
+mod http1;
 mod lists;
 mod mixed;
+mod process;
 mod report;
 mod server;
+mod soak;
 mod start;
+mod table;
 mod target;
 mod watches;
 mod writes;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::{Parser, Subcommand, ValueEnum};
+use process::Processes;
 use report::Report;
-use server::Spawned;
+use server::{Program, Spawned};
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use target::Target;
 
@@ -59,7 +68,8 @@ pub struct Run {
     /// The authority of the server's certificate.
     #[arg(long, value_name = "FILE")]
     certificate_authority: Option<PathBuf>,
-    /// A server program to start for this run, on an empty folder; `start` needs one.
+    /// A server program to start for this run, on an empty folder; `start` needs one. `budget` and `growth`
+    /// start one for each thing that they fill a store for.
     #[arg(long, value_name = "PROGRAM")]
     spawn: Option<PathBuf>,
     /// Its arguments; {dir}, {port} and {tokens} stand for a folder, a port and a token file.
@@ -71,24 +81,28 @@ pub struct Run {
                          --token-auth-file {tokens}"
     )]
     spawn_args: String,
-    /// The process whose memory `soak` looks at, where the server was not started by this program.
-    #[arg(long)]
-    pid: Option<u32>,
+    /// The server's processes, whose memory and time are looked at, where this program did not start it.
+    #[arg(long, value_name = "PID,...", value_delimiter = ',')]
+    pid: Vec<u32>,
     /// All requests over one HTTP/2 connection, instead of one HTTP/1.1 connection for each worker.
     #[arg(long)]
     http2: bool,
     /// Workers: each has one request under way.
     #[arg(long, default_value_t = 16)]
     connections: usize,
-    /// How long each profile lasts.
+    /// How long each profile lasts, and in `budget` and `growth` each load.
     #[arg(long, default_value_t = 5)]
     seconds: u64,
     /// Bytes of data in each object that is written.
     #[arg(long, default_value_t = 1024)]
     size: usize,
-    /// Objects that are listed.
-    #[arg(long, default_value_t = 5000)]
-    objects: usize,
+    /// Objects that `list` lists (5,000), that `growth` grows to at most (1,000,000), and pods that `soak`
+    /// has all the time (1,000).
+    #[arg(long)]
+    objects: Option<usize>,
+    /// How large the stores of `budget` and `growth` are, as a part of what they ought to be: to try them.
+    #[arg(long, default_value_t = 1.0)]
+    scale: f64,
     /// Watchers of `watch`.
     #[arg(long, default_value_t = 100)]
     watchers: usize,
@@ -101,6 +115,9 @@ pub struct Run {
     /// What is known of this run: commit, date.
     #[arg(long, default_value = "")]
     note: String,
+    /// Another result as JSON, for a second column.
+    #[arg(long, value_name = "FILE")]
+    compare: Option<PathBuf>,
     /// How the result is written.
     #[arg(short, long, value_enum, default_value = "table")]
     output: report::Form,
@@ -118,8 +135,26 @@ struct Show {
     output: report::Form,
 }
 
+impl Run {
+    /// The server to start.
+    fn program(&self) -> Option<Program> {
+        let (args, http2) = (self.spawn_args.clone(), self.http2);
+        self.spawn.clone().map(|path| Program { path, args, http2 })
+    }
+
+    /// A number of objects or watchers, made smaller by `--scale`.
+    fn scaled(&self, count: usize) -> usize {
+        ((count as f64 * self.scale) as usize).max(1)
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Profile {
+    /// Everything that a budget was agreed on, each line beside it. Takes about three minutes.
+    Budget,
+    /// What requests cost with 1,000 to 1,000,000 objects, and events with 10 to 1,000 watchers. Takes
+    /// about five minutes.
+    Growth,
     /// From the start of the process to the first 200 of /readyz, and the memory of an idle server.
     Start,
     /// ConfigMaps are created.
@@ -142,12 +177,15 @@ enum Profile {
     Watch,
     /// Nodes renew leases, pods come and go, controllers list and watch.
     Mixed,
-    /// The same for long, with memory and latencies minute by minute.
+    /// The same for `--seconds` (20 minutes are 1200), with memory and latencies minute by minute, and a
+    /// burst in the end. Fails when memory grows, a request fails, or the burst is felt for a second.
     Soak,
 }
 
 impl Profile {
-    const ALL: [Profile; 11] = [
+    const ALL: [Profile; 13] = [
+        Profile::Budget,
+        Profile::Growth,
         Profile::Start,
         Profile::Create,
         Profile::Get,
@@ -160,19 +198,61 @@ impl Profile {
         Profile::Watch,
         Profile::Mixed,
     ];
+
+    /// Whether it opens what it measures itself.
+    fn is_apart(self) -> bool {
+        matches!(self, Profile::Budget | Profile::Growth | Profile::Start)
+    }
 }
 
-/// What every profile needs to know.
+/// A place to measure: a server, and a namespace on it.
 pub struct Bench {
     target: Arc<Target>,
-    run: Run,
-    /// The server's process, where it is known.
-    pid: Option<u32>,
-    /// What the names of all objects begin with.
+    run: Arc<Run>,
+    /// The server's processes, where they are known.
+    processes: Option<Processes>,
     namespace: String,
+    /// The server, where it was started for this place.
+    server: Option<Spawned>,
 }
 
 impl Bench {
+    /// A place where nothing is yet: a server of its own where there is a program to start, else a
+    /// namespace of its own on the server that the flags name.
+    async fn open(run: &Arc<Run>) -> Result<Bench> {
+        static OPENED: AtomicU64 = AtomicU64::new(0);
+        let number = OPENED.fetch_add(1, Ordering::Relaxed);
+        let namespace = format!("bench-{}-{number}", std::process::id());
+        let named = (!run.pid.is_empty()).then(|| Processes(run.pid.clone()));
+        let (target, processes, server) = match run.program() {
+            Some(program) => {
+                let server = Spawned::start(&program).await?;
+                (server.target.clone(), Some(server.processes()), Some(server))
+            }
+            None => (Arc::new(Target::of(run)?), named, None),
+        };
+        let bench = Bench { target, run: run.clone(), processes, namespace, server };
+        drive::make_namespace(&bench).await?;
+        Ok(bench)
+    }
+
+    /// Leaves nothing there.
+    async fn close(self) -> Result<()> {
+        if self.server.is_none() { drive::drop_namespace(&self).await } else { Ok(()) }
+    }
+
+    /// The same place over HTTP/1.1 or HTTP/2; it must not outlive this one.
+    fn over(&self, http2: bool) -> Bench {
+        let (run, namespace) = (self.run.clone(), self.namespace.clone());
+        let target = Arc::new(self.target.over(http2));
+        Bench { target, run, processes: self.processes.clone(), namespace, server: None }
+    }
+
+    /// What is seen of the server's processes, where they are known.
+    fn seen<T>(&self, look: impl Fn(&Processes) -> Result<T>) -> Result<Option<T>> {
+        self.processes.as_ref().map(look).transpose()
+    }
+
     fn span(&self) -> Duration {
         Duration::from_secs(self.run.seconds)
     }
@@ -184,6 +264,14 @@ impl Bench {
 
     fn maps(&self) -> String {
         self.path("/api/v1", "configmaps")
+    }
+
+    fn pods(&self) -> String {
+        self.path("/api/v1", "pods")
+    }
+
+    fn leases(&self) -> String {
+        self.path("/apis/coordination.k8s.io/v1", "leases")
     }
 }
 
@@ -209,46 +297,58 @@ async fn measure(mut run: Run) -> Result<()> {
     if run.profiles.is_empty() {
         run.profiles = Profile::ALL.to_vec();
     }
+    ensure!(run.seconds > 0, "--seconds: at least 1");
+    let other = run.compare.as_deref().map(Report::load).transpose()?;
     let (mut report, form) = (Report::new(&run.note), run.output);
-    if run.profiles.contains(&Profile::Start) {
-        let Some(program) = &run.spawn else { bail!("start: --spawn names the program to start") };
-        start::run(program, &run.spawn_args, run.starts, &mut report).await?;
-        run.profiles.retain(|profile| *profile != Profile::Start);
-    }
-    if !run.profiles.is_empty() {
-        let spawned = match &run.spawn {
-            Some(program) => Some(Spawned::start(program, &run.spawn_args, run.http2).await?.0),
-            None => None,
-        };
-        let target = match &spawned {
-            Some(spawned) => spawned.target.clone(),
-            None => Arc::new(Target::of(&run)?),
-        };
-        let namespace = format!("bench-{}", std::process::id());
-        let pid = spawned.as_ref().map(Spawned::pid).or(run.pid);
-        let bench = Bench { target, run, pid, namespace };
-        profiles(&bench, &mut report).await?;
-    }
-    write(&report.written(form, None)?)
+    profiles(&Arc::new(run), &mut report).await?;
+    write(&report.written(form, other.as_ref())?)?;
+    ensure!(report.broken.is_empty(), "promises that did not hold: {}", report.broken.join("; "));
+    Ok(())
 }
 
-async fn profiles(bench: &Bench, report: &mut Report) -> Result<()> {
-    drive::make_namespace(bench).await?;
-    for profile in &bench.run.profiles {
+async fn profiles(run: &Arc<Run>, report: &mut Report) -> Result<()> {
+    // Those that do not fill the store share a place.
+    let mut shared = None;
+    for profile in run.profiles.iter().copied() {
+        if profile.is_apart() {
+            apart(run, profile, report).await?;
+            continue;
+        }
+        let bench = match shared.take() {
+            Some(bench) => bench,
+            None => Bench::open(run).await?,
+        };
         match profile {
-            Profile::Start => {}
+            Profile::Budget | Profile::Growth | Profile::Start => {}
             Profile::Create
             | Profile::Get
             | Profile::Update
             | Profile::Patch
             | Profile::Apply
-            | Profile::Delete => writes::run(bench, *profile, report).await?,
-            Profile::Lease => writes::leases(bench, report).await?,
-            Profile::List => lists::run(bench, report).await?,
-            Profile::Watch => watches::run(bench, report).await?,
-            Profile::Mixed => mixed::run(bench, report).await?,
-            Profile::Soak => mixed::soak(bench, report).await?,
+            | Profile::Delete => writes::run(&bench, profile, report).await?,
+            Profile::Lease => writes::leases(&bench, report).await?,
+            Profile::List => lists::run(&bench, report).await?,
+            Profile::Watch => watches::run(&bench, report).await?,
+            Profile::Mixed => mixed::run(&bench, report).await?,
+            Profile::Soak => soak::run(&bench, report).await?,
+        }
+        shared = Some(bench);
+    }
+    match shared {
+        Some(bench) => bench.close().await,
+        None => Ok(()),
+    }
+}
+
+async fn apart(run: &Arc<Run>, profile: Profile, report: &mut Report) -> Result<()> {
+    match profile {
+        Profile::Budget => budget::run(run, report).await,
+        Profile::Growth => growth::run(run, report).await,
+        _ => {
+            let Some(program) = run.program() else {
+                bail!("start: --spawn names the program to start")
+            };
+            start::run(&program, run.starts, report).await
         }
     }
-    drive::drop_namespace(bench).await
 }

@@ -1,18 +1,18 @@
-//! What a cluster does all day: nodes renew leases, pods come and go, controllers list and watch.
+//! What a cluster does all day: nodes renew leases, pods come and go, controllers list and watch. What is
+//! there at once does not grow: a lease for each node, and one pod for each that makes pods.
 
 use crate::Bench;
-use crate::client::{Ask, Client, JSON};
-use crate::drive::{Load, clear};
+use crate::bodies::{Template, pod};
+use crate::client::{Ask, Client, STRATEGIC_PATCH};
+use crate::drive::{KEPT_BYTES_MAX, Load, clear};
 use crate::report::Report;
-use crate::server::Memory;
+use crate::target::Target;
 use crate::watches::{Lines, revision};
-use crate::writes::{lease_path, renewal};
+use crate::writes::renewal;
 use anyhow::Result;
-use bytes::Bytes;
 use http::Method;
-use serde_json::json;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
@@ -26,6 +26,9 @@ const LIFE: Duration = Duration::from_millis(100);
 /// Controllers that watch pods and list them now and then.
 const CONTROLLERS: usize = 5;
 const RELIST: Duration = Duration::from_secs(10);
+/// What a pod that runs says.
+const RUNNING: &str = r#"{"status":{"phase":"Running","podIP":"10.1.0.1",
+    "conditions":[{"type":"Ready","status":"True"}]}}"#;
 
 /// The steps of a pod's life.
 #[derive(Clone, Copy)]
@@ -38,172 +41,149 @@ enum Step {
 
 const STEPS: [Step; 4] = [Step::Make, Step::Run, Step::Read, Step::Delete];
 
-fn pod_step(path: &str, worker: usize, turn: u64) -> Ask {
+fn pod_step(path: &str, body: &Template, worker: usize, turn: u64) -> Ask {
     let name = format!("pod-{worker}-{}", turn / STEPS.len() as u64);
     let one = format!("{path}/{name}");
     match STEPS[(turn % STEPS.len() as u64) as usize] {
-        Step::Make => {
-            let body = json!({"apiVersion": "v1", "kind": "Pod",
-                "metadata": {"name": name, "labels": {"app": "bench"}},
-                "spec": {"nodeName": "node-0", "automountServiceAccountToken": false,
-                    "containers": [{"name": "c", "image": "registry.example.org/app:1",
-                        "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}}}]}});
-            Ask::new(Method::POST, path, JSON, body.to_string())
-        }
-        Step::Run => {
-            let body = json!({"status": {"phase": "Running", "podIP": "10.1.0.1",
-                "conditions": [{"type": "Ready", "status": "True"}]}});
-            let media = "application/strategic-merge-patch+json";
-            Ask::new(Method::PATCH, format!("{one}/status"), media, body.to_string())
-        }
+        Step::Make => Ask::post(path, body.fill(&name, turn)),
+        Step::Run => Ask::new(Method::PATCH, format!("{one}/status"), STRATEGIC_PATCH, RUNNING),
         Step::Read => Ask::get(one),
-        Step::Delete => {
-            let path = format!("{one}?gracePeriodSeconds=0");
-            Ask::new(Method::DELETE, path, JSON, "")
+        Step::Delete => Ask::delete(format!("{one}?gracePeriodSeconds=0")),
+    }
+}
+
+/// A cluster at work.
+pub struct Cluster {
+    shared: Arc<Shared>,
+    tasks: JoinSet<Result<()>>,
+}
+
+/// What its workers share.
+struct Shared {
+    target: Arc<Target>,
+    began: Instant,
+    span: Duration,
+    events: AtomicU64,
+    /// What has come of requests since it was last asked.
+    load: Mutex<Load>,
+}
+
+impl Cluster {
+    /// Lets it work for a while.
+    pub fn start(bench: &Bench, span: Duration) -> Cluster {
+        let shared = Arc::new(Shared {
+            target: bench.target.clone(),
+            began: Instant::now(),
+            span,
+            events: AtomicU64::new(0),
+            load: Mutex::default(),
+        });
+        let (pods, leases) = (bench.pods(), bench.leases());
+        let mut tasks = JoinSet::new();
+        for node in 0..bench.run.nodes {
+            let (path, name) = (leases.clone(), format!("node-{node}"));
+            let renew = move |turn, last: &[u8]| renewal(&path, &name, turn, last);
+            tasks.spawn(paced(shared.clone(), RENEWAL, renew));
         }
+        for worker in 0..CHURNERS {
+            let (path, body) = (pods.clone(), pod(1, 0));
+            let step = move |turn, _: &[u8]| pod_step(&path, &body, worker, turn);
+            tasks.spawn(paced(shared.clone(), LIFE / STEPS.len() as u32, step));
+        }
+        for _ in 0..CONTROLLERS {
+            tasks.spawn(watch(shared.clone(), pods.clone()));
+            let path = format!("{pods}?resourceVersion=0");
+            tasks.spawn(paced(shared.clone(), RELIST, move |_, _: &[u8]| Ask::get(path.clone())));
+        }
+        Cluster { shared, tasks }
+    }
+
+    /// What has come of requests since it was last asked, but for the time that took.
+    pub fn take(&self) -> Load {
+        std::mem::take(&mut *self.shared.load.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Events that watchers had so far.
+    pub fn events(&self) -> u64 {
+        self.shared.events.load(Ordering::Relaxed)
+    }
+
+    /// Waits for its end.
+    pub async fn ended(&mut self) -> Result<()> {
+        while let Some(task) = self.tasks.join_next().await {
+            task??;
+        }
+        Ok(())
+    }
+}
+
+impl Shared {
+    fn add(&self, ask: &Ask, took: Duration, answer: &Result<(u16, u64)>, body: &[u8]) {
+        let mut load = self.load.lock().unwrap_or_else(PoisonError::into_inner);
+        load.add(ask, took, answer, body);
+    }
+
+    fn left(&self) -> Duration {
+        self.span.saturating_sub(self.began.elapsed())
     }
 }
 
 /// Asks at a pace, not as fast as it can.
 async fn paced(
-    bench: &Arc<Paced>,
+    shared: Arc<Shared>,
     every: Duration,
-    ask: impl Fn(u64, &[u8]) -> Ask,
-    load: &mut Load,
+    ask: impl Fn(u64, &[u8]) -> Ask + Send,
 ) -> Result<()> {
-    let mut client = Client::connect(&bench.target).await?;
+    let mut client = Client::connect(&shared.target).await?;
     let mut ticks = tokio::time::interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (mut turn, mut last) = (0, Bytes::new());
-    while bench.began.elapsed() < bench.span {
-        let left = bench.span.saturating_sub(bench.began.elapsed());
-        if tokio::time::timeout(left, ticks.tick()).await.is_err() {
-            break;
-        }
-        let sent = Instant::now();
-        match client.call(ask(turn, &last)).await {
-            Ok((200..300, body)) => {
-                load.latency.add(sent.elapsed());
-                load.bytes += body.len() as u64;
-                last = body;
-            }
-            Ok(_) => load.errors += 1,
-            Err(_) => {
-                load.errors += 1;
-                client = Client::connect(&bench.target).await?;
-            }
+    let (mut turn, mut last) = (0, vec![]);
+    while tokio::time::timeout(shared.left(), ticks.tick()).await.is_ok() {
+        let (ask, sent) = (ask(turn, &last), Instant::now());
+        let answer = client.skim(&ask, KEPT_BYTES_MAX, &mut last).await;
+        let took = sent.elapsed();
+        shared.add(&ask, took, &answer, &last);
+        if answer.is_err() {
+            client = Client::connect(&shared.target).await?;
         }
         turn += 1;
     }
     Ok(())
 }
 
-/// What the workers of a mixed load share.
-struct Paced {
-    target: Arc<crate::target::Target>,
-    began: Instant,
-    span: Duration,
-    events: AtomicU64,
-}
-
-/// Runs the whole cluster for a while.
-async fn cluster(bench: &Bench, span: Duration) -> Result<(Load, u64)> {
-    let shared = Arc::new(Paced {
-        target: bench.target.clone(),
-        began: Instant::now(),
-        span,
-        events: AtomicU64::new(0),
-    });
-    let (pods, leases) = (bench.path("/api/v1", "pods"), lease_path(bench));
-    let mut tasks: JoinSet<Result<Load>> = JoinSet::new();
-    for node in 0..bench.run.nodes {
-        let (shared, path) = (shared.clone(), leases.clone());
-        tasks.spawn(async move {
-            let mut load = Load::default();
-            let name = format!("node-{node}");
-            let renew = |turn, last: &[u8]| renewal(&path, &name, turn, last);
-            paced(&shared, RENEWAL, renew, &mut load).await?;
-            Ok(load)
-        });
+/// Watches as long as the cluster works; a watch that ends before is opened again.
+async fn watch(shared: Arc<Shared>, path: String) -> Result<()> {
+    while !shared.left().is_zero() {
+        let mut client = Client::connect(&shared.target).await?;
+        let since = revision(&mut client, &path).await?;
+        let seconds = shared.left().as_secs().max(1);
+        let path = format!("{path}?watch=1&resourceVersion={since}&timeoutSeconds={seconds}");
+        let mut lines = Lines::open(client, &path).await?;
+        let mut see = |_: &[u8]| {
+            shared.events.fetch_add(1, Ordering::Relaxed);
+        };
+        while let Ok(true) =
+            tokio::time::timeout(shared.left(), lines.read(&mut see)).await.unwrap_or(Ok(false))
+        {
+        }
     }
-    for worker in 0..CHURNERS {
-        let (shared, path) = (shared.clone(), pods.clone());
-        tasks.spawn(async move {
-            let mut load = Load::default();
-            let step = |turn, _: &[u8]| pod_step(&path, worker, turn);
-            paced(&shared, LIFE / STEPS.len() as u32, step, &mut load).await?;
-            Ok(load)
-        });
-    }
-    for _ in 0..CONTROLLERS {
-        let (lister, watcher, path) = (shared.clone(), shared.clone(), pods.clone());
-        let watched = path.clone();
-        tasks.spawn(async move {
-            watch(&watcher, &watched).await?;
-            Ok(Load::default())
-        });
-        tasks.spawn(async move {
-            let mut load = Load::default();
-            let list = |_, _: &[u8]| Ask::get(format!("{path}?resourceVersion=0"));
-            paced(&lister, RELIST, list, &mut load).await?;
-            Ok(load)
-        });
-    }
-    let mut all = Load::default();
-    while let Some(task) = tasks.join_next().await {
-        let load = task??;
-        all.latency.merge(&load.latency);
-        all.errors += load.errors;
-        all.bytes += load.bytes;
-    }
-    all.seconds = shared.began.elapsed().as_secs_f64();
-    Ok((all, shared.events.load(Ordering::Relaxed)))
-}
-
-async fn watch(shared: &Paced, path: &str) -> Result<()> {
-    let mut client = Client::connect(&shared.target).await?;
-    let since = revision(&mut client, path).await?;
-    let left = shared.span.saturating_sub(shared.began.elapsed()).as_secs().max(1);
-    let path = format!("{path}?watch=1&resourceVersion={since}&timeoutSeconds={left}");
-    let mut lines = Lines::open(&mut client, path).await?;
-    let see = |_: &str| {
-        shared.events.fetch_add(1, Ordering::Relaxed);
-    };
-    while lines.read(see).await? {}
     Ok(())
 }
 
-/// Leaves nothing of a mixed load.
-async fn clean(bench: &Bench) -> Result<()> {
-    clear(bench, &lease_path(bench)).await?;
-    clear(bench, &format!("{}?gracePeriodSeconds=0", bench.path("/api/v1", "pods"))).await
+/// Leaves nothing of a cluster.
+pub async fn clean(bench: &Bench) -> Result<()> {
+    clear(bench, &bench.leases()).await?;
+    clear(bench, &format!("{}?gracePeriodSeconds=0", bench.pods())).await
 }
 
 /// Measures the mixed load.
 pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
-    let (load, events) = cluster(bench, bench.span()).await?;
+    let began = Instant::now();
+    let mut cluster = Cluster::start(bench, bench.span());
+    cluster.ended().await?;
+    let load = Load { seconds: began.elapsed().as_secs_f64(), ..cluster.take() };
     let title = format!("mixed, {} nodes", bench.run.nodes);
-    report.add_load(&title, load.rate(), &load.latency, load.errors);
-    report.add(&title, "events", "/s", events as f64 / load.seconds);
+    report.add_load(&title, &load);
+    report.add(&title, "events", "/s", cluster.events() as f64 / load.seconds);
     clean(bench).await
-}
-
-/// The mixed load for `--seconds`, told minute by minute.
-pub async fn soak(bench: &Bench, report: &mut Report) -> Result<()> {
-    let minute = Duration::from_secs(60);
-    let mut left = bench.span();
-    let mut number = 0;
-    while !left.is_zero() {
-        let (load, events) = cluster(bench, left.min(minute)).await?;
-        left = left.saturating_sub(minute);
-        number += 1;
-        let title = format!("soak, minute {number}");
-        report.add_load(&title, load.rate(), &load.latency, load.errors);
-        report.add(&title, "events", "/s", events as f64 / load.seconds);
-        clean(bench).await?;
-        if let Some(pid) = bench.pid {
-            report.add(&title, "RSS", "MB", Memory::of(pid)?.rss);
-        }
-    }
-    Ok(())
 }

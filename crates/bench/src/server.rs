@@ -1,33 +1,63 @@
-//! A server that is started for a measurement, on an empty folder, and ended after it.
+//! A server that is started for a measurement, on a folder of its own, and ended after it.
 
 use crate::client::{Ask, Client};
+use crate::process::Processes;
 use crate::target::{Target, Trust};
 use anyhow::{Context, Result, bail};
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// How long a server may take to be ready.
+/// How long a server may take to be ready, or to end.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How often it is asked.
 const LOOK: Duration = Duration::from_millis(1);
 const TOKEN: &str = "bench";
 
+/// How a server is started.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// The file.
+    pub path: PathBuf,
+    /// Its arguments, with `{dir}`, `{port}` and `{tokens}` to be filled in.
+    pub args: String,
+    /// How it is spoken to.
+    pub http2: bool,
+}
+
 /// A running server of our own.
 pub struct Spawned {
-    child: Child,
-    _dir: TempDir,
+    child: Ended,
+    program: Program,
+    dir: TempDir,
     /// Where it is.
     pub target: Arc<Target>,
+    /// How long it took from the start of the process to the first 200 from /readyz.
+    pub ready: Duration,
 }
 
 impl Spawned {
-    /// Starts it, and waits for the first 200 from /readyz; how long that took from the start of the
-    /// process.
-    pub async fn start(program: &Path, args: &str, http2: bool) -> Result<(Spawned, Duration)> {
-        let dir = TempDir::new()?;
+    /// Starts it on an empty folder.
+    pub async fn start(program: &Program) -> Result<Spawned> {
+        Spawned::start_in(program, TempDir::new()?).await
+    }
+
+    /// Ends it as an operator does, and starts it again on what it left.
+    pub async fn restart(mut self) -> Result<Spawned> {
+        let asked = Command::new("kill").arg(self.child.0.id().to_string()).status()?;
+        anyhow::ensure!(asked.success(), "kill: {asked}");
+        let began = Instant::now();
+        while self.child.0.try_wait()?.is_none() {
+            anyhow::ensure!(began.elapsed() < PATIENCE, "the server did not end in {PATIENCE:?}");
+            tokio::time::sleep(LOOK).await;
+        }
+        let Spawned { program, dir, .. } = self;
+        Spawned::start_in(&program, dir).await
+    }
+
+    async fn start_in(program: &Program, dir: TempDir) -> Result<Spawned> {
         let tokens = dir.path().join("tokens.csv");
         std::fs::write(&tokens, format!("{TOKEN},bench,bench,\"system:masters\"\n"))?;
         let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
@@ -37,17 +67,19 @@ impl Spawned {
                 .replace("{port}", &port.to_string())
         };
         let url = format!("https://127.0.0.1:{port}");
-        let target = Arc::new(Target::new(&url, &Trust::Anybody, None, Some(TOKEN), http2)?);
+        let target = Target::new(&url, &Trust::Anybody, None, Some(TOKEN), program.http2)?;
+        let target = Arc::new(target);
         let began = Instant::now();
-        let child = Command::new(program)
-            .args(args.split_whitespace().map(fill))
+        let child = Command::new(&program.path)
+            .args(program.args.split_whitespace().map(fill))
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .with_context(|| format!("--spawn: {}", program.display()))?;
-        let mut spawned = Spawned { child, _dir: dir, target };
-        while !is_ready(&spawned.target).await {
-            if let Some(status) = spawned.child.try_wait()? {
+            .with_context(|| format!("--spawn: {}", program.path.display()))?;
+        // Ends the process too when it never gets ready.
+        let mut child = Ended(child);
+        while !is_ready(&target).await {
+            if let Some(status) = child.0.try_wait()? {
                 bail!("--spawn: the server ended: {status}");
             }
             if began.elapsed() > PATIENCE {
@@ -55,47 +87,28 @@ impl Spawned {
             }
             tokio::time::sleep(LOOK).await;
         }
-        Ok((spawned, began.elapsed()))
+        let ready = began.elapsed();
+        Ok(Spawned { child, program: program.clone(), dir, target, ready })
     }
 
     /// Its process.
-    pub fn pid(&self) -> u32 {
-        self.child.id()
+    pub fn processes(&self) -> Processes {
+        Processes(vec![self.child.0.id()])
     }
 }
 
-impl Drop for Spawned {
+/// A process that does not outlive this value.
+struct Ended(Child);
+
+impl Drop for Ended {
     fn drop(&mut self) {
         // It holds nothing that is wanted; a failure leaves a process that the user sees.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
 async fn is_ready(target: &Arc<Target>) -> bool {
     let Ok(mut client) = Client::connect(target).await else { return false };
-    client.call(Ask::get("/readyz")).await.is_ok_and(|(status, _)| status == 200)
-}
-
-/// Resident memory of a process, in MB.
-#[derive(Clone, Copy, Debug)]
-pub struct Memory {
-    /// All that is resident.
-    pub rss: f64,
-    /// With pages that others share counted by their share.
-    pub pss: f64,
-}
-
-impl Memory {
-    /// As the kernel tells it now.
-    pub fn of(pid: u32) -> Result<Memory> {
-        let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
-        let mb = |name: &str| {
-            let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-            let kib: f64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
-            Some(kib * 1024.0 / 1e6)
-        };
-        let (rss, pss) = (mb("Rss:"), mb("Pss:"));
-        Ok(Memory { rss: rss.context("Rss")?, pss: pss.context("Pss")? })
-    }
+    client.must(Ask::get("/readyz")).await.is_ok()
 }

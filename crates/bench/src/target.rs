@@ -7,7 +7,9 @@ use base64::engine::general_purpose::STANDARD;
 use http::{HeaderValue, Uri};
 use keelson_meta::Value;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::CryptoProvider;
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
+};
 use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
@@ -15,6 +17,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// A server, and how to reach it.
+#[derive(Clone)]
 pub struct Target {
     /// `host:port`.
     pub authority: String,
@@ -76,6 +79,27 @@ impl Target {
         Ok(Target { authority, tls, authorization, http2 })
     }
 
+    /// The same server over HTTP/1.1 or HTTP/2.
+    pub fn over(&self, http2: bool) -> Target {
+        let tls = self.tls.as_ref().map(|(config, name)| {
+            let mut config = ClientConfig::clone(config);
+            config.alpn_protocols = protocols(http2);
+            (Arc::new(config), name.clone())
+        });
+        Target { http2, tls, ..self.clone() }
+    }
+
+    /// The headers that every request over HTTP/1.1 has, as they are written.
+    pub fn headers(&self) -> Vec<u8> {
+        let mut text = format!("host: {}\r\n", self.authority).into_bytes();
+        if let Some(authorization) = &self.authorization {
+            text.extend_from_slice(b"authorization: ");
+            text.extend_from_slice(authorization.as_bytes());
+            text.extend_from_slice(b"\r\n");
+        }
+        text
+    }
+
     /// The current context of a kubeconfig.
     fn of_kubeconfig(path: &Path, http2: bool) -> Result<Target> {
         let text = String::from_utf8(read(path)?).context("--kubeconfig")?;
@@ -83,15 +107,26 @@ impl Target {
         let context = named(&config, "contexts", "context", text_of(&config, "current-context"))?;
         let cluster = named(&config, "clusters", "cluster", text_of(context, "cluster"))?;
         let user = named(&config, "users", "user", text_of(context, "user"))?;
+        // Files are named from where the kubeconfig is.
+        let dir = path.parent().unwrap_or(Path::new(""));
+        let server = text_of(cluster, "server");
         let insecure = cluster.get("insecure-skip-tls-verify").and_then(Value::as_bool);
-        let trust = match bytes_of(cluster, "certificate-authority")? {
+        let trust = match bytes_of(cluster, "certificate-authority", dir)? {
             Some(pem) => Trust::Authorities(pem),
-            None if insecure == Some(true) => Trust::Anybody,
+            None if insecure == Some(true) || server.starts_with("http:") => Trust::Anybody,
             None => bail!("--kubeconfig: the cluster names no authority"),
         };
-        let pair = bytes_of(user, "client-certificate")?.zip(bytes_of(user, "client-key")?);
-        let token = Some(text_of(user, "token")).filter(|token| !token.is_empty());
-        Target::new(text_of(cluster, "server"), &trust, pair, token, http2)
+        let key = bytes_of(user, "client-key", dir)?;
+        let pair = bytes_of(user, "client-certificate", dir)?.zip(key);
+        let token = match (text_of(user, "token"), text_of(user, "tokenFile")) {
+            ("", "") => None,
+            ("", file) => Some(String::from_utf8(read(&dir.join(file))?).context("tokenFile")?),
+            (token, _) => Some(token.to_owned()),
+        };
+        if pair.is_none() && token.is_none() {
+            bail!("--kubeconfig: the user has neither a certificate nor a token");
+        }
+        Target::new(server, &trust, pair, token.as_deref().map(str::trim), http2)
     }
 }
 
@@ -104,13 +139,13 @@ fn text_of<'a>(value: &'a Value, name: &str) -> &'a str {
 }
 
 /// What stands in `NAME-data`, or in the file that `NAME` names.
-fn bytes_of(value: &Value, name: &str) -> Result<Option<Vec<u8>>> {
+fn bytes_of(value: &Value, name: &str, dir: &Path) -> Result<Option<Vec<u8>>> {
     let data = text_of(value, &format!("{name}-data"));
     if !data.is_empty() {
         return Ok(Some(STANDARD.decode(data).with_context(|| format!("{name}-data"))?));
     }
     let path = text_of(value, name);
-    if path.is_empty() { Ok(None) } else { read(Path::new(path)).map(Some) }
+    if path.is_empty() { Ok(None) } else { read(&dir.join(path)).map(Some) }
 }
 
 /// An entry of a list by its name.
@@ -145,13 +180,37 @@ fn tls_config(trust: &Trust, pair: Option<Pair>, http2: bool) -> Result<ClientCo
             builder.with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(&key)?)?
         }
     };
-    config.alpn_protocols = vec![if http2 { b"h2".to_vec() } else { b"http/1.1".to_vec() }];
+    config.alpn_protocols = protocols(http2);
     Ok(config)
 }
+
+/// What a TLS handshake offers to speak.
+fn protocols(http2: bool) -> Vec<Vec<u8>> {
+    vec![if http2 { b"h2".to_vec() } else { b"http/1.1".to_vec() }]
+}
+
+/// How rustls checks a signature of one version of TLS.
+type Verify = fn(
+    &[u8],
+    &CertificateDer<'_>,
+    &DigitallySignedStruct,
+    &WebPkiSupportedAlgorithms,
+) -> Result<HandshakeSignatureValid, Error>;
 
 /// Takes any certificate; only `--insecure-skip-tls-verify` and servers of our own get here.
 #[derive(Debug)]
 struct Anybody(Arc<CryptoProvider>);
+
+impl Anybody {
+    /// The owner of the certificate must still hold its key.
+    fn holds(
+        &self,
+        verify: Verify,
+        (message, own, signature): (&[u8], &CertificateDer<'_>, &DigitallySignedStruct),
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify(message, own, signature, &self.0.signature_verification_algorithms)
+    }
+}
 
 impl ServerCertVerifier for Anybody {
     fn verify_server_cert(
@@ -171,8 +230,7 @@ impl ServerCertVerifier for Anybody {
         own: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let known = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, own, signature, known)
+        self.holds(verify_tls12_signature, (message, own, signature))
     }
 
     fn verify_tls13_signature(
@@ -181,8 +239,7 @@ impl ServerCertVerifier for Anybody {
         own: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let known = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, own, signature, known)
+        self.holds(verify_tls13_signature, (message, own, signature))
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
