@@ -15,6 +15,8 @@ use keelson_store::{KeyValue, Revision};
 use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::fmt;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// The first byte of every record.
 const FORMAT: u8 = 1;
@@ -142,6 +144,8 @@ pub struct Entry {
     item_at: u32,
     /// Place in the buffer of the resourceVersion.
     rv_at: u32,
+    /// Bytes of the protobuf message of the object, once somebody has made it; 0: unknown.
+    message_bytes: AtomicU32,
     /// The revision of the write that created the object.
     pub created: Revision,
     /// The revision of this version: its resourceVersion.
@@ -177,6 +181,7 @@ impl Entry {
             json_at: small(key.len() + pairs.len()),
             item_at: small(item_at),
             rv_at: small(key.len() + pairs.len() + rv_at),
+            message_bytes: AtomicU32::new(0),
             buffer: Bytes::from(buffer),
             created: kv.created,
             modified: kv.modified,
@@ -209,6 +214,7 @@ impl Entry {
             json_at: self.json_at,
             item_at: self.item_at,
             rv_at: self.rv_at,
+            message_bytes: AtomicU32::new(0),
             created: self.created,
         }
     }
@@ -273,6 +279,16 @@ impl Entry {
     /// The object's JSON as an item of a list, without the `{` in front.
     pub fn item_tail(&self) -> &[u8] {
         &self.json_slice()[self.item_at as usize..]
+    }
+
+    /// Bytes of the object's protobuf message, when that is known.
+    pub fn message_bytes(&self) -> Option<u32> {
+        Some(self.message_bytes.load(Relaxed)).filter(|bytes| *bytes > 0)
+    }
+
+    /// Keeps the length of the object's protobuf message, in its storage version.
+    pub fn keep_message_bytes(&self, bytes: u32) {
+        self.message_bytes.store(bytes, Relaxed);
     }
 
     /// Bytes of memory that the entry holds.

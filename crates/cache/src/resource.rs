@@ -6,7 +6,7 @@ use imbl::OrdSet;
 use keelson_store::{Event, KeyValue, Revision};
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, OnceLock, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use tokio::sync::watch;
 
 use bytes::Bytes;
@@ -15,6 +15,8 @@ use bytes::Bytes;
 pub const HISTORY_EVENTS_MAX: usize = 20_000;
 /// Bytes that the kept changes of one resource may hold alive.
 pub const HISTORY_BYTES_MAX: usize = 64 << 20;
+/// The newest changes, whose encoded events are kept for further watchers.
+const FRAMED_CHANGES_MAX: usize = 256;
 /// Changes that a cursor is given at once.
 const CURSOR_BATCH_MAX: usize = 256;
 
@@ -38,14 +40,25 @@ pub struct Change {
     pub entry: Arc<Entry>,
     /// The object before; absent when it was created.
     pub previous: Option<Arc<Entry>>,
-    /// The framed watch event, made once for all watchers: ADDED, MODIFIED, DELETED.
-    frames: [OnceLock<Bytes>; 3],
+    /// The event as watchers were sent it, by the form in which they see it.
+    frames: Mutex<Vec<(u32, Bytes)>>,
 }
 
 impl Change {
-    /// The frame numbered `which` (below 3), made by `make` for the first watcher that asks.
-    pub fn frame(&self, which: usize, make: impl FnOnce() -> Bytes) -> Bytes {
-        self.frames[which].get_or_init(make).clone()
+    /// The event in the form that `form` stands for, made by `make` for the first watcher that asks while
+    /// the change is one of the newest.
+    pub fn frame<E>(&self, form: u32, make: impl FnOnce() -> Result<Bytes, E>) -> Result<Bytes, E> {
+        let mut frames = self.frames.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, frame)) = frames.iter().find(|(known, _)| *known == form) {
+            return Ok(frame.clone());
+        }
+        let frame = make()?;
+        frames.push((form, frame.clone()));
+        Ok(frame)
+    }
+
+    fn forget_frames(&self) {
+        *self.frames.lock().unwrap_or_else(PoisonError::into_inner) = vec![];
     }
 
     fn size(&self) -> usize {
@@ -164,7 +177,7 @@ impl Resource {
             // The store deletes only what is there.
             (None, None) => return Ok(()),
         };
-        let frames = [OnceLock::new(), OnceLock::new(), OnceLock::new()];
+        let frames = Mutex::default();
         let change = Change { kind, revision: event.revision, entry, previous, frames };
         state.push(Arc::new(change));
         let next = state.first + state.ring.len() as u64;
@@ -261,6 +274,9 @@ impl State {
         }
         self.ring_bytes += change.size();
         self.ring.push_back(change);
+        if let Some(old) = self.ring.len().checked_sub(FRAMED_CHANGES_MAX + 1) {
+            self.ring[old].forget_frames();
+        }
         while self.ring.len() > HISTORY_EVENTS_MAX || self.ring_bytes > HISTORY_BYTES_MAX {
             if self.ring.len() == 1 {
                 break;

@@ -96,10 +96,15 @@ impl Printer {
         pods::row_conditions(obj)
     }
 
+    /// Whether rows may stand in another order than that of the list.
+    pub fn sorts_rows(&self) -> bool {
+        self.kind == "FlowSchema"
+    }
+
     /// The order of rows in a list's table: that of the list, except for flow schemas, which stand
     /// in the order in which they are tried.
     pub fn compare_rows(&self, a: &Object, b: &Object) -> Ordering {
-        if self.kind != "FlowSchema" {
+        if !self.sorts_rows() {
             return Ordering::Equal;
         }
         let rank = |obj: &Object| obj.int_at(&["spec", "matchingPrecedence"]).unwrap_or(0);

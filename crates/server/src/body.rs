@@ -1,71 +1,135 @@
 //! The bodies of answers: whole, a list that is written while it is sent, a stream of watch events.
 
+use crate::listing::{Listing, Step};
 use bytes::{BufMut, Bytes, BytesMut};
 use flate2::{Compression, write::GzEncoder};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use keelson_cache::Entry;
-use std::convert::Infallible;
-use std::io::Write;
+use keelson_meta::{Failure, Status};
+use std::io::{self, Write};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
-use tokio::sync::mpsc;
 
-/// Bytes of a list that are put together at once.
-const CHUNK_BYTES: usize = 64 << 10;
+/// Bytes of a list that are put together at once. HTTP/1.1 takes up to 16 such chunks ahead of the socket.
+const CHUNK_BYTES: usize = 16 << 10;
 /// How hard answers are compressed (upstream's `defaultGzipContentEncodingLevel`).
 const GZIP_LEVEL: Compression = Compression::new(1);
 
 /// A body.
-pub enum Body {
+pub(crate) enum Body {
     /// Nothing, or all of it.
     Whole(Option<Bytes>),
-    /// A list.
+    /// A list of stored objects.
     List(ListBody),
-    /// Chunks as they come; the sender ends it.
-    Stream(mpsc::Receiver<Bytes>),
-    /// Any of the first two, compressed while it is sent.
+    /// A list in another form.
+    Listing(Box<Listing>),
+    /// Chunks as they come.
+    Stream(Chunks),
+    /// Any of the first three, compressed while it is sent.
     Gzip(Box<GzipBody>),
 }
 
 impl Body {
+    /// How long it is, or about so; 0 where nobody can say.
+    pub fn bytes_about(&self) -> u64 {
+        match self {
+            Body::Listing(listing) => listing.source_bytes(),
+            other => other.size_hint().exact().unwrap_or(0),
+        }
+    }
+
     /// No body.
     pub fn empty() -> Body {
         Body::Whole(None)
     }
 }
 
+/// Chunks that a future makes one after the other. It runs only while somebody asks for the next one: in
+/// the task of the connection, which so is woken once for an event and not by another task.
+pub(crate) struct Chunks {
+    run: Pin<Box<dyn Future<Output = ()> + Send>>,
+    slot: Slot,
+}
+
+/// Where the future puts a chunk.
+#[derive(Clone, Default)]
+pub(crate) struct Slot(Arc<Mutex<Option<Bytes>>>);
+
+impl Slot {
+    /// Hands a chunk over; goes on when it was taken and the next one is asked for.
+    pub async fn put(&self, chunk: Bytes) {
+        *self.lock() = Some(chunk);
+        std::future::poll_fn(|_| match *self.lock() {
+            None => Poll::Ready(()),
+            Some(_) => Poll::Pending,
+        })
+        .await;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Bytes>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Chunks {
+    /// The chunks that `run` puts into the slot that it is given, until it ends.
+    pub fn new<F: Future<Output = ()> + Send + 'static>(run: impl FnOnce(Slot) -> F) -> Chunks {
+        let slot = Slot::default();
+        Chunks { run: Box::pin(run(slot.clone())), slot }
+    }
+
+    /// The next chunk; `None` when there is none any more, after which nobody asks again.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let ended = self.run.as_mut().poll(cx);
+        match self.slot.lock().take() {
+            Some(chunk) => Poll::Ready(Some(chunk)),
+            None => ended.map(|()| None),
+        }
+    }
+
+    /// Waits for the next chunk.
+    pub async fn next(&mut self) -> Option<Bytes> {
+        std::future::poll_fn(|cx| self.poll_next(cx)).await
+    }
+}
+
 /// A body that is compressed while it is sent.
-pub struct GzipBody {
+pub(crate) struct GzipBody {
     plain: Body,
     /// `None`: the end was written.
     encoder: Option<GzEncoder<Vec<u8>>>,
 }
 
 impl GzipBody {
-    /// Compresses `plain`, whose size is known and which never waits.
+    /// Compresses `plain`, which waits for nobody.
     pub fn new(plain: Body) -> GzipBody {
         let encoder = GzEncoder::new(Vec::with_capacity(CHUNK_BYTES), GZIP_LEVEL);
         GzipBody { plain, encoder: Some(encoder) }
     }
 
     /// The next compressed piece.
-    fn chunk(&mut self) -> Option<Bytes> {
+    fn next(&mut self) -> Result<Step, Failure> {
         loop {
-            let encoder = self.encoder.as_mut()?;
+            let Some(encoder) = self.encoder.as_mut() else { return Ok(Step::Done) };
             let plain = match &mut self.plain {
                 Body::Whole(bytes) => bytes.take(),
                 Body::List(list) => list.chunk(),
+                Body::Listing(listing) => match listing.next()? {
+                    Step::Chunk(chunk) => Some(chunk),
+                    Step::Again => return Ok(Step::Again),
+                    Step::Done => None,
+                },
                 Body::Stream(_) | Body::Gzip(_) => None,
             };
             let Some(plain) = plain else {
-                return self.encoder.take()?.finish().ok().map(Bytes::from);
+                let last = self.encoder.take().and_then(|encoder| encoder.finish().ok());
+                return Ok(last.map_or(Step::Done, |last| Step::Chunk(Bytes::from(last))));
             };
-            // Writing to memory does not fail.
-            encoder.write_all(&plain).ok()?;
+            encoder.write_all(&plain).map_err(Status::internal)?;
             let out = encoder.get_mut();
             if !out.is_empty() {
-                return Some(Bytes::from(std::mem::take(out)));
+                return Ok(Step::Chunk(Bytes::from(std::mem::take(out))));
             }
         }
     }
@@ -79,7 +143,7 @@ impl From<Vec<u8>> for Body {
 
 /// A list of stored objects: the head, each item with what stands between, the tail. Nothing is put
 /// together before it is sent.
-pub struct ListBody {
+pub(crate) struct ListBody {
     head: Bytes,
     items: std::vec::IntoIter<Arc<Entry>>,
     tail: Bytes,
@@ -152,28 +216,41 @@ impl ListBody {
 
 impl HttpBody for Body {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = io::Error;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let next = match self.get_mut() {
-            Body::Whole(bytes) => bytes.take(),
-            Body::List(list) => list.chunk(),
-            Body::Gzip(gzip) => gzip.chunk(),
-            Body::Stream(receiver) => match receiver.poll_recv(cx) {
-                Poll::Ready(next) => next,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let step = match self.get_mut() {
+            Body::Whole(bytes) => Ok(bytes.take().map_or(Step::Done, Step::Chunk)),
+            Body::List(list) => Ok(list.chunk().map_or(Step::Done, Step::Chunk)),
+            Body::Listing(listing) => listing.next(),
+            Body::Gzip(gzip) => gzip.next(),
+            Body::Stream(chunks) => match chunks.poll_next(cx) {
+                Poll::Ready(next) => Ok(next.map_or(Step::Done, Step::Chunk)),
                 Poll::Pending => return Poll::Pending,
             },
         };
-        Poll::Ready(next.map(|bytes| Ok(Frame::data(bytes))))
+        match step {
+            Ok(Step::Chunk(chunk)) => Poll::Ready(Some(Ok(Frame::data(chunk)))),
+            Ok(Step::Done) => Poll::Ready(None),
+            Ok(Step::Again) => {
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            Err(failure) => {
+                tracing::error!(why = failure.message.as_str(), "a list could not be written");
+                Poll::Ready(Some(Err(io::Error::other(failure.message))))
+            }
+        }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
             Body::Whole(bytes) => bytes.is_none(),
             Body::List(list) => list.state == ListState::Done,
+            Body::Listing(listing) => listing.is_done(),
             Body::Gzip(gzip) => gzip.encoder.is_none(),
             Body::Stream(_) => false,
         }
@@ -185,7 +262,7 @@ impl HttpBody for Body {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64))
             }
             Body::List(list) => SizeHint::with_exact(list.left),
-            Body::Stream(_) | Body::Gzip(_) => SizeHint::default(),
+            Body::Listing(_) | Body::Stream(_) | Body::Gzip(_) => SizeHint::default(),
         }
     }
 }

@@ -55,7 +55,6 @@ pub struct App {
 }
 
 /// A request without its body.
-#[derive(Clone)]
 pub struct Ask {
     /// HTTP method.
     pub method: Method,

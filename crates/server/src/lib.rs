@@ -4,12 +4,13 @@
 //! A request goes one way: [`route`] (no body read) -> authentication -> a Permit -> the body is decoded
 //! -> the registry's verb -> the answer's bytes ([`handler`]).
 
-pub mod body;
+mod body;
 mod discovery;
-pub mod handler;
+mod handler;
 mod impersonate;
 mod limits;
 mod listen;
+mod listing;
 pub mod negotiate;
 mod paths;
 pub mod query;

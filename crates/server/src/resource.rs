@@ -117,7 +117,7 @@ pub(crate) async fn watch(
     let accepted = ask.accepted()?;
     let media_type = negotiate::accept_stream(accepted.encoding, negotiate::spoken(ask.cbor))?;
     // Table options are checked before the stream begins.
-    View::new(app, ask, accepted, target.schema())?;
+    let view = View::new(app, ask, accepted, target.schema())?;
     let options = ask.query.watch_options()?;
     let timeout = ask.query.timeout()?;
     let session = match app.registry.watch(permit, target, &options).await {
@@ -128,9 +128,8 @@ pub(crate) async fn watch(
         }
     };
     let stream = Stream {
-        app: app.clone(),
-        ask: ask.clone(),
-        accepted,
+        view,
+        peer: ask.peer.clone(),
         target: target.clone(),
         session,
         bookmarks: options.bookmarks,
@@ -141,7 +140,7 @@ pub(crate) async fn watch(
 
 /// Answers a request that is no watch.
 pub(crate) async fn answer(
-    app: &App,
+    app: &Arc<App>,
     ask: &Ask,
     permit: &Permit,
     found: &Found<'_>,
@@ -201,7 +200,7 @@ struct Call<'a> {
     permit: &'a Permit,
     target: &'a Target,
     part: Part,
-    view: View<'a>,
+    view: View,
 }
 
 /// The part of the object that a subresource writes.
@@ -230,11 +229,11 @@ pub(crate) fn write_options(ask: &Ask, kind: &str) -> Result<WriteOptions, Failu
 impl<'a> Call<'a> {
     /// `shown` is the type of the answer, where it is not that of the objects.
     fn new(
-        app: &'a App,
+        app: &'a Arc<App>,
         ask: &'a Ask,
         permit: &'a Permit,
         found: &'a Found<'_>,
-        shown: Option<&'a Schema>,
+        shown: Option<&Schema>,
     ) -> Result<Call<'a>, Failure> {
         let target = found.target()?;
         let view = View::new(app, ask, ask.accepted()?, shown.unwrap_or_else(|| target.schema()))?;
@@ -325,7 +324,7 @@ impl<'a> Call<'a> {
         }
         let (change, options) = if self.ask.method == Method::PUT {
             let options = write_options(self.ask, "UpdateOptions")?;
-            (ScaleChange::Whole(decoded(self.ask, self.view.schema, &body)?), options)
+            (ScaleChange::Whole(decoded(self.ask, &self.view.schema, &body)?), options)
         } else {
             let (patch, options) = read_patch(self.ask, body)?;
             (ScaleChange::Patch(patch), options)

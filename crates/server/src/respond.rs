@@ -5,7 +5,6 @@ use crate::handler::Ask;
 use crate::negotiate::Encoding;
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
-use http_body::Body as _;
 use keelson_meta::status::quote;
 use keelson_meta::{Failure, Str, Value};
 use keelson_schema::catalogue::Catalogue;
@@ -32,7 +31,7 @@ pub(crate) fn with_body(code: u16, media_type: &'static str, body: Body) -> Repl
 /// Compresses an answer that is long enough, for a client that can read it.
 pub(crate) fn compress(ask: &Ask, reply: Reply) -> Reply {
     let accepted = ask.header(header::ACCEPT_ENCODING).unwrap_or_default();
-    let size = reply.body().size_hint().exact().unwrap_or(0);
+    let size = reply.body().bytes_about();
     if size <= GZIP_BYTES_MIN || !accepted.split(',').any(|word| word.trim() == "gzip") {
         return reply;
     }
@@ -93,7 +92,7 @@ pub(crate) fn status(ask: &Ask, code: u16, encoding: Encoding, body: Value) -> R
     let mut out = vec![];
     let object = keelson_meta::Object::from_value(body.clone()).unwrap_or_default();
     match Catalogue::shared().schema(&kind).map(|s| proto::encode(&s, &object, &mut out)) {
-        Some(Ok(())) => encoded(ask, code, encoding, Bytes::from(out)),
+        Some(Ok(())) => encoded(ask.pretty(), code, encoding, Bytes::from(out)),
         _ => value(ask, code, Encoding::Json, &body),
     }
 }
@@ -106,12 +105,12 @@ pub(crate) fn value(ask: &Ask, code: u16, encoding: Encoding, value: &Value) -> 
     } else {
         json::write_value(value, &mut text);
     }
-    encoded(ask, code, encoding, Bytes::from(text))
+    encoded(ask.pretty(), code, encoding, Bytes::from(text))
 }
 
 /// An object or a list, in the encoding that was asked for; `text` is JSON for the encodings of text, and
-/// what is sent for the others.
-pub(crate) fn encoded(ask: &Ask, code: u16, encoding: Encoding, text: Bytes) -> Reply {
+/// what is sent for the others. Only JSON can be pretty.
+pub(crate) fn encoded(is_pretty: bool, code: u16, encoding: Encoding, text: Bytes) -> Reply {
     let body = match encoding {
         Encoding::Yaml => {
             let mut out = String::new();
@@ -121,7 +120,7 @@ pub(crate) fn encoded(ask: &Ask, code: u16, encoding: Encoding, text: Bytes) -> 
             Bytes::from(out)
         }
         Encoding::Protobuf | Encoding::Cbor => text,
-        Encoding::Json if ask.pretty() => pretty(&text),
+        Encoding::Json if is_pretty => pretty(&text),
         Encoding::Json => {
             let mut out = Vec::with_capacity(text.len() + 1);
             out.extend_from_slice(&text);

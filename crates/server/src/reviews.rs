@@ -111,7 +111,7 @@ fn success(ask: &Ask, code: u16) -> Reply {
 fn reply_object(ask: &Ask, code: u16, schema: &Schema, obj: &Object) -> Result<Reply, Failure> {
     let accepted = ask.accepted()?;
     let text = accepted.encoding.object(schema, obj)?;
-    Ok(respond::encoded(ask, code, accepted.encoding, text))
+    Ok(respond::encoded(ask.pretty(), code, accepted.encoding, text))
 }
 
 /// A user as reviews show it.

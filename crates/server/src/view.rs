@@ -2,6 +2,7 @@
 
 use crate::body::{Body, ListBody};
 use crate::handler::{App, Ask};
+use crate::listing::{Form, Listing};
 use crate::negotiate::{Accepted, Encoding, Shape};
 use crate::respond::{self, Reply};
 use bytes::Bytes;
@@ -13,15 +14,20 @@ use keelson_registry::{Answer, List, Target};
 use keelson_schema::{Schema, cbor, json, proto, tables};
 use std::sync::Arc;
 
+/// Bytes of JSON from which on a list of another form is written while it is sent.
+const LISTED_BYTES_MIN: usize = 128 << 10;
+
 /// How an answer's objects are shown.
-pub(crate) struct View<'a> {
-    pub app: &'a App,
-    pub ask: &'a Ask,
+#[derive(Clone)]
+pub(crate) struct View {
+    pub app: Arc<App>,
     pub accepted: Accepted,
     /// The type of the objects as the client sees them.
-    pub schema: &'a Schema,
+    pub schema: Schema,
     /// What of an object stands in a table's row.
     include: Include,
+    /// Whether JSON is laid out for people.
+    is_pretty: bool,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -31,14 +37,14 @@ enum Include {
     Object,
 }
 
-impl<'a> View<'a> {
+impl View {
     /// Takes what the client accepts, or 400 for table options that make no sense.
     pub fn new(
-        app: &'a App,
-        ask: &'a Ask,
+        app: &Arc<App>,
+        ask: &Ask,
         accepted: Accepted,
-        schema: &'a Schema,
-    ) -> Result<View<'a>, Failure> {
+        schema: &Schema,
+    ) -> Result<View, Failure> {
         let include = match ask.query.get("includeObject").unwrap_or_default() {
             _ if accepted.shape != Shape::Table => Include::Metadata,
             "" | "Metadata" => Include::Metadata,
@@ -53,7 +59,8 @@ impl<'a> View<'a> {
                 )));
             }
         };
-        Ok(View { app, ask, accepted, schema, include })
+        let (app, schema) = (app.clone(), schema.clone());
+        Ok(View { app, accepted, schema, include, is_pretty: ask.pretty() })
     }
 
     fn meta_kind(&self, kind: &'static str) -> GroupVersionKind {
@@ -62,7 +69,7 @@ impl<'a> View<'a> {
     }
 
     /// The type of answers in a form of their own.
-    fn meta_schema(&self, kind: &'static str) -> Result<Schema, Failure> {
+    pub fn meta_schema(&self, kind: &'static str) -> Result<Schema, Failure> {
         let schema = self.app.registry.catalogue.schema(&self.meta_kind(kind));
         schema.ok_or_else(|| Status::internal(format!("{kind} has no schema")))
     }
@@ -81,7 +88,7 @@ impl<'a> View<'a> {
     /// A stored object, in the version of the view.
     pub fn decoded(&self, target: &Target, entry: &Entry) -> Result<Object, Failure> {
         let obj = target.kind.decode(entry)?;
-        Ok(target.kind.convert(obj, &target.kind.storage, self.schema))
+        Ok(target.kind.convert(obj, &target.kind.storage, &self.schema))
     }
 
     /// An object as the client sees it, as [`respond::encoded`] takes it.
@@ -92,7 +99,7 @@ impl<'a> View<'a> {
                 Ok(entry.json())
             }
             (Shape::Object, _) => {
-                self.accepted.encoding.object(self.schema, &self.object(target, answer)?)
+                self.accepted.encoding.object(&self.schema, &self.object(target, answer)?)
             }
             (Shape::Partial, _) => self.partial_text(self.object(target, answer)?),
             (Shape::Table, _) => {
@@ -110,7 +117,7 @@ impl<'a> View<'a> {
                 format!(
                     "you requested PartialObjectMetadataList, but the requested object is not a \
                      list (*{})",
-                    go_type(self.schema, "")
+                    go_type(&self.schema, "")
                 ),
             )),
         }
@@ -133,13 +140,13 @@ impl<'a> View<'a> {
         let encoding = self.accepted.encoding;
         if let Answer::Entry(entry) = answer
             && self.is_stored_text(target)
-            && !self.ask.pretty()
+            && !self.is_pretty
         {
             let body = Body::Whole(Some(entry.json_line()));
             return Ok(respond::with_body(code, encoding.media_type(), body));
         }
         let text = self.text(target, answer)?;
-        Ok(respond::encoded(self.ask, code, encoding, text))
+        Ok(respond::encoded(self.is_pretty, code, encoding, text))
     }
 
     /// An answer with a list.
@@ -152,14 +159,36 @@ impl<'a> View<'a> {
         if let Some(remaining) = list.remaining {
             metadata.insert("remainingItemCount", i64::try_from(remaining).unwrap_or(i64::MAX));
         }
-        if self.is_stored_text(target) && !self.ask.pretty() {
+        if self.is_stored_text(target) && !self.is_pretty {
             let head = self.list_head(&metadata);
             let body = Body::List(ListBody::new(head, list.items, false));
             return Ok(respond::with_body(200, Encoding::Json.media_type(), body));
         }
+        if let Some(form) = self.listed_form(&list.items) {
+            let listing = Listing::new(self.clone(), target.clone(), form, metadata, list.items);
+            let body = Body::Listing(Box::new(listing));
+            return Ok(respond::with_body(200, self.accepted.encoding.media_type(), body));
+        }
         let objects: Result<Vec<Object>, Failure> =
             list.items.iter().map(|entry| self.decoded(target, entry)).collect();
         self.reply_objects(metadata, objects?)
+    }
+
+    /// The form in which a list is written while it is sent; `None`: it is short, or for people, or sorted
+    /// anew, and is made whole.
+    fn listed_form(&self, items: &[Arc<Entry>]) -> Option<Form> {
+        let bytes: usize = items.iter().map(|entry| entry.json_slice().len()).sum();
+        if bytes < LISTED_BYTES_MIN || self.is_pretty {
+            return None;
+        }
+        match (self.accepted.shape, self.accepted.encoding) {
+            (Shape::Object, Encoding::Json) => Some(Form::Json),
+            (Shape::Object | Shape::PartialList, Encoding::Protobuf) => Some(Form::Protobuf),
+            (Shape::Object, Encoding::Cbor) => Some(Form::Cbor),
+            (Shape::PartialList, Encoding::Json) => Some(Form::Partial),
+            (Shape::Table, Encoding::Json) if !self.printer().sorts_rows() => Some(Form::Rows),
+            _ => None,
+        }
     }
 
     /// An answer with a list of objects that are no longer stored as such.
@@ -171,7 +200,7 @@ impl<'a> View<'a> {
                     format!(
                         "you requested PartialObjectMetadata, but the requested object is a list \
                          (*{})",
-                        go_type(self.schema, "List")
+                        go_type(&self.schema, "List")
                     ),
                 ));
             }
@@ -184,11 +213,7 @@ impl<'a> View<'a> {
                 written(&self.table(metadata, rows, true))
             }
             Shape::Object if self.accepted.encoding == Encoding::Protobuf => {
-                let gvk = &self.schema.gvk;
-                let kind = gvk.group_version().kind(format!("{}List", gvk.kind));
-                let list = self.app.registry.catalogue.schema(&kind);
-                let list = list.ok_or_else(|| Status::internal("no list type"))?;
-                protobuf_list(&list, self.schema, &metadata, &objects)?
+                protobuf_list(&self.list_schema()?, &self.schema, &metadata, &objects)?
             }
             Shape::Object if self.accepted.encoding == Encoding::Cbor => {
                 self.cbor_list(&metadata, &objects)
@@ -199,34 +224,56 @@ impl<'a> View<'a> {
                     if i > 0 {
                         text.push(b',');
                     }
-                    json::encode_list_item(self.schema, obj, &mut text);
+                    json::encode_list_item(&self.schema, obj, &mut text);
                 }
                 text.extend_from_slice(b"]}");
                 Bytes::from(text)
             }
         };
-        Ok(respond::encoded(self.ask, 200, self.accepted.encoding, text))
+        Ok(respond::encoded(self.is_pretty, 200, self.accepted.encoding, text))
+    }
+
+    /// The type of a list of the objects.
+    pub fn list_schema(&self) -> Result<Schema, Failure> {
+        if self.accepted.shape == Shape::PartialList {
+            return self.meta_schema("PartialObjectMetadataList");
+        }
+        let list = self.app.registry.catalogue.schema(&self.list_kind());
+        list.ok_or_else(|| Status::internal("no list type"))
+    }
+
+    fn list_kind(&self) -> GroupVersionKind {
+        let gvk = &self.schema.gvk;
+        gvk.group_version().kind(format!("{}List", gvk.kind))
+    }
+
+    /// The type of a CBOR list, which needs nothing but its kind.
+    pub fn cbor_list_schema(&self) -> Schema {
+        Schema { gvk: self.list_kind(), ..self.schema.clone() }
     }
 
     /// A list in CBOR.
     fn cbor_list(&self, metadata: &Map, objects: &[Object]) -> Bytes {
-        let mut list = self.schema.clone();
-        list.gvk.kind = format!("{}List", list.gvk.kind).into();
+        let list = self.cbor_list_schema();
         let mut out = vec![];
         cbor::begin_list(&list, objects.len(), &mut out);
         for obj in objects {
-            cbor::encode_list_item(self.schema, obj, &mut out);
+            cbor::encode_list_item(&self.schema, obj, &mut out);
         }
         cbor::end_list(&list, &Value::Object(metadata.clone()), &mut out);
         Bytes::from(out)
     }
 
     /// A list up to its items.
-    fn list_head(&self, metadata: &Map) -> Vec<u8> {
+    pub fn list_head(&self, metadata: &Map) -> Vec<u8> {
+        let kind = match self.accepted.shape {
+            Shape::PartialList => self.meta_kind("PartialObjectMetadataList"),
+            _ => self.list_kind(),
+        };
         let mut head = b"{\"kind\":".to_vec();
-        json::write_string(&format!("{}List", self.schema.gvk.kind), &mut head);
+        json::write_string(&kind.kind, &mut head);
         head.extend_from_slice(b",\"apiVersion\":");
-        json::write_string(&self.schema.gvk.api_version(), &mut head);
+        json::write_string(&kind.api_version(), &mut head);
         head.extend_from_slice(b",\"metadata\":");
         json::write_value(&Value::Object(metadata.clone()), &mut head);
         head.extend_from_slice(b",\"items\":[");
@@ -234,7 +281,7 @@ impl<'a> View<'a> {
     }
 
     /// An object's metadata.
-    fn partial(&self, mut obj: Object) -> Object {
+    pub fn partial(&self, mut obj: Object) -> Object {
         let metadata = obj.root.remove("metadata").unwrap_or_else(|| Map::new().into());
         let mut partial = Object::new();
         partial.set_gvk(&self.meta_kind("PartialObjectMetadata"));
@@ -273,7 +320,7 @@ impl<'a> View<'a> {
         tables::printer(&self.schema.gvk.group, &self.schema.gvk.kind)
     }
 
-    fn row(&self, obj: &Object) -> Value {
+    pub fn row(&self, obj: &Object) -> Value {
         let printer = self.printer();
         let cells = printer.cells(obj, self.app.registry.clock.now());
         let mut row = Map::new();
@@ -287,7 +334,7 @@ impl<'a> View<'a> {
             Include::Metadata => self.partial(obj.clone()).into(),
             Include::Object => {
                 let mut text = vec![];
-                json::encode(self.schema, obj, &mut text);
+                json::encode(&self.schema, obj, &mut text);
                 json::parse(&text).map(|parsed| parsed.value).unwrap_or_default()
             }
         };

@@ -1,9 +1,11 @@
 //! Watch streams: events framed and sent, many to a write; bookmarks; the end.
 
-use crate::body::Body;
-use crate::handler::{App, Ask};
-use crate::negotiate::{Accepted, Encoding, Shape};
+use crate::body::{Body, Chunks, Slot};
+use crate::handler::App;
+use crate::listen::Peer;
+use crate::negotiate::{Encoding, Shape};
 use crate::respond::{self, Reply};
+use crate::socket::Socket;
 use crate::view::View;
 use bytes::{BufMut, Bytes, BytesMut};
 use keelson_meta::{Failure, Map, Status, Value, value};
@@ -12,21 +14,17 @@ use keelson_schema::{cbor, json, proto};
 use keelson_store::Revision;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-/// Chunks that wait for the socket; a client that does not read stops its watch here, and only its.
-const CHUNKS_MAX: usize = 2;
 /// Bytes of events that go to the socket at once.
-const CHUNK_BYTES: usize = 64 << 10;
+const CHUNK_BYTES: usize = 16 << 10;
 /// How long before its end a watch says how far it is.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 
 /// A running watch and how its events are shown.
 pub(crate) struct Stream {
-    pub app: Arc<App>,
-    pub ask: Ask,
-    pub accepted: Accepted,
+    pub view: View,
+    pub peer: Arc<Peer>,
     pub target: Target,
     pub session: WatchSession,
     pub bookmarks: bool,
@@ -40,39 +38,42 @@ pub(crate) fn refusal(
     media_type: &'static str,
     failure: &Failure,
 ) -> Reply {
-    let (sender, receiver) = mpsc::channel(1);
-    sender.try_send(error_frame(app, encoding, failure)).expect("the channel is new and empty");
-    respond::with_body(200, media_type, Body::Stream(receiver))
+    let frame = error_frame(app, encoding, failure);
+    let chunks = Chunks::new(|slot| async move { slot.put(frame).await });
+    respond::with_body(200, media_type, Body::Stream(chunks))
 }
 
 impl Stream {
-    /// Starts sending; the answer's body is what is sent.
+    /// The answer, whose body is what is sent.
     pub fn reply(self, media_type: &'static str) -> Reply {
-        let (sender, receiver) = mpsc::channel(CHUNKS_MAX);
-        tokio::spawn(self.run(sender));
-        respond::with_body(200, media_type, Body::Stream(receiver))
+        let chunks = Chunks::new(|slot| self.run(slot));
+        respond::with_body(200, media_type, Body::Stream(chunks))
     }
 
-    async fn run(mut self, sender: mpsc::Sender<Bytes>) {
+    async fn run(mut self, slot: Slot) {
         let life = self.timeout.unwrap_or_else(|| {
-            let random = self.app.registry.clock.random();
+            let random = self.view.app.registry.clock.random();
             let share = u32::from(u16::from_le_bytes([random[0], random[1]]));
-            let least = self.app.limits.watch_life_min;
+            let least = self.view.app.limits.watch_life_min;
             least + least * share / u32::from(u16::MAX)
         });
         let end = Instant::now() + life;
-        let period = self.app.limits.bookmark_period;
-        let mut bookmark_at = Instant::now() + period.min(life.saturating_sub(LAST_BOOKMARK));
-        let mut shutdown = self.app.shutdown.clone();
-        // Over HTTP/2 the connection notices itself that the client went.
-        let peer = self.ask.peer.clone();
-        let gone = async {
-            match &peer.socket {
-                Some(socket) => socket.closed().await,
-                None => std::future::pending().await,
+        let period = self.view.app.limits.bookmark_period;
+        let first = period.min(life.saturating_sub(LAST_BOOKMARK));
+        let first = if self.bookmarks { Instant::now() + first } else { end };
+        // What ends the watch is waited for once, and not anew with each event.
+        let mut shutdown = self.view.app.shutdown.clone();
+        let peer = self.peer.clone();
+        let over = async {
+            tokio::select! {
+                () = crate::listen::told(&mut shutdown) => {}
+                // Over HTTP/2 the connection notices itself that the client went.
+                () = closed(peer.socket.as_ref()) => {}
             }
         };
-        tokio::pin!(gone);
+        tokio::pin!(over);
+        let timer = sleep_until(first.min(end));
+        tokio::pin!(timer);
         let mut out = Sent {
             first: true,
             initial_end_due: self.session.marks_initial_end,
@@ -80,36 +81,31 @@ impl Stream {
         };
         loop {
             // Read before the events: all up to here have been applied when they are taken.
-            let applied = self.app.registry.cache.revision();
+            let applied = self.view.app.registry.cache.revision();
             match self.chunk(&mut out, applied) {
                 Ok(Some(chunk)) => {
-                    let send = sender.send(chunk);
-                    tokio::select! {
-                        sent = send => if sent.is_err() { return },
-                        () = sleep_until(end) => return,
-                        () = gone.as_mut() => return,
+                    slot.put(chunk).await;
+                    if Instant::now() >= end {
+                        return;
                     }
                     continue;
                 }
                 Ok(None) => {}
                 Err(failure) => {
-                    let frame = error_frame(&self.app, self.accepted.encoding, &failure);
-                    let _ = sender.send(frame).await;
-                    return;
+                    let frame = error_frame(&self.view.app, self.view.accepted.encoding, &failure);
+                    return slot.put(frame).await;
                 }
             }
             tokio::select! {
-                () = sender.closed() => return,
-                () = gone.as_mut() => return,
-                () = crate::listen::told(&mut shutdown) => return,
-                () = sleep_until(end) => return,
                 changed = self.session.changed() => if changed.is_err() { return },
-                () = sleep_until(bookmark_at), if self.bookmarks => {
-                    bookmark_at = Instant::now() + period;
-                    let revision = out.through.max(applied);
-                    if sender.send(self.bookmark(revision, false)).await.is_err() {
+                () = over.as_mut() => return,
+                () = timer.as_mut() => {
+                    let now = Instant::now();
+                    if now >= end {
                         return;
                     }
+                    timer.as_mut().reset(end.min(now + period));
+                    slot.put(self.bookmark(out.through.max(applied), false)).await;
                 }
             }
         }
@@ -148,22 +144,43 @@ impl Stream {
         frames: &mut BytesMut,
     ) -> Result<(), Failure> {
         out.through = out.through.max(event.entry.modified);
-        let (word, which) = match event.kind {
-            EventKind::Added => ("ADDED", 0),
-            EventKind::Modified => ("MODIFIED", 1),
-            EventKind::Deleted => ("DELETED", 2),
+        let word = match event.kind {
+            EventKind::Added => "ADDED",
+            EventKind::Modified => "MODIFIED",
+            EventKind::Deleted => "DELETED",
         };
-        let view = View::new(&self.app, &self.ask, self.accepted, self.target.schema())?;
-        if view.is_stored_text(&self.target)
-            && let Some(change) = &event.change
-        {
-            frames.put(change.frame(which, || frame(word, event.entry.json_slice())));
+        if self.view.is_stored_text(&self.target) {
+            put_json(word, event.entry.json_slice(), frames);
             return Ok(());
         }
-        let object = view.event_object(&self.target, &event.entry, out.first)?;
-        out.first = false;
-        frames.put(framed(self.accepted.encoding, word, &object));
+        let first = std::mem::take(&mut out.first);
+        let make = || -> Result<Bytes, Failure> {
+            let object = self.view.event_object(&self.target, &event.entry, first)?;
+            Ok(framed(self.view.accepted.encoding, word, &object))
+        };
+        frames.put(match &event.change {
+            // Ages in tables are those of now.
+            Some(change) if self.view.accepted.shape != Shape::Table => {
+                change.frame(self.form(event.kind), make)?
+            }
+            _ => make()?,
+        });
         Ok(())
+    }
+
+    /// What tells events apart of one change as different watchers see it.
+    fn form(&self, kind: EventKind) -> u32 {
+        let accepted = &self.view.accepted;
+        let versions = &self.target.kind.versions;
+        let version = versions.iter().position(|known| known.gvk == self.view.schema.gvk);
+        let parts = [
+            kind as usize,
+            accepted.encoding as usize,
+            accepted.shape as usize,
+            usize::from(accepted.meta_v1beta1),
+            version.unwrap_or(versions.len()),
+        ];
+        parts.iter().fold(0, |form, part| form << 4 | *part as u32)
     }
 
     /// `BOOKMARK`: everything up to `revision` has been sent.
@@ -176,17 +193,16 @@ impl Stream {
         }
         let mut obj = keelson_meta::Object::new();
         obj.root.insert("metadata", metadata);
-        let view = View::new(&self.app, &self.ask, self.accepted, schema);
         // An object of metadata only fits every kind.
-        let text = match self.accepted.shape {
-            Shape::Object => self.accepted.encoding.object(schema, &obj),
+        let text = match self.view.accepted.shape {
+            Shape::Object => self.view.accepted.encoding.object(schema, &obj),
             Shape::Table => {
                 let metadata = obj.metadata().cloned().unwrap_or_default();
-                view.map(|view| written(&view.table(metadata, vec![], false)))
+                Ok(written(&self.view.table(metadata, vec![], false)))
             }
-            Shape::Partial | Shape::PartialList => view.and_then(|view| view.partial_text(obj)),
+            Shape::Partial | Shape::PartialList => self.view.partial_text(obj),
         };
-        framed(self.accepted.encoding, "BOOKMARK", &text.unwrap_or_default())
+        framed(self.view.accepted.encoding, "BOOKMARK", &text.unwrap_or_default())
     }
 }
 
@@ -194,7 +210,7 @@ impl Stream {
 fn framed(encoding: Encoding, word: &str, object: &[u8]) -> Bytes {
     let mut out = vec![];
     match encoding {
-        Encoding::Json | Encoding::Yaml => return frame(word, object),
+        Encoding::Json | Encoding::Yaml => put_json(word, object, &mut out),
         Encoding::Protobuf => proto::encode_watch_frame(word, object, &mut out),
         Encoding::Cbor => cbor::encode_watch_event(word, object, &mut out),
     }
@@ -208,6 +224,14 @@ fn error_frame(app: &App, encoding: Encoding, failure: &Failure) -> Bytes {
     let schema = app.registry.catalogue.schema(&kind);
     let body = schema.map(|schema| encoding.object(&schema, &object));
     framed(encoding, "ERROR", &body.and_then(Result::ok).unwrap_or_default())
+}
+
+/// Waits until the client has closed a socket that nobody reads.
+async fn closed(socket: Option<&Socket>) {
+    match socket {
+        Some(socket) => socket.closed().await,
+        None => std::future::pending().await,
+    }
 }
 
 /// What a stream remembers of what it sent.
@@ -227,12 +251,10 @@ fn written(value: &Value) -> Bytes {
 }
 
 /// One event of a JSON stream.
-fn frame(word: &str, object: &[u8]) -> Bytes {
-    let mut out = Vec::with_capacity(object.len() + 32);
-    out.extend_from_slice(b"{\"type\":\"");
-    out.extend_from_slice(word.as_bytes());
-    out.extend_from_slice(b"\",\"object\":");
-    out.extend_from_slice(object);
-    out.extend_from_slice(b"}\n");
-    Bytes::from(out)
+fn put_json(word: &str, object: &[u8], out: &mut impl BufMut) {
+    out.put_slice(b"{\"type\":\"");
+    out.put_slice(word.as_bytes());
+    out.put_slice(b"\",\"object\":");
+    out.put_slice(object);
+    out.put_slice(b"}\n");
 }

@@ -1,7 +1,7 @@
 //! Watches over WebSocket (RFC 6455): each event is a message, text for JSON and binary for protobuf
 //! (apiserver `endpoints/handlers/watch.go`).
 
-use crate::body::Body;
+use crate::body::{Body, Chunks};
 use crate::listen::{Peer, Place, told};
 use crate::respond::{self, Reply};
 use base64::Engine;
@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::{Message, Role, WebSocketConfig};
@@ -67,19 +67,14 @@ impl Upgrade {
         switched
     }
 
-    async fn run(
-        self,
-        mut chunks: mpsc::Receiver<Bytes>,
-        events: Events,
-        mut shutdown: watch::Receiver<bool>,
-    ) {
+    async fn run(self, mut chunks: Chunks, events: Events, mut shutdown: watch::Receiver<bool>) {
         let Ok(upgraded) = self.on.await else { return };
         let config = WebSocketConfig::default().max_message_size(Some(MESSAGE_BYTES_MAX));
         let io = TokioIo::new(upgraded);
         let socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await;
         let (mut sink, mut source) = socket.split();
         let pump = async {
-            while let Some(mut chunk) = chunks.recv().await {
+            while let Some(mut chunk) = chunks.next().await {
                 while let Some(message) = events.next(&mut chunk) {
                     sink.feed(message).await?;
                 }

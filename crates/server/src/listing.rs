@@ -1,0 +1,225 @@
+//! Lists that are written while they are sent, in other forms than the stored one: nothing but the entries
+//! and one chunk is held at a time.
+
+use crate::negotiate::Shape;
+use crate::view::View;
+use bytes::Bytes;
+use keelson_cache::Entry;
+use keelson_meta::{Failure, Map, Object, Status, Value};
+use keelson_registry::Target;
+use keelson_schema::{Schema, cbor, json, proto};
+use std::sync::Arc;
+
+/// Bytes that are put together at once.
+const CHUNK_BYTES: usize = 16 << 10;
+/// Items whose length is found out before other work has its turn.
+const MEASURED_MAX: usize = 64;
+
+/// How the items of a list are written.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Form {
+    /// Objects in JSON, of another version than the stored one.
+    Json,
+    /// Metadata in JSON.
+    Partial,
+    /// Rows of a table.
+    Rows,
+    /// Objects or metadata in protobuf.
+    Protobuf,
+    /// Objects in CBOR.
+    Cbor,
+}
+
+/// What a list has next.
+pub(crate) enum Step {
+    /// Something to send.
+    Chunk(Bytes),
+    /// Nothing yet, because others have not had their turn.
+    Again,
+    /// Nothing any more.
+    Done,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum State {
+    /// The lengths of the messages are found out, which stand before them.
+    Measure,
+    Head,
+    Items,
+    Done,
+}
+
+/// A list and how far it was written.
+pub(crate) struct Listing {
+    view: View,
+    target: Target,
+    form: Form,
+    metadata: Map,
+    items: Vec<Arc<Entry>>,
+    /// The next item to measure or write.
+    at: usize,
+    /// Bytes of the messages that were measured.
+    sizes: Vec<u32>,
+    /// The message at hand.
+    message: Vec<u8>,
+    state: State,
+}
+
+impl Listing {
+    pub fn new(
+        view: View,
+        target: Target,
+        form: Form,
+        metadata: Map,
+        items: Vec<Arc<Entry>>,
+    ) -> Listing {
+        let state = if form == Form::Protobuf { State::Measure } else { State::Head };
+        let (sizes, message) = (vec![], vec![]);
+        Listing { view, target, form, metadata, items, at: 0, sizes, message, state }
+    }
+
+    /// Bytes of JSON that the items are made from.
+    pub fn source_bytes(&self) -> u64 {
+        self.items.iter().map(|entry| entry.json_slice().len() as u64).sum()
+    }
+
+    /// Whether all was written.
+    pub fn is_done(&self) -> bool {
+        self.state == State::Done
+    }
+
+    /// What comes next. A failure can only end the connection: the answer has begun.
+    pub fn next(&mut self) -> Result<Step, Failure> {
+        let mut out = vec![];
+        match self.state {
+            State::Measure => {
+                self.measure()?;
+                return Ok(Step::Again);
+            }
+            State::Head => {
+                self.head(&mut out)?;
+                self.state = State::Items;
+            }
+            State::Items => out.reserve(CHUNK_BYTES + CHUNK_BYTES / 2),
+            State::Done => return Ok(Step::Done),
+        }
+        while out.len() < CHUNK_BYTES {
+            let Some(entry) = self.items.get(self.at).cloned() else {
+                self.tail(&mut out);
+                self.state = State::Done;
+                break;
+            };
+            self.item(&entry, &mut out)?;
+            self.at += 1;
+        }
+        Ok(Step::Chunk(Bytes::from(out)))
+    }
+
+    fn measure(&mut self) -> Result<(), Failure> {
+        for _ in 0..MEASURED_MAX {
+            let Some(entry) = self.items.get(self.sizes.len()).cloned() else {
+                self.state = State::Head;
+                return Ok(());
+            };
+            let known = if self.is_stored_kind() { entry.message_bytes() } else { None };
+            let size = match known {
+                Some(size) => size,
+                None => self.encode(&entry)?,
+            };
+            self.sizes.push(size);
+        }
+        Ok(())
+    }
+
+    /// Whether messages are those of the stored objects, whose lengths the entries keep.
+    fn is_stored_kind(&self) -> bool {
+        self.view.accepted.shape == Shape::Object
+            && self.view.schema.gvk == self.target.kind.storage.gvk
+    }
+
+    /// Encodes the message of an item; its length.
+    fn encode(&mut self, entry: &Entry) -> Result<u32, Failure> {
+        let obj = self.shown(entry)?;
+        self.message.clear();
+        proto::encode_message(&self.item_schema()?, &obj, &mut self.message)
+            .map_err(Status::internal)?;
+        let size = u32::try_from(self.message.len()).map_err(Status::internal)?;
+        if self.is_stored_kind() {
+            entry.keep_message_bytes(size);
+        }
+        Ok(size)
+    }
+
+    /// The object as the list shows it.
+    fn shown(&self, entry: &Entry) -> Result<Object, Failure> {
+        let obj = self.view.decoded(&self.target, entry)?;
+        let is_partial = self.view.accepted.shape == Shape::PartialList;
+        Ok(if is_partial { self.view.partial(obj) } else { obj })
+    }
+
+    fn item_schema(&self) -> Result<Schema, Failure> {
+        match self.view.accepted.shape {
+            Shape::PartialList => self.view.meta_schema("PartialObjectMetadata"),
+            _ => Ok(self.view.schema.clone()),
+        }
+    }
+
+    fn head(&mut self, out: &mut Vec<u8>) -> Result<(), Failure> {
+        match self.form {
+            Form::Json | Form::Partial => *out = self.view.list_head(&self.metadata),
+            Form::Rows => {
+                let table = self.view.table(self.metadata.clone(), vec![Value::Null], true);
+                json::write_value(&table, out);
+                // The one row that stands for all to come, and what closes the table.
+                out.truncate(out.len() - b"null]}".len());
+            }
+            Form::Protobuf => {
+                let list = self.view.list_schema()?;
+                let sizes = self.sizes.iter().map(|size| proto::list_item_bytes(*size as usize));
+                let total = sizes.sum();
+                proto::begin_list(&list, &self.metadata, total, out).map_err(Status::internal)?;
+            }
+            Form::Cbor => {
+                cbor::begin_list(&self.view.cbor_list_schema(), self.items.len(), out);
+            }
+        }
+        Ok(())
+    }
+
+    fn item(&mut self, entry: &Entry, out: &mut Vec<u8>) -> Result<(), Failure> {
+        if self.form == Form::Protobuf {
+            let size = self.encode(entry)?;
+            if self.sizes.get(self.at) != Some(&size) {
+                return Err(Status::internal("an item is not as long as it was"));
+            }
+            proto::begin_list_item(self.message.len(), out);
+            out.extend_from_slice(&self.message);
+            return Ok(());
+        }
+        let obj = self.shown(entry)?;
+        if self.form == Form::Cbor {
+            cbor::encode_list_item(&self.view.schema, &obj, out);
+            return Ok(());
+        }
+        if self.at > 0 {
+            out.push(b',');
+        }
+        match self.form {
+            Form::Rows => json::write_value(&self.view.row(&obj), out),
+            Form::Partial => json::write_value(&obj.into(), out),
+            _ => json::encode_list_item(&self.view.schema, &obj, out),
+        }
+        Ok(())
+    }
+
+    fn tail(&self, out: &mut Vec<u8>) {
+        match self.form {
+            Form::Json | Form::Partial | Form::Rows => out.extend_from_slice(b"]}\n"),
+            Form::Protobuf => proto::end_list(out),
+            Form::Cbor => {
+                let metadata = Value::Object(self.metadata.clone());
+                cbor::end_list(&self.view.cbor_list_schema(), &metadata, out);
+            }
+        }
+    }
+}
