@@ -284,3 +284,63 @@ fn deep_bodies_are_taken_up_to_a_depth_and_harm_nobody() {
     assert!(matches!(got[1], 201 | 422), "{got:?}");
     server.stop();
 }
+
+/// The items or rows of a list, in whatever form it came.
+fn items(answer: &Plain, list: &str) -> Vec<Value> {
+    let value = match answer.media_type.as_str() {
+        "application/cbor" => from_cbor(answer),
+        PROTOBUF => {
+            let group = if list.starts_with("Partial") { "meta.k8s.io" } else { "" };
+            from_protobuf(&schema(group, "v1", list), &answer.body).root.into()
+        }
+        _ => json::parse(&answer.body).expect("JSON").value,
+    };
+    let items = value.get("items").or_else(|| value.get("rows")).and_then(Value::as_array);
+    items.unwrap_or_else(|| panic!("no items in {value:?}")).to_vec()
+}
+
+/// Lists that are long are written while they are sent, short ones are made whole: both say the same.
+#[test]
+fn a_long_list_says_in_each_form_what_its_pages_say() {
+    let server = server(true);
+    let client = server.client();
+    let long = "x".repeat(1000);
+    for i in 0..160 {
+        let map = serde_json::json!({
+            "metadata": {"name": format!("m-{i:03}")}, "data": {"k": long},
+        });
+        assert_eq!(client.post(MAPS, &map).status, 201);
+        let event = serde_json::json!({
+            "metadata": {"name": format!("e-{i:03}")}, "message": long, "reason": "R",
+            "involvedObject": {"kind": "ConfigMap", "namespace": "default", "name": "m"},
+        });
+        assert_eq!(client.post("/api/v1/namespaces/default/events", &event).status, 201);
+    }
+    let events = "/api/v1/namespaces/default/events";
+    let new_events = "/apis/events.k8s.io/v1/namespaces/default/events";
+    let partial = PARTIAL_LIST.replace("vnd.kubernetes.protobuf", "json");
+    let forms = [
+        (MAPS, PROTOBUF, "ConfigMapList"),
+        (MAPS, "application/cbor", ""),
+        (MAPS, "application/json;as=Table;g=meta.k8s.io;v=v1", ""),
+        (MAPS, PARTIAL_LIST, "PartialObjectMetadataList"),
+        (MAPS, &partial, ""),
+        (events, "application/json", ""),
+        (new_events, "application/json", ""),
+        (events, PROTOBUF, "EventList"),
+    ];
+    for (path, form, list) in forms {
+        let whole = items(&get(&client, path, form), list);
+        assert_eq!(whole.len(), 160, "{path} {form}");
+        // What entries keep from the first time is used.
+        assert_eq!(items(&get(&client, path, form), list), whole, "{path} {form}");
+        let first = get(&client, &format!("{path}?limit=80"), form);
+        let mut paged = items(&first, list);
+        let token = client.get(&format!("{path}?limit=80")).body["metadata"]["continue"].clone();
+        let token = token.as_str().expect("a token");
+        paged
+            .extend(items(&get(&client, &format!("{path}?limit=80&continue={token}"), form), list));
+        assert_eq!(paged, whole, "{path} {form}");
+    }
+    server.stop();
+}
