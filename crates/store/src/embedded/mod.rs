@@ -16,6 +16,7 @@ mod history;
 mod index;
 mod redb_disk;
 mod shared;
+mod write_behind;
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;

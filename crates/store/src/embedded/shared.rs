@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use bytes::Bytes;
 use tokio::sync::watch;
@@ -33,7 +33,8 @@ pub(super) struct Shared {
     /// Wakes the watches; carries the newest revision.
     news: watch::Sender<u64>,
     pub(super) watches: AtomicUsize,
-    failure: OnceLock<DiskError>,
+    /// Why writes fail at present. Only the commit thread changes it.
+    failure: Mutex<Option<DiskError>>,
     is_closed: AtomicBool,
 }
 
@@ -83,7 +84,7 @@ impl Shared {
             floor: AtomicU64::new(floor.0),
             news: watch::Sender::new(newest.0),
             watches: AtomicUsize::new(0),
-            failure: OnceLock::new(),
+            failure: Mutex::default(),
             is_closed: AtomicBool::new(false),
         })
     }
@@ -101,7 +102,7 @@ impl Shared {
     }
 
     pub(super) fn failure(&self) -> Option<DiskError> {
-        self.failure.get().cloned()
+        self.failure_now().clone()
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -110,7 +111,7 @@ impl Shared {
 
     pub(super) fn health(&self) -> Result<(), HealthError> {
         match self.failure() {
-            Some(source) => Err(HealthError::Stopped { source }),
+            Some(source) => Err(HealthError::Failing { source }),
             None if self.is_closed() => Err(HealthError::Closed),
             None => Ok(()),
         }
@@ -283,9 +284,15 @@ impl Shared {
         (gone, next)
     }
 
-    /// From now on no write is acknowledged.
-    pub(super) fn stop(&self, source: DiskError) -> DiskError {
-        self.failure.get_or_init(|| source).clone()
+    /// No write is acknowledged until the disk has recovered.
+    pub(super) fn fail(&self, source: DiskError) -> DiskError {
+        *self.failure_now() = Some(source.clone());
+        source
+    }
+
+    /// Writes can succeed again.
+    pub(super) fn recover(&self) {
+        *self.failure_now() = None;
     }
 
     pub(super) fn close(&self) {
@@ -303,6 +310,10 @@ impl Shared {
     fn value(&self, id: RecordId) -> Result<Bytes, ReadError> {
         let value = self.disk.value(id).map_err(|source| ReadError::Backend { source })?;
         value.ok_or(ReadError::Missing { revision: id.revision })
+    }
+
+    fn failure_now(&self) -> MutexGuard<'_, Option<DiskError>> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn read(&self) -> RwLockReadGuard<'_, State> {
