@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use super::group::Group;
 use super::disk::RecordId;
+use super::group::Group;
 use super::index::PruneCursor;
 use super::shared::Shared;
 use crate::{DiskError, Op, Revision, Txn, TxnOutcome, WriteError};
@@ -24,8 +24,9 @@ const GROUP_BYTES_MAX: usize = 8 << 20;
 const PRUNE_KEYS_MAX: usize = 2048;
 /// No write for so long, and the disk settles.
 const SETTLE_AFTER: Duration = Duration::from_millis(200);
-/// Between two attempts to get a failed disk going again.
-const RECOVER_EVERY: Duration = Duration::from_millis(250);
+/// From a failure of the disk to the first attempt to get it going again; doubles each time.
+const RECOVER_DELAY: Duration = Duration::from_millis(5);
+const RECOVER_DELAY_MAX: Duration = Duration::from_millis(500);
 
 /// What the commit thread is asked for.
 pub(super) enum Ask {
@@ -62,7 +63,7 @@ struct Trouble {
     source: DiskError,
     /// Records to be taken off the disk when it works again.
     undo: Vec<RecordId>,
-    /// When it is tried next.
+    delay: Duration,
     next_try: Instant,
 }
 
@@ -253,8 +254,8 @@ impl Committer {
 
     fn fail(&mut self, source: DiskError, undo: Vec<RecordId>) {
         self.shared.fail(source.clone());
-        let next_try = Instant::now() + RECOVER_EVERY;
-        self.trouble = Some(Trouble { source, undo, next_try });
+        let (delay, next_try) = (RECOVER_DELAY, Instant::now() + RECOVER_DELAY);
+        self.trouble = Some(Trouble { source, undo, delay, next_try });
     }
 
     /// Gets a failed disk going again, when it is time to try. Nothing is written before that.
@@ -264,7 +265,8 @@ impl Committer {
             return Err(trouble.source.clone());
         }
         if let Err(source) = self.shared.disk.recover(&trouble.undo) {
-            trouble.next_try = Instant::now() + RECOVER_EVERY;
+            trouble.delay = RECOVER_DELAY_MAX.min(trouble.delay * 2);
+            trouble.next_try = Instant::now() + trouble.delay;
             trouble.source = source.clone();
             return Err(self.shared.fail(source));
         }

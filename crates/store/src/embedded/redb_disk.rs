@@ -16,8 +16,8 @@ use redb::{
     TableDefinition, TableError, WriteTransaction,
 };
 
-use super::write_behind::WriteBehind;
 use super::disk::{Disk, Head, Record, RecordId, Sink};
+use super::write_behind::WriteBehind;
 use crate::{DiskError, Revision};
 
 /// Record name to kind, revision of creation and key.
@@ -57,7 +57,8 @@ pub struct RedbDisk {
 impl RedbDisk {
     /// Opens or makes the file. `lock` is held until the disk is dropped.
     pub(super) fn open(path: &Path, lock: File) -> Result<Self, DiskError> {
-        let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+        let options =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
         Self::prepare(backend(options.map_err(plain)?)?, Some(lock))
     }
 
@@ -84,7 +85,10 @@ impl RedbDisk {
     }
 
     /// Does something with the database, opened anew when an earlier read has spoilt it.
-    fn with<T>(&self, work: impl FnOnce(&Database) -> Result<T, DiskError>) -> Result<T, DiskError> {
+    fn with<T>(
+        &self,
+        work: impl FnOnce(&Database) -> Result<T, DiskError>,
+    ) -> Result<T, DiskError> {
         let mut guard = self.database.read().unwrap_or_else(PoisonError::into_inner);
         if self.is_spoilt.load(Ordering::Acquire) {
             drop(guard);

@@ -122,7 +122,11 @@ impl Inner {
     }
 
     /// Does a step, or keeps it for later.
-    fn take(&self, step: Step, work: impl FnOnce(&dyn StorageBackend) -> io::Result<()>) -> io::Result<()> {
+    fn take(
+        &self,
+        step: Step,
+        work: impl FnOnce(&dyn StorageBackend) -> io::Result<()>,
+    ) -> io::Result<()> {
         let mut log = self.log();
         if log.failure.is_some() && log.bytes + step.bytes() > BEHIND_BYTES_MAX {
             return Err(io::Error::other("too much waits for the disk"));
