@@ -72,12 +72,14 @@ impl Medium {
 
     /// Keeps each change with a probability that itself is drawn: all, none and half occur.
     fn photo(&self, rng: &mut Rng) -> Vec<u8> {
-        let mut image = self.durable.clone();
         let keep = [0, 20, 50, 80, 100][rng.below(5) as usize];
-        for change in &self.since {
-            if rng.below(100) >= keep {
-                continue;
-            }
+        self.image(|| rng.below(100) < keep)
+    }
+
+    /// What is on the disk when of what was not synced only this is kept.
+    fn image(&self, mut keeps: impl FnMut() -> bool) -> Vec<u8> {
+        let mut image = self.durable.clone();
+        for change in self.since.iter().filter(|_| keeps()) {
             match change {
                 Change::Length(length) => image.resize(*length, 0),
                 Change::Sector { offset, bytes } => {
@@ -128,7 +130,7 @@ impl StorageBackend for PowerDisk {
             medium.rng = Some(rng);
         }
         medium.fails(&[Fault::Syncs, Fault::All])?;
-        medium.durable = medium.shown.clone();
+        medium.durable = medium.image(|| true);
         medium.since.clear();
         Ok(())
     }
