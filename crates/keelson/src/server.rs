@@ -7,7 +7,7 @@ use crate::kubeconfig::Kubeconfig;
 use crate::{namespaces, quotas, service_accounts};
 use keelson_admission::Chain;
 use keelson_auth::{Authenticator, Authorizer, TokenFile, User};
-use keelson_registry::{OpenError as RegistryError, Registry, RegistryOptions, SystemClock};
+use keelson_registry::{Clock, OpenError as RegistryError, Registry, RegistryOptions, SystemClock};
 use keelson_server::{App, Limits, Listening, Tls, VersionInfo};
 use keelson_store::{CompactionWindow, Durability, Embedded, EmbeddedOptions, Store};
 use keelson_store_etcd::EtcdStore;
@@ -65,7 +65,9 @@ impl From<RegistryError> for StartError {
 pub struct Builder {
     /// The etcd cluster where data lives, in the place of a folder.
     pub etcd: Option<Etcd>,
-    /// Where data lives, unless in etcd; `None`: in memory only.
+    /// A store that is there already, in the place of a folder. Whoever made it closes it.
+    pub store: Option<Arc<dyn Store>>,
+    /// Where data lives, unless in etcd or a given store; `None`: in memory only.
     pub data_dir: Option<PathBuf>,
     /// Where certificates live; `None`: below the data directory.
     pub cert_dir: Option<PathBuf>,
@@ -95,12 +97,15 @@ pub struct Builder {
     pub history: Duration,
     /// What clients may do.
     pub limits: Limits,
+    /// Where time and randomness come from.
+    pub clock: Box<dyn Clock>,
 }
 
 impl Default for Builder {
     fn default() -> Self {
         Builder {
             etcd: None,
+            store: None,
             data_dir: None,
             cert_dir: None,
             bind: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
@@ -116,6 +121,7 @@ impl Default for Builder {
             controllers: vec!["*".to_owned()],
             history: Duration::from_secs(300),
             limits: Limits::default(),
+            clock: Box::new(SystemClock),
         }
     }
 }
@@ -139,6 +145,20 @@ impl Builder {
     #[must_use]
     pub fn etcd(mut self, etcd: Etcd) -> Self {
         self.etcd = Some(etcd);
+        self
+    }
+
+    /// Keeps data in this store; what else a server keeps stays in the folder, if it has one.
+    #[must_use]
+    pub fn store(mut self, store: Arc<dyn Store>) -> Self {
+        self.store = Some(store);
+        self
+    }
+
+    /// Takes time and randomness from here.
+    #[must_use]
+    pub fn clock(mut self, clock: impl Clock) -> Self {
+        self.clock = Box::new(clock);
         self
     }
 
@@ -197,7 +217,7 @@ impl Builder {
         };
         // The first objects and the certificates each wait for the disk: where there are threads
         // enough, side by side.
-        let clock = Box::new(SystemClock);
+        let clock = std::mem::replace(&mut self.clock, Box::new(SystemClock));
         let opening = tokio::spawn(Registry::open(backend.store(), clock, options));
         let pki = self.pki(advertise);
         let registry =
@@ -240,10 +260,11 @@ impl Builder {
     }
 
     async fn open_store(&self) -> Result<Backend, StartError> {
-        match (&self.etcd, &self.data_dir) {
-            (Some(etcd), _) => Ok(Backend::Etcd(etcd.open().await?)),
-            (None, None) => Ok(Backend::Embedded(Embedded::in_memory())),
-            (None, Some(dir)) => {
+        match (&self.store, &self.etcd, &self.data_dir) {
+            (Some(store), ..) => Ok(Backend::Given(store.clone())),
+            (None, Some(etcd), _) => Ok(Backend::Etcd(etcd.open().await?)),
+            (None, None, None) => Ok(Backend::Embedded(Embedded::in_memory())),
+            (None, None, Some(dir)) => {
                 let options =
                     EmbeddedOptions { dir: dir.join("store"), durability: Durability::Sync };
                 let opened = Embedded::open(options);
@@ -261,7 +282,9 @@ impl Builder {
                 tokio::spawn(etcd::compact(store.clone(), etcd.compaction_interval, forgotten))
             }
             (Backend::Etcd(_), _) => tokio::spawn(async {}),
-            (Backend::Embedded(_), _) => tokio::spawn(compact(registry, self.history)),
+            (Backend::Embedded(_) | Backend::Given(_), _) => {
+                tokio::spawn(compact(registry, self.history))
+            }
         }
     }
 
@@ -338,6 +361,7 @@ async fn compact(registry: Arc<Registry>, history: Duration) {
 enum Backend {
     Embedded(Arc<Embedded>),
     Etcd(Arc<EtcdStore>),
+    Given(Arc<dyn Store>),
 }
 
 impl Backend {
@@ -345,6 +369,7 @@ impl Backend {
         match self {
             Backend::Embedded(store) => store.clone(),
             Backend::Etcd(store) => store.clone(),
+            Backend::Given(store) => store.clone(),
         }
     }
 }
