@@ -263,7 +263,7 @@ pub(crate) enum Removed {
 }
 
 /// The built-in kinds that keep objects.
-fn built_in(
+pub(crate) fn built_in(
     catalogue: &Arc<Catalogue>,
     options: &RegistryOptions,
 ) -> HashMap<(Str, Str), Arc<Kind>> {

@@ -67,6 +67,58 @@ impl RedbDisk {
         Self::prepare(WriteBehind::new(backend).map_err(plain)?, None)
     }
 
+    /// Opens the file without ever writing to it; what has to be repaired is so in memory.
+    pub(super) fn open_read_only(path: &Path, lock: File) -> Result<Self, DiskError> {
+        let file = OpenOptions::new().read(true).open(path).map_err(plain)?;
+        let file =
+            WriteBehind::read_only(FileBackend::new(file).map_err(shared)?).map_err(plain)?;
+        let database = builder().create_with_backend(file.clone()).map_err(shared)?;
+        let (database, is_spoilt) = (RwLock::new(Some(database)), AtomicBool::new(false));
+        Ok(Self { database, is_spoilt, file, _lock: Some(lock) })
+    }
+
+    /// Reads every page against its checksum; `false` when some do not fit together.
+    pub(super) fn check_pages(&mut self) -> Result<bool, DiskError> {
+        let database = self.database.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let database = database.as_mut().ok_or_else(|| shared(StorageError::DatabaseClosed))?;
+        database.check_integrity().map_err(shared)
+    }
+
+    /// All records in order; where a row is damaged or has no counterpart, what is wrong.
+    pub(super) fn audit(&self, sink: Sink<'_, Finding>) -> Result<(), DiskError> {
+        self.with(|database| {
+            let reading = database.begin_read().map_err(shared)?;
+            let heads = reading.open_table(HEADS).map_err(shared)?;
+            let values = reading.open_table(VALUES).map_err(shared)?;
+            let mut values = values.range::<Id>(..).map_err(shared)?.peekable();
+            for row in heads.range::<Id>(..).map_err(shared)? {
+                let (id, row) = row.map_err(shared)?;
+                let id = id.value();
+                let mut value = None;
+                while let Some(row) = values.next_if(|row| {
+                    row.as_ref().map_or(true, |(value_id, _)| value_id.value() <= id)
+                }) {
+                    let (value_id, bytes) = row.map_err(shared)?;
+                    if value_id.value() == id {
+                        value = Some(Bytes::copy_from_slice(bytes.value()));
+                    } else if sink(Finding::orphan(value_id.value())).is_break() {
+                        return Ok(());
+                    }
+                }
+                if sink(Finding::of(id, row.value(), value)).is_break() {
+                    return Ok(());
+                }
+            }
+            for row in values {
+                let (value_id, _) = row.map_err(shared)?;
+                if sink(Finding::orphan(value_id.value())).is_break() {
+                    break;
+                }
+            }
+            Ok(())
+        })
+    }
+
     fn prepare(file: WriteBehind, lock: Option<File>) -> Result<Self, DiskError> {
         let database = builder().create_with_backend(file.clone()).map_err(shared)?;
         // What an opening repairs must be on the disk before anything stands on it.
@@ -244,6 +296,39 @@ impl Disk for RedbDisk {
     fn recover(&self, undo: &[RecordId]) -> Result<(), DiskError> {
         self.file.catch_up()?;
         self.remove(undo, Durability::Immediate)
+    }
+}
+
+/// What an audit comes by.
+pub(super) enum Finding {
+    Record(Record),
+    /// One line.
+    Damage(String),
+}
+
+impl Finding {
+    fn of(id: Id, row: &[u8], value: Option<Bytes>) -> Self {
+        let name = || {
+            let RecordId { revision, index } = decode(id);
+            format!("record {revision}.{index}")
+        };
+        match (decode_head(id, row), value) {
+            (Err(error), _) => Self::Damage(error.to_string()),
+            (Ok(head), None) if !head.is_delete => {
+                let key = head.key.escape_ascii();
+                Self::Damage(format!("{} ({key}) has no value", name()))
+            }
+            (Ok(head), Some(_)) if head.is_delete => {
+                let key = head.key.escape_ascii();
+                Self::Damage(format!("{} ({key}) is a delete and has a value", name()))
+            }
+            (Ok(head), value) => Self::Record(Record { head, value: value.unwrap_or_default() }),
+        }
+    }
+
+    fn orphan(id: Id) -> Self {
+        let RecordId { revision, index } = decode(id);
+        Self::Damage(format!("record {revision}.{index} has a value and no head"))
     }
 }
 

@@ -47,9 +47,15 @@ struct State {
 }
 
 /// Holds a revision against pruning while its values are being read.
-struct Pin<'a> {
+pub(super) struct Pin<'a> {
     shared: &'a Shared,
     at: Revision,
+}
+
+impl Pin<'_> {
+    pub(super) fn at(&self) -> Revision {
+        self.at
+    }
 }
 
 impl Drop for Pin<'_> {
@@ -161,17 +167,32 @@ impl Shared {
         Ok(Page { items, at, more })
     }
 
-    /// One pass over the disk, in the order of writing.
+    /// Holds a revision for a longer read.
+    pub(super) fn hold(&self, at: Option<Revision>) -> Result<Pin<'_>, ReadError> {
+        let state = self.read();
+        let at = state.readable(at)?;
+        Ok(self.pin(at))
+    }
+
     pub(super) fn load_prefix(
         &self,
         prefix: &[u8],
         at: Option<Revision>,
         sink: &mut (dyn FnMut(KeyValue) + Send),
     ) -> Result<Revision, ReadError> {
-        let state = self.read();
-        let at = state.readable(at)?;
-        let _pin = self.pin(at);
-        drop(state);
+        let held = self.hold(at)?;
+        self.load_held(&held, prefix, sink)?;
+        Ok(held.at)
+    }
+
+    /// One pass over the disk, in the order of writing.
+    pub(super) fn load_held(
+        &self,
+        held: &Pin<'_>,
+        prefix: &[u8],
+        sink: &mut dyn FnMut(KeyValue),
+    ) -> Result<(), ReadError> {
+        let at = held.at;
         let result =
             self.disk.records(RecordId::first(Revision(0)), &mut |Record { head, value }| {
                 if head.id.revision > at {
@@ -185,8 +206,7 @@ impl Shared {
                 }
                 ControlFlow::Continue(())
             });
-        result.map_err(|source| ReadError::Backend { source })?;
-        Ok(at)
+        result.map_err(|source| ReadError::Backend { source })
     }
 
     /// What a watch gets next; `None` when there is nothing after `after` yet.
