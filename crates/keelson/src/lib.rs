@@ -10,6 +10,7 @@
 //!
 //! There are no globals: any number of servers can run in one process.
 
+mod backup_socket;
 mod certificates;
 mod etcd;
 mod feature_gates;
@@ -19,6 +20,7 @@ mod quotas;
 mod server;
 mod service_accounts;
 
+pub use backup_socket::backup_socket;
 pub use certificates::{CertificateError, Pki};
 pub use etcd::Etcd;
 pub use feature_gates::{FeatureGateError, FeatureGates};

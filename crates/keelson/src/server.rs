@@ -1,5 +1,6 @@
 //! [`Keelson`]: one running server, and the [`Builder`] that starts it.
 
+use crate::backup_socket::{BackupSocket, backup_socket};
 use crate::certificates::{CertificateError, Pki, host_names};
 use crate::etcd::{self, Etcd};
 use crate::feature_gates::FeatureGates;
@@ -235,6 +236,7 @@ impl Builder {
         if self.runs("resourcequota-controller") {
             loops.push(tokio::spawn(quotas::run(registry.clone())));
         }
+        let backups = self.backups(&backend);
         let app = Arc::new(App {
             registry,
             authenticator: Authenticator::new(std::mem::take(&mut self.tokens)),
@@ -256,7 +258,21 @@ impl Builder {
         };
         let listening = keelson_server::serve(app, listener, tls)
             .map_err(|error| StartError(format!("listen: {error}")))?;
-        Ok(Keelson { listening, shutdown, loops, backend, pki, url: format!("{scheme}://{reach}") })
+        let url = format!("{scheme}://{reach}");
+        Ok(Keelson { listening, shutdown, loops, backups, backend, pki, url })
+    }
+
+    /// The offer of backups; a server without one serves all the same.
+    fn backups(&self, backend: &Backend) -> Option<BackupSocket> {
+        let (Backend::Embedded(store), Some(dir)) = (backend, &self.data_dir) else { return None };
+        let path = backup_socket(dir);
+        let opened = BackupSocket::open(path.clone(), store.clone());
+        opened
+            .inspect_err(|error| {
+                let path = path.display();
+                tracing::warn!(%error, %path, "no backups while the server runs");
+            })
+            .ok()
     }
 
     async fn open_store(&self) -> Result<Backend, StartError> {
@@ -379,6 +395,7 @@ pub struct Keelson {
     listening: Listening,
     shutdown: watch::Sender<bool>,
     loops: Vec<JoinHandle<()>>,
+    backups: Option<BackupSocket>,
     backend: Backend,
     pki: Pki,
     url: String,
@@ -417,6 +434,9 @@ impl Keelson {
         for running in self.loops {
             running.abort();
             let _ = running.await;
+        }
+        if let Some(backups) = self.backups {
+            backups.close().await;
         }
         if let Backend::Embedded(store) = self.backend {
             store.close();

@@ -158,9 +158,8 @@ pub(super) fn backup(shared: &Shared, out: &mut dyn Write) -> Result<BackupSumma
     let mut writer = BackupWriter::begin(out, held.at()).map_err(failed)?;
     let mut broken = Ok(());
     let loaded = shared.load_held(&held, b"", &mut |kv| {
-        if broken.is_ok() {
-            broken = writer.push(&kv);
-        }
+        broken = writer.push(&kv);
+        if broken.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     });
     broken.map_err(failed)?;
     loaded.map_err(|source| BackupError::Read { source })?;

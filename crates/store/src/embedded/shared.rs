@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 use bytes::Bytes;
 use tokio::sync::watch;
 
-use super::disk::{Disk, Record, RecordId};
+use super::disk::{Disk, Record, RecordId, Sink};
 use super::history::{Filler, Ring};
 use super::index::{Index, PruneCursor, Version};
 use crate::{
@@ -181,7 +181,10 @@ impl Shared {
         sink: &mut (dyn FnMut(KeyValue) + Send),
     ) -> Result<Revision, ReadError> {
         let held = self.hold(at)?;
-        self.load_held(&held, prefix, sink)?;
+        self.load_held(&held, prefix, &mut |kv| {
+            sink(kv);
+            ControlFlow::Continue(())
+        })?;
         Ok(held.at)
     }
 
@@ -190,7 +193,7 @@ impl Shared {
         &self,
         held: &Pin<'_>,
         prefix: &[u8],
-        sink: &mut dyn FnMut(KeyValue),
+        sink: Sink<'_, KeyValue>,
     ) -> Result<(), ReadError> {
         let at = held.at;
         let result =
@@ -201,7 +204,7 @@ impl Shared {
                 if !head.is_delete && head.key.starts_with(prefix) {
                     let version = self.read().index.live(&head.key, at);
                     if let Some(version) = version.filter(|version| version.id() == head.id) {
-                        sink(key_value(head.key, value, version));
+                        return sink(key_value(head.key, value, version));
                     }
                 }
                 ControlFlow::Continue(())
