@@ -75,6 +75,7 @@ const CHECK_EXAMPLES: &str = "\
 Examples:
   keelson check                          the default data folder, at rest
   keelson check monday.backup            a backup
+  keelson backup - | keelson check -     what a running server holds
   keelson check -o json | jq .damages";
 
 /// Standard input or output in the place of a file.
@@ -152,7 +153,7 @@ pub struct RestoreAsk {
 /// Flags of `check`.
 #[derive(Debug, Args)]
 pub struct CheckAsk {
-    /// A backup to check, in the place of the data folder.
+    /// A backup to check, in the place of the data folder. `-` is standard input.
     #[arg(value_hint = ValueHint::FilePath, conflicts_with = "data_dir")]
     pub file: Option<String>,
     /// Where the data is.

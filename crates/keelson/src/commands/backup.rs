@@ -1,5 +1,6 @@
 //! `keelson backup`: from the running server where there is one, else from the folder itself.
 
+use super::CHUNK_BYTES;
 use super::output::{self, Progress};
 use crate::flags::{BackupAsk, STDIO};
 use anyhow::{Context, Result, anyhow, bail};
@@ -15,7 +16,6 @@ use std::time::Duration;
 
 /// How long a running server may say nothing.
 const STALL_TIME_MAX: Duration = Duration::from_secs(60);
-const CHUNK_BYTES: usize = 64 << 10;
 
 /// Makes a backup.
 pub fn run(ask: &BackupAsk) -> Result<()> {

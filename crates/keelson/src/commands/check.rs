@@ -10,8 +10,6 @@ use keelson_store::embedded::{Extent, Found, Offline};
 use keelson_store::{KeyValue, OpenError};
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::fs::File;
-use std::io::BufReader;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
@@ -111,11 +109,7 @@ impl Report {
     }
 
     fn check_backup(&mut self, file: &str) -> Result<()> {
-        let input = BufReader::new(File::open(file).with_context(|| file.to_owned())?);
-        let mut reader = match BackupReader::new(input) {
-            Ok(reader) => reader,
-            Err(error) => bail!(Error::new(error).context(file.to_owned())),
-        };
+        let mut reader = BackupReader::new(super::input(file)?).with_context(|| file.to_owned())?;
         loop {
             match reader.next_key() {
                 Ok(Some(kv)) => self.take(Found::Live(kv)),

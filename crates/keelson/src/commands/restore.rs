@@ -1,15 +1,13 @@
 //! `keelson restore`: a data folder made of a backup.
 
 use super::output::{self, Progress};
-use crate::flags::{RestoreAsk, STDIO};
+use crate::flags::RestoreAsk;
 use anyhow::{Context, Result, bail};
 use keelson_store::backup::BackupReader;
 use keelson_store::embedded;
-use std::fs::File;
-use std::io::{BufReader, ErrorKind, Read};
+use std::io::ErrorKind;
 use std::path::Path;
 
-const CHUNK_BYTES: usize = 64 << 10;
 /// What an attempt that was cut short may have left.
 const LEFTOVER: &str = "store.restoring";
 
@@ -17,14 +15,9 @@ const LEFTOVER: &str = "store.restoring";
 pub fn run(ask: &RestoreAsk) -> Result<()> {
     let dir = ask.place.dir()?;
     let was_there = must_be_empty(&dir)?;
-    let input: Box<dyn Read> = if ask.file == STDIO {
-        Box::new(std::io::stdin())
-    } else {
-        Box::new(File::open(&ask.file).with_context(|| ask.file.clone())?)
-    };
     let mut progress = Progress::start();
-    let input = BufReader::with_capacity(CHUNK_BYTES, input);
-    let mut backup = BackupReader::new(input).with_context(|| ask.file.clone())?;
+    let mut backup =
+        BackupReader::new(super::input(&ask.file)?).with_context(|| ask.file.clone())?;
     let restored =
         embedded::restore(&dir.join("store"), &mut backup, &mut |so_far| progress.show(&so_far));
     let seconds = progress.end();

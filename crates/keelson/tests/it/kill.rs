@@ -34,6 +34,7 @@ pub struct Server {
 impl Server {
     /// Starts it on a folder.
     pub fn start(dir: &Path) -> Server {
+        std::fs::create_dir_all(dir).expect("a folder");
         let tokens = dir.join("tokens.csv");
         std::fs::write(&tokens, "t,admin,u,\"system:masters\"\n").expect("a token file");
         let mut child = Command::new(env!("CARGO_BIN_EXE_keelson"))
@@ -55,7 +56,8 @@ impl Server {
         Server { child, address, tls: Arc::new(tls) }
     }
 
-    fn connect(&self) -> Connection {
+    /// A connection to it.
+    pub fn connect(&self) -> Connection {
         self.connect_later()().expect("a connection")
     }
 

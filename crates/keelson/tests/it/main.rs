@@ -5,6 +5,7 @@
 #![allow(clippy::print_stdout)]
 
 mod admission;
+mod backup;
 mod bad_input;
 mod bad_input_tls;
 mod bad_input_wire;

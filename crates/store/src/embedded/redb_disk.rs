@@ -45,8 +45,8 @@ type Id = [u8; 12];
 /// A failed write or sync is told once, by the commit that asked for it; the library sees none of
 /// them ([`WriteBehind`]). A failed read spoils the library's handle, so it is opened anew.
 pub struct RedbDisk {
-    /// `None` while a spoilt handle could not be replaced.
-    database: RwLock<Option<Database>>,
+    /// `None` while a spoilt handle could not be replaced. Readers keep theirs to their end.
+    database: RwLock<Option<Arc<Database>>>,
     /// Whether a read has failed, so that the handle answers nothing more.
     is_spoilt: AtomicBool,
     file: WriteBehind,
@@ -73,14 +73,15 @@ impl RedbDisk {
         let file =
             WriteBehind::read_only(FileBackend::new(file).map_err(shared)?).map_err(plain)?;
         let database = builder().create_with_backend(file.clone()).map_err(shared)?;
-        let (database, is_spoilt) = (RwLock::new(Some(database)), AtomicBool::new(false));
+        let (database, is_spoilt) = (RwLock::new(Some(Arc::new(database))), AtomicBool::new(false));
         Ok(Self { database, is_spoilt, file, _lock: Some(lock) })
     }
 
     /// Reads every page against its checksum; `false` when some do not fit together.
     pub(super) fn check_pages(&mut self) -> Result<bool, DiskError> {
         let database = self.database.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let database = database.as_mut().ok_or_else(|| shared(StorageError::DatabaseClosed))?;
+        let database = database.as_mut().and_then(Arc::get_mut);
+        let database = database.ok_or_else(|| shared(StorageError::DatabaseClosed))?;
         database.check_integrity().map_err(shared)
     }
 
@@ -128,7 +129,7 @@ impl RedbDisk {
             Err(TableError::TableDoesNotExist(_)) => true,
             Err(error) => return Err(shared(error)),
         };
-        let (database, is_spoilt) = (RwLock::new(Some(database)), AtomicBool::new(false));
+        let (database, is_spoilt) = (RwLock::new(Some(Arc::new(database))), AtomicBool::new(false));
         let disk = Self { database, is_spoilt, file, _lock: lock };
         if is_new {
             disk.commit(&[], Some(Revision(0)))?;
@@ -141,14 +142,12 @@ impl RedbDisk {
         &self,
         work: impl FnOnce(&Database) -> Result<T, DiskError>,
     ) -> Result<T, DiskError> {
-        let mut guard = self.database.read().unwrap_or_else(PoisonError::into_inner);
         if self.is_spoilt.load(Ordering::Acquire) {
-            drop(guard);
             self.reopen()?;
-            guard = self.database.read().unwrap_or_else(PoisonError::into_inner);
         }
-        let database = guard.as_ref().ok_or_else(|| shared(StorageError::DatabaseClosed))?;
-        let result = work(database);
+        let database = self.database.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let database = database.ok_or_else(|| shared(StorageError::DatabaseClosed))?;
+        let result = work(&database);
         if result.as_ref().is_err_and(is_spoiling) {
             self.is_spoilt.store(true, Ordering::Release);
         }
@@ -158,9 +157,10 @@ impl RedbDisk {
     fn reopen(&self) -> Result<(), DiskError> {
         let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);
         if self.is_spoilt.load(Ordering::Acquire) {
-            // Closed first, so that it cannot write below the new one.
+            // One that is still read from writes nothing any more: it is spoilt.
             *database = None;
-            *database = Some(builder().create_with_backend(self.file.clone()).map_err(shared)?);
+            let new = builder().create_with_backend(self.file.clone()).map_err(shared)?;
+            *database = Some(Arc::new(new));
             self.is_spoilt.store(false, Ordering::Release);
         }
         Ok(())

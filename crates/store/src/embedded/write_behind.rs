@@ -17,7 +17,7 @@ use redb::StorageBackend;
 use crate::DiskError;
 
 /// Bytes kept between two syncs while the file is well; then it is synced early.
-const UNSYNCED_BYTES_MAX: usize = 16 << 20;
+const UNSYNCED_BYTES_MAX: usize = 4 << 20;
 /// Bytes kept while the file fails; far more than a group, and nothing else is begun meanwhile.
 const BEHIND_BYTES_MAX: usize = 96 << 20;
 /// What a step counts beside its bytes.
