@@ -73,3 +73,54 @@ impl StoredKinds {
         key.starts_with(prefix).then_some(kind)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::StoredKinds;
+    use bytes::Bytes;
+    use keelson_store::{KeyValue, Revision};
+
+    /// What is said of a stored text under a key.
+    fn check(key: &str, json: &str) -> Result<(), String> {
+        let at = json.find("resourceVersion\":\"").map_or(0, |at| at + 18);
+        let (labels, fields) = (&[], &[]);
+        let json = json.as_bytes();
+        let record =
+            keelson_cache::Record { json, resource_version_at: at, item_at: 1, labels, fields };
+        check_bytes(key, record.encode())
+    }
+
+    fn check_bytes(key: &str, value: Bytes) -> Result<(), String> {
+        let key = Bytes::copy_from_slice(key.as_bytes());
+        let (created, modified) = (Revision(4), Revision(4));
+        StoredKinds::all().check(&KeyValue { key, value, created, modified })
+    }
+
+    #[test]
+    fn an_object_is_of_its_kind_and_has_the_name_of_its_key() {
+        let key = "/registry/configmaps/default/a";
+        let map = |rest: &str, meta: &str| {
+            format!(
+                r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{{meta},"resourceVersion":"0"}}{rest}}}"#
+            )
+        };
+        let meta = r#""name":"a","namespace":"default""#;
+        let good = map(r#","data":{"k":"v"}"#, meta);
+        assert_eq!(check(key, &good), Ok(()));
+        assert_eq!(check("/registry/of/something/else", "{}x"), Ok(()));
+        let (of_b, of_secret) = ("/registry/configmaps/default/b", "/registry/secrets/default/a");
+        let checks = [
+            (of_b, good.clone(), "the object calls itself default/a"),
+            (of_secret, good.clone(), "it is not a Secret of v1"),
+            (key, map(r#","data":{"k":"v","k":"w"}"#, meta), "data.k stands twice"),
+            (key, map(r#","date":{}"#, meta), r#"unknown field "date""#),
+            (key, map("", r#""name":"a","namespace":"other""#), "the object calls itself other/a"),
+        ];
+        for (key, json, expected) in checks {
+            assert_eq!(check(key, &json), Err(expected.to_owned()), "{json}");
+        }
+        assert!(check(key, &map(r#","data":{"k":7}"#, meta)).is_err());
+        assert!(check(key, &good[..good.len() - 1]).is_err());
+        assert_eq!(check_bytes(key, Bytes::new()), Err("unknown record format".to_owned()));
+    }
+}
