@@ -131,10 +131,10 @@ impl Inner {
         if log.failure.is_some() && log.bytes + step.bytes() > BEHIND_BYTES_MAX {
             return Err(io::Error::other("too much waits for the disk"));
         }
-        if log.failure.is_none() {
-            if let Err(error) = work(&*self.file) {
-                self.fail(&mut log, error);
-            }
+        if log.failure.is_none()
+            && let Err(error) = work(&*self.file)
+        {
+            self.fail(&mut log, error);
         }
         log.bytes += step.bytes();
         log.steps.push_back(step);
