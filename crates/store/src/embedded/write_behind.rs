@@ -234,3 +234,94 @@ impl StorageBackend for WriteBehind {
         self.inner.take(step, |file| file.write(offset, data))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance::{Fault, Photo, PowerDisk, Rng};
+
+    const SECTOR: usize = 512;
+    const SECTORS: usize = 150;
+
+    fn read(file: &WriteBehind) -> Vec<u8> {
+        let mut bytes = vec![0; file.len().expect("a length") as usize];
+        file.read(0, &mut bytes).expect("a read");
+        bytes
+    }
+
+    /// What a power cut leaves may hold of what was written after a sync only when it holds all that
+    /// was written before it.
+    fn check_order(image: &[u8], epochs: &[usize]) {
+        let is_there = |place: &usize| image.get(*place * SECTOR).is_some_and(|byte| *byte != 0);
+        let last = (0..epochs.len()).rev().find(is_there).map_or(0, |place| epochs[place]);
+        let missing = (0..epochs.len()).find(|place| epochs[*place] < last && !is_there(place));
+        assert_eq!(missing, None, "of epoch {last} something is there");
+    }
+
+    #[test]
+    fn reads_see_every_write_and_the_disk_sees_them_in_the_order_of_syncs() {
+        let faults = [None, None, Some(Fault::Syncs), Some(Fault::Writes), Some(Fault::All)];
+        for seed in 0..40 {
+            let mut rng = Rng(seed);
+            let disk = PowerDisk::default();
+            disk.start_photos(Rng(seed));
+            let file = WriteBehind::new(disk.clone()).expect("a file");
+            let (mut shown, mut epoch) = (vec![], 0);
+            // For each sector, in the order of writing, how many syncs were asked for before.
+            let mut epochs = vec![];
+            while epochs.len() < SECTORS {
+                match rng.below(12) {
+                    0 => disk.fail(faults[rng.below(faults.len() as u64) as usize]),
+                    1 => drop(file.catch_up()),
+                    2 | 3 => {
+                        file.sync_data().expect("a sync");
+                        epoch += 1;
+                    }
+                    _ => {
+                        let end = shown.len() + SECTOR;
+                        file.set_len(end as u64).expect("a length");
+                        let bytes = [1 + (epochs.len() % 255) as u8; SECTOR];
+                        file.write((end - SECTOR) as u64, &bytes).expect("a write");
+                        shown.extend_from_slice(&bytes);
+                        epochs.push(epoch);
+                    }
+                }
+                assert!(read(&file) == shown, "seed {seed}: a read does not see what was written");
+            }
+            disk.fail(None);
+            file.catch_up().expect("the disk works");
+            file.sync_data().expect("a sync");
+            file.check().expect("all is there");
+            for Photo { disk, .. } in disk.take_photos() {
+                check_order(&read(&WriteBehind::new(disk).expect("a file")), &epochs);
+            }
+            let durable = disk.cut(&mut Rng(0));
+            assert!(read(&WriteBehind::new(durable).expect("a file")) == shown, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn what_waits_for_the_disk_has_a_maximum() {
+        let disk = PowerDisk::default();
+        let file = WriteBehind::new(disk.clone()).expect("a file");
+        disk.fail(Some(Fault::All));
+        let bytes = vec![1; 8 << 20];
+        file.set_len(bytes.len() as u64).expect("a length");
+        let writes = (0..100).take_while(|_| file.write(0, &bytes).is_ok()).count();
+        assert_eq!(writes, BEHIND_BYTES_MAX / bytes.len() - 1);
+        disk.fail(None);
+        file.catch_up().expect("the disk works");
+        assert!(read(&file) == bytes);
+    }
+
+    #[test]
+    fn a_read_only_file_takes_writes_and_keeps_none() {
+        let disk = PowerDisk::default();
+        let file = WriteBehind::read_only(disk.clone()).expect("a file");
+        file.set_len(3).expect("a length");
+        file.write(0, b"abc").expect("a write");
+        file.sync_data().expect("a sync");
+        assert_eq!(read(&file), b"abc");
+        assert_eq!(disk.len().expect("a length"), 0);
+    }
+}
