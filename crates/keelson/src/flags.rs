@@ -1,7 +1,7 @@
 //! Flags: kube-apiserver's names and meanings wherever it has the flag.
 
 use anyhow::{Context, Result, bail};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use keelson::AdmissionChain;
 use keelson_auth::TokenFile;
 use keelson_meta::time::GoDuration;
@@ -30,11 +30,138 @@ pub enum Command {
     /// Print the administrator's kubeconfig, to be merged into your own:
     /// `KUBECONFIG=~/.kube/config:<(keelson kubeconfig) kubectl config view --flatten`.
     Kubeconfig(KubeconfigAsk),
+    /// Save all data at one revision in a file, also while the server serves.
+    ///
+    /// The backup holds every object with its resourceVersion, and ends with a checksum. A running
+    /// server gives it through a socket in its data folder, and goes on writing meanwhile; without a
+    /// server the folder itself is read, and not written to. Certificates (`pki` in the data folder)
+    /// are not in it. Anyone who can read the file can read every Secret in it.
+    #[command(after_help = BACKUP_EXAMPLES)]
+    Backup(BackupAsk),
+    /// Make a new data folder of a backup.
+    ///
+    /// All resourceVersions stay as they were and new ones are larger. Clients that watch from before
+    /// the backup are told to list anew (410). Nothing is in its place before the checksum has been
+    /// found right. Certificates are made anew at the next start, unless `pki` is put back before.
+    #[command(after_help = RESTORE_EXAMPLES)]
+    Restore(RestoreAsk),
+    /// Find out whether a data folder that no server uses is whole, or a backup.
+    ///
+    /// Reads every page against its checksum, every record, and every object through the schema of
+    /// its kind, and prints how much there is of each resource. Ends with 1 and a line for each damage
+    /// when there is any. Never writes to the folder: what a crash left to be repaired is repaired in
+    /// memory.
+    #[command(after_help = CHECK_EXAMPLES)]
+    Check(CheckAsk),
     /// Print a completion script: `source <(keelson completion bash)`.
     Completion {
         /// The shell.
         shell: clap_complete::Shell,
     },
+}
+
+const BACKUP_EXAMPLES: &str = "\
+Examples:
+  keelson backup monday.backup           from the default data folder
+  keelson backup - | zstd > all.zst      to another program
+  keelson backup -o json --data-dir /var/lib/keelson monday.backup";
+const RESTORE_EXAMPLES: &str = "\
+Examples:
+  keelson restore --data-dir /var/lib/keelson monday.backup
+  keelson serve --data-dir /var/lib/keelson
+
+  zstd -d < all.zst | keelson restore --data-dir /var/lib/keelson -";
+const CHECK_EXAMPLES: &str = "\
+Examples:
+  keelson check                          the default data folder, at rest
+  keelson check monday.backup            a backup
+  keelson backup - | keelson check -     what a running server holds
+  keelson check -o json | jq .damages";
+
+/// Standard input or output in the place of a file.
+pub const STDIO: &str = "-";
+
+/// How the closing line of a command looks, if not like text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SummaryFormat {
+    /// An object.
+    Json,
+}
+
+/// How a result looks, if not like a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ResultFormat {
+    /// An object.
+    Json,
+    /// The same as YAML.
+    Yaml,
+}
+
+/// Where the data is.
+#[derive(Debug, Args)]
+pub struct Place {
+    /// The data folder that `serve` was given [default: $XDG_DATA_HOME/keelson, or
+    /// ~/.local/share/keelson].
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    data_dir: Option<PathBuf>,
+    /// Taken only to say that etcd has tools of its own.
+    #[arg(long, value_name = "URL", hide = true)]
+    etcd_servers: Option<String>,
+}
+
+impl Place {
+    /// The data folder.
+    pub fn dir(&self) -> Result<PathBuf> {
+        if self.etcd_servers.is_some() {
+            bail!(
+                "--etcd-servers: data in etcd is backed up, restored and checked by etcd's own \
+                 tools (etcdctl snapshot save, etcdutl snapshot restore)"
+            );
+        }
+        data_dir(self.data_dir.as_ref())
+    }
+}
+
+/// Flags of `backup`.
+#[derive(Debug, Args)]
+pub struct BackupAsk {
+    /// The file to make; it has its name only when it is whole. `-` is standard output.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub file: String,
+    /// Where the data is.
+    #[command(flatten)]
+    pub place: Place,
+    /// How the closing line looks [default: text].
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    pub output: Option<SummaryFormat>,
+}
+
+/// Flags of `restore`.
+#[derive(Debug, Args)]
+pub struct RestoreAsk {
+    /// The backup. `-` is standard input.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub file: String,
+    /// Where the data goes: absent, or empty.
+    #[command(flatten)]
+    pub place: Place,
+    /// How the closing line looks [default: text].
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    pub output: Option<SummaryFormat>,
+}
+
+/// Flags of `check`.
+#[derive(Debug, Args)]
+pub struct CheckAsk {
+    /// A backup to check, in the place of the data folder. `-` is standard input.
+    #[arg(value_hint = ValueHint::FilePath, conflicts_with = "data_dir")]
+    pub file: Option<String>,
+    /// Where the data is.
+    #[command(flatten)]
+    pub place: Place,
+    /// How the result looks [default: a table].
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    pub output: Option<ResultFormat>,
 }
 
 /// What an acknowledged write survives.

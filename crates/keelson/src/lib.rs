@@ -10,6 +10,7 @@
 //!
 //! There are no globals: any number of servers can run in one process.
 
+mod backup_socket;
 mod certificates;
 mod etcd;
 mod feature_gates;
@@ -19,10 +20,14 @@ mod quotas;
 mod server;
 mod service_accounts;
 
+pub use backup_socket::backup_socket;
 pub use certificates::{CertificateError, Pki};
 pub use etcd::Etcd;
 pub use feature_gates::{FeatureGateError, FeatureGates};
 pub use keelson_admission::{Chain as AdmissionChain, NameError as AdmissionNameError};
+pub use keelson_meta::time::Timestamp;
+pub use keelson_registry::{Clock, SystemClock};
 pub use keelson_server::Limits;
+pub use keelson_store::Store;
 pub use kubeconfig::Kubeconfig;
 pub use server::{Builder, Keelson, StartError};

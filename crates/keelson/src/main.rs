@@ -1,5 +1,6 @@
 //! The binary: flags, files, wiring, signals.
 
+mod commands;
 mod flags;
 
 use anyhow::{Context, Result};
@@ -22,6 +23,9 @@ fn main() -> ExitCode {
     let done = match cli.command {
         Command::Serve(serve) => run(*serve, began),
         Command::Kubeconfig(ask) => kubeconfig(&ask),
+        Command::Backup(ask) => commands::backup::run(&ask),
+        Command::Restore(ask) => commands::restore::run(&ask),
+        Command::Check(ask) => commands::check::run(&ask),
         Command::Completion { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "keelson", &mut std::io::stdout());
             Ok(())

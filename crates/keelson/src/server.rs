@@ -1,5 +1,6 @@
 //! [`Keelson`]: one running server, and the [`Builder`] that starts it.
 
+use crate::backup_socket::{BackupSocket, backup_socket};
 use crate::certificates::{CertificateError, Pki, host_names};
 use crate::etcd::{self, Etcd};
 use crate::feature_gates::FeatureGates;
@@ -7,7 +8,7 @@ use crate::kubeconfig::Kubeconfig;
 use crate::{namespaces, quotas, service_accounts};
 use keelson_admission::Chain;
 use keelson_auth::{Authenticator, Authorizer, TokenFile, User};
-use keelson_registry::{OpenError as RegistryError, Registry, RegistryOptions, SystemClock};
+use keelson_registry::{Clock, OpenError as RegistryError, Registry, RegistryOptions, SystemClock};
 use keelson_server::{App, Limits, Listening, Tls, VersionInfo};
 use keelson_store::{CompactionWindow, Durability, Embedded, EmbeddedOptions, Store};
 use keelson_store_etcd::EtcdStore;
@@ -65,7 +66,9 @@ impl From<RegistryError> for StartError {
 pub struct Builder {
     /// The etcd cluster where data lives, in the place of a folder.
     pub etcd: Option<Etcd>,
-    /// Where data lives, unless in etcd; `None`: in memory only.
+    /// A store that is there already, in the place of a folder. Whoever made it closes it.
+    pub store: Option<Arc<dyn Store>>,
+    /// Where data lives, unless in etcd or a given store; `None`: in memory only.
     pub data_dir: Option<PathBuf>,
     /// Where certificates live; `None`: below the data directory.
     pub cert_dir: Option<PathBuf>,
@@ -95,12 +98,15 @@ pub struct Builder {
     pub history: Duration,
     /// What clients may do.
     pub limits: Limits,
+    /// Where time and randomness come from.
+    pub clock: Box<dyn Clock>,
 }
 
 impl Default for Builder {
     fn default() -> Self {
         Builder {
             etcd: None,
+            store: None,
             data_dir: None,
             cert_dir: None,
             bind: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
@@ -116,6 +122,7 @@ impl Default for Builder {
             controllers: vec!["*".to_owned()],
             history: Duration::from_secs(300),
             limits: Limits::default(),
+            clock: Box::new(SystemClock),
         }
     }
 }
@@ -139,6 +146,20 @@ impl Builder {
     #[must_use]
     pub fn etcd(mut self, etcd: Etcd) -> Self {
         self.etcd = Some(etcd);
+        self
+    }
+
+    /// Keeps data in this store; what else a server keeps stays in the folder, if it has one.
+    #[must_use]
+    pub fn store(mut self, store: Arc<dyn Store>) -> Self {
+        self.store = Some(store);
+        self
+    }
+
+    /// Takes time and randomness from here.
+    #[must_use]
+    pub fn clock(mut self, clock: impl Clock) -> Self {
+        self.clock = Box::new(clock);
         self
     }
 
@@ -197,7 +218,7 @@ impl Builder {
         };
         // The first objects and the certificates each wait for the disk: where there are threads
         // enough, side by side.
-        let clock = Box::new(SystemClock);
+        let clock = std::mem::replace(&mut self.clock, Box::new(SystemClock));
         let opening = tokio::spawn(Registry::open(backend.store(), clock, options));
         let pki = self.pki(advertise);
         let registry =
@@ -215,6 +236,7 @@ impl Builder {
         if self.runs("resourcequota-controller") {
             loops.push(tokio::spawn(quotas::run(registry.clone())));
         }
+        let backups = self.backups(&backend);
         let app = Arc::new(App {
             registry,
             authenticator: Authenticator::new(std::mem::take(&mut self.tokens)),
@@ -236,14 +258,29 @@ impl Builder {
         };
         let listening = keelson_server::serve(app, listener, tls)
             .map_err(|error| StartError(format!("listen: {error}")))?;
-        Ok(Keelson { listening, shutdown, loops, backend, pki, url: format!("{scheme}://{reach}") })
+        let url = format!("{scheme}://{reach}");
+        Ok(Keelson { listening, shutdown, loops, backups, backend, pki, url })
+    }
+
+    /// The offer of backups; a server without one serves all the same.
+    fn backups(&self, backend: &Backend) -> Option<BackupSocket> {
+        let (Backend::Embedded(store), Some(dir)) = (backend, &self.data_dir) else { return None };
+        let path = backup_socket(dir);
+        let opened = BackupSocket::open(path.clone(), store.clone());
+        opened
+            .inspect_err(|error| {
+                let path = path.display();
+                tracing::warn!(%error, %path, "no backups while the server runs");
+            })
+            .ok()
     }
 
     async fn open_store(&self) -> Result<Backend, StartError> {
-        match (&self.etcd, &self.data_dir) {
-            (Some(etcd), _) => Ok(Backend::Etcd(etcd.open().await?)),
-            (None, None) => Ok(Backend::Embedded(Embedded::in_memory())),
-            (None, Some(dir)) => {
+        match (&self.store, &self.etcd, &self.data_dir) {
+            (Some(store), ..) => Ok(Backend::Given(store.clone())),
+            (None, Some(etcd), _) => Ok(Backend::Etcd(etcd.open().await?)),
+            (None, None, None) => Ok(Backend::Embedded(Embedded::in_memory())),
+            (None, None, Some(dir)) => {
                 let options =
                     EmbeddedOptions { dir: dir.join("store"), durability: Durability::Sync };
                 let opened = Embedded::open(options);
@@ -261,7 +298,9 @@ impl Builder {
                 tokio::spawn(etcd::compact(store.clone(), etcd.compaction_interval, forgotten))
             }
             (Backend::Etcd(_), _) => tokio::spawn(async {}),
-            (Backend::Embedded(_), _) => tokio::spawn(compact(registry, self.history)),
+            (Backend::Embedded(_) | Backend::Given(_), _) => {
+                tokio::spawn(compact(registry, self.history))
+            }
         }
     }
 
@@ -338,6 +377,7 @@ async fn compact(registry: Arc<Registry>, history: Duration) {
 enum Backend {
     Embedded(Arc<Embedded>),
     Etcd(Arc<EtcdStore>),
+    Given(Arc<dyn Store>),
 }
 
 impl Backend {
@@ -345,6 +385,7 @@ impl Backend {
         match self {
             Backend::Embedded(store) => store.clone(),
             Backend::Etcd(store) => store.clone(),
+            Backend::Given(store) => store.clone(),
         }
     }
 }
@@ -354,6 +395,7 @@ pub struct Keelson {
     listening: Listening,
     shutdown: watch::Sender<bool>,
     loops: Vec<JoinHandle<()>>,
+    backups: Option<BackupSocket>,
     backend: Backend,
     pki: Pki,
     url: String,
@@ -392,6 +434,9 @@ impl Keelson {
         for running in self.loops {
             running.abort();
             let _ = running.await;
+        }
+        if let Some(backups) = self.backups {
+            backups.close().await;
         }
         if let Backend::Embedded(store) = self.backend {
             store.close();

@@ -218,6 +218,12 @@ impl Registry {
                 Status::server_timeout(target.gvr(), action, UNKNOWN_RETRY_SECONDS)
             }
             WriteError::TooLarge { .. } => too_large(),
+            // Certainly not done: whoever repeats it later does it once.
+            WriteError::Refused { ref source } => Status::unavailable(format!("{error}: {source}")),
+            WriteError::Failed { ref source } => {
+                tracing::error!(%source, "{error}");
+                Status::internal(format!("{error}: {source}"))
+            }
             error => Status::internal(error),
         })
     }
@@ -257,7 +263,7 @@ pub(crate) enum Removed {
 }
 
 /// The built-in kinds that keep objects.
-fn built_in(
+pub(crate) fn built_in(
     catalogue: &Arc<Catalogue>,
     options: &RegistryOptions,
 ) -> HashMap<(Str, Str), Arc<Kind>> {

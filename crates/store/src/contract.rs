@@ -224,8 +224,8 @@ pub trait Store: Send + Sync + 'static {
 
     /// Compares and writes, atomically. When the answer is there, it is durable and visible.
     ///
-    /// Dropping the future does not take the transaction back. After [`WriteError::Stopped`] its
-    /// fate is unknown until the store is opened again.
+    /// Dropping the future does not take the transaction back. What became of it after an error
+    /// stands with the error.
     fn txn(&self, txn: Txn) -> BoxFuture<'_, Result<TxnOutcome, WriteError>>;
 
     /// Events of keys under `prefix` with a revision above `after`. A revision that is yet to come
@@ -249,7 +249,7 @@ pub trait Store: Send + Sync + 'static {
     /// nothing when the floor is there already. A revision that is yet to come is an error.
     fn compact(&self, through: Revision) -> BoxFuture<'_, Result<(), WriteError>>;
 
-    /// Whether writes can still succeed. An error is final for this process; reads go on.
+    /// Whether writes can succeed at present. Reads go on in any case.
     fn health(&self) -> Result<(), HealthError>;
 }
 

@@ -70,10 +70,22 @@ pub enum WriteError {
         /// The newest revision.
         newest: Revision,
     },
-    /// A write or sync of the log failed, now or earlier: this process acknowledges no write any
-    /// more. Whether this one is durable shows when the store is opened again.
+    /// The disk failed this write or its sync. It is taken back when the disk works again; only
+    /// when the process ends before that, the next opening may find it done.
+    Failed {
+        /// What the disk said.
+        source: DiskError,
+    },
+    /// The disk has failed and does not work again yet, or a value that the write needs cannot be
+    /// read. Nothing happened.
+    Refused {
+        /// What the disk said last.
+        source: DiskError,
+    },
+    /// The thread that writes is gone. Whether this write is durable shows when the store is
+    /// opened again.
     Stopped {
-        /// The first failure.
+        /// Why.
         source: DiskError,
     },
     /// The store could not be asked, or its answer got lost: the write may have happened.
@@ -111,12 +123,12 @@ pub enum WatchError {
     Closed,
 }
 
-/// Why writes can no longer succeed.
+/// Why writes cannot succeed.
 #[derive(Clone, Debug)]
 pub enum HealthError {
-    /// A write or sync of the log failed.
-    Stopped {
-        /// The first failure.
+    /// The disk fails writes or syncs at present.
+    Failing {
+        /// What it said last.
         source: DiskError,
     },
     /// The remote backend does not answer at present.
@@ -155,9 +167,9 @@ impl fmt::Display for WriteError {
             Self::Future { asked, newest } => {
                 write!(f, "revision {asked} is yet to come, the newest is {newest}")
             }
-            Self::Stopped { .. } => {
-                f.write_str("the log failed, no write is acknowledged any more")
-            }
+            Self::Failed { .. } => f.write_str("the disk failed the write"),
+            Self::Refused { .. } => f.write_str("the disk takes no writes"),
+            Self::Stopped { .. } => f.write_str("the log stopped, no write is acknowledged"),
             Self::Unknown { .. } => f.write_str("the write may or may not have happened"),
             Self::Closed => f.write_str("the store is closed"),
         }
@@ -181,9 +193,7 @@ impl fmt::Display for WatchError {
 impl fmt::Display for HealthError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Stopped { .. } => {
-                f.write_str("the log failed, no write is acknowledged any more")
-            }
+            Self::Failing { .. } => f.write_str("the disk takes no writes"),
             Self::Unreachable { .. } => f.write_str("the storage backend does not answer"),
             Self::Closed => f.write_str("the store is closed"),
         }
@@ -202,7 +212,10 @@ impl Error for ReadError {
 impl Error for WriteError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            Self::Stopped { source } | Self::Unknown { source } => Some(source.as_ref()),
+            Self::Failed { source }
+            | Self::Refused { source }
+            | Self::Stopped { source }
+            | Self::Unknown { source } => Some(source.as_ref()),
             _ => None,
         }
     }
@@ -220,7 +233,7 @@ impl Error for WatchError {
 impl Error for HealthError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            Self::Stopped { source } | Self::Unreachable { source } => Some(source.as_ref()),
+            Self::Failing { source } | Self::Unreachable { source } => Some(source.as_ref()),
             Self::Closed => None,
         }
     }

@@ -26,6 +26,7 @@
 //! # Ok::<(), keelson_store::WriteError>(()) }).expect("store");
 //! ```
 
+pub mod backup;
 mod contract;
 pub mod embedded;
 mod errors;

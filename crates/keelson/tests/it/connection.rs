@@ -55,6 +55,9 @@ pub fn plain(address: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
+/// How to get a connection, whenever one is needed.
+pub type Connect = Arc<dyn Fn() -> io::Result<Connection> + Send + Sync>;
+
 /// Speaks HTTP/1.1, one request after the other.
 pub struct Connection {
     reader: BufReader<Box<dyn Wire>>,
@@ -80,6 +83,12 @@ impl Connection {
         let mut text = vec![0; length];
         self.reader.read_exact(&mut text)?;
         Ok((status, serde_json::from_slice(&text)?))
+    }
+
+    /// Gets a path of which only the status is of interest, and the connection of no further use.
+    pub fn status(mut self, path: &str) -> io::Result<u16> {
+        self.send("GET", path, "", None)?;
+        Ok(self.head()?.0)
     }
 
     /// Begins a watch; an error also when it is refused.

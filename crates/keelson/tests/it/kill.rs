@@ -4,7 +4,7 @@
 //!
 //! `KEELSON_KILLS=200` kills that often (20 without it); `KEELSON_KILL_SEED=N` repeats a run's choices.
 
-use crate::connection::{Connection, authorities, secure, tls_client};
+use crate::connection::{Connect, Connection, authorities, secure, tls_client};
 use crate::random::Random;
 use rustls::ClientConfig;
 use serde_json::{Value, json};
@@ -24,15 +24,17 @@ const NAMES: usize = 5;
 /// The most acknowledgements before the server dies.
 const ACKNOWLEDGED_MAX: usize = 250;
 
-/// The real server.
-struct Server {
+/// The real server. Dropped, it is gone as with `kill -9`.
+pub struct Server {
     child: Child,
     address: SocketAddr,
     tls: Arc<ClientConfig>,
 }
 
 impl Server {
-    fn start(dir: &Path) -> Server {
+    /// Starts it on a folder.
+    pub fn start(dir: &Path) -> Server {
+        std::fs::create_dir_all(dir).expect("a folder");
         let tokens = dir.join("tokens.csv");
         std::fs::write(&tokens, "t,admin,u,\"system:masters\"\n").expect("a token file");
         let mut child = Command::new(env!("CARGO_BIN_EXE_keelson"))
@@ -54,8 +56,15 @@ impl Server {
         Server { child, address, tls: Arc::new(tls) }
     }
 
-    fn connect(&self) -> Connection {
-        Connection::over(secure(self.address, &self.tls).expect("a connection"))
+    /// A connection to it.
+    pub fn connect(&self) -> Connection {
+        self.connect_later()().expect("a connection")
+    }
+
+    /// How to connect to it, for those who outlive it.
+    pub fn connect_later(&self) -> Connect {
+        let (address, tls) = (self.address, self.tls.clone());
+        Arc::new(move || Ok(Connection::over(secure(address, &tls)?)))
     }
 
     /// All objects by name, and the revision of the list.

@@ -5,6 +5,7 @@
 #![allow(clippy::print_stdout)]
 
 mod admission;
+mod backup;
 mod bad_input;
 mod bad_input_tls;
 mod bad_input_wire;
@@ -13,6 +14,7 @@ mod conformance;
 mod connection;
 mod discovery;
 mod etcd;
+mod faults;
 mod forms;
 mod http;
 mod kill;

@@ -20,6 +20,7 @@
 
 mod history;
 mod order;
+mod power_disk;
 mod reads;
 mod walk;
 mod writes;
@@ -33,6 +34,7 @@ use crate::{
     BoxFuture, Compare, Event, KeyValue, Op, Range, Revision, Store, Txn, TxnOutcome, Watch,
 };
 
+pub use power_disk::{Fault, Photo, PowerDisk};
 pub use walk::{Rng, Walk};
 
 /// One behaviour every store has. The name is a fact.

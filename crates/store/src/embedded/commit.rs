@@ -1,18 +1,20 @@
 //! The commit thread: the one writer. Takes what waits, decides it as a group, syncs once,
 //! publishes, answers; then forgets a little of what compaction left over.
 //!
-//! After the first failure of the disk it answers every write with that failure, forever.
+//! When the disk fails, the group it failed is taken back, and every write is refused until the
+//! disk has recovered; it is asked for that again and again.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
+use super::disk::RecordId;
 use super::group::Group;
 use super::index::PruneCursor;
 use super::shared::Shared;
-use crate::{DiskError, Op, ReadError, Revision, Txn, TxnOutcome, WriteError};
+use crate::{DiskError, Op, Revision, Txn, TxnOutcome, WriteError};
 
 /// Most transactions that share a sync.
 const GROUP_TXNS_MAX: usize = 1024;
@@ -22,6 +24,9 @@ const GROUP_BYTES_MAX: usize = 8 << 20;
 const PRUNE_KEYS_MAX: usize = 2048;
 /// No write for so long, and the disk settles.
 const SETTLE_AFTER: Duration = Duration::from_millis(200);
+/// From a failure of the disk to the first attempt to get it going again; doubles each time.
+const RECOVER_DELAY: Duration = Duration::from_millis(5);
+const RECOVER_DELAY_MAX: Duration = Duration::from_millis(500);
 
 /// What the commit thread is asked for.
 pub(super) enum Ask {
@@ -50,6 +55,16 @@ pub(super) struct Committer {
     held: Option<Ask>,
     prune: Option<PruneCursor>,
     is_settled: bool,
+    trouble: Option<Trouble>,
+}
+
+/// The disk has failed. `Shared::failure` says the same to everyone else.
+struct Trouble {
+    source: DiskError,
+    /// Records to be taken off the disk when it works again.
+    undo: Vec<RecordId>,
+    delay: Duration,
+    next_try: Instant,
 }
 
 /// Readiness must fail when the thread dies, whatever the reason.
@@ -58,7 +73,7 @@ struct StopOnPanic(Arc<Shared>);
 impl Drop for StopOnPanic {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.stop(Arc::from(Box::from("the commit thread panicked")));
+            self.0.fail(Arc::from(Box::from("the commit thread panicked")));
         }
     }
 }
@@ -67,7 +82,7 @@ impl Committer {
     pub(super) fn new(shared: Arc<Shared>, asks: Receiver<Ask>) -> Self {
         // A crash may have come between a compaction and its end.
         let prune = (shared.floor() > Revision(0)).then(PruneCursor::start);
-        Self { shared, asks, held: None, prune, is_settled: true }
+        Self { shared, asks, held: None, prune, is_settled: true, trouble: None }
     }
 
     /// Runs until the engine closes. Everything asked for before is done first.
@@ -87,6 +102,11 @@ impl Committer {
             }
             self.prune_step();
         }
+        if let Some(trouble) = &mut self.trouble {
+            // The last chance to take back what failed; else the next opening may find it.
+            trouble.next_try = Instant::now();
+            let _ = self.recovered();
+        }
         self.settle();
     }
 
@@ -94,6 +114,18 @@ impl Committer {
     fn next(&mut self) -> Option<Ask> {
         if let Some(held) = self.held.take() {
             return Some(held);
+        }
+        if let Some(trouble) = &self.trouble {
+            let left = trouble.next_try.saturating_duration_since(Instant::now());
+            return match self.asks.recv_timeout(left) {
+                Ok(ask) => Some(ask),
+                Err(RecvTimeoutError::Timeout) => {
+                    // The next ask hears of it when it did not help.
+                    let _ = self.recovered();
+                    None
+                }
+                Err(RecvTimeoutError::Disconnected) => Some(Ask::Close),
+            };
         }
         if self.prune.is_some() {
             return match self.asks.try_recv() {
@@ -116,40 +148,38 @@ impl Committer {
     }
 
     fn commit(&mut self, first: TxnAsk) {
+        if let Err(source) = self.recovered() {
+            // A caller that went away needs no answer.
+            let _ = first.answer.send(Err(WriteError::Refused { source }));
+            return;
+        }
         let shared = Arc::clone(&self.shared);
         let mut group = Group::new(&shared);
         let mut answers = Vec::new();
         // Dropped before the answers: no writer may take a panic for a refusal.
         let _guard = StopOnPanic(Arc::clone(&shared));
         let mut next = Some(first);
-        let (mut bytes, mut failed) = (0, None);
+        let mut bytes = 0;
         while let Some(TxnAsk { txn, answer, place }) = next.take() {
             bytes += txn.ops.iter().map(Op::bytes).sum::<usize>();
-            match group.add(txn) {
-                Ok(outcome) => answers.push((answer, Ok(outcome), place)),
-                Err(error) => {
-                    let source: DiskError = match error {
-                        ReadError::Backend { source } => source,
-                        other => Arc::new(other),
-                    };
-                    failed = Some(source.clone());
-                    answers.push((answer, Err(WriteError::Stopped { source }), place));
-                }
-            }
+            // Only a conflict reads, so a transaction that fails here has changed nothing.
+            let decided = group.add(txn);
+            let outcome =
+                decided.map_err(|source| WriteError::Refused { source: Arc::new(source) });
+            answers.push((answer, outcome, place));
             if answers.len() < GROUP_TXNS_MAX && bytes < GROUP_BYTES_MAX {
                 next = self.next_of_group();
             }
         }
-        let result = failed
-            .or_else(|| shared.failure())
-            .map_or_else(|| self.write(&group, None), |source| Err(shared.stop(source)));
+        let result = self.write(&group, None);
         if result.is_ok() {
             shared.publish(group.records);
         }
         for (answer, outcome, place) in answers {
+            // Also a conflict may rest on what the group failed to write.
             let told = match &result {
                 Ok(()) => outcome,
-                Err(source) => Err(WriteError::Stopped { source: source.clone() }),
+                Err(source) => Err(WriteError::Failed { source: source.clone() }),
             };
             // A caller that went away does not take its transaction back.
             let _ = answer.send(told);
@@ -173,7 +203,9 @@ impl Committer {
         }
         self.is_settled = false;
         let result = self.shared.disk.commit(&group.records, floor);
-        result.map_err(|source| self.shared.stop(source))
+        result.inspect_err(|source| {
+            self.fail(source.clone(), group.records.iter().map(|record| record.head.id).collect());
+        })
     }
 
     fn compact(&mut self, through: Revision) -> Result<(), WriteError> {
@@ -182,14 +214,12 @@ impl Committer {
         if through > newest {
             return Err(WriteError::Future { asked: through, newest });
         }
-        if let Some(source) = shared.failure() {
-            return Err(WriteError::Stopped { source });
-        }
         if through <= shared.floor() {
             return Ok(());
         }
+        self.recovered().map_err(|source| WriteError::Refused { source })?;
         self.write(&Group::new(&shared), Some(through))
-            .map_err(|source| WriteError::Stopped { source })?;
+            .map_err(|source| WriteError::Failed { source })?;
         shared.raise_floor(through);
         // A prune on its way starts over: keys behind its cursor have new work.
         self.prune = Some(PruneCursor::start());
@@ -197,27 +227,52 @@ impl Committer {
     }
 
     fn prune_step(&mut self) {
-        let Some(cursor) = self.prune.take() else { return };
-        if self.shared.failure().is_some() {
+        if self.trouble.is_some() {
             return;
         }
+        let Some(cursor) = self.prune.take() else { return };
         let (gone, next) = self.shared.prune(&cursor, PRUNE_KEYS_MAX);
         self.prune = next;
         if !gone.is_empty() {
             self.is_settled = false;
             if let Err(source) = self.shared.disk.forget(&gone) {
-                self.shared.stop(source);
+                // The index knows them no more, so they must go with the recovery.
+                self.fail(source, gone);
             }
         }
     }
 
     fn settle(&mut self) {
-        if self.is_settled || self.shared.failure().is_some() {
+        if self.is_settled || self.trouble.is_some() {
             return;
         }
         self.is_settled = true;
         if let Err(source) = self.shared.disk.settle() {
-            self.shared.stop(source);
+            self.fail(source, Vec::new());
         }
+    }
+
+    fn fail(&mut self, source: DiskError, undo: Vec<RecordId>) {
+        self.shared.fail(source.clone());
+        let (delay, next_try) = (RECOVER_DELAY, Instant::now() + RECOVER_DELAY);
+        self.trouble = Some(Trouble { source, undo, delay, next_try });
+    }
+
+    /// Gets a failed disk going again, when it is time to try. Nothing is written before that.
+    fn recovered(&mut self) -> Result<(), DiskError> {
+        let Some(trouble) = &mut self.trouble else { return Ok(()) };
+        if Instant::now() < trouble.next_try {
+            return Err(trouble.source.clone());
+        }
+        if let Err(source) = self.shared.disk.recover(&trouble.undo) {
+            trouble.delay = RECOVER_DELAY_MAX.min(trouble.delay * 2);
+            trouble.next_try = Instant::now() + trouble.delay;
+            trouble.source = source.clone();
+            return Err(self.shared.fail(source));
+        }
+        self.trouble = None;
+        self.is_settled = false;
+        self.shared.recover();
+        Ok(())
     }
 }

@@ -25,6 +25,11 @@ pub enum OpenError {
         /// The data directory.
         dir: PathBuf,
     },
+    /// It is not there, or nobody has claimed it yet.
+    Absent {
+        /// The data directory.
+        dir: PathBuf,
+    },
     /// It holds files, but not those of a Keelson store.
     Foreign {
         /// The data directory.
@@ -68,6 +73,7 @@ impl fmt::Display for OpenError {
             Self::Locked { dir } => {
                 write!(f, "data directory {} is in use by another process", dir.display())
             }
+            Self::Absent { dir } => write!(f, "there is no data in {}", dir.display()),
             Self::Foreign { dir } => {
                 write!(f, "directory {} holds files of something else", dir.display())
             }
@@ -89,7 +95,10 @@ impl Error for OpenError {
         match self {
             Self::Directory { source, .. } | Self::Thread { source } => Some(source),
             Self::Records { source, .. } => Some(source.as_ref()),
-            Self::Locked { .. } | Self::Foreign { .. } | Self::Newer { .. } => None,
+            Self::Locked { .. }
+            | Self::Absent { .. }
+            | Self::Foreign { .. }
+            | Self::Newer { .. } => None,
         }
     }
 }
@@ -105,21 +114,49 @@ pub(super) fn claim(dir: &Path) -> Result<File, OpenError> {
     let path = dir.join(LOCK_FILE);
     let options = OpenOptions::new().create(true).truncate(false).write(true).open(path);
     let lock = options.map_err(failed("lock"))?;
-    match lock.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => return Err(OpenError::Locked { dir: dir.to_owned() }),
-        Err(TryLockError::Error(source)) => return Err(failed("lock")(source)),
-    }
-    match read_format(dir).map_err(failed("read the format of"))? {
-        Format::None => write_format(dir).map_err(failed("write the format of"))?,
-        Format::Version(FORMAT_VERSION) => {}
-        Format::Version(found) => {
-            let dir = dir.to_owned();
-            return Err(OpenError::Newer { dir, found, known: FORMAT_VERSION });
-        }
-        Format::Other => return Err(OpenError::Foreign { dir: dir.to_owned() }),
+    take(dir, &lock)?;
+    if !check_format(dir)? {
+        write_format(dir).map_err(failed("write the format of"))?;
     }
     Ok(lock)
+}
+
+/// Takes the lock of a directory that has been claimed, and writes nothing.
+pub(super) fn hold(dir: &Path) -> Result<File, OpenError> {
+    if !check_format(dir)? {
+        return Err(OpenError::Absent { dir: dir.to_owned() });
+    }
+    let lock = File::open(dir.join(LOCK_FILE)).map_err(|source| {
+        let (dir, step) = (dir.to_owned(), "lock");
+        OpenError::Directory { dir, step, source }
+    })?;
+    take(dir, &lock)?;
+    Ok(lock)
+}
+
+fn take(dir: &Path, lock: &File) -> Result<(), OpenError> {
+    let dir = || dir.to_owned();
+    match lock.try_lock() {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => Err(OpenError::Locked { dir: dir() }),
+        Err(TryLockError::Error(source)) => {
+            Err(OpenError::Directory { dir: dir(), step: "lock", source })
+        }
+    }
+}
+
+/// Whether there is a format; one that this version reads, if so.
+fn check_format(dir: &Path) -> Result<bool, OpenError> {
+    let dir = || dir.to_owned();
+    match read_format(&dir()) {
+        Ok(Format::None) => Ok(false),
+        Ok(Format::Version(FORMAT_VERSION)) => Ok(true),
+        Ok(Format::Version(found)) => {
+            Err(OpenError::Newer { dir: dir(), found, known: FORMAT_VERSION })
+        }
+        Ok(Format::Other) => Err(OpenError::Foreign { dir: dir() }),
+        Err(source) => Err(OpenError::Directory { dir: dir(), step: "read the format of", source }),
+    }
 }
 
 enum Format {

@@ -68,7 +68,8 @@ pub trait Disk: Send + Sync + 'static {
     fn value(&self, id: RecordId) -> Result<Option<Bytes>, DiskError>;
 
     /// Adds records, in order and above all others, and raises the floor. When this returns `Ok`
-    /// it survives a crash; a crash before leaves all of it or nothing.
+    /// it survives a crash; a crash before leaves all of it or nothing. After an error nothing but
+    /// [`Disk::recover`] is asked of the writer; reads go on.
     fn commit(&self, records: &[Record], floor: Option<Revision>) -> Result<(), DiskError>;
 
     /// Forgets records, all or none of them. A crash may bring them back.
@@ -77,6 +78,10 @@ pub trait Disk: Send + Sync + 'static {
     /// Called once when nothing has been written for a moment, and at the end: makes what was
     /// forgotten durable and the next opening cheap.
     fn settle(&self) -> Result<(), DiskError>;
+
+    /// After a failed write: makes the disk hold durably what it held before, without the records
+    /// `undo`. Asked again until it succeeds.
+    fn recover(&self, undo: &[RecordId]) -> Result<(), DiskError>;
 }
 
 /// Records in memory: what `--durability=memory` runs on, and the ground of simulated disks.
@@ -156,5 +161,9 @@ impl Disk for MemDisk {
 
     fn settle(&self) -> Result<(), DiskError> {
         Ok(())
+    }
+
+    fn recover(&self, undo: &[RecordId]) -> Result<(), DiskError> {
+        self.forget(undo)
     }
 }

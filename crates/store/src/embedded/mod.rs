@@ -14,9 +14,12 @@ pub mod disk;
 mod group;
 mod history;
 mod index;
+mod offline;
 mod redb_disk;
 mod shared;
+mod write_behind;
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Sender};
@@ -26,6 +29,7 @@ use std::thread::JoinHandle;
 use bytes::Bytes;
 use tokio::sync::{Semaphore, oneshot, watch};
 
+use crate::backup::{BackupError, BackupSummary};
 use crate::{
     Batch, BoxFuture, HealthError, KeyValue, Page, Range, ReadError, Revision, Store, Txn,
     TxnOutcome, WATCHES_MAX, Watch, WatchError, WriteError,
@@ -36,6 +40,7 @@ use disk::{Disk, MemDisk};
 use shared::Shared;
 
 pub use directory::OpenError;
+pub use offline::{Extent, Found, Offline, RestoreError, restore};
 pub use redb_disk::RedbDisk;
 
 /// Most kilobytes of transactions that wait for the commit thread; each counts at least one.
@@ -129,6 +134,12 @@ impl Embedded {
         let thread = thread.map_err(|source| OpenError::Thread { source })?;
         let queue = Arc::new(Semaphore::new(QUEUE_KILOBYTES_MAX));
         Ok(Arc::new(Self { shared, asks, queue, thread: Mutex::new(Some(thread)) }))
+    }
+
+    /// Writes a backup of every live key at the newest revision. Writers go on meanwhile. Blocks;
+    /// `out` should have a deadline of its own, as the disk holds old pages until the end.
+    pub fn backup(&self, out: &mut dyn Write) -> Result<BackupSummary, BackupError> {
+        offline::backup(&self.shared, out)
     }
 
     /// Finishes what was asked for, flushes, and joins the commit thread; blocks meanwhile. Later

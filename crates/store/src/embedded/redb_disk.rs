@@ -3,18 +3,21 @@
 //! Heads and values stand in two tables, so that opening reads no value. The layout is described,
 //! with its version, in `docs/storage.md`.
 
-use std::fs::File;
-use std::ops::ControlFlow;
+use std::fs::{File, OpenOptions};
+use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use bytes::Bytes;
+use redb::backends::FileBackend;
 use redb::{
-    Builder, Database, Durability, ReadableDatabase, StorageBackend, TableDefinition, TableError,
-    WriteTransaction,
+    Builder, Database, Durability, Error, ReadableDatabase, StorageBackend, StorageError,
+    TableDefinition, TableError, WriteTransaction,
 };
 
 use super::disk::{Disk, Head, Record, RecordId, Sink};
+use super::write_behind::WriteBehind;
 use crate::{DiskError, Revision};
 
 /// Record name to kind, revision of creation and key.
@@ -38,8 +41,15 @@ const HEAD_BYTES_MIN: usize = 9;
 type Id = [u8; 12];
 
 /// Records in a redb file.
+///
+/// A failed write or sync is told once, by the commit that asked for it; the library sees none of
+/// them ([`WriteBehind`]). A failed read spoils the library's handle, so it is opened anew.
 pub struct RedbDisk {
-    database: Database,
+    /// `None` while a spoilt handle could not be replaced. Readers keep theirs to their end.
+    database: RwLock<Option<Arc<Database>>>,
+    /// Whether a read has failed, so that the handle answers nothing more.
+    is_spoilt: AtomicBool,
+    file: WriteBehind,
     /// Held for as long as the file is open; dropped after it.
     _lock: Option<File>,
 }
@@ -47,91 +57,210 @@ pub struct RedbDisk {
 impl RedbDisk {
     /// Opens or makes the file. `lock` is held until the disk is dropped.
     pub(super) fn open(path: &Path, lock: File) -> Result<Self, DiskError> {
-        let database = builder().create(path).map_err(shared)?;
-        Self::prepare(database, Some(lock))
+        let options =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+        Self::prepare(backend(options.map_err(plain)?)?, Some(lock))
     }
 
     /// Opens or makes it in something that is like a file; for tests that cut the power.
     pub fn with_backend(backend: impl StorageBackend) -> Result<Self, DiskError> {
-        Self::prepare(builder().create_with_backend(backend).map_err(shared)?, None)
+        Self::prepare(WriteBehind::new(backend).map_err(plain)?, None)
     }
 
-    fn prepare(database: Database, lock: Option<File>) -> Result<Self, DiskError> {
-        let disk = Self { database, _lock: lock };
-        let reading = disk.database.begin_read().map_err(shared)?;
-        match reading.open_table(META) {
-            Ok(_) => Ok(disk),
-            Err(TableError::TableDoesNotExist(_)) => {
-                disk.commit(&[], Some(Revision(0)))?;
-                Ok(disk)
+    /// Opens the file without ever writing to it; what has to be repaired is so in memory.
+    pub(super) fn open_read_only(path: &Path, lock: File) -> Result<Self, DiskError> {
+        let file = OpenOptions::new().read(true).open(path).map_err(plain)?;
+        let file =
+            WriteBehind::read_only(FileBackend::new(file).map_err(shared)?).map_err(plain)?;
+        let database = builder().create_with_backend(file.clone()).map_err(shared)?;
+        let (database, is_spoilt) = (RwLock::new(Some(Arc::new(database))), AtomicBool::new(false));
+        Ok(Self { database, is_spoilt, file, _lock: Some(lock) })
+    }
+
+    /// Reads every page against its checksum; `false` when some do not fit together.
+    pub(super) fn check_pages(&mut self) -> Result<bool, DiskError> {
+        let database = self.database.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let database = database.as_mut().and_then(Arc::get_mut);
+        let database = database.ok_or_else(|| shared(StorageError::DatabaseClosed))?;
+        database.check_integrity().map_err(shared)
+    }
+
+    /// All records in order; where a row is damaged or has no counterpart, what is wrong.
+    pub(super) fn audit(&self, sink: Sink<'_, Finding>) -> Result<(), DiskError> {
+        self.with(|database| {
+            let reading = database.begin_read().map_err(shared)?;
+            let heads = reading.open_table(HEADS).map_err(shared)?;
+            let values = reading.open_table(VALUES).map_err(shared)?;
+            let mut values = values.range::<Id>(..).map_err(shared)?.peekable();
+            for row in heads.range::<Id>(..).map_err(shared)? {
+                let (id, row) = row.map_err(shared)?;
+                let id = id.value();
+                let mut value = None;
+                while let Some(row) = values.next_if(|row| {
+                    row.as_ref().map_or(true, |(value_id, _)| value_id.value() <= id)
+                }) {
+                    let (value_id, bytes) = row.map_err(shared)?;
+                    if value_id.value() == id {
+                        value = Some(Bytes::copy_from_slice(bytes.value()));
+                    } else if sink(Finding::orphan(value_id.value())).is_break() {
+                        return Ok(());
+                    }
+                }
+                if sink(Finding::of(id, row.value(), value)).is_break() {
+                    return Ok(());
+                }
             }
-            Err(error) => Err(shared(error)),
-        }
+            for row in values {
+                let (value_id, _) = row.map_err(shared)?;
+                if sink(Finding::orphan(value_id.value())).is_break() {
+                    break;
+                }
+            }
+            Ok(())
+        })
     }
 
-    fn begin_write(&self, durability: Durability) -> Result<WriteTransaction, DiskError> {
-        let mut writing = self.database.begin_write().map_err(shared)?;
-        writing.set_durability(durability).map_err(shared)?;
-        Ok(writing)
+    fn prepare(file: WriteBehind, lock: Option<File>) -> Result<Self, DiskError> {
+        let database = builder().create_with_backend(file.clone()).map_err(shared)?;
+        // What an opening repairs must be on the disk before anything stands on it.
+        file.check()?;
+        let is_new = match database.begin_read().map_err(shared)?.open_table(META) {
+            Ok(_) => false,
+            Err(TableError::TableDoesNotExist(_)) => true,
+            Err(error) => return Err(shared(error)),
+        };
+        let (database, is_spoilt) = (RwLock::new(Some(Arc::new(database))), AtomicBool::new(false));
+        let disk = Self { database, is_spoilt, file, _lock: lock };
+        if is_new {
+            disk.commit(&[], Some(Revision(0)))?;
+        }
+        Ok(disk)
+    }
+
+    /// Does something with the database, opened anew when an earlier read has spoilt it.
+    fn with<T>(
+        &self,
+        work: impl FnOnce(&Database) -> Result<T, DiskError>,
+    ) -> Result<T, DiskError> {
+        if self.is_spoilt.load(Ordering::Acquire) {
+            self.reopen()?;
+        }
+        let database = self.database.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let database = database.ok_or_else(|| shared(StorageError::DatabaseClosed))?;
+        let result = work(&database);
+        if result.as_ref().is_err_and(is_spoiling) {
+            self.is_spoilt.store(true, Ordering::Release);
+        }
+        result
+    }
+
+    fn reopen(&self) -> Result<(), DiskError> {
+        let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);
+        if self.is_spoilt.load(Ordering::Acquire) {
+            // One that is still read from writes nothing any more: it is spoilt.
+            *database = None;
+            let new = builder().create_with_backend(self.file.clone()).map_err(shared)?;
+            *database = Some(Arc::new(new));
+            self.is_spoilt.store(false, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// One transaction; `Ok` when all of it is as durable as it should be.
+    fn write(
+        &self,
+        durability: Durability,
+        work: impl FnOnce(&mut WriteTransaction) -> Result<(), DiskError>,
+    ) -> Result<(), DiskError> {
+        self.with(|database| {
+            let mut writing = database.begin_write().map_err(shared)?;
+            writing.set_durability(durability).map_err(shared)?;
+            work(&mut writing)?;
+            writing.commit().map_err(shared)
+        })?;
+        self.file.check()
+    }
+
+    fn remove(&self, ids: &[RecordId], durability: Durability) -> Result<(), DiskError> {
+        self.write(durability, |writing| {
+            let mut heads = writing.open_table(HEADS).map_err(shared)?;
+            let mut values = writing.open_table(VALUES).map_err(shared)?;
+            for id in ids {
+                heads.remove(encode(*id)).map_err(shared)?;
+                values.remove(encode(*id)).map_err(shared)?;
+            }
+            Ok(())
+        })
     }
 }
 
 impl Disk for RedbDisk {
     fn floor(&self) -> Result<Revision, DiskError> {
-        let reading = self.database.begin_read().map_err(shared)?;
-        let meta = reading.open_table(META).map_err(shared)?;
-        let floor = meta.get(FLOOR).map_err(shared)?.map_or(0, |floor| floor.value());
-        Ok(Revision(floor))
+        self.with(|database| {
+            let reading = database.begin_read().map_err(shared)?;
+            let meta = reading.open_table(META).map_err(shared)?;
+            let floor = meta.get(FLOOR).map_err(shared)?.map_or(0, |floor| floor.value());
+            Ok(Revision(floor))
+        })
     }
 
     fn heads(&self, from: RecordId, sink: Sink<'_, Head>) -> Result<(), DiskError> {
-        let reading = self.database.begin_read().map_err(shared)?;
-        let heads = reading.open_table(HEADS).map_err(shared)?;
-        for row in heads.range(encode(from)..).map_err(shared)? {
-            let (id, head) = row.map_err(shared)?;
-            if sink(decode_head(id.value(), head.value())?).is_break() {
-                break;
+        self.with(|database| {
+            let reading = database.begin_read().map_err(shared)?;
+            let heads = reading.open_table(HEADS).map_err(shared)?;
+            for row in heads.range(encode(from)..).map_err(shared)? {
+                let (id, head) = row.map_err(shared)?;
+                if sink(decode_head(id.value(), head.value())?).is_break() {
+                    break;
+                }
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     fn records(&self, from: RecordId, sink: Sink<'_, Record>) -> Result<(), DiskError> {
-        let reading = self.database.begin_read().map_err(shared)?;
-        let heads = reading.open_table(HEADS).map_err(shared)?;
-        let values = reading.open_table(VALUES).map_err(shared)?;
-        let mut values = values.range(encode(from)..).map_err(shared)?;
-        for row in heads.range(encode(from)..).map_err(shared)? {
-            let (id, head) = row.map_err(shared)?;
-            let head = decode_head(id.value(), head.value())?;
-            let value = if head.is_delete {
-                Bytes::new()
-            } else {
-                // Both tables are in order, and every put has a row in both.
-                let (value_id, value) =
-                    values.next().ok_or_else(|| damaged(head.id))?.map_err(shared)?;
-                if value_id.value() != id.value() {
-                    return Err(damaged(head.id));
+        self.with(|database| {
+            let reading = database.begin_read().map_err(shared)?;
+            let heads = reading.open_table(HEADS).map_err(shared)?;
+            let values = reading.open_table(VALUES).map_err(shared)?;
+            let mut values = values.range(encode(from)..).map_err(shared)?;
+            for row in heads.range(encode(from)..).map_err(shared)? {
+                let (id, head) = row.map_err(shared)?;
+                let head = decode_head(id.value(), head.value())?;
+                let value = if head.is_delete {
+                    Bytes::new()
+                } else {
+                    // Both tables are in order, and every put has a row in both.
+                    let (value_id, value) =
+                        values.next().ok_or_else(|| damaged(head.id))?.map_err(shared)?;
+                    if value_id.value() != id.value() {
+                        return Err(damaged(head.id));
+                    }
+                    Bytes::copy_from_slice(value.value())
+                };
+                if sink(Record { head, value }).is_break() {
+                    break;
                 }
-                Bytes::copy_from_slice(value.value())
-            };
-            if let ControlFlow::Break(()) = sink(Record { head, value }) {
-                break;
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     fn value(&self, id: RecordId) -> Result<Option<Bytes>, DiskError> {
-        let reading = self.database.begin_read().map_err(shared)?;
-        let values = reading.open_table(VALUES).map_err(shared)?;
-        let value = values.get(encode(id)).map_err(shared)?;
-        Ok(value.map(|value| Bytes::copy_from_slice(value.value())))
+        let read = || {
+            self.with(|database| {
+                let reading = database.begin_read().map_err(shared)?;
+                let values = reading.open_table(VALUES).map_err(shared)?;
+                let value = values.get(encode(id)).map_err(shared)?;
+                Ok(value.map(|value| Bytes::copy_from_slice(value.value())))
+            })
+        };
+        // Another read may have spoilt the handle under this one.
+        read().or_else(|error| if is_spoiling(&error) { read() } else { Err(error) })
     }
 
     fn commit(&self, records: &[Record], floor: Option<Revision>) -> Result<(), DiskError> {
-        let writing = self.begin_write(Durability::Immediate)?;
-        {
+        self.write(Durability::Immediate, |writing| {
             let mut heads = writing.open_table(HEADS).map_err(shared)?;
             let mut values = writing.open_table(VALUES).map_err(shared)?;
             let mut buffer = Vec::new();
@@ -143,34 +272,69 @@ impl Disk for RedbDisk {
                     values.insert(id, &value[..]).map_err(shared)?;
                 }
             }
-        }
-        if let Some(floor) = floor {
-            let mut meta = writing.open_table(META).map_err(shared)?;
-            meta.insert(FLOOR, floor.0).map_err(shared)?;
-        }
-        writing.commit().map_err(shared)
+            if let Some(floor) = floor {
+                let mut meta = writing.open_table(META).map_err(shared)?;
+                meta.insert(FLOOR, floor.0).map_err(shared)?;
+            }
+            Ok(())
+        })
     }
 
     fn forget(&self, ids: &[RecordId]) -> Result<(), DiskError> {
-        let writing = self.begin_write(Durability::None)?;
-        {
-            let mut heads = writing.open_table(HEADS).map_err(shared)?;
-            let mut values = writing.open_table(VALUES).map_err(shared)?;
-            for id in ids {
-                heads.remove(encode(*id)).map_err(shared)?;
-                values.remove(encode(*id)).map_err(shared)?;
-            }
-        }
-        writing.commit().map_err(shared)
+        self.remove(ids, Durability::None)
     }
 
     fn settle(&self) -> Result<(), DiskError> {
         // A commit with quick repair costs twice another, and spares the next opening after a
         // crash a walk over the whole file.
-        let mut writing = self.begin_write(Durability::Immediate)?;
-        writing.set_quick_repair(true);
-        writing.commit().map_err(shared)
+        self.write(Durability::Immediate, |writing| {
+            writing.set_quick_repair(true);
+            Ok(())
+        })
     }
+
+    fn recover(&self, undo: &[RecordId]) -> Result<(), DiskError> {
+        self.file.catch_up()?;
+        self.remove(undo, Durability::Immediate)
+    }
+}
+
+/// What an audit comes by.
+pub(super) enum Finding {
+    Record(Record),
+    /// One line.
+    Damage(String),
+}
+
+impl Finding {
+    fn of(id: Id, row: &[u8], value: Option<Bytes>) -> Self {
+        let name = || {
+            let RecordId { revision, index } = decode(id);
+            format!("record {revision}.{index}")
+        };
+        match (decode_head(id, row), value) {
+            (Err(error), _) => Self::Damage(error.to_string()),
+            (Ok(head), None) if !head.is_delete => {
+                let key = head.key.escape_ascii();
+                Self::Damage(format!("{} ({key}) has no value", name()))
+            }
+            (Ok(head), Some(_)) if head.is_delete => {
+                let key = head.key.escape_ascii();
+                Self::Damage(format!("{} ({key}) is a delete and has a value", name()))
+            }
+            (Ok(head), value) => Self::Record(Record { head, value: value.unwrap_or_default() }),
+        }
+    }
+
+    fn orphan(id: Id) -> Self {
+        let RecordId { revision, index } = decode(id);
+        Self::Damage(format!("record {revision}.{index} has a value and no head"))
+    }
+}
+
+fn backend(file: File) -> Result<WriteBehind, DiskError> {
+    let file = FileBackend::new(file).map_err(shared)?;
+    WriteBehind::new(file).map_err(plain)
 }
 
 fn builder() -> Builder {
@@ -218,6 +382,16 @@ fn damaged(id: RecordId) -> DiskError {
     Arc::from(Box::<dyn std::error::Error + Send + Sync>::from(text))
 }
 
-fn shared(error: impl std::error::Error + Send + Sync + 'static) -> DiskError {
+/// Whether the library answers nothing more after this error.
+fn is_spoiling(error: &DiskError) -> bool {
+    let error = error.downcast_ref::<Error>();
+    matches!(error, Some(Error::Io(_) | Error::PreviousIo | Error::DatabaseClosed))
+}
+
+fn shared(error: impl Into<Error>) -> DiskError {
+    Arc::new(error.into())
+}
+
+fn plain(error: io::Error) -> DiskError {
     Arc::new(error)
 }

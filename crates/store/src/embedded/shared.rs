@@ -6,12 +6,12 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use bytes::Bytes;
 use tokio::sync::watch;
 
-use super::disk::{Disk, Record, RecordId};
+use super::disk::{Disk, Record, RecordId, Sink};
 use super::history::{Filler, Ring};
 use super::index::{Index, PruneCursor, Version};
 use crate::{
@@ -33,7 +33,8 @@ pub(super) struct Shared {
     /// Wakes the watches; carries the newest revision.
     news: watch::Sender<u64>,
     pub(super) watches: AtomicUsize,
-    failure: OnceLock<DiskError>,
+    /// Why writes fail at present. Only the commit thread changes it.
+    failure: Mutex<Option<DiskError>>,
     is_closed: AtomicBool,
 }
 
@@ -46,9 +47,15 @@ struct State {
 }
 
 /// Holds a revision against pruning while its values are being read.
-struct Pin<'a> {
+pub(super) struct Pin<'a> {
     shared: &'a Shared,
     at: Revision,
+}
+
+impl Pin<'_> {
+    pub(super) fn at(&self) -> Revision {
+        self.at
+    }
 }
 
 impl Drop for Pin<'_> {
@@ -83,7 +90,7 @@ impl Shared {
             floor: AtomicU64::new(floor.0),
             news: watch::Sender::new(newest.0),
             watches: AtomicUsize::new(0),
-            failure: OnceLock::new(),
+            failure: Mutex::default(),
             is_closed: AtomicBool::new(false),
         })
     }
@@ -101,7 +108,7 @@ impl Shared {
     }
 
     pub(super) fn failure(&self) -> Option<DiskError> {
-        self.failure.get().cloned()
+        self.failure_now().clone()
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -110,7 +117,7 @@ impl Shared {
 
     pub(super) fn health(&self) -> Result<(), HealthError> {
         match self.failure() {
-            Some(source) => Err(HealthError::Stopped { source }),
+            Some(source) => Err(HealthError::Failing { source }),
             None if self.is_closed() => Err(HealthError::Closed),
             None => Ok(()),
         }
@@ -160,17 +167,35 @@ impl Shared {
         Ok(Page { items, at, more })
     }
 
-    /// One pass over the disk, in the order of writing.
+    /// Holds a revision for a longer read.
+    pub(super) fn hold(&self, at: Option<Revision>) -> Result<Pin<'_>, ReadError> {
+        let state = self.read();
+        let at = state.readable(at)?;
+        Ok(self.pin(at))
+    }
+
     pub(super) fn load_prefix(
         &self,
         prefix: &[u8],
         at: Option<Revision>,
         sink: &mut (dyn FnMut(KeyValue) + Send),
     ) -> Result<Revision, ReadError> {
-        let state = self.read();
-        let at = state.readable(at)?;
-        let _pin = self.pin(at);
-        drop(state);
+        let held = self.hold(at)?;
+        self.load_held(&held, prefix, &mut |kv| {
+            sink(kv);
+            ControlFlow::Continue(())
+        })?;
+        Ok(held.at)
+    }
+
+    /// One pass over the disk, in the order of writing.
+    pub(super) fn load_held(
+        &self,
+        held: &Pin<'_>,
+        prefix: &[u8],
+        sink: Sink<'_, KeyValue>,
+    ) -> Result<(), ReadError> {
+        let at = held.at;
         let result =
             self.disk.records(RecordId::first(Revision(0)), &mut |Record { head, value }| {
                 if head.id.revision > at {
@@ -179,13 +204,12 @@ impl Shared {
                 if !head.is_delete && head.key.starts_with(prefix) {
                     let version = self.read().index.live(&head.key, at);
                     if let Some(version) = version.filter(|version| version.id() == head.id) {
-                        sink(key_value(head.key, value, version));
+                        return sink(key_value(head.key, value, version));
                     }
                 }
                 ControlFlow::Continue(())
             });
-        result.map_err(|source| ReadError::Backend { source })?;
-        Ok(at)
+        result.map_err(|source| ReadError::Backend { source })
     }
 
     /// What a watch gets next; `None` when there is nothing after `after` yet.
@@ -283,9 +307,15 @@ impl Shared {
         (gone, next)
     }
 
-    /// From now on no write is acknowledged.
-    pub(super) fn stop(&self, source: DiskError) -> DiskError {
-        self.failure.get_or_init(|| source).clone()
+    /// No write is acknowledged until the disk has recovered.
+    pub(super) fn fail(&self, source: DiskError) -> DiskError {
+        *self.failure_now() = Some(source.clone());
+        source
+    }
+
+    /// Writes can succeed again.
+    pub(super) fn recover(&self) {
+        *self.failure_now() = None;
     }
 
     pub(super) fn close(&self) {
@@ -303,6 +333,10 @@ impl Shared {
     fn value(&self, id: RecordId) -> Result<Bytes, ReadError> {
         let value = self.disk.value(id).map_err(|source| ReadError::Backend { source })?;
         value.ok_or(ReadError::Missing { revision: id.revision })
+    }
+
+    fn failure_now(&self) -> MutexGuard<'_, Option<DiskError>> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn read(&self) -> RwLockReadGuard<'_, State> {

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod kill;
+mod offline;
 mod power;
 mod restart;
 mod sim;

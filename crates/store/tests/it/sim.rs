@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex};
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use keelson_store::conformance::{Rng, commit, drain, list, put};
@@ -36,6 +36,8 @@ struct Plan {
     commits: usize,
     fault: Option<(usize, Fault)>,
     is_gate_shut: bool,
+    /// Whether the disk works again after its fault.
+    is_mended: bool,
     /// Whether commits wait at the gate after they reached the records, and not before.
     is_gate_late: bool,
 }
@@ -100,6 +102,13 @@ impl Disk for SimDisk {
     fn settle(&self) -> Result<(), DiskError> {
         Ok(())
     }
+
+    fn recover(&self, undo: &[RecordId]) -> Result<(), DiskError> {
+        if self.plan.lock().unwrap().is_mended {
+            return self.records.recover(undo);
+        }
+        Err(Arc::new(std::io::Error::other("still failing")))
+    }
 }
 
 fn one_put(key: &str, value: &str) -> Txn {
@@ -116,13 +125,15 @@ async fn a_failed_sync_stops_acknowledgements() {
         let mut watch = store.watch(Bytes::new(), Revision(0)).unwrap();
         put(&*store, "a", "1").await;
         let last = put(&*store, "b", "1").await;
+        let error = store.txn(one_put("c", "1")).await.unwrap_err();
+        assert!(matches!(error, WriteError::Failed { .. }), "{fault:?}: {error}");
         for _ in 0..3 {
-            let error = store.txn(one_put("c", "1")).await.unwrap_err();
-            assert!(matches!(error, WriteError::Stopped { .. }), "{fault:?}: {error}");
+            let error = store.txn(one_put("d", "1")).await.unwrap_err();
+            assert!(matches!(error, WriteError::Refused { .. }), "{fault:?}: {error}");
         }
         let error = store.compact(last).await.unwrap_err();
-        assert!(matches!(error, WriteError::Stopped { .. }), "{fault:?}: {error}");
-        assert!(matches!(store.health(), Err(HealthError::Stopped { .. })));
+        assert!(matches!(error, WriteError::Refused { .. }), "{fault:?}: {error}");
+        assert!(matches!(store.health(), Err(HealthError::Failing { .. })));
         assert_eq!(store.revision(), last);
         assert_eq!(list(&*store, "", None).await, ["a=1", "b=1"], "{fault:?}");
         assert_eq!(drain(&mut *watch, last).await.len(), 2);
@@ -131,6 +142,27 @@ async fn a_failed_sync_stops_acknowledgements() {
         assert!(store.health().is_ok());
         let is_kept = store.get(b"c").await.unwrap().is_some();
         assert_eq!(is_kept, fault == Fault::Kept);
+    }
+}
+
+#[tokio::test]
+async fn a_failed_write_is_taken_back_and_writes_go_on() {
+    for fault in [Fault::Lost, Fault::Kept] {
+        let records = Arc::new(MemDisk::new());
+        let (disk, _entered) = SimDisk::new(&records, Some((2, fault)));
+        let store = Embedded::on(Arc::clone(&disk) as _).unwrap();
+        let mut watch = store.watch(Bytes::new(), Revision(0)).unwrap();
+        let before = put(&*store, "a", "1").await;
+        let error = store.txn(one_put("lost", "1")).await.unwrap_err();
+        assert!(matches!(error, WriteError::Failed { .. }), "{fault:?}: {error}");
+        disk.plan.lock().unwrap().is_mended = true;
+        recovered(&*store).await;
+        let after = put(&*store, "b", "1").await;
+        assert_eq!(after, before.next(), "nobody has seen the revision that failed");
+        assert_eq!(drain(&mut *watch, after).await.len(), 2);
+        drop(store);
+        let store = Embedded::on(records).unwrap();
+        assert_eq!(list(&*store, "", None).await, ["a=1", "b=1"], "{fault:?}");
     }
 }
 
@@ -221,7 +253,8 @@ async fn what_was_acknowledged_survives_any_fault() {
         let at = 1 + rng.below(30) as usize;
         let records = Arc::new(MemDisk::new());
         let (disk, _entered) = SimDisk::new(&records, Some((at, fault)));
-        let store = Embedded::on(disk).unwrap();
+        let mended_at = (seed % 2 == 0).then(|| rng.below(40));
+        let store = Embedded::on(Arc::clone(&disk) as _).unwrap();
         let mut acknowledged = vec![(String::new(), Revision(0)); 8];
         for round in 0..40 {
             let writers: Vec<_> = (0..1 + rng.below(8) as usize)
@@ -232,12 +265,15 @@ async fn what_was_acknowledged_survives_any_fault() {
                     acknowledged[n] = (round.to_string(), at);
                 }
             }
+            if mended_at == Some(round) {
+                disk.plan.lock().unwrap().is_mended = true;
+                recovered(&*store).await;
+            }
             if rng.below(5) == 0 {
                 let _ = store.compact(Revision(rng.below(store.revision().0 + 1))).await;
             }
         }
         let (newest, floor) = (store.revision(), store.floor());
-        assert!(store.health().is_err(), "seed {seed}");
         drop(store);
         let store = Embedded::on(Arc::clone(&records) as _).unwrap();
         assert!(store.revision() >= newest && store.floor() >= floor, "seed {seed}");
@@ -275,6 +311,15 @@ async fn compaction_gives_records_back() {
     };
     records.records(RecordId::first(Revision(0)), &mut count).unwrap();
     assert_eq!(keys, 5 + 20);
+}
+
+/// Waits until a disk that works again has been found to do so.
+pub async fn recovered(store: &dyn Store) {
+    let deadline = Instant::now() + DEADLINE;
+    while let Err(error) = store.health() {
+        assert!(Instant::now() < deadline, "{error}");
+        std::thread::yield_now();
+    }
 }
 
 async fn is_pending<F: Future + Unpin>(future: &mut F) -> bool {

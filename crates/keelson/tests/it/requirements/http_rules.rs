@@ -252,7 +252,7 @@ fn own_faults_are_internal_errors_and_a_lost_answer_says_so() {
 
     faults.set(&faults.writes_stop, true);
     let answer = client.post(MAPS, &map("b", "1"));
-    let why = "the log failed, no write is acknowledged any more";
+    let why = "the disk failed the write: the disk is gone";
     refused(&answer, 500, "InternalError", &format!("Internal error occurred: {why}"));
     assert_eq!(answer.body["details"]["causes"], json!([{"message": why}]));
     faults.set(&faults.writes_stop, false);

@@ -151,7 +151,7 @@ impl Store for OddStore {
     fn txn(&self, txn: Txn) -> BoxFuture<'_, Result<TxnOutcome, WriteError>> {
         let source = || Arc::new(std::io::Error::other("the disk is gone"));
         if self.faults.writes_stop.load(Ordering::SeqCst) {
-            return Box::pin(async move { Err(WriteError::Stopped { source: source() }) });
+            return Box::pin(async move { Err(WriteError::Failed { source: source() }) });
         }
         if self.faults.writes_get_lost.load(Ordering::SeqCst) {
             return Box::pin(async move { Err(WriteError::Unknown { source: source() }) });

@@ -1,0 +1,212 @@
+//! `keelson check`: whether a data folder at rest, or a backup, is whole.
+
+use super::output;
+use crate::flags::{CheckAsk, ResultFormat};
+use anyhow::{Context, Error, Result, anyhow, bail};
+use keelson_meta::{Map, Value};
+use keelson_registry::StoredKinds;
+use keelson_store::backup::BackupReader;
+use keelson_store::embedded::{Extent, Found, Offline};
+use keelson_store::{KeyValue, OpenError};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+/// Damages that are told one by one; of the others only the number.
+const DAMAGES_MAX: usize = 100;
+/// Keys that belong to no resource this version knows.
+const UNKNOWN: &str = "(unknown)";
+
+/// What has been found.
+struct Report {
+    kinds: StoredKinds,
+    resources: BTreeMap<String, Count>,
+    extent: Extent,
+    damages: Vec<String>,
+    damage_count: usize,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Count {
+    objects: u64,
+    bytes: u64,
+}
+
+/// Checks and prints; an error when something is damaged.
+pub fn run(ask: &CheckAsk) -> Result<()> {
+    let mut report = Report {
+        kinds: StoredKinds::all(),
+        resources: BTreeMap::new(),
+        extent: Extent::default(),
+        damages: vec![],
+        damage_count: 0,
+    };
+    let name = match &ask.file {
+        Some(file) => {
+            report.check_backup(file)?;
+            file.clone()
+        }
+        None => {
+            let dir = ask.place.dir()?;
+            report.check_dir(&dir)?;
+            dir.display().to_string()
+        }
+    };
+    output::print(&match ask.output {
+        None => report.table(),
+        Some(format) => report.show(format),
+    })?;
+    if ask.output.is_none() {
+        use std::io::Write;
+        for line in &report.damages {
+            writeln!(std::io::stderr(), "{line}").context("write to standard error")?;
+        }
+    }
+    match report.damage_count {
+        0 => Ok(()),
+        1 => bail!("{name} is damaged"),
+        count => bail!("{name} is damaged in {count} places"),
+    }
+}
+
+/// What there is to say when a folder cannot be opened for what it holds.
+pub fn no_data(error: &OpenError, flag: &str) -> Error {
+    use std::error::Error;
+    let source = error.source().map(|source| format!(": {source}")).unwrap_or_default();
+    match error {
+        OpenError::Absent { .. } => anyhow!(
+            "{flag}: {error} (data in etcd is backed up and checked by etcd: etcdctl snapshot save)"
+        ),
+        error => anyhow!("{flag}: {error}{source}"),
+    }
+}
+
+impl Report {
+    fn check_dir(&mut self, dir: &Path) -> Result<()> {
+        // The library below takes some damages for mistakes of its own and panics.
+        let silent = std::panic::take_hook();
+        std::panic::set_hook(Box::new(|_| {}));
+        let checked = catch_unwind(AssertUnwindSafe(|| {
+            let offline = Offline::open(&dir.join("store"))?;
+            offline.check(&mut |found| self.take(found))
+        }));
+        std::panic::set_hook(silent);
+        match checked {
+            Ok(Ok(extent)) => self.extent = extent,
+            Ok(Err(error @ OpenError::Records { .. })) => {
+                self.damage(no_data(&error, "records").to_string());
+            }
+            Ok(Err(error)) => return Err(no_data(&error, "--data-dir")),
+            Err(panic) => {
+                let text = panic.downcast_ref::<String>().map(String::as_str);
+                let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+                let text = text.unwrap_or("the library gave up").lines().next().unwrap_or_default();
+                self.damage(format!("records: they cannot be read: {text}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_backup(&mut self, file: &str) -> Result<()> {
+        let mut reader = BackupReader::new(super::input(file)?).with_context(|| file.to_owned())?;
+        loop {
+            match reader.next_key() {
+                Ok(Some(kv)) => self.take(Found::Live(kv)),
+                Ok(None) => break,
+                Err(error) => {
+                    self.damage(error.to_string());
+                    break;
+                }
+            }
+        }
+        let made = reader.summary();
+        self.extent = Extent { newest: made.revision, floor: made.revision, records: made.objects };
+        Ok(())
+    }
+
+    fn take(&mut self, found: Found) {
+        match found {
+            Found::Live(kv) => {
+                let gvr = self.kinds.resource(&kv.key);
+                let name =
+                    gvr.map_or_else(|| UNKNOWN.to_owned(), |gvr| gvr.qualified().to_string());
+                let count = self.resources.entry(name).or_default();
+                count.objects += 1;
+                count.bytes += kv.value.len() as u64;
+                self.check(&kv);
+            }
+            Found::Past(kv) => self.check(&kv),
+            Found::Damage(line) => self.damage(line),
+        }
+    }
+
+    fn check(&mut self, kv: &KeyValue) {
+        if let Err(why) = self.kinds.check(kv) {
+            let (key, at) = (kv.key.escape_ascii(), kv.modified);
+            self.damage(format!("{key} at revision {at}: {why}"));
+        }
+    }
+
+    fn damage(&mut self, line: String) {
+        self.damage_count += 1;
+        match self.damage_count {
+            ..=DAMAGES_MAX => self.damages.push(line),
+            _ => {
+                let more = format!("and {} more", self.damage_count - DAMAGES_MAX);
+                self.damages.truncate(DAMAGES_MAX);
+                self.damages.push(more);
+            }
+        }
+    }
+
+    fn total(&self) -> Count {
+        self.resources.values().fold(Count::default(), |sum, count| Count {
+            objects: sum.objects + count.objects,
+            bytes: sum.bytes + count.bytes,
+        })
+    }
+
+    fn table(&self) -> String {
+        let width = self.resources.keys().map(String::len).max().unwrap_or_default().max(8);
+        let mut out = format!("{:width$}  {:>8}  {:>12}\n", "RESOURCE", "OBJECTS", "BYTES");
+        let mut row = |name: &str, Count { objects, bytes }: Count| {
+            // Writing to a string does not fail.
+            let _ = writeln!(out, "{name:width$}  {objects:>8}  {bytes:>12}");
+        };
+        for (name, count) in &self.resources {
+            row(name, *count);
+        }
+        row("all", self.total());
+        let Extent { newest, floor, records } = self.extent;
+        let _ = write!(
+            out,
+            "revision {newest}, history since {floor}, {records} records, {} damages",
+            self.damage_count
+        );
+        out
+    }
+
+    fn show(&self, format: ResultFormat) -> String {
+        let count = |count: &Count| {
+            let mut map = Map::default();
+            map.insert("objects", output::number(count.objects));
+            map.insert("bytes", output::number(count.bytes));
+            map
+        };
+        let mut resources = Map::default();
+        for (name, found) in &self.resources {
+            resources.insert(name.as_str(), count(found));
+        }
+        let Extent { newest, floor, records } = self.extent;
+        let mut map = count(&self.total());
+        map.insert("revision", output::number(newest.0));
+        map.insert("historySince", output::number(floor.0));
+        map.insert("records", output::number(records));
+        map.insert("resources", resources);
+        let lines: Vec<Value> =
+            self.damages.iter().map(|line| Value::from(line.as_str())).collect();
+        map.insert("damages", lines);
+        output::show(&Value::Object(map), format)
+    }
+}

@@ -1,0 +1,137 @@
+//! Disks that are full, read-only or broken for a while, and power cuts that tear what was not synced.
+
+use super::load::{self, Load, MAPS, Reads};
+use crate::connection::{Connect, Connection, plain};
+use crate::http::{PATIENCE, quiet};
+use crate::random::Random;
+use keelson::{Builder, Keelson};
+use keelson_store::Embedded;
+use keelson_store::conformance::{Fault, PowerDisk, Rng};
+use keelson_store::embedded::RedbDisk;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use tokio::runtime::Runtime;
+
+const CUTS: usize = 5;
+const FAULTS: usize = 3;
+const WRITES_BETWEEN: usize = 60;
+const REFUSALS: usize = 40;
+
+/// A server over a disk of the test.
+struct Server {
+    runtime: Runtime,
+    keelson: Keelson,
+}
+
+impl Server {
+    fn start(disk: &PowerDisk) -> Server {
+        let disk = RedbDisk::with_backend(disk.clone()).expect("the disk opens");
+        let store = Embedded::on(Arc::new(disk)).expect("the store opens");
+        let runtime = Runtime::new().expect("a runtime");
+        let builder = Builder { tls: false, ..quiet().token("t", "admin").store(store) };
+        let keelson = runtime.block_on(builder.start()).expect("the server starts");
+        Server { runtime, keelson }
+    }
+
+    fn connect(&self) -> Connect {
+        let address: SocketAddr = self.keelson.address();
+        Arc::new(move || Ok(Connection::over(plain(address)?)))
+    }
+
+    /// Ends it where it stands, with all its connections.
+    fn end(self) {
+        drop(self.keelson);
+        self.runtime.shutdown_timeout(PATIENCE);
+    }
+}
+
+/// Reads, new watches and health while the disk fails.
+fn look_around(load: &Load, is_well: bool) {
+    let mut connection = load.connection();
+    let (code, list) = connection.call("GET", MAPS, "", None).expect("a list");
+    assert_eq!(code, 200, "{list}");
+    let rev = list["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+    let watch = load.connection().watch(&format!("{MAPS}?watch=1&resourceVersion={rev}"));
+    assert!(watch.is_ok(), "no watch begins");
+    let ready = load.connection().status("/readyz").expect("an answer");
+    assert_eq!(ready == 200, is_well, "readyz says {ready}");
+}
+
+fn fail_and_mend(fault: Fault) {
+    let mut random = Random::seeded("KEELSON_FAULTS_SEED");
+    let disk = PowerDisk::default();
+    let server = Server::start(&disk);
+    load::run(&mut random, Reads::GoOn, server.connect(), |load| {
+        for _ in 0..FAULTS {
+            load.wait_acknowledged(WRITES_BETWEEN);
+            disk.fail(Some(fault));
+            load.wait_refused(REFUSALS);
+            look_around(load, false);
+            disk.fail(None);
+            load.wait_acknowledged(WRITES_BETWEEN);
+            look_around(load, true);
+        }
+    });
+    server.end();
+    // What the disk holds is what was told.
+    Server::start(&disk).end();
+}
+
+#[test]
+fn a_full_disk_refuses_writes_until_there_is_room() {
+    fail_and_mend(Fault::Writes);
+}
+
+#[test]
+fn a_disk_that_does_not_sync_loses_and_doubles_nothing() {
+    fail_and_mend(Fault::Syncs);
+}
+
+#[test]
+fn a_read_only_disk_refuses_writes_until_it_is_writable() {
+    fail_and_mend(Fault::All);
+}
+
+#[test]
+fn unreadable_values_cost_nobody_what_was_written() {
+    let mut random = Random::seeded("KEELSON_FAULTS_SEED");
+    let disk = PowerDisk::default();
+    let server = Server::start(&disk);
+    load::run(&mut random, Reads::GoOn, server.connect(), |load| {
+        for _ in 0..FAULTS {
+            load.wait_acknowledged(WRITES_BETWEEN);
+            disk.fail(Some(Fault::Reads));
+            // Much is in memory, so some writes may succeed.
+            load.wait_answered(REFUSALS);
+            disk.fail(None);
+            load.wait_acknowledged(WRITES_BETWEEN);
+            look_around(load, true);
+        }
+    });
+    server.end();
+}
+
+#[test]
+fn a_power_cut_that_tears_the_tail_loses_nothing_acknowledged() {
+    let mut random = Random::seeded("KEELSON_FAULTS_SEED");
+    let mut rng = Rng(random.below(usize::MAX) as u64);
+    let mut disk = PowerDisk::default();
+    let mut server = Server::start(&disk);
+    load::run(&mut random, Reads::GoOn, server.connect(), |load| {
+        for cut in 0..CUTS {
+            load.wait_acknowledged(WRITES_BETWEEN / 2 + 7 * cut);
+            disk = disk.cut(&mut rng);
+            load.move_to(None);
+            let started = {
+                let old = std::mem::replace(&mut server, Server::start(&PowerDisk::default()));
+                // No client may read from the old one when the new one takes writes.
+                old.end();
+                Server::start(&disk)
+            };
+            std::mem::replace(&mut server, started).end();
+            load.move_to(Some(server.connect()));
+        }
+        load.wait_acknowledged(WRITES_BETWEEN);
+    });
+    server.end();
+}

@@ -1,0 +1,339 @@
+//! Clients that write, read and watch whatever happens to the server, and what is asked of all that
+//! they were told.
+
+use super::linear::{self, Answer, Ask, Call, Id, NEVER};
+use crate::connection::{Connect, Connection};
+use crate::http::PATIENCE;
+use crate::random::Random;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Instant;
+
+pub const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const CLIENTS: usize = 6;
+/// Few, so that clients meet at each.
+const KEYS: usize = 4;
+const JSON: &str = "application/json";
+
+/// Clients at work.
+pub struct Load {
+    reads: Reads,
+    connect: Mutex<Option<Connect>>,
+    began: Instant,
+    ids: AtomicU64,
+    acknowledged: AtomicUsize,
+    refused: AtomicUsize,
+    answered: AtomicUsize,
+    is_over: AtomicBool,
+    /// The first refusal that does not say why.
+    unclear: Mutex<Option<String>>,
+}
+
+/// What is expected of reads while something fails.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Reads {
+    GoOn,
+    MayFail,
+}
+
+/// What a watch told of an object.
+#[derive(Clone, Debug, PartialEq)]
+struct Event {
+    word: String,
+    name: String,
+    rev: u64,
+    id: Id,
+}
+
+fn name(key: usize) -> String {
+    format!("fault-{key}")
+}
+
+fn rev(obj: &Value) -> u64 {
+    let text = obj["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+    text.parse().unwrap_or_else(|_| panic!("no revision: {obj}"))
+}
+
+fn id(obj: &Value) -> Id {
+    obj["data"]["id"].as_str().and_then(|text| text.parse().ok()).unwrap_or_default()
+}
+
+fn map(key: &str, id: Id, expected: Option<u64>) -> Value {
+    let rev = expected.map(|rev| rev.to_string());
+    // Of a size that lets the data file grow.
+    let pad = "x".repeat(2_000);
+    json!({"metadata": {"name": key, "resourceVersion": rev},
+        "data": {"id": id.to_string(), "pad": pad}})
+}
+
+/// Runs the clients while `script` lets things fail, then asks whether all that they were told can be.
+/// In the end the server has to work.
+pub fn run(random: &mut Random, reads: Reads, connect: Connect, script: impl FnOnce(&Load)) {
+    let load = Load {
+        reads,
+        connect: Mutex::new(Some(connect)),
+        began: Instant::now(),
+        ids: AtomicU64::new(1),
+        acknowledged: AtomicUsize::new(0),
+        refused: AtomicUsize::new(0),
+        answered: AtomicUsize::new(0),
+        is_over: AtomicBool::new(false),
+        unclear: Mutex::new(None),
+    };
+    let (code, list) = load.connection().call("GET", MAPS, "", None).expect("a list");
+    assert_eq!(code, 200, "{list}");
+    let after = rev(&list);
+    let (mut calls, events) = std::thread::scope(|scope| {
+        let load = &load;
+        // However the script ends, the clients do.
+        let _over = Over(load);
+        let watcher = scope.spawn(move || watch(load, after));
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|_| {
+                let random = random.split();
+                scope.spawn(move || work(load, random))
+            })
+            .collect();
+        script(load);
+        load.is_over.store(true, Ordering::Release);
+        let calls: Vec<(usize, Call)> =
+            clients.into_iter().flat_map(|client| client.join().expect("a log")).collect();
+        let (code, last) = load.write("POST", MAPS, &map("fault-last", 0, None));
+        assert_eq!(code, 201, "{last}");
+        (calls, watcher.join().expect("a log"))
+    });
+    if let Some(answer) = load.unclear.lock().expect("an answer").take() {
+        panic!("refused, and not said why: {answer}");
+    }
+    for key in 0..KEYS {
+        let seen = load.call(key, Ask::Read);
+        calls.push((key, seen));
+    }
+    check(&calls, after, &events);
+    println!("{} calls, {} events", calls.len(), events.len());
+}
+
+struct Over<'a>(&'a Load);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.is_over.store(true, Ordering::Release);
+    }
+}
+
+impl Load {
+    /// Waits until this many further writes are acknowledged.
+    pub fn wait_acknowledged(&self, count: usize) {
+        wait(&self.acknowledged, count, "no write is acknowledged");
+    }
+
+    /// Waits until this many further writes are refused.
+    pub fn wait_refused(&self, count: usize) {
+        wait(&self.refused, count, "no write is refused");
+    }
+
+    /// Waits until this many further writes are answered, whichever way.
+    pub fn wait_answered(&self, count: usize) {
+        wait(&self.answered, count, "no write is answered");
+    }
+
+    /// Nothing to connect to, until there is.
+    pub fn move_to(&self, connect: Option<Connect>) {
+        *self.connect.lock().expect("a place") = connect;
+    }
+
+    /// A connection to the server, as soon as there is one.
+    pub fn connection(&self) -> Connection {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let connect = self.connect.lock().expect("a place").clone();
+            if let Some(connection) = connect.and_then(|connect| connect().ok()) {
+                return connection;
+            }
+            assert!(Instant::now() < deadline, "nothing to connect to");
+            std::thread::yield_now();
+        }
+    }
+
+    fn write(&self, method: &str, path: &str, obj: &Value) -> (u16, Value) {
+        self.connection().call(method, path, JSON, Some(obj)).expect("an answer")
+    }
+
+    fn now(&self) -> u64 {
+        self.began.elapsed().as_nanos() as u64
+    }
+
+    /// Asks over a connection of its own.
+    fn call(&self, key: usize, ask: Ask) -> Call {
+        self.call_over(&mut self.connection(), key, ask).0
+    }
+
+    /// The call, and whether the connection can be used further.
+    fn call_over(&self, connection: &mut Connection, key: usize, ask: Ask) -> (Call, bool) {
+        let name = name(key);
+        let one = format!("{MAPS}/{name}");
+        let (method, path, body) = match ask {
+            Ask::Read => ("GET", one, None),
+            Ask::Create(id) => ("POST", MAPS.to_owned(), Some(map(&name, id, None))),
+            Ask::Update(id, expected) => ("PUT", one, Some(map(&name, id, expected))),
+            Ask::Delete => ("DELETE", one, None),
+        };
+        let began = self.now();
+        let told = connection.call(method, &path, JSON, body.as_ref());
+        let ended = self.now();
+        let answer = match &told {
+            Ok((code, answer)) => self.answer(ask, *code, answer),
+            Err(_) => Answer::Unknown,
+        };
+        (Call { began, ended, ask, answer }, told.is_ok())
+    }
+
+    fn answer(&self, ask: Ask, code: u16, answer: &Value) -> Answer {
+        let is_write = ask != Ask::Read;
+        let told = match (ask, code) {
+            (Ask::Read, 200) => Answer::Saw(Some((id(answer), rev(answer)))),
+            (Ask::Read, 404) => Answer::Saw(None),
+            (Ask::Create(_), 201) | (Ask::Update(..), 200) => Answer::Wrote(rev(answer)),
+            (Ask::Delete, 200) => Answer::Deleted,
+            (_, 404) => Answer::NotFound,
+            (Ask::Create(_), 409) => Answer::Exists,
+            (_, 409) => Answer::Conflict,
+            (_, 503) => Answer::Refused,
+            _ => Answer::Unknown,
+        };
+        self.answered.fetch_add(1, Ordering::Release);
+        match told {
+            Answer::Wrote(_) | Answer::Deleted => {
+                self.acknowledged.fetch_add(1, Ordering::Release);
+            }
+            Answer::Unknown | Answer::Refused => {
+                let is_clear = answer["kind"] == "Status"
+                    && answer["code"] == code
+                    && matches!(code, 500 | 503 | 504)
+                    && answer["message"].as_str().is_some_and(|text| !text.is_empty());
+                if !is_clear || !(is_write || self.reads == Reads::MayFail) {
+                    self.unclear.lock().expect("an answer").get_or_insert(answer.to_string());
+                }
+                self.refused.fetch_add(1, Ordering::Release);
+            }
+            _ => {}
+        }
+        told
+    }
+}
+
+fn wait(counter: &AtomicUsize, count: usize, why: &str) {
+    let end = counter.load(Ordering::Acquire) + count;
+    let deadline = Instant::now() + PATIENCE;
+    while counter.load(Ordering::Acquire) < end {
+        assert!(Instant::now() < deadline, "{why}");
+        std::thread::yield_now();
+    }
+}
+
+/// One client: asks, and remembers, until it is over.
+fn work(load: &Load, mut random: Random) -> Vec<(usize, Call)> {
+    let mut calls = vec![];
+    // What this client knows of each object; often old, as others write too.
+    let mut known = [None; KEYS];
+    let mut connection = load.connection();
+    while !load.is_over.load(Ordering::Acquire) {
+        let key = random.below(KEYS);
+        let ask = match (known[key], random.below(8)) {
+            (_, 0..3) => Ask::Read,
+            (None, _) => Ask::Create(load.ids.fetch_add(1, Ordering::Relaxed)),
+            (Some(_), 3) => Ask::Delete,
+            (Some(_), 4) => Ask::Update(load.ids.fetch_add(1, Ordering::Relaxed), None),
+            (Some(rev), _) => Ask::Update(load.ids.fetch_add(1, Ordering::Relaxed), Some(rev)),
+        };
+        let (call, is_open) = load.call_over(&mut connection, key, ask);
+        match call.answer {
+            Answer::Saw(Some((_, rev))) | Answer::Wrote(rev) => known[key] = Some(rev),
+            Answer::Saw(None) | Answer::Deleted | Answer::NotFound => known[key] = None,
+            Answer::Exists => known[key] = Some(1),
+            Answer::Conflict | Answer::Unknown | Answer::Refused => {}
+        }
+        calls.push((key, call));
+        if !is_open {
+            connection = load.connection();
+        }
+    }
+    calls
+}
+
+/// Follows the objects, on a new watch after each that ended, until the last one is there.
+fn watch(load: &Load, mut after: u64) -> Vec<Event> {
+    let mut events: Vec<Event> = vec![];
+    while events.last().is_none_or(|event| event.name != "fault-last") {
+        let path = format!("{MAPS}?watch=1&resourceVersion={after}");
+        // A server that ends may have taken the connection already.
+        let Ok(mut watch) = load.connection().watch(&path) else { continue };
+        while let Ok(event) = watch.next() {
+            let word = event["type"].as_str().unwrap_or_default().to_owned();
+            if word == "ERROR" {
+                break;
+            }
+            let obj = &event["object"];
+            after = rev(obj);
+            let name = obj["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            events.push(Event { word, name, rev: after, id: id(obj) });
+            if events.last().is_some_and(|event| event.name == "fault-last") {
+                break;
+            }
+        }
+    }
+    events
+}
+
+/// Takes from the watch what became of a write that nobody answered; it may have happened at any later
+/// time, or not at all: then it goes.
+fn settle(call: &mut Call, written: &HashMap<u64, &Event>) -> bool {
+    let (Ask::Create(id) | Ask::Update(id, _), Answer::Unknown) = (call.ask, call.answer) else {
+        return true;
+    };
+    let Some(event) = written.values().find(|event| event.id == id) else { return false };
+    (call.answer, call.ended) = (Answer::Wrote(event.rev), NEVER);
+    true
+}
+
+fn check(calls: &[(usize, Call)], after: u64, events: &[Event]) {
+    let mut before = after;
+    for event in events {
+        assert!(event.rev > before, "doubled or out of order: {event:?} after {before}");
+        before = event.rev;
+    }
+    let mut written: HashMap<u64, &Event> = HashMap::new();
+    let mut left: BTreeMap<&str, (Id, u64)> = BTreeMap::new();
+    for event in events {
+        match event.word.as_str() {
+            "DELETED" => assert!(left.remove(event.name.as_str()).is_some(), "{event:?}"),
+            word => {
+                let old = left.insert(&event.name, (event.id, event.rev));
+                assert_eq!(old.is_none(), word == "ADDED", "{event:?} after {old:?}");
+                written.insert(event.rev, event);
+            }
+        }
+    }
+    for key in 0..KEYS {
+        let name = name(key);
+        let mut of_key: Vec<Call> =
+            calls.iter().filter(|(of, _)| *of == key).map(|(_, call)| call.clone()).collect();
+        for call in &of_key {
+            let (Ask::Create(id) | Ask::Update(id, _), Answer::Wrote(rev)) =
+                (call.ask, call.answer)
+            else {
+                continue;
+            };
+            let told = written.get(&rev).filter(|event| event.name == name && event.id == id);
+            assert!(told.is_some(), "acknowledged, and never watched: {name} {call:?}");
+        }
+        let seen = of_key.last().map(|call| call.answer);
+        assert_eq!(seen, Some(Answer::Saw(left.get(name.as_str()).copied())), "{name}");
+        of_key.retain_mut(|call| settle(call, &written));
+        if let Err(why) = linear::check(&of_key) {
+            panic!("{name} cannot have been so: {why}");
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! A data directory that no server uses: looked at without writing to it, and made from a backup.
+
+use std::collections::HashMap;
+use std::error::Error;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::directory::{self, OpenError, RECORDS_FILE};
+use super::disk::{Disk, Head, Record, RecordId};
+use super::index::Version;
+use super::redb_disk::{Finding, RedbDisk};
+use super::shared::{Shared, key_value};
+use crate::backup::{BackupError, BackupFileError, BackupReader, BackupSummary, BackupWriter};
+use crate::{DiskError, KEY_BYTES_MAX, KeyValue, ReadError, Revision};
+
+/// Records that are restored with one sync.
+const RESTORE_BYTES: usize = 4 << 20;
+/// What is added to the name of a directory while it is being restored.
+const RESTORING: &str = "restoring";
+
+/// A data directory under lock. What opening it repairs is repaired in memory.
+pub struct Offline {
+    dir: PathBuf,
+    disk: RedbDisk,
+}
+
+/// What [`Offline::check`] finds.
+#[derive(Clone, Debug)]
+pub enum Found {
+    /// The newest version of a key.
+    Live(KeyValue),
+    /// An older version, kept for reads of the past.
+    Past(KeyValue),
+    /// Something is not as it was written; one line.
+    Damage(String),
+}
+
+/// What a data directory holds, beside its keys.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Extent {
+    /// The newest revision.
+    pub newest: Revision,
+    /// The oldest revision that can be read.
+    pub floor: Revision,
+    /// Records, deletes and older versions among them.
+    pub records: u64,
+}
+
+/// The last record of a key that the check has come by.
+struct Last {
+    id: RecordId,
+    created: Revision,
+    is_delete: bool,
+}
+
+impl Offline {
+    /// Takes the lock of a data directory and opens what is there.
+    pub fn open(dir: &Path) -> Result<Self, OpenError> {
+        let lock = directory::hold(dir)?;
+        let disk = RedbDisk::open_read_only(&dir.join(RECORDS_FILE), lock);
+        let disk = disk.map_err(|source| OpenError::Records { dir: dir.to_owned(), source })?;
+        Ok(Self { dir: dir.to_owned(), disk })
+    }
+
+    /// Writes every live key at the newest revision.
+    pub fn backup(self, out: &mut dyn Write) -> Result<BackupSummary, BackupError> {
+        let loaded = Shared::load(Arc::new(self.disk));
+        let failed = |source| BackupError::Read { source: ReadError::Backend { source } };
+        backup(&loaded.map_err(failed)?, out)
+    }
+
+    /// Reads everything: each page against its checksum, each record, and what records say of each
+    /// other. Costs the memory of the keys.
+    pub fn check(mut self, sink: &mut dyn FnMut(Found)) -> Result<Extent, OpenError> {
+        match self.disk.check_pages() {
+            Ok(true) => {}
+            Ok(false) => sink(Found::Damage(format!("{RECORDS_FILE}: pages do not fit together"))),
+            Err(error) => sink(Found::Damage(format!("{RECORDS_FILE}: {error}"))),
+        }
+        let mut extent = Extent::default();
+        let read = self.disk.floor().and_then(|floor| {
+            extent = Extent { newest: floor, floor, records: 0 };
+            self.check_records(&mut extent, sink)
+        });
+        read.map_err(|source| OpenError::Records { dir: self.dir, source })?;
+        Ok(extent)
+    }
+
+    fn check_records(
+        &self,
+        extent: &mut Extent,
+        sink: &mut dyn FnMut(Found),
+    ) -> Result<(), DiskError> {
+        let mut last: HashMap<_, Last> = HashMap::new();
+        self.disk.audit(&mut |finding| {
+            let head = match finding {
+                Finding::Record(Record { head, .. }) => head,
+                Finding::Damage(_) => return ControlFlow::Continue(()),
+            };
+            extent.newest = extent.newest.max(head.id.revision);
+            let Head { id, created, is_delete, .. } = head;
+            last.insert(head.key, Last { id, created, is_delete });
+            ControlFlow::Continue(())
+        })?;
+        let mut before: HashMap<_, Last> = HashMap::new();
+        self.disk.audit(&mut |finding| {
+            extent.records += 1;
+            let Record { head, value } = match finding {
+                Finding::Record(record) => record,
+                Finding::Damage(line) => {
+                    sink(Found::Damage(line));
+                    return ControlFlow::Continue(());
+                }
+            };
+            let Head { id, ref key, created, is_delete } = head;
+            if let Some(what) = fault(&head, before.get(key)) {
+                let key = key.escape_ascii();
+                sink(Found::Damage(format!("record {}.{} ({key}): {what}", id.revision, id.index)));
+            }
+            if !is_delete {
+                let is_live = last.get(key).is_some_and(|last| last.id == id);
+                let kv = key_value(key.clone(), value, Version::of(&head));
+                sink(if is_live { Found::Live(kv) } else { Found::Past(kv) });
+            }
+            before.insert(head.key, Last { id, created, is_delete });
+            ControlFlow::Continue(())
+        })
+    }
+}
+
+/// What a record cannot be after the one before it of the same key.
+fn fault(head: &Head, before: Option<&Last>) -> Option<&'static str> {
+    let Head { id, created, ref key, .. } = *head;
+    if key.is_empty() || key.len() > KEY_BYTES_MAX {
+        return Some("the length of the key is out of bounds");
+    }
+    if id.revision == Revision(0) || created == Revision(0) || created > id.revision {
+        return Some("the revision of creation is out of bounds");
+    }
+    let last = before?;
+    if last.id.revision == id.revision {
+        return Some("twice in a transaction");
+    }
+    // Between the two some may have been forgotten, a deletion among them.
+    let is_same = !last.is_delete && last.created == created;
+    let is_follower = is_same || created > last.id.revision;
+    (!is_follower).then_some("the revision of creation does not follow from the record before")
+}
+
+/// Writes every live key at one revision, while others write on.
+pub(super) fn backup(shared: &Shared, out: &mut dyn Write) -> Result<BackupSummary, BackupError> {
+    let failed = |source| BackupError::Write { source };
+    let held = shared.hold(None).map_err(|source| BackupError::Read { source })?;
+    let mut writer = BackupWriter::begin(out, held.at()).map_err(failed)?;
+    let mut broken = Ok(());
+    let loaded = shared.load_held(&held, b"", &mut |kv| {
+        broken = writer.push(&kv);
+        if broken.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    });
+    broken.map_err(failed)?;
+    loaded.map_err(|source| BackupError::Read { source })?;
+    writer.end().map_err(failed)
+}
+
+/// Why a backup was not restored.
+#[derive(Debug)]
+pub enum RestoreError {
+    /// The data directory could not be made.
+    Open(OpenError),
+    /// The backup is not whole.
+    Backup(BackupFileError),
+    /// The records could not be written.
+    Write {
+        /// What the disk said.
+        source: DiskError,
+    },
+    /// What was restored could not be put in its place.
+    Place {
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl fmt::Display for RestoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Open(error) => error.fmt(f),
+            Self::Backup(error) => error.fmt(f),
+            Self::Write { .. } => f.write_str("write the records"),
+            Self::Place { .. } => f.write_str("put the restored data in its place"),
+        }
+    }
+}
+
+impl Error for RestoreError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Open(error) => error.source(),
+            Self::Backup(error) => error.source(),
+            Self::Write { source } => Some(source.as_ref()),
+            Self::Place { source } => Some(source),
+        }
+    }
+}
+
+/// Makes a data directory of a backup: beside its place, and moved there when all has been proven.
+/// `seen` hears of each key. What an earlier attempt left beside is taken away.
+pub fn restore<R: Read>(
+    dir: &Path,
+    backup: &mut BackupReader<R>,
+    seen: &mut dyn FnMut(BackupSummary),
+) -> Result<BackupSummary, RestoreError> {
+    let place = |source| RestoreError::Place { source };
+    let beside = dir.with_extension(RESTORING);
+    remove(&beside).map_err(place)?;
+    let filled = fill(&beside, backup, seen);
+    let moved = filled.and_then(|()| {
+        std::fs::rename(&beside, dir).map_err(place)?;
+        let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let parent = File::open(parent.unwrap_or(Path::new(".")));
+        parent.and_then(|parent| parent.sync_all()).map_err(place)
+    });
+    if moved.is_err() {
+        // The first failure is the one to tell; the next attempt cleans up as well.
+        let _ = remove(&beside);
+    }
+    moved.map(|()| backup.summary())
+}
+
+fn remove(dir: &Path) -> io::Result<()> {
+    match std::fs::remove_dir_all(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+fn fill<R: Read>(
+    dir: &Path,
+    backup: &mut BackupReader<R>,
+    seen: &mut dyn FnMut(BackupSummary),
+) -> Result<(), RestoreError> {
+    let failed = |source| RestoreError::Write { source };
+    let lock = directory::claim(dir).map_err(RestoreError::Open)?;
+    let disk = RedbDisk::open(&dir.join(RECORDS_FILE), lock).map_err(failed)?;
+    let (mut records, mut bytes) = (Vec::new(), 0);
+    let mut next = RecordId::first(Revision(0));
+    while let Some(kv) = backup.next_key().map_err(RestoreError::Backup)? {
+        // The place in the transaction is new; only the order counts.
+        let is_first = kv.modified > next.revision;
+        let id = if is_first { RecordId::first(kv.modified) } else { next };
+        next = RecordId { index: id.index + 1, ..id };
+        bytes += kv.key.len() + kv.value.len();
+        let head = Head { id, key: kv.key, created: kv.created, is_delete: false };
+        records.push(Record { head, value: kv.value });
+        if bytes >= RESTORE_BYTES {
+            disk.commit(&records, None).map_err(failed)?;
+            records.clear();
+            bytes = 0;
+        }
+        seen(backup.summary());
+    }
+    disk.commit(&records, Some(backup.summary().revision)).map_err(failed)?;
+    disk.settle().map_err(failed)
+}

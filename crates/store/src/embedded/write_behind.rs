@@ -1,0 +1,327 @@
+//! A file that keeps what it could not write or sync, and does it later in the same order.
+//!
+//! The library above gives up for good at the first error of a write. Here it never sees one: from
+//! the first failure on, writes stay in memory, reads see them, and [`WriteBehind::check`] tells of
+//! the failure. [`WriteBehind::catch_up`] repeats everything since the last sync that succeeded,
+//! syncs between included, so that a crash on the way leaves nothing that the library does not
+//! survive in any case. What a failed sync left behind is written again: the system may have
+//! forgotten that it was never on the disk.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use redb::StorageBackend;
+
+use crate::DiskError;
+
+/// Bytes kept between two syncs while the file is well; then it is synced early.
+const UNSYNCED_BYTES_MAX: usize = 4 << 20;
+/// Bytes kept while the file fails; far more than a group, and nothing else is begun meanwhile.
+const BEHIND_BYTES_MAX: usize = 96 << 20;
+/// What a step counts beside its bytes.
+const STEP_BYTES: usize = 32;
+
+/// A handle; its clones are the same file.
+#[derive(Clone, Debug)]
+pub(super) struct WriteBehind {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    file: Box<dyn StorageBackend>,
+    /// The length as the library sees it.
+    length: AtomicU64,
+    /// Whether `log` holds what the file does not show; changes with `Log::failure`.
+    is_behind: AtomicBool,
+    log: Mutex<Log>,
+}
+
+#[derive(Debug, Default)]
+struct Log {
+    /// Invariant: all that was asked for since the last sync that succeeded, in order.
+    steps: VecDeque<Step>,
+    bytes: usize,
+    failure: Option<DiskError>,
+}
+
+#[derive(Debug)]
+enum Step {
+    Write { offset: u64, bytes: Box<[u8]> },
+    Length(u64),
+    Sync,
+}
+
+impl WriteBehind {
+    pub(super) fn new(file: impl StorageBackend) -> io::Result<Self> {
+        let length = AtomicU64::new(file.len()?);
+        let (is_behind, log) = (AtomicBool::new(false), Mutex::default());
+        Ok(Self { inner: Arc::new(Inner { file: Box::new(file), length, is_behind, log }) })
+    }
+
+    /// A file that is read and never written; what is written to it stays in memory.
+    pub(super) fn read_only(file: impl StorageBackend) -> io::Result<Self> {
+        let this = Self::new(file)?;
+        let error = io::Error::from(io::ErrorKind::ReadOnlyFilesystem);
+        this.inner.fail(&mut this.inner.log(), error);
+        Ok(this)
+    }
+
+    /// Whether everything that was synced is on the disk.
+    pub(super) fn check(&self) -> Result<(), DiskError> {
+        self.inner.log().failure.clone().map_or(Ok(()), Err)
+    }
+
+    /// Does what could not be done. `Ok`: the file is well again.
+    pub(super) fn catch_up(&self) -> Result<(), DiskError> {
+        let inner = &*self.inner;
+        let mut log = inner.log();
+        if log.failure.is_none() {
+            return Ok(());
+        }
+        while !log.steps.is_empty() {
+            if let Err(error) = inner.repeat(&mut log) {
+                return Err(inner.fail(&mut log, error));
+            }
+        }
+        log.failure = None;
+        inner.is_behind.store(false, Ordering::Release);
+        Ok(())
+    }
+}
+
+impl Inner {
+    fn log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fail(&self, log: &mut Log, error: io::Error) -> DiskError {
+        let error: DiskError = Arc::new(error);
+        log.failure = Some(error.clone());
+        self.is_behind.store(true, Ordering::Release);
+        error
+    }
+
+    /// Repeats the steps up to the next sync, and syncs.
+    fn repeat(&self, log: &mut Log) -> io::Result<()> {
+        let is_sync = |step: &Step| matches!(step, Step::Sync);
+        let end = log.steps.iter().position(is_sync).map_or(log.steps.len(), |place| place + 1);
+        for step in log.steps.range(..end) {
+            match step {
+                Step::Write { offset, bytes } => self.file.write(*offset, bytes)?,
+                Step::Length(length) => self.file.set_len(*length)?,
+                Step::Sync => {}
+            }
+        }
+        self.file.sync_data()?;
+        let done: usize = log.steps.drain(..end).map(|step| step.bytes()).sum();
+        log.bytes -= done;
+        Ok(())
+    }
+
+    /// Does a step, or keeps it for later.
+    fn take(
+        &self,
+        step: Step,
+        work: impl FnOnce(&dyn StorageBackend) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut log = self.log();
+        if log.failure.is_some() && log.bytes + step.bytes() > BEHIND_BYTES_MAX {
+            return Err(io::Error::other("too much waits for the disk"));
+        }
+        if log.failure.is_none()
+            && let Err(error) = work(&*self.file)
+        {
+            self.fail(&mut log, error);
+        }
+        log.bytes += step.bytes();
+        log.steps.push_back(step);
+        if log.failure.is_none() && log.bytes > UNSYNCED_BYTES_MAX {
+            drop(log);
+            return self.sync_data();
+        }
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        let mut log = self.log();
+        let synced = log.failure.is_none().then(|| self.file.sync_data());
+        match synced {
+            Some(Ok(())) => {
+                log.steps.clear();
+                log.bytes = 0;
+                return Ok(());
+            }
+            Some(Err(error)) => drop(self.fail(&mut log, error)),
+            None => {}
+        }
+        log.bytes += Step::Sync.bytes();
+        log.steps.push_back(Step::Sync);
+        Ok(())
+    }
+
+    /// What the library wrote, whether the file has it or not.
+    fn read_behind(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let log = self.log();
+        let there = self.file.len()?.saturating_sub(offset);
+        let there = usize::try_from(there).unwrap_or(usize::MAX).min(out.len());
+        let (file, beyond) = out.split_at_mut(there);
+        beyond.fill(0);
+        if !file.is_empty() {
+            self.file.read(offset, file)?;
+        }
+        for step in &log.steps {
+            match step {
+                Step::Write { offset: at, bytes } => overlay(out, offset, *at, bytes),
+                Step::Length(length) => {
+                    let left = usize::try_from(length.saturating_sub(offset)).unwrap_or(usize::MAX);
+                    let left = left.min(out.len());
+                    out[left..].fill(0);
+                }
+                Step::Sync => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Step {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Write { bytes, .. } => STEP_BYTES + bytes.len(),
+            Self::Length(_) | Self::Sync => STEP_BYTES,
+        }
+    }
+}
+
+/// Copies what `bytes`, which stand at `at`, have in common with `out`, which stands at `offset`.
+fn overlay(out: &mut [u8], offset: u64, at: u64, bytes: &[u8]) {
+    let start = offset.max(at);
+    let end = (offset + out.len() as u64).min(at + bytes.len() as u64);
+    if start < end {
+        let (to, from) = ((start - offset) as usize, (start - at) as usize);
+        let count = (end - start) as usize;
+        out[to..to + count].copy_from_slice(&bytes[from..from + count]);
+    }
+}
+
+impl StorageBackend for WriteBehind {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.inner.length.load(Ordering::Acquire))
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        if self.inner.is_behind.load(Ordering::Acquire) {
+            return self.inner.read_behind(offset, out);
+        }
+        self.inner.file.read(offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.inner.take(Step::Length(len), |file| file.set_len(len))?;
+        self.inner.length.store(len, Ordering::Release);
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.inner.sync_data()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let step = Step::Write { offset, bytes: data.into() };
+        self.inner.take(step, |file| file.write(offset, data))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance::{Fault, Photo, PowerDisk, Rng};
+
+    const SECTOR: usize = 512;
+    const SECTORS: usize = 150;
+
+    fn read(file: &WriteBehind) -> Vec<u8> {
+        let mut bytes = vec![0; file.len().expect("a length") as usize];
+        file.read(0, &mut bytes).expect("a read");
+        bytes
+    }
+
+    /// What a power cut leaves may hold of what was written after a sync only when it holds all that
+    /// was written before it.
+    fn check_order(image: &[u8], epochs: &[usize]) {
+        let is_there = |place: &usize| image.get(*place * SECTOR).is_some_and(|byte| *byte != 0);
+        let last = (0..epochs.len()).rev().find(is_there).map_or(0, |place| epochs[place]);
+        let missing = (0..epochs.len()).find(|place| epochs[*place] < last && !is_there(place));
+        assert_eq!(missing, None, "of epoch {last} something is there");
+    }
+
+    #[test]
+    fn reads_see_every_write_and_the_disk_sees_them_in_the_order_of_syncs() {
+        let faults = [None, None, Some(Fault::Syncs), Some(Fault::Writes), Some(Fault::All)];
+        for seed in 0..40 {
+            let mut rng = Rng(seed);
+            let disk = PowerDisk::default();
+            disk.start_photos(Rng(seed));
+            let file = WriteBehind::new(disk.clone()).expect("a file");
+            let (mut shown, mut epoch) = (vec![], 0);
+            // For each sector, in the order of writing, how many syncs were asked for before.
+            let mut epochs = vec![];
+            while epochs.len() < SECTORS {
+                match rng.below(12) {
+                    0 => disk.fail(faults[rng.below(faults.len() as u64) as usize]),
+                    1 => drop(file.catch_up()),
+                    2 | 3 => {
+                        file.sync_data().expect("a sync");
+                        epoch += 1;
+                    }
+                    _ => {
+                        let end = shown.len() + SECTOR;
+                        file.set_len(end as u64).expect("a length");
+                        let bytes = [1 + (epochs.len() % 255) as u8; SECTOR];
+                        file.write((end - SECTOR) as u64, &bytes).expect("a write");
+                        shown.extend_from_slice(&bytes);
+                        epochs.push(epoch);
+                    }
+                }
+                assert!(read(&file) == shown, "seed {seed}: a read does not see what was written");
+            }
+            disk.fail(None);
+            file.catch_up().expect("the disk works");
+            file.sync_data().expect("a sync");
+            file.check().expect("all is there");
+            for Photo { disk, .. } in disk.take_photos() {
+                check_order(&read(&WriteBehind::new(disk).expect("a file")), &epochs);
+            }
+            let durable = disk.cut(&mut Rng(0));
+            assert!(read(&WriteBehind::new(durable).expect("a file")) == shown, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn what_waits_for_the_disk_has_a_maximum() {
+        let disk = PowerDisk::default();
+        let file = WriteBehind::new(disk.clone()).expect("a file");
+        disk.fail(Some(Fault::All));
+        let bytes = vec![1; 8 << 20];
+        file.set_len(bytes.len() as u64).expect("a length");
+        let writes = (0..100).take_while(|_| file.write(0, &bytes).is_ok()).count();
+        assert_eq!(writes, BEHIND_BYTES_MAX / bytes.len() - 1);
+        disk.fail(None);
+        file.catch_up().expect("the disk works");
+        assert!(read(&file) == bytes);
+    }
+
+    #[test]
+    fn a_read_only_file_takes_writes_and_keeps_none() {
+        let disk = PowerDisk::default();
+        let file = WriteBehind::read_only(disk.clone()).expect("a file");
+        file.set_len(3).expect("a length");
+        file.write(0, b"abc").expect("a write");
+        file.sync_data().expect("a sync");
+        assert_eq!(read(&file), b"abc");
+        assert_eq!(disk.len().expect("a length"), 0);
+    }
+}
