@@ -21,6 +21,7 @@ use crate::proto::{
     CompactionRequest, Compare, DeleteRangeRequest, Header, HeaderResponse, PutRequest,
     RangeRequest, RangeResponse, Request, RequestOp, TxnRequest, TxnResponse,
 };
+use crate::values::{SameValues, Values};
 use crate::watch::EtcdWatch;
 
 /// Keys asked for at first; then as many as are likely to hold [`FETCH_BYTES`].
@@ -41,6 +42,8 @@ pub struct EtcdOptions {
     pub root: String,
     /// The folder of the cluster that holds them, with a slash at its end; not empty.
     pub prefix: String,
+    /// How values look in the cluster.
+    pub values: Arc<dyn Values>,
     /// How long a watch may lie behind the newest known revision before it asks etcd how far it is.
     pub progress_after: Duration,
 }
@@ -51,7 +54,9 @@ impl EtcdOptions {
     pub fn new(servers: Vec<String>) -> Self {
         let root = String::from("/registry/");
         let progress_after = Duration::from_millis(20);
-        Self { servers, tls: EtcdTls::default(), prefix: root.clone(), root, progress_after }
+        let values = Arc::new(SameValues);
+        let (tls, prefix) = (EtcdTls::default(), root.clone());
+        Self { servers, tls, root, prefix, values, progress_after }
     }
 }
 
@@ -114,6 +119,7 @@ pub struct EtcdStore {
 pub(crate) struct Shared {
     pub(crate) client: Client,
     pub(crate) keys: Keys,
+    pub(crate) values: Arc<dyn Values>,
     pub(crate) progress_after: Duration,
     /// The newest revision that etcd has named. Only grows.
     pub(crate) newest: tokio::sync::watch::Sender<u64>,
@@ -147,6 +153,7 @@ impl EtcdStore {
         let shared = Shared {
             client,
             keys: Keys::new(options.root.into(), options.prefix.into()),
+            values: options.values,
             progress_after: options.progress_after,
             newest: tokio::sync::watch::Sender::new(newest.0),
             floor: AtomicU64::new(floor.0),
@@ -220,8 +227,8 @@ impl EtcdStore {
             let average = bytes / answer.kvs.len().max(1);
             let after = answer.kvs.last().map(|kv| [&kv.key[..], b"\0"].concat().into());
             for kv in answer.kvs {
-                if let Some(kv) = self.shared.keys.to_contract(&kv.key).map(|key| known(key, kv))
-                    && !take(kv)
+                if let Some(key) = self.shared.keys.to_contract(&kv.key)
+                    && !take(self.known(key, kv))
                 {
                     return Ok(read_at);
                 }
@@ -259,9 +266,10 @@ impl EtcdStore {
             let key = keys.to_cluster(&compare.key);
             Request::Range(RangeRequest { key, ..RangeRequest::default() }).into()
         });
+        let success: Result<_, _> = txn.ops.iter().map(|op| self.operation(op)).collect();
         let ask = TxnRequest {
             compare: compare.collect(),
-            success: txn.ops.iter().map(|op| self.operation(op)).collect(),
+            success: success.map_err(|source| WriteError::Value { source })?,
             failure: current.collect(),
         };
         let answer = self.shared.client.write(TXN, ask).await;
@@ -272,7 +280,7 @@ impl EtcdStore {
             return Ok(TxnOutcome::Committed(at));
         }
         for (compare, found) in txn.compare.into_iter().zip(answer.found()) {
-            let current = found.map(|kv| known(compare.key.clone(), kv));
+            let current = found.map(|kv| self.known(compare.key.clone(), kv));
             if current.as_ref().map_or(Revision(0), |kv| kv.modified) != compare.modified {
                 return Ok(TxnOutcome::Conflict { key: compare.key, current });
             }
@@ -281,13 +289,23 @@ impl EtcdStore {
         Err(WriteError::Unknown { source })
     }
 
-    fn operation(&self, op: &Op) -> RequestOp {
+    fn operation(&self, op: &Op) -> Result<RequestOp, DiskError> {
         let key = self.shared.keys.to_cluster(op.key());
-        match op {
-            Op::Put { value, .. } => Request::Put(PutRequest { key, value: value.clone() }),
+        let request = match op {
+            Op::Put { value, .. } => {
+                let value = self.shared.values.encode(op.key(), value)?;
+                Request::Put(PutRequest { key, value })
+            }
             Op::Delete { .. } => Request::Delete(DeleteRangeRequest { key }),
-        }
-        .into()
+        };
+        Ok(request.into())
+    }
+
+    /// A key and value as the contract has them, under the contract's key.
+    fn known(&self, key: Bytes, kv: crate::proto::KeyValue) -> KeyValue {
+        let (created, modified) = (revision(kv.create_revision), revision(kv.mod_revision));
+        let value = self.shared.values.decode(&key, kv.value);
+        KeyValue { key, value, created, modified }
     }
 }
 
@@ -297,7 +315,7 @@ impl Store for EtcdStore {
             let cluster_key = self.shared.keys.to_cluster(key);
             let (answer, _) = self.fetch((cluster_key, Bytes::new()), 1, None).await?;
             let found = answer.kvs.into_iter().next();
-            Ok(found.map(|kv| known(Bytes::copy_from_slice(key), kv)))
+            Ok(found.map(|kv| self.known(Bytes::copy_from_slice(key), kv)))
         })
     }
 
@@ -411,12 +429,6 @@ fn raise(newest: &mut u64, seen: Revision) -> bool {
     let is_newer = seen.0 > *newest;
     *newest = seen.0.max(*newest);
     is_newer
-}
-
-/// A key and value as the contract has them, under the contract's key.
-fn known(key: Bytes, kv: crate::proto::KeyValue) -> KeyValue {
-    let (created, modified) = (revision(kv.create_revision), revision(kv.mod_revision));
-    KeyValue { key, value: kv.value, created, modified }
 }
 
 pub(crate) fn revision(number: i64) -> Revision {

@@ -81,6 +81,11 @@ pub enum WriteError {
         /// What the remote backend said.
         source: DiskError,
     },
+    /// A value cannot be brought into the form in which the backend keeps it. Nothing happened.
+    Value {
+        /// Why not.
+        source: DiskError,
+    },
     /// The store was closed; nothing happened.
     Closed,
 }
@@ -159,6 +164,7 @@ impl fmt::Display for WriteError {
                 f.write_str("the log failed, no write is acknowledged any more")
             }
             Self::Unknown { .. } => f.write_str("the write may or may not have happened"),
+            Self::Value { .. } => f.write_str("a value cannot be stored"),
             Self::Closed => f.write_str("the store is closed"),
         }
     }
@@ -202,7 +208,9 @@ impl Error for ReadError {
 impl Error for WriteError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            Self::Stopped { source } | Self::Unknown { source } => Some(source.as_ref()),
+            Self::Stopped { source } | Self::Unknown { source } | Self::Value { source } => {
+                Some(source.as_ref())
+            }
             _ => None,
         }
     }
