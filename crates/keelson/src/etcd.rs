@@ -1,7 +1,10 @@
 //! Data in an etcd cluster instead of a folder: what the flags say, and the store made of it.
 
 use crate::server::StartError;
-use keelson_store_etcd::{Compactor, EtcdOptions, EtcdStore, EtcdTls, OpenError};
+use bytes::Bytes;
+use keelson_registry::StoredForm;
+use keelson_store::DiskError;
+use keelson_store_etcd::{Compactor, EtcdOptions, EtcdStore, EtcdTls, OpenError, Values};
 use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use std::error::Error;
@@ -37,10 +40,14 @@ impl Etcd {
         }
     }
 
-    pub(crate) async fn open(&self) -> Result<Arc<EtcdStore>, StartError> {
+    pub(crate) async fn open(
+        &self,
+        runtime_config: &[(String, bool)],
+    ) -> Result<Arc<EtcdStore>, StartError> {
         let options = EtcdOptions {
             tls: self.tls()?,
             prefix: folder(&self.prefix)?,
+            values: Arc::new(StoredObjects(StoredForm::new(runtime_config))),
             ..EtcdOptions::new(self.servers.clone())
         };
         EtcdStore::open(options).await.map_err(|error| {
@@ -76,6 +83,20 @@ impl Etcd {
             )),
         };
         Ok(EtcdTls { authorities, identity })
+    }
+}
+
+/// Objects as kube-apiserver stores them.
+#[derive(Debug)]
+struct StoredObjects(StoredForm);
+
+impl Values for StoredObjects {
+    fn encode(&self, key: &[u8], value: &Bytes) -> Result<Bytes, DiskError> {
+        self.0.encode(key, value).map_err(|error| Arc::new(error) as DiskError)
+    }
+
+    fn decode(&self, key: &[u8], value: Bytes) -> Bytes {
+        self.0.decode(key, value)
     }
 }
 

@@ -241,7 +241,7 @@ impl Builder {
 
     async fn open_store(&self) -> Result<Backend, StartError> {
         match (&self.etcd, &self.data_dir) {
-            (Some(etcd), _) => Ok(Backend::Etcd(etcd.open().await?)),
+            (Some(etcd), _) => Ok(Backend::Etcd(etcd.open(&self.runtime_config).await?)),
             (None, None) => Ok(Backend::Embedded(Embedded::in_memory())),
             (None, Some(dir)) => {
                 let options =

@@ -20,7 +20,7 @@ const RESTARTS: usize = 3;
 const WRITES_BETWEEN: usize = 60;
 
 /// An etcd and the threads that wait for it.
-fn etcd() -> Option<(Runtime, EtcdProcess)> {
+pub fn etcd() -> Option<(Runtime, EtcdProcess)> {
     let runtime = Runtime::new().expect("a runtime");
     let etcd = runtime.block_on(EtcdProcess::start());
     if etcd.is_none() {
@@ -29,7 +29,7 @@ fn etcd() -> Option<(Runtime, EtcdProcess)> {
     Some((runtime, etcd?))
 }
 
-fn serve(etcd: &EtcdProcess) -> Server {
+pub fn serve(etcd: &EtcdProcess) -> Server {
     Server::start_plain(Keelson::builder().etcd(Etcd::new(vec![etcd.url()])))
 }
 

@@ -13,6 +13,7 @@ mod conformance;
 mod connection;
 mod discovery;
 mod etcd;
+mod etcd_values;
 mod forms;
 mod http;
 mod kill;

@@ -20,7 +20,6 @@ impl Registry {
                 self.not_older(revision).await?;
             }
         }
-        let entry = self.objects(&target.kind).get(&target.key());
-        entry.map(Answer::Entry).ok_or_else(|| target.not_found())
+        self.known(target)?.map(Answer::Entry).ok_or_else(|| target.not_found())
     }
 }

@@ -67,7 +67,7 @@ impl Registry {
     ) -> Result<Written, Failure> {
         let ask = Ask { permit, target, part, options };
         self.fresh().await?;
-        let mut stored = self.objects(&target.kind).get(&target.key());
+        let mut stored = self.known(target)?;
         for _ in 0..TRIES_MAX {
             let Some(entry) = stored else {
                 return self.create_instead(permit, target, part, make, options).await;

@@ -5,3 +5,4 @@ mod compare;
 mod harness;
 mod replay;
 mod rules;
+mod stored;

@@ -1,0 +1,234 @@
+//! The form in which kube-apiserver keeps objects in etcd, and the way between it and our records, so that
+//! either server can go on where the other has stopped.
+//!
+//! Built-in kinds are protobuf in its envelope, definitions and API services JSON; both in a version of
+//! their own choice, without a resourceVersion. What is read may be of any version and in either encoding,
+//! and gets the defaults of fields that its writer did not know.
+
+use crate::kind::Kind;
+use crate::registry::built_in;
+use bytes::Bytes;
+use keelson_cache::Record;
+use keelson_meta::{GroupVersion, GroupVersionKind, Object};
+use keelson_schema::catalogue::Catalogue;
+use keelson_schema::{Schema, decode, default, json, proto};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// What values begin with that are encrypted.
+const ENCRYPTED: &[u8] = b"k8s:enc:";
+
+/// Kinds that are not stored in the first version of their group, so that the release before can read
+/// what this one wrote: group, resource, version (kube-apiserver's storage factory, and that of its
+/// extension server).
+const STORED_OLDER: [(&str, &str, &str); 4] = [
+    ("admissionregistration.k8s.io", "mutatingadmissionpolicies", "v1beta1"),
+    ("admissionregistration.k8s.io", "mutatingadmissionpolicybindings", "v1beta1"),
+    ("apiextensions.k8s.io", "customresourcedefinitions", "v1beta1"),
+    ("resource.k8s.io", "devicetaintrules", "v1alpha3"),
+];
+
+/// Why an object has no stored form: a fault of ours, since it was checked before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EncodeError(String);
+
+impl fmt::Display for EncodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for EncodeError {}
+
+/// The stored forms of all kinds.
+pub struct StoredForm {
+    catalogue: Arc<Catalogue>,
+    /// By prefix of their keys. Invariant: no prefix is a prefix of another.
+    kinds: BTreeMap<Bytes, Stored>,
+}
+
+impl fmt::Debug for StoredForm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the stored form of {} kinds", self.kinds.len())
+    }
+}
+
+struct Stored {
+    kind: Arc<Kind>,
+    written: Written,
+}
+
+/// How a kind is written.
+enum Written {
+    Protobuf(Schema),
+    Json(Schema),
+    /// As JSON of a version that no schema describes.
+    Converted(GroupVersionKind),
+}
+
+/// The version in which a kind is stored, whichever versions are served.
+pub(crate) fn gvk(catalogue: &Catalogue, kind: &Kind) -> GroupVersionKind {
+    let (group, resource) = (&kind.gvr.group, &kind.gvr.resource);
+    let of = |version: &str| GroupVersionKind::new(group.clone(), version, kind.name().clone());
+    if *group != kind.storage.gvk.group {
+        return kind.storage.gvk.clone();
+    }
+    let older = STORED_OLDER.iter().find(|(g, r, _)| group == g && resource == r);
+    if let Some((.., version)) = older {
+        return of(version);
+    }
+    let versions = catalogue.group(group).into_iter().flat_map(|group| &group.versions);
+    let has = |resources: &[keelson_schema::catalogue::Resource]| {
+        resources.iter().any(|known| known.name == *resource)
+    };
+    let first = versions.into_iter().find(|version| has(&version.resources));
+    first.map_or_else(|| kind.storage.gvk.clone(), |version| of(&version.name))
+}
+
+impl StoredForm {
+    /// The forms of the kinds that a server with this `--runtime-config` has.
+    pub fn new(runtime_config: &[(String, bool)]) -> StoredForm {
+        let catalogue = Catalogue::shared().clone();
+        let mut kinds = BTreeMap::new();
+        for kind in built_in(&catalogue, runtime_config).into_values() {
+            // Both resources of Events have the same objects.
+            if kind.gvr.group != kind.storage.gvk.group {
+                continue;
+            }
+            let gvk = gvk(&catalogue, &kind);
+            let is_json = matches!(&*gvk.group, "apiextensions.k8s.io" | "apiregistration.k8s.io");
+            let written = match catalogue.schema_of_any(&gvk) {
+                Some(schema) if is_json => Written::Json(schema),
+                Some(schema) => Written::Protobuf(schema),
+                None => Written::Converted(gvk),
+            };
+            kinds.insert(kind.prefix.clone(), Stored { kind, written });
+        }
+        StoredForm { catalogue, kinds }
+    }
+
+    /// The kind to which a key of the store belongs.
+    fn find(&self, key: &[u8]) -> Option<&Stored> {
+        let below = (Bound::Unbounded, Bound::Included(key));
+        let (prefix, stored) = self.kinds.range::<[u8], _>(below).next_back()?;
+        key.starts_with(prefix).then_some(stored)
+    }
+
+    /// The stored form of a record. What is no object of a known kind stays as it is.
+    pub fn encode(&self, key: &[u8], record: &Bytes) -> Result<Bytes, EncodeError> {
+        let Some(Stored { kind, written }) = self.find(key) else { return Ok(record.clone()) };
+        let text = Record::json_of(record).map_err(|why| EncodeError(why.into_owned()))?;
+        let parsed = json::parse(text).map_err(|error| EncodeError(error.to_string()))?;
+        let mut obj = Object::from_value(parsed.value).unwrap_or_default();
+        obj.metadata_mut().remove("resourceVersion");
+        let mut out = Vec::with_capacity(text.len());
+        match written {
+            Written::Protobuf(schema) => {
+                let obj = kind.convert(obj, &kind.storage, schema);
+                proto::encode(schema, &obj, &mut out)
+                    .map_err(|error| EncodeError(error.to_string()))?;
+            }
+            Written::Json(schema) => {
+                json::encode(schema, &kind.convert(obj, &kind.storage, schema), &mut out);
+                out.push(b'\n');
+            }
+            Written::Converted(gvk) => {
+                let obj = crate::convert::convert(obj, &kind.storage.gvk, gvk);
+                json::write_value(&obj.into_value(), &mut out);
+                out.push(b'\n');
+            }
+        }
+        Ok(out.into())
+    }
+
+    /// The record of a stored object, or what says that it cannot be read and why. What is no object of
+    /// a known kind stays as it is.
+    pub fn decode(&self, key: &[u8], value: Bytes) -> Bytes {
+        let Some(stored) = self.find(key) else { return value };
+        match self.read(stored, &value) {
+            Ok(mut obj) => stored.kind.record(&mut obj),
+            Err(why) => keelson_cache::unreadable(&why),
+        }
+    }
+
+    /// A stored object in the version of our records.
+    fn read(&self, stored: &Stored, value: &[u8]) -> Result<Object, String> {
+        let (mut obj, gvk) = if value.starts_with(&proto::PREFIX) {
+            self.read_protobuf(stored, value)?
+        } else if value.trim_ascii_start().starts_with(b"{") {
+            self.read_json(stored, value)?
+        } else if value.starts_with(ENCRYPTED) {
+            return Err("identity transformer tried to read encrypted data".to_owned());
+        } else {
+            return Err("it is neither protobuf nor JSON".to_owned());
+        };
+        let Stored { kind, .. } = stored;
+        let storage = &kind.storage;
+        if gvk != storage.gvk {
+            obj = crate::convert::convert(obj, &gvk, &storage.gvk);
+            obj = decode::conform(storage, obj.into_value())?.object;
+        }
+        default::fill(storage, &mut obj);
+        (kind.strategy.default)(&mut obj);
+        Ok(obj)
+    }
+
+    fn read_protobuf(
+        &self,
+        stored: &Stored,
+        value: &[u8],
+    ) -> Result<(Object, GroupVersionKind), String> {
+        let envelope = proto::decode_envelope(value).map_err(|error| error.to_string())?;
+        let gvk = given_gvk(&stored.kind, &envelope.api_version, &envelope.kind)?;
+        let schema = self.schema(&stored.kind, &gvk)?;
+        let obj =
+            proto::decode_message(&schema, envelope.raw).map_err(|error| error.to_string())?;
+        Ok((with_defaults(&stored.kind, &schema, obj), gvk))
+    }
+
+    fn read_json(
+        &self,
+        stored: &Stored,
+        value: &[u8],
+    ) -> Result<(Object, GroupVersionKind), String> {
+        let parsed = json::parse(value).map_err(|error| error.to_string())?.value;
+        let given = |name| parsed.str_at(&[name]).unwrap_or_default();
+        let gvk = given_gvk(&stored.kind, given("apiVersion"), given("kind"))?;
+        if matches!(&stored.written, Written::Converted(known) if *known == gvk) {
+            return Ok((Object::from_value(parsed).unwrap_or_default(), gvk));
+        }
+        let schema = self.schema(&stored.kind, &gvk)?;
+        let obj = decode::conform(&schema, parsed)?.object;
+        Ok((with_defaults(&stored.kind, &schema, obj), gvk))
+    }
+
+    fn schema(&self, kind: &Kind, gvk: &GroupVersionKind) -> Result<Schema, String> {
+        if *gvk == kind.storage.gvk {
+            return Ok(kind.storage.clone());
+        }
+        self.catalogue.schema_of_any(gvk).ok_or_else(|| unknown(&gvk.api_version(), &gvk.kind))
+    }
+}
+
+/// Which kind a stored object says that it is; `kind` in some version, or an error.
+fn given_gvk(kind: &Kind, api_version: &str, name: &str) -> Result<GroupVersionKind, String> {
+    if name != kind.name() {
+        return Err(format!("{name:?} of {api_version:?} stands where a {} should", kind.name()));
+    }
+    let version = GroupVersion::parse(api_version).ok_or_else(|| unknown(api_version, name))?;
+    Ok(version.kind(name))
+}
+
+fn unknown(api_version: &str, kind: &str) -> String {
+    format!("no kind {kind:?} is registered for version {api_version:?}")
+}
+
+/// Defaults of a version may be others than those of the version that it is converted to.
+fn with_defaults(kind: &Kind, schema: &Schema, mut obj: Object) -> Object {
+    if schema.gvk != kind.storage.gvk {
+        default::fill(schema, &mut obj);
+    }
+    obj
+}
