@@ -14,7 +14,7 @@ use prost::Message;
 use tokio::runtime::Handle;
 use tonic::{Code, Status};
 
-use crate::client::{COMPACT, Client, EtcdTls, RANGE, TXN, line};
+use crate::client::{COMPACT, Client, EtcdTls, RANGE, TXN, is_distrust, line};
 use crate::compactor::COMPACT_KEY;
 use crate::keys::Keys;
 use crate::proto::{
@@ -74,6 +74,8 @@ pub enum OpenError {
     Unreachable {
         /// The last error.
         source: DiskError,
+        /// Whether another try may help: not when certificates do not fit.
+        may_pass: bool,
     },
 }
 
@@ -90,7 +92,7 @@ impl std::error::Error for OpenError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Server { .. } => None,
-            Self::Unreachable { source } => Some(source.as_ref()),
+            Self::Unreachable { source, .. } => Some(source.as_ref()),
         }
     }
 }
@@ -137,7 +139,10 @@ impl EtcdStore {
         let client = Client::new(&options.servers, &options.tls)?;
         let key = Bytes::from_static(COMPACT_KEY.as_bytes());
         let ask = RangeRequest { key, ..RangeRequest::default() };
-        let unreachable = |error: Status| OpenError::Unreachable { source: said(&error) };
+        let unreachable = |error: Status| OpenError::Unreachable {
+            source: said(&error),
+            may_pass: !is_distrust(&error),
+        };
         let answer: RangeResponse = client.first(RANGE, ask.clone()).await.map_err(unreachable)?;
         let newest = revision(answer.header.unwrap_or_default().revision);
         let mut floor = newest;

@@ -6,9 +6,9 @@ use keelson::{Etcd, Keelson, Pki};
 use keelson_store_etcd::testing::{EtcdProcess, ServerFiles};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::Command;
-
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
@@ -223,6 +223,7 @@ fn etcd_is_reached_with_certificates_and_not_without() {
     let etcd = Etcd {
         ca_file: Some(file("ca.pem")),
         identity_files: Some((file("client.pem"), file("client.key"))),
+        patience: Duration::ZERO,
         ..Etcd::new(vec![process.url()])
     };
     let runtime = Runtime::new().expect("a runtime");
@@ -237,7 +238,9 @@ fn etcd_is_reached_with_certificates_and_not_without() {
     };
     runtime.block_on(keelson.stop());
     let nameless = Etcd { identity_files: None, ..etcd.clone() };
-    let distrusting = Etcd { ca_file: Some(foreign.path().join("ca.pem")), ..etcd };
+    // This one is not waited for: another try would end the same way.
+    let ca_file = Some(foreign.path().join("ca.pem"));
+    let distrusting = Etcd { ca_file, patience: PATIENCE * 10, ..etcd };
     // What etcd says to a client without a certificate may get lost with the connection.
     for (etcd, why) in
         [(nameless, "no etcd server answers"), (distrusting, "invalid peer certificate")]
@@ -256,8 +259,7 @@ fn what_is_wrong_with_etcd_is_one_line_that_names_the_flag() {
     let file = |name: &str| dir.path().join(name).display().to_string();
     std::fs::write(dir.path().join("text"), "no certificate").expect("a file");
     let url = "--etcd-servers=http://127.0.0.1:1";
-    let checks: [(&[&str], &str); 9] = [
-        (&[url], "--etcd-servers: http://127.0.0.1:1: no etcd server answers: Connection refused"),
+    let checks: [(&[&str], &str); 8] = [
         (&["--etcd-servers=a:2379"], "--etcd-servers: a:2379: \"a:2379\": "),
         (&[url, "--etcd-prefix=/"], "--etcd-prefix: "),
         (&[url, "--etcd-compaction-interval=soon"], "--etcd-compaction-interval: \"soon\""),
@@ -294,4 +296,39 @@ fn what_is_wrong_with_etcd_is_one_line_that_names_the_flag() {
         assert_eq!(said.lines().count(), 1, "{flags:?}: {said}");
     }
     assert!(!dir.path().join("store").exists());
+}
+
+#[test]
+fn a_server_waits_for_etcd() {
+    let Some((runtime, mut process)) = etcd() else { return };
+    process.kill();
+    let etcd = Etcd::new(vec![process.url()]);
+    let server = std::thread::spawn(|| Server::start_plain(Keelson::builder().etcd(etcd)));
+    runtime.block_on(process.restart());
+    let server = server.join().expect("the server starts");
+    assert_eq!(server.client().get(MAPS).status, 200);
+    server.stop();
+}
+
+#[test]
+fn a_server_that_waits_for_etcd_says_so_and_can_be_stopped() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut server = Command::new(env!("CARGO_BIN_EXE_keelson"))
+        .args(["serve", "--secure-port=0", "--bind-address=127.0.0.1", "--data-dir"])
+        .arg(dir.path())
+        .arg("--etcd-servers=http://127.0.0.1:1")
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the server runs");
+    let mut said = String::new();
+    let mut lines = BufReader::new(server.stderr.take().expect("its output"));
+    lines.read_line(&mut said).expect("a line");
+    let line = "--etcd-servers: http://127.0.0.1:1: no etcd server answers: Connection refused";
+    assert!(said.contains(line) && said.contains("waiting for it"), "{said}");
+    let pid = server.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &pid]).status().expect("a signal").success());
+    assert!(server.wait().expect("it ends").success());
+    said.clear();
+    lines.read_to_string(&mut said).expect("the rest");
+    assert_eq!(said, "");
 }
