@@ -15,6 +15,7 @@ mod etcd;
 mod feature_gates;
 mod kubeconfig;
 mod namespaces;
+mod node_ports;
 mod quotas;
 mod server;
 mod service_accounts;

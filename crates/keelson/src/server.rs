@@ -4,7 +4,7 @@ use crate::certificates::{CertificateError, Pki, host_names};
 use crate::etcd::{self, Etcd};
 use crate::feature_gates::FeatureGates;
 use crate::kubeconfig::Kubeconfig;
-use crate::{namespaces, quotas, service_accounts};
+use crate::{namespaces, node_ports, quotas, service_accounts};
 use keelson_admission::Chain;
 use keelson_auth::{Authenticator, Authorizer, TokenFile, User};
 use keelson_registry::{OpenError as RegistryError, Registry, RegistryOptions, SystemClock};
@@ -205,7 +205,10 @@ impl Builder {
         let pki = pki?;
         let tls = if self.tls { Some(self.tls(&pki)?) } else { None };
         let (shutdown, told) = watch::channel(false);
-        let mut loops = vec![self.compaction(&backend, registry.clone())];
+        let mut loops = vec![
+            self.compaction(&backend, registry.clone()),
+            tokio::spawn(node_ports::run(registry.clone())),
+        ];
         if self.runs("namespace-controller") {
             loops.push(tokio::spawn(namespaces::run(registry.clone())));
         }

@@ -25,6 +25,7 @@ mod streams;
 mod subresources;
 mod verbs;
 
+pub use allocation::PortLeaks;
 pub use bootstrap::first_address;
 pub use kind::{Answer, Kind, Target};
 pub use registry::{OpenError, Registry, RegistryOptions};

@@ -104,7 +104,7 @@ impl Registry {
         let cache = Cache::start(store.clone(), prefixes)
             .await
             .map_err(|source| OpenError::Cache { source })?;
-        let ports = Arc::new(PortPool::default());
+        let ports = Arc::new(PortPool::new(store.clone()));
         let registry = Arc::new(Registry { catalogue, store, cache, clock, options, ports, kinds });
         crate::bootstrap::ensure(&registry)
             .await

@@ -3,9 +3,11 @@
 
 use crate::http::{Client, PATIENCE, Server};
 use keelson::{Etcd, Keelson, Pki};
+use keelson_store::{Op, Store, Txn};
 use keelson_store_etcd::testing::{EtcdProcess, ServerFiles};
+use keelson_store_etcd::{EtcdOptions, EtcdStore};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -78,6 +80,76 @@ fn a_write_on_one_server_is_read_and_watched_on_another() {
     one.stop();
     assert_eq!(reader.post(MAPS, &map("alone")).status, 201);
     other.stop();
+}
+
+#[test]
+fn servers_give_no_port_and_no_address_twice() {
+    let Some((runtime, process)) = etcd() else { return };
+    let servers = [serve(&process), serve(&process)];
+    let path = "/api/v1/namespaces/default/services";
+    let service = |name: &str, port: Option<u16>| {
+        json!({"metadata": {"name": name},
+            "spec": {"type": "NodePort", "ports": [{"port": 80, "nodePort": port}]}})
+    };
+    // Both ask for the same port at the same time, and one gets it.
+    for port in 30_100..30_120_u16 {
+        let answers = std::thread::scope(|scope| {
+            let (service, servers) = (&service, &servers);
+            let asked = [0, 1].map(|n| {
+                scope.spawn(move || {
+                    let name = format!("s{port}-{n}");
+                    servers[n].client().post(path, &service(&name, Some(port)))
+                })
+            });
+            asked.map(|answer| answer.join().expect("an answer"))
+        });
+        let mut codes = answers.each_ref().map(|answer| answer.status);
+        codes.sort_unstable();
+        assert_eq!(codes, [201, 422], "{answers:?}");
+        let refused = answers.iter().find(|answer| answer.status == 422).expect("one is refused");
+        let why = format!("Invalid value: {port}: provided port is already allocated");
+        let said = refused.body["message"].as_str().unwrap_or_default();
+        assert!(said.ends_with(&why), "{said}");
+    }
+    let given: Vec<Value> = std::thread::scope(|scope| {
+        let makers = servers.each_ref().map(|server| {
+            let (service, client) = (&service, server.client());
+            scope.spawn(move || {
+                let name = |n| format!("any{}-{n}", client.address.port());
+                let made = (0..15).map(|n| client.post(path, &service(&name(n), None)));
+                made.map(|answer| answer.body["spec"].clone()).collect::<Vec<_>>()
+            })
+        });
+        makers.into_iter().flat_map(|maker| maker.join().expect("services")).collect()
+    });
+    let set = |of: fn(&Value) -> &Value| given.iter().map(|spec| of(spec).to_string()).collect();
+    let ports: BTreeSet<String> = set(|spec| &spec["ports"][0]["nodePort"]);
+    let addresses: BTreeSet<String> = set(|spec| &spec["clusterIP"]);
+    assert_eq!((given.len(), ports.len(), addresses.len()), (30, 30, 30), "{given:?}");
+    // What kube-apiserver would read of it, and what one beside us would have taken.
+    let raw = runtime.block_on(EtcdStore::open(EtcdOptions::new(vec![process.url()])));
+    let raw = raw.expect("etcd answers");
+    let key = "/registry/ranges/servicenodeports";
+    let stored = runtime.block_on(raw.get(key.as_bytes())).expect("an answer").expect("a range");
+    assert!(stored.value.starts_with(b"k8s\0\x0a\x15\x0a\x02v1\x12\x0fRangeAllocation"));
+    let taken: Vec<u32> = stored.value.iter().map(|byte| byte.count_ones()).collect();
+    assert!(taken.iter().sum::<u32>() > 50);
+    let all = [
+        &b"k8s\0\x0a\x15\x0a\x02v1\x12\x0fRangeAllocation\x12\xea\x02"[..],
+        b"\x12\x0b30000-32767\x1a\xda\x02",
+        &[0xff; 346],
+        b"\x1a\0\x22\0",
+    ]
+    .concat();
+    let op = Op::Put { key: key.into(), value: all.into() };
+    runtime.block_on(raw.txn(Txn { compare: vec![], ops: vec![op] })).expect("a write");
+    let full = servers[0].client().post(path, &service("full", None));
+    assert_eq!(full.status, 500, "{full:?}");
+    assert!(
+        full.body["message"].as_str().unwrap_or_default().contains("range is full"),
+        "{full:?}"
+    );
+    servers.into_iter().for_each(Server::stop);
 }
 
 /// Creates objects until told to stop; the names that were acknowledged.
