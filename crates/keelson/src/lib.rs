@@ -11,6 +11,8 @@
 //! There are no globals: any number of servers can run in one process.
 
 mod certificates;
+mod controllers;
+mod election;
 mod etcd;
 mod feature_gates;
 mod kubeconfig;

@@ -135,6 +135,11 @@ impl Registry {
         Some(base64::engine::general_purpose::STANDARD.encode(&digest[..8]))
     }
 
+    /// A uid that nothing else has.
+    pub fn new_uid(&self) -> Str {
+        crate::stamp::uid(self.clock.as_ref())
+    }
+
     /// All kinds that keep objects.
     pub fn kinds(&self) -> impl Iterator<Item = &Arc<Kind>> {
         self.kinds.values()

@@ -1,7 +1,7 @@
 //! Servers whose data lives in a real etcd: two on one cluster, restarts of etcd under load, TLS, and
 //! what is said when etcd cannot be used.
 
-use crate::http::{Client, PATIENCE, Server};
+use crate::http::{Answer, Client, PATIENCE, Server};
 use keelson::{Etcd, Keelson, Pki};
 use keelson_store::{Op, Store, Txn};
 use keelson_store_etcd::testing::{EtcdProcess, ServerFiles};
@@ -150,6 +150,69 @@ fn servers_give_no_port_and_no_address_twice() {
         "{full:?}"
     );
     servers.into_iter().for_each(Server::stop);
+}
+
+const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+
+/// Who has the lease of the control loops.
+fn holder(client: &Client) -> Option<String> {
+    let lease = client.get(&format!("{LEASES}/keelson-controllers")).body;
+    lease["spec"]["holderIdentity"].as_str().map(str::to_owned)
+}
+
+fn namespace(client: &Client, name: &str) -> Answer {
+    let made = client.post("/api/v1/namespaces", &json!({"metadata": {"name": name}}));
+    assert_eq!(made.status, 201, "{made:?}");
+    client.poll(&format!("/api/v1/namespaces/{name}/serviceaccounts/default"), |answer| {
+        answer.status == 200
+    })
+}
+
+#[test]
+fn control_loops_run_on_one_server_and_move_to_another() {
+    let Some((_runtime, etcd)) = etcd() else { return };
+    let (one, other) = (serve(&etcd), serve(&etcd));
+    let ends = |server: &Server| format!(":{}_", server.keelson.address().port());
+    namespace(&one.client(), "a");
+    let first = holder(&other.client()).expect("a holder");
+    assert!(first.contains(&ends(&one)) || first.contains(&ends(&other)), "{first}");
+    let (leader, left) = if first.contains(&ends(&one)) { (one, other) } else { (other, one) };
+    leader.stop();
+    let client = left.client();
+    let lease = client.poll(&format!("{LEASES}/keelson-controllers"), |answer| {
+        let holder = answer.body["spec"]["holderIdentity"].as_str();
+        holder.is_some_and(|holder| holder.contains(&ends(&left)))
+    });
+    let spec = &lease.body["spec"];
+    assert_eq!((&spec["leaseTransitions"], &spec["leaseDurationSeconds"]), (&json!(1), &json!(15)));
+    namespace(&client, "b");
+    left.stop();
+}
+
+#[test]
+fn control_loops_wait_while_another_has_the_lease() {
+    let Some((_runtime, process)) = etcd() else { return };
+    let etcd = Etcd::new(vec![process.url()]);
+    let quiet = Server::start_plain(Keelson::builder().etcd(etcd).no_controllers());
+    let client = quiet.client();
+    assert_eq!(holder(&client), None);
+    let lease = json!({"metadata": {"name": "keelson-controllers"},
+        "spec": {"holderIdentity": "somebody", "leaseDurationSeconds": 3600}});
+    assert_eq!(client.post(LEASES, &lease).status, 201);
+    let server = serve(&process);
+    let made = client.post("/api/v1/namespaces", &json!({"metadata": {"name": "a"}}));
+    assert_eq!(made.status, 201);
+    let path = format!("{LEASES}/keelson-controllers");
+    let patch = json!({"spec": {"holderIdentity": null}});
+    let freed = client.call("PATCH", &path, "application/merge-patch+json", Some(&patch));
+    assert_eq!(freed.status, 200, "{freed:?}");
+    let account =
+        client.poll("/api/v1/namespaces/a/serviceaccounts/default", |answer| answer.status == 200);
+    assert!(revision(&account.body) > revision(&freed.body));
+    assert!(holder(&client).is_some_and(|holder| holder != "somebody"));
+    server.stop();
+    assert_eq!(holder(&client), None);
+    quiet.stop();
 }
 
 /// Creates objects until told to stop; the names that were acknowledged.
