@@ -12,6 +12,7 @@
 mod client;
 mod compactor;
 mod keys;
+mod latest;
 mod proto;
 mod store;
 #[cfg(feature = "testing")]

@@ -17,11 +17,12 @@ use tonic::{Code, Status};
 use crate::client::{COMPACT, Client, EtcdTls, RANGE, TXN, is_distrust, line};
 use crate::compactor::COMPACT_KEY;
 use crate::keys::Keys;
+use crate::latest::Latest;
 use crate::proto::{
     CompactionRequest, Compare, DeleteRangeRequest, Header, HeaderResponse, PutRequest,
     RangeRequest, RangeResponse, Request, RequestOp, TxnRequest, TxnResponse,
 };
-use crate::values::{SameValues, Values};
+use crate::values::{OwnValues, SameValues, Values};
 use crate::watch::EtcdWatch;
 
 /// Keys asked for at first; then as many as are likely to hold [`FETCH_BYTES`].
@@ -113,6 +114,7 @@ impl std::error::Error for Said {}
 #[derive(Debug)]
 pub struct EtcdStore {
     shared: Arc<Shared>,
+    latest: Arc<Latest>,
     runtime: Handle,
 }
 
@@ -121,7 +123,7 @@ pub struct EtcdStore {
 pub(crate) struct Shared {
     pub(crate) client: Client,
     pub(crate) keys: Keys,
-    pub(crate) values: Arc<dyn Values>,
+    pub(crate) values: OwnValues,
     pub(crate) progress_after: Duration,
     /// The newest revision that etcd has named. Only grows.
     pub(crate) newest: tokio::sync::watch::Sender<u64>,
@@ -158,14 +160,15 @@ impl EtcdStore {
         let shared = Shared {
             client,
             keys: Keys::new(options.root.into(), options.prefix.into()),
-            values: options.values,
+            values: OwnValues::new(options.values),
             progress_after: options.progress_after,
             newest: tokio::sync::watch::Sender::new(newest.0),
             floor: AtomicU64::new(floor.0),
             watches: AtomicUsize::new(0),
             failed: Mutex::new(None),
         };
-        Ok(Arc::new(Self { shared: Arc::new(shared), runtime: Handle::current() }))
+        let (latest, runtime) = (Arc::default(), Handle::current());
+        Ok(Arc::new(Self { shared: Arc::new(shared), latest, runtime }))
     }
 
     /// Notes that the history before `floor` is gone.
@@ -183,37 +186,6 @@ impl EtcdStore {
         self.shared.heard(answer).map_err(|error| WriteError::Unknown { source: said(&error) })
     }
 
-    /// Keys of a range in the cluster, at an exact revision or the newest.
-    async fn fetch(
-        &self,
-        (key, range_end): (Bytes, Bytes),
-        limit: usize,
-        at: Option<Revision>,
-    ) -> Result<(RangeResponse, Revision), ReadError> {
-        if let Some(asked) = at {
-            let floor = self.floor();
-            if asked < floor || asked == Revision(0) {
-                return Err(ReadError::Compacted { asked, floor });
-            }
-        }
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let ask = RangeRequest { key, range_end, limit, revision: at.map_or(0, number) };
-        let answer = self.shared.client.read(RANGE, ask).await;
-        let answer: RangeResponse = self.shared.heard(answer).map_err(|error| {
-            let asked = at.unwrap_or_default();
-            match error.code() {
-                Code::OutOfRange if error.message().contains("compacted") => {
-                    self.shared.raise_floor(asked.next());
-                    ReadError::Compacted { asked, floor: self.floor() }
-                }
-                Code::OutOfRange => ReadError::Future { asked, newest: self.revision() },
-                _ => ReadError::Backend { source: said(&error) },
-            }
-        })?;
-        let read_at = at.unwrap_or(self.shared.saw(answer.header));
-        Ok((answer, read_at))
-    }
-
     /// Gives the keys of a range to `take`, in order and all at one revision, until it says no.
     /// Answers with that revision.
     async fn walk(
@@ -226,7 +198,7 @@ impl EtcdStore {
         // An empty range still has to say whether it can be read at that revision.
         let (mut first, last) = range.unwrap_or_else(|| (self.shared.keys.marker(), Bytes::new()));
         loop {
-            let (answer, read_at) = self.fetch((first, last.clone()), limit, at).await?;
+            let (answer, read_at) = self.shared.fetch((first, last.clone()), limit, at).await?;
             at = Some(read_at);
             let bytes: usize = answer.kvs.iter().map(|kv| kv.value.len()).sum();
             let average = bytes / answer.kvs.len().max(1);
@@ -318,7 +290,7 @@ impl Store for EtcdStore {
     fn get<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<Option<KeyValue>, ReadError>> {
         Box::pin(async move {
             let cluster_key = self.shared.keys.to_cluster(key);
-            let (answer, _) = self.fetch((cluster_key, Bytes::new()), 1, None).await?;
+            let (answer, _) = self.shared.fetch((cluster_key, Bytes::new()), 1, None).await?;
             let found = answer.kvs.into_iter().next();
             Ok(found.map(|kv| self.known(Bytes::copy_from_slice(key), kv)))
         })
@@ -360,11 +332,14 @@ impl Store for EtcdStore {
     }
 
     fn revision(&self) -> Revision {
-        Revision(*self.shared.newest.borrow())
+        self.shared.revision()
     }
 
     fn latest(&self) -> BoxFuture<'_, Result<Revision, ReadError>> {
-        Box::pin(self.walk(None, None, 1, |_| true))
+        Box::pin(async move {
+            let answer = self.latest.ask(&self.runtime, &self.shared);
+            answer.await.unwrap_or_else(|_| Err(ReadError::Backend { source: ended() }))
+        })
     }
 
     fn floor(&self) -> Revision {
@@ -401,6 +376,41 @@ impl Store for EtcdStore {
 }
 
 impl Shared {
+    /// Keys of a range in the cluster, at an exact revision or the newest.
+    pub(crate) async fn fetch(
+        &self,
+        (key, range_end): (Bytes, Bytes),
+        limit: usize,
+        at: Option<Revision>,
+    ) -> Result<(RangeResponse, Revision), ReadError> {
+        if let Some(asked) = at {
+            let floor = self.floor();
+            if asked < floor || asked == Revision(0) {
+                return Err(ReadError::Compacted { asked, floor });
+            }
+        }
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let ask = RangeRequest { key, range_end, limit, revision: at.map_or(0, number) };
+        let answer = self.client.read(RANGE, ask).await;
+        let answer: RangeResponse = self.heard(answer).map_err(|error| {
+            let asked = at.unwrap_or_default();
+            match error.code() {
+                Code::OutOfRange if error.message().contains("compacted") => {
+                    self.raise_floor(asked.next());
+                    ReadError::Compacted { asked, floor: self.floor() }
+                }
+                Code::OutOfRange => ReadError::Future { asked, newest: self.revision() },
+                _ => ReadError::Backend { source: said(&error) },
+            }
+        })?;
+        let read_at = at.unwrap_or(self.saw(answer.header));
+        Ok((answer, read_at))
+    }
+
+    fn revision(&self) -> Revision {
+        Revision(*self.newest.borrow())
+    }
+
     pub(crate) fn floor(&self) -> Revision {
         Revision(self.floor.load(Ordering::Acquire))
     }
@@ -438,6 +448,10 @@ fn raise(newest: &mut u64, seen: Revision) -> bool {
 
 pub(crate) fn revision(number: i64) -> Revision {
     Revision(u64::try_from(number).unwrap_or_default())
+}
+
+fn ended() -> DiskError {
+    Arc::new(Said("the store was dropped".into()))
 }
 
 pub(crate) fn number(revision: Revision) -> i64 {

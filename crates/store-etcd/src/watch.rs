@@ -28,7 +28,7 @@ use crate::proto::{
     WatchProgress, WatchRequest, WatchResponse,
 };
 use crate::store::{Shared, number, revision};
-use crate::values::Values;
+use crate::values::OwnValues;
 
 /// Batches that wait for their reader; then etcd has to wait, through HTTP/2's flow control.
 const BATCHES_MAX: usize = 4;
@@ -217,7 +217,7 @@ impl Feed {
             vec![Batch { events: vec![], through }]
         } else {
             let events = std::mem::take(events);
-            split(&self.shared.keys, &*self.shared.values, &self.prefix, events)
+            split(&self.shared.keys, &self.shared.values, &self.prefix, events)
                 .ok_or_else(|| End::Final(self.compacted()))?
         };
         for batch in batches {
@@ -275,7 +275,7 @@ fn tells_progress(version: &str) -> bool {
 /// what a deletion deleted.
 fn split(
     keys: &Keys,
-    values: &dyn Values,
+    values: &OwnValues,
     prefix: &[u8],
     events: Vec<proto::Event>,
 ) -> Option<Vec<Batch>> {
@@ -297,7 +297,7 @@ fn split(
         };
         let is_put = event.kind == 0;
         let created = if is_put { kv.create_revision } else { event.prev_kv?.create_revision };
-        let value = is_put.then(|| values.decode(&key, kv.value));
+        let value = is_put.then(|| values.decode_event(&key, kv.value));
         bytes += value.as_ref().map_or(0, Bytes::len);
         batch.events.push(Event { key, value, revision: at, created: revision(created) });
     }
@@ -330,6 +330,10 @@ mod tests {
         proto::Event { kind: 0, kv: Some(kv), prev_kv: None }
     }
 
+    fn values() -> OwnValues {
+        OwnValues::new(Arc::new(SameValues))
+    }
+
     fn keys() -> Keys {
         Keys::new("/registry/".into(), "/other/".into())
     }
@@ -338,7 +342,7 @@ mod tests {
     fn batches_end_with_whole_revisions() {
         let events =
             (0..BATCH_EVENTS_MAX as i64 + 9).map(|n| put(&format!("/other/{n}"), 5 + n / 10));
-        let batches = split(&keys(), &SameValues, b"/registry/", events.collect()).expect("whole");
+        let batches = split(&keys(), &values(), b"/registry/", events.collect()).expect("whole");
         let lens: Vec<_> = batches.iter().map(|batch| batch.events.len()).collect();
         let over = BATCH_EVENTS_MAX.next_multiple_of(10);
         assert_eq!(lens, [over, BATCH_EVENTS_MAX + 9 - over]);
@@ -349,7 +353,7 @@ mod tests {
     #[test]
     fn events_of_other_keys_only_tell_how_far_the_watch_is() {
         let events = vec![put("/other/pods/a", 5), put("/other/nodes/a", 6)];
-        let batches = split(&keys(), &SameValues, b"/registry/pods/", events).expect("whole");
+        let batches = split(&keys(), &values(), b"/registry/pods/", events).expect("whole");
         assert_eq!((batches[0].events.len(), batches[0].through), (1, Revision(6)));
         assert_eq!(batches[0].events[0].key, "/registry/pods/a");
     }
@@ -358,6 +362,6 @@ mod tests {
     fn a_deletion_without_its_object_is_never_shown() {
         let mut event = put("/other/pods/a", 5);
         event.kind = 1;
-        assert_eq!(split(&keys(), &SameValues, b"/registry/", vec![event]), None);
+        assert_eq!(split(&keys(), &values(), b"/registry/", vec![event]), None);
     }
 }
