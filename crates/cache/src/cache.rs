@@ -173,6 +173,12 @@ impl Cache {
         self.wait(latest, WAIT_TIME_MAX).await
     }
 
+    /// Waits for everything that this process knows to be durable, which in a store that others write too
+    /// may not be all there is. Asks nobody.
+    pub async fn wait_known(&self) -> Result<(), CacheError> {
+        self.wait(self.store.revision(), WAIT_TIME_MAX).await
+    }
+
     /// The objects of a resource now.
     pub fn snapshot(&self, resource: &Resource) -> Snapshot {
         resource.snapshot(self.revision())

@@ -167,6 +167,11 @@ impl Registry {
         self.cache.wait_latest().await.map_err(|error| Status::unavailable(error.to_string()))
     }
 
+    /// Waits until reads are as new as all that this process has heard of: no question to the store.
+    pub(crate) async fn caught_up(&self) -> Result<(), Failure> {
+        self.cache.wait_known().await.map_err(|error| Status::unavailable(error.to_string()))
+    }
+
     /// Waits for a revision that a client named, or 504.
     pub(crate) async fn not_older(&self, revision: Revision) -> Result<(), Failure> {
         let waited = self.cache.wait(revision, FUTURE_WAIT).await;
