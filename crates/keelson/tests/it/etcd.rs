@@ -126,6 +126,12 @@ fn servers_give_no_port_and_no_address_twice() {
     let ports: BTreeSet<String> = set(|spec| &spec["ports"][0]["nodePort"]);
     let addresses: BTreeSet<String> = set(|spec| &spec["clusterIP"]);
     assert_eq!((given.len(), ports.len(), addresses.len()), (30, 30, 30), "{given:?}");
+    // What one has given is freed through the other, and is free for both.
+    for (maker, killer) in [(0, 1), (1, 0)] {
+        let made = servers[maker].client().post(path, &service("moves", Some(30_200)));
+        assert_eq!(made.status, 201, "{made:?}");
+        assert_eq!(servers[killer].client().delete(&format!("{path}/moves")).status, 200);
+    }
     // What kube-apiserver would read of it, and what one beside us would have taken.
     let raw = runtime.block_on(EtcdStore::open(EtcdOptions::new(vec![process.url()])));
     let raw = raw.expect("etcd answers");

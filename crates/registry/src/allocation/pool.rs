@@ -168,12 +168,31 @@ impl PortPool {
     }
 
     /// Changes the ports. `change` is done again when another server came between, and a refusal counts
-    /// only when it is that of the newest ports. What changes nothing costs nothing.
+    /// only when it is that of the newest ports. What changes nothing costs nothing, and may be so of
+    /// older ports.
     pub(super) async fn change<T>(
         &self,
         change: impl Fn(&mut Ports) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         let _turn = self.turn.acquire().await.map_err(Status::internal)?;
+        self.change_known(change).await
+    }
+
+    /// The same, beginning with the newest ports.
+    pub(super) async fn change_newest<T>(
+        &self,
+        change: impl Fn(&mut Ports) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let _turn = self.turn.acquire().await.map_err(Status::internal)?;
+        self.set_known(None);
+        self.change_known(change).await
+    }
+
+    /// For whoever has the turn.
+    async fn change_known<T>(
+        &self,
+        change: impl Fn(&mut Ports) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
         let mut is_newest = false;
         for _ in 0..TRIES_MAX {
             let known = match self.known() {
@@ -218,7 +237,7 @@ impl PortPool {
         if freed.is_empty() {
             return;
         }
-        if let Err(status) = self.change(free).await {
+        if let Err(status) = self.change_newest(free).await {
             tracing::warn!(ports = ?freed, %status.message, "ports of nodes stay taken");
         }
     }

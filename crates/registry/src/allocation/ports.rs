@@ -55,7 +55,7 @@ impl Registry {
             stored.iter().for_each(|port| ports.insert(*port));
             Ok(())
         };
-        self.ports.change(note).await
+        self.ports.change_newest(note).await
     }
 
     /// One look for ports that are taken and that no service has, since a write was cut off; they are
