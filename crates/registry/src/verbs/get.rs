@@ -15,7 +15,8 @@ impl Registry {
         freshness: Freshness,
     ) -> Result<Answer, Failure> {
         match freshness {
-            Freshness::Latest | Freshness::Any => self.fresh().await?,
+            Freshness::Latest => self.fresh().await?,
+            Freshness::Any => self.caught_up().await?,
             Freshness::NotOlderThan(revision) | Freshness::Exact(revision) => {
                 self.not_older(revision).await?;
             }

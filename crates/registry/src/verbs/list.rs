@@ -154,7 +154,8 @@ impl Registry {
             return held.ok_or_else(|| token_expired(token, filter));
         }
         match options.freshness {
-            Freshness::Latest | Freshness::Any => self.fresh().await?,
+            Freshness::Latest => self.fresh().await?,
+            Freshness::Any => self.caught_up().await?,
             Freshness::NotOlderThan(revision) => self.not_older(revision).await?,
             Freshness::Exact(revision) => {
                 self.not_older(revision).await?;
