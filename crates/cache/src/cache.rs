@@ -1,6 +1,7 @@
 //! All resources, fed by one watch of the store.
 
-use crate::{Entry, RecordError, Resource, Snapshot};
+use crate::resource::Loaded;
+use crate::{Entry, Resource, Snapshot};
 use bytes::Bytes;
 use keelson_store::{Batch, KeyValue, ReadError, Revision, Store, Watch, WatchError};
 use std::collections::BTreeMap;
@@ -33,11 +34,6 @@ pub enum StartError {
         /// Why.
         source: WatchError,
     },
-    /// Stored bytes are not an object.
-    Record {
-        /// Why.
-        source: RecordError,
-    },
 }
 
 impl fmt::Display for StartError {
@@ -45,7 +41,6 @@ impl fmt::Display for StartError {
         f.write_str(match self {
             StartError::Load { .. } => "load the store",
             StartError::Watch { .. } => "watch the store",
-            StartError::Record { .. } => "read a stored object",
         })
     }
 }
@@ -55,7 +50,6 @@ impl Error for StartError {
         Some(match self {
             StartError::Load { source } => source,
             StartError::Watch { source } => source,
-            StartError::Record { source } => source,
         })
     }
 }
@@ -95,7 +89,6 @@ impl StartError {
         match self {
             StartError::Load { source } => matches!(source, ReadError::Compacted { .. }),
             StartError::Watch { source } => matches!(source, WatchError::Compacted { .. }),
-            StartError::Record { .. } => false,
         }
     }
 }
@@ -180,6 +173,12 @@ impl Cache {
         self.wait(latest, WAIT_TIME_MAX).await
     }
 
+    /// Waits for everything that this process knows to be durable, which in a store that others write too
+    /// may not be all there is. Asks nobody.
+    pub async fn wait_known(&self) -> Result<(), CacheError> {
+        self.wait(self.store.revision(), WAIT_TIME_MAX).await
+    }
+
     /// The objects of a resource now.
     pub fn snapshot(&self, resource: &Resource) -> Snapshot {
         resource.snapshot(self.revision())
@@ -223,17 +222,18 @@ async fn fill(
         .iter()
         .map(|prefix| (prefix.clone(), Arc::new(Resource::new(prefix.clone(), floor))))
         .collect();
-    let mut broken = None;
+    let mut broken = (None, 0_usize);
     let mut sink = |kv: KeyValue| {
         if let Some(resource) = find(&resources, &kv.key)
             && let Err(error) = resource.load(&kv)
         {
-            broken.get_or_insert(error);
+            broken.0.get_or_insert(error);
+            broken.1 += 1;
         }
     };
     store.load(ROOT, Some(floor), &mut sink).await.map_err(|source| StartError::Load { source })?;
-    if let Some(source) = broken {
-        return Err(StartError::Record { source });
+    if let (Some(first), count) = broken {
+        tracing::error!(%first, count, "stored objects cannot be read");
     }
     let watch = store
         .watch(Bytes::from_static(ROOT), floor)
@@ -273,13 +273,14 @@ async fn reload(shared: &Shared, store: &dyn Store) -> Box<dyn Watch> {
 
 async fn replace(shared: &Shared, store: &dyn Store) -> Result<Box<dyn Watch>, StartError> {
     let resources = shared.resources.read().expect("the cache state is not poisoned").clone();
-    let mut loaded: BTreeMap<Bytes, Vec<Entry>> = BTreeMap::new();
+    let mut loaded: BTreeMap<Bytes, Loaded> = BTreeMap::new();
     let mut sink = |kv: KeyValue| {
         let Some(resource) = find(&resources, &kv.key) else { return };
         let prefix = resource.prefix();
+        let loaded = loaded.entry(prefix.clone()).or_default();
         match Entry::from_store(prefix.len(), &kv) {
-            Ok(entry) => loaded.entry(prefix.clone()).or_default().push(entry),
-            Err(error) => tracing::error!(%error, "a stored object cannot be read"),
+            Ok(entry) => loaded.objects.push(entry),
+            Err(error) => loaded.unreadable.push(error),
         }
     };
     let at =

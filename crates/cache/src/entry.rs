@@ -9,10 +9,13 @@
 //! labels  = count(varint) { key value }      fields = count(varint) { name value }
 //! text    = length(varint) bytes             numbers are little-endian
 //! ```
+//!
+//! A backend that keeps objects in another form gives [`unreadable`] in the place of a record that it
+//! cannot make.
 
 use bytes::Bytes;
 use keelson_store::{KeyValue, Revision};
-use std::borrow::Borrow;
+use std::borrow::{Borrow, Cow};
 use std::cmp::Ordering;
 use std::fmt;
 use std::sync::atomic::AtomicU32;
@@ -20,6 +23,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// The first byte of every record.
 const FORMAT: u8 = 1;
+/// The first byte of what stands for an object that cannot be read; the reason follows.
+const UNREADABLE: u8 = 2;
 /// Bytes before the labels.
 const FIXED_BYTES: usize = 13;
 
@@ -55,6 +60,16 @@ impl Record<'_> {
         out.extend_from_slice(self.json);
         Bytes::from(out)
     }
+
+    /// The object's JSON in a value of the store, with the placeholder.
+    pub fn json_of(value: &[u8]) -> Result<&[u8], Cow<'static, str>> {
+        Parts::of(value).map(|parts| parts.json)
+    }
+}
+
+/// A value of the store for an object that is there and cannot be read.
+pub fn unreadable(why: &str) -> Bytes {
+    [&[UNREADABLE], why.as_bytes()].concat().into()
 }
 
 /// Places in an object; an object is at most a few MiB.
@@ -97,21 +112,25 @@ struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    fn of(record: &'a [u8]) -> Result<Parts<'a>, &'static str> {
-        if record.first() != Some(&FORMAT) {
-            return Err("unknown record format");
+    fn of(record: &'a [u8]) -> Result<Parts<'a>, Cow<'static, str>> {
+        match record.split_first() {
+            Some((&FORMAT, _)) => {}
+            Some((&UNREADABLE, why)) => {
+                return Err(String::from_utf8_lossy(why).into_owned().into());
+            }
+            _ => return Err("unknown record format".into()),
         }
         let number = |at: usize| -> Option<usize> {
             let bytes: [u8; 4] = record.get(at..at + 4)?.try_into().ok()?;
             usize::try_from(u32::from_le_bytes(bytes)).ok()
         };
         let (Some(header), Some(rv_at), Some(item_at)) = (number(1), number(5), number(9)) else {
-            return Err("truncated header");
+            return Err("truncated header".into());
         };
         let pairs = record.get(FIXED_BYTES..header).ok_or("truncated header")?;
         let json = record.get(header..).ok_or("truncated header")?;
         if rv_at >= json.len() || item_at > json.len() {
-            return Err("header does not fit the object");
+            return Err("header does not fit the object".into());
         }
         Ok(Parts { pairs, json, rv_at, item_at })
     }
@@ -123,12 +142,13 @@ pub struct RecordError {
     /// The key in the store.
     pub key: String,
     /// What does not fit.
-    pub why: &'static str,
+    pub why: Cow<'static, str>,
 }
 
 impl fmt::Display for RecordError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "stored object {}: {}", self.key, self.why)
+        // As kube-apiserver has it.
+        write!(f, "unable to transform key {:?}: {}", self.key, self.why)
     }
 }
 
@@ -156,8 +176,9 @@ impl Entry {
     /// Takes a stored record. `key` is what stands behind the resource's prefix: `namespace/name` or
     /// `name`.
     pub fn from_store(prefix_len: usize, kv: &KeyValue) -> Result<Entry, RecordError> {
-        let fail = |why| RecordError { key: String::from_utf8_lossy(&kv.key).into_owned(), why };
-        let Parts { pairs, json, rv_at, item_at } = Parts::of(&kv.value).map_err(fail)?;
+        let broken = |why| RecordError { key: String::from_utf8_lossy(&kv.key).into_owned(), why };
+        let fail = |why: &'static str| broken(why.into());
+        let Parts { pairs, json, rv_at, item_at } = Parts::of(&kv.value).map_err(broken)?;
         let labels = pairs_len(pairs).ok_or_else(|| fail("broken labels"))?;
         let fields = pairs_len(&pairs[labels..]).ok_or_else(|| fail("broken fields"))?;
         if labels + fields != pairs.len() {
@@ -445,6 +466,14 @@ pub(crate) mod tests {
             let placeholder = Parts::of(&kv.value).map(|p| kv.value.len() - p.json.len() + p.rv_at);
             assert_eq!(entry.is_record(&value), Ok(place) == placeholder, "{place}");
         }
+    }
+
+    #[test]
+    fn what_cannot_be_read_says_why() {
+        let kv = KeyValue { value: unreadable("it is a riddle"), ..stored("ns/a", &[], 7) };
+        let error = Entry::from_store("/registry/ks/".len(), &kv).unwrap_err();
+        let said = "unable to transform key \"/registry/ks/ns/a\": it is a riddle";
+        assert_eq!(error.to_string(), said);
     }
 
     #[test]

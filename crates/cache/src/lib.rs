@@ -6,6 +6,7 @@
 //!   never changes, so a list at a past revision or a continue token is a held snapshot.
 //! - The changes of a resource stand in one ring ([`Change`]); a [`Cursor`] is a place in it. A cursor
 //!   that falls out of the ring is cut; nobody waits for it and nothing is kept for it.
+//! - An object that cannot be read is told of as such, and takes nothing else with it.
 //! - Every read says how new it is: see [`Cache::revision`] and [`Cache::wait`].
 
 mod cache;
@@ -13,7 +14,7 @@ mod entry;
 mod resource;
 
 pub use cache::{Cache, CacheError, StartError};
-pub use entry::{Entry, Record, RecordError};
+pub use entry::{Entry, Record, RecordError, unreadable};
 pub use resource::{
     Change, ChangeKind, Cursor, CursorError, HISTORY_BYTES_MAX, HISTORY_EVENTS_MAX, Resource,
     Snapshot,

@@ -4,8 +4,9 @@ use crate::entry::ByKey;
 use crate::{Entry, RecordError};
 use imbl::OrdSet;
 use keelson_store::{Event, KeyValue, Revision};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::ops::Bound;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use tokio::sync::watch;
 
@@ -89,7 +90,7 @@ impl Snapshot {
     ) -> impl Iterator<Item = &'a Arc<Entry>> + use<'a> {
         let from = if start > prefix { start } else { prefix };
         self.objects
-            .range::<_, str>((std::ops::Bound::Included(from), std::ops::Bound::Unbounded))
+            .range::<_, str>((Bound::Included(from), Bound::Unbounded))
             .map(|by_key| &by_key.0)
             .take_while(move |entry| entry.key().starts_with(prefix))
     }
@@ -107,6 +108,8 @@ impl Snapshot {
 
 struct State {
     objects: OrdSet<ByKey>,
+    /// Objects whose stored form cannot be read, by key. `objects` may have what they were before.
+    unreadable: BTreeMap<String, Arc<RecordError>>,
     /// Invariant: revisions do not fall from front to back; all are above `floor`.
     ring: VecDeque<Arc<Change>>,
     /// The number of `ring[0]` among all changes of the resource.
@@ -114,6 +117,13 @@ struct State {
     /// The history after this revision is complete.
     floor: Revision,
     ring_bytes: usize,
+}
+
+/// All objects of a resource as the store has them.
+#[derive(Default)]
+pub(crate) struct Loaded {
+    pub objects: Vec<Entry>,
+    pub unreadable: Vec<RecordError>,
 }
 
 /// One resource's objects and history.
@@ -126,8 +136,8 @@ pub struct Resource {
 
 impl Resource {
     pub(crate) fn new(prefix: Bytes, floor: Revision) -> Self {
-        let state =
-            State { objects: OrdSet::new(), ring: VecDeque::new(), first: 0, floor, ring_bytes: 0 };
+        let (objects, unreadable, ring) = Default::default();
+        let state = State { objects, unreadable, ring, first: 0, floor, ring_bytes: 0 };
         Resource { prefix, state: RwLock::new(state), next: watch::Sender::new(0) }
     }
 
@@ -142,18 +152,30 @@ impl Resource {
     }
 
     /// Takes an object in without a change, when the store is loaded.
-    pub(crate) fn load(&self, kv: &KeyValue) -> Result<(), RecordError> {
-        let entry = Arc::new(Entry::from_store(self.prefix.len(), kv)?);
+    pub(crate) fn load(&self, kv: &KeyValue) -> Result<(), Arc<RecordError>> {
+        let entry = Entry::from_store(self.prefix.len(), kv);
         let mut state = self.state.write().expect("the cache state is not poisoned");
-        state.objects.insert(ByKey(entry));
-        Ok(())
+        match entry {
+            Ok(entry) => {
+                state.objects.insert(ByKey(Arc::new(entry)));
+                Ok(())
+            }
+            Err(error) => Err(state.note_unreadable(self.key_of(&kv.key), error)),
+        }
     }
 
-    /// Applies one event of the store.
-    pub(crate) fn apply(&self, event: &Event) -> Result<(), RecordError> {
+    /// What stands behind the prefix of a key of the store.
+    fn key_of<'k>(&self, key: &'k [u8]) -> &'k str {
+        let key = key.get(self.prefix.len()..).unwrap_or_default();
+        std::str::from_utf8(key).unwrap_or_default()
+    }
+
+    /// Applies one event of the store. An object that cannot be read is told of to readers and not to
+    /// watchers, who cannot be given what it is.
+    pub(crate) fn apply(&self, event: &Event) -> Result<(), Arc<RecordError>> {
         let mut state = self.state.write().expect("the cache state is not poisoned");
-        let key = event.key.get(self.prefix.len()..).unwrap_or_default();
-        let key = std::str::from_utf8(key).unwrap_or_default();
+        let key = self.key_of(&event.key);
+        state.unreadable.remove(key);
         let previous = state.objects.get(key).map(|by_key| by_key.0.clone());
         if let Some(previous) = &previous {
             assert!(previous.modified < event.revision, "{previous:?} went back to {event:?}");
@@ -166,7 +188,8 @@ impl Resource {
                     created: event.created,
                     modified: event.revision,
                 };
-                let entry = Arc::new(Entry::from_store(self.prefix.len(), &kv)?);
+                let entry = Entry::from_store(self.prefix.len(), &kv);
+                let entry = Arc::new(entry.map_err(|error| state.note_unreadable(key, error))?);
                 state.objects.insert(ByKey(entry.clone()));
                 (ChangeKind::Put, entry)
             }
@@ -188,8 +211,13 @@ impl Resource {
 
     /// Puts other objects, as they are at `revision`, in the place of all, when the changes in between
     /// are not to be had. Every cursor ends.
-    pub(crate) fn replace(&self, objects: Vec<Entry>, revision: Revision) {
+    pub(crate) fn replace(&self, loaded: Loaded, revision: Revision) {
+        let Loaded { objects, unreadable } = loaded;
         let mut state = self.state.write().expect("the cache state is not poisoned");
+        state.unreadable.clear();
+        for error in unreadable {
+            state.note_unreadable(self.key_of(error.key.as_bytes()), error.clone());
+        }
         state.objects = objects.into_iter().map(|entry| ByKey(Arc::new(entry))).collect();
         // One number stays unused: behind it are also the cursors that have read everything.
         state.first += state.ring.len() as u64 + 1;
@@ -227,6 +255,19 @@ impl Resource {
     /// The object at `key` now.
     pub fn get(&self, key: &str) -> Option<Arc<Entry>> {
         self.read().objects.get(key).map(|by_key| by_key.0.clone())
+    }
+
+    /// Why the object at `key` cannot be read.
+    pub fn unreadable(&self, key: &str) -> Option<Arc<RecordError>> {
+        self.read().unreadable.get(key).cloned()
+    }
+
+    /// Why the first object that cannot be read, of those whose keys begin with `prefix`, cannot be.
+    pub fn unreadable_under(&self, prefix: &str) -> Option<Arc<RecordError>> {
+        let state = self.read();
+        let mut from =
+            state.unreadable.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
+        from.next().filter(|(key, _)| key.starts_with(prefix)).map(|(_, error)| error.clone())
     }
 
     /// Number of objects now.
@@ -268,6 +309,12 @@ impl Resource {
 }
 
 impl State {
+    fn note_unreadable(&mut self, key: &str, error: RecordError) -> Arc<RecordError> {
+        let error = Arc::new(error);
+        self.unreadable.insert(key.to_owned(), error.clone());
+        error
+    }
+
     fn push(&mut self, change: Arc<Change>) {
         if let Some(last) = self.ring.back() {
             assert!(last.revision <= change.revision, "history went back: {change:?}");

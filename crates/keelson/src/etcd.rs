@@ -1,13 +1,21 @@
 //! Data in an etcd cluster instead of a folder: what the flags say, and the store made of it.
 
 use crate::server::StartError;
-use keelson_store_etcd::{Compactor, EtcdOptions, EtcdStore, EtcdTls, OpenError};
+use bytes::Bytes;
+use keelson_registry::StoredForm;
+use keelson_store::DiskError;
+use keelson_store_etcd::{Compactor, EtcdOptions, EtcdStore, EtcdTls, OpenError, Values};
 use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// Between two looks for a cluster that does not answer at the start.
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+/// How often it is said that it is waited for.
+const TELL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// An etcd cluster that holds the data. Any number of servers may share one.
 #[derive(Clone, Debug)]
@@ -20,6 +28,8 @@ pub struct Etcd {
     pub identity_files: Option<(PathBuf, PathBuf)>,
     /// `--etcd-prefix`: the folder of the cluster that holds the data.
     pub prefix: String,
+    /// How long a cluster that does not answer is waited for at the start.
+    pub patience: Duration,
     /// `--etcd-compaction-interval`: how often history is forgotten; zero: never, by this server.
     pub compaction_interval: Duration,
 }
@@ -33,26 +43,51 @@ impl Etcd {
             ca_file: None,
             identity_files: None,
             prefix: "/registry".to_owned(),
+            patience: Duration::from_secs(60),
             compaction_interval: Duration::from_secs(300),
         }
     }
 
-    pub(crate) async fn open(&self) -> Result<Arc<EtcdStore>, StartError> {
+    pub(crate) async fn open(
+        &self,
+        runtime_config: &[(String, bool)],
+    ) -> Result<Arc<EtcdStore>, StartError> {
         let options = EtcdOptions {
             tls: self.tls()?,
             prefix: folder(&self.prefix)?,
+            values: Arc::new(StoredObjects(StoredForm::new(runtime_config))),
             ..EtcdOptions::new(self.servers.clone())
         };
-        EtcdStore::open(options).await.map_err(|error| {
-            let flags = match &error {
-                OpenError::Unreachable { .. } if self.is_secure() => {
-                    "--etcd-servers/--etcd-cafile/--etcd-certfile"
-                }
-                _ => "--etcd-servers",
+        let began = Instant::now();
+        let mut told = None;
+        loop {
+            let error = match EtcdStore::open(options.clone()).await {
+                Ok(store) => return Ok(store),
+                Err(error) => error,
             };
-            let why = error.source().map(|source| format!(": {source}")).unwrap_or_default();
-            StartError::new(format!("{flags}: {}: {error}{why}", self.servers.join(",")))
-        })
+            let may_pass = matches!(&error, OpenError::Unreachable { may_pass: true, .. });
+            let line = self.line(&error);
+            if !may_pass || began.elapsed() >= self.patience {
+                return Err(StartError::new(line));
+            }
+            if told.is_none_or(|at: Instant| at.elapsed() >= TELL_INTERVAL) {
+                tracing::warn!("{line}; waiting for it");
+                told = Some(Instant::now());
+            }
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
+    }
+
+    /// What is wrong, and with which flag, in one line.
+    fn line(&self, error: &OpenError) -> String {
+        let flags = match error {
+            OpenError::Unreachable { .. } if self.is_secure() => {
+                "--etcd-servers/--etcd-cafile/--etcd-certfile"
+            }
+            _ => "--etcd-servers",
+        };
+        let why = error.source().map(|source| format!(": {source}")).unwrap_or_default();
+        format!("{flags}: {}: {error}{why}", self.servers.join(","))
     }
 
     fn is_secure(&self) -> bool {
@@ -76,6 +111,20 @@ impl Etcd {
             )),
         };
         Ok(EtcdTls { authorities, identity })
+    }
+}
+
+/// Objects as kube-apiserver stores them.
+#[derive(Debug)]
+struct StoredObjects(StoredForm);
+
+impl Values for StoredObjects {
+    fn encode(&self, key: &[u8], value: &Bytes) -> Result<Bytes, DiskError> {
+        self.0.encode(key, value).map_err(|error| Arc::new(error) as DiskError)
+    }
+
+    fn decode(&self, key: &[u8], value: Bytes) -> Bytes {
+        self.0.decode(key, value)
     }
 }
 

@@ -12,10 +12,13 @@
 
 mod backup_socket;
 mod certificates;
+mod controllers;
+mod election;
 mod etcd;
 mod feature_gates;
 mod kubeconfig;
 mod namespaces;
+mod node_ports;
 mod quotas;
 mod server;
 mod service_accounts;

@@ -56,8 +56,11 @@ fn run(serve: Serve, began: Instant) -> Result<()> {
             (None, None) => "in memory only".to_owned(),
         };
         // Asked for before the start, so that no signal is missed.
-        let stop = stop_asked()?;
-        let keelson = builder.start().await?;
+        let mut stop = std::pin::pin!(stop_asked()?);
+        let keelson = tokio::select! {
+            keelson = builder.start() => keelson?,
+            () = &mut stop => return Ok(()),
+        };
         keelson.kubeconfig().save(&kubeconfig_path).context("--kubeconfig")?;
         let mut out = std::io::stdout();
         let took = began.elapsed().as_millis();

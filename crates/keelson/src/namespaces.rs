@@ -43,8 +43,14 @@ async fn follow(registry: &Arc<Registry>) -> Result<(), Failure> {
         }
         let mut left = vec![];
         for name in waiting.drain(..) {
-            if !empty(registry, &permit, &name).await? {
-                left.push(name);
+            match empty(registry, &permit, &name).await {
+                Ok(true) => {}
+                Ok(false) => left.push(name),
+                // What keeps one from going must not keep the others.
+                Err(error) => {
+                    tracing::warn!(%error, namespace = name, "a namespace cannot be emptied yet");
+                    left.push(name);
+                }
             }
         }
         waiting = left;

@@ -2,10 +2,11 @@
 
 use crate::backup_socket::{BackupSocket, backup_socket};
 use crate::certificates::{CertificateError, Pki, host_names};
+use crate::controllers::Controllers;
 use crate::etcd::{self, Etcd};
 use crate::feature_gates::FeatureGates;
 use crate::kubeconfig::Kubeconfig;
-use crate::{namespaces, quotas, service_accounts};
+use crate::{election, node_ports};
 use keelson_admission::Chain;
 use keelson_auth::{Authenticator, Authorizer, TokenFile, User};
 use keelson_registry::{Clock, OpenError as RegistryError, Registry, RegistryOptions, SystemClock};
@@ -22,7 +23,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
 /// The Kubernetes version whose behaviour is served.
 pub const KUBERNETES_VERSION: &str = "v1.36.2";
@@ -187,17 +188,6 @@ impl Builder {
         self
     }
 
-    /// Whether a control loop runs (kube-controller-manager's syntax: the last word that speaks of it
-    /// by name counts, else `*` or `-*`).
-    fn runs(&self, name: &str) -> bool {
-        let off = format!("-{name}");
-        let by_name = self.controllers.iter().rev().find(|word| **word == name || **word == off);
-        match by_name {
-            Some(word) => *word == name,
-            None => self.controllers.iter().any(|word| word == "*"),
-        }
-    }
-
     /// Starts the server.
     pub async fn start(mut self) -> Result<Keelson, StartError> {
         let backend = self.open_store().await?;
@@ -226,16 +216,22 @@ impl Builder {
         let pki = pki?;
         let tls = if self.tls { Some(self.tls(&pki)?) } else { None };
         let (shutdown, told) = watch::channel(false);
-        let mut loops = vec![self.compaction(&backend, registry.clone())];
-        if self.runs("namespace-controller") {
-            loops.push(tokio::spawn(namespaces::run(registry.clone())));
-        }
-        if self.runs("serviceaccount-controller") {
-            loops.push(tokio::spawn(service_accounts::run(registry.clone())));
-        }
-        if self.runs("resourcequota-controller") {
-            loops.push(tokio::spawn(quotas::run(registry.clone())));
-        }
+        let mut loops = JoinSet::new();
+        self.compaction(&backend, registry.clone(), &mut loops);
+        loops.spawn(node_ports::run(registry.clone()));
+        let controllers = Controllers::chosen(&self.controllers);
+        let election = match &backend {
+            Backend::Etcd(_) if controllers.any() => {
+                let identity = format!("{advertise}:{}_{}", address.port(), registry.new_uid());
+                let elected = election::run(registry.clone(), controllers, identity, told.clone());
+                Some(tokio::spawn(elected))
+            }
+            // Nobody else has this store.
+            _ => {
+                controllers.start(&registry, &mut loops);
+                None
+            }
+        };
         let backups = self.backups(&backend);
         let app = Arc::new(App {
             registry,
@@ -259,7 +255,7 @@ impl Builder {
         let listening = keelson_server::serve(app, listener, tls)
             .map_err(|error| StartError(format!("listen: {error}")))?;
         let url = format!("{scheme}://{reach}");
-        Ok(Keelson { listening, shutdown, loops, backups, backend, pki, url })
+        Ok(Keelson { listening, shutdown, loops, election, backups, backend, pki, url })
     }
 
     /// The offer of backups; a server without one serves all the same.
@@ -278,7 +274,7 @@ impl Builder {
     async fn open_store(&self) -> Result<Backend, StartError> {
         match (&self.store, &self.etcd, &self.data_dir) {
             (Some(store), ..) => Ok(Backend::Given(store.clone())),
-            (None, Some(etcd), _) => Ok(Backend::Etcd(etcd.open().await?)),
+            (None, Some(etcd), _) => Ok(Backend::Etcd(etcd.open(&self.runtime_config).await?)),
             (None, None, None) => Ok(Backend::Embedded(Embedded::in_memory())),
             (None, None, Some(dir)) => {
                 let options =
@@ -290,16 +286,16 @@ impl Builder {
         }
     }
 
-    /// The loop that forgets old history.
-    fn compaction(&self, backend: &Backend, registry: Arc<Registry>) -> JoinHandle<()> {
+    /// Starts the loop that forgets old history.
+    fn compaction(&self, backend: &Backend, registry: Arc<Registry>, loops: &mut JoinSet<()>) {
         match (backend, &self.etcd) {
             (Backend::Etcd(store), Some(etcd)) if !etcd.compaction_interval.is_zero() => {
                 let forgotten = move |through| registry.cache.compact(through);
-                tokio::spawn(etcd::compact(store.clone(), etcd.compaction_interval, forgotten))
+                loops.spawn(etcd::compact(store.clone(), etcd.compaction_interval, forgotten));
             }
-            (Backend::Etcd(_), _) => tokio::spawn(async {}),
+            (Backend::Etcd(_), _) => {}
             (Backend::Embedded(_) | Backend::Given(_), _) => {
-                tokio::spawn(compact(registry, self.history))
+                loops.spawn(compact(registry, self.history));
             }
         }
     }
@@ -394,7 +390,8 @@ impl Backend {
 pub struct Keelson {
     listening: Listening,
     shutdown: watch::Sender<bool>,
-    loops: Vec<JoinHandle<()>>,
+    loops: JoinSet<()>,
+    election: Option<JoinHandle<()>>,
     backups: Option<BackupSocket>,
     backend: Backend,
     pki: Pki,
@@ -428,13 +425,14 @@ impl Keelson {
     }
 
     /// Stops taking requests, lets those under way end, and closes the store.
-    pub async fn stop(self) {
+    pub async fn stop(mut self) {
         let _ = self.shutdown.send(true);
         self.listening.stopped().await;
-        for running in self.loops {
-            running.abort();
-            let _ = running.await;
+        // It was told to stop, and gives up its lease first.
+        if let Some(election) = self.election {
+            let _ = election.await;
         }
+        self.loops.shutdown().await;
         if let Some(backups) = self.backups {
             backups.close().await;
         }

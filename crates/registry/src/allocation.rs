@@ -1,12 +1,14 @@
 //! What services are given: addresses out of the service ranges, and ports of nodes (registry
 //! `core/service/storage/alloc.go`). An address is taken by making its `IPAddress` object, whose name
-//! nobody else can have then; ports are counted here, from the services that there are.
+//! nobody else can have then; a port by changing the one value in the store that says which are in use.
 
 mod addresses;
 mod families;
+mod pool;
 mod ports;
 
-pub(crate) use ports::PortPool;
+pub(crate) use pool::PortPool;
+pub use ports::PortLeaks;
 
 use crate::kind::Target;
 use crate::registry::{Put, Registry};
@@ -14,6 +16,7 @@ use bytes::Bytes;
 use keelson_meta::{Failure, Object, Reason};
 use keelson_store::Revision;
 use std::sync::Arc;
+use tokio::runtime::Handle;
 
 /// What a write of a service takes before, and gives back after it is stored. Ports of a write that goes
 /// away half-way are free again.
@@ -23,18 +26,19 @@ pub(crate) struct Claim {
     pool: Option<Arc<PortPool>>,
     /// Addresses that this write took.
     taken: Vec<String>,
-    /// Ports that this write took.
-    taken_ports: Vec<u16>,
     /// Addresses that the service no longer needs.
     freed: Vec<String>,
-    /// Ports that the service no longer needs.
-    freed_ports: Vec<u16>,
+    /// What this write does to the ports.
+    ports: ports::Change,
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        if let Some(pool) = &self.pool {
-            pool.give_back(&self.taken_ports);
+        let taken = std::mem::take(&mut self.ports.taken);
+        if let (Some(pool), Ok(runtime), false) =
+            (self.pool.take(), Handle::try_current(), taken.is_empty())
+        {
+            runtime.spawn(async move { pool.give_back(&taken).await });
         }
     }
 }
@@ -61,6 +65,7 @@ impl Registry {
         claim.pool = Some(self.ports.clone());
         let given = self.claim_all(service, old, dry_run, &mut claim).await;
         if dry_run {
+            claim.ports.taken.clear();
             return given.map(|()| Claim::default());
         }
         match given {
@@ -81,10 +86,8 @@ impl Registry {
     ) -> Result<(), Failure> {
         families::complete(service, old, &self.service_families())?;
         self.claim_addresses(service, old, dry_run, claim).await?;
-        match old {
-            None => ports::claim(&self.ports, service, claim),
-            Some(old) => ports::update(&self.ports, service, old, claim),
-        }
+        claim.ports = ports::claim(&self.ports, service, old, dry_run).await?;
+        Ok(())
     }
 
     /// [`Registry::put`] of an object that took something before. Once it is stored, what it no longer
@@ -99,12 +102,12 @@ impl Registry {
         let put = self.put(target, record, expected).await;
         match &put {
             Ok(Put::Done(_)) => {
-                claim.taken_ports.clear();
-                self.ports.give_back(&claim.freed_ports);
+                claim.ports.taken.clear();
+                self.ports.give_back(&claim.ports.freed).await;
                 self.free_addresses(&claim.freed).await;
             }
             // It may be stored: better a lost address than one that two services have.
-            Err(failure) if failure.reason == Reason::ServerTimeout => claim.taken_ports.clear(),
+            Err(failure) if failure.reason == Reason::ServerTimeout => claim.ports.taken.clear(),
             Ok(Put::Lost(_)) | Err(_) => self.free_addresses(&claim.taken).await,
         }
         put
@@ -113,7 +116,7 @@ impl Registry {
     /// The object is gone, and what it was given is free.
     pub(crate) async fn release(&self, target: &Target, gone: &Object) {
         if is_service(target) {
-            self.ports.give_back(&ports::of(gone));
+            self.ports.give_back(&ports::of(gone)).await;
             self.free_addresses(&addresses::of(gone)).await;
         }
     }

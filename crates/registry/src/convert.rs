@@ -1,4 +1,7 @@
-//! Conversion between the served versions of a kind.
+//! Conversion between the versions of a kind: those that are served, and those in which objects are kept.
+
+mod definitions;
+mod older;
 
 use keelson_meta::{GroupVersionKind, Map, Object, Value};
 
@@ -14,6 +17,18 @@ pub fn convert(mut obj: Object, from: &GroupVersionKind, to: &GroupVersionKind) 
             hpa_to_v2(&mut obj);
         }
         ("autoscaling", "HorizontalPodAutoscaler", _, "v1") => hpa_to_v1(&mut obj),
+        ("apiextensions.k8s.io", "CustomResourceDefinition", _, "v1beta1") => {
+            definitions::to_v1beta1(&mut obj);
+        }
+        ("apiextensions.k8s.io", "CustomResourceDefinition", _, "v1")
+            if from.version == "v1beta1" =>
+        {
+            definitions::to_v1(&mut obj);
+        }
+        ("resource.k8s.io", _, _, "v1beta1") if from.version == "v1" => {
+            older::from_newest(&mut obj, to);
+        }
+        (_, _, _, "v1") => older::to_newest(&mut obj, from),
         _ => {}
     }
     obj.set_gvk(to);

@@ -3,9 +3,10 @@
 use crate::allocation::PortPool;
 use crate::kind::{Kind, Target};
 use crate::stamp::Clock;
+use crate::stored;
 use crate::strategy::Strategy;
 use bytes::Bytes;
-use keelson_cache::{Cache, Entry, Resource, Snapshot, StartError};
+use keelson_cache::{Cache, Entry, RecordError, Resource, Snapshot, StartError};
 use keelson_meta::{Failure, GroupVersionResource, Reason, Status, Str};
 use keelson_schema::catalogue::{Catalogue, Resource as CatalogueResource};
 use keelson_store::{Compare, KeyValue, Op, Revision, Store, Txn, TxnOutcome, WriteError};
@@ -96,14 +97,14 @@ impl Registry {
         options: RegistryOptions,
     ) -> Result<Arc<Registry>, OpenError> {
         let catalogue = Catalogue::shared().clone();
-        let kinds = built_in(&catalogue, &options);
+        let kinds = built_in(&catalogue, &options.runtime_config);
         let mut prefixes: Vec<Bytes> = kinds.values().map(|kind| kind.prefix.clone()).collect();
         prefixes.sort();
         prefixes.dedup();
         let cache = Cache::start(store.clone(), prefixes)
             .await
             .map_err(|source| OpenError::Cache { source })?;
-        let ports = Arc::new(PortPool::default());
+        let ports = Arc::new(PortPool::new(store.clone()));
         let registry = Arc::new(Registry { catalogue, store, cache, clock, options, ports, kinds });
         crate::bootstrap::ensure(&registry)
             .await
@@ -120,7 +121,7 @@ impl Registry {
     pub fn serves(&self, group: &str, version: &str, resource: &CatalogueResource) -> bool {
         let facts = self.catalogue.version(group, version);
         let default_on = facts.is_some_and(|facts| facts.default_on) && resource.default_on;
-        is_served(&self.options, group, version, default_on)
+        is_served(&self.options.runtime_config, group, version, default_on)
     }
 
     /// What legacy discovery says of the form in which a kind is stored (apiserver
@@ -128,10 +129,15 @@ impl Registry {
     pub fn storage_version_hash(&self, group: &str, resource: &str) -> Option<String> {
         use base64::Engine;
         use sha2::Digest;
-        let gvk = &self.kind(group, resource)?.storage.gvk;
+        let gvk = stored::gvk(&self.catalogue, self.kind(group, resource)?);
         let text = format!("{}/{}/{}", gvk.group, gvk.version, gvk.kind);
         let digest = sha2::Sha256::digest(text.as_bytes());
         Some(base64::engine::general_purpose::STANDARD.encode(&digest[..8]))
+    }
+
+    /// A uid that nothing else has.
+    pub fn new_uid(&self) -> Str {
+        crate::stamp::uid(self.clock.as_ref())
     }
 
     /// All kinds that keep objects.
@@ -159,6 +165,11 @@ impl Registry {
     /// Waits until reads are as new as the store.
     pub(crate) async fn fresh(&self) -> Result<(), Failure> {
         self.cache.wait_latest().await.map_err(|error| Status::unavailable(error.to_string()))
+    }
+
+    /// Waits until reads are as new as all that this process has heard of: no question to the store.
+    pub(crate) async fn caught_up(&self) -> Result<(), Failure> {
+        self.cache.wait_known().await.map_err(|error| Status::unavailable(error.to_string()))
     }
 
     /// Waits for a revision that a client named, or 504.
@@ -228,6 +239,15 @@ impl Registry {
         })
     }
 
+    /// The object of a target as it is now, or 500 when it is there and cannot be read.
+    pub(crate) fn known(&self, target: &Target) -> Result<Option<Arc<Entry>>, Failure> {
+        let objects = self.objects(&target.kind);
+        match objects.unreadable(&target.key()) {
+            None => Ok(objects.get(&target.key())),
+            Some(error) => Err(unreadable(&error)),
+        }
+    }
+
     /// What is stored now, told by a transaction that lost.
     fn lost(
         &self,
@@ -237,8 +257,13 @@ impl Registry {
         current
             .map(|kv| Entry::from_store(target.kind.prefix.len(), &kv).map(Arc::new))
             .transpose()
-            .map_err(Status::internal)
+            .map_err(|error| unreadable(&error))
     }
+}
+
+/// 500, as the reference has it.
+pub(crate) fn unreadable(error: &RecordError) -> Failure {
+    Status::new(Reason::Unknown, error.to_string())
 }
 
 /// What the reference says of an object that its etcd does not take.
@@ -265,7 +290,7 @@ pub(crate) enum Removed {
 /// The built-in kinds that keep objects.
 pub(crate) fn built_in(
     catalogue: &Arc<Catalogue>,
-    options: &RegistryOptions,
+    runtime_config: &[(String, bool)],
 ) -> HashMap<(Str, Str), Arc<Kind>> {
     let mut kinds: HashMap<(Str, Str), Arc<Kind>> = HashMap::new();
     for group in &catalogue.groups {
@@ -278,7 +303,7 @@ pub(crate) fn built_in(
             }
         }
         for name in names {
-            if let Some(kind) = kind_of(catalogue, group, name, options) {
+            if let Some(kind) = kind_of(catalogue, group, name, runtime_config) {
                 kinds.insert((group.name.clone(), name.clone()), Arc::new(kind));
             }
         }
@@ -295,7 +320,7 @@ fn kind_of(
     catalogue: &Arc<Catalogue>,
     group: &keelson_schema::catalogue::Group,
     name: &Str,
-    options: &RegistryOptions,
+    runtime_config: &[(String, bool)],
 ) -> Option<Kind> {
     let mut versions = vec![];
     let (mut namespaced, mut has_status) = (false, false);
@@ -304,7 +329,7 @@ fn kind_of(
             continue;
         };
         if !is_served(
-            options,
+            runtime_config,
             &group.name,
             &version.name,
             version.default_on && resource.default_on,
@@ -331,7 +356,7 @@ fn kind_of(
 
 /// Whether a version is served: what `--runtime-config` says of it last, else its default.
 pub(crate) fn is_served(
-    options: &RegistryOptions,
+    runtime_config: &[(String, bool)],
     group: &str,
     version: &str,
     default_on: bool,
@@ -344,13 +369,13 @@ pub(crate) fn is_served(
         "api/ga" => !version.contains("alpha") && !version.contains("beta"),
         _ => false,
     };
-    let exact = options.runtime_config.iter().rev().find(|(key, _)| *key == name);
-    let wide = options.runtime_config.iter().rev().find(|(key, _)| level(key));
+    let exact = runtime_config.iter().rev().find(|(key, _)| *key == name);
+    let wide = runtime_config.iter().rev().find(|(key, _)| level(key));
     exact.or(wide).map_or(default_on, |(_, on)| *on)
 }
 
-/// The version in which a kind is stored: both Event resources share one form, the rest is stored in
-/// the version that is preferred.
+/// The version in which our records have a kind: both Event resources share one form, the rest is in the
+/// version that is preferred.
 fn storage_schema(
     catalogue: &Arc<Catalogue>,
     group: &str,

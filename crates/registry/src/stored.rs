@@ -1,126 +1,234 @@
-//! What a stored record must be, for those who look at a store that no server uses.
+//! The form in which kube-apiserver keeps objects in etcd, and the way between it and our records, so that
+//! either server can go on where the other has stopped.
+//!
+//! Built-in kinds are protobuf in its envelope, definitions and API services JSON; both in a version of
+//! their own choice, without a resourceVersion. What is read may be of any version and in either encoding,
+//! and gets the defaults of fields that its writer did not know.
 
 use crate::kind::Kind;
-use crate::registry::{RegistryOptions, built_in};
+use crate::registry::built_in;
 use bytes::Bytes;
-use keelson_cache::Entry;
-use keelson_meta::GroupVersionResource;
+use keelson_cache::Record;
+use keelson_meta::{GroupVersion, GroupVersionKind, Object};
 use keelson_schema::catalogue::Catalogue;
-use keelson_schema::{decode, json};
-use keelson_store::KeyValue;
+use keelson_schema::{Schema, decode, default, json, proto};
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Every built-in kind, by the prefix of its keys.
-pub struct StoredKinds {
-    by_prefix: BTreeMap<Bytes, Arc<Kind>>,
-}
+/// What values begin with that are encrypted.
+const ENCRYPTED: &[u8] = b"k8s:enc:";
 
-impl StoredKinds {
-    /// All kinds, whether a server serves them by default or not.
-    pub fn all() -> StoredKinds {
-        let options = RegistryOptions {
-            service_ranges: vec![],
-            advertise_address: Ipv4Addr::LOCALHOST.into(),
-            advertise_port: 0,
-            runtime_config: vec![("api/all".to_owned(), true)],
-            admission: keelson_admission::Chain::default(),
-        };
-        let mut kinds: Vec<_> = built_in(Catalogue::shared(), &options).into_values().collect();
-        // Both resources of events stand in one place and in one form, that of the core group.
-        kinds.sort_by(|one, other| other.gvr.group.cmp(&one.gvr.group));
-        let by_prefix = kinds.into_iter().map(|kind| (kind.prefix.clone(), kind)).collect();
-        StoredKinds { by_prefix }
-    }
+/// Kinds that are not stored in the first version of their group, so that the release before can read
+/// what this one wrote: group, resource, version (kube-apiserver's storage factory, and that of its
+/// extension server).
+const STORED_OLDER: [(&str, &str, &str); 4] = [
+    ("admissionregistration.k8s.io", "mutatingadmissionpolicies", "v1beta1"),
+    ("admissionregistration.k8s.io", "mutatingadmissionpolicybindings", "v1beta1"),
+    ("apiextensions.k8s.io", "customresourcedefinitions", "v1beta1"),
+    ("resource.k8s.io", "devicetaintrules", "v1alpha3"),
+];
 
-    /// The resource to which a key belongs, if it is one of those known.
-    pub fn resource(&self, key: &[u8]) -> Option<&GroupVersionResource> {
-        self.kind(key).map(|kind| &kind.gvr)
-    }
+/// Why an object has no stored form: a fault of ours, since it was checked before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EncodeError(String);
 
-    /// Whether a record is an object of the kind whose key it has, under the name that its key says.
-    pub fn check(&self, kv: &KeyValue) -> Result<(), String> {
-        let Some(kind) = self.kind(&kv.key) else { return Ok(()) };
-        let entry = Entry::from_store(kind.prefix.len(), kv).map_err(|error| error.why)?;
-        let parsed = json::parse(entry.json_slice()).map_err(|error| error.to_string())?;
-        if let Some(twice) = parsed.duplicates.first() {
-            return Err(format!("{twice} stands twice"));
-        }
-        let (kind_name, version) = (&kind.storage.gvk.kind, kind.storage.gvk.api_version());
-        let is = |name: &str, expected: &str| {
-            parsed.value.get(name).and_then(|value| value.as_str()) == Some(expected)
-        };
-        if !is("kind", kind_name) || !is("apiVersion", &version) {
-            return Err(format!("it is not a {kind_name} of {version}"));
-        }
-        let decoded = decode::conform(&kind.storage, parsed.value)?;
-        if let Some(unknown) = decoded.strict.first() {
-            return Err(unknown.clone());
-        }
-        let obj = decoded.object;
-        let key = kind.key(obj.namespace(), obj.name());
-        if entry.key() != key {
-            return Err(format!("the object calls itself {key}"));
-        }
-        Ok(())
-    }
-
-    fn kind(&self, key: &[u8]) -> Option<&Arc<Kind>> {
-        let range = (Bound::Unbounded, Bound::Included(key));
-        let (prefix, kind) = self.by_prefix.range::<[u8], _>(range).next_back()?;
-        key.starts_with(prefix).then_some(kind)
+impl fmt::Display for EncodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::StoredKinds;
-    use bytes::Bytes;
-    use keelson_store::{KeyValue, Revision};
+impl std::error::Error for EncodeError {}
 
-    /// What is said of a stored text under a key.
-    fn check(key: &str, json: &str) -> Result<(), String> {
-        let at = json.find("resourceVersion\":\"").map_or(0, |at| at + 18);
-        let (labels, fields) = (&[], &[]);
-        let json = json.as_bytes();
-        let record =
-            keelson_cache::Record { json, resource_version_at: at, item_at: 1, labels, fields };
-        check_bytes(key, record.encode())
+/// The stored forms of all kinds.
+pub struct StoredForm {
+    catalogue: Arc<Catalogue>,
+    /// By prefix of their keys. Invariant: no prefix is a prefix of another.
+    kinds: BTreeMap<Bytes, Stored>,
+}
+
+impl fmt::Debug for StoredForm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the stored form of {} kinds", self.kinds.len())
     }
+}
 
-    fn check_bytes(key: &str, value: Bytes) -> Result<(), String> {
-        let key = Bytes::copy_from_slice(key.as_bytes());
-        let (created, modified) = (Revision(4), Revision(4));
-        StoredKinds::all().check(&KeyValue { key, value, created, modified })
+struct Stored {
+    kind: Arc<Kind>,
+    written: Written,
+}
+
+/// How a kind is written.
+enum Written {
+    Protobuf(Schema),
+    Json(Schema),
+    /// As JSON of a version that no schema describes.
+    Converted(GroupVersionKind),
+}
+
+/// The version in which a kind is stored, whichever versions are served.
+pub(crate) fn gvk(catalogue: &Catalogue, kind: &Kind) -> GroupVersionKind {
+    let (group, resource) = (&kind.gvr.group, &kind.gvr.resource);
+    let of = |version: &str| GroupVersionKind::new(group.clone(), version, kind.name().clone());
+    if *group != kind.storage.gvk.group {
+        return kind.storage.gvk.clone();
     }
+    let older = STORED_OLDER.iter().find(|(g, r, _)| group == g && resource == r);
+    if let Some((.., version)) = older {
+        return of(version);
+    }
+    let versions = catalogue.group(group).into_iter().flat_map(|group| &group.versions);
+    let has = |resources: &[keelson_schema::catalogue::Resource]| {
+        resources.iter().any(|known| known.name == *resource)
+    };
+    let first = versions.into_iter().find(|version| has(&version.resources));
+    first.map_or_else(|| kind.storage.gvk.clone(), |version| of(&version.name))
+}
 
-    #[test]
-    fn an_object_is_of_its_kind_and_has_the_name_of_its_key() {
-        let key = "/registry/configmaps/default/a";
-        let map = |rest: &str, meta: &str| {
-            format!(
-                r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{{meta},"resourceVersion":"0"}}{rest}}}"#
-            )
-        };
-        let meta = r#""name":"a","namespace":"default""#;
-        let good = map(r#","data":{"k":"v"}"#, meta);
-        assert_eq!(check(key, &good), Ok(()));
-        assert_eq!(check("/registry/of/something/else", "{}x"), Ok(()));
-        let (of_b, of_secret) = ("/registry/configmaps/default/b", "/registry/secrets/default/a");
-        let checks = [
-            (of_b, good.clone(), "the object calls itself default/a"),
-            (of_secret, good.clone(), "it is not a Secret of v1"),
-            (key, map(r#","data":{"k":"v","k":"w"}"#, meta), "data.k stands twice"),
-            (key, map(r#","date":{}"#, meta), r#"unknown field "date""#),
-            (key, map("", r#""name":"a","namespace":"other""#), "the object calls itself other/a"),
-        ];
-        for (key, json, expected) in checks {
-            assert_eq!(check(key, &json), Err(expected.to_owned()), "{json}");
+impl StoredForm {
+    /// The forms of the kinds that a server with this `--runtime-config` has.
+    pub fn new(runtime_config: &[(String, bool)]) -> StoredForm {
+        let catalogue = Catalogue::shared().clone();
+        let mut kinds = BTreeMap::new();
+        for kind in built_in(&catalogue, runtime_config).into_values() {
+            // Both resources of Events have the same objects.
+            if kind.gvr.group != kind.storage.gvk.group {
+                continue;
+            }
+            let gvk = gvk(&catalogue, &kind);
+            let is_json = matches!(&*gvk.group, "apiextensions.k8s.io" | "apiregistration.k8s.io");
+            let written = match catalogue.schema_of_any(&gvk) {
+                Some(schema) if is_json => Written::Json(schema),
+                Some(schema) => Written::Protobuf(schema),
+                None => Written::Converted(gvk),
+            };
+            kinds.insert(kind.prefix.clone(), Stored { kind, written });
         }
-        assert!(check(key, &map(r#","data":{"k":7}"#, meta)).is_err());
-        assert!(check(key, &good[..good.len() - 1]).is_err());
-        assert_eq!(check_bytes(key, Bytes::new()), Err("unknown record format".to_owned()));
+        StoredForm { catalogue, kinds }
     }
+
+    /// The kind to which a key of the store belongs.
+    fn find(&self, key: &[u8]) -> Option<&Stored> {
+        let below = (Bound::Unbounded, Bound::Included(key));
+        let (prefix, stored) = self.kinds.range::<[u8], _>(below).next_back()?;
+        key.starts_with(prefix).then_some(stored)
+    }
+
+    /// The stored form of a record. What is no object of a known kind stays as it is.
+    pub fn encode(&self, key: &[u8], record: &Bytes) -> Result<Bytes, EncodeError> {
+        let Some(Stored { kind, written }) = self.find(key) else { return Ok(record.clone()) };
+        let text = Record::json_of(record).map_err(|why| EncodeError(why.into_owned()))?;
+        let parsed = json::parse(text).map_err(|error| EncodeError(error.to_string()))?;
+        let mut obj = Object::from_value(parsed.value).unwrap_or_default();
+        obj.metadata_mut().remove("resourceVersion");
+        let mut out = Vec::with_capacity(text.len());
+        match written {
+            Written::Protobuf(schema) => {
+                let obj = kind.convert(obj, &kind.storage, schema);
+                proto::encode(schema, &obj, &mut out)
+                    .map_err(|error| EncodeError(error.to_string()))?;
+            }
+            Written::Json(schema) => {
+                json::encode(schema, &kind.convert(obj, &kind.storage, schema), &mut out);
+                out.push(b'\n');
+            }
+            Written::Converted(gvk) => {
+                let obj = crate::convert::convert(obj, &kind.storage.gvk, gvk);
+                json::write_value(&obj.into_value(), &mut out);
+                out.push(b'\n');
+            }
+        }
+        Ok(out.into())
+    }
+
+    /// The record of a stored object, or what says that it cannot be read and why. What is no object of
+    /// a known kind stays as it is.
+    pub fn decode(&self, key: &[u8], value: Bytes) -> Bytes {
+        let Some(stored) = self.find(key) else { return value };
+        match self.read(stored, &value) {
+            Ok(mut obj) => stored.kind.record(&mut obj),
+            Err(why) => keelson_cache::unreadable(&why),
+        }
+    }
+
+    /// A stored object in the version of our records.
+    fn read(&self, stored: &Stored, value: &[u8]) -> Result<Object, String> {
+        let (mut obj, gvk) = if value.starts_with(&proto::PREFIX) {
+            self.read_protobuf(stored, value)?
+        } else if value.trim_ascii_start().starts_with(b"{") {
+            self.read_json(stored, value)?
+        } else if value.starts_with(ENCRYPTED) {
+            return Err("identity transformer tried to read encrypted data".to_owned());
+        } else {
+            return Err("it is neither protobuf nor JSON".to_owned());
+        };
+        let Stored { kind, .. } = stored;
+        let storage = &kind.storage;
+        if gvk != storage.gvk {
+            obj = crate::convert::convert(obj, &gvk, &storage.gvk);
+            obj = decode::conform(storage, obj.into_value())?.object;
+        }
+        default::fill(storage, &mut obj);
+        (kind.strategy.default)(&mut obj);
+        Ok(obj)
+    }
+
+    fn read_protobuf(
+        &self,
+        stored: &Stored,
+        value: &[u8],
+    ) -> Result<(Object, GroupVersionKind), String> {
+        let envelope = proto::decode_envelope(value).map_err(|error| error.to_string())?;
+        let gvk = given_gvk(&stored.kind, &envelope.api_version, &envelope.kind)?;
+        let schema = self.schema(&stored.kind, &gvk)?;
+        let obj =
+            proto::decode_message(&schema, envelope.raw).map_err(|error| error.to_string())?;
+        Ok((with_defaults(&stored.kind, &schema, obj), gvk))
+    }
+
+    fn read_json(
+        &self,
+        stored: &Stored,
+        value: &[u8],
+    ) -> Result<(Object, GroupVersionKind), String> {
+        let parsed = json::parse(value).map_err(|error| error.to_string())?.value;
+        let given = |name| parsed.str_at(&[name]).unwrap_or_default();
+        let gvk = given_gvk(&stored.kind, given("apiVersion"), given("kind"))?;
+        if matches!(&stored.written, Written::Converted(known) if *known == gvk) {
+            return Ok((Object::from_value(parsed).unwrap_or_default(), gvk));
+        }
+        let schema = self.schema(&stored.kind, &gvk)?;
+        let obj = decode::conform(&schema, parsed)?.object;
+        Ok((with_defaults(&stored.kind, &schema, obj), gvk))
+    }
+
+    fn schema(&self, kind: &Kind, gvk: &GroupVersionKind) -> Result<Schema, String> {
+        if *gvk == kind.storage.gvk {
+            return Ok(kind.storage.clone());
+        }
+        self.catalogue.schema_of_any(gvk).ok_or_else(|| unknown(&gvk.api_version(), &gvk.kind))
+    }
+}
+
+/// Which kind a stored object says that it is; `kind` in some version, or an error.
+fn given_gvk(kind: &Kind, api_version: &str, name: &str) -> Result<GroupVersionKind, String> {
+    if name != kind.name() {
+        return Err(format!("{name:?} of {api_version:?} stands where a {} should", kind.name()));
+    }
+    let version = GroupVersion::parse(api_version).ok_or_else(|| unknown(api_version, name))?;
+    Ok(version.kind(name))
+}
+
+fn unknown(api_version: &str, kind: &str) -> String {
+    format!("no kind {kind:?} is registered for version {api_version:?}")
+}
+
+/// Defaults of a version may be others than those of the version that it is converted to.
+fn with_defaults(kind: &Kind, schema: &Schema, mut obj: Object) -> Object {
+    if schema.gvk != kind.storage.gvk {
+        default::fill(schema, &mut obj);
+    }
+    obj
 }

@@ -200,6 +200,12 @@ fn was_not_sent(error: &Status) -> bool {
     causes(error).any(|cause| cause.is::<tonic::ConnectError>())
 }
 
+/// Whether one side refused the certificate of the other.
+pub(crate) fn is_distrust(error: &Status) -> bool {
+    let mut causes = causes(error).filter_map(|cause| cause.downcast_ref::<std::io::Error>());
+    causes.any(|cause| cause.kind() == std::io::ErrorKind::InvalidData)
+}
+
 fn causes(error: &Status) -> impl Iterator<Item = &(dyn Error + 'static)> {
     std::iter::successors(error.source(), |cause| (*cause).source())
 }

@@ -6,17 +6,21 @@
 //!   repeated here; reads are, on the next member of the cluster.
 //! - A watch survives the loss of its connection, of the leader and of etcd itself: it goes on after
 //!   the last revision that it has delivered as a whole.
+//! - What is written and read there may have another form than here: see [`Values`].
 //! - Only what lies under one folder of the cluster is read or written, beside [`COMPACT_KEY`].
 
 mod client;
 mod compactor;
 mod keys;
+mod latest;
 mod proto;
 mod store;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod values;
 mod watch;
 
 pub use client::EtcdTls;
 pub use compactor::{COMPACT_KEY, Compactor};
 pub use store::{EtcdOptions, EtcdStore, OpenError};
+pub use values::{SameValues, Values};

@@ -14,13 +14,15 @@ use prost::Message;
 use tokio::runtime::Handle;
 use tonic::{Code, Status};
 
-use crate::client::{COMPACT, Client, EtcdTls, RANGE, TXN, line};
+use crate::client::{COMPACT, Client, EtcdTls, RANGE, TXN, is_distrust, line};
 use crate::compactor::COMPACT_KEY;
 use crate::keys::Keys;
+use crate::latest::Latest;
 use crate::proto::{
     CompactionRequest, Compare, DeleteRangeRequest, Header, HeaderResponse, PutRequest,
     RangeRequest, RangeResponse, Request, RequestOp, TxnRequest, TxnResponse,
 };
+use crate::values::{OwnValues, SameValues, Values};
 use crate::watch::EtcdWatch;
 
 /// Keys asked for at first; then as many as are likely to hold [`FETCH_BYTES`].
@@ -41,6 +43,8 @@ pub struct EtcdOptions {
     pub root: String,
     /// The folder of the cluster that holds them, with a slash at its end; not empty.
     pub prefix: String,
+    /// How values look in the cluster.
+    pub values: Arc<dyn Values>,
     /// How long a watch may lie behind the newest known revision before it asks etcd how far it is.
     pub progress_after: Duration,
 }
@@ -51,7 +55,9 @@ impl EtcdOptions {
     pub fn new(servers: Vec<String>) -> Self {
         let root = String::from("/registry/");
         let progress_after = Duration::from_millis(20);
-        Self { servers, tls: EtcdTls::default(), prefix: root.clone(), root, progress_after }
+        let values = Arc::new(SameValues);
+        let (tls, prefix) = (EtcdTls::default(), root.clone());
+        Self { servers, tls, root, prefix, values, progress_after }
     }
 }
 
@@ -69,6 +75,8 @@ pub enum OpenError {
     Unreachable {
         /// The last error.
         source: DiskError,
+        /// Whether another try may help: not when certificates do not fit.
+        may_pass: bool,
     },
 }
 
@@ -85,7 +93,7 @@ impl std::error::Error for OpenError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Server { .. } => None,
-            Self::Unreachable { source } => Some(source.as_ref()),
+            Self::Unreachable { source, .. } => Some(source.as_ref()),
         }
     }
 }
@@ -106,6 +114,7 @@ impl std::error::Error for Said {}
 #[derive(Debug)]
 pub struct EtcdStore {
     shared: Arc<Shared>,
+    latest: Arc<Latest>,
     runtime: Handle,
 }
 
@@ -114,6 +123,7 @@ pub struct EtcdStore {
 pub(crate) struct Shared {
     pub(crate) client: Client,
     pub(crate) keys: Keys,
+    pub(crate) values: OwnValues,
     pub(crate) progress_after: Duration,
     /// The newest revision that etcd has named. Only grows.
     pub(crate) newest: tokio::sync::watch::Sender<u64>,
@@ -131,7 +141,10 @@ impl EtcdStore {
         let client = Client::new(&options.servers, &options.tls)?;
         let key = Bytes::from_static(COMPACT_KEY.as_bytes());
         let ask = RangeRequest { key, ..RangeRequest::default() };
-        let unreachable = |error: Status| OpenError::Unreachable { source: said(&error) };
+        let unreachable = |error: Status| OpenError::Unreachable {
+            source: said(&error),
+            may_pass: !is_distrust(&error),
+        };
         let answer: RangeResponse = client.first(RANGE, ask.clone()).await.map_err(unreachable)?;
         let newest = revision(answer.header.unwrap_or_default().revision);
         let mut floor = newest;
@@ -147,13 +160,15 @@ impl EtcdStore {
         let shared = Shared {
             client,
             keys: Keys::new(options.root.into(), options.prefix.into()),
+            values: OwnValues::new(options.values),
             progress_after: options.progress_after,
             newest: tokio::sync::watch::Sender::new(newest.0),
             floor: AtomicU64::new(floor.0),
             watches: AtomicUsize::new(0),
             failed: Mutex::new(None),
         };
-        Ok(Arc::new(Self { shared: Arc::new(shared), runtime: Handle::current() }))
+        let (latest, runtime) = (Arc::default(), Handle::current());
+        Ok(Arc::new(Self { shared: Arc::new(shared), latest, runtime }))
     }
 
     /// Notes that the history before `floor` is gone.
@@ -171,37 +186,6 @@ impl EtcdStore {
         self.shared.heard(answer).map_err(|error| WriteError::Unknown { source: said(&error) })
     }
 
-    /// Keys of a range in the cluster, at an exact revision or the newest.
-    async fn fetch(
-        &self,
-        (key, range_end): (Bytes, Bytes),
-        limit: usize,
-        at: Option<Revision>,
-    ) -> Result<(RangeResponse, Revision), ReadError> {
-        if let Some(asked) = at {
-            let floor = self.floor();
-            if asked < floor || asked == Revision(0) {
-                return Err(ReadError::Compacted { asked, floor });
-            }
-        }
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let ask = RangeRequest { key, range_end, limit, revision: at.map_or(0, number) };
-        let answer = self.shared.client.read(RANGE, ask).await;
-        let answer: RangeResponse = self.shared.heard(answer).map_err(|error| {
-            let asked = at.unwrap_or_default();
-            match error.code() {
-                Code::OutOfRange if error.message().contains("compacted") => {
-                    self.shared.raise_floor(asked.next());
-                    ReadError::Compacted { asked, floor: self.floor() }
-                }
-                Code::OutOfRange => ReadError::Future { asked, newest: self.revision() },
-                _ => ReadError::Backend { source: said(&error) },
-            }
-        })?;
-        let read_at = at.unwrap_or(self.shared.saw(answer.header));
-        Ok((answer, read_at))
-    }
-
     /// Gives the keys of a range to `take`, in order and all at one revision, until it says no.
     /// Answers with that revision.
     async fn walk(
@@ -214,14 +198,14 @@ impl EtcdStore {
         // An empty range still has to say whether it can be read at that revision.
         let (mut first, last) = range.unwrap_or_else(|| (self.shared.keys.marker(), Bytes::new()));
         loop {
-            let (answer, read_at) = self.fetch((first, last.clone()), limit, at).await?;
+            let (answer, read_at) = self.shared.fetch((first, last.clone()), limit, at).await?;
             at = Some(read_at);
             let bytes: usize = answer.kvs.iter().map(|kv| kv.value.len()).sum();
             let average = bytes / answer.kvs.len().max(1);
             let after = answer.kvs.last().map(|kv| [&kv.key[..], b"\0"].concat().into());
             for kv in answer.kvs {
-                if let Some(kv) = self.shared.keys.to_contract(&kv.key).map(|key| known(key, kv))
-                    && !take(kv)
+                if let Some(key) = self.shared.keys.to_contract(&kv.key)
+                    && !take(self.known(key, kv))
                 {
                     return Ok(read_at);
                 }
@@ -259,9 +243,10 @@ impl EtcdStore {
             let key = keys.to_cluster(&compare.key);
             Request::Range(RangeRequest { key, ..RangeRequest::default() }).into()
         });
+        let success: Result<_, _> = txn.ops.iter().map(|op| self.operation(op)).collect();
         let ask = TxnRequest {
             compare: compare.collect(),
-            success: txn.ops.iter().map(|op| self.operation(op)).collect(),
+            success: success.map_err(|source| WriteError::Value { source })?,
             failure: current.collect(),
         };
         let answer = self.shared.client.write(TXN, ask).await;
@@ -272,7 +257,7 @@ impl EtcdStore {
             return Ok(TxnOutcome::Committed(at));
         }
         for (compare, found) in txn.compare.into_iter().zip(answer.found()) {
-            let current = found.map(|kv| known(compare.key.clone(), kv));
+            let current = found.map(|kv| self.known(compare.key.clone(), kv));
             if current.as_ref().map_or(Revision(0), |kv| kv.modified) != compare.modified {
                 return Ok(TxnOutcome::Conflict { key: compare.key, current });
             }
@@ -281,13 +266,23 @@ impl EtcdStore {
         Err(WriteError::Unknown { source })
     }
 
-    fn operation(&self, op: &Op) -> RequestOp {
+    fn operation(&self, op: &Op) -> Result<RequestOp, DiskError> {
         let key = self.shared.keys.to_cluster(op.key());
-        match op {
-            Op::Put { value, .. } => Request::Put(PutRequest { key, value: value.clone() }),
+        let request = match op {
+            Op::Put { value, .. } => {
+                let value = self.shared.values.encode(op.key(), value)?;
+                Request::Put(PutRequest { key, value })
+            }
             Op::Delete { .. } => Request::Delete(DeleteRangeRequest { key }),
-        }
-        .into()
+        };
+        Ok(request.into())
+    }
+
+    /// A key and value as the contract has them, under the contract's key.
+    fn known(&self, key: Bytes, kv: crate::proto::KeyValue) -> KeyValue {
+        let (created, modified) = (revision(kv.create_revision), revision(kv.mod_revision));
+        let value = self.shared.values.decode(&key, kv.value);
+        KeyValue { key, value, created, modified }
     }
 }
 
@@ -295,9 +290,9 @@ impl Store for EtcdStore {
     fn get<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<Option<KeyValue>, ReadError>> {
         Box::pin(async move {
             let cluster_key = self.shared.keys.to_cluster(key);
-            let (answer, _) = self.fetch((cluster_key, Bytes::new()), 1, None).await?;
+            let (answer, _) = self.shared.fetch((cluster_key, Bytes::new()), 1, None).await?;
             let found = answer.kvs.into_iter().next();
-            Ok(found.map(|kv| known(Bytes::copy_from_slice(key), kv)))
+            Ok(found.map(|kv| self.known(Bytes::copy_from_slice(key), kv)))
         })
     }
 
@@ -337,11 +332,14 @@ impl Store for EtcdStore {
     }
 
     fn revision(&self) -> Revision {
-        Revision(*self.shared.newest.borrow())
+        self.shared.revision()
     }
 
     fn latest(&self) -> BoxFuture<'_, Result<Revision, ReadError>> {
-        Box::pin(self.walk(None, None, 1, |_| true))
+        Box::pin(async move {
+            let answer = self.latest.ask(&self.runtime, &self.shared);
+            answer.await.unwrap_or_else(|_| Err(ReadError::Backend { source: ended() }))
+        })
     }
 
     fn floor(&self) -> Revision {
@@ -378,6 +376,41 @@ impl Store for EtcdStore {
 }
 
 impl Shared {
+    /// Keys of a range in the cluster, at an exact revision or the newest.
+    pub(crate) async fn fetch(
+        &self,
+        (key, range_end): (Bytes, Bytes),
+        limit: usize,
+        at: Option<Revision>,
+    ) -> Result<(RangeResponse, Revision), ReadError> {
+        if let Some(asked) = at {
+            let floor = self.floor();
+            if asked < floor || asked == Revision(0) {
+                return Err(ReadError::Compacted { asked, floor });
+            }
+        }
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let ask = RangeRequest { key, range_end, limit, revision: at.map_or(0, number) };
+        let answer = self.client.read(RANGE, ask).await;
+        let answer: RangeResponse = self.heard(answer).map_err(|error| {
+            let asked = at.unwrap_or_default();
+            match error.code() {
+                Code::OutOfRange if error.message().contains("compacted") => {
+                    self.raise_floor(asked.next());
+                    ReadError::Compacted { asked, floor: self.floor() }
+                }
+                Code::OutOfRange => ReadError::Future { asked, newest: self.revision() },
+                _ => ReadError::Backend { source: said(&error) },
+            }
+        })?;
+        let read_at = at.unwrap_or(self.saw(answer.header));
+        Ok((answer, read_at))
+    }
+
+    fn revision(&self) -> Revision {
+        Revision(*self.newest.borrow())
+    }
+
     pub(crate) fn floor(&self) -> Revision {
         Revision(self.floor.load(Ordering::Acquire))
     }
@@ -413,14 +446,12 @@ fn raise(newest: &mut u64, seen: Revision) -> bool {
     is_newer
 }
 
-/// A key and value as the contract has them, under the contract's key.
-fn known(key: Bytes, kv: crate::proto::KeyValue) -> KeyValue {
-    let (created, modified) = (revision(kv.create_revision), revision(kv.mod_revision));
-    KeyValue { key, value: kv.value, created, modified }
-}
-
 pub(crate) fn revision(number: i64) -> Revision {
     Revision(u64::try_from(number).unwrap_or_default())
+}
+
+fn ended() -> DiskError {
+    Arc::new(Said("the store was dropped".into()))
 }
 
 pub(crate) fn number(revision: Revision) -> i64 {

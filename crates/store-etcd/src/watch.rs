@@ -28,6 +28,7 @@ use crate::proto::{
     WatchProgress, WatchRequest, WatchResponse,
 };
 use crate::store::{Shared, number, revision};
+use crate::values::OwnValues;
 
 /// Batches that wait for their reader; then etcd has to wait, through HTTP/2's flow control.
 const BATCHES_MAX: usize = 4;
@@ -216,7 +217,7 @@ impl Feed {
             vec![Batch { events: vec![], through }]
         } else {
             let events = std::mem::take(events);
-            split(&self.shared.keys, &self.prefix, events)
+            split(&self.shared.keys, &self.shared.values, &self.prefix, events)
                 .ok_or_else(|| End::Final(self.compacted()))?
         };
         for batch in batches {
@@ -272,7 +273,12 @@ fn tells_progress(version: &str) -> bool {
 
 /// Events of whole revisions as batches for a watch of `prefix`; `None` when compaction has taken
 /// what a deletion deleted.
-fn split(keys: &Keys, prefix: &[u8], events: Vec<proto::Event>) -> Option<Vec<Batch>> {
+fn split(
+    keys: &Keys,
+    values: &OwnValues,
+    prefix: &[u8],
+    events: Vec<proto::Event>,
+) -> Option<Vec<Batch>> {
     let mut batches = Vec::new();
     let mut batch = Batch { events: Vec::new(), through: Revision(0) };
     let mut bytes = 0;
@@ -291,8 +297,8 @@ fn split(keys: &Keys, prefix: &[u8], events: Vec<proto::Event>) -> Option<Vec<Ba
         };
         let is_put = event.kind == 0;
         let created = if is_put { kv.create_revision } else { event.prev_kv?.create_revision };
-        bytes += kv.value.len();
-        let value = is_put.then_some(kv.value);
+        let value = is_put.then(|| values.decode_event(&key, kv.value));
+        bytes += value.as_ref().map_or(0, Bytes::len);
         batch.events.push(Event { key, value, revision: at, created: revision(created) });
     }
     batches.push(batch);
@@ -302,6 +308,7 @@ fn split(keys: &Keys, prefix: &[u8], events: Vec<proto::Event>) -> Option<Vec<Ba
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::values::SameValues;
 
     #[test]
     fn old_members_do_not_tell_progress() {
@@ -323,6 +330,10 @@ mod tests {
         proto::Event { kind: 0, kv: Some(kv), prev_kv: None }
     }
 
+    fn values() -> OwnValues {
+        OwnValues::new(Arc::new(SameValues))
+    }
+
     fn keys() -> Keys {
         Keys::new("/registry/".into(), "/other/".into())
     }
@@ -331,7 +342,7 @@ mod tests {
     fn batches_end_with_whole_revisions() {
         let events =
             (0..BATCH_EVENTS_MAX as i64 + 9).map(|n| put(&format!("/other/{n}"), 5 + n / 10));
-        let batches = split(&keys(), b"/registry/", events.collect()).expect("whole");
+        let batches = split(&keys(), &values(), b"/registry/", events.collect()).expect("whole");
         let lens: Vec<_> = batches.iter().map(|batch| batch.events.len()).collect();
         let over = BATCH_EVENTS_MAX.next_multiple_of(10);
         assert_eq!(lens, [over, BATCH_EVENTS_MAX + 9 - over]);
@@ -342,7 +353,7 @@ mod tests {
     #[test]
     fn events_of_other_keys_only_tell_how_far_the_watch_is() {
         let events = vec![put("/other/pods/a", 5), put("/other/nodes/a", 6)];
-        let batches = split(&keys(), b"/registry/pods/", events).expect("whole");
+        let batches = split(&keys(), &values(), b"/registry/pods/", events).expect("whole");
         assert_eq!((batches[0].events.len(), batches[0].through), (1, Revision(6)));
         assert_eq!(batches[0].events[0].key, "/registry/pods/a");
     }
@@ -351,6 +362,6 @@ mod tests {
     fn a_deletion_without_its_object_is_never_shown() {
         let mut event = put("/other/pods/a", 5);
         event.kind = 1;
-        assert_eq!(split(&keys(), b"/registry/", vec![event]), None);
+        assert_eq!(split(&keys(), &values(), b"/registry/", vec![event]), None);
     }
 }

@@ -93,6 +93,11 @@ pub enum WriteError {
         /// What the remote backend said.
         source: DiskError,
     },
+    /// A value cannot be brought into the form in which the backend keeps it. Nothing happened.
+    Value {
+        /// Why not.
+        source: DiskError,
+    },
     /// The store was closed; nothing happened.
     Closed,
 }
@@ -171,6 +176,7 @@ impl fmt::Display for WriteError {
             Self::Refused { .. } => f.write_str("the disk takes no writes"),
             Self::Stopped { .. } => f.write_str("the log stopped, no write is acknowledged"),
             Self::Unknown { .. } => f.write_str("the write may or may not have happened"),
+            Self::Value { .. } => f.write_str("a value cannot be stored"),
             Self::Closed => f.write_str("the store is closed"),
         }
     }
@@ -215,7 +221,8 @@ impl Error for WriteError {
             Self::Failed { source }
             | Self::Refused { source }
             | Self::Stopped { source }
-            | Self::Unknown { source } => Some(source.as_ref()),
+            | Self::Unknown { source }
+            | Self::Value { source } => Some(source.as_ref()),
             _ => None,
         }
     }

@@ -1,14 +1,16 @@
 //! Servers whose data lives in a real etcd: two on one cluster, restarts of etcd under load, TLS, and
 //! what is said when etcd cannot be used.
 
-use crate::http::{Client, PATIENCE, Server};
+use crate::http::{Answer, Client, PATIENCE, Server};
 use keelson::{Etcd, Keelson, Pki};
+use keelson_store::{Op, Store, Txn};
 use keelson_store_etcd::testing::{EtcdProcess, ServerFiles};
+use keelson_store_etcd::{EtcdOptions, EtcdStore};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::Command;
-
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
@@ -29,7 +31,6 @@ pub fn etcd() -> Option<(Runtime, EtcdProcess)> {
     Some((runtime, etcd?))
 }
 
-/// A server on it.
 pub fn serve(etcd: &EtcdProcess) -> Server {
     Server::start_plain(Keelson::builder().etcd(Etcd::new(vec![etcd.url()])))
 }
@@ -79,6 +80,145 @@ fn a_write_on_one_server_is_read_and_watched_on_another() {
     one.stop();
     assert_eq!(reader.post(MAPS, &map("alone")).status, 201);
     other.stop();
+}
+
+#[test]
+fn servers_give_no_port_and_no_address_twice() {
+    let Some((runtime, process)) = etcd() else { return };
+    let servers = [serve(&process), serve(&process)];
+    let path = "/api/v1/namespaces/default/services";
+    let service = |name: &str, port: Option<u16>| {
+        json!({"metadata": {"name": name},
+            "spec": {"type": "NodePort", "ports": [{"port": 80, "nodePort": port}]}})
+    };
+    // Both ask for the same port at the same time, and one gets it.
+    for port in 30_100..30_120_u16 {
+        let answers = std::thread::scope(|scope| {
+            let (service, servers) = (&service, &servers);
+            let asked = [0, 1].map(|n| {
+                scope.spawn(move || {
+                    let name = format!("s{port}-{n}");
+                    servers[n].client().post(path, &service(&name, Some(port)))
+                })
+            });
+            asked.map(|answer| answer.join().expect("an answer"))
+        });
+        let mut codes = answers.each_ref().map(|answer| answer.status);
+        codes.sort_unstable();
+        assert_eq!(codes, [201, 422], "{answers:?}");
+        let refused = answers.iter().find(|answer| answer.status == 422).expect("one is refused");
+        let why = format!("Invalid value: {port}: provided port is already allocated");
+        let said = refused.body["message"].as_str().unwrap_or_default();
+        assert!(said.ends_with(&why), "{said}");
+    }
+    let given: Vec<Value> = std::thread::scope(|scope| {
+        let makers = servers.each_ref().map(|server| {
+            let (service, client) = (&service, server.client());
+            scope.spawn(move || {
+                let name = |n| format!("any{}-{n}", client.address.port());
+                let made = (0..15).map(|n| client.post(path, &service(&name(n), None)));
+                made.map(|answer| answer.body["spec"].clone()).collect::<Vec<_>>()
+            })
+        });
+        makers.into_iter().flat_map(|maker| maker.join().expect("services")).collect()
+    });
+    let set = |of: fn(&Value) -> &Value| given.iter().map(|spec| of(spec).to_string()).collect();
+    let ports: BTreeSet<String> = set(|spec| &spec["ports"][0]["nodePort"]);
+    let addresses: BTreeSet<String> = set(|spec| &spec["clusterIP"]);
+    assert_eq!((given.len(), ports.len(), addresses.len()), (30, 30, 30), "{given:?}");
+    // What one has given is freed through the other, and is free for both.
+    for (maker, killer) in [(0, 1), (1, 0)] {
+        let made = servers[maker].client().post(path, &service("moves", Some(30_200)));
+        assert_eq!(made.status, 201, "{made:?}");
+        assert_eq!(servers[killer].client().delete(&format!("{path}/moves")).status, 200);
+    }
+    // What kube-apiserver would read of it, and what one beside us would have taken.
+    let raw = runtime.block_on(EtcdStore::open(EtcdOptions::new(vec![process.url()])));
+    let raw = raw.expect("etcd answers");
+    let key = "/registry/ranges/servicenodeports";
+    let stored = runtime.block_on(raw.get(key.as_bytes())).expect("an answer").expect("a range");
+    assert!(stored.value.starts_with(b"k8s\0\x0a\x15\x0a\x02v1\x12\x0fRangeAllocation"));
+    let taken: Vec<u32> = stored.value.iter().map(|byte| byte.count_ones()).collect();
+    assert!(taken.iter().sum::<u32>() > 50);
+    let all = [
+        &b"k8s\0\x0a\x15\x0a\x02v1\x12\x0fRangeAllocation\x12\xea\x02"[..],
+        b"\x12\x0b30000-32767\x1a\xda\x02",
+        &[0xff; 346],
+        b"\x1a\0\x22\0",
+    ]
+    .concat();
+    let op = Op::Put { key: key.into(), value: all.into() };
+    runtime.block_on(raw.txn(Txn { compare: vec![], ops: vec![op] })).expect("a write");
+    let full = servers[0].client().post(path, &service("full", None));
+    assert_eq!(full.status, 500, "{full:?}");
+    assert!(
+        full.body["message"].as_str().unwrap_or_default().contains("range is full"),
+        "{full:?}"
+    );
+    servers.into_iter().for_each(Server::stop);
+}
+
+const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+
+/// Who has the lease of the control loops.
+fn holder(client: &Client) -> Option<String> {
+    let lease = client.get(&format!("{LEASES}/keelson-controllers")).body;
+    lease["spec"]["holderIdentity"].as_str().map(str::to_owned)
+}
+
+fn namespace(client: &Client, name: &str) -> Answer {
+    let made = client.post("/api/v1/namespaces", &json!({"metadata": {"name": name}}));
+    assert_eq!(made.status, 201, "{made:?}");
+    client.poll(&format!("/api/v1/namespaces/{name}/serviceaccounts/default"), |answer| {
+        answer.status == 200
+    })
+}
+
+#[test]
+fn control_loops_run_on_one_server_and_move_to_another() {
+    let Some((_runtime, etcd)) = etcd() else { return };
+    let (one, other) = (serve(&etcd), serve(&etcd));
+    let ends = |server: &Server| format!(":{}_", server.keelson.address().port());
+    namespace(&one.client(), "a");
+    let first = holder(&other.client()).expect("a holder");
+    assert!(first.contains(&ends(&one)) || first.contains(&ends(&other)), "{first}");
+    let (leader, left) = if first.contains(&ends(&one)) { (one, other) } else { (other, one) };
+    leader.stop();
+    let client = left.client();
+    let lease = client.poll(&format!("{LEASES}/keelson-controllers"), |answer| {
+        let holder = answer.body["spec"]["holderIdentity"].as_str();
+        holder.is_some_and(|holder| holder.contains(&ends(&left)))
+    });
+    let spec = &lease.body["spec"];
+    assert_eq!((&spec["leaseTransitions"], &spec["leaseDurationSeconds"]), (&json!(1), &json!(15)));
+    namespace(&client, "b");
+    left.stop();
+}
+
+#[test]
+fn control_loops_wait_while_another_has_the_lease() {
+    let Some((_runtime, process)) = etcd() else { return };
+    let etcd = Etcd::new(vec![process.url()]);
+    let quiet = Server::start_plain(Keelson::builder().etcd(etcd).no_controllers());
+    let client = quiet.client();
+    assert_eq!(holder(&client), None);
+    let lease = json!({"metadata": {"name": "keelson-controllers"},
+        "spec": {"holderIdentity": "somebody", "leaseDurationSeconds": 3600}});
+    assert_eq!(client.post(LEASES, &lease).status, 201);
+    let server = serve(&process);
+    let made = client.post("/api/v1/namespaces", &json!({"metadata": {"name": "a"}}));
+    assert_eq!(made.status, 201);
+    let path = format!("{LEASES}/keelson-controllers");
+    let patch = json!({"spec": {"holderIdentity": null}});
+    let freed = client.call("PATCH", &path, "application/merge-patch+json", Some(&patch));
+    assert_eq!(freed.status, 200, "{freed:?}");
+    let account =
+        client.poll("/api/v1/namespaces/a/serviceaccounts/default", |answer| answer.status == 200);
+    assert!(revision(&account.body) > revision(&freed.body));
+    assert!(holder(&client).is_some_and(|holder| holder != "somebody"));
+    server.stop();
+    assert_eq!(holder(&client), None);
+    quiet.stop();
 }
 
 /// Creates objects until told to stop; the names that were acknowledged.
@@ -224,6 +364,7 @@ fn etcd_is_reached_with_certificates_and_not_without() {
     let etcd = Etcd {
         ca_file: Some(file("ca.pem")),
         identity_files: Some((file("client.pem"), file("client.key"))),
+        patience: Duration::ZERO,
         ..Etcd::new(vec![process.url()])
     };
     let runtime = Runtime::new().expect("a runtime");
@@ -238,7 +379,9 @@ fn etcd_is_reached_with_certificates_and_not_without() {
     };
     runtime.block_on(keelson.stop());
     let nameless = Etcd { identity_files: None, ..etcd.clone() };
-    let distrusting = Etcd { ca_file: Some(foreign.path().join("ca.pem")), ..etcd };
+    // This one is not waited for: another try would end the same way.
+    let ca_file = Some(foreign.path().join("ca.pem"));
+    let distrusting = Etcd { ca_file, patience: PATIENCE * 10, ..etcd };
     // What etcd says to a client without a certificate may get lost with the connection.
     for (etcd, why) in
         [(nameless, "no etcd server answers"), (distrusting, "invalid peer certificate")]
@@ -257,8 +400,7 @@ fn what_is_wrong_with_etcd_is_one_line_that_names_the_flag() {
     let file = |name: &str| dir.path().join(name).display().to_string();
     std::fs::write(dir.path().join("text"), "no certificate").expect("a file");
     let url = "--etcd-servers=http://127.0.0.1:1";
-    let checks: [(&[&str], &str); 9] = [
-        (&[url], "--etcd-servers: http://127.0.0.1:1: no etcd server answers: Connection refused"),
+    let checks: [(&[&str], &str); 8] = [
         (&["--etcd-servers=a:2379"], "--etcd-servers: a:2379: \"a:2379\": "),
         (&[url, "--etcd-prefix=/"], "--etcd-prefix: "),
         (&[url, "--etcd-compaction-interval=soon"], "--etcd-compaction-interval: \"soon\""),
@@ -295,4 +437,39 @@ fn what_is_wrong_with_etcd_is_one_line_that_names_the_flag() {
         assert_eq!(said.lines().count(), 1, "{flags:?}: {said}");
     }
     assert!(!dir.path().join("store").exists());
+}
+
+#[test]
+fn a_server_waits_for_etcd() {
+    let Some((runtime, mut process)) = etcd() else { return };
+    process.kill();
+    let etcd = Etcd::new(vec![process.url()]);
+    let server = std::thread::spawn(|| Server::start_plain(Keelson::builder().etcd(etcd)));
+    runtime.block_on(process.restart());
+    let server = server.join().expect("the server starts");
+    assert_eq!(server.client().get(MAPS).status, 200);
+    server.stop();
+}
+
+#[test]
+fn a_server_that_waits_for_etcd_says_so_and_can_be_stopped() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut server = Command::new(env!("CARGO_BIN_EXE_keelson"))
+        .args(["serve", "--secure-port=0", "--bind-address=127.0.0.1", "--data-dir"])
+        .arg(dir.path())
+        .arg("--etcd-servers=http://127.0.0.1:1")
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the server runs");
+    let mut said = String::new();
+    let mut lines = BufReader::new(server.stderr.take().expect("its output"));
+    lines.read_line(&mut said).expect("a line");
+    let line = "--etcd-servers: http://127.0.0.1:1: no etcd server answers: Connection refused";
+    assert!(said.contains(line) && said.contains("waiting for it"), "{said}");
+    let pid = server.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &pid]).status().expect("a signal").success());
+    assert!(server.wait().expect("it ends").success());
+    said.clear();
+    lines.read_to_string(&mut said).expect("the rest");
+    assert_eq!(said, "");
 }

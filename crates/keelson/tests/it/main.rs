@@ -14,6 +14,7 @@ mod conformance;
 mod connection;
 mod discovery;
 mod etcd;
+mod etcd_values;
 mod faults;
 mod forms;
 mod http;

@@ -211,13 +211,13 @@ impl Registry {
         }
     }
 
-    /// Counts what stored services have, and makes the objects of addresses that have none: those of
+    /// Notes the ports that stored services have, and makes the objects of addresses that have none: those of
     /// services that are older than this rule.
     pub(crate) async fn repair_allocations(&self) -> Result<(), Failure> {
         let target = self.target("", "services", "", "");
+        self.note_ports().await?;
         for entry in self.all(&target.kind).range("", "") {
             let service = target.kind.decode(entry)?;
-            self.ports.note(&service);
             for address in of(&service).iter().filter_map(|text| ip::parse_ip(text)) {
                 match self.make_address(&service, address).await {
                     Err(status) if status.code != 409 => return Err(status),

@@ -1,70 +1,18 @@
 //! Ports of nodes that services are given.
 
-use super::Claim;
 use super::families::refuse;
+use super::pool::{PortPool, Ports};
+use crate::registry::Registry;
 use keelson_meta::{ErrorList, Failure, FieldError, Object, Path, Status, Value};
-use std::collections::HashSet;
-use std::ops::RangeInclusive;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
 
-/// `--service-node-port-range`, by default.
-const RANGE: RangeInclusive<u16> = 30_000..=32_767;
-
-/// How far from each other the searches for a free port begin; a prime, so that they get everywhere.
-const STRIDE: usize = 7_919;
-
-/// The ports that are in use.
-#[derive(Debug, Default)]
-pub(crate) struct PortPool {
-    used: Mutex<HashSet<u16>>,
-}
-
-impl PortPool {
-    fn used(&self) -> MutexGuard<'_, HashSet<u16>> {
-        // The set is whole after every step.
-        self.used.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Counts the ports of a service that is stored.
-    pub fn note(&self, service: &Object) {
-        self.used().extend(of(service));
-    }
-
-    /// Takes a port that the client wants.
-    fn take(&self, port: u16) -> Result<(), String> {
-        if !RANGE.contains(&port) {
-            return Err(format!(
-                "provided port is not in the valid range. The range of valid ports is {}-{}",
-                RANGE.start(),
-                RANGE.end()
-            ));
-        }
-        match self.used().insert(port) {
-            true => Ok(()),
-            false => Err("provided port is already allocated".to_owned()),
-        }
-    }
-
-    /// Takes any port; where the search begins differs from call to call, so that a port that was given
-    /// back is not at once another service's.
-    fn take_any(&self) -> Result<u16, String> {
-        let mut used = self.used();
-        let size = usize::from(RANGE.end() - RANGE.start()) + 1;
-        let first = used.len().wrapping_mul(STRIDE) % size;
-        let mut ports = RANGE.chain(RANGE).skip(first).take(size);
-        let port = ports.find(|port| !used.contains(port));
-        let port = port.ok_or_else(|| "range is full".to_owned())?;
-        used.insert(port);
-        Ok(port)
-    }
-
-    /// Frees ports.
-    pub fn give_back(&self, ports: &[u16]) {
-        let mut used = self.used();
-        for port in ports {
-            used.remove(port);
-        }
-    }
+/// What a write of a service does to the ports.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Change {
+    /// Those that it took.
+    pub taken: Vec<u16>,
+    /// Those that the service no longer needs once it is stored.
+    pub freed: Vec<u16>,
 }
 
 /// The ports of nodes that a service has.
@@ -75,35 +23,115 @@ pub(super) fn of(service: &Object) -> Vec<u16> {
     numbers.filter_map(|number| u16::try_from(number).ok()).filter(|port| *port != 0).collect()
 }
 
-/// Ports of a new service.
-pub(super) fn claim(
+/// How often a port that no service has is seen before it is freed: a service that is being stored has
+/// its port already.
+const LEAK_ROUNDS: usize = 3;
+
+/// Ports that are taken and that no service has, and how often that was seen.
+#[derive(Debug, Default)]
+pub struct PortLeaks {
+    seen: BTreeMap<u16, usize>,
+}
+
+impl Registry {
+    /// The ports of all services that are stored.
+    fn ports_of_services(&self) -> Result<BTreeSet<u16>, Failure> {
+        let kind = self.target("", "services", "", "").kind;
+        let services = self.all(&kind);
+        let mut ports = BTreeSet::new();
+        for entry in services.range("", "") {
+            ports.extend(of(&kind.decode(entry)?));
+        }
+        Ok(ports)
+    }
+
+    /// Takes the ports that services have, should they count as free.
+    pub(crate) async fn note_ports(&self) -> Result<(), Failure> {
+        let stored = self.ports_of_services()?;
+        if stored.is_empty() {
+            return Ok(());
+        }
+        let note = |ports: &mut Ports| {
+            stored.iter().for_each(|port| ports.insert(*port));
+            Ok(())
+        };
+        self.ports.change_newest(note).await
+    }
+
+    /// One look for ports that are taken and that no service has, since a write was cut off; they are
+    /// free after some looks (portallocator `controller/repair.go`).
+    pub async fn free_leaked_ports(&self, leaks: &mut PortLeaks) -> Result<(), Failure> {
+        // In this order: a port that is taken later belongs to a service that is not looked at.
+        let taken = self.ports.look(|ports| Ok(*ports)).await?;
+        self.fresh().await?;
+        self.note_ports().await?;
+        let stored = self.ports_of_services()?;
+        let leaked: BTreeSet<u16> = taken.iter().filter(|port| !stored.contains(port)).collect();
+        leaks.seen.retain(|port, _| leaked.contains(port));
+        for port in leaked {
+            *leaks.seen.entry(port).or_default() += 1;
+        }
+        let due = leaks.seen.iter().filter(|(_, rounds)| **rounds > LEAK_ROUNDS);
+        let due: Vec<u16> = due.map(|(port, _)| *port).collect();
+        if !due.is_empty() {
+            tracing::warn!(ports = ?due, "ports of nodes that no service has are free again");
+            self.ports.give_back(&due).await;
+        }
+        Ok(())
+    }
+}
+
+/// Gives a service that is new or changes the ports that it lacks. A dry run takes none.
+pub(super) async fn claim(
     pool: &PortPool,
     service: &mut Object,
-    claim: &mut Claim,
-) -> Result<(), Failure> {
+    old: Option<&Object>,
+    dry_run: bool,
+) -> Result<Change, Failure> {
+    let needs = |service: &Object| has_ports(service) || needs_health_check(service);
+    if !needs(service) && !old.is_some_and(needs) {
+        return Ok(Change::default());
+    }
+    let given = &*service;
+    let work = |ports: &mut Ports| {
+        let (mut service, mut change) = (given.clone(), Change::default());
+        match old {
+            None => create(ports, &mut service, &mut change)?,
+            Some(old) => update(ports, &mut service, old, &mut change)?,
+        }
+        Ok((service, change))
+    };
+    let (complete, change) =
+        if dry_run { pool.look(work).await? } else { pool.change(work).await? };
+    *service = complete;
+    Ok(change)
+}
+
+/// Ports of a new service.
+fn create(pool: &mut Ports, service: &mut Object, change: &mut Change) -> Result<(), Failure> {
     if has_ports(service) {
-        init(pool, service, claim)?;
+        init(pool, service, change)?;
     }
     if needs_health_check(service) {
-        claim_health_check(pool, service, claim)?;
+        claim_health_check(pool, service, change)?;
     }
     Ok(())
 }
 
 /// Ports of a service that changes.
-pub(super) fn update(
-    pool: &PortPool,
+fn update(
+    pool: &mut Ports,
     service: &mut Object,
     old: &Object,
-    claim: &mut Claim,
+    change: &mut Change,
 ) -> Result<(), Failure> {
     let before = port_numbers(old);
     if has_ports(service) {
-        extend(pool, service, &before, claim)?;
+        extend(pool, service, &before, change)?;
     }
     let after = port_numbers(service);
-    claim.freed_ports.extend(before.iter().filter(|port| !after.contains(port)));
-    update_health_check(pool, service, old, claim)
+    change.freed.extend(before.iter().filter(|port| !after.contains(port)));
+    update_health_check(pool, service, old, change)
 }
 
 fn has_ports(service: &Object) -> bool {
@@ -145,11 +173,11 @@ fn set(service: &mut Object, index: usize, number: u16) {
 
 /// Takes the port that the client wants at a place in the list.
 fn take(
-    pool: &PortPool,
+    pool: &mut Ports,
     service: &Object,
     index: usize,
     number: u16,
-    claim: &mut Claim,
+    change: &mut Change,
 ) -> Result<(), Failure> {
     if let Err(why) = pool.take(number) {
         let mut errors = ErrorList::new();
@@ -159,20 +187,20 @@ fn take(
         errors.push(FieldError::invalid(&place.field("nodePort"), i64::from(number), &why));
         return refuse(service, errors);
     }
-    claim.taken_ports.push(number);
+    change.taken.push(number);
     Ok(())
 }
 
-fn take_any(pool: &PortPool, claim: &mut Claim) -> Result<u16, Failure> {
+fn take_any(pool: &mut Ports, change: &mut Change) -> Result<u16, Failure> {
     let number = pool
         .take_any()
         .map_err(|why| Status::internal(format!("failed to allocate a nodePort: {why}")))?;
-    claim.taken_ports.push(number);
+    change.taken.push(number);
     Ok(number)
 }
 
 /// Entries for the same port of the service (one a protocol) share a port of the nodes.
-fn init(pool: &PortPool, service: &mut Object, claim: &mut Claim) -> Result<(), Failure> {
+fn init(pool: &mut Ports, service: &mut Object, change: &mut Change) -> Result<(), Failure> {
     let fills_in = fills_in(service);
     let entries: Vec<(i64, u16)> = service
         .array_at(&["spec", "ports"])
@@ -188,17 +216,17 @@ fn init(pool: &PortPool, service: &mut Object, claim: &mut Claim) -> Result<(), 
         let number = match known {
             Some(known) if given == 0 || given == known => known,
             Some(_) => {
-                take(pool, service, index, given, claim)?;
+                take(pool, service, index, given, change)?;
                 continue;
             }
             None => {
                 let wanted = entries.iter().find(|(of, number)| *of == port && *number != 0);
                 let number = match wanted {
                     Some((_, wanted)) => {
-                        take(pool, service, index, *wanted, claim)?;
+                        take(pool, service, index, *wanted, change)?;
                         *wanted
                     }
-                    None => take_any(pool, claim)?,
+                    None => take_any(pool, change)?,
                 };
                 shared.push((port, number));
                 number
@@ -210,34 +238,34 @@ fn init(pool: &PortPool, service: &mut Object, claim: &mut Claim) -> Result<(), 
 }
 
 fn extend(
-    pool: &PortPool,
+    pool: &mut Ports,
     service: &mut Object,
     before: &[u16],
-    claim: &mut Claim,
+    change: &mut Change,
 ) -> Result<(), Failure> {
     let fills_in = fills_in(service);
     let entries: Vec<u16> = service.array_at(&["spec", "ports"]).iter().map(node_port).collect();
     for (index, given) in entries.into_iter().enumerate() {
         if given == 0 {
             if fills_in {
-                let number = take_any(pool, claim)?;
+                let number = take_any(pool, change)?;
                 set(service, index, number);
             }
-        } else if !before.contains(&given) && !claim.taken_ports.contains(&given) {
-            take(pool, service, index, given, claim)?;
+        } else if !before.contains(&given) && !change.taken.contains(&given) {
+            take(pool, service, index, given, change)?;
         }
     }
     Ok(())
 }
 
 fn claim_health_check(
-    pool: &PortPool,
+    pool: &mut Ports,
     service: &mut Object,
-    claim: &mut Claim,
+    change: &mut Change,
 ) -> Result<(), Failure> {
     let wanted = service.int_at(&["spec", "healthCheckNodePort"]).unwrap_or(0);
     if wanted == 0 {
-        let number = take_any(pool, claim)?;
+        let number = take_any(pool, change)?;
         service.object_mut("spec").insert("healthCheckNodePort", i64::from(number));
         return Ok(());
     }
@@ -247,21 +275,21 @@ fn claim_health_check(
             "failed to allocate requested HealthCheck NodePort {wanted}: {why}"
         ))
     })?;
-    claim.taken_ports.push(number);
+    change.taken.push(number);
     Ok(())
 }
 
 fn update_health_check(
-    pool: &PortPool,
+    pool: &mut Ports,
     service: &mut Object,
     old: &Object,
-    claim: &mut Claim,
+    change: &mut Change,
 ) -> Result<(), Failure> {
     let number = |service: &Object| service.int_at(&["spec", "healthCheckNodePort"]).unwrap_or(0);
     match (needs_health_check(old), needs_health_check(service)) {
-        (false, true) => claim_health_check(pool, service, claim),
+        (false, true) => claim_health_check(pool, service, change),
         (true, false) => {
-            claim.freed_ports.extend(u16::try_from(number(old)).ok());
+            change.freed.extend(u16::try_from(number(old)).ok());
             service.object_mut("spec").remove("healthCheckNodePort");
             Ok(())
         }

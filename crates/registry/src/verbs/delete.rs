@@ -45,7 +45,7 @@ impl Registry {
     ) -> Result<Deleted, Failure> {
         check_lasting(target)?;
         self.fresh().await?;
-        let mut stored = self.objects(&target.kind).get(&target.key());
+        let mut stored = self.known(target)?;
         for _ in 0..TRIES_MAX {
             let entry = stored.ok_or_else(|| target.not_found())?;
             match self.delete_once(permit, target, options, entry).await? {

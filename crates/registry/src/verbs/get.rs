@@ -15,12 +15,12 @@ impl Registry {
         freshness: Freshness,
     ) -> Result<Answer, Failure> {
         match freshness {
-            Freshness::Latest | Freshness::Any => self.fresh().await?,
+            Freshness::Latest => self.fresh().await?,
+            Freshness::Any => self.caught_up().await?,
             Freshness::NotOlderThan(revision) | Freshness::Exact(revision) => {
                 self.not_older(revision).await?;
             }
         }
-        let entry = self.objects(&target.kind).get(&target.key());
-        entry.map(Answer::Entry).ok_or_else(|| target.not_found())
+        self.known(target)?.map(Answer::Entry).ok_or_else(|| target.not_found())
     }
 }

@@ -3,7 +3,7 @@
 use crate::continue_token;
 use crate::kind::Target;
 use crate::options::{ContinueToken, Freshness, ListOptions};
-use crate::registry::Registry;
+use crate::registry::{Registry, unreadable};
 use keelson_auth::Permit;
 use keelson_cache::{Entry, Snapshot};
 use keelson_meta::field_selector::{self, FieldSelector};
@@ -101,6 +101,10 @@ impl Registry {
     ) -> Result<List, Failure> {
         let filter = Filter::new(target, &options.labels, &options.fields)?;
         let snapshot = self.snapshot(target, options, &filter).await?;
+        // As upstream has it: a list that leaves something out would be a lie.
+        if let Some(error) = self.objects(&target.kind).unreadable_under(&filter.prefix) {
+            return Err(unreadable(&error));
+        }
         let start = match &options.continue_from {
             Some(token) => format!("{}{}", filter.prefix, token.start),
             None => String::new(),
@@ -150,7 +154,8 @@ impl Registry {
             return held.ok_or_else(|| token_expired(token, filter));
         }
         match options.freshness {
-            Freshness::Latest | Freshness::Any => self.fresh().await?,
+            Freshness::Latest => self.fresh().await?,
+            Freshness::Any => self.caught_up().await?,
             Freshness::NotOlderThan(revision) => self.not_older(revision).await?,
             Freshness::Exact(revision) => {
                 self.not_older(revision).await?;

@@ -14,7 +14,7 @@ use keelson_admission::Operation;
 use keelson_auth::Permit;
 use keelson_cache::Entry;
 use keelson_meta::status::quote;
-use keelson_meta::{ErrorList, Failure, FieldError, Object, Path, Status, Str, Value};
+use keelson_meta::{ErrorList, Failure, FieldError, Object, Path, Reason, Status, Str, Value};
 use keelson_schema::decode::Decoded;
 use keelson_store::Revision;
 use std::sync::Arc;
@@ -66,18 +66,35 @@ impl Registry {
         options: &WriteOptions,
     ) -> Result<Written, Failure> {
         let ask = Ask { permit, target, part, options };
-        self.fresh().await?;
-        let mut stored = self.objects(&target.kind).get(&target.key());
+        // What this process knows is nearly always the newest there is. A write says so; whatever else
+        // comes of it counts once the store was asked.
+        self.caught_up().await?;
+        let (mut stored, mut is_newest) = (self.known(target)?, false);
         for _ in 0..TRIES_MAX {
             let Some(entry) = stored else {
-                return self.create_instead(permit, target, part, make, options).await;
+                if is_newest {
+                    return self.create_instead(permit, target, part, make, options).await;
+                }
+                self.fresh().await?;
+                (stored, is_newest) = (self.known(target)?, true);
+                continue;
             };
             let mut warnings = vec![];
-            match self.change_once(&ask, make, &entry, &mut warnings).await {
+            let step = self.change_once(&ask, make, &entry, &mut warnings).await;
+            if !is_newest && !was_written(&step, &entry, options) {
+                self.fresh().await?;
+                is_newest = true;
+                let now = self.known(target)?;
+                if now.as_ref().is_none_or(|now| now.modified != entry.modified) {
+                    stored = now;
+                    continue;
+                }
+            }
+            match step {
                 Ok(Step::Done(answer)) => {
                     return Ok(Written { answer, warnings, created: false });
                 }
-                Ok(Step::Lost(now)) => stored = now,
+                Ok(Step::Lost(now)) => (stored, is_newest) = (now, true),
                 Err(failure) => return Err(failure.with_warnings(warnings)),
             }
         }
@@ -193,6 +210,17 @@ enum Step {
     Lost(Option<Arc<Entry>>),
 }
 
+/// Whether a try got as far as the store, which then knew what is newest.
+fn was_written(step: &Result<Step, Failure>, entry: &Arc<Entry>, options: &WriteOptions) -> bool {
+    match step {
+        Ok(Step::Done(Answer::Entry(written))) => !Arc::ptr_eq(written, entry),
+        Ok(Step::Done(_)) => !options.dry_run,
+        Ok(Step::Lost(_)) => true,
+        // The answer of the store got lost: a second try might be a second change.
+        Err(failure) => failure.reason == Reason::ServerTimeout,
+    }
+}
+
 /// The name in the body must be that of the URL.
 pub(crate) fn check_name(target: &Target, obj: &Object) -> Result<(), Failure> {
     if obj.name().is_empty() {
@@ -219,7 +247,7 @@ fn check_version(target: &Target, wished: &Object, entry: &Entry) -> Result<(), 
     } else {
         text.parse().map_err(|_| {
             let why = format!("strconv.ParseUint: parsing {}: invalid syntax", quote(text));
-            Status::new(keelson_meta::Reason::Unknown, why)
+            Status::new(Reason::Unknown, why)
         })?
     };
     if given == 0 && !target.kind.strategy.unconditional_update {

@@ -2,6 +2,8 @@
 
 use crate::harness::{self, Harness};
 use keelson_meta::Value;
+use keelson_registry::PortLeaks;
+use keelson_store::{Op, Txn};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -119,4 +121,41 @@ async fn a_service_that_changes_its_type_gives_back_what_it_no_longer_needs() {
     assert_eq!((code, address(&changed).as_str()), (200, ""), "{changed:?}");
     let held = "/apis/networking.k8s.io/v1/ipaddresses/10.0.0.30";
     assert_eq!(code_of(&harness, "GET", held).await, 404);
+}
+
+async fn put_range(harness: &Harness, value: &'static str) {
+    let key = "/registry/ranges/servicenodeports".into();
+    let txn = Txn { compare: vec![], ops: vec![Op::Put { key, value: value.into() }] };
+    harness.registry.store.txn(txn).await.expect("a write");
+}
+
+#[tokio::test]
+async fn a_port_that_no_service_has_is_free_after_some_looks() {
+    let harness = Harness::open().await;
+    let spec =
+        |port: u16| format!(r#"{{"type":"NodePort","ports":[{{"port":80,"nodePort":{port}}}]}}"#);
+    assert_eq!(create(&harness, "a", "", &spec(30_002)).await.0, 201);
+    // As another server may have left it: 30001 is taken by nobody, and 30002 is not noted.
+    let range =
+        r#"{"kind":"RangeAllocation","apiVersion":"v1","range":"30000-32767","data":"Ag=="}"#;
+    put_range(&harness, range).await;
+    let mut leaks = PortLeaks::default();
+    for _ in 0..4 {
+        let (code, refused) = create(&harness, "b", "", &spec(30_001)).await;
+        let why =
+            "spec.ports[0].nodePort: Invalid value: 30001: provided port is already allocated";
+        assert_eq!((code, harness::causes(&refused)), (422, vec![why.to_owned()]));
+        harness.registry.free_leaked_ports(&mut leaks).await.expect("a look");
+    }
+    assert_eq!(create(&harness, "b", "", &spec(30_001)).await.0, 201);
+    assert_eq!(create(&harness, "c", "", &spec(30_002)).await.0, 422);
+}
+
+#[tokio::test]
+async fn ports_that_cannot_be_read_are_not_given() {
+    let harness = Harness::open().await;
+    put_range(&harness, "what?").await;
+    let spec = r#"{"type":"NodePort","ports":[{"port":80}]}"#;
+    assert_eq!(create(&harness, "a", "", spec).await.0, 500);
+    assert_eq!(create(&harness, "a", "", r#"{"ports":[{"port":80}]}"#).await.0, 201);
 }

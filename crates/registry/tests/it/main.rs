@@ -3,5 +3,7 @@
 mod allocation;
 mod compare;
 mod harness;
+mod lease;
 mod replay;
 mod rules;
+mod stored;

@@ -16,6 +16,13 @@ const FOLDERS: &[&str] = &["kinds", "rest/kinds", "ext"];
 /// Kinds whose rules stand elsewhere.
 const SKIPPED: &[&str] = &["customresourcedefinitions", "apiservices"];
 
+/// Where recordings and reference data are, when they are at hand.
+pub fn shared() -> PathBuf {
+    let home = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let shared = std::env::var_os("KEELSON_SHARED").map(PathBuf::from);
+    shared.unwrap_or_else(|| home.join("../../../shared"))
+}
+
 #[derive(Default)]
 struct Score {
     alike: usize,
@@ -27,10 +34,7 @@ struct Score {
 #[tokio::test]
 #[allow(clippy::print_stdout)]
 async fn recorded_requests_are_answered_alike() {
-    let home = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let shared = std::env::var_os("KEELSON_SHARED").map(PathBuf::from);
-    let shared = shared.unwrap_or_else(|| home.join("../../../shared"));
-    let root = shared.join("conformance/transcripts");
+    let root = shared().join("conformance/transcripts");
     let only = std::env::var("KEELSON_ONLY").unwrap_or_default();
     let mut files = vec![];
     for folder in FOLDERS {

@@ -1,8 +1,27 @@
 //! Every conformance case and the random walk.
 
+use std::sync::Arc;
+
+use bytes::Bytes;
 use keelson_store::conformance::{Walk, cases};
+use keelson_store::{DiskError, Store};
+use keelson_store_etcd::{EtcdOptions, EtcdStore, Values};
 
 use crate::{etcd, open};
+
+/// Values are upside down in the cluster.
+#[derive(Debug)]
+struct Inverted;
+
+impl Values for Inverted {
+    fn encode(&self, key: &[u8], value: &Bytes) -> Result<Bytes, DiskError> {
+        Ok(self.decode(key, value.clone()))
+    }
+
+    fn decode(&self, _key: &[u8], value: Bytes) -> Bytes {
+        value.iter().map(|byte| !byte).collect()
+    }
+}
 
 #[tokio::test]
 async fn etcd_passes_the_suite() {
@@ -13,6 +32,29 @@ async fn etcd_passes_the_suite() {
         let task = tokio::spawn(async move { case.run(store).await });
         task.await.unwrap_or_else(|error| panic!("{name}: {error}"));
     }
+}
+
+#[tokio::test]
+async fn values_of_another_form_pass_the_suite() {
+    let Some(etcd) = etcd().await else { return };
+    let options = |name: &str| EtcdOptions {
+        root: String::new(),
+        prefix: format!("/{name}/"),
+        ..EtcdOptions::new(vec![etcd.url()])
+    };
+    for case in cases() {
+        let options = EtcdOptions { values: Arc::new(Inverted), ..options(case.name) };
+        let store = EtcdStore::open(options).await.unwrap();
+        let name = case.name;
+        let task = tokio::spawn(async move { case.run(store).await });
+        task.await.unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+    let inverted = EtcdOptions { values: Arc::new(Inverted), ..options("both") };
+    let inverted = EtcdStore::open(inverted).await.unwrap();
+    let plain = EtcdStore::open(options("both")).await.unwrap();
+    keelson_store::conformance::put(&*inverted, "a", "v").await;
+    assert_eq!(inverted.get(b"a").await.unwrap().unwrap().value, "v");
+    assert_eq!(plain.get(b"a").await.unwrap().unwrap().value, vec![!b'v']);
 }
 
 #[tokio::test]

@@ -1,0 +1,235 @@
+//! What stands in etcd is what kube-apiserver keeps there: it can be read with the schema, and what
+//! kube-apiserver has left is served.
+
+use crate::etcd::{etcd, serve};
+use bytes::Bytes;
+use keelson_meta::GroupVersion;
+use keelson_schema::catalogue::Catalogue;
+use keelson_schema::{json, proto};
+use keelson_store::{Op, Store, Txn, TxnOutcome};
+use keelson_store_etcd::testing::EtcdProcess;
+use keelson_store_etcd::{EtcdOptions, EtcdStore};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::runtime::Runtime;
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const SECRETS: &str = "/api/v1/namespaces/default/secrets";
+
+/// etcd itself, without a server before it.
+struct Raw<'r> {
+    runtime: &'r Runtime,
+    store: Arc<EtcdStore>,
+}
+
+impl<'r> Raw<'r> {
+    fn open(runtime: &'r Runtime, etcd: &EtcdProcess) -> Raw<'r> {
+        let opened = runtime.block_on(EtcdStore::open(EtcdOptions::new(vec![etcd.url()])));
+        Raw { runtime, store: opened.expect("etcd answers") }
+    }
+
+    fn get(&self, key: &str) -> Bytes {
+        let found = self.runtime.block_on(self.store.get(key.as_bytes())).expect("an answer");
+        found.unwrap_or_else(|| panic!("{key} is not there")).value
+    }
+
+    fn put(&self, key: &str, value: impl Into<Bytes>) {
+        let key = Bytes::copy_from_slice(key.as_bytes());
+        let txn = Txn { compare: vec![], ops: vec![Op::Put { key, value: value.into() }] };
+        let done = self.runtime.block_on(self.store.txn(txn)).expect("a write");
+        assert!(matches!(done, TxnOutcome::Committed(_)));
+    }
+}
+
+/// The object in an envelope, as JSON, and what the envelope says that it is.
+fn unwrapped(value: &[u8]) -> (String, Value) {
+    let envelope = proto::decode_envelope(value).expect("an envelope");
+    let version = GroupVersion::parse(&envelope.api_version).expect("a version");
+    let schema = Catalogue::shared().schema_of_any(&version.kind(&*envelope.kind));
+    let schema = schema.expect("a known kind");
+    let obj = proto::decode_message(&schema, envelope.raw).expect("an object");
+    let mut text = vec![];
+    json::encode(&schema, &obj, &mut text);
+    let what = format!("{} {}", envelope.api_version, envelope.kind);
+    (what, serde_json::from_slice(&text).expect("JSON"))
+}
+
+fn without_revision(mut obj: Value) -> Value {
+    let metadata = obj["metadata"].as_object_mut().expect("metadata");
+    assert!(metadata.remove("resourceVersion").is_some());
+    obj
+}
+
+#[test]
+fn what_is_written_has_the_form_of_kube_apiserver() {
+    let Some((runtime, etcd)) = etcd() else { return };
+    let server = serve(&etcd);
+    let (client, raw) = (server.client(), Raw::open(&runtime, &etcd));
+    let of = |kind: &str, api_version: &str, rest: Value| {
+        let mut obj = json!({"kind": kind, "apiVersion": api_version, "metadata": {"name": "a"}});
+        obj.as_object_mut().expect("a map").extend(rest.as_object().expect("a map").clone());
+        obj
+    };
+    let template = json!({"metadata": {"labels": {"a": "b"}},
+        "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let checks = [
+        (SECRETS, "secrets/default/a", of("Secret", "v1", json!({"data": {"k": "aGk="}}))),
+        (
+            "/apis/apps/v1/namespaces/default/deployments",
+            "deployments/default/a",
+            of(
+                "Deployment",
+                "apps/v1",
+                json!({"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}}),
+            ),
+        ),
+        (
+            "/api/v1/namespaces/default/services",
+            "services/specs/default/a",
+            of("Service", "v1", json!({"spec": {"ports": [{"port": 80}]}})),
+        ),
+        (
+            "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+            "clusterroles/a",
+            of("ClusterRole", "rbac.authorization.k8s.io/v1", json!({"rules": []})),
+        ),
+    ];
+    for (path, key, obj) in checks {
+        let created = client.post(path, &obj);
+        assert_eq!(created.status, 201, "{created:?}");
+        let (what, stored) = unwrapped(&raw.get(&format!("/registry/{key}")));
+        assert_eq!(what, format!("{} {}", obj["apiVersion"], obj["kind"]).replace('"', ""));
+        assert_eq!(stored, without_revision(created.body), "{key}");
+    }
+    let definition = json!({"kind": "CustomResourceDefinition",
+        "apiVersion": "apiextensions.k8s.io/v1", "metadata": {"name": "as.example.com"},
+        "spec": {"group": "example.com", "scope": "Cluster",
+            "names": {"plural": "as", "singular": "a", "kind": "A", "listKind": "AList"},
+            "versions": [{"name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object"}}}]}});
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    assert_eq!(client.post(path, &definition).status, 201);
+    let key = "/registry/apiextensions.k8s.io/customresourcedefinitions/as.example.com";
+    let stored: Value = serde_json::from_slice(&raw.get(key)).expect("JSON");
+    assert_eq!(stored["apiVersion"], "apiextensions.k8s.io/v1beta1");
+    assert_eq!(stored["spec"]["validation"], json!({"openAPIV3Schema": {"type": "object"}}));
+    assert_eq!(stored["metadata"].get("resourceVersion"), None);
+    server.stop();
+}
+
+/// A populated object as kube-apiserver stores it, and the same as it answers it.
+fn populated(stem: &str) -> Option<(Bytes, Value)> {
+    let shared = std::env::var_os("KEELSON_SHARED")
+        .map(PathBuf::from)
+        .unwrap_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared"));
+    let body = std::fs::read(shared.join(format!("reference/roundtrip/{stem}.pb"))).ok()?;
+    let (_, obj) = unwrapped(&body);
+    Some((body.into(), obj))
+}
+
+#[test]
+fn what_kube_apiserver_has_left_is_served() {
+    let Some((runtime, etcd)) = etcd() else { return };
+    let raw = Raw::open(&runtime, &etcd);
+    let (namespace, name) = ("namespaceValue", "nameValue");
+    let checks = [
+        ("core.v1.ConfigMap", "configmaps", "/api/v1/namespaces/{}/configmaps"),
+        ("core.v1.Service", "services/specs", "/api/v1/namespaces/{}/services"),
+        ("core.v1.Event", "events", "/api/v1/namespaces/{}/events"),
+        (
+            "coordination.k8s.io.v1.Lease",
+            "leases",
+            "/apis/coordination.k8s.io/v1/namespaces/{}/leases",
+        ),
+        (
+            "networking.k8s.io.v1.Ingress",
+            "ingress",
+            "/apis/networking.k8s.io/v1/namespaces/{}/ingresses",
+        ),
+    ];
+    let mut expected = vec![];
+    for (stem, key, path) in checks {
+        let Some((body, mut obj)) = populated(stem) else {
+            println!("skipped: no reference data; KEELSON_SHARED names its folder");
+            break;
+        };
+        raw.put(&format!("/registry/{key}/{namespace}/{name}"), body);
+        let metadata = obj["metadata"].as_object_mut().expect("metadata");
+        metadata.remove("resourceVersion");
+        expected.push((format!("{}/{name}", path.replace("{}", namespace)), obj));
+    }
+    let map = json!({"kind": "ConfigMap", "apiVersion": "v1", "data": {"k": "v"},
+        "metadata": {"name": "old", "namespace": "default", "uid": "u", "creationTimestamp": null}});
+    raw.put("/registry/configmaps/default/old", map.to_string());
+    let hpa = json!({"kind": "HorizontalPodAutoscaler", "apiVersion": "autoscaling/v1",
+        "metadata": {"name": "old", "namespace": "default"},
+        "spec": {"maxReplicas": 3, "scaleTargetRef": {"kind": "Deployment", "name": "d"}}});
+    raw.put("/registry/horizontalpodautoscalers/default/old", hpa.to_string());
+    let server = serve(&etcd);
+    let client = server.client();
+    for (path, obj) in expected {
+        let read = client.get(&path);
+        assert_eq!(read.status, 200, "{read:?}");
+        assert_eq!(without_revision(read.body), obj, "{path}");
+    }
+    let old = "/api/v1/namespaces/default/configmaps/old";
+    assert_eq!(client.get(old).body["data"], json!({"k": "v"}));
+    let patch = json!({"data": {"k": "w"}});
+    assert_eq!(client.call("PATCH", old, "application/merge-patch+json", Some(&patch)).status, 200);
+    let (what, stored) = unwrapped(&raw.get("/registry/configmaps/default/old"));
+    assert_eq!(
+        (&*what, &stored["data"], &stored["metadata"]["uid"]),
+        ("v1 ConfigMap", &json!({"k": "w"}), &json!("u"))
+    );
+    for (version, place) in [("v1", "/spec/minReplicas"), ("v2", "/spec/minReplicas")] {
+        let path =
+            format!("/apis/autoscaling/{version}/namespaces/default/horizontalpodautoscalers/old");
+        assert_eq!(client.get(&path).body.pointer(place), Some(&json!(1)));
+    }
+    server.stop();
+}
+
+#[test]
+fn keys_of_others_and_what_cannot_be_read_break_nothing_else() {
+    let Some((runtime, etcd)) = etcd() else { return };
+    let raw = Raw::open(&runtime, &etcd);
+    let foreign = |round: &str| {
+        raw.put("/registry/masterleases/10.1.2.3", format!("k8s\0 {round}"));
+        raw.put("/registry/ranges/serviceips", format!("k8s\0 {round}"));
+        raw.put("/registry/example.com/as/a", format!("not JSON {round}"));
+        raw.put("/registry/health", round.to_owned());
+    };
+    foreign("before");
+    raw.put("/registry/secrets/default/locked", "k8s:enc:aescbc:v1:key1:...");
+    raw.put("/registry/pods/other/torn", "k8s\0\x0a\x7f");
+    let server = serve(&etcd);
+    let client = server.client();
+    let locked = r#"unable to transform key "/registry/secrets/default/locked": identity transformer tried to read encrypted data"#;
+    for path in [SECRETS, "/api/v1/secrets", &format!("{SECRETS}/locked")] {
+        let answer = client.get(path);
+        assert_eq!((answer.status, &answer.body["message"]), (500, &json!(locked)), "{path}");
+    }
+    let patch = json!({"data": {}});
+    let path = format!("{SECRETS}/locked");
+    let answer = client.call("PATCH", &path, "application/merge-patch+json", Some(&patch));
+    assert_eq!((answer.status, &answer.body["message"]), (500, &json!(locked)));
+    let secret = json!({"kind": "Secret", "apiVersion": "v1", "metadata": {"name": "open"}});
+    assert_eq!(client.post(SECRETS, &secret).status, 201);
+    assert_eq!(client.get(&format!("{SECRETS}/open")).status, 200);
+    // The namespace beside is not touched, and everything goes on behind what comes later.
+    assert_eq!(client.get(PODS).status, 200);
+    assert_eq!(client.get("/api/v1/pods").status, 500);
+    let mut watch = client.open_watch("/api/v1/namespaces/default/configmaps?watch=1");
+    foreign("after");
+    raw.put("/registry/configmaps/default/torn", "torn");
+    let map = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "whole"}});
+    assert_eq!(client.post("/api/v1/namespaces/default/configmaps", &map).status, 201);
+    assert_eq!(watch.told(1), [("ADDED".to_owned(), "whole".to_owned())]);
+    let maps = client.get("/api/v1/namespaces/default/configmaps");
+    assert_eq!(maps.status, 500);
+    raw.put("/registry/configmaps/default/torn", r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"torn","namespace":"default"}}"#);
+    assert_eq!(watch.told(1), [("ADDED".to_owned(), "torn".to_owned())]);
+    assert_eq!(client.get("/api/v1/namespaces/default/configmaps").status, 200);
+    server.stop();
+}

@@ -1,0 +1,119 @@
+//! What a stored record must be, for those who look at a store that no server uses.
+
+use crate::kind::Kind;
+use crate::registry::built_in;
+use bytes::Bytes;
+use keelson_cache::Entry;
+use keelson_meta::GroupVersionResource;
+use keelson_schema::catalogue::Catalogue;
+use keelson_schema::{decode, json};
+use keelson_store::KeyValue;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Every built-in kind, by the prefix of its keys.
+pub struct StoredKinds {
+    by_prefix: BTreeMap<Bytes, Arc<Kind>>,
+}
+
+impl StoredKinds {
+    /// All kinds, whether a server serves them by default or not.
+    pub fn all() -> StoredKinds {
+        let everything = [("api/all".to_owned(), true)];
+        let mut kinds: Vec<_> = built_in(Catalogue::shared(), &everything).into_values().collect();
+        // Both resources of events stand in one place and in one form, that of the core group.
+        kinds.sort_by(|one, other| other.gvr.group.cmp(&one.gvr.group));
+        let by_prefix = kinds.into_iter().map(|kind| (kind.prefix.clone(), kind)).collect();
+        StoredKinds { by_prefix }
+    }
+
+    /// The resource to which a key belongs, if it is one of those known.
+    pub fn resource(&self, key: &[u8]) -> Option<&GroupVersionResource> {
+        self.kind(key).map(|kind| &kind.gvr)
+    }
+
+    /// Whether a record is an object of the kind whose key it has, under the name that its key says.
+    pub fn check(&self, kv: &KeyValue) -> Result<(), String> {
+        let Some(kind) = self.kind(&kv.key) else { return Ok(()) };
+        let entry = Entry::from_store(kind.prefix.len(), kv).map_err(|error| error.why)?;
+        let parsed = json::parse(entry.json_slice()).map_err(|error| error.to_string())?;
+        if let Some(twice) = parsed.duplicates.first() {
+            return Err(format!("{twice} stands twice"));
+        }
+        let (kind_name, version) = (&kind.storage.gvk.kind, kind.storage.gvk.api_version());
+        let is = |name: &str, expected: &str| {
+            parsed.value.get(name).and_then(|value| value.as_str()) == Some(expected)
+        };
+        if !is("kind", kind_name) || !is("apiVersion", &version) {
+            return Err(format!("it is not a {kind_name} of {version}"));
+        }
+        let decoded = decode::conform(&kind.storage, parsed.value)?;
+        if let Some(unknown) = decoded.strict.first() {
+            return Err(unknown.clone());
+        }
+        let obj = decoded.object;
+        let key = kind.key(obj.namespace(), obj.name());
+        if entry.key() != key {
+            return Err(format!("the object calls itself {key}"));
+        }
+        Ok(())
+    }
+
+    fn kind(&self, key: &[u8]) -> Option<&Arc<Kind>> {
+        let range = (Bound::Unbounded, Bound::Included(key));
+        let (prefix, kind) = self.by_prefix.range::<[u8], _>(range).next_back()?;
+        key.starts_with(prefix).then_some(kind)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::StoredKinds;
+    use bytes::Bytes;
+    use keelson_store::{KeyValue, Revision};
+
+    /// What is said of a stored text under a key.
+    fn check(key: &str, json: &str) -> Result<(), String> {
+        let at = json.find("resourceVersion\":\"").map_or(0, |at| at + 18);
+        let (labels, fields) = (&[], &[]);
+        let json = json.as_bytes();
+        let record =
+            keelson_cache::Record { json, resource_version_at: at, item_at: 1, labels, fields };
+        check_bytes(key, record.encode())
+    }
+
+    fn check_bytes(key: &str, value: Bytes) -> Result<(), String> {
+        let key = Bytes::copy_from_slice(key.as_bytes());
+        let (created, modified) = (Revision(4), Revision(4));
+        StoredKinds::all().check(&KeyValue { key, value, created, modified })
+    }
+
+    #[test]
+    fn an_object_is_of_its_kind_and_has_the_name_of_its_key() {
+        let key = "/registry/configmaps/default/a";
+        let map = |rest: &str, meta: &str| {
+            format!(
+                r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{{meta},"resourceVersion":"0"}}{rest}}}"#
+            )
+        };
+        let meta = r#""name":"a","namespace":"default""#;
+        let good = map(r#","data":{"k":"v"}"#, meta);
+        assert_eq!(check(key, &good), Ok(()));
+        assert_eq!(check("/registry/of/something/else", "{}x"), Ok(()));
+        let (of_b, of_secret) = ("/registry/configmaps/default/b", "/registry/secrets/default/a");
+        let checks = [
+            (of_b, good.clone(), "the object calls itself default/a"),
+            (of_secret, good.clone(), "it is not a Secret of v1"),
+            (key, map(r#","data":{"k":"v","k":"w"}"#, meta), "data.k stands twice"),
+            (key, map(r#","date":{}"#, meta), r#"unknown field "date""#),
+            (key, map("", r#""name":"a","namespace":"other""#), "the object calls itself other/a"),
+        ];
+        for (key, json, expected) in checks {
+            assert_eq!(check(key, &json), Err(expected.to_owned()), "{json}");
+        }
+        assert!(check(key, &map(r#","data":{"k":7}"#, meta)).is_err());
+        assert!(check(key, &good[..good.len() - 1]).is_err());
+        assert_eq!(check_bytes(key, Bytes::new()), Err("unknown record format".to_owned()));
+    }
+}

@@ -1,0 +1,32 @@
+//! A lease has one holder, and goes to another one when it is not renewed or given up.
+
+use crate::harness::Harness;
+use keelson_auth::Permit;
+use keelson_registry::Candidate;
+use std::time::Duration;
+
+#[tokio::test]
+async fn a_lease_has_one_holder_until_it_ends() {
+    let harness = Harness::open().await;
+    let (registry, permit) = (&harness.registry, Permit::internal("test"));
+    let lasts = Duration::from_secs(1);
+    let mut candidates = ["a", "b", "c"].map(|identity| Candidate::new("l", identity, lasts));
+    let [a, b, c] = &mut candidates;
+    assert!(registry.campaign(&permit, a).await.expect("an answer"));
+    assert!(!registry.campaign(&permit, b).await.expect("an answer"));
+    assert!(registry.campaign(&permit, a).await.expect("an answer"));
+    // It is no longer renewed.
+    while !registry.campaign(&permit, b).await.expect("an answer") {
+        tokio::task::yield_now().await;
+    }
+    assert!(!registry.campaign(&permit, a).await.expect("an answer"));
+    // It is given up, but only by who has it.
+    registry.resign(&permit, a).await.expect("nothing to give up");
+    assert!(!registry.campaign(&permit, c).await.expect("an answer"));
+    registry.resign(&permit, b).await.expect("given up");
+    assert!(registry.campaign(&permit, c).await.expect("an answer"));
+    let path = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/l";
+    let (_, lease) = harness.send("GET", path, "", b"").await.expect("the lease");
+    assert_eq!(lease.str_at(&["spec", "holderIdentity"]), Some("c"));
+    assert_eq!(lease.int_at(&["spec", "leaseTransitions"]), Some(2));
+}
