@@ -108,7 +108,10 @@ impl Registry {
             }
             // It may be stored: better a lost address than one that two services have.
             Err(failure) if failure.reason == Reason::ServerTimeout => claim.ports.taken.clear(),
-            Ok(Put::Lost(_)) | Err(_) => self.free_addresses(&claim.taken).await,
+            Ok(Put::Lost(_)) | Err(_) => {
+                self.ports.give_back(&std::mem::take(&mut claim.ports.taken)).await;
+                self.free_addresses(&claim.taken).await;
+            }
         }
         put
     }

@@ -71,7 +71,8 @@ async fn a_dry_run_and_a_refused_write_take_nothing() {
     assert_eq!(code_of(&harness, "GET", held).await, 404);
     assert_eq!(create(&harness, "a", "", spec).await.0, 201);
     // A name that is taken gives back what was taken for it.
-    let other = r#"{"clusterIP":"10.0.0.21","ports":[{"port":80}]}"#;
+    let other =
+        r#"{"type":"NodePort","clusterIP":"10.0.0.21","ports":[{"port":80,"nodePort":30081}]}"#;
     assert_eq!(create(&harness, "a", "", other).await.0, 409);
     assert_eq!(create(&harness, "b", "", other).await.0, 201);
 }
