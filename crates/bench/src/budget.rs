@@ -24,8 +24,6 @@ const LISTS: u64 = 11;
 const LISTS_EACH: u64 = 3;
 /// How long a store may take to be filled for one line.
 const FILL: Duration = Duration::from_secs(120);
-/// How long a store is left alone before its memory is looked at.
-const SETTLE: Duration = Duration::from_secs(2);
 /// What a watch event has around its object.
 const FRAME_BYTES: usize = 28;
 
@@ -245,13 +243,13 @@ impl Sheet<'_> {
         let make = move |number| Ask::post(&maps, map.fill(&format!("first-{number}"), 0));
         fill(&bench, MANY * 10, MANY, FILL, make).await?;
         clear(&bench, &bench.maps()).await?;
-        tokio::time::sleep(SETTLE).await;
+        tokio::time::sleep(bench.settle()).await;
         let before = bench.seen(Processes::memory)?;
         let path = pods.clone();
         let make = move |number| Ask::post(&path, body.fill(&format!("pod-{number}"), 0));
         let is_full = fill(&bench, objects, MANY, FILL, make).await?;
         anyhow::ensure!(is_full, "{objects} pods were not there after {FILL:?}");
-        tokio::time::sleep(SETTLE).await;
+        tokio::time::sleep(bench.settle()).await;
         let growth = bench.seen(Processes::memory)?.zip(before);
         let growth = growth.map(|(after, before)| after.rss - before.rss);
         let (length, more, load) = lists(&bench, &pods, 1, LISTS).await?;

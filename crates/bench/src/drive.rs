@@ -79,6 +79,8 @@ pub struct Load {
     pub seconds: f64,
     /// What the server's processes took, where they are known.
     pub cpu: Option<Duration>,
+    /// What this process took, which the server could not have on the same machine.
+    pub own: Option<Duration>,
 }
 
 impl Load {
@@ -89,8 +91,17 @@ impl Load {
 
     /// The server's time for each request, in milliseconds.
     pub fn cpu_each(&self) -> Option<f64> {
+        self.cpu.map(|time| self.each(time))
+    }
+
+    /// Our own time for each request, in milliseconds.
+    pub fn own_each(&self) -> Option<f64> {
+        self.own.map(|time| self.each(time))
+    }
+
+    fn each(&self, time: Duration) -> f64 {
         let requests = self.latency.total + self.errors.total();
-        Some(self.cpu?.as_secs_f64() * 1e3 / requests.max(1) as f64)
+        time.as_secs_f64() * 1e3 / requests.max(1) as f64
     }
 
     /// Counts what came of one request.
@@ -133,7 +144,8 @@ where
 {
     let ask = Arc::new(ask);
     let clients = clients(bench, workers).await?;
-    let cpu = bench.seen(Processes::cpu)?;
+    let own = Processes(vec![std::process::id()]);
+    let before = (bench.seen(Processes::cpu)?, own.cpu().ok());
     let began = Instant::now();
     let mut tasks = JoinSet::new();
     for (number, client) in clients.into_iter().enumerate() {
@@ -170,8 +182,9 @@ where
         all.done[number] = done;
     }
     all.seconds = began.elapsed().as_secs_f64();
-    let now = bench.seen(Processes::cpu)?;
-    all.cpu = now.zip(cpu).map(|(now, before)| now.saturating_sub(before));
+    let since = |now: Option<Duration>, before| Some(now?.saturating_sub(before?));
+    all.cpu = since(bench.seen(Processes::cpu)?, before.0);
+    all.own = since(own.cpu().ok(), before.1);
     Ok(all)
 }
 

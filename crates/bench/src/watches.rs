@@ -28,8 +28,6 @@ const LEAD_EVENTS_MAX: u64 = 1_000;
 const WRITES_MAX: u64 = 1_000_000;
 /// What stands before the number of the write that an event tells of.
 const TURN: &[u8] = b"\"turn\":\"";
-/// How long watches are open before their memory is looked at.
-const SETTLE: Duration = Duration::from_secs(2);
 
 /// The lines of a watch, as they come.
 pub struct Lines {
@@ -187,7 +185,8 @@ pub async fn fan_out(bench: &Bench, body: Template, plan: Plan) -> Result<Heard>
     let shared = Arc::new(Shared {
         began: Instant::now(),
         watchers: plan.watchers as u64,
-        next: AtomicU64::new(0),
+        // The objects were made with 0; to write that again would change nothing.
+        next: AtomicU64::new(1),
         heard: AtomicU64::new(0),
         times: (0..WRITES_MAX).map(|_| Default::default()).collect(),
     });
@@ -334,7 +333,7 @@ pub async fn idle(bench: &Bench, count: usize) -> Result<Option<f64>> {
     for client in clients(bench, count).await? {
         open.push(Lines::open(client, &watch).await?);
     }
-    sleep(SETTLE).await;
+    sleep(bench.settle()).await;
     let more = server.memory()?.rss - before;
     Ok(Some(more * 1e3 / open.len().max(1) as f64))
 }
