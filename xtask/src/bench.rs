@@ -27,7 +27,7 @@ follows an orderly end. `RSS` and `PSS` are those after two idle seconds; extra 
 while lists are read, less what was resident before. Server CPU is the time that the server's threads had on a core, and
 load CPU that of the load generator, which the server could not have; both are for each request. Latencies of watches go
 from before the write is sent to after its event is read; in a fan-out, writers write as fast as the watchers hear of
-it. The process may open 4,096 files at the least (`ulimit -n`).
+it. Both programs hold 1,000 connections at once; a limit of 1,024 open files (`ulimit -n`) is not enough for that.
 
 ";
 const SOAK_HEAD: &str = "\

@@ -297,7 +297,7 @@ impl Sheet<'_> {
         let (some, many) = (self.scaled(200), self.scaled(1000));
         for (row, watchers) in [(Row::FanOutSome, some), (Row::FanOutMany, many)] {
             let (pace, see, span) = (None, See::Count, bench.span());
-            let plan = Plan { watchers, writers: SOME, pace, see, span };
+            let plan = Plan { watchers, writers: MANY, pace, see, span };
             let heard = fan_out(&bench, body.clone(), plan).await?;
             self.set(row, heard.rate());
             self.report.add_errors(&format!("errors of {row:?}"), &heard.missing());

@@ -18,8 +18,8 @@ const WATCHERS: [usize; 3] = [10, 100, 1_000];
 const LISTED_OBJECTS_MAX: usize = 100_000;
 /// Bytes of an object as the server keeps it.
 const SIZE: usize = 500;
+/// Workers that ask, and that write what watchers hear of: enough for many events to go out at once.
 const WORKERS: usize = 64;
-const WRITERS: usize = 16;
 /// How long all objects together may take to be made; a larger store is then left out.
 const FILL: Duration = Duration::from_secs(200);
 /// What a watch event is long.
@@ -133,7 +133,7 @@ async fn watchers(run: &Arc<Run>, report: &mut Report) -> Result<()> {
     for count in WATCHERS {
         let watchers = run.scaled(count);
         let (pace, see, span) = (None, See::Count, bench.span());
-        let plan = Plan { watchers, writers: WRITERS, pace, see, span };
+        let plan = Plan { watchers, writers: WORKERS, pace, see, span };
         let heard = fan_out(&bench, body.clone(), plan).await?;
         report.add_step(name, watchers, "events", "/s", heard.rate());
         report.add_step(name, watchers, "writes", "/s", heard.writes.rate());

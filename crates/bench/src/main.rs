@@ -95,6 +95,9 @@ pub struct Run {
     /// Workers: each has one request under way.
     #[arg(long, default_value_t = 16)]
     connections: usize,
+    /// Threads of the load generator; as many as there are cores unless given.
+    #[arg(long)]
+    threads: Option<usize>,
     /// How long each profile lasts, and in `budget` and `growth` each load.
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
@@ -288,7 +291,9 @@ impl Bench {
 fn main() -> Result<()> {
     match Cli::parse().command {
         Command::Run(run) => {
-            let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
+            let mut builder = tokio::runtime::Builder::new_multi_thread();
+            run.threads.map(|threads| builder.worker_threads(threads.max(1)));
+            let runtime = builder.enable_all().build().context("start the runtime")?;
             runtime.block_on(measure(*run))
         }
         Command::Show(show) => {
