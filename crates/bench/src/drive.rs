@@ -123,6 +123,27 @@ impl Load {
     }
 }
 
+/// The time on cores that the server and this process had so far.
+pub struct Cores {
+    server: Option<Duration>,
+    own: Option<Duration>,
+}
+
+impl Cores {
+    /// Until now.
+    pub fn now(bench: &Bench) -> Result<Cores> {
+        let own = Processes(vec![std::process::id()]).cpu().ok();
+        Ok(Cores { server: bench.seen(Processes::cpu)?, own })
+    }
+
+    /// How much more it is by now: the server's, and ours.
+    pub fn since(&self, bench: &Bench) -> Result<(Option<Duration>, Option<Duration>)> {
+        let now = Cores::now(bench)?;
+        let more = |now: Option<Duration>, before| Some(now?.saturating_sub(before?));
+        Ok((more(now.server, self.server), more(now.own, self.own)))
+    }
+}
+
 /// As many clients as there are workers: of one connection each, or as many to a connection as it carries.
 pub async fn clients(bench: &Bench, count: usize) -> Result<Vec<Client>> {
     let mut clients: Vec<Client> = vec![];
@@ -144,8 +165,7 @@ where
 {
     let ask = Arc::new(ask);
     let clients = clients(bench, workers).await?;
-    let own = Processes(vec![std::process::id()]);
-    let before = (bench.seen(Processes::cpu)?, own.cpu().ok());
+    let cores = Cores::now(bench)?;
     let began = Instant::now();
     let mut tasks = JoinSet::new();
     for (number, client) in clients.into_iter().enumerate() {
@@ -182,9 +202,7 @@ where
         all.done[number] = done;
     }
     all.seconds = began.elapsed().as_secs_f64();
-    let since = |now: Option<Duration>, before| Some(now?.saturating_sub(before?));
-    all.cpu = since(bench.seen(Processes::cpu)?, before.0);
-    all.own = since(own.cpu().ok(), before.1);
+    (all.cpu, all.own) = cores.since(bench)?;
     Ok(all)
 }
 
