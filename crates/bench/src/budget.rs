@@ -266,6 +266,7 @@ impl Sheet<'_> {
         let (length, more, load) = lists(&bench, &pods, 1, LISTS).await?;
         self.set_known(Row::Stored, growth.map(|growth| growth * 1e6 / length as f64));
         self.set(Row::ListTime, load.latency.quantile(0.5));
+        self.report.add("budget, ListTime", "length", "MB", length as f64 / 1e6);
         self.set_known(Row::ListMemory, more);
         self.set_known(Row::CpuList, load.cpu_each());
         self.report.add_errors("budget, ListTime", &load.errors);
