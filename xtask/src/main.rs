@@ -22,7 +22,11 @@ cargo xtask requirements [--check]
     Writes docs/requirements.md, which test proves which requirement of the API. With --check it only
     compares, and looks for requirements without a test where ../shared/spec is at hand.
 cargo xtask bench [--compare FILE.json]
-    Measures a release build, in about two minutes, and writes docs/perf.
+    Measures a release build, in about ten minutes, and writes docs/perf: every line of the budget, growth
+    up to a million objects, and the verbs one by one.
+cargo xtask soak [--seconds N]
+    Runs a small cluster against a release build for 20 minutes, with a burst in the end, and writes
+    docs/perf/soak.md. Fails when memory grows, a request fails or the burst is felt for a second.
 cargo xtask catalogue [--reference DIR] [--check]
     Writes crates/schema/catalogue from OpenAPI v3 and v2 documents, a protobuf descriptor set and
     aggregated discovery found in DIR (default ../shared/reference). With --check it only compares.
@@ -35,6 +39,7 @@ fn main() -> Result<()> {
         Some("catalogue") => catalogue::run(&args[1..]),
         Some("ci") => ci::run(),
         Some("fuzz") => fuzz::run(&args[1..]),
+        Some("soak") => bench::soak(&args[1..]),
         Some("requirements") => requirements::run(&args[1..]),
         Some("tidy") => tidy::run(),
         Some("help" | "--help" | "-h") | None => {

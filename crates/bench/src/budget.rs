@@ -6,7 +6,7 @@ use crate::drive::{Load, clear, drive, fill};
 use crate::process::Processes;
 use crate::report::{Kind, Report};
 use crate::start::{quantile, starts};
-use crate::watches::{Plan, See, fan_out, idle, numbered_map};
+use crate::watches::{Heard, Plan, See, fan_out, idle, numbered_map};
 use crate::{Bench, Run};
 use anyhow::{Context, Result};
 use http::Method;
@@ -24,8 +24,6 @@ const LISTS: u64 = 11;
 const LISTS_EACH: u64 = 3;
 /// How long a store may take to be filled for one line.
 const FILL: Duration = Duration::from_secs(120);
-/// How long a store is left alone before its memory is looked at.
-const SETTLE: Duration = Duration::from_secs(2);
 /// What a watch event has around its object.
 const FRAME_BYTES: usize = 28;
 
@@ -136,7 +134,18 @@ impl Sheet<'_> {
     /// A figure of a load whose errors are not to be overlooked.
     fn set_rate(&mut self, row: Row, load: &Load) {
         self.set(row, load.rate());
-        self.report.add_errors(&format!("errors of {row:?}"), &load.errors);
+        self.report.add_errors(&format!("budget, {row:?}"), &load.errors);
+    }
+
+    /// What events cost, and those that did not come.
+    fn add_heard(&mut self, row: Row, heard: &Heard) {
+        let title = format!("budget, {row:?}");
+        for (what, cost) in heard.costs() {
+            if let Some(cost) = cost {
+                self.report.add(&title, what, "us", cost);
+            }
+        }
+        self.report.add_errors(&title, &heard.missing());
     }
 
     /// A number of objects or watchers.
@@ -245,24 +254,25 @@ impl Sheet<'_> {
         let make = move |number| Ask::post(&maps, map.fill(&format!("first-{number}"), 0));
         fill(&bench, MANY * 10, MANY, FILL, make).await?;
         clear(&bench, &bench.maps()).await?;
-        tokio::time::sleep(SETTLE).await;
+        tokio::time::sleep(bench.settle()).await;
         let before = bench.seen(Processes::memory)?;
         let path = pods.clone();
         let make = move |number| Ask::post(&path, body.fill(&format!("pod-{number}"), 0));
         let is_full = fill(&bench, objects, MANY, FILL, make).await?;
         anyhow::ensure!(is_full, "{objects} pods were not there after {FILL:?}");
-        tokio::time::sleep(SETTLE).await;
+        tokio::time::sleep(bench.settle()).await;
         let growth = bench.seen(Processes::memory)?.zip(before);
         let growth = growth.map(|(after, before)| after.rss - before.rss);
         let (length, more, load) = lists(&bench, &pods, 1, LISTS).await?;
         self.set_known(Row::Stored, growth.map(|growth| growth * 1e6 / length as f64));
         self.set(Row::ListTime, load.latency.quantile(0.5));
+        self.report.add("budget, ListTime", "length", "MB", length as f64 / 1e6);
         self.set_known(Row::ListMemory, more);
         self.set_known(Row::CpuList, load.cpu_each());
-        self.report.add_errors("errors of ListTime", &load.errors);
+        self.report.add_errors("budget, ListTime", &load.errors);
         let (_, more, load) = lists(&bench, &pods, 16, LISTS_EACH).await?;
         self.set_known(Row::ListsMemory, more);
-        self.report.add_errors("errors of ListsMemory", &load.errors);
+        self.report.add_errors("budget, ListsMemory", &load.errors);
         bench.close().await
     }
 
@@ -277,7 +287,7 @@ impl Sheet<'_> {
         let path = format!("{}?labelSelector=turn%3Dnever", bench.maps());
         let load = drive(&bench, 1, bench.span(), move |_, _, _| Some(Ask::get(&path))).await?;
         self.set(Row::ListNone, load.latency.quantile(0.5));
-        self.report.add_errors("errors of ListNone", &load.errors);
+        self.report.add_errors("budget, ListNone", &load.errors);
         bench.close().await
     }
 
@@ -299,16 +309,16 @@ impl Sheet<'_> {
         let (some, many) = (self.scaled(200), self.scaled(1000));
         for (row, watchers) in [(Row::FanOutSome, some), (Row::FanOutMany, many)] {
             let (pace, see, span) = (None, See::Count, bench.span());
-            let plan = Plan { watchers, writers: SOME, pace, see, span };
+            let plan = Plan { watchers, writers: MANY, pace, see, span };
             let heard = fan_out(&bench, body.clone(), plan).await?;
             self.set(row, heard.rate());
-            self.report.add_errors(&format!("errors of {row:?}"), &heard.missing());
+            self.add_heard(row, &heard);
         }
         let (pace, see, span) = (Some(100), See::Time, bench.span());
         let plan = Plan { watchers: many, writers: 4, pace, see, span };
         let heard = fan_out(&bench, body, plan).await?;
         self.set(Row::Last, heard.last.quantile(0.99));
-        self.report.add_errors("errors of Last", &heard.missing());
+        self.add_heard(Row::Last, &heard);
         bench.close().await
     }
 }

@@ -79,6 +79,8 @@ pub struct Load {
     pub seconds: f64,
     /// What the server's processes took, where they are known.
     pub cpu: Option<Duration>,
+    /// What this process took, which the server could not have on the same machine.
+    pub own: Option<Duration>,
 }
 
 impl Load {
@@ -89,8 +91,17 @@ impl Load {
 
     /// The server's time for each request, in milliseconds.
     pub fn cpu_each(&self) -> Option<f64> {
+        self.cpu.map(|time| self.each(time))
+    }
+
+    /// Our own time for each request, in milliseconds.
+    pub fn own_each(&self) -> Option<f64> {
+        self.own.map(|time| self.each(time))
+    }
+
+    fn each(&self, time: Duration) -> f64 {
         let requests = self.latency.total + self.errors.total();
-        Some(self.cpu?.as_secs_f64() * 1e3 / requests.max(1) as f64)
+        time.as_secs_f64() * 1e3 / requests.max(1) as f64
     }
 
     /// Counts what came of one request.
@@ -109,6 +120,27 @@ impl Load {
         self.latency.merge(&other.latency);
         self.errors.merge(&other.errors);
         self.bytes += other.bytes;
+    }
+}
+
+/// The time on cores that the server and this process had so far.
+pub struct Cores {
+    server: Option<Duration>,
+    own: Option<Duration>,
+}
+
+impl Cores {
+    /// Until now.
+    pub fn now(bench: &Bench) -> Result<Cores> {
+        let own = Processes(vec![std::process::id()]).cpu().ok();
+        Ok(Cores { server: bench.seen(Processes::cpu)?, own })
+    }
+
+    /// How much more it is by now: the server's, and ours.
+    pub fn since(&self, bench: &Bench) -> Result<(Option<Duration>, Option<Duration>)> {
+        let now = Cores::now(bench)?;
+        let more = |now: Option<Duration>, before| Some(now?.saturating_sub(before?));
+        Ok((more(now.server, self.server), more(now.own, self.own)))
     }
 }
 
@@ -133,7 +165,7 @@ where
 {
     let ask = Arc::new(ask);
     let clients = clients(bench, workers).await?;
-    let cpu = bench.seen(Processes::cpu)?;
+    let cores = Cores::now(bench)?;
     let began = Instant::now();
     let mut tasks = JoinSet::new();
     for (number, client) in clients.into_iter().enumerate() {
@@ -170,8 +202,7 @@ where
         all.done[number] = done;
     }
     all.seconds = began.elapsed().as_secs_f64();
-    let now = bench.seen(Processes::cpu)?;
-    all.cpu = now.zip(cpu).map(|(now, before)| now.saturating_sub(before));
+    (all.cpu, all.own) = cores.since(bench)?;
     Ok(all)
 }
 

@@ -18,8 +18,8 @@ const WATCHERS: [usize; 3] = [10, 100, 1_000];
 const LISTED_OBJECTS_MAX: usize = 100_000;
 /// Bytes of an object as the server keeps it.
 const SIZE: usize = 500;
+/// Workers that ask, and that write what watchers hear of: enough for many events to go out at once.
 const WORKERS: usize = 64;
-const WRITERS: usize = 16;
 /// How long all objects together may take to be made; a larger store is then left out.
 const FILL: Duration = Duration::from_secs(200);
 /// What a watch event is long.
@@ -63,7 +63,7 @@ async fn objects(run: &Arc<Run>, report: &mut Report) -> Result<()> {
         for (what, load) in [
             ("get", gets(&bench, there).await?),
             ("update", updates(&bench, body.clone(), there).await?),
-            ("create and delete", pairs(&bench, body.clone()).await?),
+            ("create and delete", pairs(&bench, body.clone(), there).await?),
         ] {
             add(report, there, what, &load);
         }
@@ -112,10 +112,11 @@ async fn updates(bench: &Bench, body: Template, objects: usize) -> Result<Load> 
 }
 
 /// Each object that is made is deleted next, so that the store does not grow by it.
-async fn pairs(bench: &Bench, body: Template) -> Result<Load> {
+async fn pairs(bench: &Bench, body: Template, objects: usize) -> Result<Load> {
     let path = bench.maps();
     drive(bench, WORKERS, bench.span(), move |worker, turn, _| {
-        let name = format!("pair-{worker}-{}", turn / 2);
+        // The time may have been over between the two with fewer objects.
+        let name = format!("pair-{objects}-{worker}-{}", turn / 2);
         Some(if turn.is_multiple_of(2) {
             Ask::post(&path, body.fill(&name, 0))
         } else {
@@ -133,13 +134,14 @@ async fn watchers(run: &Arc<Run>, report: &mut Report) -> Result<()> {
     for count in WATCHERS {
         let watchers = run.scaled(count);
         let (pace, see, span) = (None, See::Count, bench.span());
-        let plan = Plan { watchers, writers: WRITERS, pace, see, span };
+        let plan = Plan { watchers, writers: WORKERS, pace, see, span };
         let heard = fan_out(&bench, body.clone(), plan).await?;
         report.add_step(name, watchers, "events", "/s", heard.rate());
         report.add_step(name, watchers, "writes", "/s", heard.writes.rate());
-        if let Some(cpu) = heard.writes.cpu {
-            let each = cpu.as_secs_f64() * 1e6 / heard.events.max(1) as f64;
-            report.add_step(name, watchers, "server CPU per event", "us", each);
+        for (what, cost) in heard.costs() {
+            if let Some(cost) = cost {
+                report.add_step(name, watchers, what, "us", cost);
+            }
         }
         report.add_errors(&format!("growth, {watchers} watchers"), &heard.missing());
     }

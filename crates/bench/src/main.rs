@@ -31,6 +31,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use target::Target;
 
+/// The longest a profile may last: a week.
+const SECONDS_MAX: f64 = 7.0 * 86_400.0;
+/// How long a server is left alone before its memory is looked at, in runs that are not shorter.
+const SETTLE: Duration = Duration::from_secs(2);
+
 /// A load generator for Kubernetes API servers.
 #[derive(Debug, Parser)]
 #[command(name = "keelson-bench", version)]
@@ -90,9 +95,12 @@ pub struct Run {
     /// Workers: each has one request under way.
     #[arg(long, default_value_t = 16)]
     connections: usize,
+    /// Threads of the load generator; as many as there are cores unless given.
+    #[arg(long)]
+    threads: Option<usize>,
     /// How long each profile lasts, and in `budget` and `growth` each load.
-    #[arg(long, default_value_t = 5)]
-    seconds: u64,
+    #[arg(long, default_value_t = 5.0)]
+    seconds: f64,
     /// Bytes of data in each object that is written.
     #[arg(long, default_value_t = 1024)]
     size: usize,
@@ -254,7 +262,12 @@ impl Bench {
     }
 
     fn span(&self) -> Duration {
-        Duration::from_secs(self.run.seconds)
+        Duration::from_secs_f64(self.run.seconds)
+    }
+
+    /// How long a server is left alone before its memory is looked at.
+    fn settle(&self) -> Duration {
+        SETTLE.min(self.span())
     }
 
     /// The collection of a resource in the namespace of this run.
@@ -278,7 +291,9 @@ impl Bench {
 fn main() -> Result<()> {
     match Cli::parse().command {
         Command::Run(run) => {
-            let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
+            let mut builder = tokio::runtime::Builder::new_multi_thread();
+            run.threads.map(|threads| builder.worker_threads(threads.max(1)));
+            let runtime = builder.enable_all().build().context("start the runtime")?;
             runtime.block_on(measure(*run))
         }
         Command::Show(show) => {
@@ -297,7 +312,8 @@ async fn measure(mut run: Run) -> Result<()> {
     if run.profiles.is_empty() {
         run.profiles = Profile::ALL.to_vec();
     }
-    ensure!(run.seconds > 0, "--seconds: at least 1");
+    ensure!((0.01..=SECONDS_MAX).contains(&run.seconds), "--seconds: {}", run.seconds);
+    ensure!(run.scale > 0.0 && run.scale <= 1.0, "--scale: {}", run.scale);
     let other = run.compare.as_deref().map(Report::load).transpose()?;
     let (mut report, form) = (Report::new(&run.note), run.output);
     profiles(&Arc::new(run), &mut report).await?;

@@ -119,12 +119,15 @@ impl Report {
         self.figures.push(Figure { profile, what, unit, value, kind });
     }
 
-    /// Adds a rate, its latencies, the server's time, and the errors where there were any.
+    /// Adds a rate, its latencies, the time it took on cores, and the errors where there were any.
     pub fn add_load(&mut self, profile: &str, load: &Load) {
         self.add(profile, "rate", "/s", load.rate());
         self.add_latency(profile, &load.latency);
         if let Some(cpu) = load.cpu_each() {
             self.add(profile, "server CPU", "ms", cpu);
+        }
+        if let Some(cpu) = load.own_each() {
+            self.add(profile, "load CPU", "ms", cpu);
         }
         self.add_errors(profile, &load.errors);
     }

@@ -246,3 +246,61 @@ impl ServerCertVerifier for Anybody {
         self.0.signature_verification_algorithms.supported_schemes()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a kubeconfig with this cluster and user, and files beside it, leads to.
+    fn target(cluster: &str, user: &str) -> Result<Target> {
+        let dir = tempfile::tempdir()?;
+        std::fs::write(dir.path().join("token"), "from-file\n")?;
+        let path = dir.path().join("config");
+        let text = format!(
+            "current-context: a\ncontexts: [{{name: a, context: {{cluster: c, user: u}}}}]\n\
+             clusters:\n- {{name: other, cluster: {{}}}}\n- {{name: c, cluster: {{{cluster}}}}}\n\
+             users: [{{name: u, user: {{{user}}}}}]\n"
+        );
+        std::fs::write(&path, text)?;
+        Target::of_kubeconfig(&path, false)
+    }
+
+    #[test]
+    fn a_kubeconfig_says_where_and_as_whom() {
+        let check = |cluster: &str, user: &str, authority: &str, header: &str| {
+            let target = target(cluster, user).expect(cluster);
+            assert_eq!(target.authority, authority);
+            assert_eq!(target.authorization.expect("a token"), header);
+            assert_eq!(target.tls.is_some(), cluster.contains("https"));
+        };
+        check("server: 'http://a:8080'", "token: t", "a:8080", "Bearer t");
+        check("server: 'http://a'", "tokenFile: token", "a:80", "Bearer from-file");
+        let cluster = "server: 'https://[::1]', insecure-skip-tls-verify: true";
+        check(cluster, "token: t", "[::1]:443", "Bearer t");
+    }
+
+    #[test]
+    fn a_kubeconfig_that_does_not_say_enough_is_refused() {
+        let check = |cluster: &str, user: &str, want: &str| {
+            let error = target(cluster, user).err().map(|error| format!("{error:#}"));
+            assert!(error.as_deref().is_some_and(|text| text.contains(want)), "{error:?}");
+        };
+        check("server: 'https://a'", "token: t", "names no authority");
+        check("server: 'http://a'", "username: u", "neither a certificate nor a token");
+        check("server: 'http://a'", "tokenFile: elsewhere", "elsewhere");
+        check("server: 'http://a', certificate-authority-data: '!'", "token: t", "authority-data");
+    }
+
+    #[test]
+    fn the_same_server_is_reached_over_either_protocol() {
+        let target = target("server: 'https://a', insecure-skip-tls-verify: true", "token: t");
+        let target = target.expect("a target");
+        let offered = |target: &Target| {
+            target.tls.as_ref().map(|(config, _)| config.alpn_protocols.clone()).expect("TLS")
+        };
+        assert_eq!(offered(&target), [b"http/1.1"]);
+        assert_eq!(offered(&target.over(true)), [b"h2"]);
+        let headers = String::from_utf8(target.headers()).expect("text");
+        assert_eq!(headers, "host: a:443\r\nauthorization: Bearer t\r\n");
+    }
+}

@@ -3,9 +3,8 @@
 use crate::Bench;
 use crate::bodies::Template;
 use crate::client::{Ask, Client, JSON};
-use crate::drive::{Errors, KEPT_BYTES_MAX, Load, clear, clients};
+use crate::drive::{Cores, Errors, KEPT_BYTES_MAX, Load, clear, clients};
 use crate::histogram::Histogram;
-use crate::process::Processes;
 use crate::report::Report;
 use anyhow::{Context, Result, ensure};
 use http::Method;
@@ -28,8 +27,6 @@ const LEAD_EVENTS_MAX: u64 = 1_000;
 const WRITES_MAX: u64 = 1_000_000;
 /// What stands before the number of the write that an event tells of.
 const TURN: &[u8] = b"\"turn\":\"";
-/// How long watches are open before their memory is looked at.
-const SETTLE: Duration = Duration::from_secs(2);
 
 /// The lines of a watch, as they come.
 pub struct Lines {
@@ -126,6 +123,13 @@ impl Heard {
         self.events as f64 / self.seconds
     }
 
+    /// Time on a core for each event, the writes included, in microseconds: the server's, and ours.
+    pub fn costs(&self) -> [(&'static str, Option<f64>); 2] {
+        let each = |time: Duration| time.as_secs_f64() * 1e6 / self.events.max(1) as f64;
+        let Load { cpu, own, .. } = self.writes;
+        [("server CPU per event", cpu.map(each)), ("load CPU per event", own.map(each))]
+    }
+
     /// Writes that failed, and events that did not come.
     pub fn missing(&self) -> Errors {
         let mut errors = self.writes.errors.clone();
@@ -187,7 +191,8 @@ pub async fn fan_out(bench: &Bench, body: Template, plan: Plan) -> Result<Heard>
     let shared = Arc::new(Shared {
         began: Instant::now(),
         watchers: plan.watchers as u64,
-        next: AtomicU64::new(0),
+        // The objects were made with 0; to write that again would change nothing.
+        next: AtomicU64::new(1),
         heard: AtomicU64::new(0),
         times: (0..WRITES_MAX).map(|_| Default::default()).collect(),
     });
@@ -199,7 +204,7 @@ pub async fn fan_out(bench: &Bench, body: Template, plan: Plan) -> Result<Heard>
         ages.push(age.clone());
         watchers.spawn(listen(lines, shared.clone(), plan.see, age));
     }
-    let (wrote, before) = (Instant::now(), bench.seen(Processes::cpu)?);
+    let (wrote, cores) = (Instant::now(), Cores::now(bench)?);
     let mut writers = JoinSet::new();
     for (number, client) in clients(bench, plan.writers).await?.into_iter().enumerate() {
         writers.spawn(write(client, number, path.clone(), body.clone(), &plan, shared.clone()));
@@ -218,8 +223,7 @@ pub async fn fan_out(bench: &Bench, body: Template, plan: Plan) -> Result<Heard>
             (seen, last) = (now, Instant::now());
         }
     }
-    let cpu = bench.seen(Processes::cpu)?.zip(before);
-    heard.writes.cpu = cpu.map(|(after, before)| after.saturating_sub(before));
+    (heard.writes.cpu, heard.writes.own) = cores.since(bench)?;
     watchers.shutdown().await;
     heard.seconds = last.duration_since(wrote).as_secs_f64();
     (heard.events, heard.missed) = (seen, due.saturating_sub(seen));
@@ -318,6 +322,11 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     report.add_latency(&title, &heard.each);
     report.add_errors(&title, &heard.missing());
     report.add(&title, "writes", "/s", heard.writes.rate());
+    for (what, cost) in heard.costs() {
+        if let Some(cost) = cost {
+            report.add(&title, what, "us", cost);
+        }
+    }
     Ok(())
 }
 
@@ -334,7 +343,7 @@ pub async fn idle(bench: &Bench, count: usize) -> Result<Option<f64>> {
     for client in clients(bench, count).await? {
         open.push(Lines::open(client, &watch).await?);
     }
-    sleep(SETTLE).await;
+    sleep(bench.settle()).await;
     let more = server.memory()?.rss - before;
     Ok(Some(more * 1e3 / open.len().max(1) as f64))
 }
