@@ -48,7 +48,8 @@ pub fn run(args: &[String]) -> Result<()> {
         _ => bail!("cargo xtask bench [--compare FILE.json]"),
     };
     let programs = build()?;
-    let json = output(&mut measure(&programs, &["-o", "json"])?)?;
+    let mut all = measure(&programs, &["-o", "json"])?;
+    let json = output(all.stderr(Stdio::inherit()))?;
     fs::create_dir_all("docs/perf")?;
     fs::write(JSON, json).context(JSON)?;
     let mut show = Command::new(&programs.bench);

@@ -326,6 +326,9 @@ async fn profiles(run: &Arc<Run>, report: &mut Report) -> Result<()> {
     // Those that do not fill the store share a place.
     let mut shared = None;
     for profile in run.profiles.iter().copied() {
+        // All of them take ten minutes, and somebody waits.
+        let name = profile.to_possible_value().map(|value| value.get_name().to_owned());
+        writeln!(std::io::stderr(), "measures {}", name.unwrap_or_default())?;
         if profile.is_apart() {
             apart(run, profile, report).await?;
             continue;
