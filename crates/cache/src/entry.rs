@@ -277,6 +277,17 @@ impl Entry {
         self.buffer.len() - 1
     }
 
+    /// Where a text of this entry stands in its buffer, and its length.
+    pub(crate) fn place_of(&self, text: &str) -> (u32, u32) {
+        let at = text.as_ptr().addr() - self.buffer.as_ptr().addr();
+        (small(at), small(text.len()))
+    }
+
+    /// The text at such a place.
+    pub(crate) fn text_at(&self, at: u32, length: u32) -> &str {
+        text(&self.buffer[at as usize..(at + length) as usize])
+    }
+
     /// The object's JSON, shared.
     pub fn json(&self) -> Bytes {
         self.buffer.slice(self.json_at as usize..self.end())

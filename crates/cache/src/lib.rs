@@ -7,11 +7,13 @@
 //! - The changes of a resource stand in one ring ([`Change`]); a [`Cursor`] is a place in it. A cursor
 //!   that falls out of the ring is cut; nobody waits for it and nothing is kept for it.
 //! - An object that cannot be read is told of as such, and takes nothing else with it.
+//! - A label or field that large lists are asked for again and again gets an index.
 //! - Every read says how new it is: see [`Cache::revision`] and [`Cache::wait`].
 
 mod cache;
 mod entry;
 mod resource;
+mod selection;
 
 pub use cache::{Cache, CacheError, StartError};
 pub use entry::{Entry, Record, RecordError, unreadable};
@@ -19,3 +21,4 @@ pub use resource::{
     Change, ChangeKind, Cursor, CursorError, HISTORY_BYTES_MAX, HISTORY_EVENTS_MAX, Resource,
     Snapshot,
 };
+pub use selection::Term;

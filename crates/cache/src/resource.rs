@@ -1,6 +1,7 @@
 //! The objects of one resource, their recent changes, and cursors into them.
 
 use crate::entry::ByKey;
+use crate::selection::{INDEXES_MAX, Index, OBJECTS_MIN, Scans, Term};
 use crate::{Entry, RecordError};
 use imbl::OrdSet;
 use keelson_store::{Event, KeyValue, Revision};
@@ -71,6 +72,7 @@ impl Change {
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     objects: OrdSet<ByKey>,
+    indexes: Arc<Vec<Index>>,
     /// Everything up to this revision is in it, nothing after.
     pub revision: Revision,
 }
@@ -95,6 +97,18 @@ impl Snapshot {
             .take_while(move |entry| entry.key().starts_with(prefix))
     }
 
+    /// The objects of [`Snapshot::range`] that have a value for a term, when an index knows them.
+    pub fn select<'a>(
+        &'a self,
+        term: &Term,
+        value: &'a str,
+        prefix: &'a str,
+        start: &str,
+    ) -> Option<impl Iterator<Item = &'a Arc<Entry>> + use<'a>> {
+        let index = self.indexes.iter().find(|index| index.term == *term)?;
+        Some(index.range(value, prefix, start))
+    }
+
     /// Number of objects.
     pub fn len(&self) -> usize {
         self.objects.len()
@@ -106,8 +120,11 @@ impl Snapshot {
     }
 }
 
+#[derive(Default)]
 struct State {
     objects: OrdSet<ByKey>,
+    /// Of all `objects`. Invariant: no two of one term.
+    indexes: Arc<Vec<Index>>,
     /// Objects whose stored form cannot be read, by key. `objects` may have what they were before.
     unreadable: BTreeMap<String, Arc<RecordError>>,
     /// Invariant: revisions do not fall from front to back; all are above `floor`.
@@ -130,15 +147,15 @@ pub(crate) struct Loaded {
 pub struct Resource {
     prefix: Bytes,
     state: RwLock<State>,
+    scans: Mutex<Scans>,
     /// The number of the next change; wakes cursors.
     next: watch::Sender<u64>,
 }
 
 impl Resource {
     pub(crate) fn new(prefix: Bytes, floor: Revision) -> Self {
-        let (objects, unreadable, ring) = Default::default();
-        let state = State { objects, unreadable, ring, first: 0, floor, ring_bytes: 0 };
-        Resource { prefix, state: RwLock::new(state), next: watch::Sender::new(0) }
+        let state = RwLock::new(State { floor, ..State::default() });
+        Resource { prefix, state, scans: Mutex::default(), next: watch::Sender::new(0) }
     }
 
     /// The prefix of the resource's keys in the store.
@@ -200,6 +217,12 @@ impl Resource {
             // The store deletes only what is there.
             (None, None) => return Ok(()),
         };
+        if !state.indexes.is_empty() {
+            let now = (kind == ChangeKind::Put).then_some(&entry);
+            for index in Arc::make_mut(&mut state.indexes) {
+                index.change(previous.as_ref(), now);
+            }
+        }
         let frames = Mutex::default();
         let change = Change { kind, revision: event.revision, entry, previous, frames };
         state.push(Arc::new(change));
@@ -219,6 +242,7 @@ impl Resource {
             state.note_unreadable(self.key_of(error.key.as_bytes()), error.clone());
         }
         state.objects = objects.into_iter().map(|entry| ByKey(Arc::new(entry))).collect();
+        state.indexes = Arc::default();
         // One number stays unused: behind it are also the cursors that have read everything.
         state.first += state.ring.len() as u64 + 1;
         state.ring.clear();
@@ -233,7 +257,8 @@ impl Resource {
     pub(crate) fn snapshot(&self, revision: Revision) -> Snapshot {
         let state = self.read();
         let newest = state.ring.back().map_or(Revision(0), |change| change.revision);
-        Snapshot { objects: state.objects.clone(), revision: revision.max(newest) }
+        let (objects, indexes) = (state.objects.clone(), state.indexes.clone());
+        Snapshot { objects, indexes, revision: revision.max(newest) }
     }
 
     /// The objects as they were at `revision`; `None` when the history does not reach back so far.
@@ -249,7 +274,39 @@ impl Resource {
                 None => objects.remove(change.entry.key()).and(None),
             };
         }
-        Some(Snapshot { objects, revision })
+        Some(Snapshot { objects, indexes: Arc::default(), revision })
+    }
+
+    /// Counts a list that looked at every object for want of an index. True: [`Resource::make_index`] is
+    /// due, on a thread that may be busy for a while.
+    pub fn scanned(&self, term: &Term) -> bool {
+        self.len() >= OBJECTS_MIN
+            && self.scans.lock().unwrap_or_else(PoisonError::into_inner).count(term)
+    }
+
+    /// Makes the index of a term, unless there is one or the history is too short for what happens
+    /// meanwhile.
+    pub fn make_index(&self, term: Term) {
+        let state = self.read();
+        if state.indexes.iter().any(|index| index.term == term) {
+            return;
+        }
+        let (objects, at) = (state.objects.clone(), state.first + state.ring.len() as u64);
+        drop(state);
+        let mut index = Index::new(term, &objects);
+        let mut state = self.state.write().expect("the cache state is not poisoned");
+        let since = at.checked_sub(state.first).and_then(|since| usize::try_from(since).ok());
+        let Some(since) = since.filter(|since| *since <= state.ring.len()) else { return };
+        for change in state.ring.range(since..) {
+            let now = (change.kind == ChangeKind::Put).then_some(&change.entry);
+            index.change(change.previous.as_ref(), now);
+        }
+        let indexes = Arc::make_mut(&mut state.indexes);
+        indexes.retain(|known| known.term != index.term);
+        if indexes.len() == INDEXES_MAX {
+            indexes.remove(0);
+        }
+        indexes.push(index);
     }
 
     /// The object at `key` now.

@@ -5,7 +5,7 @@ use crate::kind::Target;
 use crate::options::{ContinueToken, Freshness, ListOptions};
 use crate::registry::{Registry, unreadable};
 use keelson_auth::Permit;
-use keelson_cache::{Entry, Snapshot};
+use keelson_cache::{Entry, Resource, Snapshot, Term};
 use keelson_meta::field_selector::{self, FieldSelector};
 use keelson_meta::selector::Selector;
 use keelson_meta::{Failure, Reason, Status};
@@ -84,6 +84,43 @@ impl Filter {
                 }))
     }
 
+    /// The label or field of which an index could know all that matches, and the value.
+    fn term(&self) -> Option<(Term, &str)> {
+        let label = self.labels.requirements().iter().find_map(|requirement| {
+            let value = self.labels.required_value(requirement.key())?;
+            Some((Term::Label(requirement.key().into()), value))
+        });
+        let field = self.fields.terms().iter().find_map(|term| {
+            // Name and namespace are the key; a field without a value may be absent.
+            let is_other = !term.field.starts_with("metadata.") && !term.value.is_empty();
+            let is_wanted = is_other && !term.negated;
+            is_wanted.then(|| (Term::Field(term.field.as_str().into()), term.value.as_str()))
+        });
+        field.or(label)
+    }
+
+    /// The objects that match, in the order of their keys, from `start` on.
+    pub(crate) fn select<'a>(
+        &'a self,
+        objects: &Arc<Resource>,
+        snapshot: &'a Snapshot,
+        start: &str,
+    ) -> Box<dyn Iterator<Item = &'a Arc<Entry>> + Send + 'a> {
+        let Some((term, value)) = self.term() else {
+            let all = snapshot.range(&self.prefix, start);
+            return Box::new(all.filter(|entry| self.matches(entry)));
+        };
+        if let Some(selected) = snapshot.select(&term, value, &self.prefix, start) {
+            return Box::new(selected.filter(|entry| self.matches(entry)));
+        }
+        if objects.scanned(&term) {
+            let objects = objects.clone();
+            tokio::task::spawn_blocking(move || objects.make_index(term));
+        }
+        let all = snapshot.range(&self.prefix, start);
+        Box::new(all.filter(|entry| self.matches(entry)))
+    }
+
     /// The single key that can match, when the selectors leave only one.
     fn only_key(&self) -> Option<String> {
         let name = self.fields.required_value("metadata.name")?;
@@ -100,9 +137,10 @@ impl Registry {
         options: &ListOptions,
     ) -> Result<List, Failure> {
         let filter = Filter::new(target, &options.labels, &options.fields)?;
+        let objects = self.objects(&target.kind);
         let snapshot = self.snapshot(target, options, &filter).await?;
         // As upstream has it: a list that leaves something out would be a lie.
-        if let Some(error) = self.objects(&target.kind).unreadable_under(&filter.prefix) {
+        if let Some(error) = objects.unreadable_under(&filter.prefix) {
             return Err(unreadable(&error));
         }
         let start = match &options.continue_from {
@@ -115,8 +153,8 @@ impl Registry {
             items.extend(snapshot.get(&key).filter(|entry| filter.matches(entry)).cloned());
         } else {
             let limit = if options.limit == 0 { usize::MAX } else { options.limit };
-            let mut rest = snapshot.range(&filter.prefix, &start);
-            for entry in rest.by_ref().filter(|entry| filter.matches(entry)) {
+            let mut rest = filter.select(&objects, &snapshot, &start);
+            for entry in rest.by_ref() {
                 if items.len() == limit {
                     next = Some(1);
                     break;

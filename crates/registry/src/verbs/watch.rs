@@ -104,8 +104,7 @@ impl Registry {
             WatchRefusal::Event(Status::expired(why))
         })?;
         let initial = if sends_state {
-            let matching = snapshot.range(&filter.prefix, "").filter(|e| filter.matches(e));
-            matching.cloned().collect()
+            filter.select(&objects, &snapshot, "").cloned().collect()
         } else {
             VecDeque::new()
         };

@@ -1,0 +1,299 @@
+//! Indexes for selectors: the objects of a resource in the order of one label or selectable field.
+//!
+//! A list that asks for one value of a label need not look at every object. Which labels are asked for shows
+//! only when somebody does, so an index is made on demand, for large resources, when the same label was asked
+//! for a few times; few are kept, and the oldest makes room.
+
+use crate::Entry;
+use crate::entry::ByKey;
+use imbl::OrdSet;
+use std::borrow::Borrow;
+use std::cmp::Ordering;
+use std::fmt;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Objects of a resource from which on an index pays.
+pub(crate) const OBJECTS_MIN: usize = 4096;
+/// Indexes of one resource.
+pub(crate) const INDEXES_MAX: usize = 8;
+/// Lists that looked at every object, after which the label that they asked for is indexed.
+const SCANS_MAX: u32 = 2;
+/// Labels of one resource whose lists are counted.
+const COUNTED_MAX: usize = 32;
+
+/// What an index is ordered by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Term {
+    /// The label of this name.
+    Label(Arc<str>),
+    /// The selectable field of this name, beyond name and namespace.
+    Field(Arc<str>),
+}
+
+impl Term {
+    fn value<'e>(&self, entry: &'e Entry) -> Option<&'e str> {
+        match self {
+            Term::Label(name) => entry.label(name),
+            Term::Field(name) => entry.field(name),
+        }
+    }
+}
+
+/// The place of an object in an index.
+#[derive(Clone)]
+struct Indexed {
+    entry: Arc<Entry>,
+    /// Where the value stands in the entry's buffer, so that an order needs no search.
+    value_at: u32,
+    value_len: u32,
+}
+
+/// What indexed objects are ordered by: value, then key.
+trait Place {
+    fn value(&self) -> &str;
+    fn key(&self) -> &str;
+}
+
+impl Place for Indexed {
+    fn value(&self) -> &str {
+        self.entry.text_at(self.value_at, self.value_len)
+    }
+
+    fn key(&self) -> &str {
+        self.entry.key()
+    }
+}
+
+impl Place for (&str, &str) {
+    fn value(&self) -> &str {
+        self.0
+    }
+
+    fn key(&self) -> &str {
+        self.1
+    }
+}
+
+impl PartialEq for dyn Place + '_ {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for dyn Place + '_ {}
+
+impl PartialOrd for dyn Place + '_ {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for dyn Place + '_ {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.value().cmp(other.value()).then_with(|| self.key().cmp(other.key()))
+    }
+}
+
+impl PartialEq for Indexed {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Indexed {}
+
+impl PartialOrd for Indexed {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Indexed {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self as &dyn Place).cmp(other as &dyn Place)
+    }
+}
+
+impl<'a> Borrow<dyn Place + 'a> for Indexed {
+    fn borrow(&self) -> &(dyn Place + 'a) {
+        self
+    }
+}
+
+/// The objects that have a value for a term, in the order of value and key.
+#[derive(Clone)]
+pub(crate) struct Index {
+    pub term: Term,
+    objects: OrdSet<Indexed>,
+}
+
+impl fmt::Debug for Index {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} objects by {:?}", self.objects.len(), self.term)
+    }
+}
+
+impl Index {
+    pub fn new(term: Term, entries: &OrdSet<ByKey>) -> Index {
+        let mut index = Index { term, objects: OrdSet::new() };
+        let mut all: Vec<Indexed> =
+            entries.iter().filter_map(|by_key| index.indexed(&by_key.0)).collect();
+        all.sort_unstable();
+        index.objects = all.into_iter().collect();
+        index
+    }
+
+    fn indexed(&self, entry: &Arc<Entry>) -> Option<Indexed> {
+        let (value_at, value_len) = entry.place_of(self.term.value(entry)?);
+        Some(Indexed { entry: entry.clone(), value_at, value_len })
+    }
+
+    /// Puts an object in the place of its previous version.
+    pub fn change(&mut self, previous: Option<&Arc<Entry>>, now: Option<&Arc<Entry>>) {
+        if let Some(indexed) = previous.and_then(|entry| self.indexed(entry)) {
+            self.objects.remove(&indexed);
+        }
+        if let Some(indexed) = now.and_then(|entry| self.indexed(entry)) {
+            self.objects.insert(indexed);
+        }
+    }
+
+    /// The objects with this value whose keys begin with `prefix`, from `start` on, in the order of their
+    /// keys.
+    pub fn range<'a>(
+        &'a self,
+        value: &'a str,
+        prefix: &'a str,
+        start: &str,
+    ) -> impl Iterator<Item = &'a Arc<Entry>> + use<'a> {
+        let from = (value, if start > prefix { start } else { prefix });
+        let from: &dyn Place = &from;
+        self.objects
+            .range::<_, dyn Place>((Bound::Included(from), Bound::Unbounded))
+            .take_while(move |indexed| {
+                indexed.value() == value && indexed.key().starts_with(prefix)
+            })
+            .map(|indexed| &indexed.entry)
+    }
+}
+
+/// How often lists looked at every object for a term.
+#[derive(Default)]
+pub(crate) struct Scans(Vec<(Term, u32)>);
+
+impl Scans {
+    /// Counts one more; true when the term should have an index.
+    pub fn count(&mut self, term: &Term) -> bool {
+        let at = self.0.iter().position(|(known, _)| known == term).unwrap_or_else(|| {
+            if self.0.len() == COUNTED_MAX {
+                self.0.remove(0);
+            }
+            self.0.push((term.clone(), 0));
+            self.0.len() - 1
+        });
+        self.0[at].1 += 1;
+        let is_due = self.0[at].1 >= SCANS_MAX;
+        if is_due {
+            self.0.remove(at);
+        }
+        is_due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entry::tests::stored;
+    use keelson_store::{Event, Revision};
+
+    fn entry(key: &str, labels: &[(&str, &str)], revision: u64) -> Arc<Entry> {
+        let kv = stored(key, labels, revision);
+        Arc::new(Entry::from_store("/registry/ks/".len(), &kv).unwrap())
+    }
+
+    #[test]
+    fn an_index_gives_the_objects_of_a_value_in_the_order_of_keys() {
+        let entries = [
+            entry("b/2", &[("app", "web")], 2),
+            entry("a/1", &[("app", "web"), ("tier", "x")], 3),
+            entry("a/2", &[("app", "we")], 4),
+            entry("a/3", &[("tier", "web")], 5),
+            entry("a/4", &[("app", "web")], 6),
+        ];
+        let objects: OrdSet<ByKey> = entries.iter().cloned().map(ByKey).collect();
+        let mut index = Index::new(Term::Label("app".into()), &objects);
+        let found = |index: &Index, value: &str, prefix: &str, start: &str| {
+            let range = index.range(value, prefix, start);
+            range.map(|entry| entry.key().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(found(&index, "web", "", ""), ["a/1", "a/4", "b/2"]);
+        assert_eq!(found(&index, "web", "a/", ""), ["a/1", "a/4"]);
+        assert_eq!(found(&index, "web", "a/", "a/2"), ["a/4"]);
+        assert_eq!(found(&index, "w", "", ""), [""; 0]);
+        assert_eq!(found(&index, "we", "", ""), ["a/2"]);
+        // A changed label, a label that is gone, and an object that is gone.
+        index.change(Some(&entries[2]), Some(&entry("a/2", &[("app", "web")], 7)));
+        index.change(Some(&entries[1]), Some(&entry("a/1", &[("tier", "x")], 8)));
+        index.change(Some(&entries[4]), None);
+        assert_eq!(found(&index, "web", "", ""), ["a/2", "b/2"]);
+        let fields = Index::new(Term::Field("spec.nodeName".into()), &objects);
+        assert_eq!(found(&fields, "n1", "b/", ""), ["b/2"]);
+    }
+
+    /// Whatever happens before, while and after it is made, an index knows what a look at all objects finds,
+    /// and snapshots stay as they are.
+    #[test]
+    fn an_index_follows_the_objects() {
+        let resource = crate::Resource::new("/registry/ks/".into(), Revision(0));
+        let term = Term::Label("app".into());
+        let mut random = 7_u64;
+        let mut held = vec![];
+        for revision in 1..2_000_u64 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let (number, label) = (random >> 40 & 31, random >> 50 & 3);
+            let labels = [("app", ["a", "b", ""][label as usize % 3])];
+            let labels = if label == 3 { &[][..] } else { &labels };
+            let kv = stored(&format!("n/{number}"), labels, revision);
+            let value = (random >> 60 != 0).then_some(kv.value);
+            let event =
+                Event { key: kv.key, value, revision: Revision(revision), created: Revision(1) };
+            resource.apply(&event).unwrap();
+            if revision % 500 == 0 {
+                // Again and again: a second one of the same term is not made.
+                resource.make_index(term.clone());
+            }
+            if revision % 97 == 0 {
+                held.push(resource.snapshot(Revision(revision)));
+            }
+        }
+        assert!(held.len() > 15);
+        for snapshot in &held {
+            for value in ["a", "b", "", "c"] {
+                let all = snapshot.range("n/", "n/2");
+                let all: Vec<_> = all.filter(|e| e.label("app") == Some(value)).collect();
+                if let Some(selected) = snapshot.select(&term, value, "n/", "n/2") {
+                    let found: Vec<_> = selected.map(Arc::as_ptr).collect();
+                    let all: Vec<_> = all.into_iter().map(Arc::as_ptr).collect();
+                    assert_eq!(found, all, "{value}");
+                }
+            }
+        }
+        let last = held.last().unwrap();
+        assert!(last.select(&term, "a", "", "").is_some_and(|found| found.count() > 0));
+        assert!(last.select(&Term::Field("app".into()), "a", "", "").is_none());
+    }
+
+    #[test]
+    fn what_is_asked_for_again_is_due() {
+        let mut scans = Scans::default();
+        let term = |name: &str| Term::Label(name.into());
+        assert!(!scans.count(&term("a")));
+        assert!(!scans.count(&term("b")));
+        assert!(scans.count(&term("a")));
+        for n in 0..COUNTED_MAX {
+            assert!(!scans.count(&term(&format!("x{n}"))));
+        }
+        assert!(!scans.count(&term("b")), "it was forgotten");
+    }
+}
