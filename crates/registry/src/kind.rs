@@ -93,6 +93,17 @@ impl Kind {
         record
     }
 
+    /// An object of another version as it is stored, with what the storage version has by default.
+    pub fn to_storage(&self, obj: Object, from: &Schema) -> Object {
+        if from.gvk == self.storage.gvk {
+            return obj;
+        }
+        let mut obj = self.convert(obj, from, &self.storage);
+        keelson_schema::default::fill(&self.storage, &mut obj);
+        (self.strategy.default)(&mut obj);
+        obj
+    }
+
     /// Converts between two served versions; objects keep what both can say.
     pub fn convert(&self, obj: Object, from: &Schema, to: &Schema) -> Object {
         if from.gvk == to.gvk {

@@ -74,7 +74,7 @@ impl Registry {
         if !owned {
             owners::created(target, &mut obj, &options.field_manager, self.clock.now());
         }
-        let mut obj = kind.convert(obj, target.schema(), &kind.storage);
+        let mut obj = kind.to_storage(obj, target.schema());
         let given = Str::new(obj.name());
         let write = Write {
             permit,

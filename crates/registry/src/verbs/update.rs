@@ -148,7 +148,7 @@ impl Registry {
             let now = self.clock.now();
             Endpoint::of(target, part).updated(&live, &mut object, options, now);
         }
-        let mut new = kind.convert(object, target.schema(), &kind.storage);
+        let mut new = kind.to_storage(object, target.schema());
         let write = Write {
             permit,
             target,
