@@ -13,6 +13,7 @@ use keelson_store::{Compare, KeyValue, Op, Revision, Store, Txn, TxnOutcome, Wri
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How long a read waits for a revision that lies ahead (the reference waits as long).
@@ -87,6 +88,8 @@ pub struct Registry {
     /// Ports of nodes that services have.
     pub(crate) ports: Arc<PortPool>,
     kinds: HashMap<(Str, Str), Arc<Kind>>,
+    /// Whether a write has failed and none has been done since.
+    writes_fail: AtomicBool,
 }
 
 impl Registry {
@@ -105,7 +108,10 @@ impl Registry {
             .await
             .map_err(|source| OpenError::Cache { source })?;
         let ports = Arc::new(PortPool::new(store.clone()));
-        let registry = Arc::new(Registry { catalogue, store, cache, clock, options, ports, kinds });
+        let writes_fail = AtomicBool::new(false);
+        let registry =
+            Registry { catalogue, store, cache, clock, options, ports, kinds, writes_fail };
+        let registry = Arc::new(registry);
         crate::bootstrap::ensure(&registry)
             .await
             .map_err(|source| OpenError::Bootstrap { source })?;
@@ -223,7 +229,19 @@ impl Registry {
     }
 
     async fn commit(&self, target: &Target, action: &str, txn: Txn) -> Result<TxnOutcome, Failure> {
-        self.store.txn(txn).await.map_err(|error| match error {
+        let done = self.store.txn(txn).await;
+        // Many writes fail together; the log tells the beginning and the end.
+        if let Err(WriteError::Failed { source }) = &done
+            && !self.writes_fail.swap(true, Ordering::Relaxed)
+        {
+            tracing::error!(%source, "the disk fails, writes are refused until it works again");
+        } else if done.is_ok()
+            && self.writes_fail.load(Ordering::Relaxed)
+            && self.writes_fail.swap(false, Ordering::Relaxed)
+        {
+            tracing::warn!("the disk works again");
+        }
+        done.map_err(|error| match error {
             // The write may have happened: the client has to look.
             WriteError::Unknown { .. } => {
                 Status::server_timeout(target.gvr(), action, UNKNOWN_RETRY_SECONDS)
@@ -231,10 +249,7 @@ impl Registry {
             WriteError::TooLarge { .. } => too_large(),
             // Certainly not done: whoever repeats it later does it once.
             WriteError::Refused { ref source } => Status::unavailable(format!("{error}: {source}")),
-            WriteError::Failed { ref source } => {
-                tracing::error!(%source, "{error}");
-                Status::internal(format!("{error}: {source}"))
-            }
+            WriteError::Failed { ref source } => Status::internal(format!("{error}: {source}")),
             error => Status::internal(error),
         })
     }

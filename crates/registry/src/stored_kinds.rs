@@ -41,14 +41,15 @@ impl StoredKinds {
         if let Some(twice) = parsed.duplicates.first() {
             return Err(format!("{twice} stands twice"));
         }
-        let (kind_name, version) = (&kind.storage.gvk.kind, kind.storage.gvk.api_version());
-        let is = |name: &str, expected: &str| {
-            parsed.value.get(name).and_then(|value| value.as_str()) == Some(expected)
-        };
-        if !is("kind", kind_name) || !is("apiVersion", &version) {
-            return Err(format!("it is not a {kind_name} of {version}"));
-        }
-        let decoded = decode::conform(&kind.storage, parsed.value)?;
+        // A server that does not serve the preferred version stores another one.
+        let mut schemas = std::iter::once(&kind.storage).chain(&kind.versions);
+        let said = |name: &str| parsed.value.get(name).and_then(|value| value.as_str());
+        let schema = schemas.find(|schema| {
+            let gvk = &schema.gvk;
+            said("kind") == Some(&gvk.kind) && said("apiVersion") == Some(&gvk.api_version())
+        });
+        let schema = schema.ok_or_else(|| format!("it is not a {}", kind.name()))?;
+        let decoded = decode::conform(schema, parsed.value)?;
         if let Some(unknown) = decoded.strict.first() {
             return Err(unknown.clone());
         }
@@ -104,7 +105,7 @@ mod tests {
         let (of_b, of_secret) = ("/registry/configmaps/default/b", "/registry/secrets/default/a");
         let checks = [
             (of_b, good.clone(), "the object calls itself default/a"),
-            (of_secret, good.clone(), "it is not a Secret of v1"),
+            (of_secret, good.clone(), "it is not a Secret"),
             (key, map(r#","data":{"k":"v","k":"w"}"#, meta), "data.k stands twice"),
             (key, map(r#","date":{}"#, meta), r#"unknown field "date""#),
             (key, map("", r#""name":"a","namespace":"other""#), "the object calls itself other/a"),

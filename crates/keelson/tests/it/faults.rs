@@ -3,10 +3,17 @@
 //! three things: nothing lost that was acknowledged, no event doubled or out of order, and for each
 //! object a history that can have happened one step after the other.
 //!
-//! `KEELSON_FAULTS_SEED=N` repeats a run's choices.
+//! `KEELSON_FAULTS=100` lets things fail that often in each test; `KEELSON_FAULTS_SEED=N` repeats a run's
+//! choices.
 
 mod clock;
 mod disk;
 mod linear;
 mod load;
 mod processes;
+
+/// How often something fails in a test.
+fn rounds(usual: usize) -> usize {
+    let given = std::env::var("KEELSON_FAULTS").ok();
+    given.and_then(|text| text.parse().ok()).unwrap_or(usual)
+}

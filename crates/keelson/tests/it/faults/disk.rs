@@ -1,6 +1,7 @@
 //! Disks that are full, read-only or broken for a while, and power cuts that tear what was not synced.
 
 use super::load::{self, Load, MAPS, Reads};
+use super::rounds;
 use crate::connection::{Connect, Connection, plain};
 use crate::http::{PATIENCE, quiet};
 use crate::random::Random;
@@ -62,7 +63,7 @@ fn fail_and_mend(fault: Fault) {
     let disk = PowerDisk::default();
     let server = Server::start(&disk);
     load::run(&mut random, Reads::GoOn, server.connect(), |load| {
-        for _ in 0..FAULTS {
+        for _ in 0..rounds(FAULTS) {
             load.wait_acknowledged(WRITES_BETWEEN);
             disk.fail(Some(fault));
             load.wait_refused(REFUSALS);
@@ -98,7 +99,7 @@ fn unreadable_values_cost_nobody_what_was_written() {
     let disk = PowerDisk::default();
     let server = Server::start(&disk);
     load::run(&mut random, Reads::GoOn, server.connect(), |load| {
-        for _ in 0..FAULTS {
+        for _ in 0..rounds(FAULTS) {
             load.wait_acknowledged(WRITES_BETWEEN);
             disk.fail(Some(Fault::Reads));
             // Much is in memory, so some writes may succeed.
@@ -118,8 +119,8 @@ fn a_power_cut_that_tears_the_tail_loses_nothing_acknowledged() {
     let mut disk = PowerDisk::default();
     let mut server = Server::start(&disk);
     load::run(&mut random, Reads::GoOn, server.connect(), |load| {
-        for cut in 0..CUTS {
-            load.wait_acknowledged(WRITES_BETWEEN / 2 + 7 * cut);
+        for cut in 0..rounds(CUTS) {
+            load.wait_acknowledged(WRITES_BETWEEN / 2 + 7 * (cut % CUTS));
             disk = disk.cut(&mut rng);
             load.move_to(None);
             let started = {

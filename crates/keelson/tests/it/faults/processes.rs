@@ -1,6 +1,7 @@
 //! Processes that die: the server itself, and the etcd below it.
 
 use super::load::{self, Reads};
+use super::rounds;
 use crate::connection::{Connection, plain};
 use crate::etcd;
 use crate::kill::Server;
@@ -8,12 +9,14 @@ use crate::random::Random;
 use std::sync::Arc;
 
 const KILLS: usize = 5;
+const RESTARTS: usize = 2;
 const WRITES_BETWEEN: usize = 60;
 
 #[test]
 fn a_killed_server_comes_back_with_a_history_that_can_have_happened() {
     let mut random = Random::seeded("KEELSON_FAULTS_SEED");
-    let moments: Vec<usize> = (0..KILLS).map(|_| 1 + random.below(2 * WRITES_BETWEEN)).collect();
+    let moments: Vec<usize> =
+        (0..rounds(KILLS)).map(|_| 1 + random.below(2 * WRITES_BETWEEN)).collect();
     let dir = tempfile::tempdir().expect("a folder");
     let mut server = Some(Server::start(dir.path()));
     let connect = server.as_ref().expect("a server").connect_later();
@@ -37,7 +40,7 @@ fn an_etcd_that_dies_leaves_a_history_that_can_have_happened() {
     let address = server.keelson.address();
     let connect = move || Ok(Connection::over(plain(address)?));
     load::run(&mut random, Reads::MayFail, Arc::new(connect), |load| {
-        for _ in 0..2 {
+        for _ in 0..rounds(RESTARTS) {
             load.wait_acknowledged(WRITES_BETWEEN);
             etcd.kill();
             runtime.block_on(etcd.restart());
