@@ -114,6 +114,9 @@ pub struct Run {
     /// Watchers of `watch`.
     #[arg(long, default_value_t = 100)]
     watchers: usize,
+    /// Writes of `watch` a second [default: as many as it takes].
+    #[arg(long, value_name = "WRITES")]
+    pace: Option<u32>,
     /// Nodes of `mixed` and `soak`, each with a lease that is renewed each second.
     #[arg(long, default_value_t = 100)]
     nodes: usize,

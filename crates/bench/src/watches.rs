@@ -315,7 +315,8 @@ fn write(
 /// Writes as fast as watchers hear of it, and measures when each of them does.
 pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     let (watchers, writers) = (bench.run.watchers, 4);
-    let plan = Plan { watchers, writers, pace: None, see: See::Time, span: bench.span() };
+    let (pace, see) = (bench.run.pace, See::Time);
+    let plan = Plan { watchers, writers, pace, see, span: bench.span() };
     let heard = fan_out(bench, numbered_map(bench.run.size), plan).await?;
     let title = format!("watch, {watchers} watchers, {writers} writers");
     report.add(&title, "rate", "/s", heard.rate());
