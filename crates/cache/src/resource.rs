@@ -8,7 +8,7 @@ use keelson_store::{Event, KeyValue, Revision};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::ops::Bound;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use tokio::sync::watch;
 
 use bytes::Bytes;
@@ -42,25 +42,33 @@ pub struct Change {
     pub entry: Arc<Entry>,
     /// The object before; absent when it was created.
     pub previous: Option<Arc<Entry>>,
-    /// The event as watchers were sent it, by the form in which they see it.
-    frames: Mutex<Vec<(u32, Bytes)>>,
+    /// The event as watchers were sent it; `None` once the change is no longer one of the newest.
+    frames: Mutex<Option<Frames>>,
 }
 
+/// Encoded events, by what tells apart the forms in which watchers see them.
+type Frames = Vec<(Box<str>, Bytes)>;
+
 impl Change {
-    /// The event in the form that `form` stands for, made by `make` for the first watcher that asks while
+    /// The event in a form, made by `make` for the first watcher that asks. It is kept for others while
     /// the change is one of the newest.
-    pub fn frame<E>(&self, form: u32, make: impl FnOnce() -> Result<Bytes, E>) -> Result<Bytes, E> {
+    pub fn frame<E>(
+        &self,
+        form: &str,
+        make: impl FnOnce() -> Result<Bytes, E>,
+    ) -> Result<Bytes, E> {
         let mut frames = self.frames.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, frame)) = frames.iter().find(|(known, _)| *known == form) {
+        let Some(frames) = frames.as_mut() else { return make() };
+        if let Some((_, frame)) = frames.iter().find(|(known, _)| **known == *form) {
             return Ok(frame.clone());
         }
         let frame = make()?;
-        frames.push((form, frame.clone()));
+        frames.push((form.into(), frame.clone()));
         Ok(frame)
     }
 
     fn forget_frames(&self) {
-        *self.frames.lock().unwrap_or_else(PoisonError::into_inner) = vec![];
+        *self.frames.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     fn size(&self) -> usize {
@@ -223,7 +231,7 @@ impl Resource {
                 index.change(previous.as_ref(), now);
             }
         }
-        let frames = Mutex::default();
+        let frames = Mutex::new(Some(vec![]));
         let change = Change { kind, revision: event.revision, entry, previous, frames };
         state.push(Arc::new(change));
         let next = state.first + state.ring.len() as u64;
@@ -280,17 +288,26 @@ impl Resource {
     /// Counts a list that looked at every object for want of an index. True: [`Resource::make_index`] is
     /// due, on a thread that may be busy for a while.
     pub fn scanned(&self, term: &Term) -> bool {
-        self.len() >= OBJECTS_MIN
-            && self.scans.lock().unwrap_or_else(PoisonError::into_inner).count(term)
+        let state = self.read();
+        // A list of the past has no index, whatever there is now.
+        let is_known = state.indexes.iter().any(|index| index.term == *term);
+        let is_large = state.objects.len() >= OBJECTS_MIN;
+        drop(state);
+        is_large && !is_known && self.scans().count(term)
     }
 
-    /// Makes the index of a term, unless there is one or the history is too short for what happens
-    /// meanwhile.
+    fn scans(&self) -> MutexGuard<'_, Scans> {
+        self.scans.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes the index of a term, unless the history is too short for what happens meanwhile.
     pub fn make_index(&self, term: Term) {
+        self.add_index(term.clone());
+        self.scans().made(&term);
+    }
+
+    fn add_index(&self, term: Term) {
         let state = self.read();
-        if state.indexes.iter().any(|index| index.term == term) {
-            return;
-        }
         let (objects, at) = (state.objects.clone(), state.first + state.ring.len() as u64);
         drop(state);
         let mut index = Index::new(term, &objects);

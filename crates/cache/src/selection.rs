@@ -180,24 +180,37 @@ impl Index {
 
 /// How often lists looked at every object for a term.
 #[derive(Default)]
-pub(crate) struct Scans(Vec<(Term, u32)>);
+pub(crate) struct Scans {
+    counts: Vec<(Term, u32)>,
+    /// Terms whose indexes are being made.
+    building: Vec<Term>,
+}
 
 impl Scans {
-    /// Counts one more; true when the term should have an index.
+    /// Counts one more; true when the term should have an index, until that is made.
     pub fn count(&mut self, term: &Term) -> bool {
-        let at = self.0.iter().position(|(known, _)| known == term).unwrap_or_else(|| {
-            if self.0.len() == COUNTED_MAX {
-                self.0.remove(0);
+        if self.building.contains(term) {
+            return false;
+        }
+        let at = self.counts.iter().position(|(known, _)| known == term).unwrap_or_else(|| {
+            if self.counts.len() == COUNTED_MAX {
+                self.counts.remove(0);
             }
-            self.0.push((term.clone(), 0));
-            self.0.len() - 1
+            self.counts.push((term.clone(), 0));
+            self.counts.len() - 1
         });
-        self.0[at].1 += 1;
-        let is_due = self.0[at].1 >= SCANS_MAX;
+        self.counts[at].1 += 1;
+        let is_due = self.counts[at].1 >= SCANS_MAX;
         if is_due {
-            self.0.remove(at);
+            let (term, _) = self.counts.remove(at);
+            self.building.push(term);
         }
         is_due
+    }
+
+    /// An index is made, or could not be.
+    pub fn made(&mut self, term: &Term) {
+        self.building.retain(|building| building != term);
     }
 }
 
@@ -291,6 +304,9 @@ mod tests {
         assert!(!scans.count(&term("a")));
         assert!(!scans.count(&term("b")));
         assert!(scans.count(&term("a")));
+        assert!(!scans.count(&term("a")) && !scans.count(&term("a")), "it is being made");
+        scans.made(&term("a"));
+        assert!(!scans.count(&term("a")) && scans.count(&term("a")), "it was made and is gone");
         for n in 0..COUNTED_MAX {
             assert!(!scans.count(&term(&format!("x{n}"))));
         }

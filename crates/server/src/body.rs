@@ -149,8 +149,6 @@ pub(crate) struct ListBody {
     tail: Bytes,
     state: ListState,
     left: u64,
-    /// Items carry their kind and version: those of custom resources do.
-    whole_items: bool,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -163,11 +161,9 @@ enum ListState {
 
 impl ListBody {
     /// A list whose text begins with `head` (up to `"items":[`).
-    pub fn new(head: Vec<u8>, items: Vec<Arc<Entry>>, whole_items: bool) -> ListBody {
+    pub fn new(head: Vec<u8>, items: Vec<Arc<Entry>>) -> ListBody {
         const TAIL: &[u8] = b"]}\n";
-        let size = |entry: &Arc<Entry>| {
-            if whole_items { entry.json_slice().len() } else { entry.item_tail().len() + 1 }
-        };
+        let size = |entry: &Arc<Entry>| entry.item_tail().len() + 1;
         let items_len: usize = items.iter().map(size).sum();
         let commas = items.len().saturating_sub(1);
         let total = head.len() + items_len + commas + TAIL.len();
@@ -177,7 +173,6 @@ impl ListBody {
             tail: Bytes::from_static(TAIL),
             state: ListState::Head,
             left: total as u64,
-            whole_items,
         }
     }
 
@@ -202,12 +197,8 @@ impl ListBody {
                 out.put_u8(b',');
             }
             self.state = ListState::More;
-            if self.whole_items {
-                out.put_slice(entry.json_slice());
-            } else {
-                out.put_u8(b'{');
-                out.put_slice(entry.item_tail());
-            }
+            out.put_u8(b'{');
+            out.put_slice(entry.item_tail());
         }
         self.left -= out.len() as u64;
         Some(out.freeze())

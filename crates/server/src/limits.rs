@@ -38,6 +38,10 @@ pub struct Limits {
     pub http2_ping_interval: Duration,
     /// How long it may take to say so (Go's `PingTimeout`).
     pub http2_ping_timeout: Duration,
+    /// How long a client may take nothing of what is sent to it. Ours: kube-apiserver has none.
+    pub write_stall_timeout: Duration,
+    /// After how long a silent TCP connection is asked whether it is still there (Go's default).
+    pub keepalive_time: Duration,
     /// How long open requests may take after the server was told to stop.
     pub drain_timeout: Duration,
 }
@@ -58,6 +62,8 @@ impl Default for Limits {
             http2_resets_max: 100,
             http2_ping_interval: Duration::from_secs(30),
             http2_ping_timeout: Duration::from_secs(15),
+            write_stall_timeout: Duration::from_secs(300),
+            keepalive_time: Duration::from_secs(15),
             drain_timeout: Duration::from_secs(10),
         }
     }

@@ -2,7 +2,8 @@
 //! owns: when the server stops they are told, and after a while ended.
 
 use crate::handler::App;
-use crate::socket::Socket;
+use crate::limits::Limits;
+use crate::socket::{Socket, Wire};
 use crate::tls::{PeerCertificate, Tls};
 use http::Request;
 use hyper::body::Incoming;
@@ -125,25 +126,27 @@ impl Connection {
         let _ = self.stream.set_nodelay(true);
         let http = http(&app);
         let Some(tls) = tls else {
-            let socket = Socket::new(self.stream);
+            let wire = Wire::new(self.stream, &app.limits);
             // HTTP/2 may come over it too, whose answers then ask a socket that is read all the time.
-            let peer = Peer { certificate: None, socket: Some(socket.clone()), place };
-            return talk(app, socket, peer, http).await;
+            let peer = Peer { certificate: None, socket: Some(wire.socket().clone()), place };
+            return talk(app, wire, peer, http).await;
         };
         let mut shutdown = app.shutdown.clone();
-        let handshake =
-            tokio::time::timeout(app.limits.handshake_timeout, secure(self.stream, &tls));
+        let handshake = tokio::time::timeout(
+            app.limits.handshake_timeout,
+            secure(self.stream, &tls, &app.limits),
+        );
         let handshake = tokio::select! {
             handshake = handshake => handshake,
             () = told(&mut shutdown) => return,
         };
         match handshake {
             Ok(Ok(stream)) => {
-                let (socket, session) = stream.get_ref();
+                let (wire, session) = stream.get_ref();
                 let certificate = tls.peer(session.peer_certificates());
                 let (http, socket) = match session.alpn_protocol() {
                     Some(b"h2") => (http.http2_only(), None),
-                    _ => (http.http1_only(), Some(socket.clone())),
+                    _ => (http.http1_only(), Some(wire.socket().clone())),
                 };
                 talk(app, stream, Peer { certificate, socket, place }, http).await;
             }
@@ -157,7 +160,8 @@ impl Connection {
 async fn secure(
     mut stream: TcpStream,
     tls: &Tls,
-) -> io::Result<tokio_rustls::server::TlsStream<Socket>> {
+    limits: &Limits,
+) -> io::Result<tokio_rustls::server::TlsStream<Wire>> {
     let mut first = [0; 1];
     if stream.peek(&mut first).await? == 1 && !TLS_RECORDS.contains(&first[0]) {
         let mut began = [0; 5];
@@ -168,7 +172,7 @@ async fn secure(
         }
         return Err(io::Error::new(io::ErrorKind::InvalidData, "not TLS"));
     }
-    tls.acceptor.accept(Socket::new(stream)).await
+    tls.acceptor.accept(Wire::new(stream, limits)).await
 }
 
 /// How HTTP is spoken.

@@ -2,9 +2,11 @@
 //! still there.
 //!
 //! hyper would find that out by reading during each request, for which it makes itself a new buffer each
-//! time. It is told not to (`half_close`); only answers that last ask here.
+//! time. It is told not to (`half_close`); only answers that last ask here. So the other requests of a client
+//! that went are done to their end, as a write is whose answer nobody waits for.
 
-use socket2::SockRef;
+use crate::limits::Limits;
+use socket2::{SockRef, TcpKeepalive};
 use std::io;
 use std::net::Shutdown;
 use std::pin::Pin;
@@ -13,6 +15,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::time::{Sleep, sleep};
 
 /// How long a client is left alone that sent something where nothing was to be said.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -22,35 +25,82 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 pub(crate) struct Socket(Arc<TcpStream>);
 
 impl Socket {
-    pub fn new(stream: TcpStream) -> Socket {
-        Socket(Arc::new(stream))
-    }
-
     /// Ends when the client has closed its side, or the connection broke.
     pub async fn closed(&self) {
         while let Ok(ready) = self.0.ready(Interest::READABLE).await {
             if ready.is_read_closed() {
                 return;
             }
-            tokio::time::sleep(LOOK_AGAIN).await;
+            sleep(LOOK_AGAIN).await;
         }
     }
 }
 
-impl AsyncRead for Socket {
+/// What a connection reads from and writes to. A client that takes nothing for too long is cut off: what
+/// waits for it (a list with all its objects, the state that a watch begins with) would wait for ever.
+pub(crate) struct Wire {
+    socket: Socket,
+    /// How long a write may wait.
+    stall_max: Duration,
+    /// Set while a write waits.
+    stalled: Option<Pin<Box<Sleep>>>,
+}
+
+impl Wire {
+    pub fn new(stream: TcpStream, limits: &Limits) -> Wire {
+        // A client whose host went away without a word is noticed too.
+        let keepalive = TcpKeepalive::new().with_time(limits.keepalive_time);
+        if let Err(error) = SockRef::from(&stream).set_tcp_keepalive(&keepalive) {
+            tracing::debug!(%error, "a socket without keep-alive");
+        }
+        let socket = Socket(Arc::new(stream));
+        Wire { socket, stall_max: limits.write_stall_timeout, stalled: None }
+    }
+
+    pub fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
+    /// Writes as soon as there is room.
+    fn poll_written(
+        &mut self,
+        cx: &mut Context<'_>,
+        write: impl Fn(&TcpStream) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            if let Poll::Ready(ready) = self.socket.0.poll_write_ready(cx) {
+                ready?;
+                match write(&self.socket.0) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                    written => {
+                        self.stalled = None;
+                        return Poll::Ready(written);
+                    }
+                }
+            }
+            let stall_max = self.stall_max;
+            let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(stall_max)));
+            ready!(stalled.as_mut().poll(cx));
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+    }
+}
+
+impl AsyncRead for Wire {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        let stream = &self.socket.0;
         let room = buf.remaining();
         loop {
-            ready!(self.0.poll_read_ready(cx))?;
+            ready!(stream.poll_read_ready(cx))?;
             let mut read = Ok(0);
             // A read that leaves room has emptied the socket. To say so clears the readiness as of before
             // the read, and saves the read that would find nothing.
-            let _ = self.0.try_io(Interest::READABLE, || {
-                read = self.0.try_read_buf(buf);
+            let _ = stream.try_io(Interest::READABLE, || {
+                read = stream.try_read_buf(buf);
                 match read {
                     Ok(bytes) if bytes == 0 || bytes == room => Ok(()),
                     _ => Err(io::ErrorKind::WouldBlock.into()),
@@ -64,38 +114,21 @@ impl AsyncRead for Socket {
     }
 }
 
-impl Socket {
-    /// Writes as soon as there is room.
-    fn poll_written(
-        &self,
-        cx: &mut Context<'_>,
-        write: impl Fn() -> io::Result<usize>,
-    ) -> Poll<io::Result<usize>> {
-        loop {
-            ready!(self.0.poll_write_ready(cx))?;
-            match write() {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                written => return Poll::Ready(written),
-            }
-        }
-    }
-}
-
-impl AsyncWrite for Socket {
+impl AsyncWrite for Wire {
     fn poll_write(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.poll_written(cx, || self.0.try_write(buf))
+        self.poll_written(cx, |stream| stream.try_write(buf))
     }
 
     fn poll_write_vectored(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.poll_written(cx, || self.0.try_write_vectored(bufs))
+        self.poll_written(cx, |stream| stream.try_write_vectored(bufs))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -107,7 +140,7 @@ impl AsyncWrite for Socket {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(SockRef::from(&*self.0).shutdown(Shutdown::Write))
+        Poll::Ready(SockRef::from(&*self.socket.0).shutdown(Shutdown::Write))
     }
 }
 
@@ -118,10 +151,11 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
-    async fn pair() -> (std::net::TcpStream, Socket) {
+    async fn pair() -> (std::net::TcpStream, Wire) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        (client, Socket::new(listener.accept().await.unwrap().0))
+        let limits = Limits { write_stall_timeout: Duration::from_millis(30), ..Limits::default() };
+        (client, Wire::new(listener.accept().await.unwrap().0, &limits))
     }
 
     #[tokio::test]
@@ -146,12 +180,20 @@ mod tests {
 
     #[tokio::test]
     async fn a_client_that_went_is_noticed_without_reading() {
-        let (client, socket) = pair().await;
-        let closed = socket.closed();
+        let (client, wire) = pair().await;
+        let closed = wire.socket().closed();
         tokio::pin!(closed);
         let waiting = tokio::time::timeout(Duration::from_millis(20), closed.as_mut()).await;
         assert!(waiting.is_err(), "the client is there");
         drop(client);
         closed.await;
+    }
+
+    #[tokio::test]
+    async fn a_client_that_takes_nothing_is_cut_off() {
+        let (client, mut wire) = pair().await;
+        let written = wire.write_all(&vec![0; 64 << 20]).await;
+        assert_eq!(written.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        drop(client);
     }
 }

@@ -161,7 +161,7 @@ impl View {
         }
         if self.is_stored_text(target) && !self.is_pretty {
             let head = self.list_head(&metadata);
-            let body = Body::List(ListBody::new(head, list.items, false));
+            let body = Body::List(ListBody::new(head, list.items));
             return Ok(respond::with_body(200, Encoding::Json.media_type(), body));
         }
         if let Some(form) = self.listed_form(&list.items) {
@@ -408,7 +408,7 @@ fn protobuf_list(
     Ok(Bytes::from(out))
 }
 
-fn written(value: &Value) -> Bytes {
+pub(crate) fn written(value: &Value) -> Bytes {
     let mut text = vec![];
     json::write_value(value, &mut text);
     Bytes::from(text)

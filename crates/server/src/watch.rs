@@ -6,11 +6,11 @@ use crate::listen::Peer;
 use crate::negotiate::{Encoding, Shape};
 use crate::respond::{self, Reply};
 use crate::socket::Socket;
-use crate::view::View;
+use crate::view::{self, View};
 use bytes::{BufMut, Bytes, BytesMut};
-use keelson_meta::{Failure, Map, Status, Value, value};
+use keelson_meta::{Failure, Map, Status, value};
 use keelson_registry::{EventKind, Target, WatchEvent, WatchSession};
-use keelson_schema::{cbor, json, proto};
+use keelson_schema::{cbor, proto};
 use keelson_store::Revision;
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,8 +59,13 @@ impl Stream {
         });
         let end = Instant::now() + life;
         let period = self.view.app.limits.bookmark_period;
-        let first = period.min(life.saturating_sub(LAST_BOOKMARK));
-        let first = if self.bookmarks { Instant::now() + first } else { end };
+        let bookmarks = self.bookmarks;
+        let bookmark_after = move |now: Instant| match now + period {
+            _ if !bookmarks => end,
+            next if next + LAST_BOOKMARK < end => next,
+            _ if now + LAST_BOOKMARK < end => end - LAST_BOOKMARK,
+            _ => end,
+        };
         // What ends the watch is waited for once, and not anew with each event.
         let mut shutdown = self.view.app.shutdown.clone();
         let peer = self.peer.clone();
@@ -72,9 +77,13 @@ impl Stream {
             }
         };
         tokio::pin!(over);
-        let timer = sleep_until(first.min(end));
+        let timer = sleep_until(bookmark_after(Instant::now()));
         tokio::pin!(timer);
+        let form = |word| format!("{word} {:?} {}", self.view.accepted, self.view.schema.gvk);
+        let is_stored_text = self.view.is_stored_text(&self.target);
         let mut out = Sent {
+            forms: ["ADDED", "MODIFIED", "DELETED"]
+                .map(|word| if is_stored_text { String::new() } else { form(word) }),
             first: true,
             initial_end_due: self.session.marks_initial_end,
             through: self.session.began_at,
@@ -104,7 +113,7 @@ impl Stream {
                     if now >= end {
                         return;
                     }
-                    timer.as_mut().reset(end.min(now + period));
+                    timer.as_mut().reset(bookmark_after(now));
                     slot.put(self.bookmark(out.through.max(applied), false)).await;
                 }
             }
@@ -161,26 +170,11 @@ impl Stream {
         frames.put(match &event.change {
             // Ages in tables are those of now.
             Some(change) if self.view.accepted.shape != Shape::Table => {
-                change.frame(self.form(event.kind), make)?
+                change.frame(&out.forms[event.kind as usize], make)?
             }
             _ => make()?,
         });
         Ok(())
-    }
-
-    /// What tells events apart of one change as different watchers see it.
-    fn form(&self, kind: EventKind) -> u32 {
-        let accepted = &self.view.accepted;
-        let versions = &self.target.kind.versions;
-        let version = versions.iter().position(|known| known.gvk == self.view.schema.gvk);
-        let parts = [
-            kind as usize,
-            accepted.encoding as usize,
-            accepted.shape as usize,
-            usize::from(accepted.meta_v1beta1),
-            version.unwrap_or(versions.len()),
-        ];
-        parts.iter().fold(0, |form, part| form << 4 | *part as u32)
     }
 
     /// `BOOKMARK`: everything up to `revision` has been sent.
@@ -198,7 +192,7 @@ impl Stream {
             Shape::Object => self.view.accepted.encoding.object(schema, &obj),
             Shape::Table => {
                 let metadata = obj.metadata().cloned().unwrap_or_default();
-                Ok(written(&self.view.table(metadata, vec![], false)))
+                Ok(view::written(&self.view.table(metadata, vec![], false)))
             }
             Shape::Partial | Shape::PartialList => self.view.partial_text(obj),
         };
@@ -236,18 +230,15 @@ async fn closed(socket: Option<&Socket>) {
 
 /// What a stream remembers of what it sent.
 struct Sent {
+    /// What tells the events of a change apart as different watchers see them, by [`EventKind`]; nothing
+    /// where the stored text is sent.
+    forms: [String; 3],
     /// No event was sent yet.
     first: bool,
     /// The bookmark that ends the initial events is still to come.
     initial_end_due: bool,
     /// The newest of what was sent, which may be newer than what all resources have applied.
     through: Revision,
-}
-
-fn written(value: &Value) -> Bytes {
-    let mut text = vec![];
-    json::write_value(value, &mut text);
-    Bytes::from(text)
 }
 
 /// One event of a JSON stream.

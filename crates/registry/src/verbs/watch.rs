@@ -114,7 +114,8 @@ impl Registry {
 }
 
 impl WatchSession {
-    /// Appends the events at hand to `out`, without waiting. Initial events come first.
+    /// Appends events at hand to `out`, without waiting; none when there are none at all. Initial events come
+    /// first.
     pub fn take(&mut self, out: &mut Vec<WatchEvent>) -> Result<(), CursorError> {
         if !self.initial.is_empty() {
             let entries = self.initial.drain(..self.initial.len().min(256));
@@ -123,13 +124,22 @@ impl WatchSession {
                 entry,
                 change: None,
             }));
+            if self.initial.is_empty() {
+                self.initial = VecDeque::new();
+            }
             return Ok(());
         }
-        self.taken.clear();
-        self.cursor.take(&mut self.taken)?;
-        // A watch may begin ahead of the newest revision; what leads up to there is not for it.
-        let taken = self.taken.drain(..).filter(|change| change.revision > self.began_at);
-        out.extend(taken.filter_map(|change| event(&self.filter, change)));
+        let before = out.len();
+        // As long as nothing matches there may be more: to say that all was told would be a lie.
+        while out.len() == before {
+            self.cursor.take(&mut self.taken)?;
+            if self.taken.is_empty() {
+                break;
+            }
+            // A watch may begin ahead of the newest revision; what leads up to there is not for it.
+            let taken = self.taken.drain(..).filter(|change| change.revision > self.began_at);
+            out.extend(taken.filter_map(|change| event(&self.filter, change)));
+        }
         Ok(())
     }
 
