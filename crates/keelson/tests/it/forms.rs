@@ -145,6 +145,29 @@ fn metadata_alone_is_protobuf_when_asked_for() {
     server.stop();
 }
 
+/// Both groups have the same objects, and events of them are encoded once for all watchers of a form.
+#[test]
+fn watchers_of_each_group_of_events_see_their_own_type() {
+    let server = server(false);
+    let client = server.client();
+    let paths = ["/api/v1/namespaces/default/events", "/apis/events.k8s.io/v1/events"];
+    let accept = format!("Accept: {PROTOBUF}\r\n");
+    let watches =
+        paths.map(|path| client.stream(&format!("{path}?watch=1&resourceVersion=1"), &accept).1);
+    let event = serde_json::json!({
+        "metadata": {"name": "e"}, "message": "m", "reason": "R",
+        "involvedObject": {"kind": "ConfigMap", "namespace": "default", "name": "m"},
+    });
+    assert_eq!(client.post(paths[0], &event).status, 201);
+    let kinds = [("", "message"), ("events.k8s.io", "note")];
+    for (mut watch, (group, field)) in watches.into_iter().zip(kinds) {
+        let (word, body) = frame(&mut watch);
+        let obj = from_protobuf(&schema(group, "v1", "Event"), &body);
+        assert_eq!((word.as_str(), obj.str_at(&[field])), ("ADDED", Some("m")), "{group}");
+    }
+    server.stop();
+}
+
 #[test]
 fn options_of_a_deletion_can_be_protobuf() {
     let server = server(false);

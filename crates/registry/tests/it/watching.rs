@@ -1,0 +1,35 @@
+//! What a running watch takes from the history.
+
+use crate::harness::Harness;
+use keelson_meta::field_selector::FieldSelector;
+use keelson_meta::selector;
+use keelson_registry::options::{WatchOptions, WatchStart};
+
+/// Changes that do not match may be many between two that do: "nothing at hand" must not be said before
+/// all of them were looked at, for bookmarks promise what was looked at.
+#[tokio::test]
+async fn changes_that_do_not_match_end_no_look() {
+    let harness = Harness::open().await;
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let target = harness.place(maps).expect("a resource").target;
+    let options = WatchOptions {
+        labels: selector::parse("a=b").expect("a selector"),
+        fields: FieldSelector::default(),
+        start: WatchStart::Latest,
+        initial_events: None,
+        bookmarks: true,
+    };
+    let permit = keelson_auth::Permit::internal("test");
+    let mut session = harness.registry.watch(&permit, &target, &options).await.expect("a watch");
+    for n in 0..600 {
+        let label = if n == 599 { "b" } else { "c" };
+        let body = format!(r#"{{"metadata":{{"name":"m{n}","labels":{{"a":"{label}"}}}}}}"#);
+        let made = harness.send("POST", maps, "", body.as_bytes()).await.expect("an answer");
+        assert_eq!(made.0, 201);
+    }
+    harness.registry.cache.wait_latest().await.expect("the cache follows");
+    let mut events = vec![];
+    session.take(&mut events).expect("the history is there");
+    let names: Vec<&str> = events.iter().map(|event| event.entry.name()).collect();
+    assert_eq!(names, ["m599"]);
+}
