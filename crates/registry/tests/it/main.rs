@@ -7,3 +7,4 @@ mod lease;
 mod replay;
 mod rules;
 mod stored;
+mod unreadable;
