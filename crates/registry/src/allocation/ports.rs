@@ -37,10 +37,15 @@ pub struct PortLeaks {
 
 impl Registry {
     /// Takes the ports that services have, should they count as free: those of the services that can
-    /// be read.
+    /// be read. Ports of another range make way for them once all can be.
     pub(crate) async fn note_ports(&self) -> Result<(), Failure> {
         let kind = self.target("", "services", "", "").kind;
         let stored = ports_of_services(&kind, &self.readable(&kind))?;
+        if self.all(&kind).is_ok() {
+            let mut ports = Ports::default();
+            stored.iter().for_each(|port| ports.insert(*port));
+            self.ports.replace_other_range(ports).await?;
+        }
         let note = |ports: &mut Ports| {
             stored.iter().for_each(|port| ports.insert(*port));
             Ok(())

@@ -177,3 +177,21 @@ async fn no_port_is_freed_while_a_service_cannot_be_read() {
     harness.registry.free_leaked_ports(&mut leaks).await.expect("a look");
     assert_eq!(create(&harness, "b", "", &spec(30_001)).await.0, 422);
 }
+
+#[tokio::test]
+async fn ports_of_another_range_are_not_written_over_until_all_that_services_have_is_noted() {
+    let harness = Harness::open().await;
+    let spec =
+        |port: u16| format!(r#"{{"type":"NodePort","ports":[{{"port":80,"nodePort":{port}}}]}}"#);
+    assert_eq!(create(&harness, "a", "", &spec(30_001)).await.0, 201);
+    let range = r#"{"kind":"RangeAllocation","apiVersion":"v1","range":"1-9","data":"Ag=="}"#;
+    put_range(&harness, range).await;
+    let (code, refused) = create(&harness, "b", "", &spec(30_002)).await;
+    let why = refused.str_at(&["message"]).unwrap_or_default();
+    assert!(why.contains("the provided range does not match the previous range"), "{refused:?}");
+    assert_eq!(code, 500);
+    let mut leaks = PortLeaks::default();
+    harness.registry.free_leaked_ports(&mut leaks).await.expect("a look");
+    assert_eq!(create(&harness, "b", "", &spec(30_001)).await.0, 422);
+    assert_eq!(create(&harness, "b", "", &spec(30_002)).await.0, 201);
+}
