@@ -105,7 +105,7 @@ impl Stored for Registry {
         let Some(kind) = self.kind(group, resource) else {
             return Ok(None);
         };
-        let entry = self.objects(kind).get(&kind.key(namespace, name));
+        let entry = self.known_at(kind, &kind.key(namespace, name))?;
         entry.map(|entry| kind.decode(&entry)).transpose()
     }
 
@@ -119,12 +119,9 @@ impl Stored for Registry {
         let Some(kind) = self.kind(group, resource) else {
             return Ok(vec![]);
         };
-        let objects = self.objects(kind);
-        if objects.is_empty() {
-            return Ok(vec![]);
-        }
         let prefix = if namespace.is_empty() { String::new() } else { format!("{namespace}/") };
-        let snapshot = self.cache.snapshot(&objects);
+        // What cannot be read, a limit say, must not count as absent.
+        let snapshot = self.all_under(kind, &prefix)?;
         let entries = snapshot.range(&prefix, "");
         let wanted = entries
             .filter(|entry| words.is_empty() || words.iter().any(|word| entry.has_text(word)));

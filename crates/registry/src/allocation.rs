@@ -19,7 +19,8 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 
 /// What a write of a service takes before, and gives back after it is stored. Ports of a write that goes
-/// away half-way are free again.
+/// away before the store is asked are free again; later [`Registry::free_leaked_ports`] finds those that
+/// nobody has.
 #[derive(Debug, Default)]
 pub(crate) struct Claim {
     /// Where the ports come from.
@@ -91,7 +92,7 @@ impl Registry {
     }
 
     /// [`Registry::put`] of an object that took something before. Once it is stored, what it no longer
-    /// needs is free; when it is not, what it took is free again.
+    /// needs is free; when it certainly is not, what it took is free again.
     pub(crate) async fn put_claimed(
         &self,
         target: &Target,
@@ -99,17 +100,20 @@ impl Registry {
         expected: Revision,
         mut claim: Claim,
     ) -> Result<Put, Failure> {
+        // The store may do a write whose request is cut off: better a lost port than one that two
+        // services have.
+        let ports_taken = std::mem::take(&mut claim.ports.taken);
         let put = self.put(target, record, expected).await;
         match &put {
             Ok(Put::Done(_)) => {
-                claim.ports.taken.clear();
                 self.ports.give_back(&claim.ports.freed).await;
                 self.free_addresses(&claim.freed).await;
             }
-            // It may be stored: better a lost address than one that two services have.
-            Err(failure) if failure.reason == Reason::ServerTimeout => claim.ports.taken.clear(),
+            // It may be stored, or be found stored when the store opens again.
+            Err(failure)
+                if matches!(failure.reason, Reason::ServerTimeout | Reason::InternalError) => {}
             Ok(Put::Lost(_)) | Err(_) => {
-                self.ports.give_back(&std::mem::take(&mut claim.ports.taken)).await;
+                self.ports.give_back(&ports_taken).await;
                 self.free_addresses(&claim.taken).await;
             }
         }

@@ -163,9 +163,24 @@ impl Registry {
         self.cache.resource(&kind.prefix).expect("the cache was started with every kind's prefix")
     }
 
-    /// The objects of a kind as they are now.
-    pub(crate) fn all(&self, kind: &Kind) -> Snapshot {
+    /// The objects of a kind as they are now, or 500 when one of them cannot be read.
+    pub(crate) fn all(&self, kind: &Kind) -> Result<Snapshot, Failure> {
+        self.all_under(kind, "")
+    }
+
+    /// The objects of a kind as they are now that can be read, for those who only add to what is known.
+    pub(crate) fn readable(&self, kind: &Kind) -> Snapshot {
         self.cache.snapshot(&self.objects(kind))
+    }
+
+    /// [`Registry::all`], asked only of the objects whose keys begin with `prefix`.
+    pub(crate) fn all_under(&self, kind: &Kind, prefix: &str) -> Result<Snapshot, Failure> {
+        let objects = self.objects(kind);
+        let snapshot = self.cache.snapshot(&objects);
+        match objects.unreadable_under(prefix) {
+            None => Ok(snapshot),
+            Some(error) => Err(unreadable(&error)),
+        }
     }
 
     /// Waits until reads are as new as the store.
@@ -256,9 +271,14 @@ impl Registry {
 
     /// The object of a target as it is now, or 500 when it is there and cannot be read.
     pub(crate) fn known(&self, target: &Target) -> Result<Option<Arc<Entry>>, Failure> {
-        let objects = self.objects(&target.kind);
-        match objects.unreadable(&target.key()) {
-            None => Ok(objects.get(&target.key())),
+        self.known_at(&target.kind, &target.key())
+    }
+
+    /// The same, by the key behind the prefix.
+    pub(crate) fn known_at(&self, kind: &Kind, key: &str) -> Result<Option<Arc<Entry>>, Failure> {
+        let objects = self.objects(kind);
+        match objects.unreadable(key) {
+            None => Ok(objects.get(key)),
             Some(error) => Err(unreadable(&error)),
         }
     }

@@ -34,15 +34,32 @@ impl Latest {
         let (sender, receiver) = oneshot::channel();
         let mut state = self.lock();
         state.waiting.push(sender);
-        if !state.is_asking {
-            state.is_asking = true;
-            runtime.spawn(self.clone().run(shared.clone()));
+        let was_asking = std::mem::replace(&mut state.is_asking, true);
+        // A runtime that ends drops the task at once, which takes the lock.
+        drop(state);
+        if !was_asking {
+            let asking = Asking { latest: self.clone(), ended: false };
+            runtime.spawn(asking.run(shared.clone()));
         }
         receiver
     }
 
-    /// Asks until nobody waits.
-    async fn run(self: Arc<Self>, shared: Arc<Shared>) {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // The state is whole after every step.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The one task that asks.
+struct Asking {
+    latest: Arc<Latest>,
+    /// Nobody waited any more: another task may have begun since.
+    ended: bool,
+}
+
+impl Asking {
+    /// Asks until nobody waits. Each question has the deadline of every read.
+    async fn run(mut self, shared: Arc<Shared>) {
         while let Some(waiting) = self.next() {
             // Any key tells the revision; this one is small.
             let range = (shared.keys.marker(), Bytes::new());
@@ -54,14 +71,50 @@ impl Latest {
         }
     }
 
-    fn next(&self) -> Option<Vec<oneshot::Sender<Answer>>> {
-        let mut state = self.lock();
+    fn next(&mut self) -> Option<Vec<oneshot::Sender<Answer>>> {
+        let mut state = self.latest.lock();
         state.is_asking = !state.waiting.is_empty();
+        self.ended = !state.is_asking;
         state.is_asking.then(|| std::mem::take(&mut state.waiting))
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // The state is whole after every step.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+impl Drop for Asking {
+    fn drop(&mut self) {
+        // Cut off half-way: who waits is told so, and who comes next asks anew.
+        if !self.ended {
+            *self.latest.lock() = State::default();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_task_that_is_cut_off_leaves_nobody_waiting() {
+        let latest = Arc::new(Latest::default());
+        let (sender, receiver) = oneshot::channel();
+        *latest.lock() = State { is_asking: true, waiting: vec![sender] };
+        let mut asking = Asking { latest: latest.clone(), ended: false };
+        let taken = asking.next().expect("somebody waits");
+        let (sender, later) = oneshot::channel();
+        latest.lock().waiting.push(sender);
+        drop((taken, asking));
+        assert!(receiver.await.is_err() && later.await.is_err());
+        assert!(!latest.lock().is_asking);
+    }
+
+    #[test]
+    fn a_task_that_has_ended_leaves_the_next_one_alone() {
+        let latest = Arc::new(Latest::default());
+        let mut asking = Asking { latest: latest.clone(), ended: false };
+        assert!(asking.next().is_none());
+        let (sender, _receiver) = oneshot::channel();
+        *latest.lock() = State { is_asking: true, waiting: vec![sender] };
+        drop(asking);
+        let state = latest.lock();
+        assert!(state.is_asking && state.waiting.len() == 1);
     }
 }

@@ -48,7 +48,8 @@ pub(crate) struct OwnValues {
 struct Own {
     /// By key: the cluster's form and the contract's.
     writes: HashMap<Bytes, (Bytes, Bytes)>,
-    /// Bytes of all that was put in since it was empty, at most [`OWN_BYTES_MAX`].
+    /// At least the bytes of `writes`, at most [`OWN_BYTES_MAX`]: a write of the same key is counted
+    /// on top of the one that it takes the place of.
     bytes: usize,
 }
 

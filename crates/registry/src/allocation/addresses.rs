@@ -35,12 +35,14 @@ impl Registry {
     }
 
     /// The ranges of a family: those of the server's flags, and those of `ServiceCIDR` objects.
-    fn ranges(&self, family: &str) -> Vec<Cidr> {
+    fn ranges(&self, family: &str) -> Result<Vec<Cidr>, Failure> {
         let target = self.target("networking.k8s.io", "servicecidrs", "", "");
-        let objects = self.all(&target.kind);
-        let stored = objects.range("", "").filter_map(|entry| target.kind.decode(entry).ok());
-        let stored = stored.filter(|cidr| cidr.deletion_timestamp().is_none());
+        let objects = self.all(&target.kind)?;
+        let stored = objects.range("", "").map(|entry| target.kind.decode(entry));
+        let stored: Vec<Object> = stored.collect::<Result<_, _>>()?;
         let stored: Vec<String> = stored
+            .iter()
+            .filter(|cidr| cidr.deletion_timestamp().is_none())
             .flat_map(|cidr| {
                 let texts = cidr.array_at(&["spec", "cidrs"]).iter().filter_map(Value::as_str);
                 texts.map(str::to_owned).collect::<Vec<_>>()
@@ -53,7 +55,7 @@ impl Registry {
                 ranges.push(range);
             }
         }
-        ranges
+        Ok(ranges)
     }
 
     /// Gives a service one address of each of its families.
@@ -111,7 +113,7 @@ impl Registry {
             refuse(service, errors)
         };
         let Some(address) = ip::parse_ip(wanted) else { return Ok(()) };
-        let ranges = self.ranges(family_of(address));
+        let ranges = self.ranges(family_of(address))?;
         let Some(range) = ranges.iter().find(|range| range.contains(address)) else {
             return refused("the provided network does not match the current range");
         };
@@ -146,7 +148,7 @@ impl Registry {
     ) -> Result<String, Failure> {
         let kind = self.target("networking.k8s.io", "ipaddresses", "", "").kind;
         let known = self.objects(&kind);
-        for range in self.ranges(family) {
+        for range in self.ranges(family)? {
             let (first, size) = hosts(&range);
             let reserved = reserved(size);
             let upper = size - reserved;
@@ -212,11 +214,11 @@ impl Registry {
     }
 
     /// Notes the ports that stored services have, and makes the objects of addresses that have none: those of
-    /// services that are older than this rule.
+    /// services that are older than this rule. One that cannot be read does not keep the others waiting.
     pub(crate) async fn repair_allocations(&self) -> Result<(), Failure> {
         let target = self.target("", "services", "", "");
         self.note_ports().await?;
-        for entry in self.all(&target.kind).range("", "") {
+        for entry in self.readable(&target.kind).range("", "") {
             let service = target.kind.decode(entry)?;
             for address in of(&service).iter().filter_map(|text| ip::parse_ip(text)) {
                 match self.make_address(&service, address).await {

@@ -25,6 +25,30 @@ const STRIDE: usize = 7_919;
 /// Tries of a change that other servers overtake.
 const TRIES_MAX: usize = 100;
 
+/// Why the stored form is not the ports of the range.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum DecodeError {
+    /// They are those of another range.
+    OtherRange,
+    /// They are none.
+    Unreadable(String),
+}
+
+impl std::fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            DecodeError::OtherRange => "the provided range does not match the previous range",
+            DecodeError::Unreadable(why) => why,
+        })
+    }
+}
+
+impl From<String> for DecodeError {
+    fn from(why: String) -> Self {
+        DecodeError::Unreadable(why)
+    }
+}
+
 /// Which ports are in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ports {
@@ -108,9 +132,8 @@ impl Ports {
         Ok(out.into())
     }
 
-    /// Reads the stored form. Ports of another range count for nothing: then somebody has changed the
-    /// range, and the ports of all services are noted anew.
-    fn decode(value: &[u8]) -> Result<Ports, String> {
+    /// Reads the stored form.
+    fn decode(value: &[u8]) -> Result<Ports, DecodeError> {
         let schema = schema();
         let obj = if value.starts_with(&proto::PREFIX) {
             let envelope = proto::decode_envelope(value).map_err(|error| error.to_string())?;
@@ -119,13 +142,14 @@ impl Ports {
             let parsed = json::parse(value).map_err(|error| error.to_string())?;
             decode::conform(&schema, parsed.value)?.object
         };
-        let mut ports = Ports::default();
         if obj.str_at(&["range"]) != range_text() {
-            return Ok(ports);
+            return Err(DecodeError::OtherRange);
         }
+        let mut ports = Ports::default();
         let data = obj.get("data").and_then(Value::as_str).unwrap_or_default();
         let data = STANDARD.decode(data).map_err(|error| error.to_string())?;
-        let start = BYTES.checked_sub(data.len()).ok_or("it has more ports than its range")?;
+        let start = BYTES.checked_sub(data.len());
+        let start = start.ok_or_else(|| "it has more ports than its range".to_owned())?;
         ports.bits[start..].copy_from_slice(&data);
         Ok(ports)
     }
@@ -186,6 +210,20 @@ impl PortPool {
         let _turn = self.turn.acquire().await.map_err(Status::internal)?;
         self.set_known(None);
         self.change_known(change).await
+    }
+
+    /// Puts `ports` in the place of those of another range, if there are such (portallocator
+    /// `controller/repair.go`): until then none can be given.
+    pub(super) async fn replace_other_range(&self, ports: Ports) -> Result<(), Failure> {
+        let _turn = self.turn.acquire().await.map_err(Status::internal)?;
+        let stored = self.store.get(KEY).await.map_err(|error| failed(&error))?;
+        let other = stored.filter(|kv| Ports::decode(&kv.value) == Err(DecodeError::OtherRange));
+        if let Some(KeyValue { modified, .. }) = other {
+            tracing::warn!(range = range_text(), "the stored ports of nodes are of another range");
+            // Who came between has put right what was stored.
+            self.store_ports(Known { ports: Ports::default(), modified }, ports).await?;
+        }
+        Ok(())
     }
 
     /// For whoever has the turn.
@@ -315,7 +353,7 @@ mod tests {
         assert_eq!(Ports::decode(text), Ok(ports));
         assert_eq!(ports.iter().collect::<Vec<_>>(), [30_000, 30_003, 30_009]);
         let other = br#"{"kind":"RangeAllocation","apiVersion":"v1","range":"1-9","data":"Agk="}"#;
-        assert_eq!(Ports::decode(other), Ok(Ports::default()));
+        assert_eq!(Ports::decode(other), Err(DecodeError::OtherRange));
     }
 
     #[test]

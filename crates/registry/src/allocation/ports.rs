@@ -2,7 +2,9 @@
 
 use super::families::refuse;
 use super::pool::{PortPool, Ports};
+use crate::kind::Kind;
 use crate::registry::Registry;
+use keelson_cache::Snapshot;
 use keelson_meta::{ErrorList, Failure, FieldError, Object, Path, Status, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,22 +36,15 @@ pub struct PortLeaks {
 }
 
 impl Registry {
-    /// The ports of all services that are stored.
-    fn ports_of_services(&self) -> Result<BTreeSet<u16>, Failure> {
-        let kind = self.target("", "services", "", "").kind;
-        let services = self.all(&kind);
-        let mut ports = BTreeSet::new();
-        for entry in services.range("", "") {
-            ports.extend(of(&kind.decode(entry)?));
-        }
-        Ok(ports)
-    }
-
-    /// Takes the ports that services have, should they count as free.
+    /// Takes the ports that services have, should they count as free: those of the services that can
+    /// be read. Ports of another range make way for them once all can be.
     pub(crate) async fn note_ports(&self) -> Result<(), Failure> {
-        let stored = self.ports_of_services()?;
-        if stored.is_empty() {
-            return Ok(());
+        let kind = self.target("", "services", "", "").kind;
+        let stored = ports_of_services(&kind, &self.readable(&kind))?;
+        if self.all(&kind).is_ok() {
+            let mut ports = Ports::default();
+            stored.iter().for_each(|port| ports.insert(*port));
+            self.ports.replace_other_range(ports).await?;
         }
         let note = |ports: &mut Ports| {
             stored.iter().for_each(|port| ports.insert(*port));
@@ -61,11 +56,14 @@ impl Registry {
     /// One look for ports that are taken and that no service has, since a write was cut off; they are
     /// free after some looks (portallocator `controller/repair.go`).
     pub async fn free_leaked_ports(&self, leaks: &mut PortLeaks) -> Result<(), Failure> {
+        self.fresh().await?;
+        self.note_ports().await?;
         // In this order: a port that is taken later belongs to a service that is not looked at.
         let taken = self.ports.look(|ports| Ok(*ports)).await?;
         self.fresh().await?;
-        self.note_ports().await?;
-        let stored = self.ports_of_services()?;
+        // Ports of a service that cannot be read would look as if nobody had them.
+        let kind = self.target("", "services", "", "").kind;
+        let stored = ports_of_services(&kind, &self.all(&kind)?)?;
         let leaked: BTreeSet<u16> = taken.iter().filter(|port| !stored.contains(port)).collect();
         leaks.seen.retain(|port, _| leaked.contains(port));
         for port in leaked {
@@ -79,6 +77,15 @@ impl Registry {
         }
         Ok(())
     }
+}
+
+/// The ports of services that are stored.
+fn ports_of_services(kind: &Kind, services: &Snapshot) -> Result<BTreeSet<u16>, Failure> {
+    let mut ports = BTreeSet::new();
+    for entry in services.range("", "") {
+        ports.extend(of(&kind.decode(entry)?));
+    }
+    Ok(ports)
 }
 
 /// Gives a service that is new or changes the ports that it lacks. A dry run takes none.

@@ -136,7 +136,7 @@ impl Registry {
         let claim = self.claim(target, obj, None, dry_run).await?;
         let known = if dry_run {
             self.fresh().await?;
-            let Some(known) = self.objects(kind).get(&target.key()) else {
+            let Some(known) = self.known(target)? else {
                 obj.set_meta("resourceVersion", "");
                 let shown = kind.convert(obj.clone(), &kind.storage, target.schema());
                 return Ok(New::Stored(Answer::Object(shown)));

@@ -2,7 +2,7 @@
 
 use crate::kind::Target;
 use crate::options::{WatchOptions, WatchStart};
-use crate::registry::Registry;
+use crate::registry::{Registry, unreadable};
 use crate::verbs::list::Filter;
 use keelson_auth::Permit;
 use keelson_cache::{Change, ChangeKind, Cursor, CursorError, Entry};
@@ -104,6 +104,10 @@ impl Registry {
             WatchRefusal::Event(Status::expired(why))
         })?;
         let initial = if sends_state {
+            // A watcher takes what the state leaves out for deleted.
+            if let Some(error) = objects.unreadable_under(&filter.prefix) {
+                return Err(WatchRefusal::Event(unreadable(&error)));
+            }
             filter.select(&objects, &snapshot, "").cloned().collect()
         } else {
             VecDeque::new()

@@ -3,7 +3,6 @@
 use crate::harness::{self, Harness};
 use keelson_meta::Value;
 use keelson_registry::PortLeaks;
-use keelson_store::{Op, Txn};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -125,9 +124,7 @@ async fn a_service_that_changes_its_type_gives_back_what_it_no_longer_needs() {
 }
 
 async fn put_range(harness: &Harness, value: &'static str) {
-    let key = "/registry/ranges/servicenodeports".into();
-    let txn = Txn { compare: vec![], ops: vec![Op::Put { key, value: value.into() }] };
-    harness.registry.store.txn(txn).await.expect("a write");
+    harness.put_raw("/registry/ranges/servicenodeports", value).await;
 }
 
 #[tokio::test]
@@ -159,4 +156,42 @@ async fn ports_that_cannot_be_read_are_not_given() {
     let spec = r#"{"type":"NodePort","ports":[{"port":80}]}"#;
     assert_eq!(create(&harness, "a", "", spec).await.0, 500);
     assert_eq!(create(&harness, "a", "", r#"{"ports":[{"port":80}]}"#).await.0, 201);
+}
+
+#[tokio::test]
+async fn no_port_is_freed_while_a_service_cannot_be_read() {
+    let harness = Harness::open().await;
+    let spec =
+        |port: u16| format!(r#"{{"type":"NodePort","ports":[{{"port":80,"nodePort":{port}}}]}}"#);
+    assert_eq!(create(&harness, "a", "", &spec(30_001)).await.0, 201);
+    // Its port is taken, and nothing tells by whom.
+    let key = "/registry/services/specs/default/a";
+    let was = harness.registry.store.get(key.as_bytes()).await.expect("a read").expect("a service");
+    harness.put_raw(key, "what?").await;
+    let mut leaks = PortLeaks::default();
+    for _ in 0..6 {
+        let failure = harness.registry.free_leaked_ports(&mut leaks).await.expect_err("unreadable");
+        assert_eq!(failure.code, 500, "{failure:?}");
+    }
+    harness.put_raw(key, was.value).await;
+    harness.registry.free_leaked_ports(&mut leaks).await.expect("a look");
+    assert_eq!(create(&harness, "b", "", &spec(30_001)).await.0, 422);
+}
+
+#[tokio::test]
+async fn ports_of_another_range_are_not_written_over_until_all_that_services_have_is_noted() {
+    let harness = Harness::open().await;
+    let spec =
+        |port: u16| format!(r#"{{"type":"NodePort","ports":[{{"port":80,"nodePort":{port}}}]}}"#);
+    assert_eq!(create(&harness, "a", "", &spec(30_001)).await.0, 201);
+    let range = r#"{"kind":"RangeAllocation","apiVersion":"v1","range":"1-9","data":"Ag=="}"#;
+    put_range(&harness, range).await;
+    let (code, refused) = create(&harness, "b", "", &spec(30_002)).await;
+    let why = refused.str_at(&["message"]).unwrap_or_default();
+    assert!(why.contains("the provided range does not match the previous range"), "{refused:?}");
+    assert_eq!(code, 500);
+    let mut leaks = PortLeaks::default();
+    harness.registry.free_leaked_ports(&mut leaks).await.expect("a look");
+    assert_eq!(create(&harness, "b", "", &spec(30_001)).await.0, 422);
+    assert_eq!(create(&harness, "b", "", &spec(30_002)).await.0, 201);
 }

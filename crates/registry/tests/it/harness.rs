@@ -7,7 +7,7 @@ use keelson_registry::options::{DeleteOptions, Freshness, Patch, PatchForm, Writ
 use keelson_registry::{Answer, Part, Registry, RegistryOptions, SystemClock, Target};
 use keelson_schema::decode::{self, Format};
 use keelson_schema::json;
-use keelson_store::Embedded;
+use keelson_store::{Embedded, Op, Txn};
 use std::sync::Arc;
 
 /// A server without its server.
@@ -40,6 +40,14 @@ impl Harness {
             registry: opened.expect("a registry over an empty store opens"),
             permit: Permit::internal("test"),
         }
+    }
+
+    /// Stores bytes as somebody else may have left them, and waits until reads know.
+    pub async fn put_raw(&self, key: &'static str, value: impl Into<Bytes>) {
+        let ops = vec![Op::Put { key: key.into(), value: value.into() }];
+        let txn = Txn { compare: vec![], ops };
+        self.registry.store.txn(txn).await.expect("a write");
+        self.registry.cache.wait_latest().await.expect("the cache follows the store");
     }
 
     /// The place of `/api/v1/namespaces/a/pods/b/status`, if a built-in kind keeps objects there.

@@ -7,4 +7,5 @@ mod lease;
 mod replay;
 mod rules;
 mod stored;
+mod unreadable;
 mod watching;
