@@ -166,8 +166,6 @@ pub struct Entry {
     rv_at: u32,
     /// Bytes of the protobuf message of the object, once somebody has made it; 0: unknown.
     message_bytes: AtomicU32,
-    /// The revision of the write that created the object.
-    pub created: Revision,
     /// The revision of this version: its resourceVersion.
     pub modified: Revision,
 }
@@ -204,7 +202,6 @@ impl Entry {
             rv_at: small(key.len() + pairs.len() + rv_at),
             message_bytes: AtomicU32::new(0),
             buffer: Bytes::from(buffer),
-            created: kv.created,
             modified: kv.modified,
         })
     }
@@ -236,7 +233,6 @@ impl Entry {
             item_at: self.item_at,
             rv_at: self.rv_at,
             message_bytes: AtomicU32::new(0),
-            created: self.created,
         }
     }
 

@@ -217,8 +217,8 @@ impl Registry {
         let action = if expected == Revision(0) { "create" } else { "update" };
         match self.commit(target, action, txn).await? {
             TxnOutcome::Committed(modified) => {
-                let created = if expected == Revision(0) { modified } else { expected };
-                let kv = KeyValue { key, value, created, modified };
+                // Entries do not keep when their object was created.
+                let kv = KeyValue { key, value, created: modified, modified };
                 let entry = Entry::from_store(target.kind.prefix.len(), &kv);
                 entry.map(|entry| Put::Done(Arc::new(entry))).map_err(Status::internal)
             }

@@ -121,7 +121,8 @@ impl StoredForm {
         let Some(Stored { kind, written }) = self.find(key) else { return Ok(record.clone()) };
         let text = Record::json_of(record).map_err(|why| EncodeError(why.into_owned()))?;
         let parsed = json::parse(text).map_err(|error| EncodeError(error.to_string()))?;
-        let mut obj = Object::from_value(parsed.value).unwrap_or_default();
+        let obj = Object::from_value(parsed.value);
+        let mut obj = obj.ok_or_else(|| EncodeError("the record is not a map".to_owned()))?;
         obj.metadata_mut().remove("resourceVersion");
         let mut out = Vec::with_capacity(text.len());
         match written {
@@ -197,7 +198,8 @@ impl StoredForm {
         let given = |name| parsed.str_at(&[name]).unwrap_or_default();
         let gvk = given_gvk(&stored.kind, given("apiVersion"), given("kind"))?;
         if matches!(&stored.written, Written::Converted(known) if *known == gvk) {
-            return Ok((Object::from_value(parsed).unwrap_or_default(), gvk));
+            let obj = Object::from_value(parsed).ok_or("it is not a map")?;
+            return Ok((obj, gvk));
         }
         let schema = self.schema(&stored.kind, &gvk)?;
         let obj = decode::conform(&schema, parsed)?.object;

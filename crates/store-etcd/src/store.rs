@@ -32,6 +32,9 @@ const FETCH_ITEMS_MAX: usize = 4096;
 /// Bytes of values that one answer should hold.
 const FETCH_BYTES: usize = 4 << 20;
 
+/// Values that are decoded before other tasks of the thread get their turn.
+pub(crate) const DECODES_MAX: usize = 64;
+
 /// How to reach a cluster, and which part of it to use.
 #[derive(Clone, Debug)]
 pub struct EtcdOptions {
@@ -203,7 +206,10 @@ impl EtcdStore {
             let bytes: usize = answer.kvs.iter().map(|kv| kv.value.len()).sum();
             let average = bytes / answer.kvs.len().max(1);
             let after = answer.kvs.last().map(|kv| [&kv.key[..], b"\0"].concat().into());
-            for kv in answer.kvs {
+            for (number, kv) in answer.kvs.into_iter().enumerate() {
+                if number % DECODES_MAX == DECODES_MAX - 1 {
+                    tokio::task::yield_now().await;
+                }
                 if let Some(key) = self.shared.keys.to_contract(&kv.key)
                     && !take(self.known(key, kv))
                 {

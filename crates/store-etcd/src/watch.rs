@@ -27,7 +27,7 @@ use crate::proto::{
     self, HeaderResponse, PutRequest, StatusRequest, StatusResponse, WatchAsk, WatchCreate,
     WatchProgress, WatchRequest, WatchResponse,
 };
-use crate::store::{Shared, number, revision};
+use crate::store::{DECODES_MAX, Shared, number, revision};
 use crate::values::OwnValues;
 
 /// Batches that wait for their reader; then etcd has to wait, through HTTP/2's flow control.
@@ -218,6 +218,7 @@ impl Feed {
         } else {
             let events = std::mem::take(events);
             split(&self.shared.keys, &self.shared.values, &self.prefix, events)
+                .await
                 .ok_or_else(|| End::Final(self.compacted()))?
         };
         for batch in batches {
@@ -273,7 +274,7 @@ fn tells_progress(version: &str) -> bool {
 
 /// Events of whole revisions as batches for a watch of `prefix`; `None` when compaction has taken
 /// what a deletion deleted.
-fn split(
+async fn split(
     keys: &Keys,
     values: &OwnValues,
     prefix: &[u8],
@@ -282,7 +283,10 @@ fn split(
     let mut batches = Vec::new();
     let mut batch = Batch { events: Vec::new(), through: Revision(0) };
     let mut bytes = 0;
-    for event in events {
+    for (number, event) in events.into_iter().enumerate() {
+        if number % DECODES_MAX == DECODES_MAX - 1 {
+            tokio::task::yield_now().await;
+        }
         let kv = event.kv?;
         let at = revision(kv.mod_revision);
         let is_full = batch.events.len() >= BATCH_EVENTS_MAX || bytes >= BATCH_BYTES_MAX;
@@ -338,11 +342,12 @@ mod tests {
         Keys::new("/registry/".into(), "/other/".into())
     }
 
-    #[test]
-    fn batches_end_with_whole_revisions() {
+    #[tokio::test]
+    async fn batches_end_with_whole_revisions() {
         let events =
             (0..BATCH_EVENTS_MAX as i64 + 9).map(|n| put(&format!("/other/{n}"), 5 + n / 10));
-        let batches = split(&keys(), &values(), b"/registry/", events.collect()).expect("whole");
+        let batches =
+            split(&keys(), &values(), b"/registry/", events.collect()).await.expect("whole");
         let lens: Vec<_> = batches.iter().map(|batch| batch.events.len()).collect();
         let over = BATCH_EVENTS_MAX.next_multiple_of(10);
         assert_eq!(lens, [over, BATCH_EVENTS_MAX + 9 - over]);
@@ -350,18 +355,18 @@ mod tests {
         assert_eq!((batches[0].through, batches[1].events[0].revision), (last, last.next()));
     }
 
-    #[test]
-    fn events_of_other_keys_only_tell_how_far_the_watch_is() {
+    #[tokio::test]
+    async fn events_of_other_keys_only_tell_how_far_the_watch_is() {
         let events = vec![put("/other/pods/a", 5), put("/other/nodes/a", 6)];
-        let batches = split(&keys(), &values(), b"/registry/pods/", events).expect("whole");
+        let batches = split(&keys(), &values(), b"/registry/pods/", events).await.expect("whole");
         assert_eq!((batches[0].events.len(), batches[0].through), (1, Revision(6)));
         assert_eq!(batches[0].events[0].key, "/registry/pods/a");
     }
 
-    #[test]
-    fn a_deletion_without_its_object_is_never_shown() {
+    #[tokio::test]
+    async fn a_deletion_without_its_object_is_never_shown() {
         let mut event = put("/other/pods/a", 5);
         event.kind = 1;
-        assert_eq!(split(&keys(), &values(), b"/registry/", vec![event]), None);
+        assert_eq!(split(&keys(), &values(), b"/registry/", vec![event]).await, None);
     }
 }

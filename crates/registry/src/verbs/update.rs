@@ -69,7 +69,8 @@ impl Registry {
         // What this process knows is nearly always the newest there is. A write says so; whatever else
         // comes of it counts once the store was asked.
         self.caught_up().await?;
-        let (mut stored, mut is_newest) = (self.known(target)?, false);
+        // Another server may already have put right what cannot be read here.
+        let (mut stored, mut is_newest) = (self.known(target).unwrap_or_default(), false);
         for _ in 0..TRIES_MAX {
             let Some(entry) = stored else {
                 if is_newest {

@@ -4,7 +4,10 @@ use crate::harness::{self, Harness};
 use keelson_meta::Value;
 use keelson_registry::PortLeaks;
 use std::collections::HashSet;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 const SERVICES: &str = "/api/v1/namespaces/default/services";
 
@@ -194,4 +197,37 @@ async fn ports_of_another_range_are_not_written_over_until_all_that_services_hav
     harness.registry.free_leaked_ports(&mut leaks).await.expect("a look");
     assert_eq!(create(&harness, "b", "", &spec(30_001)).await.0, 422);
     assert_eq!(create(&harness, "b", "", &spec(30_002)).await.0, 201);
+}
+
+/// Polls so often that some cut meets every wait of a create.
+const POLLS_MAX: usize = 30;
+
+/// Drops a create after so many polls.
+async fn cut_off(harness: &Harness, name: &str, spec: &str, polls: usize) {
+    let mut create = pin!(create(harness, name, "", spec));
+    let mut left = polls;
+    poll_fn(|context| {
+        left -= 1;
+        let is_done = create.as_mut().poll(context).is_ready();
+        if is_done || left == 0 { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_create_that_is_cut_off_leaves_no_port_to_two_services() {
+    let harness = Harness::open().await;
+    for polls in 1..=POLLS_MAX {
+        let port = 30_100 + polls;
+        let spec = format!(r#"{{"type":"NodePort","ports":[{{"port":80,"nodePort":{port}}}]}}"#);
+        cut_off(&harness, &format!("cut{polls}"), &spec, polls).await;
+        // Whether the port is free again depends on where the cut was.
+        create(&harness, &format!("next{polls}"), "", &spec).await;
+    }
+    let mut ports = HashSet::new();
+    for name in (1..=POLLS_MAX).flat_map(|n| [format!("cut{n}"), format!("next{n}")]) {
+        let path = format!("{SERVICES}/{name}");
+        let (code, service) = harness.send("GET", &path, "", b"").await.expect("an answer");
+        assert!(code == 404 || ports.insert(node_port(&service)), "{service:?}");
+    }
 }
