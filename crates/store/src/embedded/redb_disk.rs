@@ -57,19 +57,25 @@ impl RedbDisk {
     pub(super) fn open(path: &Path, lock: File) -> Result<Self, DiskError> {
         let options =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
-        Self::prepare(backend(options.map_err(plain)?)?, Some(lock))
+        drop(options.map_err(plain)?);
+        let path = path.to_owned();
+        let open = move || file(OpenOptions::new().read(true).write(true).open(&path)?);
+        Self::prepare(WriteBehind::new(open).map_err(plain)?, Some(lock))
     }
 
-    /// Opens or makes it in something that is like a file; for tests that cut the power.
-    pub fn with_backend(backend: impl StorageBackend) -> Result<Self, DiskError> {
-        Self::prepare(WriteBehind::new(backend).map_err(plain)?, None)
+    /// Opens or makes it in something that is like a file; for tests that cut the power. `open` is
+    /// asked again after a failed write or sync.
+    pub fn with_backend<B: StorageBackend>(
+        open: impl Fn() -> io::Result<B> + Send + Sync + 'static,
+    ) -> Result<Self, DiskError> {
+        Self::prepare(WriteBehind::new(open).map_err(plain)?, None)
     }
 
     /// Opens the file without ever writing to it; what has to be repaired is so in memory.
     pub(super) fn open_read_only(path: &Path, lock: File) -> Result<Self, DiskError> {
-        let file = OpenOptions::new().read(true).open(path).map_err(plain)?;
-        let file =
-            WriteBehind::read_only(FileBackend::new(file).map_err(shared)?).map_err(plain)?;
+        let path = path.to_owned();
+        let file = WriteBehind::read_only(move || file(OpenOptions::new().read(true).open(&path)?));
+        let file = file.map_err(plain)?;
         let database = builder().create_with_backend(file.clone()).map_err(shared)?;
         Ok(Self { database: RwLock::new(Some(Arc::new(database))), file, _lock: Some(lock) })
     }
@@ -330,9 +336,8 @@ impl Finding {
     }
 }
 
-fn backend(file: File) -> Result<WriteBehind, DiskError> {
-    let file = FileBackend::new(file).map_err(shared)?;
-    WriteBehind::new(file).map_err(plain)
+fn file(file: File) -> io::Result<FileBackend> {
+    FileBackend::new(file).map_err(io::Error::other)
 }
 
 fn builder() -> Builder {
@@ -452,10 +457,14 @@ mod tests {
     fn a_late_failure_of_a_replaced_handle_leaves_its_successor_alone() {
         let disk = PowerDisk::default();
         let records = [record(1), record(2), record(3)];
-        RedbDisk::with_backend(disk.clone()).expect("open").commit(&records, None).expect("commit");
-        let hold = Arc::default();
-        let backend = HoldsBack { disk: disk.clone(), hold: Arc::clone(&hold) };
-        let store = RedbDisk::with_backend(backend).expect("open");
+        let hold: Arc<Mutex<Option<_>>> = Arc::default();
+        let open = || {
+            let (disk, hold) = (disk.clone(), Arc::clone(&hold));
+            let backend = move || Ok(HoldsBack { disk: disk.reopen(), hold: Arc::clone(&hold) });
+            RedbDisk::with_backend(backend).expect("open")
+        };
+        open().commit(&records, None).expect("commit");
+        let store = open();
         let read = |n: usize| store.value(records[n].head.id);
         let ((begun, has_begun), (go, may_go)) = (channel(), channel());
         thread::scope(|scope| {

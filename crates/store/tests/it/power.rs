@@ -10,7 +10,9 @@ use keelson_store::{Embedded, Op, Revision, Store, Txn, WriteError};
 use crate::sim::recovered;
 
 fn open(disk: &PowerDisk) -> Arc<Embedded> {
-    Embedded::on(Arc::new(RedbDisk::with_backend(disk.clone()).expect("open"))).expect("start")
+    let disk = disk.clone();
+    let disk = RedbDisk::with_backend(move || Ok(disk.reopen())).expect("open");
+    Embedded::on(Arc::new(disk)).expect("start")
 }
 
 /// Takes the disk as each power cut would have left it, opens it and looks whether it holds the last
