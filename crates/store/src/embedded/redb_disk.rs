@@ -184,18 +184,6 @@ impl RedbDisk {
         })?;
         self.file.check()
     }
-
-    fn remove(&self, ids: &[RecordId], durability: Durability) -> Result<(), DiskError> {
-        self.write(durability, |writing| {
-            let mut heads = writing.open_table(HEADS).map_err(shared)?;
-            let mut values = writing.open_table(VALUES).map_err(shared)?;
-            for id in ids {
-                heads.remove(encode(*id)).map_err(shared)?;
-                values.remove(encode(*id)).map_err(shared)?;
-            }
-            Ok(())
-        })
-    }
 }
 
 impl Disk for RedbDisk {
@@ -276,16 +264,12 @@ impl Disk for RedbDisk {
                     values.insert(id, &value[..]).map_err(shared)?;
                 }
             }
-            if let Some(floor) = floor {
-                let mut meta = writing.open_table(META).map_err(shared)?;
-                meta.insert(FLOOR, floor.0).map_err(shared)?;
-            }
-            Ok(())
+            floor.map_or(Ok(()), |floor| set_floor(writing, floor))
         })
     }
 
     fn forget(&self, ids: &[RecordId]) -> Result<(), DiskError> {
-        self.remove(ids, Durability::None)
+        self.write(Durability::None, |writing| remove(writing, ids))
     }
 
     fn settle(&self) -> Result<(), DiskError> {
@@ -297,9 +281,12 @@ impl Disk for RedbDisk {
         })
     }
 
-    fn recover(&self, undo: &[RecordId]) -> Result<(), DiskError> {
+    fn recover(&self, undo: &[RecordId], floor: Revision) -> Result<(), DiskError> {
         self.file.catch_up()?;
-        self.remove(undo, Durability::Immediate)
+        self.write(Durability::Immediate, |writing| {
+            remove(writing, undo)?;
+            set_floor(writing, floor)
+        })
     }
 }
 
@@ -338,6 +325,22 @@ impl Finding {
 
 fn file(file: File) -> io::Result<FileBackend> {
     FileBackend::new(file).map_err(io::Error::other)
+}
+
+fn remove(writing: &WriteTransaction, ids: &[RecordId]) -> Result<(), DiskError> {
+    let mut heads = writing.open_table(HEADS).map_err(shared)?;
+    let mut values = writing.open_table(VALUES).map_err(shared)?;
+    for id in ids {
+        heads.remove(encode(*id)).map_err(shared)?;
+        values.remove(encode(*id)).map_err(shared)?;
+    }
+    Ok(())
+}
+
+fn set_floor(writing: &WriteTransaction, floor: Revision) -> Result<(), DiskError> {
+    let mut meta = writing.open_table(META).map_err(shared)?;
+    meta.insert(FLOOR, floor.0).map_err(shared)?;
+    Ok(())
 }
 
 fn builder() -> Builder {

@@ -112,6 +112,26 @@ async fn a_failing_disk_below_the_library_stops_writes_and_nothing_else() {
     }
 }
 
+#[tokio::test]
+async fn a_compaction_that_failed_is_taken_back() {
+    for fault in [Fault::Syncs, Fault::Writes, Fault::All] {
+        let disk = PowerDisk::default();
+        let store = open(&disk);
+        let first = put(&*store, "a", "1").await;
+        let last = put(&*store, "a", "2").await;
+        disk.fail(Some(fault));
+        let error = store.compact(last).await.unwrap_err();
+        assert!(matches!(error, WriteError::Failed { .. }), "{fault:?}: {error}");
+        disk.fail(None);
+        recovered(&*store).await;
+        assert_eq!(store.floor(), Revision(0), "{fault:?}");
+        drop(store);
+        let store = open(&disk);
+        assert_eq!(store.floor(), Revision(0), "{fault:?}: it came back");
+        assert_eq!(list(&*store, "", Some(first)).await, ["a=1"], "{fault:?}");
+    }
+}
+
 fn one_put() -> Txn {
     let op = Op::Put { key: "b".into(), value: "1".into() };
     Txn { compare: vec![], ops: vec![op] }
