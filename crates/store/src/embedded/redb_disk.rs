@@ -15,6 +15,7 @@ use redb::{
     TableDefinition, TableError, WriteTransaction,
 };
 
+use super::directory;
 use super::disk::{Disk, Head, Record, RecordId, Sink};
 use super::write_behind::WriteBehind;
 use crate::{DiskError, Revision};
@@ -58,6 +59,8 @@ impl RedbDisk {
         let options =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
         drop(options.map_err(plain)?);
+        // Else a power cut may take the name away, and all that was synced with it.
+        directory::sync(directory::parent(path)).map_err(plain)?;
         let path = path.to_owned();
         let open = move || file(OpenOptions::new().read(true).write(true).open(&path)?);
         Self::prepare(WriteBehind::new(open).map_err(plain)?, Some(lock))
