@@ -2,7 +2,7 @@
 //! cut: of what was written since the last sync any part may then be there, sector by sector.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redb::StorageBackend;
@@ -55,17 +55,26 @@ pub struct Photo {
     pub acknowledged: Revision,
 }
 
-/// A handle; its clones are the same disk.
+/// A handle; its clones are the same disk and the same handle.
 #[derive(Clone, Debug, Default)]
 pub struct PowerDisk {
     medium: Arc<Mutex<Medium>>,
     acknowledged: Arc<AtomicU64>,
+    /// Whether a write or a sync has failed on this handle. It writes no more: on a real one the
+    /// next sync may say that all is well when it is not.
+    is_spent: Arc<AtomicBool>,
 }
 
 impl PowerDisk {
     /// Lets something fail from now on, or nothing any more.
     pub fn fail(&self, fault: Option<Fault>) {
         self.medium().fault = fault;
+    }
+
+    /// Another handle of the same disk.
+    #[must_use]
+    pub fn reopen(&self) -> PowerDisk {
+        PowerDisk { is_spent: Arc::default(), ..self.clone() }
     }
 
     /// From now on takes a photo at each sync.
@@ -94,7 +103,15 @@ impl PowerDisk {
 
     fn holding(image: Vec<u8>) -> PowerDisk {
         let medium = Arc::new(Mutex::new(Medium::new(image)));
-        PowerDisk { medium, acknowledged: Arc::default() }
+        PowerDisk { medium, ..PowerDisk::default() }
+    }
+
+    /// Whether a step that writes fails, now or because one before it did.
+    fn spend(&self, medium: &Medium, of: &[Fault]) -> io::Result<()> {
+        if self.is_spent.load(Ordering::Acquire) {
+            return Err(io::Error::other("an earlier failure has spent the handle"));
+        }
+        medium.fails(of).inspect_err(|_| self.is_spent.store(true, Ordering::Release))
     }
 
     fn medium(&self) -> MutexGuard<'_, Medium> {
@@ -151,7 +168,7 @@ impl StorageBackend for PowerDisk {
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         let mut medium = self.medium();
-        medium.fails(&[Fault::Growth, Fault::All])?;
+        self.spend(&medium, &[Fault::Growth, Fault::All])?;
         medium.shown.resize(len as usize, 0);
         medium.since.push(Change::Length(len as usize));
         Ok(())
@@ -171,7 +188,7 @@ impl StorageBackend for PowerDisk {
             }
             medium.rng = Some(rng);
         }
-        medium.fails(&[Fault::Syncs, Fault::All])?;
+        self.spend(&medium, &[Fault::Syncs, Fault::All])?;
         medium.durable = medium.image(|| true);
         medium.since.clear();
         Ok(())
@@ -179,7 +196,7 @@ impl StorageBackend for PowerDisk {
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let mut medium = self.medium();
-        medium.fails(&[Fault::Writes, Fault::Growth, Fault::All])?;
+        self.spend(&medium, &[Fault::Writes, Fault::Growth, Fault::All])?;
         let start = offset as usize;
         medium.shown[start..start + data.len()].copy_from_slice(data);
         let sectors = data.chunks(SECTOR_BYTES).enumerate();

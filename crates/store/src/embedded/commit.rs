@@ -264,7 +264,7 @@ impl Committer {
         if Instant::now() < trouble.next_try {
             return Err(trouble.source.clone());
         }
-        if let Err(source) = self.shared.disk.recover(&trouble.undo) {
+        if let Err(source) = self.shared.disk.recover(&trouble.undo, self.shared.floor()) {
             trouble.delay = RECOVER_DELAY_MAX.min(trouble.delay * 2);
             trouble.next_try = Instant::now() + trouble.delay;
             trouble.source = source.clone();

@@ -171,7 +171,21 @@ fn create(dir: &Path) -> io::Result<()> {
     builder.recursive(true);
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(dir)
+    let is_missing = |dir: &&Path| !dir.as_os_str().is_empty() && !dir.exists();
+    let missing: Vec<&Path> = dir.ancestors().take_while(is_missing).collect();
+    builder.create(dir)?;
+    missing.into_iter().try_for_each(|made| sync(parent(made)))
+}
+
+/// Where the directory itself is entered.
+pub(super) fn parent(dir: &Path) -> &Path {
+    let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty());
+    parent.unwrap_or(Path::new("."))
+}
+
+/// Makes durable which names the directory holds.
+pub(super) fn sync(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
 }
 
 /// Empty, claimed, or left by a crash in the middle of being claimed.
@@ -206,5 +220,5 @@ fn write_format(dir: &Path) -> io::Result<()> {
     writeln!(file, "{FORMAT_NAME} {FORMAT_VERSION}")?;
     file.sync_all()?;
     std::fs::rename(beside, dir.join(FORMAT_FILE))?;
-    File::open(dir)?.sync_all()
+    sync(dir)
 }

@@ -80,8 +80,8 @@ pub trait Disk: Send + Sync + 'static {
     fn settle(&self) -> Result<(), DiskError>;
 
     /// After a failed write: makes the disk hold durably what it held before, without the records
-    /// `undo`. Asked again until it succeeds.
-    fn recover(&self, undo: &[RecordId]) -> Result<(), DiskError>;
+    /// `undo` and with this floor, in one step. Asked again until it succeeds.
+    fn recover(&self, undo: &[RecordId], floor: Revision) -> Result<(), DiskError>;
 }
 
 /// Records in memory: what `--durability=memory` runs on, and the ground of simulated disks.
@@ -163,7 +163,9 @@ impl Disk for MemDisk {
         Ok(())
     }
 
-    fn recover(&self, undo: &[RecordId]) -> Result<(), DiskError> {
-        self.forget(undo)
+    fn recover(&self, undo: &[RecordId], floor: Revision) -> Result<(), DiskError> {
+        self.forget(undo)?;
+        self.write().floor = floor;
+        Ok(())
     }
 }

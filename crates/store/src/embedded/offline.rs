@@ -20,7 +20,7 @@ use crate::{DiskError, KEY_BYTES_MAX, KeyValue, ReadError, Revision};
 /// Records that are restored with one sync.
 const RESTORE_BYTES: usize = 4 << 20;
 /// What is added to the name of a directory while it is being restored.
-const RESTORING: &str = "restoring";
+const RESTORING: &str = ".restoring";
 
 /// A data directory under lock. What opening it repairs is repaired in memory.
 pub struct Offline {
@@ -208,44 +208,45 @@ impl Error for RestoreError {
 }
 
 /// Makes a data directory of a backup: beside its place, and moved there when all has been proven.
-/// `seen` hears of each key. What an earlier attempt left beside is taken away.
+/// `seen` hears of each key. What an earlier attempt left beside is taken away; one that is under
+/// way is an error.
 pub fn restore<R: Read>(
     dir: &Path,
     backup: &mut BackupReader<R>,
     seen: &mut dyn FnMut(BackupSummary),
 ) -> Result<BackupSummary, RestoreError> {
     let place = |source| RestoreError::Place { source };
-    let beside = dir.with_extension(RESTORING);
-    remove(&beside).map_err(place)?;
-    let filled = fill(&beside, backup, seen);
-    let moved = filled.and_then(|()| {
-        std::fs::rename(&beside, dir).map_err(place)?;
-        let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let parent = File::open(parent.unwrap_or(Path::new(".")));
-        parent.and_then(|parent| parent.sync_all()).map_err(place)
-    });
-    if moved.is_err() {
+    let mut name = dir.file_name().unwrap_or_default().to_owned();
+    name.push(RESTORING);
+    let beside = dir.with_file_name(name);
+    let lock = directory::claim(&beside).map_err(RestoreError::Open)?;
+    let filled = fill(&beside, &lock, backup, seen);
+    if let Err(error) = filled.and_then(|()| std::fs::rename(&beside, dir).map_err(place)) {
         // The first failure is the one to tell; the next attempt cleans up as well.
-        let _ = remove(&beside);
+        let _ = std::fs::remove_dir_all(&beside);
+        return Err(error);
     }
-    moved.map(|()| backup.summary())
-}
-
-fn remove(dir: &Path) -> io::Result<()> {
-    match std::fs::remove_dir_all(dir) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        removed => removed,
-    }
+    directory::sync(directory::parent(dir)).map_err(place)?;
+    drop(lock);
+    Ok(backup.summary())
 }
 
 fn fill<R: Read>(
     dir: &Path,
+    lock: &File,
     backup: &mut BackupReader<R>,
     seen: &mut dyn FnMut(BackupSummary),
 ) -> Result<(), RestoreError> {
     let failed = |source| RestoreError::Write { source };
-    let lock = directory::claim(dir).map_err(RestoreError::Open)?;
-    let disk = RedbDisk::open(&dir.join(RECORDS_FILE), lock).map_err(failed)?;
+    let path = dir.join(RECORDS_FILE);
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(RestoreError::Place { source: error });
+        }
+        _ => {}
+    }
+    let lock = lock.try_clone().map_err(|source| RestoreError::Place { source })?;
+    let disk = RedbDisk::open(&path, lock).map_err(failed)?;
     let (mut records, mut bytes) = (Vec::new(), 0);
     let mut next = RecordId::first(Revision(0));
     while let Some(kv) = backup.next_key().map_err(RestoreError::Backup)? {

@@ -6,7 +6,6 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use bytes::Bytes;
@@ -16,6 +15,7 @@ use redb::{
     TableDefinition, TableError, WriteTransaction,
 };
 
+use super::directory;
 use super::disk::{Disk, Head, Record, RecordId, Sink};
 use super::write_behind::WriteBehind;
 use crate::{DiskError, Revision};
@@ -45,10 +45,9 @@ type Id = [u8; 12];
 /// A failed write or sync is told once, by the commit that asked for it; the library sees none of
 /// them ([`WriteBehind`]). A failed read spoils the library's handle, so it is opened anew.
 pub struct RedbDisk {
-    /// `None` while a spoilt handle could not be replaced. Readers keep theirs to their end.
+    /// `None` from a failed read, after which the handle answers nothing more, until it is
+    /// replaced. Readers keep theirs to their end. At most one that is not spoilt lives.
     database: RwLock<Option<Arc<Database>>>,
-    /// Whether a read has failed, so that the handle answers nothing more.
-    is_spoilt: AtomicBool,
     file: WriteBehind,
     /// Held for as long as the file is open; dropped after it.
     _lock: Option<File>,
@@ -59,22 +58,29 @@ impl RedbDisk {
     pub(super) fn open(path: &Path, lock: File) -> Result<Self, DiskError> {
         let options =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
-        Self::prepare(backend(options.map_err(plain)?)?, Some(lock))
+        drop(options.map_err(plain)?);
+        // Else a power cut may take the name away, and all that was synced with it.
+        directory::sync(directory::parent(path)).map_err(plain)?;
+        let path = path.to_owned();
+        let open = move || file(OpenOptions::new().read(true).write(true).open(&path)?);
+        Self::prepare(WriteBehind::new(open).map_err(plain)?, Some(lock))
     }
 
-    /// Opens or makes it in something that is like a file; for tests that cut the power.
-    pub fn with_backend(backend: impl StorageBackend) -> Result<Self, DiskError> {
-        Self::prepare(WriteBehind::new(backend).map_err(plain)?, None)
+    /// Opens or makes it in something that is like a file; for tests that cut the power. `open` is
+    /// asked again after a failed write or sync.
+    pub fn with_backend<B: StorageBackend>(
+        open: impl Fn() -> io::Result<B> + Send + Sync + 'static,
+    ) -> Result<Self, DiskError> {
+        Self::prepare(WriteBehind::new(open).map_err(plain)?, None)
     }
 
     /// Opens the file without ever writing to it; what has to be repaired is so in memory.
     pub(super) fn open_read_only(path: &Path, lock: File) -> Result<Self, DiskError> {
-        let file = OpenOptions::new().read(true).open(path).map_err(plain)?;
-        let file =
-            WriteBehind::read_only(FileBackend::new(file).map_err(shared)?).map_err(plain)?;
+        let path = path.to_owned();
+        let file = WriteBehind::read_only(move || file(OpenOptions::new().read(true).open(&path)?));
+        let file = file.map_err(plain)?;
         let database = builder().create_with_backend(file.clone()).map_err(shared)?;
-        let (database, is_spoilt) = (RwLock::new(Some(Arc::new(database))), AtomicBool::new(false));
-        Ok(Self { database, is_spoilt, file, _lock: Some(lock) })
+        Ok(Self { database: RwLock::new(Some(Arc::new(database))), file, _lock: Some(lock) })
     }
 
     /// Reads every page against its checksum; `false` when some do not fit together.
@@ -129,8 +135,7 @@ impl RedbDisk {
             Err(TableError::TableDoesNotExist(_)) => true,
             Err(error) => return Err(shared(error)),
         };
-        let (database, is_spoilt) = (RwLock::new(Some(Arc::new(database))), AtomicBool::new(false));
-        let disk = Self { database, is_spoilt, file, _lock: lock };
+        let disk = Self { database: RwLock::new(Some(Arc::new(database))), file, _lock: lock };
         if is_new {
             disk.commit(&[], Some(Revision(0)))?;
         }
@@ -142,28 +147,30 @@ impl RedbDisk {
         &self,
         work: impl FnOnce(&Database) -> Result<T, DiskError>,
     ) -> Result<T, DiskError> {
-        if self.is_spoilt.load(Ordering::Acquire) {
-            self.reopen()?;
-        }
-        let database = self.database.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let database = database.ok_or_else(|| shared(StorageError::DatabaseClosed))?;
+        let database = self.database()?;
         let result = work(&database);
         if result.as_ref().is_err_and(is_spoiling) {
-            self.is_spoilt.store(true, Ordering::Release);
+            let mut current = self.database.write().unwrap_or_else(PoisonError::into_inner);
+            // A failure of one that has been replaced says nothing of the one that did.
+            if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, &database)) {
+                *current = None;
+            }
         }
         result
     }
 
-    fn reopen(&self) -> Result<(), DiskError> {
-        let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);
-        if self.is_spoilt.load(Ordering::Acquire) {
-            // One that is still read from writes nothing any more: it is spoilt.
-            *database = None;
-            let new = builder().create_with_backend(self.file.clone()).map_err(shared)?;
-            *database = Some(Arc::new(new));
-            self.is_spoilt.store(false, Ordering::Release);
+    fn database(&self) -> Result<Arc<Database>, DiskError> {
+        let current = self.database.read().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(database) = current {
+            return Ok(database);
         }
-        Ok(())
+        let mut current = self.database.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(database) = &*current {
+            return Ok(Arc::clone(database));
+        }
+        // One that is still read from writes nothing any more: it is spoilt.
+        let new = builder().create_with_backend(self.file.clone()).map_err(shared)?;
+        Ok(Arc::clone(current.insert(Arc::new(new))))
     }
 
     /// One transaction; `Ok` when all of it is as durable as it should be.
@@ -179,18 +186,6 @@ impl RedbDisk {
             writing.commit().map_err(shared)
         })?;
         self.file.check()
-    }
-
-    fn remove(&self, ids: &[RecordId], durability: Durability) -> Result<(), DiskError> {
-        self.write(durability, |writing| {
-            let mut heads = writing.open_table(HEADS).map_err(shared)?;
-            let mut values = writing.open_table(VALUES).map_err(shared)?;
-            for id in ids {
-                heads.remove(encode(*id)).map_err(shared)?;
-                values.remove(encode(*id)).map_err(shared)?;
-            }
-            Ok(())
-        })
     }
 }
 
@@ -272,16 +267,12 @@ impl Disk for RedbDisk {
                     values.insert(id, &value[..]).map_err(shared)?;
                 }
             }
-            if let Some(floor) = floor {
-                let mut meta = writing.open_table(META).map_err(shared)?;
-                meta.insert(FLOOR, floor.0).map_err(shared)?;
-            }
-            Ok(())
+            floor.map_or(Ok(()), |floor| set_floor(writing, floor))
         })
     }
 
     fn forget(&self, ids: &[RecordId]) -> Result<(), DiskError> {
-        self.remove(ids, Durability::None)
+        self.write(Durability::None, |writing| remove(writing, ids))
     }
 
     fn settle(&self) -> Result<(), DiskError> {
@@ -293,9 +284,12 @@ impl Disk for RedbDisk {
         })
     }
 
-    fn recover(&self, undo: &[RecordId]) -> Result<(), DiskError> {
+    fn recover(&self, undo: &[RecordId], floor: Revision) -> Result<(), DiskError> {
         self.file.catch_up()?;
-        self.remove(undo, Durability::Immediate)
+        self.write(Durability::Immediate, |writing| {
+            remove(writing, undo)?;
+            set_floor(writing, floor)
+        })
     }
 }
 
@@ -332,9 +326,24 @@ impl Finding {
     }
 }
 
-fn backend(file: File) -> Result<WriteBehind, DiskError> {
-    let file = FileBackend::new(file).map_err(shared)?;
-    WriteBehind::new(file).map_err(plain)
+fn file(file: File) -> io::Result<FileBackend> {
+    FileBackend::new(file).map_err(io::Error::other)
+}
+
+fn remove(writing: &WriteTransaction, ids: &[RecordId]) -> Result<(), DiskError> {
+    let mut heads = writing.open_table(HEADS).map_err(shared)?;
+    let mut values = writing.open_table(VALUES).map_err(shared)?;
+    for id in ids {
+        heads.remove(encode(*id)).map_err(shared)?;
+        values.remove(encode(*id)).map_err(shared)?;
+    }
+    Ok(())
+}
+
+fn set_floor(writing: &WriteTransaction, floor: Revision) -> Result<(), DiskError> {
+    let mut meta = writing.open_table(META).map_err(shared)?;
+    meta.insert(FLOOR, floor.0).map_err(shared)?;
+    Ok(())
 }
 
 fn builder() -> Builder {
@@ -394,4 +403,91 @@ fn shared(error: impl Into<Error>) -> DiskError {
 
 fn plain(error: io::Error) -> DiskError {
     Arc::new(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::conformance::{Fault, PowerDisk};
+
+    /// Opening may leave one value of this size in memory, the last.
+    const VALUE_BYTES: usize = CACHE_BYTES_MAX + 1;
+    const DEADLINE: Duration = Duration::from_secs(30);
+
+    /// One read is held back, and fails when it is let go.
+    #[derive(Debug)]
+    struct HoldsBack {
+        disk: PowerDisk,
+        hold: Arc<Mutex<Option<(Sender<()>, Receiver<()>)>>>,
+    }
+
+    impl StorageBackend for HoldsBack {
+        fn len(&self) -> io::Result<u64> {
+            self.disk.len()
+        }
+
+        fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+            let hold = self.hold.lock().expect("a lock").take();
+            let Some((begun, go)) = hold else { return self.disk.read(offset, out) };
+            begun.send(()).expect("the test waits");
+            // The test may have failed.
+            let _ = go.recv();
+            Err(io::Error::other("late"))
+        }
+
+        fn set_len(&self, len: u64) -> io::Result<()> {
+            self.disk.set_len(len)
+        }
+
+        fn sync_data(&self) -> io::Result<()> {
+            self.disk.sync_data()
+        }
+
+        fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+            self.disk.write(offset, data)
+        }
+    }
+
+    fn record(revision: u64) -> Record {
+        let (id, key) = (RecordId::first(Revision(revision)), revision.to_string().into());
+        let head = Head { id, key, created: id.revision, is_delete: false };
+        Record { head, value: vec![revision as u8; VALUE_BYTES].into() }
+    }
+
+    #[test]
+    fn a_late_failure_of_a_replaced_handle_leaves_its_successor_alone() {
+        let disk = PowerDisk::default();
+        let records = [record(1), record(2), record(3)];
+        let hold: Arc<Mutex<Option<_>>> = Arc::default();
+        let open = || {
+            let (disk, hold) = (disk.clone(), Arc::clone(&hold));
+            let backend = move || Ok(HoldsBack { disk: disk.reopen(), hold: Arc::clone(&hold) });
+            RedbDisk::with_backend(backend).expect("open")
+        };
+        open().commit(&records, None).expect("commit");
+        let store = open();
+        let read = |n: usize| store.value(records[n].head.id);
+        let ((begun, has_begun), (go, may_go)) = (channel(), channel());
+        thread::scope(|scope| {
+            // Dropped by a failure too, which lets the read go.
+            let go = go;
+            *hold.lock().expect("a lock") = Some((begun, may_go));
+            let late = scope.spawn(|| read(0));
+            has_begun.recv_timeout(DEADLINE).expect("the read begins");
+            disk.fail(Some(Fault::Reads));
+            read(1).expect_err("reads fail");
+            disk.fail(None);
+            assert_eq!(read(1).expect("reads work"), Some(records[1].value.clone()));
+            let successor = store.database().expect("it is open");
+            go.send(()).expect("the read waits");
+            let late = late.join().expect("no panic").expect("it is read again");
+            assert_eq!(late, Some(records[0].value.clone()));
+            assert!(Arc::ptr_eq(&successor, &store.database().expect("it is open")));
+        });
+    }
 }

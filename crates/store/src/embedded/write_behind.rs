@@ -5,12 +5,14 @@
 //! the failure. [`WriteBehind::catch_up`] repeats everything since the last sync that succeeded,
 //! syncs between included, so that a crash on the way leaves nothing that the library does not
 //! survive in any case. What a failed sync left behind is written again: the system may have
-//! forgotten that it was never on the disk.
+//! forgotten that it was never on the disk. It goes to a file that is opened anew, since one that has
+//! told of a failed sync may call the next one good.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use redb::StorageBackend;
 
@@ -23,15 +25,19 @@ const BEHIND_BYTES_MAX: usize = 96 << 20;
 /// What a step counts beside its bytes.
 const STEP_BYTES: usize = 32;
 
+/// Opens the file; asked again after each failure.
+type Opener = Box<dyn Fn() -> io::Result<Arc<dyn StorageBackend>> + Send + Sync>;
+
 /// A handle; its clones are the same file.
 #[derive(Clone, Debug)]
 pub(super) struct WriteBehind {
     inner: Arc<Inner>,
 }
 
-#[derive(Debug)]
 struct Inner {
-    file: Box<dyn StorageBackend>,
+    open: Opener,
+    /// Replaced by [`WriteBehind::catch_up`] alone; a read that has begun keeps its own.
+    file: RwLock<Arc<dyn StorageBackend>>,
     /// The length as the library sees it.
     length: AtomicU64,
     /// Whether `log` holds what the file does not show; changes with `Log::failure`.
@@ -55,15 +61,22 @@ enum Step {
 }
 
 impl WriteBehind {
-    pub(super) fn new(file: impl StorageBackend) -> io::Result<Self> {
+    pub(super) fn new<B: StorageBackend>(
+        open: impl Fn() -> io::Result<B> + Send + Sync + 'static,
+    ) -> io::Result<Self> {
+        let open: Opener = Box::new(move || Ok(Arc::new(open()?)));
+        let file = open()?;
         let length = AtomicU64::new(file.len()?);
         let (is_behind, log) = (AtomicBool::new(false), Mutex::default());
-        Ok(Self { inner: Arc::new(Inner { file: Box::new(file), length, is_behind, log }) })
+        let file = RwLock::new(file);
+        Ok(Self { inner: Arc::new(Inner { open, file, length, is_behind, log }) })
     }
 
     /// A file that is read and never written; what is written to it stays in memory.
-    pub(super) fn read_only(file: impl StorageBackend) -> io::Result<Self> {
-        let this = Self::new(file)?;
+    pub(super) fn read_only<B: StorageBackend>(
+        open: impl Fn() -> io::Result<B> + Send + Sync + 'static,
+    ) -> io::Result<Self> {
+        let this = Self::new(open)?;
         let error = io::Error::from(io::ErrorKind::ReadOnlyFilesystem);
         this.inner.fail(&mut this.inner.log(), error);
         Ok(this)
@@ -81,14 +94,24 @@ impl WriteBehind {
         if log.failure.is_none() {
             return Ok(());
         }
-        while !log.steps.is_empty() {
-            if let Err(error) = inner.repeat(&mut log) {
-                return Err(inner.fail(&mut log, error));
+        let repeated = inner.replace().and_then(|file| {
+            while !log.steps.is_empty() {
+                log.repeat(&*file)?;
             }
+            Ok(())
+        });
+        if let Err(error) = repeated {
+            return Err(inner.fail(&mut log, error));
         }
         log.failure = None;
         inner.is_behind.store(false, Ordering::Release);
         Ok(())
+    }
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inner").field("file", &self.file).finish_non_exhaustive()
     }
 }
 
@@ -104,21 +127,15 @@ impl Inner {
         error
     }
 
-    /// Repeats the steps up to the next sync, and syncs.
-    fn repeat(&self, log: &mut Log) -> io::Result<()> {
-        let is_sync = |step: &Step| matches!(step, Step::Sync);
-        let end = log.steps.iter().position(is_sync).map_or(log.steps.len(), |place| place + 1);
-        for step in log.steps.range(..end) {
-            match step {
-                Step::Write { offset, bytes } => self.file.write(*offset, bytes)?,
-                Step::Length(length) => self.file.set_len(*length)?,
-                Step::Sync => {}
-            }
-        }
-        self.file.sync_data()?;
-        let done: usize = log.steps.drain(..end).map(|step| step.bytes()).sum();
-        log.bytes -= done;
-        Ok(())
+    fn file(&self) -> Arc<dyn StorageBackend> {
+        Arc::clone(&self.file.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Opens the file anew. The old one stays where that fails, to be read from.
+    fn replace(&self) -> io::Result<Arc<dyn StorageBackend>> {
+        let new = (self.open)()?;
+        *self.file.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&new);
+        Ok(new)
     }
 
     /// Does a step, or keeps it for later.
@@ -132,7 +149,7 @@ impl Inner {
             return Err(io::Error::other("too much waits for the disk"));
         }
         if log.failure.is_none()
-            && let Err(error) = work(&*self.file)
+            && let Err(error) = work(&*self.file())
         {
             self.fail(&mut log, error);
         }
@@ -147,7 +164,7 @@ impl Inner {
 
     fn sync_data(&self) -> io::Result<()> {
         let mut log = self.log();
-        let synced = log.failure.is_none().then(|| self.file.sync_data());
+        let synced = log.failure.is_none().then(|| self.file().sync_data());
         match synced {
             Some(Ok(())) => {
                 log.steps.clear();
@@ -165,12 +182,13 @@ impl Inner {
     /// What the library wrote, whether the file has it or not.
     fn read_behind(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         let log = self.log();
-        let there = self.file.len()?.saturating_sub(offset);
+        let on_disk = self.file();
+        let there = on_disk.len()?.saturating_sub(offset);
         let there = usize::try_from(there).unwrap_or(usize::MAX).min(out.len());
         let (file, beyond) = out.split_at_mut(there);
         beyond.fill(0);
         if !file.is_empty() {
-            self.file.read(offset, file)?;
+            on_disk.read(offset, file)?;
         }
         for step in &log.steps {
             match step {
@@ -183,6 +201,25 @@ impl Inner {
                 Step::Sync => {}
             }
         }
+        Ok(())
+    }
+}
+
+impl Log {
+    /// Repeats the steps up to the next sync, and syncs.
+    fn repeat(&mut self, file: &dyn StorageBackend) -> io::Result<()> {
+        let is_sync = |step: &Step| matches!(step, Step::Sync);
+        let end = self.steps.iter().position(is_sync).map_or(self.steps.len(), |place| place + 1);
+        for step in self.steps.range(..end) {
+            match step {
+                Step::Write { offset, bytes } => file.write(*offset, bytes)?,
+                Step::Length(length) => file.set_len(*length)?,
+                Step::Sync => {}
+            }
+        }
+        file.sync_data()?;
+        let done: usize = self.steps.drain(..end).map(|step| step.bytes()).sum();
+        self.bytes -= done;
         Ok(())
     }
 }
@@ -216,7 +253,7 @@ impl StorageBackend for WriteBehind {
         if self.inner.is_behind.load(Ordering::Acquire) {
             return self.inner.read_behind(offset, out);
         }
-        self.inner.file.read(offset, out)
+        self.inner.file().read(offset, out)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
@@ -243,6 +280,11 @@ mod tests {
     const SECTOR: usize = 512;
     const SECTORS: usize = 150;
 
+    fn over(disk: &PowerDisk) -> WriteBehind {
+        let disk = disk.clone();
+        WriteBehind::new(move || Ok(disk.reopen())).expect("a file")
+    }
+
     fn read(file: &WriteBehind) -> Vec<u8> {
         let mut bytes = vec![0; file.len().expect("a length") as usize];
         file.read(0, &mut bytes).expect("a read");
@@ -265,7 +307,7 @@ mod tests {
             let mut rng = Rng(seed);
             let disk = PowerDisk::default();
             disk.start_photos(Rng(seed));
-            let file = WriteBehind::new(disk.clone()).expect("a file");
+            let file = over(&disk);
             let (mut shown, mut epoch) = (vec![], 0);
             // For each sector, in the order of writing, how many syncs were asked for before.
             let mut epochs = vec![];
@@ -293,17 +335,17 @@ mod tests {
             file.sync_data().expect("a sync");
             file.check().expect("all is there");
             for Photo { disk, .. } in disk.take_photos() {
-                check_order(&read(&WriteBehind::new(disk).expect("a file")), &epochs);
+                check_order(&read(&over(&disk)), &epochs);
             }
             let durable = disk.cut(&mut Rng(0));
-            assert!(read(&WriteBehind::new(durable).expect("a file")) == shown, "seed {seed}");
+            assert!(read(&over(&durable)) == shown, "seed {seed}");
         }
     }
 
     #[test]
     fn what_waits_for_the_disk_has_a_maximum() {
         let disk = PowerDisk::default();
-        let file = WriteBehind::new(disk.clone()).expect("a file");
+        let file = over(&disk);
         disk.fail(Some(Fault::All));
         let bytes = vec![1; 8 << 20];
         file.set_len(bytes.len() as u64).expect("a length");
@@ -317,7 +359,11 @@ mod tests {
     #[test]
     fn a_read_only_file_takes_writes_and_keeps_none() {
         let disk = PowerDisk::default();
-        let file = WriteBehind::read_only(disk.clone()).expect("a file");
+        let file = WriteBehind::read_only({
+            let disk = disk.clone();
+            move || Ok(disk.reopen())
+        })
+        .expect("a file");
         file.set_len(3).expect("a length");
         file.write(0, b"abc").expect("a write");
         file.sync_data().expect("a sync");

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use keelson_store::backup::BackupReader;
 use keelson_store::conformance::{delete, list, put};
-use keelson_store::embedded::{Found, Offline, restore};
+use keelson_store::embedded::{Found, Offline, RestoreError, restore};
 use keelson_store::{Embedded, EmbeddedOptions, OpenError, Revision, Store};
 use redb::{Database, TableDefinition};
 use tempfile::TempDir;
@@ -117,6 +117,30 @@ async fn a_backup_of_a_running_store_restores_to_the_same() {
         assert_eq!(restored.get(key).await.unwrap(), store.get(key).await.unwrap());
     }
     assert_eq!(put(&*restored, "d", "1").await, Revision(7));
+}
+
+#[tokio::test]
+async fn one_restore_at_a_time_makes_a_directory() {
+    let dir = TempDir::new().unwrap();
+    let (from, to) = (dir.path().join("from"), dir.path().join("a.b"));
+    fill(&from).await;
+    let mut bytes = vec![];
+    Offline::open(&from).unwrap().backup(&mut bytes).unwrap();
+    // Of something else, whose name is like that of an unfinished restore.
+    let other = dir.path().join("a.restoring");
+    std::fs::create_dir(&other).unwrap();
+    // Left by an attempt that was cut short.
+    fill(&dir.path().join("a.b.restoring")).await;
+    let mut refusals = 0;
+    let made = restore(&to, &mut BackupReader::new(&bytes[..]).unwrap(), &mut |_| {
+        let second = restore(&to, &mut BackupReader::new(&bytes[..]).unwrap(), &mut |_| {});
+        assert!(matches!(second, Err(RestoreError::Open(OpenError::Locked { .. }))), "{second:?}");
+        refusals += 1;
+    });
+    assert_eq!((made.unwrap().objects, refusals), (3, 3));
+    let restored = Embedded::open(EmbeddedOptions::new(&to)).unwrap();
+    assert_eq!(list(&*restored, "", None).await, ["a=2", "b=2", "c=1"]);
+    assert!(other.exists() && !dir.path().join("a.b.restoring").exists());
 }
 
 #[tokio::test]

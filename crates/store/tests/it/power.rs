@@ -10,7 +10,9 @@ use keelson_store::{Embedded, Op, Revision, Store, Txn, WriteError};
 use crate::sim::recovered;
 
 fn open(disk: &PowerDisk) -> Arc<Embedded> {
-    Embedded::on(Arc::new(RedbDisk::with_backend(disk.clone()).expect("open"))).expect("start")
+    let disk = disk.clone();
+    let disk = RedbDisk::with_backend(move || Ok(disk.reopen())).expect("open");
+    Embedded::on(Arc::new(disk)).expect("start")
 }
 
 /// Takes the disk as each power cut would have left it, opens it and looks whether it holds the last
@@ -107,6 +109,26 @@ async fn a_failing_disk_below_the_library_stops_writes_and_nothing_else() {
         assert_eq!(put(&*store, "b", "2").await, last.next());
         drop(store);
         assert_eq!(list(&*open(&disk), "", None).await, ["a=1", "b=2"], "{fault:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_compaction_that_failed_is_taken_back() {
+    for fault in [Fault::Syncs, Fault::Writes, Fault::All] {
+        let disk = PowerDisk::default();
+        let store = open(&disk);
+        let first = put(&*store, "a", "1").await;
+        let last = put(&*store, "a", "2").await;
+        disk.fail(Some(fault));
+        let error = store.compact(last).await.unwrap_err();
+        assert!(matches!(error, WriteError::Failed { .. }), "{fault:?}: {error}");
+        disk.fail(None);
+        recovered(&*store).await;
+        assert_eq!(store.floor(), Revision(0), "{fault:?}");
+        drop(store);
+        let store = open(&disk);
+        assert_eq!(store.floor(), Revision(0), "{fault:?}: it came back");
+        assert_eq!(list(&*store, "", Some(first)).await, ["a=1"], "{fault:?}");
     }
 }
 

@@ -103,9 +103,9 @@ impl Disk for SimDisk {
         Ok(())
     }
 
-    fn recover(&self, undo: &[RecordId]) -> Result<(), DiskError> {
+    fn recover(&self, undo: &[RecordId], floor: Revision) -> Result<(), DiskError> {
         if self.plan.lock().unwrap().is_mended {
-            return self.records.recover(undo);
+            return self.records.recover(undo, floor);
         }
         Err(Arc::new(std::io::Error::other("still failing")))
     }
