@@ -24,6 +24,9 @@ const LISTS: u64 = 11;
 const LISTS_EACH: u64 = 3;
 /// How long a store may take to be filled for one line.
 const FILL: Duration = Duration::from_secs(120);
+/// Pods of the line that says what one takes up, and bytes of those that are listed or kept.
+const STORED: usize = 100_000;
+const POD_BYTES: usize = 3_700;
 /// What a watch event has around its object.
 const FRAME_BYTES: usize = 28;
 
@@ -81,7 +84,7 @@ const ROWS: [(Row, &str, &str, Option<f64>); 27] = [
     (Row::Last, "commit to last of 1,000 watchers, 100 events/s, p99", "ms", Some(5.0)),
     (Row::Watch, "one idle watch, own connection", "kB", Some(24.0)),
     (Row::SharedWatch, "one idle watch, shared HTTP/2 connection", "kB", None),
-    (Row::Stored, "memory per stored Pod, over its JSON", "x", Some(1.25)),
+    (Row::Stored, "memory per stored Pod of 100,000, over its JSON", "x", Some(1.25)),
     (Row::CpuGet, "server CPU per get of a Pod", "ms", Some(0.09)),
     (Row::CpuCreate, "server CPU per create of a Pod", "ms", Some(0.15)),
     (Row::CpuPatch, "server CPU per patch of a 10 KB Pod", "ms", Some(0.32)),
@@ -114,6 +117,7 @@ pub async fn run(run: &Arc<Run>, report: &mut Report) -> Result<()> {
     sheet.small_objects().await.context("small objects")?;
     sheet.patches().await.context("patches")?;
     sheet.lists().await.context("lists")?;
+    sheet.stored().await.context("stored Pods")?;
     sheet.list_of_none().await.context("a list of nothing")?;
     sheet.idle_watches().await.context("idle watches")?;
     sheet.watches().await.context("watches")?;
@@ -248,7 +252,30 @@ impl Sheet<'_> {
         let bench = Bench::open(self.run).await?;
         let (pods, objects) = (bench.pods(), self.scaled(10_000));
         let mut client = Client::connect(&bench.target).await?;
-        let body = padded(&mut client, &pods, 3_700, |padding| pod(1, padding)).await?;
+        let body = padded(&mut client, &pods, POD_BYTES, |padding| pod(1, padding)).await?;
+        let path = pods.clone();
+        let make = move |number| Ask::post(&path, body.fill(&format!("pod-{number}"), 0));
+        let is_full = fill(&bench, objects, MANY, FILL, make).await?;
+        anyhow::ensure!(is_full, "{objects} pods were not there after {FILL:?}");
+        tokio::time::sleep(bench.settle()).await;
+        let (length, more, load) = lists(&bench, &pods, 1, LISTS).await?;
+        self.set(Row::ListTime, load.latency.quantile(0.5));
+        self.report.add("budget, ListTime", "length", "MB", length as f64 / 1e6);
+        self.set_known(Row::ListMemory, more);
+        self.set_known(Row::CpuList, load.cpu_each());
+        self.report.add_errors("budget, ListTime", &load.errors);
+        let (_, more, load) = lists(&bench, &pods, 16, LISTS_EACH).await?;
+        self.set_known(Row::ListsMemory, more);
+        self.report.add_errors("budget, ListsMemory", &load.errors);
+        bench.close().await
+    }
+
+    /// So many Pods that what the server takes up once, as soon as it is written to, is little of it.
+    async fn stored(&mut self) -> Result<()> {
+        let bench = Bench::open(self.run).await?;
+        let (pods, objects) = (bench.pods(), self.scaled(STORED));
+        let mut client = Client::connect(&bench.target).await?;
+        let body = padded(&mut client, &pods, POD_BYTES, |padding| pod(1, padding)).await?;
         // What many connections take up when they first come is not what objects take up.
         let (maps, map) = (bench.maps(), config_map(1024));
         let make = move |number| Ask::post(&maps, map.fill(&format!("first-{number}"), 0));
@@ -258,21 +285,16 @@ impl Sheet<'_> {
         let before = bench.seen(Processes::memory)?;
         let path = pods.clone();
         let make = move |number| Ask::post(&path, body.fill(&format!("pod-{number}"), 0));
-        let is_full = fill(&bench, objects, MANY, FILL, make).await?;
-        anyhow::ensure!(is_full, "{objects} pods were not there after {FILL:?}");
+        if !fill(&bench, objects, MANY, FILL, make).await? {
+            self.values.insert(Row::Stored, Err(TOO_SLOW));
+            return bench.close().await;
+        }
         tokio::time::sleep(bench.settle()).await;
         let growth = bench.seen(Processes::memory)?.zip(before);
         let growth = growth.map(|(after, before)| after.rss - before.rss);
-        let (length, more, load) = lists(&bench, &pods, 1, LISTS).await?;
+        let (length, _, load) = lists(&bench, &pods, 1, 1).await?;
         self.set_known(Row::Stored, growth.map(|growth| growth * 1e6 / length as f64));
-        self.set(Row::ListTime, load.latency.quantile(0.5));
-        self.report.add("budget, ListTime", "length", "MB", length as f64 / 1e6);
-        self.set_known(Row::ListMemory, more);
-        self.set_known(Row::CpuList, load.cpu_each());
-        self.report.add_errors("budget, ListTime", &load.errors);
-        let (_, more, load) = lists(&bench, &pods, 16, LISTS_EACH).await?;
-        self.set_known(Row::ListsMemory, more);
-        self.report.add_errors("budget, ListsMemory", &load.errors);
+        self.report.add_errors("budget, Stored", &load.errors);
         bench.close().await
     }
 

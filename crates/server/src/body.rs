@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 /// Bytes of a list that are put together at once. HTTP/1.1 takes up to 16 such chunks ahead of the socket.
-const CHUNK_BYTES: usize = 16 << 10;
+const CHUNK_BYTES: usize = 8 << 10;
 /// How hard answers are compressed (upstream's `defaultGzipContentEncodingLevel`).
 const GZIP_LEVEL: Compression = Compression::new(1);
 

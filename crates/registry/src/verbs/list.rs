@@ -12,6 +12,9 @@ use keelson_meta::{Failure, Reason, Status};
 use keelson_store::Revision;
 use std::sync::Arc;
 
+/// Items that a list has room for before it is known how many there are.
+const ROOM_MAX: usize = 1 << 14;
+
 /// A page of a list.
 #[derive(Debug)]
 pub struct List {
@@ -121,6 +124,13 @@ impl Filter {
         Box::new(all.filter(|entry| self.matches(entry)))
     }
 
+    /// Where the items go. A list that grows as it is filled holds up to three times what it needs.
+    fn room(&self, snapshot: &Snapshot, limit: usize) -> Vec<Arc<Entry>> {
+        let limit = if limit == 0 { ROOM_MAX } else { limit.min(ROOM_MAX) };
+        let count = if self.is_everything() { snapshot.len().min(limit) } else { 0 };
+        Vec::with_capacity(count)
+    }
+
     /// The single key that can match, when the selectors leave only one.
     fn only_key(&self) -> Option<String> {
         let name = self.fields.required_value("metadata.name")?;
@@ -147,7 +157,7 @@ impl Registry {
             Some(token) => format!("{}{}", filter.prefix, token.start),
             None => String::new(),
         };
-        let mut items: Vec<Arc<Entry>> = vec![];
+        let mut items = filter.room(&snapshot, options.limit);
         let mut next = None;
         if let Some(key) = filter.only_key() {
             items.extend(snapshot.get(&key).filter(|entry| filter.matches(entry)).cloned());

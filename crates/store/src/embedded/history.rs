@@ -9,8 +9,9 @@ use crate::{BATCH_BYTES_MAX, BATCH_EVENTS_MAX, Batch, Event, Revision};
 
 /// Most events kept.
 const RING_EVENTS_MAX: usize = 4096;
-/// Most bytes of values kept.
-const RING_BYTES_MAX: usize = 4 << 20;
+/// Most bytes kept, of keys and values and what holds them. A watch that falls further behind reads the
+/// disk.
+const RING_BYTES_MAX: usize = 2 << 20;
 
 /// The newest stretch of history.
 pub(super) struct Ring {
@@ -34,11 +35,11 @@ impl Ring {
     pub(super) fn push(&mut self, id: RecordId, event: Event) {
         let last = self.events.back().map(|(last, _)| *last);
         assert!(last.is_none_or(|last| last < id), "an event went back: {id:?} after {last:?}");
-        self.bytes += weight(&event);
+        self.bytes += held(&event);
         self.events.push_back((id, event));
         while self.events.len() > RING_EVENTS_MAX || self.bytes > RING_BYTES_MAX {
             let Some((id, event)) = self.events.pop_front() else { break };
-            self.bytes -= weight(&event);
+            self.bytes -= held(&event);
             self.after = id.revision;
         }
     }
@@ -106,6 +107,11 @@ impl<'a> Filler<'a> {
         let through = if self.is_full { self.last } else { newest };
         Batch { events: self.events, through }
     }
+}
+
+/// Bytes of memory that an event in the ring holds.
+fn held(event: &Event) -> usize {
+    size_of::<(RecordId, Event)>() + event.key.len() + weight(event)
 }
 
 fn weight(event: &Event) -> usize {

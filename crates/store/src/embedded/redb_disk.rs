@@ -29,8 +29,8 @@ const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 const FLOOR: &str = "floor";
 
 /// Pages kept in memory, read and written together. Values are read from here only on a miss of
-/// the cache above and of the ring, so a few megabytes do.
-const CACHE_BYTES_MAX: usize = 4 << 20;
+/// the cache above and of the ring, and a write needs the end of the tables, so little does.
+const CACHE_BYTES_MAX: usize = 2 << 20;
 
 const KIND_PUT: u8 = 0;
 const KIND_DELETE: u8 = 1;
