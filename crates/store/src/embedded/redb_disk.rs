@@ -419,11 +419,14 @@ mod tests {
     const VALUE_BYTES: usize = CACHE_BYTES_MAX + 1;
     const DEADLINE: Duration = Duration::from_secs(30);
 
+    /// Says that the read has begun, and hears when it may end.
+    type Hold = Arc<Mutex<Option<(Sender<()>, Receiver<()>)>>>;
+
     /// One read is held back, and fails when it is let go.
     #[derive(Debug)]
     struct HoldsBack {
         disk: PowerDisk,
-        hold: Arc<Mutex<Option<(Sender<()>, Receiver<()>)>>>,
+        hold: Hold,
     }
 
     impl StorageBackend for HoldsBack {
@@ -463,7 +466,7 @@ mod tests {
     fn a_late_failure_of_a_replaced_handle_leaves_its_successor_alone() {
         let disk = PowerDisk::default();
         let records = [record(1), record(2), record(3)];
-        let hold: Arc<Mutex<Option<_>>> = Arc::default();
+        let hold = Hold::default();
         let open = || {
             let (disk, hold) = (disk.clone(), Arc::clone(&hold));
             let backend = move || Ok(HoldsBack { disk: disk.reopen(), hold: Arc::clone(&hold) });
