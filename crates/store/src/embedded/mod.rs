@@ -194,7 +194,7 @@ impl Store for Embedded {
             let kilobytes = 1 + (bytes >> 10) as u32;
             let queue = Arc::clone(&self.queue);
             let place = queue.acquire_many_owned(kilobytes).await;
-            let place = place.map_err(|_| self.gone())?;
+            let place = place.map_err(|_| WriteError::Closed)?;
             let (answer, answered) = oneshot::channel();
             let ask = Ask::Txn(TxnAsk { txn, answer, place });
             self.asks.send(ask).map_err(|_| self.gone())?;
@@ -228,7 +228,8 @@ impl Store for Embedded {
 
     fn compact(&self, through: Revision) -> BoxFuture<'_, Result<(), WriteError>> {
         Box::pin(async move {
-            let place = Arc::clone(&self.queue).acquire_owned().await.map_err(|_| self.gone())?;
+            let place =
+                Arc::clone(&self.queue).acquire_owned().await.map_err(|_| WriteError::Closed)?;
             let (answer, answered) = oneshot::channel();
             let ask = Ask::Compact { through, answer, place };
             self.asks.send(ask).map_err(|_| self.gone())?;

@@ -132,6 +132,20 @@ async fn a_compaction_that_failed_is_taken_back() {
     }
 }
 
+#[tokio::test]
+async fn a_store_that_was_closed_says_so_also_over_a_failing_disk() {
+    let disk = PowerDisk::default();
+    let store = open(&disk);
+    let last = put(&*store, "a", "1").await;
+    disk.fail(Some(Fault::All));
+    store.txn(one_put()).await.unwrap_err();
+    store.close();
+    let write = store.txn(one_put()).await;
+    assert!(matches!(write, Err(WriteError::Closed)), "{write:?}");
+    let compaction = store.compact(last).await;
+    assert!(matches!(compaction, Err(WriteError::Closed)), "{compaction:?}");
+}
+
 fn one_put() -> Txn {
     let op = Op::Put { key: "b".into(), value: "1".into() };
     Txn { compare: vec![], ops: vec![op] }
