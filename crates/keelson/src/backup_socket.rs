@@ -4,7 +4,7 @@
 use keelson_store::Embedded;
 use std::io::{self, BufWriter};
 use std::net::Shutdown;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -43,7 +43,8 @@ impl BackupSocket {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
         let (stop, told) = watch::channel(false);
         let reader = Arc::new(Mutex::new(None));
-        let task = tokio::spawn(offer(listener, store, reader.clone(), told));
+        let owner = std::fs::metadata(&path)?.uid();
+        let task = tokio::spawn(offer(listener, owner, store, reader.clone(), told));
         Ok(Self { path, stop, reader, task })
     }
 
@@ -63,6 +64,7 @@ impl BackupSocket {
 
 async fn offer(
     listener: UnixListener,
+    owner: u32,
     store: Arc<Embedded>,
     reader: Arc<Mutex<Option<UnixStream>>>,
     mut told: watch::Receiver<bool>,
@@ -73,6 +75,10 @@ async fn offer(
             _ = told.wait_for(|stop| *stop) => return,
         };
         let stream = accepted.and_then(|stream| {
+            // Somebody may have come before the socket had its mode.
+            if ![0, owner].contains(&stream.peer_cred()?.uid()) {
+                return Err(io::ErrorKind::PermissionDenied.into());
+            }
             let stream = stream.into_std()?;
             stream.set_nonblocking(false)?;
             stream.set_write_timeout(Some(STALL_TIME_MAX))?;

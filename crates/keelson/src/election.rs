@@ -22,8 +22,8 @@ const RESIGN_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// The loops of a server that has the lease.
 struct Leading {
-    /// Their end is the end of this.
-    _loops: JoinSet<()>,
+    /// They end with this.
+    loops: JoinSet<()>,
     /// When the last renewal began that was answered.
     renewed: Instant,
 }
@@ -55,7 +55,7 @@ pub(crate) async fn run(
                     tracing::info!(identity, "the control loops run here");
                     let mut loops = JoinSet::new();
                     controllers.start(&registry, &mut loops);
-                    leading = Some(Leading { _loops: loops, renewed: began });
+                    leading = Some(Leading { loops: loops, renewed: began });
                 }
             },
             Ok(Ok(false)) => lose(&mut leading, "another server has the lease"),
@@ -70,7 +70,9 @@ pub(crate) async fn run(
             () = stopped(&mut stop) => break,
         }
     }
-    if leading.take().is_some() {
+    if let Some(mut leading) = leading.take() {
+        // Nothing of ours may be under way when the next one begins.
+        leading.loops.shutdown().await;
         // Should it fail, the lease ends by itself.
         let _ = timeout(RESIGN_TIME_MAX, registry.resign(&permit, &candidate)).await;
     }

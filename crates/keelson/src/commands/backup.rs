@@ -20,20 +20,16 @@ const STALL_TIME_MAX: Duration = Duration::from_secs(60);
 /// Makes a backup.
 pub fn run(ask: &BackupAsk) -> Result<()> {
     let dir = ask.place.dir()?;
+    let server = connect(&dir)?;
     let mut progress = Progress::start();
     let mut target = Target::open(&ask.file)?;
-    let made = match connect(&dir)? {
+    let made = match server {
         Some(server) => receive(server, &mut target, &mut progress),
         None => read(&dir, &mut target),
     };
     let seconds = progress.end();
-    let made = match made.and_then(|made| target.finish().map(|()| made)) {
-        Ok(made) => made,
-        Err(error) => {
-            target.discard();
-            return Err(error);
-        }
-    };
+    let made = made?;
+    target.finish()?;
     let line = output::closing("backed up", &ask.file, &made, seconds, ask.output);
     if ask.file == STDIO {
         // Standard output is the backup.
@@ -68,10 +64,18 @@ fn receive(
     target: &mut Target,
     progress: &mut Progress,
 ) -> Result<BackupSummary> {
-    let input = Tee { input: BufReader::with_capacity(CHUNK_BYTES, server), target };
-    let broken = "the server broke the backup off (its log says why)";
-    let mut reader = BackupReader::new(input).context(broken)?;
-    while reader.next_key().context(broken)?.is_some() {
+    let mut failed = None;
+    let input = BufReader::with_capacity(CHUNK_BYTES, server);
+    let taken = take(Tee { input, target, failed: &mut failed }, progress);
+    match failed {
+        Some(error) => Err(error).context("write the backup"),
+        None => taken.context("the server broke the backup off (its log says why)"),
+    }
+}
+
+fn take(input: impl Read, progress: &mut Progress) -> Result<BackupSummary> {
+    let mut reader = BackupReader::new(input)?;
+    while reader.next_key()?.is_some() {
         progress.show(&reader.summary());
     }
     Ok(reader.summary())
@@ -95,12 +99,14 @@ struct Target {
     out: BufWriter<Box<dyn Write>>,
     /// The file under its first name and its last; none for what is no file.
     names: Option<(PathBuf, PathBuf)>,
+    is_whole: bool,
 }
 
 impl Target {
     fn open(file: &str) -> Result<Target> {
         let place = |out: Box<dyn Write>, names| {
-            Ok(Target { out: BufWriter::with_capacity(CHUNK_BYTES, out), names })
+            let out = BufWriter::with_capacity(CHUNK_BYTES, out);
+            Ok(Target { out, names, is_whole: false })
         };
         if file == STDIO {
             return place(Box::new(std::io::stdout()), None);
@@ -131,11 +137,15 @@ impl Target {
             let folder = last.parent().filter(|folder| !folder.as_os_str().is_empty());
             File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
         });
-        named.with_context(|| format!("write {}", last.display()))
+        named.with_context(|| format!("write {}", last.display()))?;
+        self.is_whole = true;
+        Ok(())
     }
+}
 
-    fn discard(&self) {
-        if let Some((first, _)) = &self.names {
+impl Drop for Target {
+    fn drop(&mut self) {
+        if let (false, Some((first, _))) = (self.is_whole, &self.names) {
             // The failure that led here is the one to tell.
             let _ = std::fs::remove_file(first);
         }
@@ -146,12 +156,17 @@ impl Target {
 struct Tee<'a, R> {
     input: R,
     target: &'a mut Target,
+    /// Why it could not be written on: no fault of who is read from.
+    failed: &'a mut Option<std::io::Error>,
 }
 
 impl<R: Read> Read for Tee<'_, R> {
     fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
         let count = self.input.read(into)?;
-        self.target.out.write_all(&into[..count])?;
+        if let Err(error) = self.target.out.write_all(&into[..count]) {
+            *self.failed = Some(error);
+            return Err(ErrorKind::Other.into());
+        }
         Ok(count)
     }
 }
