@@ -55,7 +55,7 @@ pub(crate) async fn run(
                     tracing::info!(identity, "the control loops run here");
                     let mut loops = JoinSet::new();
                     controllers.start(&registry, &mut loops);
-                    leading = Some(Leading { loops: loops, renewed: began });
+                    leading = Some(Leading { loops, renewed: began });
                 }
             },
             Ok(Ok(false)) => lose(&mut leading, "another server has the lease"),
