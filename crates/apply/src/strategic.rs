@@ -93,7 +93,8 @@ fn merge_members(original: Map, mut changes: Map, of: Context<'_>) -> Result<Map
         let value = merge_member(&key, current, change, of)?;
         merged.extend(value.map(|value| (key, value)));
     }
-    Ok(merged.into_iter().collect())
+    // What both sides have was taken out of the changes.
+    Ok(Map::from_distinct(merged))
 }
 
 /// The merged member; `None` when it goes.

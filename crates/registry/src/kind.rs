@@ -64,7 +64,11 @@ impl Kind {
 
     /// The object of an entry, in the storage version.
     pub fn decode(&self, entry: &Entry) -> Result<Object, Failure> {
-        let parsed = json::parse(entry.json_slice()).map_err(Status::internal)?;
+        let text = entry.json_slice();
+        if let Some(root) = json::read_stored(&self.storage, text) {
+            return Ok(Object { root });
+        }
+        let parsed = json::parse(text).map_err(Status::internal)?;
         Object::from_value(parsed.value)
             .ok_or_else(|| Status::internal(format!("stored object {entry:?} is not a map")))
     }

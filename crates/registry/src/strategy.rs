@@ -203,10 +203,8 @@ fn same_but_status(new: &Object, old: &Object) -> bool {
             !matches!(key.as_str(), "metadata" | "status" | "kind" | "apiVersion")
         })
     }
-    let both = |one: &Object, other: &Object| {
-        desired(one).all(|(key, value)| alike(value, other.get(key).unwrap_or(&Value::Null)))
-    };
-    both(new, old) && both(old, new)
+    desired(new).all(|(key, value)| alike(value, old.get(key).unwrap_or(&Value::Null)))
+        && desired(old).all(|(key, value)| new.get(key).is_some() || is_hollow(value))
 }
 
 /// Whether two values say the same: an absent list, map or struct is an empty one. What is written out
@@ -222,12 +220,11 @@ pub(crate) fn alike(one: &Value, other: &Value) -> bool {
     }
 }
 
-/// [`alike`] for the members of two maps.
+/// [`alike`] for the members of two maps. Looks at what both have once: twice at each level would cost
+/// twice as much for every level.
 pub(crate) fn maps_alike(one: &Map, other: &Map) -> bool {
-    let held = |a: &Map, b: &Map| {
-        a.iter().all(|(key, value)| alike(value, b.get(key).unwrap_or(&Value::Null)))
-    };
-    held(one, other) && held(other, one)
+    one.iter().all(|(key, value)| alike(value, other.get(key).unwrap_or(&Value::Null)))
+        && other.iter().all(|(key, value)| one.contains_key(key) || is_hollow(value))
 }
 
 /// Nothing, or nothing but lists and maps that hold nothing.
@@ -282,4 +279,39 @@ pub fn validate_metadata_update(new: &Object, old: &Object) -> ErrorList {
         old.metadata().unwrap_or(&empty),
         &Path::new("metadata"),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use keelson_meta::value;
+
+    #[test]
+    fn what_holds_nothing_is_like_what_is_absent() {
+        let check = |one: Value, other: Value, want: bool| {
+            assert_eq!(alike(&one, &other), want, "{one:?} {other:?}");
+            assert_eq!(alike(&other, &one), want, "{other:?} {one:?}");
+        };
+        check(value!({"a": {}, "b": 1}), value!({"b": 1, "c": []}), true);
+        check(value!({"a": {"b": {}}}), value!({}), true);
+        check(value!({"a": {"b": null}}), value!({"a": {"c": [], "d": {}}}), true);
+        check(value!({"a": {"b": {"c": 1}}}), value!({"a": {}}), false);
+        check(value!({"a": 0}), value!({}), false);
+        check(value!([{"a": 1}]), value!([{"a": 1, "b": {}}]), true);
+        check(value!([{"a": 1}]), value!([]), false);
+    }
+
+    /// Each level costs as much as the others: with a cost that doubles, this would never end.
+    #[test]
+    fn deep_values_are_compared_in_time() {
+        let deep = |leaf: i32| {
+            (0..200).fold(Value::from(leaf), |value, _| {
+                let mut map = Map::new();
+                map.insert("properties", value);
+                Value::Object(map)
+            })
+        };
+        assert!(alike(&deep(1), &deep(1)));
+        assert!(!alike(&deep(1), &deep(2)));
+    }
 }

@@ -49,33 +49,46 @@ impl<'t> Conform<'t> {
         }
     }
 
-    fn members(&mut self, of: &Struct, map: Map, path: &Path<'_>) -> Result<Map, TypeError> {
-        let mut kept: Vec<(u16, Str, Value)> = Vec::with_capacity(map.len());
-        for (key, value) in map {
-            let Some(at) = of.position(&key) else {
+    fn members(&mut self, of: &Struct, mut map: Map, path: &Path<'_>) -> Result<Map, TypeError> {
+        let (mut last, mut is_sorted, mut fault) = (0, true, None);
+        map.retain(|key, slot| {
+            if fault.is_some() {
+                return false;
+            }
+            let Some(at) = of.position_near(last, key) else {
                 if of.preserve_unknown {
-                    kept.push((u16::MAX, key, value));
+                    last = usize::MAX;
                 } else if self.unknown.len() < UNKNOWN_MAX {
-                    self.unknown.push(path.field(&key).to_string());
+                    self.unknown.push(path.field(key).to_string());
                 }
-                continue;
+                return of.preserve_unknown;
             };
             let field = &of.fields[at];
-            if value.is_null() && !field.nullable {
-                continue;
+            if slot.is_null() && !field.nullable {
+                return false;
             }
             self.trail.push(field.name.clone());
-            let value = self.value(&field.shape, value, of, &path.field(&field.name))?;
-            self.trail.pop();
-            if !is_left_out(field, &value) {
-                // A struct has fewer than 65536 fields: checked when it was made.
-                kept.push((at as u16, field.name.clone(), value));
+            match self.value(&field.shape, std::mem::take(slot), of, &path.field(&field.name)) {
+                Ok(value) => *slot = value,
+                Err(why) => fault = Some(why),
             }
+            self.trail.pop();
+            let is_kept = fault.is_none() && !is_left_out(field, slot);
+            if is_kept {
+                is_sorted &= last <= at;
+                last = at;
+            }
+            is_kept
+        });
+        if let Some(fault) = fault {
+            return Err(fault);
         }
-        if !kept.is_sorted_by(|a, b| a.0 <= b.0) {
-            kept.sort_by_key(|(at, ..)| *at);
+        if !is_sorted {
+            let mut members: Vec<(Str, Value)> = map.into_iter().collect();
+            members.sort_by_cached_key(|(key, _)| of.position(key).unwrap_or(usize::MAX));
+            map = Map::from_distinct(members);
         }
-        Ok(kept.into_iter().map(|(_, key, value)| (key, value)).collect())
+        Ok(map)
     }
 
     fn value(
@@ -100,13 +113,12 @@ impl<'t> Conform<'t> {
                 self.members(inner, map, path).map(Value::Object)
             }
             (Shape::List(list), Value::Array(items)) => self.list(list, items, of, path),
-            (Shape::Map(shape), Value::Object(map)) => {
-                let mut out = Vec::with_capacity(map.len());
-                for (key, item) in map {
-                    let item = self.value(&shape.value, item, of, &path.key(&key))?;
-                    out.push((key, item));
+            (Shape::Map(shape), Value::Object(mut map)) => {
+                for (key, slot) in map.iter_mut() {
+                    let item = std::mem::take(slot);
+                    *slot = self.value(&shape.value, item, of, &path.key(key))?;
                 }
-                Ok(Value::Object(out.into_iter().collect()))
+                Ok(Value::Object(map))
             }
             (Shape::Json | Shape::RawExtension, value) => Ok(value),
             (Shape::FieldsV1, value @ Value::Object(_)) => Ok(value),

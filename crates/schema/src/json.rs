@@ -8,4 +8,5 @@ mod write;
 pub use encode::{Marks, encode, encode_list_item};
 pub use parse::{DEPTH_MAX, Parsed, SyntaxError, parse};
 pub(crate) use typed::read;
+pub use typed::read_stored;
 pub use write::{write_string, write_value};

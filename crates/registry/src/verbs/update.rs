@@ -137,8 +137,10 @@ impl Registry {
         let Ask { permit, target, part, options } = *ask;
         let kind = &target.kind;
         let stored = kind.decode(entry)?;
-        let live = kind.convert(stored.clone(), &kind.storage, target.schema());
-        let Updated { mut object, owned, warnings: told } = make(Some(&live))?;
+        let converted = (target.schema().gvk != kind.storage.gvk)
+            .then(|| kind.convert(stored.clone(), &kind.storage, target.schema()));
+        let live = converted.as_ref().unwrap_or(&stored);
+        let Updated { mut object, owned, warnings: told } = make(Some(live))?;
         warnings.extend(told);
         check_version(target, &object, entry)?;
         object.set_meta("resourceVersion", &entry.modified.to_string());
@@ -147,7 +149,7 @@ impl Registry {
         warnings.extend(references::dedup(&mut object));
         if !owned {
             let now = self.clock.now();
-            Endpoint::of(target, part).updated(&live, &mut object, options, now);
+            Endpoint::of(target, part).updated(live, &mut object, options, now);
         }
         let mut new = kind.to_storage(object, target.schema());
         let write = Write {

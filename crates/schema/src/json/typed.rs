@@ -7,7 +7,7 @@
 use super::parse::{Reader, STR_INLINE_BYTES};
 use crate::conform::is_left_out;
 use crate::text;
-use crate::types::{Field, MapShape, Presence, SchemaOr, Shape, Struct, Types};
+use crate::types::{Field, MapShape, Presence, Schema, SchemaOr, Shape, Struct, Types};
 use keelson_meta::{Map, Path, Str, Value};
 
 /// Fields of a struct that is read here: the ones that were met are bits of a word.
@@ -15,8 +15,19 @@ const FIELDS_MAX: usize = 64;
 
 /// Reads the whole text as a struct.
 pub(crate) fn read(types: &Types, of: &Struct, text: &[u8]) -> Option<Map> {
+    read_whole::<false>(types, of, text)
+}
+
+/// Reads the whole text as a struct, as it stands there: what Go would leave out is kept, so that an object
+/// in canonical form is what parsing alone gives.
+pub fn read_stored(schema: &Schema, text: &[u8]) -> Option<Map> {
+    read_whole::<true>(&schema.types, schema.root(), text)
+}
+
+fn read_whole<const ALL: bool>(types: &Types, of: &Struct, text: &[u8]) -> Option<Map> {
     let reader = Reader::new(text);
-    let mut typed = Typed { types, reader, members: Vec::with_capacity(16), items: Vec::new() };
+    let (members, items) = (Vec::with_capacity(16), Vec::new());
+    let mut typed = Typed::<'_, ALL> { types, reader, members, items };
     if typed.reader.peek().ok()? != b'{' {
         return None;
     }
@@ -25,7 +36,8 @@ pub(crate) fn read(types: &Types, of: &Struct, text: &[u8]) -> Option<Map> {
     typed.reader.duplicates.is_empty().then_some(root)
 }
 
-struct Typed<'a> {
+/// With `ALL`, members that Go would leave out are kept.
+struct Typed<'a, const ALL: bool> {
     types: &'a Types,
     reader: Reader<'a>,
     /// Members of the structs at hand, those of the innermost last.
@@ -34,7 +46,7 @@ struct Typed<'a> {
     items: Vec<Value>,
 }
 
-impl Typed<'_> {
+impl<const ALL: bool> Typed<'_, ALL> {
     /// Reads a list or map, with its opening bracket as the next byte.
     fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
         self.reader.begin().ok()?;
@@ -138,7 +150,7 @@ impl Typed<'_> {
                 let Some(text) = self.reader.plain_string() else { return self.other(field) };
                 if text.len() > STR_INLINE_BYTES {
                     self.keep(field, Value::String(Str::new(text)));
-                } else if !text.is_empty() || field.presence != Presence::OmitEmpty {
+                } else if ALL || !text.is_empty() || field.presence != Presence::OmitEmpty {
                     self.members.push((field.name.clone(), Value::String(Str::new_inline(text))));
                 }
             }
@@ -155,6 +167,7 @@ impl Typed<'_> {
     #[inline(never)]
     fn other(&mut self, field: &Field) -> Option<()> {
         match self.value(&field.shape)? {
+            value if ALL => self.keep(field, value),
             Value::Null if field.nullable => return None,
             Value::Null => {}
             value if is_left_out(field, &value) => {}

@@ -25,11 +25,12 @@ pub(super) fn validate(new: &Object, old: &Object, errors: &mut ErrorList) {
     }
     tolerations(&at.field("tolerations"), before.field("tolerations").array(), errors);
     gates(&at.field("schedulingGates"), before.field("schedulingGates").array(), errors);
-    let Some(mut wished) = at.value.as_object().cloned() else { return };
+    let Some(wished) = at.value.as_object() else { return };
     let Some(stored) = before.value.as_object() else { return };
-    if maps_alike(&wished, stored) {
+    if maps_alike(wished, stored) {
         return;
     }
+    let mut wished = wished.clone();
     for list in ["containers", "initContainers"] {
         keep_images(&mut wished, stored, list);
     }
