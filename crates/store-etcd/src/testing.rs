@@ -121,8 +121,9 @@ impl EtcdProcess {
             .args(["--listen-client-urls", &self.url(), "--advertise-client-urls", &self.url()])
             .args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers])
             .args(["--initial-cluster", &self.cluster])
-            // A leader is elected soon; as many operations as the contract allows.
-            .args(["--heartbeat-interval", "20", "--election-timeout", "200"])
+            // A leader is elected soon, but not each time that the machine is busy; as many operations as the
+            // contract allows.
+            .args(["--heartbeat-interval", "50", "--election-timeout", "1000"])
             .args(["--max-txn-ops", &keelson_store::TXN_OPS_MAX.to_string()])
             .stdout(Stdio::null())
             .stderr(Stdio::null());

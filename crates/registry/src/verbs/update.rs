@@ -148,8 +148,7 @@ impl Registry {
         (kind.strategy.default)(&mut object);
         warnings.extend(references::dedup(&mut object));
         if !owned {
-            let now = self.clock.now();
-            Endpoint::of(target, part).updated(live, &mut object, options, now);
+            Endpoint::of(target, part).updated(live, &mut object, options, self.clock.now());
         }
         let mut new = kind.to_storage(object, target.schema());
         let write = Write {
