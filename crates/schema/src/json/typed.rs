@@ -13,6 +13,13 @@ use keelson_meta::{Map, Path, Str, Value};
 /// Fields of a struct that is read here: the ones that were met are bits of a word.
 const FIELDS_MAX: usize = 64;
 
+/// Room for members and items at hand is made at once, as much as a text of this length mostly needs: to make
+/// it bit by bit costs a twentieth of the reading, and more than that costs memory.
+const TEXT_BYTES_PER_MEMBER: usize = 32;
+const MEMBERS_ROOM_MIN: usize = 16;
+const MEMBERS_ROOM_MAX: usize = 64;
+const MEMBERS_PER_ITEM: usize = 4;
+
 /// Reads the whole text as a struct.
 pub(crate) fn read(types: &Types, of: &Struct, text: &[u8]) -> Option<Map> {
     read_whole::<false>(types, of, text)
@@ -26,7 +33,9 @@ pub fn read_stored(schema: &Schema, text: &[u8]) -> Option<Map> {
 
 fn read_whole<const ALL: bool>(types: &Types, of: &Struct, text: &[u8]) -> Option<Map> {
     let reader = Reader::new(text);
-    let (members, items) = (Vec::with_capacity(16), Vec::new());
+    let room = text.len() / TEXT_BYTES_PER_MEMBER;
+    let members = Vec::with_capacity(room.clamp(MEMBERS_ROOM_MIN, MEMBERS_ROOM_MAX));
+    let items = Vec::with_capacity(room.min(MEMBERS_ROOM_MAX) / MEMBERS_PER_ITEM);
     let mut typed = Typed::<'_, ALL> { types, reader, members, items };
     if typed.reader.peek().ok()? != b'{' {
         return None;
