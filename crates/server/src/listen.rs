@@ -2,16 +2,19 @@
 //! owns: when the server stops they are told, and after a while ended.
 
 use crate::handler::App;
+use crate::http1;
 use crate::limits::Limits;
-use crate::socket::{Socket, Wire};
+use crate::socket::{Rewound, Socket, Wire};
 use crate::tls::{PeerCertificate, Tls};
+use bytes::Bytes;
 use http::Request;
 use hyper::body::Incoming;
+use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -19,6 +22,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Instant, sleep_until};
 
 /// What the first byte of a TLS connection can be: a handshake, or an alert.
 const TLS_RECORDS: [u8; 2] = [0x16, 0x15];
@@ -27,6 +31,9 @@ const PLAIN_REQUESTS: [&[u8; 5]; 5] = [b"GET /", b"HEAD ", b"POST ", b"PUT /", b
 /// What Go answers to them.
 const PLAIN_REFUSED: &[u8] =
     b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
+
+/// How HTTP/2 begins, and no request of HTTP/1.
+const HTTP2_BEGINS: &[u8; 2] = b"PR";
 
 /// A listening server.
 pub struct Listening {
@@ -121,39 +128,54 @@ struct Connection {
 
 impl Connection {
     async fn run(self, app: Arc<App>, tls: Option<Tls>) {
-        let place = self.place;
+        let Connection { stream, place } = self;
         // Small answers must not wait for more to come.
-        let _ = self.stream.set_nodelay(true);
-        let http = http(&app);
-        let Some(tls) = tls else {
-            let wire = Wire::new(self.stream, &app.limits);
-            // HTTP/2 may come over it too, whose answers then ask a socket that is read all the time.
-            let peer = Peer { certificate: None, socket: Some(wire.socket().clone()), place };
-            return talk(app, wire, peer, http).await;
-        };
-        let mut shutdown = app.shutdown.clone();
-        let handshake = tokio::time::timeout(
-            app.limits.handshake_timeout,
-            secure(self.stream, &tls, &app.limits),
-        );
-        let handshake = tokio::select! {
-            handshake = handshake => handshake,
-            () = told(&mut shutdown) => return,
-        };
-        match handshake {
-            Ok(Ok(stream)) => {
-                let (wire, session) = stream.get_ref();
-                let certificate = tls.peer(session.peer_certificates());
-                let (http, socket) = match session.alpn_protocol() {
-                    Some(b"h2") => (http.http2_only(), None),
-                    _ => (http.http1_only(), Some(wire.socket().clone())),
-                };
-                talk(app, stream, Peer { certificate, socket, place }, http).await;
-            }
-            Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
-            Err(_) => tracing::debug!("TLS handshake took too long"),
+        let _ = stream.set_nodelay(true);
+        let opening = Opening::new(&app);
+        match tls {
+            Some(tls) => secured(app, stream, tls, place, opening).await,
+            None => plain(app, stream, place, opening).await,
         }
     }
+}
+
+/// Serves a connection without TLS.
+async fn plain(app: Arc<App>, stream: TcpStream, place: Place, opening: Opening) {
+    let mut wire = Wire::new(stream, &app.limits);
+    let mut began = [0; HTTP2_BEGINS.len()];
+    match opening.in_time(&app, opening.by, wire.read_exact(&mut began)).await {
+        None => {}
+        Some(Err(error)) => tracing::debug!(%error, "connection ended"),
+        Some(Ok(_)) if began == *HTTP2_BEGINS => {
+            let wire = Rewound::new(wire, Bytes::copy_from_slice(&began));
+            http2(app, wire, Peer { certificate: None, socket: None, place }, opening).await;
+        }
+        Some(Ok(_)) => {
+            let socket = Some(wire.socket().clone());
+            let wire = Rewound::new(wire, Bytes::copy_from_slice(&began));
+            http1::serve(app, wire, Peer { certificate: None, socket, place }, opening).await;
+        }
+    }
+}
+
+/// Serves a connection with TLS.
+async fn secured(app: Arc<App>, stream: TcpStream, tls: Tls, place: Place, opening: Opening) {
+    let by = Instant::now() + app.limits.handshake_timeout;
+    // In boxes, so that the task of a connection does not keep the room of its beginning.
+    let handshake = Box::pin(secure(stream, &tls, &app.limits));
+    let stream = match opening.in_time(&app, by, handshake).await {
+        None => return,
+        Some(Err(error)) => return tracing::debug!(%error, "TLS handshake failed"),
+        Some(Ok(stream)) => Box::new(stream),
+    };
+    let (wire, session) = stream.get_ref();
+    let certificate = tls.peer(session.peer_certificates());
+    if session.alpn_protocol() == Some(b"h2") {
+        let peer = Peer { certificate, socket: None, place };
+        return Box::pin(http2(app, stream, peer, opening)).await;
+    }
+    let peer = Peer { certificate, socket: Some(wire.socket().clone()), place };
+    http1::serve(app, Rewound::new(stream, Bytes::new()), peer, opening).await;
 }
 
 /// Does the handshake. Who speaks plain HTTP is told so.
@@ -175,18 +197,22 @@ async fn secure(
     tls.acceptor.accept(Wire::new(stream, limits)).await
 }
 
-/// How HTTP is spoken.
-fn http(app: &App) -> auto::Builder<TokioExecutor> {
+/// Serves a connection that speaks HTTP/2.
+async fn http2<S>(app: Arc<App>, stream: S, peer: Peer, opening: Opening)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let peer = Arc::new(peer);
+    let service = service_fn({
+        let (app, opening) = (app.clone(), opening.clone());
+        move |request: Request<Incoming>| {
+            opening.asked();
+            let (app, peer) = (app.clone(), peer.clone());
+            async move { Ok::<_, std::convert::Infallible>(app.handle(request, peer).await) }
+        }
+    });
     let limits = &app.limits;
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .half_close(true)
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.header_timeout)
-        .max_buf_size(limits.header_bytes_max);
-    builder
-        .http2()
+    let connection = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .max_concurrent_streams(limits.http2_streams_max)
         .initial_stream_window_size(limits.http2_window_bytes)
@@ -195,47 +221,70 @@ fn http(app: &App) -> auto::Builder<TokioExecutor> {
         .max_pending_accept_reset_streams(limits.http2_resets_max)
         .max_local_error_reset_streams(limits.http2_resets_max)
         .keep_alive_interval(limits.http2_ping_interval)
-        .keep_alive_timeout(limits.http2_ping_timeout);
-    builder
+        .keep_alive_timeout(limits.http2_ping_timeout)
+        .serve_connection(TokioIo::new(stream), service);
+    let connection = std::pin::pin!(connection);
+    if let Some(Err(error)) = opening.attend(&app, connection, |c| c.graceful_shutdown()).await {
+        tracing::debug!(%error, "connection ended");
+    }
 }
 
-/// Serves a connection until its client or the server ends it.
-async fn talk<S>(app: Arc<App>, stream: S, peer: Peer, http: auto::Builder<TokioExecutor>)
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let asked = Arc::new(AtomicBool::new(false));
-    let mut shutdown = app.shutdown.clone();
-    let first_by = tokio::time::Instant::now() + app.limits.header_timeout;
-    let peer = Arc::new(peer);
-    let service = service_fn({
-        let asked = asked.clone();
-        move |request: Request<Incoming>| {
-            asked.store(true, Ordering::Relaxed);
-            let (app, peer) = (app.clone(), peer.clone());
-            async move { Ok::<_, std::convert::Infallible>(app.handle(request, peer).await) }
-        }
-    });
-    let mut connection =
-        std::pin::pin!(http.serve_connection_with_upgrades(TokioIo::new(stream), service));
-    let (mut is_told, mut is_waited_for) = (false, true);
-    loop {
+/// How long a connection may take to begin.
+#[derive(Clone)]
+pub(crate) struct Opening {
+    /// When the first request must have come.
+    by: Instant,
+    is_asked: Arc<AtomicBool>,
+}
+
+impl Opening {
+    fn new(app: &App) -> Opening {
+        let by = Instant::now() + app.limits.header_timeout;
+        Opening { by, is_asked: Arc::default() }
+    }
+
+    /// A request has come.
+    pub fn asked(&self) {
+        self.is_asked.store(true, Ordering::Relaxed);
+    }
+
+    /// What comes of `work`; `None` when it takes too long, or the server ends before it.
+    async fn in_time<T>(&self, app: &App, by: Instant, work: impl Future<Output = T>) -> Option<T> {
+        let mut shutdown = app.shutdown.clone();
         tokio::select! {
-            ended = connection.as_mut() => {
-                if let Err(error) = ended {
-                    tracing::debug!(%error, "connection ended");
+            done = work => Some(done),
+            () = told(&mut shutdown) => None,
+            () = sleep_until(by) => {
+                tracing::debug!("a connection took too long to begin");
+                None
+            }
+        }
+    }
+
+    /// Sees a connection through, which is told to end when the server does; `None` when nothing was asked
+    /// in time, for which HTTP knows no limit before the first byte.
+    pub async fn attend<C: Future>(
+        &self,
+        app: &App,
+        mut connection: Pin<&mut C>,
+        stop: impl Fn(Pin<&mut C>),
+    ) -> Option<C::Output> {
+        let mut shutdown = app.shutdown.clone();
+        let mut is_told = false;
+        let mut is_waited_for = !self.is_asked.load(Ordering::Relaxed);
+        loop {
+            tokio::select! {
+                ended = connection.as_mut() => return Some(ended),
+                () = told(&mut shutdown), if !is_told => {
+                    is_told = true;
+                    stop(connection.as_mut());
                 }
-                return;
-            }
-            () = told(&mut shutdown), if !is_told => {
-                is_told = true;
-                connection.as_mut().graceful_shutdown();
-            }
-            // HTTP knows no limit for the time before its first byte.
-            () = tokio::time::sleep_until(first_by), if is_waited_for => {
-                is_waited_for = false;
-                if !asked.load(Ordering::Relaxed) {
-                    return tracing::debug!("no request came in time");
+                () = sleep_until(self.by), if is_waited_for => {
+                    is_waited_for = false;
+                    if !self.is_asked.load(Ordering::Relaxed) {
+                        tracing::debug!("no request came in time");
+                        return None;
+                    }
                 }
             }
         }

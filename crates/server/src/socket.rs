@@ -6,11 +6,13 @@
 //! that went are done to their end, as a write is whose answer nobody waits for.
 
 use crate::limits::Limits;
+use bytes::Bytes;
 use socket2::{SockRef, TcpKeepalive};
 use std::io;
 use std::net::Shutdown;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
@@ -141,6 +143,82 @@ impl AsyncWrite for Wire {
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(SockRef::from(&*self.socket.0).shutdown(Shutdown::Write))
+    }
+}
+
+/// A stream of which something was read already that is to be read again.
+pub(crate) struct Rewound<S> {
+    stream: S,
+    ahead: Bytes,
+    is_unsent: Arc<AtomicBool>,
+}
+
+impl<S> Rewound<S> {
+    /// `ahead` is read before what comes from the stream.
+    pub fn new(stream: S, ahead: Bytes) -> Rewound<S> {
+        Rewound { stream, ahead, is_unsent: Arc::default() }
+    }
+
+    /// Whether something was written since the last flush that came to its end.
+    pub fn is_unsent(&self) -> Arc<AtomicBool> {
+        self.is_unsent.clone()
+    }
+
+    /// Gives back what was read last.
+    pub fn read_again(&mut self, bytes: Bytes) {
+        self.ahead = match self.ahead.is_empty() {
+            true => bytes,
+            false => [bytes, self.ahead.clone()].concat().into(),
+        };
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Rewound<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.ahead.is_empty() {
+            return Pin::new(&mut self.stream).poll_read(cx, buf);
+        }
+        let count = self.ahead.len().min(buf.remaining());
+        buf.put_slice(&self.ahead.split_to(count));
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Rewound<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.is_unsent.store(true, Ordering::Relaxed);
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.is_unsent.store(true, Ordering::Relaxed);
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+        self.is_unsent.store(false, Ordering::Relaxed);
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
 

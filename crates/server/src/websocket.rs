@@ -130,7 +130,7 @@ fn words(headers: &HeaderMap, name: header::HeaderName) -> impl Iterator<Item = 
     values.flat_map(|text| text.split(',')).map(str::trim).filter(|word| !word.is_empty())
 }
 
-fn has_word(headers: &HeaderMap, name: header::HeaderName, word: &str) -> bool {
+pub(crate) fn has_word(headers: &HeaderMap, name: header::HeaderName, word: &str) -> bool {
     words(headers, name).any(|given| given.eq_ignore_ascii_case(word))
 }
 

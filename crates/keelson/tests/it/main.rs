@@ -25,5 +25,6 @@ mod random;
 mod requirements;
 mod resources;
 mod restart;
+mod taken_over;
 mod torture;
 mod websocket;
