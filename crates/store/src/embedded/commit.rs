@@ -12,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::disk::RecordId;
 use super::group::Group;
-use super::index::PruneCursor;
+use super::index::{PruneCursor, PruneStep};
 use super::shared::Shared;
 use crate::{DiskError, Op, Revision, Txn, TxnOutcome, WriteError};
 
@@ -20,8 +20,13 @@ use crate::{DiskError, Op, Revision, Txn, TxnOutcome, WriteError};
 const GROUP_TXNS_MAX: usize = 1024;
 /// A group ends with the transaction that brings it to this many bytes.
 const GROUP_BYTES_MAX: usize = 8 << 20;
-/// Keys looked at between two groups while forgetting; bounds what a prune adds to a commit.
-const PRUNE_KEYS_MAX: usize = 2048;
+/// Keys looked at between two groups while forgetting.
+const PRUNE_KEYS_MAX: usize = 512;
+/// Versions forgotten between two groups for each that the last one wrote: what a prune adds to a
+/// commit is in proportion to it, and yet it comes to its end while the writes go on.
+const PRUNE_PER_WRITE: usize = 2;
+/// Versions that one step forgets at least.
+const PRUNE_VERSIONS_MIN: usize = 32;
 /// No write for so long, and the disk settles.
 const SETTLE_AFTER: Duration = Duration::from_millis(200);
 /// From a failure of the disk to the first attempt to get it going again; doubles each time.
@@ -54,6 +59,8 @@ pub(super) struct Committer {
     /// Taken from the queue, but not of this group.
     held: Option<Ask>,
     prune: Option<PruneCursor>,
+    /// Records of the last group.
+    written: usize,
     is_settled: bool,
     trouble: Option<Trouble>,
 }
@@ -82,7 +89,7 @@ impl Committer {
     pub(super) fn new(shared: Arc<Shared>, asks: Receiver<Ask>) -> Self {
         // A crash may have come between a compaction and its end.
         let prune = (shared.floor() > Revision(0)).then(PruneCursor::start);
-        Self { shared, asks, held: None, prune, is_settled: true, trouble: None }
+        Self { shared, asks, held: None, prune, written: 0, is_settled: true, trouble: None }
     }
 
     /// Runs until the engine closes. Everything asked for before is done first.
@@ -202,6 +209,7 @@ impl Committer {
             return Ok(());
         }
         self.is_settled = false;
+        self.written = group.records.len();
         let result = self.shared.disk.commit(&group.records, floor);
         result.inspect_err(|source| {
             self.fail(source.clone(), group.records.iter().map(|record| record.head.id).collect());
@@ -231,7 +239,9 @@ impl Committer {
             return;
         }
         let Some(cursor) = self.prune.take() else { return };
-        let (gone, next) = self.shared.prune(&cursor, PRUNE_KEYS_MAX);
+        let versions_max = PRUNE_VERSIONS_MIN.max(PRUNE_PER_WRITE * self.written);
+        let step = PruneStep { keys_max: PRUNE_KEYS_MAX, versions_max };
+        let (gone, next) = self.shared.prune(&cursor, step);
         self.prune = next;
         if !gone.is_empty() {
             self.is_settled = false;

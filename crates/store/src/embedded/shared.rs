@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use super::disk::{Disk, Record, RecordId, Sink};
 use super::history::{Filler, Ring};
-use super::index::{Index, PruneCursor, Version};
+use super::index::{Index, PruneCursor, PruneStep, Version};
 use crate::{
     Batch, DiskError, Event, HealthError, KeyValue, PAGE_BYTES_MAX, PAGE_ITEMS_MAX, Page, Range,
     ReadError, Revision, WatchError,
@@ -296,14 +296,14 @@ impl Shared {
     pub(super) fn prune(
         &self,
         cursor: &PruneCursor,
-        keys_max: usize,
+        step: PruneStep,
     ) -> (Vec<RecordId>, Option<PruneCursor>) {
         let mut gone = Vec::new();
         let mut state = self.write();
         let pins = self.pins.lock().unwrap_or_else(PoisonError::into_inner);
         let through = pins.keys().next().map_or(state.floor, |pin| state.floor.min(*pin));
         drop(pins);
-        let next = state.index.prune(cursor, keys_max, through, &mut gone);
+        let next = state.index.prune(cursor, step, through, &mut gone);
         (gone, next)
     }
 
