@@ -12,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::disk::RecordId;
 use super::group::Group;
-use super::index::{PruneCursor, PruneStep};
+use super::index::PruneCursor;
 use super::shared::Shared;
 use crate::{DiskError, Op, Revision, Txn, TxnOutcome, WriteError};
 
@@ -20,13 +20,13 @@ use crate::{DiskError, Op, Revision, Txn, TxnOutcome, WriteError};
 const GROUP_TXNS_MAX: usize = 1024;
 /// A group ends with the transaction that brings it to this many bytes.
 const GROUP_BYTES_MAX: usize = 8 << 20;
-/// Keys looked at between two groups while forgetting.
+/// Keys looked at between two groups while a prune finds what can be forgotten.
 const PRUNE_KEYS_MAX: usize = 512;
-/// Versions forgotten between two groups for each that the last one wrote: what a prune adds to a
-/// commit is in proportion to it, and yet it comes to its end while the writes go on.
-const PRUNE_PER_WRITE: usize = 2;
-/// Versions that one step forgets at least.
-const PRUNE_VERSIONS_MIN: usize = 32;
+/// Records forgotten between two groups for each that the last one wrote: what this adds to a commit
+/// is in proportion to it, and yet comes to its end while the writes go on.
+const FORGET_PER_WRITE: usize = 2;
+/// Records forgotten between two groups at least.
+const FORGET_MIN: usize = 32;
 /// No write for so long, and the disk settles.
 const SETTLE_AFTER: Duration = Duration::from_millis(200);
 /// From a failure of the disk to the first attempt to get it going again; doubles each time.
@@ -59,6 +59,9 @@ pub(super) struct Committer {
     /// Taken from the queue, but not of this group.
     held: Option<Ask>,
     prune: Option<PruneCursor>,
+    /// Found by prunes, and still on the disk; the newest first once the prune is through. The index
+    /// knows them no more.
+    gone: Vec<RecordId>,
     /// Records of the last group.
     written: usize,
     is_settled: bool,
@@ -89,7 +92,8 @@ impl Committer {
     pub(super) fn new(shared: Arc<Shared>, asks: Receiver<Ask>) -> Self {
         // A crash may have come between a compaction and its end.
         let prune = (shared.floor() > Revision(0)).then(PruneCursor::start);
-        Self { shared, asks, held: None, prune, written: 0, is_settled: true, trouble: None }
+        let (held, trouble) = (None, None);
+        Self { shared, asks, held, prune, gone: vec![], written: 0, is_settled: true, trouble }
     }
 
     /// Runs until the engine closes. Everything asked for before is done first.
@@ -134,7 +138,7 @@ impl Committer {
                 Err(RecvTimeoutError::Disconnected) => Some(Ask::Close),
             };
         }
-        if self.prune.is_some() {
+        if self.prune.is_some() || !self.gone.is_empty() {
             return match self.asks.try_recv() {
                 Ok(ask) => Some(ask),
                 Err(TryRecvError::Empty) => None,
@@ -238,16 +242,25 @@ impl Committer {
         if self.trouble.is_some() {
             return;
         }
-        let Some(cursor) = self.prune.take() else { return };
-        let versions_max = PRUNE_VERSIONS_MIN.max(PRUNE_PER_WRITE * self.written);
-        let step = PruneStep { keys_max: PRUNE_KEYS_MAX, versions_max };
-        let (gone, next) = self.shared.prune(&cursor, step);
-        self.prune = next;
-        if !gone.is_empty() {
+        if let Some(cursor) = self.prune.take() {
+            self.prune = self.shared.prune(&cursor, PRUNE_KEYS_MAX, &mut self.gone);
+            if self.prune.is_none() {
+                // What was written together stands together, and is forgotten with the fewest pages.
+                self.gone.sort_unstable_by_key(|id| std::cmp::Reverse(*id));
+            }
+            return;
+        }
+        let count = FORGET_MIN.max(FORGET_PER_WRITE * self.written).min(self.gone.len());
+        if count > 0 {
             self.is_settled = false;
-            if let Err(source) = self.shared.disk.forget(&gone) {
+            let oldest = self.gone.split_off(self.gone.len() - count);
+            if self.gone.is_empty() {
+                // A burst leaves no room behind.
+                self.gone = Vec::new();
+            }
+            if let Err(source) = self.shared.disk.forget(&oldest) {
                 // The index knows them no more, so they must go with the recovery.
-                self.fail(source, gone);
+                self.fail(source, oldest);
             }
         }
     }

@@ -27,18 +27,9 @@ pub(super) struct Index {
     history: BTreeMap<Box<[u8]>, Vec<Version>>,
 }
 
-/// Where a prune stands, between steps: everything before this key is done.
+/// Where a prune stands, between steps: everything up to this key is done.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct PruneCursor(Box<[u8]>);
-
-/// What one step of a prune may do.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct PruneStep {
-    /// Keys looked at.
-    pub(super) keys_max: usize,
-    /// Versions taken out.
-    pub(super) versions_max: usize,
-}
 
 impl PruneCursor {
     pub(super) fn start() -> Self {
@@ -100,46 +91,40 @@ impl Index {
         keys.filter_map(move |(key, latest)| Some((&key[..], self.version(key, latest, at)?)))
     }
 
-    /// Takes out what no read at `through` or later can need, as much as one step may, from the
+    /// Takes out what no read at `through` or later can need, for up to `keys_max` keys from the
     /// cursor on. Answers with where to go on; `None` at the end.
     pub(super) fn prune(
         &mut self,
         cursor: &PruneCursor,
-        step: PruneStep,
+        keys_max: usize,
         through: Revision,
         gone: &mut Vec<RecordId>,
     ) -> Option<PruneCursor> {
         let mut done = Vec::new();
-        let mut next = None;
-        let end = gone.len() + step.versions_max;
-        let from = Bound::Included(&cursor.0);
+        let mut last = None;
+        let from = Bound::Excluded(&cursor.0);
         let keys = self.history.range_mut::<Box<[u8]>, _>((from, Bound::Unbounded));
-        for (place, (key, history)) in keys.enumerate() {
-            let left = end - gone.len();
+        for (place, (key, history)) in keys.take(keys_max).enumerate() {
             let latest = self.latest.get(key).copied();
-            let needless = needless(history, latest, through);
-            // A delete that no later read can tell from nothing goes too.
-            let is_deleted = latest.is_some_and(|latest| latest.is_delete);
-            let goes = needless == history.len()
-                && is_deleted
-                && latest.is_some_and(|latest| latest.revision <= through);
-            if place == step.keys_max || left < needless + usize::from(goes) {
-                gone.extend(history.drain(..needless.min(left)).map(|version| version.id()));
-                next = Some(PruneCursor(key.clone()));
-                break;
-            }
-            gone.extend(history.drain(..needless).map(|version| version.id()));
-            if goes {
-                gone.extend(self.latest.remove(key).map(|latest| latest.id()));
-            }
-            if goes || history.is_empty() && !is_deleted {
+            prune_history(history, latest, through, gone);
+            if history.is_empty() && latest.is_none_or(|latest| !latest.is_delete) {
                 done.push(key.clone());
+            } else if history.is_empty()
+                && let Some(latest) = latest.filter(|latest| latest.revision <= through)
+            {
+                // A delete that no later read can tell from nothing.
+                gone.push(latest.id());
+                self.latest.remove(key);
+                done.push(key.clone());
+            }
+            if place + 1 == keys_max {
+                last = Some(PruneCursor(key.clone()));
             }
         }
         for key in done {
             self.history.remove(&key);
         }
-        next
+        last
     }
 
     fn version(&self, key: &[u8], latest: &Version, at: Revision) -> Option<Version> {
@@ -153,16 +138,21 @@ impl Index {
     }
 }
 
-/// How many of the oldest versions no read needs: of those at or below `through` only the newest is
-/// still needed, and not when it is a delete.
-fn needless(history: &[Version], latest: Option<Version>, through: Revision) -> usize {
+/// Of the versions at or below `through` only the newest is still needed, and not when it is a
+/// delete.
+fn prune_history(
+    history: &mut Vec<Version>,
+    latest: Option<Version>,
+    through: Revision,
+    gone: &mut Vec<RecordId>,
+) {
     let old = history.iter().take_while(|version| version.revision <= through).count();
     let is_superseded = latest.is_none_or(|latest| latest.revision <= through);
-    let needless = if is_superseded { old } else { old.saturating_sub(1) };
-    match history.get(needless) {
-        Some(version) if version.is_delete && needless < old => needless + 1,
-        _ => needless,
+    let mut needless = if is_superseded { old } else { old.saturating_sub(1) };
+    if history.get(needless).is_some_and(|version| version.is_delete && needless < old) {
+        needless += 1;
     }
+    gone.extend(history.drain(..needless).map(|version| version.id()));
 }
 
 #[cfg(test)]
@@ -179,13 +169,11 @@ mod tests {
         index
     }
 
-    fn prune(index: &mut Index, step: PruneStep, through: u64) -> Vec<u64> {
+    fn prune(index: &mut Index, keys_max: usize, through: u64) -> Vec<u64> {
         let mut gone = Vec::new();
         let mut cursor = Some(PruneCursor::start());
         while let Some(from) = cursor {
-            let before = gone.len();
-            cursor = index.prune(&from, step, Revision(through), &mut gone);
-            assert!(gone.len() - before <= step.versions_max);
+            cursor = index.prune(&from, keys_max, Revision(through), &mut gone);
         }
         let mut gone: Vec<_> = gone.into_iter().map(|id| id.revision.0).collect();
         gone.sort_unstable();
@@ -214,11 +202,10 @@ mod tests {
             (9, &[1, 2, 3, 4, 6]),
         ];
         for (through, gone) in checks {
-            for (keys_max, versions_max) in [(1, 100), (2, 100), (100, 1), (100, 2), (100, 100)] {
-                let step = PruneStep { keys_max, versions_max };
+            for keys_max in [1, 2, 100] {
                 let mut index = index(&written);
-                assert_eq!(prune(&mut index, step, through), gone, "{step:?} through {through}");
-                assert_eq!(prune(&mut index, step, through), [0; 0], "again");
+                assert_eq!(prune(&mut index, keys_max, through), gone, "through {through}");
+                assert_eq!(prune(&mut index, keys_max, through), [0; 0], "again");
             }
         }
     }

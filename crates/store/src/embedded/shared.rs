@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use super::disk::{Disk, Record, RecordId, Sink};
 use super::history::{Filler, Ring};
-use super::index::{Index, PruneCursor, PruneStep, Version};
+use super::index::{Index, PruneCursor, Version};
 use crate::{
     Batch, DiskError, Event, HealthError, KeyValue, PAGE_BYTES_MAX, PAGE_ITEMS_MAX, Page, Range,
     ReadError, Revision, WatchError,
@@ -292,19 +292,18 @@ impl Shared {
         self.floor.store(floor.0, Ordering::Release);
     }
 
-    /// One step of forgetting what no read can need; the records to forget, and where to go on.
+    /// One step of finding the records that no read can need; where to go on.
     pub(super) fn prune(
         &self,
         cursor: &PruneCursor,
-        step: PruneStep,
-    ) -> (Vec<RecordId>, Option<PruneCursor>) {
-        let mut gone = Vec::new();
+        keys_max: usize,
+        gone: &mut Vec<RecordId>,
+    ) -> Option<PruneCursor> {
         let mut state = self.write();
         let pins = self.pins.lock().unwrap_or_else(PoisonError::into_inner);
         let through = pins.keys().next().map_or(state.floor, |pin| state.floor.min(*pin));
         drop(pins);
-        let next = state.index.prune(cursor, step, through, &mut gone);
-        (gone, next)
+        state.index.prune(cursor, keys_max, through, gone)
     }
 
     /// No write is acknowledged until the disk has recovered.
