@@ -35,8 +35,9 @@ const SOAK_HEAD: &str = "\
 
 Written by `cargo xtask soak`: nodes renew leases, pods come and go, controllers watch and list, while the data that is
 there at once stays the same. In the end a burst comes over three times the connections that keep the server busy. The
-run fails when a request of the steady load fails, when memory grows by more than 5 % after the first third, or when
-latencies are not back at twice their level a second after the burst.
+run fails when a request of the steady load fails, when memory grows by more than 5 % after the first third, when the
+99th percentile (the median of its minutes) is in the last third more than twice what it was in the first, or when it is
+not back at twice its level a second after the burst.
 
 ";
 

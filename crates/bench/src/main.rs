@@ -189,7 +189,8 @@ enum Profile {
     /// Nodes renew leases, pods come and go, controllers list and watch.
     Mixed,
     /// The same for `--seconds` (20 minutes are 1200), with memory and latencies minute by minute, and a
-    /// burst in the end. Fails when memory grows, a request fails, or the burst is felt for a second.
+    /// burst in the end. Fails when memory or latencies grow, a request fails, or the burst is felt
+    /// for a second.
     Soak,
 }
 

@@ -23,8 +23,10 @@ const STANDING: usize = 1_000;
 const FILL: Duration = Duration::from_secs(120);
 /// How much memory may grow after the first third of the run, in percent.
 const GROWTH_PERCENT_MAX: f64 = 5.0;
+/// How much slower the slowest requests may be in the last third of the run than in the first.
+const SLOWER_MAX: f64 = 2.0;
 /// In a shorter run the history that servers keep, of five minutes, still grows after a third of it: its
-/// memory is told and not judged.
+/// memory and its latencies are told and not judged.
 const JUDGED_MIN: Duration = Duration::from_secs(900);
 /// Connections that keep a server busy, and how many times that a burst has.
 const CAPACITY: usize = 64;
@@ -65,7 +67,7 @@ async fn steady(bench: &Bench, report: &mut Report) -> Result<()> {
     let part = (bench.span() / PARTS_MIN).min(PART);
     let parts = bench.span().as_secs_f64() / part.as_secs_f64();
     let mut cluster = Cluster::start(bench, bench.span());
-    let (mut memory, mut errors, mut events) = (vec![], 0, 0);
+    let (mut memory, mut slowest, mut errors, mut events) = (vec![], vec![], 0, 0);
     for number in 1..=parts.round() as u32 {
         let began = Instant::now();
         tokio::select! {
@@ -79,6 +81,7 @@ async fn steady(bench: &Bench, report: &mut Report) -> Result<()> {
         report.add(&title, "events", "/s", rate);
         events = cluster.events();
         errors += load.errors.total();
+        slowest.push(load.latency.quantile(0.99));
         let mut line = format!(
             "{title}: {:.0}/s, p99 {:.2} ms, {} errors",
             load.rate(),
@@ -99,14 +102,26 @@ async fn steady(bench: &Bench, report: &mut Report) -> Result<()> {
     if errors > 0 {
         report.broken.push(format!("{errors} requests of the steady load failed"));
     }
+    let is_judged = bench.span() >= JUDGED_MIN;
     if let Some(percent) = growth_percent(&memory) {
         report.add("soak", "memory growth after the first third", "%", percent);
-        if percent > GROWTH_PERCENT_MAX && bench.span() >= JUDGED_MIN {
+        if percent > GROWTH_PERCENT_MAX && is_judged {
             let limit = format!("at most {GROWTH_PERCENT_MAX} % is allowed");
             report.broken.push(format!("memory grew by {percent:.1} %; {limit}"));
         }
     }
+    let times = slower(&slowest);
+    report.add("soak", "p99, last third over first", "x", times);
+    if times > SLOWER_MAX && is_judged {
+        report.broken.push(format!("p99 rose {times:.1} times; at most {SLOWER_MAX} is allowed"));
+    }
     Ok(())
+}
+
+/// How often the first third's median goes into that of the last third.
+fn slower(parts: &[f64]) -> f64 {
+    let third = (parts.len() / 3).max(1).min(parts.len());
+    quantile(&parts[parts.len() - third..], 0.5) / quantile(&parts[..third], 0.5)
 }
 
 /// By how much the last fifth is above what was there after the first third.
@@ -223,6 +238,13 @@ mod tests {
         check(&[100.0], Some(0.0));
         check(&[100.0, 110.0, 105.0, 125.0, 150.0], Some(50.0));
         check(&[1.0, 1.0, 100.0, 1.0, 1.0, 1.0, 1.0, 1.0, 125.0, 125.0], Some(25.0));
+    }
+
+    #[test]
+    fn thirds_are_compared_by_their_medians() {
+        assert_eq!(slower(&[2.0, 1.0, 9.0, 5.0, 5.0, 5.0, 3.0, 4.0, 90.0]), 2.0);
+        assert_eq!(slower(&[2.0, 3.0]), 1.5);
+        assert!(slower(&[]).is_nan());
     }
 
     /// Requests each 2 ms for ten seconds, slow ones between two times.
