@@ -58,6 +58,11 @@ pub fn encode_watch_event(event: &str, body: &[u8], out: &mut Vec<u8>) {
 /// Appends a value without a schema as a body.
 pub fn write_body(value: &Value, out: &mut Vec<u8>) {
     out.extend_from_slice(&PREFIX);
+    write_value(value, out);
+}
+
+/// Appends a value without a schema as part of a body.
+pub fn write_value(value: &Value, out: &mut Vec<u8>) {
     encode::value(value, out);
 }
 

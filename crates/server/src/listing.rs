@@ -1,7 +1,7 @@
-//! Lists that are written while they are sent, in other forms than the stored one: nothing but the entries
-//! and one chunk is held at a time.
+//! Lists in other forms than the stored one, as a sequence of chunks: a long list is written while it is
+//! sent, and nothing but the entries and one chunk is held at a time.
 
-use crate::negotiate::Shape;
+use crate::negotiate::{Encoding, Shape};
 use crate::view::View;
 use bytes::Bytes;
 use keelson_cache::Entry;
@@ -17,8 +17,8 @@ const MEASURED_MAX: usize = 64;
 
 /// How the items of a list are written.
 #[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Form {
-    /// Objects in JSON, of another version than the stored one.
+enum Form {
+    /// Objects in JSON.
     Json,
     /// Metadata in JSON.
     Partial,
@@ -26,7 +26,7 @@ pub(crate) enum Form {
     Rows,
     /// Objects or metadata in protobuf.
     Protobuf,
-    /// Objects in CBOR.
+    /// Objects or metadata in CBOR.
     Cbor,
 }
 
@@ -66,13 +66,14 @@ pub(crate) struct Listing {
 }
 
 impl Listing {
-    pub fn new(
-        view: View,
-        target: Target,
-        form: Form,
-        metadata: Map,
-        items: Vec<Arc<Entry>>,
-    ) -> Listing {
+    pub fn new(view: View, target: Target, metadata: Map, items: Vec<Arc<Entry>>) -> Listing {
+        let form = match (view.accepted.shape, view.accepted.encoding) {
+            (_, Encoding::Protobuf) => Form::Protobuf,
+            (_, Encoding::Cbor) => Form::Cbor,
+            (Shape::Table, _) => Form::Rows,
+            (Shape::PartialList, _) => Form::Partial,
+            (Shape::Object | Shape::Partial, _) => Form::Json,
+        };
         let state = if form == Form::Protobuf { State::Measure } else { State::Head };
         let (sizes, message) = (vec![], vec![]);
         Listing { view, target, form, metadata, items, at: 0, sizes, message, state }
@@ -81,6 +82,22 @@ impl Listing {
     /// Bytes of JSON that the items are made from.
     pub fn source_bytes(&self) -> u64 {
         self.items.iter().map(|entry| entry.json_slice().len() as u64).sum()
+    }
+
+    /// All of the list; text is without its last newline.
+    pub fn whole(mut self) -> Result<Bytes, Failure> {
+        let mut out = vec![];
+        loop {
+            match self.next()? {
+                Step::Chunk(chunk) => out.extend_from_slice(&chunk),
+                Step::Again => {}
+                Step::Done => break,
+            }
+        }
+        if out.last() == Some(&b'\n') && !matches!(self.form, Form::Protobuf | Form::Cbor) {
+            out.pop();
+        }
+        Ok(Bytes::from(out))
     }
 
     /// Whether all was written.
@@ -168,10 +185,11 @@ impl Listing {
         match self.form {
             Form::Json | Form::Partial => *out = self.view.list_head(&self.metadata),
             Form::Rows => {
-                let table = self.view.table(self.metadata.clone(), vec![Value::Null], true);
-                json::write_value(&table, out);
-                // The one row that stands for all to come, and what closes the table.
-                out.truncate(out.len() - b"null]}".len());
+                // One row stands for all to come. What follows it is the tail's.
+                let rows = if self.items.is_empty() { vec![] } else { vec![Value::Null] };
+                let end = if self.items.is_empty() { "}" } else { "null]}" };
+                json::write_value(&self.view.table(self.metadata.clone(), rows, true), out);
+                out.truncate(out.len() - end.len());
             }
             Form::Protobuf => {
                 let list = self.view.list_schema()?;
@@ -198,7 +216,10 @@ impl Listing {
         }
         let obj = self.shown(entry)?;
         if self.form == Form::Cbor {
-            cbor::encode_list_item(&self.view.schema, &obj, out);
+            match self.view.accepted.shape {
+                Shape::PartialList => cbor::write_value(&obj.into(), out),
+                _ => cbor::encode_list_item(&self.view.schema, &obj, out),
+            }
             return Ok(());
         }
         if self.at > 0 {
@@ -214,6 +235,8 @@ impl Listing {
 
     fn tail(&self, out: &mut Vec<u8>) {
         match self.form {
+            // The rows of a table without any may be nil, and are written with the head.
+            Form::Rows if self.items.is_empty() => out.extend_from_slice(b"}\n"),
             Form::Json | Form::Partial | Form::Rows => out.extend_from_slice(b"]}\n"),
             Form::Protobuf => proto::end_list(out),
             Form::Cbor => {

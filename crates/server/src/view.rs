@@ -2,7 +2,7 @@
 
 use crate::body::{Body, ListBody};
 use crate::handler::{App, Ask};
-use crate::listing::{Form, Listing};
+use crate::listing::Listing;
 use crate::negotiate::{Accepted, Encoding, Shape};
 use crate::respond::{self, Reply};
 use bytes::Bytes;
@@ -11,11 +11,12 @@ use keelson_meta::{
     Failure, FieldError, GroupVersionKind, Map, Object, Path, Reason, Status, Value, value,
 };
 use keelson_registry::{Answer, List, Target};
-use keelson_schema::{Schema, cbor, json, proto, tables};
+use keelson_schema::{Schema, json, tables};
 use std::sync::Arc;
 
-/// Bytes of JSON from which on a list of another form is written while it is sent.
-const LISTED_BYTES_MIN: usize = 128 << 10;
+/// Bytes of JSON from which on a list of another form is written while it is sent. A shorter one is made
+/// whole, so that its length is told, and a failure is an answer.
+const LISTED_BYTES_MIN: u64 = 128 << 10;
 
 /// How an answer's objects are shown.
 #[derive(Clone)]
@@ -164,85 +165,48 @@ impl View {
             let body = Body::List(ListBody::new(head, list.items));
             return Ok(respond::with_body(200, Encoding::Json.media_type(), body));
         }
-        if let Some(form) = self.listed_form(&list.items) {
-            let listing = Listing::new(self.clone(), target.clone(), form, metadata, list.items);
+        if self.accepted.shape == Shape::Partial {
+            return Err(Status::new(
+                Reason::NotAcceptable,
+                format!(
+                    "you requested PartialObjectMetadata, but the requested object is a list (*{})",
+                    go_type(&self.schema, "List")
+                ),
+            ));
+        }
+        let items = self.sorted(target, list.items)?;
+        let listing = Listing::new(self.clone(), target.clone(), metadata, items);
+        let encoding = self.accepted.encoding;
+        let is_for_people = self.is_pretty || encoding == Encoding::Yaml;
+        if !is_for_people && listing.source_bytes() >= LISTED_BYTES_MIN {
             let body = Body::Listing(Box::new(listing));
-            return Ok(respond::with_body(200, self.accepted.encoding.media_type(), body));
+            return Ok(respond::with_body(200, encoding.media_type(), body));
         }
-        let objects: Result<Vec<Object>, Failure> =
-            list.items.iter().map(|entry| self.decoded(target, entry)).collect();
-        self.reply_objects(metadata, objects?)
+        Ok(respond::encoded(self.is_pretty, 200, encoding, listing.whole()?))
     }
 
-    /// The form in which a list is written while it is sent; `None`: it is short, or for people, or sorted
-    /// anew, and is made whole.
-    fn listed_form(&self, items: &[Arc<Entry>]) -> Option<Form> {
-        let bytes: usize = items.iter().map(|entry| entry.json_slice().len()).sum();
-        if bytes < LISTED_BYTES_MIN || self.is_pretty {
-            return None;
+    /// The items in the order in which they are shown, which some tables have of their own.
+    fn sorted(&self, target: &Target, items: Vec<Arc<Entry>>) -> Result<Vec<Arc<Entry>>, Failure> {
+        let printer = self.printer();
+        if self.accepted.shape != Shape::Table || !printer.sorts_rows() {
+            return Ok(items);
         }
-        match (self.accepted.shape, self.accepted.encoding) {
-            (Shape::Object, Encoding::Json) => Some(Form::Json),
-            (Shape::Object | Shape::PartialList, Encoding::Protobuf) => Some(Form::Protobuf),
-            (Shape::Object, Encoding::Cbor) => Some(Form::Cbor),
-            (Shape::PartialList, Encoding::Json) => Some(Form::Partial),
-            (Shape::Table, Encoding::Json) if !self.printer().sorts_rows() => Some(Form::Rows),
-            _ => None,
-        }
-    }
-
-    /// An answer with a list of objects that are no longer stored as such.
-    pub fn reply_objects(&self, metadata: Map, objects: Vec<Object>) -> Result<Reply, Failure> {
-        let text = match self.accepted.shape {
-            Shape::Partial => {
-                return Err(Status::new(
-                    Reason::NotAcceptable,
-                    format!(
-                        "you requested PartialObjectMetadata, but the requested object is a list \
-                         (*{})",
-                        go_type(&self.schema, "List")
-                    ),
-                ));
-            }
-            Shape::PartialList => self.partial_list(metadata, objects)?,
-            Shape::Table => {
-                let mut objects = objects;
-                let printer = self.printer();
-                objects.sort_by(|a, b| printer.compare_rows(a, b));
-                let rows = objects.iter().map(|obj| self.row(obj)).collect();
-                written(&self.table(metadata, rows, true))
-            }
-            Shape::Object if self.accepted.encoding == Encoding::Protobuf => {
-                protobuf_list(&self.list_schema()?, &self.schema, &metadata, &objects)?
-            }
-            Shape::Object if self.accepted.encoding == Encoding::Cbor => {
-                self.cbor_list(&metadata, &objects)
-            }
-            Shape::Object => {
-                let mut text = self.list_head(&metadata);
-                for (i, obj) in objects.iter().enumerate() {
-                    if i > 0 {
-                        text.push(b',');
-                    }
-                    json::encode_list_item(&self.schema, obj, &mut text);
-                }
-                text.extend_from_slice(b"]}");
-                Bytes::from(text)
-            }
-        };
-        Ok(respond::encoded(self.is_pretty, 200, self.accepted.encoding, text))
+        let decoded = |entry: Arc<Entry>| Ok((self.decoded(target, &entry)?, entry));
+        let mut items = items.into_iter().map(decoded).collect::<Result<Vec<_>, Failure>>()?;
+        items.sort_by(|(a, _), (b, _)| printer.compare_rows(a, b));
+        Ok(items.into_iter().map(|(_, entry)| entry).collect())
     }
 
     /// The type of a list of the objects.
     pub fn list_schema(&self) -> Result<Schema, Failure> {
-        if self.accepted.shape == Shape::PartialList {
-            return self.meta_schema("PartialObjectMetadataList");
-        }
         let list = self.app.registry.catalogue.schema(&self.list_kind());
         list.ok_or_else(|| Status::internal("no list type"))
     }
 
     fn list_kind(&self) -> GroupVersionKind {
+        if self.accepted.shape == Shape::PartialList {
+            return self.meta_kind("PartialObjectMetadataList");
+        }
         let gvk = &self.schema.gvk;
         gvk.group_version().kind(format!("{}List", gvk.kind))
     }
@@ -252,24 +216,9 @@ impl View {
         Schema { gvk: self.list_kind(), ..self.schema.clone() }
     }
 
-    /// A list in CBOR.
-    fn cbor_list(&self, metadata: &Map, objects: &[Object]) -> Bytes {
-        let list = self.cbor_list_schema();
-        let mut out = vec![];
-        cbor::begin_list(&list, objects.len(), &mut out);
-        for obj in objects {
-            cbor::encode_list_item(&self.schema, obj, &mut out);
-        }
-        cbor::end_list(&list, &Value::Object(metadata.clone()), &mut out);
-        Bytes::from(out)
-    }
-
     /// A list up to its items.
     pub fn list_head(&self, metadata: &Map) -> Vec<u8> {
-        let kind = match self.accepted.shape {
-            Shape::PartialList => self.meta_kind("PartialObjectMetadataList"),
-            _ => self.list_kind(),
-        };
+        let kind = self.list_kind();
         let mut head = b"{\"kind\":".to_vec();
         json::write_string(&kind.kind, &mut head);
         head.extend_from_slice(b",\"apiVersion\":");
@@ -293,27 +242,6 @@ impl View {
     pub fn partial_text(&self, obj: Object) -> Result<Bytes, Failure> {
         let schema = self.meta_schema("PartialObjectMetadata")?;
         self.accepted.encoding.object(&schema, &self.partial(obj))
-    }
-
-    /// The metadata of a list's objects.
-    fn partial_list(&self, metadata: Map, objects: Vec<Object>) -> Result<Bytes, Failure> {
-        let partial: Vec<Object> = objects.into_iter().map(|obj| self.partial(obj)).collect();
-        let list = self.meta_schema("PartialObjectMetadataList")?;
-        if self.accepted.encoding == Encoding::Protobuf {
-            let item = self.meta_schema("PartialObjectMetadata")?;
-            return protobuf_list(&list, &item, &metadata, &partial);
-        }
-        let items: Vec<Value> = partial.into_iter().map(Value::from).collect();
-        let list = value!({
-            "kind": (list.gvk.kind.clone()), "apiVersion": (list.gvk.api_version()),
-            "metadata": (metadata), "items": (items)
-        });
-        let mut out = vec![];
-        match self.accepted.encoding {
-            Encoding::Cbor => cbor::write_body(&list, &mut out),
-            _ => json::write_value(&list, &mut out),
-        }
-        Ok(Bytes::from(out))
     }
 
     fn printer(&self) -> &'static tables::Printer {
@@ -377,35 +305,6 @@ impl View {
             Shape::Object | Shape::Partial => self.text(target, &Answer::Entry(entry.clone())),
         }
     }
-}
-
-/// A list in protobuf.
-fn protobuf_list(
-    list: &Schema,
-    item: &Schema,
-    metadata: &Map,
-    objects: &[Object],
-) -> Result<Bytes, Failure> {
-    let fail = |error: proto::Mismatch| Status::internal(error.to_string());
-    let mut messages = vec![];
-    let mut ends = Vec::with_capacity(objects.len());
-    for obj in objects {
-        proto::encode_message(item, obj, &mut messages).map_err(fail)?;
-        ends.push(messages.len());
-    }
-    let starts = std::iter::once(0).chain(ends.iter().copied());
-    let sizes: Vec<usize> = starts.zip(&ends).map(|(start, end)| end - start).collect();
-    let total = sizes.iter().map(|size| proto::list_item_bytes(*size)).sum();
-    let mut out = Vec::with_capacity(messages.len() + 1024);
-    proto::begin_list(list, metadata, total, &mut out).map_err(fail)?;
-    let mut at = 0;
-    for size in sizes {
-        proto::begin_list_item(size, &mut out);
-        out.extend_from_slice(&messages[at..at + size]);
-        at += size;
-    }
-    proto::end_list(&mut out);
-    Ok(Bytes::from(out))
 }
 
 pub(crate) fn written(value: &Value) -> Bytes {
