@@ -1,7 +1,7 @@
 //! All resources, fed by one watch of the store.
 
 use crate::resource::Loaded;
-use crate::{Entry, Resource, Snapshot};
+use crate::{Entry, Resource, Snapshot, by_prefix};
 use bytes::Bytes;
 use keelson_store::{Batch, KeyValue, ReadError, Revision, Store, Watch, WatchError};
 use std::collections::BTreeMap;
@@ -204,14 +204,6 @@ impl Drop for Cache {
     }
 }
 
-/// The resource to which a key of the store belongs.
-fn find<'r>(resources: &'r Resources, key: &[u8]) -> Option<&'r Arc<Resource>> {
-    let (prefix, resource) = resources
-        .range::<[u8], _>((std::ops::Bound::Unbounded, std::ops::Bound::Included(key)))
-        .next_back()?;
-    key.starts_with(prefix).then_some(resource)
-}
-
 /// The objects as they were at the store's floor, and the watch that goes on from there.
 async fn fill(
     store: &dyn Store,
@@ -224,7 +216,7 @@ async fn fill(
         .collect();
     let mut broken = (None, 0_usize);
     let mut sink = |kv: KeyValue| {
-        if let Some(resource) = find(&resources, &kv.key)
+        if let Some(resource) = by_prefix(&resources, &kv.key)
             && let Err(error) = resource.load(&kv)
         {
             broken.0.get_or_insert(error);
@@ -275,7 +267,7 @@ async fn replace(shared: &Shared, store: &dyn Store) -> Result<Box<dyn Watch>, S
     let resources = shared.resources.read().expect("the cache state is not poisoned").clone();
     let mut loaded: BTreeMap<Bytes, Loaded> = BTreeMap::new();
     let mut sink = |kv: KeyValue| {
-        let Some(resource) = find(&resources, &kv.key) else { return };
+        let Some(resource) = by_prefix(&resources, &kv.key) else { return };
         let prefix = resource.prefix();
         let loaded = loaded.entry(prefix.clone()).or_default();
         match Entry::from_store(prefix.len(), &kv) {
@@ -297,7 +289,7 @@ async fn replace(shared: &Shared, store: &dyn Store) -> Result<Box<dyn Watch>, S
 fn apply(shared: &Shared, batch: &Batch) {
     let resources = shared.resources.read().expect("the cache state is not poisoned");
     for event in &batch.events {
-        let Some(resource) = find(&resources, &event.key) else {
+        let Some(resource) = by_prefix(&resources, &event.key) else {
             continue;
         };
         if let Err(error) = resource.apply(event) {

@@ -12,11 +12,13 @@
 
 mod cache;
 mod entry;
+mod prefix;
 mod resource;
 mod selection;
 
 pub use cache::{Cache, CacheError, StartError};
 pub use entry::{Entry, Record, RecordError, unreadable};
+pub use prefix::by_prefix;
 pub use resource::{
     Change, ChangeKind, Cursor, CursorError, HISTORY_BYTES_MAX, HISTORY_EVENTS_MAX, Resource,
     Snapshot,

@@ -8,13 +8,12 @@
 use crate::kind::Kind;
 use crate::registry::built_in;
 use bytes::Bytes;
-use keelson_cache::Record;
+use keelson_cache::{Record, by_prefix};
 use keelson_meta::{GroupVersion, GroupVersionKind, Object};
 use keelson_schema::catalogue::Catalogue;
 use keelson_schema::{Schema, decode, default, json, proto};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::Bound;
 use std::sync::Arc;
 
 /// What values begin with that are encrypted.
@@ -111,9 +110,7 @@ impl StoredForm {
 
     /// The kind to which a key of the store belongs.
     fn find(&self, key: &[u8]) -> Option<&Stored> {
-        let below = (Bound::Unbounded, Bound::Included(key));
-        let (prefix, stored) = self.kinds.range::<[u8], _>(below).next_back()?;
-        key.starts_with(prefix).then_some(stored)
+        by_prefix(&self.kinds, key)
     }
 
     /// The stored form of a record. What is no object of a known kind stays as it is.

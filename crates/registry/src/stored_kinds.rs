@@ -3,13 +3,12 @@
 use crate::kind::Kind;
 use crate::registry::built_in;
 use bytes::Bytes;
-use keelson_cache::Entry;
+use keelson_cache::{Entry, by_prefix};
 use keelson_meta::GroupVersionResource;
 use keelson_schema::catalogue::Catalogue;
 use keelson_schema::{decode, json};
 use keelson_store::KeyValue;
 use std::collections::BTreeMap;
-use std::ops::Bound;
 use std::sync::Arc;
 
 /// Every built-in kind, by the prefix of its keys.
@@ -62,9 +61,7 @@ impl StoredKinds {
     }
 
     fn kind(&self, key: &[u8]) -> Option<&Arc<Kind>> {
-        let range = (Bound::Unbounded, Bound::Included(key));
-        let (prefix, kind) = self.by_prefix.range::<[u8], _>(range).next_back()?;
-        key.starts_with(prefix).then_some(kind)
+        by_prefix(&self.by_prefix, key)
     }
 }
 

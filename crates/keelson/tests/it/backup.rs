@@ -1,7 +1,7 @@
 //! The commands for those who run a server: backup (also while it serves), restore, check.
 
 use crate::connection::Connection;
-use crate::http::{Server as InProcess, quiet};
+use crate::http::{Server as InProcess, quiet, revision_of};
 use crate::kill::Server;
 use keelson::Builder;
 use serde_json::{Value, json};
@@ -44,17 +44,12 @@ fn map(name: &str, value: &str) -> Value {
     json!({"metadata": {"name": name}, "data": {"value": value}})
 }
 
-fn rev(obj: &Value) -> u64 {
-    let text = obj["metadata"]["resourceVersion"].as_str().unwrap_or_default();
-    text.parse().unwrap_or_else(|_| panic!("no revision: {obj}"))
-}
-
 fn list(connection: &mut Connection) -> (BTreeMap<String, Value>, u64) {
     let (code, list) = connection.call("GET", MAPS, "", None).expect("a list");
     assert_eq!(code, 200, "{list}");
     let items = list["items"].as_array().expect("items").iter();
     let name = |obj: &Value| obj["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-    (items.map(|obj| (name(obj), obj.clone())).collect(), rev(&list))
+    (items.map(|obj| (name(obj), obj.clone())).collect(), revision_of(&list))
 }
 
 /// Writes until it is over: for each write the name, and the object as it was answered.
@@ -75,7 +70,7 @@ fn write(
         let obj = map(&name, &format!("{n} {}", "x".repeat(500)));
         let (code, answer) = connection.call(method, &path, JSON, Some(&obj)).expect("an answer");
         assert!(matches!(code, 200 | 201), "{answer}");
-        newest.fetch_max(rev(&answer) as usize, Ordering::AcqRel);
+        newest.fetch_max(revision_of(&answer) as usize, Ordering::AcqRel);
         written.push((name, answer));
     }
     written
@@ -135,9 +130,9 @@ fn check_restored(dir: &Path, n: usize, at: u64, written: &[(String, Value)]) {
     let server = Server::start(&dir.join(&data));
     let (there, revision) = list(&mut server.connect());
     let mut expected: BTreeMap<String, Value> = BTreeMap::new();
-    for (name, obj) in written.iter().filter(|(_, obj)| rev(obj) <= at) {
-        let old = expected.get(name).map_or(0, rev);
-        if rev(obj) > old {
+    for (name, obj) in written.iter().filter(|(_, obj)| revision_of(obj) <= at) {
+        let old = expected.get(name).map_or(0, revision_of);
+        if revision_of(obj) > old {
             expected.insert(name.clone(), obj.clone());
         }
     }
@@ -152,7 +147,7 @@ fn check_restored(dir: &Path, n: usize, at: u64, written: &[(String, Value)]) {
     // The next revisions are larger, and those who watch from before have to list.
     assert!(revision >= at, "{revision} is below {at}");
     let made = server.connect().call("POST", MAPS, JSON, Some(&map("new", "")));
-    assert!(rev(&made.expect("an answer").1) > at);
+    assert!(revision_of(&made.expect("an answer").1) > at);
     let path = format!("{MAPS}?watch=1&resourceVersion={}", at - 1);
     let event = server.connect().watch(&path).expect("a watch").next().expect("an event");
     assert_eq!((&event["type"], &event["object"]["code"]), (&json!("ERROR"), &json!(410)));

@@ -1,7 +1,7 @@
 //! Servers whose data lives in a real etcd: two on one cluster, restarts of etcd under load, TLS, and
 //! what is said when etcd cannot be used.
 
-use crate::http::{Answer, Client, PATIENCE, Server};
+use crate::http::{Answer, Client, PATIENCE, Server, revision_of};
 use keelson::{Etcd, Keelson, Pki};
 use keelson_store::{Op, Store, Txn};
 use keelson_store_etcd::testing::{EtcdProcess, ServerFiles};
@@ -43,11 +43,6 @@ fn name(obj: &Value) -> String {
     obj["metadata"]["name"].as_str().expect("a name").to_owned()
 }
 
-fn revision(obj: &Value) -> u64 {
-    let text = obj["metadata"]["resourceVersion"].as_str().unwrap_or_default();
-    text.parse().unwrap_or_else(|_| panic!("no revision: {obj}"))
-}
-
 #[test]
 fn a_write_on_one_server_is_read_and_watched_on_another() {
     let Some((_runtime, etcd)) = etcd() else { return };
@@ -57,7 +52,7 @@ fn a_write_on_one_server_is_read_and_watched_on_another() {
         (one, other)
     });
     let (writer, reader) = (one.client(), other.client());
-    let began = revision(&reader.get(MAPS).body);
+    let began = revision_of(&reader.get(MAPS).body);
     let mut watch = reader.open_watch(&format!("{MAPS}?watch=1&resourceVersion={began}"));
     for n in 0..20 {
         let name = format!("m{n}");
@@ -66,7 +61,7 @@ fn a_write_on_one_server_is_read_and_watched_on_another() {
         let read = reader.get(&format!("{MAPS}/{name}"));
         assert_eq!((read.status, &read.body), (200, &created.body));
         let list = reader.get(MAPS).body;
-        assert!(revision(&list) >= revision(&created.body), "{list}");
+        assert!(revision_of(&list) >= revision_of(&created.body), "{list}");
         let patch = json!({"data": {"n": n.to_string()}});
         let path = format!("{MAPS}/{name}");
         let changed = reader.call("PATCH", &path, "application/merge-patch+json", Some(&patch));
@@ -222,7 +217,7 @@ fn control_loops_wait_while_another_has_the_lease() {
     assert_eq!(freed.status, 200, "{freed:?}");
     let account =
         client.poll("/api/v1/namespaces/a/serviceaccounts/default", |answer| answer.status == 200);
-    assert!(revision(&account.body) > revision(&freed.body));
+    assert!(revision_of(&account.body) > revision_of(&freed.body));
     assert!(holder(&client).is_some_and(|holder| holder != "somebody"));
     server.stop();
     assert_eq!(holder(&client), None);
@@ -249,7 +244,7 @@ fn create(client: &Client, writer: usize, stop: &AtomicBool, done: &AtomicUsize)
 fn restarts_of_etcd_under_load_lose_nothing_and_double_nothing() {
     let Some((runtime, mut etcd)) = etcd() else { return };
     let servers = [serve(&etcd), serve(&etcd)];
-    let began = revision(&servers[0].client().get(MAPS).body);
+    let began = revision_of(&servers[0].client().get(MAPS).body);
     let watches = servers.each_ref().map(|server| {
         server.client().open_watch(&format!("{MAPS}?watch=1&resourceVersion={began}"))
     });
@@ -281,7 +276,7 @@ fn restarts_of_etcd_under_load_lose_nothing_and_double_nothing() {
         .as_array()
         .expect("items")
         .iter()
-        .map(|obj| (name(obj), revision(obj)))
+        .map(|obj| (name(obj), revision_of(obj)))
         .collect();
     let lost: Vec<_> = acknowledged.iter().filter(|name| !stored.contains_key(*name)).collect();
     assert!(lost.is_empty(), "acknowledged and gone: {lost:?}");
@@ -291,7 +286,7 @@ fn restarts_of_etcd_under_load_lose_nothing_and_double_nothing() {
         while !seen.contains_key("last") {
             let event = watch.next().expect("the watch goes on");
             assert_eq!(event["type"], "ADDED", "{event}");
-            let at = revision(&event["object"]);
+            let at = revision_of(&event["object"]);
             assert!(at > before, "{event} after {before}");
             before = at;
             seen.insert(name(&event["object"]), at);
@@ -311,7 +306,7 @@ fn history_is_compacted_and_watches_go_on() {
         Etcd { compaction_interval: Duration::from_millis(50), ..Etcd::new(vec![process.url()]) };
     let server = Server::start_plain(Keelson::builder().etcd(etcd));
     let client = server.client();
-    let first = revision(&client.post(MAPS, &map("first")).body);
+    let first = revision_of(&client.post(MAPS, &map("first")).body);
     let mut watch = client.open_watch(&format!("{MAPS}?watch=1&resourceVersion={first}"));
     client.poll(&format!("{MAPS}?resourceVersion={first}&resourceVersionMatch=Exact"), |answer| {
         answer.status == 410

@@ -18,6 +18,12 @@ pub fn quiet() -> Builder {
     Builder { admission, ..Keelson::builder().no_controllers() }
 }
 
+/// The revision at which an object was written.
+pub fn revision_of(obj: &Value) -> u64 {
+    let text = obj["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+    text.parse().unwrap_or_else(|_| panic!("no revision: {obj}"))
+}
+
 /// A running server and the threads that it runs on.
 pub struct Server {
     runtime: Runtime,

@@ -5,6 +5,7 @@
 //! `KEELSON_KILLS=200` kills that often (20 without it); `KEELSON_KILL_SEED=N` repeats a run's choices.
 
 use crate::connection::{Connect, Connection, authorities, secure, tls_client};
+use crate::http::revision_of;
 use crate::random::Random;
 use rustls::ClientConfig;
 use serde_json::{Value, json};
@@ -72,8 +73,9 @@ impl Server {
         let (code, list) = self.connect().call("GET", MAPS, "", None).expect("a list");
         assert_eq!(code, 200, "{list}");
         let items = list["items"].as_array().expect("items").iter();
-        let by_name = items.map(|obj| (name(obj), Seen { rev: rev(obj), value: value(obj) }));
-        (by_name.collect(), rev(&list))
+        let by_name =
+            items.map(|obj| (name(obj), Seen { rev: revision_of(obj), value: value(obj) }));
+        (by_name.collect(), revision_of(&list))
     }
 
     /// The events after a revision, up to that of the object `last`.
@@ -116,7 +118,7 @@ impl Event {
         Event {
             word: event["type"].as_str().unwrap_or_default().to_owned(),
             name: name(obj),
-            seen: Seen { rev: rev(obj), value: value(obj) },
+            seen: Seen { rev: revision_of(obj), value: value(obj) },
         }
     }
 }
@@ -127,11 +129,6 @@ fn name(obj: &Value) -> String {
 
 fn value(obj: &Value) -> String {
     obj["data"]["value"].as_str().unwrap_or_default().to_owned()
-}
-
-fn rev(obj: &Value) -> u64 {
-    let text = obj["metadata"]["resourceVersion"].as_str().unwrap_or_default();
-    text.parse().unwrap_or_else(|_| panic!("no revision: {obj}"))
 }
 
 /// A write, and what the server said of it; a deletion is not told its revision.
@@ -170,7 +167,7 @@ fn write(
             return (done, write);
         };
         assert!(matches!(code, 200 | 201), "{method} {path}: {answer}");
-        write.rev = body.map(|_| rev(&answer));
+        write.rev = body.map(|_| revision_of(&answer));
         there.insert(name, word != "DELETED");
         done.push(write);
         acknowledged.fetch_add(1, Ordering::Release);

@@ -75,12 +75,6 @@ fn patch(client: &Client, path: &str, media_type: &str, patch: &Value) -> Value 
     done.body
 }
 
-/// `metadata.resourceVersion` of an object or list.
-fn revision(of: &Value) -> u64 {
-    let text = of["metadata"]["resourceVersion"].as_str().unwrap_or_default();
-    text.parse().unwrap_or_else(|_| panic!("no revision: {of}"))
-}
-
 /// The seconds since 1970 that a time of the API stands for.
 fn seconds(text: &Value) -> i64 {
     let parsed = Timestamp::parse(text.as_str().unwrap_or_default());

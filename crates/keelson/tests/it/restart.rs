@@ -1,15 +1,10 @@
 //! Data outlives the server: objects, history and the order of revisions.
 
-use crate::http::{Client, Server};
+use crate::http::{Client, Server, revision_of};
 use keelson::Keelson;
 use serde_json::{Value, json};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
-
-fn revision(obj: &Value) -> u64 {
-    let text = obj["metadata"]["resourceVersion"].as_str().unwrap_or_default();
-    text.parse().unwrap_or_else(|_| panic!("no revision: {obj}"))
-}
 
 fn create(client: &Client, name: &str) -> Value {
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name},
@@ -42,9 +37,9 @@ fn objects_history_and_revisions_outlive_the_server() {
     assert_eq!(after["items"], before["items"]);
     assert_eq!(after["items"].as_array().map(Vec::len), Some(2), "{after}");
     assert_eq!(client.get(&path).body, changed.body);
-    assert!(revision(&after) >= revision(&before), "{after} is older than {before}");
+    assert!(revision_of(&after) >= revision_of(&before), "{after} is older than {before}");
 
-    let since = format!("{MAPS}?watch=true&resourceVersion={}", revision(&first));
+    let since = format!("{MAPS}?watch=true&resourceVersion={}", revision_of(&first));
     let events = client.watch(&since, 4).expect("the history is replayed");
     let seen: Vec<(&str, &str)> = events
         .iter()
@@ -57,10 +52,10 @@ fn objects_history_and_revisions_outlive_the_server() {
         [("ADDED", "second"), ("MODIFIED", "first"), ("ADDED", "third"), ("DELETED", "third")];
     assert_eq!(seen, expected);
     assert_eq!(events[0]["object"], second);
-    assert_eq!(revision(&events[2]["object"]), revision(&third));
+    assert_eq!(revision_of(&events[2]["object"]), revision_of(&third));
 
     let fourth = create(&client, "fourth");
-    assert!(revision(&fourth) > revision(&before), "{fourth} is not newer than {before}");
+    assert!(revision_of(&fourth) > revision_of(&before), "{fourth} is not newer than {before}");
     server.stop();
 }
 
@@ -74,8 +69,8 @@ fn many_restarts_lose_nothing() {
         let list = client.get(MAPS).body;
         assert_eq!(list["items"].as_array().map(Vec::len), Some(round), "{list}");
         let made = create(&client, &format!("map-{round}"));
-        assert!(revision(&made) > newest, "{made} is not newer than {newest}");
-        newest = revision(&made);
+        assert!(revision_of(&made) > newest, "{made} is not newer than {newest}");
+        newest = revision_of(&made);
         server.stop();
     }
 }

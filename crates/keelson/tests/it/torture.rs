@@ -6,7 +6,7 @@
 //! repeats a run's choices.
 
 use crate::connection::{Connection, Watch, plain};
-use crate::http::{PATIENCE, quiet};
+use crate::http::{PATIENCE, quiet, revision_of};
 use crate::random::Random;
 use keelson::{Builder, Limits};
 use serde_json::{Value, json};
@@ -55,11 +55,6 @@ impl State {
             hash: hasher.finish(),
         }
     }
-}
-
-fn rev(obj: &Value) -> u64 {
-    let text = obj["metadata"]["resourceVersion"].as_str().unwrap_or_default();
-    text.parse().unwrap_or_else(|_| panic!("no revision: {obj}"))
 }
 
 /// What a watcher was told.
@@ -219,7 +214,7 @@ fn write(stage: &Stage, writer: usize, lives: usize, mut random: Random) -> Vec<
                 continue;
             }
             // A patch that changes nothing is no change.
-            let rev = rev(&answer);
+            let rev = revision_of(&answer);
             if std::mem::replace(&mut newest[number], rev) != rev {
                 stage.known.lock().expect("revisions").push(rev);
                 done.push(Write { name, after: After::Is(rev, State::of(&answer)) });
@@ -269,18 +264,18 @@ fn read(stage: &Stage, watch: &mut Watch, stream: &mut Stream, enough: usize) ->
                 return Ended::Expired;
             }
             Some("BOOKMARK") => {
-                assert!(rev(obj) >= stream.through, "{event} after {}", stream.through);
-                stream.through = rev(obj);
+                assert!(revision_of(obj) >= stream.through, "{event} after {}", stream.through);
+                stream.through = revision_of(obj);
                 continue;
             }
             Some("ADDED") => "ADDED",
             Some("MODIFIED") => "MODIFIED",
             _ => "DELETED",
         };
-        stream.through = rev(obj);
+        stream.through = revision_of(obj);
         stream.events.push(match word {
-            "DELETED" => Event::deleted(rev(obj), State::of(obj)),
-            word => Event { word, rev: rev(obj), state: State::of(obj) },
+            "DELETED" => Event::deleted(revision_of(obj), State::of(obj)),
+            word => Event { word, rev: revision_of(obj), state: State::of(obj) },
         });
     }
     Ended::Cut
@@ -297,7 +292,7 @@ fn begin(stage: &Stage, wish: &Wish, random: &mut Random) -> io::Result<Stream> 
         let path = format!("{PODS}?limit=0{}", wish.query);
         let (code, list) = stage.connect(0).1.call("GET", &path, "", None)?;
         assert_eq!(code, 200, "{list}");
-        stream.after = rev(&list);
+        stream.after = revision_of(&list);
         let items = list["items"].as_array().expect("items").iter();
         // Items of a list do not say their kind, so their text is another one.
         stream.list = Some(items.map(|obj| State { hash: 0, ..State::of(obj) }).collect());
@@ -443,7 +438,7 @@ fn live(stage: &Stage, life: usize, began_at: u64) {
 fn latest(stage: &Stage) -> u64 {
     let (code, list) = stage.connect(0).1.call("GET", PODS, "", None).expect("a list");
     assert_eq!(code, 200, "{list}");
-    rev(&list)
+    revision_of(&list)
 }
 
 #[test]

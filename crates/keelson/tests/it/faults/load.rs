@@ -3,7 +3,7 @@
 
 use super::linear::{self, Answer, Ask, Call, Id, NEVER};
 use crate::connection::{Connect, Connection};
-use crate::http::PATIENCE;
+use crate::http::{PATIENCE, revision_of};
 use crate::random::Random;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
@@ -51,11 +51,6 @@ fn name(key: usize) -> String {
     format!("fault-{key}")
 }
 
-fn rev(obj: &Value) -> u64 {
-    let text = obj["metadata"]["resourceVersion"].as_str().unwrap_or_default();
-    text.parse().unwrap_or_else(|_| panic!("no revision: {obj}"))
-}
-
 fn id(obj: &Value) -> Id {
     obj["data"]["id"].as_str().and_then(|text| text.parse().ok()).unwrap_or_default()
 }
@@ -84,7 +79,7 @@ pub fn run(random: &mut Random, reads: Reads, connect: Connect, script: impl FnO
     };
     let (code, list) = load.connection().call("GET", MAPS, "", None).expect("a list");
     assert_eq!(code, 200, "{list}");
-    let after = rev(&list);
+    let after = revision_of(&list);
     let (mut calls, events) = std::thread::scope(|scope| {
         let load = &load;
         // However the script ends, the clients do.
@@ -193,9 +188,9 @@ impl Load {
     fn answer(&self, ask: Ask, code: u16, answer: &Value) -> Answer {
         let is_write = ask != Ask::Read;
         let told = match (ask, code) {
-            (Ask::Read, 200) => Answer::Saw(Some((id(answer), rev(answer)))),
+            (Ask::Read, 200) => Answer::Saw(Some((id(answer), revision_of(answer)))),
             (Ask::Read, 404) => Answer::Saw(None),
-            (Ask::Create(_), 201) | (Ask::Update(..), 200) => Answer::Wrote(rev(answer)),
+            (Ask::Create(_), 201) | (Ask::Update(..), 200) => Answer::Wrote(revision_of(answer)),
             (Ask::Delete, 200) => Answer::Deleted,
             (_, 404) => Answer::NotFound,
             (Ask::Create(_), 409) => Answer::Exists,
@@ -276,7 +271,7 @@ fn watch(load: &Load, mut after: u64) -> Vec<Event> {
                 break;
             }
             let obj = &event["object"];
-            after = rev(obj);
+            after = revision_of(obj);
             let name = obj["metadata"]["name"].as_str().unwrap_or_default().to_owned();
             events.push(Event { word, name, rev: after, id: id(obj) });
             if events.last().is_some_and(|event| event.name == "fault-last") {

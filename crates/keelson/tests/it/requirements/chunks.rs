@@ -1,7 +1,7 @@
 //! R-CHUNK: lists in pages.
 
-use super::{MAPS, create, forgetful_server, map, names, put, refused, revision, server};
-use crate::http::Client;
+use super::{MAPS, create, forgetful_server, map, names, put, refused, server};
+use crate::http::{Client, revision_of};
 use serde_json::{Value, json};
 
 /// The token of the next page, or empty.
@@ -40,7 +40,7 @@ fn pages_follow_each_other_without_gap_or_overlap() {
         assert_eq!(pages.iter().flat_map(names).collect::<Vec<_>>(), want);
         let mut left = want.len();
         for page in &pages {
-            assert_eq!(revision(page), revision(&pages[0]), "{page}");
+            assert_eq!(revision_of(page), revision_of(&pages[0]), "{page}");
             left -= names(page).len();
             let remaining = &page["metadata"]["remainingItemCount"];
             assert_eq!(remaining, &if left > 0 { json!(left) } else { Value::Null }, "{page}");
@@ -69,14 +69,14 @@ fn later_pages_show_the_state_of_the_first() {
     assert_eq!(second["items"][1]["data"]["v"], "1");
     let third = client.get(&format!("{MAPS}?limit=2&continue={}", token(&second))).body;
     assert_eq!(names(&third), ["h"]);
-    assert_eq!([&second, &third].map(revision), [revision(&first); 2]);
+    assert_eq!([&second, &third].map(revision_of), [revision_of(&first); 2]);
     // The same token again gives the same page; no token is the state now.
     let again = client.get(&format!("{MAPS}?limit=2&continue={}", token(&first))).body;
     assert_eq!(again, second);
     let anew = client.get(&format!("{MAPS}?limit=3")).body;
     assert_eq!(names(&anew), ["a", "e", "f"]);
     assert_eq!(anew["items"][2]["data"]["v"], "2");
-    assert!(revision(&anew) > revision(&first));
+    assert!(revision_of(&anew) > revision_of(&first));
     server.stop();
 }
 
@@ -131,9 +131,9 @@ fn a_list_of_1253_pods_comes_in_pages_of_500() {
     let client = server.client();
     let pages = pages(&client, path, 500);
     let shown = pages.iter().map(|page| {
-        (names(page).len(), page["metadata"]["remainingItemCount"].as_u64(), revision(page))
+        (names(page).len(), page["metadata"]["remainingItemCount"].as_u64(), revision_of(page))
     });
-    let at = revision(&pages[0]);
+    let at = revision_of(&pages[0]);
     let want = [(500, Some(753), at), (500, Some(253), at), (253, None, at)];
     assert_eq!(shown.collect::<Vec<_>>(), want);
     let want: Vec<String> = (0..PODS).map(|at| format!("p-{at:04}")).collect();

@@ -1,6 +1,7 @@
 //! R-CONC: `metadata.resourceVersion` as what an update expects, and as the server's clock.
 
-use super::{MAPS, create, map, pod, put, refused, revision, server};
+use super::{MAPS, create, map, pod, put, refused, server};
+use crate::http::revision_of;
 use serde_json::{Value, json};
 
 const MODIFIED: &str = "the object has been modified; please apply your changes to the latest \
@@ -33,7 +34,7 @@ fn an_update_with_a_version_needs_the_stored_one() {
     let third = put(&client, &path, &map("a", "3"));
     assert_eq!((&third["data"]["v"], &client.get(&path).body), (&json!("3"), &third));
     // A version that is no text is not one that the server gave out.
-    let number = with_version(map("a", "4"), &json!(revision(&third)));
+    let number = with_version(map("a", "4"), &json!(revision_of(&third)));
     let answer = client.call("PUT", &path, "application/json", Some(&number));
     assert_eq!((answer.status, &answer.body["reason"]), (400, &json!("BadRequest")), "{answer:?}");
     server.stop();
@@ -93,10 +94,10 @@ fn every_change_moves_the_version_on_and_nothing_else_does() {
     let server = server();
     let client = server.client();
     let pods = "/api/v1/namespaces/default/pods";
-    let mut last = revision(&client.get(MAPS).body);
+    let mut last = revision_of(&client.get(MAPS).body);
     let mut later = |what: &str, obj: &Value| {
-        assert!(revision(obj) > last, "{what}: {obj}");
-        last = revision(obj);
+        assert!(revision_of(obj) > last, "{what}: {obj}");
+        last = revision_of(obj);
     };
     let made = client.post(pods, &pod("p")).body;
     later("create", &made);
@@ -119,7 +120,7 @@ fn every_change_moves_the_version_on_and_nothing_else_does() {
     later("binding", &now);
     // A write that changes nothing is none, and nobody who watches hears of it.
     let mut watch =
-        client.open_watch(&format!("{pods}?watch=1&resourceVersion={}", revision(&now)));
+        client.open_watch(&format!("{pods}?watch=1&resourceVersion={}", revision_of(&now)));
     let same = client.call("PATCH", &one, merge, Some(&label)).body;
     assert_eq!(same, now);
     assert_eq!(put(&client, &one, &now), now);
@@ -128,9 +129,11 @@ fn every_change_moves_the_version_on_and_nothing_else_does() {
     // A list of any kind is as new as the newest write of all kinds.
     later(
         "list",
-        &json!({"metadata": {"resourceVersion": (revision(&create(&client, "z"))).to_string()}}),
+        &json!({"metadata": {"resourceVersion": (revision_of(&create(&client, "z"))).to_string()}}),
     );
-    assert!(revision(&client.get(pods).body) >= revision(&client.get(&format!("{MAPS}/z")).body));
+    assert!(
+        revision_of(&client.get(pods).body) >= revision_of(&client.get(&format!("{MAPS}/z")).body)
+    );
     server.stop();
 }
 

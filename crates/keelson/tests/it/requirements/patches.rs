@@ -2,8 +2,9 @@
 
 use super::{
     APPLY_PATCH, JSON_PATCH, MAPS, MERGE_PATCH, STRATEGIC_PATCH, create, map, patch, pod, refused,
-    revision, server,
+    server,
 };
+use crate::http::revision_of;
 use serde_json::{Value, json};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -158,7 +159,7 @@ fn what_a_patch_makes_is_defaulted_validated_and_stored_as_a_new_version() {
     let one = format!("{path}/s");
     let ports = json!({"spec": {"ports": [{"port": 81, "name": "b"}, {"port": 82, "name": "c"}]}});
     let done = patch(&client, &one, MERGE_PATCH, &ports);
-    assert!(revision(&done) > revision(&made.body), "{done}");
+    assert!(revision_of(&done) > revision_of(&made.body), "{done}");
     assert_eq!(
         done["spec"]["ports"],
         json!([

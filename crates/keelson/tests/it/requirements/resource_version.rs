@@ -1,8 +1,8 @@
 //! R-RV: what `resourceVersion` and `resourceVersionMatch` mean to GET, LIST and WATCH.
 
 use super::odd_server::OddServer;
-use super::{MAPS, create, forgetful_server, map, names, put, refused, revision, server};
-use crate::http::{Client, Server};
+use super::{MAPS, create, forgetful_server, map, names, put, refused, server};
+use crate::http::{Client, Server, revision_of};
 use serde_json::{Value, json};
 
 /// A server whose ConfigMaps have this history: `a` made, `b` made, `a` changed, `c` made, `b` gone.
@@ -21,8 +21,8 @@ fn past() -> Past {
     let last = create(&client, "c");
     let gone = client.delete(&format!("{MAPS}/b"));
     assert_eq!(gone.status, 200, "{gone:?}");
-    let newest = revision(&list(&client, "").1);
-    let at = [&made[0], &made[1], &changed, &last].map(revision);
+    let newest = revision_of(&list(&client, "").1);
+    let at = [&made[0], &made[1], &changed, &last].map(revision_of);
     Past { server, client, at: [at[0], at[1], at[2], at[3], newest] }
 }
 
@@ -46,8 +46,8 @@ fn check(client: &Client, query: &str, says: Says, want: &[&str], more: bool) ->
     assert_eq!(status, 200, "{query}: {body}");
     assert_eq!(body["kind"], "ConfigMapList", "{query}: {body}");
     match says {
-        Exactly(at) => assert_eq!(revision(&body), at, "{query}: {body}"),
-        AtLeast(at) => assert!(revision(&body) >= at, "{query}: {body}"),
+        Exactly(at) => assert_eq!(revision_of(&body), at, "{query}: {body}"),
+        AtLeast(at) => assert!(revision_of(&body) >= at, "{query}: {body}"),
     }
     assert_eq!(names(&body), want, "{query}: {body}");
     let token = body["metadata"]["continue"].as_str().unwrap_or_default();
@@ -80,7 +80,7 @@ fn a_continued_list_stays_at_the_version_of_its_first_page() {
     create(&client, "b2");
     put(&client, &format!("{MAPS}/c"), &map("c", "changed"));
     create(&client, "d");
-    let says = Exactly(revision(&first));
+    let says = Exactly(revision_of(&first));
     for further in ["", "&resourceVersion=0"] {
         let query = format!("limit=2&continue={token}{further}");
         let rest = check(&client, &query, says, &["c"], false);
@@ -105,7 +105,7 @@ fn an_exact_list_is_of_the_named_version_and_no_other() {
     // What was deleted since is there again, what came later is not.
     let before = check(&client, &exactly(at[3], ""), Exactly(at[3]), &["a", "b", "c"], false);
     assert_eq!(before["items"][0]["data"]["v"], "2", "{before}");
-    assert_eq!(revision(&before["items"][1]), at[1], "{before}");
+    assert_eq!(revision_of(&before["items"][1]), at[1], "{before}");
     check(&client, &exactly(at[4], ""), Exactly(at[4]), &["a", "c"], false);
     let page = check(&client, &exactly(at[3], "&limit=2"), Exactly(at[3]), &["a", "b"], true);
     let token = page["metadata"]["continue"].as_str().expect("a token");
@@ -125,13 +125,13 @@ fn a_list_not_older_than_a_version_is_at_least_as_new() {
     check(&client, &fresh(at[1], "&limit=1"), AtLeast(at[1]), &["a"], true);
     let newest = check(&client, &fresh(at[4], ""), AtLeast(at[4]), &["a", "c"], false);
     // The items may be older than what was asked for: nothing happened to them since.
-    assert_eq!(revision(&newest["items"][0]), at[2], "{newest}");
+    assert_eq!(revision_of(&newest["items"][0]), at[2], "{newest}");
     // A list that another request's write made necessary is not answered with what was before it.
     for round in 0..20 {
         let made = create(&client, &format!("later-{round:02}"));
-        let (status, body) = list(&client, &fresh(revision(&made), ""));
+        let (status, body) = list(&client, &fresh(revision_of(&made), ""));
         assert_eq!((status, names(&body).len()), (200, 3 + round), "{body}");
-        assert!(revision(&body) >= revision(&made), "{body}");
+        assert!(revision_of(&body) >= revision_of(&made), "{body}");
     }
     server.stop();
 }
@@ -182,7 +182,7 @@ fn a_match_that_the_version_does_not_allow_is_invalid() {
 #[test]
 fn a_get_is_the_newest_any_or_not_older_state() {
     let Past { server, client, at } = past();
-    let other = revision(&create(&client, "other"));
+    let other = revision_of(&create(&client, "other"));
     for query in [String::new(), "?resourceVersion=0".to_owned()]
         .into_iter()
         .chain([at[0], at[2], other].map(|at| format!("?resourceVersion={at}")))
@@ -191,10 +191,10 @@ fn a_get_is_the_newest_any_or_not_older_state() {
         assert_eq!(answer.status, 200, "{query}: {answer:?}");
         assert_eq!(answer.body["data"]["v"], "2", "{query}");
         // The version of an object is that of its own last change, that of a list is the list's.
-        assert_eq!(revision(&answer.body), at[2], "{query}");
+        assert_eq!(revision_of(&answer.body), at[2], "{query}");
     }
     let listed = check(&client, "", AtLeast(other), &["a", "c", "other"], false);
-    let since = format!("{MAPS}?watch=true&resourceVersion={}", revision(&listed));
+    let since = format!("{MAPS}?watch=true&resourceVersion={}", revision_of(&listed));
     let mut watch = client.open_watch(&since);
     create(&client, "next");
     assert_eq!(watch.told(1), [("ADDED".to_owned(), "next".to_owned())]);
@@ -218,7 +218,7 @@ fn what_was_written_before_a_read_is_seen_by_it() {
                     assert_eq!(read, made);
                     let listed = other.get(MAPS).body;
                     assert!(names(&listed).contains(&name.as_str()), "{name}: {listed}");
-                    assert!(revision(&listed) >= revision(&made), "{listed}");
+                    assert!(revision_of(&listed) >= revision_of(&made), "{listed}");
                     let gone = client.delete(&one);
                     assert_eq!(gone.status, 200, "{gone:?}");
                     assert_eq!(other.get(&one).status, 404, "{name}");
@@ -235,11 +235,11 @@ fn what_was_written_before_a_read_is_seen_by_it() {
 fn a_read_waits_for_what_was_written_rather_than_leave_it_out() {
     let server = OddServer::start();
     let client = server.client();
-    let before = revision(&client.get(MAPS).body);
+    let before = revision_of(&client.get(MAPS).body);
     server.faults.feed_stalls.send_replace(true);
     let made = create(&client, "a");
     let one = format!("{MAPS}/a");
-    let since = format!("resourceVersion={}", revision(&made));
+    let since = format!("resourceVersion={}", revision_of(&made));
     let paths = [
         one.clone(),
         format!("{one}?{since}"),
@@ -307,7 +307,7 @@ fn a_read_of_a_version_that_does_not_come_times_out() {
 fn an_exact_list_of_a_forgotten_version_is_gone_and_others_are_not() {
     let server = forgetful_server();
     let client = server.client();
-    let old = revision(&create(&client, "a"));
+    let old = revision_of(&create(&client, "a"));
     create(&client, "b");
     for further in ["&resourceVersionMatch=Exact", "&limit=1"] {
         let path = format!("{MAPS}?resourceVersion={old}{further}");
@@ -335,7 +335,7 @@ fn a_watch_from_no_version_begins_with_what_is_there() {
             let event = watch.next().expect("an initial event");
             let shown = (&event["type"], &event["object"]["metadata"]["name"]);
             assert_eq!(shown, (&json!("ADDED"), &json!(name)), "{event}");
-            assert_eq!(revision(&event["object"]), at, "{event}");
+            assert_eq!(revision_of(&event["object"]), at, "{event}");
         }
         put(&client, &format!("{MAPS}/c"), &map("c", "2"));
         client.delete(&format!("{MAPS}/c"));
@@ -363,13 +363,13 @@ fn a_watch_from_a_version_has_only_what_came_after_it() {
         assert_eq!(told, want);
     }
     // Begun ahead of the server, it leaves out what comes up to there.
-    let ahead = revision(&create(&client, "e")) + 2;
+    let ahead = revision_of(&create(&client, "e")) + 2;
     let mut watch = client.open_watch(&format!("{MAPS}?watch=true&resourceVersion={ahead}"));
     for name in ["f", "g", "h"] {
         create(&client, name);
     }
     let event = watch.next().expect("an event");
-    assert_eq!((&event["type"], revision(&event["object"])), (&json!("ADDED"), ahead + 1));
+    assert_eq!((&event["type"], revision_of(&event["object"])), (&json!("ADDED"), ahead + 1));
     assert_eq!(event["object"]["metadata"]["name"], "h");
     server.stop();
 }

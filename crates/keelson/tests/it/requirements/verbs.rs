@@ -1,7 +1,7 @@
 //! R-VERB: what each verb does, by its method and path.
 
-use super::{MAPS, create, map, names, pod, put, refused, revision, seconds, server};
-use crate::http::{Answer, Client};
+use super::{MAPS, create, map, names, pod, put, refused, seconds, server};
+use crate::http::{Answer, Client, revision_of};
 use serde_json::{Value, json};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -187,7 +187,7 @@ fn a_patch_changes_what_it_names_and_leaves_the_rest() {
     assert_eq!(done.body["data"], json!({"v": "2", "w": "kept"}));
     assert_eq!(done.body["metadata"]["labels"], json!({"l": "kept"}));
     assert_eq!(client.get(&path).body, done.body);
-    assert!(revision(&done.body) > 0);
+    assert!(revision_of(&done.body) > 0);
     server.stop();
 }
 

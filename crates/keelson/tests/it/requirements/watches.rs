@@ -1,7 +1,7 @@
 //! R-WATCH: what a watch shows, how it is sent, from where it can go on, and when it cannot.
 
-use super::{MAPS, create, forgetful_server, is_failure, map, names, put, revision, server};
-use crate::http::{Client, Server, Watch};
+use super::{MAPS, create, forgetful_server, is_failure, map, names, put, server};
+use crate::http::{Client, Server, Watch, revision_of};
 use keelson::Keelson;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -22,7 +22,7 @@ fn check_life(watch: &mut Watch, [made, changed]: &[Value; 2]) -> Value {
     let last = watch.next().expect("the deletion");
     assert_eq!(last["type"], "DELETED", "{last}");
     // The last state, with the version of the deletion.
-    assert!(revision(&last["object"]) > revision(changed), "{last}");
+    assert!(revision_of(&last["object"]) > revision_of(changed), "{last}");
     let mut before = last["object"].clone();
     before["metadata"]["resourceVersion"] = changed["metadata"]["resourceVersion"].clone();
     assert_eq!(before, *changed);
@@ -34,7 +34,7 @@ fn check_life(watch: &mut Watch, [made, changed]: &[Value; 2]) -> Value {
 fn a_watch_sends_each_change_as_an_object_of_its_own() {
     let server = server();
     let client = server.client();
-    let since = revision(&client.get(MAPS).body);
+    let since = revision_of(&client.get(MAPS).body);
     for word in ["true", "1"] {
         let path = format!("{MAPS}?watch={word}&resourceVersion={since}&fieldSelector=");
         let name = format!("m-{word}");
@@ -68,7 +68,7 @@ fn a_watch_from_a_list_misses_nothing_that_came_since() {
     assert_eq!((names(&first), names(&last)), (vec!["a", "b"], vec!["c"]));
     client.delete(&format!("{MAPS}/c"));
     // Newer versions are there already when the watch begins.
-    let path = format!("{MAPS}?watch=true&resourceVersion={}", revision(&last));
+    let path = format!("{MAPS}?watch=true&resourceVersion={}", revision_of(&last));
     let mut watch = client.open_watch(&path);
     create(&client, "d");
     let want = [("ADDED", "b2"), ("MODIFIED", "a"), ("DELETED", "c"), ("ADDED", "d")];
@@ -81,7 +81,7 @@ fn a_watch_from_a_list_misses_nothing_that_came_since() {
 fn a_watch_that_broke_goes_on_from_the_last_version_it_saw() {
     let server = server();
     let client = server.client();
-    let mut since = revision(&client.get(MAPS).body);
+    let mut since = revision_of(&client.get(MAPS).body);
     let mut seen: Vec<String> = vec![];
     for round in 0..20 {
         let path = format!("{MAPS}?watch=true&resourceVersion={since}");
@@ -92,15 +92,15 @@ fn a_watch_that_broke_goes_on_from_the_last_version_it_saw() {
         // Dropped with events under way: two are read, or only one, the rest is not.
         for _ in 0..=round % 2 {
             let event = watch.next().expect("an event");
-            since = revision(&event["object"]);
+            since = revision_of(&event["object"]);
             seen.push(event["object"]["metadata"]["name"].to_string());
         }
     }
     let mut watch = client.open_watch(&format!("{MAPS}?watch=true&resourceVersion={since}"));
     while seen.len() < 60 {
         let event = watch.next().expect("an event");
-        assert!(revision(&event["object"]) > since, "{event}");
-        since = revision(&event["object"]);
+        assert!(revision_of(&event["object"]) > since, "{event}");
+        since = revision_of(&event["object"]);
         seen.push(event["object"]["metadata"]["name"].to_string());
     }
     let want: Vec<String> = (0..60).map(|at| format!("\"m-{:02}-{}\"", at / 3, at % 3)).collect();
@@ -115,7 +115,7 @@ fn a_watch_that_broke_goes_on_from_the_last_version_it_saw() {
 fn a_watch_is_of_a_namespace_or_of_all_or_of_the_cluster() {
     let server = server();
     let client = server.client();
-    let since = revision(&client.get(MAPS).body);
+    let since = revision_of(&client.get(MAPS).body);
     let from = |path: &str| client.open_watch(&format!("{path}?watch=1&resourceVersion={since}"));
     let mut cluster = from("/api/v1/namespaces");
     let space = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}});
@@ -145,7 +145,7 @@ fn a_watch_of_a_forgotten_version_is_gone_and_a_fresh_list_starts_it_anew() {
     assert_eq!(Keelson::builder().history, Duration::from_secs(300));
     let server = forgetful_server();
     let client = server.client();
-    let old = revision(&create(&client, "a"));
+    let old = revision_of(&create(&client, "a"));
     create(&client, "b");
     let exact = format!("{MAPS}?resourceVersion={old}&resourceVersionMatch=Exact");
     client.poll(&exact, |answer| answer.status == 410);
@@ -163,7 +163,7 @@ fn a_watch_of_a_forgotten_version_is_gone_and_a_fresh_list_starts_it_anew() {
 
     let listed = client.get(MAPS).body;
     assert_eq!(names(&listed), ["a", "b"]);
-    let path = format!("{MAPS}?watch=true&resourceVersion={}", revision(&listed));
+    let path = format!("{MAPS}?watch=true&resourceVersion={}", revision_of(&listed));
     let mut watch = client.open_watch(&path);
     create(&client, "c");
     assert_eq!(watch.told(1), [("ADDED".to_owned(), "c".to_owned())]);
@@ -175,7 +175,7 @@ fn a_watch_of_a_forgotten_version_is_gone_and_a_fresh_list_starts_it_anew() {
 fn history_within_the_window_is_replayed() {
     let server = server();
     let client = server.client();
-    let since = revision(&client.get(MAPS).body);
+    let since = revision_of(&client.get(MAPS).body);
     let lives: Vec<[Value; 2]> = (0..50).map(|at| life(&client, &format!("m-{at}"))).collect();
     let mut watch = client.open_watch(&format!("{MAPS}?watch=1&resourceVersion={since}"));
     for seen in &lives {
@@ -189,7 +189,7 @@ fn history_within_the_window_is_replayed() {
 fn a_watch_of_a_future_version_waits_for_it_or_ends_with_its_timeout() {
     let server = server();
     let client = server.client();
-    let ahead = revision(&create(&client, "a")) + 2;
+    let ahead = revision_of(&create(&client, "a")) + 2;
     let path = format!("{MAPS}?watch=true&resourceVersion={ahead}");
     let mut short = client.open_watch(&format!("{path}&timeoutSeconds=1"));
     let mut watch = client.open_watch(&path);
@@ -214,19 +214,19 @@ fn talkative_server() -> Server {
 fn a_bookmark_is_a_version_from_which_a_watch_can_go_on() {
     let server = talkative_server();
     let client = server.client();
-    let began = revision(&create(&client, "a"));
+    let began = revision_of(&create(&client, "a"));
     let secrets = "/api/v1/namespaces/default/secrets";
     let path = format!("{MAPS}?watch=true&resourceVersion={began}");
     let mut silent = client.open_watch(&path);
     let mut watch = client.open_watch(&format!("{path}&allowWatchBookmarks=true"));
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}});
-    let elsewhere = revision(&client.post(secrets, &secret).body);
+    let elsewhere = revision_of(&client.post(secrets, &secret).body);
     // Nothing happens to what is watched, and yet the watch comes to know of the later version.
     let mut last = began;
     while last < elsewhere {
         let event = watch.next().expect("a bookmark");
         assert_eq!(event["type"], "BOOKMARK", "{event}");
-        let now = revision(&event["object"]);
+        let now = revision_of(&event["object"]);
         assert!(now >= last, "{event} after {last}");
         let object = json!({
             "kind": "ConfigMap", "apiVersion": "v1",
@@ -251,7 +251,7 @@ fn initial_events_end_with_a_bookmark_that_says_so() {
     let server = talkative_server();
     let client = server.client();
     create(&client, "a");
-    let newest = revision(&create(&client, "b"));
+    let newest = revision_of(&create(&client, "b"));
     let path = format!(
         "{MAPS}?watch=true&sendInitialEvents=true&allowWatchBookmarks=true\
          &resourceVersionMatch=NotOlderThan&resourceVersion={newest}"
@@ -262,7 +262,7 @@ fn initial_events_end_with_a_bookmark_that_says_so() {
     let event = watch.next().expect("the end of the initial events");
     assert_eq!(event["type"], "BOOKMARK", "{event}");
     assert_eq!(event["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
-    let from = revision(&event["object"]);
+    let from = revision_of(&event["object"]);
     assert!(from >= newest, "{event}");
     create(&client, "c");
     let mut next = client.open_watch(&format!("{MAPS}?watch=true&resourceVersion={from}"));
@@ -280,7 +280,7 @@ fn a_watch_ends_in_the_end_and_the_next_one_goes_on() {
     builder.limits.watch_life_min = Duration::from_millis(20);
     let server = Server::start_plain(builder);
     let client = server.client();
-    let mut since = revision(&create(&client, "a"));
+    let mut since = revision_of(&create(&client, "a"));
     for round in 0..5 {
         create(&client, &format!("b-{round}"));
         let path = |since: u64| format!("{MAPS}?watch=true&resourceVersion={since}");
@@ -289,7 +289,7 @@ fn a_watch_ends_in_the_end_and_the_next_one_goes_on() {
             .find_map(|mut watch| watch.next().ok().map(|event| (event, watch)))
             .expect("watches do not end");
         assert_eq!(event["object"]["metadata"]["name"], format!("b-{round}"));
-        since = revision(&event["object"]);
+        since = revision_of(&event["object"]);
         assert_eq!(watch.next(), Err("the watch ended".to_owned()));
     }
     server.stop();
