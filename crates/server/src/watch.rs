@@ -18,6 +18,8 @@ use tokio::time::{Instant, sleep_until};
 
 /// Bytes of events that go to the socket at once.
 const CHUNK_BYTES: usize = 16 << 10;
+/// Room for what stands around an object of a JSON stream.
+const FRAME_BYTES: usize = 40;
 /// How long before its end a watch says how far it is.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 
@@ -159,7 +161,9 @@ impl Stream {
             EventKind::Deleted => "DELETED",
         };
         if self.view.is_stored_text(&self.target) {
-            put_json(word, event.entry.json_slice(), frames);
+            let object = event.entry.json_slice();
+            frames.reserve(object.len() + FRAME_BYTES);
+            put_json(word, object, frames);
             return Ok(());
         }
         let first = std::mem::take(&mut out.first);
