@@ -15,20 +15,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Connections of most lines, and of those whose requests are larger.
-const MANY: usize = 64;
+pub const MANY: usize = 64;
 const SOME: usize = 16;
 /// Times that a server is started for one line.
 const STARTS: usize = 5;
 /// Lists of one client, and of each of many.
-const LISTS: u64 = 11;
+pub const LISTS: u64 = 11;
 const LISTS_EACH: u64 = 3;
 /// How long a store may take to be filled for one line.
-const FILL: Duration = Duration::from_secs(120);
+pub const FILL: Duration = Duration::from_secs(120);
 /// Pods of the line that says what one takes up, and bytes of those that are listed or kept.
 const STORED: usize = 100_000;
-const POD_BYTES: usize = 3_700;
+pub const POD_BYTES: usize = 3_700;
 /// What a watch event has around its object.
-const FRAME_BYTES: usize = 28;
+pub const FRAME_BYTES: usize = 28;
 
 /// The lines of the budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -95,7 +95,7 @@ const ROWS: [(Row, &str, &str, Option<f64>); 27] = [
 
 /// Why there is no value.
 const NO_PROCESS: &str = "not measured: the server's process is not known (--pid)";
-const NO_PROGRAM: &str = "not measured: --spawn names no program to start";
+pub const NO_PROGRAM: &str = "not measured: --spawn names no program to start";
 const TOO_SLOW: &str = "not measured: the store took too long to be filled";
 const NO_CRDS: &str = "not measured: custom resources are not served yet";
 const ELSEWHERE: &str = "counted by `cargo run --release -p keelson --example allocations`";
@@ -388,7 +388,7 @@ async fn patched(
 
 /// Lists a collection whole: how long it is, and how much more memory the server had at its peak than
 /// before.
-async fn lists(
+pub async fn lists(
     bench: &Bench,
     path: &str,
     workers: usize,

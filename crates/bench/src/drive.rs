@@ -218,14 +218,28 @@ pub async fn fill<F>(
 where
     F: Fn(usize) -> Ask + Send + Sync + 'static,
 {
-    let made = drive(bench, workers, span, move |worker, number, _| {
-        let number = number as usize * workers + worker;
-        (number < count).then(|| make(number))
-    });
-    let made = made.await?;
+    let made = each(bench, count, workers, span, make).await?;
     let names: Vec<_> = made.errors.named().collect();
     ensure!(names.is_empty(), "to make {count} objects: {names:?}");
     Ok(made.latency.total == count as u64)
+}
+
+/// Asks `count` requests with as many connections as are given, each once, as long as there is time.
+pub async fn each<F>(
+    bench: &Bench,
+    count: usize,
+    workers: usize,
+    span: Duration,
+    ask: F,
+) -> Result<Load>
+where
+    F: Fn(usize) -> Ask + Send + Sync + 'static,
+{
+    drive(bench, workers, span, move |worker, number, _| {
+        let number = number as usize * workers + worker;
+        (number < count).then(|| ask(number))
+    })
+    .await
 }
 
 /// The namespace of this run's objects, ready to take pods.

@@ -4,6 +4,7 @@ mod bodies;
 mod budget;
 mod client;
 mod drive;
+mod etcd;
 mod growth;
 mod histogram;
 mod http1;
@@ -53,7 +54,7 @@ enum Command {
 }
 
 /// What is measured, and of what.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub struct Run {
     /// What is measured, in this order; all of it but soak when nothing is named.
     #[arg(value_enum)]
@@ -73,8 +74,8 @@ pub struct Run {
     /// The authority of the server's certificate.
     #[arg(long, value_name = "FILE")]
     certificate_authority: Option<PathBuf>,
-    /// A server program to start for this run, on an empty folder; `start` needs one. `budget` and `growth`
-    /// start one for each thing that they fill a store for.
+    /// A server program to start for this run, on an empty folder; `start` and `etcd` need one. `budget`,
+    /// `growth` and `etcd` start one for each thing that they fill a store for.
     #[arg(long, value_name = "PROGRAM")]
     spawn: Option<PathBuf>,
     /// Its arguments; {dir}, {port} and {tokens} stand for a folder, a port and a token file.
@@ -86,6 +87,9 @@ pub struct Run {
                          --token-auth-file {tokens}"
     )]
     spawn_args: String,
+    /// The etcd program that `etcd` starts; the server that it measures also gets `--etcd-servers URL`.
+    #[arg(long, value_name = "PROGRAM", default_value = "etcd")]
+    etcd: PathBuf,
     /// The server's processes, whose memory and time are looked at, where this program did not start it.
     #[arg(long, value_name = "PID,...", value_delimiter = ',')]
     pid: Vec<u32>,
@@ -98,7 +102,7 @@ pub struct Run {
     /// Threads of the load generator; as many as there are cores unless given.
     #[arg(long)]
     threads: Option<usize>,
-    /// How long each profile lasts, and in `budget` and `growth` each load.
+    /// How long each profile lasts, and in `budget`, `growth` and `etcd` each load.
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
     /// Bytes of data in each object that is written.
@@ -108,7 +112,7 @@ pub struct Run {
     /// has all the time (1,000).
     #[arg(long)]
     objects: Option<usize>,
-    /// How large the stores of `budget` and `growth` are, as a part of what they ought to be: to try them.
+    /// How large the stores of `budget`, `growth` and `etcd` are, as a part of what they ought to be: to try them.
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
     /// Watchers of `watch`.
@@ -166,6 +170,8 @@ enum Profile {
     /// What requests cost with 1,000 to 1,000,000 objects, and events with 10 to 1,000 watchers. Takes
     /// about five minutes.
     Growth,
+    /// What was agreed on for a server whose data is in an etcd on the same machine. Takes about a minute.
+    Etcd,
     /// From the start of the process to the first 200 of /readyz, and the memory of an idle server.
     Start,
     /// ConfigMaps are created.
@@ -195,9 +201,10 @@ enum Profile {
 }
 
 impl Profile {
-    const ALL: [Profile; 13] = [
+    const ALL: [Profile; 14] = [
         Profile::Budget,
         Profile::Growth,
+        Profile::Etcd,
         Profile::Start,
         Profile::Create,
         Profile::Get,
@@ -213,7 +220,7 @@ impl Profile {
 
     /// Whether it opens what it measures itself.
     fn is_apart(self) -> bool {
-        matches!(self, Profile::Budget | Profile::Growth | Profile::Start)
+        matches!(self, Profile::Budget | Profile::Growth | Profile::Etcd | Profile::Start)
     }
 }
 
@@ -342,7 +349,7 @@ async fn profiles(run: &Arc<Run>, report: &mut Report) -> Result<()> {
             None => Bench::open(run).await?,
         };
         match profile {
-            Profile::Budget | Profile::Growth | Profile::Start => {}
+            Profile::Budget | Profile::Growth | Profile::Etcd | Profile::Start => {}
             Profile::Create
             | Profile::Get
             | Profile::Update
@@ -367,6 +374,7 @@ async fn apart(run: &Arc<Run>, profile: Profile, report: &mut Report) -> Result<
     match profile {
         Profile::Budget => budget::run(run, report).await,
         Profile::Growth => growth::run(run, report).await,
+        Profile::Etcd => etcd::run(run, report).await,
         _ => {
             let Some(program) = run.program() else {
                 bail!("start: --spawn names the program to start")

@@ -4,6 +4,7 @@ use crate::client::{Ask, Client};
 use crate::process::Processes;
 use crate::target::{Target, Trust};
 use anyhow::{Context, Result, bail};
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -60,7 +61,7 @@ impl Spawned {
     async fn start_in(program: &Program, dir: TempDir) -> Result<Spawned> {
         let tokens = dir.path().join("tokens.csv");
         std::fs::write(&tokens, format!("{TOKEN},bench,bench,\"system:masters\"\n"))?;
-        let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let [port] = free_ports()?;
         let fill = |word: &str| {
             word.replace("{dir}", &dir.path().display().to_string())
                 .replace("{tokens}", &tokens.display().to_string())
@@ -97,8 +98,20 @@ impl Spawned {
     }
 }
 
+/// Ports that nobody listens on.
+pub fn free_ports<const N: usize>() -> std::io::Result<[u16; N]> {
+    // Held together, so that they differ.
+    let bound = std::iter::repeat_with(|| TcpListener::bind("127.0.0.1:0")).take(N);
+    let listeners: Vec<TcpListener> = bound.collect::<std::io::Result<_>>()?;
+    let mut ports = [0; N];
+    for (port, listener) in ports.iter_mut().zip(&listeners) {
+        *port = listener.local_addr()?.port();
+    }
+    Ok(ports)
+}
+
 /// A process that does not outlive this value.
-struct Ended(Child);
+pub struct Ended(pub Child);
 
 impl Drop for Ended {
     fn drop(&mut self) {

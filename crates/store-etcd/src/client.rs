@@ -30,6 +30,10 @@ const RETRY_DELAY: Duration = Duration::from_millis(50);
 /// Largest answer: etcd bounds a value (1.5 MiB by default), and the store the values of a page.
 const ANSWER_BYTES_MAX: usize = 1 << 30;
 
+/// Bytes that a member may have sent and nobody has read yet: of one call, and of all together.
+const CALL_UNREAD_BYTES_MAX: u32 = 1 << 20;
+const UNREAD_BYTES_MAX: u32 = 4 << 20;
+
 /// Paths of the calls.
 pub(crate) const RANGE: &str = "/etcdserverpb.KV/Range";
 pub(crate) const PUT: &str = "/etcdserverpb.KV/Put";
@@ -233,7 +237,8 @@ fn channel(url: &str, tls: &EtcdTls) -> Result<Channel, OpenError> {
         .tcp_nodelay(true)
         .http2_keep_alive_interval(KEEPALIVE)
         .keep_alive_timeout(KEEPALIVE)
-        .http2_adaptive_window(true)
+        .initial_stream_window_size(CALL_UNREAD_BYTES_MAX)
+        .initial_connection_window_size(UNREAD_BYTES_MAX)
         .user_agent("keelson")
         .map_err(|error| bad(&error))?;
     if is_secure {

@@ -160,16 +160,7 @@ impl EtcdStore {
                 Err(error) => return Err(unreachable(error)),
             }
         }
-        let shared = Shared {
-            client,
-            keys: Keys::new(options.root.into(), options.prefix.into()),
-            values: OwnValues::new(options.values),
-            progress_after: options.progress_after,
-            newest: tokio::sync::watch::Sender::new(newest.0),
-            floor: AtomicU64::new(floor.0),
-            watches: AtomicUsize::new(0),
-            failed: Mutex::new(None),
-        };
+        let shared = Shared::new(client, options, newest, floor);
         let (latest, runtime) = (Arc::default(), Handle::current());
         Ok(Arc::new(Self { shared: Arc::new(shared), latest, runtime }))
     }
@@ -382,6 +373,25 @@ impl Store for EtcdStore {
 }
 
 impl Shared {
+    /// What is known of a cluster at first.
+    pub(crate) fn new(
+        client: Client,
+        options: EtcdOptions,
+        newest: Revision,
+        floor: Revision,
+    ) -> Self {
+        Self {
+            client,
+            keys: Keys::new(options.root.into(), options.prefix.into()),
+            values: OwnValues::new(options.values),
+            progress_after: options.progress_after,
+            newest: tokio::sync::watch::Sender::new(newest.0),
+            floor: AtomicU64::new(floor.0),
+            watches: AtomicUsize::new(0),
+            failed: Mutex::new(None),
+        }
+    }
+
     /// Keys of a range in the cluster, at an exact revision or the newest.
     pub(crate) async fn fetch(
         &self,

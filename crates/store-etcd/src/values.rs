@@ -34,7 +34,7 @@ impl Values for SameValues {
 
 /// Writes of this process whose event is still to come that are remembered, by number and by bytes.
 const OWN_WRITES_MAX: usize = 4096;
-const OWN_BYTES_MAX: usize = 16 << 20;
+const OWN_BYTES_MAX: usize = 4 << 20;
 
 /// Both forms of values, with those in mind that this process has written itself: when they come back
 /// in a watch, there is nothing to decode.

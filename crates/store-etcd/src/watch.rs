@@ -12,13 +12,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream::unfold;
+use futures_util::{Stream, StreamExt};
 use keelson_store::{
     BATCH_BYTES_MAX, BATCH_EVENTS_MAX, Batch, BoxFuture, Event, Revision, Watch, WatchError,
 };
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tonic::{Status, Streaming};
 
 use crate::client::{PUT, STATUS, WATCH, line, stream, unary};
@@ -30,8 +31,9 @@ use crate::proto::{
 use crate::store::{DECODES_MAX, Shared, number, revision};
 use crate::values::OwnValues;
 
-/// Batches that wait for their reader; then etcd has to wait, through HTTP/2's flow control.
-const BATCHES_MAX: usize = 4;
+/// Batches that wait for their reader, beside those that are made; then etcd has to wait, through
+/// HTTP/2's flow control.
+const BATCHES_MAX: usize = 1;
 /// Questions that wait to be sent on a stream.
 const ASKS_MAX: usize = 4;
 /// Between two attempts to open a stream, at first and at most.
@@ -39,6 +41,8 @@ const REOPEN_DELAY: Duration = Duration::from_millis(20);
 const REOPEN_DELAY_MAX: Duration = Duration::from_secs(1);
 /// How long opening a stream may take.
 const OPEN_TIME_MAX: Duration = Duration::from_secs(5);
+/// How long a stream that is behind may bring nothing at all, though it was asked how far it is.
+const SILENCE_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// A watch in progress.
 pub(crate) struct EtcdWatch {
@@ -138,11 +142,20 @@ impl Feed {
     async fn follow(&mut self) -> End {
         let opening = tokio::time::timeout(OPEN_TIME_MAX, self.open());
         let opened = opening.await.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer")));
-        let (mut answers, mut progress) = match opened {
+        let (answers, progress) = match opened {
             Ok(opened) => opened,
             Err(error) => return error.into(),
         };
         let _ = self.shared.heard(Ok(()));
+        self.hand_over(answers, progress).await
+    }
+
+    /// Hands over what a stream brings, until it ends or is silent for too long.
+    async fn hand_over(
+        &mut self,
+        mut answers: impl Stream<Item = Result<WatchResponse, Status>> + Unpin,
+        mut progress: Progress,
+    ) -> End {
         let mut newest = self.shared.newest.subscribe();
         // Events of a response that comes in fragments.
         let mut events = Vec::new();
@@ -153,7 +166,7 @@ impl Feed {
                 sleep(patience).await;
             };
             let answer = tokio::select! {
-                answer = answers.message() => answer,
+                answer = answers.next() => answer,
                 () = behind => {
                     if let Err(error) = progress.ask(&self.shared, through).await {
                         return error.into();
@@ -161,10 +174,11 @@ impl Feed {
                     continue;
                 }
             };
+            progress.asked = None;
             let done = match answer {
-                Ok(Some(answer)) => self.take(answer, &mut events).await,
-                Ok(None) => Err(Status::unavailable("etcd closed the watch").into()),
-                Err(error) => Err(error.into()),
+                Some(Ok(answer)) => self.take(answer, &mut events).await,
+                Some(Err(error)) => Err(error.into()),
+                None => Err(Status::unavailable("etcd closed the watch").into()),
             };
             if let Err(end) = done {
                 return end;
@@ -191,7 +205,7 @@ impl Feed {
         let asked = unfold(queue, async |mut queue| queue.recv().await.map(|ask| (ask, queue)));
         let answers = stream(&mut member, WATCH, Box::pin(asked)).await?;
         let is_exact = tells_progress(&status.version);
-        Ok((answers, Progress { asks, is_exact, marked: Revision(0) }))
+        Ok((answers, Progress { asks, is_exact, marked: Revision(0), asked: None }))
     }
 
     /// Hands over what a response brings, once it is whole.
@@ -244,10 +258,16 @@ struct Progress {
     is_exact: bool,
     /// The revision of the last marker.
     marked: Revision,
+    /// When the first question was asked since the stream brought something.
+    asked: Option<Instant>,
 }
 
 impl Progress {
     async fn ask(&mut self, shared: &Shared, through: Revision) -> Result<(), Status> {
+        // A connection can be alive and a stream on it dead.
+        if self.asked.get_or_insert_with(Instant::now).elapsed() >= SILENCE_TIME_MAX {
+            return Err(Status::deadline_exceeded("etcd does not go on with the watch"));
+        }
         if self.is_exact {
             // A full queue holds the same question.
             let _ = self.asks.try_send(WatchAsk::Progress(WatchProgress {}).into());
@@ -312,7 +332,11 @@ async fn split(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::{Client, EtcdTls};
+    use crate::store::EtcdOptions;
     use crate::values::SameValues;
+    use futures_util::stream::{iter, pending};
+    use tokio::time::timeout;
 
     #[test]
     fn old_members_do_not_tell_progress() {
@@ -332,6 +356,49 @@ mod tests {
             value: "v".into(),
         };
         proto::Event { kind: 0, kv: Some(kv), prev_kv: None }
+    }
+
+    /// A watch after revision 5 of a cluster that nobody has to reach.
+    fn feed() -> (Feed, mpsc::Receiver<Result<Batch, WatchError>>) {
+        let url = "http://127.0.0.1:1".to_owned();
+        let client = Client::new(std::slice::from_ref(&url), &EtcdTls::default()).expect("a URL");
+        let shared = Shared::new(client, EtcdOptions::new(vec![url]), Revision(5), Revision(5));
+        let (out, batches) = mpsc::channel(BATCHES_MAX);
+        let prefix = Bytes::from_static(b"/registry/");
+        (Feed { shared: Arc::new(shared), prefix, through: Revision(5), out }, batches)
+    }
+
+    fn progress() -> (Progress, mpsc::Receiver<WatchRequest>) {
+        let (asks, asked) = mpsc::channel(ASKS_MAX);
+        (Progress { asks, is_exact: true, marked: Revision(0), asked: None }, asked)
+    }
+
+    fn at(revision: i64) -> WatchResponse {
+        let header = Some(proto::Header { revision });
+        WatchResponse { header, ..WatchResponse::default() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_that_is_behind_and_says_nothing_is_given_up() {
+        let (mut feed, mut batches) = feed();
+        let (progress, mut asked) = progress();
+        feed.shared.saw(at(9).header);
+        let began = Instant::now();
+        // One answer on the way is no end of the waiting.
+        let answers = iter([Ok(at(7))]).chain(pending());
+        let end = feed.hand_over(answers, progress).await;
+        assert!(matches!(&end, End::Lost(why) if why.message().contains("does not go on")));
+        assert!((SILENCE_TIME_MAX..SILENCE_TIME_MAX * 2).contains(&began.elapsed()));
+        assert_eq!(batches.recv().await.expect("a batch").expect("whole").through, Revision(7));
+        assert!(asked.recv().await.is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_that_is_not_behind_may_say_nothing() {
+        let (mut feed, _batches) = feed();
+        let (progress, mut asked) = progress();
+        let waited = timeout(SILENCE_TIME_MAX * 10, feed.hand_over(pending(), progress)).await;
+        assert!(waited.is_err() && asked.try_recv().is_err());
     }
 
     fn values() -> OwnValues {

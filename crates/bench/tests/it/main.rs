@@ -88,6 +88,18 @@ async fn every_profile_measures_a_server_that_a_kubeconfig_names() {
     keelson.stop().await;
 }
 
+#[test]
+fn without_an_etcd_there_is_one_line_that_says_so() {
+    let check = |args: &[&str], why: &str| {
+        let got = figures(&run(Path::new("kubeconfig"), &[&["etcd"], args].concat()));
+        let [line] = &got[..] else { panic!("{got:?}") };
+        assert_eq!((line["profile"].as_str(), &line["value"]), (Some("on etcd"), &Value::Null));
+        assert!(line["note"].as_str().is_some_and(|note| note.contains(why)), "{line}");
+    };
+    check(&[], "--spawn names no program");
+    check(&["--spawn", "keelson", "--etcd", "/no/such/etcd"], "no such etcd program");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_promise_that_does_not_hold_fails_the_run() {
     let keelson = Keelson::builder().in_memory().start().await.expect("start");

@@ -1,17 +1,20 @@
-//! A clock that jumps by hours, forwards and backwards, under load.
+//! Clocks that jump by hours, forwards and backwards: under load, and under a lease.
 
 use super::load::{self, MAPS, Reads};
 use crate::connection::{Connection, plain};
+use crate::etcd;
 use crate::http::{Server, quiet};
 use crate::random::Random;
-use keelson::{Builder, Clock, SystemClock, Timestamp};
+use keelson::{Builder, Clock, Etcd, Keelson, SystemClock, Timestamp};
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const HOUR: i64 = 3_600;
 const WRITES_BETWEEN: usize = 60;
+const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+const LEASE: &str = "keelson-controllers";
 
 /// The machine's clock, moved.
 #[derive(Clone, Default)]
@@ -62,4 +65,41 @@ fn jumps_of_the_clock_change_timestamps_and_nothing_else() {
     });
     while watch.next().expect("the watch goes on")["object"]["metadata"]["name"] != "jump-4" {}
     server.stop();
+}
+
+#[test]
+fn a_lease_is_neither_taken_early_nor_kept_for_ever_when_clocks_jump() {
+    let Some((_runtime, process)) = etcd::etcd() else { return };
+    let clocks = [(); 2].map(|()| MovedClock::default());
+    let servers = clocks.each_ref().map(|clock| {
+        let builder = Keelson::builder().etcd(Etcd::new(vec![process.url()]));
+        Server::start_plain(builder.clock(clock.clone()))
+    });
+    let client = servers[0].client();
+    let path = format!("{LEASES}/{LEASE}");
+    let held = client.poll(&path, |answer| answer.status == 200).body;
+    let (holder, began) = (&held["spec"]["holderIdentity"], &held["metadata"]["resourceVersion"]);
+    let began = began.as_str().expect("a revision");
+    let query = format!("fieldSelector=metadata.name={LEASE}&resourceVersion={began}");
+    let mut watch = client.open_watch(&format!("{LEASES}?watch=1&timeoutSeconds=600&{query}"));
+    for hours in [[5, 0], [5, -3], [-24 * 400, 24 * 400], [24 * 400, -24 * 400]] {
+        for (clock, hours) in clocks.iter().zip(hours) {
+            clock.seconds.store(hours * HOUR, Ordering::SeqCst);
+        }
+        // The first may have been under way when the clocks jumped.
+        for _ in 0..2 {
+            let lease = watch.next().expect("the lease is renewed");
+            assert_eq!(lease["object"]["spec"]["holderIdentity"], *holder, "{lease}");
+        }
+    }
+    // Of one that is gone, and whose clock was ahead by centuries.
+    let lasts = Duration::from_secs(3);
+    let gone = json!({"spec": {"holderIdentity": "gone", "leaseDurationSeconds": lasts.as_secs(),
+        "renewTime": "2400-01-01T00:00:00.000000Z"}});
+    let given = Instant::now();
+    let patched = client.call("PATCH", &path, "application/merge-patch+json", Some(&gone));
+    assert_eq!(patched.status, 200, "{patched:?}");
+    client.poll(&path, |answer| answer.body["spec"]["holderIdentity"] != "gone");
+    assert!(given.elapsed() >= lasts, "taken after {:?}", given.elapsed());
+    servers.into_iter().for_each(Server::stop);
 }
