@@ -22,4 +22,4 @@ mod tolerations;
 
 pub use chain::{Chain, NameError};
 pub use pod::Amounts;
-pub use request::{Namespace, Operation, Request, Stored};
+pub use request::{Operation, Request, Stored};

@@ -15,11 +15,11 @@ pub(crate) fn admit(
     if req.namespace.is_empty() || req.operation == Operation::Delete {
         return Ok(());
     }
-    let Some(namespace) = req.stored.namespace(req.namespace) else {
+    let Some(is_terminating) = req.stored.is_terminating(req.namespace) else {
         let namespaces = GroupVersionResource::new("", "v1", "namespaces");
         return Err(Status::not_found(&namespaces, req.namespace));
     };
-    if req.operation != Operation::Create || !namespace.terminating {
+    if req.operation != Operation::Create || !is_terminating {
         return Ok(());
     }
     let name = req.namespace;

@@ -10,7 +10,13 @@ use std::collections::BTreeMap;
 
 /// Pods that a changed label is held against.
 const PODS_CHECKED_MAX: usize = 3_000;
-const PREFIX: &str = "pod-security.kubernetes.io/";
+const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
+/// The labels that say what is enforced, noted and warned of, and as which version means it.
+const LABELS: [(&str, &str); 3] = [
+    (ENFORCE, "pod-security.kubernetes.io/enforce-version"),
+    ("pod-security.kubernetes.io/audit", "pod-security.kubernetes.io/audit-version"),
+    ("pod-security.kubernetes.io/warn", "pod-security.kubernetes.io/warn-version"),
+];
 /// Subresources of pods that cannot make a pod any less safe.
 const HARMLESS: [&str; 8] =
     ["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];
@@ -55,36 +61,34 @@ struct Policy {
 /// the strictest, and warns of nothing.
 fn policy<'l>(label: impl Fn(&str) -> Option<&'l str>) -> (Policy, ErrorList) {
     let mut errors = ErrorList::new();
-    let (metadata, mut read) = (Path::new("metadata"), BTreeMap::new());
+    let metadata = Path::new("metadata");
     let labels = metadata.field("labels");
-    for mode in ["enforce", "audit", "warn"] {
+    let [enforce, _, warn] = LABELS.map(|(level_key, version_key)| {
         let mut fault = |key: &str, text: &str, why: &str| {
             errors.push(FieldError::invalid(&labels.key(key), text, why));
         };
-        let key = format!("{PREFIX}{mode}");
-        let level = match label(&key) {
+        let level = match label(level_key) {
             None | Some("privileged") => Level::Privileged,
             Some("baseline") => Level::Baseline,
             Some("restricted") => Level::Restricted,
             Some(other) => {
-                fault(&key, other, "must be one of privileged, baseline, restricted");
-                if mode == "enforce" { Level::Restricted } else { Level::Privileged }
+                fault(level_key, other, "must be one of privileged, baseline, restricted");
+                if level_key == ENFORCE { Level::Restricted } else { Level::Privileged }
             }
         };
-        let key = format!("{PREFIX}{mode}-version");
-        let minor = match label(&key) {
+        let minor = match label(version_key) {
             None | Some("latest") => None,
             Some(text) => {
                 let minor = minor(text);
                 if minor.is_none() {
-                    fault(&key, text, "must be \"latest\" or \"v1.x\"");
+                    fault(version_key, text, "must be \"latest\" or \"v1.x\"");
                 }
                 minor
             }
         };
-        read.insert(mode, Standard { level, minor });
-    }
-    (Policy { enforce: read["enforce"], warn: read["warn"] }, errors)
+        Standard { level, minor }
+    });
+    (Policy { enforce, warn }, errors)
 }
 
 /// The 25 of `v1.25`.
@@ -107,7 +111,7 @@ pub(crate) fn validate(
         ("", "pods") if !HARMLESS.contains(&req.subresource) => validate_pod(req, obj, warnings),
         (group, resource) if req.subresource.is_empty() => {
             if let Some(template) = template_of(group, resource, obj) {
-                warn(req, &template, warnings);
+                warn(policy_of(req).warn, &template, warnings);
             }
             Ok(())
         }
@@ -116,8 +120,8 @@ pub(crate) fn validate(
 }
 
 fn policy_of(req: &Request<'_>) -> Policy {
-    let namespace = req.stored.namespace(req.namespace).unwrap_or_default();
-    policy(|key| namespace.label(key)).0
+    let labels = req.stored.labels_of(req.namespace);
+    policy(|key| labels.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())).0
 }
 
 /// The pod that a workload would make.
@@ -137,8 +141,7 @@ fn pod_template(pod: &Object) -> Option<Template<'_>> {
     Some(Template { metadata: pod.get("metadata"), spec: pod.get("spec")? })
 }
 
-fn warn(req: &Request<'_>, template: &Template<'_>, warnings: &mut Vec<Str>) {
-    let standard = policy_of(req).warn;
+fn warn(standard: Standard, template: &Template<'_>, warnings: &mut Vec<Str>) {
     let found = violations(standard, template);
     if !found.is_empty() {
         let shown = standard.to_string();
@@ -147,7 +150,8 @@ fn warn(req: &Request<'_>, template: &Template<'_>, warnings: &mut Vec<Str>) {
 }
 
 fn validate_pod(req: &Request<'_>, pod: &Object, warnings: &mut Vec<Str>) -> Result<(), Failure> {
-    let standard = policy_of(req).enforce;
+    let policy = policy_of(req);
+    let standard = policy.enforce;
     let Some(template) = pod_template(pod) else {
         return Ok(());
     };
@@ -160,7 +164,7 @@ fn validate_pod(req: &Request<'_>, pod: &Object, warnings: &mut Vec<Str>) -> Res
         let why = format!("violates PodSecurity {shown:?}: {}", detail(&found));
         return Err(req.forbidden(pod, &why));
     }
-    warn(req, &template, warnings);
+    warn(policy.warn, &template, warnings);
     Ok(())
 }
 
@@ -178,16 +182,19 @@ fn changes_much(pod: &Object, old: &Object) -> bool {
     if differs("seccomp.security.alpha.kubernetes.io/pod") {
         return true;
     }
+    let is_noted = [pod, old]
+        .iter()
+        .any(|pod| pod.meta_map("annotations").any(|(key, _)| key.starts_with(SECCOMP)));
+    fn text<'v>(container: &'v Value, name: &str) -> &'v str {
+        container.str_at(&[name]).unwrap_or_default()
+    }
     CONTAINER_LISTS.iter().any(|list| {
         let (now, before) = (pod.array_at(&["spec", list]), old.array_at(&["spec", list]));
         now.len() != before.len()
             || now.iter().zip(before).any(|(now, before)| {
-                let text = |container: &Value, name: &str| {
-                    container.str_at(&[name]).unwrap_or_default().to_owned()
-                };
                 text(now, "image") != text(before, "image")
                     || text(now, "name") != text(before, "name")
-                    || differs(&format!("{SECCOMP}{}", text(now, "name")))
+                    || (is_noted && differs(&format!("{SECCOMP}{}", text(now, "name"))))
             })
     })
 }

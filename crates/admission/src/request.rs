@@ -14,22 +14,6 @@ pub enum Operation {
     Delete,
 }
 
-/// What is asked of every namespace.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Namespace {
-    /// It is being deleted.
-    pub terminating: bool,
-    /// Its labels.
-    pub labels: Vec<(Str, Str)>,
-}
-
-impl Namespace {
-    /// The label `key`.
-    pub(crate) fn label(&self, key: &str) -> Option<&str> {
-        self.labels.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
-    }
-}
-
 /// Stored objects, in their storage version.
 pub trait Stored {
     /// The object of that name, if it is there.
@@ -56,8 +40,11 @@ pub trait Stored {
         words: &[&str],
     ) -> Result<Vec<Object>, Failure>;
 
-    /// The namespace of that name, if it is there. Does not decode it.
-    fn namespace(&self, name: &str) -> Option<Namespace>;
+    /// Whether the namespace of that name is being deleted, if it is there. Does not decode it.
+    fn is_terminating(&self, namespace: &str) -> Option<bool>;
+
+    /// The labels of a namespace; none when it is not there. Does not decode it.
+    fn labels_of(&self, namespace: &str) -> Vec<(Str, Str)>;
 }
 
 /// A request, as plug-ins see it. Objects are in the storage version.

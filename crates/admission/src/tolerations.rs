@@ -28,9 +28,11 @@ pub(crate) fn add_defaults(
             continue;
         }
         let toleration = value!({
-            "effect": "NoExecute", "key": taint, "operator": "Exists", "tolerationSeconds": SECONDS
+            "effect": "NoExecute", "key": (Str::new_static(taint)), "operator": "Exists", "tolerationSeconds": SECONDS
         });
-        let all = pod.object_mut("spec").entry_or("tolerations", || Value::Array(vec![]));
+        let all = pod
+            .object_mut("spec")
+            .entry_or("tolerations", || Value::Array(Vec::with_capacity(TAINTS.len())));
         match all {
             Value::Array(all) => all.push(toleration),
             other => *other = Value::Array(vec![toleration]),

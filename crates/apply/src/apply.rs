@@ -77,7 +77,7 @@ impl From<ApplyError> for Failure {
 pub fn apply(
     scope: &Scope<'_>,
     request: &Request<'_>,
-    live: Object,
+    live: &Object,
     config: &Value,
 ) -> Result<Applied, ApplyError> {
     let kind = gvk(config);
@@ -94,16 +94,15 @@ pub fn apply(
         let about = about(config, &kind);
         ApplyError::Bare(format!("failed to create typed patch object ({about}): {misfits}"))
     })?;
-    let mut live = live;
-    let mut managers = take_managers(scope, request, &mut live)?;
-    reconcile_all(scope, &mut managers, &live);
+    let mut managers = managers_of(scope, request, live)?;
+    reconcile_all(scope, &mut managers, live);
     let merged = typed::merge(scope.schema, &live.root, config_root)
         .map_err(|misfits| ApplyError::Bare(format!("failed to merge config: {misfits}")))?;
     let mut work = Work { scope, request, managers, object: Object { root: merged } };
     let applier = work.own(config_root);
-    work.settle(&live, &applier)?;
-    let changed = !equal_maps(&live, &work.object);
-    let mut object = if changed { work.object } else { live };
+    work.settle(live, &applier)?;
+    let changed = !equal_maps(live, &work.object);
+    let mut object = if changed { work.object } else { live.clone() };
     let mut managers = work.managers;
     if changed {
         managers.stamp(&applier, request.now);
@@ -115,21 +114,14 @@ pub fn apply(
     Ok(Applied { object, changed })
 }
 
-/// The owners of the live object, taken out of it.
-fn take_managers(
+/// The owners of the live object. Their entries stay in it, as they stay in what is merged: nobody owns
+/// them, and they are written anew at the end.
+fn managers_of(
     scope: &Scope<'_>,
     request: &Request<'_>,
-    live: &mut Object,
+    live: &Object,
 ) -> Result<Managers, ApplyError> {
-    let entries = match live.root.get_mut("metadata") {
-        Some(Value::Object(metadata)) => metadata.remove("managedFields"),
-        _ => None,
-    };
-    let entries = match entries {
-        Some(Value::Array(entries)) => entries,
-        _ => vec![],
-    };
-    let managers = Managers::decode_owned(entries)
+    let managers = Managers::decode(live.array_at(&["metadata", "managedFields"]))
         .map_err(|error| ApplyError::Bare(format!("failed to decode managed fields: {error}")))?;
     if !managers.is_empty() {
         return Ok(managers);

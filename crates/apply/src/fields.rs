@@ -6,6 +6,7 @@
 mod codec;
 mod element;
 mod filter;
+mod text;
 
 pub use codec::DecodeError;
 pub use element::{Element, Key, compare_values, equal_values};
@@ -18,7 +19,7 @@ use std::fmt::Write;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FieldSet {
     /// Invariant: sorted by element, none twice; each is a member or has nodes below.
-    nodes: Vec<Node>,
+    nodes: Box<[Node]>,
 }
 
 /// One step of the tree.
@@ -32,8 +33,8 @@ pub struct Node {
 
 impl FieldSet {
     /// The empty set.
-    pub const fn new() -> Self {
-        FieldSet { nodes: Vec::new() }
+    pub fn new() -> Self {
+        FieldSet::default()
     }
 
     /// A set of plain field paths: `&[&["metadata", "name"]]`.
@@ -60,7 +61,7 @@ impl FieldSet {
                 true
             });
         }
-        FieldSet { nodes }
+        FieldSet { nodes: nodes.into() }
     }
 
     /// True when no path is in the set.
@@ -93,7 +94,7 @@ impl FieldSet {
 
     /// Takes out top-level nodes that hold nothing.
     pub(crate) fn sweep(&mut self) {
-        self.nodes.retain(|node| node.is_member || !node.children.is_empty());
+        *self = FieldSet::from_nodes(std::mem::take(&mut self.nodes).into_vec());
     }
 
     /// Puts a path into the set. The empty path is nobody's.
@@ -104,7 +105,9 @@ impl FieldSet {
             Err(at) => {
                 let node =
                     Node { element: first.clone(), is_member: false, children: FieldSet::new() };
-                self.nodes.insert(at, node);
+                let mut nodes = std::mem::take(&mut self.nodes).into_vec();
+                nodes.insert(at, node);
+                self.nodes = nodes.into();
                 at
             }
         };
@@ -135,7 +138,7 @@ impl FieldSet {
             return;
         }
         let mine = std::mem::take(&mut self.nodes);
-        self.nodes.reserve(mine.len() + other.nodes.len());
+        let mut nodes = Vec::with_capacity(mine.len() + other.nodes.len());
         let mut left = mine.into_iter().peekable();
         let mut right = other.nodes.into_iter().peekable();
         loop {
@@ -143,7 +146,7 @@ impl FieldSet {
                 (Some(l), Some(r)) => l.element.cmp(&r.element),
                 (Some(_), None) => Ordering::Less,
                 (None, Some(_)) => Ordering::Greater,
-                (None, None) => return,
+                (None, None) => break,
             };
             let node = match order {
                 Ordering::Less => left.next(),
@@ -154,8 +157,9 @@ impl FieldSet {
                     node
                 }),
             };
-            self.nodes.extend(node);
+            nodes.extend(node);
         }
+        self.nodes = nodes.into();
     }
 
     /// Takes the paths of `other` out of this set. Says whether anything went.
@@ -210,7 +214,7 @@ impl FieldSet {
                 nodes.push(Node { element: node.element.clone(), is_member, children });
             }
         }
-        FieldSet { nodes }
+        FieldSet { nodes: nodes.into() }
     }
 
     /// Whether all paths of this set are in `other`.

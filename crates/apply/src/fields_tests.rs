@@ -112,3 +112,25 @@ fn filters_exclude_trees_and_include_patterns() {
         expect![[r#"{"f:spec":{"f:c":{"k:{\"n\":1}":{".":{},"f:r":{"f:cpu":{}}}}}}"#]],
     );
 }
+
+#[test]
+fn a_text_is_read_like_the_tree_it_says() {
+    let check = |text: &str, is_as_written: bool| {
+        let (set, is_same) = FieldSet::decode_marked(&Value::Raw(text.into())).unwrap();
+        assert_eq!(set, FieldSet::decode(&json(text)).unwrap(), "{text}");
+        assert_eq!(is_same, is_as_written, "{text}");
+        assert!(!is_same || show(&set.encode()) == text, "{text}");
+    };
+    check("{}", true);
+    check(r#"{"f:a":{".":{},"f:b":{}},"f:c":{}}"#, true);
+    check(r#"{"f:l":{"k:{\"n\":\"x\",\"p\":80}":{".":{},"f:n":{}},"v:3":{},"v:\"x\"":{}}}"#, true);
+    // Not in order, twice, a member of its own alone, what should be escaped, other numbers, indexes.
+    check(r#"{"f:b":{},"f:a":{}}"#, false);
+    check(r#"{"f:a":{".":{}}}"#, false);
+    check(r#"{"f:a":{"f:b":{},".":{}}}"#, false);
+    check(r#"{"f:a<":{}}"#, false);
+    check(r#"{"f:a\\":{}}"#, false);
+    check(r#"{"v:3.0":{}}"#, false);
+    check(r#"{"i:1":{}}"#, false);
+    check(r#"{"x:y":{},"f:a":{}}"#, false);
+}

@@ -1,6 +1,7 @@
 //! Values as Go's `fmt` prints them, because upstream's messages do and clients compare those.
 
 use keelson_meta::Value;
+use keelson_schema::json;
 use std::fmt::Write;
 
 /// Go's `%v`: `map[a:1 b:[x y]]`.
@@ -70,7 +71,7 @@ pub fn type_name(value: &Value) -> &'static str {
         Value::Float(_) => "float64",
         Value::String(_) => "string",
         Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
+        Value::Object(_) | Value::Raw(_) => "map[string]interface {}",
     }
 }
 
@@ -109,6 +110,7 @@ fn write_plain(value: &Value, out: &mut String) {
             }
             out.push(']');
         }
+        Value::Raw(_) => write_plain(&json::expanded(value.clone()), out),
     }
 }
 

@@ -241,9 +241,9 @@ fn a_merged_object_says_what_the_configuration_says_and_keeps_the_rest() {
 fn random_element(random: &mut Random) -> Element {
     match random.below(6) {
         0 => Element::Index(random.below(3) as i64),
-        1 => Element::Value(
+        1 => Element::Value(Box::new(
             random.pick(&[Value::Int(1), Value::Int(10), Value::Bool(true)].each_ref()).clone(),
-        ),
+        )),
         2 => Element::key(vec![
             (Str::new("q"), Value::from(random.pick(&["x", "y\"<"]))),
             (Str::new("p"), Value::Int(random.below(12) as i64)),

@@ -79,7 +79,7 @@ pub struct Manager {
     /// When it last changed something, RFC 3339 to the second.
     pub time: Option<Str>,
     fields: FieldSet,
-    /// The FieldsV1 tree of `fields`, while nobody has changed them. Saves encoding what stays.
+    /// The FieldsV1 text of `fields`, while nobody has changed them. Saves encoding what stays.
     encoded: Option<Value>,
 }
 

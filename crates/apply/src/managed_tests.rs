@@ -280,7 +280,7 @@ fn owners_in_other_versions_keep_their_words() {
         let version = schema.gvk.api_version();
         let text = format!(r#"{{"apiVersion":"{version}","kind":"Thing","spec":{spec}}}"#);
         let scope = Scope { schema, subresource: "", filter: None, convert: &convert };
-        crate::apply::apply(&scope, &request, live, &json(&text)).map(|done| done.object)
+        crate::apply::apply(&scope, &request, &live, &json(&text)).map(|done| done.object)
     };
     let one =
         apply(&v1, Object::new(), "a", r#"{"replicas":3,"label":"x"}"#, "2026-01-01T00:00:01Z")

@@ -256,7 +256,7 @@ impl Server {
         let request = apply::Request { manager, force, now: &now };
         let config = self.complete(config);
         let live = self.object.clone();
-        let applied = apply::apply(&self.scope(), &request, live, &config)?;
+        let applied = apply::apply(&self.scope(), &request, &live, &config)?;
         self.changed = applied.changed;
         let mut object = self.conform(applied.object);
         managed::keep_times(&self.object, &mut object);

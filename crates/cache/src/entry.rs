@@ -14,6 +14,7 @@
 //! cannot make.
 
 use bytes::Bytes;
+use keelson_meta::Str;
 use keelson_store::{KeyValue, Revision};
 use std::borrow::{Borrow, Cow};
 use std::cmp::Ordering;
@@ -41,13 +42,13 @@ pub struct Record<'a> {
     /// `metadata.labels`.
     pub labels: &'a [(&'a str, &'a str)],
     /// The fields that field selectors may ask for, beyond name and namespace.
-    pub fields: &'a [(&'a str, &'a str)],
+    pub fields: &'a [(&'static str, Str)],
 }
 
 impl Record<'_> {
     /// The value for the store.
     pub fn encode(&self) -> Bytes {
-        let pairs = pairs_bytes_max(self.labels) + pairs_bytes_max(self.fields);
+        let pairs = pairs_bytes(self.labels) + pairs_bytes(self.fields);
         let mut out = Vec::with_capacity(FIXED_BYTES + pairs + self.json.len());
         out.push(FORMAT);
         out.extend_from_slice(&[0; 4]);
@@ -77,18 +78,20 @@ fn small(place: usize) -> u32 {
     u32::try_from(place).expect("an object is smaller than 4 GiB")
 }
 
-/// Bytes that a row of pairs takes at most.
-fn pairs_bytes_max(pairs: &[(&str, &str)]) -> usize {
-    const NUMBER_BYTES_MAX: usize = 4;
-    let pair = |(key, value): &(&str, &str)| 2 * NUMBER_BYTES_MAX + key.len() + value.len();
-    NUMBER_BYTES_MAX + pairs.iter().map(pair).sum::<usize>()
+/// Bytes that a row of pairs takes.
+fn pairs_bytes<T: AsRef<str>>(pairs: &[(&str, T)]) -> usize {
+    let number = |number: usize| number.checked_ilog2().unwrap_or(0) as usize / 7 + 1;
+    let text = |text: &str| number(text.len()) + text.len();
+    let pair = |(key, value): &(&str, T)| text(key) + text(value.as_ref());
+    number(pairs.len()) + pairs.iter().map(pair).sum::<usize>()
 }
 
-fn write_pairs(pairs: &[(&str, &str)], out: &mut Vec<u8>) {
+fn write_pairs<T: AsRef<str>>(pairs: &[(&str, T)], out: &mut Vec<u8>) {
     write_varint(pairs.len(), out);
     for (key, value) in pairs {
         write_varint(key.len(), out);
         out.extend_from_slice(key.as_bytes());
+        let value = value.as_ref();
         write_varint(value.len(), out);
         out.extend_from_slice(value.as_bytes());
     }
@@ -391,7 +394,14 @@ impl<'a> Iterator for Pairs<'a> {
         self.left = self.left.checked_sub(1)?;
         Some((self.text()?, self.text()?))
     }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
 }
+
+/// The pairs were counted and found whole when the entry was made.
+impl ExactSizeIterator for Pairs<'_> {}
 
 /// An entry's place in the ordered set of its resource.
 #[derive(Clone, Debug)]
@@ -435,7 +445,7 @@ pub(crate) mod tests {
             resource_version_at: at,
             item_at: 30,
             labels,
-            fields: &[("spec.nodeName", "n1")],
+            fields: &[("spec.nodeName", "n1".into())],
         };
         KeyValue {
             key: Bytes::from(format!("/registry/ks/{key}")),

@@ -19,6 +19,8 @@ pub const HISTORY_EVENTS_MAX: usize = 20_000;
 pub const HISTORY_BYTES_MAX: usize = 64 << 20;
 /// The newest changes, whose encoded events are kept for further watchers.
 const FRAMED_CHANGES_MAX: usize = 256;
+/// Entries of writes whose events are awaited; of further ones, a second entry is made.
+const WRITTEN_ENTRIES_MAX: usize = 64;
 /// Changes that a cursor is given at once.
 const CURSOR_BATCH_MAX: usize = 256;
 
@@ -156,6 +158,8 @@ pub struct Resource {
     prefix: Bytes,
     state: RwLock<State>,
     scans: Mutex<Scans>,
+    /// Made by writers, for events that have not come yet.
+    written: Mutex<Vec<Arc<Entry>>>,
     /// The number of the next change; wakes cursors.
     next: watch::Sender<u64>,
 }
@@ -163,7 +167,8 @@ pub struct Resource {
 impl Resource {
     pub(crate) fn new(prefix: Bytes, floor: Revision) -> Self {
         let state = RwLock::new(State { floor, ..State::default() });
-        Resource { prefix, state, scans: Mutex::default(), next: watch::Sender::new(0) }
+        let next = watch::Sender::new(0);
+        Resource { prefix, state, scans: Mutex::default(), written: Mutex::default(), next }
     }
 
     /// The prefix of the resource's keys in the store.
@@ -201,20 +206,26 @@ impl Resource {
         let mut state = self.state.write().expect("the cache state is not poisoned");
         let key = self.key_of(&event.key);
         state.unreadable.remove(key);
+        let made = self.take_written(key, event.revision);
         let previous = state.objects.get(key).map(|by_key| by_key.0.clone());
         if let Some(previous) = &previous {
             assert!(previous.modified < event.revision, "{previous:?} went back to {event:?}");
         }
         let (kind, entry) = match (&event.value, &previous) {
             (Some(value), _) => {
-                let kv = KeyValue {
-                    key: event.key.clone(),
-                    value: value.clone(),
-                    created: event.created,
-                    modified: event.revision,
+                let entry = match made {
+                    Some(entry) => entry,
+                    None => {
+                        let kv = KeyValue {
+                            key: event.key.clone(),
+                            value: value.clone(),
+                            created: event.created,
+                            modified: event.revision,
+                        };
+                        let entry = Entry::from_store(self.prefix.len(), &kv);
+                        Arc::new(entry.map_err(|error| state.note_unreadable(key, error))?)
+                    }
                 };
-                let entry = Entry::from_store(self.prefix.len(), &kv);
-                let entry = Arc::new(entry.map_err(|error| state.note_unreadable(key, error))?);
                 state.objects.insert(ByKey(entry.clone()));
                 (ChangeKind::Put, entry)
             }
@@ -238,6 +249,30 @@ impl Resource {
         drop(state);
         self.next.send_replace(next);
         Ok(())
+    }
+
+    /// The entry of what was just written, the same that readers will be given: one copy of the object
+    /// serves the answer and the cache.
+    pub fn written(&self, kv: &KeyValue) -> Result<Arc<Entry>, RecordError> {
+        let known = self.get(self.key_of(&kv.key));
+        if let Some(known) = known.filter(|known| known.modified == kv.modified) {
+            return Ok(known);
+        }
+        let entry = Arc::new(Entry::from_store(self.prefix.len(), kv)?);
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        if written.len() < WRITTEN_ENTRIES_MAX {
+            written.push(entry.clone());
+        }
+        Ok(entry)
+    }
+
+    /// The entry that a writer made for an event. Those of earlier events are no longer awaited.
+    fn take_written(&self, key: &str, revision: Revision) -> Option<Arc<Entry>> {
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = written.iter().position(|entry| entry.modified == revision && entry.key() == key);
+        let entry = at.map(|at| written.swap_remove(at));
+        written.retain(|entry| entry.modified >= revision);
+        entry
     }
 
     /// Puts other objects, as they are at `revision`, in the place of all, when the changes in between
@@ -460,5 +495,34 @@ impl Cursor {
     pub async fn changed(&mut self) -> Result<(), CursorError> {
         let at = self.at;
         self.wake.wait_for(|next| *next > at).await.map(drop).map_err(|_| CursorError::Closed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entry::tests::stored;
+
+    /// Lets the cache take a write in; what it has then.
+    fn applied(resource: &Resource, kv: &KeyValue) -> Arc<Entry> {
+        let KeyValue { key, value, created, modified } = kv.clone();
+        let event = Event { key, value: Some(value), revision: modified, created };
+        resource.apply(&event).expect("a record");
+        resource.get("ns/a").expect("was just put there")
+    }
+
+    #[test]
+    fn a_writer_and_the_cache_have_one_entry_whoever_comes_first() {
+        let resource = Resource::new(Bytes::from_static(b"/registry/ks/"), Revision(0));
+        let [first, second, third] = [7, 8, 9].map(|revision| stored("ns/a", &[], revision));
+        let made = resource.written(&first).expect("a record");
+        assert!(Arc::ptr_eq(&made, &applied(&resource, &first)));
+        let known = applied(&resource, &second);
+        assert!(Arc::ptr_eq(&known, &resource.written(&second).expect("a record")));
+        // A write whose event the cache has passed has an entry of its own, which nobody awaits for long.
+        let late = resource.written(&first).expect("a record");
+        assert_eq!((late.modified, resource.written.lock().unwrap().len()), (Revision(7), 1));
+        assert_eq!(applied(&resource, &third).modified, Revision(9));
+        assert_eq!(resource.written.lock().unwrap().len(), 0);
     }
 }

@@ -1,6 +1,8 @@
 //! What a request costs in memory: bytes that the server allocates, as a multiple of the bytes that
 //! go over the wire. `cargo run --release -p keelson --example allocations`
 //!
+//! As a test it fails when a request costs more than its kind may.
+//!
 //! The client is in the same process and allocates nothing while it is counted. An argument leaves out
 //! the requests whose names do not have it, but for those that make what others change. A second one says
 //! how many turns are counted: under callgrind, the difference between two numbers of turns is what the
@@ -19,9 +21,17 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 const TURNS: usize = 1_000;
 /// Digits that differ from turn to turn, so that every body is as long as the others.
 const DIGITS: usize = 8;
+/// Bytes that a request may allocate for each that goes over the wire.
+const POST_RATIO_MAX: f64 = 5.0;
+const PATCH_RATIO_MAX: f64 = 10.0;
+const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const JSON: &str = "application/json";
+const MERGE: &str = "application/merge-patch+json";
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
+const APPLY: &str = "application/apply-patch+yaml";
+const APPLIED: &str = "?fieldManager=m&force=true";
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -36,7 +46,42 @@ struct Case {
     is_needed: bool,
 }
 
+/// What a case cost, in all turns together.
+struct Cost {
+    name: &'static str,
+    turns: usize,
+    wire: usize,
+    allocated: usize,
+    ratio_max: f64,
+}
+
+impl Cost {
+    fn ratio(&self) -> f64 {
+        self.allocated as f64 / self.wire as f64
+    }
+}
+
 fn main() -> Result<(), Failure> {
+    let mut args = std::env::args().skip(1);
+    let wanted = args.next().unwrap_or_default();
+    let turns = args.next().map_or(Ok(TURNS), |turns| turns.parse())?;
+    let mut out = std::io::stdout();
+    writeln!(
+        out,
+        "{:<34} {:>8} {:>10} {:>6} {:>6}",
+        "request", "wire", "allocated", "ratio", "most"
+    )?;
+    for cost in costs(wanted, turns)? {
+        let Cost { name, turns, wire, allocated, ratio_max } = cost;
+        let ratio = cost.ratio();
+        let (wire, allocated) = (wire / turns, allocated / turns);
+        writeln!(out, "{name:<34} {wire:>8} {allocated:>10} {ratio:>6.1} {ratio_max:>6.1}")?;
+    }
+    Ok(())
+}
+
+/// Starts a server and counts what the requests cost whose names have `wanted` in them.
+fn costs(wanted: String, turns: usize) -> Result<Vec<Cost>, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut builder =
         Keelson::builder().in_memory().plain_http().no_controllers().token("t", "admin");
@@ -48,15 +93,15 @@ fn main() -> Result<(), Failure> {
     let (running, ended) = tokio::sync::oneshot::channel::<()>();
     let client = std::thread::spawn(move || {
         let _running = running;
-        let done = TcpStream::connect(address).map_err(Failure::from).and_then(measure);
+        let stream = TcpStream::connect(address).map_err(Failure::from);
+        let done = stream.and_then(|stream| measure(stream, &wanted, turns));
         done.map_err(|error| error.to_string())
     });
     runtime.block_on(async {
         let _ = ended.await;
         keelson.stop().await;
     });
-    client.join().map_err(|_| "the client panicked")??;
-    Ok(())
+    Ok(client.join().map_err(|_| "the client panicked")??)
 }
 
 /// A pod as `keelson-bench` makes it.
@@ -87,6 +132,16 @@ fn bench_pod(name: &str, containers: usize, padding: usize) -> String {
     )
 }
 
+/// A lease as a kubelet keeps it.
+fn lease(name: &str) -> String {
+    format!(
+        r#"{{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{{"name":"{name}",
+        "ownerReferences":[{{"apiVersion":"v1","kind":"Node","name":"node-0",
+        "uid":"1b4e28ba-2fa1-41d2-883f-0016d3cca427"}}]}},"spec":{{"holderIdentity":"node-0",
+        "leaseDurationSeconds":40,"renewTime":"2026-01-01T00:00:00.000000Z"}}}}"#
+    )
+}
+
 /// The middle of a pod's body: as much as a real one says.
 fn pod() -> String {
     let containers: Vec<String> = (0..3)
@@ -107,7 +162,32 @@ fn pod() -> String {
     )
 }
 
+fn post(name: &'static str, path: &str, body: String) -> Case {
+    let path = path.to_owned();
+    Case { name, method: "POST", path, media: JSON, body, is_needed: false }
+}
+
+fn patch(name: &'static str, media: &'static str, path: String, body: String) -> Case {
+    Case { name, method: "PATCH", path, media, body, is_needed: false }
+}
+
 fn cases() -> Vec<Case> {
+    let mut cases = Vec::from(of_maps());
+    cases.extend(of_pods());
+    cases.extend([
+        Case { is_needed: true, ..post("POST a Lease", LEASES, lease("l-@")) },
+        patch(
+            "PATCH (merge) a Lease",
+            MERGE,
+            format!("{LEASES}/l-00000000"),
+            r#"{"spec":{"renewTime":"2026-01-01T00:00:00.000000Z","holderIdentity":"node-@"}}"#
+                .to_owned(),
+        ),
+    ]);
+    cases
+}
+
+fn of_maps() -> [Case; 5] {
     let map = |name: &str, size: usize| {
         let payload = "x".repeat(size);
         format!(
@@ -115,71 +195,55 @@ fn cases() -> Vec<Case> {
             "data":{{"turn":"@","payload":"{payload}"}}}}"#
         )
     };
-    let post = |name, path: &str, body| Case {
-        name,
-        method: "POST",
-        path: path.to_owned(),
-        media: JSON,
-        body,
-        is_needed: false,
-    };
-    let patch = |name, media, query: &str, body| {
-        let path = format!("{MAPS}/small-00000000{query}");
-        Case { name, method: "PATCH", path, media, body, is_needed: false }
-    };
-    vec![
+    let small = format!("{MAPS}/small-00000000");
+    let change = || map("small-00000000", 1 << 10);
+    [
         Case {
             is_needed: true,
             ..post("POST a ConfigMap of 1 KiB", MAPS, map("small-@", 1 << 10))
         },
         post("POST a ConfigMap of 100 KiB", MAPS, map("large-@", 100 << 10)),
+        patch("PATCH (merge) of 1 KiB", MERGE, small.clone(), change()),
+        patch("PATCH (strategic) of 1 KiB", STRATEGIC, small.clone(), change()),
+        patch("PATCH (apply) of 1 KiB", APPLY, format!("{small}{APPLIED}"), change()),
+    ]
+}
+
+fn of_pods() -> [Case; 5] {
+    let large = format!("{PODS}/large-00000000");
+    [
         post("POST a Pod of three containers", PODS, pod()),
-        patch(
-            "PATCH (merge) of 1 KiB",
-            "application/merge-patch+json",
-            "",
-            map("small-00000000", 1 << 10),
-        ),
-        patch(
-            "PATCH (strategic) of 1 KiB",
-            "application/strategic-merge-patch+json",
-            "",
-            map("small-00000000", 1 << 10),
-        ),
-        patch(
-            "PATCH (apply) of 1 KiB",
-            "application/apply-patch+yaml",
-            "?fieldManager=m&force=true",
-            map("small-00000000", 1 << 10),
-        ),
         post("POST a Pod of 1.6 KB", PODS, bench_pod("b-@", 1, 930)),
         Case {
             is_needed: true,
             ..post("POST a Pod of 10 KB", PODS, bench_pod("large-@", 4, 4_000))
         },
-        Case {
-            name: "PATCH (strategic) a Pod of 10 KB",
-            method: "PATCH",
-            path: format!("{PODS}/large-00000000"),
-            media: "application/strategic-merge-patch+json",
-            body: r#"{"metadata":{"annotations":{"turn":"@"}},
+        patch(
+            "PATCH (strategic) a Pod of 10 KB",
+            STRATEGIC,
+            large.clone(),
+            r#"{"metadata":{"annotations":{"turn":"@"}},
             "spec":{"containers":[{"name":"c0","image":"registry.example.org/app-@"}]}}"#
                 .to_owned(),
-            is_needed: false,
-        },
+        ),
+        patch(
+            "PATCH (apply) a Pod of 10 KB",
+            APPLY,
+            format!("{large}{APPLIED}"),
+            r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"large-00000000",
+            "annotations":{"turn":"@"}},
+            "spec":{"containers":[{"name":"c0","image":"registry.example.org/app-@"}]}}"#
+                .to_owned(),
+        ),
     ]
 }
 
-fn measure(mut stream: TcpStream) -> Result<(), Failure> {
+fn measure(mut stream: TcpStream, wanted: &str, turns: usize) -> Result<Vec<Cost>, Failure> {
     stream.set_nodelay(true)?;
     let mut answer = vec![0; 1 << 20];
-    let mut out = std::io::stdout();
-    writeln!(out, "{:<32} {:>10} {:>10} {:>7}", "request", "wire", "allocated", "ratio")?;
-    let mut args = std::env::args().skip(1);
-    let wanted = args.next().unwrap_or_default();
-    let turns = args.next().map_or(Ok(TURNS), |turns| turns.parse())?;
+    let mut costs = vec![];
     for case in cases() {
-        let is_wanted = case.name.contains(&wanted);
+        let is_wanted = case.name.contains(wanted);
         if !is_wanted && !case.is_needed {
             continue;
         }
@@ -213,22 +277,16 @@ fn measure(mut stream: TcpStream) -> Result<(), Failure> {
             wire += bytes.len() + exchange(&mut stream, &mut answer, case.name)?;
         }
         let allocated = region.change().bytes_allocated;
-        writeln!(
-            out,
-            "{:<32} {:>10} {:>10} {:>7.1}",
-            case.name,
-            wire / turns,
-            allocated / turns,
-            allocated as f64 / wire as f64
-        )?;
+        let ratio_max = if case.method == "POST" { POST_RATIO_MAX } else { PATCH_RATIO_MAX };
+        costs.push(Cost { name: case.name, turns, wire, allocated, ratio_max });
     }
-    Ok(())
+    Ok(costs)
 }
 
 /// Whether the digits behind this beginning of a request differ from turn to turn.
 fn differs(method: &str, before: &str) -> bool {
-    let ends = if method == "POST" { "-" } else { "/app-" };
-    before.ends_with(ends) || before.ends_with("\"turn\":\"")
+    let ends: &[&str] = if method == "POST" { &["-"] } else { &["/app-", "node-"] };
+    ends.iter().any(|end| before.ends_with(end)) || before.ends_with("\"turn\":\"")
 }
 
 /// Reads an answer whose length is told; how many bytes it has.
@@ -254,5 +312,19 @@ fn exchange(stream: &mut TcpStream, buffer: &mut [u8], name: &str) -> Result<usi
         if got >= total {
             return Ok(total);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_request_allocates_more_than_its_kind_may() {
+        let costs = costs(String::new(), 50).expect("every request is answered");
+        let over = costs.iter().filter(|cost| cost.ratio() > cost.ratio_max);
+        let over: Vec<String> =
+            over.map(|cost| format!("{}: {:.1}", cost.name, cost.ratio())).collect();
+        assert_eq!(over, Vec::<String>::new());
     }
 }

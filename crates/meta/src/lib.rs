@@ -22,4 +22,4 @@ pub use path::Path;
 pub use quantity::Quantity;
 pub use status::{Cause, ErrorList, Failure, Fault, FieldError, Reason, Status};
 pub use time::Timestamp;
-pub use value::{Map, Str, StrBuilder, Value};
+pub use value::{Map, Str, Value};

@@ -590,6 +590,7 @@ pub fn show(value: &Value) -> String {
                 map.iter().map(|(k, v)| format!("{}:{}", quote(k), show(v))).collect();
             format!("{{{}}}", parts.join(","))
         }
+        Value::Raw(text) => text.to_string(),
     }
 }
 

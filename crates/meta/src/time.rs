@@ -1,6 +1,8 @@
 //! Points in time and spans of it, as the API writes them: RFC 3339 with Go's rules and errors,
 //! Go's durations, and the short ages of tables. The clock itself belongs to the callers.
 
+use crate::Str;
+use smol_str::ToSmolStr;
 use std::fmt;
 
 mod parse;
@@ -60,6 +62,11 @@ impl Timestamp {
     /// The same point without the fraction of a second.
     pub fn truncated(self) -> Timestamp {
         Timestamp { seconds: self.seconds, nanos: 0 }
+    }
+
+    /// What it prints as. Needs no memory: it is short enough.
+    pub fn text(self) -> Str {
+        self.to_smolstr()
     }
 
     fn write_seconds(self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -7,8 +7,6 @@ use std::fmt;
 
 /// The string type of values and map keys.
 pub type Str = smol_str::SmolStr;
-/// Puts a [`Str`] together; a short one never stands on the heap.
-pub type StrBuilder = smol_str::SmolStrBuilder;
 
 /// A JSON-like value. Integers and floats are kept apart, as the API does.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -28,6 +26,9 @@ pub enum Value {
     Array(Vec<Value>),
     /// A map or a struct.
     Object(Map),
+    /// A map as compact JSON text. Only the fields of an owner are kept so, in objects that were stored or
+    /// are about to be: most writes take them from one to the other and never look inside.
+    Raw(Str),
 }
 
 impl Value {
@@ -127,6 +128,7 @@ impl Value {
             Value::String(text) => text.is_empty(),
             Value::Array(items) => items.is_empty(),
             Value::Object(map) => map.is_empty(),
+            Value::Raw(text) => text == "{}",
         }
     }
 
@@ -138,7 +140,7 @@ impl Value {
             Value::Int(_) | Value::Float(_) => "number",
             Value::String(_) => "string",
             Value::Array(_) => "array",
-            Value::Object(_) => "object",
+            Value::Object(_) | Value::Raw(_) => "object",
         }
     }
 
@@ -287,6 +289,11 @@ impl Map {
         match self.position(&key) {
             Ok(at) => Some(std::mem::replace(&mut self.entries[at].1, value)),
             Err(at) => {
+                let length = self.entries.len();
+                if length == self.entries.capacity() && length < LINEAR_ENTRIES_MAX {
+                    // Most maps that grow get a few defaults: twice the room would mostly stay empty.
+                    self.entries.reserve_exact((length / 2).max(2));
+                }
                 self.entries.insert(at, (key, value));
                 if self.entries.len() == LINEAR_ENTRIES_MAX + 1 {
                     self.entries.sort_by(|a, b| a.0.cmp(&b.0));
@@ -396,7 +403,7 @@ macro_rules! value {
     ([ $($item:tt),* $(,)? ]) => { $crate::Value::Array(vec![ $( $crate::value!($item) ),* ]) };
     ({ $($key:literal : $item:tt),* $(,)? }) => {{
         #[allow(unused_mut)]
-        let mut map = $crate::Map::new();
+        let mut map = $crate::Map::with_capacity(<[&str]>::len(&[$($key),*]));
         $( map.insert($key, $crate::value!($item)); )*
         $crate::Value::Object(map)
     }};

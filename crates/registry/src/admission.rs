@@ -3,11 +3,9 @@
 use crate::kind::Target;
 use crate::registry::Registry;
 use crate::stamp;
-use keelson_admission::{Namespace, Operation, Request, Stored};
+use keelson_admission::{Operation, Request, Stored};
 use keelson_auth::Permit;
-use keelson_cache::Entry;
 use keelson_meta::{Failure, Object, Str};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a new pod waits for the service account that a control loop is about to make (upstream
@@ -128,11 +126,18 @@ impl Stored for Registry {
         wanted.map(|entry| kind.decode(entry)).collect()
     }
 
-    fn namespace(&self, name: &str) -> Option<Namespace> {
-        let entry: Arc<Entry> = self.objects(self.kind("", "namespaces")?).get(name)?;
-        Some(Namespace {
-            terminating: entry.field("status.phase") == Some("Terminating"),
-            labels: entry.labels().map(|(key, value)| (key.into(), value.into())).collect(),
-        })
+    fn is_terminating(&self, namespace: &str) -> Option<bool> {
+        let entry = self.objects(self.kind("", "namespaces")?).get(namespace)?;
+        Some(entry.field("status.phase") == Some("Terminating"))
+    }
+
+    fn labels_of(&self, namespace: &str) -> Vec<(Str, Str)> {
+        let kind = self.kind("", "namespaces");
+        let Some(entry) = kind.and_then(|kind| self.objects(kind).get(namespace)) else {
+            return vec![];
+        };
+        let mut labels = Vec::with_capacity(entry.labels().len());
+        labels.extend(entry.labels().map(|(key, value)| (key.into(), value.into())));
+        labels
     }
 }

@@ -7,6 +7,7 @@ use keelson_cache::Entry;
 use keelson_meta::{Failure, GroupVersionResource, Object, Status, Str, Value};
 use keelson_schema::Schema;
 use keelson_schema::json;
+use smallvec::SmallVec;
 use std::cell::Cell;
 use std::sync::Arc;
 
@@ -79,10 +80,8 @@ impl Kind {
         let mut text = SCRATCH.take();
         text.clear();
         let marks = json::encode(&self.storage, obj, &mut text);
-        let labels: Vec<(&str, &str)> = obj.meta_map("labels").collect();
-        let selectable = self.strategy.selectable(obj);
-        let fields: Vec<(&str, &str)> =
-            selectable.iter().map(|(name, text)| (*name, text.as_str())).collect();
+        let labels: SmallVec<[(&str, &str); 8]> = obj.meta_map("labels").collect();
+        let fields = self.strategy.selectable(obj);
         let record = keelson_cache::Record {
             json: &text,
             resource_version_at: marks.resource_version_at,

@@ -9,6 +9,7 @@ use keelson_apply::fields::{FieldSet, Filter};
 use keelson_apply::managed::{self, Scope};
 use keelson_meta::{Failure, GroupVersion, Object, Timestamp, Value};
 use keelson_schema::Schema;
+use std::sync::LazyLock;
 
 /// What a write came through: fields are owned in its kind and by its name.
 pub(crate) struct Endpoint<'a> {
@@ -17,7 +18,7 @@ pub(crate) struct Endpoint<'a> {
     /// The subresource, or empty.
     subresource: &'a str,
     /// Fields that count.
-    filter: Option<Filter>,
+    filter: Option<&'static Filter>,
     /// The kind with its other versions; `None` where there is but one.
     kind: Option<&'a Kind>,
 }
@@ -25,9 +26,7 @@ pub(crate) struct Endpoint<'a> {
 impl<'a> Endpoint<'a> {
     /// An object, or a part of it that has the object's own kind.
     pub fn of(target: &'a Target, part: Part) -> Endpoint<'a> {
-        let excluded = excluded(target, part);
-        let filter =
-            (!excluded.is_empty()).then(|| Filter::Exclude(FieldSet::of_fields(&excluded)));
+        let filter = excluded(target, part);
         let subresource = part.name();
         Endpoint { schema: target.schema(), subresource, filter, kind: Some(&target.kind) }
     }
@@ -50,14 +49,14 @@ impl<'a> Endpoint<'a> {
         work(&Scope {
             schema: self.schema,
             subresource: self.subresource,
-            filter: self.filter.as_ref(),
+            filter: self.filter,
             convert: &convert,
         })
     }
 
     /// Notes the owner of the fields that an update changed.
     pub fn updated(&self, old: &Object, new: &mut Object, options: &WriteOptions, now: Timestamp) {
-        let (manager, now) = (&options.field_manager, now.to_string());
+        let (manager, now) = (&options.field_manager, now.text());
         self.scoped(|scope| managed::update(scope, manager, &now, Some(old), new));
     }
 
@@ -71,34 +70,42 @@ impl<'a> Endpoint<'a> {
     ) -> Result<Object, Failure> {
         let now = now.to_string();
         let request = Request { manager: &options.field_manager, force: options.force, now: &now };
-        let live = live.cloned().unwrap_or_default();
+        let none = Object::new();
+        let live = live.unwrap_or(&none);
         let applied = self.scoped(|scope| apply::apply(scope, &request, live, config))?;
         Ok(applied.object)
     }
 }
 
-/// The fields that a write through this part cannot change, and that nobody owns through it.
-fn excluded(target: &Target, part: Part) -> Vec<&'static [&'static str]> {
+/// What a write through this part cannot change, and what nobody therefore owns through it.
+fn excluded(target: &Target, part: Part) -> Option<&'static Filter> {
+    macro_rules! all_but {
+        ($($path:expr),*) => {{
+            static FILTER: LazyLock<Filter> =
+                LazyLock::new(|| Filter::Exclude(FieldSet::of_fields(&[$(&$path),*])));
+            Some(&*FILTER)
+        }};
+    }
     match part {
         // A request for a certificate stays as it was made, and nobody owns what became of it.
         Part::Main | Part::Other("approval")
             if target.gvr().resource == "certificatesigningrequests" =>
         {
-            vec![&["spec"], &["status"]]
+            all_but!(["spec"], ["status"])
         }
-        Part::Main if target.kind.has_status => vec![&["status"]],
+        Part::Main if target.kind.has_status => all_but!(["status"]),
         Part::Status => match target.kind.strategy.status_metadata {
-            StatusMetadata::Free => vec![&["spec"]],
-            StatusMetadata::KeepLabels => vec![&["spec"], &["metadata", "labels"]],
-            StatusMetadata::Keep => vec![&["spec"], &["metadata"]],
+            StatusMetadata::Free => all_but!(["spec"]),
+            StatusMetadata::KeepLabels => all_but!(["spec"], ["metadata", "labels"]),
+            StatusMetadata::Keep => all_but!(["spec"], ["metadata"]),
         },
-        Part::Main | Part::Other(_) => vec![],
+        Part::Main | Part::Other(_) => None,
     }
 }
 
 /// Notes the owner of all fields of an object that is made.
 pub(crate) fn created(target: &Target, obj: &mut Object, manager: &str, now: Timestamp) {
-    let now = now.to_string();
+    let now = now.text();
     let endpoint = Endpoint::of(target, Part::Main);
     endpoint.scoped(|scope| managed::update(scope, manager, &now, None, obj));
 }

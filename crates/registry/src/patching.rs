@@ -84,7 +84,8 @@ impl Difference {
     fn changed(&self, schema: &Schema, live: &Object) -> Result<Value, Failure> {
         let before = live.clone().into_value();
         let after = match self.form {
-            PatchForm::Json => json_patch::apply(before, &self.value),
+            // Only this form can look into what is kept as text.
+            PatchForm::Json => json_patch::apply(json::expanded(before), &self.value),
             PatchForm::Merge => merge_patch::apply(before, &self.value),
             PatchForm::Strategic => strategic::apply(schema, before, self.value.clone()),
             PatchForm::ApplyYaml | PatchForm::ApplyCbor => {

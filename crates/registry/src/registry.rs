@@ -219,8 +219,8 @@ impl Registry {
             TxnOutcome::Committed(modified) => {
                 // Entries do not keep when their object was created.
                 let kv = KeyValue { key, value, created: modified, modified };
-                let entry = Entry::from_store(target.kind.prefix.len(), &kv);
-                entry.map(|entry| Put::Done(Arc::new(entry))).map_err(Status::internal)
+                let entry = self.objects(&target.kind).written(&kv);
+                entry.map(Put::Done).map_err(Status::internal)
             }
             TxnOutcome::Conflict { current, .. } => Ok(Put::Lost(self.lost(target, current)?)),
         }

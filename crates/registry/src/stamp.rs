@@ -45,16 +45,16 @@ pub fn uid(clock: &dyn Clock) -> Str {
     let mut b = clock.random();
     b[6] = (b[6] & 0x0f) | 0x40;
     b[8] = (b[8] & 0x3f) | 0x80;
-    let mut text = String::with_capacity(36);
+    let mut text = [b'-'; 36];
+    let mut at = 0;
     for (i, byte) in b.iter().enumerate() {
-        if matches!(i, 4 | 6 | 8 | 10) {
-            text.push('-');
-        }
+        at += usize::from(matches!(i, 4 | 6 | 8 | 10));
         for digit in [byte >> 4, byte & 15] {
-            text.push(char::from_digit(u32::from(digit), 16).unwrap_or('0'));
+            text[at] = b"0123456789abcdef"[usize::from(digit)];
+            at += 1;
         }
     }
-    Str::from(text)
+    Str::new(str::from_utf8(&text).unwrap_or_default())
 }
 
 /// A name made of `base` and five random characters; `base` is cut so that the name fits 63 bytes.

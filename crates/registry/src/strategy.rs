@@ -5,6 +5,7 @@ use crate::kinds;
 use keelson_auth::User;
 use keelson_meta::names::{self, NameRule};
 use keelson_meta::{ErrorList, Map, Object, Path, Str, Value};
+use smallvec::SmallVec;
 
 /// How `metadata.generation` moves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -144,7 +145,7 @@ impl Strategy {
     }
 
     /// The selectable fields of an object.
-    pub fn selectable(&self, obj: &Object) -> Vec<(&'static str, Str)> {
+    pub fn selectable(&self, obj: &Object) -> SmallVec<[(&'static str, Str); 12]> {
         self.fields.iter().map(|field| (field.name, field.of(obj))).collect()
     }
 
@@ -167,12 +168,12 @@ impl Strategy {
     /// Moves the generation of an object that changes.
     pub fn next_generation(&self, new: &mut Object, old: &Object) {
         let mut generation = old.generation();
-        let annotations = |obj: &Object| obj.at(&["metadata", "annotations"]).cloned();
+        let annotations = ["metadata", "annotations"];
         let changed = match self.generation {
             Generation::Unused | Generation::First => false,
             Generation::OnSpecChange => !same_but_status(new, old),
             Generation::OnSpecOrAnnotationChange => {
-                !same_but_status(new, old) || annotations(new) != annotations(old)
+                !same_but_status(new, old) || new.at(&annotations) != old.at(&annotations)
             }
         };
         generation += i64::from(changed);

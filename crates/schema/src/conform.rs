@@ -121,7 +121,7 @@ impl<'t> Conform<'t> {
                 Ok(Value::Object(map))
             }
             (Shape::Json | Shape::RawExtension, value) => Ok(value),
-            (Shape::FieldsV1, value @ Value::Object(_)) => Ok(value),
+            (Shape::FieldsV1, value @ (Value::Object(_) | Value::Raw(_))) => Ok(value),
             (Shape::SchemaOr(second, id), value) => self.schema_or(*second, *id, value, of, path),
             (shape, value) => self.text(shape, value, of),
         }
@@ -230,7 +230,7 @@ impl<'t> Conform<'t> {
             Value::Int(_) => "int64",
             Value::Float(_) => "float64",
             Value::Array(_) => "slice",
-            Value::Object(_) => "map",
+            Value::Object(_) | Value::Raw(_) => "map",
             Value::Null => "invalid",
         };
         match (shape, value) {

@@ -2,11 +2,13 @@
 
 mod encode;
 mod parse;
+mod raw;
 mod typed;
 mod write;
 
 pub use encode::{Marks, encode, encode_list_item};
 pub use parse::{DEPTH_MAX, Parsed, SyntaxError, parse};
+pub use raw::expanded;
 pub(crate) use typed::read;
 pub use typed::read_stored;
 pub use write::{write_string, write_value};

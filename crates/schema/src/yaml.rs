@@ -275,7 +275,7 @@ fn key_text(key: Value) -> Result<Str, YamlError> {
         Value::Bool(flag) => Ok(Str::new(if flag { "true" } else { "false" })),
         Value::Int(number) => Ok(Str::from(number.to_string())),
         Value::Float(number) => Ok(Str::from(number.to_string())),
-        Value::Array(_) | Value::Object(_) => Err(YamlError::Key),
+        Value::Array(_) | Value::Object(_) | Value::Raw(_) => Err(YamlError::Key),
     }
 }
 

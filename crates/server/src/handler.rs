@@ -12,7 +12,9 @@ use crate::respond::{self, Reply};
 use crate::route::{ResourceRoute, Route};
 use crate::tls::PeerCertificate;
 use crate::websocket;
+use bytes::{Buf, BufMut};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
+use http_body::{Body as _, Frame};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use keelson_auth::{Attributes, Authenticator, Authorizer, Certificate, Credentials, Permit};
@@ -309,8 +311,8 @@ fn method_word(method: &Method) -> &'static str {
 }
 
 async fn read_body(incoming: Incoming, bytes_max: usize) -> Result<bytes::Bytes, Failure> {
-    match Limited::new(incoming, bytes_max).collect().await {
-        Ok(body) => Ok(body.to_bytes()),
+    match whole(Limited::new(incoming, bytes_max)).await {
+        Ok(body) => Ok(body),
         Err(error) if error.is::<LengthLimitError>() => {
             Err(Status::too_large(format!("Request entity too large: limit is {bytes_max}")))
         }
@@ -323,6 +325,25 @@ async fn read_body(incoming: Incoming, bytes_max: usize) -> Result<bytes::Bytes,
             Err(Status::new(keelson_meta::Reason::Unknown, why))
         }
     }
+}
+
+/// All of a body. Most come in one piece, which needs no second place to stand in.
+async fn whole(
+    mut body: Limited<Incoming>,
+) -> Result<bytes::Bytes, Box<dyn std::error::Error + Send + Sync>> {
+    let first = match body.frame().await.transpose()?.map(Frame::into_data) {
+        Some(Ok(first)) => first,
+        // What is no data comes behind all data.
+        Some(Err(_)) | None => return Ok(bytes::Bytes::new()),
+    };
+    if body.is_end_stream() {
+        return Ok(first);
+    }
+    let mut rest = body.collect().await?.aggregate();
+    let mut whole = bytes::BytesMut::with_capacity(first.len() + rest.remaining());
+    whole.put(first);
+    whole.put(&mut rest);
+    Ok(whole.freeze())
 }
 
 /// Runs a future to its end, or `None` when it panics.

@@ -110,7 +110,15 @@ struct Entry<'a> {
 pub fn accept(header: Option<&str>, spoken: &[Encoding]) -> Result<Accepted, Failure> {
     let header = header.map(str::trim).filter(|text| !text.is_empty()).unwrap_or("*/*");
     let mut is_spoken = false;
-    for entry in entries(header) {
+    let (one, many);
+    let entries: &[Entry<'_>] = if header.contains(',') {
+        many = entries(header);
+        &many
+    } else {
+        one = [entry(header)];
+        &one
+    };
+    for entry in entries {
         let mut wanted =
             spoken.iter().filter(|e| entry.media == "*/*" || entry.media == e.media_type());
         let Some(&encoding) = wanted.next() else { continue };
@@ -169,34 +177,33 @@ fn names(spoken: &[Encoding]) -> String {
 
 /// The entries of an Accept header, the most wanted first; equal ones in their order.
 fn entries(header: &str) -> Vec<Entry<'_>> {
-    let mut entries: Vec<Entry<'_>> = header
-        .split(',')
-        .map(|part| {
-            let mut words = part.split(';').map(str::trim);
-            let mut entry = Entry {
-                media: words.next().unwrap_or_default(),
-                quality: 1000,
-                as_kind: "",
-                group: "",
-                version: "",
-            };
-            for (name, value) in words.filter_map(|word| word.split_once('=')) {
-                match name.trim() {
-                    "q" => {
-                        let quality: f32 = value.trim().parse().unwrap_or(0.0);
-                        entry.quality = (quality.clamp(0.0, 1.0) * 1000.0) as u32;
-                    }
-                    "as" => entry.as_kind = value.trim(),
-                    "g" => entry.group = value.trim(),
-                    "v" => entry.version = value.trim(),
-                    _ => {}
-                }
-            }
-            entry
-        })
-        .collect();
+    let mut entries: Vec<Entry<'_>> = header.split(',').map(entry).collect();
     entries.sort_by_key(|entry| std::cmp::Reverse(entry.quality));
     entries
+}
+
+fn entry(part: &str) -> Entry<'_> {
+    let mut words = part.split(';').map(str::trim);
+    let mut entry = Entry {
+        media: words.next().unwrap_or_default(),
+        quality: 1000,
+        as_kind: "",
+        group: "",
+        version: "",
+    };
+    for (name, value) in words.filter_map(|word| word.split_once('=')) {
+        match name.trim() {
+            "q" => {
+                let quality: f32 = value.trim().parse().unwrap_or(0.0);
+                entry.quality = (quality.clamp(0.0, 1.0) * 1000.0) as u32;
+            }
+            "as" => entry.as_kind = value.trim(),
+            "g" => entry.group = value.trim(),
+            "v" => entry.version = value.trim(),
+            _ => {}
+        }
+    }
+    entry
 }
 
 /// The form of a request's body; absent is JSON.

@@ -38,8 +38,8 @@ pub struct ResourceRoute {
 impl Route {
     /// Reads the path of a URL.
     pub fn parse(raw: &str) -> Route {
-        let lower = raw.to_ascii_lowercase();
-        if lower.contains("%2f") || lower.contains("%00") {
+        let mut escapes = raw.split('%').skip(1).filter_map(|rest| rest.get(..2));
+        if escapes.any(|escape| matches!(escape, "2f" | "2F" | "00")) {
             return Route::Refused;
         }
         let Ok(path) = percent_decode_str(raw).decode_utf8() else {
@@ -48,7 +48,9 @@ impl Route {
         if path.split('/').any(|part| part == "." || part == "..") {
             return Route::Refused;
         }
-        let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+        let named = path.trim_matches('/').split('/');
+        let mut parts = Vec::with_capacity(named.clone().count());
+        parts.extend(named);
         let (group, version, rest) = match parts.as_slice() {
             ["api", version, rest @ ..] if !rest.is_empty() => ("", *version, rest),
             ["apis", group, version, rest @ ..] if !rest.is_empty() => (*group, *version, rest),

@@ -5,7 +5,7 @@ mod pods;
 mod quotas;
 mod security;
 
-use keelson_admission::{Chain, Namespace, Operation, Request, Stored};
+use keelson_admission::{Chain, Operation, Request, Stored};
 use keelson_auth::User;
 use keelson_meta::{Failure, GroupVersionResource, Object, Str, Value};
 
@@ -61,8 +61,12 @@ impl Stored for World {
         Ok(all.map(|(_, _, obj)| obj.clone()).collect())
     }
 
-    fn namespace(&self, name: &str) -> Option<Namespace> {
-        (name == "n").then(|| Namespace { terminating: false, labels: self.labels.clone() })
+    fn is_terminating(&self, namespace: &str) -> Option<bool> {
+        (namespace == "n").then_some(false)
+    }
+
+    fn labels_of(&self, namespace: &str) -> Vec<(Str, Str)> {
+        if namespace == "n" { self.labels.clone() } else { vec![] }
     }
 }
 

@@ -1,8 +1,8 @@
 //! FieldsV1: a set as the JSON tree that `managedFields` holds, to the letter as upstream orders
 //! it.
 
-use super::{Element, FieldSet, Node};
-use keelson_meta::{Map, Str, StrBuilder, Value};
+use super::{Element, FieldSet, Node, text};
+use keelson_meta::{Map, Str, Value};
 use keelson_schema::json;
 use std::fmt;
 
@@ -27,113 +27,80 @@ impl FieldSet {
     /// The set, and whether the tree is to the letter what [`FieldSet::encode`] would write.
     pub(crate) fn decode_marked(tree: &Value) -> Result<(FieldSet, bool), DecodeError> {
         match tree {
-            Value::Object(map) => {
-                let mut is_canonical = true;
-                Ok((decode(map, &mut is_canonical)?.0, is_canonical))
-            }
+            Value::Raw(text) => match text::read(text) {
+                Some(set) => Ok((set, true)),
+                None => Self::decode_marked(&json::expanded(tree.clone())),
+            },
+            Value::Object(map) => Ok((decode(map)?.0, false)),
             Value::Null => Ok((FieldSet::new(), false)),
             other => Err(DecodeError(format!("expected a map, got {}", other.type_name()))),
         }
     }
 
-    /// The FieldsV1 tree.
+    /// The FieldsV1 tree, as text.
     pub fn encode(&self) -> Value {
-        encode(self, false)
+        Value::Raw(text::write(self))
     }
 }
 
 /// The paths below a node, and whether the node itself is a member.
-fn decode(map: &Map, is_canonical: &mut bool) -> Result<(FieldSet, bool), DecodeError> {
+fn decode(map: &Map) -> Result<(FieldSet, bool), DecodeError> {
     let mut is_member = false;
     let mut nodes: Vec<Node> = Vec::with_capacity(map.len());
-    for (i, (key, tree)) in map.iter().enumerate() {
+    for (key, tree) in map.iter() {
         if key == "." {
             is_member = true;
-            *is_canonical &= i == 0 && map.len() > 1 && tree.as_object().is_some_and(Map::is_empty);
             continue;
         }
-        let element = match parse_plain(key) {
-            Some(element) => element,
-            None => {
-                let Some(element) = parse_element(key)? else {
-                    *is_canonical = false;
-                    continue;
-                };
-                *is_canonical &= element_text(&element) == *key;
-                element
-            }
+        let plain = parse_plain(key).map(Some);
+        let Some(element) = plain.map_or_else(|| parse_element(key), Ok)? else { continue };
+        let (children, is_member) = match tree {
+            Value::Object(map) => decode(map)?,
+            _ => (FieldSet::new(), true),
         };
-        *is_canonical &= nodes.last().is_none_or(|last| last.element < element);
-        let (children, is_child_member) = match tree {
-            Value::Object(map) => decode(map, is_canonical)?,
-            _ => {
-                *is_canonical = false;
-                (FieldSet::new(), true)
-            }
-        };
-        nodes.push(Node { element, is_member: is_child_member, children });
+        nodes.push(Node { element, is_member, children });
     }
     let children = FieldSet::from_nodes(nodes);
     is_member |= children.is_empty();
     Ok((children, is_member))
 }
 
-fn encode(set: &FieldSet, with_self: bool) -> Value {
-    let mut entries: Vec<(Str, Value)> = Vec::with_capacity(set.nodes.len() + 1);
-    if with_self {
-        entries.push((Str::new_static("."), Value::Object(Map::new())));
-    }
-    for node in &set.nodes {
-        let tree = if node.children.is_empty() {
-            Value::Object(Map::new())
-        } else {
-            encode(&node.children, node.is_member)
-        };
-        entries.push((element_text(&node.element), tree));
-    }
-    Value::Object(entries.into_iter().collect())
-}
-
-/// The element as a key of FieldsV1.
-fn element_text(element: &Element) -> Str {
-    let mut text = vec![];
+/// Appends the element as a key of FieldsV1.
+pub(super) fn write_element(element: &Element, out: &mut Vec<u8>) {
     match element {
         Element::Field(name) => {
-            let mut text = StrBuilder::new();
-            text.push_str("f:");
-            text.push_str(name);
-            return text.finish();
+            out.extend_from_slice(b"f:");
+            out.extend_from_slice(name.as_bytes());
         }
         Element::Key(members) => {
-            text.extend_from_slice(b"k:{");
+            out.extend_from_slice(b"k:{");
             for (i, (name, value)) in members.iter().enumerate() {
                 if i > 0 {
-                    text.push(b',');
+                    out.push(b',');
                 }
-                json::write_string(name, &mut text);
-                text.push(b':');
-                json::write_value(value, &mut text);
+                json::write_string(name, out);
+                out.push(b':');
+                json::write_value(value, out);
             }
-            text.push(b'}');
+            out.push(b'}');
         }
         Element::Value(value) => {
-            text.extend_from_slice(b"v:");
-            json::write_value(value, &mut text);
+            out.extend_from_slice(b"v:");
+            json::write_value(value, out);
         }
-        Element::Index(index) => text.extend_from_slice(format!("i:{index}").as_bytes()),
+        Element::Index(index) => out.extend_from_slice(format!("i:{index}").as_bytes()),
     }
-    Str::new(String::from_utf8_lossy(&text))
 }
 
 /// The usual elements, which are written as they are read: fields, and keys and values of plain
 /// text and whole numbers. `None` says nothing: [`parse_element`] must look.
-fn parse_plain(text: &str) -> Option<Element> {
+pub(super) fn parse_plain(text: &str) -> Option<Element> {
     if let Some(name) = text.strip_prefix("f:") {
         return Some(Element::field(name));
     }
     if let Some(value) = text.strip_prefix("v:") {
         let (value, rest) = plain_value(value)?;
-        return rest.is_empty().then_some(Element::Value(value));
+        return rest.is_empty().then_some(Element::Value(Box::new(value)));
     }
     let mut rest = text.strip_prefix("k:{")?;
     let mut members: Vec<(Str, Value)> = vec![];
@@ -193,7 +160,7 @@ fn parse_element(text: &str) -> Result<Option<Element>, DecodeError> {
     };
     Ok(Some(match kind.as_bytes()[0] {
         b'f' => Element::field(rest),
-        b'v' => Element::Value(parsed(rest)?),
+        b'v' => Element::Value(Box::new(parsed(rest)?)),
         b'k' => match parsed(rest)? {
             Value::Object(map) => Element::key(map.into_iter().collect()),
             _ => return Err(DecodeError(format!("{text}: expected a map"))),

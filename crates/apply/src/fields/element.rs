@@ -18,7 +18,7 @@ pub enum Element {
     /// An item of a list whose items are told apart by members: `k:{"name":"x"}`.
     Key(Key),
     /// An item of a list whose items are told apart by value: `v:"x"`.
-    Value(Value),
+    Value(Box<Value>),
     /// An item of an atomic list: `i:3`.
     Index(i64),
 }
@@ -38,6 +38,12 @@ impl Element {
     /// An item told apart by one member, the usual case: made with one allocation.
     pub(crate) fn key_of_one(name: Str, value: Value) -> Self {
         Element::Key(Arc::from([(name, value)]))
+    }
+
+    /// An item told apart by two members, made with one allocation too.
+    pub(crate) fn key_of_two(first: (Str, Value), second: (Str, Value)) -> Self {
+        let is_sorted = first.0 <= second.0;
+        Element::Key(Arc::from(if is_sorted { [first, second] } else { [second, first] }))
     }
 
     /// The order of this element relative to the field `name`.
@@ -138,6 +144,7 @@ pub fn compare_values(left: &Value, right: &Value) -> Ordering {
         (Value::Int(a), Value::Float(b)) => (*a as f64).total_cmp(b),
         (Value::String(a), Value::String(b)) => a.cmp(b),
         (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
+        (Value::Raw(a), Value::Raw(b)) => a.cmp(b),
         (Value::Array(a), Value::Array(b)) => {
             let unequal = a.iter().zip(b).map(|(x, y)| compare_values(x, y));
             let unequal = unequal.into_iter().find(|order| *order != Ordering::Equal);
@@ -160,7 +167,7 @@ fn rank(value: &Value) -> u8 {
         Value::String(_) => 1,
         Value::Bool(_) => 2,
         Value::Array(_) => 3,
-        Value::Object(_) => 4,
+        Value::Object(_) | Value::Raw(_) => 4,
         Value::Null => 5,
     }
 }

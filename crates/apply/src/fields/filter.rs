@@ -51,7 +51,7 @@ impl Filter {
 
 fn include(set: &mut FieldSet, patterns: &[&[Step]]) {
     let nodes = std::mem::take(set).nodes;
-    let kept = nodes.into_iter().filter_map(|mut node: Node| {
+    let kept = nodes.into_vec().into_iter().filter_map(|mut node: Node| {
         let rests: Vec<&[Step]> = patterns
             .iter()
             .filter_map(|pattern| pattern.split_first())

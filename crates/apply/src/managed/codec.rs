@@ -22,17 +22,12 @@ impl std::error::Error for InvalidEntry {}
 impl Managers {
     /// Reads the entries of an object's `managedFields`.
     pub fn decode(entries: &[Value]) -> Result<Managers, InvalidEntry> {
-        Managers::decode_owned(entries.to_vec())
-    }
-
-    /// The same for entries that nobody else needs: what stays as it is, is not copied.
-    pub fn decode_owned(entries: Vec<Value>) -> Result<Managers, InvalidEntry> {
         if entries.len() > MANAGERS_MAX {
             let text = format!("must have at most {MANAGERS_MAX} entries, got {}", entries.len());
             return Err(InvalidEntry(text));
         }
         let mut managers = Managers { list: Vec::with_capacity(entries.len()) };
-        for (i, entry) in entries.into_iter().enumerate() {
+        for (i, entry) in entries.iter().enumerate() {
             managers.put(decode(i, entry)?);
         }
         Ok(managers)
@@ -69,7 +64,7 @@ impl Managers {
     }
 }
 
-fn decode(i: usize, mut entry: Value) -> Result<Manager, InvalidEntry> {
+fn decode(i: usize, entry: &Value) -> Result<Manager, InvalidEntry> {
     let text = |name: &str| match entry.get(name) {
         Some(Value::String(text)) => text.clone(),
         _ => Str::default(),
@@ -95,28 +90,26 @@ fn decode(i: usize, mut entry: Value) -> Result<Manager, InvalidEntry> {
     }
     let tree = entry.get("fieldsV1").unwrap_or(&Value::Null);
     let (fields, is_canonical) = FieldSet::decode_marked(tree).map_err(|error| {
-        let shown = gofmt::plain(&entry);
+        let shown = gofmt::plain(entry);
         InvalidEntry(format!(
             "error decoding versioned set from {shown}: error decoding set: {error}"
         ))
     })?;
-    let mut manager = Manager {
+    Ok(Manager {
         name: text("manager"),
         operation,
         api_version,
         subresource: text("subresource"),
         time: Some(text("time")).filter(|time| !time.is_empty()),
-        encoded: None,
+        encoded: is_canonical.then(|| tree.clone()),
         fields,
-    };
-    if is_canonical {
-        manager.encoded = entry.as_object_mut().and_then(|entry| entry.remove("fieldsV1"));
-    }
-    Ok(manager)
+    })
 }
 
 fn encode(manager: Manager) -> Value {
-    let mut entry = Map::with_capacity(7);
+    let optional =
+        [!manager.name.is_empty(), manager.time.is_some(), !manager.subresource.is_empty()];
+    let mut entry = Map::with_capacity(4 + optional.into_iter().filter(|is_set| *is_set).count());
     if !manager.name.is_empty() {
         entry.insert("manager", manager.name);
     }

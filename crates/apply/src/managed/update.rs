@@ -73,7 +73,7 @@ fn take_entries(scope: &Scope<'_>, live: &Object, new: &mut Object) -> Managers 
     match given {
         Some(Value::Array(entries)) if is_reset(&entries) => Managers::default(),
         Some(Value::Array(entries)) => {
-            Managers::decode_owned(entries).unwrap_or_else(|_| Managers::of(live))
+            Managers::decode(&entries).unwrap_or_else(|_| Managers::of(live))
         }
         _ => Managers::of(live),
     }

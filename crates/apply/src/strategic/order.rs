@@ -84,7 +84,7 @@ fn hash(key: &Value) -> Option<Hashed> {
         Value::Int(number) => Hashed::Int(*number),
         Value::Float(number) => Hashed::Float(number.to_bits()),
         Value::String(text) => Hashed::Text(text.clone()),
-        Value::Null | Value::Array(_) | Value::Object(_) => return None,
+        Value::Null | Value::Array(_) | Value::Object(_) | Value::Raw(_) => return None,
     })
 }
 

@@ -6,6 +6,7 @@ use crate::fields::{Element, FieldSet, Filter, Node, equal_values};
 use keelson_meta::{Map, Value};
 use keelson_schema::types::ListShape;
 use keelson_schema::{Schema, Types};
+use std::cell::Cell;
 
 /// The fields that differ. No path is in more than one of the sets.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -38,9 +39,13 @@ pub type Side<'v> = (Form, &'v Map);
 /// Compares two objects.
 pub fn compare(schema: &Schema, old: Side<'_>, new: Side<'_>) -> Comparison {
     let walk = Walk { types: &schema.types, old: old.0, new: new.0 };
-    let mut nodes = Nodes::default();
+    let mut nodes = ROOM.take();
     walk.members(Kind::Struct(schema.root()), Some(old.1), Some(new.1), &mut nodes);
-    nodes.finish()
+    let comparison = nodes.finish([0; 3]);
+    if nodes.sets.iter().all(|nodes| nodes.capacity() <= ROOM_MAX) {
+        ROOM.set(nodes);
+    }
+    comparison
 }
 
 struct Walk<'t> {
@@ -49,37 +54,51 @@ struct Walk<'t> {
     new: Form,
 }
 
-/// The nodes of one level, of each of the three sets.
-#[derive(Default)]
-struct Nodes {
-    added: Vec<Node>,
-    modified: Vec<Node>,
-    removed: Vec<Node>,
+/// Nodes for which a thread keeps room in each of the three sets.
+const ROOM_MAX: usize = 256;
+
+thread_local! {
+    /// Room for the nodes at hand.
+    static ROOM: Cell<Nodes> = const { Cell::new(Nodes { sets: [const { Vec::new() }; 3] }) };
 }
 
+/// The nodes of the levels at hand, those of the innermost last, of each of the three sets.
+#[derive(Default)]
+struct Nodes {
+    /// In the order of [`Mark`].
+    sets: [Vec<Node>; 3],
+}
+
+/// Where the nodes of a level begin.
+type Start = [usize; 3];
+
 impl Nodes {
-    fn finish(self) -> Comparison {
+    fn start(&self) -> Start {
+        self.sets.each_ref().map(Vec::len)
+    }
+
+    /// Takes out what was pushed since `start`.
+    fn finish(&mut self, start: Start) -> Comparison {
+        let mut set = |mark: Mark| {
+            FieldSet::from_nodes(self.sets[mark as usize].split_off(start[mark as usize]))
+        };
         Comparison {
-            added: FieldSet::from_nodes(self.added),
-            modified: FieldSet::from_nodes(self.modified),
-            removed: FieldSet::from_nodes(self.removed),
+            added: set(Mark::Added),
+            modified: set(Mark::Modified),
+            removed: set(Mark::Removed),
         }
     }
 
     fn push(&mut self, element: &dyn Fn() -> Element, mark: Option<Mark>, below: Comparison) {
         let rows = [
-            (&mut self.added, Mark::Added, below.added),
-            (&mut self.modified, Mark::Modified, below.modified),
-            (&mut self.removed, Mark::Removed, below.removed),
+            (Mark::Added, below.added),
+            (Mark::Modified, below.modified),
+            (Mark::Removed, below.removed),
         ];
-        for (nodes, set_mark, children) in rows {
-            let is_member = mark == Some(set_mark);
+        for (set, children) in rows {
+            let is_member = mark == Some(set);
             if is_member || !children.is_empty() {
-                if nodes.capacity() == 0 {
-                    // Many levels have one node.
-                    nodes.reserve_exact(1);
-                }
-                nodes.push(Node { element: element(), is_member, children });
+                self.sets[set as usize].push(Node { element: element(), is_member, children });
             }
         }
     }
@@ -116,6 +135,7 @@ impl<'t> Walk<'t> {
         kind: Kind<'t>,
         old: Option<&Value>,
         new: Option<&Value>,
+        nodes: &mut Nodes,
     ) -> (Option<Mark>, Comparison) {
         match kind {
             Kind::Scalar(_) | Kind::Atomic(_) | Kind::Untyped => {
@@ -126,9 +146,9 @@ impl<'t> Walk<'t> {
                 if old_map.is_none_or(Map::is_empty) && new_map.is_none_or(Map::is_empty) {
                     return (mark_leaf(old, new), Comparison::default());
                 }
-                let mut nodes = Nodes::default();
-                self.members(kind, old_map, new_map, &mut nodes);
-                (mark_presence(old, new), nodes.finish())
+                let start = nodes.start();
+                self.members(kind, old_map, new_map, nodes);
+                (mark_presence(old, new), nodes.finish(start))
             }
             Kind::List(list) => {
                 let (old_items, new_items) = (as_items(old), as_items(new));
@@ -138,18 +158,23 @@ impl<'t> Walk<'t> {
                 if old == new {
                     return (None, Comparison::default());
                 }
-                let mut nodes = Nodes::default();
+                let start = nodes.start();
                 let old_sorted = sorted_items(self.types, list, old_items);
                 let new_sorted = sorted_items(self.types, list, new_items);
-                self.items(list, &old_sorted, &new_sorted, &mut nodes);
-                (mark_presence(old, new), nodes.finish())
+                self.items(list, &old_sorted, &new_sorted, nodes);
+                (mark_presence(old, new), nodes.finish(start))
             }
-            Kind::Deduced => self.deduced(old, new),
+            Kind::Deduced => self.deduced(old, new, nodes),
         }
     }
 
     /// A value whose type may have changed: both sides are looked at as what they are.
-    fn deduced(&self, old: Option<&Value>, new: Option<&Value>) -> (Option<Mark>, Comparison) {
+    fn deduced(
+        &self,
+        old: Option<&Value>,
+        new: Option<&Value>,
+        nodes: &mut Nodes,
+    ) -> (Option<Mark>, Comparison) {
         let is_map_or_null =
             |value: Option<&Value>| value.is_none_or(|v| v.is_null() || v.as_object().is_some());
         let (old_map, new_map) = (as_map(old), as_map(new));
@@ -157,14 +182,14 @@ impl<'t> Walk<'t> {
         if is_empty {
             return (mark_leaf(old, new), Comparison::default());
         }
-        let mut nodes = Nodes::default();
-        self.members(Kind::Deduced, old_map, new_map, &mut nodes);
+        let start = nodes.start();
+        self.members(Kind::Deduced, old_map, new_map, nodes);
         let mark = if is_map_or_null(old) && is_map_or_null(new) {
             mark_presence(old, new)
         } else {
             mark_leaf(old, new)
         };
-        (mark, nodes.finish())
+        (mark, nodes.finish(start))
     }
 
     fn members(&self, kind: Kind<'t>, old: Option<&Map>, new: Option<&Map>, nodes: &mut Nodes) {
@@ -181,7 +206,7 @@ impl<'t> Walk<'t> {
                     _ => {}
                 }
                 let below = Kind::of(self.types, &field.shape);
-                let (mark, changes) = self.value(below, old_value, new_value);
+                let (mark, changes) = self.value(below, old_value, new_value, nodes);
                 nodes.push(&|| Element::Field(field.name.clone()), mark, changes);
             }
             if !super::allows_unknown(of) {
@@ -194,7 +219,7 @@ impl<'t> Walk<'t> {
                 return;
             }
             let Some(below) = kind.member(self.types, name).0 else { return };
-            let (mark, changes) = self.value(below, old, new);
+            let (mark, changes) = self.value(below, old, new, nodes);
             nodes.push(&|| Element::Field(name.clone()), mark, changes);
         };
         for (name, value) in old.into_iter().flat_map(Map::iter) {
@@ -223,7 +248,7 @@ impl<'t> Walk<'t> {
             let (old_value, new_value) = (olds.first().map(|o| o.1), news.first().map(|n| n.1));
             match (olds.len(), news.len()) {
                 (0 | 1, 0 | 1) => {
-                    let (mark, below) = self.value(kind, old_value, new_value);
+                    let (mark, below) = self.value(kind, old_value, new_value, nodes);
                     nodes.push(&at, mark, below);
                 }
                 // Items that stand more than once are one leaf together.
@@ -235,14 +260,14 @@ impl<'t> Walk<'t> {
                 }
                 (2.., _) => {
                     if new_value.is_some() {
-                        let (mark, below) = self.value(kind, None, new_value);
+                        let (mark, below) = self.value(kind, None, new_value, nodes);
                         nodes.push(&at, mark, below);
                     }
                     nodes.push(&at, Some(Mark::Removed), Comparison::default());
                 }
                 (_, 2..) => {
                     if old_value.is_some() {
-                        let (mark, below) = self.value(kind, old_value, None);
+                        let (mark, below) = self.value(kind, old_value, None, nodes);
                         nodes.push(&at, mark, below);
                     }
                     nodes.push(&at, Some(Mark::Added), Comparison::default());

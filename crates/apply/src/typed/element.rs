@@ -21,7 +21,7 @@ pub(crate) fn element(types: &Types, list: &ListShape, item: &Value) -> Result<E
                 Err("associative list without keys has an element that's an explicit null"
                     .to_owned())
             }
-            scalar => Ok(Element::Value(scalar.clone())),
+            scalar => Ok(Element::Value(Box::new(scalar.clone()))),
         },
         ListKind::Atomic => Err("invalid indexing of non-associative list".to_owned()),
     }
@@ -40,13 +40,17 @@ fn keyed(types: &Types, list: &ListShape, keys: &[Str], item: &Value) -> Result<
     {
         return Ok(Element::key_of_one(key.clone(), value.clone()));
     }
-    let mut members = Vec::with_capacity(keys.len());
-    for key in keys {
+    let member = |key: &Str| {
         let given = map.get(key).cloned();
-        if let Some(value) = given.or_else(|| default(types, list, key, keys.len() == 1)) {
-            members.push((key.clone(), value));
-        }
+        let value = given.or_else(|| default(types, list, key, keys.len() == 1));
+        value.map(|value| (key.clone(), value))
+    };
+    if let [first, second] = keys
+        && let (Some(first), Some(second)) = (member(first), member(second))
+    {
+        return Ok(Element::key_of_two(first, second));
     }
+    let members: Vec<_> = keys.iter().filter_map(member).collect();
     if members.is_empty() {
         let names: Vec<String> = keys.iter().map(|k| keelson_meta::status::quote(k)).collect();
         return Err(format!(
@@ -82,10 +86,10 @@ pub(crate) fn sorted_items<'v>(
     list: &ListShape,
     items: &'v [Value],
 ) -> Vec<(Element, &'v Value)> {
-    let mut sorted: Vec<_> = items
-        .iter()
-        .filter_map(|item| element(types, list, item).ok().map(|element| (element, item)))
-        .collect();
+    let mut sorted = Vec::with_capacity(items.len());
+    for item in items {
+        sorted.extend(element(types, list, item).ok().map(|element| (element, item)));
+    }
     sorted.sort_by(|a, b| a.0.cmp(&b.0));
     sorted
 }

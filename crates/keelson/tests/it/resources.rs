@@ -119,3 +119,31 @@ fn expect(step: &str, answer: Answer, status: u16) -> Result<Value, String> {
 fn same(what: &str, expected: &Value, got: &Value) -> Result<(), String> {
     if expected == got { Ok(()) } else { Err(format!("{what}: {got} instead of {expected}")) }
 }
+
+/// Inside the server they are text until somebody looks.
+#[test]
+fn a_json_patch_can_look_into_the_fields_of_owners() {
+    const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+    let server = Server::start_plain(Keelson::builder().in_memory().no_controllers());
+    let client = server.client();
+    let map = json!({"metadata": {"name": "a"}, "data": {"k": "1"}});
+    assert_eq!(client.post(MAPS, &map).status, 201);
+    let fields = "/metadata/managedFields/0/fieldsV1/f:data";
+    let patch = json!([
+        {"op": "test", "path": fields, "value": {".": {}, "f:k": {}}},
+        {"op": "remove", "path": format!("{fields}/f:k")},
+        {"op": "add", "path": "/metadata/labels", "value": {"seen": "yes"}},
+    ]);
+    let path = format!("{MAPS}/a?fieldManager=other");
+    let answer = client.call("PATCH", &path, "application/json-patch+json", Some(&patch));
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let owners = answer.body["metadata"]["managedFields"].as_array().expect("owners");
+    let owned = |by_other: bool| {
+        let owner = owners.iter().find(|owner| (owner["manager"] == "other") == by_other);
+        owner.expect("two owners")["fieldsV1"].clone()
+    };
+    assert_eq!(owned(false), json!({"f:data": {}}));
+    let labels = json!({".": {}, "f:seen": {}});
+    assert_eq!(owned(true), json!({"f:metadata": {"f:labels": labels}}));
+    server.stop();
+}

@@ -5,7 +5,7 @@ use crate::strategy::alike;
 use keelson_meta::names;
 use keelson_meta::object_meta::{IMMUTABLE, validate_labels};
 use keelson_meta::selector::validate_label_selector;
-use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Quantity, Value};
+use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Quantity, Str, Value};
 
 /// What an absent member counts as.
 static NULL: Value = Value::Null;
@@ -46,16 +46,16 @@ impl<'v, 'p> At<'v, 'p> {
     }
 
     /// The entries of a map, sorted by key.
-    pub fn entries<'q>(&'q self) -> Vec<(&'v str, At<'v, 'q>)>
+    pub fn entries<'q>(&'q self) -> impl Iterator<Item = (&'v str, At<'v, 'q>)>
     where
         'v: 'q,
     {
         let map = self.value.as_object();
         let sorted = map.map(Map::sorted).unwrap_or_default();
-        let place = |(key, value): (&'v keelson_meta::Str, &'v Value)| {
+        let place = |(key, value): (&'v Str, &'v Value)| {
             (key.as_str(), At { value, path: self.path.key(key) })
         };
-        sorted.into_iter().map(place).collect()
+        sorted.into_iter().map(place)
     }
 
     /// The items of a list; an absent list is an empty one.
@@ -257,16 +257,21 @@ pub(super) fn quantity(value: &Value) -> Option<Quantity> {
 }
 
 /// Sets a member that is absent or null.
-pub(super) fn default(map: &mut Map, name: &str, value: impl Into<Value>) {
-    if map.get(name).is_none_or(Value::is_null) {
+pub(super) fn default(map: &mut Map, name: &'static str, value: impl Into<Value>) {
+    default_at(map, Str::new_static(name), value);
+}
+
+/// The same for a name that is not fixed.
+pub(super) fn default_at(map: &mut Map, name: Str, value: impl Into<Value>) {
+    if map.get(&name).is_none_or(Value::is_null) {
         map.insert(name, value);
     }
 }
 
 /// Sets a member that is absent or a zero value.
-pub(super) fn default_empty(map: &mut Map, name: &str, value: impl Into<Value>) {
+pub(super) fn default_empty(map: &mut Map, name: &'static str, value: impl Into<Value>) {
     if map.get(name).is_none_or(Value::is_empty) {
-        map.insert(name, value);
+        map.insert(Str::new_static(name), value);
     }
 }
 

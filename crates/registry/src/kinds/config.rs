@@ -1,6 +1,6 @@
 //! ConfigMaps, Secrets, Namespaces, ServiceAccounts, LimitRanges and ResourceQuotas.
 
-use super::check::{At, children, default, default_empty};
+use super::check::{At, children, default_at, default_empty};
 use crate::strategy::{PartRules, SelectableField, Strategy};
 use keelson_meta::object_meta::validate_built_in_finalizers;
 use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Value, names};
@@ -260,7 +260,7 @@ fn fill_from(item: &mut Map, list: &str, source: &str) {
     let Some(amounts) = item.get(source).and_then(Value::as_object).cloned() else { return };
     let target = item.object_at(list);
     for (name, amount) in amounts {
-        default(target, &name, amount);
+        default_at(target, name, amount);
     }
 }
 

@@ -65,7 +65,7 @@ fn prepare_create(pod: &mut Object) {
     drop_disabled(pod.object_mut("spec"));
     merge_label_keys(pod);
     app_armor_of_annotations(pod);
-    let mut status = Map::new();
+    let mut status = Map::with_capacity(2);
     status.insert("phase", "Pending");
     status.insert("qosClass", class);
     if gated {
@@ -106,6 +106,10 @@ pub(super) fn drop_disabled(spec: &mut Map) {
 
 /// Terms with `matchLabelKeys` get the pod's own labels as conditions.
 fn merge_label_keys(pod: &mut Object) {
+    let has = |name: &str| pod.at(&["spec", name]).is_some();
+    if !has("topologySpreadConstraints") && !has("affinity") {
+        return;
+    }
     let labels: Map =
         pod.at(&["metadata", "labels"]).and_then(Value::as_object).cloned().unwrap_or_default();
     let spec = pod.object_mut("spec");

@@ -186,10 +186,9 @@ pub(crate) fn check_namespace(target: &Target, obj: &mut Object) -> Result<(), F
 /// Sets what the server decides when an object is made.
 fn prepare(registry: &Registry, permit: &Permit, target: &Target, obj: &mut Object) {
     let strategy = &target.kind.strategy;
-    let now = registry.clock.now().to_string();
-    let uid: Str = stamp::uid(registry.clock.as_ref());
-    obj.set_meta("creationTimestamp", &now);
-    obj.set_meta("uid", &uid);
+    let metadata = obj.metadata_mut();
+    metadata.insert("creationTimestamp", registry.clock.now().text());
+    metadata.insert("uid", stamp::uid(registry.clock.as_ref()));
     if target.kind.has_status && !strategy.status_on_create {
         obj.root.remove("status");
     }

@@ -1,5 +1,6 @@
 //! Object to CBOR through its schema, and values without one.
 
+use crate::json;
 use crate::types::{Field, Presence, Schema, Shape, Struct, Types};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -156,6 +157,7 @@ pub(super) fn value(value: &Value, out: &mut Vec<u8>) {
         Value::Int(number) => head(1, !*number as u64, out),
         Value::Float(number) => float(*number, out),
         Value::String(words) => text(words, out),
+        Value::Raw(_) => self::value(&json::expanded(value.clone()), out),
         Value::Array(items) => {
             head(4, items.len() as u64, out);
             for item in items {

@@ -3,6 +3,7 @@
 //! Syntax errors carry the words of Go's encoding/json, because clients compare them. Keys that stand
 //! twice in one object are reported with their path, the last one wins (sigs.k8s.io/json).
 
+use super::raw::maps_length;
 use keelson_meta::{Map, Path, Str, Value};
 use std::fmt;
 
@@ -311,6 +312,15 @@ impl<'a> Reader<'a> {
         Some(text)
     }
 
+    /// A map of maps as it stands in the text, with the opening brace as the next byte. None when it is
+    /// written in any way but the usual one.
+    pub fn maps(&mut self) -> Option<&'a str> {
+        let rest = self.utf8?.get(self.at..)?;
+        let text = rest.get(..maps_length(rest.as_bytes(), self.depth)?)?;
+        self.at += text.len();
+        Some(text)
+    }
+
     /// A string, with the opening quote as the next byte.
     #[inline]
     pub fn string(&mut self) -> Result<Str, SyntaxError> {
@@ -446,7 +456,7 @@ fn text_of(text: &str) -> Str {
 
 /// Bytes before the first quote, backslash or control character. Most text is short and ends soon.
 #[inline(always)]
-fn plain_length(text: &[u8]) -> usize {
+pub(super) fn plain_length(text: &[u8]) -> usize {
     match text.first_chunk().map(marks) {
         Some(marks) if marks != 0 => marked_at(marks),
         Some(_) => long_plain_length(text),

@@ -9,16 +9,22 @@ use crate::conform::is_left_out;
 use crate::text;
 use crate::types::{Field, MapShape, Presence, Schema, SchemaOr, Shape, Struct, Types};
 use keelson_meta::{Map, Path, Str, Value};
+use smallvec::SmallVec;
+use std::cell::Cell;
 
 /// Fields of a struct that is read here: the ones that were met are bits of a word.
 const FIELDS_MAX: usize = 64;
 
-/// Room for members and items at hand is made at once, as much as a text of this length mostly needs: to make
-/// it bit by bit costs a twentieth of the reading, and more than that costs memory.
-const TEXT_BYTES_PER_MEMBER: usize = 32;
-const MEMBERS_ROOM_MIN: usize = 16;
-const MEMBERS_ROOM_MAX: usize = 64;
-const MEMBERS_PER_ITEM: usize = 4;
+/// Members, and items, for which a thread keeps room to read the next text.
+const ROOM_MAX: usize = 256;
+
+type Members = Vec<(Str, Value)>;
+
+thread_local! {
+    /// Room for members and items at hand: to make it anew for each text costs a twentieth of the reading,
+    /// and as much memory as the half of an object.
+    static ROOM: Cell<(Members, Vec<Value>)> = const { Cell::new((Vec::new(), Vec::new())) };
+}
 
 /// Reads the whole text as a struct.
 pub(crate) fn read(types: &Types, of: &Struct, text: &[u8]) -> Option<Map> {
@@ -26,23 +32,33 @@ pub(crate) fn read(types: &Types, of: &Struct, text: &[u8]) -> Option<Map> {
 }
 
 /// Reads the whole text as a struct, as it stands there: what Go would leave out is kept, so that an object
-/// in canonical form is what parsing alone gives.
+/// in canonical form is what parsing alone gives, but for the fields of owners, which stay text.
 pub fn read_stored(schema: &Schema, text: &[u8]) -> Option<Map> {
     read_whole::<true>(&schema.types, schema.root(), text)
 }
 
 fn read_whole<const ALL: bool>(types: &Types, of: &Struct, text: &[u8]) -> Option<Map> {
-    let reader = Reader::new(text);
-    let room = text.len() / TEXT_BYTES_PER_MEMBER;
-    let members = Vec::with_capacity(room.clamp(MEMBERS_ROOM_MIN, MEMBERS_ROOM_MAX));
-    let items = Vec::with_capacity(room.min(MEMBERS_ROOM_MAX) / MEMBERS_PER_ITEM);
-    let mut typed = Typed::<'_, ALL> { types, reader, members, items };
-    if typed.reader.peek().ok()? != b'{' {
-        return None;
+    let (members, items) = ROOM.take();
+    let mut typed = Typed::<'_, ALL> { types, reader: Reader::new(text), members, items };
+    let root = typed.whole(of);
+    let Typed { mut members, mut items, .. } = typed;
+    if members.capacity().max(items.capacity()) <= ROOM_MAX {
+        members.clear();
+        items.clear();
+        ROOM.set((members, items));
     }
-    let root = typed.object(of)?;
-    typed.reader.end().ok()?;
-    typed.reader.duplicates.is_empty().then_some(root)
+    root
+}
+
+/// Puts members into the order of their fields. They are few: what is sorted by them stands on the stack.
+fn sort(of: &Struct, members: &mut [(Str, Value)]) {
+    let place = |(name, _): &(Str, Value)| of.position(name);
+    let mut places: SmallVec<[Option<usize>; 24]> = members.iter().map(place).collect();
+    for next in 1..members.len() {
+        let to = places[..next].partition_point(|place| *place <= places[next]);
+        places[to..=next].rotate_right(1);
+        members[to..=next].rotate_right(1);
+    }
 }
 
 /// With `ALL`, members that Go would leave out are kept.
@@ -50,12 +66,22 @@ struct Typed<'a, const ALL: bool> {
     types: &'a Types,
     reader: Reader<'a>,
     /// Members of the structs at hand, those of the innermost last.
-    members: Vec<(Str, Value)>,
+    members: Members,
     /// Items of the lists at hand, those of the innermost last.
     items: Vec<Value>,
 }
 
 impl<const ALL: bool> Typed<'_, ALL> {
+    /// Reads a struct and nothing behind it.
+    fn whole(&mut self, of: &Struct) -> Option<Map> {
+        if self.reader.peek().ok()? != b'{' {
+            return None;
+        }
+        let root = self.object(of)?;
+        self.reader.end().ok()?;
+        self.reader.duplicates.is_empty().then_some(root)
+    }
+
     /// Reads a list or map, with its opening bracket as the next byte.
     fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
         self.reader.begin().ok()?;
@@ -146,7 +172,7 @@ impl<const ALL: bool> Typed<'_, ALL> {
         self.reader.depth -= 1;
         let mut members = self.members.split_off(start);
         if !is_sorted {
-            members.sort_by_cached_key(|(name, _)| of.position(name));
+            sort(of, &mut members);
         }
         Some(Map::from_distinct(members))
     }
@@ -216,6 +242,10 @@ impl<const ALL: bool> Typed<'_, ALL> {
                 Value::Float(number) => Some(text::double(number)),
                 _ => None,
             },
+            (Shape::FieldsV1, b'{') if ALL => match self.reader.maps() {
+                Some(text) => Some(Value::Raw(Str::new(text))),
+                None => self.reader.value(&Path::ROOT).ok(),
+            },
             (Shape::Json | Shape::RawExtension, _) | (Shape::FieldsV1, b'{') => {
                 self.reader.value(&Path::ROOT).ok()
             }
@@ -278,7 +308,7 @@ impl<const ALL: bool> Typed<'_, ALL> {
         if self.is_empty(b'}')? {
             return Some(Value::Object(Map::new()));
         }
-        let mut entries = Vec::with_capacity(4);
+        let start = self.members.len();
         loop {
             if self.reader.peek().ok()? != b'"' {
                 return None;
@@ -287,14 +317,14 @@ impl<const ALL: bool> Typed<'_, ALL> {
             self.colon()?;
             match self.value(&shape.value)? {
                 Value::Null => return None,
-                value => entries.push((key, value)),
+                value => self.members.push((key, value)),
             }
             if !self.more(b'}')? {
                 break;
             }
         }
         let mut stands_twice = false;
-        let map = Map::from_entries(entries, |_| stands_twice = true);
+        let map = Map::from_entries(self.members.split_off(start), |_| stands_twice = true);
         (!stands_twice).then_some(Value::Object(map))
     }
 }

@@ -11,6 +11,7 @@ pub fn write_value(value: &Value, out: &mut Vec<u8>) {
         Value::Int(number) => write_int(*number, out),
         Value::Float(number) => write_float(*number, out),
         Value::String(text) => write_string(text, out),
+        Value::Raw(text) => out.extend_from_slice(text.as_bytes()),
         Value::Array(items) => {
             out.push(b'[');
             for (i, item) in items.iter().enumerate() {

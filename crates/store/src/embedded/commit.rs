@@ -166,7 +166,8 @@ impl Committer {
         }
         let shared = Arc::clone(&self.shared);
         let mut group = Group::new(&shared);
-        let mut answers = Vec::new();
+        // Most groups have one transaction.
+        let mut answers = Vec::with_capacity(1);
         // Dropped before the answers: no writer may take a panic for a refusal.
         let _guard = StopOnPanic(Arc::clone(&shared));
         let mut next = Some(first);

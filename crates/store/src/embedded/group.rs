@@ -10,11 +10,15 @@ use super::index::Version;
 use super::shared::{Shared, key_value};
 use crate::{Compare, KeyValue, Op, ReadError, Revision, Txn, TxnOutcome};
 
+/// Up to this many records are searched in a row: most groups have one.
+const LINEAR_RECORDS_MAX: usize = 8;
+
 pub(super) struct Group<'a> {
     shared: &'a Shared,
     /// What the group writes, in order.
     pub(super) records: Vec<Record>,
-    /// The place in `records` of the newest change of a key in this group.
+    /// The place in `records` of the newest change of a key in this group. Filled once there are more
+    /// than [`LINEAR_RECORDS_MAX`].
     changed: HashMap<Bytes, usize>,
     newest: Revision,
 }
@@ -22,7 +26,7 @@ pub(super) struct Group<'a> {
 impl<'a> Group<'a> {
     pub(super) fn new(shared: &'a Shared) -> Self {
         let newest = shared.newest();
-        Self { shared, records: Vec::new(), changed: HashMap::new(), newest }
+        Self { shared, records: Vec::with_capacity(1), changed: HashMap::new(), newest }
     }
 
     /// Takes the transaction into the group, or finds its conflict. The outcome must not be told
@@ -48,15 +52,34 @@ impl<'a> Group<'a> {
             let id = RecordId { revision, index };
             index += 1;
             self.newest = revision;
-            self.changed.insert(key.clone(), self.records.len());
             self.records.push(Record { head: Head { id, key, created, is_delete }, value });
+            self.note_last();
         }
         Ok(TxnOutcome::Committed(self.newest))
     }
 
+    fn note_last(&mut self) {
+        let count = self.records.len();
+        if count <= LINEAR_RECORDS_MAX {
+            return;
+        }
+        let noted = if self.changed.is_empty() { 0 } else { count - 1 };
+        for (place, record) in self.records.iter().enumerate().skip(noted) {
+            self.changed.insert(record.head.key.clone(), place);
+        }
+    }
+
+    /// The place of the newest change of a key in this group.
+    fn changed(&self, key: &Bytes) -> Option<usize> {
+        if self.records.len() > LINEAR_RECORDS_MAX {
+            return self.changed.get(key).copied();
+        }
+        self.records.iter().rposition(|record| record.head.key == *key)
+    }
+
     fn current(&self, key: &Bytes) -> Option<Version> {
-        match self.changed.get(key) {
-            Some(&place) => {
+        match self.changed(key) {
+            Some(place) => {
                 let version = Version::of(&self.records[place].head);
                 (!version.is_delete).then_some(version)
             }
@@ -65,8 +88,8 @@ impl<'a> Group<'a> {
     }
 
     fn key_value(&self, key: &Bytes, version: Version) -> Result<KeyValue, ReadError> {
-        let value = match self.changed.get(key) {
-            Some(&place) => self.records[place].value.clone(),
+        let value = match self.changed(key) {
+            Some(place) => self.records[place].value.clone(),
             // Prunes happen on this thread, between groups: the record stands.
             None => self.shared.recent_value(version.id())?,
         };

@@ -99,6 +99,10 @@ impl<'a> Filler<'a> {
 
     pub(super) fn push(&mut self, event: Event) {
         self.bytes += weight(&event);
+        if self.events.is_empty() {
+            // Most batches have one event.
+            self.events.reserve_exact(1);
+        }
         self.events.push(event);
     }
 

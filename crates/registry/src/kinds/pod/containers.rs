@@ -76,6 +76,9 @@ pub(super) fn ephemeral(spec: &At<'_, '_>, context: &Context<'_>, errors: &mut E
         "restartPolicy",
         "restartPolicyRules",
     ];
+    if spec.get("ephemeralContainers").is_empty() {
+        return;
+    }
     let mut seen = names_of(spec, "containers");
     seen.extend(names_of(spec, "initContainers"));
     let others = seen.clone();

@@ -1,6 +1,6 @@
 //! Defaults of pods and of pod templates.
 
-use crate::kinds::check::{child, children, default, default_empty};
+use crate::kinds::check::{child, children, default, default_at, default_empty};
 use keelson_meta::{Map, Object, Value};
 
 /// The three lists of containers.
@@ -57,7 +57,7 @@ fn alias(spec: &mut Map) {
     };
 }
 
-fn default_from(map: &mut Map, name: &str, from: &str) {
+fn default_from(map: &mut Map, name: &'static str, from: &str) {
     if let Some(value) = map.get(from).filter(|value| !value.is_empty()).cloned() {
         default_empty(map, name, value);
     }
@@ -196,7 +196,7 @@ fn requests_from_limits(resources: &mut Map) {
     };
     let requests = resources.object_at("requests");
     for (name, amount) in limits {
-        default(requests, &name, amount);
+        default_at(requests, name, amount);
     }
     if requests.is_empty() {
         resources.remove("requests");
@@ -214,11 +214,11 @@ fn pod_requests(spec: &mut Map) {
     let requests = resources.object_at("requests");
     for (name, total) in totals {
         if matches!(name.as_str(), "cpu" | "memory") || name.starts_with("hugepages-") {
-            default(requests, &name, total.to_string());
+            default_at(requests, name, total.to_string());
         }
     }
     for (name, amount) in limits.as_object().into_iter().flat_map(Map::iter) {
-        default(requests, name, amount.clone());
+        default_at(requests, name.clone(), amount.clone());
     }
 }
 

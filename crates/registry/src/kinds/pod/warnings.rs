@@ -2,7 +2,7 @@
 
 use super::super::check::At;
 use keelson_meta::status::quote;
-use keelson_meta::{Object, Path, Quantity, Str, Value, names};
+use keelson_meta::{Map, Object, Path, Quantity, Str, Value, names};
 use std::fmt::Display;
 
 const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
@@ -133,10 +133,14 @@ fn of_template(spec: &At<'_, '_>, metadata: Option<&Value>, warnings: &mut Warni
         fraction(overhead.get(what), &overhead.path.key(what), warnings);
     }
     seccomp_annotation(spec, SECCOMP_POD, spec.value, annotations, warnings);
+    let mut noted = annotations.as_object().into_iter().flat_map(Map::iter);
+    let is_noted = noted.any(|(key, _)| key.starts_with(SECCOMP_CONTAINER));
     for list in CONTAINERS {
         for container in spec.field(list).items() {
-            let key = format!("{SECCOMP_CONTAINER}{}", container.str("name"));
-            seccomp_annotation(spec, &key, container.value, annotations, warnings);
+            if is_noted {
+                let key = format!("{SECCOMP_CONTAINER}{}", container.str("name"));
+                seccomp_annotation(spec, &key, container.value, annotations, warnings);
+            }
             let resources = container.field("resources");
             for (what, side) in [
                 ("memory", "limits"),
@@ -319,50 +323,60 @@ fn repeated(list: &At<'_, '_>, member: &str, warnings: &mut Warnings) {
 
 /// A variable that is set again without looking at what it was.
 fn hidden_variables(env: &At<'_, '_>, warnings: &mut Warnings) {
-    let mut seen: Vec<&str> = vec![];
-    for item in env.items() {
+    for (i, item) in env.items().enumerate() {
         let (name, value) = (item.str("name"), item.str("value"));
-        let before = format!("$({name})");
-        let keeps = !item.has("valueFrom") && value != before && value.contains(&before);
-        if seen.contains(&name) && !keeps {
+        let keeps = || {
+            let before = format!("$({name})");
+            !item.has("valueFrom") && value != before && value.contains(&before)
+        };
+        let mut before = env.array()[..i].iter();
+        if before.any(|before| before.str_at(&["name"]).unwrap_or_default() == name) && !keeps() {
             let shown = quote(name);
             let text = format!(
                 "hides previous definition of {shown}, which may be dropped when using apply"
             );
             warnings.push(&item.path, text);
         }
-        seen.push(name);
     }
 }
 
 /// A port with the place where it was first said.
 struct Port<'v> {
-    place: String,
-    number: i64,
-    protocol: &'v str,
-    host: i64,
-    address: &'v str,
+    list: &'static str,
+    container: usize,
+    at: usize,
+    value: &'v Value,
+}
+
+impl<'v> Port<'v> {
+    fn number(&self, name: &str) -> i64 {
+        self.value.int_at(&[name]).unwrap_or(0)
+    }
+
+    fn text(&self, name: &str) -> &'v str {
+        self.value.str_at(&[name]).unwrap_or_default()
+    }
+
+    fn is_same(&self, other: &Port<'_>) -> bool {
+        self.number("containerPort") == other.number("containerPort")
+            && self.text("protocol") == other.text("protocol")
+    }
 }
 
 fn ports(spec: &At<'_, '_>, warnings: &mut Warnings) {
-    let mut known: Vec<Port<'_>> = vec![];
+    // Most containers have one port.
+    let mut known: Vec<Port<'_>> = Vec::with_capacity(spec.field("containers").array().len());
     for list in CONTAINERS {
-        for container in spec.field(list).items() {
-            for port in container.field("ports").items() {
-                let new = Port {
-                    place: port.path.to_string(),
-                    number: port.int("containerPort").unwrap_or(0),
-                    protocol: port.str("protocol"),
-                    host: port.int("hostPort").unwrap_or(0),
-                    address: port.str("hostIP"),
-                };
-                let same = |other: &&Port<'_>| {
-                    (other.number, other.protocol) == (new.number, new.protocol)
-                };
-                for other in known.iter().filter(same) {
+        for (index, container) in spec.field(list).items().enumerate() {
+            for (at, port) in container.field("ports").items().enumerate() {
+                let new = Port { list, container: index, at, value: port.value };
+                for other in known.iter().filter(|other| other.is_same(&new)) {
                     if let Some(how) = clash(&new, other) {
-                        let text = format!("{how} port definition with {}", other.place);
-                        warnings.push(&port.path, text);
+                        let (list, ports) = (spec.path.field(other.list), "ports");
+                        let container = list.index(other.container);
+                        let place = container.field(ports);
+                        let place = place.index(other.at);
+                        warnings.push(&port.path, format!("{how} port definition with {place}"));
                     }
                 }
                 known.push(new);
@@ -373,11 +387,13 @@ fn ports(spec: &At<'_, '_>, warnings: &mut Warnings) {
 
 /// How two definitions of one port are at odds.
 fn clash(a: &Port<'_>, b: &Port<'_>) -> Option<&'static str> {
-    if (a.host, a.address) == (b.host, b.address) {
+    let (a_host, b_host) = (a.number("hostPort"), b.number("hostPort"));
+    let (a_address, b_address) = (a.text("hostIP"), b.text("hostIP"));
+    if (a_host, a_address) == (b_host, b_address) {
         Some("duplicate")
-    } else if a.host == 0 || b.host == 0 {
+    } else if a_host == 0 || b_host == 0 {
         Some("overlapping")
-    } else if a.host == b.host && a.address.is_empty() != b.address.is_empty() {
+    } else if a_host == b_host && a_address.is_empty() != b_address.is_empty() {
         Some("dangerously ambiguous")
     } else {
         None
