@@ -11,6 +11,7 @@ use std::sync::{Arc, RwLock};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until};
 
 /// The prefix of every key that the API writes.
 const ROOT: &[u8] = b"/registry/";
@@ -20,6 +21,9 @@ const WAIT_TIME_MAX: Duration = Duration::from_secs(60);
 const FILL_TRIES_MAX: usize = 5;
 /// Between attempts to load the store anew.
 const RELOAD_DELAY: Duration = Duration::from_secs(1);
+/// Cursors are woken at most so often. Under many writes the events in between go out together, which costs
+/// each watcher a fraction of what they cost one by one.
+const TELL_APART: Duration = Duration::from_millis(1);
 
 /// Why the cache could not be filled.
 #[derive(Debug)]
@@ -235,9 +239,22 @@ async fn fill(
 
 /// Applies batch after batch until the store is closed.
 async fn follow(shared: Arc<Shared>, store: Arc<dyn Store>, mut watch: Box<dyn Watch>) {
+    let mut untold = Untold::default();
     loop {
-        match watch.next().await {
-            Ok(batch) => apply(&shared, &batch),
+        let next = tokio::select! {
+            next = watch.next() => next,
+            () = untold.due() => {
+                untold.tell();
+                continue;
+            }
+        };
+        match next {
+            Ok(batch) => {
+                apply(&shared, &batch, &mut untold);
+                if untold.is_due() {
+                    untold.tell();
+                }
+            }
             Err(error @ WatchError::Closed) => {
                 tracing::error!(%error, "the cache lost the store");
                 return;
@@ -247,6 +264,41 @@ async fn follow(shared: Arc<Shared>, store: Arc<dyn Store>, mut watch: Box<dyn W
                 watch = reload(&shared, &*store).await;
             }
         }
+    }
+}
+
+/// Resources whose cursors were not woken yet for what has been applied.
+#[derive(Default)]
+struct Untold {
+    resources: Vec<Arc<Resource>>,
+    told_at: Option<Instant>,
+}
+
+impl Untold {
+    fn note(&mut self, resource: &Arc<Resource>) {
+        if !self.resources.iter().any(|noted| Arc::ptr_eq(noted, resource)) {
+            self.resources.push(resource.clone());
+        }
+    }
+
+    /// Whether the last time is long enough ago.
+    fn is_due(&self) -> bool {
+        self.told_at.is_none_or(|at| at.elapsed() >= TELL_APART)
+    }
+
+    /// Waits until something is due; for ever when there is nothing.
+    async fn due(&self) {
+        match self.told_at {
+            Some(at) if !self.resources.is_empty() => sleep_until(at + TELL_APART).await,
+            _ => std::future::pending().await,
+        }
+    }
+
+    fn tell(&mut self) {
+        for resource in self.resources.drain(..) {
+            resource.tell();
+        }
+        self.told_at = Some(Instant::now());
     }
 }
 
@@ -286,7 +338,7 @@ async fn replace(shared: &Shared, store: &dyn Store) -> Result<Box<dyn Watch>, S
     Ok(watch)
 }
 
-fn apply(shared: &Shared, batch: &Batch) {
+fn apply(shared: &Shared, batch: &Batch, untold: &mut Untold) {
     let resources = shared.resources.read().expect("the cache state is not poisoned");
     for event in &batch.events {
         let Some(resource) = by_prefix(&resources, &event.key) else {
@@ -295,6 +347,7 @@ fn apply(shared: &Shared, batch: &Batch) {
         if let Err(error) = resource.apply(event) {
             tracing::error!(%error, "a stored object cannot be read");
         }
+        untold.note(resource);
     }
     drop(resources);
     shared.applied.send_replace(batch.through);
@@ -344,5 +397,28 @@ mod tests {
         let mut changes = vec![];
         cursor.take(&mut changes).expect("changes");
         assert_eq!(changes[0].entry.key(), "ns/d");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn changes_right_after_one_another_are_told_together() {
+        let store = Arc::new(Model::new());
+        let prefix = Bytes::from_static(b"/registry/ks/");
+        let cache = Cache::start(store.clone(), [prefix.clone()]).await.expect("start");
+        let resource = cache.resource(&prefix).expect("the resource");
+        let mut cursor = resource.cursor(cache.revision()).expect("a cursor");
+        put(&store, "ns/a").await;
+        let began = Instant::now();
+        cursor.changed().await.expect("a change");
+        assert_eq!(began.elapsed(), Duration::ZERO, "the first one is told at once");
+        let mut changes = vec![];
+        cursor.take(&mut changes).expect("changes");
+        assert_eq!(changes.len(), 1);
+        put(&store, "ns/b").await;
+        cache.wait_latest().await.expect("wait");
+        put(&store, "ns/c").await;
+        cursor.changed().await.expect("a change");
+        assert!(began.elapsed() >= TELL_APART, "told {:?} later", began.elapsed());
+        cursor.take(&mut changes).expect("changes");
+        assert_eq!(changes.len(), 3);
     }
 }

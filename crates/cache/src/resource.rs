@@ -200,7 +200,7 @@ impl Resource {
         std::str::from_utf8(key).unwrap_or_default()
     }
 
-    /// Applies one event of the store. An object that cannot be read is told of to readers and not to
+    /// Applies one event of the store; [`Resource::tell`] is to follow. An object that cannot be read is told of to readers and not to
     /// watchers, who cannot be given what it is.
     pub(crate) fn apply(&self, event: &Event) -> Result<(), Arc<RecordError>> {
         let mut state = self.state.write().expect("the cache state is not poisoned");
@@ -245,10 +245,15 @@ impl Resource {
         let frames = Mutex::new(Some(vec![]));
         let change = Change { kind, revision: event.revision, entry, previous, frames };
         state.push(Arc::new(change));
+        Ok(())
+    }
+
+    /// Wakes cursors for what has been applied.
+    pub(crate) fn tell(&self) {
+        let state = self.read();
         let next = state.first + state.ring.len() as u64;
         drop(state);
         self.next.send_replace(next);
-        Ok(())
     }
 
     /// The entry of what was just written, the same that readers will be given: one copy of the object

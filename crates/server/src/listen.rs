@@ -143,7 +143,7 @@ impl Connection {
 async fn plain(app: Arc<App>, stream: TcpStream, place: Place, opening: Opening) {
     let mut wire = Wire::new(stream, &app.limits);
     let mut began = [0; HTTP2_BEGINS.len()];
-    match opening.in_time(&app, opening.by, wire.read_exact(&mut began)).await {
+    match in_time(&app, opening.by, wire.read_exact(&mut began)).await {
         None => {}
         Some(Err(error)) => tracing::debug!(%error, "connection ended"),
         Some(Ok(_)) if began == *HTTP2_BEGINS => {
@@ -163,7 +163,7 @@ async fn secured(app: Arc<App>, stream: TcpStream, tls: Tls, place: Place, openi
     let by = Instant::now() + app.limits.handshake_timeout;
     // In boxes, so that the task of a connection does not keep the room of its beginning.
     let handshake = Box::pin(secure(stream, &tls, &app.limits));
-    let stream = match opening.in_time(&app, by, handshake).await {
+    let stream = match in_time(&app, by, handshake).await {
         None => return,
         Some(Err(error)) => return tracing::debug!(%error, "TLS handshake failed"),
         Some(Ok(stream)) => Box::new(stream),
@@ -229,11 +229,24 @@ where
     }
 }
 
+/// What comes of `work`; `None` when it takes too long, or the server ends before it.
+pub(crate) async fn in_time<T>(app: &App, by: Instant, work: impl Future<Output = T>) -> Option<T> {
+    let mut shutdown = app.shutdown.clone();
+    tokio::select! {
+        done = work => Some(done),
+        () = told(&mut shutdown) => None,
+        () = sleep_until(by) => {
+            tracing::debug!("a connection took too long to begin");
+            None
+        }
+    }
+}
+
 /// How long a connection may take to begin.
 #[derive(Clone)]
 pub(crate) struct Opening {
     /// When the first request must have come.
-    by: Instant,
+    pub by: Instant,
     is_asked: Arc<AtomicBool>,
 }
 
@@ -246,19 +259,6 @@ impl Opening {
     /// A request has come.
     pub fn asked(&self) {
         self.is_asked.store(true, Ordering::Relaxed);
-    }
-
-    /// What comes of `work`; `None` when it takes too long, or the server ends before it.
-    async fn in_time<T>(&self, app: &App, by: Instant, work: impl Future<Output = T>) -> Option<T> {
-        let mut shutdown = app.shutdown.clone();
-        tokio::select! {
-            done = work => Some(done),
-            () = told(&mut shutdown) => None,
-            () = sleep_until(by) => {
-                tracing::debug!("a connection took too long to begin");
-                None
-            }
-        }
     }
 
     /// Sees a connection through, which is told to end when the server does; `None` when nothing was asked

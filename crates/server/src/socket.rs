@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
@@ -164,6 +164,22 @@ impl<S> Rewound<S> {
         self.is_unsent.clone()
     }
 
+    /// Waits until there is something to read; false when there will be nothing.
+    pub async fn peeked(&mut self) -> io::Result<bool>
+    where
+        S: AsyncRead + Unpin,
+    {
+        let mut began = [0; 1];
+        if !self.ahead.is_empty() {
+            return Ok(true);
+        }
+        if self.stream.read(&mut began).await? == 0 {
+            return Ok(false);
+        }
+        self.ahead = Bytes::copy_from_slice(&began);
+        Ok(true)
+    }
+
     /// Gives back what was read last.
     pub fn read_again(&mut self, bytes: Bytes) {
         self.ahead = match self.ahead.is_empty() {
@@ -226,7 +242,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Rewound<S> {
 mod tests {
     use super::*;
     use std::io::{Read, Write};
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::io::AsyncWriteExt;
     use tokio::net::TcpListener;
 
     async fn pair() -> (std::net::TcpStream, Wire) {
@@ -273,5 +289,20 @@ mod tests {
         let written = wire.write_all(&vec![0; 64 << 20]).await;
         assert_eq!(written.unwrap_err().kind(), io::ErrorKind::TimedOut);
         drop(client);
+    }
+
+    #[tokio::test]
+    async fn what_is_peeked_at_is_read_all_the_same() {
+        let (mut client, wire) = pair().await;
+        let mut stream = Rewound::new(wire, Bytes::new());
+        client.write_all(b"abc").unwrap();
+        assert!(stream.peeked().await.unwrap());
+        assert!(stream.peeked().await.unwrap(), "twice");
+        stream.read_again(Bytes::from_static(b"01"));
+        drop(client);
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.unwrap();
+        assert_eq!(text, "01abc");
+        assert!(!stream.peeked().await.unwrap());
     }
 }
