@@ -13,12 +13,13 @@
 //! A backend that keeps objects in another form gives [`unreadable`] in the place of a record that it
 //! cannot make.
 
+use crate::tree::{Place, Placed};
 use bytes::Bytes;
 use keelson_meta::Str;
 use keelson_store::{KeyValue, Revision};
-use std::borrow::{Borrow, Cow};
-use std::cmp::Ordering;
+use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -403,34 +404,15 @@ impl<'a> Iterator for Pairs<'a> {
 /// The pairs were counted and found whole when the entry was made.
 impl ExactSizeIterator for Pairs<'_> {}
 
-/// An entry's place in the ordered set of its resource.
-#[derive(Clone, Debug)]
-pub(crate) struct ByKey(pub std::sync::Arc<Entry>);
-
-impl Borrow<str> for ByKey {
-    fn borrow(&self) -> &str {
-        self.0.key()
+impl Placed for Arc<Entry> {
+    fn place(&self) -> Place<'_> {
+        by_key(self.key())
     }
 }
 
-impl PartialEq for ByKey {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.key() == other.0.key()
-    }
-}
-
-impl Eq for ByKey {}
-
-impl PartialOrd for ByKey {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for ByKey {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.0.key().cmp(other.0.key())
-    }
+/// The place of the object of this key among the objects of its resource.
+pub(crate) fn by_key(key: &str) -> Place<'_> {
+    ("", key)
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ mod entry;
 mod prefix;
 mod resource;
 mod selection;
+mod tree;
 
 pub use cache::{Cache, CacheError, StartError};
 pub use entry::{Entry, Record, RecordError, unreadable};

@@ -1,9 +1,9 @@
 //! The objects of one resource, their recent changes, and cursors into them.
 
-use crate::entry::ByKey;
+use crate::entry::by_key;
 use crate::selection::{INDEXES_MAX, Index, OBJECTS_MIN, Scans, Term};
+use crate::tree::Tree;
 use crate::{Entry, RecordError};
-use imbl::OrdSet;
 use keelson_store::{Event, KeyValue, Revision};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -81,7 +81,7 @@ impl Change {
 /// The objects of a resource as they were at one revision. Cheap to clone, never changes.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    objects: OrdSet<ByKey>,
+    objects: Tree<Arc<Entry>>,
     indexes: Arc<Vec<Index>>,
     /// Everything up to this revision is in it, nothing after.
     pub revision: Revision,
@@ -90,7 +90,7 @@ pub struct Snapshot {
 impl Snapshot {
     /// The object at `key` (`namespace/name` or `name`).
     pub fn get(&self, key: &str) -> Option<&Arc<Entry>> {
-        self.objects.get(key).map(|by_key| &by_key.0)
+        self.objects.get(by_key(key))
     }
 
     /// The objects whose keys begin with `prefix`, in the order of their keys, from `start` on
@@ -101,10 +101,7 @@ impl Snapshot {
         start: &str,
     ) -> impl Iterator<Item = &'a Arc<Entry>> + use<'a> {
         let from = if start > prefix { start } else { prefix };
-        self.objects
-            .range::<_, str>((Bound::Included(from), Bound::Unbounded))
-            .map(|by_key| &by_key.0)
-            .take_while(move |entry| entry.key().starts_with(prefix))
+        self.objects.from(by_key(from)).take_while(move |entry| entry.key().starts_with(prefix))
     }
 
     /// The objects of [`Snapshot::range`] that have a value for a term, when an index knows them.
@@ -132,7 +129,7 @@ impl Snapshot {
 
 #[derive(Default)]
 struct State {
-    objects: OrdSet<ByKey>,
+    objects: Tree<Arc<Entry>>,
     /// Of all `objects`. Invariant: no two of one term.
     indexes: Arc<Vec<Index>>,
     /// Objects whose stored form cannot be read, by key. `objects` may have what they were before.
@@ -187,7 +184,7 @@ impl Resource {
         let mut state = self.state.write().expect("the cache state is not poisoned");
         match entry {
             Ok(entry) => {
-                state.objects.insert(ByKey(Arc::new(entry)));
+                state.objects.insert(Arc::new(entry));
                 Ok(())
             }
             Err(error) => Err(state.note_unreadable(self.key_of(&kv.key), error)),
@@ -207,7 +204,7 @@ impl Resource {
         let key = self.key_of(&event.key);
         state.unreadable.remove(key);
         let made = self.take_written(key, event.revision);
-        let previous = state.objects.get(key).map(|by_key| by_key.0.clone());
+        let previous = state.objects.get(by_key(key)).cloned();
         if let Some(previous) = &previous {
             assert!(previous.modified < event.revision, "{previous:?} went back to {event:?}");
         }
@@ -226,11 +223,11 @@ impl Resource {
                         Arc::new(entry.map_err(|error| state.note_unreadable(key, error))?)
                     }
                 };
-                state.objects.insert(ByKey(entry.clone()));
+                state.objects.insert(entry.clone());
                 (ChangeKind::Put, entry)
             }
             (None, Some(previous)) => {
-                state.objects.remove(key);
+                state.objects.remove(by_key(key));
                 (ChangeKind::Delete, Arc::new(previous.at_revision(event.revision)))
             }
             // The store deletes only what is there.
@@ -289,7 +286,7 @@ impl Resource {
         for error in unreadable {
             state.note_unreadable(self.key_of(error.key.as_bytes()), error.clone());
         }
-        state.objects = objects.into_iter().map(|entry| ByKey(Arc::new(entry))).collect();
+        state.objects = objects.into_iter().map(Arc::new).collect();
         state.indexes = Arc::default();
         // One number stays unused: behind it are also the cursors that have read everything.
         state.first += state.ring.len() as u64 + 1;
@@ -318,8 +315,8 @@ impl Resource {
         let mut objects = state.objects.clone();
         for change in state.ring.iter().rev().take_while(|change| change.revision > revision) {
             match &change.previous {
-                Some(previous) => objects.insert(ByKey(previous.clone())),
-                None => objects.remove(change.entry.key()).and(None),
+                Some(previous) => objects.insert(previous.clone()),
+                None => objects.remove(by_key(change.entry.key())),
             };
         }
         Some(Snapshot { objects, indexes: Arc::default(), revision })
@@ -368,7 +365,7 @@ impl Resource {
 
     /// The object at `key` now.
     pub fn get(&self, key: &str) -> Option<Arc<Entry>> {
-        self.read().objects.get(key).map(|by_key| by_key.0.clone())
+        self.read().objects.get(by_key(key)).cloned()
     }
 
     /// Why the object at `key` cannot be read.

@@ -5,12 +5,8 @@
 //! for a few times; few are kept, and the oldest makes room.
 
 use crate::Entry;
-use crate::entry::ByKey;
-use imbl::OrdSet;
-use std::borrow::Borrow;
-use std::cmp::Ordering;
+use crate::tree::{Place, Placed, Tree};
 use std::fmt;
-use std::ops::Bound;
 use std::sync::Arc;
 
 /// Objects of a resource from which on an index pays.
@@ -49,75 +45,10 @@ struct Indexed {
     value_len: u32,
 }
 
-/// What indexed objects are ordered by: value, then key.
-trait Place {
-    fn value(&self) -> &str;
-    fn key(&self) -> &str;
-}
-
-impl Place for Indexed {
-    fn value(&self) -> &str {
-        self.entry.text_at(self.value_at, self.value_len)
-    }
-
-    fn key(&self) -> &str {
-        self.entry.key()
-    }
-}
-
-impl Place for (&str, &str) {
-    fn value(&self) -> &str {
-        self.0
-    }
-
-    fn key(&self) -> &str {
-        self.1
-    }
-}
-
-impl PartialEq for dyn Place + '_ {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for dyn Place + '_ {}
-
-impl PartialOrd for dyn Place + '_ {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for dyn Place + '_ {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.value().cmp(other.value()).then_with(|| self.key().cmp(other.key()))
-    }
-}
-
-impl PartialEq for Indexed {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for Indexed {}
-
-impl PartialOrd for Indexed {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Indexed {
-    fn cmp(&self, other: &Self) -> Ordering {
-        (self as &dyn Place).cmp(other as &dyn Place)
-    }
-}
-
-impl<'a> Borrow<dyn Place + 'a> for Indexed {
-    fn borrow(&self) -> &(dyn Place + 'a) {
-        self
+/// By value, then key.
+impl Placed for Indexed {
+    fn place(&self) -> Place<'_> {
+        (self.entry.text_at(self.value_at, self.value_len), self.entry.key())
     }
 }
 
@@ -125,7 +56,7 @@ impl<'a> Borrow<dyn Place + 'a> for Indexed {
 #[derive(Clone)]
 pub(crate) struct Index {
     pub term: Term,
-    objects: OrdSet<Indexed>,
+    objects: Tree<Indexed>,
 }
 
 impl fmt::Debug for Index {
@@ -135,11 +66,11 @@ impl fmt::Debug for Index {
 }
 
 impl Index {
-    pub fn new(term: Term, entries: &OrdSet<ByKey>) -> Index {
-        let mut index = Index { term, objects: OrdSet::new() };
+    pub fn new(term: Term, entries: &Tree<Arc<Entry>>) -> Index {
+        let mut index = Index { term, objects: Tree::default() };
         let mut all: Vec<Indexed> =
-            entries.iter().filter_map(|by_key| index.indexed(&by_key.0)).collect();
-        all.sort_unstable();
+            entries.iter().filter_map(|entry| index.indexed(entry)).collect();
+        all.sort_unstable_by(|a, b| a.place().cmp(&b.place()));
         index.objects = all.into_iter().collect();
         index
     }
@@ -152,7 +83,7 @@ impl Index {
     /// Puts an object in the place of its previous version.
     pub fn change(&mut self, previous: Option<&Arc<Entry>>, now: Option<&Arc<Entry>>) {
         if let Some(indexed) = previous.and_then(|entry| self.indexed(entry)) {
-            self.objects.remove(&indexed);
+            self.objects.remove(indexed.place());
         }
         if let Some(indexed) = now.and_then(|entry| self.indexed(entry)) {
             self.objects.insert(indexed);
@@ -168,11 +99,11 @@ impl Index {
         start: &str,
     ) -> impl Iterator<Item = &'a Arc<Entry>> + use<'a> {
         let from = (value, if start > prefix { start } else { prefix });
-        let from: &dyn Place = &from;
         self.objects
-            .range::<_, dyn Place>((Bound::Included(from), Bound::Unbounded))
+            .from(from)
             .take_while(move |indexed| {
-                indexed.value() == value && indexed.key().starts_with(prefix)
+                let (found, key) = indexed.place();
+                found == value && key.starts_with(prefix)
             })
             .map(|indexed| &indexed.entry)
     }
@@ -234,7 +165,7 @@ mod tests {
             entry("a/3", &[("tier", "web")], 5),
             entry("a/4", &[("app", "web")], 6),
         ];
-        let objects: OrdSet<ByKey> = entries.iter().cloned().map(ByKey).collect();
+        let objects: Tree<_> = entries.iter().cloned().collect();
         let mut index = Index::new(Term::Label("app".into()), &objects);
         let found = |index: &Index, value: &str, prefix: &str, start: &str| {
             let range = index.range(value, prefix, start);
