@@ -18,10 +18,11 @@ use bytes::Bytes;
 use keelson_meta::Str;
 use keelson_store::{KeyValue, Revision};
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
+use triomphe::ThinArc;
 
 /// The first byte of every record.
 const FORMAT: u8 = 1;
@@ -158,10 +159,22 @@ impl fmt::Display for RecordError {
 
 impl std::error::Error for RecordError {}
 
-/// One version of one object, ready to be sent. One buffer and a few numbers.
-pub struct Entry {
-    /// Key, labels, fields, JSON and a newline, one after the other.
-    buffer: Bytes,
+/// One version of one object, ready to be sent. A clone is the same entry: one buffer with a few numbers in
+/// front, counted.
+#[derive(Clone)]
+pub struct Entry(ThinArc<Head, u8>);
+
+/// What a thread keeps of its draft for the next one.
+const DRAFT_BYTES_MAX: usize = 64 << 10;
+
+thread_local! {
+    /// Where an entry is put together, before it is copied to the place where it stays.
+    static DRAFT: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// What stands in front of the buffer: key, labels, fields, JSON and a newline, one after the other.
+struct Head {
+    modified: Revision,
     key_len: u32,
     fields_at: u32,
     json_at: u32,
@@ -170,9 +183,10 @@ pub struct Entry {
     rv_at: u32,
     /// Bytes of the protobuf message of the object, once somebody has made it; 0: unknown.
     message_bytes: AtomicU32,
-    /// The revision of this version: its resourceVersion.
-    pub modified: Revision,
 }
+
+/// Bytes of an entry beside its buffer: [`Head`], the length, the count.
+const HEAD_BYTES: usize = size_of::<Head>() + 2 * size_of::<usize>();
 
 impl Entry {
     /// Takes a stored record. `key` is what stands behind the resource's prefix: `namespace/name` or
@@ -190,59 +204,81 @@ impl Entry {
         if std::str::from_utf8(key).is_err() || std::str::from_utf8(pairs).is_err() {
             return Err(fail("text is not UTF-8"));
         }
-        let revision = kv.modified.to_string();
-        let mut buffer = Vec::with_capacity(key.len() + pairs.len() + json.len() + revision.len());
-        buffer.extend_from_slice(key);
-        buffer.extend_from_slice(pairs);
-        buffer.extend_from_slice(&json[..rv_at]);
-        buffer.extend_from_slice(revision.as_bytes());
-        buffer.extend_from_slice(&json[rv_at + 1..]);
-        buffer.push(b'\n');
-        Ok(Entry {
+        let head = Head {
+            modified: kv.modified,
             key_len: small(key.len()),
             fields_at: small(key.len() + labels),
             json_at: small(key.len() + pairs.len()),
             item_at: small(item_at),
             rv_at: small(key.len() + pairs.len() + rv_at),
             message_bytes: AtomicU32::new(0),
-            buffer: Bytes::from(buffer),
-            modified: kv.modified,
-        })
+        };
+        let revision = kv.modified.to_string();
+        let (before, after) = (&json[..rv_at], &json[rv_at + 1..]);
+        Ok(Entry::new(head, &[key, pairs, before, revision.as_bytes(), after, b"\n"]))
+    }
+
+    fn new(head: Head, parts: &[&[u8]]) -> Entry {
+        let mut draft = DRAFT.take();
+        draft.clear();
+        for part in parts {
+            draft.extend_from_slice(part);
+        }
+        let entry = Entry(ThinArc::from_header_and_slice(head, &draft));
+        if draft.capacity() <= DRAFT_BYTES_MAX {
+            DRAFT.set(draft);
+        }
+        entry
+    }
+
+    fn head(&self) -> &Head {
+        &self.0.header.header
+    }
+
+    fn buffer(&self) -> &[u8] {
+        &self.0.slice
+    }
+
+    /// The revision of this version: its resourceVersion.
+    pub fn modified(&self) -> Revision {
+        self.head().modified
+    }
+
+    /// Whether both are one and the same in memory.
+    pub fn is(&self, other: &Entry) -> bool {
+        std::ptr::eq(self.head(), other.head())
     }
 
     /// Whether a record for the store says just what this entry says.
     pub fn is_record(&self, record: &[u8]) -> bool {
         let Ok(Parts { pairs, json, rv_at, .. }) = Parts::of(record) else { return false };
-        let revision = self.modified.to_string().len();
-        let place = self.rv_at as usize;
-        self.buffer[self.key_len as usize..self.json_at as usize] == *pairs
-            && self.buffer[self.json_at as usize..place] == json[..rv_at]
-            && self.buffer[place + revision..self.end()] == json[rv_at + 1..]
+        let (before, after) = self.around_revision();
+        let (head, json_at) = (self.head(), self.head().json_at as usize);
+        before[head.key_len as usize..json_at] == *pairs
+            && before[json_at..] == json[..rv_at]
+            && after.strip_suffix(b"\n") == Some(&json[rv_at + 1..])
+    }
+
+    /// The buffer before and after the resourceVersion.
+    fn around_revision(&self) -> (&[u8], &[u8]) {
+        let (before, rest) = self.buffer().split_at(self.head().rv_at as usize);
+        (before, &rest[self.modified().to_string().len()..])
     }
 
     /// The same object with another revision: what a deletion shows.
     pub fn at_revision(&self, revision: Revision) -> Entry {
-        let (old, new) = (self.modified.to_string(), revision.to_string());
-        let place = self.rv_at as usize;
-        let mut buffer = Vec::with_capacity(self.buffer.len() + new.len());
-        buffer.extend_from_slice(&self.buffer[..place]);
-        buffer.extend_from_slice(new.as_bytes());
-        buffer.extend_from_slice(&self.buffer[place + old.len()..]);
-        Entry {
-            buffer: Bytes::from(buffer),
-            modified: revision,
-            key_len: self.key_len,
-            fields_at: self.fields_at,
-            json_at: self.json_at,
-            item_at: self.item_at,
-            rv_at: self.rv_at,
-            message_bytes: AtomicU32::new(0),
-        }
+        let (before, after) = self.around_revision();
+        let Head { modified: _, key_len, fields_at, json_at, item_at, rv_at, message_bytes: _ } =
+            *self.head();
+        let message_bytes = AtomicU32::new(0);
+        let head =
+            Head { modified: revision, key_len, fields_at, json_at, item_at, rv_at, message_bytes };
+        Entry::new(head, &[before, revision.to_string().as_bytes(), after])
     }
 
     /// `namespace/name`, or `name` of a cluster-scoped object.
     pub fn key(&self) -> &str {
-        text(&self.buffer[..self.key_len as usize])
+        text(&self.buffer()[..self.head().key_len as usize])
     }
 
     /// The namespace; empty for a cluster-scoped object.
@@ -258,7 +294,7 @@ impl Entry {
 
     /// `metadata.labels`.
     pub fn labels(&self) -> Pairs<'_> {
-        Pairs::new(&self.buffer[self.key_len as usize..self.fields_at as usize])
+        Pairs::new(&self.buffer()[self.head().key_len as usize..self.head().fields_at as usize])
     }
 
     /// The label `key`.
@@ -268,39 +304,43 @@ impl Entry {
 
     /// The selectable field `name`, beyond `metadata.name` and `metadata.namespace`.
     pub fn field(&self, name: &str) -> Option<&str> {
-        let pairs = &self.buffer[self.fields_at as usize..self.json_at as usize];
+        let pairs = &self.buffer()[self.head().fields_at as usize..self.head().json_at as usize];
         Pairs::new(pairs).find(|(k, _)| *k == name).map(|(_, value)| value)
     }
 
     /// Where the JSON ends.
     fn end(&self) -> usize {
-        self.buffer.len() - 1
+        self.buffer().len() - 1
     }
 
     /// Where a text of this entry stands in its buffer, and its length.
     pub(crate) fn place_of(&self, text: &str) -> (u32, u32) {
-        let at = text.as_ptr().addr() - self.buffer.as_ptr().addr();
+        let at = text.as_ptr().addr() - self.buffer().as_ptr().addr();
         (small(at), small(text.len()))
     }
 
     /// The text at such a place.
     pub(crate) fn text_at(&self, at: u32, length: u32) -> &str {
-        text(&self.buffer[at as usize..(at + length) as usize])
+        text(&self.buffer()[at as usize..(at + length) as usize])
     }
 
     /// The object's JSON, shared.
     pub fn json(&self) -> Bytes {
-        self.buffer.slice(self.json_at as usize..self.end())
+        self.piece(self.end())
     }
 
     /// The object's JSON with a newline behind it, shared: the body of an answer.
     pub fn json_line(&self) -> Bytes {
-        self.buffer.slice(self.json_at as usize..)
+        self.piece(self.buffer().len())
+    }
+
+    fn piece(&self, end: usize) -> Bytes {
+        Bytes::from_owner(Piece { entry: self.clone(), end })
     }
 
     /// The object's JSON, borrowed.
     pub fn json_slice(&self) -> &[u8] {
-        &self.buffer[self.json_at as usize..self.end()]
+        &self.buffer()[self.head().json_at as usize..self.end()]
     }
 
     /// Whether a text without characters that JSON escapes stands anywhere in the JSON.
@@ -310,29 +350,41 @@ impl Entry {
 
     /// The object's JSON as an item of a list, without the `{` in front.
     pub fn item_tail(&self) -> &[u8] {
-        &self.json_slice()[self.item_at as usize..]
+        &self.json_slice()[self.head().item_at as usize..]
     }
 
     /// Bytes of the object's protobuf message, when that is known.
     pub fn message_bytes(&self) -> Option<u32> {
-        Some(self.message_bytes.load(Relaxed)).filter(|bytes| *bytes > 0)
+        Some(self.head().message_bytes.load(Relaxed)).filter(|bytes| *bytes > 0)
     }
 
     /// Keeps the length of the object's protobuf message, in its storage version.
     pub fn keep_message_bytes(&self, bytes: u32) {
-        self.message_bytes.store(bytes, Relaxed);
+        self.head().message_bytes.store(bytes, Relaxed);
     }
 
     /// Bytes of memory that the entry holds.
     pub fn size(&self) -> usize {
-        self.buffer.len() + size_of::<Entry>()
+        HEAD_BYTES + self.buffer().len()
     }
 }
 
 impl fmt::Debug for Entry {
     /// Key and revision only: objects may hold secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at {}", self.key(), self.modified)
+        write!(f, "{} at {}", self.key(), self.modified())
+    }
+}
+
+/// What of an entry is sent: from its JSON on.
+struct Piece {
+    entry: Entry,
+    end: usize,
+}
+
+impl AsRef<[u8]> for Piece {
+    fn as_ref(&self) -> &[u8] {
+        &self.entry.buffer()[self.entry.head().json_at as usize..self.end]
     }
 }
 
@@ -404,7 +456,7 @@ impl<'a> Iterator for Pairs<'a> {
 /// The pairs were counted and found whole when the entry was made.
 impl ExactSizeIterator for Pairs<'_> {}
 
-impl Placed for Arc<Entry> {
+impl Placed for Entry {
     fn place(&self) -> Place<'_> {
         by_key(self.key())
     }

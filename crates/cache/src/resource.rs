@@ -41,9 +41,9 @@ pub struct Change {
     /// The revision at which it happened.
     pub revision: Revision,
     /// The object after a put, the last state with the deletion's revision after a delete.
-    pub entry: Arc<Entry>,
+    pub entry: Entry,
     /// The object before; absent when it was created.
-    pub previous: Option<Arc<Entry>>,
+    pub previous: Option<Entry>,
     /// The event as watchers were sent it; `None` once the change is no longer one of the newest.
     frames: Mutex<Option<Frames>>,
 }
@@ -81,7 +81,7 @@ impl Change {
 /// The objects of a resource as they were at one revision. Cheap to clone, never changes.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    objects: Tree<Arc<Entry>>,
+    objects: Tree<Entry>,
     indexes: Arc<Vec<Index>>,
     /// Everything up to this revision is in it, nothing after.
     pub revision: Revision,
@@ -89,7 +89,7 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// The object at `key` (`namespace/name` or `name`).
-    pub fn get(&self, key: &str) -> Option<&Arc<Entry>> {
+    pub fn get(&self, key: &str) -> Option<&Entry> {
         self.objects.get(by_key(key))
     }
 
@@ -99,7 +99,7 @@ impl Snapshot {
         &'a self,
         prefix: &'a str,
         start: &str,
-    ) -> impl Iterator<Item = &'a Arc<Entry>> + use<'a> {
+    ) -> impl Iterator<Item = &'a Entry> + use<'a> {
         let from = if start > prefix { start } else { prefix };
         self.objects.from(by_key(from)).take_while(move |entry| entry.key().starts_with(prefix))
     }
@@ -111,7 +111,7 @@ impl Snapshot {
         value: &'a str,
         prefix: &'a str,
         start: &str,
-    ) -> Option<impl Iterator<Item = &'a Arc<Entry>> + use<'a>> {
+    ) -> Option<impl Iterator<Item = &'a Entry> + use<'a>> {
         let index = self.indexes.iter().find(|index| index.term == *term)?;
         Some(index.range(value, prefix, start))
     }
@@ -129,7 +129,7 @@ impl Snapshot {
 
 #[derive(Default)]
 struct State {
-    objects: Tree<Arc<Entry>>,
+    objects: Tree<Entry>,
     /// Of all `objects`. Invariant: no two of one term.
     indexes: Arc<Vec<Index>>,
     /// Objects whose stored form cannot be read, by key. `objects` may have what they were before.
@@ -156,7 +156,7 @@ pub struct Resource {
     state: RwLock<State>,
     scans: Mutex<Scans>,
     /// Made by writers, for events that have not come yet.
-    written: Mutex<Vec<Arc<Entry>>>,
+    written: Mutex<Vec<Entry>>,
     /// The number of the next change; wakes cursors.
     next: watch::Sender<u64>,
 }
@@ -184,7 +184,7 @@ impl Resource {
         let mut state = self.state.write().expect("the cache state is not poisoned");
         match entry {
             Ok(entry) => {
-                state.objects.insert(Arc::new(entry));
+                state.objects.insert(entry);
                 Ok(())
             }
             Err(error) => Err(state.note_unreadable(self.key_of(&kv.key), error)),
@@ -206,7 +206,7 @@ impl Resource {
         let made = self.take_written(key, event.revision);
         let previous = state.objects.get(by_key(key)).cloned();
         if let Some(previous) = &previous {
-            assert!(previous.modified < event.revision, "{previous:?} went back to {event:?}");
+            assert!(previous.modified() < event.revision, "{previous:?} went back to {event:?}");
         }
         let (kind, entry) = match (&event.value, &previous) {
             (Some(value), _) => {
@@ -220,7 +220,7 @@ impl Resource {
                             modified: event.revision,
                         };
                         let entry = Entry::from_store(self.prefix.len(), &kv);
-                        Arc::new(entry.map_err(|error| state.note_unreadable(key, error))?)
+                        entry.map_err(|error| state.note_unreadable(key, error))?
                     }
                 };
                 state.objects.insert(entry.clone());
@@ -228,7 +228,7 @@ impl Resource {
             }
             (None, Some(previous)) => {
                 state.objects.remove(by_key(key));
-                (ChangeKind::Delete, Arc::new(previous.at_revision(event.revision)))
+                (ChangeKind::Delete, previous.at_revision(event.revision))
             }
             // The store deletes only what is there.
             (None, None) => return Ok(()),
@@ -255,12 +255,12 @@ impl Resource {
 
     /// The entry of what was just written, the same that readers will be given: one copy of the object
     /// serves the answer and the cache.
-    pub fn written(&self, kv: &KeyValue) -> Result<Arc<Entry>, RecordError> {
+    pub fn written(&self, kv: &KeyValue) -> Result<Entry, RecordError> {
         let known = self.get(self.key_of(&kv.key));
-        if let Some(known) = known.filter(|known| known.modified == kv.modified) {
+        if let Some(known) = known.filter(|known| known.modified() == kv.modified) {
             return Ok(known);
         }
-        let entry = Arc::new(Entry::from_store(self.prefix.len(), kv)?);
+        let entry = Entry::from_store(self.prefix.len(), kv)?;
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         if written.len() < WRITTEN_ENTRIES_MAX {
             written.push(entry.clone());
@@ -269,11 +269,12 @@ impl Resource {
     }
 
     /// The entry that a writer made for an event. Those of earlier events are no longer awaited.
-    fn take_written(&self, key: &str, revision: Revision) -> Option<Arc<Entry>> {
+    fn take_written(&self, key: &str, revision: Revision) -> Option<Entry> {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = written.iter().position(|entry| entry.modified == revision && entry.key() == key);
+        let at =
+            written.iter().position(|entry| entry.modified() == revision && entry.key() == key);
         let entry = at.map(|at| written.swap_remove(at));
-        written.retain(|entry| entry.modified >= revision);
+        written.retain(|entry| entry.modified() >= revision);
         entry
     }
 
@@ -286,7 +287,7 @@ impl Resource {
         for error in unreadable {
             state.note_unreadable(self.key_of(error.key.as_bytes()), error.clone());
         }
-        state.objects = objects.into_iter().map(Arc::new).collect();
+        state.objects = objects.into_iter().collect();
         state.indexes = Arc::default();
         // One number stays unused: behind it are also the cursors that have read everything.
         state.first += state.ring.len() as u64 + 1;
@@ -364,7 +365,7 @@ impl Resource {
     }
 
     /// The object at `key` now.
-    pub fn get(&self, key: &str) -> Option<Arc<Entry>> {
+    pub fn get(&self, key: &str) -> Option<Entry> {
         self.read().objects.get(by_key(key)).cloned()
     }
 
@@ -506,7 +507,7 @@ mod tests {
     use crate::entry::tests::stored;
 
     /// Lets the cache take a write in; what it has then.
-    fn applied(resource: &Resource, kv: &KeyValue) -> Arc<Entry> {
+    fn applied(resource: &Resource, kv: &KeyValue) -> Entry {
         let KeyValue { key, value, created, modified } = kv.clone();
         let event = Event { key, value: Some(value), revision: modified, created };
         resource.apply(&event).expect("a record");
@@ -518,13 +519,13 @@ mod tests {
         let resource = Resource::new(Bytes::from_static(b"/registry/ks/"), Revision(0));
         let [first, second, third] = [7, 8, 9].map(|revision| stored("ns/a", &[], revision));
         let made = resource.written(&first).expect("a record");
-        assert!(Arc::ptr_eq(&made, &applied(&resource, &first)));
+        assert!(made.is(&applied(&resource, &first)));
         let known = applied(&resource, &second);
-        assert!(Arc::ptr_eq(&known, &resource.written(&second).expect("a record")));
+        assert!(known.is(&resource.written(&second).expect("a record")));
         // A write whose event the cache has passed has an entry of its own, which nobody awaits for long.
         let late = resource.written(&first).expect("a record");
-        assert_eq!((late.modified, resource.written.lock().unwrap().len()), (Revision(7), 1));
-        assert_eq!(applied(&resource, &third).modified, Revision(9));
+        assert_eq!((late.modified(), resource.written.lock().unwrap().len()), (Revision(7), 1));
+        assert_eq!(applied(&resource, &third).modified(), Revision(9));
         assert_eq!(resource.written.lock().unwrap().len(), 0);
     }
 }

@@ -39,7 +39,7 @@ impl Term {
 /// The place of an object in an index.
 #[derive(Clone)]
 struct Indexed {
-    entry: Arc<Entry>,
+    entry: Entry,
     /// Where the value stands in the entry's buffer, so that an order needs no search.
     value_at: u32,
     value_len: u32,
@@ -66,7 +66,7 @@ impl fmt::Debug for Index {
 }
 
 impl Index {
-    pub fn new(term: Term, entries: &Tree<Arc<Entry>>) -> Index {
+    pub fn new(term: Term, entries: &Tree<Entry>) -> Index {
         let mut index = Index { term, objects: Tree::default() };
         let mut all: Vec<Indexed> =
             entries.iter().filter_map(|entry| index.indexed(entry)).collect();
@@ -75,13 +75,13 @@ impl Index {
         index
     }
 
-    fn indexed(&self, entry: &Arc<Entry>) -> Option<Indexed> {
+    fn indexed(&self, entry: &Entry) -> Option<Indexed> {
         let (value_at, value_len) = entry.place_of(self.term.value(entry)?);
         Some(Indexed { entry: entry.clone(), value_at, value_len })
     }
 
     /// Puts an object in the place of its previous version.
-    pub fn change(&mut self, previous: Option<&Arc<Entry>>, now: Option<&Arc<Entry>>) {
+    pub fn change(&mut self, previous: Option<&Entry>, now: Option<&Entry>) {
         if let Some(indexed) = previous.and_then(|entry| self.indexed(entry)) {
             self.objects.remove(indexed.place());
         }
@@ -97,7 +97,7 @@ impl Index {
         value: &'a str,
         prefix: &'a str,
         start: &str,
-    ) -> impl Iterator<Item = &'a Arc<Entry>> + use<'a> {
+    ) -> impl Iterator<Item = &'a Entry> + use<'a> {
         let from = (value, if start > prefix { start } else { prefix });
         self.objects
             .from(from)
@@ -151,9 +151,9 @@ mod tests {
     use crate::entry::tests::stored;
     use keelson_store::{Event, Revision};
 
-    fn entry(key: &str, labels: &[(&str, &str)], revision: u64) -> Arc<Entry> {
+    fn entry(key: &str, labels: &[(&str, &str)], revision: u64) -> Entry {
         let kv = stored(key, labels, revision);
-        Arc::new(Entry::from_store("/registry/ks/".len(), &kv).unwrap())
+        Entry::from_store("/registry/ks/".len(), &kv).unwrap()
     }
 
     #[test]
@@ -217,8 +217,10 @@ mod tests {
                 let all = snapshot.range("n/", "n/2");
                 let all: Vec<_> = all.filter(|e| e.label("app") == Some(value)).collect();
                 if let Some(selected) = snapshot.select(&term, value, "n/", "n/2") {
-                    let found: Vec<_> = selected.map(Arc::as_ptr).collect();
-                    let all: Vec<_> = all.into_iter().map(Arc::as_ptr).collect();
+                    let found: Vec<_> =
+                        selected.map(Entry::json_slice).map(<[u8]>::as_ptr).collect();
+                    let all: Vec<_> =
+                        all.into_iter().map(Entry::json_slice).map(<[u8]>::as_ptr).collect();
                     assert_eq!(found, all, "{value}");
                 }
             }

@@ -157,7 +157,7 @@ impl Registry {
             if let (Some(version), Answer::Entry(entry)) =
                 (&mut options.resource_version, &written.answer)
             {
-                *version = entry.modified.to_string().into();
+                *version = entry.modified().to_string().into();
             }
         }
         self.delete(permit, target, &options).await.map(drop)

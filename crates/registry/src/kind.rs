@@ -160,7 +160,7 @@ impl Target {
 #[derive(Clone, Debug)]
 pub enum Answer {
     /// An object as it is stored, ready to be sent.
-    Entry(Arc<Entry>),
+    Entry(Entry),
     /// An object that was made for this answer, in the version of the URL.
     Object(Object),
     /// A `Status` of success, with details as given.

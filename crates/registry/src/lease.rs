@@ -65,7 +65,7 @@ impl Registry {
             return self.write_lease(permit, &target, None, object).await;
         };
         let mut lease = target.kind.decode(&entry)?;
-        if candidate.is_foreign(&lease, entry.modified) {
+        if candidate.is_foreign(&lease, entry.modified()) {
             return Ok(false);
         }
         hold(&mut lease, candidate, &now);
@@ -105,7 +105,7 @@ impl Registry {
         let written = match old {
             None => self.create_object(permit, target, made(object), &options).await,
             Some(entry) => {
-                object.set_meta("resourceVersion", &entry.modified.to_string());
+                object.set_meta("resourceVersion", &entry.modified().to_string());
                 let make = |live: Option<&Object>| {
                     live.map(|_| made(object.clone())).ok_or_else(|| target.not_found())
                 };

@@ -270,12 +270,12 @@ impl Registry {
     }
 
     /// The object of a target as it is now, or 500 when it is there and cannot be read.
-    pub(crate) fn known(&self, target: &Target) -> Result<Option<Arc<Entry>>, Failure> {
+    pub(crate) fn known(&self, target: &Target) -> Result<Option<Entry>, Failure> {
         self.known_at(&target.kind, &target.key())
     }
 
     /// The same, by the key behind the prefix.
-    pub(crate) fn known_at(&self, kind: &Kind, key: &str) -> Result<Option<Arc<Entry>>, Failure> {
+    pub(crate) fn known_at(&self, kind: &Kind, key: &str) -> Result<Option<Entry>, Failure> {
         let objects = self.objects(kind);
         match objects.unreadable(key) {
             None => Ok(objects.get(key)),
@@ -284,13 +284,9 @@ impl Registry {
     }
 
     /// What is stored now, told by a transaction that lost.
-    fn lost(
-        &self,
-        target: &Target,
-        current: Option<KeyValue>,
-    ) -> Result<Option<Arc<Entry>>, Failure> {
+    fn lost(&self, target: &Target, current: Option<KeyValue>) -> Result<Option<Entry>, Failure> {
         current
-            .map(|kv| Entry::from_store(target.kind.prefix.len(), &kv).map(Arc::new))
+            .map(|kv| Entry::from_store(target.kind.prefix.len(), &kv))
             .transpose()
             .map_err(|error| unreadable(&error))
     }
@@ -309,9 +305,9 @@ fn too_large() -> Failure {
 /// How a conditional write ended.
 pub(crate) enum Put {
     /// The new version.
-    Done(Arc<Entry>),
+    Done(Entry),
     /// Another write came first; what it left.
-    Lost(Option<Arc<Entry>>),
+    Lost(Option<Entry>),
 }
 
 /// How a conditional deletion ended.
@@ -319,7 +315,7 @@ pub(crate) enum Removed {
     /// At this revision.
     Done(Revision),
     /// Another write came first; what it left.
-    Lost(Option<Arc<Entry>>),
+    Lost(Option<Entry>),
 }
 
 /// The built-in kinds that keep objects.

@@ -145,7 +145,7 @@ impl From<Vec<u8>> for Body {
 /// together before it is sent.
 pub(crate) struct ListBody {
     head: Bytes,
-    items: std::vec::IntoIter<Arc<Entry>>,
+    items: std::vec::IntoIter<Entry>,
     tail: Bytes,
     state: ListState,
     left: u64,
@@ -161,9 +161,9 @@ enum ListState {
 
 impl ListBody {
     /// A list whose text begins with `head` (up to `"items":[`).
-    pub fn new(head: Vec<u8>, items: Vec<Arc<Entry>>) -> ListBody {
+    pub fn new(head: Vec<u8>, items: Vec<Entry>) -> ListBody {
         const TAIL: &[u8] = b"]}\n";
-        let size = |entry: &Arc<Entry>| entry.item_tail().len() + 1;
+        let size = |entry: &Entry| entry.item_tail().len() + 1;
         let items_len: usize = items.iter().map(size).sum();
         let commas = items.len().saturating_sub(1);
         let total = head.len() + items_len + commas + TAIL.len();

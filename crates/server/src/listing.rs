@@ -8,7 +8,6 @@ use keelson_cache::Entry;
 use keelson_meta::{Failure, Map, Object, Status, Value};
 use keelson_registry::Target;
 use keelson_schema::{Schema, cbor, json, proto};
-use std::sync::Arc;
 
 /// Bytes that are put together at once.
 const CHUNK_BYTES: usize = 16 << 10;
@@ -55,7 +54,7 @@ pub(crate) struct Listing {
     target: Target,
     form: Form,
     metadata: Map,
-    items: Vec<Arc<Entry>>,
+    items: Vec<Entry>,
     /// The next item to measure or write.
     at: usize,
     /// Bytes of the messages that were measured.
@@ -66,7 +65,7 @@ pub(crate) struct Listing {
 }
 
 impl Listing {
-    pub fn new(view: View, target: Target, metadata: Map, items: Vec<Arc<Entry>>) -> Listing {
+    pub fn new(view: View, target: Target, metadata: Map, items: Vec<Entry>) -> Listing {
         let form = match (view.accepted.shape, view.accepted.encoding) {
             (_, Encoding::Protobuf) => Form::Protobuf,
             (_, Encoding::Cbor) => Form::Cbor,

@@ -186,12 +186,12 @@ impl View {
     }
 
     /// The items in the order in which they are shown, which some tables have of their own.
-    fn sorted(&self, target: &Target, items: Vec<Arc<Entry>>) -> Result<Vec<Arc<Entry>>, Failure> {
+    fn sorted(&self, target: &Target, items: Vec<Entry>) -> Result<Vec<Entry>, Failure> {
         let printer = self.printer();
         if self.accepted.shape != Shape::Table || !printer.sorts_rows() {
             return Ok(items);
         }
-        let decoded = |entry: Arc<Entry>| Ok((self.decoded(target, &entry)?, entry));
+        let decoded = |entry: Entry| Ok((self.decoded(target, &entry)?, entry));
         let mut items = items.into_iter().map(decoded).collect::<Result<Vec<_>, Failure>>()?;
         items.sort_by(|(a, _), (b, _)| printer.compare_rows(a, b));
         Ok(items.into_iter().map(|(_, entry)| entry).collect())
@@ -291,7 +291,7 @@ impl View {
     pub fn event_object(
         &self,
         target: &Target,
-        entry: &Arc<Entry>,
+        entry: &Entry,
         first: bool,
     ) -> Result<Bytes, Failure> {
         match self.accepted.shape {

@@ -154,7 +154,7 @@ impl Stream {
         out: &mut Sent,
         frames: &mut BytesMut,
     ) -> Result<(), Failure> {
-        out.through = out.through.max(event.entry.modified);
+        out.through = out.through.max(event.entry.modified());
         let word = match event.kind {
             EventKind::Added => "ADDED",
             EventKind::Modified => "MODIFIED",

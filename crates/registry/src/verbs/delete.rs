@@ -11,7 +11,6 @@ use keelson_auth::Permit;
 use keelson_cache::Entry;
 use keelson_meta::time::{GoDuration, Timestamp};
 use keelson_meta::{Failure, GroupVersionResource, Object, Status, Value};
-use std::sync::Arc;
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
@@ -62,8 +61,8 @@ impl Registry {
         permit: &Permit,
         target: &Target,
         options: &DeleteOptions,
-        mut entry: Arc<Entry>,
-    ) -> Result<Result<Deleted, Option<Arc<Entry>>>, Failure> {
+        mut entry: Entry,
+    ) -> Result<Result<Deleted, Option<Entry>>, Failure> {
         let kind = &target.kind;
         let mut obj = kind.decode(&entry)?;
         check_preconditions(target, options, &obj)?;
@@ -91,10 +90,10 @@ impl Registry {
                 return Ok(Ok(deleted));
             }
             Plan::Mark { then_delete } => {
-                match self.put(target, kind.record(&mut obj), entry.modified).await? {
+                match self.put(target, kind.record(&mut obj), entry.modified()).await? {
                     Put::Lost(now) => return Ok(Err(now)),
                     Put::Done(marked) => {
-                        obj.set_meta("resourceVersion", &marked.modified.to_string());
+                        obj.set_meta("resourceVersion", &marked.modified().to_string());
                         if !then_delete {
                             return Ok(Ok(Deleted::Waiting(shown(obj))));
                         }
@@ -105,7 +104,7 @@ impl Registry {
             Plan::Delete if options.dry_run => return Ok(Ok(Deleted::Gone(shown(obj)))),
             Plan::Delete => {}
         }
-        Ok(match self.remove(target, entry.modified).await? {
+        Ok(match self.remove(target, entry.modified()).await? {
             Removed::Done(_) => {
                 self.release(target, &obj).await;
                 Ok(Deleted::Gone(shown(obj)))

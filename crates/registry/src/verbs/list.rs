@@ -19,7 +19,7 @@ const ROOM_MAX: usize = 1 << 14;
 #[derive(Debug)]
 pub struct List {
     /// The items, in the order of their keys.
-    pub items: Vec<Arc<Entry>>,
+    pub items: Vec<Entry>,
     /// The revision at which this was so.
     pub revision: Revision,
     /// The token of the next page, when there is one.
@@ -108,7 +108,7 @@ impl Filter {
         objects: &Arc<Resource>,
         snapshot: &'a Snapshot,
         start: &str,
-    ) -> Box<dyn Iterator<Item = &'a Arc<Entry>> + Send + 'a> {
+    ) -> Box<dyn Iterator<Item = &'a Entry> + Send + 'a> {
         let Some((term, value)) = self.term() else {
             let all = snapshot.range(&self.prefix, start);
             return Box::new(all.filter(|entry| self.matches(entry)));
@@ -125,7 +125,7 @@ impl Filter {
     }
 
     /// Where the items go. A list that grows as it is filled holds up to three times what it needs.
-    fn room(&self, snapshot: &Snapshot, limit: usize) -> Vec<Arc<Entry>> {
+    fn room(&self, snapshot: &Snapshot, limit: usize) -> Vec<Entry> {
         let limit = if limit == 0 { ROOM_MAX } else { limit.min(ROOM_MAX) };
         let count = if self.is_everything() { snapshot.len().min(limit) } else { 0 };
         Vec::with_capacity(count)

@@ -17,7 +17,6 @@ use keelson_meta::status::quote;
 use keelson_meta::{ErrorList, Failure, FieldError, Object, Path, Reason, Status, Str, Value};
 use keelson_schema::decode::Decoded;
 use keelson_store::Revision;
-use std::sync::Arc;
 
 /// What a change makes of the stored object, in the version of the target.
 pub struct Updated {
@@ -86,7 +85,7 @@ impl Registry {
                 self.fresh().await?;
                 is_newest = true;
                 let now = self.known(target)?;
-                if now.as_ref().is_none_or(|now| now.modified != entry.modified) {
+                if now.as_ref().is_none_or(|now| now.modified() != entry.modified()) {
                     stored = now;
                     continue;
                 }
@@ -131,7 +130,7 @@ impl Registry {
         &self,
         ask: &Ask<'_>,
         make: Change<'_>,
-        entry: &Arc<Entry>,
+        entry: &Entry,
         warnings: &mut Vec<Str>,
     ) -> Result<Step, Failure> {
         let Ask { permit, target, part, options } = *ask;
@@ -143,7 +142,7 @@ impl Registry {
         let Updated { mut object, owned, warnings: told } = make(Some(live))?;
         warnings.extend(told);
         check_version(target, &object, entry)?;
-        object.set_meta("resourceVersion", &entry.modified.to_string());
+        object.set_meta("resourceVersion", &entry.modified().to_string());
         keelson_schema::default::fill(target.schema(), &mut object);
         (kind.strategy.default)(&mut object);
         warnings.extend(references::dedup(&mut object));
@@ -169,7 +168,7 @@ impl Registry {
         self.validate_admitted(&write, &new, warnings)?;
         self.charge(&write, &new).await?;
         if deletes(&kind.strategy, &new, &stored) && !options.dry_run {
-            return Ok(match self.remove(target, entry.modified).await? {
+            return Ok(match self.remove(target, entry.modified()).await? {
                 Removed::Done(revision) => {
                     self.release(target, &new).await;
                     new.set_meta("resourceVersion", &revision.to_string());
@@ -188,11 +187,11 @@ impl Registry {
             return Ok(Step::Done(Answer::Entry(entry.clone())));
         }
         if options.dry_run {
-            new.set_meta("resourceVersion", &entry.modified.to_string());
+            new.set_meta("resourceVersion", &entry.modified().to_string());
             let new = kind.convert(new, &kind.storage, target.schema());
             return Ok(Step::Done(Answer::Object(new)));
         }
-        Ok(match self.put_claimed(target, record, entry.modified, claim).await? {
+        Ok(match self.put_claimed(target, record, entry.modified(), claim).await? {
             Put::Done(entry) => Step::Done(Answer::Entry(entry)),
             Put::Lost(now) => Step::Lost(now),
         })
@@ -209,13 +208,13 @@ struct Ask<'a> {
 
 enum Step {
     Done(Answer),
-    Lost(Option<Arc<Entry>>),
+    Lost(Option<Entry>),
 }
 
 /// Whether a try got as far as the store, which then knew what is newest.
-fn was_written(step: &Result<Step, Failure>, entry: &Arc<Entry>, options: &WriteOptions) -> bool {
+fn was_written(step: &Result<Step, Failure>, entry: &Entry, options: &WriteOptions) -> bool {
     match step {
-        Ok(Step::Done(Answer::Entry(written))) => !Arc::ptr_eq(written, entry),
+        Ok(Step::Done(Answer::Entry(written))) => !written.is(entry),
         Ok(Step::Done(_)) => !options.dry_run,
         Ok(Step::Lost(_)) => true,
         // The answer of the store got lost: a second try might be a second change.
@@ -263,7 +262,7 @@ fn check_version(target: &Target, wished: &Object, entry: &Entry) -> Result<(), 
         let gvr = target.gvr();
         return errors.into_result(&gvr.group, &gvr.resource, wished.name());
     }
-    if given != 0 && Revision(given) != entry.modified {
+    if given != 0 && Revision(given) != entry.modified() {
         return Err(Status::modified(target.gvr(), &target.name));
     }
     Ok(())

@@ -28,7 +28,7 @@ pub struct WatchEvent {
     /// What happened.
     pub kind: EventKind,
     /// The object; its last matching state when it is gone.
-    pub entry: Arc<Entry>,
+    pub entry: Entry,
     /// The change behind it, whose encoded frame all watchers share; absent for initial events and
     /// for objects that left the selection.
     pub change: Option<Arc<Change>>,
@@ -36,7 +36,7 @@ pub struct WatchEvent {
 
 /// A running watch.
 pub struct WatchSession {
-    initial: VecDeque<Arc<Entry>>,
+    initial: VecDeque<Entry>,
     cursor: Cursor,
     filter: Filter,
     taken: Vec<Arc<Change>>,
@@ -172,7 +172,7 @@ fn event(filter: &Filter, change: Arc<Change>) -> Option<WatchEvent> {
         }
         (true, false) => {
             let previous = change.previous.as_ref()?;
-            let entry = Arc::new(previous.at_revision(change.revision));
+            let entry = previous.at_revision(change.revision);
             Some(WatchEvent { kind: EventKind::Deleted, entry, change: None })
         }
     }
