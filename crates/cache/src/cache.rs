@@ -297,6 +297,7 @@ impl Untold {
     fn tell(&mut self) {
         for resource in self.resources.drain(..) {
             resource.tell();
+            resource.pack();
         }
         self.told_at = Some(Instant::now());
     }
@@ -357,7 +358,7 @@ fn apply(shared: &Shared, batch: &Batch, untold: &mut Untold) {
 mod tests {
     use super::*;
     use crate::CursorError;
-    use crate::entry::tests::stored;
+    use crate::entry::tests::{PREFIX, stored};
     use keelson_store::{Model, Op, Txn, TxnOutcome};
 
     /// Writes an object; the revision of the write.
@@ -374,7 +375,7 @@ mod tests {
     async fn a_cache_that_missed_changes_loads_anew_and_ends_its_watches() {
         let store = Arc::new(Model::new());
         put(&store, "ns/a").await;
-        let prefix = Bytes::from_static(b"/registry/ks/");
+        let prefix = Bytes::from_static(PREFIX.as_bytes());
         let cache = Cache::start(store.clone(), [prefix.clone()]).await.expect("start");
         let resource = cache.resource(&prefix).expect("the resource");
         let mut cursor = resource.cursor(cache.revision()).expect("a cursor");
@@ -402,7 +403,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn changes_right_after_one_another_are_told_together() {
         let store = Arc::new(Model::new());
-        let prefix = Bytes::from_static(b"/registry/ks/");
+        let prefix = Bytes::from_static(PREFIX.as_bytes());
         let cache = Cache::start(store.clone(), [prefix.clone()]).await.expect("start");
         let resource = cache.resource(&prefix).expect("the resource");
         let mut cursor = resource.cursor(cache.revision()).expect("a cursor");

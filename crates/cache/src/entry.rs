@@ -17,6 +17,7 @@ use crate::tree::{Place, Placed};
 use bytes::Bytes;
 use keelson_meta::Str;
 use keelson_store::{KeyValue, Revision};
+use lz4_flex::block::{compress_with_dict, decompress_with_dict};
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt;
@@ -167,6 +168,11 @@ pub struct Entry(ThinArc<Head, u8>);
 /// What a thread keeps of its draft for the next one.
 const DRAFT_BYTES_MAX: usize = 64 << 10;
 
+/// Entries of more bytes are not told apart: a difference looks back 64 KiB.
+const DIFFERENCE_BYTES_MAX: usize = 64 << 10;
+/// Bytes of a difference before what is packed: the revision and five places.
+const DIFFERENCE_HEAD_BYTES: usize = 8 + 5 * 4;
+
 thread_local! {
     /// Where an entry is put together, before it is copied to the place where it stays.
     static DRAFT: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
@@ -274,6 +280,47 @@ impl Entry {
         let head =
             Head { modified: revision, key_len, fields_at, json_at, item_at, rv_at, message_bytes };
         Entry::new(head, &[before, revision.to_string().as_bytes(), after])
+    }
+
+    /// What tells this entry from another version of the same object, when that takes less room than the
+    /// entry; [`Entry::without`] gives it back.
+    pub(crate) fn difference_from(&self, other: &Entry) -> Option<Box<[u8]>> {
+        let buffer = self.buffer();
+        if self.head().key_len != other.head().key_len || buffer.len() > DIFFERENCE_BYTES_MAX {
+            return None;
+        }
+        let Head { modified, key_len: _, fields_at, json_at, item_at, rv_at, message_bytes: _ } =
+            self.head();
+        let packed = compress_with_dict(buffer, other.buffer());
+        let mut out = Vec::with_capacity(DIFFERENCE_HEAD_BYTES + packed.len());
+        out.extend_from_slice(&modified.0.to_le_bytes());
+        for number in [*fields_at, *json_at, *item_at, *rv_at, small(buffer.len())] {
+            out.extend_from_slice(&number.to_le_bytes());
+        }
+        out.extend_from_slice(&packed);
+        (out.len() < buffer.len()).then(|| out.into())
+    }
+
+    /// The version from which this one was told apart by [`Entry::difference_from`].
+    pub(crate) fn without(&self, difference: &[u8]) -> Entry {
+        let (head, packed) = difference.split_at(DIFFERENCE_HEAD_BYTES);
+        let (modified, numbers) = head.split_at(size_of::<u64>());
+        let modified = u64::from_le_bytes(modified.try_into().expect("eight bytes"));
+        let mut numbers = numbers.as_chunks().0.iter().map(|number| u32::from_le_bytes(*number));
+        let mut number = || numbers.next().expect("five numbers");
+        let head = Head {
+            modified: Revision(modified),
+            key_len: self.head().key_len,
+            fields_at: number(),
+            json_at: number(),
+            item_at: number(),
+            rv_at: number(),
+            message_bytes: AtomicU32::new(0),
+        };
+        let length = number() as usize;
+        let buffer = decompress_with_dict(packed, length, self.buffer());
+        let buffer = buffer.expect("it was packed with this entry");
+        Entry(ThinArc::from_header_and_slice(head, &buffer))
     }
 
     /// `namespace/name`, or `name` of a cluster-scoped object.
@@ -471,18 +518,32 @@ pub(crate) fn by_key(key: &str) -> Place<'_> {
 pub(crate) mod tests {
     use super::*;
 
+    /// The prefix of the keys of test objects.
+    pub(crate) const PREFIX: &str = "/registry/ks/";
+
     pub(crate) fn stored(key: &str, labels: &[(&str, &str)], revision: u64) -> KeyValue {
-        let json = br#"{"kind":"K","apiVersion":"v1","metadata":{"resourceVersion":"0"},"x":1}"#;
-        let at = json.windows(3).position(|w| w == b"\"0\"").unwrap() + 1;
+        stored_with(key, labels, revision, r#","x":1"#)
+    }
+
+    /// An object with further members.
+    pub(crate) fn stored_with(
+        key: &str,
+        labels: &[(&str, &str)],
+        revision: u64,
+        more: &str,
+    ) -> KeyValue {
+        let json = r#"{"kind":"K","apiVersion":"v1","metadata":{"resourceVersion":"0"}"#;
+        let at = json.len() - 3;
+        let json = format!("{json}{more}}}");
         let record = Record {
-            json,
+            json: json.as_bytes(),
             resource_version_at: at,
             item_at: 30,
             labels,
             fields: &[("spec.nodeName", "n1".into())],
         };
         KeyValue {
-            key: Bytes::from(format!("/registry/ks/{key}")),
+            key: Bytes::from(format!("{PREFIX}{key}")),
             value: record.encode(),
             created: Revision(1),
             modified: Revision(revision),
@@ -492,7 +553,7 @@ pub(crate) mod tests {
     #[test]
     fn the_revision_is_filled_in_and_the_rest_is_found_again() {
         let kv = stored("ns/a", &[("app", "web"), ("tier", "")], 1234);
-        let entry = Entry::from_store("/registry/ks/".len(), &kv).unwrap();
+        let entry = Entry::from_store(PREFIX.len(), &kv).unwrap();
         assert_eq!((entry.namespace(), entry.name()), ("ns", "a"));
         assert_eq!(entry.labels().collect::<Vec<_>>(), [("app", "web"), ("tier", "")]);
         assert_eq!(entry.field("spec.nodeName"), Some("n1"));
@@ -507,7 +568,7 @@ pub(crate) mod tests {
     #[test]
     fn an_entry_knows_the_record_that_says_the_same() {
         let kv = stored("ns/a", &[("app", "web")], 1234);
-        let entry = Entry::from_store("/registry/ks/".len(), &kv).unwrap();
+        let entry = Entry::from_store(PREFIX.len(), &kv).unwrap();
         assert!(entry.is_record(&kv.value));
         let other = stored("ns/a", &[("app", "wet")], 1234);
         assert!(!entry.is_record(&other.value));
@@ -522,7 +583,7 @@ pub(crate) mod tests {
     #[test]
     fn what_cannot_be_read_says_why() {
         let kv = KeyValue { value: unreadable("it is a riddle"), ..stored("ns/a", &[], 7) };
-        let error = Entry::from_store("/registry/ks/".len(), &kv).unwrap_err();
+        let error = Entry::from_store(PREFIX.len(), &kv).unwrap_err();
         let said = "unable to transform key \"/registry/ks/ns/a\": it is a riddle";
         assert_eq!(error.to_string(), said);
     }

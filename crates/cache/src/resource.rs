@@ -1,83 +1,21 @@
 //! The objects of one resource, their recent changes, and cursors into them.
 
 use crate::entry::by_key;
+use crate::history::{Change, ChangeKind, History};
 use crate::selection::{INDEXES_MAX, Index, OBJECTS_MIN, Scans, Term};
 use crate::tree::Tree;
 use crate::{Entry, RecordError};
 use keelson_store::{Event, KeyValue, Revision};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Bound;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tokio::sync::watch;
 
 use bytes::Bytes;
 
-/// Changes of one resource that are kept for watchers and for lists at past revisions.
-pub const HISTORY_EVENTS_MAX: usize = 20_000;
-/// Bytes that the kept changes of one resource may hold alive.
-pub const HISTORY_BYTES_MAX: usize = 64 << 20;
-/// The newest changes, whose encoded events are kept for further watchers.
-const FRAMED_CHANGES_MAX: usize = 256;
 /// Entries of writes whose events are awaited; of further ones, a second entry is made.
 const WRITTEN_ENTRIES_MAX: usize = 64;
-/// Changes that a cursor is given at once.
-const CURSOR_BATCH_MAX: usize = 256;
-
-/// What happened to an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChangeKind {
-    /// It was created or changed: `entry` is what it is now.
-    Put,
-    /// It was deleted: `entry` is what it was, with the revision of the deletion.
-    Delete,
-}
-
-/// One change of one object.
-#[derive(Debug)]
-pub struct Change {
-    /// What happened.
-    pub kind: ChangeKind,
-    /// The revision at which it happened.
-    pub revision: Revision,
-    /// The object after a put, the last state with the deletion's revision after a delete.
-    pub entry: Entry,
-    /// The object before; absent when it was created.
-    pub previous: Option<Entry>,
-    /// The event as watchers were sent it; `None` once the change is no longer one of the newest.
-    frames: Mutex<Option<Frames>>,
-}
-
-/// Encoded events, by what tells apart the forms in which watchers see them.
-type Frames = Vec<(Box<str>, Bytes)>;
-
-impl Change {
-    /// The event in a form, made by `make` for the first watcher that asks. It is kept for others while
-    /// the change is one of the newest.
-    pub fn frame<E>(
-        &self,
-        form: &str,
-        make: impl FnOnce() -> Result<Bytes, E>,
-    ) -> Result<Bytes, E> {
-        let mut frames = self.frames.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(frames) = frames.as_mut() else { return make() };
-        if let Some((_, frame)) = frames.iter().find(|(known, _)| **known == *form) {
-            return Ok(frame.clone());
-        }
-        let frame = make()?;
-        frames.push((form.into(), frame.clone()));
-        Ok(frame)
-    }
-
-    fn forget_frames(&self) {
-        *self.frames.lock().unwrap_or_else(PoisonError::into_inner) = None;
-    }
-
-    fn size(&self) -> usize {
-        self.previous.as_ref().map_or(0, |entry| entry.size()) + size_of::<Change>()
-    }
-}
-
 /// The objects of a resource as they were at one revision. Cheap to clone, never changes.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
@@ -134,13 +72,7 @@ struct State {
     indexes: Arc<Vec<Index>>,
     /// Objects whose stored form cannot be read, by key. `objects` may have what they were before.
     unreadable: BTreeMap<String, Arc<RecordError>>,
-    /// Invariant: revisions do not fall from front to back; all are above `floor`.
-    ring: VecDeque<Arc<Change>>,
-    /// The number of `ring[0]` among all changes of the resource.
-    first: u64,
-    /// The history after this revision is complete.
-    floor: Revision,
-    ring_bytes: usize,
+    history: History,
 }
 
 /// All objects of a resource as the store has them.
@@ -163,7 +95,7 @@ pub struct Resource {
 
 impl Resource {
     pub(crate) fn new(prefix: Bytes, floor: Revision) -> Self {
-        let state = RwLock::new(State { floor, ..State::default() });
+        let state = RwLock::new(State { history: History::new(floor), ..State::default() });
         let next = watch::Sender::new(0);
         Resource { prefix, state, scans: Mutex::default(), written: Mutex::default(), next }
     }
@@ -178,10 +110,14 @@ impl Resource {
         self.state.read().expect("the cache state is not poisoned")
     }
 
+    fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().expect("the cache state is not poisoned")
+    }
+
     /// Takes an object in without a change, when the store is loaded.
     pub(crate) fn load(&self, kv: &KeyValue) -> Result<(), Arc<RecordError>> {
         let entry = Entry::from_store(self.prefix.len(), kv);
-        let mut state = self.state.write().expect("the cache state is not poisoned");
+        let mut state = self.write();
         match entry {
             Ok(entry) => {
                 state.objects.insert(entry);
@@ -200,7 +136,7 @@ impl Resource {
     /// Applies one event of the store; [`Resource::tell`] is to follow. An object that cannot be read is told of to readers and not to
     /// watchers, who cannot be given what it is.
     pub(crate) fn apply(&self, event: &Event) -> Result<(), Arc<RecordError>> {
-        let mut state = self.state.write().expect("the cache state is not poisoned");
+        let mut state = self.write();
         let key = self.key_of(&event.key);
         state.unreadable.remove(key);
         let made = self.take_written(key, event.revision);
@@ -239,18 +175,24 @@ impl Resource {
                 index.change(previous.as_ref(), now);
             }
         }
-        let frames = Mutex::new(Some(vec![]));
-        let change = Change { kind, revision: event.revision, entry, previous, frames };
-        state.push(Arc::new(change));
+        state.history.push(Change::new(kind, event.revision, entry, previous));
         Ok(())
     }
 
     /// Wakes cursors for what has been applied.
     pub(crate) fn tell(&self) {
-        let state = self.read();
-        let next = state.first + state.ring.len() as u64;
-        drop(state);
+        let next = self.read().history.next();
         self.next.send_replace(next);
+    }
+
+    /// Packs what has become old. Without a lock, but for a moment.
+    pub(crate) fn pack(&self) {
+        let (number, due) = self.read().history.due();
+        if due.is_empty() {
+            return;
+        }
+        let differences = due.iter().map(|change| change.difference()).collect();
+        self.write().history.pack(number, differences);
     }
 
     /// The entry of what was just written, the same that readers will be given: one copy of the object
@@ -282,19 +224,15 @@ impl Resource {
     /// are not to be had. Every cursor ends.
     pub(crate) fn replace(&self, loaded: Loaded, revision: Revision) {
         let Loaded { objects, unreadable } = loaded;
-        let mut state = self.state.write().expect("the cache state is not poisoned");
+        let mut state = self.write();
         state.unreadable.clear();
         for error in unreadable {
             state.note_unreadable(self.key_of(error.key.as_bytes()), error.clone());
         }
         state.objects = objects.into_iter().collect();
         state.indexes = Arc::default();
-        // One number stays unused: behind it are also the cursors that have read everything.
-        state.first += state.ring.len() as u64 + 1;
-        state.ring.clear();
-        state.ring_bytes = 0;
-        state.floor = revision;
-        let next = state.first;
+        state.history.restart(revision);
+        let next = state.history.next();
         drop(state);
         self.next.send_replace(next);
     }
@@ -302,7 +240,7 @@ impl Resource {
     /// The objects now. `revision` is what the caller knows to have been applied before the call.
     pub(crate) fn snapshot(&self, revision: Revision) -> Snapshot {
         let state = self.read();
-        let newest = state.ring.back().map_or(Revision(0), |change| change.revision);
+        let newest = state.history.newest().unwrap_or(Revision(0));
         let (objects, indexes) = (state.objects.clone(), state.indexes.clone());
         Snapshot { objects, indexes, revision: revision.max(newest) }
     }
@@ -310,14 +248,14 @@ impl Resource {
     /// The objects as they were at `revision`; `None` when the history does not reach back so far.
     pub fn snapshot_at(&self, revision: Revision) -> Option<Snapshot> {
         let state = self.read();
-        if revision < state.floor {
+        if revision < state.history.floor() {
             return None;
         }
         let mut objects = state.objects.clone();
-        for change in state.ring.iter().rev().take_while(|change| change.revision > revision) {
-            match &change.previous {
-                Some(previous) => objects.insert(previous.clone()),
-                None => objects.remove(by_key(change.entry.key())),
+        for (key, previous) in state.history.undone(revision) {
+            match previous {
+                Some(previous) => objects.insert(previous),
+                None => objects.remove(by_key(key)),
             };
         }
         Some(Snapshot { objects, indexes: Arc::default(), revision })
@@ -346,13 +284,12 @@ impl Resource {
 
     fn add_index(&self, term: Term) {
         let state = self.read();
-        let (objects, at) = (state.objects.clone(), state.first + state.ring.len() as u64);
+        let (objects, at) = (state.objects.clone(), state.history.next());
         drop(state);
         let mut index = Index::new(term, &objects);
-        let mut state = self.state.write().expect("the cache state is not poisoned");
-        let since = at.checked_sub(state.first).and_then(|since| usize::try_from(since).ok());
-        let Some(since) = since.filter(|since| *since <= state.ring.len()) else { return };
-        for change in state.ring.range(since..) {
+        let mut state = self.write();
+        let Some(since) = state.history.since(at) else { return };
+        for change in since {
             let now = (change.kind == ChangeKind::Put).then_some(&change.entry);
             index.change(change.previous.as_ref(), now);
         }
@@ -395,28 +332,18 @@ impl Resource {
     /// A cursor that gives the changes after `revision`; `None` when they are no longer all known.
     pub fn cursor(self: &Arc<Self>, revision: Revision) -> Option<Cursor> {
         let wake = self.next.subscribe();
-        let state = self.read();
-        if revision < state.floor {
-            return None;
-        }
-        let skip = state.ring.partition_point(|change| change.revision <= revision);
-        let at = state.first + skip as u64;
-        drop(state);
+        let at = self.read().history.after(revision)?;
         Some(Cursor { resource: self.clone(), at, wake })
     }
 
     /// The oldest revision from which a cursor can start.
     pub fn floor(&self) -> Revision {
-        self.read().floor
+        self.read().history.floor()
     }
 
     /// Forgets changes at and before `revision`, because the store forgot them.
     pub(crate) fn compact(&self, revision: Revision) {
-        let mut state = self.state.write().expect("the cache state is not poisoned");
-        while state.ring.front().is_some_and(|change| change.revision <= revision) {
-            state.pop();
-        }
-        state.floor = state.floor.max(revision);
+        self.write().history.compact(revision);
     }
 }
 
@@ -426,34 +353,9 @@ impl State {
         self.unreadable.insert(key.to_owned(), error.clone());
         error
     }
-
-    fn push(&mut self, change: Arc<Change>) {
-        if let Some(last) = self.ring.back() {
-            assert!(last.revision <= change.revision, "history went back: {change:?}");
-        }
-        self.ring_bytes += change.size();
-        self.ring.push_back(change);
-        if let Some(old) = self.ring.len().checked_sub(FRAMED_CHANGES_MAX + 1) {
-            self.ring[old].forget_frames();
-        }
-        while self.ring.len() > HISTORY_EVENTS_MAX || self.ring_bytes > HISTORY_BYTES_MAX {
-            if self.ring.len() == 1 {
-                break;
-            }
-            self.pop();
-        }
-    }
-
-    fn pop(&mut self) {
-        if let Some(change) = self.ring.pop_front() {
-            self.ring_bytes -= change.size();
-            self.first += 1;
-            self.floor = self.floor.max(change.revision);
-        }
-    }
 }
 
-/// A place in a resource's ring of changes.
+/// A place in a resource's history.
 pub struct Cursor {
     resource: Arc<Resource>,
     at: u64,
@@ -483,14 +385,8 @@ impl std::error::Error for CursorError {}
 impl Cursor {
     /// Appends the next changes to `out` without waiting; leaves it as it is when there are none.
     pub fn take(&mut self, out: &mut Vec<Arc<Change>>) -> Result<(), CursorError> {
-        let state = self.resource.read();
-        let Some(skip) = self.at.checked_sub(state.first) else {
-            return Err(CursorError::Lagged);
-        };
-        let skip = usize::try_from(skip).unwrap_or(usize::MAX).min(state.ring.len());
-        let before = out.len();
-        out.extend(state.ring.range(skip..).take(CURSOR_BATCH_MAX).cloned());
-        self.at += (out.len() - before) as u64;
+        let read = self.resource.read().history.read(self.at, out);
+        self.at += read.ok_or(CursorError::Lagged)? as u64;
         Ok(())
     }
 
@@ -504,7 +400,7 @@ impl Cursor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entry::tests::stored;
+    use crate::entry::tests::{PREFIX, stored};
 
     /// Lets the cache take a write in; what it has then.
     fn applied(resource: &Resource, kv: &KeyValue) -> Entry {
@@ -516,7 +412,7 @@ mod tests {
 
     #[test]
     fn a_writer_and_the_cache_have_one_entry_whoever_comes_first() {
-        let resource = Resource::new(Bytes::from_static(b"/registry/ks/"), Revision(0));
+        let resource = Resource::new(Bytes::from_static(PREFIX.as_bytes()), Revision(0));
         let [first, second, third] = [7, 8, 9].map(|revision| stored("ns/a", &[], revision));
         let made = resource.written(&first).expect("a record");
         assert!(made.is(&applied(&resource, &first)));

@@ -148,12 +148,12 @@ impl Scans {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entry::tests::stored;
+    use crate::entry::tests::{PREFIX, stored};
     use keelson_store::{Event, Revision};
 
     fn entry(key: &str, labels: &[(&str, &str)], revision: u64) -> Entry {
         let kv = stored(key, labels, revision);
-        Entry::from_store("/registry/ks/".len(), &kv).unwrap()
+        Entry::from_store(PREFIX.len(), &kv).unwrap()
     }
 
     #[test]
@@ -189,7 +189,7 @@ mod tests {
     /// and snapshots stay as they are.
     #[test]
     fn an_index_follows_the_objects() {
-        let resource = crate::Resource::new("/registry/ks/".into(), Revision(0));
+        let resource = crate::Resource::new(PREFIX.into(), Revision(0));
         let term = Term::Label("app".into());
         let mut random = 7_u64;
         let mut held = vec![];
