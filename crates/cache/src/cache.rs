@@ -21,9 +21,14 @@ const WAIT_TIME_MAX: Duration = Duration::from_secs(60);
 const FILL_TRIES_MAX: usize = 5;
 /// Between attempts to load the store anew.
 const RELOAD_DELAY: Duration = Duration::from_secs(1);
-/// Cursors are woken at most so often. Under many writes the events in between go out together, which costs
-/// each watcher a fraction of what they cost one by one.
+/// The cursors of a resource are woken at most so often. Under many writes the events in between go out together,
+/// which costs each watcher a fraction of what they cost one by one.
 const TELL_APART: Duration = Duration::from_millis(1);
+/// With many watchers less often: a connection that is written to costs a processor about so long, and the processors
+/// have other things to do.
+const TELL_APART_EACH: Duration = Duration::from_micros(10);
+/// But at least so often.
+const TELL_APART_MAX: Duration = Duration::from_millis(5);
 
 /// Why the cache could not be filled.
 #[derive(Debug)]
@@ -251,9 +256,7 @@ async fn follow(shared: Arc<Shared>, store: Arc<dyn Store>, mut watch: Box<dyn W
         match next {
             Ok(batch) => {
                 apply(&shared, &batch, &mut untold);
-                if untold.is_due() {
-                    untold.tell();
-                }
+                untold.tell();
             }
             Err(error @ WatchError::Closed) => {
                 tracing::error!(%error, "the cache lost the store");
@@ -270,37 +273,47 @@ async fn follow(shared: Arc<Shared>, store: Arc<dyn Store>, mut watch: Box<dyn W
 /// Resources whose cursors were not woken yet for what has been applied.
 #[derive(Default)]
 struct Untold {
-    resources: Vec<Arc<Resource>>,
-    told_at: Option<Instant>,
+    /// With the time at which each is due.
+    resources: Vec<(Instant, Arc<Resource>)>,
+    /// When cursors were woken last, by prefix.
+    told: BTreeMap<Bytes, Instant>,
 }
 
 impl Untold {
     fn note(&mut self, resource: &Arc<Resource>) {
-        if !self.resources.iter().any(|noted| Arc::ptr_eq(noted, resource)) {
-            self.resources.push(resource.clone());
+        if self.resources.iter().any(|(_, noted)| Arc::ptr_eq(noted, resource)) {
+            return;
         }
-    }
-
-    /// Whether the last time is long enough ago.
-    fn is_due(&self) -> bool {
-        self.told_at.is_none_or(|at| at.elapsed() >= TELL_APART)
+        let due = match self.told.get(resource.prefix()) {
+            Some(told) => *told + tell_apart(resource.cursors()),
+            None => Instant::now(),
+        };
+        self.resources.push((due, resource.clone()));
     }
 
     /// Waits until something is due; for ever when there is nothing.
     async fn due(&self) {
-        match self.told_at {
-            Some(at) if !self.resources.is_empty() => sleep_until(at + TELL_APART).await,
-            _ => std::future::pending().await,
+        match self.resources.iter().map(|(due, _)| *due).min() {
+            Some(due) => sleep_until(due).await,
+            None => std::future::pending().await,
         }
     }
 
+    /// Wakes the cursors of what is due.
     fn tell(&mut self) {
-        for resource in self.resources.drain(..) {
+        let now = Instant::now();
+        for (_, resource) in self.resources.extract_if(.., |(due, _)| *due <= now) {
             resource.tell();
             resource.pack();
+            self.told.insert(resource.prefix().clone(), now);
         }
-        self.told_at = Some(Instant::now());
     }
+}
+
+/// How long the next change waits after one that so many watchers were told of.
+fn tell_apart(watchers: usize) -> Duration {
+    let all = TELL_APART_EACH.saturating_mul(u32::try_from(watchers).unwrap_or(u32::MAX));
+    all.clamp(TELL_APART, TELL_APART_MAX)
 }
 
 /// Loads the newest state in the place of all that is there, as soon as the store lets it.
@@ -421,5 +434,12 @@ mod tests {
         assert!(began.elapsed() >= TELL_APART, "told {:?} later", began.elapsed());
         cursor.take(&mut changes).expect("changes");
         assert_eq!(changes.len(), 3);
+        // Of many watchers, each gives the processors time.
+        let watchers: Vec<_> = (1..300).map(|_| resource.cursor(Revision(0))).collect();
+        let told = Instant::now();
+        put(&store, "ns/d").await;
+        cursor.changed().await.expect("a change");
+        assert!(told.elapsed() >= TELL_APART_EACH * 300, "told {:?} later", told.elapsed());
+        assert!(told.elapsed() < TELL_APART_MAX && watchers.len() == 299);
     }
 }

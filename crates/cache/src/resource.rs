@@ -185,6 +185,11 @@ impl Resource {
         self.next.send_replace(next);
     }
 
+    /// How many cursors may wait for changes.
+    pub(crate) fn cursors(&self) -> usize {
+        self.next.receiver_count()
+    }
+
     /// Packs what has become old. Without a lock, but for a moment.
     pub(crate) fn pack(&self) {
         let (number, due) = self.read().history.due();
