@@ -6,6 +6,7 @@
 //! was in memory twice.
 
 use smallvec::SmallVec;
+use std::cmp::Ordering;
 use std::fmt;
 use std::slice;
 use std::sync::Arc;
@@ -17,6 +18,17 @@ const NODE_MIN: usize = 8;
 
 /// What elements are ordered by.
 pub(crate) type Place<'a> = (&'a str, &'a str);
+
+/// Which of two places comes first.
+fn order(a: Place<'_>, b: Place<'_>) -> Ordering {
+    // An empty text is compared without a look at where it is said to be: vector instructions that look there,
+    // if only at no byte, take ten times as long as all the rest.
+    let text = |a: &str, b: &str| match a.is_empty() || b.is_empty() {
+        true => a.len().cmp(&b.len()),
+        false => a.cmp(b),
+    };
+    text(a.0, b.0).then_with(|| text(a.1, b.1))
+}
 
 /// An element of a [`Tree`]. Clones are cheap.
 pub(crate) trait Placed: Clone {
@@ -199,7 +211,7 @@ impl<'a, T> Iterator for Range<'a, T> {
 
 /// Where the element at a place is, or would be.
 fn find<T: Placed>(elements: &[T], place: Place<'_>) -> Result<usize, usize> {
-    elements.binary_search_by(|element| element.place().cmp(&place))
+    elements.binary_search_by(|element| order(element.place(), place))
 }
 
 impl<T> Node<T> {
@@ -214,7 +226,7 @@ impl<T> Node<T> {
 impl<T: Placed> Branch<T> {
     /// The child in whose part of the order a place is.
     fn child_at(&self, place: Place<'_>) -> usize {
-        self.separators.partition_point(|separator| separator.place() <= place)
+        self.separators.partition_point(|separator| order(separator.place(), place).is_le())
     }
 
     /// Does away with a child that is empty, or small enough for a neighbour to take.
