@@ -28,6 +28,13 @@ struct Leading {
     renewed: Instant,
 }
 
+impl Leading {
+    /// How long the loops may go on without a renewal.
+    fn left(&self) -> Duration {
+        RENEW_TIME_MAX.saturating_sub(self.renewed.elapsed())
+    }
+}
+
 /// Runs the control loops while this server has the lease, until it is told to stop. `identity` is the
 /// server's alone.
 pub(crate) async fn run(
@@ -42,8 +49,7 @@ pub(crate) async fn run(
     let stopped = async |stop: &mut watch::Receiver<bool>| drop(stop.wait_for(|told| *told).await);
     loop {
         let began = Instant::now();
-        let late = leading.as_ref().map_or(Duration::ZERO, |leading| leading.renewed.elapsed());
-        let patience = RENEW_TIME_MAX.saturating_sub(late);
+        let patience = leading.as_ref().map_or(RENEW_TIME_MAX, Leading::left);
         let answer = tokio::select! {
             answer = timeout(patience, registry.campaign(&permit, &mut candidate)) => answer,
             () = stopped(&mut stop) => break,
@@ -62,11 +68,11 @@ pub(crate) async fn run(
             Ok(Err(error)) => tracing::warn!(%error, lease = LEASE, "the lease is not renewed"),
             Err(_) => lose(&mut leading, "the lease could not be renewed"),
         }
-        if leading.as_ref().is_some_and(|leading| leading.renewed.elapsed() >= RENEW_TIME_MAX) {
+        if leading.as_ref().is_some_and(|leading| leading.left().is_zero()) {
             lose(&mut leading, "the lease could not be renewed");
         }
         tokio::select! {
-            () = tokio::time::sleep(RETRY) => {}
+            () = tokio::time::sleep(pause(leading.as_ref())) => {}
             () = stopped(&mut stop) => break,
         }
     }
@@ -78,8 +84,32 @@ pub(crate) async fn run(
     }
 }
 
+/// How long to wait before the next try: a holder no longer than it may hold.
+fn pause(leading: Option<&Leading>) -> Duration {
+    leading.map_or(RETRY, |leading| leading.left().min(RETRY))
+}
+
 fn lose(leading: &mut Option<Leading>, why: &str) {
     if leading.take().is_some() {
         tracing::warn!(why, "the control loops end here");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_holder_waits_no_longer_than_it_may_hold() {
+        let now = Instant::now();
+        let pause_at = |since: Duration| {
+            let renewed = now.checked_sub(since).expect("the machine runs for longer");
+            pause(Some(&Leading { loops: JoinSet::new(), renewed }))
+        };
+        assert_eq!((pause(None), pause_at(Duration::ZERO)), (RETRY, RETRY));
+        let left = Duration::from_millis(500);
+        assert!(pause_at(RENEW_TIME_MAX - left) <= left);
+        assert_eq!(pause_at(RENEW_TIME_MAX), Duration::ZERO);
+        assert_eq!(pause_at(LEASE_TIME), Duration::ZERO);
     }
 }

@@ -1,5 +1,6 @@
 //! The words of the Kubernetes API, shared by every other crate: values and objects, group, version,
-//! kind and resource, field paths, Status errors, names, selectors, quantities and times.
+//! kind and resource, field paths, Status errors, names, selectors, quantities and times; and the room that
+//! a thread keeps to work on them.
 //!
 //! Promise: no IO, no clock, no async; equal inputs give equal outputs.
 
@@ -11,6 +12,7 @@ pub mod object;
 pub mod object_meta;
 pub mod path;
 pub mod quantity;
+pub mod room;
 pub mod selector;
 pub mod status;
 pub mod time;

@@ -7,7 +7,7 @@ mod families;
 mod pool;
 mod ports;
 
-pub(crate) use pool::PortPool;
+pub(crate) use pool::{PORTS_KEY, PortPool, check_ports};
 pub use ports::PortLeaks;
 
 use crate::kind::Target;

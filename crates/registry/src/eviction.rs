@@ -100,7 +100,7 @@ impl Registry {
     ) -> Result<(), Failure> {
         let (namespace, name) = (&target.namespace, budget.name());
         let budgets = self.target("policy", "poddisruptionbudgets", namespace, name);
-        let now = self.clock.now().to_string();
+        let now = self.clock.now().text();
         let change = |live: Option<&Object>| {
             let live = live.ok_or_else(|| budgets.not_found())?;
             check_budget(&budgets, live)?;
@@ -138,7 +138,7 @@ impl Registry {
             options.resource_version = seen.map(Str::new);
         }
         if !options.dry_run {
-            let now = self.clock.now().to_string();
+            let now = self.clock.now().text();
             let change = |live: Option<&Object>| {
                 let live = live.ok_or_else(|| target.not_found())?;
                 check_preconditions(target, &options, live)?;

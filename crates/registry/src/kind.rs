@@ -4,11 +4,11 @@
 use crate::strategy::Strategy;
 use bytes::Bytes;
 use keelson_cache::Entry;
+use keelson_meta::room::Kept;
 use keelson_meta::{Failure, GroupVersionResource, Object, Status, Str, Value};
 use keelson_schema::Schema;
 use keelson_schema::json;
 use smallvec::SmallVec;
-use std::cell::Cell;
 use std::sync::Arc;
 
 /// Bytes that a thread keeps to encode the next object in.
@@ -16,7 +16,7 @@ const SCRATCH_BYTES_MAX: usize = 64 << 10;
 
 thread_local! {
     /// Where objects are encoded: how long one is shows only then, and what is stored has no room left.
-    static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+    static SCRATCH: Kept<Vec<u8>> = const { Kept::new(SCRATCH_BYTES_MAX) };
 }
 
 /// A resource that keeps objects.
@@ -77,8 +77,7 @@ impl Kind {
     /// The stored form of an object in the storage version.
     pub fn record(&self, obj: &mut Object) -> Bytes {
         obj.metadata_mut().insert("resourceVersion", "0");
-        let mut text = SCRATCH.take();
-        text.clear();
+        let mut text = Kept::take(&SCRATCH);
         let marks = json::encode(&self.storage, obj, &mut text);
         let labels: SmallVec<[(&str, &str); 8]> = obj.meta_map("labels").collect();
         let fields = self.strategy.selectable(obj);
@@ -90,9 +89,7 @@ impl Kind {
             fields: &fields,
         }
         .encode();
-        if text.capacity() <= SCRATCH_BYTES_MAX {
-            SCRATCH.set(text);
-        }
+        Kept::give_back(&SCRATCH, text);
         record
     }
 

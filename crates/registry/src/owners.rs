@@ -68,7 +68,7 @@ impl<'a> Endpoint<'a> {
         options: &WriteOptions,
         now: Timestamp,
     ) -> Result<Object, Failure> {
-        let now = now.to_string();
+        let now = now.text();
         let request = Request { manager: &options.field_manager, force: options.force, now: &now };
         let none = Object::new();
         let live = live.unwrap_or(&none);

@@ -6,14 +6,14 @@ use crate::stamp::Clock;
 use crate::stored;
 use crate::strategy::Strategy;
 use bytes::Bytes;
-use keelson_cache::{Cache, Entry, RecordError, Resource, Snapshot, StartError};
+use keelson_cache::{Cache, Entry, Resource, Snapshot, StartError};
 use keelson_meta::{Failure, GroupVersionResource, Reason, Status, Str};
 use keelson_schema::catalogue::{Catalogue, Resource as CatalogueResource};
 use keelson_store::{Compare, KeyValue, Op, Revision, Store, Txn, TxnOutcome, WriteError};
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How long a read waits for a revision that lies ahead (the reference waits as long).
@@ -55,7 +55,7 @@ pub enum OpenError {
     },
 }
 
-impl std::fmt::Display for OpenError {
+impl Display for OpenError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             OpenError::Cache { .. } => "fill the cache",
@@ -88,8 +88,6 @@ pub struct Registry {
     /// Ports of nodes that services have.
     pub(crate) ports: Arc<PortPool>,
     kinds: HashMap<(Str, Str), Arc<Kind>>,
-    /// Whether a write has failed and none has been done since.
-    writes_fail: AtomicBool,
 }
 
 impl Registry {
@@ -108,9 +106,7 @@ impl Registry {
             .await
             .map_err(|source| OpenError::Cache { source })?;
         let ports = Arc::new(PortPool::new(store.clone()));
-        let writes_fail = AtomicBool::new(false);
-        let registry =
-            Registry { catalogue, store, cache, clock, options, ports, kinds, writes_fail };
+        let registry = Registry { catalogue, store, cache, clock, options, ports, kinds };
         let registry = Arc::new(registry);
         crate::bootstrap::ensure(&registry)
             .await
@@ -244,19 +240,7 @@ impl Registry {
     }
 
     async fn commit(&self, target: &Target, action: &str, txn: Txn) -> Result<TxnOutcome, Failure> {
-        let done = self.store.txn(txn).await;
-        // Many writes fail together; the log tells the beginning and the end.
-        if let Err(WriteError::Failed { source }) = &done
-            && !self.writes_fail.swap(true, Ordering::Relaxed)
-        {
-            tracing::error!(%source, "the disk fails, writes are refused until it works again");
-        } else if done.is_ok()
-            && self.writes_fail.load(Ordering::Relaxed)
-            && self.writes_fail.swap(false, Ordering::Relaxed)
-        {
-            tracing::warn!("the disk works again");
-        }
-        done.map_err(|error| match error {
+        self.store.txn(txn).await.map_err(|error| match error {
             // The write may have happened: the client has to look.
             WriteError::Unknown { .. } => {
                 Status::server_timeout(target.gvr(), action, UNKNOWN_RETRY_SECONDS)
@@ -265,6 +249,7 @@ impl Registry {
             // Certainly not done: whoever repeats it later does it once.
             WriteError::Refused { ref source } => Status::unavailable(format!("{error}: {source}")),
             WriteError::Failed { ref source } => Status::internal(format!("{error}: {source}")),
+            WriteError::Unreadable { ref source } => unreadable(&format!("{error}: {source}")),
             error => Status::internal(error),
         })
     }
@@ -293,7 +278,7 @@ impl Registry {
 }
 
 /// 500, as the reference has it.
-pub(crate) fn unreadable(error: &RecordError) -> Failure {
+pub(crate) fn unreadable(error: &dyn Display) -> Failure {
     Status::new(Reason::Unknown, error.to_string())
 }
 

@@ -17,6 +17,10 @@ pub trait Clock: Send + Sync + 'static {
     fn now(&self) -> Timestamp;
     /// Sixteen random bytes.
     fn random(&self) -> [u8; 16];
+    /// The same for what is made for each request and not kept: they cost next to nothing.
+    fn random_for_request(&self) -> [u8; 16] {
+        self.random()
+    }
 }
 
 /// The machine's clock and its random number generator.
@@ -38,11 +42,25 @@ impl Clock for SystemClock {
         getrandom::fill(&mut bytes).expect("the system gives random bytes");
         bytes
     }
+
+    fn random_for_request(&self) -> [u8; 16] {
+        // ChaCha, of which each thread has one that the system seeded, and seeds again.
+        rand::random()
+    }
 }
 
-/// A new uid: RFC 9562 version 4.
+/// A new uid of an object.
 pub fn uid(clock: &dyn Clock) -> Str {
-    let mut b = clock.random();
+    uuid(clock.random())
+}
+
+/// A new uid of a request.
+pub fn audit_id(clock: &dyn Clock) -> Str {
+    uuid(clock.random_for_request())
+}
+
+/// RFC 9562, version 4.
+fn uuid(mut b: [u8; 16]) -> Str {
     b[6] = (b[6] & 0x0f) | 0x40;
     b[8] = (b[8] & 0x3f) | 0x80;
     let mut text = [b'-'; 36];
@@ -69,4 +87,32 @@ pub fn generated_name(clock: &dyn Clock, base: &str) -> Str {
         .iter()
         .map(|byte| char::from(SUFFIX_CHARACTERS[usize::from(*byte) % SUFFIX_CHARACTERS.len()]));
     base[..end].chars().chain(suffix).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn ids_are_of_version_4_and_differ_on_all_threads() {
+        const THREADS: usize = 4;
+        const IDS: usize = 2_000;
+        let ids = |_| {
+            std::thread::spawn(|| -> Vec<Str> {
+                (0..IDS / 2).flat_map(|_| [uid(&SystemClock), audit_id(&SystemClock)]).collect()
+            })
+        };
+        let threads: Vec<_> = (0..THREADS).map(ids).collect();
+        let all: Vec<Str> =
+            threads.into_iter().flat_map(|thread| thread.join().expect("ids")).collect();
+        for id in &all {
+            let groups: Vec<usize> = id.split('-').map(str::len).collect();
+            assert_eq!(groups, [8, 4, 4, 4, 12], "{id}");
+            assert!(id.bytes().all(|b| b"0123456789abcdef-".contains(&b)), "{id}");
+            assert_eq!(id.as_bytes()[14], b'4', "{id}");
+            assert!(b"89ab".contains(&id.as_bytes()[19]), "{id}");
+        }
+        assert_eq!(all.iter().collect::<HashSet<_>>().len(), THREADS * IDS);
+    }
 }

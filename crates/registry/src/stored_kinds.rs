@@ -1,15 +1,18 @@
 //! What a stored record must be, for those who look at a store that no server uses.
 
+use crate::allocation::{PORTS_KEY, check_ports};
 use crate::kind::Kind;
 use crate::registry::built_in;
 use bytes::Bytes;
 use keelson_cache::{Entry, by_prefix};
-use keelson_meta::GroupVersionResource;
 use keelson_schema::catalogue::Catalogue;
 use keelson_schema::{decode, json};
 use keelson_store::KeyValue;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+/// Where the ports of nodes stand, as `keelson check` calls it.
+const PORTS_NAME: &str = "ranges/servicenodeports";
 
 /// Every built-in kind, by the prefix of its keys.
 pub struct StoredKinds {
@@ -27,13 +30,19 @@ impl StoredKinds {
         StoredKinds { by_prefix }
     }
 
-    /// The resource to which a key belongs, if it is one of those known.
-    pub fn resource(&self, key: &[u8]) -> Option<&GroupVersionResource> {
-        self.kind(key).map(|kind| &kind.gvr)
+    /// The resource to which a key belongs, or what else stands there, if it is one of those known.
+    pub fn name(&self, key: &[u8]) -> Option<String> {
+        if key == PORTS_KEY {
+            return Some(PORTS_NAME.to_owned());
+        }
+        self.kind(key).map(|kind| kind.gvr.qualified().to_string())
     }
 
     /// Whether a record is an object of the kind whose key it has, under the name that its key says.
     pub fn check(&self, kv: &KeyValue) -> Result<(), String> {
+        if kv.key == PORTS_KEY {
+            return check_ports(&kv.value);
+        }
         let Some(kind) = self.kind(&kv.key) else { return Ok(()) };
         let entry = Entry::from_store(kind.prefix.len(), kv).map_err(|error| error.why)?;
         let parsed = json::parse(entry.json_slice()).map_err(|error| error.to_string())?;
@@ -113,5 +122,18 @@ mod tests {
         assert!(check(key, &map(r#","data":{"k":7}"#, meta)).is_err());
         assert!(check(key, &good[..good.len() - 1]).is_err());
         assert_eq!(check_bytes(key, Bytes::new()), Err("unknown record format".to_owned()));
+    }
+
+    #[test]
+    fn what_stands_beside_the_objects_is_known_and_checked_too() {
+        let key = "/registry/ranges/servicenodeports";
+        let ports =
+            br#"{"kind":"RangeAllocation","apiVersion":"v1","range":"30000-32767","data":"Ag=="}"#;
+        let name = |key: &str| StoredKinds::all().name(key.as_bytes());
+        assert_eq!(name(key).as_deref(), Some("ranges/servicenodeports"));
+        assert_eq!(name("/registry/deployments/a/b").as_deref(), Some("deployments.apps"));
+        assert_eq!(name("/registry/ranges/serviceips"), None);
+        assert_eq!(check_bytes(key, Bytes::from_static(ports)), Ok(()));
+        check_bytes(key, Bytes::from_static(b"none")).expect_err("these are no ports");
     }
 }

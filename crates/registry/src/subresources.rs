@@ -63,7 +63,7 @@ impl Registry {
             for (key, value) in binding.meta_map("labels") {
                 object.metadata_mut().object_at("labels").insert(key, value);
             }
-            set_scheduled(&mut object, &self.clock.now().to_string());
+            set_scheduled(&mut object, &self.clock.now().text());
             Ok(Updated { object, owned: true, warnings: vec![] })
         };
         let options = WriteOptions { dry_run, ..WriteOptions::default() };

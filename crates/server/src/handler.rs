@@ -104,7 +104,7 @@ impl App {
         request: Request<Incoming>,
         peer: Arc<Peer>,
     ) -> Response<Body> {
-        let audit_id = stamp::uid(self.registry.clock.as_ref());
+        let audit_id = stamp::audit_id(self.registry.clock.as_ref());
         let answer = no_panic(self.answer(request, peer)).await;
         let mut response = answer.unwrap_or_else(|| {
             tracing::error!(audit_id = audit_id.as_str(), "a request panicked");

@@ -5,7 +5,7 @@
 
 use crate::body::{Body, Chunks};
 use crate::handler::App;
-use crate::listen::{Opening, Peer, in_time};
+use crate::listen::{Opening, Peer};
 use crate::respond::Reply;
 use crate::socket::Rewound;
 use crate::websocket;
@@ -37,12 +37,6 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let peer = Arc::new(peer);
-    // Who has not asked yet, or has nothing to ask, costs no buffers.
-    match in_time(&app, opening.by, stream.peeked()).await {
-        Some(Ok(true)) => {}
-        Some(Ok(false)) | None => return,
-        Some(Err(error)) => return tracing::debug!(%error, "connection ended"),
-    }
     loop {
         // In a box of its own, whose memory a watch gives back.
         let requests = Box::pin(requests(&app, stream, peer.clone(), &opening));

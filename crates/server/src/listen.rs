@@ -5,8 +5,7 @@ use crate::handler::App;
 use crate::http1;
 use crate::limits::Limits;
 use crate::socket::{Rewound, Socket, Wire};
-use crate::tls::{PeerCertificate, Tls};
-use bytes::Bytes;
+use crate::tls::{PeerCertificate, Secured, Tls};
 use http::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
@@ -141,19 +140,16 @@ impl Connection {
 
 /// Serves a connection without TLS.
 async fn plain(app: Arc<App>, stream: TcpStream, place: Place, opening: Opening) {
-    let mut wire = Wire::new(stream, &app.limits);
-    let mut began = [0; HTTP2_BEGINS.len()];
-    match in_time(&app, opening.by, wire.read_exact(&mut began)).await {
+    let wire = Wire::new(stream, &app.limits);
+    let socket = Some(wire.socket().clone());
+    let mut stream = Rewound::new(wire);
+    match beginning(&app, &mut stream, &opening).await {
         None => {}
-        Some(Err(error)) => tracing::debug!(%error, "connection ended"),
-        Some(Ok(_)) if began == *HTTP2_BEGINS => {
-            let wire = Rewound::new(wire, Bytes::copy_from_slice(&began));
-            http2(app, wire, Peer { certificate: None, socket: None, place }, opening).await;
+        Some(began) if began == *HTTP2_BEGINS => {
+            http2(app, stream, Peer { certificate: None, socket: None, place }, opening).await;
         }
-        Some(Ok(_)) => {
-            let socket = Some(wire.socket().clone());
-            let wire = Rewound::new(wire, Bytes::copy_from_slice(&began));
-            http1::serve(app, wire, Peer { certificate: None, socket, place }, opening).await;
+        Some(_) => {
+            http1::serve(app, stream, Peer { certificate: None, socket, place }, opening).await;
         }
     }
 }
@@ -166,7 +162,7 @@ async fn secured(app: Arc<App>, stream: TcpStream, tls: Tls, place: Place, openi
     let stream = match in_time(&app, by, handshake).await {
         None => return,
         Some(Err(error)) => return tracing::debug!(%error, "TLS handshake failed"),
-        Some(Ok(stream)) => Box::new(stream),
+        Some(Ok(stream)) => Secured::new(stream, opening.clone()),
     };
     let (wire, session) = stream.get_ref();
     let certificate = tls.peer(session.peer_certificates());
@@ -175,7 +171,26 @@ async fn secured(app: Arc<App>, stream: TcpStream, tls: Tls, place: Place, openi
         return Box::pin(http2(app, stream, peer, opening)).await;
     }
     let peer = Peer { certificate, socket: Some(wire.socket().clone()), place };
-    http1::serve(app, Rewound::new(stream, Bytes::new()), peer, opening).await;
+    let mut stream = Rewound::new(stream);
+    if beginning(&app, &mut stream, &opening).await.is_some() {
+        http1::serve(app, stream, peer, opening).await;
+    }
+}
+
+/// What a connection begins with; `None` when it ends before. Who has not asked yet, or has nothing to ask,
+/// costs no buffers.
+async fn beginning<S: AsyncRead + Unpin>(
+    app: &App,
+    stream: &mut Rewound<S>,
+    opening: &Opening,
+) -> Option<[u8; HTTP2_BEGINS.len()]> {
+    match in_time(app, opening.by, stream.peek()).await? {
+        Ok(began) => began,
+        Err(error) => {
+            tracing::debug!(%error, "connection ended");
+            None
+        }
+    }
 }
 
 /// Does the handshake. Who speaks plain HTTP is told so.
@@ -230,7 +245,7 @@ where
 }
 
 /// What comes of `work`; `None` when it takes too long, or the server ends before it.
-pub(crate) async fn in_time<T>(app: &App, by: Instant, work: impl Future<Output = T>) -> Option<T> {
+async fn in_time<T>(app: &App, by: Instant, work: impl Future<Output = T>) -> Option<T> {
     let mut shutdown = app.shutdown.clone();
     tokio::select! {
         done = work => Some(done),
@@ -246,7 +261,7 @@ pub(crate) async fn in_time<T>(app: &App, by: Instant, work: impl Future<Output 
 #[derive(Clone)]
 pub(crate) struct Opening {
     /// When the first request must have come.
-    pub by: Instant,
+    by: Instant,
     is_asked: Arc<AtomicBool>,
 }
 
@@ -261,6 +276,11 @@ impl Opening {
         self.is_asked.store(true, Ordering::Relaxed);
     }
 
+    /// Whether a request has come.
+    pub fn is_asked(&self) -> bool {
+        self.is_asked.load(Ordering::Relaxed)
+    }
+
     /// Sees a connection through, which is told to end when the server does; `None` when nothing was asked
     /// in time, for which HTTP knows no limit before the first byte.
     pub async fn attend<C: Future>(
@@ -271,7 +291,7 @@ impl Opening {
     ) -> Option<C::Output> {
         let mut shutdown = app.shutdown.clone();
         let mut is_told = false;
-        let mut is_waited_for = !self.is_asked.load(Ordering::Relaxed);
+        let mut is_waited_for = !self.is_asked();
         loop {
             tokio::select! {
                 ended = connection.as_mut() => return Some(ended),
@@ -281,7 +301,7 @@ impl Opening {
                 }
                 () = sleep_until(self.by), if is_waited_for => {
                     is_waited_for = false;
-                    if !self.is_asked.load(Ordering::Relaxed) {
+                    if !self.is_asked() {
                         tracing::debug!("no request came in time");
                         return None;
                     }

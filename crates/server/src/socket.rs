@@ -36,6 +36,11 @@ impl Socket {
             sleep(LOOK_AGAIN).await;
         }
     }
+
+    /// Writes what there is room for. Never waits, so that it can be the last thing that is done.
+    pub fn write_now(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.try_write(bytes)
+    }
 }
 
 /// What a connection reads from and writes to. A client that takes nothing for too long is cut off: what
@@ -154,9 +159,9 @@ pub(crate) struct Rewound<S> {
 }
 
 impl<S> Rewound<S> {
-    /// `ahead` is read before what comes from the stream.
-    pub fn new(stream: S, ahead: Bytes) -> Rewound<S> {
-        Rewound { stream, ahead, is_unsent: Arc::default() }
+    /// Nothing was read of this one yet.
+    pub fn new(stream: S) -> Rewound<S> {
+        Rewound { stream, ahead: Bytes::new(), is_unsent: Arc::default() }
     }
 
     /// Whether something was written since the last flush that came to its end.
@@ -164,20 +169,21 @@ impl<S> Rewound<S> {
         self.is_unsent.clone()
     }
 
-    /// Waits until there is something to read; false when there will be nothing.
-    pub async fn peeked(&mut self) -> io::Result<bool>
+    /// Waits for the next bytes and leaves them to be read; `None` when there will be less. Cancel-safe.
+    pub async fn peek<const N: usize>(&mut self) -> io::Result<Option<[u8; N]>>
     where
         S: AsyncRead + Unpin,
     {
-        let mut began = [0; 1];
-        if !self.ahead.is_empty() {
-            return Ok(true);
+        while self.ahead.len() < N {
+            let mut next = [0; N];
+            let count = self.stream.read(&mut next[self.ahead.len()..]).await?;
+            if count == 0 {
+                return Ok(None);
+            }
+            let next = &next[self.ahead.len()..][..count];
+            self.ahead = [&self.ahead, next].concat().into();
         }
-        if self.stream.read(&mut began).await? == 0 {
-            return Ok(false);
-        }
-        self.ahead = Bytes::copy_from_slice(&began);
-        Ok(true)
+        Ok(self.ahead.first_chunk().copied())
     }
 
     /// Gives back what was read last.
@@ -294,15 +300,20 @@ mod tests {
     #[tokio::test]
     async fn what_is_peeked_at_is_read_all_the_same() {
         let (mut client, wire) = pair().await;
-        let mut stream = Rewound::new(wire, Bytes::new());
-        client.write_all(b"abc").unwrap();
-        assert!(stream.peeked().await.unwrap());
-        assert!(stream.peeked().await.unwrap(), "twice");
+        let mut stream = Rewound::new(wire);
+        client.write_all(b"a").unwrap();
+        assert_eq!(stream.peek().await.unwrap(), Some(*b"a"));
+        let more = stream.peek::<2>();
+        let waiting = tokio::time::timeout(Duration::from_millis(20), more).await;
+        assert!(waiting.is_err(), "there is but one");
+        client.write_all(b"bc").unwrap();
+        assert_eq!(stream.peek().await.unwrap(), Some(*b"ab"));
+        assert_eq!(stream.peek().await.unwrap(), Some(*b"ab"), "twice");
         stream.read_again(Bytes::from_static(b"01"));
         drop(client);
         let mut text = String::new();
         stream.read_to_string(&mut text).await.unwrap();
         assert_eq!(text, "01abc");
-        assert!(!stream.peeked().await.unwrap());
+        assert_eq!(stream.peek::<1>().await.unwrap(), None);
     }
 }

@@ -1,14 +1,14 @@
 //! [`EtcdStore`]: reads, transactions and compaction. Watches are in `watch`.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use keelson_store::{
-    BoxFuture, DiskError, HealthError, KeyValue, Op, PAGE_BYTES_MAX, PAGE_ITEMS_MAX, Page, Range,
-    ReadError, Revision, Store, Txn, TxnOutcome, WATCHES_MAX, Watch, WatchError, WriteError,
+    BoxFuture, DiskError, HealthError, KeyValue, Op, PAGE_BYTES_MAX, Page, Range, ReadError,
+    Revision, Store, Txn, TxnOutcome, Watch, WatchError, WatchPlaces, WriteError,
 };
 use prost::Message;
 use tokio::runtime::Handle;
@@ -132,8 +132,7 @@ pub(crate) struct Shared {
     pub(crate) newest: tokio::sync::watch::Sender<u64>,
     /// Only grows. Never above `newest`.
     floor: AtomicU64,
-    /// Watches that are open.
-    pub(crate) watches: AtomicUsize,
+    watches: WatchPlaces,
     /// What etcd said last, when that was no answer.
     failed: Mutex<Option<DiskError>>,
 }
@@ -214,7 +213,7 @@ impl EtcdStore {
     }
 
     async fn page(&self, ask: Range) -> Result<Page, ReadError> {
-        let limit = if ask.limit == 0 { PAGE_ITEMS_MAX } else { ask.limit.min(PAGE_ITEMS_MAX) };
+        let limit = ask.items_max();
         let range = self.shared.keys.range(&ask.start, &ask.end);
         let (mut items, mut more, mut bytes) = (Vec::new(), false, 0);
         let take = |kv: KeyValue| {
@@ -321,11 +320,8 @@ impl Store for EtcdStore {
         if after < floor {
             return Err(WatchError::Compacted { asked: after, floor });
         }
-        if self.shared.watches.fetch_add(1, Ordering::Relaxed) >= WATCHES_MAX {
-            self.shared.watches.fetch_sub(1, Ordering::Relaxed);
-            return Err(WatchError::TooMany);
-        }
-        Ok(Box::new(EtcdWatch::start(&self.runtime, &self.shared, prefix, after)))
+        let place = self.shared.watches.take()?;
+        Ok(Box::new(EtcdWatch::start(&self.runtime, &self.shared, prefix, after, place)))
     }
 
     fn revision(&self) -> Revision {
@@ -387,7 +383,7 @@ impl Shared {
             progress_after: options.progress_after,
             newest: tokio::sync::watch::Sender::new(newest.0),
             floor: AtomicU64::new(floor.0),
-            watches: AtomicUsize::new(0),
+            watches: WatchPlaces::default(),
             failed: Mutex::new(None),
         }
     }

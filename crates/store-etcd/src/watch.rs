@@ -7,7 +7,6 @@
 //! instead, whose event comes after all others.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,6 +14,7 @@ use futures_util::stream::unfold;
 use futures_util::{Stream, StreamExt};
 use keelson_store::{
     BATCH_BYTES_MAX, BATCH_EVENTS_MAX, Batch, BoxFuture, Event, Revision, Watch, WatchError,
+    WatchPlace,
 };
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
@@ -50,27 +50,27 @@ pub(crate) struct EtcdWatch {
     batches: mpsc::Receiver<Result<Batch, WatchError>>,
     through: Revision,
     feed: JoinHandle<()>,
+    _place: WatchPlace,
 }
 
 impl EtcdWatch {
-    /// Counts as open until it is dropped; the caller has counted it.
     pub(crate) fn start(
         runtime: &Handle,
         shared: &Arc<Shared>,
         prefix: Bytes,
         after: Revision,
+        place: WatchPlace,
     ) -> Self {
         let (out, batches) = mpsc::channel(BATCHES_MAX);
         let feed = Feed { shared: Arc::clone(shared), prefix, through: after, out };
         let feed = runtime.spawn(feed.run());
-        Self { shared: Arc::clone(shared), batches, through: after, feed }
+        Self { shared: Arc::clone(shared), batches, through: after, feed, _place: place }
     }
 }
 
 impl Drop for EtcdWatch {
     fn drop(&mut self) {
         self.feed.abort();
-        self.shared.watches.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -9,7 +9,7 @@ use std::pin::Pin;
 
 use bytes::Bytes;
 
-use crate::limits::{KEY_BYTES_MAX, TXN_BYTES_MAX, TXN_OPS_MAX};
+use crate::limits::{KEY_BYTES_MAX, PAGE_ITEMS_MAX, TXN_BYTES_MAX, TXN_OPS_MAX};
 use crate::{HealthError, ReadError, WatchError, WriteError};
 
 /// The future a [`Store`] hands out.
@@ -153,13 +153,19 @@ pub struct Range {
     pub start: Bytes,
     /// First key no longer in the range; empty means no end. See [`prefix_end`].
     pub end: Bytes,
-    /// Most items in the page; 0 means [`PAGE_ITEMS_MAX`](crate::PAGE_ITEMS_MAX).
+    /// Most items in the page; 0 means [`PAGE_ITEMS_MAX`], and more is as much.
     pub limit: usize,
     /// The exact revision to read at; `None` reads the newest.
     pub at: Option<Revision>,
 }
 
 impl Range {
+    /// Most items in the page that answers this.
+    #[must_use]
+    pub fn items_max(&self) -> usize {
+        if self.limit == 0 { PAGE_ITEMS_MAX } else { self.limit.min(PAGE_ITEMS_MAX) }
+    }
+
     /// All keys that start with `prefix`, at the newest revision, one page at a time.
     #[must_use]
     pub fn prefix(prefix: &[u8]) -> Self {

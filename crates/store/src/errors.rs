@@ -76,10 +76,14 @@ pub enum WriteError {
         /// What the disk said.
         source: DiskError,
     },
-    /// The disk has failed and does not work again yet, or a value that the write needs cannot be
-    /// read. Nothing happened.
+    /// The disk has failed and does not work again yet. Nothing happened.
     Refused {
         /// What the disk said last.
+        source: DiskError,
+    },
+    /// A stored value that the write needs cannot be read. Nothing happened.
+    Unreadable {
+        /// What the disk said.
         source: DiskError,
     },
     /// The thread that writes is gone. Whether this write is durable shows when the store is
@@ -174,6 +178,7 @@ impl fmt::Display for WriteError {
             }
             Self::Failed { .. } => f.write_str("the disk failed the write"),
             Self::Refused { .. } => f.write_str("the disk takes no writes"),
+            Self::Unreadable { .. } => f.write_str("a stored value cannot be read"),
             Self::Stopped { .. } => f.write_str("the log stopped, no write is acknowledged"),
             Self::Unknown { .. } => f.write_str("the write may or may not have happened"),
             Self::Value { .. } => f.write_str("a value cannot be stored"),
@@ -220,6 +225,7 @@ impl Error for WriteError {
         match self {
             Self::Failed { source }
             | Self::Refused { source }
+            | Self::Unreadable { source }
             | Self::Stopped { source }
             | Self::Unknown { source }
             | Self::Value { source } => Some(source.as_ref()),

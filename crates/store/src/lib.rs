@@ -32,6 +32,7 @@ pub mod embedded;
 mod errors;
 mod limits;
 mod model;
+mod places;
 mod window;
 
 #[cfg(feature = "conformance")]
@@ -48,4 +49,5 @@ pub use limits::{
     TXN_BYTES_MAX, TXN_OPS_MAX, WATCHES_MAX,
 };
 pub use model::Model;
+pub use places::{WatchPlace, WatchPlaces};
 pub use window::CompactionWindow;

@@ -13,7 +13,7 @@ use crate::contract::{
     Batch, BoxFuture, Compare, Event, KeyValue, Op, Page, Range, Revision, Store, Txn, TxnOutcome,
     Watch,
 };
-use crate::limits::{BATCH_BYTES_MAX, BATCH_EVENTS_MAX, PAGE_BYTES_MAX, PAGE_ITEMS_MAX};
+use crate::limits::{BATCH_BYTES_MAX, BATCH_EVENTS_MAX, PAGE_BYTES_MAX};
 use crate::{HealthError, ReadError, WatchError, WriteError};
 
 /// A store in memory with no engine behind it. Use it in tests; it copies freely and forgets late.
@@ -150,7 +150,7 @@ impl State {
         if !ask.end.is_empty() && ask.end <= ask.start {
             return Ok(page);
         }
-        let limit = if ask.limit == 0 { PAGE_ITEMS_MAX } else { ask.limit.min(PAGE_ITEMS_MAX) };
+        let limit = ask.items_max();
         let end = if ask.end.is_empty() { Bound::Unbounded } else { Bound::Excluded(&ask.end) };
         let mut bytes = 0;
         for (key, _) in self.versions.range::<Bytes, _>((Bound::Included(&ask.start), end)) {

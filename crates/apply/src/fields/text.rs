@@ -3,8 +3,8 @@
 use super::codec::{parse_plain, write_element};
 use super::{Element, FieldSet, Node};
 use keelson_meta::Str;
+use keelson_meta::room::Kept;
 use keelson_schema::json;
-use std::cell::Cell;
 
 /// Bytes that a thread keeps to write the next text in.
 const SCRATCH_BYTES_MAX: usize = 64 << 10;
@@ -13,20 +13,17 @@ const ROOM_MAX: usize = 256;
 
 thread_local! {
     /// Where texts, and their keys, are written: how long one is shows only then.
-    static SCRATCH: Cell<(Vec<u8>, Vec<u8>)> = const { Cell::new((Vec::new(), Vec::new())) };
+    static SCRATCH: Kept<(Vec<u8>, Vec<u8>)> = const { Kept::new(SCRATCH_BYTES_MAX) };
     /// Room for the nodes at hand.
-    static ROOM: Cell<Vec<Node>> = const { Cell::new(Vec::new()) };
+    static ROOM: Kept<Vec<Node>> = const { Kept::new(ROOM_MAX) };
 }
 
 /// The text of a set.
 pub(super) fn write(set: &FieldSet) -> Str {
-    let (mut out, mut key) = SCRATCH.take();
-    out.clear();
+    let (mut out, mut key) = Kept::take(&SCRATCH);
     write_below(set, false, &mut key, &mut out);
     let text = Str::new(String::from_utf8_lossy(&out));
-    if out.capacity().max(key.capacity()) <= SCRATCH_BYTES_MAX {
-        SCRATCH.set((out, key));
-    }
+    Kept::give_back(&SCRATCH, (out, key));
     text
 }
 
@@ -55,13 +52,9 @@ fn write_below(set: &FieldSet, with_self: bool, key: &mut Vec<u8>, out: &mut Vec
 /// The set of a text that is to the letter what [`write`] makes of it; `None` says nothing: the text
 /// must be read as a tree.
 pub(super) fn read(text: &str) -> Option<FieldSet> {
-    let mut reader = Reader { rest: text, key: String::new(), nodes: ROOM.take() };
+    let mut reader = Reader { rest: text, key: String::new(), nodes: Kept::take(&ROOM) };
     let set = reader.set().filter(|_| reader.rest.is_empty()).map(|(set, _)| set);
-    let mut nodes = reader.nodes;
-    if nodes.capacity() <= ROOM_MAX {
-        nodes.clear();
-        ROOM.set(nodes);
-    }
+    Kept::give_back(&ROOM, reader.nodes);
     set
 }
 

@@ -3,10 +3,10 @@
 use super::element::sorted_items;
 use super::{Form, Kind, look};
 use crate::fields::{Element, FieldSet, Filter, Node, equal_values};
+use keelson_meta::room::Kept;
 use keelson_meta::{Map, Value};
 use keelson_schema::types::ListShape;
 use keelson_schema::{Schema, Types};
-use std::cell::Cell;
 
 /// The fields that differ. No path is in more than one of the sets.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -39,12 +39,10 @@ pub type Side<'v> = (Form, &'v Map);
 /// Compares two objects.
 pub fn compare(schema: &Schema, old: Side<'_>, new: Side<'_>) -> Comparison {
     let walk = Walk { types: &schema.types, old: old.0, new: new.0 };
-    let mut nodes = ROOM.take();
+    let mut nodes = Nodes { sets: Kept::take(&ROOM) };
     walk.members(Kind::Struct(schema.root()), Some(old.1), Some(new.1), &mut nodes);
     let comparison = nodes.finish([0; 3]);
-    if nodes.sets.iter().all(|nodes| nodes.capacity() <= ROOM_MAX) {
-        ROOM.set(nodes);
-    }
+    Kept::give_back(&ROOM, nodes.sets);
     comparison
 }
 
@@ -59,11 +57,10 @@ const ROOM_MAX: usize = 256;
 
 thread_local! {
     /// Room for the nodes at hand.
-    static ROOM: Cell<Nodes> = const { Cell::new(Nodes { sets: [const { Vec::new() }; 3] }) };
+    static ROOM: Kept<[Vec<Node>; 3]> = const { Kept::new(ROOM_MAX) };
 }
 
 /// The nodes of the levels at hand, those of the innermost last, of each of the three sets.
-#[derive(Default)]
 struct Nodes {
     /// In the order of [`Mark`].
     sets: [Vec<Node>; 3],

@@ -15,7 +15,7 @@ use std::path::Path;
 
 /// Damages that are told one by one; of the others only the number.
 const DAMAGES_MAX: usize = 100;
-/// Keys that belong to no resource this version knows.
+/// Keys that belong to nothing this version knows.
 const UNKNOWN: &str = "(unknown)";
 
 /// What has been found.
@@ -128,9 +128,7 @@ impl Report {
     fn take(&mut self, found: Found) {
         match found {
             Found::Live(kv) => {
-                let gvr = self.kinds.resource(&kv.key);
-                let name =
-                    gvr.map_or_else(|| UNKNOWN.to_owned(), |gvr| gvr.qualified().to_string());
+                let name = self.kinds.name(&kv.key).unwrap_or_else(|| UNKNOWN.to_owned());
                 let count = self.resources.entry(name).or_default();
                 count.objects += 1;
                 count.bytes += kv.value.len() as u64;

@@ -107,3 +107,53 @@ fn a_certificate_of_an_unknown_authority_gets_401_and_not_a_broken_handshake() {
     assert_eq!(ask(&server, &certificate, &key, wrong), "HTTP/1.1 401 Unauthorized");
     server.stop();
 }
+
+/// A connection over TLS for one of both HTTPs, on which `said` was sent. In this version of TLS the client has
+/// the last word of the server when it begins.
+fn connected(server: &Server, protocol: &str, said: &[u8]) -> impl Read + use<> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS12])
+        .expect("a version")
+        .with_root_certificates(authorities(server.keelson.kubeconfig().text()))
+        .with_no_client_auth();
+    config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
+    let mut stream = secure(server.keelson.address(), &Arc::new(config)).expect("a connection");
+    while stream.conn.is_handshaking() {
+        stream.conn.complete_io(&mut stream.sock).expect("a handshake");
+    }
+    stream.write_all(said).expect("it goes out");
+    stream
+}
+
+/// Reads to the end. Where the server has not said that it is the end, that is an error.
+fn check_end(mut stream: impl Read, protocol: &str, said: &[u8]) {
+    let end = stream.read_to_end(&mut vec![]);
+    assert!(end.is_ok(), "{protocol} {}: {end:?}", said.escape_ascii());
+}
+
+#[test]
+fn a_client_that_asks_nothing_is_told_of_the_end() {
+    let limits = Limits { header_timeout: Duration::from_secs(1), ..Limits::default() };
+    let server = Server::start(Builder { limits, ..Keelson::builder().no_controllers() });
+    let http2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    let begins: [(&str, &[u8]); 5] =
+        [("http/1.1", b""), ("http/1.1", b"G"), ("http/1.1", b"GET /"), ("h2", b""), ("h2", http2)];
+    let streams = begins.map(|(protocol, said)| connected(&server, protocol, said));
+    for (stream, (protocol, said)) in streams.into_iter().zip(begins) {
+        check_end(stream, protocol, said);
+    }
+    server.stop();
+}
+
+#[test]
+fn a_client_that_has_asked_nothing_yet_is_told_that_the_server_stops() {
+    let limits = Limits { drain_timeout: Duration::from_millis(50), ..Limits::default() };
+    let server = Server::start(Builder { limits, ..Keelson::builder().no_controllers() });
+    let protocols = ["http/1.1", "h2"];
+    let streams = protocols.map(|protocol| connected(&server, protocol, b""));
+    server.stop();
+    for (stream, protocol) in streams.into_iter().zip(protocols) {
+        check_end(stream, protocol, b"");
+    }
+}

@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 /// `--service-node-port-range`, by default.
 pub(super) const RANGE: RangeInclusive<u16> = 30_000..=32_767;
 /// Where the value stands.
-const KEY: &[u8] = b"/registry/ranges/servicenodeports";
+pub(crate) const PORTS_KEY: &[u8] = b"/registry/ranges/servicenodeports";
 /// Bytes of a bit for each port.
 const BYTES: usize = (*RANGE.end() as usize - *RANGE.start() as usize) / 8 + 1;
 /// How far from each other the searches for a free port begin; a prime, so that they get everywhere.
@@ -155,6 +155,15 @@ impl Ports {
     }
 }
 
+/// Whether a stored value is such ports. Those of another range are: a server that has this one puts its own
+/// in their place.
+pub(crate) fn check_ports(value: &[u8]) -> Result<(), String> {
+    match Ports::decode(value) {
+        Ok(_) | Err(DecodeError::OtherRange) => Ok(()),
+        Err(DecodeError::Unreadable(why)) => Err(why),
+    }
+}
+
 fn range_text() -> String {
     format!("{}-{}", RANGE.start(), RANGE.end())
 }
@@ -216,7 +225,7 @@ impl PortPool {
     /// `controller/repair.go`): until then none can be given.
     pub(super) async fn replace_other_range(&self, ports: Ports) -> Result<(), Failure> {
         let _turn = self.turn.acquire().await.map_err(Status::internal)?;
-        let stored = self.store.get(KEY).await.map_err(|error| failed(&error))?;
+        let stored = self.store.get(PORTS_KEY).await.map_err(|error| failed(&error))?;
         let other = stored.filter(|kv| Ports::decode(&kv.value) == Err(DecodeError::OtherRange));
         if let Some(KeyValue { modified, .. }) = other {
             tracing::warn!(range = range_text(), "the stored ports of nodes are of another range");
@@ -282,7 +291,7 @@ impl PortPool {
 
     /// Stores ports in the place of those that are known; false when these were no longer there.
     async fn store_ports(&self, known: Known, ports: Ports) -> Result<bool, Failure> {
-        let key = Bytes::from_static(KEY);
+        let key = Bytes::from_static(PORTS_KEY);
         let txn = Txn {
             compare: vec![Compare { key: key.clone(), modified: known.modified }],
             ops: vec![Op::Put { key, value: ports.encode()? }],
@@ -299,7 +308,7 @@ impl PortPool {
     }
 
     async fn load(&self) -> Result<Known, Failure> {
-        let stored = self.store.get(KEY).await;
+        let stored = self.store.get(PORTS_KEY).await;
         let known = read(stored.map_err(|error: ReadError| failed(&error))?)?;
         self.set_known(Some(known));
         Ok(known)
@@ -319,7 +328,7 @@ fn read(stored: Option<KeyValue>) -> Result<Known, Failure> {
         return Ok(Known { ports: Ports::default(), modified: Revision(0) });
     };
     let ports = Ports::decode(&kv.value).map_err(|why| {
-        let key = String::from_utf8_lossy(KEY);
+        let key = String::from_utf8_lossy(PORTS_KEY);
         Status::internal(format!("unable to refresh the port allocations: {key}: {why}"))
     })?;
     Ok(Known { ports, modified: kv.modified })
@@ -354,6 +363,8 @@ mod tests {
         assert_eq!(ports.iter().collect::<Vec<_>>(), [30_000, 30_003, 30_009]);
         let other = br#"{"kind":"RangeAllocation","apiVersion":"v1","range":"1-9","data":"Agk="}"#;
         assert_eq!(Ports::decode(other), Err(DecodeError::OtherRange));
+        assert_eq!((check_ports(&value), check_ports(other)), (Ok(()), Ok(())));
+        check_ports(b"no ports").expect_err("it is no value of ours");
     }
 
     #[test]

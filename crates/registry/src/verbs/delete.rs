@@ -212,7 +212,7 @@ fn plan_namespace(obj: &mut Object, now: Timestamp) -> Plan {
     if obj.deletion_timestamp().is_some() {
         return if holds || has_finalizers { Plan::Leave } else { Plan::Delete };
     }
-    let time = now.to_string();
+    let time = now.text();
     obj.set_meta("deletionTimestamp", &time);
     obj.object_mut("status").insert("phase", "Terminating");
     // Even an empty namespace that nothing holds is there for one more look.
@@ -245,7 +245,7 @@ fn mark_graceful(
             return Grace::Pending;
         };
         let since = Timestamp::parse(since).unwrap_or(now);
-        let until = since.plus(GoDuration::from_seconds(asked - before)).to_string();
+        let until = since.plus(GoDuration::from_seconds(asked - before)).text();
         obj.set_meta("deletionTimestamp", &until);
         obj.metadata_mut().insert("deletionGracePeriodSeconds", asked);
         return Grace::Marked(asked);
@@ -258,7 +258,7 @@ fn mark_graceful(
 
 fn mark_deleting(obj: &mut Object, until: Timestamp, seconds: i64) {
     if obj.deletion_timestamp().is_none() {
-        obj.set_meta("deletionTimestamp", &until.to_string());
+        obj.set_meta("deletionTimestamp", &until.text());
         let generation = obj.generation();
         if generation > 0 {
             obj.metadata_mut().insert("generation", generation + 1);

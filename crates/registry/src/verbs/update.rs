@@ -161,7 +161,7 @@ impl Registry {
         };
         self.admit(&write, &mut new, warnings).await?;
         prepare(target, part, &mut new, &stored);
-        (kind.strategy.note_time)(&mut new, &stored, &self.clock.now().to_string());
+        (kind.strategy.note_time)(&mut new, &stored, &self.clock.now().text());
         owners::keep_times(&stored, &mut new);
         validate(target, part, &new, &stored)?;
         warnings.extend((kind.strategy.warnings)(&new, Some(&stored)));

@@ -8,9 +8,9 @@ use super::parse::{Reader, STR_INLINE_BYTES};
 use crate::conform::is_left_out;
 use crate::text;
 use crate::types::{Field, MapShape, Presence, Schema, SchemaOr, Shape, Struct, Types};
+use keelson_meta::room::Kept;
 use keelson_meta::{Map, Path, Str, Value};
 use smallvec::SmallVec;
-use std::cell::Cell;
 
 /// Fields of a struct that is read here: the ones that were met are bits of a word.
 const FIELDS_MAX: usize = 64;
@@ -23,7 +23,7 @@ type Members = Vec<(Str, Value)>;
 thread_local! {
     /// Room for members and items at hand: to make it anew for each text costs a twentieth of the reading,
     /// and as much memory as the half of an object.
-    static ROOM: Cell<(Members, Vec<Value>)> = const { Cell::new((Vec::new(), Vec::new())) };
+    static ROOM: Kept<(Members, Vec<Value>)> = const { Kept::new(ROOM_MAX) };
 }
 
 /// Reads the whole text as a struct.
@@ -38,15 +38,10 @@ pub fn read_stored(schema: &Schema, text: &[u8]) -> Option<Map> {
 }
 
 fn read_whole<const ALL: bool>(types: &Types, of: &Struct, text: &[u8]) -> Option<Map> {
-    let (members, items) = ROOM.take();
+    let (members, items) = Kept::take(&ROOM);
     let mut typed = Typed::<'_, ALL> { types, reader: Reader::new(text), members, items };
     let root = typed.whole(of);
-    let Typed { mut members, mut items, .. } = typed;
-    if members.capacity().max(items.capacity()) <= ROOM_MAX {
-        members.clear();
-        items.clear();
-        ROOM.set((members, items));
-    }
+    Kept::give_back(&ROOM, (typed.members, typed.items));
     root
 }
 

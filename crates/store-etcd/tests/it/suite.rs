@@ -27,10 +27,7 @@ impl Values for Inverted {
 async fn etcd_passes_the_suite() {
     let Some(etcd) = etcd().await else { return };
     for case in cases() {
-        let store = open(&etcd, case.name).await;
-        let name = case.name;
-        let task = tokio::spawn(async move { case.run(store).await });
-        task.await.unwrap_or_else(|error| panic!("{name}: {error}"));
+        case.run(open(&etcd, case.name).await).await;
     }
 }
 
@@ -44,10 +41,7 @@ async fn values_of_another_form_pass_the_suite() {
     };
     for case in cases() {
         let options = EtcdOptions { values: Arc::new(Inverted), ..options(case.name) };
-        let store = EtcdStore::open(options).await.unwrap();
-        let name = case.name;
-        let task = tokio::spawn(async move { case.run(store).await });
-        task.await.unwrap_or_else(|error| panic!("{name}: {error}"));
+        case.run(EtcdStore::open(options).await.unwrap()).await;
     }
     let inverted = EtcdOptions { values: Arc::new(Inverted), ..options("both") };
     let inverted = EtcdStore::open(inverted).await.unwrap();

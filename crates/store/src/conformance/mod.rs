@@ -25,8 +25,10 @@ mod reads;
 mod walk;
 mod writes;
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::task::Context;
 
 use bytes::Bytes;
 
@@ -52,9 +54,14 @@ impl Case {
         Self { name, run: Box::new(move |store| Box::pin(run(store))) }
     }
 
-    /// Runs it on a store without keys; panics when the store does not behave.
+    /// Runs it on a store without keys; panics with its name when the store does not behave.
     pub async fn run(&self, store: Arc<dyn Store>) {
-        (self.run)(store).await;
+        let mut run = (self.run)(store);
+        let step = |ctx: &mut Context<'_>| {
+            let step = catch_unwind(AssertUnwindSafe(|| run.as_mut().poll(ctx)));
+            step.unwrap_or_else(|_| panic!("{}", self.name))
+        };
+        poll_fn(step).await;
     }
 }
 

@@ -14,7 +14,7 @@ use super::disk::RecordId;
 use super::group::Group;
 use super::index::PruneCursor;
 use super::shared::Shared;
-use crate::{DiskError, Op, Revision, Txn, TxnOutcome, WriteError};
+use crate::{DiskError, Op, ReadError, Revision, Txn, TxnOutcome, WriteError};
 
 /// Most transactions that share a sync.
 const GROUP_TXNS_MAX: usize = 1024;
@@ -175,9 +175,7 @@ impl Committer {
         while let Some(TxnAsk { txn, answer, place }) = next.take() {
             bytes += txn.ops.iter().map(Op::bytes).sum::<usize>();
             // Only a conflict reads, so a transaction that fails here has changed nothing.
-            let decided = group.add(txn);
-            let outcome =
-                decided.map_err(|source| WriteError::Refused { source: Arc::new(source) });
+            let outcome = group.add(txn).map_err(unreadable);
             answers.push((answer, outcome, place));
             if answers.len() < GROUP_TXNS_MAX && bytes < GROUP_BYTES_MAX {
                 next = self.next_of_group();
@@ -217,7 +215,9 @@ impl Committer {
         self.written = group.records.len();
         let result = self.shared.disk.commit(&group.records, floor);
         result.inspect_err(|source| {
-            self.fail(source.clone(), group.records.iter().map(|record| record.head.id).collect());
+            let step = if floor.is_some() { "compact" } else { "write" };
+            let undo = group.records.iter().map(|record| record.head.id).collect();
+            self.fail(step, source.clone(), undo);
         })
     }
 
@@ -261,7 +261,7 @@ impl Committer {
             }
             if let Err(source) = self.shared.disk.forget(&oldest) {
                 // The index knows them no more, so they must go with the recovery.
-                self.fail(source, oldest);
+                self.fail("forget", source, oldest);
             }
         }
     }
@@ -272,11 +272,13 @@ impl Committer {
         }
         self.is_settled = true;
         if let Err(source) = self.shared.disk.settle() {
-            self.fail(source, Vec::new());
+            self.fail("settle", source, Vec::new());
         }
     }
 
-    fn fail(&mut self, source: DiskError, undo: Vec<RecordId>) {
+    fn fail(&mut self, step: &str, source: DiskError, undo: Vec<RecordId>) {
+        // Much fails together; the log tells the beginning and the end.
+        tracing::error!(step, %source, "the disk fails, writes are refused until it works again");
         self.shared.fail(source.clone());
         let (delay, next_try) = (RECOVER_DELAY, Instant::now() + RECOVER_DELAY);
         self.trouble = Some(Trouble { source, undo, delay, next_try });
@@ -297,6 +299,15 @@ impl Committer {
         self.trouble = None;
         self.is_settled = false;
         self.shared.recover();
+        tracing::warn!("the disk works again");
         Ok(())
     }
+}
+
+fn unreadable(error: ReadError) -> WriteError {
+    let source = match error {
+        ReadError::Backend { source } => source,
+        error => Arc::new(error),
+    };
+    WriteError::Unreadable { source }
 }

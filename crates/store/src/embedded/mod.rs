@@ -21,7 +21,6 @@ mod write_behind;
 
 use std::io::Write;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
@@ -32,7 +31,7 @@ use tokio::sync::{Semaphore, oneshot, watch};
 use crate::backup::{BackupError, BackupSummary};
 use crate::{
     Batch, BoxFuture, HealthError, KeyValue, Page, Range, ReadError, Revision, Store, Txn,
-    TxnOutcome, WATCHES_MAX, Watch, WatchError, WriteError,
+    TxnOutcome, Watch, WatchError, WatchPlace, WriteError,
 };
 
 use commit::{Ask, Committer, TxnAsk};
@@ -88,6 +87,7 @@ struct EmbeddedWatch {
     news: watch::Receiver<u64>,
     prefix: Bytes,
     after: Revision,
+    _place: WatchPlace,
 }
 
 impl Embedded {
@@ -210,12 +210,9 @@ impl Store for Embedded {
         if after < floor {
             return Err(WatchError::Compacted { asked: after, floor });
         }
-        if self.shared.watches.fetch_add(1, Ordering::Relaxed) >= WATCHES_MAX {
-            self.shared.watches.fetch_sub(1, Ordering::Relaxed);
-            return Err(WatchError::TooMany);
-        }
+        let place = self.shared.watches.take()?;
         let (shared, news) = (Arc::downgrade(&self.shared), self.shared.news());
-        Ok(Box::new(EmbeddedWatch { shared, news, prefix, after }))
+        Ok(Box::new(EmbeddedWatch { shared, news, prefix, after, _place: place }))
     }
 
     fn revision(&self) -> Revision {
@@ -259,13 +256,5 @@ impl Watch for EmbeddedWatch {
                 self.news.changed().await.map_err(|_| WatchError::Closed)?;
             }
         })
-    }
-}
-
-impl Drop for EmbeddedWatch {
-    fn drop(&mut self) {
-        if let Some(shared) = self.shared.upgrade() {
-            shared.watches.fetch_sub(1, Ordering::Relaxed);
-        }
     }
 }

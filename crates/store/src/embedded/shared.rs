@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use bytes::Bytes;
@@ -15,8 +15,8 @@ use super::disk::{Disk, Record, RecordId, Sink};
 use super::history::{Filler, Ring};
 use super::index::{Index, PruneCursor, Version};
 use crate::{
-    Batch, DiskError, Event, HealthError, KeyValue, PAGE_BYTES_MAX, PAGE_ITEMS_MAX, Page, Range,
-    ReadError, Revision, WatchError,
+    Batch, DiskError, Event, HealthError, KeyValue, PAGE_BYTES_MAX, Page, Range, ReadError,
+    Revision, WatchError, WatchPlaces,
 };
 
 /// Records a watch looks at on disk before it answers, even when none of them is of interest.
@@ -32,7 +32,7 @@ pub(super) struct Shared {
     floor: AtomicU64,
     /// Wakes the watches; carries the newest revision.
     news: watch::Sender<u64>,
-    pub(super) watches: AtomicUsize,
+    pub(super) watches: WatchPlaces,
     /// Why writes fail at present. Only the commit thread changes it.
     failure: Mutex<Option<DiskError>>,
     is_closed: AtomicBool,
@@ -89,7 +89,7 @@ impl Shared {
             newest: AtomicU64::new(newest.0),
             floor: AtomicU64::new(floor.0),
             news: watch::Sender::new(newest.0),
-            watches: AtomicUsize::new(0),
+            watches: WatchPlaces::default(),
             failure: Mutex::default(),
             is_closed: AtomicBool::new(false),
         })
@@ -138,7 +138,7 @@ impl Shared {
     }
 
     pub(super) fn range(&self, ask: &Range) -> Result<Page, ReadError> {
-        let limit = if ask.limit == 0 { PAGE_ITEMS_MAX } else { ask.limit.min(PAGE_ITEMS_MAX) };
+        let limit = ask.items_max();
         let state = self.read();
         let at = state.readable(ask.at)?;
         let mut found: Vec<_> = state

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod kill;
+mod log;
 mod offline;
 mod power;
 mod restart;

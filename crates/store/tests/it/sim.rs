@@ -12,8 +12,10 @@ use bytes::Bytes;
 use keelson_store::conformance::{Rng, commit, drain, list, put};
 use keelson_store::embedded::disk::{Disk, Head, MemDisk, Record, RecordId, Sink};
 use keelson_store::{
-    DiskError, Embedded, HealthError, Op, Revision, Store, Txn, TxnOutcome, WriteError,
+    Compare, DiskError, Embedded, HealthError, Op, Revision, Store, Txn, TxnOutcome, WriteError,
 };
+
+use crate::log;
 
 const DEADLINE: Duration = Duration::from_secs(5);
 
@@ -40,6 +42,8 @@ struct Plan {
     is_mended: bool,
     /// Whether commits wait at the gate after they reached the records, and not before.
     is_gate_late: bool,
+    /// What fails for now, beside the commit of `fault`.
+    broken: Option<&'static str>,
 }
 
 impl SimDisk {
@@ -54,6 +58,18 @@ impl SimDisk {
         self.plan.lock().unwrap().is_gate_shut = is_shut;
         self.opened.notify_all();
     }
+
+    fn try_step(&self, step: &str) -> Result<(), DiskError> {
+        match self.plan.lock().unwrap().broken {
+            Some(broken) if broken == step => Err(broken_at(step)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What a disk says that cannot do this.
+fn broken_at(step: &str) -> DiskError {
+    Arc::new(std::io::Error::other(format!("to {step} fails here")))
 }
 
 impl Disk for SimDisk {
@@ -70,10 +86,12 @@ impl Disk for SimDisk {
     }
 
     fn value(&self, id: RecordId) -> Result<Option<Bytes>, DiskError> {
+        self.try_step("read")?;
         self.records.value(id)
     }
 
     fn commit(&self, records: &[Record], floor: Option<Revision>) -> Result<(), DiskError> {
+        self.try_step(if floor.is_some() { "compact" } else { "write" })?;
         let plan = self.plan.lock().unwrap();
         if plan.is_gate_late {
             self.records.commit(records, floor)?;
@@ -96,11 +114,12 @@ impl Disk for SimDisk {
     }
 
     fn forget(&self, ids: &[RecordId]) -> Result<(), DiskError> {
+        self.try_step("forget")?;
         self.records.forget(ids)
     }
 
     fn settle(&self) -> Result<(), DiskError> {
-        Ok(())
+        self.try_step("settle")
     }
 
     fn recover(&self, undo: &[RecordId], floor: Revision) -> Result<(), DiskError> {
@@ -164,6 +183,64 @@ async fn a_failed_write_is_taken_back_and_writes_go_on() {
         let store = Embedded::on(records).unwrap();
         assert_eq!(list(&*store, "", None).await, ["a=1", "b=1"], "{fault:?}");
     }
+}
+
+#[tokio::test]
+async fn the_log_tells_once_what_met_the_failure_first() {
+    log::start();
+    for step in ["write", "compact", "forget", "settle"] {
+        let (disk, _entered) = SimDisk::new(&Arc::new(MemDisk::new()), None);
+        let store = Embedded::on(Arc::clone(&disk) as _).unwrap();
+        let shall_break = || disk.plan.lock().unwrap().broken = Some(step);
+        if step == "settle" {
+            // That comes by itself.
+            shall_break();
+        }
+        put(&*store, "a", "1").await;
+        let last = put(&*store, "a", "2").await;
+        shall_break();
+        match step {
+            "write" => drop(store.txn(one_put("a", "3")).await),
+            "compact" | "forget" => drop(store.compact(last).await),
+            _ => {}
+        }
+        until(|| store.health().is_err(), step);
+        for _ in 0..3 {
+            let error = store.txn(one_put("a", "4")).await.unwrap_err();
+            assert!(matches!(error, WriteError::Refused { .. }), "{step}: {error}");
+        }
+        let told = log::lines(&broken_at(step).to_string());
+        let want = format!(
+            "ERROR message=the disk fails, writes are refused until it works again \
+             step={step:?} source={}",
+            broken_at(step)
+        );
+        assert_eq!(told, [want]);
+    }
+}
+
+#[tokio::test]
+async fn a_value_that_cannot_be_read_is_no_failure_of_writes() {
+    let records = Arc::new(MemDisk::new());
+    let first = Embedded::on(Arc::clone(&records) as _).unwrap();
+    let at = put(&*first, "a", "1").await;
+    drop(first);
+    // What was written before this one was opened stands on the disk alone.
+    let (disk, _entered) = SimDisk::new(&records, None);
+    let store = Embedded::on(Arc::clone(&disk) as _).unwrap();
+    disk.plan.lock().unwrap().broken = Some("read");
+    let compare = vec![Compare { key: "a".into(), modified: Revision(0) }];
+    let create = Txn { compare, ..one_put("a", "2") };
+    let error = store.txn(create.clone()).await.unwrap_err();
+    let WriteError::Unreadable { source } = &error else { panic!("{error}") };
+    let said = (error.to_string(), source.to_string());
+    let cause = broken_at("read").to_string();
+    assert_eq!(said, ("a stored value cannot be read".to_owned(), cause));
+    assert!(store.health().is_ok());
+    assert_eq!(put(&*store, "b", "1").await, at.next(), "other writes go on");
+    disk.plan.lock().unwrap().broken = None;
+    let outcome = store.txn(create).await.unwrap();
+    assert!(matches!(outcome, TxnOutcome::Conflict { .. }), "{outcome:?}");
 }
 
 #[tokio::test]
@@ -304,11 +381,7 @@ async fn compaction_gives_records_back() {
     for n in 0..20 {
         put(&*store, "x", &n.to_string()).await;
     }
-    let deadline = Instant::now() + DEADLINE;
-    while records.len() > 5 + 20 {
-        assert!(Instant::now() < deadline, "{} records stay", records.len());
-        std::thread::yield_now();
-    }
+    until(|| records.len() <= 5 + 20, "records stay");
     let mut keys = 0;
     let mut count = |_: Record| {
         keys += 1;
@@ -320,9 +393,13 @@ async fn compaction_gives_records_back() {
 
 /// Waits until a disk that works again has been found to do so.
 pub async fn recovered(store: &dyn Store) {
+    until(|| store.health().is_ok(), "recover");
+}
+
+fn until(is_so: impl Fn() -> bool, what: &str) {
     let deadline = Instant::now() + DEADLINE;
-    while let Err(error) = store.health() {
-        assert!(Instant::now() < deadline, "{error}");
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}");
         std::thread::yield_now();
     }
 }

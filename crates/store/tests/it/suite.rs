@@ -8,12 +8,7 @@ use tempfile::TempDir;
 
 async fn check(open: impl Fn() -> Arc<dyn Store>) {
     for case in cases() {
-        let name = case.name;
-        let task = tokio::spawn({
-            let store = open();
-            async move { case.run(store).await }
-        });
-        task.await.unwrap_or_else(|error| panic!("{name}: {error}"));
+        case.run(open()).await;
     }
 }
 

@@ -257,6 +257,13 @@ fn own_faults_are_internal_errors_and_a_lost_answer_says_so() {
     assert_eq!(answer.body["details"]["causes"], json!([{"message": why}]));
     faults.set(&faults.writes_stop, false);
 
+    faults.set(&faults.values_unreadable, true);
+    let answer = client.post(MAPS, &map("b", "1"));
+    let why = json!("a stored value cannot be read: the disk is gone");
+    assert_eq!((answer.status, &answer.body["message"]), (500, &why));
+    assert_eq!(answer.body.get("reason"), None, "the reference has none either");
+    faults.set(&faults.values_unreadable, false);
+
     faults.set(&faults.writes_get_lost, true);
     let one = format!("{MAPS}/a");
     for (method, path, body, action) in [

@@ -22,6 +22,8 @@ use tokio::sync::watch;
 pub struct Faults {
     /// Writes fail, and nothing happens.
     pub writes_stop: AtomicBool,
+    /// What is stored cannot be read where a write needs it.
+    pub values_unreadable: AtomicBool,
     /// Nobody learns whether a write happened.
     pub writes_get_lost: AtomicBool,
     /// All randomness is the same.
@@ -152,6 +154,9 @@ impl Store for OddStore {
         let source = || Arc::new(std::io::Error::other("the disk is gone"));
         if self.faults.writes_stop.load(Ordering::SeqCst) {
             return Box::pin(async move { Err(WriteError::Failed { source: source() }) });
+        }
+        if self.faults.values_unreadable.load(Ordering::SeqCst) {
+            return Box::pin(async move { Err(WriteError::Unreadable { source: source() }) });
         }
         if self.faults.writes_get_lost.load(Ordering::SeqCst) {
             return Box::pin(async move { Err(WriteError::Unknown { source: source() }) });
