@@ -16,10 +16,10 @@
 use crate::tree::{Place, Placed};
 use bytes::Bytes;
 use keelson_meta::Str;
+use keelson_meta::room::Kept;
 use keelson_store::{KeyValue, Revision};
 use lz4_flex::block::{compress_with_dict, decompress_with_dict};
 use std::borrow::Cow;
-use std::cell::Cell;
 use std::fmt;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
@@ -175,7 +175,7 @@ const DIFFERENCE_HEAD_BYTES: usize = 8 + 5 * 4;
 
 thread_local! {
     /// Where an entry is put together, before it is copied to the place where it stays.
-    static DRAFT: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+    static DRAFT: Kept<Vec<u8>> = const { Kept::new(DRAFT_BYTES_MAX) };
 }
 
 /// What stands in front of the buffer: key, labels, fields, JSON and a newline, one after the other.
@@ -225,15 +225,12 @@ impl Entry {
     }
 
     fn new(head: Head, parts: &[&[u8]]) -> Entry {
-        let mut draft = DRAFT.take();
-        draft.clear();
+        let mut draft = Kept::take(&DRAFT);
         for part in parts {
             draft.extend_from_slice(part);
         }
         let entry = Entry(ThinArc::from_header_and_slice(head, &draft));
-        if draft.capacity() <= DRAFT_BYTES_MAX {
-            DRAFT.set(draft);
-        }
+        Kept::give_back(&DRAFT, draft);
         entry
     }
 
