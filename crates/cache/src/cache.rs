@@ -244,30 +244,60 @@ async fn fill(
 
 /// Applies batch after batch until the store is closed.
 async fn follow(shared: Arc<Shared>, store: Arc<dyn Store>, mut watch: Box<dyn Watch>) {
-    let mut untold = Untold::default();
+    let (mut untold, mut lost) = match catch_up(&shared, &*store, &mut *watch).await {
+        Ok(untold) => (untold, Ok(())),
+        Err(error) => (Untold::default(), Err(error)),
+    };
     loop {
+        if let Err(error) = lost {
+            if matches!(error, WatchError::Closed) {
+                tracing::error!(%error, "the cache lost the store");
+                return;
+            }
+            tracing::warn!(%error, "the cache loads the store anew, and watches end");
+            watch = reload(&shared, &*store).await;
+        }
         let next = tokio::select! {
             next = watch.next() => next,
             () = untold.due() => {
                 untold.tell();
+                lost = Ok(());
                 continue;
             }
         };
-        match next {
-            Ok(batch) => {
-                apply(&shared, &batch, &mut untold);
-                untold.tell();
-            }
-            Err(error @ WatchError::Closed) => {
-                tracing::error!(%error, "the cache lost the store");
-                return;
-            }
-            Err(error) => {
-                tracing::warn!(%error, "the cache loads the store anew, and watches end");
-                watch = reload(&shared, &*store).await;
-            }
-        }
+        lost = next.map(|batch| {
+            apply(&shared, &batch, &mut untold);
+            untold.tell();
+        });
     }
+}
+
+/// Applies what the store has at the start, and reads the next of it meanwhile: on another core, where there is
+/// one.
+async fn catch_up(
+    shared: &Arc<Shared>,
+    store: &dyn Store,
+    watch: &mut dyn Watch,
+) -> Result<Untold, WatchError> {
+    let (newest, mut through) = (store.revision(), *shared.applied.borrow());
+    let (mut untold, mut ahead) = (Untold::default(), None);
+    while through < newest {
+        let batch = match ahead {
+            Some(batch) => batch,
+            None => watch.next().await?,
+        };
+        through = batch.through;
+        let shared = shared.clone();
+        let applying = tokio::spawn(async move {
+            apply(&shared, &batch, &mut untold);
+            untold.tell();
+            untold
+        });
+        let next = if through < newest { Some(watch.next().await) } else { None };
+        untold = applying.await.map_err(|_| WatchError::Closed)?;
+        ahead = next.transpose()?;
+    }
+    Ok(untold)
 }
 
 /// Resources whose cursors were not woken yet for what has been applied.

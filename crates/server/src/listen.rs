@@ -11,6 +11,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -223,7 +224,8 @@ where
         move |request: Request<Incoming>| {
             opening.asked();
             let (app, peer) = (app.clone(), peer.clone());
-            async move { Ok::<_, std::convert::Infallible>(app.handle(request, peer).await) }
+            // In a box, whose memory is given back when the answer begins: a watch needs little of it.
+            Box::pin(async move { Ok::<_, Infallible>(app.handle(request, peer).await) })
         }
     });
     let limits = &app.limits;
