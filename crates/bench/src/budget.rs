@@ -340,6 +340,12 @@ impl Sheet<'_> {
         let plan = Plan { watchers: many, writers: 4, pace, see, span };
         let heard = fan_out(&bench, body, plan).await?;
         self.set(Row::Last, heard.last.quantile(0.99));
+        for (what, part) in [("p50", 0.5), ("p90", 0.9), ("p99.9", 0.999)] {
+            let what = format!("{what} to the last watcher");
+            self.report.add("budget, Last", &what, "ms", heard.last.quantile(part));
+        }
+        let each = heard.each.quantile(0.5);
+        self.report.add("budget, Last", "p50 to each watcher", "ms", each);
         self.add_heard(Row::Last, &heard);
         bench.close().await
     }

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::{MissedTickBehavior, interval_at, sleep};
 
 /// How long nothing may come before watchers are taken to have missed the rest.
 const QUIET: Duration = Duration::from_secs(3);
@@ -282,8 +282,11 @@ fn write(
     shared: Arc<Shared>,
 ) -> impl Future<Output = Result<Load>> + Send + 'static {
     let (span, writers) = (plan.span, plan.writers as u32);
+    // One after the other, evenly.
     let mut ticks = plan.pace.map(|pace| {
-        let mut ticks = interval(Duration::from_secs(1) * writers / pace);
+        let apart = Duration::from_secs(1) / pace;
+        let mut ticks =
+            interval_at(tokio::time::Instant::now() + apart * number as u32, apart * writers);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         ticks
     });

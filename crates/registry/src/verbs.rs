@@ -4,6 +4,7 @@ pub mod create;
 pub mod delete;
 pub mod get;
 pub mod list;
+mod past;
 pub mod patch;
 pub mod update;
 pub mod watch;

@@ -126,13 +126,13 @@ impl Filter {
 
     /// Where the items go. A list that grows as it is filled holds up to three times what it needs.
     fn room(&self, snapshot: &Snapshot, limit: usize) -> Vec<Entry> {
-        let limit = if limit == 0 { ROOM_MAX } else { limit.min(ROOM_MAX) };
+        let limit = limit.min(ROOM_MAX);
         let count = if self.is_everything() { snapshot.len().min(limit) } else { 0 };
         Vec::with_capacity(count)
     }
 
     /// The single key that can match, when the selectors leave only one.
-    fn only_key(&self) -> Option<String> {
+    pub(crate) fn only_key(&self) -> Option<String> {
         let name = self.fields.required_value("metadata.name")?;
         self.prefix.rsplit_once('/').map(|(namespace, _)| format!("{namespace}/{name}"))
     }
@@ -147,78 +147,104 @@ impl Registry {
         options: &ListOptions,
     ) -> Result<List, Failure> {
         let filter = Filter::new(target, &options.labels, &options.fields)?;
-        let objects = self.objects(&target.kind);
-        let snapshot = self.snapshot(target, options, &filter).await?;
-        // As upstream has it: a list that leaves something out would be a lie.
-        if let Some(error) = objects.unreadable_under(&filter.prefix) {
-            return Err(unreadable(&error));
-        }
+        let limit = if options.limit == 0 { usize::MAX } else { options.limit };
         let start = match &options.continue_from {
             Some(token) => format!("{}{}", filter.prefix, token.start),
             None => String::new(),
         };
-        let mut items = filter.room(&snapshot, options.limit);
-        let mut next = None;
+        let page = match self.state(target, options).await? {
+            State::Known(snapshot) => self.page(target, &filter, (&start, limit), &snapshot)?,
+            State::Past(revision) => {
+                let page = self.past_page(target, &filter, (&start, limit), revision).await?;
+                page.ok_or_else(|| expired(options))?
+            }
+        };
+        let token = page.items.last().filter(|_| page.more).map(|last| {
+            let start = last.key()[filter.prefix.len()..].into();
+            continue_token::encode(&ContinueToken { revision: Some(page.revision), start })
+        });
+        let Page { items, revision, remaining, .. } = page;
+        Ok(List { items, revision, continue_token: token, remaining })
+    }
+
+    /// A page of what the cache knows.
+    fn page(
+        &self,
+        target: &Target,
+        filter: &Filter,
+        (start, limit): (&str, usize),
+        snapshot: &Snapshot,
+    ) -> Result<Page, Failure> {
+        let objects = self.objects(&target.kind);
+        // As upstream has it: a list that leaves something out would be a lie.
+        if let Some(error) = objects.unreadable_under(&filter.prefix) {
+            return Err(unreadable(&error));
+        }
+        let (mut items, mut more, mut remaining) = (filter.room(snapshot, limit), false, None);
         if let Some(key) = filter.only_key() {
             items.extend(snapshot.get(&key).filter(|entry| filter.matches(entry)).cloned());
         } else {
-            let limit = if options.limit == 0 { usize::MAX } else { options.limit };
-            let mut rest = filter.select(&objects, &snapshot, &start);
-            for entry in rest.by_ref() {
-                if items.len() == limit {
-                    next = Some(1);
-                    break;
-                }
-                items.push(entry.clone());
-            }
-            if next.is_some() {
-                next = Some(if filter.is_everything() { 1 + rest.count() } else { 0 });
+            let mut rest = filter.select(&objects, snapshot, start);
+            items.extend(rest.by_ref().take(limit).cloned());
+            more = items.len() == limit && rest.next().is_some();
+            if more && filter.is_everything() {
+                remaining = Some(1 + rest.count());
             }
         }
-        let token = next.and(items.last()).map(|last| {
-            let start = last.key()[filter.prefix.len()..].into();
-            continue_token::encode(&ContinueToken { revision: Some(snapshot.revision), start })
-        });
-        Ok(List {
-            items,
-            revision: snapshot.revision,
-            continue_token: token,
-            remaining: next.filter(|count| *count > 0),
-        })
+        Ok(Page { items, revision: snapshot.revision, more, remaining })
     }
 
-    async fn snapshot(
-        &self,
-        target: &Target,
-        options: &ListOptions,
-        filter: &Filter,
-    ) -> Result<Snapshot, Failure> {
+    /// The state that a list asks for.
+    async fn state(&self, target: &Target, options: &ListOptions) -> Result<State, Failure> {
         let objects = self.objects(&target.kind);
-        if let Some(token) = &options.continue_from
-            && let Some(revision) = token.revision
-        {
+        let token = options.continue_from.as_ref().and_then(|token| token.revision);
+        let exact = match (token, options.freshness) {
+            (Some(revision), _) | (None, Freshness::Exact(revision)) => Some(revision),
+            (None, Freshness::Latest | Freshness::Any | Freshness::NotOlderThan(_)) => None,
+        };
+        if let Some(revision) = exact {
             self.not_older(revision).await?;
-            let held = objects.snapshot_at(revision);
-            return held.ok_or_else(|| token_expired(token, filter));
+            let known = objects.snapshot_at(revision);
+            return Ok(known.map_or(State::Past(revision), State::Known));
         }
         match options.freshness {
-            Freshness::Latest => self.fresh().await?,
             Freshness::Any => self.caught_up().await?,
             Freshness::NotOlderThan(revision) => self.not_older(revision).await?,
-            Freshness::Exact(revision) => {
-                self.not_older(revision).await?;
-                return objects.snapshot_at(revision).ok_or_else(|| {
-                    let why = "The resourceVersion for the provided list is too old.";
-                    Status::expired(why)
-                });
-            }
+            Freshness::Latest | Freshness::Exact(_) => self.fresh().await?,
         }
-        Ok(self.cache.snapshot(&objects))
+        Ok(State::Known(self.cache.snapshot(&objects)))
+    }
+}
+
+/// Where a list is read.
+enum State {
+    /// In the cache.
+    Known(Snapshot),
+    /// In the store, at a revision that the cache has forgotten.
+    Past(Revision),
+}
+
+/// Items of a list.
+pub(crate) struct Page {
+    pub items: Vec<Entry>,
+    /// The revision at which this was so.
+    pub revision: Revision,
+    /// Whether more that matches comes after them.
+    pub more: bool,
+    /// How many items come after them, when that is known.
+    pub remaining: Option<usize>,
+}
+
+/// 410: nobody knows any more what was at the revision.
+fn expired(options: &ListOptions) -> Failure {
+    match &options.continue_from {
+        Some(token) => token_expired(token),
+        None => Status::expired("The resourceVersion for the provided list is too old."),
     }
 }
 
 /// 410 with a token that goes on without consistency.
-fn token_expired(token: &ContinueToken, _filter: &Filter) -> Failure {
+fn token_expired(token: &ContinueToken) -> Failure {
     let start = token.start.trim_end_matches('\u{0}').into();
     let go_on = continue_token::encode(&ContinueToken { revision: None, start });
     let mut status = Status::new(

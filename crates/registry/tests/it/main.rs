@@ -4,6 +4,7 @@ mod allocation;
 mod compare;
 mod harness;
 mod lease;
+mod past;
 mod replay;
 mod rules;
 mod stored;
