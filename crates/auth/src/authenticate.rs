@@ -3,6 +3,7 @@
 use crate::{ANONYMOUS, AUTHENTICATED, TokenFile, UNAUTHENTICATED};
 use keelson_meta::{Failure, Status, Str};
 use std::fmt;
+use std::sync::Arc;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// Who sent a request.
@@ -13,7 +14,7 @@ pub struct User {
     /// Unique id, or empty.
     pub uid: Str,
     /// Groups, `system:authenticated` included.
-    pub groups: Vec<Str>,
+    pub groups: Arc<[Str]>,
     /// Further facts: name and values.
     pub extra: Vec<(Str, Vec<Str>)>,
 }
@@ -22,6 +23,16 @@ impl User {
     /// Whether the user is in `group`.
     pub fn is_in(&self, group: &str) -> bool {
         self.groups.iter().any(|g| g == group)
+    }
+
+    /// The same user, in `group` too.
+    #[must_use]
+    pub fn with_group(mut self, group: &'static str) -> User {
+        if !self.is_in(group) {
+            let groups = self.groups.iter().cloned();
+            self.groups = groups.chain([Str::new_static(group)]).collect();
+        }
+        self
     }
 }
 
@@ -79,7 +90,8 @@ impl Authenticator {
         if is_wrong {
             return Err(Status::unauthorized());
         }
-        Ok(User { name: ANONYMOUS.into(), groups: vec![UNAUTHENTICATED.into()], ..User::default() })
+        let anonymous = User { name: Str::new_static(ANONYMOUS), ..User::default() };
+        Ok(anonymous.with_group(UNAUTHENTICATED))
     }
 
     /// Whose credentials these are, if anybody's.
@@ -88,12 +100,7 @@ impl Authenticator {
             Certificate::Verified(der) => certificate_user(der),
             Certificate::Absent | Certificate::Refused => None,
         };
-        let mut user =
-            by_certificate.or_else(|| self.tokens.user(bearer(credentials.authorization?)?))?;
-        if !user.is_in(AUTHENTICATED) {
-            user.groups.push(AUTHENTICATED.into());
-        }
-        Some(user)
+        by_certificate.or_else(|| self.tokens.user(bearer(credentials.authorization?)?))
     }
 }
 
@@ -118,7 +125,8 @@ fn certificate_user(der: &[u8]) -> Option<User> {
     let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
     let id = Str::from(format!("X509SHA256={hex}"));
     let extra = vec![(Str::new("authentication.kubernetes.io/credential-id"), vec![id])];
-    Some(User { name: name.into(), uid: Str::default(), groups, extra })
+    let user = User { name: name.into(), uid: Str::default(), groups, extra };
+    Some(user.with_group(AUTHENTICATED))
 }
 
 #[cfg(test)]
@@ -135,12 +143,12 @@ mod tests {
         };
         let alice = check(Some("Bearer secret")).unwrap();
         assert_eq!(alice.0, "alice");
-        assert_eq!(alice.1, ["devs", "ops", "system:authenticated"]);
+        assert_eq!(*alice.1, ["devs", "ops", "system:authenticated"]);
         assert!(check(Some("bearer other")).is_ok());
         assert_eq!(check(Some("Bearer secre")).map_err(|status| status.code), Err(401));
         for header in [None, Some("Bearer"), Some("Basic secret")] {
             let (name, groups) = check(header).unwrap();
-            assert_eq!((name.as_str(), groups), (ANONYMOUS, vec![UNAUTHENTICATED.into()]));
+            assert_eq!((name.as_str(), &*groups), (ANONYMOUS, &[UNAUTHENTICATED.into()][..]));
         }
     }
 

@@ -42,7 +42,7 @@ impl Permit {
     /// The permit of the server itself, for what it does on its own account: bootstrap objects and
     /// control loops. Never derived from a request.
     pub fn internal(name: &'static str) -> Permit {
-        let user = User { name: name.into(), groups: vec![MASTERS.into()], ..User::default() };
+        let user = User { name: Str::new_static(name), ..User::default() }.with_group(MASTERS);
         Permit { user, attributes: Attributes::default() }
     }
 }
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn masters_may_do_everything() {
-        let user = User { groups: vec![MASTERS.into()], ..User::default() };
+        let user = User::default().with_group(MASTERS);
         assert!(Authorizer.authorize(user, Attributes::default()).is_ok());
     }
 }

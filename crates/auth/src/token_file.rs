@@ -1,6 +1,6 @@
 //! `--token-auth-file`: lines of `token,user,uid[,"group,group"]`.
 
-use crate::User;
+use crate::{AUTHENTICATED, User};
 use keelson_meta::Str;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
@@ -58,14 +58,14 @@ impl TokenFile {
                 groups: groups.map(Str::new).collect(),
                 extra: vec![],
             };
-            users.insert(digest(token), user);
+            users.insert(digest(token), user.with_group(AUTHENTICATED));
         }
         Ok(TokenFile { users })
     }
 
     /// Adds one token, for instance one made at start.
     pub fn insert(&mut self, token: &str, user: User) {
-        self.users.insert(digest(token), user);
+        self.users.insert(digest(token), user.with_group(AUTHENTICATED));
     }
 
     /// Whose token this is.

@@ -13,12 +13,13 @@
 //! A backend that keeps objects in another form gives [`unreadable`] in the place of a record that it
 //! cannot make.
 
+use crate::difference;
 use crate::tree::{Place, Placed};
+use crate::varint::{read_varint, write_varint};
 use bytes::Bytes;
 use keelson_meta::Str;
 use keelson_meta::room::Kept;
 use keelson_store::{KeyValue, Revision};
-use lz4_flex::block::{compress_with_dict, decompress_with_dict};
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::atomic::AtomicU32;
@@ -100,14 +101,6 @@ fn write_pairs<T: AsRef<str>>(pairs: &[(&str, T)], out: &mut Vec<u8>) {
     }
 }
 
-fn write_varint(mut number: usize, out: &mut Vec<u8>) {
-    while number >= 0x80 {
-        out.push((number as u8) | 0x80);
-        number >>= 7;
-    }
-    out.push(number as u8);
-}
-
 /// The parts of a record.
 struct Parts<'a> {
     /// Labels and fields.
@@ -168,13 +161,8 @@ pub struct Entry(ThinArc<Head, u8>);
 /// What a thread keeps of its draft for the next one.
 const DRAFT_BYTES_MAX: usize = 64 << 10;
 
-/// Entries of more bytes are not told apart: a difference looks back 64 KiB.
-const DIFFERENCE_BYTES_MAX: usize = 64 << 10;
-/// Bytes of a difference before what is packed: the revision and five places.
-const DIFFERENCE_HEAD_BYTES: usize = 8 + 5 * 4;
-
 thread_local! {
-    /// Where an entry is put together, before it is copied to the place where it stays.
+    /// Where an entry, or a difference, is put together, before it is copied to the place where it stays.
     static DRAFT: Kept<Vec<u8>> = const { Kept::new(DRAFT_BYTES_MAX) };
 }
 
@@ -219,7 +207,8 @@ impl Entry {
             rv_at: small(key.len() + pairs.len() + rv_at),
             message_bytes: AtomicU32::new(0),
         };
-        let revision = kv.modified.to_string();
+        let mut text = itoa::Buffer::new();
+        let revision = text.format(kv.modified.0);
         let (before, after) = (&json[..rv_at], &json[rv_at + 1..]);
         Ok(Entry::new(head, &[key, pairs, before, revision.as_bytes(), after, b"\n"]))
     }
@@ -265,7 +254,7 @@ impl Entry {
     /// The buffer before and after the resourceVersion.
     fn around_revision(&self) -> (&[u8], &[u8]) {
         let (before, rest) = self.buffer().split_at(self.head().rv_at as usize);
-        (before, &rest[self.modified().to_string().len()..])
+        (before, &rest[itoa::Buffer::new().format(self.modified().0).len()..])
     }
 
     /// The same object with another revision: what a deletion shows.
@@ -276,48 +265,52 @@ impl Entry {
         let message_bytes = AtomicU32::new(0);
         let head =
             Head { modified: revision, key_len, fields_at, json_at, item_at, rv_at, message_bytes };
-        Entry::new(head, &[before, revision.to_string().as_bytes(), after])
+        Entry::new(head, &[before, itoa::Buffer::new().format(revision.0).as_bytes(), after])
     }
 
     /// What tells this entry from another version of the same object, when that takes less room than the
     /// entry; [`Entry::without`] gives it back.
     pub(crate) fn difference_from(&self, other: &Entry) -> Option<Box<[u8]>> {
         let buffer = self.buffer();
-        if self.head().key_len != other.head().key_len || buffer.len() > DIFFERENCE_BYTES_MAX {
+        if self.head().key_len != other.head().key_len {
             return None;
         }
         let Head { modified, key_len: _, fields_at, json_at, item_at, rv_at, message_bytes: _ } =
             self.head();
-        let packed = compress_with_dict(buffer, other.buffer());
-        let mut out = Vec::with_capacity(DIFFERENCE_HEAD_BYTES + packed.len());
+        let mut out = Kept::take(&DRAFT);
         out.extend_from_slice(&modified.0.to_le_bytes());
-        for number in [*fields_at, *json_at, *item_at, *rv_at, small(buffer.len())] {
-            out.extend_from_slice(&number.to_le_bytes());
+        for number in [*fields_at, *json_at, *item_at, *rv_at] {
+            write_varint(number as usize, &mut out);
         }
-        out.extend_from_slice(&packed);
-        (out.len() < buffer.len()).then(|| out.into())
+        difference::write(buffer, other.buffer(), &mut out);
+        let difference = (out.len() < buffer.len()).then(|| out.as_slice().into());
+        Kept::give_back(&DRAFT, out);
+        difference
     }
 
     /// The version from which this one was told apart by [`Entry::difference_from`].
     pub(crate) fn without(&self, difference: &[u8]) -> Entry {
-        let (head, packed) = difference.split_at(DIFFERENCE_HEAD_BYTES);
-        let (modified, numbers) = head.split_at(size_of::<u64>());
-        let modified = u64::from_le_bytes(modified.try_into().expect("eight bytes"));
-        let mut numbers = numbers.as_chunks().0.iter().map(|number| u32::from_le_bytes(*number));
-        let mut number = || numbers.next().expect("five numbers");
+        self.made_from(difference).expect("it was told apart from this one")
+    }
+
+    fn made_from(&self, difference: &[u8]) -> Option<Entry> {
+        let (modified, rest) = difference.split_first_chunk()?;
+        let mut at = 0;
+        let mut number = || Some(small(read_varint(rest, &mut at)?));
         let head = Head {
-            modified: Revision(modified),
+            modified: Revision(u64::from_le_bytes(*modified)),
             key_len: self.head().key_len,
-            fields_at: number(),
-            json_at: number(),
-            item_at: number(),
-            rv_at: number(),
+            fields_at: number()?,
+            json_at: number()?,
+            item_at: number()?,
+            rv_at: number()?,
             message_bytes: AtomicU32::new(0),
         };
-        let length = number() as usize;
-        let buffer = decompress_with_dict(packed, length, self.buffer());
-        let buffer = buffer.expect("it was packed with this entry");
-        Entry(ThinArc::from_header_and_slice(head, &buffer))
+        let mut draft = Kept::take(&DRAFT);
+        let made = difference::apply(&rest[at..], self.buffer(), &mut draft);
+        let entry = made.map(|()| Entry(ThinArc::from_header_and_slice(head, &draft)));
+        Kept::give_back(&DRAFT, draft);
+        entry
     }
 
     /// `namespace/name`, or `name` of a cluster-scoped object.
@@ -446,19 +439,6 @@ fn pairs_len(bytes: &[u8]) -> Option<usize> {
         at = at.checked_add(length).filter(|end| *end <= bytes.len())?;
     }
     Some(at)
-}
-
-fn read_varint(bytes: &[u8], at: &mut usize) -> Option<usize> {
-    let mut number = 0usize;
-    for shift in (0..28).step_by(7) {
-        let byte = *bytes.get(*at)?;
-        *at += 1;
-        number |= usize::from(byte & 0x7f) << shift;
-        if byte < 0x80 {
-            return Some(number);
-        }
-    }
-    None
 }
 
 /// Labels or fields, read from an entry's buffer.

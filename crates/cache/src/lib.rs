@@ -11,12 +11,14 @@
 //! - Every read says how new it is: see [`Cache::revision`] and [`Cache::wait`].
 
 mod cache;
+mod difference;
 mod entry;
 mod history;
 mod prefix;
 mod resource;
 mod selection;
 mod tree;
+mod varint;
 
 pub use cache::{Cache, CacheError, StartError};
 pub use entry::{Entry, Record, RecordError, unreadable};

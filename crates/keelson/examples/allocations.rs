@@ -321,7 +321,8 @@ mod tests {
 
     #[test]
     fn no_request_allocates_more_than_its_kind_may() {
-        let costs = costs(String::new(), 50).expect("every request is answered");
+        // So many that versions which were replaced are packed on the way.
+        let costs = costs(String::new(), 300).expect("every request is answered");
         let over = costs.iter().filter(|cost| cost.ratio() > cost.ratio_max);
         let over: Vec<String> =
             over.map(|cost| format!("{}: {:.1}", cost.name, cost.ratio())).collect();

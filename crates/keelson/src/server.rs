@@ -174,8 +174,7 @@ impl Builder {
     /// Makes `token` that of an administrator called `name`.
     #[must_use]
     pub fn token(mut self, token: &str, name: &str) -> Self {
-        let groups = vec![keelson_auth::MASTERS.into()];
-        let user = User { name: name.into(), groups, ..User::default() };
+        let user = User { name: name.into(), ..User::default() }.with_group(keelson_auth::MASTERS);
         self.tokens.insert(token, user);
         self
     }

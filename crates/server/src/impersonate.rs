@@ -44,13 +44,11 @@ pub(crate) fn impersonated(
         let verb = format!("impersonate-on:{}:{}", mode(&name), wanted.verb);
         authorizer.authorize(user, Attributes { verb: verb.into(), ..wanted.clone() })?;
     }
-    let mut taken = User { name: name.as_str().into(), uid: uid.into(), groups, extra: vec![] };
+    let groups = groups.into();
+    let taken = User { name: name.as_str().into(), uid: uid.into(), groups, extra: vec![] };
     let anonymous = taken.name == keelson_auth::ANONYMOUS;
     let group = if anonymous { keelson_auth::UNAUTHENTICATED } else { keelson_auth::AUTHENTICATED };
-    if !taken.is_in(group) {
-        taken.groups.push(group.into());
-    }
-    Ok(taken)
+    Ok(taken.with_group(group))
 }
 
 /// The kind of user whose name this is, as the verbs of constrained impersonation call it.

@@ -80,7 +80,7 @@ async fn listen(faults: Arc<Faults>, shutdown: watch::Receiver<bool>) -> Listeni
     let clock = Box::new(OddClock { faults });
     let registry = Registry::open(Arc::new(store), clock, options).await.expect("a registry");
     let mut tokens = TokenFile::default();
-    let admin = User { name: "admin".into(), groups: vec![MASTERS.into()], ..User::default() };
+    let admin = User { name: "admin".into(), ..User::default() }.with_group(MASTERS);
     tokens.insert("t", admin);
     let app = App {
         registry,
