@@ -1,5 +1,6 @@
 //! The objects of one resource, their recent changes, and cursors into them.
 
+use crate::begins_with;
 use crate::entry::by_key;
 use crate::history::{Change, ChangeKind, History};
 use crate::selection::{INDEXES_MAX, Index, OBJECTS_MIN, Scans, Term};
@@ -39,7 +40,7 @@ impl Snapshot {
         start: &str,
     ) -> impl Iterator<Item = &'a Entry> + use<'a> {
         let from = if start > prefix { start } else { prefix };
-        self.objects.from(by_key(from)).take_while(move |entry| entry.key().starts_with(prefix))
+        self.objects.from(by_key(from)).take_while(move |entry| begins_with(entry.key(), prefix))
     }
 
     /// The objects of [`Snapshot::range`] that have a value for a term, when an index knows them.

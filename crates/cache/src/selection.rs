@@ -4,8 +4,8 @@
 //! only when somebody does, so an index is made on demand, for large resources, when the same label was asked
 //! for a few times; few are kept, and the oldest makes room.
 
-use crate::Entry;
 use crate::tree::{Place, Placed, Tree};
+use crate::{Entry, begins_with};
 use std::fmt;
 use std::sync::Arc;
 
@@ -103,7 +103,7 @@ impl Index {
             .from(from)
             .take_while(move |indexed| {
                 let (found, key) = indexed.place();
-                found == value && key.starts_with(prefix)
+                found == value && begins_with(key, prefix)
             })
             .map(|indexed| &indexed.entry)
     }

@@ -21,8 +21,7 @@ pub(crate) type Place<'a> = (&'a str, &'a str);
 
 /// Which of two places comes first.
 fn order(a: Place<'_>, b: Place<'_>) -> Ordering {
-    // An empty text is compared without a look at where it is said to be: vector instructions that look there,
-    // if only at no byte, take ten times as long as all the rest.
+    // As in `begins_with`.
     let text = |a: &str, b: &str| match a.is_empty() || b.is_empty() {
         true => a.len().cmp(&b.len()),
         false => a.cmp(b),

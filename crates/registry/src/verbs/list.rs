@@ -5,7 +5,7 @@ use crate::kind::Target;
 use crate::options::{ContinueToken, Freshness, ListOptions};
 use crate::registry::{Registry, unreadable};
 use keelson_auth::Permit;
-use keelson_cache::{Entry, Resource, Snapshot, Term};
+use keelson_cache::{Entry, Resource, Snapshot, Term, begins_with};
 use keelson_meta::field_selector::{self, FieldSelector};
 use keelson_meta::selector::Selector;
 use keelson_meta::{Failure, Reason, Status};
@@ -77,7 +77,7 @@ impl Filter {
 
     /// Whether an object matches.
     pub fn matches(&self, entry: &Entry) -> bool {
-        entry.key().starts_with(&self.prefix)
+        begins_with(entry.key(), &self.prefix)
             && (self.labels.is_everything() || self.labels.matches(|key| entry.label(key)))
             && (self.fields.is_everything()
                 || self.fields.matches(|field| match field {
