@@ -27,6 +27,10 @@ const CURSOR_BATCH_MAX: usize = 256;
 /// As many are given at once of those that have to be made from differences.
 const CURSOR_PACKED_MAX: usize = 32;
 
+/// Changes that a list at a past revision takes back. What is further back is read from the store: others wait
+/// while changes are taken back.
+const UNDONE_CHANGES_MAX: usize = 4_096;
+
 /// What happened to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeKind {
@@ -263,11 +267,18 @@ impl History {
     }
 
     /// The objects that were changed after `revision`, each once: its key, and what it was at `revision`.
-    pub fn undone(&self, revision: Revision) -> impl Iterator<Item = (&str, Option<Entry>)> {
+    /// `None` when the changes are not all known, or too many.
+    pub fn undone(
+        &self,
+        revision: Revision,
+    ) -> Option<impl Iterator<Item = (&str, Option<Entry>)>> {
+        let changes = self.index_after(revision)..self.ring.len();
         let mut seen = HashSet::new();
-        (self.index_after(revision)..self.ring.len()).filter_map(move |index| {
-            let key = self.key(index);
-            seen.insert(key).then(|| (key, self.entry_before(index)))
+        (revision >= self.floor && changes.len() <= UNDONE_CHANGES_MAX).then(|| {
+            changes.filter_map(move |index| {
+                let key = self.key(index);
+                seen.insert(key).then(|| (key, self.entry_before(index)))
+            })
         })
     }
 
@@ -537,7 +548,8 @@ mod tests {
             for change in later {
                 before.entry(change.entry.key()).or_insert(&change.previous);
             }
-            let undone: BTreeMap<_, _> = history.undone(Revision(at)).collect();
+            let undone: BTreeMap<_, _> =
+                history.undone(Revision(at)).expect("it is known").collect();
             let revisions = |entry: &Option<Entry>| entry.as_ref().map(Entry::modified);
             let before = before.into_iter().map(|(key, entry)| (key, revisions(entry)));
             assert!(before.eq(undone.iter().map(|(key, entry)| (*key, revisions(entry)))));
@@ -587,6 +599,12 @@ mod tests {
         assert_eq!((history.ring.len(), history.floor()), (HISTORY_EVENTS_MAX, Revision(100)));
         assert_eq!((history.after(Revision(99)), history.after(Revision(100))), (None, Some(100)));
         assert_eq!(history.read(99, &mut vec![]), None);
+        let undone = |back: usize| {
+            let revision = history.newest().expect("there are changes").0 - back as u64;
+            history.undone(Revision(revision)).map(Iterator::count)
+        };
+        assert_eq!((undone(0), undone(UNDONE_CHANGES_MAX)), (Some(0), Some(1)));
+        assert_eq!((undone(UNDONE_CHANGES_MAX + 1), undone(HISTORY_EVENTS_MAX + 1)), (None, None));
         let mut told = writer.told.iter().skip(100).map(seen);
         assert!(writer.read(100).iter().all(|change| Some(seen(change)) == told.next()));
     }

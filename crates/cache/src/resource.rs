@@ -251,14 +251,13 @@ impl Resource {
         Snapshot { objects, indexes, revision: revision.max(newest) }
     }
 
-    /// The objects as they were at `revision`; `None` when the history does not reach back so far.
+    /// The objects as they were at `revision`; `None` when the history does not reach back so far, or too much has
+    /// changed since.
     pub fn snapshot_at(&self, revision: Revision) -> Option<Snapshot> {
         let state = self.read();
-        if revision < state.history.floor() {
-            return None;
-        }
+        let undone = state.history.undone(revision)?;
         let mut objects = state.objects.clone();
-        for (key, previous) in state.history.undone(revision) {
+        for (key, previous) in undone {
             match previous {
                 Some(previous) => objects.insert(previous),
                 None => objects.remove(by_key(key)),

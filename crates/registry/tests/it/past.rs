@@ -117,3 +117,24 @@ async fn what_the_store_has_forgotten_too_is_gone() {
     let token = continue_token::decode(go_on).expect("a token");
     assert_eq!(token, ContinueToken { revision: None, start: "c\0".into() });
 }
+
+/// So that nobody waits for it, the cache takes back only so many changes; where a list is read does not show.
+#[tokio::test]
+async fn a_list_goes_on_however_much_is_written() {
+    let harness = Harness::open().await;
+    for name in ["a", "b", "c"] {
+        write(&harness, name, "x").await;
+    }
+    let first = list(&harness, ListOptions { limit: 1, ..ListOptions::default() }).await;
+    let first = first.expect("a page");
+    assert_eq!(shown(&first), ["a=x"]);
+    let token = first.continue_token.expect("there is more");
+    let token = continue_token::decode(&token).expect("a token");
+    for turn in 0..2_200 {
+        write(&harness, "b", &format!("y{turn}")).await;
+        write(&harness, "c", &format!("z{turn}")).await;
+    }
+    let options = ListOptions { continue_from: Some(token), ..ListOptions::default() };
+    let rest = list(&harness, options).await.expect("the rest");
+    assert_eq!((shown(&rest), rest.revision), (vec!["b=x".into(), "c=x".into()], first.revision));
+}
