@@ -26,7 +26,6 @@ const DIFFERENCES_MAX: u8 = 16;
 const CURSOR_BATCH_MAX: usize = 256;
 /// As many are given at once of those that have to be made from differences.
 const CURSOR_PACKED_MAX: usize = 32;
-
 /// Changes that a list at a past revision takes back. What is further back is read from the store: others wait
 /// while changes are taken back.
 const UNDONE_CHANGES_MAX: usize = 4_096;
@@ -90,7 +89,7 @@ impl Change {
         *self.frames.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// How the object before differs from the one after. It takes a few microseconds.
+    /// How the object before differs from the one after. It takes a microsecond.
     pub(crate) fn difference(&self) -> Option<Box<[u8]>> {
         match self.kind {
             ChangeKind::Put => self.previous.as_ref()?.difference_from(&self.entry),
@@ -155,6 +154,17 @@ impl Kept {
             }
         };
         size_of::<Kept>() + record + before
+    }
+}
+
+impl Packed {
+    /// The object before the change, made from the one after it where that is needed.
+    fn before(&self, after: impl FnOnce() -> Entry) -> Option<Entry> {
+        match &self.before {
+            Before::Nothing => None,
+            Before::Was(entry) => Some(entry.clone()),
+            Before::Differs(difference) => Some(after().without(difference)),
+        }
     }
 }
 
@@ -287,11 +297,12 @@ impl History {
             Kept::Fresh(change) => return change.clone(),
             Kept::Packed(packed) => packed,
         };
-        let (kind, previous) = match packed.after {
-            After::Gone => (ChangeKind::Delete, self.entry_before(index)),
-            After::Is(_) | After::ReplacedBy(_) => (ChangeKind::Put, self.entry_before(index)),
+        let kind = match packed.after {
+            After::Gone => ChangeKind::Delete,
+            After::Is(_) | After::ReplacedBy(_) => ChangeKind::Put,
         };
         let (revision, entry) = (packed.revision, self.entry_after(index));
+        let previous = packed.before(|| entry.clone());
         Arc::new(Change { kind, revision, entry, previous, frames: Mutex::new(None) })
     }
 
@@ -336,11 +347,7 @@ impl History {
             Kept::Fresh(change) => return change.previous.clone(),
             Kept::Packed(packed) => packed,
         };
-        match &packed.before {
-            Before::Nothing => None,
-            Before::Was(entry) => Some(entry.clone()),
-            Before::Differs(difference) => Some(self.entry_after(index).without(difference)),
-        }
+        packed.before(|| self.entry_after(index))
     }
 
     /// The changes that are no longer among the newest and are not packed yet, and the number of the first.

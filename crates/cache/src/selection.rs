@@ -4,7 +4,7 @@
 //! only when somebody does, so an index is made on demand, for large resources, when the same label was asked
 //! for a few times; few are kept, and the oldest makes room.
 
-use crate::tree::{Place, Placed, Tree};
+use crate::tree::{Place, Placed, Tree, order};
 use crate::{Entry, begins_with};
 use std::fmt;
 use std::sync::Arc;
@@ -70,7 +70,7 @@ impl Index {
         let mut index = Index { term, objects: Tree::default() };
         let mut all: Vec<Indexed> =
             entries.iter().filter_map(|entry| index.indexed(entry)).collect();
-        all.sort_unstable_by(|a, b| a.place().cmp(&b.place()));
+        all.sort_unstable_by(|a, b| order(a.place(), b.place()));
         index.objects = all.into_iter().collect();
         index
     }

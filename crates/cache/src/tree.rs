@@ -20,7 +20,7 @@ const NODE_MIN: usize = 8;
 pub(crate) type Place<'a> = (&'a str, &'a str);
 
 /// Which of two places comes first.
-fn order(a: Place<'_>, b: Place<'_>) -> Ordering {
+pub(crate) fn order(a: Place<'_>, b: Place<'_>) -> Ordering {
     // As in `begins_with`.
     let text = |a: &str, b: &str| match a.is_empty() || b.is_empty() {
         true => a.len().cmp(&b.len()),
