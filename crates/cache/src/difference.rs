@@ -94,6 +94,7 @@ fn same_at_end(a: &[u8], b: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::Random;
 
     fn check(old: &str, new: &str) -> usize {
         let (mut difference, mut made) = (vec![], vec![]);
@@ -139,11 +140,8 @@ mod tests {
 
     #[test]
     fn any_text_can_be_made_from_any_other() {
-        let mut random = 5_u64;
-        let mut below = |end: usize| {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (random >> 33) as usize % end
-        };
+        let mut random = Random(5);
+        let mut below = |end: usize| random.below(end as u64) as usize;
         for turn in 0..3_000 {
             let letters = [2, 3, 26][turn % 3];
             let mut text = |most: usize| -> String {

@@ -430,6 +430,7 @@ impl History {
 mod tests {
     use super::*;
     use crate::entry::tests::{PREFIX, stored_with};
+    use crate::random::Random;
     use std::collections::BTreeMap;
 
     /// A version of an object of some 2 kB, like the others of its key.
@@ -455,7 +456,7 @@ mod tests {
     }
 
     struct Writer {
-        random: u64,
+        random: Random,
         history: History,
         objects: BTreeMap<String, Entry>,
         /// All that has happened.
@@ -465,12 +466,7 @@ mod tests {
     impl Writer {
         fn new() -> Writer {
             let history = History::new(Revision(0));
-            Writer { random: 11, history, objects: BTreeMap::new(), told: vec![] }
-        }
-
-        fn below(&mut self, end: u64) -> u64 {
-            self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (self.random >> 33) % end
+            Writer { random: Random(11), history, objects: BTreeMap::new(), told: vec![] }
         }
 
         /// Creates, changes or deletes the object of a key.
@@ -482,7 +478,7 @@ mod tests {
                     (ChangeKind::Delete, last.at_revision(Revision(revision)))
                 }
                 _ => {
-                    let now = version(key, revision, |end| self.below(end));
+                    let now = version(key, revision, |end| self.random.below(end));
                     self.objects.insert(key.to_owned(), now.clone());
                     (ChangeKind::Put, now)
                 }
@@ -520,19 +516,19 @@ mod tests {
         for turn in 0..3_000_u64 {
             // Often the same few objects, and now and then two changes in one revision.
             let last = revision;
-            revision += u64::from(writer.below(20) != 0);
-            let key = match writer.below(4) {
-                0 => format!("n/{}", writer.below(500)),
-                _ => format!("n/{}", writer.below(3)),
+            revision += u64::from(writer.random.below(20) != 0);
+            let key = match writer.random.below(4) {
+                0 => format!("n/{}", writer.random.below(500)),
+                _ => format!("n/{}", writer.random.below(3)),
             };
             let is_written =
                 writer.told.iter().rev().take(2).any(|change| change.entry.key() == key);
             if revision == last && is_written {
                 continue;
             }
-            let deletes = writer.below(30) == 0;
+            let deletes = writer.random.below(30) == 0;
             writer.write(&key, revision.max(1), deletes);
-            if writer.below(50) == 0 {
+            if writer.random.below(50) == 0 {
                 writer.pack();
             }
             if turn == 1_000 {

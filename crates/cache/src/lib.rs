@@ -15,6 +15,8 @@ mod difference;
 mod entry;
 mod history;
 mod prefix;
+#[cfg(test)]
+mod random;
 mod resource;
 mod selection;
 mod tree;

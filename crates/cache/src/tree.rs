@@ -331,6 +331,7 @@ fn remove<T: Placed>(node: &mut Arc<Node<T>>, place: Place<'_>) -> Option<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::Random;
     use std::collections::BTreeMap;
 
     /// An element that counts how many hold it.
@@ -344,15 +345,6 @@ mod tests {
 
     fn held(key: u64, version: u64) -> Held {
         Arc::new((["", "a", "b"][key as usize % 3].to_owned(), format!("{key:x}"), version))
-    }
-
-    struct Random(u64);
-
-    impl Random {
-        fn below(&mut self, end: u64) -> u64 {
-            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (self.0 >> 33) % end
-        }
     }
 
     /// What must hold of a node between two places; its depth.

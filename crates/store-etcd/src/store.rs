@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use keelson_store::{
     BoxFuture, DiskError, HealthError, KeyValue, Op, PAGE_BYTES_MAX, Page, Range, ReadError,
-    Revision, Store, Txn, TxnOutcome, Watch, WatchError, WatchPlaces, WriteError,
+    Revision, Store, Txn, TxnOutcome, Watch, WatchError, WatchPlaces, WriteError, key_after,
 };
 use prost::Message;
 use tokio::runtime::Handle;
@@ -195,7 +195,7 @@ impl EtcdStore {
             at = Some(read_at);
             let bytes: usize = answer.kvs.iter().map(|kv| kv.value.len()).sum();
             let average = bytes / answer.kvs.len().max(1);
-            let after = answer.kvs.last().map(|kv| [&kv.key[..], b"\0"].concat().into());
+            let after = answer.kvs.last().map(|kv| key_after(&kv.key));
             for (number, kv) in answer.kvs.into_iter().enumerate() {
                 if number % DECODES_MAX == DECODES_MAX - 1 {
                     tokio::task::yield_now().await;

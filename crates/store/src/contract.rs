@@ -266,6 +266,12 @@ pub trait Watch: Send {
     fn next(&mut self) -> BoxFuture<'_, Result<Batch, WatchError>>;
 }
 
+/// The key right after this one: where the next page begins.
+#[must_use]
+pub fn key_after(key: &[u8]) -> Bytes {
+    [key, b"\0"].concat().into()
+}
+
 /// The first key after all keys that start with `prefix`; empty when there is none.
 #[must_use]
 pub fn prefix_end(prefix: &[u8]) -> Bytes {

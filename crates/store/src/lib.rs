@@ -40,7 +40,7 @@ pub mod conformance;
 
 pub use contract::{
     Batch, BoxFuture, Compare, Event, KeyValue, Op, Page, Range, Revision, Store, Txn, TxnOutcome,
-    Watch, prefix_end,
+    Watch, key_after, prefix_end,
 };
 pub use embedded::{Durability, Embedded, EmbeddedOptions, OpenError};
 pub use errors::{DiskError, HealthError, ReadError, WatchError, WriteError};

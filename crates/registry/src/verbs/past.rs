@@ -7,7 +7,7 @@ use crate::verbs::list::{Filter, Page};
 use bytes::Bytes;
 use keelson_cache::Entry;
 use keelson_meta::{Failure, Status};
-use keelson_store::{Range, ReadError, Revision, prefix_end};
+use keelson_store::{Range, ReadError, Revision, key_after, prefix_end};
 use std::error::Error;
 
 impl Registry {
@@ -44,7 +44,7 @@ impl Registry {
                 page.items.push(entry);
             }
             match read.items.last() {
-                Some(last) if read.more => range.start = after(&last.key),
+                Some(last) if read.more => range.start = key_after(&last.key),
                 _ => return Ok(Some(page)),
             }
         }
@@ -55,13 +55,8 @@ impl Registry {
 fn past_range(prefix: &[u8], filter: &Filter, start: &str, revision: Revision) -> Range {
     let key = |key: &str| [prefix, key.as_bytes()].concat();
     let (start, end) = match filter.only_key() {
-        Some(only) => (Bytes::from(key(&only)), after(&key(&only))),
+        Some(only) => (Bytes::from(key(&only)), key_after(&key(&only))),
         None => (key(start.max(&filter.prefix)).into(), prefix_end(&key(&filter.prefix))),
     };
     Range { start, end, limit: 0, at: Some(revision) }
-}
-
-/// The next key after this one.
-fn after(key: &[u8]) -> Bytes {
-    [key, b"\0"].concat().into()
 }

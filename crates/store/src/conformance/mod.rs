@@ -34,6 +34,7 @@ use bytes::Bytes;
 
 use crate::{
     BoxFuture, Compare, Event, KeyValue, Op, Range, Revision, Store, Txn, TxnOutcome, Watch,
+    key_after,
 };
 
 pub use power_disk::{Fault, Photo, PowerDisk};
@@ -100,7 +101,7 @@ pub async fn list(store: &dyn Store, prefix: &str, at: Option<Revision>) -> Vec<
         let page = store.range(ask.clone()).await.expect("range");
         shown.extend(page.items.iter().map(show));
         let Some(last) = page.items.last().filter(|_| page.more) else { return shown };
-        ask.start = [&last.key[..], b"\0"].concat().into();
+        ask.start = key_after(&last.key);
         ask.at = Some(page.at);
     }
 }
