@@ -14,8 +14,23 @@ use keelson_store::{
 };
 
 const WRITERS: u64 = 64;
-const PARTS: [&str; 9] =
-    ["empty", "latency", "rate-1k", "rate-4k", "fill", "killed", "clean", "churn", "empty-out"];
+const PARTS: [&str; 10] = [
+    "empty",
+    "latency",
+    "rate-1k",
+    "rate-4k",
+    "updates",
+    "fill",
+    "killed",
+    "clean",
+    "churn",
+    "empty-out",
+];
+/// What a million updates are spread over.
+const UPDATED: u64 = 10_000;
+const UPDATES: u64 = 1_000_000;
+/// A directory whose size does not change for so long has given back what it will.
+const CALM: Duration = Duration::from_secs(5);
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -24,7 +39,7 @@ fn main() -> Result<(), Failure> {
     let objects = args.first().map_or(Ok(200_000), |text| text.parse())?;
     let dir = args.get(1).map_or_else(|| std::env::temp_dir().join("figures"), PathBuf::from);
     if let Some(part) = args.get(2) {
-        let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
         return runtime.block_on(run(part, objects, &dir));
     }
     for part in PARTS {
@@ -43,6 +58,7 @@ async fn run(part: &str, objects: u64, dir: &Path) -> Result<(), Failure> {
         "latency" => latency(&small).await,
         "rate-1k" => rate(&small, 40_000, 1024).await,
         "rate-4k" => rate(&small, 40_000, 4096).await,
+        "updates" => updates(&small).await,
         "fill" => {
             rate(&large, objects, 2048).await?;
             let store = open(&large)?;
@@ -115,6 +131,37 @@ async fn load(part: &str, dir: &Path) -> Result<(), Failure> {
         bytes >> 20,
         memory()?
     ))
+}
+
+/// Updates the same objects again and again, while compaction follows a second behind.
+async fn updates(dir: &Path) -> Result<(), Failure> {
+    let store = open(dir)?;
+    write_all(&store, UPDATED, 2048).await?;
+    tell(format_args!("{UPDATED} objects of 2048 bytes: disk {:.0} MB", size(dir)?))?;
+    let start = Instant::now();
+    let mut window = CompactionWindow::new(Duration::from_secs(1));
+    let mut largest: f64 = 0.0;
+    for _ in 0..UPDATES / UPDATED {
+        write_all(&store, UPDATED, 2048).await?;
+        if let Some(through) = window.observe(start.elapsed(), store.revision()) {
+            store.compact(through).await?;
+        }
+        largest = largest.max(size(dir)?);
+    }
+    let rate = UPDATES as f64 / start.elapsed().as_secs_f64();
+    tell(format_args!("{UPDATES} updates of them: {rate:.0}/s, disk {largest:.0} MB at most"))?;
+    store.compact(store.revision()).await?;
+    let start = Instant::now();
+    let (mut seen, mut since) = (size(dir)?, start);
+    while since.elapsed() < CALM {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        let now = size(dir)?;
+        if now != seen {
+            (seen, since) = (now, Instant::now());
+        }
+    }
+    let after = millis(since - start);
+    tell(format_args!("history forgotten: disk {seen:.0} MB, {after:.0} ms later, {}", memory()?))
 }
 
 /// Writes every object again, twice, while compaction follows.

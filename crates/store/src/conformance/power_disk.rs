@@ -1,5 +1,8 @@
 //! A disk in memory, below the library, that fails where a test wants it to and whose power can be
 //! cut: of what was written since the last sync any part may then be there, sector by sector.
+//!
+//! It holds the file in use and one that is made beside it; which of them has the name of the one in
+//! use is as unsure before a sync as what is written.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,18 +12,31 @@ use redb::StorageBackend;
 
 use super::Rng;
 use crate::Revision;
+use crate::embedded::files::{Files, Place};
 
 const SECTOR_BYTES: usize = 512;
 
-/// What the disk holds for sure, what the system shows, and what lies between.
 #[derive(Debug, Default)]
 struct Medium {
-    durable: Vec<u8>,
-    shown: Vec<u8>,
-    since: Vec<Change>,
+    /// The file in use, and what comes after it; one that has been replaced keeps its place.
+    files: Vec<Content>,
+    /// Which of them has the name of the one in use, as the system shows it.
+    current: usize,
+    /// Which had it when the names were last synced.
+    current_durable: usize,
+    beside: Option<usize>,
+    promotions: usize,
     photos: Vec<Photo>,
     rng: Option<Rng>,
     fault: Option<Fault>,
+}
+
+/// What the disk holds of a file for sure, what the system shows, and what lies between.
+#[derive(Debug, Default)]
+struct Content {
+    durable: Vec<u8>,
+    shown: Vec<u8>,
+    since: Vec<Change>,
 }
 
 /// What fails at present.
@@ -30,6 +46,8 @@ pub enum Fault {
     Syncs,
     /// Writes, as on a full disk.
     Writes,
+    /// What has to do with names of files: making, renaming and syncing them.
+    Names,
     /// Making the file longer, and writes.
     Growth,
     /// Everything that writes, as on a disk that became read-only.
@@ -55,14 +73,21 @@ pub struct Photo {
     pub acknowledged: Revision,
 }
 
-/// A handle; its clones are the same disk and the same handle.
+/// A handle; its clones are the same disk.
 #[derive(Clone, Debug, Default)]
 pub struct PowerDisk {
     medium: Arc<Mutex<Medium>>,
     acknowledged: Arc<AtomicU64>,
-    /// Whether a write or a sync has failed on this handle. It writes no more: on a real one the
+}
+
+/// An open file of the disk.
+#[derive(Debug)]
+struct PowerFile {
+    disk: PowerDisk,
+    number: usize,
+    /// Whether a write or a sync has failed on this one. It writes no more: on a real one the
     /// next sync may say that all is well when it is not.
-    is_spent: Arc<AtomicBool>,
+    is_spent: AtomicBool,
 }
 
 impl PowerDisk {
@@ -71,10 +96,10 @@ impl PowerDisk {
         self.medium().fault = fault;
     }
 
-    /// Another handle of the same disk.
+    /// How often a file beside has taken the place of the one in use.
     #[must_use]
-    pub fn reopen(&self) -> PowerDisk {
-        PowerDisk { is_spent: Arc::default(), ..self.clone() }
+    pub fn promotions(&self) -> usize {
+        self.medium().promotions
     }
 
     /// From now on takes a photo at each sync.
@@ -102,16 +127,19 @@ impl PowerDisk {
     }
 
     fn holding(image: Vec<u8>) -> PowerDisk {
-        let medium = Arc::new(Mutex::new(Medium::new(image)));
+        let files = vec![Content { durable: image.clone(), shown: image, since: vec![] }];
+        let medium = Arc::new(Mutex::new(Medium { files, ..Medium::default() }));
         PowerDisk { medium, ..PowerDisk::default() }
     }
 
-    /// Whether a step that writes fails, now or because one before it did.
-    fn spend(&self, medium: &Medium, of: &[Fault]) -> io::Result<()> {
-        if self.is_spent.load(Ordering::Acquire) {
-            return Err(io::Error::other("an earlier failure has spent the handle"));
+    /// Takes a photo before what follows has begun.
+    fn photo(&self, medium: &mut Medium) {
+        let acknowledged = Revision(self.acknowledged.load(Ordering::Acquire));
+        if let Some(mut rng) = medium.rng.take() {
+            let disk = PowerDisk::holding(medium.photo(&mut rng));
+            medium.photos.push(Photo { disk, acknowledged });
+            medium.rng = Some(rng);
         }
-        medium.fails(of).inspect_err(|_| self.is_spent.store(true, Ordering::Release))
     }
 
     fn medium(&self) -> MutexGuard<'_, Medium> {
@@ -120,21 +148,22 @@ impl PowerDisk {
 }
 
 impl Medium {
-    fn new(image: Vec<u8>) -> Self {
-        Self { durable: image.clone(), shown: image, ..Self::default() }
-    }
-
     fn fails(&self, of: &[Fault]) -> io::Result<()> {
         let is_failing = self.fault.is_some_and(|at| at == Fault::Power || of.contains(&at));
         if is_failing { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
     }
 
-    /// Keeps each change with a probability that itself is drawn: all, none and half occur.
+    /// The file in use after a power cut, of which some changes are kept with a probability that
+    /// itself is drawn: all, none and half occur.
     fn photo(&self, rng: &mut Rng) -> Vec<u8> {
         let keep = [0, 20, 50, 80, 100][rng.below(5) as usize];
-        self.image(|| rng.below(100) < keep)
+        let named = if rng.below(100) < keep { self.current } else { self.current_durable };
+        let content = self.files.get(named);
+        content.map(|content| content.image(|| rng.below(100) < keep)).unwrap_or_default()
     }
+}
 
+impl Content {
     /// What is on the disk when of what was not synced only this is kept.
     fn image(&self, mut keeps: impl FnMut() -> bool) -> Vec<u8> {
         let mut image = self.durable.clone();
@@ -152,55 +181,126 @@ impl Medium {
     }
 }
 
-impl StorageBackend for PowerDisk {
+impl Files for PowerDisk {
+    fn open(&self, place: Place) -> io::Result<Arc<dyn StorageBackend>> {
+        let mut medium = self.medium();
+        if medium.files.is_empty() {
+            medium.files.push(Content::default());
+        }
+        let number = match place {
+            Place::Current => medium.current,
+            Place::Beside => medium.beside.ok_or(io::ErrorKind::NotFound)?,
+        };
+        drop(medium);
+        Ok(Arc::new(PowerFile { disk: self.clone(), number, is_spent: AtomicBool::default() }))
+    }
+
+    fn make_beside(&self) -> io::Result<()> {
+        let mut medium = self.medium();
+        medium.fails(&[Fault::Names, Fault::All])?;
+        medium.beside = Some(medium.files.len());
+        medium.files.push(Content::default());
+        Ok(())
+    }
+
+    fn promote(&self) -> io::Result<()> {
+        let mut medium = self.medium();
+        medium.fails(&[Fault::Names, Fault::All])?;
+        medium.current = medium.beside.take().ok_or(io::ErrorKind::NotFound)?;
+        medium.promotions += 1;
+        Ok(())
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        let mut medium = self.medium();
+        self.photo(&mut medium);
+        medium.fails(&[Fault::Names, Fault::Syncs, Fault::All])?;
+        medium.current_durable = medium.current;
+        Ok(())
+    }
+
+    fn discard_beside(&self) -> io::Result<()> {
+        // Whoever has it open still reads and writes it.
+        self.medium().beside = None;
+        Ok(())
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        let medium = self.medium();
+        Ok(medium.files.get(medium.current).map_or(0, |content| content.shown.len() as u64))
+    }
+
+    fn room(&self) -> io::Result<Option<u64>> {
+        Ok(None)
+    }
+
+    /// Tests write little.
+    fn spared(&self) -> u64 {
+        0
+    }
+}
+
+impl PowerFile {
+    /// Whether a step that writes fails, now or because one before it did.
+    fn spend(&self, medium: &Medium, of: &[Fault]) -> io::Result<()> {
+        if self.is_spent.load(Ordering::Acquire) {
+            return Err(io::Error::other("an earlier failure has spent the handle"));
+        }
+        medium.fails(of).inspect_err(|_| self.is_spent.store(true, Ordering::Release))
+    }
+}
+
+impl StorageBackend for PowerFile {
     fn len(&self) -> io::Result<u64> {
-        Ok(self.medium().shown.len() as u64)
+        Ok(self.disk.medium().files[self.number].shown.len() as u64)
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        let medium = self.medium();
+        let medium = self.disk.medium();
         medium.fails(&[Fault::Reads])?;
         let start = offset as usize;
-        let bytes = medium.shown.get(start..start + out.len());
+        let bytes = medium.files[self.number].shown.get(start..start + out.len());
         out.copy_from_slice(bytes.ok_or(io::ErrorKind::UnexpectedEof)?);
         Ok(())
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        let mut medium = self.medium();
+        let mut medium = self.disk.medium();
         self.spend(&medium, &[Fault::Growth, Fault::All])?;
-        medium.shown.resize(len as usize, 0);
-        medium.since.push(Change::Length(len as usize));
+        let content = &mut medium.files[self.number];
+        content.shown.resize(len as usize, 0);
+        content.since.push(Change::Length(len as usize));
         Ok(())
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        let acknowledged = Revision(self.acknowledged.load(Ordering::Acquire));
-        let mut medium = self.medium();
-        if let Some(mut rng) = medium.rng.take() {
-            let image = medium.photo(&mut rng);
-            let disk = PowerDisk::holding(image.clone());
-            medium.photos.push(Photo { disk, acknowledged });
-            if medium.fault == Some(Fault::Syncs) {
-                // Reads go on to show what a power cut would now show to be lost.
-                medium.durable = image;
-                medium.since.clear();
-            }
+        let mut medium = self.disk.medium();
+        if medium.fault == Some(Fault::Syncs)
+            && let Some(mut rng) = medium.rng.take()
+        {
+            // Reads go on to show what a power cut would now show to be lost.
+            let keep = [0, 20, 50, 80, 100][rng.below(5) as usize];
+            let content = &mut medium.files[self.number];
+            content.durable = content.image(|| rng.below(100) < keep);
+            content.since.clear();
             medium.rng = Some(rng);
         }
+        self.disk.photo(&mut medium);
         self.spend(&medium, &[Fault::Syncs, Fault::All])?;
-        medium.durable = medium.image(|| true);
-        medium.since.clear();
+        let content = &mut medium.files[self.number];
+        content.durable = content.image(|| true);
+        content.since.clear();
         Ok(())
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        let mut medium = self.medium();
+        let mut medium = self.disk.medium();
         self.spend(&medium, &[Fault::Writes, Fault::Growth, Fault::All])?;
         let start = offset as usize;
-        medium.shown[start..start + data.len()].copy_from_slice(data);
+        let content = &mut medium.files[self.number];
+        content.shown[start..start + data.len()].copy_from_slice(data);
         let sectors = data.chunks(SECTOR_BYTES).enumerate();
-        medium.since.extend(sectors.map(|(n, bytes)| Change::Sector {
+        content.since.extend(sectors.map(|(n, bytes)| Change::Sector {
             offset: start + n * SECTOR_BYTES,
             bytes: bytes.to_vec(),
         }));

@@ -14,6 +14,7 @@ use super::disk::RecordId;
 use super::group::Group;
 use super::index::PruneCursor;
 use super::shared::Shared;
+use super::space::Rewrite;
 use crate::{DiskError, Op, ReadError, Revision, Txn, TxnOutcome, WriteError};
 
 /// Most transactions that share a sync.
@@ -27,6 +28,8 @@ const PRUNE_KEYS_MAX: usize = 512;
 const FORGET_PER_WRITE: usize = 2;
 /// Records forgotten between two groups at least.
 const FORGET_MIN: usize = 32;
+/// How often it is asked whether a copy is made, while there are no writes.
+const REWRITE_POLL: Duration = Duration::from_millis(5);
 /// No write for so long, and the disk settles.
 const SETTLE_AFTER: Duration = Duration::from_millis(200);
 /// From a failure of the disk to the first attempt to get it going again; doubles each time.
@@ -62,6 +65,11 @@ pub(super) struct Committer {
     /// Found by prunes, and still on the disk; the newest first once the prune is through. The index
     /// knows them no more.
     gone: Vec<RecordId>,
+    /// Keys and values of all records on the disk.
+    bytes: u64,
+    rewrite: Option<Rewrite>,
+    /// Whether one was given up because of the load, and shall begin when there is none.
+    is_rewrite_due: bool,
     /// Records of the last group.
     written: usize,
     is_settled: bool,
@@ -89,11 +97,23 @@ impl Drop for StopOnPanic {
 }
 
 impl Committer {
-    pub(super) fn new(shared: Arc<Shared>, asks: Receiver<Ask>) -> Self {
+    /// `bytes` are those of the keys and values of all records on the disk.
+    pub(super) fn new(shared: Arc<Shared>, asks: Receiver<Ask>, bytes: u64) -> Self {
         // A crash may have come between a compaction and its end.
         let prune = (shared.floor() > Revision(0)).then(PruneCursor::start);
-        let (held, trouble) = (None, None);
-        Self { shared, asks, held, prune, gone: vec![], written: 0, is_settled: true, trouble }
+        Self {
+            shared,
+            asks,
+            held: None,
+            prune,
+            gone: vec![],
+            bytes,
+            rewrite: None,
+            is_rewrite_due: false,
+            written: 0,
+            is_settled: true,
+            trouble: None,
+        }
     }
 
     /// Runs until the engine closes. Everything asked for before is done first.
@@ -113,6 +133,7 @@ impl Committer {
             }
             self.prune_step();
         }
+        self.rewrite = None;
         if let Some(trouble) = &mut self.trouble {
             // The last chance to take back what failed; else the next opening may find it.
             trouble.next_try = Instant::now();
@@ -138,6 +159,17 @@ impl Committer {
                 Err(RecvTimeoutError::Disconnected) => Some(Ask::Close),
             };
         }
+        if let Some(rewrite) = self.rewrite.take_if(|rewrite| rewrite.is_copied()) {
+            self.is_rewrite_due = !rewrite.finish();
+            self.is_settled = false;
+        }
+        if self.rewrite.is_some() {
+            return match self.asks.recv_timeout(REWRITE_POLL) {
+                Ok(ask) => Some(ask),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => Some(Ask::Close),
+            };
+        }
         if self.prune.is_some() || !self.gone.is_empty() {
             return match self.asks.try_recv() {
                 Ok(ask) => Some(ask),
@@ -152,6 +184,9 @@ impl Committer {
             Ok(ask) => Some(ask),
             Err(RecvTimeoutError::Timeout) => {
                 self.settle();
+                if self.is_rewrite_due {
+                    self.rewrite_when_pruned();
+                }
                 None
             }
             Err(RecvTimeoutError::Disconnected) => Some(Ask::Close),
@@ -214,6 +249,12 @@ impl Committer {
         self.is_settled = false;
         self.written = group.records.len();
         let result = self.shared.disk.commit(&group.records, floor);
+        if result.is_ok() {
+            self.bytes += group.records.iter().map(|record| record.head.bytes()).sum::<u64>();
+            if let Some(rewrite) = &self.rewrite {
+                rewrite.watch(self.bytes);
+            }
+        }
         result.inspect_err(|source| {
             let step = if floor.is_some() { "compact" } else { "write" };
             let undo = group.records.iter().map(|record| record.head.id).collect();
@@ -240,7 +281,7 @@ impl Committer {
     }
 
     fn prune_step(&mut self) {
-        if self.trouble.is_some() {
+        if self.trouble.is_some() || self.rewrite.is_some() {
             return;
         }
         if let Some(cursor) = self.prune.take() {
@@ -248,21 +289,31 @@ impl Committer {
             if self.prune.is_none() {
                 // What was written together stands together, and is forgotten with the fewest pages.
                 self.gone.sort_unstable_by_key(|id| std::cmp::Reverse(*id));
+                self.rewrite_when_pruned();
             }
             return;
         }
         let count = FORGET_MIN.max(FORGET_PER_WRITE * self.written).min(self.gone.len());
-        if count > 0 {
-            self.is_settled = false;
-            let oldest = self.gone.split_off(self.gone.len() - count);
-            if self.gone.is_empty() {
-                // A burst leaves no room behind.
-                self.gone = Vec::new();
-            }
-            if let Err(source) = self.shared.disk.forget(&oldest) {
-                // The index knows them no more, so they must go with the recovery.
-                self.fail("forget", source, oldest);
-            }
+        if count == 0 {
+            return;
+        }
+        self.is_settled = false;
+        let oldest = self.gone.split_off(self.gone.len() - count);
+        match self.shared.disk.forget(&oldest) {
+            Ok(bytes) => self.bytes = self.bytes.saturating_sub(bytes),
+            // The index knows them no more, so they must go with the recovery.
+            Err(source) => self.fail("forget", source, oldest),
+        }
+        self.rewrite_when_pruned();
+    }
+
+    /// Gives space back when all is forgotten that can be, and much of the file is empty.
+    fn rewrite_when_pruned(&mut self) {
+        if self.gone.is_empty() && self.trouble.is_none() {
+            // A burst leaves no room behind.
+            self.gone = Vec::new();
+            self.is_rewrite_due = false;
+            self.rewrite = Rewrite::begin(&self.shared, self.bytes);
         }
     }
 
@@ -280,6 +331,8 @@ impl Committer {
         // Much fails together; the log tells the beginning and the end.
         tracing::error!(step, %source, "the disk fails, writes are refused until it works again");
         self.shared.fail(source.clone());
+        // It may have taken the room that is missing.
+        self.rewrite = None;
         let (delay, next_try) = (RECOVER_DELAY, Instant::now() + RECOVER_DELAY);
         self.trouble = Some(Trouble { source, undo, delay, next_try });
     }

@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 use crate::DiskError;
 
 /// The version of the directory's format; raised by every change that an older one cannot read.
-const FORMAT_VERSION: u32 = 1;
+const FORMAT_VERSION: u32 = 2;
+/// The oldest version that is read. What is written anew is of [`FORMAT_VERSION`].
+const FORMAT_VERSION_MIN: u32 = 1;
 const FORMAT_FILE: &str = "FORMAT";
 const FORMAT_FILE_NEW: &str = "FORMAT.new";
 const FORMAT_NAME: &str = "keelson-store";
@@ -115,7 +117,7 @@ pub(super) fn claim(dir: &Path) -> Result<File, OpenError> {
     let options = OpenOptions::new().create(true).truncate(false).write(true).open(path);
     let lock = options.map_err(failed("lock"))?;
     take(dir, &lock)?;
-    if !check_format(dir)? {
+    if check_format(dir)? != Some(FORMAT_VERSION) {
         write_format(dir).map_err(failed("write the format of"))?;
     }
     Ok(lock)
@@ -123,7 +125,7 @@ pub(super) fn claim(dir: &Path) -> Result<File, OpenError> {
 
 /// Takes the lock of a directory that has been claimed, and writes nothing.
 pub(super) fn hold(dir: &Path) -> Result<File, OpenError> {
-    if !check_format(dir)? {
+    if check_format(dir)?.is_none() {
         return Err(OpenError::Absent { dir: dir.to_owned() });
     }
     let lock = File::open(dir.join(LOCK_FILE)).map_err(|source| {
@@ -145,12 +147,12 @@ fn take(dir: &Path, lock: &File) -> Result<(), OpenError> {
     }
 }
 
-/// Whether there is a format; one that this version reads, if so.
-fn check_format(dir: &Path) -> Result<bool, OpenError> {
+/// The format, if there is one; then it is one that this version reads.
+fn check_format(dir: &Path) -> Result<Option<u32>, OpenError> {
     let dir = || dir.to_owned();
     match read_format(&dir()) {
-        Ok(Format::None) => Ok(false),
-        Ok(Format::Version(FORMAT_VERSION)) => Ok(true),
+        Ok(Format::None) => Ok(None),
+        Ok(Format::Version(found @ FORMAT_VERSION_MIN..=FORMAT_VERSION)) => Ok(Some(found)),
         Ok(Format::Version(found)) => {
             Err(OpenError::Newer { dir: dir(), found, known: FORMAT_VERSION })
         }

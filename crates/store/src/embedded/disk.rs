@@ -4,8 +4,9 @@
 //! they run unchanged over a disk that fails, tears or stalls where a test wants it to.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::ops::ControlFlow;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use bytes::Bytes;
 
@@ -39,6 +40,16 @@ pub struct Head {
     pub created: Revision,
     /// Whether the change is a delete; such a record has an empty value.
     pub is_delete: bool,
+    /// The length of the value; 0 also where a file of format 1 does not tell it.
+    pub value_bytes: u32,
+}
+
+impl Head {
+    /// Bytes of the key and the value.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.key.len() as u64 + u64::from(self.value_bytes)
+    }
 }
 
 /// One change as it stands on disk.
@@ -46,7 +57,7 @@ pub struct Head {
 pub struct Record {
     /// Everything but the value.
     pub head: Head,
-    /// The value; empty for a delete.
+    /// The value; empty for a delete. Its length is [`Head::value_bytes`].
     pub value: Bytes,
 }
 
@@ -72,8 +83,9 @@ pub trait Disk: Send + Sync + 'static {
     /// [`Disk::recover`] is asked of the writer; reads go on.
     fn commit(&self, records: &[Record], floor: Option<Revision>) -> Result<(), DiskError>;
 
-    /// Forgets records, all or none of them. A crash may bring them back.
-    fn forget(&self, ids: &[RecordId]) -> Result<(), DiskError>;
+    /// Forgets records, all or none of them. A crash may bring them back. Tells how many bytes
+    /// of keys and values they had.
+    fn forget(&self, ids: &[RecordId]) -> Result<u64, DiskError>;
 
     /// Called once when nothing has been written for a moment, and at the end: makes what was
     /// forgotten durable and the next opening cheap.
@@ -82,6 +94,28 @@ pub trait Disk: Send + Sync + 'static {
     /// After a failed write: makes the disk hold durably what it held before, without the records
     /// `undo` and with this floor, in one step. Asked again until it succeeds.
     fn recover(&self, undo: &[RecordId], floor: Revision) -> Result<(), DiskError>;
+
+    /// Whether a copy of what the disk holds, which are so many bytes of keys and values, would take
+    /// up much less room, and there is room to make it.
+    fn is_wasteful(&self, _bytes: u64) -> bool {
+        false
+    }
+
+    /// One step of copying records from `from` on and up to the revision `through` to a place
+    /// beside; from the very first on it begins anew. Where to go on, `None` when all are copied.
+    /// Asked from any thread, while all else goes on but [`Disk::forget`] and [`Disk::recover`].
+    fn copy(&self, _from: RecordId, _through: Revision) -> Result<Option<RecordId>, DiskError> {
+        Err(Arc::new(io::Error::from(io::ErrorKind::Unsupported)))
+    }
+
+    /// Puts the copy, which has all records, in the place of what was copied, with this floor. After
+    /// an error everything is as it was before.
+    fn change_over(&self, _floor: Revision) -> Result<(), DiskError> {
+        Err(Arc::new(io::Error::from(io::ErrorKind::Unsupported)))
+    }
+
+    /// Gives up what was copied, if anything was.
+    fn discard_copy(&self) {}
 }
 
 /// Records in memory: what `--durability=memory` runs on, and the ground of simulated disks.
@@ -151,12 +185,10 @@ impl Disk for MemDisk {
         Ok(())
     }
 
-    fn forget(&self, ids: &[RecordId]) -> Result<(), DiskError> {
+    fn forget(&self, ids: &[RecordId]) -> Result<u64, DiskError> {
         let mut state = self.write();
-        for id in ids {
-            state.records.remove(id);
-        }
-        Ok(())
+        let gone = ids.iter().filter_map(|id| state.records.remove(id));
+        Ok(gone.map(|record| record.head.bytes()).sum())
     }
 
     fn settle(&self) -> Result<(), DiskError> {

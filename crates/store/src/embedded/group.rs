@@ -52,7 +52,10 @@ impl<'a> Group<'a> {
             let id = RecordId { revision, index };
             index += 1;
             self.newest = revision;
-            self.records.push(Record { head: Head { id, key, created, is_delete }, value });
+            // The contract's maximum of a value is far below.
+            let value_bytes = value.len() as u32;
+            let head = Head { id, key, created, is_delete, value_bytes };
+            self.records.push(Record { head, value });
             self.note_last();
         }
         Ok(TxnOutcome::Committed(self.newest))

@@ -9,14 +9,18 @@
 //! the time of a disk read; the cache above the store serves what is hot.
 
 mod commit;
+mod copy;
 mod directory;
 pub mod disk;
+pub mod files;
 mod group;
 mod history;
 mod index;
 mod offline;
 mod redb_disk;
+mod rows;
 mod shared;
+mod space;
 mod write_behind;
 
 use std::io::Write;
@@ -125,10 +129,10 @@ impl Embedded {
     }
 
     fn start(disk: Arc<dyn Disk>, dir: PathBuf) -> Result<Arc<Self>, OpenError> {
-        let shared = Shared::load(disk).map_err(|source| OpenError::Records { dir, source })?;
-        let shared = Arc::new(shared);
+        let loaded = Shared::load(disk).map_err(|source| OpenError::Records { dir, source })?;
+        let (shared, bytes) = (Arc::new(loaded.0), loaded.1);
         let (asks, receiver) = mpsc::channel();
-        let committer = Committer::new(Arc::clone(&shared), receiver);
+        let committer = Committer::new(Arc::clone(&shared), receiver, bytes);
         let thread = std::thread::Builder::new().name("store-commit".to_owned());
         let thread = thread.spawn(move || committer.run());
         let thread = thread.map_err(|source| OpenError::Thread { source })?;

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use super::directory::{self, OpenError, RECORDS_FILE};
 use super::disk::{Disk, Head, Record, RecordId};
 use super::index::Version;
-use super::redb_disk::{Finding, RedbDisk};
+use super::redb_disk::RedbDisk;
+use super::rows::Finding;
 use super::shared::{Shared, key_value};
 use crate::backup::{BackupError, BackupFileError, BackupReader, BackupSummary, BackupWriter};
 use crate::{DiskError, KEY_BYTES_MAX, KeyValue, ReadError, Revision};
@@ -70,7 +71,8 @@ impl Offline {
     pub fn backup(self, out: &mut dyn Write) -> Result<BackupSummary, BackupError> {
         let loaded = Shared::load(Arc::new(self.disk));
         let failed = |source| BackupError::Read { source: ReadError::Backend { source } };
-        backup(&loaded.map_err(failed)?, out)
+        let (shared, _) = loaded.map_err(failed)?;
+        backup(&shared, out)
     }
 
     /// Reads everything: each page against its checksum, each record, and what records say of each
@@ -116,7 +118,7 @@ impl Offline {
                     return ControlFlow::Continue(());
                 }
             };
-            let Head { id, ref key, created, is_delete } = head;
+            let Head { id, ref key, created, is_delete, value_bytes: _ } = head;
             if let Some(what) = fault(&head, before.get(key)) {
                 let key = key.escape_ascii();
                 sink(Found::Damage(format!("record {}.{} ({key}): {what}", id.revision, id.index)));
@@ -255,7 +257,8 @@ fn fill<R: Read>(
         let id = if is_first { RecordId::first(kv.modified) } else { next };
         next = RecordId { index: id.index + 1, ..id };
         bytes += kv.key.len() + kv.value.len();
-        let head = Head { id, key: kv.key, created: kv.created, is_delete: false };
+        let value_bytes = kv.value.len() as u32;
+        let head = Head { id, key: kv.key, created: kv.created, is_delete: false, value_bytes };
         records.push(Record { head, value: kv.value });
         if bytes >= RESTORE_BYTES {
             disk.commit(&records, None).map_err(failed)?;

@@ -6,87 +6,99 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use bytes::Bytes;
-use redb::backends::FileBackend;
 use redb::{
-    Builder, Database, Durability, Error, ReadableDatabase, StorageBackend, StorageError,
-    TableDefinition, TableError, WriteTransaction,
+    Builder, Database, Durability, Error, ReadableDatabase, StorageError, TableError,
+    WriteTransaction,
 };
 
-use super::directory;
+use super::copy::Copy;
 use super::disk::{Disk, Head, Record, RecordId, Sink};
+use super::files::{DirFiles, Files, Place, backend};
+use super::rows::{
+    FLOOR, Finding, HEADS, Id, META, VALUES, damaged, decode_head, encode, encode_head,
+};
 use super::write_behind::WriteBehind;
 use crate::{DiskError, Revision};
-
-/// Record name to kind, revision of creation and key.
-const HEADS: TableDefinition<'_, Id, &[u8]> = TableDefinition::new("heads");
-/// Record name to value; deletes have no row.
-const VALUES: TableDefinition<'_, Id, &[u8]> = TableDefinition::new("values");
-/// Facts about the whole.
-const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
-const FLOOR: &str = "floor";
 
 /// Pages kept in memory, read and written together. Values are read from here only on a miss of
 /// the cache above and of the ring, and a write needs the end of the tables, so little does.
 const CACHE_BYTES_MAX: usize = 2 << 20;
 
-const KIND_PUT: u8 = 0;
-const KIND_DELETE: u8 = 1;
-/// Kind and revision of creation.
-const HEAD_BYTES_MIN: usize = 9;
-
-/// Revision and index, big-endian, so that bytes order as records do.
-type Id = [u8; 12];
+/// Thousandths: a file that takes up more for each byte in it is copied. Pages have powers of two,
+/// so that values that are just too long for one take up twice their size in any file.
+const WASTE_MAX: u64 = 2500;
+/// What a copy may take up for each byte, and beside.
+const COPY_ROOM: u64 = 3;
+const COPY_ROOM_MIN: u64 = 64 << 20;
 
 /// Records in a redb file.
 ///
 /// A failed write or sync is told once, by the commit that asked for it; the library sees none of
 /// them ([`WriteBehind`]). A failed read spoils the library's handle, so it is opened anew.
 pub struct RedbDisk {
-    /// `None` from a failed read, after which the handle answers nothing more, until it is
-    /// replaced. Readers keep theirs to their end. At most one that is not spoilt lives.
-    database: RwLock<Option<Arc<Database>>>,
-    file: WriteBehind,
+    current: RwLock<Current>,
+    files: Arc<dyn Files>,
+    copy: Mutex<Option<Copy>>,
+    /// The waste of the last copy when it was made: no other one can be expected to have less.
+    waste_min: AtomicU64,
+    /// Whether a crash may give the name of the file back to the one that had it before.
+    is_name_unsure: AtomicBool,
     /// Held for as long as the file is open; dropped after it.
     _lock: Option<File>,
+}
+
+/// The file in use. What replaces it holds the same records.
+struct Current {
+    /// `None` from a failed read, after which the handle answers nothing more, until it is
+    /// replaced. Readers keep theirs to their end. At most one that is not spoilt lives.
+    database: Option<Arc<Database>>,
+    file: WriteBehind,
 }
 
 impl RedbDisk {
     /// Opens or makes the file. `lock` is held until the disk is dropped.
     pub(super) fn open(path: &Path, lock: File) -> Result<Self, DiskError> {
-        let options =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
-        drop(options.map_err(plain)?);
-        // Else a power cut may take the name away, and all that was synced with it.
-        directory::sync(directory::parent(path)).map_err(plain)?;
-        let path = path.to_owned();
-        let open = move || file(OpenOptions::new().read(true).write(true).open(&path)?);
-        Self::prepare(WriteBehind::new(open).map_err(plain)?, Some(lock))
+        let files = DirFiles::new(path.to_owned());
+        files.prepare().map_err(plain)?;
+        Self::prepare(Arc::new(files), Some(lock))
     }
 
-    /// Opens or makes it in something that is like a file; for tests that cut the power. `open` is
-    /// asked again after a failed write or sync.
-    pub fn with_backend<B: StorageBackend>(
-        open: impl Fn() -> io::Result<B> + Send + Sync + 'static,
-    ) -> Result<Self, DiskError> {
-        Self::prepare(WriteBehind::new(open).map_err(plain)?, None)
+    /// Opens or makes it in something that is like files; for tests that cut the power.
+    pub fn over(files: impl Files) -> Result<Self, DiskError> {
+        Self::prepare(Arc::new(files), None)
     }
 
     /// Opens the file without ever writing to it; what has to be repaired is so in memory.
     pub(super) fn open_read_only(path: &Path, lock: File) -> Result<Self, DiskError> {
         let path = path.to_owned();
-        let file = WriteBehind::read_only(move || file(OpenOptions::new().read(true).open(&path)?));
-        let file = file.map_err(plain)?;
+        let open = {
+            let path = path.clone();
+            move || backend(OpenOptions::new().read(true).open(&path)?)
+        };
+        let file = WriteBehind::read_only(open).map_err(plain)?;
         let database = builder().create_with_backend(file.clone()).map_err(shared)?;
-        Ok(Self { database: RwLock::new(Some(Arc::new(database))), file, _lock: Some(lock) })
+        Ok(Self::new(database, file, Arc::new(DirFiles::new(path)), Some(lock)))
+    }
+
+    fn new(
+        database: Database,
+        file: WriteBehind,
+        files: Arc<dyn Files>,
+        lock: Option<File>,
+    ) -> Self {
+        let current = RwLock::new(Current { database: Some(Arc::new(database)), file });
+        let (waste_min, is_name_unsure) = (AtomicU64::new(0), AtomicBool::new(false));
+        Self { current, files, copy: Mutex::default(), waste_min, is_name_unsure, _lock: lock }
     }
 
     /// Reads every page against its checksum; `false` when some do not fit together.
     pub(super) fn check_pages(&mut self) -> Result<bool, DiskError> {
-        let database = self.database.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let database = database.as_mut().and_then(Arc::get_mut);
+        let current = self.current.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let database = current.database.as_mut().and_then(Arc::get_mut);
         let database = database.ok_or_else(|| shared(StorageError::DatabaseClosed))?;
         database.check_integrity().map_err(shared)
     }
@@ -126,7 +138,12 @@ impl RedbDisk {
         })
     }
 
-    fn prepare(file: WriteBehind, lock: Option<File>) -> Result<Self, DiskError> {
+    fn prepare(files: Arc<dyn Files>, lock: Option<File>) -> Result<Self, DiskError> {
+        let file = WriteBehind::new({
+            let files = Arc::clone(&files);
+            move || files.open(Place::Current)
+        });
+        let file = file.map_err(plain)?;
         let database = builder().create_with_backend(file.clone()).map_err(shared)?;
         // What an opening repairs must be on the disk before anything stands on it.
         file.check()?;
@@ -135,7 +152,7 @@ impl RedbDisk {
             Err(TableError::TableDoesNotExist(_)) => true,
             Err(error) => return Err(shared(error)),
         };
-        let disk = Self { database: RwLock::new(Some(Arc::new(database))), file, _lock: lock };
+        let disk = Self::new(database, file, files, lock);
         if is_new {
             disk.commit(&[], Some(Revision(0)))?;
         }
@@ -150,42 +167,64 @@ impl RedbDisk {
         let database = self.database()?;
         let result = work(&database);
         if result.as_ref().is_err_and(is_spoiling) {
-            let mut current = self.database.write().unwrap_or_else(PoisonError::into_inner);
+            let mut current = self.write_current();
             // A failure of one that has been replaced says nothing of the one that did.
-            if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, &database)) {
-                *current = None;
+            if current.database.as_ref().is_some_and(|current| Arc::ptr_eq(current, &database)) {
+                current.database = None;
             }
         }
         result
     }
 
     fn database(&self) -> Result<Arc<Database>, DiskError> {
-        let current = self.database.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let current = self.read_current().database.clone();
         if let Some(database) = current {
             return Ok(database);
         }
-        let mut current = self.database.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(database) = &*current {
+        let mut current = self.write_current();
+        if let Some(database) = &current.database {
             return Ok(Arc::clone(database));
         }
         // One that is still read from writes nothing any more: it is spoilt.
-        let new = builder().create_with_backend(self.file.clone()).map_err(shared)?;
-        Ok(Arc::clone(current.insert(Arc::new(new))))
+        let new = builder().create_with_backend(current.file.clone()).map_err(shared)?;
+        Ok(Arc::clone(current.database.insert(Arc::new(new))))
+    }
+
+    fn read_current(&self) -> RwLockReadGuard<'_, Current> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write_current(&self) -> RwLockWriteGuard<'_, Current> {
+        self.current.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn file(&self) -> WriteBehind {
+        self.read_current().file.clone()
     }
 
     /// One transaction; `Ok` when all of it is as durable as it should be.
-    fn write(
+    fn write<T>(
         &self,
         durability: Durability,
-        work: impl FnOnce(&mut WriteTransaction) -> Result<(), DiskError>,
-    ) -> Result<(), DiskError> {
-        self.with(|database| {
+        work: impl FnOnce(&mut WriteTransaction) -> Result<T, DiskError>,
+    ) -> Result<T, DiskError> {
+        if self.is_name_unsure.load(Ordering::Acquire) {
+            self.files.sync_names().map_err(plain)?;
+            self.is_name_unsure.store(false, Ordering::Release);
+        }
+        let done = self.with(|database| {
             let mut writing = database.begin_write().map_err(shared)?;
             writing.set_durability(durability).map_err(shared)?;
-            work(&mut writing)?;
-            writing.commit().map_err(shared)
+            let done = work(&mut writing)?;
+            writing.commit().map_err(shared)?;
+            Ok(done)
         })?;
-        self.file.check()
+        self.file().check()?;
+        Ok(done)
+    }
+
+    fn copy_now(&self) -> MutexGuard<'_, Option<Copy>> {
+        self.copy.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -271,7 +310,7 @@ impl Disk for RedbDisk {
         })
     }
 
-    fn forget(&self, ids: &[RecordId]) -> Result<(), DiskError> {
+    fn forget(&self, ids: &[RecordId]) -> Result<u64, DiskError> {
         self.write(Durability::None, |writing| remove(writing, ids))
     }
 
@@ -285,110 +324,99 @@ impl Disk for RedbDisk {
     }
 
     fn recover(&self, undo: &[RecordId], floor: Revision) -> Result<(), DiskError> {
-        self.file.catch_up()?;
+        self.file().catch_up()?;
         self.write(Durability::Immediate, |writing| {
             remove(writing, undo)?;
             set_floor(writing, floor)
         })
     }
-}
 
-/// What an audit comes by.
-pub(super) enum Finding {
-    Record(Record),
-    /// One line.
-    Damage(String),
-}
-
-impl Finding {
-    fn of(id: Id, row: &[u8], value: Option<Bytes>) -> Self {
-        let name = || {
-            let RecordId { revision, index } = decode(id);
-            format!("record {revision}.{index}")
-        };
-        match (decode_head(id, row), value) {
-            (Err(error), _) => Self::Damage(error.to_string()),
-            (Ok(head), None) if !head.is_delete => {
-                let key = head.key.escape_ascii();
-                Self::Damage(format!("{} ({key}) has no value", name()))
-            }
-            (Ok(head), Some(_)) if head.is_delete => {
-                let key = head.key.escape_ascii();
-                Self::Damage(format!("{} ({key}) is a delete and has a value", name()))
-            }
-            (Ok(head), value) => Self::Record(Record { head, value: value.unwrap_or_default() }),
+    fn is_wasteful(&self, bytes: u64) -> bool {
+        // What cannot be found out now is asked again after the next compaction.
+        let Ok(size) = self.files.size() else { return false };
+        let waste_max = WASTE_MAX.max(self.waste_min.load(Ordering::Relaxed) * 5 / 4);
+        if size < self.files.spared() || waste(size, bytes) <= waste_max {
+            return false;
         }
+        let room = self.files.room().ok().flatten();
+        let needed = bytes.saturating_mul(COPY_ROOM) + COPY_ROOM_MIN;
+        let is_room = room.is_none_or(|room| room >= needed);
+        if !is_room {
+            tracing::warn!(size, bytes, room, needed, "no room to make the records file smaller");
+        }
+        is_room
     }
 
-    fn orphan(id: Id) -> Self {
-        let RecordId { revision, index } = decode(id);
-        Self::Damage(format!("record {revision}.{index} has a value and no head"))
+    fn copy(&self, from: RecordId, through: Revision) -> Result<Option<RecordId>, DiskError> {
+        let mut copy = self.copy_now();
+        if from == RecordId::first(Revision(0)) {
+            // The file of an earlier one must be gone before the new one is made.
+            *copy = None;
+            *copy = Some(Copy::begin(&self.files)?);
+        }
+        let copy = copy.as_mut().ok_or_else(no_copy)?;
+        self.with(|database| copy.add(database, from, through))
+    }
+
+    fn change_over(&self, floor: Revision) -> Result<(), DiskError> {
+        let copy = self.copy_now().take().ok_or_else(no_copy)?;
+        copy.finish(floor)?;
+        if !self.with(|database| copy.is_whole(database))? {
+            return Err(plain(io::Error::other("the copy has not all records")));
+        }
+        let bytes = copy.bytes();
+        let (database, file) = copy.promote()?;
+        // Until its name is durable nothing is written: either file holds all there is.
+        self.is_name_unsure.store(true, Ordering::Release);
+        let new = Current { database: Some(database), file };
+        let old = std::mem::replace(&mut *self.write_current(), new);
+        let size = self.files.size().unwrap_or_default();
+        self.waste_min.store(waste(size, bytes), Ordering::Relaxed);
+        // To free the blocks of a large file takes the system a while; what no thread is given for
+        // is done here.
+        let _ = std::thread::Builder::new().name("store-drop".to_owned()).spawn(|| drop(old));
+        Ok(())
+    }
+
+    fn discard_copy(&self) {
+        *self.copy_now() = None;
     }
 }
 
-fn file(file: File) -> io::Result<FileBackend> {
-    FileBackend::new(file).map_err(io::Error::other)
-}
-
-fn remove(writing: &WriteTransaction, ids: &[RecordId]) -> Result<(), DiskError> {
+/// Removes records; how many bytes of keys and values they had.
+fn remove(writing: &WriteTransaction, ids: &[RecordId]) -> Result<u64, DiskError> {
     let mut heads = writing.open_table(HEADS).map_err(shared)?;
     let mut values = writing.open_table(VALUES).map_err(shared)?;
+    let mut bytes = 0;
     for id in ids {
-        heads.remove(encode(*id)).map_err(shared)?;
-        values.remove(encode(*id)).map_err(shared)?;
+        let id = encode(*id);
+        if let Some(row) = heads.remove(id).map_err(shared)? {
+            bytes += decode_head(id, row.value())?.bytes();
+        }
+        values.remove(id).map_err(shared)?;
     }
-    Ok(())
+    Ok(bytes)
 }
 
-fn set_floor(writing: &WriteTransaction, floor: Revision) -> Result<(), DiskError> {
+/// Thousandths of what a file takes up for each byte of the keys and values in it.
+fn waste(size: u64, bytes: u64) -> u64 {
+    size.saturating_mul(1000) / bytes.max(1)
+}
+
+fn no_copy() -> DiskError {
+    plain(io::Error::other("there is no copy"))
+}
+
+pub(super) fn set_floor(writing: &WriteTransaction, floor: Revision) -> Result<(), DiskError> {
     let mut meta = writing.open_table(META).map_err(shared)?;
     meta.insert(FLOOR, floor.0).map_err(shared)?;
     Ok(())
 }
 
-fn builder() -> Builder {
+pub(super) fn builder() -> Builder {
     let mut builder = Database::builder();
     builder.set_cache_size(CACHE_BYTES_MAX);
     builder
-}
-
-fn encode(id: RecordId) -> Id {
-    let mut bytes = [0; 12];
-    bytes[..8].copy_from_slice(&id.revision.0.to_be_bytes());
-    bytes[8..].copy_from_slice(&id.index.to_be_bytes());
-    bytes
-}
-
-fn decode(id: Id) -> RecordId {
-    let [a, b, c, d, e, f, g, h, i, j, k, l] = id;
-    let revision = Revision(u64::from_be_bytes([a, b, c, d, e, f, g, h]));
-    RecordId { revision, index: u32::from_be_bytes([i, j, k, l]) }
-}
-
-fn encode_head(head: &Head, buffer: &mut Vec<u8>) {
-    buffer.clear();
-    buffer.push(if head.is_delete { KIND_DELETE } else { KIND_PUT });
-    buffer.extend_from_slice(&head.created.0.to_be_bytes());
-    buffer.extend_from_slice(&head.key);
-}
-
-fn decode_head(id: Id, row: &[u8]) -> Result<Head, DiskError> {
-    let id = decode(id);
-    let Some((&[kind, ref created @ ..], key)) = row.split_first_chunk::<HEAD_BYTES_MIN>() else {
-        return Err(damaged(id));
-    };
-    let is_delete = match kind {
-        KIND_PUT => false,
-        KIND_DELETE => true,
-        _ => return Err(damaged(id)),
-    };
-    let created = Revision(u64::from_be_bytes(*created));
-    Ok(Head { id, key: Bytes::copy_from_slice(key), created, is_delete })
-}
-
-fn damaged(id: RecordId) -> DiskError {
-    let text = format!("record {}.{} is damaged", id.revision, id.index);
-    Arc::from(Box::<dyn std::error::Error + Send + Sync>::from(text))
 }
 
 /// Whether the library answers nothing more after this error.
@@ -397,11 +425,11 @@ fn is_spoiling(error: &DiskError) -> bool {
     matches!(error, Some(Error::Io(_) | Error::PreviousIo | Error::DatabaseClosed))
 }
 
-fn shared(error: impl Into<Error>) -> DiskError {
+pub(super) fn shared(error: impl Into<Error>) -> DiskError {
     Arc::new(error.into())
 }
 
-fn plain(error: io::Error) -> DiskError {
+pub(super) fn plain(error: io::Error) -> DiskError {
     Arc::new(error)
 }
 
@@ -411,6 +439,8 @@ mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
     use std::thread;
     use std::time::Duration;
+
+    use redb::StorageBackend;
 
     use super::*;
     use crate::conformance::{Fault, PowerDisk};
@@ -422,21 +452,58 @@ mod tests {
     /// Says that the read has begun, and hears when it may end.
     type Hold = Arc<Mutex<Option<(Sender<()>, Receiver<()>)>>>;
 
-    /// One read is held back, and fails when it is let go.
-    #[derive(Debug)]
+    /// Files of which one read is held back, and fails when it is let go.
+    #[derive(Clone)]
     struct HoldsBack {
         disk: PowerDisk,
         hold: Hold,
     }
 
-    impl StorageBackend for HoldsBack {
+    #[derive(Debug)]
+    struct HeldBack {
+        file: Arc<dyn StorageBackend>,
+        hold: Hold,
+    }
+
+    impl Files for HoldsBack {
+        fn open(&self, place: Place) -> io::Result<Arc<dyn StorageBackend>> {
+            let (file, hold) = (self.disk.open(place)?, Arc::clone(&self.hold));
+            Ok(Arc::new(HeldBack { file, hold }))
+        }
+
+        fn make_beside(&self) -> io::Result<()> {
+            self.disk.make_beside()
+        }
+
+        fn promote(&self) -> io::Result<()> {
+            self.disk.promote()
+        }
+
+        fn sync_names(&self) -> io::Result<()> {
+            self.disk.sync_names()
+        }
+
+        fn discard_beside(&self) -> io::Result<()> {
+            self.disk.discard_beside()
+        }
+
+        fn size(&self) -> io::Result<u64> {
+            self.disk.size()
+        }
+
+        fn room(&self) -> io::Result<Option<u64>> {
+            self.disk.room()
+        }
+    }
+
+    impl StorageBackend for HeldBack {
         fn len(&self) -> io::Result<u64> {
-            self.disk.len()
+            self.file.len()
         }
 
         fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
             let hold = self.hold.lock().expect("a lock").take();
-            let Some((begun, go)) = hold else { return self.disk.read(offset, out) };
+            let Some((begun, go)) = hold else { return self.file.read(offset, out) };
             begun.send(()).expect("the test waits");
             // The test may have failed.
             let _ = go.recv();
@@ -444,21 +511,22 @@ mod tests {
         }
 
         fn set_len(&self, len: u64) -> io::Result<()> {
-            self.disk.set_len(len)
+            self.file.set_len(len)
         }
 
         fn sync_data(&self) -> io::Result<()> {
-            self.disk.sync_data()
+            self.file.sync_data()
         }
 
         fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-            self.disk.write(offset, data)
+            self.file.write(offset, data)
         }
     }
 
     fn record(revision: u64) -> Record {
         let (id, key) = (RecordId::first(Revision(revision)), revision.to_string().into());
-        let head = Head { id, key, created: id.revision, is_delete: false };
+        let value_bytes = VALUE_BYTES as u32;
+        let head = Head { id, key, created: id.revision, is_delete: false, value_bytes };
         Record { head, value: vec![revision as u8; VALUE_BYTES].into() }
     }
 
@@ -467,11 +535,8 @@ mod tests {
         let disk = PowerDisk::default();
         let records = [record(1), record(2), record(3)];
         let hold = Hold::default();
-        let open = || {
-            let (disk, hold) = (disk.clone(), Arc::clone(&hold));
-            let backend = move || Ok(HoldsBack { disk: disk.reopen(), hold: Arc::clone(&hold) });
-            RedbDisk::with_backend(backend).expect("open")
-        };
+        let files = HoldsBack { disk: disk.clone(), hold: Arc::clone(&hold) };
+        let open = || RedbDisk::over(files.clone()).expect("open");
         open().commit(&records, None).expect("commit");
         let store = open();
         let read = |n: usize| store.value(records[n].head.id);

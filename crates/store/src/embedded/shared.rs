@@ -71,18 +71,20 @@ impl Drop for Pin<'_> {
 }
 
 impl Shared {
-    /// Builds the index from the disk. Reads no values.
-    pub(super) fn load(disk: Arc<dyn Disk>) -> Result<Self, DiskError> {
+    /// Builds the index from the disk. Reads no values. Tells how many bytes of keys and values
+    /// all records have.
+    pub(super) fn load(disk: Arc<dyn Disk>) -> Result<(Self, u64), DiskError> {
         let floor = disk.floor()?;
         let mut index = Index::default();
-        let mut newest = floor;
+        let (mut newest, mut bytes) = (floor, 0);
         disk.heads(RecordId::first(Revision(0)), &mut |head| {
             newest = newest.max(head.id.revision);
+            bytes += head.bytes();
             index.add(&head.key, Version::of(&head));
             ControlFlow::Continue(())
         })?;
         let state = State { index, ring: Ring::new(newest), newest, floor };
-        Ok(Self {
+        let this = Self {
             disk,
             state: RwLock::new(state),
             pins: Mutex::default(),
@@ -92,7 +94,8 @@ impl Shared {
             watches: WatchPlaces::default(),
             failure: Mutex::default(),
             is_closed: AtomicBool::new(false),
-        })
+        };
+        Ok((this, bytes))
     }
 
     pub(super) fn newest(&self) -> Revision {

@@ -61,10 +61,10 @@ enum Step {
 }
 
 impl WriteBehind {
-    pub(super) fn new<B: StorageBackend>(
-        open: impl Fn() -> io::Result<B> + Send + Sync + 'static,
+    pub(super) fn new(
+        open: impl Fn() -> io::Result<Arc<dyn StorageBackend>> + Send + Sync + 'static,
     ) -> io::Result<Self> {
-        let open: Opener = Box::new(move || Ok(Arc::new(open()?)));
+        let open: Opener = Box::new(open);
         let file = open()?;
         let length = AtomicU64::new(file.len()?);
         let (is_behind, log) = (AtomicBool::new(false), Mutex::default());
@@ -73,8 +73,8 @@ impl WriteBehind {
     }
 
     /// A file that is read and never written; what is written to it stays in memory.
-    pub(super) fn read_only<B: StorageBackend>(
-        open: impl Fn() -> io::Result<B> + Send + Sync + 'static,
+    pub(super) fn read_only(
+        open: impl Fn() -> io::Result<Arc<dyn StorageBackend>> + Send + Sync + 'static,
     ) -> io::Result<Self> {
         let this = Self::new(open)?;
         let error = io::Error::from(io::ErrorKind::ReadOnlyFilesystem);
@@ -276,13 +276,14 @@ impl StorageBackend for WriteBehind {
 mod tests {
     use super::*;
     use crate::conformance::{Fault, Photo, PowerDisk, Rng};
+    use crate::embedded::files::{Files, Place};
 
     const SECTOR: usize = 512;
     const SECTORS: usize = 150;
 
     fn over(disk: &PowerDisk) -> WriteBehind {
         let disk = disk.clone();
-        WriteBehind::new(move || Ok(disk.reopen())).expect("a file")
+        WriteBehind::new(move || disk.open(Place::Current)).expect("a file")
     }
 
     fn read(file: &WriteBehind) -> Vec<u8> {
@@ -361,13 +362,13 @@ mod tests {
         let disk = PowerDisk::default();
         let file = WriteBehind::read_only({
             let disk = disk.clone();
-            move || Ok(disk.reopen())
+            move || disk.open(Place::Current)
         })
         .expect("a file");
         file.set_len(3).expect("a length");
         file.write(0, b"abc").expect("a write");
         file.sync_data().expect("a sync");
         assert_eq!(read(&file), b"abc");
-        assert_eq!(disk.len().expect("a length"), 0);
+        assert_eq!(disk.size().expect("a size"), 0);
     }
 }

@@ -1,7 +1,8 @@
 //! `kill -9` under load: a process writes and tells what was acknowledged, dies, and none is lost.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
@@ -13,7 +14,9 @@ use tempfile::TempDir;
 const DIR: &str = "KEELSON_STORE_KILL_DIR";
 const WRITERS: usize = 16;
 const ACKNOWLEDGEMENTS: usize = 400;
-const ROUNDS: usize = 4;
+const ROUNDS: usize = 6;
+/// Large and small values take turns, so that the file has space to give back again and again.
+const TURN: u64 = 90;
 
 /// Runs in the child alone; in a plain test run there is nothing to do.
 #[tokio::test]
@@ -30,7 +33,9 @@ async fn the_process_that_is_killed() {
 async fn write(store: Arc<Embedded>, writer: usize) {
     let key = format!("k{writer}");
     loop {
-        let value = store.revision().0.to_string().repeat(200);
+        let newest = store.revision().0;
+        let times = if (newest / TURN).is_multiple_of(2) { 20_000 } else { 50 };
+        let value = newest.to_string().repeat(times);
         let at = put(&*store, &key, &value).await;
         if at.0 % 50 == 0 {
             store.compact(Revision(at.0 - 40)).await.unwrap();
@@ -43,9 +48,11 @@ async fn write(store: Arc<Embedded>, writer: usize) {
 #[tokio::test]
 async fn kill_loses_no_acknowledged_write() {
     let dir = TempDir::new().unwrap();
-    let mut newest = Revision(0);
+    let records = dir.path().join("records.redb");
+    let (mut newest, mut files) = (Revision(0), HashSet::new());
     for round in 0..ROUNDS {
-        let acknowledged = write_and_kill(&dir);
+        let acknowledged = write_and_kill(&dir, ACKNOWLEDGEMENTS + 17 * round);
+        files.insert(records.metadata().unwrap().ino());
         let store = Embedded::open(EmbeddedOptions::new(dir.path())).expect("open");
         for (writer, at) in acknowledged {
             assert!(at > newest, "round {round}: {at} after {newest}");
@@ -55,10 +62,11 @@ async fn kill_loses_no_acknowledged_write() {
         }
         newest = store.revision();
     }
+    assert!(files.len() > 1, "the file has never been replaced");
 }
 
 /// The newest acknowledged revision of each writer.
-fn write_and_kill(dir: &TempDir) -> BTreeMap<usize, Revision> {
+fn write_and_kill(dir: &TempDir, acknowledgements: usize) -> BTreeMap<usize, Revision> {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "kill::the_process_that_is_killed", "--nocapture"])
         .env(DIR, dir.path())
@@ -75,13 +83,13 @@ fn write_and_kill(dir: &TempDir) -> BTreeMap<usize, Revision> {
             let (writer, at) = ack.split_once(' ').unwrap();
             acknowledged.insert(writer.parse().unwrap(), Revision(at.parse().unwrap()));
             count += 1;
-            if count == ACKNOWLEDGEMENTS {
+            if count == acknowledgements {
                 child.kill().unwrap();
             }
         }
         line.clear();
     }
     child.wait().unwrap();
-    assert!(count >= ACKNOWLEDGEMENTS, "the child ended after {count}");
+    assert!(count >= acknowledgements, "the child ended after {count}");
     acknowledged
 }

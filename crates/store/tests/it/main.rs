@@ -9,4 +9,5 @@ mod offline;
 mod power;
 mod restart;
 mod sim;
+mod space;
 mod suite;

@@ -58,7 +58,10 @@ async fn a_whole_directory_has_no_damages() {
 #[tokio::test]
 async fn records_that_do_not_fit_are_named() {
     type Change = fn(&redb::WriteTransaction);
-    let checks: [(&str, Change); 6] = [
+    let checks: [(&str, Change); 7] = [
+        ("record 3.0 (a) has a value of 2 bytes, not of 1", |txn| {
+            txn.open_table(VALUES).unwrap().insert(name(3), &b"11"[..]).unwrap();
+        }),
         ("record 3.0 (a) has no value", |txn| {
             txn.open_table(VALUES).unwrap().remove(name(3)).unwrap();
         }),
@@ -94,6 +97,29 @@ async fn records_that_do_not_fit_are_named() {
         let (_, _, damages) = check(dir.path());
         assert_eq!(damages, [expected]);
     }
+}
+
+#[tokio::test]
+async fn a_directory_of_format_1_is_read_and_taken_over() {
+    let dir = TempDir::new().unwrap();
+    fill(dir.path()).await;
+    let database = Database::open(dir.path().join("records.redb")).unwrap();
+    let txn = database.begin_write().unwrap();
+    for (revision, created, key) in [(1, 1, b"a"), (2, 2, b"b"), (3, 1, b"a"), (5, 5, b"b")] {
+        let row = [&[0][..], &u64::to_be_bytes(created), key].concat();
+        txn.open_table(HEADS).unwrap().insert(name(revision), &row[..]).unwrap();
+    }
+    txn.commit().unwrap();
+    drop(database);
+    std::fs::write(dir.path().join("FORMAT"), "keelson-store 1\n").unwrap();
+    let before = check(dir.path());
+    assert_eq!((before.0.len(), before.1, &before.2[..]), (3, 2, &[][..]));
+    let store = Embedded::open(EmbeddedOptions::new(dir.path())).unwrap();
+    assert_eq!(list(&*store, "", None).await, ["a=2", "b=2", "c=1"]);
+    assert_eq!(list(&*store, "", Some(Revision(2))).await, ["a=1", "b=1"]);
+    drop(store);
+    assert_eq!(std::fs::read(dir.path().join("FORMAT")).unwrap(), b"keelson-store 2\n");
+    assert_eq!(check(dir.path()), before);
 }
 
 #[tokio::test]
@@ -151,6 +177,6 @@ async fn what_is_not_at_rest_or_no_data_is_refused() {
     let store = Embedded::open(EmbeddedOptions::new(dir.path())).unwrap();
     assert!(matches!(refusal(), OpenError::Locked { .. }));
     drop(store);
-    std::fs::write(dir.path().join("FORMAT"), "keelson-store 2\n").unwrap();
-    assert!(matches!(refusal(), OpenError::Newer { found: 2, .. }));
+    std::fs::write(dir.path().join("FORMAT"), "keelson-store 3\n").unwrap();
+    assert!(matches!(refusal(), OpenError::Newer { found: 3, .. }));
 }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use keelson_store::conformance::{Fault, Photo, PowerDisk, Rng, list, put};
 use keelson_store::embedded::RedbDisk;
+use keelson_store::embedded::disk::{Disk, Head, Record, RecordId};
 use keelson_store::{Embedded, Op, Revision, Store, Txn, WriteError};
 
 use crate::sim::recovered;
 
 fn open(disk: &PowerDisk) -> Arc<Embedded> {
-    let disk = disk.clone();
-    let disk = RedbDisk::with_backend(move || Ok(disk.reopen())).expect("open");
+    let disk = RedbDisk::over(disk.clone()).expect("open");
     Embedded::on(Arc::new(disk)).expect("start")
 }
 
@@ -86,6 +86,89 @@ async fn a_power_cut_after_failures_and_recoveries_loses_nothing_either() {
         }
         drop(store);
         check_photos(&disk, &format!("{fault:?}")).await;
+    }
+}
+
+/// The one record of a revision: a put of one of five keys, in turn.
+fn record(n: u64) -> Record {
+    let (id, value) = (RecordId::first(Revision(n)), format!("{n} {}", "x".repeat(3000)));
+    let created = Revision(if n > 5 { (n - 1) % 5 + 1 } else { n });
+    let value_bytes = value.len() as u32;
+    let key = format!("k{}", n % 5).into();
+    Record { head: Head { id, key, created, is_delete: false, value_bytes }, value: value.into() }
+}
+
+/// Copies all up to this revision; where to go on.
+fn copy(disk: &RedbDisk, mut next: RecordId, through: u64) -> RecordId {
+    while let Some(more) = disk.copy(next, Revision(through)).expect("a copy") {
+        next = more;
+    }
+    RecordId::first(Revision(through + 1))
+}
+
+#[tokio::test]
+async fn a_power_cut_around_a_change_of_files_loses_nothing() {
+    for seed in 0..6 {
+        let disk = PowerDisk::default();
+        let records = RedbDisk::over(disk.clone()).expect("open");
+        disk.start_photos(Rng(seed));
+        for n in 1..=30 {
+            records.commit(&[record(n)], None).expect("a commit");
+            disk.acknowledge(Revision(n));
+            if n % 3 == 0 {
+                let next = copy(&records, RecordId::first(Revision(0)), n / 2);
+                if n % 2 == 0 {
+                    // Else the next one begins anew.
+                    copy(&records, next, n);
+                    records.change_over(Revision(0)).expect("it is whole");
+                }
+            }
+            if n % 7 == 0 {
+                records.settle().expect("it settles");
+            }
+        }
+        assert_eq!(disk.promotions(), 5);
+        drop(records);
+        check_photos(&disk, &format!("seed {seed}")).await;
+    }
+}
+
+#[tokio::test]
+async fn a_change_of_files_that_fails_loses_nothing_either() {
+    for seed in 0..6 {
+        let disk = PowerDisk::default();
+        let records = RedbDisk::over(disk.clone()).expect("open");
+        disk.start_photos(Rng(seed));
+        let all_of = |through| copy(&records, RecordId::first(Revision(0)), through);
+        for n in 1..=24 {
+            records.commit(&[record(n)], None).expect("a commit");
+            disk.acknowledge(Revision(n));
+            if n % 8 == 0 {
+                // Not whole: a record is missing.
+                all_of(n - 1);
+                records.change_over(Revision(0)).expect_err("a record is missing");
+                for fault in [Fault::Names, Fault::Syncs, Fault::All] {
+                    all_of(n);
+                    disk.fail(Some(fault));
+                    records.change_over(Revision(0)).expect_err("the disk fails");
+                    disk.fail(None);
+                    records.settle().expect("all is as before");
+                }
+                all_of(n);
+                records.change_over(Revision(0)).expect("it is whole");
+                // A crash may bring the old file back, and the new one can be opened anew.
+                for fault in [Fault::Names, Fault::Writes] {
+                    disk.fail(Some(fault));
+                    records.commit(&[record(n + 1)], None).expect_err("the disk fails");
+                    disk.fail(None);
+                    let undo = [RecordId::first(Revision(n + 1))];
+                    records.recover(&undo, Revision(0)).expect("the disk works");
+                }
+            }
+        }
+        assert_eq!(disk.promotions(), 3);
+        drop(records);
+        check_photos(&disk, &format!("seed {seed}")).await;
     }
 }
 

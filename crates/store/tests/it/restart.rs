@@ -166,9 +166,9 @@ fn a_directory_is_held_by_one() {
 fn a_newer_format_is_refused() {
     let dir = TempDir::new().unwrap();
     drop(open(&dir));
-    std::fs::write(dir.path().join("FORMAT"), "keelson-store 2\n").unwrap();
+    std::fs::write(dir.path().join("FORMAT"), "keelson-store 3\n").unwrap();
     let error = refusal(&dir).to_string();
-    assert!(error.ends_with("has format 2, this version reads 1"), "{error}");
+    assert!(error.ends_with("has format 3, this version reads 2"), "{error}");
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn a_claim_cut_short_is_taken_up() {
     std::fs::write(dir.path().join("LOCK"), "").unwrap();
     std::fs::write(dir.path().join("FORMAT.new"), "keel").unwrap();
     drop(open(&dir));
-    assert_eq!(std::fs::read(dir.path().join("FORMAT")).unwrap(), b"keelson-store 1\n");
+    assert_eq!(std::fs::read(dir.path().join("FORMAT")).unwrap(), b"keelson-store 2\n");
 }
 
 #[test]

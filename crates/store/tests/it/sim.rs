@@ -113,7 +113,7 @@ impl Disk for SimDisk {
         Err(Arc::new(std::io::Error::other("sync failed")))
     }
 
-    fn forget(&self, ids: &[RecordId]) -> Result<(), DiskError> {
+    fn forget(&self, ids: &[RecordId]) -> Result<u64, DiskError> {
         self.try_step("forget")?;
         self.records.forget(ids)
     }
@@ -130,7 +130,7 @@ impl Disk for SimDisk {
     }
 }
 
-fn one_put(key: &str, value: &str) -> Txn {
+pub fn one_put(key: &str, value: &str) -> Txn {
     let op = Op::Put { key: key.to_owned().into(), value: value.to_owned().into() };
     Txn { compare: vec![], ops: vec![op] }
 }
@@ -396,7 +396,7 @@ pub async fn recovered(store: &dyn Store) {
     until(|| store.health().is_ok(), "recover");
 }
 
-fn until(is_so: impl Fn() -> bool, what: &str) {
+pub fn until(is_so: impl Fn() -> bool, what: &str) {
     let deadline = Instant::now() + DEADLINE;
     while !is_so() {
         assert!(Instant::now() < deadline, "{what}");

@@ -26,8 +26,7 @@ struct Server {
 
 impl Server {
     fn start(disk: &PowerDisk) -> Server {
-        let disk = disk.clone();
-        let disk = RedbDisk::with_backend(move || Ok(disk.reopen())).expect("the disk opens");
+        let disk = RedbDisk::over(disk.clone()).expect("the disk opens");
         let store = Embedded::on(Arc::new(disk)).expect("the store opens");
         let runtime = Runtime::new().expect("a runtime");
         let builder = Builder { tls: false, ..quiet().token("t", "admin").store(store) };

@@ -1,0 +1,301 @@
+//! Space that is given back: the records file gets smaller while it is used, and nothing else changes.
+
+use std::ops::ControlFlow;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use keelson_store::conformance::{commit, drain, list, put};
+use keelson_store::embedded::disk::{Disk, Head, MemDisk, Record, RecordId, Sink};
+use keelson_store::embedded::{Found, Offline};
+use keelson_store::{DiskError, Embedded, EmbeddedOptions, Op, Revision, Store, Txn, WriteError};
+use tempfile::TempDir;
+
+use crate::log;
+use crate::sim::{one_put, recovered, until};
+
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// A value that is like no other one's.
+fn value(n: usize, bytes: usize) -> String {
+    let mut value = format!("{n:08}-").repeat(bytes / 9 + 1);
+    value.truncate(bytes);
+    value
+}
+
+/// Puts `k0` to `k{keys}`, in transactions of 50, with values that tell the round.
+async fn put_all(store: &dyn Store, keys: usize, round: usize, bytes: usize) -> Revision {
+    let mut last = Revision(0);
+    for first in (0..keys).step_by(50) {
+        let put = |n: usize| Op::Put {
+            key: format!("k{n:05}").into(),
+            value: value(n + round * 100_000, bytes).into(),
+        };
+        let ops = (first..(first + 50).min(keys)).map(put).collect();
+        last = commit(store, Txn { compare: vec![], ops }).await;
+    }
+    last
+}
+
+fn inode(dir: &Path) -> u64 {
+    dir.join("records.redb").metadata().unwrap().ino()
+}
+
+/// Bytes that the directory takes up.
+fn disk_usage(dir: &Path) -> u64 {
+    let entries = dir.read_dir().unwrap().map(|entry| entry.unwrap().metadata().unwrap());
+    entries.map(|entry| entry.blocks() * 512).sum()
+}
+
+#[tokio::test]
+async fn a_directory_takes_up_less_than_three_times_what_is_live() {
+    const KEYS: usize = 2000;
+    const BYTES: usize = 2048;
+    let dir = TempDir::new().unwrap();
+    let store = Embedded::open(EmbeddedOptions::new(dir.path())).unwrap();
+    let before = inode(dir.path());
+    for round in 0..10 {
+        put_all(&*store, KEYS, round, BYTES).await;
+    }
+    let last = store.revision();
+    let live = (KEYS * BYTES) as u64;
+    assert!(disk_usage(dir.path()) > 6 * live, "there is nothing to give back");
+    store.compact(Revision(last.0 - 1)).await.unwrap();
+    until(|| inode(dir.path()) != before && disk_usage(dir.path()) < 3 * live, "space");
+    assert!(!dir.path().join("records.redb.new").exists());
+    let now = list(&*store, "", None).await;
+    assert_eq!(now.len(), KEYS);
+    assert_eq!(now[7], format!("k00007={}", value(900_007, BYTES)));
+    // History above the floor is there, and a watch from there goes on.
+    let past = list(&*store, "k01999", Some(Revision(last.0 - 1))).await;
+    assert_eq!(past, [format!("k01999={}", value(801_999, BYTES))]);
+    let next = put(&*store, "k00007", "new").await;
+    assert_eq!(next, last.next());
+    let mut rest = store.watch(Bytes::new(), Revision(last.0 - 1)).unwrap();
+    assert_eq!(drain(&mut *rest, next).await.len(), 51);
+    drop((rest, store));
+    let mut damages = vec![];
+    let extent = Offline::open(dir.path()).unwrap().check(&mut |found| {
+        if let Found::Damage(line) = found {
+            damages.push(line);
+        }
+    });
+    let extent = extent.unwrap();
+    assert_eq!((extent.newest, extent.floor, damages), (next, Revision(last.0 - 1), vec![]));
+    let store = Embedded::open(EmbeddedOptions::new(dir.path())).unwrap();
+    let mut expected = now;
+    expected[7] = "k00007=new".to_owned();
+    assert_eq!(list(&*store, "", None).await, expected);
+}
+
+#[tokio::test]
+async fn what_a_crash_left_beside_is_taken_away() {
+    let dir = TempDir::new().unwrap();
+    let open = || Embedded::open(EmbeddedOptions::new(dir.path())).unwrap();
+    put(&*open(), "a", "1").await;
+    let beside = dir.path().join("records.redb.new");
+    std::fs::write(&beside, "half of it").unwrap();
+    let store = open();
+    assert!(!beside.exists());
+    assert_eq!(list(&*store, "", None).await, ["a=1"]);
+}
+
+/// A disk in memory whose copies wait until the test lets them go on.
+#[derive(Default)]
+struct Copies {
+    records: MemDisk,
+    gate: Mutex<Gate>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Gate {
+    is_wasteful: bool,
+    is_shut: bool,
+    failure: Option<&'static str>,
+    refused: usize,
+    begun: usize,
+    /// Through which revision it is copied.
+    copied: Option<Revision>,
+    discarded: usize,
+    /// At which revision and floor it was changed over.
+    over: Vec<(Option<Revision>, Revision)>,
+}
+
+impl Copies {
+    fn change(&self, change: impl FnOnce(&mut Gate)) {
+        change(&mut self.gate.lock().unwrap());
+        self.changed.notify_all();
+    }
+
+    fn until(&self, is_so: impl Fn(&Gate) -> bool, what: &str) {
+        let gate = self.gate.lock().unwrap();
+        let waited = self.changed.wait_timeout_while(gate, DEADLINE, |gate| !is_so(gate)).unwrap();
+        assert!(!waited.1.timed_out(), "{what}");
+    }
+}
+
+impl Disk for Copies {
+    fn floor(&self) -> Result<Revision, DiskError> {
+        self.records.floor()
+    }
+
+    fn heads(&self, from: RecordId, sink: Sink<'_, Head>) -> Result<(), DiskError> {
+        self.records.heads(from, sink)
+    }
+
+    fn records(&self, from: RecordId, sink: Sink<'_, Record>) -> Result<(), DiskError> {
+        self.records.records(from, sink)
+    }
+
+    fn value(&self, id: RecordId) -> Result<Option<Bytes>, DiskError> {
+        self.records.value(id)
+    }
+
+    fn commit(&self, records: &[Record], floor: Option<Revision>) -> Result<(), DiskError> {
+        if self.gate.lock().unwrap().failure == Some("commit") {
+            self.change(|gate| gate.refused += 1);
+            return Err(broken("commit"));
+        }
+        self.records.commit(records, floor)
+    }
+
+    fn forget(&self, ids: &[RecordId]) -> Result<u64, DiskError> {
+        assert_eq!(self.gate.lock().unwrap().copied, None, "forgotten beside a copy");
+        self.records.forget(ids)
+    }
+
+    fn settle(&self) -> Result<(), DiskError> {
+        Ok(())
+    }
+
+    fn recover(&self, undo: &[RecordId], floor: Revision) -> Result<(), DiskError> {
+        self.records.recover(undo, floor)
+    }
+
+    fn is_wasteful(&self, bytes: u64) -> bool {
+        let (mut held, first) = (0, RecordId::first(Revision(0)));
+        let mut add = |head: Head| {
+            held += head.bytes();
+            ControlFlow::Continue(())
+        };
+        self.records.heads(first, &mut add).unwrap();
+        assert_eq!(bytes, held, "the sum of what is on the disk");
+        self.gate.lock().unwrap().is_wasteful
+    }
+
+    fn copy(&self, from: RecordId, through: Revision) -> Result<Option<RecordId>, DiskError> {
+        let is_first = from == RecordId::first(Revision(0));
+        self.change(|gate| {
+            gate.begun += usize::from(is_first);
+            gate.copied = gate.copied.or(Some(Revision(0)));
+        });
+        let gate = self.gate.lock().unwrap();
+        let shut = |gate: &mut Gate| gate.is_shut;
+        let (mut gate, _) = self.changed.wait_timeout_while(gate, DEADLINE, shut).unwrap();
+        if gate.failure == Some("copy") {
+            return Err(broken("copy"));
+        }
+        gate.copied = Some(through);
+        // The first step has not everything.
+        Ok(is_first.then(|| RecordId::first(Revision(1))))
+    }
+
+    fn change_over(&self, floor: Revision) -> Result<(), DiskError> {
+        self.change(|gate| {
+            gate.is_wasteful = false;
+            gate.over.push((gate.copied.take(), floor));
+        });
+        Ok(())
+    }
+
+    fn discard_copy(&self) {
+        self.change(|gate| gate.discarded += usize::from(gate.copied.take().is_some()));
+    }
+}
+
+fn broken(what: &str) -> DiskError {
+    Arc::new(std::io::Error::other(format!("to {what} here fails")))
+}
+
+/// A store with something to give back, whose copy waits.
+async fn copying() -> (Arc<Copies>, Arc<Embedded>, Revision) {
+    let disk = Arc::new(Copies::default());
+    disk.change(|gate| (gate.is_wasteful, gate.is_shut) = (true, true));
+    let store = Embedded::on(Arc::clone(&disk) as _).unwrap();
+    for n in 0..100 {
+        put(&*store, &format!("k{}", n % 10), &n.to_string()).await;
+    }
+    store.compact(Revision(100)).await.unwrap();
+    disk.until(|gate| gate.begun == 1, "a copy begins");
+    assert_eq!(disk.records.len(), 10, "all is forgotten before");
+    (disk, store, Revision(100))
+}
+
+#[tokio::test]
+async fn writes_go_on_beside_a_copy_which_has_them_all() {
+    let (disk, store, last) = copying().await;
+    for n in 0..10 {
+        put(&*store, "k0", &n.to_string()).await;
+    }
+    let floor = Revision(last.0 + 5);
+    store.compact(floor).await.unwrap();
+    assert_eq!(disk.records.len(), 20, "nothing is forgotten beside a copy");
+    disk.change(|gate| gate.is_shut = false);
+    disk.until(|gate| gate.over == [(Some(Revision(110)), floor)], "the file is replaced");
+    until(|| disk.records.len() == 15, "forgotten afterwards");
+    assert_eq!(list(&*store, "k0", None).await, ["k0=9"]);
+}
+
+#[tokio::test]
+async fn a_copy_gives_way_to_load_and_comes_back_at_rest() {
+    let (disk, store, last) = copying().await;
+    let large = value(1, 1 << 20);
+    for n in 1..=6 {
+        assert_eq!(put(&*store, "large", &large).await, Revision(last.0 + n));
+    }
+    disk.change(|gate| gate.is_shut = false);
+    disk.until(|gate| gate.discarded == 1 && gate.begun == 2, "it begins again");
+    disk.until(|gate| !gate.over.is_empty(), "the file is replaced");
+    let gate = disk.gate.lock().unwrap();
+    assert_eq!((gate.begun, &gate.over[..]), (2, &[(Some(Revision(106)), last)][..]));
+}
+
+#[tokio::test]
+async fn a_copy_that_fails_is_told_and_nothing_else_is_different() {
+    log::start();
+    let (disk, store, last) = copying().await;
+    disk.change(|gate| (gate.is_shut, gate.failure) = (false, Some("copy")));
+    disk.until(|gate| gate.discarded == 1, "it is given up");
+    let words = broken("copy").to_string();
+    until(|| !log::lines(&words).is_empty(), "a line in the log");
+    let line = format!("WARN message=the records file did not get smaller source={words}");
+    assert_eq!(log::lines(&words), [line]);
+    disk.change(|gate| gate.failure = None);
+    assert!(store.health().is_ok());
+    assert_eq!(put(&*store, "k0", "new").await, last.next());
+    store.compact(last.next()).await.unwrap();
+    disk.until(|gate| gate.over.len() == 1, "the next compaction asks for it again");
+}
+
+#[tokio::test]
+async fn a_disk_that_fails_gives_the_copy_up() {
+    let (disk, store, last) = copying().await;
+    disk.change(|gate| gate.failure = Some("commit"));
+    let writing = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move { store.txn(one_put("k0", "lost")).await }
+    });
+    tokio::task::yield_now().await;
+    disk.until(|gate| gate.refused > 0, "the commit fails");
+    disk.change(|gate| gate.is_shut = false);
+    let error = writing.await.unwrap().unwrap_err();
+    assert!(matches!(error, WriteError::Failed { .. }), "{error}");
+    disk.change(|gate| gate.failure = None);
+    recovered(&*store).await;
+    assert_eq!(put(&*store, "k0", "1").await, last.next());
+    let gate = disk.gate.lock().unwrap();
+    assert_eq!((gate.discarded, &gate.over[..]), (1, &[][..]));
+}
