@@ -364,7 +364,7 @@ impl Disk for RedbDisk {
         if !self.with(|database| copy.is_whole(database))? {
             return Err(plain(io::Error::other("the copy has not all records")));
         }
-        let bytes = copy.bytes();
+        let (bytes, before) = (copy.bytes(), self.files.size().unwrap_or_default());
         let (database, file) = copy.promote()?;
         // Until its name is durable nothing is written: either file holds all there is.
         self.is_name_unsure.store(true, Ordering::Release);
@@ -372,6 +372,7 @@ impl Disk for RedbDisk {
         let old = std::mem::replace(&mut *self.write_current(), new);
         let size = self.files.size().unwrap_or_default();
         self.waste_min.store(waste(size, bytes), Ordering::Relaxed);
+        tracing::info!(bytes, before, size, "the records file has been made smaller");
         // To free the blocks of a large file takes the system a while; what no thread is given for
         // is done here.
         let _ = std::thread::Builder::new().name("store-drop".to_owned()).spawn(|| drop(old));
