@@ -13,6 +13,10 @@ use keelson_store::{
     CompactionWindow, Embedded, EmbeddedOptions, Op, Revision, Store, Txn, TxnOutcome,
 };
 
+/// That of the server.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const WRITERS: u64 = 64;
 const PARTS: [&str; 10] = [
     "empty",

@@ -12,8 +12,8 @@ use redb::{Database, ReadableDatabase, ReadableTableMetadata};
 
 use super::disk::RecordId;
 use super::files::{Files, Place};
-use super::redb_disk::{builder, plain, set_floor, shared};
-use super::rows::{HEADS, Id, VALUES, damaged, decode, decode_head, encode, encode_head};
+use super::redb_disk::{builder, plain, set_floor, shared, value_of};
+use super::rows::{HEADS, Id, PARTS, Values, decode, decode_head, encode, insert_value};
 use super::write_behind::WriteBehind;
 use crate::{DiskError, Revision};
 
@@ -61,34 +61,27 @@ impl Copy {
     ) -> Result<Option<RecordId>, DiskError> {
         let reading = from.begin_read().map_err(shared)?;
         let from_heads = reading.open_table(HEADS).map_err(shared)?;
-        let from_values = reading.open_table(VALUES).map_err(shared)?;
+        let from_parts = reading.open_table(PARTS).map_err(shared)?;
         let end = Bound::Excluded(encode(RecordId::first(through.next())));
         let range = (Bound::Included(encode(start)), end);
-        let mut from_values = from_values.range::<Id>(range).map_err(shared)?;
+        let mut from_values = Values::new(&from_parts, encode(start))?;
         let writing = self.database.begin_write().map_err(shared)?;
         let (mut step, mut next) = (0, None);
         {
             let mut heads = writing.open_table(HEADS).map_err(shared)?;
-            let mut values = writing.open_table(VALUES).map_err(shared)?;
-            let mut buffer = Vec::new();
+            let mut parts = writing.open_table(PARTS).map_err(shared)?;
             for row in from_heads.range::<Id>(range).map_err(shared)? {
                 let (id, row) = row.map_err(shared)?;
                 if step >= STEP_BYTES {
                     next = Some(decode(id.value()));
                     break;
                 }
-                let mut head = decode_head(id.value(), row.value())?;
+                let head = decode_head(id.value(), row.value())?;
                 if !head.is_delete {
-                    let (value_id, value) =
-                        from_values.next().ok_or_else(|| damaged(head.id))?.map_err(shared)?;
-                    if value_id.value() != id.value() {
-                        return Err(damaged(head.id));
-                    }
-                    values.insert(id.value(), value.value()).map_err(shared)?;
-                    head.value_bytes = value.value().len() as u32;
+                    let value = value_of(&head, &mut from_values)?;
+                    insert_value(&mut parts, id.value(), &value)?;
                 }
-                encode_head(&head, &mut buffer);
-                heads.insert(id.value(), &buffer[..]).map_err(shared)?;
+                heads.insert(id.value(), row.value()).map_err(shared)?;
                 step += head.bytes();
             }
         }
@@ -129,10 +122,10 @@ impl Drop for Copy {
     }
 }
 
-/// How many heads and values there are.
+/// How many heads and parts of values there are.
 fn counts(database: &Database) -> Result<(u64, u64), DiskError> {
     let reading = database.begin_read().map_err(shared)?;
     let heads = reading.open_table(HEADS).map_err(shared)?.len().map_err(shared)?;
-    let values = reading.open_table(VALUES).map_err(shared)?.len().map_err(shared)?;
-    Ok((heads, values))
+    let parts = reading.open_table(PARTS).map_err(shared)?.len().map_err(shared)?;
+    Ok((heads, parts))
 }

@@ -9,9 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::DiskError;
 
 /// The version of the directory's format; raised by every change that an older one cannot read.
-const FORMAT_VERSION: u32 = 2;
-/// The oldest version that is read. What is written anew is of [`FORMAT_VERSION`].
-const FORMAT_VERSION_MIN: u32 = 1;
+const FORMAT_VERSION: u32 = 3;
 const FORMAT_FILE: &str = "FORMAT";
 const FORMAT_FILE_NEW: &str = "FORMAT.new";
 const FORMAT_NAME: &str = "keelson-store";
@@ -37,13 +35,13 @@ pub enum OpenError {
         /// The data directory.
         dir: PathBuf,
     },
-    /// A later Keelson wrote it.
-    Newer {
+    /// Another version of Keelson wrote it.
+    Format {
         /// The data directory.
         dir: PathBuf,
         /// The version it has.
         found: u32,
-        /// The newest version this one reads.
+        /// The version this one reads.
         known: u32,
     },
     /// A step on the directory failed.
@@ -79,9 +77,13 @@ impl fmt::Display for OpenError {
             Self::Foreign { dir } => {
                 write!(f, "directory {} holds files of something else", dir.display())
             }
-            Self::Newer { dir, found, known } => {
+            Self::Format { dir, found, known } => {
                 let dir = dir.display();
-                write!(f, "data directory {dir} has format {found}, this version reads {known}")
+                write!(f, "data directory {dir} has format {found}, this version reads {known}")?;
+                if found < known {
+                    f.write_str(": restore a backup made by the version that wrote it")?;
+                }
+                Ok(())
             }
             Self::Directory { dir, step, .. } => {
                 write!(f, "{step} data directory {}", dir.display())
@@ -100,7 +102,7 @@ impl Error for OpenError {
             Self::Locked { .. }
             | Self::Absent { .. }
             | Self::Foreign { .. }
-            | Self::Newer { .. } => None,
+            | Self::Format { .. } => None,
         }
     }
 }
@@ -117,7 +119,7 @@ pub(super) fn claim(dir: &Path) -> Result<File, OpenError> {
     let options = OpenOptions::new().create(true).truncate(false).write(true).open(path);
     let lock = options.map_err(failed("lock"))?;
     take(dir, &lock)?;
-    if check_format(dir)? != Some(FORMAT_VERSION) {
+    if !check_format(dir)? {
         write_format(dir).map_err(failed("write the format of"))?;
     }
     Ok(lock)
@@ -125,7 +127,7 @@ pub(super) fn claim(dir: &Path) -> Result<File, OpenError> {
 
 /// Takes the lock of a directory that has been claimed, and writes nothing.
 pub(super) fn hold(dir: &Path) -> Result<File, OpenError> {
-    if check_format(dir)?.is_none() {
+    if !check_format(dir)? {
         return Err(OpenError::Absent { dir: dir.to_owned() });
     }
     let lock = File::open(dir.join(LOCK_FILE)).map_err(|source| {
@@ -147,14 +149,14 @@ fn take(dir: &Path, lock: &File) -> Result<(), OpenError> {
     }
 }
 
-/// The format, if there is one; then it is one that this version reads.
-fn check_format(dir: &Path) -> Result<Option<u32>, OpenError> {
+/// Whether there is a format; the one that this version reads, if so.
+fn check_format(dir: &Path) -> Result<bool, OpenError> {
     let dir = || dir.to_owned();
     match read_format(&dir()) {
-        Ok(Format::None) => Ok(None),
-        Ok(Format::Version(found @ FORMAT_VERSION_MIN..=FORMAT_VERSION)) => Ok(Some(found)),
+        Ok(Format::None) => Ok(false),
+        Ok(Format::Version(FORMAT_VERSION)) => Ok(true),
         Ok(Format::Version(found)) => {
-            Err(OpenError::Newer { dir: dir(), found, known: FORMAT_VERSION })
+            Err(OpenError::Format { dir: dir(), found, known: FORMAT_VERSION })
         }
         Ok(Format::Other) => Err(OpenError::Foreign { dir: dir() }),
         Err(source) => Err(OpenError::Directory { dir: dir(), step: "read the format of", source }),

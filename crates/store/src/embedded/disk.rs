@@ -40,7 +40,7 @@ pub struct Head {
     pub created: Revision,
     /// Whether the change is a delete; such a record has an empty value.
     pub is_delete: bool,
-    /// The length of the value; 0 also where a file of format 1 does not tell it.
+    /// The length of the value.
     pub value_bytes: u32,
 }
 

@@ -19,7 +19,8 @@ use super::copy::Copy;
 use super::disk::{Disk, Head, Record, RecordId, Sink};
 use super::files::{DirFiles, Files, Place, backend};
 use super::rows::{
-    FLOOR, Finding, HEADS, Id, META, VALUES, damaged, decode_head, encode, encode_head,
+    FLOOR, Finding, HEADS, Id, META, PARTS, Values, damaged, decode_head, encode, encode_head,
+    insert_value, remove_value,
 };
 use super::write_behind::WriteBehind;
 use crate::{DiskError, Revision};
@@ -108,19 +109,19 @@ impl RedbDisk {
         self.with(|database| {
             let reading = database.begin_read().map_err(shared)?;
             let heads = reading.open_table(HEADS).map_err(shared)?;
-            let values = reading.open_table(VALUES).map_err(shared)?;
-            let mut values = values.range::<Id>(..).map_err(shared)?.peekable();
+            let parts = reading.open_table(PARTS).map_err(shared)?;
+            let mut values = Values::new(&parts, Id::default())?.peekable();
             for row in heads.range::<Id>(..).map_err(shared)? {
                 let (id, row) = row.map_err(shared)?;
                 let id = id.value();
                 let mut value = None;
-                while let Some(row) = values.next_if(|row| {
-                    row.as_ref().map_or(true, |(value_id, _)| value_id.value() <= id)
-                }) {
-                    let (value_id, bytes) = row.map_err(shared)?;
-                    if value_id.value() == id {
-                        value = Some(Bytes::copy_from_slice(bytes.value()));
-                    } else if sink(Finding::orphan(value_id.value())).is_break() {
+                while let Some(found) = values
+                    .next_if(|found| found.as_ref().map_or(true, |(value_id, _)| *value_id <= id))
+                {
+                    let (value_id, bytes) = found?;
+                    if value_id == id {
+                        value = Some(bytes);
+                    } else if sink(Finding::orphan(value_id)).is_break() {
                         return Ok(());
                     }
                 }
@@ -128,9 +129,8 @@ impl RedbDisk {
                     return Ok(());
                 }
             }
-            for row in values {
-                let (value_id, _) = row.map_err(shared)?;
-                if sink(Finding::orphan(value_id.value())).is_break() {
+            for found in values {
+                if sink(Finding::orphan(found?.0)).is_break() {
                     break;
                 }
             }
@@ -256,22 +256,13 @@ impl Disk for RedbDisk {
         self.with(|database| {
             let reading = database.begin_read().map_err(shared)?;
             let heads = reading.open_table(HEADS).map_err(shared)?;
-            let values = reading.open_table(VALUES).map_err(shared)?;
-            let mut values = values.range(encode(from)..).map_err(shared)?;
+            let parts = reading.open_table(PARTS).map_err(shared)?;
+            let mut values = Values::new(&parts, encode(from))?;
             for row in heads.range(encode(from)..).map_err(shared)? {
                 let (id, head) = row.map_err(shared)?;
                 let head = decode_head(id.value(), head.value())?;
-                let value = if head.is_delete {
-                    Bytes::new()
-                } else {
-                    // Both tables are in order, and every put has a row in both.
-                    let (value_id, value) =
-                        values.next().ok_or_else(|| damaged(head.id))?.map_err(shared)?;
-                    if value_id.value() != id.value() {
-                        return Err(damaged(head.id));
-                    }
-                    Bytes::copy_from_slice(value.value())
-                };
+                let value =
+                    if head.is_delete { Bytes::new() } else { value_of(&head, &mut values)? };
                 if sink(Record { head, value }).is_break() {
                     break;
                 }
@@ -284,9 +275,9 @@ impl Disk for RedbDisk {
         let read = || {
             self.with(|database| {
                 let reading = database.begin_read().map_err(shared)?;
-                let values = reading.open_table(VALUES).map_err(shared)?;
-                let value = values.get(encode(id)).map_err(shared)?;
-                Ok(value.map(|value| Bytes::copy_from_slice(value.value())))
+                let parts = reading.open_table(PARTS).map_err(shared)?;
+                let found = Values::new(&parts, encode(id))?.next().transpose()?;
+                Ok(found.filter(|(found, _)| *found == encode(id)).map(|(_, value)| value))
             })
         };
         // Another read may have spoilt the handle under this one.
@@ -296,14 +287,14 @@ impl Disk for RedbDisk {
     fn commit(&self, records: &[Record], floor: Option<Revision>) -> Result<(), DiskError> {
         self.write(Durability::Immediate, |writing| {
             let mut heads = writing.open_table(HEADS).map_err(shared)?;
-            let mut values = writing.open_table(VALUES).map_err(shared)?;
+            let mut parts = writing.open_table(PARTS).map_err(shared)?;
             let mut buffer = Vec::new();
             for Record { head, value } in records {
                 let id = encode(head.id);
                 encode_head(head, &mut buffer);
                 heads.insert(id, &buffer[..]).map_err(shared)?;
                 if !head.is_delete {
-                    values.insert(id, &value[..]).map_err(shared)?;
+                    insert_value(&mut parts, id, value)?;
                 }
             }
             floor.map_or(Ok(()), |floor| set_floor(writing, floor))
@@ -384,17 +375,26 @@ impl Disk for RedbDisk {
     }
 }
 
+/// The value of a put: the next one, as both tables are in order.
+pub(super) fn value_of(head: &Head, values: &mut Values<'_>) -> Result<Bytes, DiskError> {
+    let (id, value) = values.next().ok_or_else(|| damaged(head.id))??;
+    let is_its = id == encode(head.id) && value.len() == head.value_bytes as usize;
+    if is_its { Ok(value) } else { Err(damaged(head.id)) }
+}
+
 /// Removes records; how many bytes of keys and values they had.
 fn remove(writing: &WriteTransaction, ids: &[RecordId]) -> Result<u64, DiskError> {
     let mut heads = writing.open_table(HEADS).map_err(shared)?;
-    let mut values = writing.open_table(VALUES).map_err(shared)?;
+    let mut parts = writing.open_table(PARTS).map_err(shared)?;
     let mut bytes = 0;
     for id in ids {
         let id = encode(*id);
-        if let Some(row) = heads.remove(id).map_err(shared)? {
-            bytes += decode_head(id, row.value())?.bytes();
+        let Some(row) = heads.remove(id).map_err(shared)? else { continue };
+        let head = decode_head(id, row.value())?;
+        bytes += head.bytes();
+        if !head.is_delete {
+            remove_value(&mut parts, id, head.value_bytes)?;
         }
-        values.remove(id).map_err(shared)?;
     }
     Ok(bytes)
 }

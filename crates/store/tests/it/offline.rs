@@ -10,7 +10,7 @@ use redb::{Database, TableDefinition};
 use tempfile::TempDir;
 
 const HEADS: TableDefinition<'_, [u8; 12], &[u8]> = TableDefinition::new("heads");
-const VALUES: TableDefinition<'_, [u8; 12], &[u8]> = TableDefinition::new("values");
+const PARTS: TableDefinition<'_, [u8; 14], &[u8]> = TableDefinition::new("parts");
 
 async fn fill(dir: &Path) {
     let store = Embedded::open(EmbeddedOptions::new(dir)).unwrap();
@@ -41,6 +41,13 @@ fn name(revision: u64) -> [u8; 12] {
     name
 }
 
+/// The first part of a value.
+fn part(revision: u64) -> [u8; 14] {
+    let mut part = [0; 14];
+    part[..12].copy_from_slice(&name(revision));
+    part
+}
+
 #[tokio::test]
 async fn a_whole_directory_has_no_damages() {
     let dir = TempDir::new().unwrap();
@@ -56,32 +63,71 @@ async fn a_whole_directory_has_no_damages() {
 }
 
 #[tokio::test]
+async fn values_of_every_length_are_put_together_again() {
+    const LENGTHS: [usize; 12] =
+        [0, 1, 1005, 1006, 2048, 4096, 16_361, 16_362, 32_746, 65_514, 65_515, 1_500_000];
+    let dir = TempDir::new().unwrap();
+    let open = || Embedded::open(EmbeddedOptions::new(dir.path())).unwrap();
+    let value = |n: usize, length: usize| {
+        let bytes = (0..length).map(|place| b'a' + ((n + place / 7 + place) % 26) as u8);
+        String::from_utf8(bytes.collect()).unwrap()
+    };
+    let store = open();
+    for n in 0..2 {
+        for length in LENGTHS {
+            put(&*store, &format!("k{length:07}"), &value(n, length)).await;
+        }
+    }
+    drop(store);
+    let store = open();
+    for at in [None, Some(Revision(LENGTHS.len() as u64))] {
+        let n = usize::from(at.is_none());
+        let expected = LENGTHS.map(|length| format!("k{length:07}={}", value(n, length)));
+        assert!(list(&*store, "", at).await == expected, "{at:?}");
+    }
+    store.compact(store.revision()).await.unwrap();
+    // At rest the records that went are gone with all their parts.
+    drop(store);
+    drop(open());
+    let mut found = vec![];
+    Offline::open(dir.path()).unwrap().check(&mut |finding| found.push(finding)).unwrap();
+    let damage = found.iter().find(|finding| matches!(finding, Found::Damage(_)));
+    assert!(damage.is_none(), "{damage:?}");
+    let mut live: Vec<_> = found
+        .iter()
+        .filter_map(|found| if let Found::Live(kv) = found { Some(kv.value.len()) } else { None })
+        .collect();
+    live.sort_unstable();
+    assert_eq!(live, LENGTHS);
+}
+
+#[tokio::test]
 async fn records_that_do_not_fit_are_named() {
     type Change = fn(&redb::WriteTransaction);
     let checks: [(&str, Change); 7] = [
         ("record 3.0 (a) has a value of 2 bytes, not of 1", |txn| {
-            txn.open_table(VALUES).unwrap().insert(name(3), &b"11"[..]).unwrap();
+            txn.open_table(PARTS).unwrap().insert(part(3), &b"11"[..]).unwrap();
         }),
         ("record 3.0 (a) has no value", |txn| {
-            txn.open_table(VALUES).unwrap().remove(name(3)).unwrap();
+            txn.open_table(PARTS).unwrap().remove(part(3)).unwrap();
         }),
         ("record 3.0 has a value and no head", |txn| {
             txn.open_table(HEADS).unwrap().remove(name(3)).unwrap();
         }),
         ("record 4.0 (b) is a delete and has a value", |txn| {
-            txn.open_table(VALUES).unwrap().insert(name(4), &b"x"[..]).unwrap();
+            txn.open_table(PARTS).unwrap().insert(part(4), &b"x"[..]).unwrap();
         }),
         ("record 3.0 is damaged", |txn| {
             txn.open_table(HEADS).unwrap().insert(name(3), &b"\x07short"[..]).unwrap();
         }),
         ("record 6.0 (c): the revision of creation is out of bounds", |txn| {
-            let row = [&[0][..], &9_u64.to_be_bytes(), b"c"].concat();
+            let row = [&[2][..], &9_u64.to_be_bytes(), &1_u32.to_be_bytes(), b"c"].concat();
             txn.open_table(HEADS).unwrap().insert(name(6), &row[..]).unwrap();
         }),
         (
             "record 5.0 (b): the revision of creation does not follow from the record before",
             |txn| {
-                let row = [&[0][..], &2_u64.to_be_bytes(), b"b"].concat();
+                let row = [&[2][..], &2_u64.to_be_bytes(), &1_u32.to_be_bytes(), b"b"].concat();
                 txn.open_table(HEADS).unwrap().insert(name(5), &row[..]).unwrap();
             },
         ),
@@ -97,29 +143,6 @@ async fn records_that_do_not_fit_are_named() {
         let (_, _, damages) = check(dir.path());
         assert_eq!(damages, [expected]);
     }
-}
-
-#[tokio::test]
-async fn a_directory_of_format_1_is_read_and_taken_over() {
-    let dir = TempDir::new().unwrap();
-    fill(dir.path()).await;
-    let database = Database::open(dir.path().join("records.redb")).unwrap();
-    let txn = database.begin_write().unwrap();
-    for (revision, created, key) in [(1, 1, b"a"), (2, 2, b"b"), (3, 1, b"a"), (5, 5, b"b")] {
-        let row = [&[0][..], &u64::to_be_bytes(created), key].concat();
-        txn.open_table(HEADS).unwrap().insert(name(revision), &row[..]).unwrap();
-    }
-    txn.commit().unwrap();
-    drop(database);
-    std::fs::write(dir.path().join("FORMAT"), "keelson-store 1\n").unwrap();
-    let before = check(dir.path());
-    assert_eq!((before.0.len(), before.1, &before.2[..]), (3, 2, &[][..]));
-    let store = Embedded::open(EmbeddedOptions::new(dir.path())).unwrap();
-    assert_eq!(list(&*store, "", None).await, ["a=2", "b=2", "c=1"]);
-    assert_eq!(list(&*store, "", Some(Revision(2))).await, ["a=1", "b=1"]);
-    drop(store);
-    assert_eq!(std::fs::read(dir.path().join("FORMAT")).unwrap(), b"keelson-store 2\n");
-    assert_eq!(check(dir.path()), before);
 }
 
 #[tokio::test]
@@ -177,6 +200,6 @@ async fn what_is_not_at_rest_or_no_data_is_refused() {
     let store = Embedded::open(EmbeddedOptions::new(dir.path())).unwrap();
     assert!(matches!(refusal(), OpenError::Locked { .. }));
     drop(store);
-    std::fs::write(dir.path().join("FORMAT"), "keelson-store 3\n").unwrap();
-    assert!(matches!(refusal(), OpenError::Newer { found: 3, .. }));
+    std::fs::write(dir.path().join("FORMAT"), "keelson-store 4\n").unwrap();
+    assert!(matches!(refusal(), OpenError::Format { found: 4, .. }));
 }

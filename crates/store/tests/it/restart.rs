@@ -163,12 +163,16 @@ fn a_directory_is_held_by_one() {
 }
 
 #[test]
-fn a_newer_format_is_refused() {
-    let dir = TempDir::new().unwrap();
-    drop(open(&dir));
-    std::fs::write(dir.path().join("FORMAT"), "keelson-store 3\n").unwrap();
-    let error = refusal(&dir).to_string();
-    assert!(error.ends_with("has format 3, this version reads 2"), "{error}");
+fn another_format_is_refused() {
+    let older = ": restore a backup made by the version that wrote it";
+    for (found, after) in [(4, ""), (2, older)] {
+        let dir = TempDir::new().unwrap();
+        drop(open(&dir));
+        std::fs::write(dir.path().join("FORMAT"), format!("keelson-store {found}\n")).unwrap();
+        let error = refusal(&dir).to_string();
+        let line = format!("has format {found}, this version reads 3{after}");
+        assert!(error.ends_with(&line), "{error}");
+    }
 }
 
 #[test]
@@ -189,7 +193,7 @@ fn a_claim_cut_short_is_taken_up() {
     std::fs::write(dir.path().join("LOCK"), "").unwrap();
     std::fs::write(dir.path().join("FORMAT.new"), "keel").unwrap();
     drop(open(&dir));
-    assert_eq!(std::fs::read(dir.path().join("FORMAT")).unwrap(), b"keelson-store 2\n");
+    assert_eq!(std::fs::read(dir.path().join("FORMAT")).unwrap(), b"keelson-store 3\n");
 }
 
 #[test]
