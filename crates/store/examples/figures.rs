@@ -155,6 +155,12 @@ async fn updates(dir: &Path) -> Result<(), Failure> {
     let rate = UPDATES as f64 / start.elapsed().as_secs_f64();
     tell(format_args!("{UPDATES} updates of them: {rate:.0}/s, disk {largest:.0} MB at most"))?;
     store.compact(store.revision()).await?;
+    let (size, after) = calm(dir).await?;
+    tell(format_args!("history forgotten: disk {size:.0} MB, {after:.0} ms later, {}", memory()?))
+}
+
+/// The size that the directory has come to, and milliseconds until then.
+async fn calm(dir: &Path) -> Result<(f64, f64), Failure> {
     let start = Instant::now();
     let (mut seen, mut since) = (size(dir)?, start);
     while since.elapsed() < CALM {
@@ -164,8 +170,7 @@ async fn updates(dir: &Path) -> Result<(), Failure> {
             (seen, since) = (now, Instant::now());
         }
     }
-    let after = millis(since - start);
-    tell(format_args!("history forgotten: disk {seen:.0} MB, {after:.0} ms later, {}", memory()?))
+    Ok((seen, millis(since - start)))
 }
 
 /// Writes every object again, twice, while compaction follows.
@@ -182,9 +187,10 @@ async fn churn(objects: u64, dir: &Path) -> Result<(), Failure> {
         tell(format_args!("  after {quarter}/4: disk {:.0} MB", size(dir)?))?;
     }
     let rate = objects as f64 * 2.0 / start.elapsed().as_secs_f64();
+    tell(format_args!("churn: {rate:.0}/s, disk {:.0} MB, {}", size(dir)?, memory()?))?;
     store.compact(store.revision()).await?;
-    store.close();
-    tell(format_args!("churn: {rate:.0}/s, disk {:.0} MB after, {}", size(dir)?, memory()?))
+    let (size, after) = calm(dir).await?;
+    tell(format_args!("history forgotten: disk {size:.0} MB, {after:.0} ms later"))
 }
 
 async fn empty_out(objects: u64, dir: &Path) -> Result<(), Failure> {
@@ -195,8 +201,8 @@ async fn empty_out(objects: u64, dir: &Path) -> Result<(), Failure> {
         store.txn(Txn { compare: vec![], ops }).await?;
     }
     store.compact(store.revision()).await?;
-    store.close();
-    tell(format_args!("all deleted and compacted: disk {:.0} MB", size(dir)?))?;
+    let (rest, after) = calm(dir).await?;
+    tell(format_args!("all deleted and compacted: disk {rest:.0} MB, {after:.0} ms later"))?;
     drop(store);
     let start = Instant::now();
     let store = open(dir)?;

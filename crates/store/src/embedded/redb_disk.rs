@@ -29,8 +29,8 @@ use crate::{DiskError, Revision};
 /// the cache above and of the ring, and a write needs the end of the tables, so little does.
 const CACHE_BYTES_MAX: usize = 2 << 20;
 
-/// Thousandths: a file that takes up more for each byte in it is copied. Pages have powers of two,
-/// so that values that are just too long for one take up twice their size in any file.
+/// Thousandths: a file that takes up more for each byte in it is copied. A copy takes up some 1,300,
+/// so that each byte that is copied has let another one be written.
 const WASTE_MAX: u64 = 2500;
 /// What a copy may take up for each byte, and beside.
 const COPY_ROOM: u64 = 3;

@@ -29,8 +29,8 @@ const ROW_EXTRA: usize = 14 + 4;
 /// Parts of a page that several share, at most. The shorter they are, the fuller the page and the
 /// more there is to do.
 const SHARED_PART_BYTES: usize = (PAGE_BYTES - 4) / 4 - ROW_EXTRA;
-/// Pages with one part in them are so many times, or twice or four times as many, as large as the
-/// smallest. What is left over of a value may have one for itself, so they are much larger.
+/// A page with one part in it is so many times as large as the smallest, or a power of two times as
+/// much up to the second. What is left of such a value may have a page for itself, so it is large.
 const PAGE_TIMES_MIN: usize = 4;
 const PAGE_TIMES_MAX: usize = 16;
 
