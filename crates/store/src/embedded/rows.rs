@@ -26,12 +26,11 @@ const PAGE_BYTES: usize = 4096;
 /// What a page has beside the one part in it: its head, the key, and where the part ends.
 const PAGE_EXTRA: usize = 4 + ROW_EXTRA;
 const ROW_EXTRA: usize = 14 + 4;
-/// Parts of a page that several share, at most. The shorter they are, the fuller the page and the
-/// more there is to do.
-const SHARED_PART_BYTES: usize = (PAGE_BYTES - 4) / 4 - ROW_EXTRA;
-/// A page with one part in it is so many times as large as the smallest, or a power of two times as
-/// much up to the second. What is left of such a value may have a page for itself, so it is large.
-const PAGE_TIMES_MIN: usize = 4;
+/// Parts of values that are divided evenly, at most. Four of them fill the smallest page.
+const EVEN_PART_BYTES: usize = (PAGE_BYTES - 4) / 4 - ROW_EXTRA;
+/// Hundredths of its pages that a value must fill to stay whole: parts are more work than one row.
+const FILL_MIN: usize = 65;
+/// Times that the largest page with one part in it is larger than the smallest.
 const PAGE_TIMES_MAX: usize = 16;
 
 /// Revision and index, big-endian, so that bytes order as records do.
@@ -134,15 +133,13 @@ pub(super) fn insert_value(
     id: Id,
     value: &[u8],
 ) -> Result<(), DiskError> {
-    let (mut rest, mut number) = (value, 0);
-    loop {
-        let (part, after) = rest.split_at(part_bytes(rest.len()));
+    let mut rest = value;
+    for (number, length) in (0..).zip(part_lengths(value.len())) {
+        let (part, after) = rest.split_at(length);
         table.insert(encode_part(id, number), part).map_err(shared)?;
-        if after.is_empty() {
-            return Ok(());
-        }
-        (rest, number) = (after, number + 1);
+        rest = after;
     }
+    Ok(())
 }
 
 /// Removes all parts of a value of this length.
@@ -151,28 +148,48 @@ pub(super) fn remove_value(
     id: Id,
     bytes: u32,
 ) -> Result<(), DiskError> {
-    let (mut rest, mut number) = (bytes as usize, 0);
-    loop {
+    for (number, _) in (0..).zip(part_lengths(bytes as usize)) {
         table.remove(encode_part(id, number)).map_err(shared)?;
-        rest -= part_bytes(rest);
-        if rest == 0 {
-            return Ok(());
-        }
-        number += 1;
     }
+    Ok(())
 }
 
-/// How long the next part is when so many bytes are left.
-fn part_bytes(rest: usize) -> usize {
+/// How long the parts of a value are; at least one.
+fn part_lengths(bytes: usize) -> impl Iterator<Item = usize> {
+    let (mut rest, mut even, mut is_first) = (bytes, None, true);
+    std::iter::from_fn(move || {
+        if rest == 0 && !is_first {
+            return None;
+        }
+        is_first = false;
+        let length = match even {
+            Some(even) => rest.min(even),
+            None => page_part(rest).unwrap_or_else(|| {
+                let length = rest.div_ceil(rest.div_ceil(EVEN_PART_BYTES));
+                *even.insert(length)
+            }),
+        };
+        rest -= length;
+        Some(length)
+    })
+}
+
+/// How long the next part is when so many bytes are left; `None` when these are best divided evenly.
+fn page_part(rest: usize) -> Option<usize> {
     let of_page = |times: usize| times * PAGE_BYTES - PAGE_EXTRA;
-    if rest < of_page(PAGE_TIMES_MIN) {
-        return rest.div_ceil(rest.div_ceil(SHARED_PART_BYTES).max(1));
-    }
-    let mut times = PAGE_TIMES_MIN;
-    while times < PAGE_TIMES_MAX && of_page(2 * times) <= rest {
+    let mut times = 1;
+    while times < PAGE_TIMES_MAX && of_page(times) < rest {
         times *= 2;
     }
-    of_page(times)
+    if of_page(times) < rest {
+        return Some(of_page(times));
+    }
+    // As many rows of this length as fit.
+    let rows = (times * PAGE_BYTES - 4) / (rest + ROW_EXTRA);
+    if rows * rest * 100 >= FILL_MIN * times * PAGE_BYTES || rest <= EVEN_PART_BYTES {
+        return Some(rest);
+    }
+    (times > 2).then(|| of_page(times / 2))
 }
 
 /// Values in the order of records, put together from their parts.
@@ -226,21 +243,33 @@ mod tests {
 
     #[test]
     fn parts_fill_pages_and_make_up_the_value() {
-        let parts = |mut rest: usize| {
-            let mut parts = vec![];
-            while rest > 0 {
-                parts.push(part_bytes(rest));
-                assert!(parts.last() <= Some(&rest) && part_bytes(rest) > 0);
-                rest -= part_bytes(rest);
-            }
-            parts
-        };
-        assert_eq!(part_bytes(0), 0);
-        assert_eq!(parts(1005), [1005]);
+        let parts = |bytes| part_lengths(bytes).collect::<Vec<_>>();
+        assert_eq!(parts(0), [0]);
+        assert_eq!(parts(300), [300]);
+        assert_eq!(parts(1024), [1024]);
+        assert_eq!(parts(1400), [1400]);
+        assert_eq!(parts(2028), [2028]);
         assert_eq!(parts(2048), [683, 683, 682]);
-        assert_eq!(parts(4096), [820, 819, 819, 819, 819]);
-        assert_eq!((parts(16_361).len(), parts(16_361)[0]), (17, 963));
-        assert_eq!(parts(16_362), [16_362]);
-        assert_eq!(parts(100_000), [65_514, 32_746, 870, 870]);
+        assert_eq!(parts(3700), [3700]);
+        assert_eq!(parts(4096), [820, 820, 820, 820, 816]);
+        assert_eq!(parts(6000), [6000]);
+        assert_eq!(parts(9000), [8170, 830]);
+        assert_eq!(parts(65_514), [65_514]);
+        assert_eq!(parts(100_000), [65_514, 32_746, 1740]);
+    }
+
+    #[test]
+    fn parts_fill_most_of_their_pages() {
+        for bytes in 500..200_000 {
+            assert_eq!(part_lengths(bytes).sum::<usize>(), bytes);
+            let pages: f64 = part_lengths(bytes)
+                .map(|part| {
+                    let page = (part + PAGE_EXTRA).next_power_of_two().max(PAGE_BYTES);
+                    page as f64 / ((page - 4) / (part + ROW_EXTRA)) as f64
+                })
+                .sum();
+            let fill = bytes as f64 / pages;
+            assert!(fill > 0.64, "{bytes} bytes fill {fill} of {pages}");
+        }
     }
 }
