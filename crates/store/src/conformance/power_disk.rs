@@ -153,14 +153,18 @@ impl Medium {
         if is_failing { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
     }
 
-    /// The file in use after a power cut, of which some changes are kept with a probability that
-    /// itself is drawn: all, none and half occur.
+    /// The file in use after a power cut.
     fn photo(&self, rng: &mut Rng) -> Vec<u8> {
-        let keep = [0, 20, 50, 80, 100][rng.below(5) as usize];
+        let keep = percent_kept(rng);
         let named = if rng.below(100) < keep { self.current } else { self.current_durable };
         let content = self.files.get(named);
         content.map(|content| content.image(|| rng.below(100) < keep)).unwrap_or_default()
     }
+}
+
+/// With which probability a change that was not synced is kept: all, none and half occur.
+fn percent_kept(rng: &mut Rng) -> u64 {
+    [0, 20, 50, 80, 100][rng.below(5) as usize]
 }
 
 impl Content {
@@ -279,7 +283,7 @@ impl StorageBackend for PowerFile {
             && let Some(mut rng) = medium.rng.take()
         {
             // Reads go on to show what a power cut would now show to be lost.
-            let keep = [0, 20, 50, 80, 100][rng.below(5) as usize];
+            let keep = percent_kept(&mut rng);
             let content = &mut medium.files[self.number];
             content.durable = content.image(|| rng.below(100) < keep);
             content.since.clear();

@@ -114,7 +114,7 @@ pub(super) fn decode_head(id: Id, row: &[u8]) -> Result<Head, DiskError> {
     Ok(Head { id, key: Bytes::copy_from_slice(key), created, is_delete, value_bytes })
 }
 
-pub(super) fn encode_part(id: Id, number: u16) -> PartId {
+fn encode_part(id: Id, number: u16) -> PartId {
     let mut bytes = [0; 14];
     bytes[..12].copy_from_slice(&id);
     bytes[12..].copy_from_slice(&number.to_be_bytes());
