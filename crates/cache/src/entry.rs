@@ -105,6 +105,8 @@ fn write_pairs<T: AsRef<str>>(pairs: &[(&str, T)], out: &mut Vec<u8>) {
 struct Parts<'a> {
     /// Labels and fields.
     pairs: &'a [u8],
+    /// Where in `pairs` the fields begin.
+    fields_at: usize,
     json: &'a [u8],
     rv_at: usize,
     item_at: usize,
@@ -131,7 +133,11 @@ impl<'a> Parts<'a> {
         if rv_at >= json.len() || item_at > json.len() {
             return Err("header does not fit the object".into());
         }
-        Ok(Parts { pairs, json, rv_at, item_at })
+        let fields_at = check_pairs(pairs)?;
+        if fields_at + check_pairs(&pairs[fields_at..])? != pairs.len() {
+            return Err("header does not fit the object".into());
+        }
+        Ok(Parts { pairs, fields_at, json, rv_at, item_at })
     }
 }
 
@@ -140,6 +146,8 @@ impl<'a> Parts<'a> {
 pub struct RecordError {
     /// The key in the store.
     pub key: String,
+    /// The revision of the write that left them.
+    pub modified: Revision,
     /// What does not fit.
     pub why: Cow<'static, str>,
 }
@@ -186,22 +194,22 @@ impl Entry {
     /// Takes a stored record. `key` is what stands behind the resource's prefix: `namespace/name` or
     /// `name`.
     pub fn from_store(prefix_len: usize, kv: &KeyValue) -> Result<Entry, RecordError> {
-        let broken = |why| RecordError { key: String::from_utf8_lossy(&kv.key).into_owned(), why };
+        let broken = |why| RecordError {
+            key: String::from_utf8_lossy(&kv.key).into_owned(),
+            modified: kv.modified,
+            why,
+        };
         let fail = |why: &'static str| broken(why.into());
-        let Parts { pairs, json, rv_at, item_at } = Parts::of(&kv.value).map_err(broken)?;
-        let labels = pairs_len(pairs).ok_or_else(|| fail("broken labels"))?;
-        let fields = pairs_len(&pairs[labels..]).ok_or_else(|| fail("broken fields"))?;
-        if labels + fields != pairs.len() {
-            return Err(fail("header does not fit the object"));
-        }
+        let Parts { pairs, fields_at, json, rv_at, item_at } =
+            Parts::of(&kv.value).map_err(broken)?;
         let key = kv.key.get(prefix_len..).ok_or_else(|| fail("key is shorter than its prefix"))?;
-        if std::str::from_utf8(key).is_err() || std::str::from_utf8(pairs).is_err() {
-            return Err(fail("text is not UTF-8"));
+        if std::str::from_utf8(key).is_err() {
+            return Err(fail("key is not UTF-8"));
         }
         let head = Head {
             modified: kv.modified,
             key_len: small(key.len()),
-            fields_at: small(key.len() + labels),
+            fields_at: small(key.len() + fields_at),
             json_at: small(key.len() + pairs.len()),
             item_at: small(item_at),
             rv_at: small(key.len() + pairs.len() + rv_at),
@@ -430,15 +438,20 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap_or_default()
 }
 
-/// Bytes that a counted row of pairs takes.
-fn pairs_len(bytes: &[u8]) -> Option<usize> {
+/// Checks a counted row of pairs at the front of `bytes`, and says how many bytes it takes. Each text is
+/// checked by itself: the lengths between them are numbers, and one of 128 or more is not UTF-8.
+fn check_pairs(bytes: &[u8]) -> Result<usize, Cow<'static, str>> {
     let mut at = 0;
-    let count = read_varint(bytes, &mut at)?;
-    for _ in 0..count.checked_mul(2)? {
-        let length = read_varint(bytes, &mut at)?;
-        at = at.checked_add(length).filter(|end| *end <= bytes.len())?;
+    let count = read_varint(bytes, &mut at).ok_or("truncated labels or fields")?;
+    let texts = count.checked_mul(2).ok_or("truncated labels or fields")?;
+    for _ in 0..texts {
+        let length = read_varint(bytes, &mut at).ok_or("truncated labels or fields")?;
+        let end = at.checked_add(length);
+        let text = end.and_then(|end| bytes.get(at..end)).ok_or("truncated labels or fields")?;
+        std::str::from_utf8(text).map_err(|_| "a label or field is not UTF-8")?;
+        at += length;
     }
-    Some(at)
+    Ok(at)
 }
 
 /// Labels or fields, read from an entry's buffer.

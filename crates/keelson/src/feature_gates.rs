@@ -7,6 +7,8 @@
 pub struct FeatureGates {
     /// `CBORServingAndStorage`: objects are read and written in CBOR too.
     pub cbor: bool,
+    /// `AllowUnsafeMalformedObjectDeletion`: objects that cannot be read may be deleted on request.
+    pub malformed_object_deletion: bool,
 }
 
 /// Why a word was not taken.
@@ -51,8 +53,13 @@ impl FeatureGates {
         let form = || FeatureGateError::Form { word: word.to_owned() };
         let (name, value) = word.split_once('=').ok_or_else(form)?;
         let (name, value): (&str, bool) = (name.trim(), value.trim().parse().map_err(|_| form())?);
-        if name == "CBORServingAndStorage" {
-            self.cbor = value;
+        let switch = match name {
+            "CBORServingAndStorage" => Some(&mut self.cbor),
+            "AllowUnsafeMalformedObjectDeletion" => Some(&mut self.malformed_object_deletion),
+            _ => None,
+        };
+        if let Some(switch) = switch {
+            *switch = value;
             return Ok(());
         }
         let is_in = |names: &str| names.split(' ').any(|other| other == name);
@@ -121,7 +128,7 @@ const ON: &str = "\
 
 /// Off by default in Kubernetes 1.36.
 const OFF: &str = "\
-    APIServingWithRoutine AllAlpha AllBeta AllowUnsafeMalformedObjectDeletion \
+    APIServingWithRoutine AllAlpha AllBeta \
     CPUManagerPolicyAlphaOptions CRDObservedGenerationTracking CSIVolumeHealth ClientsAllowCBOR \
     ClientsPreferCBOR CloudControllerManagerWatchBasedRoutesReconciliation \
     CloudControllerManagerWebhook ClusterTrustBundle ClusterTrustBundleProjection \

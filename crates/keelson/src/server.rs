@@ -203,6 +203,7 @@ impl Builder {
             advertise_address: advertise,
             advertise_port: address.port(),
             runtime_config: self.runtime_config.clone(),
+            malformed_object_deletion: self.feature_gates.malformed_object_deletion,
             admission: self.admission.clone(),
         };
         // The first objects and the certificates each wait for the disk: where there are threads

@@ -3,7 +3,7 @@
 
 use crate::strategy::Strategy;
 use bytes::Bytes;
-use keelson_cache::Entry;
+use keelson_cache::{Entry, Record};
 use keelson_meta::room::Kept;
 use keelson_meta::{Failure, GroupVersionResource, Object, Status, Str, Value};
 use keelson_schema::Schema;
@@ -81,7 +81,7 @@ impl Kind {
         let marks = json::encode(&self.storage, obj, &mut text);
         let labels: SmallVec<[(&str, &str); 8]> = obj.meta_map("labels").collect();
         let fields = self.strategy.selectable(obj);
-        let record = keelson_cache::Record {
+        let record = Record {
             json: &text,
             resource_version_at: marks.resource_version_at,
             item_at: marks.item_at,
@@ -91,6 +91,18 @@ impl Kind {
         .encode();
         Kept::give_back(&SCRATCH, text);
         record
+    }
+
+    /// Checks that a record can be read back, with the code that will read it: what does not pass must
+    /// not be committed.
+    pub fn check_record(&self, record: &[u8]) -> Result<(), Failure> {
+        let json = Record::json_of(record);
+        let checked =
+            json.and_then(|json| json::check_object(json).map_err(|e| e.to_string().into()));
+        checked.map_err(|why| {
+            tracing::error!(kind = %self.name(), %why, "encoded object cannot be read back; write refused");
+            Status::internal(format!("the {} cannot be stored: {why}", self.name()))
+        })
     }
 
     /// An object of another version as it is stored, with what the storage version has by default.

@@ -120,6 +120,11 @@ pub struct DeleteOptions {
     pub uid: Option<Str>,
     /// Only an object with this resourceVersion.
     pub resource_version: Option<Str>,
+    /// `ignoreStoreReadErrorWithClusterBreakingPotential`: delete an object that cannot be read.
+    pub ignore_read_error: bool,
+    /// Options that were given and that [`DeleteOptions::ignore_read_error`] does not go with, as the
+    /// names of their fields.
+    pub given: Vec<&'static str>,
 }
 
 /// What a patch is, by its media type.

@@ -36,6 +36,10 @@ pub struct RegistryOptions {
     pub advertise_port: u16,
     /// `--runtime-config`: group version (or `api/all`, ...) and whether it is served.
     pub runtime_config: Vec<(String, bool)>,
+    /// Feature gate `AllowUnsafeMalformedObjectDeletion`: deletions that ask to ignore read errors are
+    /// refused where upstream refuses them. Objects that cannot be read can be deleted so with or
+    /// without it.
+    pub malformed_object_deletion: bool,
     /// The admission plug-ins that are on.
     pub admission: keelson_admission::Chain,
 }
@@ -205,6 +209,7 @@ impl Registry {
         if value.len() > OBJECT_BYTES_MAX {
             return Err(too_large());
         }
+        target.kind.check_record(&value)?;
         let key = target.kind.store_key(&target.namespace, &target.name);
         let txn = Txn {
             compare: vec![Compare { key: key.clone(), modified: expected }],
@@ -217,6 +222,10 @@ impl Registry {
                 let kv = KeyValue { key, value, created: modified, modified };
                 let entry = self.objects(&target.kind).written(&kv);
                 entry.map(Put::Done).map_err(Status::internal)
+            }
+            // What is there already is in the way of a new object, readable or not.
+            TxnOutcome::Conflict { current, .. } if expected == Revision(0) => {
+                Ok(Put::Lost(self.lost(target, current).unwrap_or_default()))
             }
             TxnOutcome::Conflict { current, .. } => Ok(Put::Lost(self.lost(target, current)?)),
         }
@@ -252,6 +261,29 @@ impl Registry {
             WriteError::Unreadable { ref source } => unreadable(&format!("{error}: {source}")),
             error => Status::internal(error),
         })
+    }
+
+    /// Deletes an object that is stored and cannot be read, whatever it says. `None`: it can be read, or
+    /// is not there.
+    pub(crate) async fn remove_unreadable(&self, target: &Target) -> Result<Option<()>, Failure> {
+        let key = target.kind.store_key(&target.namespace, &target.name);
+        loop {
+            let Some(error) = self.objects(&target.kind).unreadable(&target.key()) else {
+                return Ok(None);
+            };
+            let txn = Txn {
+                compare: vec![Compare { key: key.clone(), modified: error.modified }],
+                ops: vec![Op::Delete { key: key.clone() }],
+            };
+            match self.commit(target, "delete", txn).await? {
+                TxnOutcome::Committed(revision) => {
+                    tracing::warn!(%error, %revision, "deleted an object that cannot be read");
+                    return Ok(Some(()));
+                }
+                // Written again meanwhile: it may be readable now.
+                TxnOutcome::Conflict { .. } => self.fresh().await?,
+            }
+        }
     }
 
     /// The object of a target as it is now, or 500 when it is there and cannot be read.

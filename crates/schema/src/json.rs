@@ -1,11 +1,13 @@
 //! JSON in and out, as Go's encoding/json and sigs.k8s.io/json read and write it.
 
+mod check;
 mod encode;
 mod parse;
 mod raw;
 mod typed;
 mod write;
 
+pub use check::check_object;
 pub use encode::{Marks, encode, encode_list_item};
 pub use parse::{DEPTH_MAX, Parsed, SyntaxError, parse};
 pub use raw::expanded;

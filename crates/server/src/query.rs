@@ -324,6 +324,14 @@ impl Query {
             }
         }
         errors.into_result("meta.k8s.io", "DeleteOptions", "")?;
+        let given = [
+            ("dryRun", !options.dry_run.is_empty()),
+            ("propagationPolicy", options.policy.is_some()),
+            ("orphanDependents", orphan.is_some()),
+            ("gracePeriodSeconds", options.grace.is_some()),
+            ("preconditions", options.has_preconditions),
+        ];
+        let given = given.into_iter().filter(|(_, is_given)| *is_given).map(|(name, _)| name);
         let from_orphan =
             orphan.map(|orphan| if orphan { Propagation::Orphan } else { Propagation::Background });
         Ok(DeleteOptions {
@@ -332,6 +340,8 @@ impl Query {
             propagation: options.policy.as_deref().and_then(propagation).or(from_orphan),
             uid: options.uid,
             resource_version: options.resource_version,
+            ignore_read_error: options.ignore_read_error,
+            given: given.collect(),
         })
     }
 
@@ -342,6 +352,8 @@ impl Query {
             policy: self.get("propagationPolicy").filter(|t| !t.is_empty()).map(str::to_owned),
             uid: None,
             resource_version: None,
+            has_preconditions: false,
+            ignore_read_error: self.flag(IGNORE_READ_ERROR).unwrap_or(false),
         };
         Ok((given, self.flag("orphanDependents")))
     }
@@ -354,6 +366,9 @@ pub(crate) fn is_escaped_well(text: &str) -> bool {
     })
 }
 
+/// The option to delete objects that cannot be read.
+const IGNORE_READ_ERROR: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
+
 /// DeleteOptions as the client gave them.
 struct GivenDelete {
     dry_run: Vec<String>,
@@ -361,6 +376,8 @@ struct GivenDelete {
     policy: Option<String>,
     uid: Option<Str>,
     resource_version: Option<Str>,
+    has_preconditions: bool,
+    ignore_read_error: bool,
 }
 
 impl GivenDelete {
@@ -438,6 +455,8 @@ fn delete_body(body: &[u8], format: Format) -> Result<(GivenDelete, Option<bool>
         policy: text(&["propagationPolicy"]).map(|t| t.to_string()),
         uid: text(&["preconditions", "uid"]),
         resource_version: text(&["preconditions", "resourceVersion"]),
+        has_preconditions: obj.get("preconditions").is_some(),
+        ignore_read_error: obj.get(IGNORE_READ_ERROR).and_then(Value::as_bool).unwrap_or(false),
     };
     Ok((given, obj.get("orphanDependents").and_then(Value::as_bool)))
 }

@@ -9,8 +9,8 @@ use crate::view::View;
 use crate::watch::{self, Stream};
 use bytes::Bytes;
 use http::{Method, header};
-use keelson_auth::Permit;
-use keelson_meta::status::Details;
+use keelson_auth::{Attributes, Permit};
+use keelson_meta::status::{Details, quote};
 use keelson_meta::{Failure, GroupVersionResource, Map, Reason, Status, value};
 use keelson_registry::options::{Patch, PatchForm, WriteOptions};
 use keelson_registry::{
@@ -285,7 +285,18 @@ impl<'a> Call<'a> {
         let format = delete_format(self.ask, &body)?;
         let options = self.ask.query.delete_options(&body, format)?;
         let target = self.target;
+        if options.ignore_read_error {
+            self.may_ignore_read_errors()?;
+        }
         match self.app.registry.delete(self.permit, target, &options).await? {
+            Deleted::Unreadable => {
+                let status = value!({
+                    "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
+                    "details": {"name": (target.name.clone()), "kind": (target.kind.name().clone())},
+                    "code": 200
+                });
+                Ok(respond::value(self.ask, 200, self.view.accepted.encoding, &status))
+            }
             Deleted::Gone(obj) if !target.kind.strategy.returns_deleted => {
                 let mut details = Map::new();
                 details.insert("name", obj.name());
@@ -304,6 +315,18 @@ impl<'a> Call<'a> {
                 self.view.reply(200, target, &Answer::Object(obj))
             }
         }
+    }
+
+    /// To delete what cannot be read is asked for as a verb of its own.
+    fn may_ignore_read_errors(&self) -> Result<(), Failure> {
+        let attributes = self.permit.attributes();
+        let verb = "unsafe-delete-ignore-read-errors";
+        let asked = Attributes { verb: verb.into(), ..attributes.clone() };
+        if self.app.authorizer.allows(self.permit.user(), &asked) {
+            return Ok(());
+        }
+        let why = format!("not permitted to do {}, reason: ", quote(verb));
+        Err(Status::forbidden(self.target.gvr(), &self.target.name, &why))
     }
 
     async fn delete_collection(&self, body: Bytes) -> Result<Reply, Failure> {

@@ -137,6 +137,7 @@ impl Registry {
         let known = if dry_run {
             self.fresh().await?;
             let Some(known) = self.known(target)? else {
+                kind.check_record(&kind.record(obj))?;
                 obj.set_meta("resourceVersion", "");
                 let shown = kind.convert(obj.clone(), &kind.storage, target.schema());
                 return Ok(New::Stored(Answer::Object(shown)));

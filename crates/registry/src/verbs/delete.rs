@@ -10,7 +10,9 @@ use keelson_admission::Operation;
 use keelson_auth::Permit;
 use keelson_cache::Entry;
 use keelson_meta::time::{GoDuration, Timestamp};
-use keelson_meta::{Failure, GroupVersionResource, Object, Status, Value};
+use keelson_meta::{
+    ErrorList, Failure, FieldError, GroupVersionResource, Object, Path, Status, Value,
+};
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
@@ -22,6 +24,8 @@ pub enum Deleted {
     Gone(Object),
     /// The object waits for its grace period or for finalizers; this is what it is now.
     Waiting(Object),
+    /// The object could not be read, and is gone.
+    Unreadable,
 }
 
 /// What one look at the stored object asks for.
@@ -43,7 +47,16 @@ impl Registry {
         options: &DeleteOptions,
     ) -> Result<Deleted, Failure> {
         check_lasting(target)?;
+        self.check_ignore_read_error(options)?;
         self.fresh().await?;
+        if options.ignore_read_error {
+            if self.remove_unreadable(target).await?.is_some() {
+                return Ok(Deleted::Unreadable);
+            }
+            if self.options.malformed_object_deletion {
+                return Err(not_corrupt(target));
+            }
+        }
         let mut stored = self.known(target)?;
         for _ in 0..TRIES_MAX {
             let entry = stored.ok_or_else(|| target.not_found())?;
@@ -53,6 +66,15 @@ impl Registry {
             }
         }
         Err(gave_up())
+    }
+
+    /// Refuses options that do not go with `ignoreStoreReadErrorWithClusterBreakingPotential`.
+    fn check_ignore_read_error(&self, options: &DeleteOptions) -> Result<(), Failure> {
+        if !options.ignore_read_error || !self.options.malformed_object_deletion {
+            return Ok(());
+        }
+        let with = options.given.iter().map(|name| format!("cannot be set together with .{name}"));
+        invalid_ignore_read_error(&with.collect::<Vec<_>>())
     }
 
     /// One try; the inner error is what another write left.
@@ -122,6 +144,10 @@ impl Registry {
         list: &ListOptions,
         options: &DeleteOptions,
     ) -> Result<crate::List, Failure> {
+        if options.ignore_read_error && self.options.malformed_object_deletion {
+            let why = "is not allowed with DELETECOLLECTION, try again after removing the option";
+            invalid_ignore_read_error(&[why.to_owned()])?;
+        }
         let page = self.list(permit, target, list).await?;
         for entry in &page.items {
             let one = target.named(entry.namespace(), entry.name());
@@ -134,6 +160,27 @@ impl Registry {
         }
         Ok(page)
     }
+}
+
+/// The option's field in errors.
+const IGNORE_READ_ERROR: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
+
+fn invalid_ignore_read_error(why: &[String]) -> Result<(), Failure> {
+    let path = Path::new(IGNORE_READ_ERROR);
+    let mut errors = ErrorList::new();
+    for why in why {
+        errors.push(FieldError::invalid(&path, true, why));
+    }
+    errors.into_result("meta.k8s.io", "DeleteOptions", "")
+}
+
+/// 422 for an object that can be read, or is not there.
+fn not_corrupt(target: &Target) -> Failure {
+    let mut errors = ErrorList::new();
+    let why = "is exclusively used to delete corrupt object(s), try again by removing this option";
+    errors.push(FieldError::invalid(&Path::new(IGNORE_READ_ERROR), true, why));
+    let refused = errors.into_result(&target.gvr().group, &target.gvr().resource, &target.name);
+    refused.err().unwrap_or_else(|| target.not_found())
 }
 
 /// Refuses to delete the priority classes that every cluster has.

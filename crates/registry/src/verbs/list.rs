@@ -153,7 +153,10 @@ impl Registry {
             None => String::new(),
         };
         let page = match self.state(target, options).await? {
-            State::Known(snapshot) => self.page(target, &filter, (&start, limit), &snapshot)?,
+            State::Known(snapshot) => {
+                self.check_complete(target, &filter, options)?;
+                self.page(target, &filter, (&start, limit), &snapshot)
+            }
             State::Past(revision) => {
                 let page = self.past_page(target, &filter, (&start, limit), revision).await?;
                 page.ok_or_else(|| expired(options))?
@@ -167,6 +170,29 @@ impl Registry {
         Ok(List { items, revision, continue_token: token, remaining })
     }
 
+    /// Refuses a list of the newest state that would leave out an object that cannot be read. As upstream,
+    /// where such lists are checked against the store, and those that take any state come from the watch
+    /// cache, which does not have the object.
+    fn check_complete(
+        &self,
+        target: &Target,
+        filter: &Filter,
+        options: &ListOptions,
+    ) -> Result<(), Failure> {
+        if matches!(options.freshness, Freshness::Any | Freshness::NotOlderThan(_)) {
+            return Ok(());
+        }
+        let objects = self.objects(&target.kind);
+        let error = match filter.only_key() {
+            Some(key) => objects.unreadable(&key),
+            None => objects.unreadable_under(&filter.prefix),
+        };
+        match error {
+            Some(error) => Err(unreadable(&error)),
+            None => Ok(()),
+        }
+    }
+
     /// A page of what the cache knows.
     fn page(
         &self,
@@ -174,12 +200,8 @@ impl Registry {
         filter: &Filter,
         (start, limit): (&str, usize),
         snapshot: &Snapshot,
-    ) -> Result<Page, Failure> {
+    ) -> Page {
         let objects = self.objects(&target.kind);
-        // As upstream has it: a list that leaves something out would be a lie.
-        if let Some(error) = objects.unreadable_under(&filter.prefix) {
-            return Err(unreadable(&error));
-        }
         let (mut items, mut more, mut remaining) = (filter.room(snapshot, limit), false, None);
         if let Some(key) = filter.only_key() {
             items.extend(snapshot.get(&key).filter(|entry| filter.matches(entry)).cloned());
@@ -191,7 +213,7 @@ impl Registry {
                 remaining = Some(1 + rest.count());
             }
         }
-        Ok(Page { items, revision: snapshot.revision, more, remaining })
+        Page { items, revision: snapshot.revision, more, remaining }
     }
 
     /// The state that a list asks for.

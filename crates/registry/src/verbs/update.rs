@@ -187,6 +187,7 @@ impl Registry {
             return Ok(Step::Done(Answer::Entry(entry.clone())));
         }
         if options.dry_run {
+            kind.check_record(&record)?;
             new.set_meta("resourceVersion", &entry.modified().to_string());
             let new = kind.convert(new, &kind.storage, target.schema());
             return Ok(Step::Done(Answer::Object(new)));

@@ -2,7 +2,7 @@
 
 use crate::kind::Target;
 use crate::options::{WatchOptions, WatchStart};
-use crate::registry::{Registry, unreadable};
+use crate::registry::Registry;
 use crate::verbs::list::Filter;
 use keelson_auth::Permit;
 use keelson_cache::{Change, ChangeKind, Cursor, CursorError, Entry};
@@ -104,10 +104,7 @@ impl Registry {
             WatchRefusal::Event(Status::expired(why))
         })?;
         let initial = if sends_state {
-            // A watcher takes what the state leaves out for deleted.
-            if let Some(error) = objects.unreadable_under(&filter.prefix) {
-                return Err(WatchRefusal::Event(unreadable(&error)));
-            }
+            // An object that cannot be read is left out, as upstream's watch cache does.
             filter.select(&objects, &snapshot, "").cloned().collect()
         } else {
             VecDeque::new()

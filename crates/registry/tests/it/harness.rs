@@ -14,7 +14,8 @@ use std::sync::Arc;
 pub struct Harness {
     /// All kinds.
     pub registry: Arc<Registry>,
-    permit: Permit,
+    /// Allows everything.
+    pub permit: Permit,
 }
 
 /// What a path leads to.
@@ -33,6 +34,7 @@ impl Harness {
             advertise_address: [192, 0, 2, 1].into(),
             advertise_port: 6443,
             runtime_config: vec![],
+            malformed_object_deletion: false,
             admission: Default::default(),
         };
         let opened = Registry::open(Embedded::in_memory(), Box::new(SystemClock), options).await;

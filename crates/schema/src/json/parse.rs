@@ -118,7 +118,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn unexpected<T>(&self, what: &'static str) -> Result<T, SyntaxError> {
+    /// The error for a byte that does not belong where it stands.
+    pub fn unexpected<T>(&self, what: &'static str) -> Result<T, SyntaxError> {
         match self.text.get(self.at) {
             Some(byte) => Err(SyntaxError::Character(char::from(*byte), what)),
             None => Err(SyntaxError::End),

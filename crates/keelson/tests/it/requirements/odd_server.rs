@@ -75,6 +75,7 @@ async fn listen(faults: Arc<Faults>, shutdown: watch::Receiver<bool>) -> Listeni
         advertise_address: Ipv4Addr::LOCALHOST.into(),
         advertise_port: 6443,
         runtime_config: vec![],
+        malformed_object_deletion: false,
         admission: keelson::AdmissionChain::default(),
     };
     let clock = Box::new(OddClock { faults });
