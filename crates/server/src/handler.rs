@@ -163,9 +163,13 @@ impl App {
 
     /// Who asks, and may they. Nothing of the body is read before this says yes.
     fn permit(&self, ask: &Ask, route: &Route) -> Result<Permit, Failure> {
-        let by_protocol = websocket::authorization(&ask.headers);
+        let by_protocol = websocket::authorization(&ask.headers)?;
+        let by_header = ask.headers.get(header::AUTHORIZATION).map(|value| {
+            // One that cannot be read must not make its sender anonymous.
+            std::str::from_utf8(value.as_bytes()).map_err(|_| Status::unauthorized())
+        });
         let credentials = Credentials {
-            authorization: ask.header(header::AUTHORIZATION).or(by_protocol.as_deref()),
+            authorization: by_header.transpose()?.or(by_protocol.as_deref()),
             certificate: match &ask.peer.certificate {
                 None => Certificate::Absent,
                 Some(PeerCertificate::Verified(der)) => Certificate::Verified(der),

@@ -1,59 +1,187 @@
-//! Requests in the name of another user: the `Impersonate-*` headers (apiserver
-//! `filters/impersonation`).
+//! Impersonation: requests in the name of another user by the `Impersonate-*` headers (apiserver
+//! `filters/impersonation`). It fails closed: a header that is empty, doubled, not UTF-8 or unknown is
+//! refused, where the reference takes some of these for absent and serves the request as its sender.
 
-use http::HeaderMap;
+use http::header::HeaderName;
+use http::{HeaderMap, HeaderValue};
 use keelson_auth::{Attributes, Authorizer, User};
 use keelson_meta::{Failure, GroupVersionResource, Status, Str, status::quote};
+use percent_encoding::percent_decode_str;
 
-/// The user that the headers name, when the sender may be anyone.
+const PREFIX: &str = "impersonate-";
+const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
+const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
+
+/// What the headers ask for.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Asked {
+    name: Option<Str>,
+    uid: Option<Str>,
+    groups: Vec<Str>,
+    /// Keys with their values, both in the order of the headers.
+    extra: Vec<(Str, Vec<Str>)>,
+}
+
+/// The user that the headers name, when the sender may impersonate all of it; the sender when there is no
+/// such header.
 pub(crate) fn impersonated(
     authorizer: &Authorizer,
     headers: &HeaderMap,
     user: User,
     wanted: &Attributes,
 ) -> Result<User, Failure> {
-    let text = |name: &str| {
-        headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
-    };
-    let name = text("impersonate-user");
-    let groups: Vec<Str> = headers
-        .get_all("impersonate-group")
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .map(Str::new)
-        .collect();
-    let uid = text("impersonate-uid");
-    if name.is_empty() {
-        if groups.is_empty() && uid.is_empty() {
-            return Ok(user);
-        }
-        return Err(Status::bad_request(format!(
-            "requested &user.DefaultInfo{{Name:\"\", UID:{}, Groups:{}, \
-             Extra:map[string][]string(nil)}} without impersonating a user name",
-            quote(&uid),
-            go_strings(&groups)
-        )));
-    }
-    let anyone = Attributes {
-        verb: Str::new_static("impersonate"),
-        gvr: GroupVersionResource::new("", "v1", "users"),
-        name: name.as_str().into(),
-        ..Attributes::default()
-    };
-    if !authorizer.allows(&user, &anyone) {
+    let Some(asked) = Asked::read(headers)? else { return Ok(user) };
+    let Some(name) = asked.name.clone() else { return Err(asked.without_user()) };
+    let may = asked.permissions(&name).iter().all(|one| authorizer.allows(&user, one));
+    if !may {
         let verb = format!("impersonate-on:{}:{}", mode(&name), wanted.verb);
         authorizer.authorize(user, Attributes { verb: verb.into(), ..wanted.clone() })?;
     }
-    let groups = groups.into();
-    let taken = User { name: name.as_str().into(), uid: uid.into(), groups, extra: vec![] };
-    let anonymous = taken.name == keelson_auth::ANONYMOUS;
-    let group = if anonymous { keelson_auth::UNAUTHENTICATED } else { keelson_auth::AUTHENTICATED };
-    Ok(taken.with_group(group))
+    Ok(asked.into_user(name))
+}
+
+impl Asked {
+    /// Reads the headers; `None` when none begins with `Impersonate-`.
+    fn read(headers: &HeaderMap) -> Result<Option<Asked>, Failure> {
+        let mut asked = Asked::default();
+        let mut is_any = false;
+        // A header that comes several times comes here as often, one after the other.
+        for (header, value) in headers {
+            let Some(what) = header.as_str().strip_prefix(PREFIX) else { continue };
+            is_any = true;
+            let value = text(header, value)?;
+            match what {
+                "user" => set_once(&mut asked.name, header, value)?,
+                "uid" => set_once(&mut asked.uid, header, value)?,
+                "group" => asked.groups.push(value),
+                _ => match what.strip_prefix("extra-") {
+                    Some(key) => asked.add_extra(header, key, value)?,
+                    None => return Err(refused(header, "is not known")),
+                },
+            }
+        }
+        Ok(is_any.then_some(asked))
+    }
+
+    fn add_extra(&mut self, header: &HeaderName, key: &str, value: Str) -> Result<(), Failure> {
+        let key = unescaped(key).ok_or_else(|| refused(header, "is not UTF-8"))?;
+        if key.is_empty() {
+            return Err(refused(header, "has no key"));
+        }
+        match self.extra.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, values)) => values.push(value),
+            None => self.extra.push((key, vec![value])),
+        }
+        Ok(())
+    }
+
+    /// What the sender must be allowed to do: to impersonate each part by itself.
+    fn permissions(&self, name: &Str) -> Vec<Attributes> {
+        let one = |group: &str, version: &str, resource: &str, subresource: &str, name: &str| {
+            Attributes {
+                verb: Str::new_static("impersonate"),
+                gvr: GroupVersionResource::new(group, version, resource),
+                subresource: subresource.into(),
+                name: name.into(),
+                ..Attributes::default()
+            }
+        };
+        let authentication = "authentication.k8s.io";
+        let mut all = vec![match service_account(name) {
+            Some((namespace, name)) => Attributes {
+                namespace: namespace.into(),
+                ..one("", "v1", "serviceaccounts", "", name)
+            },
+            None => one("", "v1", "users", "", name),
+        }];
+        all.extend(self.groups.iter().map(|group| one("", "v1", "groups", "", group)));
+        all.extend(self.uid.iter().map(|uid| one(authentication, "v1", "uids", "", uid)));
+        for (key, values) in &self.extra {
+            let each =
+                values.iter().map(|value| one(authentication, "v1", "userextras", key, value));
+            all.extend(each);
+        }
+        all
+    }
+
+    /// The user, with the groups that everybody of its kind is in.
+    fn into_user(self, name: Str) -> User {
+        let mut groups = self.groups;
+        if let (Some((namespace, _)), true) = (service_account(&name), groups.is_empty()) {
+            groups.push(Str::new_static(SERVICE_ACCOUNTS));
+            groups.push(format!("{SERVICE_ACCOUNTS}:{namespace}").into());
+        }
+        let is_anonymous = name == keelson_auth::ANONYMOUS
+            || groups.iter().any(|group| group == keelson_auth::UNAUTHENTICATED);
+        let uid = self.uid.unwrap_or_default();
+        let user = User { name, uid, groups: groups.into(), extra: self.extra };
+        user.with_group(if is_anonymous {
+            keelson_auth::UNAUTHENTICATED
+        } else {
+            keelson_auth::AUTHENTICATED
+        })
+    }
+
+    /// 400 for parts of a user without its name, as the reference words it.
+    fn without_user(&self) -> Failure {
+        let mut extra: Vec<_> = self.extra.iter().collect();
+        extra.sort();
+        let extra = match extra.as_slice() {
+            [] => "map[string][]string(nil)".to_owned(),
+            extra => {
+                let pairs =
+                    extra.iter().map(|(key, of)| format!("{}:{}", quote(key), go_strings(of)));
+                format!("map[string][]string{{{}}}", pairs.collect::<Vec<_>>().join(", "))
+            }
+        };
+        Status::bad_request(format!(
+            "requested &user.DefaultInfo{{Name:\"\", UID:{}, Groups:{}, Extra:{extra}}} without \
+             impersonating a user name",
+            quote(self.uid.as_deref().unwrap_or_default()),
+            go_strings(&self.groups)
+        ))
+    }
+}
+
+/// The text of a header, which must not be empty.
+fn text(header: &HeaderName, value: &HeaderValue) -> Result<Str, Failure> {
+    match std::str::from_utf8(value.as_bytes()) {
+        Ok("") => Err(refused(header, "is empty")),
+        Ok(text) => Ok(text.into()),
+        Err(_) => Err(refused(header, "is not UTF-8")),
+    }
+}
+
+fn set_once(place: &mut Option<Str>, header: &HeaderName, value: Str) -> Result<(), Failure> {
+    if place.is_some() {
+        return Err(refused(header, "is given more than once"));
+    }
+    *place = Some(value);
+    Ok(())
+}
+
+fn refused(header: &HeaderName, why: &str) -> Failure {
+    Status::bad_request(format!("impersonation header {} {why}", quote(header.as_str())))
+}
+
+/// A key with its escapes resolved; one that is not escaped well is taken as it stands. `None`: it is
+/// not UTF-8.
+fn unescaped(key: &str) -> Option<Str> {
+    if !crate::query::is_escaped_well(key) {
+        return Some(key.into());
+    }
+    percent_decode_str(key).decode_utf8().ok().map(|key| Str::new(&*key))
+}
+
+/// Namespace and name of a service account's user.
+fn service_account(name: &str) -> Option<(&str, &str)> {
+    let (namespace, name) = name.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')?;
+    (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some((namespace, name))
 }
 
 /// The kind of user whose name this is, as the verbs of constrained impersonation call it.
 fn mode(name: &str) -> &'static str {
-    if name.starts_with("system:serviceaccount:") {
+    if name.starts_with(SERVICE_ACCOUNT) {
         "serviceaccount"
     } else if name.starts_with("system:node:") {
         "arbitrary-node"
@@ -69,4 +197,130 @@ fn go_strings(items: &[Str]) -> String {
     }
     let quoted: Vec<String> = items.iter().map(|item| quote(item)).collect();
     format!("[]string{{{}}}", quoted.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The outcome for an administrator: user, uid, groups and extra, or code and message.
+    fn check(headers: &[(&str, &[u8])], want: &str) {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            let name = HeaderName::from_bytes(name.as_bytes()).expect("a header name");
+            map.append(name, HeaderValue::from_bytes(value).expect("a header value"));
+        }
+        let admin = User { name: "admin".into(), ..User::default() };
+        let admin = admin.with_group(keelson_auth::MASTERS);
+        let wanted = Attributes { verb: "get".into(), ..Attributes::default() };
+        let got = match impersonated(&Authorizer, &map, admin, &wanted) {
+            Ok(User { name, uid, groups, extra }) => {
+                let extra: Vec<_> =
+                    extra.iter().map(|(k, v)| format!("{k}={}", v.join("+"))).collect();
+                format!("{name}|{uid}|{}|{}", groups.join(","), extra.join(","))
+            }
+            Err(failure) => format!("{} {}", failure.code, failure.message),
+        };
+        assert_eq!(got, want, "{headers:?}");
+    }
+
+    #[test]
+    fn without_headers_the_sender_asks() {
+        check(&[("x-impersonate-user", b"a")], "admin||system:masters|");
+    }
+
+    #[test]
+    fn a_name_in_utf8_is_that_users_name() {
+        check(&[("impersonate-user", "jürgen".as_bytes())], "jürgen||system:authenticated|");
+    }
+
+    #[test]
+    fn a_header_that_cannot_be_read_is_never_taken_as_absent() {
+        let header = "400 impersonation header \"impersonate-";
+        check(&[("impersonate-user", b"")], &format!("{header}user\" is empty"));
+        check(&[("impersonate-user", b"\xff")], &format!("{header}user\" is not UTF-8"));
+        let doubled = format!("{header}user\" is given more than once");
+        check(&[("impersonate-user", b"a"), ("impersonate-user", b"b")], &doubled);
+        let a = ("impersonate-user", b"a".as_slice());
+        check(&[a, ("impersonate-uid", b"")], &format!("{header}uid\" is empty"));
+        check(&[a, ("impersonate-group", b"")], &format!("{header}group\" is empty"));
+        check(&[a, ("impersonate-group", b"\xe9")], &format!("{header}group\" is not UTF-8"));
+        check(&[a, ("impersonate-foo", b"x")], &format!("{header}foo\" is not known"));
+        check(&[("impersonate-foo", b"x")], &format!("{header}foo\" is not known"));
+        check(&[a, ("impersonate-extra-", b"x")], &format!("{header}extra-\" has no key"));
+        check(&[a, ("impersonate-extra-%ff", b"x")], &format!("{header}extra-%ff\" is not UTF-8"));
+    }
+
+    #[test]
+    fn parts_of_a_user_without_its_name_are_refused() {
+        let said = |uid: &str, groups: &str, extra: &str| {
+            format!(
+                "400 requested &user.DefaultInfo{{Name:\"\", UID:\"{uid}\", Groups:{groups}, \
+                 Extra:{extra}}} without impersonating a user name"
+            )
+        };
+        let (none, nil) = ("[]string(nil)", "map[string][]string(nil)");
+        check(&[("impersonate-uid", b"u")], &said("u", none, nil));
+        check(&[("impersonate-group", b"g")], &said("", "[]string{\"g\"}", nil));
+        let extra = "map[string][]string{\"a\":[]string{\"x\", \"y\"}, \"b\":[]string{\"z\"}}";
+        let headers: [(&str, &[u8]); 3] = [
+            ("impersonate-extra-b", b"z"),
+            ("impersonate-extra-a", b"x"),
+            ("impersonate-extra-a", b"y"),
+        ];
+        check(&headers, &said("", none, extra));
+    }
+
+    #[test]
+    fn groups_uid_and_extra_go_with_the_name() {
+        let a = ("impersonate-user", b"a".as_slice());
+        check(
+            &[a, ("impersonate-uid", b"7"), ("impersonate-group", b"g")],
+            "a|7|g,system:authenticated|",
+        );
+        check(&[a, ("impersonate-extra-foo%2fBar", b"x")], "a||system:authenticated|foo/bar=x");
+        check(&[a, ("impersonate-extra-a%zz", b"x")], "a||system:authenticated|a%zz=x");
+        check(&[a, ("impersonate-group", b"system:unauthenticated")], "a||system:unauthenticated|");
+        check(
+            &[("impersonate-user", b"system:serviceaccount:ns:x")],
+            "system:serviceaccount:ns:x||system:serviceaccounts,system:serviceaccounts:ns,\
+             system:authenticated|",
+        );
+        check(
+            &[("impersonate-user", b"system:serviceaccount:ns:x"), ("impersonate-group", b"g")],
+            "system:serviceaccount:ns:x||g,system:authenticated|",
+        );
+        check(
+            &[("impersonate-user", b"system:anonymous")],
+            "system:anonymous||system:unauthenticated|",
+        );
+    }
+
+    #[test]
+    fn each_part_is_asked_for_by_itself() {
+        let asked = Asked {
+            name: Some("a".into()),
+            uid: Some("7".into()),
+            groups: vec!["g".into(), "h".into()],
+            extra: vec![("k".into(), vec!["x".into(), "y".into()])],
+        };
+        let said = |one: &Attributes| {
+            format!(
+                "{} {} {}/{} {}",
+                one.verb, one.gvr.group, one.gvr.resource, one.subresource, one.name
+            )
+        };
+        let asked: Vec<String> = asked.permissions(&"a".into()).iter().map(said).collect();
+        assert_eq!(
+            asked,
+            [
+                "impersonate  users/ a",
+                "impersonate  groups/ g",
+                "impersonate  groups/ h",
+                "impersonate authentication.k8s.io uids/ 7",
+                "impersonate authentication.k8s.io userextras/k x",
+                "impersonate authentication.k8s.io userextras/k y",
+            ]
+        );
+    }
 }

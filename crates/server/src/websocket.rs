@@ -12,6 +12,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
+use keelson_meta::{Failure, Status};
 use tokio::sync::watch;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
@@ -167,12 +168,13 @@ fn handshake(headers: &HeaderMap) -> Result<Reply, Box<Reply>> {
 }
 
 /// The `Authorization` header that a WebSocket's subprotocols stand for: browsers cannot send the header
-/// itself.
-pub(crate) fn authorization(headers: &HeaderMap) -> Option<String> {
+/// itself. 401 for one that cannot be read.
+pub(crate) fn authorization(headers: &HeaderMap) -> Result<Option<String>, Failure> {
     let mut tokens = words(headers, header::SEC_WEBSOCKET_PROTOCOL)
         .filter_map(|protocol| protocol.strip_prefix(TOKEN_PREFIX));
-    let token = URL_SAFE_NO_PAD.decode(tokens.next()?).ok()?;
-    String::from_utf8(token).ok().map(|token| format!("Bearer {token}"))
+    let Some(token) = tokens.next() else { return Ok(None) };
+    let token = URL_SAFE_NO_PAD.decode(token).ok().and_then(|token| String::from_utf8(token).ok());
+    token.map(|token| Some(format!("Bearer {token}"))).ok_or_else(Status::unauthorized)
 }
 
 #[cfg(test)]
@@ -196,9 +198,9 @@ mod tests {
     #[test]
     fn tokens_come_as_subprotocols() {
         let mut headers = HeaderMap::new();
-        assert_eq!(authorization(&headers), None);
+        assert_eq!(authorization(&headers), Ok(None));
         let text = "base64url.bearer.authorization.k8s.io.dG9r, x";
         headers.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(text));
-        assert_eq!(authorization(&headers).as_deref(), Some("Bearer tok"));
+        assert_eq!(authorization(&headers), Ok(Some("Bearer tok".to_owned())));
     }
 }
