@@ -21,5 +21,5 @@ mod storage;
 mod tolerations;
 
 pub use chain::{Chain, NameError};
-pub use pod::Amounts;
+pub use pod::{Amounts, amounts};
 pub use request::{Operation, Request, Stored};

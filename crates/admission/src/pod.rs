@@ -17,7 +17,7 @@ pub(crate) fn quantity(value: Option<&Value>) -> Quantity {
 }
 
 /// The amounts of a map of quantities.
-pub(crate) fn amounts(map: Option<&Value>) -> Amounts {
+pub fn amounts(map: Option<&Value>) -> Amounts {
     let map = map.and_then(Value::as_object);
     let pairs = map.into_iter().flat_map(Map::iter);
     pairs.map(|(name, value)| (name.to_string(), quantity(Some(value)))).collect()

@@ -10,6 +10,7 @@
 //!
 //! There are no globals: any number of servers can run in one process.
 
+mod allocation_repair;
 mod backup_socket;
 mod certificates;
 mod controllers;
@@ -18,7 +19,6 @@ mod etcd;
 mod feature_gates;
 mod kubeconfig;
 mod namespaces;
-mod node_ports;
 mod quotas;
 mod server;
 mod service_accounts;

@@ -2,18 +2,21 @@
 //! something that it counts went away or changed.
 
 use keelson_auth::Permit;
-use keelson_meta::Failure;
+use keelson_meta::{Failure, Value};
 use keelson_registry::options::WatchOptions;
 use keelson_registry::{EventKind, Registry, WatchEvent, WatchRefusal, WatchSession};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// How long until it is tried again after a failure.
 const AGAIN: Duration = Duration::from_millis(500);
 /// How long changes are gathered before they are counted.
 const GATHER: Duration = Duration::from_millis(100);
 
+/// How long until a quota that could not be counted is tried again.
+const FAILED_AGAIN: Duration = Duration::from_secs(5);
 /// How long until everything is counted again, though nothing seems to have changed.
 const RECOUNT: Duration = Duration::from_secs(300);
 
@@ -39,25 +42,29 @@ struct State<'r> {
     registry: &'r Arc<Registry>,
     permit: Permit,
     quotas: WatchSession,
-    /// The quotas that there are: namespace and names.
-    known: BTreeMap<String, BTreeSet<String>>,
+    /// The quotas that there are: by namespace and name, what they limit.
+    known: BTreeMap<String, BTreeMap<String, Value>>,
     /// Everything that quotas may count. Followed only while there are quotas.
     counted: Vec<Followed>,
     /// Namespaces whose quotas are to be counted again.
     due: BTreeSet<String>,
+    /// Namespaces with a quota that could not be counted.
+    failed: BTreeSet<String>,
 }
 
 impl<'r> State<'r> {
     async fn start(registry: &'r Arc<Registry>) -> Result<State<'r>, Failure> {
         let permit = Permit::internal("system:serviceaccount:kube-system:resourcequota-controller");
         let quotas = watch(registry, &permit, "", "resourcequotas").await?;
-        let (known, counted, due) = Default::default();
-        Ok(State { registry, permit, quotas, known, counted, due })
+        let (known, counted, due, failed) = Default::default();
+        Ok(State { registry, permit, quotas, known, counted, due, failed })
     }
 
     async fn follow(&mut self) -> Result<(), Failure> {
         let mut events: Vec<WatchEvent> = vec![];
         let mut progress = self.registry.cache.progress();
+        let mut all_due = Instant::now() + RECOUNT;
+        let mut failed_due = None;
         loop {
             events.clear();
             if self.quotas.take(&mut events).is_err() {
@@ -89,14 +96,20 @@ impl<'r> State<'r> {
                     }
                     continue;
                 }
-                match tokio::time::timeout(RECOUNT, progress.changed()).await {
+                let until = failed_due.map_or(all_due, |due: Instant| due.min(all_due));
+                match tokio::time::timeout_at(until, progress.changed()).await {
                     Ok(Ok(())) => {}
                     Ok(Err(_)) => return Ok(()),
-                    Err(_) => self.due.extend(self.known.keys().cloned()),
+                    Err(_) if until == all_due => {
+                        self.due.extend(self.known.keys().cloned());
+                        all_due = Instant::now() + RECOUNT;
+                    }
+                    Err(_) => self.due.append(&mut self.failed),
                 }
                 continue;
             }
-            self.count().await?;
+            self.count().await;
+            failed_due = (!self.failed.is_empty()).then(|| Instant::now() + FAILED_AGAIN);
             tokio::time::sleep(GATHER).await;
         }
     }
@@ -112,8 +125,15 @@ impl<'r> State<'r> {
             }
             return;
         }
-        self.known.entry(namespace.to_owned()).or_default().insert(name.to_owned());
-        self.due.insert(namespace.to_owned());
+        // Their status is written by admission and by this loop alone, as upstream takes for granted.
+        let kind = self.registry.target("", "resourcequotas", "", "").kind;
+        let spec = kind.decode(&event.entry).ok().and_then(|obj| obj.get("spec").cloned());
+        let spec = spec.unwrap_or_default();
+        let names = self.known.entry(namespace.to_owned()).or_default();
+        if names.get(name) != Some(&spec) {
+            names.insert(name.to_owned(), spec);
+            self.due.insert(namespace.to_owned());
+        }
     }
 
     async fn follow_counted(&mut self) -> Result<(), Failure> {
@@ -130,17 +150,22 @@ impl<'r> State<'r> {
         Ok(())
     }
 
-    async fn count(&mut self) -> Result<(), Failure> {
+    /// Counts what is due. A quota that cannot be counted is tried again later and does not keep the
+    /// others waiting.
+    async fn count(&mut self) {
         for namespace in std::mem::take(&mut self.due) {
-            for name in self.known.get(&namespace).into_iter().flatten() {
+            for name in self.known.get(&namespace).into_iter().flat_map(BTreeMap::keys) {
                 match self.registry.recount_quota(&self.permit, &namespace, name).await {
+                    Ok(()) => {}
                     // It went away meanwhile, or its namespace is going.
                     Err(status) if matches!(status.code, 403 | 404) => {}
-                    counted => counted?,
+                    Err(error) => {
+                        tracing::warn!(%error, namespace, quota = %name, "quota not counted; trying again");
+                        self.failed.insert(namespace.clone());
+                    }
                 }
             }
         }
-        Ok(())
     }
 }
 

@@ -6,7 +6,7 @@ use crate::controllers::Controllers;
 use crate::etcd::{self, Etcd};
 use crate::feature_gates::FeatureGates;
 use crate::kubeconfig::Kubeconfig;
-use crate::{election, node_ports};
+use crate::{allocation_repair, election};
 use keelson_admission::Chain;
 use keelson_auth::{Authenticator, Authorizer, TokenFile, User};
 use keelson_registry::{Clock, OpenError as RegistryError, Registry, RegistryOptions, SystemClock};
@@ -28,6 +28,8 @@ use tokio::task::{JoinHandle, JoinSet};
 /// The Kubernetes version whose behaviour is served.
 pub const KUBERNETES_VERSION: &str = "v1.36.2";
 /// How often the history is looked at for what is old enough to be forgotten.
+/// How long a server that stops waits for writes that outlive their requests.
+const WRITES_END_TIME_MAX: Duration = Duration::from_secs(10);
 const COMPACTION_LOOK: Duration = Duration::from_secs(15);
 
 /// Why a server did not start; one line, naming the flag where one is at fault.
@@ -218,7 +220,7 @@ impl Builder {
         let (shutdown, told) = watch::channel(false);
         let mut loops = JoinSet::new();
         self.compaction(&backend, registry.clone(), &mut loops);
-        loops.spawn(node_ports::run(registry.clone()));
+        loops.spawn(allocation_repair::run(registry.clone()));
         let controllers = Controllers::chosen(&self.controllers);
         let election = match &backend {
             Backend::Etcd(_) if controllers.any() => {
@@ -234,7 +236,7 @@ impl Builder {
         };
         let backups = self.backups(&backend);
         let app = Arc::new(App {
-            registry,
+            registry: registry.clone(),
             authenticator: Authenticator::new(std::mem::take(&mut self.tokens)),
             authorizer: Authorizer,
             version: VersionInfo {
@@ -255,7 +257,7 @@ impl Builder {
         let listening = keelson_server::serve(app, listener, tls)
             .map_err(|error| StartError(format!("listen: {error}")))?;
         let url = format!("{scheme}://{reach}");
-        Ok(Keelson { listening, shutdown, loops, election, backups, backend, pki, url })
+        Ok(Keelson { listening, shutdown, loops, election, backups, registry, backend, pki, url })
     }
 
     /// The offer of backups; a server without one serves all the same.
@@ -393,6 +395,7 @@ pub struct Keelson {
     loops: JoinSet<()>,
     election: Option<JoinHandle<()>>,
     backups: Option<BackupSocket>,
+    registry: Arc<Registry>,
     backend: Backend,
     pki: Pki,
     url: String,
@@ -433,6 +436,9 @@ impl Keelson {
             let _ = election.await;
         }
         self.loops.shutdown().await;
+        if tokio::time::timeout(WRITES_END_TIME_MAX, self.registry.writes_end()).await.is_err() {
+            tracing::warn!("writes are still running; closing the store without them");
+        }
         if let Some(backups) = self.backups {
             backups.close().await;
         }

@@ -6,6 +6,7 @@ mod addresses;
 mod families;
 mod pool;
 mod ports;
+mod repair;
 
 pub(crate) use pool::{PORTS_KEY, PortPool, check_ports};
 pub use ports::PortLeaks;
@@ -14,7 +15,7 @@ use crate::kind::Target;
 use crate::registry::{Put, Registry};
 use bytes::Bytes;
 use keelson_meta::{Failure, Object, Reason};
-use keelson_store::Revision;
+use keelson_store::{Compare, Revision};
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
@@ -45,7 +46,7 @@ impl Drop for Claim {
 }
 
 /// Whether objects of the target are given addresses and ports.
-fn is_service(target: &Target) -> bool {
+pub(crate) fn is_service(target: &Target) -> bool {
     let gvr = target.gvr();
     gvr.group.is_empty() && gvr.resource == "services"
 }
@@ -98,12 +99,13 @@ impl Registry {
         target: &Target,
         record: Bytes,
         expected: Revision,
+        guard: Option<Compare>,
         mut claim: Claim,
     ) -> Result<Put, Failure> {
         // The store may do a write whose request is cut off: better a lost port than one that two
         // services have.
         let ports_taken = std::mem::take(&mut claim.ports.taken);
-        let put = self.put(target, record, expected).await;
+        let put = self.put(target, record, expected, guard).await;
         match &put {
             Ok(Put::Done(_)) => {
                 self.ports.give_back(&claim.ports.freed).await;
@@ -112,7 +114,7 @@ impl Registry {
             // It may be stored, or be found stored when the store opens again.
             Err(failure)
                 if matches!(failure.reason, Reason::ServerTimeout | Reason::InternalError) => {}
-            Ok(Put::Lost(_)) | Err(_) => {
+            Ok(Put::Lost(_) | Put::Overtaken) | Err(_) => {
                 self.ports.give_back(&ports_taken).await;
                 self.free_addresses(&claim.taken).await;
             }

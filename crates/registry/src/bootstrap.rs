@@ -35,7 +35,7 @@ pub(crate) async fn ensure(registry: &Registry) -> Result<(), Failure> {
     let target = registry.target("networking.k8s.io", "servicecidrs", "", "kubernetes");
     let cidr = value!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": cidrs}});
     make(registry, &target, cidr).await?;
-    registry.repair_allocations().await?;
+    registry.repair_services().await?;
     ensure_service(registry).await
 }
 

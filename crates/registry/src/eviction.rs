@@ -10,6 +10,7 @@ use keelson_auth::Permit;
 use keelson_meta::selector::Selector;
 use keelson_meta::status::Details;
 use keelson_meta::{Cause, Failure, Object, Reason, Status, Str, Value, value};
+use std::sync::Arc;
 
 /// Pods that a budget remembers as being on their way out.
 const DISRUPTED_PODS_MAX: usize = 2000;
@@ -17,8 +18,26 @@ const DISRUPTED_PODS_MAX: usize = 2000;
 const RETRY_SECONDS: u32 = 10;
 
 impl Registry {
-    /// Deletes a pod as its disruption budget allows, or 429.
+    /// Deletes a pod as its disruption budget allows, or 429. Done to its end once begun: a disruption
+    /// that was taken from a budget is for a pod that goes.
     pub async fn evict(
+        &self,
+        permit: &Permit,
+        target: &Target,
+        eviction: &Object,
+        dry_run: bool,
+    ) -> Result<(), Failure> {
+        if dry_run {
+            return self.evict_pod(permit, target, eviction, true).await;
+        }
+        let (permit, target, eviction) = (permit.clone(), target.clone(), eviction.clone());
+        let evict = |registry: Arc<Registry>| async move {
+            registry.evict_pod(&permit, &target, &eviction, false).await
+        };
+        self.to_the_end(evict).await
+    }
+
+    async fn evict_pod(
         &self,
         permit: &Permit,
         target: &Target,

@@ -16,6 +16,7 @@ pub mod options;
 mod owners;
 mod patching;
 mod quota;
+mod recorder;
 mod references;
 mod registry;
 mod scale;
@@ -25,6 +26,7 @@ mod stored_kinds;
 mod strategy;
 mod streams;
 mod subresources;
+mod turns;
 mod verbs;
 
 pub use allocation::PortLeaks;

@@ -1,63 +1,142 @@
-//! Quotas: charged before an object is stored, and counted again by the server's own loop.
+//! Quotas: charged before an object is stored, and counted again by the resource quota controller.
+//!
+//! Charging, storing the object and counting take turns, one namespace at a time: a count never misses
+//! an object that is charged and not yet stored, so that exactly the limit is admitted. This holds for
+//! one server; servers that share a store each have turns of their own.
 
 use crate::admission::Write;
+use crate::kind::Target;
 use crate::options::WriteOptions;
 use crate::registry::Registry;
+use crate::turns::Turn;
 use crate::verbs::Part;
-use crate::verbs::update::Updated;
-use keelson_admission::{Amounts, Stored, quota};
+use crate::verbs::update::{Change, Updated};
+use keelson_admission::{Amounts, Stored, amounts, quota};
 use keelson_auth::Permit;
 use keelson_meta::{Failure, Map, Object, Quantity, Str, Value};
-use std::pin::Pin;
+use keelson_store::BoxFuture;
+use std::sync::{Mutex, PoisonError};
+
+/// What a write has taken from the quotas of its namespace. While it is held, nobody else charges or
+/// counts them.
+#[derive(Default)]
+pub(crate) struct Charge {
+    namespace: Str,
+    /// The quotas with what was added to their `status.used`.
+    added: Vec<(Str, Amounts)>,
+    turn: Option<Turn>,
+}
 
 impl Registry {
-    /// Charges the quotas of the namespace for what is about to be stored, or refuses it.
-    pub(crate) async fn charge(&self, write: &Write<'_>, obj: &Object) -> Result<(), Failure> {
-        let on = self.options.admission.has(quota::NAME);
-        if !on || !self.asked(write, quota::concerns) {
-            return Ok(());
+    /// Whether quotas may have something to say about a write.
+    pub(crate) fn has_quotas(&self, write: &Write<'_>) -> bool {
+        if !self.options.admission.has(quota::NAME) || !self.asked(write, quota::concerns) {
+            return false;
         }
-        let namespace = &write.target.namespace;
+        let prefix = format!("{}/", write.target.namespace);
+        let quotas = self.target("", "resourcequotas", "", "").kind;
+        let objects = self.objects(&quotas);
+        self.cache.snapshot(&objects).range(&prefix, "").next().is_some()
+            || objects.unreadable_under(&prefix).is_some()
+    }
+
+    /// Charges the quotas of the namespace for what is about to be stored, or refuses it.
+    pub(crate) async fn charge(&self, write: &Write<'_>, obj: &Object) -> Result<Charge, Failure> {
+        if !self.has_quotas(write) {
+            return Ok(Charge::default());
+        }
+        let namespace = write.target.namespace.clone();
+        let turn = match write.dry_run {
+            true => None,
+            false => Some(self.quota_turns.take(&namespace).await),
+        };
+        // Whoever had the turn before may just have changed what is read now.
+        self.caught_up().await?;
         let mut due = vec![];
-        for quota in Stored::list(self, "", "resourcequotas", namespace)? {
+        for quota in Stored::list(self, "", "resourcequotas", &namespace)? {
             if self.asked(write, |req| quota::charged(req, obj, &quota))?.is_some() {
                 due.push(Str::new(quota.name()));
             }
         }
-        if write.dry_run {
-            return Ok(());
+        let mut charge = Charge { namespace, added: vec![], turn };
+        if write.dry_run || due.is_empty() {
+            return Ok(charge);
         }
-        if due.is_empty() { Ok(()) } else { self.charge_each(due, write, obj).await }
+        for name in due {
+            match self.charge_one(&name, write, obj).await {
+                Ok(None) => {}
+                Ok(Some(added)) => charge.added.push((name, added)),
+                Err(failure) => {
+                    self.refund(charge).await;
+                    return Err(failure);
+                }
+            }
+        }
+        Ok(charge)
     }
 
-    /// Charges these quotas. In a box, because the change of a quota comes by here itself.
-    fn charge_each<'a>(
+    /// Charges one quota; what was added to it.
+    async fn charge_one(
+        &self,
+        name: &str,
+        write: &Write<'_>,
+        obj: &Object,
+    ) -> Result<Option<Amounts>, Failure> {
+        let quotas = self.target("", "resourcequotas", &write.target.namespace, name);
+        let added = Mutex::new(None);
+        let make = |live: Option<&Object>| {
+            let mut object = live.cloned().ok_or_else(|| quotas.not_found())?;
+            let charged = self.asked(write, |req| quota::charged(req, obj, &object))?;
+            let difference = charged.as_ref().map(|used| minus(used, &used_of(&object)));
+            *added.lock().unwrap_or_else(PoisonError::into_inner) = difference;
+            if let Some(used) = charged {
+                object.object_mut("status").insert("used", shown(used));
+            }
+            Ok(Updated { object, owned: false, warnings: vec![] })
+        };
+        match self.change_quota(&quotas, &make).await {
+            // A quota that is gone limits nothing.
+            Err(status) if status.code == 404 => Ok(None),
+            Err(status) => Err(status),
+            Ok(()) => Ok(added.into_inner().unwrap_or_else(PoisonError::into_inner)),
+        }
+    }
+
+    /// Gives back what was charged for an object that was not stored.
+    pub(crate) async fn refund(&self, charge: Charge) {
+        for (name, added) in &charge.added {
+            let quotas = self.target("", "resourcequotas", &charge.namespace, name);
+            let make = |live: Option<&Object>| {
+                let mut object = live.cloned().ok_or_else(|| quotas.not_found())?;
+                let used = minus(&used_of(&object), added);
+                object.object_mut("status").insert("used", shown(used));
+                Ok(Updated { object, owned: false, warnings: vec![] })
+            };
+            match self.change_quota(&quotas, &make).await {
+                Err(status) if status.code != 404 => {
+                    tracing::warn!(
+                        namespace = %charge.namespace, quota = %name, error = %status,
+                        "quota not refunded; it is counted again within five minutes"
+                    );
+                }
+                _ => {}
+            }
+        }
+        drop(charge.turn);
+    }
+
+    /// Writes the status of a quota. In a box: every change comes by [`Registry::charge`], and a future
+    /// must not hold itself.
+    fn change_quota<'a>(
         &'a self,
-        due: Vec<Str>,
-        write: &'a Write<'a>,
-        obj: &'a Object,
-    ) -> Pin<Box<dyn Future<Output = Result<(), Failure>> + Send + 'a>> {
+        quotas: &'a Target,
+        make: Change<'a>,
+    ) -> BoxFuture<'a, Result<(), Failure>> {
         Box::pin(async move {
             let permit = Permit::internal("system:apiserver");
             let options =
                 WriteOptions { field_manager: "kube-apiserver".into(), ..WriteOptions::default() };
-            for name in due {
-                let quotas = self.target("", "resourcequotas", &write.target.namespace, &name);
-                let make = |live: Option<&Object>| {
-                    let mut object = live.cloned().ok_or_else(|| quotas.not_found())?;
-                    let used = self.asked(write, |req| quota::charged(req, obj, &object))?;
-                    if let Some(used) = used {
-                        object.object_mut("status").insert("used", shown(used));
-                    }
-                    Ok(Updated { object, owned: false, warnings: vec![] })
-                };
-                match self.change(&permit, &quotas, Part::Status, &make, &options).await {
-                    // A quota that is gone limits nothing.
-                    Err(status) if status.code == 404 => {}
-                    changed => drop(changed?),
-                }
-            }
-            Ok(())
+            self.change(&permit, quotas, Part::Status, make, &options).await.map(drop)
         })
     }
 
@@ -68,6 +147,8 @@ impl Registry {
         namespace: &str,
         name: &str,
     ) -> Result<(), Failure> {
+        let _turn = self.quota_turns.take(&namespace.into()).await;
+        self.fresh().await?;
         let quotas = self.target("", "resourcequotas", namespace, name);
         let make = |live: Option<&Object>| {
             let mut object = live.cloned().ok_or_else(|| quotas.not_found())?;
@@ -109,6 +190,19 @@ impl Registry {
         }
         Ok(used)
     }
+}
+
+fn used_of(quota: &Object) -> Amounts {
+    amounts(quota.at(&["status", "used"]))
+}
+
+/// `from` without `what`, by name; names that only `what` has are left out.
+fn minus(from: &Amounts, what: &Amounts) -> Amounts {
+    let left = |(name, amount): (&String, &Quantity)| {
+        let less = what.get(name).map_or_else(|| amount.clone(), |less| amount.sub(less));
+        (name.clone(), less)
+    };
+    from.iter().map(left).collect()
 }
 
 fn shown(amounts: Amounts) -> Value {

@@ -5,6 +5,7 @@ use crate::kind::{Kind, Target};
 use crate::stamp::Clock;
 use crate::stored;
 use crate::strategy::Strategy;
+use crate::turns::Turns;
 use bytes::Bytes;
 use keelson_cache::{Cache, Entry, Resource, Snapshot, StartError};
 use keelson_meta::{Failure, GroupVersionResource, Reason, Status, Str};
@@ -13,8 +14,9 @@ use keelson_store::{Compare, KeyValue, Op, Revision, Store, Txn, TxnOutcome, Wri
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
+use tokio_util::task::TaskTracker;
 
 /// How long a read waits for a revision that lies ahead (the reference waits as long).
 const FUTURE_WAIT: Duration = Duration::from_secs(3);
@@ -91,6 +93,11 @@ pub struct Registry {
     pub options: RegistryOptions,
     /// Ports of nodes that services have.
     pub(crate) ports: Arc<PortPool>,
+    /// Charging and counting quotas, by namespace.
+    pub(crate) quota_turns: Turns,
+    /// Writes that run to their end whatever becomes of their requests.
+    writes: TaskTracker,
+    this: Weak<Registry>,
     kinds: HashMap<(Str, Str), Arc<Kind>>,
 }
 
@@ -110,12 +117,49 @@ impl Registry {
             .await
             .map_err(|source| OpenError::Cache { source })?;
         let ports = Arc::new(PortPool::new(store.clone()));
-        let registry = Registry { catalogue, store, cache, clock, options, ports, kinds };
-        let registry = Arc::new(registry);
+        let registry = Arc::new_cyclic(|this| Registry {
+            catalogue,
+            store,
+            cache,
+            clock,
+            options,
+            ports,
+            quota_turns: Turns::default(),
+            writes: TaskTracker::new(),
+            this: this.clone(),
+            kinds,
+        });
         crate::bootstrap::ensure(&registry)
             .await
             .map_err(|source| OpenError::Bootstrap { source })?;
         Ok(registry)
+    }
+
+    /// Runs a write that touches several keys in a task of its own: when the caller goes away (a timeout,
+    /// a reset, a client that vanished), the write is done to its end all the same.
+    pub(crate) async fn to_the_end<T, F>(
+        &self,
+        write: impl FnOnce(Arc<Registry>) -> F,
+    ) -> Result<T, Failure>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Failure>> + Send + 'static,
+    {
+        let Some(registry) = self.this.upgrade() else {
+            return Err(Status::unavailable("the server is shutting down"));
+        };
+        match self.writes.spawn(write(registry)).await {
+            Ok(done) => done,
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            Err(_) => Err(Status::unavailable("the server is shutting down")),
+        }
+    }
+
+    /// Waits until no write runs of those that outlive their requests.
+    pub async fn writes_end(&self) {
+        self.writes.close();
+        self.writes.wait().await;
+        self.writes.reopen();
     }
 
     /// The kind behind a group and resource.
@@ -199,30 +243,59 @@ impl Registry {
         waited.map_err(|_| Status::too_large_resource_version(revision.0, self.cache.revision().0))
     }
 
-    /// Writes the record of an object if the stored one still has revision `expected` (0: is absent).
+    /// The namespace of a target as it is now, for a write that must not be done once it has changed.
+    pub(crate) async fn namespace_guard(
+        &self,
+        target: &Target,
+    ) -> Result<Option<Compare>, Failure> {
+        if !target.kind.namespaced {
+            return Ok(None);
+        }
+        let namespaces = self.target("", "namespaces", "", &target.namespace);
+        let objects = self.objects(&namespaces.kind);
+        let known = || match objects.unreadable(&target.namespace) {
+            Some(error) => Some(error.modified),
+            None => objects.get(&target.namespace).map(|entry| entry.modified()),
+        };
+        let modified = match known() {
+            Some(modified) => modified,
+            // One that is new may not have come to the cache yet.
+            None => {
+                self.fresh().await?;
+                known().unwrap_or_default()
+            }
+        };
+        Ok(Some(Compare { key: namespaces.kind.store_key("", &target.namespace), modified }))
+    }
+
+    /// Writes the record of an object if the stored one still has revision `expected` (0: is absent), and
+    /// what `guard` compares is still so.
     pub(crate) async fn put(
         &self,
         target: &Target,
         value: Bytes,
         expected: Revision,
+        guard: Option<Compare>,
     ) -> Result<Put, Failure> {
         if value.len() > OBJECT_BYTES_MAX {
             return Err(too_large());
         }
         target.kind.check_record(&value)?;
         let key = target.kind.store_key(&target.namespace, &target.name);
+        let own = Compare { key: key.clone(), modified: expected };
         let txn = Txn {
-            compare: vec![Compare { key: key.clone(), modified: expected }],
+            compare: std::iter::once(own).chain(guard).collect(),
             ops: vec![Op::Put { key: key.clone(), value: value.clone() }],
         };
         let action = if expected == Revision(0) { "create" } else { "update" };
         match self.commit(target, action, txn).await? {
             TxnOutcome::Committed(modified) => {
                 // Entries do not keep when their object was created.
-                let kv = KeyValue { key, value, created: modified, modified };
+                let kv = KeyValue { key: key.clone(), value, created: modified, modified };
                 let entry = self.objects(&target.kind).written(&kv);
                 entry.map(Put::Done).map_err(Status::internal)
             }
+            TxnOutcome::Conflict { key: changed, .. } if changed != key => Ok(Put::Overtaken),
             // What is there already is in the way of a new object, readable or not.
             TxnOutcome::Conflict { current, .. } if expected == Revision(0) => {
                 Ok(Put::Lost(self.lost(target, current).unwrap_or_default()))
@@ -325,6 +398,8 @@ pub(crate) enum Put {
     Done(Entry),
     /// Another write came first; what it left.
     Lost(Option<Entry>),
+    /// What the write depends on, its namespace, has changed.
+    Overtaken,
 }
 
 /// How a conditional deletion ended.

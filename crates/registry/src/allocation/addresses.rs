@@ -8,6 +8,7 @@ use crate::verbs::update::Updated;
 use keelson_auth::Permit;
 use keelson_meta::ip::{self, Cidr};
 use keelson_meta::{ErrorList, Failure, FieldError, Object, Path, Status, Value, value};
+use keelson_store::BoxFuture;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Who makes the objects that hold addresses.
@@ -23,7 +24,7 @@ pub(super) fn of(service: &Object) -> Vec<String> {
     texts(service, "clusterIPs").into_iter().map(str::to_owned).collect()
 }
 
-fn family_of(address: IpAddr) -> &'static str {
+pub(super) fn family_of(address: IpAddr) -> &'static str {
     if address.is_ipv4() { "IPv4" } else { "IPv6" }
 }
 
@@ -176,8 +177,17 @@ impl Registry {
         Err(Status::internal("failed to allocate a serviceIP: range is full"))
     }
 
-    /// Makes the object that holds an address.
-    async fn make_address(&self, service: &Object, address: IpAddr) -> Result<(), Failure> {
+    /// Makes the object that holds an address. In a box: making a service makes this one, and a future
+    /// must not hold itself.
+    pub(super) fn make_address<'a>(
+        &'a self,
+        service: &'a Object,
+        address: IpAddr,
+    ) -> BoxFuture<'a, Result<(), Failure>> {
+        Box::pin(self.store_address(service, address))
+    }
+
+    async fn store_address(&self, service: &Object, address: IpAddr) -> Result<(), Failure> {
         let name = address.to_string();
         let held = value!({
             "metadata": {"name": (name.as_str()), "labels": {
@@ -193,16 +203,20 @@ impl Registry {
         let options = WriteOptions { field_manager: OWNER.into(), ..WriteOptions::default() };
         let permit = Permit::internal("system:apiserver");
         let made = Updated { object, owned: false, warnings: vec![] };
-        // Making a service makes this one; a future must not hold itself.
-        Box::pin(self.create_object(&permit, &target, made, &options)).await.map(drop)
+        self.create_object(&permit, &target, made, &options).await.map(drop)
     }
 
-    /// Deletes the objects that hold these addresses; what is gone already is no fault.
-    pub(super) async fn free_addresses(&self, addresses: &[String]) {
+    /// Deletes the objects that hold these addresses; what is gone already is no fault. In a box, as
+    /// [`Registry::make_address`].
+    pub(super) fn free_addresses<'a>(&'a self, addresses: &'a [String]) -> BoxFuture<'a, ()> {
+        Box::pin(self.delete_addresses(addresses))
+    }
+
+    async fn delete_addresses(&self, addresses: &[String]) {
         let permit = Permit::internal("system:apiserver");
         for name in addresses {
             let target = self.target("networking.k8s.io", "ipaddresses", "", name);
-            let done = Box::pin(self.delete(&permit, &target, &DeleteOptions::default())).await;
+            let done = self.delete(&permit, &target, &DeleteOptions::default()).await;
             match done {
                 Ok(_) => {}
                 Err(status) if status.code == 404 => {}
@@ -211,23 +225,6 @@ impl Registry {
                 }
             }
         }
-    }
-
-    /// Notes the ports that stored services have, and makes the objects of addresses that have none: those of
-    /// services that are older than this rule. One that cannot be read does not keep the others waiting.
-    pub(crate) async fn repair_allocations(&self) -> Result<(), Failure> {
-        let target = self.target("", "services", "", "");
-        self.note_ports().await?;
-        for entry in self.readable(&target.kind).range("", "") {
-            let service = target.kind.decode(entry)?;
-            for address in of(&service).iter().filter_map(|text| ip::parse_ip(text)) {
-                match self.make_address(&service, address).await {
-                    Err(status) if status.code != 409 => return Err(status),
-                    _ => {}
-                }
-            }
-        }
-        Ok(())
     }
 }
 

@@ -1,6 +1,7 @@
 //! create.
 
 use crate::admission::Write;
+use crate::allocation::is_service;
 use crate::kind::{Answer, Target};
 use crate::options::WriteOptions;
 use crate::owners;
@@ -9,12 +10,14 @@ use crate::registry::{Put, Registry};
 use crate::stamp;
 use crate::strategy;
 use crate::verbs::update::Updated;
-use crate::verbs::{Written, check_body_fields};
+use crate::verbs::{TRIES_MAX, Written, check_body_fields, gave_up};
 use keelson_admission::Operation;
 use keelson_auth::Permit;
+use keelson_cache::Entry;
 use keelson_meta::{ErrorList, Failure, Object, Reason, Status, Str};
 use keelson_schema::decode::Decoded;
-use keelson_store::Revision;
+use keelson_store::{Compare, Revision};
+use std::sync::Arc;
 
 /// Tries to find a generated name that is not taken.
 const GENERATE_TRIES_MAX: usize = 8;
@@ -76,38 +79,49 @@ impl Registry {
         }
         let mut obj = kind.to_storage(obj, target.schema());
         let given = Str::new(obj.name());
-        let write = Write {
-            permit,
-            target,
-            operation: Operation::Create,
-            subresource: "",
-            name: &given,
-            dry_run: options.dry_run,
-            old: None,
-        };
-        self.admit(&write, &mut obj, warnings).await?;
+        let new = Creation { permit, target, given: &given, dry_run: options.dry_run };
+        let told = warnings.len();
+        for _ in 0..TRIES_MAX {
+            // Looked at before the plug-ins look: what they see is this, or newer.
+            let guard = self.namespace_guard(target).await?;
+            warnings.truncate(told);
+            self.admit(&new.write(), &mut obj, warnings).await?;
+            if let Some(answer) = self.name_and_store(&new, &mut obj, guard, warnings).await? {
+                return Ok(answer);
+            }
+            // The namespace has changed: it may be going, and plug-ins read its labels.
+            self.fresh().await?;
+        }
+        Err(gave_up())
+    }
+
+    /// Completes, checks and stores an object, under another name as long as generated ones are taken.
+    /// `None`: its namespace has changed since it was admitted.
+    async fn name_and_store(
+        &self,
+        new: &Creation<'_>,
+        obj: &mut Object,
+        guard: Option<Compare>,
+        warnings: &mut Vec<Str>,
+    ) -> Result<Option<Answer>, Failure> {
         let told = warnings.len();
         let base = obj.generate_name().to_owned();
-        let generates = obj.name().is_empty() && !base.is_empty();
-        let mut charged = false;
+        let generates = new.given.is_empty() && obj.name().is_empty() && !base.is_empty();
         for _ in 0..GENERATE_TRIES_MAX {
             if generates {
                 let name = stamp::generated_name(self.clock.as_ref(), &base);
                 obj.set_meta("name", &name);
             }
-            prepare(self, permit, target, &mut obj);
-            validate(target, &obj)?;
+            prepare(self, new.permit, new.target, obj);
+            validate(new.target, obj)?;
             // Only the last try counts.
             warnings.truncate(told);
-            warnings.extend((kind.strategy.warnings)(&obj, None));
-            self.validate_admitted(&write, &obj, warnings)?;
-            if !charged {
-                self.charge(&write, &obj).await?;
-                charged = true;
-            }
-            let target = target.named(obj.namespace(), obj.name());
-            match self.store_new(&target, &mut obj, options.dry_run).await? {
-                New::Stored(answer) => return Ok(answer),
+            warnings.extend((new.target.kind.strategy.warnings)(obj, None));
+            self.validate_admitted(&new.write(), obj, warnings)?;
+            let target = new.target.named(obj.namespace(), obj.name());
+            match self.store_new(&Creation { target: &target, ..*new }, obj, guard.clone()).await? {
+                New::Stored(answer) => return Ok(Some(answer)),
+                New::Overtaken => return Ok(None),
                 New::Taken { .. } if generates => {}
                 New::Taken { ends } => {
                     let mut status = if base.is_empty() {
@@ -122,36 +136,95 @@ impl Registry {
                 }
             }
         }
-        Err(name_taken(target, obj.name()))
+        Err(name_taken(new.target, obj.name()))
     }
 
-    /// Stores an object if there is none of its name.
+    /// Stores an object if there is none of its name: to the end, when it takes something from others.
     async fn store_new(
         &self,
-        target: &Target,
+        new: &Creation<'_>,
         obj: &mut Object,
-        dry_run: bool,
+        guard: Option<Compare>,
     ) -> Result<New, Failure> {
-        let kind = &target.kind;
-        let claim = self.claim(target, obj, None, dry_run).await?;
-        let known = if dry_run {
-            self.fresh().await?;
-            let Some(known) = self.known(target)? else {
-                kind.check_record(&kind.record(obj))?;
-                obj.set_meta("resourceVersion", "");
-                let shown = kind.convert(obj.clone(), &kind.storage, target.schema());
-                return Ok(New::Stored(Answer::Object(shown)));
-            };
-            Some(known)
-        } else {
-            let record = kind.record(obj);
-            match self.put_claimed(target, record, Revision(0), claim).await? {
-                Put::Done(entry) => return Ok(New::Stored(Answer::Entry(entry))),
-                Put::Lost(known) => known,
-            }
+        if new.dry_run {
+            return self.try_new(new, obj).await;
+        }
+        if !is_service(new.target) && !self.has_quotas(&new.write()) {
+            return self.charge_and_put(new, obj, guard).await;
+        }
+        let (permit, target) = (new.permit.clone(), new.target.clone());
+        let (given, mut obj) = (Str::new(new.given), obj.clone());
+        let store = |registry: Arc<Registry>| async move {
+            let new = Creation { permit: &permit, target: &target, given: &given, dry_run: false };
+            registry.charge_and_put(&new, &mut obj, guard).await
         };
-        let known = known.map(|entry| kind.decode(&entry)).transpose()?;
-        Ok(New::Taken { ends: known.is_some_and(|known| known.deletion_timestamp().is_some()) })
+        self.to_the_end(store).await
+    }
+
+    async fn charge_and_put(
+        &self,
+        new: &Creation<'_>,
+        obj: &mut Object,
+        guard: Option<Compare>,
+    ) -> Result<New, Failure> {
+        let target = new.target;
+        let charge = self.charge(&new.write(), obj).await?;
+        let put = match self.claim(target, obj, None, false).await {
+            Ok(claim) => {
+                let record = target.kind.record(obj);
+                self.put_claimed(target, record, Revision(0), guard, claim).await
+            }
+            Err(failure) => Err(failure),
+        };
+        if let Ok(Put::Done(entry)) = put {
+            return Ok(New::Stored(Answer::Entry(entry)));
+        }
+        self.refund(charge).await;
+        match put? {
+            Put::Done(entry) => Ok(New::Stored(Answer::Entry(entry))),
+            Put::Overtaken => Ok(New::Overtaken),
+            Put::Lost(known) => taken(target, known),
+        }
+    }
+
+    /// What storing an object would come to.
+    async fn try_new(&self, new: &Creation<'_>, obj: &mut Object) -> Result<New, Failure> {
+        let Creation { target, .. } = *new;
+        let kind = &target.kind;
+        self.charge(&new.write(), obj).await?;
+        self.claim(target, obj, None, true).await?;
+        self.fresh().await?;
+        if let Some(known) = self.known(target)? {
+            return taken(target, Some(known));
+        }
+        kind.check_record(&kind.record(obj))?;
+        obj.set_meta("resourceVersion", "");
+        let shown = kind.convert(obj.clone(), &kind.storage, target.schema());
+        Ok(New::Stored(Answer::Object(shown)))
+    }
+}
+
+/// What a creation is about, the same in every try.
+#[derive(Clone, Copy)]
+struct Creation<'a> {
+    permit: &'a Permit,
+    target: &'a Target,
+    /// The name that the client gave, or empty.
+    given: &'a str,
+    dry_run: bool,
+}
+
+impl<'a> Creation<'a> {
+    fn write(&self) -> Write<'a> {
+        Write {
+            permit: self.permit,
+            target: self.target,
+            operation: Operation::Create,
+            subresource: "",
+            name: self.given,
+            dry_run: self.dry_run,
+            old: None,
+        }
     }
 }
 
@@ -161,6 +234,13 @@ enum New {
     Stored(Answer),
     /// Another of its name is, and may be going.
     Taken { ends: bool },
+    /// Its namespace has changed since it was admitted.
+    Overtaken,
+}
+
+fn taken(target: &Target, known: Option<Entry>) -> Result<New, Failure> {
+    let known = known.map(|entry| target.kind.decode(&entry)).transpose()?;
+    Ok(New::Taken { ends: known.is_some_and(|known| known.deletion_timestamp().is_some()) })
 }
 
 /// The namespace in the body must be that of the URL; an absent one is filled in.

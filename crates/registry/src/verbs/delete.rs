@@ -1,6 +1,7 @@
 //! delete and deletecollection: preconditions, grace, finalizers, then the deletion itself.
 
 use crate::admission::Write;
+use crate::allocation::is_service;
 use crate::bootstrap::PRIORITY_CLASSES;
 use crate::kind::Target;
 use crate::options::{DeleteOptions, ListOptions, Propagation};
@@ -13,6 +14,7 @@ use keelson_meta::time::{GoDuration, Timestamp};
 use keelson_meta::{
     ErrorList, Failure, FieldError, GroupVersionResource, Object, Path, Status, Value,
 };
+use std::sync::Arc;
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
@@ -83,7 +85,7 @@ impl Registry {
         permit: &Permit,
         target: &Target,
         options: &DeleteOptions,
-        mut entry: Entry,
+        entry: Entry,
     ) -> Result<Result<Deleted, Option<Entry>>, Failure> {
         let kind = &target.kind;
         let mut obj = kind.decode(&entry)?;
@@ -102,18 +104,40 @@ impl Registry {
             &mut vec![],
         )?;
         let plan = plan(target, options, &mut obj, self.clock.now());
+        let several = is_service(target) || matches!(plan, Plan::Mark { then_delete: true });
+        if options.dry_run || !several {
+            return self.carry_out(target, plan, obj, entry, options.dry_run).await;
+        }
+        let target = target.clone();
+        let delete = |registry: Arc<Registry>| async move {
+            registry.carry_out(&target, plan, obj, entry, false).await
+        };
+        self.to_the_end(delete).await
+    }
+
+    /// The last step of a deletion. The inner error is what another write left.
+    async fn carry_out(
+        &self,
+        target: &Target,
+        plan: Plan,
+        mut obj: Object,
+        mut entry: Entry,
+        dry_run: bool,
+    ) -> Result<Result<Deleted, Option<Entry>>, Failure> {
+        let kind = &target.kind;
         let shown = |obj: Object| kind.convert(obj, &kind.storage, target.schema());
         match plan {
             Plan::Leave => return Ok(Ok(Deleted::Waiting(shown(obj)))),
-            Plan::Mark { then_delete } if options.dry_run => {
+            Plan::Mark { then_delete } if dry_run => {
                 let shown = shown(obj);
                 let deleted =
                     if then_delete { Deleted::Gone(shown) } else { Deleted::Waiting(shown) };
                 return Ok(Ok(deleted));
             }
             Plan::Mark { then_delete } => {
-                match self.put(target, kind.record(&mut obj), entry.modified()).await? {
+                match self.put(target, kind.record(&mut obj), entry.modified(), None).await? {
                     Put::Lost(now) => return Ok(Err(now)),
+                    Put::Overtaken => return Ok(Err(self.known(target)?)),
                     Put::Done(marked) => {
                         obj.set_meta("resourceVersion", &marked.modified().to_string());
                         if !then_delete {
@@ -123,7 +147,7 @@ impl Registry {
                     }
                 }
             }
-            Plan::Delete if options.dry_run => return Ok(Ok(Deleted::Gone(shown(obj)))),
+            Plan::Delete if dry_run => return Ok(Ok(Deleted::Gone(shown(obj)))),
             Plan::Delete => {}
         }
         Ok(match self.remove(target, entry.modified()).await? {

@@ -1,7 +1,7 @@
 //! update: the one loop in which every change of a stored object happens.
 
 use crate::admission::Write;
-use crate::allocation::Claim;
+use crate::allocation::{Claim, is_service};
 use crate::kind::{Answer, Target};
 use crate::options::WriteOptions;
 use crate::owners::{self, Endpoint};
@@ -17,6 +17,7 @@ use keelson_meta::status::quote;
 use keelson_meta::{ErrorList, Failure, FieldError, Object, Path, Reason, Status, Str, Value};
 use keelson_schema::decode::Decoded;
 use keelson_store::Revision;
+use std::sync::Arc;
 
 /// What a change makes of the stored object, in the version of the target.
 pub struct Updated {
@@ -166,36 +167,85 @@ impl Registry {
         validate(target, part, &new, &stored)?;
         warnings.extend((kind.strategy.warnings)(&new, Some(&stored)));
         self.validate_admitted(&write, &new, warnings)?;
-        self.charge(&write, &new).await?;
-        if deletes(&kind.strategy, &new, &stored) && !options.dry_run {
+        let result = Changed { new, stored, entry: entry.clone() };
+        let several = is_service(target) || self.has_quotas(&result.write(ask));
+        if options.dry_run || !several {
+            return self.store_change(ask, result).await;
+        }
+        let (permit, target, options) = (permit.clone(), target.clone(), options.clone());
+        let store = |registry: Arc<Registry>| async move {
+            let ask = Ask { permit: &permit, target: &target, part, options: &options };
+            registry.store_change(&ask, result).await
+        };
+        self.to_the_end(store).await
+    }
+
+    /// The last step of a change: takes what it needs from quotas, addresses and ports, and stores it.
+    async fn store_change(&self, ask: &Ask<'_>, mut result: Changed) -> Result<Step, Failure> {
+        let charge = self.charge(&result.write(ask), &result.new).await?;
+        let step = self.put_change(ask, &mut result).await;
+        if !matches!(step, Ok(Step::Done(_))) {
+            self.refund(charge).await;
+        }
+        step
+    }
+
+    async fn put_change(&self, ask: &Ask<'_>, result: &mut Changed) -> Result<Step, Failure> {
+        let Ask { target, part, options, .. } = *ask;
+        let Changed { new, stored, entry } = result;
+        let kind = &target.kind;
+        if deletes(&kind.strategy, new, stored) && !options.dry_run {
             return Ok(match self.remove(target, entry.modified()).await? {
                 Removed::Done(revision) => {
-                    self.release(target, &new).await;
+                    self.release(target, new).await;
                     new.set_meta("resourceVersion", &revision.to_string());
-                    let gone = kind.convert(new, &kind.storage, target.schema());
+                    let gone = kind.convert(std::mem::take(new), &kind.storage, target.schema());
                     Step::Done(Answer::Object(gone))
                 }
                 Removed::Lost(now) => Step::Lost(now),
             });
         }
         let claim = match part {
-            Part::Main => self.claim(target, &mut new, Some(&stored), options.dry_run).await?,
+            Part::Main => self.claim(target, new, Some(stored), options.dry_run).await?,
             Part::Status | Part::Other(_) => Claim::default(),
         };
-        let record = kind.record(&mut new);
+        let record = kind.record(new);
         if entry.is_record(&record) {
             return Ok(Step::Done(Answer::Entry(entry.clone())));
         }
         if options.dry_run {
             kind.check_record(&record)?;
             new.set_meta("resourceVersion", &entry.modified().to_string());
-            let new = kind.convert(new, &kind.storage, target.schema());
+            let new = kind.convert(std::mem::take(new), &kind.storage, target.schema());
             return Ok(Step::Done(Answer::Object(new)));
         }
-        Ok(match self.put_claimed(target, record, entry.modified(), claim).await? {
+        Ok(match self.put_claimed(target, record, entry.modified(), None, claim).await? {
             Put::Done(entry) => Step::Done(Answer::Entry(entry)),
             Put::Lost(now) => Step::Lost(now),
+            // Only creations depend on anything else.
+            Put::Overtaken => Step::Lost(self.known(target)?),
         })
+    }
+}
+
+/// What a change makes of a stored object, both in the storage version.
+struct Changed {
+    new: Object,
+    stored: Object,
+    entry: Entry,
+}
+
+impl Changed {
+    fn write<'a>(&'a self, ask: &Ask<'a>) -> Write<'a> {
+        Write {
+            permit: ask.permit,
+            target: ask.target,
+            operation: Operation::Update,
+            subresource: ask.part.name(),
+            name: &ask.target.name,
+            dry_run: ask.options.dry_run,
+            old: Some(&self.stored),
+        }
     }
 }
 

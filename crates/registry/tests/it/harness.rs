@@ -4,10 +4,10 @@ use bytes::Bytes;
 use keelson_auth::Permit;
 use keelson_meta::{Failure, Object, Value};
 use keelson_registry::options::{DeleteOptions, Freshness, Patch, PatchForm, WriteOptions};
-use keelson_registry::{Answer, Part, Registry, RegistryOptions, SystemClock, Target};
+use keelson_registry::{Answer, Clock, Part, Registry, RegistryOptions, SystemClock, Target};
 use keelson_schema::decode::{self, Format};
 use keelson_schema::json;
-use keelson_store::{Embedded, Op, Txn};
+use keelson_store::{Embedded, Op, Store, Txn};
 use std::sync::Arc;
 
 /// A server without its server.
@@ -29,6 +29,11 @@ pub struct Place {
 impl Harness {
     /// An empty server.
     pub async fn open() -> Harness {
+        Harness::over(Embedded::in_memory(), Box::new(SystemClock)).await
+    }
+
+    /// A server over this store, by this clock.
+    pub async fn over(store: Arc<dyn Store>, clock: Box<dyn Clock>) -> Harness {
         let options = RegistryOptions {
             service_ranges: vec!["10.0.0.0/24".into()],
             advertise_address: [192, 0, 2, 1].into(),
@@ -37,7 +42,7 @@ impl Harness {
             malformed_object_deletion: false,
             admission: Default::default(),
         };
-        let opened = Registry::open(Embedded::in_memory(), Box::new(SystemClock), options).await;
+        let opened = Registry::open(store, clock, options).await;
         Harness {
             registry: opened.expect("a registry over an empty store opens"),
             permit: Permit::internal("test"),

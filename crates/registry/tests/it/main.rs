@@ -2,12 +2,14 @@
 
 mod allocation;
 mod compare;
+mod gate;
 mod harness;
 mod lease;
 mod past;
 mod records;
 mod replay;
 mod rules;
+mod several_keys;
 mod stored;
 mod unreadable;
 mod watching;

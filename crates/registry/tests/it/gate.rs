@@ -1,0 +1,94 @@
+//! A store whose writes of one kind wait at a gate, so that a test decides what happens before them.
+
+use bytes::Bytes;
+use keelson_store::{
+    BoxFuture, Embedded, HealthError, KeyValue, Page, Range, ReadError, Revision, Store, Txn,
+    TxnOutcome, Watch, WatchError, WriteError,
+};
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// Holds back transactions that write below a prefix, until it is opened.
+pub struct Gate {
+    inner: Arc<Embedded>,
+    prefix: &'static str,
+    open: watch::Sender<bool>,
+    /// Transactions that came to the gate.
+    arrived: watch::Sender<usize>,
+}
+
+impl Gate {
+    /// An open gate before an empty store in memory.
+    pub fn new(prefix: &'static str) -> Arc<Gate> {
+        let (open, arrived) = (watch::Sender::new(true), watch::Sender::new(0));
+        Arc::new(Gate { inner: Embedded::in_memory(), prefix, open, arrived })
+    }
+
+    /// Holds back what comes from now on.
+    pub fn close(&self) {
+        self.arrived.send_replace(0);
+        self.open.send_replace(false);
+    }
+
+    /// Lets everything through.
+    pub fn open(&self) {
+        self.open.send_replace(true);
+    }
+
+    /// Waits until a transaction stands at the closed gate.
+    pub async fn arrival(&self) {
+        let mut arrived = self.arrived.subscribe();
+        arrived.wait_for(|count| *count > 0).await.expect("the gate is there");
+    }
+}
+
+impl Store for Gate {
+    fn get<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<Option<KeyValue>, ReadError>> {
+        self.inner.get(key)
+    }
+
+    fn range(&self, ask: Range) -> BoxFuture<'_, Result<Page, ReadError>> {
+        self.inner.range(ask)
+    }
+
+    fn load<'a>(
+        &'a self,
+        prefix: &'a [u8],
+        at: Option<Revision>,
+        sink: &'a mut (dyn FnMut(KeyValue) + Send),
+    ) -> BoxFuture<'a, Result<Revision, ReadError>> {
+        self.inner.load(prefix, at, sink)
+    }
+
+    fn txn(&self, txn: Txn) -> BoxFuture<'_, Result<TxnOutcome, WriteError>> {
+        let is_held = txn.ops.iter().any(|op| op.key().starts_with(self.prefix.as_bytes()));
+        Box::pin(async move {
+            if is_held {
+                self.arrived.send_modify(|count| *count += 1);
+                let mut open = self.open.subscribe();
+                open.wait_for(|is_open| *is_open).await.expect("the gate is there");
+            }
+            self.inner.txn(txn).await
+        })
+    }
+
+    fn watch(&self, prefix: Bytes, after: Revision) -> Result<Box<dyn Watch>, WatchError> {
+        self.inner.watch(prefix, after)
+    }
+
+    fn revision(&self) -> Revision {
+        self.inner.revision()
+    }
+
+    fn floor(&self) -> Revision {
+        self.inner.floor()
+    }
+
+    fn compact(&self, through: Revision) -> BoxFuture<'_, Result<(), WriteError>> {
+        self.inner.compact(through)
+    }
+
+    fn health(&self) -> Result<(), HealthError> {
+        self.inner.health()
+    }
+}
