@@ -167,3 +167,27 @@ fn a_name_that_is_no_plug_in_is_refused_with_the_flag() {
     );
     check_refused(&["--enable-admission-plugins=EventRateLimit"], &["not there yet"]);
 }
+
+#[test]
+fn a_quota_that_cannot_be_counted_does_not_stop_the_others() {
+    let server = Server::start_plain(Keelson::builder());
+    let client = server.client();
+    namespace(&client, "a", &json!({}));
+    namespace(&client, "b", &json!({}));
+    // With its counts it would be larger than an object may be.
+    let names = (0..16_000).map(|n| (format!("count/n{n:05}.example.com"), json!("1")));
+    let hard: serde_json::Map<_, _> = names.collect();
+    let quota = json!({"metadata": {"name": "huge"}, "spec": {"hard": hard}});
+    let made = client.post("/api/v1/namespaces/a/resourcequotas", &quota);
+    assert_eq!(made.status, 201, "{:?}", made.body["message"]);
+    let hard = json!({"count/configmaps": "2"});
+    let quota = json!({"metadata": {"name": "small"}, "spec": {"hard": hard}});
+    assert_eq!(client.post("/api/v1/namespaces/b/resourcequotas", &quota).status, 201);
+    let small = || client.get("/api/v1/namespaces/b/resourcequotas/small");
+    let used = |answer: &Answer| answer.body["status"]["used"]["count/configmaps"] == "0";
+    let counted = until(small, used);
+    assert!(used(&counted), "{counted:?}");
+    let huge = client.get("/api/v1/namespaces/a/resourcequotas/huge");
+    assert_eq!(huge.body["status"], json!({}), "it was counted: it tests nothing");
+    server.stop();
+}
