@@ -10,7 +10,7 @@ use crate::{election, node_ports};
 use keelson_admission::Chain;
 use keelson_auth::{Authenticator, Authorizer, TokenFile, User};
 use keelson_registry::{Clock, OpenError as RegistryError, Registry, RegistryOptions, SystemClock};
-use keelson_server::{App, Limits, Listening, Tls, VersionInfo};
+use keelson_server::{App, Limits, Listening, State, Tls, VersionInfo};
 use keelson_store::{CompactionWindow, Durability, Embedded, EmbeddedOptions, Store};
 use keelson_store_etcd::EtcdStore;
 use rustls::RootCertStore;
@@ -243,6 +243,7 @@ impl Builder {
             limits: self.limits,
             cbor: self.feature_gates.cbor,
             draining: AtomicBool::new(false),
+            state: State::default(),
             shutdown: told,
         });
         let scheme = if self.tls { "https" } else { "http" };

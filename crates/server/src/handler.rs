@@ -1,21 +1,20 @@
 //! What happens with a request, in order.
 
 use crate::body::Body;
+use crate::health::HealthLog;
 use crate::impersonate;
 use crate::limits::Limits;
 use crate::listen::Peer;
 use crate::negotiate::{self, Accepted};
 use crate::paths;
 use crate::query::{self, Query};
+use crate::request_body::RequestBody;
 use crate::resource;
 use crate::respond::{self, Reply};
 use crate::route::{ResourceRoute, Route};
 use crate::tls::PeerCertificate;
 use crate::websocket;
-use bytes::{Buf, BufMut};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
-use http_body::{Body as _, Frame};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Version, header};
 use hyper::body::Incoming;
 use keelson_auth::{Attributes, Authenticator, Authorizer, Certificate, Credentials, Permit};
 use keelson_meta::{Failure, Status, Str};
@@ -36,6 +35,12 @@ pub struct VersionInfo {
     pub build: String,
 }
 
+/// What a server counts and remembers while it runs.
+#[derive(Debug, Default)]
+pub struct State {
+    pub(crate) health: HealthLog,
+}
+
 /// Everything that answers need.
 pub struct App {
     /// The kinds.
@@ -52,6 +57,8 @@ pub struct App {
     pub cbor: bool,
     /// Set when the server is going down: `/readyz` fails from then on.
     pub draining: AtomicBool,
+    /// What is counted and remembered while it runs.
+    pub state: State,
     /// Ends watches when the server is going down.
     pub shutdown: tokio::sync::watch::Receiver<bool>,
 }
@@ -109,7 +116,10 @@ impl App {
         let mut response = answer.unwrap_or_else(|| {
             tracing::error!(audit_id = audit_id.as_str(), "a request panicked");
             let why = "This request caused apiserver to panic. Look in the logs for details.";
-            respond::text(500, why)
+            let mut response = respond::text(500, why);
+            // Its body may be unread.
+            respond::close(&mut response);
+            response
         });
         let headers = response.headers_mut();
         if let Ok(value) = HeaderValue::from_str(&audit_id) {
@@ -129,8 +139,10 @@ impl App {
         let upgrade = websocket::Upgrade::of(&mut request, &peer);
         let (parts, incoming) = request.into_parts();
         if !query::is_escaped_well(parts.uri.path()) {
-            return respond::bad_request_line();
+            return respond::bad_request("400 Bad Request");
         }
+        let is_http2 = parts.version == Version::HTTP_2;
+        let mut body = RequestBody::new(incoming, &parts.headers);
         let route = Route::parse(parts.uri.path());
         let ask = Ask {
             query: Query::parse(parts.uri.query().unwrap_or_default()),
@@ -140,12 +152,17 @@ impl App {
             peer,
         };
         let reply = match self.admit(&ask, &route) {
-            Ok((permit, end)) => self.dispatch(&ask, &route, permit, incoming, end).await,
+            Ok((permit, end)) => self.dispatch(&ask, &route, permit, &mut body, end).await,
             Err(failure) => Err(failure),
         };
         let mut response = reply.unwrap_or_else(|failure| respond::failure(&ask, &failure));
         if ask.method == Method::HEAD {
             *response.body_mut() = Body::empty();
+        }
+        // HTTP/2 resets the stream whose body is unread, and goes on.
+        if !is_http2 && body.is_unread() && !body.discard(&self.limits).await {
+            respond::close(&mut response);
+            ask.peer.body_is_left();
         }
         match upgrade {
             Some(upgrade) => upgrade.switch(&ask.headers, response, self.shutdown.clone()),
@@ -183,7 +200,7 @@ impl App {
         ask: &Ask,
         route: &Route,
         permit: Permit,
-        incoming: Incoming,
+        body: &mut RequestBody,
         end: Instant,
     ) -> Result<Reply, Failure> {
         match route {
@@ -194,7 +211,7 @@ impl App {
                     return Ok(respond::no_such_page());
                 };
                 let verb = resource::verb(ask, route, &found)?;
-                let work = self.resource(ask, &permit, &found, verb, incoming);
+                let work = self.resource(ask, &permit, &found, verb, body);
                 let reply = match verb {
                     "watch" => work.await,
                     _ => tokio::time::timeout_at(end, work)
@@ -215,14 +232,14 @@ impl App {
         permit: &Permit,
         found: &resource::Found<'_>,
         verb: &'static str,
-        incoming: Incoming,
+        body: &mut RequestBody,
     ) -> Result<Reply, Failure> {
         if verb == "watch" {
             return resource::watch(self, ask, permit, found).await;
         }
         let body = match ask.method {
             Method::POST | Method::PUT | Method::PATCH | Method::DELETE => {
-                read_body(incoming, self.limits.body_bytes_max).await?
+                body.read(self.limits.body_bytes_max).await?
             }
             _ => bytes::Bytes::new(),
         };
@@ -235,6 +252,11 @@ impl App {
         if self.draining.load(Ordering::Relaxed) {
             return Err("shutting down".to_owned());
         }
+        self.live()
+    }
+
+    /// Whether the server works, and if not, why.
+    pub(crate) fn live(&self) -> Result<(), String> {
         self.registry.store.health().map_err(|error| format!("store: {error}"))
     }
 }
@@ -284,7 +306,8 @@ fn asked_name(ask: &Ask, route: &ResourceRoute) -> Str {
 pub(crate) fn asked_verb(ask: &Ask, route: &ResourceRoute) -> &'static str {
     let collection = route.name.is_empty();
     match ask.method {
-        Method::GET | Method::HEAD if route.is_watch => "watch",
+        // Whatever the method: the path is what asks for it.
+        _ if route.is_watch => "watch",
         Method::GET if collection && ask.query.is_watch() => "watch",
         Method::GET if collection => "list",
         Method::GET => "get",
@@ -308,42 +331,6 @@ fn method_word(method: &Method) -> &'static str {
         "OPTIONS" => "options",
         _ => "",
     }
-}
-
-async fn read_body(incoming: Incoming, bytes_max: usize) -> Result<bytes::Bytes, Failure> {
-    match whole(Limited::new(incoming, bytes_max)).await {
-        Ok(body) => Ok(body),
-        Err(error) if error.is::<LengthLimitError>() => {
-            Err(Status::too_large(format!("Request entity too large: limit is {bytes_max}")))
-        }
-        // Upstream passes on what Go's reader says: 500 and no reason.
-        Err(error) => {
-            let is_cut = error
-                .downcast_ref::<hyper::Error>()
-                .is_some_and(hyper::Error::is_incomplete_message);
-            let why = if is_cut { "unexpected EOF" } else { "http: invalid byte in chunk length" };
-            Err(Status::new(keelson_meta::Reason::Unknown, why))
-        }
-    }
-}
-
-/// All of a body. Most come in one piece, which needs no second place to stand in.
-async fn whole(
-    mut body: Limited<Incoming>,
-) -> Result<bytes::Bytes, Box<dyn std::error::Error + Send + Sync>> {
-    let first = match body.frame().await.transpose()?.map(Frame::into_data) {
-        Some(Ok(first)) => first,
-        // What is no data comes behind all data.
-        Some(Err(_)) | None => return Ok(bytes::Bytes::new()),
-    };
-    if body.is_end_stream() {
-        return Ok(first);
-    }
-    let mut rest = body.collect().await?.aggregate();
-    let mut whole = bytes::BytesMut::with_capacity(first.len() + rest.remaining());
-    whole.put(first);
-    whole.put(&mut rest);
-    Ok(whole.freeze())
 }
 
 /// Runs a future to its end, or `None` when it panics.

@@ -5,6 +5,7 @@
 
 use crate::body::{Body, Chunks};
 use crate::handler::App;
+use crate::host;
 use crate::listen::{Opening, Peer};
 use crate::respond::Reply;
 use crate::socket::Rewound;
@@ -70,12 +71,15 @@ where
             opening.asked();
             let (app, peer, lent) = (app.clone(), peer.clone(), lent.clone());
             async move {
+                if let Some(refused) = host::refusal(request.version(), request.headers()) {
+                    return Ok::<_, Infallible>(refused);
+                }
                 // What is left of a body would be read as the next request.
                 let can_take =
                     request.version() == Version::HTTP_11 && request.body().is_end_stream();
                 let stays = !websocket::has_word(request.headers(), header::CONNECTION, "close");
                 let reply = app.handle(request, peer).await;
-                Ok::<_, Infallible>(if can_take { lent.take(reply, stays).await } else { reply })
+                Ok(if can_take { lent.take(reply, stays).await } else { reply })
             }
         }
     });

@@ -7,6 +7,8 @@
 mod body;
 mod discovery;
 mod handler;
+mod health;
+mod host;
 mod http1;
 mod impersonate;
 mod limits;
@@ -15,6 +17,7 @@ mod listing;
 pub mod negotiate;
 mod paths;
 pub mod query;
+mod request_body;
 mod resource;
 mod respond;
 mod reviews;
@@ -25,7 +28,7 @@ mod view;
 mod watch;
 mod websocket;
 
-pub use handler::{App, VersionInfo};
+pub use handler::{App, State, VersionInfo};
 pub use limits::Limits;
 pub use listen::{Listening, serve};
 pub use tls::{PeerCertificate, Tls};

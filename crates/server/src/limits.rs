@@ -18,6 +18,11 @@ pub struct Limits {
     pub header_bytes_max: usize,
     /// Bytes of a request's body (kube-apiserver's `MaxRequestBodyBytes`).
     pub body_bytes_max: usize,
+    /// Bytes of a request's body that are read after an answer that did not need them, so that the
+    /// connection can go on (Go's `maxPostHandlerReadBytes`); a longer rest closes it.
+    pub unread_body_bytes_max: u64,
+    /// How long the rest of such a body is waited for. Ours: Go waits for ever.
+    pub unread_body_timeout: Duration,
     /// How long a request other than a watch may take, its body included
     /// (`--request-timeout`).
     pub request_timeout: Duration,
@@ -54,6 +59,8 @@ impl Default for Limits {
             header_timeout: Duration::from_secs(32),
             header_bytes_max: 1 << 20,
             body_bytes_max: 3 << 20,
+            unread_body_bytes_max: 256 << 10,
+            unread_body_timeout: Duration::from_secs(5),
             request_timeout: Duration::from_secs(60),
             watch_life_min: Duration::from_secs(1800),
             bookmark_period: Duration::from_secs(60),

@@ -121,6 +121,15 @@ pub(crate) struct Peer {
     pub place: Place,
 }
 
+impl Peer {
+    /// Not all of a request's body was read: what is left must not cut off the answer.
+    pub fn body_is_left(&self) {
+        if let Some(socket) = &self.socket {
+            socket.linger();
+        }
+    }
+}
+
 struct Connection {
     stream: TcpStream,
     place: Place,

@@ -154,11 +154,8 @@ fn health_reply(app: &App, ask: &Ask, path: &str, check: &str) -> Reply {
         let known = CHECKS.contains(&check);
         return if known { respond::text(200, "ok") } else { respond::no_such_page() };
     }
-    let state = if root == "readyz" {
-        app.ready()
-    } else {
-        app.registry.store.health().map_err(|error| format!("store: {error}"))
-    };
+    let state = if root == "readyz" { app.ready() } else { app.live() };
+    app.state.health.note(root == "readyz", &state);
     let verbose = ask.query.get("verbose").is_some();
     match state {
         Ok(()) if verbose => {
@@ -167,8 +164,7 @@ fn health_reply(app: &App, ask: &Ask, path: &str, check: &str) -> Reply {
             respond::text(200, &text)
         }
         Ok(()) => respond::text(200, "ok"),
-        Err(why) => {
-            tracing::warn!(why = why.as_str(), "not healthy");
+        Err(_) => {
             respond::text(500, &format!("[-]etcd failed: reason withheld\n{root} check failed\n"))
         }
     }

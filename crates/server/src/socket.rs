@@ -21,15 +21,25 @@ use tokio::time::{Sleep, sleep};
 
 /// How long a client is left alone that sent something where nothing was to be said.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// How long a client is read from after the last answer (Go's `rstAvoidanceDelay`).
+const LINGER: Duration = Duration::from_millis(500);
 
 /// A socket with several owners: the connection that reads and writes, and answers that last.
 #[derive(Clone, Debug)]
-pub(crate) struct Socket(Arc<TcpStream>);
+pub(crate) struct Socket(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    stream: TcpStream,
+    /// Whether what the client still sends is read and thrown away before the end: to close a socket that
+    /// has unread bytes is to reset it, and the client may lose the answer to that.
+    lingers: AtomicBool,
+}
 
 impl Socket {
     /// Ends when the client has closed its side, or the connection broke.
     pub async fn closed(&self) {
-        while let Ok(ready) = self.0.ready(Interest::READABLE).await {
+        while let Ok(ready) = self.0.stream.ready(Interest::READABLE).await {
             if ready.is_read_closed() {
                 return;
             }
@@ -39,7 +49,12 @@ impl Socket {
 
     /// Writes what there is room for. Never waits, so that it can be the last thing that is done.
     pub fn write_now(&self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.try_write(bytes)
+        self.0.stream.try_write(bytes)
+    }
+
+    /// Reads and throws away what comes after the last answer, for a while.
+    pub fn linger(&self) {
+        self.0.lingers.store(true, Ordering::Relaxed);
     }
 }
 
@@ -51,6 +66,8 @@ pub(crate) struct Wire {
     stall_max: Duration,
     /// Set while a write waits.
     stalled: Option<Pin<Box<Sleep>>>,
+    /// Set when the last was said to a client that has not finished.
+    lingering: Option<Pin<Box<Sleep>>>,
 }
 
 impl Wire {
@@ -60,8 +77,8 @@ impl Wire {
         if let Err(error) = SockRef::from(&stream).set_tcp_keepalive(&keepalive) {
             tracing::debug!(%error, "a socket without keep-alive");
         }
-        let socket = Socket(Arc::new(stream));
-        Wire { socket, stall_max: limits.write_stall_timeout, stalled: None }
+        let socket = Socket(Arc::new(Shared { stream, lingers: AtomicBool::new(false) }));
+        Wire { socket, stall_max: limits.write_stall_timeout, stalled: None, lingering: None }
     }
 
     pub fn socket(&self) -> &Socket {
@@ -75,9 +92,9 @@ impl Wire {
         write: impl Fn(&TcpStream) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
         loop {
-            if let Poll::Ready(ready) = self.socket.0.poll_write_ready(cx) {
+            if let Poll::Ready(ready) = self.socket.0.stream.poll_write_ready(cx) {
                 ready?;
-                match write(&self.socket.0) {
+                match write(&self.socket.0.stream) {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
                     written => {
                         self.stalled = None;
@@ -99,7 +116,7 @@ impl AsyncRead for Wire {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let stream = &self.socket.0;
+        let stream = &self.socket.0.stream;
         let room = buf.remaining();
         loop {
             ready!(stream.poll_read_ready(cx))?;
@@ -146,8 +163,27 @@ impl AsyncWrite for Wire {
         Poll::Ready(Ok(()))
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(SockRef::from(&*self.socket.0).shutdown(Shutdown::Write))
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        let shared = &this.socket.0;
+        if this.lingering.is_none() {
+            SockRef::from(&shared.stream).shutdown(Shutdown::Write)?;
+            if !shared.lingers.load(Ordering::Relaxed) {
+                return Poll::Ready(Ok(()));
+            }
+        }
+        let until = this.lingering.get_or_insert_with(|| Box::pin(sleep(LINGER)));
+        let mut unread = [0; 4096];
+        while until.as_mut().poll(cx).is_pending() {
+            ready!(shared.stream.poll_read_ready(cx))?;
+            match shared.stream.try_read(&mut unread) {
+                Ok(0) => break,
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+        Poll::Ready(Ok(()))
     }
 }
 

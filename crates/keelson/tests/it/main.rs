@@ -18,6 +18,7 @@ mod etcd_values;
 mod faults;
 mod forms;
 mod http;
+mod http_edges;
 mod kill;
 mod kubectl;
 mod minimal;
