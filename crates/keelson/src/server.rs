@@ -6,7 +6,7 @@ use crate::controllers::Controllers;
 use crate::etcd::{self, Etcd};
 use crate::feature_gates::FeatureGates;
 use crate::kubeconfig::Kubeconfig;
-use crate::{election, node_ports};
+use crate::{election, files, node_ports};
 use keelson_admission::Chain;
 use keelson_auth::{Authenticator, Authorizer, TokenFile, User};
 use keelson_registry::{Clock, OpenError as RegistryError, Registry, RegistryOptions, SystemClock};
@@ -189,6 +189,7 @@ impl Builder {
 
     /// Starts the server.
     pub async fn start(mut self) -> Result<Keelson, StartError> {
+        self.limits = within_files(&self.limits)?;
         let backend = self.open_store().await?;
         let listener = TcpListener::bind(self.bind).await.map_err(|error| {
             StartError(format!(
@@ -240,10 +241,10 @@ impl Builder {
                 git_version: KUBERNETES_VERSION.to_owned(),
                 build: format!("keelson-{}", env!("CARGO_PKG_VERSION")),
             },
+            state: State::new(&self.limits),
             limits: self.limits,
             cbor: self.feature_gates.cbor,
             draining: AtomicBool::new(false),
-            state: State::default(),
             shutdown: told,
         });
         let scheme = if self.tls { "https" } else { "http" };
@@ -341,6 +342,14 @@ impl Builder {
 fn read(flag: &str, path: &std::path::Path) -> Result<String, StartError> {
     std::fs::read_to_string(path)
         .map_err(|error| StartError(format!("{flag}: {}: {error}", path.display())))
+}
+
+/// The limits, without more connections than there can be files.
+fn within_files(limits: &Limits) -> Result<Limits, StartError> {
+    let files = files::open_max();
+    limits.clone().within_files(files).ok_or_else(|| {
+        StartError(format!("RLIMIT_NOFILE is {files}: too few files to serve (ulimit -n)"))
+    })
 }
 
 /// The address under which the API is known inside a cluster: the first one that leads outside.

@@ -1,8 +1,11 @@
 //! What happens with a request, in order.
 
+use crate::bodies::Bodies;
 use crate::body::Body;
+use crate::documents::Documents;
 use crate::health::HealthLog;
 use crate::impersonate;
+use crate::in_flight::{InFlight, TooMany};
 use crate::limits::Limits;
 use crate::listen::Peer;
 use crate::negotiate::{self, Accepted};
@@ -12,11 +15,14 @@ use crate::request_body::RequestBody;
 use crate::resource;
 use crate::respond::{self, Reply};
 use crate::route::{ResourceRoute, Route};
+use crate::sending::{Held, Sending};
 use crate::tls::PeerCertificate;
 use crate::websocket;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Version, header};
 use hyper::body::Incoming;
-use keelson_auth::{Attributes, Authenticator, Authorizer, Certificate, Credentials, Permit};
+use keelson_auth::{
+    ANONYMOUS, Attributes, Authenticator, Authorizer, Certificate, Credentials, Permit,
+};
 use keelson_meta::{Failure, Status, Str};
 use keelson_registry::{Registry, stamp};
 use keelson_schema::decode::Format;
@@ -36,9 +42,37 @@ pub struct VersionInfo {
 }
 
 /// What a server counts and remembers while it runs.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct State {
     pub(crate) health: HealthLog,
+    pub(crate) in_flight: Arc<InFlight>,
+    pub(crate) bodies: Bodies,
+    pub(crate) documents: Documents,
+}
+
+impl State {
+    /// Nothing has happened yet.
+    pub fn new(limits: &Limits) -> State {
+        State {
+            health: HealthLog::default(),
+            in_flight: Arc::new(InFlight::new(limits)),
+            bodies: Bodies::new(limits),
+            documents: Documents::default(),
+        }
+    }
+}
+
+/// Why a request is not admitted.
+enum Refused {
+    Failure(Failure),
+    /// Too many are in flight.
+    Busy,
+}
+
+impl From<Failure> for Refused {
+    fn from(failure: Failure) -> Refused {
+        Refused::Failure(failure)
+    }
 }
 
 /// Everything that answers need.
@@ -110,9 +144,14 @@ impl App {
         self: Arc<Self>,
         request: Request<Incoming>,
         peer: Arc<Peer>,
-    ) -> Response<Body> {
+    ) -> Response<Sending> {
+        let mut held = Held { _asked: Some(peer.place.request()), _counted: None };
+        let is_http2 = request.version() == Version::HTTP_2;
+        if is_http2 && self.is_goaway() {
+            peer.place.end();
+        }
         let audit_id = stamp::audit_id(self.registry.clock.as_ref());
-        let answer = no_panic(self.answer(request, peer)).await;
+        let answer = no_panic(self.answer(request, peer, &mut held)).await;
         let mut response = answer.unwrap_or_else(|| {
             tracing::error!(audit_id = audit_id.as_str(), "a request panicked");
             let why = "This request caused apiserver to panic. Look in the logs for details.";
@@ -128,13 +167,25 @@ impl App {
         headers
             .entry(header::CACHE_CONTROL)
             .or_insert(HeaderValue::from_static("no-cache, private"));
-        response
+        response.map(|body| Sending::new(body, is_http2, held))
+    }
+
+    /// Whether a request is one of those whose connection is told to end (`--goaway-chance`).
+    fn is_goaway(&self) -> bool {
+        let chance = self.limits.goaway_chance;
+        if chance <= 0.0 {
+            return false;
+        }
+        let random = self.registry.clock.random();
+        let share = u32::from_le_bytes([random[0], random[1], random[2], random[3]]);
+        f64::from(share) < chance * f64::from(u32::MAX)
     }
 
     async fn answer(
         self: &Arc<Self>,
         mut request: Request<Incoming>,
         peer: Arc<Peer>,
+        held: &mut Held,
     ) -> Response<Body> {
         let upgrade = websocket::Upgrade::of(&mut request, &peer);
         let (parts, incoming) = request.into_parts();
@@ -151,9 +202,10 @@ impl App {
             cbor: self.cbor,
             peer,
         };
-        let reply = match self.admit(&ask, &route) {
+        let reply = match self.admit(&ask, &route, held) {
             Ok((permit, end)) => self.dispatch(&ask, &route, permit, &mut body, end).await,
-            Err(failure) => Err(failure),
+            Err(Refused::Failure(failure)) => Err(failure),
+            Err(Refused::Busy) => Ok(respond::too_many_requests()),
         };
         let mut response = reply.unwrap_or_else(|failure| respond::failure(&ask, &failure));
         if ask.method == Method::HEAD {
@@ -171,15 +223,20 @@ impl App {
     }
 
     /// When the request ends at the latest, who asks, and may they.
-    fn admit(&self, ask: &Ask, route: &Route) -> Result<(Permit, Instant), Failure> {
+    fn admit(
+        &self,
+        ask: &Ask,
+        route: &Route,
+        held: &mut Held,
+    ) -> Result<(Permit, Instant), Refused> {
         let is_long = matches!(route, Route::Resource(route) if asked_verb(ask, route) == "watch");
         let most = self.limits.request_timeout;
         let timeout = if is_long { most } else { ask.query.request_timeout(most)? };
-        Ok((self.permit(ask, route)?, Instant::now() + timeout))
+        Ok((self.permit(ask, route, held)?, Instant::now() + timeout))
     }
 
     /// Who asks, and may they. Nothing of the body is read before this says yes.
-    fn permit(&self, ask: &Ask, route: &Route) -> Result<Permit, Failure> {
+    fn permit(&self, ask: &Ask, route: &Route, held: &mut Held) -> Result<Permit, Refused> {
         let by_protocol = websocket::authorization(&ask.headers);
         let credentials = Credentials {
             authorization: ask.header(header::AUTHORIZATION).or(by_protocol.as_deref()),
@@ -189,10 +246,18 @@ impl App {
                 Some(PeerCertificate::Refused) => Certificate::Refused,
             },
         };
-        let user = self.authenticator.authenticate(&credentials)?;
+        let user = self.authenticator.authenticate(&credentials);
+        match &user {
+            Ok(user) if user.name != ANONYMOUS => ask.peer.place.authenticated(),
+            // HTTP/2 costs much: who is not known has a connection for one request
+            // (UnauthenticatedHTTP2DOSMitigation). HTTP/1.1 has no such end.
+            Ok(_) | Err(_) => ask.peer.place.end(),
+        }
         let attributes = attributes(ask, route);
-        let user = impersonate::impersonated(&self.authorizer, &ask.headers, user, &attributes)?;
-        self.authorizer.authorize(user, attributes)
+        let user = impersonate::impersonated(&self.authorizer, &ask.headers, user?, &attributes)?;
+        let counted = self.state.in_flight.enter(&user, &attributes);
+        held._counted = counted.map_err(|TooMany| Refused::Busy)?;
+        Ok(self.authorizer.authorize(user, attributes)?)
     }
 
     async fn dispatch(
@@ -237,11 +302,12 @@ impl App {
         if verb == "watch" {
             return resource::watch(self, ask, permit, found).await;
         }
-        let body = match ask.method {
+        // Held until the answer is there, which is made of it.
+        let (body, _held) = match ask.method {
             Method::POST | Method::PUT | Method::PATCH | Method::DELETE => {
-                body.read(self.limits.body_bytes_max).await?
+                body.read(self.limits.body_bytes_max, &self.state.bodies).await?
             }
-            _ => bytes::Bytes::new(),
+            _ => (bytes::Bytes::new(), None),
         };
         let reply = resource::answer(self, ask, permit, found, verb, body).await?;
         Ok(respond::compress(ask, reply))

@@ -4,13 +4,18 @@
 //! A request goes one way: [`route`] (no body read) -> authentication -> a Permit -> the body is decoded
 //! -> the registry's verb -> the answer's bytes ([`handler`]).
 
+mod bodies;
 mod body;
+mod connections;
 mod discovery;
+mod documents;
 mod handler;
 mod health;
 mod host;
 mod http1;
+mod http2;
 mod impersonate;
+mod in_flight;
 mod limits;
 mod listen;
 mod listing;
@@ -22,6 +27,7 @@ mod resource;
 mod respond;
 mod reviews;
 pub mod route;
+mod sending;
 mod socket;
 mod tls;
 mod view;

@@ -1,13 +1,15 @@
 //! The body of a request. Handlers read it whole or not at all; what they leave unread is read and thrown
 //! away where it is short, as Go's server does, so that an HTTP/1.1 connection can go on.
 
+use crate::bodies::Bodies;
 use crate::limits::Limits;
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use http::{HeaderMap, header};
-use http_body::{Body as _, Frame};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body::Body as _;
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use keelson_meta::{Failure, Reason, Status};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 /// A body, and whether its client still waits for leave to send it.
@@ -23,24 +25,51 @@ impl RequestBody {
         RequestBody { incoming, awaits_leave: is_there && headers.contains_key(header::EXPECT) }
     }
 
-    /// Reads all of it, or 413 beyond `bytes_max`.
-    pub async fn read(&mut self, bytes_max: usize) -> Result<Bytes, Failure> {
+    /// Reads all of it, or 413 beyond `bytes_max`. Most come in one piece, which needs no second place to
+    /// stand in. What is read counts among `bodies` for as long as what is given beside it is there.
+    pub async fn read(
+        &mut self,
+        bytes_max: usize,
+        bodies: &Bodies,
+    ) -> Result<(Bytes, Option<OwnedSemaphorePermit>), Failure> {
         self.awaits_leave = false;
-        match whole(Limited::new(&mut self.incoming, bytes_max)).await {
-            Ok(body) => Ok(body),
-            Err(error) if error.is::<LengthLimitError>() => {
-                Err(Status::too_large(format!("Request entity too large: limit is {bytes_max}")))
+        let (mut pieces, mut total, mut held) = (vec![], 0, None);
+        while let Some(piece) = self.piece().await? {
+            total += piece.len();
+            if total > bytes_max {
+                let why = format!("Request entity too large: limit is {bytes_max}");
+                return Err(Status::too_large(why));
             }
+            let more = bodies.hold(piece.len()).await?;
+            match &mut held {
+                None => held = Some(more),
+                Some(held) => held.merge(more),
+            }
+            if pieces.is_empty() && self.incoming.is_end_stream() {
+                return Ok((piece, held));
+            }
+            pieces.push(piece);
+        }
+        let mut whole = BytesMut::with_capacity(total);
+        pieces.into_iter().for_each(|piece| whole.put(piece));
+        Ok((whole.freeze(), held))
+    }
+
+    /// The next piece.
+    async fn piece(&mut self) -> Result<Option<Bytes>, Failure> {
+        let frame = match self.incoming.frame().await {
+            None => return Ok(None),
+            Some(Ok(frame)) => frame,
             // Upstream passes on what Go's reader says: 500 and no reason.
-            Err(error) => {
-                let is_cut = error
-                    .downcast_ref::<hyper::Error>()
-                    .is_some_and(hyper::Error::is_incomplete_message);
+            Some(Err(error)) => {
+                let is_cut = error.is_incomplete_message();
                 let why =
                     if is_cut { "unexpected EOF" } else { "http: invalid byte in chunk length" };
-                Err(Status::new(Reason::Unknown, why))
+                return Err(Status::new(Reason::Unknown, why));
             }
-        }
+        };
+        // What is no data comes behind all data.
+        Ok(frame.into_data().ok())
     }
 
     /// Whether there may be something left to read.
@@ -69,23 +98,4 @@ impl RequestBody {
         };
         timeout(limits.unread_body_timeout, discarded).await.unwrap_or(false)
     }
-}
-
-/// All of a body. Most come in one piece, which needs no second place to stand in.
-async fn whole(
-    mut body: Limited<&mut Incoming>,
-) -> Result<Bytes, Box<dyn std::error::Error + Send + Sync>> {
-    let first = match body.frame().await.transpose()?.map(Frame::into_data) {
-        Some(Ok(first)) => first,
-        // What is no data comes behind all data.
-        Some(Err(_)) | None => return Ok(Bytes::new()),
-    };
-    if body.is_end_stream() {
-        return Ok(first);
-    }
-    let mut rest = body.collect().await?.aggregate();
-    let mut whole = BytesMut::with_capacity(first.len() + rest.remaining());
-    whole.put(first);
-    whole.put(&mut rest);
-    Ok(whole.freeze())
 }

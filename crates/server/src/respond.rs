@@ -75,6 +75,13 @@ pub(crate) fn bad_request(line: &'static str) -> Reply {
     reply
 }
 
+/// What upstream says when too many requests are in flight.
+pub(crate) fn too_many_requests() -> Reply {
+    let mut reply = text(429, "Too many requests, please try again later.\n");
+    reply.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    reply
+}
+
 /// Says that the connection ends with this answer.
 pub(crate) fn close(reply: &mut Reply) {
     reply.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));

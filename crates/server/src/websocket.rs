@@ -2,7 +2,8 @@
 //! (apiserver `endpoints/handlers/watch.go`).
 
 use crate::body::{Body, Chunks};
-use crate::listen::{Peer, Place, told};
+use crate::connections::Place;
+use crate::listen::{Peer, told};
 use crate::respond::{self, Reply};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -94,8 +95,8 @@ impl Upgrade {
             }
             () = listen => {}
             () = told(&mut shutdown) => {}
+            () = self.place.evicted() => {}
         }
-        drop(self.place);
     }
 }
 
