@@ -78,6 +78,9 @@ Examples:
   keelson backup - | keelson check -     what a running server holds
   keelson check -o json | jq .damages";
 
+/// Largest `--goaway-chance`: one request in fifty.
+const GOAWAY_CHANCE_MAX: f64 = 0.02;
+
 /// Standard input or output in the place of a file.
 pub const STDIO: &str = "-";
 
@@ -258,6 +261,17 @@ pub struct Serve {
     /// Admission plug-ins to switch off.
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     pub disable_admission_plugins: Vec<String>,
+    /// Requests at once that change nothing; 0 is any number. Watches and other long requests do not count,
+    /// nor do members of system:masters.
+    #[arg(long, default_value_t = 400, value_name = "COUNT", allow_hyphen_values = true)]
+    pub max_requests_inflight: i64,
+    /// Requests at once that change something; 0 is any number.
+    #[arg(long, default_value_t = 200, value_name = "COUNT", allow_hyphen_values = true)]
+    pub max_mutating_requests_inflight: i64,
+    /// Fraction of the requests over HTTP/2 whose connection is told to end, so that clients spread over
+    /// several servers behind a load balancer: 0 (off) to 0.02.
+    #[arg(long, default_value_t = 0.0, value_name = "FRACTION", allow_hyphen_values = true)]
+    pub goaway_chance: f64,
     /// How long old revisions can be read and watched, in seconds.
     #[arg(long, default_value_t = 300, value_name = "SECONDS")]
     pub history_seconds: u64,
@@ -335,6 +349,7 @@ impl Serve {
             builder.runtime_config.push((name.to_owned(), on));
         }
         builder.admission = self.admission()?;
+        self.limit_requests(&mut builder.limits)?;
         for word in &self.feature_gates {
             builder
                 .feature_gates
@@ -346,6 +361,21 @@ impl Serve {
 }
 
 impl Serve {
+    fn limit_requests(&self, limits: &mut keelson::Limits) -> Result<()> {
+        if !(0.0..=GOAWAY_CHANCE_MAX).contains(&self.goaway_chance) {
+            bail!("--goaway-chance can not be less than 0 or greater than 0.02");
+        }
+        let count = |flag: &str, given: i64| {
+            usize::try_from(given).ok().with_context(|| format!("{flag} can not be negative value"))
+        };
+        limits.goaway_chance = self.goaway_chance;
+        limits.requests_in_flight_max =
+            count("--max-requests-inflight", self.max_requests_inflight)?;
+        limits.mutating_requests_in_flight_max =
+            count("--max-mutating-requests-inflight", self.max_mutating_requests_inflight)?;
+        Ok(())
+    }
+
     fn admission(&self) -> Result<AdmissionChain> {
         let (on, off) = (&self.enable_admission_plugins, &self.disable_admission_plugins);
         AdmissionChain::new(on, &[]).context("--enable-admission-plugins")?;

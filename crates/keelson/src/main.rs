@@ -42,6 +42,8 @@ fn main() -> ExitCode {
 
 fn run(serve: Serve, began: Instant) -> Result<()> {
     start_logs(&serve);
+    let files = keelson::raise_open_files();
+    tracing::debug!(files, "RLIMIT_NOFILE raised to the hard limit");
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .worker_threads(std::thread::available_parallelism().map_or(2, |n| n.get().min(16)))

@@ -6,11 +6,11 @@ use crate::controllers::Controllers;
 use crate::etcd::{self, Etcd};
 use crate::feature_gates::FeatureGates;
 use crate::kubeconfig::Kubeconfig;
-use crate::{allocation_repair, election};
+use crate::{allocation_repair, election, files};
 use keelson_admission::Chain;
 use keelson_auth::{Authenticator, Authorizer, TokenFile, User};
 use keelson_registry::{Clock, OpenError as RegistryError, Registry, RegistryOptions, SystemClock};
-use keelson_server::{App, Limits, Listening, Tls, VersionInfo};
+use keelson_server::{App, Limits, Listening, State, Tls, VersionInfo};
 use keelson_store::{CompactionWindow, Durability, Embedded, EmbeddedOptions, Store};
 use keelson_store_etcd::EtcdStore;
 use rustls::RootCertStore;
@@ -191,6 +191,7 @@ impl Builder {
 
     /// Starts the server.
     pub async fn start(mut self) -> Result<Keelson, StartError> {
+        self.limits = within_files(&self.limits)?;
         let backend = self.open_store().await?;
         let listener = TcpListener::bind(self.bind).await.map_err(|error| {
             StartError(format!(
@@ -243,6 +244,7 @@ impl Builder {
                 git_version: KUBERNETES_VERSION.to_owned(),
                 build: format!("keelson-{}", env!("CARGO_PKG_VERSION")),
             },
+            state: State::new(&self.limits),
             limits: self.limits,
             cbor: self.feature_gates.cbor,
             draining: AtomicBool::new(false),
@@ -343,6 +345,14 @@ impl Builder {
 fn read(flag: &str, path: &std::path::Path) -> Result<String, StartError> {
     std::fs::read_to_string(path)
         .map_err(|error| StartError(format!("{flag}: {}: {error}", path.display())))
+}
+
+/// The limits, without more connections than there can be files.
+fn within_files(limits: &Limits) -> Result<Limits, StartError> {
+    let files = files::open_max();
+    limits.clone().within_files(files).ok_or_else(|| {
+        StartError(format!("RLIMIT_NOFILE is {files}: too few files to serve (ulimit -n)"))
+    })
 }
 
 /// The address under which the API is known inside a cluster: the first one that leads outside.

@@ -5,12 +5,13 @@ use crate::options::{DeleteOptions, Freshness, ListOptions, WriteOptions};
 use crate::registry::Registry;
 use crate::verbs::delete::check_preconditions;
 use crate::verbs::update::Updated;
-use crate::verbs::{Part, TRIES_MAX, gave_up};
+use crate::verbs::{Part, Tries};
 use keelson_auth::Permit;
 use keelson_meta::selector::Selector;
 use keelson_meta::status::Details;
 use keelson_meta::{Cause, Failure, Object, Reason, Status, Str, Value, value};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Pods that a budget remembers as being on their way out.
 const DISRUPTED_PODS_MAX: usize = 2000;
@@ -50,7 +51,9 @@ impl Registry {
         let options = delete_options(eviction, dry_run);
         let free = options.resource_version.is_none() && options.uid.is_none();
         let is_conflict = |status: &Status| status.reason == Reason::Conflict && free;
-        for _ in 0..TRIES_MAX {
+        let mut tries = Tries::begin(Instant::now());
+        loop {
+            tries.next(Instant::now())?;
             let pod = self.pod(permit, target).await?;
             if needs_no_budget(&pod) {
                 let seen = (!is_ending(&pod)).then(|| pod.resource_version());
@@ -73,7 +76,6 @@ impl Registry {
             self.take_from_budget(permit, target, &budget, options.dry_run).await?;
             return self.disrupt(permit, target, &options, None).await;
         }
-        Err(gave_up())
     }
 
     async fn pod(&self, permit: &Permit, target: &Target) -> Result<Object, Failure> {

@@ -6,8 +6,11 @@ pub mod get;
 pub mod list;
 mod past;
 pub mod patch;
+mod tries;
 pub mod update;
 pub mod watch;
+
+pub(crate) use tries::Tries;
 
 use crate::kind::Answer;
 use crate::options::FieldValidation;
@@ -92,11 +95,3 @@ pub(crate) fn check_body_fields(
         ))
     })
 }
-
-/// 500 for a write that lost again and again.
-pub(crate) fn gave_up() -> Failure {
-    Status::internal("the object changed during every try to write it")
-}
-
-/// Tries of a write that others overtake.
-pub(crate) const TRIES_MAX: usize = 100;

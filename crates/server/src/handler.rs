@@ -1,23 +1,28 @@
 //! What happens with a request, in order.
 
+use crate::bodies::Bodies;
 use crate::body::Body;
+use crate::documents::Documents;
+use crate::health::HealthLog;
 use crate::impersonate;
+use crate::in_flight::{InFlight, TooMany};
 use crate::limits::Limits;
 use crate::listen::Peer;
 use crate::negotiate::{self, Accepted};
 use crate::paths;
 use crate::query::{self, Query};
+use crate::request_body::RequestBody;
 use crate::resource;
 use crate::respond::{self, Reply};
 use crate::route::{ResourceRoute, Route};
+use crate::sending::{Held, Sending};
 use crate::tls::PeerCertificate;
 use crate::websocket;
-use bytes::{Buf, BufMut};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
-use http_body::{Body as _, Frame};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Version, header};
 use hyper::body::Incoming;
-use keelson_auth::{Attributes, Authenticator, Authorizer, Certificate, Credentials, Permit};
+use keelson_auth::{
+    ANONYMOUS, Attributes, Authenticator, Authorizer, Certificate, Credentials, Permit,
+};
 use keelson_meta::{Failure, Status, Str};
 use keelson_registry::{Registry, stamp};
 use keelson_schema::decode::Format;
@@ -36,6 +41,40 @@ pub struct VersionInfo {
     pub build: String,
 }
 
+/// What a server counts and remembers while it runs.
+#[derive(Debug)]
+pub struct State {
+    pub(crate) health: HealthLog,
+    pub(crate) in_flight: Arc<InFlight>,
+    pub(crate) bodies: Bodies,
+    pub(crate) documents: Documents,
+}
+
+impl State {
+    /// Nothing has happened yet.
+    pub fn new(limits: &Limits) -> State {
+        State {
+            health: HealthLog::default(),
+            in_flight: Arc::new(InFlight::new(limits)),
+            bodies: Bodies::new(limits),
+            documents: Documents::default(),
+        }
+    }
+}
+
+/// Why a request is not admitted.
+enum Refused {
+    Failure(Failure),
+    /// Too many are in flight.
+    Busy,
+}
+
+impl From<Failure> for Refused {
+    fn from(failure: Failure) -> Refused {
+        Refused::Failure(failure)
+    }
+}
+
 /// Everything that answers need.
 pub struct App {
     /// The kinds.
@@ -52,6 +91,8 @@ pub struct App {
     pub cbor: bool,
     /// Set when the server is going down: `/readyz` fails from then on.
     pub draining: AtomicBool,
+    /// What is counted and remembered while it runs.
+    pub state: State,
     /// Ends watches when the server is going down.
     pub shutdown: tokio::sync::watch::Receiver<bool>,
 }
@@ -103,13 +144,21 @@ impl App {
         self: Arc<Self>,
         request: Request<Incoming>,
         peer: Arc<Peer>,
-    ) -> Response<Body> {
+    ) -> Response<Sending> {
+        let mut held = Held { _asked: Some(peer.place.request()), _counted: None };
+        let is_http2 = request.version() == Version::HTTP_2;
+        if is_http2 && self.is_goaway() {
+            peer.place.end();
+        }
         let audit_id = stamp::audit_id(self.registry.clock.as_ref());
-        let answer = no_panic(self.answer(request, peer)).await;
+        let answer = no_panic(self.answer(request, peer, &mut held)).await;
         let mut response = answer.unwrap_or_else(|| {
             tracing::error!(audit_id = audit_id.as_str(), "a request panicked");
             let why = "This request caused apiserver to panic. Look in the logs for details.";
-            respond::text(500, why)
+            let mut response = respond::text(500, why);
+            // Its body may be unread.
+            respond::close(&mut response);
+            response
         });
         let headers = response.headers_mut();
         if let Ok(value) = HeaderValue::from_str(&audit_id) {
@@ -118,19 +167,33 @@ impl App {
         headers
             .entry(header::CACHE_CONTROL)
             .or_insert(HeaderValue::from_static("no-cache, private"));
-        response
+        response.map(|body| Sending::new(body, is_http2, held))
+    }
+
+    /// Whether a request is one of those whose connection is told to end (`--goaway-chance`).
+    fn is_goaway(&self) -> bool {
+        let chance = self.limits.goaway_chance;
+        if chance <= 0.0 {
+            return false;
+        }
+        let random = self.registry.clock.random();
+        let share = u32::from_le_bytes([random[0], random[1], random[2], random[3]]);
+        f64::from(share) < chance * f64::from(u32::MAX)
     }
 
     async fn answer(
         self: &Arc<Self>,
         mut request: Request<Incoming>,
         peer: Arc<Peer>,
+        held: &mut Held,
     ) -> Response<Body> {
         let upgrade = websocket::Upgrade::of(&mut request, &peer);
         let (parts, incoming) = request.into_parts();
         if !query::is_escaped_well(parts.uri.path()) {
-            return respond::bad_request_line();
+            return respond::bad_request("400 Bad Request");
         }
+        let is_http2 = parts.version == Version::HTTP_2;
+        let mut body = RequestBody::new(incoming, &parts.headers);
         let route = Route::parse(parts.uri.path());
         let ask = Ask {
             query: Query::parse(parts.uri.query().unwrap_or_default()),
@@ -139,13 +202,19 @@ impl App {
             cbor: self.cbor,
             peer,
         };
-        let reply = match self.admit(&ask, &route) {
-            Ok((permit, end)) => self.dispatch(&ask, &route, permit, incoming, end).await,
-            Err(failure) => Err(failure),
+        let reply = match self.admit(&ask, &route, held) {
+            Ok((permit, end)) => self.dispatch(&ask, &route, permit, &mut body, end).await,
+            Err(Refused::Failure(failure)) => Err(failure),
+            Err(Refused::Busy) => Ok(respond::too_many_requests()),
         };
         let mut response = reply.unwrap_or_else(|failure| respond::failure(&ask, &failure));
         if ask.method == Method::HEAD {
             *response.body_mut() = Body::empty();
+        }
+        // HTTP/2 resets the stream whose body is unread, and goes on.
+        if !is_http2 && body.is_unread() && !body.discard(&self.limits).await {
+            respond::close(&mut response);
+            ask.peer.body_is_left();
         }
         match upgrade {
             Some(upgrade) => upgrade.switch(&ask.headers, response, self.shutdown.clone()),
@@ -154,15 +223,20 @@ impl App {
     }
 
     /// When the request ends at the latest, who asks, and may they.
-    fn admit(&self, ask: &Ask, route: &Route) -> Result<(Permit, Instant), Failure> {
+    fn admit(
+        &self,
+        ask: &Ask,
+        route: &Route,
+        held: &mut Held,
+    ) -> Result<(Permit, Instant), Refused> {
         let is_long = matches!(route, Route::Resource(route) if asked_verb(ask, route) == "watch");
         let most = self.limits.request_timeout;
         let timeout = if is_long { most } else { ask.query.request_timeout(most)? };
-        Ok((self.permit(ask, route)?, Instant::now() + timeout))
+        Ok((self.permit(ask, route, held)?, Instant::now() + timeout))
     }
 
     /// Who asks, and may they. Nothing of the body is read before this says yes.
-    fn permit(&self, ask: &Ask, route: &Route) -> Result<Permit, Failure> {
+    fn permit(&self, ask: &Ask, route: &Route, held: &mut Held) -> Result<Permit, Refused> {
         let by_protocol = websocket::authorization(&ask.headers)?;
         let by_header = ask.headers.get(header::AUTHORIZATION).map(|value| {
             // One that cannot be read must not make its sender anonymous.
@@ -176,10 +250,18 @@ impl App {
                 Some(PeerCertificate::Refused) => Certificate::Refused,
             },
         };
-        let user = self.authenticator.authenticate(&credentials)?;
+        let user = self.authenticator.authenticate(&credentials);
+        match &user {
+            Ok(user) if user.name != ANONYMOUS => ask.peer.place.authenticated(),
+            // HTTP/2 costs much: who is not known has a connection for one request
+            // (UnauthenticatedHTTP2DOSMitigation). HTTP/1.1 has no such end.
+            Ok(_) | Err(_) => ask.peer.place.end(),
+        }
         let attributes = attributes(ask, route);
-        let user = impersonate::impersonated(&self.authorizer, &ask.headers, user, &attributes)?;
-        self.authorizer.authorize(user, attributes)
+        let user = impersonate::impersonated(&self.authorizer, &ask.headers, user?, &attributes)?;
+        let counted = self.state.in_flight.enter(&user, &attributes);
+        held._counted = counted.map_err(|TooMany| Refused::Busy)?;
+        Ok(self.authorizer.authorize(user, attributes)?)
     }
 
     async fn dispatch(
@@ -187,7 +269,7 @@ impl App {
         ask: &Ask,
         route: &Route,
         permit: Permit,
-        incoming: Incoming,
+        body: &mut RequestBody,
         end: Instant,
     ) -> Result<Reply, Failure> {
         match route {
@@ -198,7 +280,7 @@ impl App {
                     return Ok(respond::no_such_page());
                 };
                 let verb = resource::verb(ask, route, &found)?;
-                let work = self.resource(ask, &permit, &found, verb, incoming);
+                let work = self.resource(ask, &permit, &found, verb, body);
                 let reply = match verb {
                     "watch" => work.await,
                     _ => tokio::time::timeout_at(end, work)
@@ -219,16 +301,17 @@ impl App {
         permit: &Permit,
         found: &resource::Found<'_>,
         verb: &'static str,
-        incoming: Incoming,
+        body: &mut RequestBody,
     ) -> Result<Reply, Failure> {
         if verb == "watch" {
             return resource::watch(self, ask, permit, found).await;
         }
-        let body = match ask.method {
+        // Held until the answer is there, which is made of it.
+        let (body, _held) = match ask.method {
             Method::POST | Method::PUT | Method::PATCH | Method::DELETE => {
-                read_body(incoming, self.limits.body_bytes_max).await?
+                body.read(self.limits.body_bytes_max, &self.state.bodies).await?
             }
-            _ => bytes::Bytes::new(),
+            _ => (bytes::Bytes::new(), None),
         };
         let reply = resource::answer(self, ask, permit, found, verb, body).await?;
         Ok(respond::compress(ask, reply))
@@ -239,6 +322,11 @@ impl App {
         if self.draining.load(Ordering::Relaxed) {
             return Err("shutting down".to_owned());
         }
+        self.live()
+    }
+
+    /// Whether the server works, and if not, why.
+    pub(crate) fn live(&self) -> Result<(), String> {
         self.registry.store.health().map_err(|error| format!("store: {error}"))
     }
 }
@@ -288,7 +376,8 @@ fn asked_name(ask: &Ask, route: &ResourceRoute) -> Str {
 pub(crate) fn asked_verb(ask: &Ask, route: &ResourceRoute) -> &'static str {
     let collection = route.name.is_empty();
     match ask.method {
-        Method::GET | Method::HEAD if route.is_watch => "watch",
+        // Whatever the method: the path is what asks for it.
+        _ if route.is_watch => "watch",
         Method::GET if collection && ask.query.is_watch() => "watch",
         Method::GET if collection => "list",
         Method::GET => "get",
@@ -312,42 +401,6 @@ fn method_word(method: &Method) -> &'static str {
         "OPTIONS" => "options",
         _ => "",
     }
-}
-
-async fn read_body(incoming: Incoming, bytes_max: usize) -> Result<bytes::Bytes, Failure> {
-    match whole(Limited::new(incoming, bytes_max)).await {
-        Ok(body) => Ok(body),
-        Err(error) if error.is::<LengthLimitError>() => {
-            Err(Status::too_large(format!("Request entity too large: limit is {bytes_max}")))
-        }
-        // Upstream passes on what Go's reader says: 500 and no reason.
-        Err(error) => {
-            let is_cut = error
-                .downcast_ref::<hyper::Error>()
-                .is_some_and(hyper::Error::is_incomplete_message);
-            let why = if is_cut { "unexpected EOF" } else { "http: invalid byte in chunk length" };
-            Err(Status::new(keelson_meta::Reason::Unknown, why))
-        }
-    }
-}
-
-/// All of a body. Most come in one piece, which needs no second place to stand in.
-async fn whole(
-    mut body: Limited<Incoming>,
-) -> Result<bytes::Bytes, Box<dyn std::error::Error + Send + Sync>> {
-    let first = match body.frame().await.transpose()?.map(Frame::into_data) {
-        Some(Ok(first)) => first,
-        // What is no data comes behind all data.
-        Some(Err(_)) | None => return Ok(bytes::Bytes::new()),
-    };
-    if body.is_end_stream() {
-        return Ok(first);
-    }
-    let mut rest = body.collect().await?.aggregate();
-    let mut whole = bytes::BytesMut::with_capacity(first.len() + rest.remaining());
-    whole.put(first);
-    whole.put(&mut rest);
-    Ok(whole.freeze())
 }
 
 /// Runs a future to its end, or `None` when it panics.

@@ -5,14 +5,15 @@
 
 use crate::body::{Body, Chunks};
 use crate::handler::App;
+use crate::host;
 use crate::listen::{Opening, Peer};
-use crate::respond::Reply;
-use crate::socket::Rewound;
+use crate::sending::{Held, Sending};
+use crate::socket::{Rewound, Signals};
 use crate::websocket;
 use bytes::{Buf, Bytes};
 use futures_util::FutureExt;
 use http::response::Parts;
-use http::{Request, Version, header};
+use http::{Request, Response, StatusCode, Version, header};
 use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1::{Builder, UpgradeableConnection};
 use hyper::service::{HttpService, service_fn};
@@ -20,7 +21,6 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use std::convert::Infallible;
 use std::io::{self, Write};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::SystemTime;
@@ -37,6 +37,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let peer = Arc::new(peer);
+    stream.bound_heads(app.limits.header_timeout);
     loop {
         // In a box of its own, whose memory a watch gives back.
         let requests = Box::pin(requests(&app, stream, peer.clone(), &opening));
@@ -63,18 +64,27 @@ async fn requests<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let lent = Arc::new(Lent { is_unsent: stream.is_unsent(), watch: Mutex::default() });
+    let lent = Arc::new(Lent { signals: stream.signals(), watch: Mutex::default() });
     let service = service_fn({
         let (app, lent, opening) = (app.clone(), lent.clone(), opening.clone());
         move |request: Request<Incoming>| {
             opening.asked();
             let (app, peer, lent) = (app.clone(), peer.clone(), lent.clone());
+            lent.signals.asked();
             async move {
+                if let Some(refused) = host::refusal(request.version(), request.headers()) {
+                    lent.signals.answered();
+                    let held = Held::default();
+                    return Ok(refused.map(|body| Sending::new(body, false, held)));
+                }
                 // What is left of a body would be read as the next request.
                 let can_take =
                     request.version() == Version::HTTP_11 && request.body().is_end_stream();
                 let stays = !websocket::has_word(request.headers(), header::CONNECTION, "close");
                 let reply = app.handle(request, peer).await;
+                if reply.status() != StatusCode::SWITCHING_PROTOCOLS {
+                    lent.signals.answered();
+                }
                 Ok::<_, Infallible>(if can_take { lent.take(reply, stays).await } else { reply })
             }
         }
@@ -82,7 +92,8 @@ where
     let connection = Builder::new()
         .half_close(true)
         .timer(TokioTimer::new())
-        .header_read_timeout(app.limits.header_timeout)
+        // From its first byte on, a head has less time: see `Rewound`.
+        .header_read_timeout(app.limits.idle_timeout)
         .max_buf_size(app.limits.header_bytes_max)
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
@@ -103,7 +114,7 @@ where
 impl<S, F> Borrowing<S, F>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    F: HttpService<Incoming, ResBody = Body, Error = Infallible> + Unpin,
+    F: HttpService<Incoming, ResBody = Sending, Error = Infallible> + Unpin,
 {
     fn graceful_shutdown(self: Pin<&mut Self>) {
         if let Some(connection) = &mut self.get_mut().connection {
@@ -115,7 +126,7 @@ where
 impl<S, F> Future for Borrowing<S, F>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    F: HttpService<Incoming, ResBody = Body, Error = Infallible> + Unpin,
+    F: HttpService<Incoming, ResBody = Sending, Error = Infallible> + Unpin,
 {
     type Output = Option<(Rewound<S>, Watch)>;
 
@@ -129,7 +140,7 @@ where
             return Poll::Ready(None);
         }
         // What is left of the answers before is sent first; each step of that comes by here.
-        if this.lent.is_unsent.load(Ordering::Relaxed) {
+        if this.lent.signals.is_unsent() {
             return Poll::Pending;
         }
         let Some(watch) = this.lent.watch().take() else { return Poll::Pending };
@@ -148,19 +159,19 @@ struct Lent {
     /// The watch that takes the connection over.
     watch: Mutex<Option<Watch>>,
     /// Whether hyper has something to send: it flushes when all is written.
-    is_unsent: Arc<AtomicBool>,
+    signals: Arc<Signals>,
 }
 
 impl Lent {
     /// Takes the connection over where the answer is a stream, and never ends then.
-    async fn take(&self, reply: Reply, stays: bool) -> Reply {
-        let (head, body) = reply.into_parts();
+    async fn take(&self, reply: Response<Sending>, stays: bool) -> Response<Sending> {
+        let (head, Sending { body, held, .. }) = reply.into_parts();
         match body {
             Body::Stream(events) => {
-                *self.watch() = Some(Watch { head, events, stays });
+                *self.watch() = Some(Watch { head, events, stays, _held: held });
                 std::future::pending().await
             }
-            body => Reply::from_parts(head, body),
+            body => Response::from_parts(head, Sending::new(body, false, held)),
         }
     }
 
@@ -175,6 +186,8 @@ struct Watch {
     events: Chunks,
     /// Whether the client may ask again afterwards.
     stays: bool,
+    /// What counts until its end.
+    _held: Held,
 }
 
 impl Watch {

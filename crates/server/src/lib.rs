@@ -4,28 +4,37 @@
 //! A request goes one way: [`route`] (no body read) -> authentication -> a Permit -> the body is decoded
 //! -> the registry's verb -> the answer's bytes ([`handler`]).
 
+mod bodies;
 mod body;
+mod connections;
 mod discovery;
+mod documents;
 mod handler;
+mod health;
+mod host;
 mod http1;
+mod http2;
 mod impersonate;
+mod in_flight;
 mod limits;
 mod listen;
 mod listing;
 pub mod negotiate;
 mod paths;
 pub mod query;
+mod request_body;
 mod resource;
 mod respond;
 mod reviews;
 pub mod route;
+mod sending;
 mod socket;
 mod tls;
 mod view;
 mod watch;
 mod websocket;
 
-pub use handler::{App, VersionInfo};
+pub use handler::{App, State, VersionInfo};
 pub use limits::Limits;
 pub use listen::{Listening, serve};
 pub use tls::{PeerCertificate, Tls};

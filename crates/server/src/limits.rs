@@ -3,11 +3,35 @@
 
 use std::time::Duration;
 
+/// Connections that have not authenticated anybody, whatever number there may be in all.
+pub const UNAUTHENTICATED_CONNECTIONS_MAX: usize = 1024;
+/// Files that are not for connections: those of the store, of outgoing connections, of the runtime.
+const FILES_RESERVED_MIN: u64 = 64;
+const FILES_RESERVED_MAX: u64 = 1024;
+
 /// What a server lets its clients do before it ends them.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Connections at once; more wait in the listener's backlog. Ours: kube-apiserver has none.
+    /// Connections at once; more wait in the listener's backlog. A quarter of them, and at most
+    /// [`UNAUTHENTICATED_CONNECTIONS_MAX`], may be without an authenticated user, half of that from one
+    /// address; three quarters of all may be of one address. Ours: kube-apiserver has none.
     pub connections_max: usize,
+    /// Requests at once that do not change anything (`--max-requests-inflight`); 0: any number.
+    pub requests_in_flight_max: usize,
+    /// Other requests at once (`--max-mutating-requests-inflight`); 0: any number.
+    pub mutating_requests_in_flight_max: usize,
+    /// The part of requests whose HTTP/2 connection is told to end (`--goaway-chance`).
+    pub goaway_chance: f64,
+    /// How old an HTTP/2 connection may get before it is told to end. Ours: kube-apiserver has none.
+    pub connection_age_max: Duration,
+    /// How long a connection may be without a request (Go's `IdleTimeout`).
+    pub idle_timeout: Duration,
+    /// Bytes of unfinished requests of all clients that have not authenticated. Ours.
+    pub unasked_bytes_max: usize,
+    /// Bytes of the bodies of all requests that are being read and answered. Ours.
+    pub bodies_bytes_max: usize,
+    /// How long a body waits for others before its request gets 429.
+    pub bodies_wait_max: Duration,
     /// How long a client may take for the TLS handshake. Ours: shorter than Go's header timeout, which
     /// covers it there.
     pub handshake_timeout: Duration,
@@ -18,6 +42,11 @@ pub struct Limits {
     pub header_bytes_max: usize,
     /// Bytes of a request's body (kube-apiserver's `MaxRequestBodyBytes`).
     pub body_bytes_max: usize,
+    /// Bytes of a request's body that are read after an answer that did not need them, so that the
+    /// connection can go on (Go's `maxPostHandlerReadBytes`); a longer rest closes it.
+    pub unread_body_bytes_max: u64,
+    /// How long the rest of such a body is waited for. Ours: Go waits for ever.
+    pub unread_body_timeout: Duration,
     /// How long a request other than a watch may take, its body included
     /// (`--request-timeout`).
     pub request_timeout: Duration,
@@ -50,10 +79,20 @@ impl Default for Limits {
     fn default() -> Self {
         Limits {
             connections_max: 16_384,
+            requests_in_flight_max: 400,
+            mutating_requests_in_flight_max: 200,
+            goaway_chance: 0.0,
+            connection_age_max: Duration::from_secs(6 * 3600),
+            idle_timeout: Duration::from_secs(90),
+            unasked_bytes_max: 32 << 20,
+            bodies_bytes_max: 64 << 20,
+            bodies_wait_max: Duration::from_secs(10),
             handshake_timeout: Duration::from_secs(10),
             header_timeout: Duration::from_secs(32),
             header_bytes_max: 1 << 20,
             body_bytes_max: 3 << 20,
+            unread_body_bytes_max: 256 << 10,
+            unread_body_timeout: Duration::from_secs(5),
             request_timeout: Duration::from_secs(60),
             watch_life_min: Duration::from_secs(1800),
             bookmark_period: Duration::from_secs(60),
@@ -66,5 +105,41 @@ impl Default for Limits {
             keepalive_time: Duration::from_secs(15),
             drain_timeout: Duration::from_secs(10),
         }
+    }
+}
+
+impl Limits {
+    /// Lowers what opens files to what a process with so many files can have: an eighth of them, and at
+    /// least 64, is for the store and other needs. `None`: there are not enough files to serve.
+    #[must_use]
+    pub fn within_files(mut self, files: u64) -> Option<Limits> {
+        let reserved = (files / 8).clamp(FILES_RESERVED_MIN, FILES_RESERVED_MAX);
+        let left = files.checked_sub(reserved).filter(|left| *left > 0)?;
+        self.connections_max =
+            self.connections_max.min(usize::try_from(left).unwrap_or(usize::MAX));
+        Some(self)
+    }
+
+    /// Connections that have not authenticated anybody.
+    pub(crate) fn unauthenticated_connections(&self) -> usize {
+        (self.connections_max / 4).clamp(1, UNAUTHENTICATED_CONNECTIONS_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_left_for_the_store() {
+        let check = |files, want| {
+            let limits = Limits::default().within_files(files);
+            assert_eq!(limits.map(|limits| limits.connections_max), want, "{files}");
+        };
+        check(64, None);
+        check(128, Some(64));
+        check(1024, Some(896));
+        check(1 << 20, Some(16_384));
+        check(u64::MAX, Some(16_384));
     }
 }

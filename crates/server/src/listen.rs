@@ -1,26 +1,20 @@
 //! Connections: TCP, TLS, HTTP/1.1 and HTTP/2, and their orderly end. Each is a task that the listener
 //! owns: when the server stops they are told, and after a while ended.
 
+use crate::connections::{Connections, Full, Place};
 use crate::handler::App;
-use crate::http1;
 use crate::limits::Limits;
 use crate::socket::{Rewound, Socket, Wire};
 use crate::tls::{PeerCertificate, Secured, Tls};
-use http::Request;
-use hyper::body::Incoming;
-use hyper::server::conn::http2;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use std::convert::Infallible;
+use crate::{http1, http2};
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
@@ -39,15 +33,14 @@ const HTTP2_BEGINS: &[u8; 2] = b"PR";
 pub struct Listening {
     /// Where it listens.
     pub address: SocketAddr,
-    places: Arc<Semaphore>,
-    places_max: usize,
+    connections: Arc<Connections>,
     task: JoinHandle<()>,
 }
 
 impl Listening {
     /// Connections that are open.
     pub fn connections(&self) -> usize {
-        self.places_max.saturating_sub(self.places.available_permits())
+        self.connections.open()
     }
 
     /// Waits until the server has stopped, which it does when the app's `shutdown` says so.
@@ -62,30 +55,28 @@ impl Listening {
 /// is already protected (tests, in-process).
 pub fn serve(app: Arc<App>, listener: TcpListener, tls: Option<Tls>) -> io::Result<Listening> {
     let address = listener.local_addr()?;
-    let places_max = app.limits.connections_max;
-    let places = Arc::new(Semaphore::new(places_max));
-    let task = tokio::spawn(accept(app, listener, tls, places.clone()));
-    Ok(Listening { address, places, places_max, task })
+    let connections = Connections::new(&app.limits);
+    let task = tokio::spawn(accept(app, listener, tls, connections.clone()));
+    Ok(Listening { address, connections, task })
 }
 
-async fn accept(app: Arc<App>, listener: TcpListener, tls: Option<Tls>, places: Arc<Semaphore>) {
-    let mut connections = JoinSet::new();
+async fn accept(
+    app: Arc<App>,
+    listener: TcpListener,
+    tls: Option<Tls>,
+    connections: Arc<Connections>,
+) {
+    let mut tasks = JoinSet::new();
     let mut shutdown = app.shutdown.clone();
     loop {
-        let arrived = async {
-            // One place more is taken than there are connections: that of the next one.
-            let place = places.clone().acquire_owned().await.map_err(io::Error::other)?;
-            let place = Place { _permit: Arc::new(place) };
-            listener.accept().await.map(|(stream, _)| Connection { stream, place })
-        };
         let arrived = tokio::select! {
-            arrived = arrived => arrived,
+            arrived = arrive(&listener, &connections) => arrived,
             () = told(&mut shutdown) => break,
-            Some(_) = connections.join_next() => continue,
+            Some(_) = tasks.join_next() => continue,
         };
         match arrived {
             Ok(connection) => {
-                connections.spawn(connection.run(app.clone(), tls.clone()));
+                tasks.spawn(connection.run(app.clone(), tls.clone()));
             }
             Err(error) => {
                 // Out of file descriptors, most likely: give the others time to end.
@@ -95,10 +86,30 @@ async fn accept(app: Arc<App>, listener: TcpListener, tls: Option<Tls>, places: 
         }
     }
     app.draining.store(true, Ordering::Relaxed);
-    let ended = async { while connections.join_next().await.is_some() {} };
+    let ended = async { while tasks.join_next().await.is_some() {} };
     if tokio::time::timeout(app.limits.drain_timeout, ended).await.is_err() {
         tracing::warn!("some requests did not end in time");
-        connections.shutdown().await;
+        tasks.shutdown().await;
+    }
+}
+
+/// The next connection for which there is a place. Those of an address that has too many are closed; when
+/// there are too many in all, the next one waits, and others behind it in the backlog.
+async fn arrive(listener: &TcpListener, connections: &Arc<Connections>) -> io::Result<Connection> {
+    loop {
+        let (stream, address) = listener.accept().await?;
+        let address = address.ip().to_canonical();
+        loop {
+            let left = connections.left();
+            match connections.enter(address) {
+                Ok(place) => return Ok(Connection { stream, place }),
+                Err(Full::Server) => left.await,
+                Err(Full::Address) => {
+                    tracing::debug!(%address, "too many connections of an address; closing one");
+                    break;
+                }
+            }
+        }
     }
 }
 
@@ -107,18 +118,21 @@ pub(crate) async fn told(shutdown: &mut tokio::sync::watch::Receiver<bool>) {
     let _ = shutdown.wait_for(|down| *down).await;
 }
 
-/// What a connection holds while it counts, shared with what outlives its HTTP.
-#[derive(Clone)]
-pub(crate) struct Place {
-    _permit: Arc<OwnedSemaphorePermit>,
-}
-
 /// Who is at the other end of a connection.
 pub(crate) struct Peer {
     pub certificate: Option<PeerCertificate>,
     /// The socket, where a request has all of the connection.
     pub socket: Option<Socket>,
     pub place: Place,
+}
+
+impl Peer {
+    /// Not all of a request's body was read: what is left must not cut off the answer.
+    pub fn body_is_left(&self) {
+        if let Some(socket) = &self.socket {
+            socket.linger();
+        }
+    }
 }
 
 struct Connection {
@@ -132,22 +146,30 @@ impl Connection {
         // Small answers must not wait for more to come.
         let _ = stream.set_nodelay(true);
         let opening = Opening::new(&app);
-        match tls {
-            Some(tls) => secured(app, stream, tls, place, opening).await,
-            None => plain(app, stream, place, opening).await,
+        let evicted = place.clone();
+        let serve = async {
+            match tls {
+                Some(tls) => secured(app, stream, tls, place, opening).await,
+                None => plain(app, stream, place, opening).await,
+            }
+        };
+        tokio::select! {
+            () = serve => {}
+            () = evicted.evicted() => {}
         }
     }
 }
 
 /// Serves a connection without TLS.
 async fn plain(app: Arc<App>, stream: TcpStream, place: Place, opening: Opening) {
-    let wire = Wire::new(stream, &app.limits);
+    let wire = Wire::new(stream, &app.limits, place.clone());
     let socket = Some(wire.socket().clone());
     let mut stream = Rewound::new(wire);
     match beginning(&app, &mut stream, &opening).await {
         None => {}
         Some(began) if began == *HTTP2_BEGINS => {
-            http2(app, stream, Peer { certificate: None, socket: None, place }, opening).await;
+            http2::serve(app, stream, Peer { certificate: None, socket: None, place }, opening)
+                .await;
         }
         Some(_) => {
             http1::serve(app, stream, Peer { certificate: None, socket, place }, opening).await;
@@ -159,7 +181,7 @@ async fn plain(app: Arc<App>, stream: TcpStream, place: Place, opening: Opening)
 async fn secured(app: Arc<App>, stream: TcpStream, tls: Tls, place: Place, opening: Opening) {
     let by = Instant::now() + app.limits.handshake_timeout;
     // In boxes, so that the task of a connection does not keep the room of its beginning.
-    let handshake = Box::pin(secure(stream, &tls, &app.limits));
+    let handshake = Box::pin(secure(stream, &tls, &app.limits, place.clone()));
     let stream = match in_time(&app, by, handshake).await {
         None => return,
         Some(Err(error)) => return tracing::debug!(%error, "TLS handshake failed"),
@@ -167,9 +189,12 @@ async fn secured(app: Arc<App>, stream: TcpStream, tls: Tls, place: Place, openi
     };
     let (wire, session) = stream.get_ref();
     let certificate = tls.peer(session.peer_certificates());
+    if matches!(certificate, Some(PeerCertificate::Verified(_))) {
+        place.authenticated();
+    }
     if session.alpn_protocol() == Some(b"h2") {
         let peer = Peer { certificate, socket: None, place };
-        return Box::pin(http2(app, stream, peer, opening)).await;
+        return Box::pin(http2::serve(app, stream, peer, opening)).await;
     }
     let peer = Peer { certificate, socket: Some(wire.socket().clone()), place };
     let mut stream = Rewound::new(stream);
@@ -199,6 +224,7 @@ async fn secure(
     mut stream: TcpStream,
     tls: &Tls,
     limits: &Limits,
+    place: Place,
 ) -> io::Result<tokio_rustls::server::TlsStream<Wire>> {
     let mut first = [0; 1];
     if stream.peek(&mut first).await? == 1 && !TLS_RECORDS.contains(&first[0]) {
@@ -210,40 +236,7 @@ async fn secure(
         }
         return Err(io::Error::new(io::ErrorKind::InvalidData, "not TLS"));
     }
-    tls.acceptor.accept(Wire::new(stream, limits)).await
-}
-
-/// Serves a connection that speaks HTTP/2.
-async fn http2<S>(app: Arc<App>, stream: S, peer: Peer, opening: Opening)
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let peer = Arc::new(peer);
-    let service = service_fn({
-        let (app, opening) = (app.clone(), opening.clone());
-        move |request: Request<Incoming>| {
-            opening.asked();
-            let (app, peer) = (app.clone(), peer.clone());
-            // In a box, whose memory is given back when the answer begins: a watch needs little of it.
-            Box::pin(async move { Ok::<_, Infallible>(app.handle(request, peer).await) })
-        }
-    });
-    let limits = &app.limits;
-    let connection = http2::Builder::new(TokioExecutor::new())
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(limits.http2_streams_max)
-        .initial_stream_window_size(limits.http2_window_bytes)
-        .initial_connection_window_size(limits.http2_window_bytes.saturating_mul(4))
-        .max_header_list_size(u32::try_from(limits.header_bytes_max).unwrap_or(u32::MAX))
-        .max_pending_accept_reset_streams(limits.http2_resets_max)
-        .max_local_error_reset_streams(limits.http2_resets_max)
-        .keep_alive_interval(limits.http2_ping_interval)
-        .keep_alive_timeout(limits.http2_ping_timeout)
-        .serve_connection(TokioIo::new(stream), service);
-    let connection = std::pin::pin!(connection);
-    if let Some(Err(error)) = opening.attend(&app, connection, |c| c.graceful_shutdown()).await {
-        tracing::debug!(%error, "connection ended");
-    }
+    tls.acceptor.accept(Wire::new(stream, limits, place)).await
 }
 
 /// What comes of `work`; `None` when it takes too long, or the server ends before it.
@@ -271,6 +264,11 @@ impl Opening {
     fn new(app: &App) -> Opening {
         let by = Instant::now() + app.limits.header_timeout;
         Opening { by, is_asked: Arc::default() }
+    }
+
+    /// When the first request must have come.
+    pub fn by(&self) -> Instant {
+        self.by
     }
 
     /// A request has come.

@@ -4,6 +4,7 @@ use crate::discovery;
 use crate::handler::{App, Ask};
 use crate::negotiate::{self, Encoding};
 use crate::respond::{self, Reply};
+use bytes::Bytes;
 use http::{Method, header};
 use keelson_meta::{Failure, Status, Value, value};
 use keelson_schema::openapi::OpenApi;
@@ -154,11 +155,8 @@ fn health_reply(app: &App, ask: &Ask, path: &str, check: &str) -> Reply {
         let known = CHECKS.contains(&check);
         return if known { respond::text(200, "ok") } else { respond::no_such_page() };
     }
-    let state = if root == "readyz" {
-        app.ready()
-    } else {
-        app.registry.store.health().map_err(|error| format!("store: {error}"))
-    };
+    let state = if root == "readyz" { app.ready() } else { app.live() };
+    app.state.health.note(root == "readyz", &state);
     let verbose = ask.query.get("verbose").is_some();
     match state {
         Ok(()) if verbose => {
@@ -167,8 +165,7 @@ fn health_reply(app: &App, ask: &Ask, path: &str, check: &str) -> Reply {
             respond::text(200, &text)
         }
         Ok(()) => respond::text(200, "ok"),
-        Err(why) => {
-            tracing::warn!(why = why.as_str(), "not healthy");
+        Err(_) => {
             respond::text(500, &format!("[-]etcd failed: reason withheld\n{root} check failed\n"))
         }
     }
@@ -208,20 +205,23 @@ fn openapi(app: &App, ask: &Ask, rest: &[&str]) -> Result<Reply, Failure> {
         facts.is_some_and(|facts| registry.serves(group, version, facts))
     };
     let documents = OpenApi::new(&registry.catalogue, &is_served);
+    let shared =
+        |name: &str, make: &dyn Fn() -> Option<Vec<u8>>| app.state.documents.text(name, make);
     let accept = ask.header(header::ACCEPT).unwrap_or_default();
     match rest {
         ["v2"] => {
             let wants_protobuf = accept.contains("com.github.proto-openapi.spec.v2");
             let (text, media_type) = if wants_protobuf {
-                (documents.v2_document_protobuf(), V2_PROTOBUF)
+                (shared("v2 protobuf", &|| Some(documents.v2_document_protobuf())), V2_PROTOBUF)
             } else {
-                (documents.v2_document(), "application/json")
+                (shared("v2", &|| Some(documents.v2_document())), "application/json")
             };
+            let text = text.unwrap_or_default();
             Ok(tagged(ask, text, media_type, &documents.v3_hash("v2"), false))
         }
         ["v3"] => {
             let hash = documents.v3_hash("");
-            Ok(tagged(ask, documents.v3_index(), "application/json", &hash, false))
+            Ok(tagged(ask, documents.v3_index().into(), "application/json", &hash, false))
         }
         ["v3", path @ ..] => {
             let path = path.join("/");
@@ -235,7 +235,7 @@ fn openapi(app: &App, ask: &Ask, rest: &[&str]) -> Result<Reply, Failure> {
                 }
                 return Ok(reply);
             }
-            match documents.v3_document(&path) {
+            match shared(&path, &|| documents.v3_document(&path)) {
                 Some(text) => Ok(tagged(ask, text, "application/json", &hash, named.is_some())),
                 None => Ok(respond::no_such_page()),
             }
@@ -245,13 +245,13 @@ fn openapi(app: &App, ask: &Ask, rest: &[&str]) -> Result<Reply, Failure> {
 }
 
 /// A document with its tag: 304 when the client has it, kept for long when the URL names its content.
-fn tagged(ask: &Ask, text: Vec<u8>, media_type: &'static str, hash: &str, keep: bool) -> Reply {
+fn tagged(ask: &Ask, text: Bytes, media_type: &'static str, hash: &str, keep: bool) -> Reply {
     let tag = format!("\"{hash}\"");
     let known = ask.header(header::IF_NONE_MATCH).is_some_and(|given| given.contains(&tag));
     let mut reply = if known {
         respond::with_body(304, media_type, crate::body::Body::empty())
     } else {
-        respond::with_body(200, media_type, crate::body::Body::from(text))
+        respond::with_body(200, media_type, crate::body::Body::Whole(Some(text)))
     };
     let headers = reply.headers_mut();
     if let Ok(tag) = http::HeaderValue::from_str(&tag) {

@@ -84,10 +84,12 @@ impl Query {
         self.flag("pretty")
     }
 
-    /// `timeoutSeconds` of a watch.
+    /// `timeoutSeconds` of a watch; nothing when that is 0. As in Go the nanoseconds wrap around at 64 bits,
+    /// and a negative time is over at once.
     pub fn timeout(&self) -> Result<Option<Duration>, Failure> {
-        let seconds = self.number("timeoutSeconds")?.filter(|seconds| *seconds > 0);
-        Ok(seconds.and_then(|s| u64::try_from(s).ok()).map(Duration::from_secs))
+        let seconds = self.number("timeoutSeconds")?.unwrap_or(0);
+        let nanos = GoDuration::wrapping_seconds(seconds).0;
+        Ok((nanos != 0).then(|| Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))))
     }
 
     /// How long the request may take: what the client says, when that is less than the most.

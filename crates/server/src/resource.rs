@@ -90,6 +90,9 @@ pub(crate) fn verb(
     found: &Found<'_>,
 ) -> Result<&'static str, Failure> {
     let verb = asked_verb(ask, route);
+    if route.is_watch && ask.method != Method::GET {
+        return Err(Status::method_not_allowed());
+    }
     let on_object = !route.name.is_empty();
     let allowed = match found.sub {
         Some(sub) => on_object && sub.has_verb(verb),

@@ -5,6 +5,7 @@ use crate::handler::Ask;
 use crate::negotiate::Encoding;
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
+use hyper::ext::ReasonPhrase;
 use keelson_meta::status::quote;
 use keelson_meta::{Failure, Str, Value};
 use keelson_schema::catalogue::Catalogue;
@@ -64,11 +65,26 @@ pub(crate) fn no_such_page() -> Reply {
 }
 
 /// What Go's server says of requests that it cannot read; the connection ends.
-pub(crate) fn bad_request_line() -> Reply {
-    let mut reply = text(400, "400 Bad Request");
+pub(crate) fn bad_request(line: &'static str) -> Reply {
+    let mut reply = text(400, line);
     reply.headers_mut().remove(header::X_CONTENT_TYPE_OPTIONS);
-    reply.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    if let Some(phrase) = line.strip_prefix("400 ") {
+        reply.extensions_mut().insert(ReasonPhrase::from_static(phrase.as_bytes()));
+    }
+    close(&mut reply);
     reply
+}
+
+/// What upstream says when too many requests are in flight.
+pub(crate) fn too_many_requests() -> Reply {
+    let mut reply = text(429, "Too many requests, please try again later.\n");
+    reply.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    reply
+}
+
+/// Says that the connection ends with this answer.
+pub(crate) fn close(reply: &mut Reply) {
+    reply.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
 }
 
 /// A `Status` of failure.

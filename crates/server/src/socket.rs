@@ -5,6 +5,7 @@
 //! time. It is told not to (`half_close`); only answers that last ask here. So the other requests of a client
 //! that went are done to their end, as a write is whose answer nobody waits for.
 
+use crate::connections::Place;
 use crate::limits::Limits;
 use bytes::Bytes;
 use socket2::{SockRef, TcpKeepalive};
@@ -21,15 +22,25 @@ use tokio::time::{Sleep, sleep};
 
 /// How long a client is left alone that sent something where nothing was to be said.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// How long a client is read from after the last answer (Go's `rstAvoidanceDelay`).
+const LINGER: Duration = Duration::from_millis(500);
 
 /// A socket with several owners: the connection that reads and writes, and answers that last.
 #[derive(Clone, Debug)]
-pub(crate) struct Socket(Arc<TcpStream>);
+pub(crate) struct Socket(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    stream: TcpStream,
+    /// Whether what the client still sends is read and thrown away before the end: to close a socket that
+    /// has unread bytes is to reset it, and the client may lose the answer to that.
+    lingers: AtomicBool,
+}
 
 impl Socket {
     /// Ends when the client has closed its side, or the connection broke.
     pub async fn closed(&self) {
-        while let Ok(ready) = self.0.ready(Interest::READABLE).await {
+        while let Ok(ready) = self.0.stream.ready(Interest::READABLE).await {
             if ready.is_read_closed() {
                 return;
             }
@@ -39,7 +50,12 @@ impl Socket {
 
     /// Writes what there is room for. Never waits, so that it can be the last thing that is done.
     pub fn write_now(&self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.try_write(bytes)
+        self.0.stream.try_write(bytes)
+    }
+
+    /// Reads and throws away what comes after the last answer, for a while.
+    pub fn linger(&self) {
+        self.0.lingers.store(true, Ordering::Relaxed);
     }
 }
 
@@ -47,21 +63,25 @@ impl Socket {
 /// waits for it (a list with all its objects, the state that a watch begins with) would wait for ever.
 pub(crate) struct Wire {
     socket: Socket,
+    place: Place,
     /// How long a write may wait.
     stall_max: Duration,
     /// Set while a write waits.
     stalled: Option<Pin<Box<Sleep>>>,
+    /// Set when the last was said to a client that has not finished.
+    lingering: Option<Pin<Box<Sleep>>>,
 }
 
 impl Wire {
-    pub fn new(stream: TcpStream, limits: &Limits) -> Wire {
+    pub fn new(stream: TcpStream, limits: &Limits, place: Place) -> Wire {
         // A client whose host went away without a word is noticed too.
         let keepalive = TcpKeepalive::new().with_time(limits.keepalive_time);
         if let Err(error) = SockRef::from(&stream).set_tcp_keepalive(&keepalive) {
             tracing::debug!(%error, "a socket without keep-alive");
         }
-        let socket = Socket(Arc::new(stream));
-        Wire { socket, stall_max: limits.write_stall_timeout, stalled: None }
+        let socket = Socket(Arc::new(Shared { stream, lingers: AtomicBool::new(false) }));
+        let stall_max = limits.write_stall_timeout;
+        Wire { socket, place, stall_max, stalled: None, lingering: None }
     }
 
     pub fn socket(&self) -> &Socket {
@@ -75,9 +95,9 @@ impl Wire {
         write: impl Fn(&TcpStream) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
         loop {
-            if let Poll::Ready(ready) = self.socket.0.poll_write_ready(cx) {
+            if let Poll::Ready(ready) = self.socket.0.stream.poll_write_ready(cx) {
                 ready?;
-                match write(&self.socket.0) {
+                match write(&self.socket.0.stream) {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
                     written => {
                         self.stalled = None;
@@ -99,7 +119,7 @@ impl AsyncRead for Wire {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let stream = &self.socket.0;
+        let stream = &self.socket.0.stream;
         let room = buf.remaining();
         loop {
             ready!(stream.poll_read_ready(cx))?;
@@ -115,6 +135,11 @@ impl AsyncRead for Wire {
             });
             match read {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Ok(bytes) if !self.place.received(bytes) => {
+                    return Poll::Ready(Err(io::Error::other(
+                        "too much was sent before a request",
+                    )));
+                }
                 read => return Poll::Ready(read.map(drop)),
             }
         }
@@ -146,8 +171,27 @@ impl AsyncWrite for Wire {
         Poll::Ready(Ok(()))
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(SockRef::from(&*self.socket.0).shutdown(Shutdown::Write))
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        let shared = &this.socket.0;
+        if this.lingering.is_none() {
+            SockRef::from(&shared.stream).shutdown(Shutdown::Write)?;
+            if !shared.lingers.load(Ordering::Relaxed) {
+                return Poll::Ready(Ok(()));
+            }
+        }
+        let until = this.lingering.get_or_insert_with(|| Box::pin(sleep(LINGER)));
+        let mut unread = [0; 4096];
+        while until.as_mut().poll(cx).is_pending() {
+            ready!(shared.stream.poll_read_ready(cx))?;
+            match shared.stream.try_read(&mut unread) {
+                Ok(0) => break,
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -155,18 +199,62 @@ impl AsyncWrite for Wire {
 pub(crate) struct Rewound<S> {
     stream: S,
     ahead: Bytes,
-    is_unsent: Arc<AtomicBool>,
+    signals: Arc<Signals>,
+    /// How long the rest of a head of HTTP/1 may take that has begun.
+    head_time_max: Option<Duration>,
+    /// Set while the rest of a head is waited for.
+    head_late: Option<Pin<Box<Sleep>>>,
+}
+
+/// What a stream and the HTTP/1.1 on it tell each other.
+#[derive(Debug, Default)]
+pub(crate) struct Signals {
+    /// Something was written since the last flush that came to its end.
+    is_unsent: AtomicBool,
+    /// A request is being answered: what comes now is its body.
+    is_answering: AtomicBool,
+    /// Something of the next head has come.
+    has_begun: AtomicBool,
+}
+
+impl Signals {
+    /// Whether something was written since the last flush that came to its end.
+    pub fn is_unsent(&self) -> bool {
+        self.is_unsent.load(Ordering::Relaxed)
+    }
+
+    /// A head is complete.
+    pub fn asked(&self) {
+        self.is_answering.store(true, Ordering::Relaxed);
+        self.has_begun.store(false, Ordering::Relaxed);
+    }
+
+    /// Its body was read and its answer is there: what comes next is a head.
+    pub fn answered(&self) {
+        self.is_answering.store(false, Ordering::Relaxed);
+    }
 }
 
 impl<S> Rewound<S> {
     /// Nothing was read of this one yet.
     pub fn new(stream: S) -> Rewound<S> {
-        Rewound { stream, ahead: Bytes::new(), is_unsent: Arc::default() }
+        Rewound {
+            stream,
+            ahead: Bytes::new(),
+            signals: Arc::default(),
+            head_time_max: None,
+            head_late: None,
+        }
     }
 
-    /// Whether something was written since the last flush that came to its end.
-    pub fn is_unsent(&self) -> Arc<AtomicBool> {
-        self.is_unsent.clone()
+    /// Ends the stream when the head of a request takes longer, from its first byte on.
+    pub fn bound_heads(&mut self, time_max: Duration) {
+        self.head_time_max = Some(time_max);
+    }
+
+    /// What is shared with the HTTP on this stream.
+    pub fn signals(&self) -> Arc<Signals> {
+        self.signals.clone()
     }
 
     /// Waits for the next bytes and leaves them to be read; `None` when there will be less. Cancel-safe.
@@ -201,12 +289,31 @@ impl<S: AsyncRead + Unpin> AsyncRead for Rewound<S> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.ahead.is_empty() {
-            return Pin::new(&mut self.stream).poll_read(cx, buf);
+        let this = &mut *self;
+        if !this.ahead.is_empty() {
+            let count = this.ahead.len().min(buf.remaining());
+            buf.put_slice(&this.ahead.split_to(count));
+            this.signals.has_begun.store(true, Ordering::Relaxed);
+            return Poll::Ready(Ok(()));
         }
-        let count = self.ahead.len().min(buf.remaining());
-        buf.put_slice(&self.ahead.split_to(count));
-        Poll::Ready(Ok(()))
+        let signals = &this.signals;
+        match Pin::new(&mut this.stream).poll_read(cx, buf) {
+            Poll::Ready(read) => {
+                let is_answering = signals.is_answering.load(Ordering::Relaxed);
+                signals.has_begun.store(!is_answering, Ordering::Relaxed);
+                Poll::Ready(read)
+            }
+            Poll::Pending if signals.has_begun.load(Ordering::Relaxed) => {
+                let Some(time_max) = this.head_time_max else { return Poll::Pending };
+                let late = this.head_late.get_or_insert_with(|| Box::pin(sleep(time_max)));
+                ready!(late.as_mut().poll(cx));
+                Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+            }
+            Poll::Pending => {
+                this.head_late = None;
+                Poll::Pending
+            }
+        }
     }
 }
 
@@ -216,7 +323,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Rewound<S> {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.is_unsent.store(true, Ordering::Relaxed);
+        self.signals.is_unsent.store(true, Ordering::Relaxed);
         Pin::new(&mut self.stream).poll_write(cx, buf)
     }
 
@@ -225,7 +332,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Rewound<S> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.is_unsent.store(true, Ordering::Relaxed);
+        self.signals.is_unsent.store(true, Ordering::Relaxed);
         Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
     }
 
@@ -235,7 +342,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Rewound<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
-        self.is_unsent.store(false, Ordering::Relaxed);
+        self.signals.is_unsent.store(false, Ordering::Relaxed);
         Poll::Ready(Ok(()))
     }
 
@@ -247,6 +354,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Rewound<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::connections::Connections;
     use std::io::{Read, Write};
     use tokio::io::AsyncWriteExt;
     use tokio::net::TcpListener;
@@ -255,7 +363,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let limits = Limits { write_stall_timeout: Duration::from_millis(30), ..Limits::default() };
-        (client, Wire::new(listener.accept().await.unwrap().0, &limits))
+        let place = Connections::new(&limits).enter([127, 0, 0, 1].into()).unwrap();
+        (client, Wire::new(listener.accept().await.unwrap().0, &limits, place))
     }
 
     #[tokio::test]

@@ -53,12 +53,10 @@ impl Stream {
     }
 
     async fn run(mut self, slot: Slot) {
-        let life = self.timeout.unwrap_or_else(|| {
-            let random = self.view.app.registry.clock.random();
-            let share = u32::from(u16::from_le_bytes([random[0], random[1]]));
-            let least = self.view.app.limits.watch_life_min;
-            least + least * share / u32::from(u16::MAX)
-        });
+        let life = self.timeout.unwrap_or_else(|| self.default_life());
+        if life.is_zero() {
+            return;
+        }
         let end = Instant::now() + life;
         let period = self.view.app.limits.bookmark_period;
         let bookmarks = self.bookmarks;
@@ -120,6 +118,14 @@ impl Stream {
                 }
             }
         }
+    }
+
+    /// How long a watch lasts whose client does not say.
+    fn default_life(&self) -> Duration {
+        let random = self.view.app.registry.clock.random();
+        let share = u32::from(u16::from_le_bytes([random[0], random[1]]));
+        let least = self.view.app.limits.watch_life_min;
+        least + least * share / u32::from(u16::MAX)
     }
 
     /// The frames of the events at hand.

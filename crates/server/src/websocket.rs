@@ -2,7 +2,8 @@
 //! (apiserver `endpoints/handlers/watch.go`).
 
 use crate::body::{Body, Chunks};
-use crate::listen::{Peer, Place, told};
+use crate::connections::Place;
+use crate::listen::{Peer, told};
 use crate::respond::{self, Reply};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -18,7 +19,7 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::{Message, Role, WebSocketConfig};
 
-/// Bytes of a message from a client, who has nothing to say but that it goes.
+/// Bytes of a message, and of each of its frames, from a client, who has nothing to say but that it goes.
 const MESSAGE_BYTES_MAX: usize = 4 << 10;
 /// The version of the protocol, as its header has it.
 const VERSION: &str = "13";
@@ -70,7 +71,10 @@ impl Upgrade {
 
     async fn run(self, mut chunks: Chunks, events: Events, mut shutdown: watch::Receiver<bool>) {
         let Ok(upgraded) = self.on.await else { return };
-        let config = WebSocketConfig::default().max_message_size(Some(MESSAGE_BYTES_MAX));
+        let config = WebSocketConfig::default()
+            .max_message_size(Some(MESSAGE_BYTES_MAX))
+            .max_frame_size(Some(MESSAGE_BYTES_MAX))
+            .read_buffer_size(MESSAGE_BYTES_MAX);
         let io = TokioIo::new(upgraded);
         let socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await;
         let (mut sink, mut source) = socket.split();
@@ -92,8 +96,8 @@ impl Upgrade {
             }
             () = listen => {}
             () = told(&mut shutdown) => {}
+            () = self.place.evicted() => {}
         }
-        drop(self.place);
     }
 }
 

@@ -137,7 +137,7 @@ fn a_plug_in_that_is_off_does_nothing() {
     server.stop();
 }
 
-fn check_refused(flags: &[&str], words: &[&str]) {
+pub fn check_refused(flags: &[&str], words: &[&str]) {
     let output = Command::new(env!("CARGO_BIN_EXE_keelson"))
         .args(["serve", "--durability=memory", "--secure-port=0", "--data-dir=/nonexistent"])
         .args(flags)

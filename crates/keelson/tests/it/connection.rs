@@ -6,10 +6,11 @@ use base64::engine::general_purpose::STANDARD;
 use rustls::client::WantsClientCert;
 use rustls::{ClientConfig, ClientConnection, ConfigBuilder, RootCertStore, StreamOwned};
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, ServerName};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use serde_json::Value;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 use std::sync::Arc;
 
 /// What bytes go through.
@@ -45,6 +46,23 @@ pub fn secure(
     let name = ServerName::try_from("127.0.0.1").map_err(io::Error::other)?;
     let session = ClientConnection::new(config.clone(), name).map_err(io::Error::other)?;
     Ok(StreamOwned::new(session, plain(address)?))
+}
+
+/// The status line of what an administrator's certificate gets.
+pub fn ask_as_admin(kubeconfig: &Path, address: SocketAddr, path: &str) -> io::Result<String> {
+    let text = std::fs::read_to_string(kubeconfig)?;
+    let field = |word: &str| {
+        let text = text.lines().find_map(|line| line.trim().strip_prefix(word));
+        STANDARD.decode(text.expect("a field")).expect("base64")
+    };
+    let chain = CertificateDer::pem_slice_iter(&field("client-certificate-data: "))
+        .collect::<Result<_, _>>()
+        .expect("a certificate");
+    let key = PrivateKeyDer::from_pem_slice(&field("client-key-data: ")).expect("a key");
+    let config = tls_client(authorities(&text)).with_client_auth_cert(chain, key);
+    let mut stream = secure(address, &Arc::new(config.map_err(io::Error::other)?))?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")?;
+    line(&mut BufReader::new(stream))
 }
 
 /// Connects without TLS.

@@ -117,3 +117,20 @@ fn what_is_no_handshake_is_refused() {
     refused(&format!("{UPGRADE}{ORIGIN}"), "403");
     server.stop();
 }
+
+/// A client has nothing to say but that it goes: room for a long message is never made.
+#[test]
+fn a_frame_that_is_too_long_ends_the_socket_before_its_payload_comes() {
+    let server = Server::start_plain(Keelson::builder());
+    let client = server.client();
+    let (head, mut reader) = ask(&client, &format!("{UPGRADE}{ORIGIN}{TOKEN}"));
+    assert_eq!(head[0], "HTTP/1.1 101 Switching Protocols");
+    // Binary, masked, of a MiB, of which only the mask comes.
+    let mut frame = vec![0x82, 0xff];
+    frame.extend_from_slice(&(1_u64 << 20).to_be_bytes());
+    frame.extend_from_slice(&[0; 4]);
+    reader.get_mut().write_all(&frame).expect("the frame's head goes out");
+    let end = reader.read_to_end(&mut vec![]);
+    assert!(end.is_ok(), "the socket stays: {end:?}");
+    server.stop();
+}

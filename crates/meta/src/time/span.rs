@@ -17,6 +17,12 @@ impl GoDuration {
         GoDuration(seconds.saturating_mul(SECOND))
     }
 
+    /// That many seconds as Go's `time.Duration(seconds) * time.Second` has them: wrapped around at 64
+    /// bits, for times that clients name.
+    pub fn wrapping_seconds(seconds: i64) -> Self {
+        GoDuration(seconds.wrapping_mul(SECOND))
+    }
+
     /// Whole seconds, towards zero.
     pub fn seconds(self) -> i64 {
         self.0 / SECOND

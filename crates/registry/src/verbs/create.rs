@@ -9,8 +9,9 @@ use crate::references;
 use crate::registry::{Put, Registry};
 use crate::stamp;
 use crate::strategy;
+use crate::verbs::Tries;
 use crate::verbs::update::Updated;
-use crate::verbs::{TRIES_MAX, Written, check_body_fields, gave_up};
+use crate::verbs::{Written, check_body_fields};
 use keelson_admission::Operation;
 use keelson_auth::Permit;
 use keelson_cache::Entry;
@@ -18,6 +19,7 @@ use keelson_meta::{ErrorList, Failure, Object, Reason, Status, Str};
 use keelson_schema::decode::Decoded;
 use keelson_store::{Compare, Revision};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Tries to find a generated name that is not taken.
 const GENERATE_TRIES_MAX: usize = 8;
@@ -81,7 +83,9 @@ impl Registry {
         let given = Str::new(obj.name());
         let new = Creation { permit, target, given: &given, dry_run: options.dry_run };
         let told = warnings.len();
-        for _ in 0..TRIES_MAX {
+        let mut tries = Tries::begin(Instant::now());
+        loop {
+            tries.next(Instant::now())?;
             // Looked at before the plug-ins look: what they see is this, or newer.
             let guard = self.namespace_guard(target).await?;
             warnings.truncate(told);
@@ -92,7 +96,6 @@ impl Registry {
             // The namespace has changed: it may be going, and plug-ins read its labels.
             self.fresh().await?;
         }
-        Err(gave_up())
     }
 
     /// Completes, checks and stores an object, under another name as long as generated ones are taken.

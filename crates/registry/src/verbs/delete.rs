@@ -6,7 +6,7 @@ use crate::bootstrap::PRIORITY_CLASSES;
 use crate::kind::Target;
 use crate::options::{DeleteOptions, ListOptions, Propagation};
 use crate::registry::{Put, Registry, Removed};
-use crate::verbs::{TRIES_MAX, gave_up};
+use crate::verbs::Tries;
 use keelson_admission::Operation;
 use keelson_auth::Permit;
 use keelson_cache::Entry;
@@ -15,6 +15,7 @@ use keelson_meta::{
     ErrorList, Failure, FieldError, GroupVersionResource, Object, Path, Status, Value,
 };
 use std::sync::Arc;
+use std::time::Instant;
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
@@ -60,14 +61,15 @@ impl Registry {
             }
         }
         let mut stored = self.known(target)?;
-        for _ in 0..TRIES_MAX {
+        let mut tries = Tries::begin(Instant::now());
+        loop {
+            tries.next(Instant::now())?;
             let entry = stored.ok_or_else(|| target.not_found())?;
             match self.delete_once(permit, target, options, entry).await? {
                 Ok(deleted) => return Ok(deleted),
                 Err(now) => stored = now,
             }
         }
-        Err(gave_up())
     }
 
     /// Refuses options that do not go with `ignoreStoreReadErrorWithClusterBreakingPotential`.
@@ -308,21 +310,24 @@ fn mark_graceful(
     let Some(grace) = target.kind.strategy.grace else {
         return Grace::None;
     };
+    // A negative period counts as the shortest one.
+    let asked = options.grace_period_seconds.map(|asked| if asked < 0 { 1 } else { asked });
     if let Some(since) = obj.deletion_timestamp() {
         let Some(before) = obj.deletion_grace_period_seconds() else {
             return Grace::None;
         };
-        let Some(asked) = options.grace_period_seconds.filter(|asked| *asked < before) else {
+        let Some(asked) = asked.filter(|asked| *asked < before) else {
             return Grace::Pending;
         };
         let since = Timestamp::parse(since).unwrap_or(now);
-        let until = since.plus(GoDuration::from_seconds(asked - before)).text();
+        let less = GoDuration::wrapping_seconds(before.wrapping_neg());
+        let until = since.plus(less).plus(GoDuration::wrapping_seconds(asked)).text();
         obj.set_meta("deletionTimestamp", &until);
         obj.metadata_mut().insert("deletionGracePeriodSeconds", asked);
         return Grace::Marked(asked);
     }
-    let seconds = grace(obj, options.grace_period_seconds);
-    let until = now.plus(GoDuration::from_seconds(seconds));
+    let seconds = grace(obj, asked);
+    let until = now.plus(GoDuration::wrapping_seconds(seconds));
     mark_deleting(obj, until, seconds);
     Grace::Marked(seconds)
 }

@@ -9,7 +9,7 @@ use crate::references;
 use crate::registry::{Put, Registry, Removed};
 use crate::strategy::{self, StatusMetadata, Strategy};
 use crate::verbs::create::{check_namespace, invalid};
-use crate::verbs::{Part, TRIES_MAX, Written, check_body_fields, gave_up};
+use crate::verbs::{Part, Tries, Written, check_body_fields};
 use keelson_admission::Operation;
 use keelson_auth::Permit;
 use keelson_cache::Entry;
@@ -18,6 +18,7 @@ use keelson_meta::{ErrorList, Failure, FieldError, Object, Path, Reason, Status,
 use keelson_schema::decode::Decoded;
 use keelson_store::Revision;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// What a change makes of the stored object, in the version of the target.
 pub struct Updated {
@@ -71,7 +72,9 @@ impl Registry {
         self.caught_up().await?;
         // Another server may already have put right what cannot be read here.
         let (mut stored, mut is_newest) = (self.known(target).unwrap_or_default(), false);
-        for _ in 0..TRIES_MAX {
+        let mut tries = Tries::begin(Instant::now());
+        loop {
+            tries.next(Instant::now())?;
             let Some(entry) = stored else {
                 if is_newest {
                     return self.create_instead(permit, target, part, make, options).await;
@@ -99,7 +102,6 @@ impl Registry {
                 Err(failure) => return Err(failure.with_warnings(warnings)),
             }
         }
-        Err(gave_up())
     }
 
     /// A change of an object that is not there creates it, where the kind or the change allows that.

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use keelson_auth::{Authenticator, Authorizer, MASTERS, TokenFile, User};
 use keelson_meta::time::Timestamp;
 use keelson_registry::{Clock, Registry, RegistryOptions, SystemClock};
-use keelson_server::{App, Listening, VersionInfo};
+use keelson_server::{App, Limits, Listening, State, VersionInfo};
 use keelson_store::{
     Batch, BoxFuture, Embedded, HealthError, KeyValue, Page, Range, ReadError, Revision, Store,
     Txn, TxnOutcome, Watch, WatchError, WriteError,
@@ -88,7 +88,8 @@ async fn listen(faults: Arc<Faults>, shutdown: watch::Receiver<bool>) -> Listeni
         authenticator: Authenticator::new(tokens),
         authorizer: Authorizer,
         version: VersionInfo { git_version: "v1.36.0".to_owned(), build: "test".to_owned() },
-        limits: keelson_server::Limits::default(),
+        state: State::new(&Limits::default()),
+        limits: Limits::default(),
         cbor: false,
         draining: AtomicBool::new(false),
         shutdown,

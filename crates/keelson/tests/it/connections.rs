@@ -1,0 +1,318 @@
+//! Which connections are taken, which have to go, and what one may take up.
+
+use crate::admission::check_refused;
+use crate::frames::{
+    CONTINUATION, DATA, END_HEADERS, Frames, GOAWAY, HEADERS, RESET, SETTINGS, WINDOW_UPDATE,
+    frame, head,
+};
+use crate::http::{Client, PATIENCE, Server};
+use keelson::{Builder, Keelson, Limits};
+use serde_json::json;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const WINDOW: u32 = 65_535;
+const SOON: Duration = Duration::from_millis(100);
+
+fn start(limits: Limits) -> Server {
+    Server::start_plain(Builder { limits, ..Keelson::builder().no_controllers() })
+}
+
+/// Polls until something holds.
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn an_administrator_comes_in_among_many_anonymous_connections() {
+    let server = start(Limits { connections_max: 64, ..Limits::default() });
+    let address = server.keelson.address();
+    let mut admin = Frames::open(address, WINDOW);
+    admin.get(1, "/version", true).expect("a request");
+    admin.until(DATA).expect("an answer");
+    let crowd: Vec<Frames> = (0..200).map(|_| Frames::open(address, WINDOW)).collect();
+    assert_eq!(server.client().get(MAPS).status, 200);
+    until("the crowd makes place", || server.keelson.connections() <= 16);
+    assert!(admin.is_alive(), "who has authenticated stays");
+    drop(crowd);
+    server.stop();
+}
+
+/// The files of the process are what limits the connections, and some of them are for other things.
+#[test]
+fn a_process_with_few_files_serves_its_administrator() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut server = Command::new("sh")
+        .args(["-c", "ulimit -n 128; exec \"$0\" serve --secure-port=0 --data-dir=\"$1\""])
+        .args([env!("CARGO_BIN_EXE_keelson"), &dir.path().display().to_string()])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the server starts");
+    let mut line = String::new();
+    let mut out = BufReader::new(server.stdout.take().expect("its output"));
+    out.read_line(&mut line).expect("a line");
+    let port = line.split("https://").nth(1).and_then(|rest| rest.split(' ').next());
+    let address = port.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{line}"));
+    // Half-open ones first, which count like any other.
+    let crowd: Vec<TcpStream> = (0..300).filter_map(|_| TcpStream::connect(address).ok()).collect();
+    let kubeconfig = dir.path().join("admin.kubeconfig");
+    let asked = crate::connection::ask_as_admin(&kubeconfig, address, "/api/v1/namespaces");
+    let _ = server.kill();
+    let _ = server.wait();
+    assert_eq!(asked.expect("an answer"), "HTTP/1.1 200 OK");
+    drop(crowd);
+}
+
+#[test]
+fn an_anonymous_http2_connection_has_one_request() {
+    let server = start(Limits::default());
+    for (path, token) in [("/version", false), ("/api/v1/pods", false)] {
+        let mut frames = Frames::open(server.keelson.address(), WINDOW);
+        frames.get(1, path, token).expect("a request");
+        frames.until(GOAWAY).expect("a farewell");
+        assert!(frames.ends(), "{path}");
+    }
+    let mut known = Frames::open(server.keelson.address(), WINDOW);
+    for stream in [1, 3, 5] {
+        known.get(stream, "/version", true).expect("a request");
+        known.until(DATA).expect("an answer");
+    }
+    assert!(known.is_alive());
+    server.stop();
+}
+
+#[test]
+fn a_share_of_http2_requests_ends_its_connection() {
+    for (goaway_chance, ends) in [(1.0, true), (0.0, false)] {
+        let server = start(Limits { goaway_chance, ..Limits::default() });
+        let mut frames = Frames::open(server.keelson.address(), WINDOW);
+        frames.get(1, "/version", true).expect("a request");
+        if ends {
+            frames.until(GOAWAY).expect("a farewell");
+            assert!(frames.ends());
+        } else {
+            frames.until(DATA).expect("an answer");
+            assert!(frames.is_alive());
+        }
+        server.stop();
+    }
+}
+
+#[test]
+fn a_connection_that_is_idle_ends() {
+    let limits = Limits { idle_timeout: SOON, header_timeout: SOON, ..Limits::default() };
+    let server = start(limits);
+    let mut frames = Frames::open(server.keelson.address(), WINDOW);
+    frames.get(1, "/version", true).expect("a request");
+    frames.until(GOAWAY).expect("a farewell");
+    assert!(frames.ends());
+    let mut old = client_of(&server);
+    ask(&mut old);
+    assert_eq!(old.read(&mut [0]).expect("the end"), 0);
+    server.stop();
+}
+
+#[test]
+fn an_old_connection_ends() {
+    let limits = Limits { connection_age_max: SOON, header_timeout: SOON, ..Limits::default() };
+    let server = start(limits);
+    let mut frames = Frames::open(server.keelson.address(), WINDOW);
+    let watch = format!("{MAPS}?watch=1");
+    frames.get(1, &watch, true).expect("a request");
+    frames.until(GOAWAY).expect("a farewell");
+    // What was begun goes on.
+    let made = server.client().post(MAPS, &json!({"metadata": {"name": "a"}}));
+    assert_eq!(made.status, 201);
+    let event = frames.until(DATA).expect("an event");
+    assert!(event.payload.starts_with(b"{\"type\":\"ADDED\""), "{event:?}");
+    server.stop();
+}
+
+/// Later requests of a connection have as long for their headers as the first.
+#[test]
+fn headers_that_stay_away_end_a_connection_that_was_used() {
+    let server = start(Limits { header_timeout: SOON, ..Limits::default() });
+    let mut client = client_of(&server);
+    ask(&mut client);
+    client.get_mut().write_all(b"GET /version HT").expect("a part of a head");
+    let began = Instant::now();
+    let _ = client.read_to_end(&mut vec![]);
+    assert!(began.elapsed() < PATIENCE / 2, "the server waits");
+    server.stop();
+}
+
+fn client_of(server: &Server) -> BufReader<TcpStream> {
+    server.client().write(b"")
+}
+
+/// Asks once over a connection that stays.
+fn ask(client: &mut BufReader<TcpStream>) {
+    let request = b"GET /healthz HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer t\r\n\r\n";
+    client.get_mut().write_all(request).expect("a request");
+    let mut line = String::new();
+    while line != "\r\n" {
+        line.clear();
+        client.read_line(&mut line).expect("a line of the head");
+    }
+    client.read_exact(&mut [0; 2]).expect("ok");
+}
+
+#[test]
+fn a_stream_whose_client_takes_nothing_is_reset_and_the_others_go_on() {
+    let server = start(Limits { write_stall_timeout: SOON, ..Limits::default() });
+    let mut frames = Frames::open(server.keelson.address(), 0);
+    let watch = format!("{MAPS}?watch=1");
+    frames.get(1, &watch, true).expect("a watch");
+    // Only the watch may send.
+    frames.send(WINDOW_UPDATE, 0, 1, &1_000_u32.to_be_bytes()).expect("a window");
+    for (stream, path) in [(3, "/openapi/v2"), (5, "/version")] {
+        frames.get(stream, path, true).expect("a request");
+        let reset = frames.until(RESET).expect("a reset");
+        assert_eq!(reset.stream, stream, "{path}");
+    }
+    // A watch without events waits for the server, not for its client.
+    server.client().post(MAPS, &json!({"metadata": {"name": "a"}}));
+    let event = frames.until(DATA).expect("an event");
+    assert_eq!(event.stream, 1);
+    server.stop();
+}
+
+/// A request counts until its answer was taken: this one never is.
+fn hold_one(server: &Server) -> Frames {
+    let mut frames = Frames::open(server.keelson.address(), 0);
+    frames.get(1, "/version", false).expect("a request");
+    frames.until(HEADERS).expect("the answer begins");
+    frames
+}
+
+#[test]
+fn requests_beyond_the_maximum_in_flight_are_refused_and_masters_are_not() {
+    let server = start(Limits { requests_in_flight_max: 1, ..Limits::default() });
+    let held = hold_one(&server);
+    let client = server.client();
+    let anonymous = |client: &Client| client.send_as("GET /version", "", b"");
+    let refused = anonymous(&client);
+    assert_eq!(refused.status, 429);
+    assert_eq!(refused.body, json!("Too many requests, please try again later.\n"));
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    assert_eq!(refused.header("content-type"), Some("text/plain; charset=utf-8"));
+    assert_eq!(refused.header("x-content-type-options"), Some("nosniff"));
+    assert_eq!(client.get("/version").status, 200);
+    // Changes are counted apart.
+    assert_eq!(client.send_as(&format!("POST {MAPS}"), "", b"{}").status, 403);
+    drop(held);
+    until("the place is free", || anonymous(&client).status == 200);
+    server.stop();
+}
+
+#[test]
+fn bodies_in_memory_are_bounded_together() {
+    let limits = Limits { bodies_bytes_max: 1 << 20, bodies_wait_max: SOON, ..Limits::default() };
+    let server = start(limits);
+    let client = server.client();
+    let head = format!(
+        "POST {MAPS} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer t\r\n\
+         Content-Type: application/json\r\nContent-Length: 1000000\r\n\r\n"
+    );
+    let slow = client.write(&[head.as_bytes(), &vec![b' '; 900_000]].concat());
+    let long = json!({"metadata": {"name": "a"}, "data": {"a": "x".repeat(300_000)}});
+    until("the first one holds all room", || client.post(MAPS, &long).status == 429);
+    let short = json!({"metadata": {"name": "b"}});
+    assert_eq!(client.post(MAPS, &short).status, 201);
+    drop(slow);
+    until("there is room again", || client.post(MAPS, &long).status != 429);
+    server.stop();
+}
+
+/// Answers from a server that is told to wait are not unlimited either: heads that do not end.
+#[test]
+fn unfinished_heads_of_strangers_are_bounded_together() {
+    let server = start(Limits { unasked_bytes_max: 100_000, ..Limits::default() });
+    let begin = format!("GET /version HTTP/1.1\r\nHost: h\r\nA: {}", "a".repeat(60_000));
+    let first = server.client().write(begin.as_bytes());
+    let mut second = server.client().write(begin.as_bytes());
+    let mut third = server.client().write(begin.as_bytes());
+    // One of the two at least is too much, and asks nothing any more.
+    until("one is closed", || server.keelson.connections() < 3);
+    assert_eq!(server.client().get("/version").status, 200);
+    drop(first);
+    let _ = (second.get_mut().write_all(b"\r\n\r\n"), third.get_mut().write_all(b"\r\n\r\n"));
+    server.stop();
+}
+
+#[test]
+fn the_server_says_how_many_streams_a_connection_may_have() {
+    let server = start(Limits::default());
+    let mut frames = Frames::open(server.keelson.address(), WINDOW);
+    let settings = frames.until(SETTINGS).expect("settings").payload;
+    let streams = settings.chunks(6).find(|setting| setting[..2] == [0, 3]);
+    assert_eq!(streams, Some(&[0, 3, 0, 0, 0, 100][..]));
+    server.stop();
+}
+
+/// Sends the same frames over and over; true when the server ended the connection for it.
+fn is_ended_by(server: &Server, mut next: impl FnMut(u32) -> Vec<u8>, turns: u32) -> bool {
+    let mut frames = Frames::open(server.keelson.address(), WINDOW);
+    for turn in 0..turns {
+        if frames.send_raw(&next(turn)).is_err() {
+            return true;
+        }
+    }
+    // What was sent last may not have been read yet.
+    frames.send(6, 0, 0, &[9; 8]).is_err() || frames.until(GOAWAY).is_ok() || frames.ends()
+}
+
+#[test]
+fn floods_of_frames_end_their_connection() {
+    let server = start(Limits::default());
+    let get = head(b"\x82", "/version", true);
+    let post = head(b"\x83", MAPS, true);
+    let stream = |turn: u32| 2 * turn + 1;
+    let rapid_reset = |turn| {
+        let reset = frame(RESET, 0, stream(turn), &8_u32.to_be_bytes());
+        [frame(HEADERS, END_HEADERS | 1, stream(turn), &get), reset].concat()
+    };
+    assert!(is_ended_by(&server, rapid_reset, 100_000), "rapid reset");
+    // MadeYouReset: the server resets for faults of the client's.
+    let made_you_reset = |turn| {
+        let nothing = frame(WINDOW_UPDATE, 0, stream(turn), &0_u32.to_be_bytes());
+        [frame(HEADERS, END_HEADERS | 1, stream(turn), &get), nothing].concat()
+    };
+    assert!(is_ended_by(&server, made_you_reset, 100_000), "window updates of nothing");
+    let overflow = |turn| {
+        let much = frame(WINDOW_UPDATE, 0, stream(turn), &0x7fff_ffff_u32.to_be_bytes());
+        [frame(HEADERS, END_HEADERS, stream(turn), &post), much].concat()
+    };
+    assert!(is_ended_by(&server, overflow, 100_000), "windows that overflow");
+    let continuation = |turn| match turn {
+        0 => frame(HEADERS, 1, 1, &get),
+        _ => frame(CONTINUATION, 0, 1, b"\x00\x01a\x01b"),
+    };
+    assert!(is_ended_by(&server, continuation, 100_000), "headers without an end");
+    let empty = |turn| match turn {
+        0 => frame(HEADERS, END_HEADERS, 1, &post),
+        _ => frame(DATA, 0, 1, &[]),
+    };
+    assert!(is_ended_by(&server, empty, 1_000_000), "data without bytes");
+    assert_eq!(server.client().get(MAPS).status, 200);
+    server.stop();
+}
+
+#[test]
+fn limits_that_kube_apiserver_refuses_are_refused_with_its_words() {
+    let chance = "--goaway-chance can not be less than 0 or greater than 0.02";
+    for given in ["--goaway-chance=0.03", "--goaway-chance=-1", "--goaway-chance=NaN"] {
+        check_refused(&[given], &[chance]);
+    }
+    for flag in ["--max-requests-inflight", "--max-mutating-requests-inflight"] {
+        let why = format!("{flag} can not be negative value");
+        check_refused(&[&format!("{flag}=-1")], &[&why]);
+    }
+}

@@ -1,0 +1,60 @@
+//! The tries of a write that other writes overtake.
+
+use keelson_meta::status::Details;
+use keelson_meta::{Failure, Reason, Status};
+use std::time::{Duration, Instant};
+
+/// Tries of one write.
+const TRIES_MAX: usize = 100;
+/// How long they may take together (upstream's `requestTimeoutUpperBound`).
+const TRIES_TIME_MAX: Duration = Duration::from_secs(34);
+
+/// What is left of the tries of a write, which are bounded in number and in time.
+pub(crate) struct Tries {
+    left: usize,
+    until: Instant,
+}
+
+impl Tries {
+    /// None was made yet.
+    pub fn begin(now: Instant) -> Tries {
+        Tries { left: TRIES_MAX, until: now + TRIES_TIME_MAX }
+    }
+
+    /// Counts the next one: 500 when there were too many, 504 when they took too long.
+    pub fn next(&mut self, now: Instant) -> Result<(), Failure> {
+        if now >= self.until {
+            return Err(out_of_time());
+        }
+        let why = "the object changed during every try to write it";
+        self.left = self.left.checked_sub(1).ok_or_else(|| Status::internal(why))?;
+        Ok(())
+    }
+}
+
+fn out_of_time() -> Failure {
+    let why =
+        "Timeout: request did not complete within requested timeout - context deadline exceeded";
+    let mut status = Status::new(Reason::Timeout, why);
+    status.details = Some(Details::default());
+    status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tries_of_a_write_are_bounded_in_number_and_in_time() {
+        let now = Instant::now();
+        let mut many = Tries::begin(now);
+        for _ in 0..TRIES_MAX {
+            assert_eq!(many.next(now), Ok(()));
+        }
+        assert_eq!(many.next(now).map_err(|failure| failure.code), Err(500));
+        let mut slow = Tries::begin(now);
+        assert_eq!(slow.next(now + Duration::from_secs(33)), Ok(()));
+        let late = slow.next(now + Duration::from_secs(34)).expect_err("it took too long");
+        assert_eq!((late.code, late.reason), (504, Reason::Timeout));
+    }
+}

@@ -1,0 +1,96 @@
+//! An answer while it is sent: its body, and what is counted until its end.
+
+use crate::body::Body;
+use crate::connections::Asked;
+use crate::in_flight::Counted;
+use bytes::Bytes;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use std::cell::Cell;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+/// Bytes of a body that HTTP/2 is given at once. What it was given it keeps, however little its client
+/// takes.
+pub(crate) const PIECE_BYTES: usize = 64 << 10;
+
+/// The body of an answer.
+pub(crate) struct Sending {
+    pub body: Body,
+    /// Whether it goes out in pieces.
+    is_pieced: bool,
+    /// Held to the end, then dropped.
+    pub held: Held,
+}
+
+/// What an answer counts for until it was sent.
+#[derive(Default)]
+pub(crate) struct Held {
+    pub _asked: Option<Asked>,
+    pub _counted: Option<Counted>,
+}
+
+/// What a stream did last when it was polled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Said {
+    /// It gave something to send, and was not asked for more.
+    WaitsForClient,
+    /// It has nothing to send yet.
+    WaitsForServer,
+}
+
+thread_local! {
+    /// Set within one poll, which never leaves its thread.
+    static SAID: Cell<Option<Said>> = const { Cell::new(None) };
+}
+
+/// Polls a stream, and answers what its body did meanwhile.
+pub(crate) fn observed<T>(poll: impl FnOnce() -> T) -> (T, Option<Said>) {
+    SAID.set(None);
+    let polled = poll();
+    (polled, SAID.take())
+}
+
+/// An answer is ready, whose client may not take it.
+pub(crate) fn waits_for_the_client() {
+    SAID.set(Some(Said::WaitsForClient));
+}
+
+impl Sending {
+    pub fn new(body: Body, is_pieced: bool, held: Held) -> Sending {
+        Sending { body, is_pieced, held }
+    }
+}
+
+impl HttpBody for Sending {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let this = self.get_mut();
+        if !this.is_pieced {
+            return Pin::new(&mut this.body).poll_frame(cx);
+        }
+        if let Body::Whole(Some(bytes)) = &mut this.body
+            && bytes.len() > PIECE_BYTES
+        {
+            waits_for_the_client();
+            return Poll::Ready(Some(Ok(Frame::data(bytes.split_to(PIECE_BYTES)))));
+        }
+        let polled = Pin::new(&mut this.body).poll_frame(cx);
+        let said = if polled.is_ready() { Said::WaitsForClient } else { Said::WaitsForServer };
+        SAID.set(Some(said));
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
