@@ -11,7 +11,7 @@ use keelson_admission::Chain;
 use keelson_auth::{Authenticator, Authorizer, TokenFile, User};
 use keelson_registry::{Clock, OpenError as RegistryError, Registry, RegistryOptions, SystemClock};
 use keelson_server::{App, Limits, Listening, Tls, VersionInfo};
-use keelson_store::{CompactionWindow, Durability, Embedded, EmbeddedOptions, Store};
+use keelson_store::{CompactionWindow, Embedded, EmbeddedOptions, OpenError, StandIn, Store};
 use keelson_store_etcd::EtcdStore;
 use rustls::RootCertStore;
 use rustls_pki_types::pem::PemObject;
@@ -56,11 +56,23 @@ impl From<CertificateError> for StartError {
 
 impl From<RegistryError> for StartError {
     fn from(error: RegistryError) -> Self {
-        use std::error::Error;
-        let causes = std::iter::successors(error.source(), |cause| (*cause).source());
-        let why: String = causes.map(|cause| format!(": {cause}")).collect();
-        StartError(format!("{error}{why}"))
+        StartError(with_causes(&error))
     }
+}
+
+/// An error and what caused it, on one line.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |line, cause| format!("{line}: {cause}"))
+}
+
+/// Says of records that cannot be read what can be done.
+fn unopened(error: &OpenError) -> StartError {
+    let mut line = format!("--data-dir: {}", with_causes(error));
+    if matches!(error, OpenError::Records { .. }) {
+        line.push_str("\n`keelson check` names what is damaged; `keelson restore` makes a new folder of a backup");
+    }
+    StartError(line)
 }
 
 /// How a server is to run.
@@ -276,10 +288,13 @@ impl Builder {
             (None, Some(etcd), _) => Ok(Backend::Etcd(etcd.open(&self.runtime_config).await?)),
             (None, None, None) => Ok(Backend::Embedded(Embedded::in_memory())),
             (None, None, Some(dir)) => {
-                let options =
-                    EmbeddedOptions { dir: dir.join("store"), durability: Durability::Sync };
-                let opened = Embedded::open(options);
-                let opened = opened.map_err(|error| StartError(format!("--data-dir: {error}")))?;
+                // A damaged object costs only itself: the cache knows it for one that cannot be read.
+                let stand_in: StandIn = keelson_registry::unreadable_record;
+                let options = EmbeddedOptions {
+                    stand_in: Some(stand_in),
+                    ..EmbeddedOptions::new(dir.join("store"))
+                };
+                let opened = Embedded::open(options).map_err(|error| unopened(&error))?;
                 Ok(Backend::Embedded(opened))
             }
         }

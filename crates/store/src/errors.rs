@@ -33,10 +33,12 @@ pub enum ReadError {
         /// What the disk or the remote backend said.
         source: DiskError,
     },
-    /// A record that must exist is not on disk: the data is damaged.
-    Missing {
-        /// The revision of the record.
-        revision: Revision,
+    /// The value of this key is not on disk as it was written. Other keys can be read.
+    Damaged {
+        /// The key.
+        key: Bytes,
+        /// What is wrong with its record.
+        source: DiskError,
     },
 }
 
@@ -159,7 +161,9 @@ impl fmt::Display for ReadError {
                 write!(f, "revision {asked} is yet to come, the newest is {newest}")
             }
             Self::Backend { .. } => f.write_str("read values"),
-            Self::Missing { revision } => write!(f, "a record of revision {revision} is missing"),
+            Self::Damaged { key, .. } => {
+                write!(f, "the stored value of {} cannot be read", key.escape_ascii())
+            }
         }
     }
 }
@@ -214,8 +218,8 @@ impl fmt::Display for HealthError {
 impl Error for ReadError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            Self::Backend { source } => Some(source.as_ref()),
-            Self::Compacted { .. } | Self::Future { .. } | Self::Missing { .. } => None,
+            Self::Backend { source } | Self::Damaged { source, .. } => Some(source.as_ref()),
+            Self::Compacted { .. } | Self::Future { .. } => None,
         }
     }
 }

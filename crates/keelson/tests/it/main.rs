@@ -9,6 +9,7 @@ mod backup;
 mod bad_input;
 mod bad_input_tls;
 mod bad_input_wire;
+mod bit_rot;
 mod clients;
 mod conformance;
 mod connection;
