@@ -22,6 +22,7 @@ mod node_ports;
 mod quotas;
 mod server;
 mod service_accounts;
+mod supervisor;
 
 pub use backup_socket::backup_socket;
 pub use certificates::{CertificateError, Pki};

@@ -1,6 +1,7 @@
 //! What happens with a request, in order.
 
 use crate::body::Body;
+use crate::health::Health;
 use crate::impersonate;
 use crate::limits::Limits;
 use crate::listen::Peer;
@@ -50,6 +51,8 @@ pub struct App {
     pub limits: Limits,
     /// Whether objects are read and written in CBOR too (`CBORServingAndStorage`).
     pub cbor: bool,
+    /// The health of what runs beside requests.
+    pub health: Arc<Health>,
     /// Set when the server is going down: `/readyz` fails from then on.
     pub draining: AtomicBool,
     /// Ends watches when the server is going down.

@@ -7,6 +7,7 @@
 mod body;
 mod discovery;
 mod handler;
+mod health;
 mod http1;
 mod impersonate;
 mod limits;
@@ -26,6 +27,7 @@ mod watch;
 mod websocket;
 
 pub use handler::{App, VersionInfo};
+pub use health::Health;
 pub use limits::Limits;
 pub use listen::{Listening, serve};
 pub use tls::{PeerCertificate, Tls};

@@ -147,6 +147,11 @@ pub enum HealthError {
         /// What it said last.
         source: DiskError,
     },
+    /// The thread that writes is gone for good, by a fault of the store.
+    Stopped {
+        /// What it said last.
+        source: DiskError,
+    },
     /// The store was closed.
     Closed,
 }
@@ -210,6 +215,7 @@ impl fmt::Display for HealthError {
         match self {
             Self::Failing { .. } => f.write_str("the disk takes no writes"),
             Self::Unreachable { .. } => f.write_str("the storage backend does not answer"),
+            Self::Stopped { .. } => f.write_str("the commit thread stopped"),
             Self::Closed => f.write_str("the store is closed"),
         }
     }
@@ -250,7 +256,9 @@ impl Error for WatchError {
 impl Error for HealthError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            Self::Failing { source } | Self::Unreachable { source } => Some(source.as_ref()),
+            Self::Failing { source } | Self::Unreachable { source } | Self::Stopped { source } => {
+                Some(source.as_ref())
+            }
             Self::Closed => None,
         }
     }

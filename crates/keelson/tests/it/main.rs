@@ -26,6 +26,7 @@ mod random;
 mod requirements;
 mod resources;
 mod restart;
+mod supervisor;
 mod taken_over;
 mod torture;
 mod websocket;

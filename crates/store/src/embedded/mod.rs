@@ -149,7 +149,7 @@ impl Embedded {
         let (asks, receiver) = mpsc::channel();
         let committer = Committer::new(Arc::clone(&shared), receiver, bytes);
         let thread = std::thread::Builder::new().name("store-commit".to_owned());
-        let thread = thread.spawn(move || committer.run());
+        let thread = thread.spawn(move || committer.run_guarded());
         let thread = thread.map_err(|source| OpenError::Thread { source })?;
         let queue = Arc::new(Semaphore::new(QUEUE_KILOBYTES_MAX));
         Ok(Arc::new(Self { shared, asks, queue, thread: Mutex::new(Some(thread)) }))
@@ -175,7 +175,7 @@ impl Embedded {
 
     /// The answer of a commit thread that is gone.
     fn gone(&self) -> WriteError {
-        if let Some(source) = self.shared.failure() {
+        if let Some(source) = self.shared.stopped() {
             return WriteError::Stopped { source };
         }
         WriteError::Closed

@@ -37,6 +37,8 @@ pub(super) struct Shared {
     pub(super) watches: WatchPlaces,
     /// Why writes fail at present. Only the commit thread changes it.
     failure: Mutex<Option<DiskError>>,
+    /// Why the commit thread is gone, unless it was closed.
+    stopped: Mutex<Option<DiskError>>,
     is_closed: AtomicBool,
 }
 
@@ -106,6 +108,7 @@ impl Shared {
             news: watch::Sender::new(newest.0),
             watches: WatchPlaces::default(),
             failure: Mutex::default(),
+            stopped: Mutex::default(),
             is_closed: AtomicBool::new(false),
         };
         Ok((this, bytes))
@@ -123,8 +126,14 @@ impl Shared {
         self.news.subscribe()
     }
 
-    pub(super) fn failure(&self) -> Option<DiskError> {
-        self.failure_now().clone()
+    /// The commit thread is gone: nothing is written any more.
+    pub(super) fn stop(&self, source: DiskError) {
+        *self.stopped.lock().unwrap_or_else(PoisonError::into_inner) = Some(source);
+    }
+
+    /// Why the commit thread is gone, unless it was closed.
+    pub(super) fn stopped(&self) -> Option<DiskError> {
+        self.stopped.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -132,7 +141,10 @@ impl Shared {
     }
 
     pub(super) fn health(&self) -> Result<(), HealthError> {
-        match self.failure() {
+        if let Some(source) = self.stopped() {
+            return Err(HealthError::Stopped { source });
+        }
+        match self.failure_now().clone() {
             Some(source) => Err(HealthError::Failing { source }),
             None if self.is_closed() => Err(HealthError::Closed),
             None => Ok(()),

@@ -89,6 +89,7 @@ async fn listen(faults: Arc<Faults>, shutdown: watch::Receiver<bool>) -> Listeni
         version: VersionInfo { git_version: "v1.36.0".to_owned(), build: "test".to_owned() },
         limits: keelson_server::Limits::default(),
         cbor: false,
+        health: Arc::default(),
         draining: AtomicBool::new(false),
         shutdown,
     };
