@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{Instant, sleep_until};
 
 /// The prefix of every key that the API writes.
@@ -109,13 +109,15 @@ struct Shared {
     resources: RwLock<Resources>,
     /// Everything up to this revision has been applied.
     applied: watch::Sender<Revision>,
+    /// Why nothing is applied any more.
+    stopped: watch::Sender<Option<Arc<str>>>,
 }
 
 /// All resources of one store.
 pub struct Cache {
     shared: Arc<Shared>,
     store: Arc<dyn Store>,
-    feed: JoinHandle<()>,
+    feed: AbortHandle,
 }
 
 impl Cache {
@@ -139,8 +141,11 @@ impl Cache {
         let shared = Arc::new(Shared {
             resources: RwLock::new(resources),
             applied: watch::Sender::new(floor),
+            stopped: watch::Sender::new(None),
         });
-        let feed = tokio::spawn(follow(shared.clone(), store.clone(), watch));
+        let following = tokio::spawn(follow(shared.clone(), store.clone(), watch));
+        let feed = following.abort_handle();
+        tokio::spawn(note_end(shared.clone(), following));
         let cache = Cache { shared, store, feed };
         // The feed cannot fail so early but for a broken store, which the first read reports.
         let _ = cache.wait(cache.store.revision(), WAIT_TIME_MAX).await;
@@ -158,15 +163,28 @@ impl Cache {
         *self.shared.applied.borrow()
     }
 
+    /// Whether it follows the store; if it no longer does, why.
+    pub fn health(&self) -> Result<(), Arc<str>> {
+        self.shared.stopped.borrow().clone().map_or(Ok(()), Err)
+    }
+
     /// Waits until everything up to `revision` can be read.
     pub async fn wait(&self, revision: Revision, at_most: Duration) -> Result<(), CacheError> {
         if self.revision() >= revision {
             return Ok(());
         }
         let mut applied = self.shared.applied.subscribe();
-        match tokio::time::timeout(at_most, applied.wait_for(|now| *now >= revision)).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(_)) => Err(CacheError::Closed),
+        let mut stopped = self.shared.stopped.subscribe();
+        let reached = async {
+            tokio::select! {
+                biased;
+                reached = applied.wait_for(|now| *now >= revision) => reached.is_ok(),
+                _ = stopped.wait_for(Option::is_some) => false,
+            }
+        };
+        match tokio::time::timeout(at_most, reached).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(CacheError::Closed),
             Err(_) => Err(CacheError::Future { asked: revision, current: self.revision() }),
         }
     }
@@ -240,6 +258,24 @@ async fn fill(
         .watch(Bytes::from_static(ROOT), floor)
         .map_err(|source| StartError::Watch { source })?;
     Ok((resources, watch, floor))
+}
+
+/// Notes when and why the feed has ended; an aborted one belongs to a cache that is gone.
+async fn note_end(shared: Arc<Shared>, feed: JoinHandle<()>) {
+    let why = match feed.await {
+        Ok(()) => "the store was closed".to_owned(),
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => {
+                let text = panic.downcast_ref::<String>().map(String::as_str);
+                let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+                let line = text.and_then(|text| text.lines().next()).unwrap_or_default();
+                tracing::error!(why = line, "cache feed panicked; nothing new is served any more");
+                format!("it panicked: {line}")
+            }
+            Err(_) => return,
+        },
+    };
+    shared.stopped.send_replace(Some(why.into()));
 }
 
 /// Applies batch after batch until the store is closed.

@@ -1,9 +1,9 @@
 //! The control loops that a server runs.
 
+use crate::supervisor::Loops;
 use crate::{namespaces, quotas, service_accounts};
 use keelson_registry::Registry;
 use std::sync::Arc;
-use tokio::task::JoinSet;
 
 /// Which control loops run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,15 +35,18 @@ impl Controllers {
     }
 
     /// Starts the loops.
-    pub(crate) fn start(self, registry: &Arc<Registry>, loops: &mut JoinSet<()>) {
+    pub(crate) fn start(self, registry: &Arc<Registry>, loops: &mut Loops) {
         if self.namespaces {
-            loops.spawn(namespaces::run(registry.clone()));
+            let registry = registry.clone();
+            loops.run("namespace-controller", move || namespaces::run(registry.clone()));
         }
         if self.service_accounts {
-            loops.spawn(service_accounts::run(registry.clone()));
+            let registry = registry.clone();
+            loops.run("serviceaccount-controller", move || service_accounts::run(registry.clone()));
         }
         if self.quotas {
-            loops.spawn(quotas::run(registry.clone()));
+            let registry = registry.clone();
+            loops.run("resourcequota-controller", move || quotas::run(registry.clone()));
         }
     }
 }

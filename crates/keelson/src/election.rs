@@ -2,12 +2,13 @@
 //! `kube-system/keelson-controllers`, taken and given up as kube-controller-manager does with its own.
 
 use crate::controllers::Controllers;
+use crate::supervisor::Loops;
 use keelson_auth::Permit;
 use keelson_registry::{Candidate, Registry};
+use keelson_server::Health;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 const LEASE: &str = "keelson-controllers";
@@ -23,7 +24,7 @@ const RESIGN_TIME_MAX: Duration = Duration::from_secs(2);
 /// The loops of a server that has the lease.
 struct Leading {
     /// They end with this.
-    loops: JoinSet<()>,
+    loops: Loops,
     /// When the last renewal began that was answered.
     renewed: Instant,
 }
@@ -41,6 +42,7 @@ pub(crate) async fn run(
     registry: Arc<Registry>,
     controllers: Controllers,
     identity: String,
+    health: Arc<Health>,
     mut stop: watch::Receiver<bool>,
 ) {
     let permit = Permit::internal("system:kube-controller-manager");
@@ -59,7 +61,7 @@ pub(crate) async fn run(
                 Some(leading) => leading.renewed = began,
                 None => {
                     tracing::info!(identity, "the control loops run here");
-                    let mut loops = JoinSet::new();
+                    let mut loops = Loops::new(health.clone());
                     controllers.start(&registry, &mut loops);
                     leading = Some(Leading { loops, renewed: began });
                 }
@@ -104,7 +106,7 @@ mod tests {
         let now = Instant::now();
         let pause_at = |since: Duration| {
             let renewed = now.checked_sub(since).expect("the machine runs for longer");
-            pause(Some(&Leading { loops: JoinSet::new(), renewed }))
+            pause(Some(&Leading { loops: Loops::new(Arc::default()), renewed }))
         };
         assert_eq!((pause(None), pause_at(Duration::ZERO)), (RETRY, RETRY));
         let left = Duration::from_millis(500);

@@ -23,6 +23,7 @@ mod namespaces;
 mod quotas;
 mod server;
 mod service_accounts;
+mod supervisor;
 
 pub use backup_socket::backup_socket;
 pub use certificates::{CertificateError, Pki};

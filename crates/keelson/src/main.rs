@@ -3,15 +3,18 @@
 mod commands;
 mod flags;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{CommandFactory, FromArgMatches};
 use flags::{Cli, Command, LogFormat, Serve};
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// How long a server that is broken lets requests end.
+const BROKEN_STOP_MAX: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
     let began = Instant::now();
@@ -76,10 +79,18 @@ fn run(serve: Serve, began: Instant) -> Result<()> {
             path = kubeconfig_path.display(),
         );
         let _ = out.flush();
-        stop.await;
+        let broken = tokio::select! {
+            () = stop => None,
+            why = keelson.broken() => Some(why),
+        };
         tracing::info!("stopping: no new requests, waiting for those under way");
-        keelson.stop().await;
-        Ok(())
+        let Some(why) = broken else {
+            keelson.stop().await;
+            return Ok(());
+        };
+        // What is under way may wait for what is broken.
+        let _ = tokio::time::timeout(BROKEN_STOP_MAX, keelson.stop()).await;
+        bail!("{why}")
     })
 }
 

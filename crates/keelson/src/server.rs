@@ -6,12 +6,13 @@ use crate::controllers::Controllers;
 use crate::etcd::{self, Etcd};
 use crate::feature_gates::FeatureGates;
 use crate::kubeconfig::Kubeconfig;
+use crate::supervisor::{Loops, keep_running};
 use crate::{allocation_repair, election, files};
 use keelson_admission::Chain;
 use keelson_auth::{Authenticator, Authorizer, TokenFile, User};
 use keelson_registry::{Clock, OpenError as RegistryError, Registry, RegistryOptions, SystemClock};
-use keelson_server::{App, Limits, Listening, State, Tls, VersionInfo};
-use keelson_store::{CompactionWindow, Durability, Embedded, EmbeddedOptions, Store};
+use keelson_server::{App, Health, Limits, Listening, State, Tls, VersionInfo};
+use keelson_store::{CompactionWindow, Embedded, EmbeddedOptions, OpenError, StandIn, Store};
 use keelson_store_etcd::EtcdStore;
 use rustls::RootCertStore;
 use rustls_pki_types::pem::PemObject;
@@ -23,14 +24,18 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 /// The Kubernetes version whose behaviour is served.
 pub const KUBERNETES_VERSION: &str = "v1.36.2";
-/// How often the history is looked at for what is old enough to be forgotten.
 /// How long a server that stops waits for writes that outlive their requests.
 const WRITES_END_TIME_MAX: Duration = Duration::from_secs(10);
+/// How often the history is looked at for what is old enough to be forgotten.
 const COMPACTION_LOOK: Duration = Duration::from_secs(15);
+
+/// How long a server that stops waits until its lease is given up.
+const ELECTION_END_MAX: Duration = Duration::from_secs(5);
 
 /// Why a server did not start; one line, naming the flag where one is at fault.
 #[derive(Debug)]
@@ -58,11 +63,23 @@ impl From<CertificateError> for StartError {
 
 impl From<RegistryError> for StartError {
     fn from(error: RegistryError) -> Self {
-        use std::error::Error;
-        let causes = std::iter::successors(error.source(), |cause| (*cause).source());
-        let why: String = causes.map(|cause| format!(": {cause}")).collect();
-        StartError(format!("{error}{why}"))
+        StartError(with_causes(&error))
     }
+}
+
+/// An error and what caused it, on one line.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |line, cause| format!("{line}: {cause}"))
+}
+
+/// Says of records that cannot be read what can be done.
+fn unopened(error: &OpenError) -> StartError {
+    let mut line = format!("--data-dir: {}", with_causes(error));
+    if matches!(error, OpenError::Records { .. }) {
+        line.push_str("\n`keelson check` names what is damaged; `keelson restore` makes a new folder of a backup");
+    }
+    StartError(line)
 }
 
 /// How a server is to run.
@@ -219,15 +236,29 @@ impl Builder {
         let pki = pki?;
         let tls = if self.tls { Some(self.tls(&pki)?) } else { None };
         let (shutdown, told) = watch::channel(false);
-        let mut loops = JoinSet::new();
-        self.compaction(&backend, registry.clone(), &mut loops);
-        loops.spawn(allocation_repair::run(registry.clone()));
+        let health: Arc<Health> = Arc::default();
+        let mut loops = Loops::new(health.clone());
+        self.compaction(&backend, &registry, &mut loops);
+        loops.run("allocation-repair", {
+            let registry = registry.clone();
+            move || allocation_repair::run(registry.clone())
+        });
+        let (broken, is_broken) = watch::channel(None);
+        loops.guard(registry.clone(), broken);
         let controllers = Controllers::chosen(&self.controllers);
         let election = match &backend {
             Backend::Etcd(_) if controllers.any() => {
                 let identity = format!("{advertise}:{}_{}", address.port(), registry.new_uid());
-                let elected = election::run(registry.clone(), controllers, identity, told.clone());
-                Some(tokio::spawn(elected))
+                let (registry, health, told) = (registry.clone(), health.clone(), told.clone());
+                let start = {
+                    let health = health.clone();
+                    move || {
+                        let (registry, health, told) =
+                            (registry.clone(), health.clone(), told.clone());
+                        election::run(registry, controllers, identity.clone(), health, told)
+                    }
+                };
+                Some(tokio::spawn(keep_running("leader-election", start, health, true)))
             }
             // Nobody else has this store.
             _ => {
@@ -247,6 +278,7 @@ impl Builder {
             state: State::new(&self.limits),
             limits: self.limits,
             cbor: self.feature_gates.cbor,
+            health,
             draining: AtomicBool::new(false),
             shutdown: told,
         });
@@ -259,7 +291,18 @@ impl Builder {
         let listening = keelson_server::serve(app, listener, tls)
             .map_err(|error| StartError(format!("listen: {error}")))?;
         let url = format!("{scheme}://{reach}");
-        Ok(Keelson { listening, shutdown, loops, election, backups, registry, backend, pki, url })
+        Ok(Keelson {
+            listening,
+            shutdown,
+            loops,
+            is_broken,
+            election,
+            backups,
+            registry,
+            backend,
+            pki,
+            url,
+        })
     }
 
     /// The offer of backups; a server without one serves all the same.
@@ -281,25 +324,34 @@ impl Builder {
             (None, Some(etcd), _) => Ok(Backend::Etcd(etcd.open(&self.runtime_config).await?)),
             (None, None, None) => Ok(Backend::Embedded(Embedded::in_memory())),
             (None, None, Some(dir)) => {
-                let options =
-                    EmbeddedOptions { dir: dir.join("store"), durability: Durability::Sync };
-                let opened = Embedded::open(options);
-                let opened = opened.map_err(|error| StartError(format!("--data-dir: {error}")))?;
+                // A damaged object costs only itself: the cache knows it for one that cannot be read.
+                let stand_in: StandIn = keelson_registry::unreadable_record;
+                let options = EmbeddedOptions {
+                    stand_in: Some(stand_in),
+                    ..EmbeddedOptions::new(dir.join("store"))
+                };
+                let opened = Embedded::open(options).map_err(|error| unopened(&error))?;
                 Ok(Backend::Embedded(opened))
             }
         }
     }
 
     /// Starts the loop that forgets old history.
-    fn compaction(&self, backend: &Backend, registry: Arc<Registry>, loops: &mut JoinSet<()>) {
+    fn compaction(&self, backend: &Backend, registry: &Arc<Registry>, loops: &mut Loops) {
+        let registry = registry.clone();
         match (backend, &self.etcd) {
             (Backend::Etcd(store), Some(etcd)) if !etcd.compaction_interval.is_zero() => {
-                let forgotten = move |through| registry.cache.compact(through);
-                loops.spawn(etcd::compact(store.clone(), etcd.compaction_interval, forgotten));
+                let (store, interval) = (store.clone(), etcd.compaction_interval);
+                loops.run("compaction", move || {
+                    let registry = registry.clone();
+                    let forgotten = move |through| registry.cache.compact(through);
+                    etcd::compact(store.clone(), interval, forgotten)
+                });
             }
             (Backend::Etcd(_), _) => {}
             (Backend::Embedded(_) | Backend::Given(_), _) => {
-                loops.spawn(compact(registry, self.history));
+                let history = self.history;
+                loops.run("compaction", move || compact(registry.clone(), history));
             }
         }
     }
@@ -402,7 +454,8 @@ impl Backend {
 pub struct Keelson {
     listening: Listening,
     shutdown: watch::Sender<bool>,
-    loops: JoinSet<()>,
+    loops: Loops,
+    is_broken: watch::Receiver<Option<String>>,
     election: Option<JoinHandle<()>>,
     backups: Option<BackupSocket>,
     registry: Arc<Registry>,
@@ -437,16 +490,29 @@ impl Keelson {
         Kubeconfig::new(&self.url, &self.pki)
     }
 
+    /// Waits until a part of the server is broken that cannot be started again (the commit thread of the
+    /// store, the feed of the cache), and tells which and why. Then the server should be ended.
+    pub async fn broken(&self) -> String {
+        let mut is_broken = self.is_broken.clone();
+        match is_broken.wait_for(Option::is_some).await {
+            Ok(why) => why.clone().unwrap_or_default(),
+            // It is being stopped.
+            Err(_) => std::future::pending().await,
+        }
+    }
+
     /// Stops taking requests, lets those under way end, and closes the store.
     pub async fn stop(mut self) {
         let _ = self.shutdown.send(true);
         self.listening.stopped().await;
         // It was told to stop, and gives up its lease first.
-        if let Some(election) = self.election {
-            let _ = election.await;
+        if let Some(mut election) = self.election
+            && timeout(ELECTION_END_MAX, &mut election).await.is_err()
+        {
+            election.abort();
         }
         self.loops.shutdown().await;
-        if tokio::time::timeout(WRITES_END_TIME_MAX, self.registry.writes_end()).await.is_err() {
+        if timeout(WRITES_END_TIME_MAX, self.registry.writes_end()).await.is_err() {
             tracing::warn!("writes are still running; closing the store without them");
         }
         if let Some(backups) = self.backups {

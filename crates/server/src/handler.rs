@@ -3,7 +3,8 @@
 use crate::bodies::Bodies;
 use crate::body::Body;
 use crate::documents::Documents;
-use crate::health::HealthLog;
+use crate::health::Health;
+use crate::health_log::HealthLog;
 use crate::impersonate;
 use crate::in_flight::{InFlight, TooMany};
 use crate::limits::Limits;
@@ -89,6 +90,8 @@ pub struct App {
     pub limits: Limits,
     /// Whether objects are read and written in CBOR too (`CBORServingAndStorage`).
     pub cbor: bool,
+    /// The health of what runs beside requests.
+    pub health: Arc<Health>,
     /// Set when the server is going down: `/readyz` fails from then on.
     pub draining: AtomicBool,
     /// What is counted and remembered while it runs.

@@ -1,68 +1,32 @@
-//! The log of health checks. A check that fails is asked again each second or so: the log has a line for
-//! each change and none for each request.
+//! The health of the parts of the server that nobody asks anything of: the feed of the cache, the commit
+//! thread, control loops. `/livez` and `/readyz` fail while one of them does.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 
-/// What health checks answered last.
+/// Which components fail at present, and why. Written by whoever owns a component's task.
 #[derive(Debug, Default)]
-pub(crate) struct HealthLog {
-    last: Mutex<Last>,
+pub struct Health {
+    failing: Mutex<BTreeMap<&'static str, String>>,
 }
 
-/// Why a check failed, or nothing when it passed.
-#[derive(Debug, Default)]
-struct Last {
-    ready: Option<String>,
-    live: Option<String>,
-}
-
-impl HealthLog {
-    /// Logs the state of `/readyz`, or of `/livez`, where it is not what it was.
-    pub fn note(&self, is_ready: bool, state: &Result<(), String>) {
-        if !self.changes(is_ready, state) {
-            return;
-        }
-        let check = if is_ready { "readyz" } else { "livez" };
-        match state {
-            Ok(()) => tracing::info!(check, "health check passes again"),
-            Err(why) => tracing::warn!(check, why, "health check fails"),
-        }
+impl Health {
+    /// The component fails from now on. `why` is shown to everyone who may ask for the health.
+    pub fn fail(&self, component: &'static str, why: impl Into<String>) {
+        self.failing().insert(component, why.into());
     }
 
-    /// Keeps the state; true where it is not what it was.
-    fn changes(&self, is_ready: bool, state: &Result<(), String>) -> bool {
-        let mut last = self.lock();
-        let last = if is_ready { &mut last.ready } else { &mut last.live };
-        let now = state.as_ref().err();
-        if last.as_ref() == now {
-            return false;
-        }
-        *last = now.cloned();
-        true
+    /// The component works again.
+    pub fn recover(&self, component: &'static str) {
+        self.failing().remove(component);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Last> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The components that fail at present, with the reasons, ordered by name.
+    pub fn failures(&self) -> Vec<(&'static str, String)> {
+        self.failing().iter().map(|(name, why)| (*name, why.clone())).collect()
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_failing_check_is_logged_once_per_change() {
-        let log = HealthLog::default();
-        let bad = |why: &str| Err(why.to_owned());
-        let check = |is_ready, state, want: bool| {
-            assert_eq!(log.changes(is_ready, &state), want, "{is_ready} {state:?}");
-        };
-        check(true, Ok(()), false);
-        check(true, bad("store: full"), true);
-        check(true, bad("store: full"), false);
-        check(false, bad("store: full"), true);
-        check(true, bad("shutting down"), true);
-        check(true, Ok(()), true);
-        check(true, Ok(()), false);
+    fn failing(&self) -> std::sync::MutexGuard<'_, BTreeMap<&'static str, String>> {
+        self.failing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -11,6 +11,7 @@ mod discovery;
 mod documents;
 mod handler;
 mod health;
+mod health_log;
 mod host;
 mod http1;
 mod http2;
@@ -35,6 +36,7 @@ mod watch;
 mod websocket;
 
 pub use handler::{App, State, VersionInfo};
+pub use health::Health;
 pub use limits::Limits;
 pub use listen::{Listening, serve};
 pub use tls::{PeerCertificate, Tls};

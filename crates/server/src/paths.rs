@@ -157,6 +157,10 @@ fn health_reply(app: &App, ask: &Ask, path: &str, check: &str) -> Reply {
     }
     let state = if root == "readyz" { app.ready() } else { app.live() };
     app.state.health.note(root == "readyz", &state);
+    let failing = app.health.failures();
+    if !failing.is_empty() {
+        return unhealthy(root, state.is_ok(), &failing);
+    }
     let verbose = ask.query.get("verbose").is_some();
     match state {
         Ok(()) if verbose => {
@@ -169,6 +173,22 @@ fn health_reply(app: &App, ask: &Ask, path: &str, check: &str) -> Reply {
             respond::text(500, &format!("[-]etcd failed: reason withheld\n{root} check failed\n"))
         }
     }
+}
+
+/// The answer while components fail, in the form of kube-apiserver. Their owners have logged it.
+fn unhealthy(root: &str, is_store_well: bool, failing: &[(&'static str, String)]) -> Reply {
+    let mut text = String::new();
+    for check in CHECKS {
+        text.push_str(&match check {
+            "etcd" if !is_store_well => "[-]etcd failed: reason withheld\n".to_owned(),
+            check => format!("[+]{check} ok\n"),
+        });
+    }
+    for (component, why) in failing {
+        text.push_str(&format!("[-]{component} failed: {why}\n"));
+    }
+    text.push_str(&format!("{root} check failed\n"));
+    respond::text(500, &text)
 }
 
 /// `/`: the paths that there are.

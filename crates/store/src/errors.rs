@@ -33,10 +33,12 @@ pub enum ReadError {
         /// What the disk or the remote backend said.
         source: DiskError,
     },
-    /// A record that must exist is not on disk: the data is damaged.
-    Missing {
-        /// The revision of the record.
-        revision: Revision,
+    /// The value of this key is not on disk as it was written. Other keys can be read.
+    Damaged {
+        /// The key.
+        key: Bytes,
+        /// What is wrong with its record.
+        source: DiskError,
     },
 }
 
@@ -145,6 +147,11 @@ pub enum HealthError {
         /// What it said last.
         source: DiskError,
     },
+    /// The thread that writes is gone for good, by a fault of the store.
+    Stopped {
+        /// What it said last.
+        source: DiskError,
+    },
     /// The store was closed.
     Closed,
 }
@@ -159,7 +166,9 @@ impl fmt::Display for ReadError {
                 write!(f, "revision {asked} is yet to come, the newest is {newest}")
             }
             Self::Backend { .. } => f.write_str("read values"),
-            Self::Missing { revision } => write!(f, "a record of revision {revision} is missing"),
+            Self::Damaged { key, .. } => {
+                write!(f, "the stored value of {} cannot be read", key.escape_ascii())
+            }
         }
     }
 }
@@ -206,6 +215,7 @@ impl fmt::Display for HealthError {
         match self {
             Self::Failing { .. } => f.write_str("the disk takes no writes"),
             Self::Unreachable { .. } => f.write_str("the storage backend does not answer"),
+            Self::Stopped { .. } => f.write_str("the commit thread stopped"),
             Self::Closed => f.write_str("the store is closed"),
         }
     }
@@ -214,8 +224,8 @@ impl fmt::Display for HealthError {
 impl Error for ReadError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            Self::Backend { source } => Some(source.as_ref()),
-            Self::Compacted { .. } | Self::Future { .. } | Self::Missing { .. } => None,
+            Self::Backend { source } | Self::Damaged { source, .. } => Some(source.as_ref()),
+            Self::Compacted { .. } | Self::Future { .. } => None,
         }
     }
 }
@@ -246,7 +256,9 @@ impl Error for WatchError {
 impl Error for HealthError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            Self::Failing { source } | Self::Unreachable { source } => Some(source.as_ref()),
+            Self::Failing { source } | Self::Unreachable { source } | Self::Stopped { source } => {
+                Some(source.as_ref())
+            }
             Self::Closed => None,
         }
     }

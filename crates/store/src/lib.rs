@@ -42,7 +42,7 @@ pub use contract::{
     Batch, BoxFuture, Compare, Event, KeyValue, Op, Page, Range, Revision, Store, Txn, TxnOutcome,
     Watch, key_after, prefix_end,
 };
-pub use embedded::{Durability, Embedded, EmbeddedOptions, OpenError};
+pub use embedded::{Durability, Embedded, EmbeddedOptions, OpenError, StandIn};
 pub use errors::{DiskError, HealthError, ReadError, WatchError, WriteError};
 pub use limits::{
     BATCH_BYTES_MAX, BATCH_EVENTS_MAX, KEY_BYTES_MAX, PAGE_BYTES_MAX, PAGE_ITEMS_MAX,

@@ -4,6 +4,7 @@
 //! When the disk fails, the group it failed is taken back, and every write is refused until the
 //! disk has recovered; it is asked for that again and again.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
@@ -13,6 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use super::disk::RecordId;
 use super::group::Group;
 use super::index::PruneCursor;
+use super::panics::line_of;
 use super::shared::Shared;
 use super::space::Rewrite;
 use crate::{DiskError, Op, ReadError, Revision, Txn, TxnOutcome, WriteError};
@@ -91,7 +93,7 @@ struct StopOnPanic(Arc<Shared>);
 impl Drop for StopOnPanic {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.fail(Arc::from(Box::from("the commit thread panicked")));
+            self.0.stop(Arc::from(Box::from("it panicked")));
         }
     }
 }
@@ -116,8 +118,21 @@ impl Committer {
         }
     }
 
+    /// [`Committer::run`], whose panic stops the store for good and says why.
+    pub(super) fn run_guarded(self) {
+        let shared = Arc::clone(&self.shared);
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.run())) {
+            let line = line_of(&*panic);
+            tracing::error!(
+                why = line,
+                "commit thread panicked; no write is acknowledged any more"
+            );
+            shared.stop(Arc::from(Box::from(format!("it panicked: {line}"))));
+        }
+    }
+
     /// Runs until the engine closes. Everything asked for before is done first.
-    pub(super) fn run(mut self) {
+    fn run(mut self) {
         let _guard = StopOnPanic(Arc::clone(&self.shared));
         loop {
             match self.next() {

@@ -8,12 +8,14 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use redb::{Database, ReadableDatabase, ReadableTableMetadata};
+use redb::{Database, ReadableDatabase, ReadableTableMetadata, WriteTransaction};
 
-use super::disk::RecordId;
+use super::disk::{RecordId, damaged};
 use super::files::{Files, Place};
-use super::redb_disk::{builder, plain, set_floor, shared, value_of};
-use super::rows::{HEADS, Id, PARTS, Values, decode, decode_head, encode, insert_value};
+use super::panics::Opened;
+use super::redb_disk::{builder, plain, shared};
+use super::rows::{HEADS, Id, PARTS, Values, decode, decode_head, encode, insert_stored};
+use super::takeover::set_floor;
 use super::write_behind::WriteBehind;
 use crate::{DiskError, Revision};
 
@@ -23,7 +25,7 @@ const STEP_BYTES: u64 = 1 << 20;
 /// The records so far, in the file beside. It is taken away with this, unless it has been promoted.
 pub(super) struct Copy {
     files: Arc<dyn Files>,
-    database: Arc<Database>,
+    database: Arc<Opened>,
     file: WriteBehind,
     /// Whether the file has the name of the one in use.
     is_current: Arc<AtomicBool>,
@@ -43,7 +45,7 @@ impl Copy {
         });
         let file = file.map_err(plain)?;
         let database = builder().create_with_backend(file.clone()).map_err(shared)?;
-        let (files, database) = (Arc::clone(files), Arc::new(database));
+        let (files, database) = (Arc::clone(files), Arc::new(Opened::new(database)));
         Ok(Self { files, database, file, is_current, bytes: 0 })
     }
 
@@ -65,9 +67,8 @@ impl Copy {
         let end = Bound::Excluded(encode(RecordId::first(through.next())));
         let range = (Bound::Included(encode(start)), end);
         let mut from_values = Values::new(&from_parts, encode(start))?;
-        let writing = self.database.begin_write().map_err(shared)?;
-        let (mut step, mut next) = (0, None);
-        {
+        self.step(|writing| {
+            let (mut step, mut next) = (0, None);
             let mut heads = writing.open_table(HEADS).map_err(shared)?;
             let mut parts = writing.open_table(PARTS).map_err(shared)?;
             for row in from_heads.range::<Id>(range).map_err(shared)? {
@@ -76,15 +77,27 @@ impl Copy {
                     next = Some(decode(id.value()));
                     break;
                 }
-                let head = decode_head(id.value(), row.value())?;
-                if !head.is_delete {
-                    let value = value_of(&head, &mut from_values)?;
-                    insert_value(&mut parts, id.value(), &value)?;
+                let head = decode_head(id.value(), row.value()).map_err(damaged)?;
+                // A damaged value is copied as it is: it costs nothing but its record, and stays found.
+                if !head.is_delete
+                    && let Some(stored) = from_values.of(id.value())?
+                {
+                    insert_stored(&mut parts, id.value(), stored)?;
                 }
                 heads.insert(id.value(), row.value()).map_err(shared)?;
                 step += head.bytes();
             }
-        }
+            Ok((step, next))
+        })
+    }
+
+    /// One transaction that adds records; it tells their bytes, and where to go on.
+    pub(super) fn step(
+        &mut self,
+        add: impl FnOnce(&WriteTransaction) -> Result<(u64, Option<RecordId>), DiskError>,
+    ) -> Result<Option<RecordId>, DiskError> {
+        let writing = self.database.begin_write().map_err(shared)?;
+        let (step, next) = add(&writing)?;
         writing.commit().map_err(shared)?;
         self.file.check()?;
         self.bytes += step;
@@ -105,8 +118,13 @@ impl Copy {
         Ok(counts(&self.database)? == counts(from)?)
     }
 
+    /// Whether it has as many heads; its values may have other parts.
+    pub(super) fn has_heads_of(&self, from: &Database) -> Result<bool, DiskError> {
+        Ok(counts(&self.database)?.0 == counts(from)?.0)
+    }
+
     /// Gives the file its new name. On an error it has the old one, and is gone.
-    pub(super) fn promote(self) -> Result<(Arc<Database>, WriteBehind), DiskError> {
+    pub(super) fn promote(self) -> Result<(Arc<Opened>, WriteBehind), DiskError> {
         self.files.promote().map_err(plain)?;
         self.is_current.store(true, Ordering::Release);
         Ok((Arc::clone(&self.database), self.file.clone()))

@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 use crate::DiskError;
 
 /// The version of the directory's format; raised by every change that an older one cannot read.
-const FORMAT_VERSION: u32 = 3;
+const FORMAT_VERSION: u32 = 4;
+/// An older version whose records an opening takes over.
+const FORMAT_VERSION_OLD: u32 = 3;
 const FORMAT_FILE: &str = "FORMAT";
 const FORMAT_FILE_NEW: &str = "FORMAT.new";
 const FORMAT_NAME: &str = "keelson-store";
@@ -80,7 +82,9 @@ impl fmt::Display for OpenError {
             Self::Format { dir, found, known } => {
                 let dir = dir.display();
                 write!(f, "data directory {dir} has format {found}, this version reads {known}")?;
-                if found < known {
+                if *found == FORMAT_VERSION_OLD {
+                    f.write_str(": a server that starts takes it over")?;
+                } else if found < known {
                     f.write_str(": restore a backup made by the version that wrote it")?;
                 }
                 Ok(())
@@ -107,7 +111,8 @@ impl Error for OpenError {
     }
 }
 
-/// Makes the directory when it is not there, takes its lock, and checks or writes its format.
+/// Makes the directory when it is not there, takes its lock, and checks or writes its format. One of
+/// format 3 keeps it until [`write_format`].
 /// The lock lasts as long as the file.
 pub(super) fn claim(dir: &Path) -> Result<File, OpenError> {
     let failed = |step| move |source| OpenError::Directory { dir: dir.to_owned(), step, source };
@@ -119,8 +124,12 @@ pub(super) fn claim(dir: &Path) -> Result<File, OpenError> {
     let options = OpenOptions::new().create(true).truncate(false).write(true).open(path);
     let lock = options.map_err(failed("lock"))?;
     take(dir, &lock)?;
-    if !check_format(dir)? {
-        write_format(dir).map_err(failed("write the format of"))?;
+    match check_format(dir) {
+        Ok(true) => {}
+        Ok(false) => write_format(dir).map_err(failed("write the format of"))?,
+        // The number changes when the records have been taken over.
+        Err(OpenError::Format { found: FORMAT_VERSION_OLD, .. }) => {}
+        Err(error) => return Err(error),
     }
     Ok(lock)
 }
@@ -218,7 +227,7 @@ fn read_format(dir: &Path) -> io::Result<Format> {
 }
 
 /// Whole or not at all: written beside, synced, renamed, and the rename synced.
-fn write_format(dir: &Path) -> io::Result<()> {
+pub(super) fn write_format(dir: &Path) -> io::Result<()> {
     let beside = dir.join(FORMAT_FILE_NEW);
     let mut file = File::create(&beside)?;
     writeln!(file, "{FORMAT_NAME} {FORMAT_VERSION}")?;

@@ -4,6 +4,8 @@
 //! they run unchanged over a disk that fails, tears or stalls where a test wants it to.
 
 use std::collections::BTreeMap;
+use std::error::Error;
+use std::fmt;
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -61,6 +63,52 @@ pub struct Record {
     pub value: Bytes,
 }
 
+/// One change as it was read. Its head is whole.
+#[derive(Clone)]
+pub struct StoredRecord {
+    /// Everything but the value.
+    pub head: Head,
+    /// The value as it was written; empty for a delete.
+    pub value: Result<Bytes, Damage>,
+}
+
+/// A record that is not on disk as it was written. Costs nothing but this record.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Damage {
+    /// Which record.
+    pub id: RecordId,
+    /// What is wrong with it.
+    pub what: &'static str,
+}
+
+impl Damage {
+    pub(super) const NO_VALUE: &'static str = "it has no value";
+    pub(super) const VALUE_SUM: &'static str = "its value fails its checksum";
+    pub(super) const VALUE_LENGTH: &'static str = "its value has another length";
+    pub(super) const HEAD_SUM: &'static str = "its head fails its checksum";
+    pub(super) const HEAD_ORDER: &'static str = "it is not in the order of revisions";
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let RecordId { revision, index } = self.id;
+        write!(f, "record {revision}.{index} is damaged: {}", self.what)
+    }
+}
+
+impl Error for Damage {}
+
+/// A damage as the error of a disk.
+pub(super) fn damaged(damage: Damage) -> DiskError {
+    Arc::new(damage)
+}
+
+impl From<Record> for StoredRecord {
+    fn from(Record { head, value }: Record) -> Self {
+        Self { head, value: Ok(value) }
+    }
+}
+
 /// A sink that says when it has enough.
 pub type Sink<'a, T> = &'a mut dyn FnMut(T) -> ControlFlow<()>;
 
@@ -69,13 +117,15 @@ pub trait Disk: Send + Sync + 'static {
     /// The floor of the last commit that carried one; 0 when none did.
     fn floor(&self) -> Result<Revision, DiskError>;
 
-    /// Heads from `from` on, in order.
+    /// Heads from `from` on, in order. One that is damaged is an error: which key it belongs to is
+    /// unknown.
     fn heads(&self, from: RecordId, sink: Sink<'_, Head>) -> Result<(), DiskError>;
 
-    /// Records from `from` on, in order.
-    fn records(&self, from: RecordId, sink: Sink<'_, Record>) -> Result<(), DiskError>;
+    /// Records from `from` on, in order. A damaged value is told with its record, a damaged head is
+    /// an error.
+    fn records(&self, from: RecordId, sink: Sink<'_, StoredRecord>) -> Result<(), DiskError>;
 
-    /// The value of one record.
+    /// The value of one record. A [`Damage`] as the error costs only this record.
     fn value(&self, id: RecordId) -> Result<Option<Bytes>, DiskError>;
 
     /// Adds records, in order and above all others, and raises the floor. When this returns `Ok`
@@ -169,8 +219,9 @@ impl Disk for MemDisk {
         Ok(())
     }
 
-    fn records(&self, from: RecordId, sink: Sink<'_, Record>) -> Result<(), DiskError> {
-        let _ = self.read().records.range(from..).try_for_each(|(_, record)| sink(record.clone()));
+    fn records(&self, from: RecordId, sink: Sink<'_, StoredRecord>) -> Result<(), DiskError> {
+        let state = self.read();
+        let _ = state.records.range(from..).try_for_each(|(_, record)| sink(record.clone().into()));
         Ok(())
     }
 

@@ -94,7 +94,7 @@ impl<'a> Group<'a> {
         let value = match self.changed(key) {
             Some(place) => self.records[place].value.clone(),
             // Prunes happen on this thread, between groups: the record stands.
-            None => self.shared.recent_value(version.id())?,
+            None => self.shared.recent_value(key, version.id())?,
         };
         Ok(key_value(key.clone(), value, version))
     }

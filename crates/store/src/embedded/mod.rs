@@ -8,6 +8,7 @@
 //! Reads of values that are neither in the ring nor in the page cache block the calling task for
 //! the time of a disk read; the cache above the store serves what is hot.
 
+mod checksum;
 mod commit;
 mod copy;
 mod directory;
@@ -17,10 +18,12 @@ mod group;
 mod history;
 mod index;
 mod offline;
+mod panics;
 mod redb_disk;
 mod rows;
 mod shared;
 mod space;
+mod takeover;
 mod write_behind;
 
 use std::io::Write;
@@ -43,7 +46,7 @@ use disk::{Disk, MemDisk};
 use shared::Shared;
 
 pub use directory::OpenError;
-pub use offline::{Extent, Found, Offline, RestoreError, restore};
+pub use offline::{Extent, Found, Offline, RestoreError, remove_damaged, restore};
 pub use redb_disk::RedbDisk;
 
 /// Most kilobytes of transactions that wait for the commit thread; each counts at least one.
@@ -61,18 +64,24 @@ pub enum Durability {
 }
 
 /// How to open an [`Embedded`] store.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub struct EmbeddedOptions {
     /// The data directory; made when it is not there.
     pub dir: PathBuf,
     /// What an acknowledged write survives.
     pub durability: Durability,
+    /// Makes what loads, ranges and watches give in the place of a value that fails its checksum, of
+    /// what is wrong, so that it costs nothing but itself. Without it, such a read is an error.
+    pub stand_in: Option<StandIn>,
 }
+
+/// Makes a value that its reader takes for one that cannot be read.
+pub type StandIn = fn(&str) -> Bytes;
 
 impl EmbeddedOptions {
     /// Durable, in this directory.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
-        Self { dir: dir.into(), durability: Durability::Sync }
+        Self { dir: dir.into(), durability: Durability::Sync, stand_in: None }
     }
 }
 
@@ -97,17 +106,18 @@ struct EmbeddedWatch {
 impl Embedded {
     /// Opens or makes a store. Reads the keys of all records, but no values.
     pub fn open(options: EmbeddedOptions) -> Result<Arc<Self>, OpenError> {
-        let EmbeddedOptions { dir, durability } = options;
+        let EmbeddedOptions { dir, durability, stand_in } = options;
         let disk: Arc<dyn Disk> = match durability {
             Durability::Memory => Arc::new(MemDisk::new()),
             Durability::Sync => {
                 let lock = directory::claim(&dir)?;
-                let disk = RedbDisk::open(&dir.join(directory::RECORDS_FILE), lock);
+                let known = || directory::write_format(&dir);
+                let disk = RedbDisk::open(&dir.join(directory::RECORDS_FILE), lock, &known);
                 let failed = |source| OpenError::Records { dir: dir.clone(), source };
                 Arc::new(disk.map_err(failed)?)
             }
         };
-        Self::start(disk, dir)
+        Self::start(disk, dir, stand_in)
     }
 
     /// An empty store that lives and dies with this value.
@@ -125,16 +135,21 @@ impl Embedded {
 
     /// A store on any disk; for simulations.
     pub fn on(disk: Arc<dyn Disk>) -> Result<Arc<Self>, OpenError> {
-        Self::start(disk, PathBuf::new())
+        Self::start(disk, PathBuf::new(), None)
     }
 
-    fn start(disk: Arc<dyn Disk>, dir: PathBuf) -> Result<Arc<Self>, OpenError> {
-        let loaded = Shared::load(disk).map_err(|source| OpenError::Records { dir, source })?;
+    fn start(
+        disk: Arc<dyn Disk>,
+        dir: PathBuf,
+        stand_in: Option<StandIn>,
+    ) -> Result<Arc<Self>, OpenError> {
+        let loaded = Shared::load(disk, stand_in);
+        let loaded = loaded.map_err(|source| OpenError::Records { dir, source })?;
         let (shared, bytes) = (Arc::new(loaded.0), loaded.1);
         let (asks, receiver) = mpsc::channel();
         let committer = Committer::new(Arc::clone(&shared), receiver, bytes);
         let thread = std::thread::Builder::new().name("store-commit".to_owned());
-        let thread = thread.spawn(move || committer.run());
+        let thread = thread.spawn(move || committer.run_guarded());
         let thread = thread.map_err(|source| OpenError::Thread { source })?;
         let queue = Arc::new(Semaphore::new(QUEUE_KILOBYTES_MAX));
         Ok(Arc::new(Self { shared, asks, queue, thread: Mutex::new(Some(thread)) }))
@@ -160,7 +175,7 @@ impl Embedded {
 
     /// The answer of a commit thread that is gone.
     fn gone(&self) -> WriteError {
-        if let Some(source) = self.shared.failure() {
+        if let Some(source) = self.shared.stopped() {
             return WriteError::Stopped { source };
         }
         WriteError::Closed

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::directory::{self, OpenError, RECORDS_FILE};
-use super::disk::{Disk, Head, Record, RecordId};
+use super::disk::{Damage, Disk, Head, Record, RecordId};
 use super::index::Version;
 use super::redb_disk::RedbDisk;
 use super::rows::Finding;
@@ -20,6 +20,8 @@ use crate::{DiskError, KEY_BYTES_MAX, KeyValue, ReadError, Revision};
 
 /// Records that are restored with one sync.
 const RESTORE_BYTES: usize = 4 << 20;
+/// Damaged records that are removed in one transaction.
+const REMOVED_MAX: usize = 1024;
 /// What is added to the name of a directory while it is being restored.
 const RESTORING: &str = ".restoring";
 
@@ -69,7 +71,7 @@ impl Offline {
 
     /// Writes every live key at the newest revision.
     pub fn backup(self, out: &mut dyn Write) -> Result<BackupSummary, BackupError> {
-        let loaded = Shared::load(Arc::new(self.disk));
+        let loaded = Shared::load(Arc::new(self.disk), None);
         let failed = |source| BackupError::Read { source: ReadError::Backend { source } };
         let (shared, _) = loaded.map_err(failed)?;
         backup(&shared, out)
@@ -101,7 +103,7 @@ impl Offline {
         self.disk.audit(&mut |finding| {
             let head = match finding {
                 Finding::Record(Record { head, .. }) => head,
-                Finding::Damage(_) => return ControlFlow::Continue(()),
+                Finding::Damage { .. } => return ControlFlow::Continue(()),
             };
             extent.newest = extent.newest.max(head.id.revision);
             let Head { id, created, is_delete, .. } = head;
@@ -113,8 +115,12 @@ impl Offline {
             extent.records += 1;
             let Record { head, value } = match finding {
                 Finding::Record(record) => record,
-                Finding::Damage(line) => {
-                    sink(Found::Damage(line));
+                Finding::Damage { damage, key: None } => {
+                    sink(Found::Damage(damage.to_string()));
+                    return ControlFlow::Continue(());
+                }
+                Finding::Damage { damage, key: Some(key) } => {
+                    sink(Found::Damage(format!("{damage} ({})", key.escape_ascii())));
                     return ControlFlow::Continue(());
                 }
             };
@@ -159,13 +165,36 @@ pub(super) fn backup(shared: &Shared, out: &mut dyn Write) -> Result<BackupSumma
     let held = shared.hold(None).map_err(|source| BackupError::Read { source })?;
     let mut writer = BackupWriter::begin(out, held.at()).map_err(failed)?;
     let mut broken = Ok(());
-    let loaded = shared.load_held(&held, b"", &mut |kv| {
+    let loaded = shared.load_held(&held, b"", None, &mut |kv| {
         broken = writer.push(&kv);
         if broken.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     });
     broken.map_err(failed)?;
     loaded.map_err(|source| BackupError::Read { source })?;
     writer.end().map_err(failed)
+}
+
+/// Removes the records of a data directory at rest that are damaged, and names them. What they said
+/// is lost: the version of the key before, where it is still kept, becomes its newest one.
+pub fn remove_damaged(dir: &Path, sink: &mut dyn FnMut(Damage)) -> Result<u64, OpenError> {
+    let failed = |source| OpenError::Records { dir: dir.to_owned(), source };
+    let lock = directory::claim(dir)?;
+    let known = || directory::write_format(dir);
+    let disk = RedbDisk::open(&dir.join(RECORDS_FILE), lock, &known).map_err(failed)?;
+    let mut ids = vec![];
+    let found = disk.audit(&mut |finding| {
+        if let Finding::Damage { damage, .. } = finding {
+            ids.push(damage.id);
+            sink(damage);
+        }
+        ControlFlow::Continue(())
+    });
+    found.map_err(failed)?;
+    for some in ids.chunks(REMOVED_MAX) {
+        disk.discard(some).map_err(failed)?;
+    }
+    disk.settle().map_err(failed)?;
+    Ok(ids.len() as u64)
 }
 
 /// Why a backup was not restored.
@@ -248,7 +277,7 @@ fn fill<R: Read>(
         _ => {}
     }
     let lock = lock.try_clone().map_err(|source| RestoreError::Place { source })?;
-    let disk = RedbDisk::open(&path, lock).map_err(failed)?;
+    let disk = RedbDisk::open(&path, lock, &|| Ok(())).map_err(failed)?;
     let (mut records, mut bytes) = (Vec::new(), 0);
     let mut next = RecordId::first(Revision(0));
     while let Some(kv) = backup.next_key().map_err(RestoreError::Backup)? {

@@ -7,21 +7,25 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{
+    Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+};
 
 use bytes::Bytes;
 use redb::{
-    Builder, Database, Durability, Error, ReadableDatabase, StorageError, TableError,
+    Builder, Database, Durability, Error, ReadableDatabase, ReadableTableMetadata, StorageError,
     WriteTransaction,
 };
 
 use super::copy::Copy;
-use super::disk::{Disk, Head, Record, RecordId, Sink};
+use super::disk::{Disk, Head, Record, RecordId, Sink, StoredRecord, damaged};
 use super::files::{DirFiles, Files, Place, backend};
+use super::panics::{Opened, Panicked, caught};
 use super::rows::{
-    FLOOR, Finding, HEADS, Id, META, PARTS, Values, damaged, decode_head, encode, encode_head,
-    insert_value, remove_value,
+    Finding, HEADS, Id, PARTS, Values, decode_head, decode_value, encode, encode_head,
+    insert_value, remove_parts, remove_value, value_of,
 };
+use super::takeover::{Rows, floor_of, rows_of, set_floor, take_over};
 use super::write_behind::WriteBehind;
 use crate::{DiskError, Revision};
 
@@ -48,6 +52,8 @@ pub struct RedbDisk {
     waste_min: AtomicU64,
     /// Whether a crash may give the name of the file back to the one that had it before.
     is_name_unsure: AtomicBool,
+    /// The library panicked in a write: nobody knows what it would do with the next one.
+    broken: OnceLock<DiskError>,
     /// Held for as long as the file is open; dropped after it.
     _lock: Option<File>,
 }
@@ -56,21 +62,26 @@ pub struct RedbDisk {
 struct Current {
     /// `None` from a failed read, after which the handle answers nothing more, until it is
     /// replaced. Readers keep theirs to their end. At most one that is not spoilt lives.
-    database: Option<Arc<Database>>,
+    database: Option<Arc<Opened>>,
     file: WriteBehind,
 }
 
 impl RedbDisk {
-    /// Opens or makes the file. `lock` is held until the disk is dropped.
-    pub(super) fn open(path: &Path, lock: File) -> Result<Self, DiskError> {
+    /// Opens or makes the file. `lock` is held until the disk is dropped. A file of format 3 is taken
+    /// over; `before` is done right before the new one takes its place.
+    pub(super) fn open(
+        path: &Path,
+        lock: File,
+        before: &dyn Fn() -> io::Result<()>,
+    ) -> Result<Self, DiskError> {
         let files = DirFiles::new(path.to_owned());
         files.prepare().map_err(plain)?;
-        Self::prepare(Arc::new(files), Some(lock))
+        caught(|| Self::prepare(Arc::new(files), Some(lock), before))
     }
 
     /// Opens or makes it in something that is like files; for tests that cut the power.
     pub fn over(files: impl Files) -> Result<Self, DiskError> {
-        Self::prepare(Arc::new(files), None)
+        caught(|| Self::prepare(Arc::new(files), None, &|| Ok(())))
     }
 
     /// Opens the file without ever writing to it; what has to be repaired is so in memory.
@@ -81,19 +92,36 @@ impl RedbDisk {
             move || backend(OpenOptions::new().read(true).open(&path)?)
         };
         let file = WriteBehind::read_only(open).map_err(plain)?;
-        let database = builder().create_with_backend(file.clone()).map_err(shared)?;
-        Ok(Self::new(database, file, Arc::new(DirFiles::new(path)), Some(lock)))
+        caught(|| {
+            let database = builder().create_with_backend(file.clone()).map_err(shared)?;
+            if rows_of(&database)? == Rows::Old {
+                let why = "the records have format 3: a server that starts takes them over";
+                return Err(plain(io::Error::other(why)));
+            }
+            Ok(Self::new(
+                Arc::new(Opened::new(database)),
+                file,
+                Arc::new(DirFiles::new(path)),
+                Some(lock),
+            ))
+        })
     }
 
     fn new(
-        database: Database,
+        database: Arc<Opened>,
         file: WriteBehind,
         files: Arc<dyn Files>,
         lock: Option<File>,
     ) -> Self {
-        let current = RwLock::new(Current { database: Some(Arc::new(database)), file });
-        let (waste_min, is_name_unsure) = (AtomicU64::new(0), AtomicBool::new(false));
-        Self { current, files, copy: Mutex::default(), waste_min, is_name_unsure, _lock: lock }
+        Self {
+            current: RwLock::new(Current { database: Some(database), file }),
+            files,
+            copy: Mutex::default(),
+            waste_min: AtomicU64::new(0),
+            is_name_unsure: AtomicBool::new(false),
+            broken: OnceLock::new(),
+            _lock: lock,
+        }
     }
 
     /// Reads every page against its checksum; `false` when some do not fit together.
@@ -101,7 +129,7 @@ impl RedbDisk {
         let current = self.current.get_mut().unwrap_or_else(PoisonError::into_inner);
         let database = current.database.as_mut().and_then(Arc::get_mut);
         let database = database.ok_or_else(|| shared(StorageError::DatabaseClosed))?;
-        database.check_integrity().map_err(shared)
+        caught(|| database.check_integrity().map_err(shared))
     }
 
     /// All records in order; where a row is damaged or has no counterpart, what is wrong.
@@ -110,27 +138,21 @@ impl RedbDisk {
             let reading = database.begin_read().map_err(shared)?;
             let heads = reading.open_table(HEADS).map_err(shared)?;
             let parts = reading.open_table(PARTS).map_err(shared)?;
-            let mut values = Values::new(&parts, Id::default())?.peekable();
+            let mut values = Values::new(&parts, Id::default())?;
             for row in heads.range::<Id>(..).map_err(shared)? {
                 let (id, row) = row.map_err(shared)?;
                 let id = id.value();
-                let mut value = None;
-                while let Some(found) = values
-                    .next_if(|found| found.as_ref().map_or(true, |(value_id, _)| *value_id <= id))
-                {
-                    let (value_id, bytes) = found?;
-                    if value_id == id {
-                        value = Some(bytes);
-                    } else if sink(Finding::orphan(value_id)).is_break() {
+                while let Some(orphan) = values.skip_before(id)? {
+                    if sink(Finding::orphan(orphan)).is_break() {
                         return Ok(());
                     }
                 }
-                if sink(Finding::of(id, row.value(), value)).is_break() {
+                if sink(Finding::of(id, row.value(), values.of(id)?)).is_break() {
                     return Ok(());
                 }
             }
-            for found in values {
-                if sink(Finding::orphan(found?.0)).is_break() {
+            while let Some(orphan) = values.skip()? {
+                if sink(Finding::orphan(orphan)).is_break() {
                     break;
                 }
             }
@@ -138,7 +160,24 @@ impl RedbDisk {
         })
     }
 
-    fn prepare(files: Arc<dyn Files>, lock: Option<File>) -> Result<Self, DiskError> {
+    /// Removes all that stands under these names.
+    pub(super) fn discard(&self, ids: &[RecordId]) -> Result<(), DiskError> {
+        self.write(Durability::Immediate, |writing| {
+            let mut heads = writing.open_table(HEADS).map_err(shared)?;
+            let mut parts = writing.open_table(PARTS).map_err(shared)?;
+            for id in ids {
+                heads.remove(encode(*id)).map_err(shared)?;
+                remove_parts(&mut parts, encode(*id))?;
+            }
+            Ok(())
+        })
+    }
+
+    fn prepare(
+        files: Arc<dyn Files>,
+        lock: Option<File>,
+        before: &dyn Fn() -> io::Result<()>,
+    ) -> Result<Self, DiskError> {
         let file = WriteBehind::new({
             let files = Arc::clone(&files);
             move || files.open(Place::Current)
@@ -147,25 +186,29 @@ impl RedbDisk {
         let database = builder().create_with_backend(file.clone()).map_err(shared)?;
         // What an opening repairs must be on the disk before anything stands on it.
         file.check()?;
-        let is_new = match database.begin_read().map_err(shared)?.open_table(META) {
-            Ok(_) => false,
-            Err(TableError::TableDoesNotExist(_)) => true,
-            Err(error) => return Err(shared(error)),
-        };
-        let disk = Self::new(database, file, files, lock);
-        if is_new {
-            disk.commit(&[], Some(Revision(0)))?;
+        match rows_of(&database)? {
+            Rows::Known => Ok(Self::new(Arc::new(Opened::new(database)), file, files, lock)),
+            Rows::None => {
+                let disk = Self::new(Arc::new(Opened::new(database)), file, files, lock);
+                disk.commit(&[], Some(Revision(0)))?;
+                Ok(disk)
+            }
+            Rows::Old => {
+                let (database, file) = take_over(&files, database, before)?;
+                Ok(Self::new(database, file, files, lock))
+            }
         }
-        Ok(disk)
     }
 
-    /// Does something with the database, opened anew when an earlier read has spoilt it.
+    /// Does something with the database, opened anew when an earlier read has spoilt it. A panic of
+    /// the library is an error, which does not spoil it: reads share nothing that a panic leaves half
+    /// done.
     fn with<T>(
         &self,
         work: impl FnOnce(&Database) -> Result<T, DiskError>,
     ) -> Result<T, DiskError> {
         let database = self.database()?;
-        let result = work(&database);
+        let result = caught(|| work(&database));
         if result.as_ref().is_err_and(is_spoiling) {
             let mut current = self.write_current();
             // A failure of one that has been replaced says nothing of the one that did.
@@ -176,7 +219,7 @@ impl RedbDisk {
         result
     }
 
-    fn database(&self) -> Result<Arc<Database>, DiskError> {
+    fn database(&self) -> Result<Arc<Opened>, DiskError> {
         let current = self.read_current().database.clone();
         if let Some(database) = current {
             return Ok(database);
@@ -186,8 +229,9 @@ impl RedbDisk {
             return Ok(Arc::clone(database));
         }
         // One that is still read from writes nothing any more: it is spoilt.
-        let new = builder().create_with_backend(current.file.clone()).map_err(shared)?;
-        Ok(Arc::clone(current.database.insert(Arc::new(new))))
+        let file = current.file.clone();
+        let new = caught(|| builder().create_with_backend(file).map_err(shared))?;
+        Ok(Arc::clone(current.database.insert(Arc::new(Opened::new(new)))))
     }
 
     fn read_current(&self) -> RwLockReadGuard<'_, Current> {
@@ -208,6 +252,9 @@ impl RedbDisk {
         durability: Durability,
         work: impl FnOnce(&mut WriteTransaction) -> Result<T, DiskError>,
     ) -> Result<T, DiskError> {
+        if let Some(broken) = self.broken.get() {
+            return Err(broken.clone());
+        }
         if self.is_name_unsure.load(Ordering::Acquire) {
             self.files.sync_names().map_err(plain)?;
             self.is_name_unsure.store(false, Ordering::Release);
@@ -218,6 +265,12 @@ impl RedbDisk {
             let done = work(&mut writing)?;
             writing.commit().map_err(shared)?;
             Ok(done)
+        });
+        let done = done.inspect_err(|error| {
+            if error.is::<Panicked>() {
+                // The next opening reads every page before it trusts the file.
+                self.broken.get_or_init(|| error.clone());
+            }
         })?;
         self.file().check()?;
         Ok(done)
@@ -230,29 +283,32 @@ impl RedbDisk {
 
 impl Disk for RedbDisk {
     fn floor(&self) -> Result<Revision, DiskError> {
-        self.with(|database| {
-            let reading = database.begin_read().map_err(shared)?;
-            let meta = reading.open_table(META).map_err(shared)?;
-            let floor = meta.get(FLOOR).map_err(shared)?.map_or(0, |floor| floor.value());
-            Ok(Revision(floor))
-        })
+        self.with(floor_of)
     }
 
     fn heads(&self, from: RecordId, sink: Sink<'_, Head>) -> Result<(), DiskError> {
         self.with(|database| {
             let reading = database.begin_read().map_err(shared)?;
             let heads = reading.open_table(HEADS).map_err(shared)?;
+            let mut count = 0;
             for row in heads.range(encode(from)..).map_err(shared)? {
                 let (id, head) = row.map_err(shared)?;
-                if sink(decode_head(id.value(), head.value())?).is_break() {
-                    break;
+                count += 1;
+                if sink(decode_head(id.value(), head.value()).map_err(damaged)?).is_break() {
+                    return Ok(());
                 }
+            }
+            // A damaged branch of the tree may hide leaves, or show one twice.
+            let length = heads.len().map_err(shared)?;
+            if from == RecordId::first(Revision(0)) && count != length {
+                let why = format!("{count} records are found, and not {length}");
+                return Err(plain(io::Error::other(why)));
             }
             Ok(())
         })
     }
 
-    fn records(&self, from: RecordId, sink: Sink<'_, Record>) -> Result<(), DiskError> {
+    fn records(&self, from: RecordId, sink: Sink<'_, StoredRecord>) -> Result<(), DiskError> {
         self.with(|database| {
             let reading = database.begin_read().map_err(shared)?;
             let heads = reading.open_table(HEADS).map_err(shared)?;
@@ -260,10 +316,13 @@ impl Disk for RedbDisk {
             let mut values = Values::new(&parts, encode(from))?;
             for row in heads.range(encode(from)..).map_err(shared)? {
                 let (id, head) = row.map_err(shared)?;
-                let head = decode_head(id.value(), head.value())?;
-                let value =
-                    if head.is_delete { Bytes::new() } else { value_of(&head, &mut values)? };
-                if sink(Record { head, value }).is_break() {
+                let head = decode_head(id.value(), head.value()).map_err(damaged)?;
+                let value = if head.is_delete {
+                    Ok(Bytes::new())
+                } else {
+                    value_of(&head, values.of(id.value())?)
+                };
+                if sink(StoredRecord { head, value }).is_break() {
                     break;
                 }
             }
@@ -276,8 +335,10 @@ impl Disk for RedbDisk {
             self.with(|database| {
                 let reading = database.begin_read().map_err(shared)?;
                 let parts = reading.open_table(PARTS).map_err(shared)?;
-                let found = Values::new(&parts, encode(id))?.next().transpose()?;
-                Ok(found.filter(|(found, _)| *found == encode(id)).map(|(_, value)| value))
+                let mut values = Values::new(&parts, encode(id))?;
+                let stored = values.of(encode(id))?;
+                let value = stored.map(|stored| decode_value(id, stored)).transpose();
+                Ok(value.map_err(damaged)?.map(Bytes::copy_from_slice))
             })
         };
         // Another read may have spoilt the handle under this one.
@@ -294,7 +355,7 @@ impl Disk for RedbDisk {
                 encode_head(head, &mut buffer);
                 heads.insert(id, &buffer[..]).map_err(shared)?;
                 if !head.is_delete {
-                    insert_value(&mut parts, id, value)?;
+                    insert_value(&mut parts, id, value, &mut buffer)?;
                 }
             }
             floor.map_or(Ok(()), |floor| set_floor(writing, floor))
@@ -375,13 +436,6 @@ impl Disk for RedbDisk {
     }
 }
 
-/// The value of a put: the next one, as both tables are in order.
-pub(super) fn value_of(head: &Head, values: &mut Values<'_>) -> Result<Bytes, DiskError> {
-    let (id, value) = values.next().ok_or_else(|| damaged(head.id))??;
-    let is_its = id == encode(head.id) && value.len() == head.value_bytes as usize;
-    if is_its { Ok(value) } else { Err(damaged(head.id)) }
-}
-
 /// Removes records; how many bytes of keys and values they had.
 fn remove(writing: &WriteTransaction, ids: &[RecordId]) -> Result<u64, DiskError> {
     let mut heads = writing.open_table(HEADS).map_err(shared)?;
@@ -390,10 +444,14 @@ fn remove(writing: &WriteTransaction, ids: &[RecordId]) -> Result<u64, DiskError
     for id in ids {
         let id = encode(*id);
         let Some(row) = heads.remove(id).map_err(shared)? else { continue };
-        let head = decode_head(id, row.value())?;
-        bytes += head.bytes();
-        if !head.is_delete {
-            remove_value(&mut parts, id, head.value_bytes)?;
+        match decode_head(id, row.value()) {
+            Ok(head) if head.is_delete => bytes += head.bytes(),
+            Ok(head) => {
+                bytes += head.bytes();
+                remove_value(&mut parts, id, head.value_bytes)?;
+            }
+            // What is damaged must not stay because of that.
+            Err(_) => remove_parts(&mut parts, id)?,
         }
     }
     Ok(bytes)
@@ -406,12 +464,6 @@ fn waste(size: u64, bytes: u64) -> u64 {
 
 fn no_copy() -> DiskError {
     plain(io::Error::other("there is no copy"))
-}
-
-pub(super) fn set_floor(writing: &WriteTransaction, floor: Revision) -> Result<(), DiskError> {
-    let mut meta = writing.open_table(META).map_err(shared)?;
-    meta.insert(FLOOR, floor.0).map_err(shared)?;
-    Ok(())
 }
 
 pub(super) fn builder() -> Builder {

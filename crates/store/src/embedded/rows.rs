@@ -1,22 +1,25 @@
 //! How records stand in the tables of the file; described, with its version, in `docs/storage.md`.
 
 use std::iter::Peekable;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use redb::{Range, ReadableTable, Table, TableDefinition};
 
-use super::disk::{Head, Record, RecordId};
+use super::checksum::{self, SUM_BYTES};
+use super::disk::{Damage, Head, Record, RecordId};
 use super::redb_disk::shared;
 use crate::{DiskError, Revision};
 
-/// Record name to kind, revision of creation, length of the value and key.
+/// Record name to kind, revision of creation, length of the value, key and checksum.
 pub(super) const HEADS: TableDefinition<'_, Id, &[u8]> = TableDefinition::new("heads");
-/// Record name and number of the part to that part of the value; deletes have no row.
+/// Record name and number of the part to that part of the value and its checksum; deletes have no row.
 pub(super) const PARTS: TableDefinition<'_, PartId, &[u8]> = TableDefinition::new("parts");
 /// Facts about the whole.
 pub(super) const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 pub(super) const FLOOR: &str = "floor";
+pub(super) const FLOOR_SUM: &str = "floor-checksum";
+/// The format of the rows. Format 3 has no such fact.
+pub(super) const FORMAT: &str = "format";
 
 const KIND_DELETE: u8 = 1;
 const KIND_PUT: u8 = 2;
@@ -41,38 +44,37 @@ pub(super) type PartId = [u8; 14];
 /// What an audit comes by.
 pub(in crate::embedded) enum Finding {
     Record(Record),
-    /// One line.
-    Damage(String),
+    Damage {
+        damage: Damage,
+        /// The key, when the head is whole.
+        key: Option<Bytes>,
+    },
 }
 
 impl Finding {
-    pub(super) fn of(id: Id, row: &[u8], value: Option<Bytes>) -> Self {
+    /// `stored` is what the parts of the value hold.
+    pub(super) fn of(id: Id, row: &[u8], stored: Option<&[u8]>) -> Self {
         let head = match decode_head(id, row) {
             Ok(head) => head,
-            Err(error) => return Self::Damage(error.to_string()),
+            Err(damage) => return Self::Damage { damage, key: None },
         };
-        let found = value.as_ref().map_or(0, Bytes::len);
-        let bytes = head.value_bytes as usize;
-        let wrong = if head.is_delete && value.is_some() {
-            "is a delete and has a value".to_owned()
-        } else if !head.is_delete && value.is_none() {
-            "has no value".to_owned()
-        } else if found != bytes {
-            format!("has a value of {found} bytes, not of {bytes}")
-        } else {
-            return Self::Record(Record { head, value: value.unwrap_or_default() });
+        let value = match stored {
+            Some(_) if head.is_delete => {
+                Err(Damage { id: head.id, what: "it is a delete and has a value" })
+            }
+            None if head.is_delete => Ok(Bytes::new()),
+            stored => value_of(&head, stored),
         };
-        Self::Damage(format!("{} ({}) {wrong}", name(id), head.key.escape_ascii()))
+        match value {
+            Ok(value) => Self::Record(Record { head, value }),
+            Err(damage) => Self::Damage { damage, key: Some(head.key) },
+        }
     }
 
     pub(super) fn orphan(id: Id) -> Self {
-        Self::Damage(format!("{} has a value and no head", name(id)))
+        let damage = Damage { id: decode(id), what: "it has a value and no head" };
+        Self::Damage { damage, key: None }
     }
-}
-
-fn name(id: Id) -> String {
-    let RecordId { revision, index } = decode(id);
-    format!("record {revision}.{index}")
 }
 
 pub(super) fn encode(id: RecordId) -> Id {
@@ -96,22 +98,50 @@ pub(super) fn encode_head(head: &Head, buffer: &mut Vec<u8>) {
         buffer.extend_from_slice(&head.value_bytes.to_be_bytes());
     }
     buffer.extend_from_slice(&head.key);
+    buffer.extend_from_slice(&checksum::of_head(encode(head.id), buffer));
 }
 
-pub(super) fn decode_head(id: Id, row: &[u8]) -> Result<Head, DiskError> {
-    let id = decode(id);
-    let (kind, row) = row.split_first().ok_or_else(|| damaged(id))?;
-    let (created, row) = row.split_first_chunk().ok_or_else(|| damaged(id))?;
+/// The head in a row, when it is as it was written.
+pub(super) fn decode_head(id: Id, row: &[u8]) -> Result<Head, Damage> {
+    let damage = || Damage { id: decode(id), what: Damage::HEAD_SUM };
+    let (row, sum) = row.split_last_chunk().ok_or_else(damage)?;
+    if checksum::of_head(id, row) != *sum {
+        return Err(damage());
+    }
+    read_head(decode(id), row).ok_or_else(damage)
+}
+
+/// The head in a row without a checksum, as in format 3; `None` when it has not that form.
+pub(super) fn read_head(id: RecordId, row: &[u8]) -> Option<Head> {
+    let (kind, row) = row.split_first()?;
+    let (created, row) = row.split_first_chunk()?;
     let (value_bytes, key) = match *kind {
         KIND_PUT => {
-            let (bytes, key) = row.split_first_chunk().ok_or_else(|| damaged(id))?;
+            let (bytes, key) = row.split_first_chunk()?;
             (u32::from_be_bytes(*bytes), key)
         }
         KIND_DELETE => (0, row),
-        _ => return Err(damaged(id)),
+        _ => return None,
     };
     let (created, is_delete) = (Revision(u64::from_be_bytes(*created)), *kind == KIND_DELETE);
-    Ok(Head { id, key: Bytes::copy_from_slice(key), created, is_delete, value_bytes })
+    Some(Head { id, key: Bytes::copy_from_slice(key), created, is_delete, value_bytes })
+}
+
+/// The value of a put in what its parts hold, when it is as it was written.
+pub(super) fn value_of(head: &Head, stored: Option<&[u8]>) -> Result<Bytes, Damage> {
+    let damage = |what| Damage { id: head.id, what };
+    let value = decode_value(head.id, stored.ok_or_else(|| damage(Damage::NO_VALUE))?)?;
+    if value.len() != head.value_bytes as usize {
+        return Err(damage(Damage::VALUE_LENGTH));
+    }
+    Ok(Bytes::copy_from_slice(value))
+}
+
+/// The value in what the parts of a record hold, when it is as it was written.
+pub(super) fn decode_value(id: RecordId, stored: &[u8]) -> Result<&[u8], Damage> {
+    let damage = || Damage { id, what: Damage::VALUE_SUM };
+    let (value, sum) = stored.split_last_chunk().ok_or_else(damage)?;
+    if checksum::of_value(encode(id), value) == *sum { Ok(value) } else { Err(damage()) }
 }
 
 fn encode_part(id: Id, number: u16) -> PartId {
@@ -126,15 +156,28 @@ fn record_of(part: PartId) -> Id {
     id
 }
 
-/// Writes a value in parts that fill pages: the library gives each page a power of two, so that of
-/// values of 2 KB each would take one of 4 KB. An empty value has one part.
+/// Writes a value and its checksum in parts that fill pages: the library gives each page a power of
+/// two, so that of values of 2 KB each would take one of 4 KB. `buffer` is there to be used again.
 pub(super) fn insert_value(
     table: &mut Table<'_, PartId, &'static [u8]>,
     id: Id,
     value: &[u8],
+    buffer: &mut Vec<u8>,
 ) -> Result<(), DiskError> {
-    let mut rest = value;
-    for (number, length) in (0..).zip(part_lengths(value.len())) {
+    buffer.clear();
+    buffer.extend_from_slice(value);
+    buffer.extend_from_slice(&checksum::of_value(id, value));
+    insert_stored(table, id, buffer)
+}
+
+/// Writes what the parts of a value hold.
+pub(super) fn insert_stored(
+    table: &mut Table<'_, PartId, &'static [u8]>,
+    id: Id,
+    stored: &[u8],
+) -> Result<(), DiskError> {
+    let mut rest = stored;
+    for (number, length) in (0..).zip(part_lengths(stored.len())) {
         let (part, after) = rest.split_at(length);
         table.insert(encode_part(id, number), part).map_err(shared)?;
         rest = after;
@@ -142,16 +185,25 @@ pub(super) fn insert_value(
     Ok(())
 }
 
-/// Removes all parts of a value of this length.
+/// Removes all parts of a value of this length and its checksum.
 pub(super) fn remove_value(
     table: &mut Table<'_, PartId, &'static [u8]>,
     id: Id,
     bytes: u32,
 ) -> Result<(), DiskError> {
-    for (number, _) in (0..).zip(part_lengths(bytes as usize)) {
+    for (number, _) in (0..).zip(part_lengths(bytes as usize + SUM_BYTES)) {
         table.remove(encode_part(id, number)).map_err(shared)?;
     }
     Ok(())
+}
+
+/// Removes all parts that a record has, when the length of its value is unknown.
+pub(super) fn remove_parts(
+    table: &mut Table<'_, PartId, &'static [u8]>,
+    id: Id,
+) -> Result<(), DiskError> {
+    let all = encode_part(id, 0)..=encode_part(id, u16::MAX);
+    table.retain_in(all, |_, _| false).map_err(shared)
 }
 
 /// How long the parts of a value are; at least one.
@@ -192,49 +244,82 @@ fn page_part(rest: usize) -> Option<usize> {
     (times > 2).then(|| of_page(times / 2))
 }
 
-/// Values in the order of records, put together from their parts.
+/// What the parts of values hold, in the order of records.
 pub(super) struct Values<'a> {
-    parts: Peekable<Range<'a, PartId, &'static [u8]>>,
+    table: &'a dyn Parts,
+    rows: Peekable<Range<'a, PartId, &'static [u8]>>,
     buffer: Vec<u8>,
+}
+
+/// The table of parts, in a reading or a writing transaction.
+pub(super) trait Parts {
+    /// The parts of a record and of all after it.
+    fn from(&self, id: Id) -> Result<Range<'_, PartId, &'static [u8]>, DiskError>;
+}
+
+impl<T: ReadableTable<PartId, &'static [u8]>> Parts for T {
+    fn from(&self, id: Id) -> Result<Range<'_, PartId, &'static [u8]>, DiskError> {
+        self.range(encode_part(id, 0)..).map_err(shared)
+    }
 }
 
 impl<'a> Values<'a> {
     /// From a record on.
-    pub(super) fn new(
-        table: &'a impl ReadableTable<PartId, &'static [u8]>,
-        from: Id,
-    ) -> Result<Self, DiskError> {
-        let parts = table.range(encode_part(from, 0)..).map_err(shared)?.peekable();
-        Ok(Self { parts, buffer: Vec::new() })
+    pub(super) fn new(table: &'a dyn Parts, from: Id) -> Result<Self, DiskError> {
+        Ok(Self { table, rows: table.from(from)?.peekable(), buffer: Vec::new() })
     }
-}
 
-impl Iterator for Values<'_> {
-    type Item = Result<(Id, Bytes), DiskError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let (first, part) = match self.parts.next()? {
-            Ok((first, part)) => (record_of(first.value()), part),
-            Err(error) => return Some(Err(shared(error))),
-        };
-        self.buffer.clear();
-        self.buffer.extend_from_slice(part.value());
-        while let Some(row) = self
-            .parts
-            .next_if(|row| row.as_ref().map_or(true, |(id, _)| record_of(id.value()) == first))
-        {
-            match row {
-                Ok((_, part)) => self.buffer.extend_from_slice(part.value()),
-                Err(error) => return Some(Err(shared(error))),
+    /// What the parts of a record hold; `None` when it has none. Asked for in the order of records.
+    pub(super) fn of(&mut self, id: Id) -> Result<Option<&[u8]>, DiskError> {
+        while self.skip_before(id)?.is_some() {}
+        if self.peek()? != Some(id) {
+            // Its parts are not there, or the name of another part is damaged and hides them.
+            self.rows = self.table.from(id)?.peekable();
+            if self.peek()? != Some(id) {
+                return Ok(None);
             }
         }
-        Some(Ok((first, Bytes::copy_from_slice(&self.buffer))))
+        self.collect(id)?;
+        Ok(Some(&self.buffer))
     }
-}
 
-pub(super) fn damaged(id: RecordId) -> DiskError {
-    let text = format!("record {}.{} is damaged", id.revision, id.index);
-    Arc::from(Box::<dyn std::error::Error + Send + Sync>::from(text))
+    /// Passes by a record before this one, and names it.
+    pub(super) fn skip_before(&mut self, id: Id) -> Result<Option<Id>, DiskError> {
+        let Some(first) = self.peek()?.filter(|first| *first < id) else { return Ok(None) };
+        self.collect(first)?;
+        Ok(Some(first))
+    }
+
+    /// Passes by the next record, and names it.
+    pub(super) fn skip(&mut self) -> Result<Option<Id>, DiskError> {
+        let Some(first) = self.peek()? else { return Ok(None) };
+        self.collect(first)?;
+        Ok(Some(first))
+    }
+
+    /// The record of the next part.
+    fn peek(&mut self) -> Result<Option<Id>, DiskError> {
+        match self.rows.peek() {
+            None => Ok(None),
+            Some(Ok((id, _))) => Ok(Some(record_of(id.value()))),
+            Some(Err(_)) => match self.rows.next() {
+                Some(Err(error)) => Err(shared(error)),
+                _ => Ok(None),
+            },
+        }
+    }
+
+    /// Takes the parts of a record, which are next.
+    fn collect(&mut self, id: Id) -> Result<(), DiskError> {
+        self.buffer.clear();
+        while self.peek()? == Some(id) {
+            if let Some(row) = self.rows.next() {
+                let (_, part) = row.map_err(shared)?;
+                self.buffer.extend_from_slice(part.value());
+            }
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 use bytes::Bytes;
 use tokio::sync::watch;
 
-use super::disk::{Disk, Record, RecordId, Sink};
+use super::StandIn;
+use super::disk::{Damage, Disk, Record, RecordId, Sink, StoredRecord, damaged};
 use super::history::{Filler, Ring};
 use super::index::{Index, PruneCursor, Version};
 use crate::{
@@ -24,6 +25,7 @@ const SCAN_RECORDS_MAX: usize = 8192;
 
 pub(super) struct Shared {
     pub(super) disk: Arc<dyn Disk>,
+    stand_in: Option<StandIn>,
     state: RwLock<State>,
     /// Revisions being read, and by how many. What they need is not pruned.
     pins: Mutex<BTreeMap<Revision, usize>>,
@@ -35,6 +37,8 @@ pub(super) struct Shared {
     pub(super) watches: WatchPlaces,
     /// Why writes fail at present. Only the commit thread changes it.
     failure: Mutex<Option<DiskError>>,
+    /// Why the commit thread is gone, unless it was closed.
+    stopped: Mutex<Option<DiskError>>,
     is_closed: AtomicBool,
 }
 
@@ -72,20 +76,31 @@ impl Drop for Pin<'_> {
 
 impl Shared {
     /// Builds the index from the disk. Reads no values. Tells how many bytes of keys and values
-    /// all records have.
-    pub(super) fn load(disk: Arc<dyn Disk>) -> Result<(Self, u64), DiskError> {
+    /// all records have. A damaged head is an error: without it an older version of some key would be
+    /// taken for its newest one.
+    pub(super) fn load(
+        disk: Arc<dyn Disk>,
+        stand_in: Option<StandIn>,
+    ) -> Result<(Self, u64), DiskError> {
         let floor = disk.floor()?;
         let mut index = Index::default();
         let (mut newest, mut bytes) = (floor, 0);
+        let (mut last, mut disorder) = (None, None);
         disk.heads(RecordId::first(Revision(0)), &mut |head| {
+            if last.replace(head.id) >= Some(head.id) {
+                disorder = Some(Damage { id: head.id, what: Damage::HEAD_ORDER });
+                return ControlFlow::Break(());
+            }
             newest = newest.max(head.id.revision);
             bytes += head.bytes();
             index.add(&head.key, Version::of(&head));
             ControlFlow::Continue(())
         })?;
+        disorder.map_or(Ok(()), |damage| Err(damaged(damage)))?;
         let state = State { index, ring: Ring::new(newest), newest, floor };
         let this = Self {
             disk,
+            stand_in,
             state: RwLock::new(state),
             pins: Mutex::default(),
             newest: AtomicU64::new(newest.0),
@@ -93,6 +108,7 @@ impl Shared {
             news: watch::Sender::new(newest.0),
             watches: WatchPlaces::default(),
             failure: Mutex::default(),
+            stopped: Mutex::default(),
             is_closed: AtomicBool::new(false),
         };
         Ok((this, bytes))
@@ -110,8 +126,14 @@ impl Shared {
         self.news.subscribe()
     }
 
-    pub(super) fn failure(&self) -> Option<DiskError> {
-        self.failure_now().clone()
+    /// The commit thread is gone: nothing is written any more.
+    pub(super) fn stop(&self, source: DiskError) {
+        *self.stopped.lock().unwrap_or_else(PoisonError::into_inner) = Some(source);
+    }
+
+    /// Why the commit thread is gone, unless it was closed.
+    pub(super) fn stopped(&self) -> Option<DiskError> {
+        self.stopped.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -119,7 +141,10 @@ impl Shared {
     }
 
     pub(super) fn health(&self) -> Result<(), HealthError> {
-        match self.failure() {
+        if let Some(source) = self.stopped() {
+            return Err(HealthError::Stopped { source });
+        }
+        match self.failure_now().clone() {
             Some(source) => Err(HealthError::Failing { source }),
             None if self.is_closed() => Err(HealthError::Closed),
             None => Ok(()),
@@ -136,7 +161,7 @@ impl Shared {
         }
         let _pin = self.pin(newest);
         drop(state);
-        let value = self.value(version.id())?;
+        let value = self.value(&key, version.id())?;
         Ok(Some(key_value(key, value, version)))
     }
 
@@ -163,7 +188,7 @@ impl Shared {
                 more = true;
                 break;
             }
-            let value = value.map_or_else(|| self.value(version.id()), Ok)?;
+            let value = value.map_or_else(|| self.value(&key, version.id()), Ok)?;
             bytes += value.len();
             items.push(key_value(key, value, version));
         }
@@ -184,7 +209,7 @@ impl Shared {
         sink: &mut (dyn FnMut(KeyValue) + Send),
     ) -> Result<Revision, ReadError> {
         let held = self.hold(at)?;
-        self.load_held(&held, prefix, &mut |kv| {
+        self.load_held(&held, prefix, self.stand_in, &mut |kv| {
             sink(kv);
             ControlFlow::Continue(())
         })?;
@@ -196,23 +221,29 @@ impl Shared {
         &self,
         held: &Pin<'_>,
         prefix: &[u8],
+        stand_in: Option<StandIn>,
         sink: Sink<'_, KeyValue>,
     ) -> Result<(), ReadError> {
         let at = held.at;
-        let result =
-            self.disk.records(RecordId::first(Revision(0)), &mut |Record { head, value }| {
-                if head.id.revision > at {
+        let mut broken = Ok(());
+        let result = self.disk.records(RecordId::first(Revision(0)), &mut |record| {
+            let StoredRecord { head, value } = record;
+            if head.id.revision > at {
+                return ControlFlow::Break(());
+            }
+            if !head.is_delete && head.key.starts_with(prefix) {
+                let version = self.read().index.live(&head.key, at);
+                if let Some(version) = version.filter(|version| version.id() == head.id) {
+                    match value.or_else(|damage| replaced(stand_in, &head.key, damage)) {
+                        Ok(value) => return sink(key_value(head.key, value, version)),
+                        Err(error) => broken = Err(error),
+                    }
                     return ControlFlow::Break(());
                 }
-                if !head.is_delete && head.key.starts_with(prefix) {
-                    let version = self.read().index.live(&head.key, at);
-                    if let Some(version) = version.filter(|version| version.id() == head.id) {
-                        return sink(key_value(head.key, value, version));
-                    }
-                }
-                ControlFlow::Continue(())
-            });
-        result.map_err(|source| ReadError::Backend { source })
+            }
+            ControlFlow::Continue(())
+        });
+        result.map_err(|source| ReadError::Backend { source }).and(broken)
     }
 
     /// What a watch gets next; `None` when there is nothing after `after` yet.
@@ -239,10 +270,12 @@ impl Shared {
         batch.map(Some).map_err(|source| WatchError::Backend { source })
     }
 
+    /// The next stretch of history from the disk.
     fn scan(&self, prefix: &[u8], after: Revision, newest: Revision) -> Result<Batch, DiskError> {
         let mut filler = Filler::new(prefix);
-        let (mut seen, mut reached) = (0, newest);
-        self.disk.records(RecordId::first(after.next()), &mut |Record { head, value }| {
+        let (mut seen, mut reached, mut broken) = (0, newest, Ok(()));
+        self.disk.records(RecordId::first(after.next()), &mut |record| {
+            let StoredRecord { head, value } = record;
             let revision = head.id.revision;
             if revision > newest || !filler.is_room_for(revision) {
                 return ControlFlow::Break(());
@@ -253,17 +286,24 @@ impl Shared {
             }
             seen += 1;
             if filler.wants(&head.key) {
-                filler.push(event(Record { head, value }));
+                match value.or_else(|damage| replaced(self.stand_in, &head.key, damage)) {
+                    Ok(value) => filler.push(event(Record { head, value })),
+                    Err(error) => {
+                        broken = Err(error);
+                        return ControlFlow::Break(());
+                    }
+                }
             }
             ControlFlow::Continue(())
         })?;
+        broken.map_err(|error| -> DiskError { Arc::new(error) })?;
         Ok(filler.finish(reached))
     }
 
     /// The value of a record that no prune can take: for the commit thread, where prunes happen.
-    pub(super) fn recent_value(&self, id: RecordId) -> Result<Bytes, ReadError> {
+    pub(super) fn recent_value(&self, key: &[u8], id: RecordId) -> Result<Bytes, ReadError> {
         let value = self.read().ring.value(id);
-        value.map_or_else(|| self.value(id), Ok)
+        value.map_or_else(|| self.value(key, id), Ok)
     }
 
     /// The newest version of a key, for the commit thread.
@@ -332,9 +372,16 @@ impl Shared {
         Pin { shared: self, at }
     }
 
-    fn value(&self, id: RecordId) -> Result<Bytes, ReadError> {
-        let value = self.disk.value(id).map_err(|source| ReadError::Backend { source })?;
-        value.ok_or(ReadError::Missing { revision: id.revision })
+    fn value(&self, key: &[u8], id: RecordId) -> Result<Bytes, ReadError> {
+        let damage = match self.disk.value(id) {
+            Ok(Some(value)) => return Ok(value),
+            Ok(None) => Damage { id, what: Damage::NO_VALUE },
+            Err(source) => match source.downcast_ref::<Damage>() {
+                Some(damage) => damage.clone(),
+                None => return Err(ReadError::Backend { source }),
+            },
+        };
+        replaced(self.stand_in, key, damage)
     }
 
     fn failure_now(&self) -> MutexGuard<'_, Option<DiskError>> {
@@ -360,6 +407,17 @@ impl State {
             Some(asked) => Ok(asked),
         }
     }
+}
+
+/// What stands in the place of a damaged value; an error where nothing may.
+fn replaced(stand_in: Option<StandIn>, key: &[u8], damage: Damage) -> Result<Bytes, ReadError> {
+    let Some(make) = stand_in else {
+        let key = Bytes::copy_from_slice(key);
+        return Err(ReadError::Damaged { key, source: Arc::new(damage) });
+    };
+    let key = key.escape_ascii();
+    tracing::error!(%key, %damage, "stored value is damaged; reads of this object fail");
+    Ok(make(&damage.to_string()))
 }
 
 pub(super) fn key_value(key: Bytes, value: Bytes, version: Version) -> KeyValue {

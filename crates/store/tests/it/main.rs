@@ -3,6 +3,7 @@
 // Helpers of tests may unwrap as tests do.
 #![allow(clippy::unwrap_used)]
 
+mod damage;
 mod kill;
 mod log;
 mod offline;
@@ -11,3 +12,4 @@ mod restart;
 mod sim;
 mod space;
 mod suite;
+mod takeover;

@@ -41,6 +41,13 @@ fn name(revision: u64) -> [u8; 12] {
     name
 }
 
+/// A head of a value of one byte, with its checksum.
+fn head(revision: u64, created: u64, key: &[u8]) -> Vec<u8> {
+    let row = [&[2][..], &created.to_be_bytes(), &1_u32.to_be_bytes(), key].concat();
+    let sum = crc32fast::hash(&[b"head", &name(revision)[..], &row[..]].concat());
+    [&row[..], &sum.to_be_bytes()].concat()
+}
+
 /// The first part of a value.
 fn part(revision: u64) -> [u8; 14] {
     let mut part = [0; 14];
@@ -105,30 +112,28 @@ async fn values_of_every_length_are_put_together_again() {
 async fn records_that_do_not_fit_are_named() {
     type Change = fn(&redb::WriteTransaction);
     let checks: [(&str, Change); 7] = [
-        ("record 3.0 (a) has a value of 2 bytes, not of 1", |txn| {
+        ("record 3.0 is damaged: its value fails its checksum (a)", |txn| {
             txn.open_table(PARTS).unwrap().insert(part(3), &b"11"[..]).unwrap();
         }),
-        ("record 3.0 (a) has no value", |txn| {
+        ("record 3.0 is damaged: it has no value (a)", |txn| {
             txn.open_table(PARTS).unwrap().remove(part(3)).unwrap();
         }),
-        ("record 3.0 has a value and no head", |txn| {
+        ("record 3.0 is damaged: it has a value and no head", |txn| {
             txn.open_table(HEADS).unwrap().remove(name(3)).unwrap();
         }),
-        ("record 4.0 (b) is a delete and has a value", |txn| {
+        ("record 4.0 is damaged: it is a delete and has a value (b)", |txn| {
             txn.open_table(PARTS).unwrap().insert(part(4), &b"x"[..]).unwrap();
         }),
-        ("record 3.0 is damaged", |txn| {
+        ("record 3.0 is damaged: its head fails its checksum", |txn| {
             txn.open_table(HEADS).unwrap().insert(name(3), &b"\x07short"[..]).unwrap();
         }),
         ("record 6.0 (c): the revision of creation is out of bounds", |txn| {
-            let row = [&[2][..], &9_u64.to_be_bytes(), &1_u32.to_be_bytes(), b"c"].concat();
-            txn.open_table(HEADS).unwrap().insert(name(6), &row[..]).unwrap();
+            txn.open_table(HEADS).unwrap().insert(name(6), &head(6, 9, b"c")[..]).unwrap();
         }),
         (
             "record 5.0 (b): the revision of creation does not follow from the record before",
             |txn| {
-                let row = [&[2][..], &2_u64.to_be_bytes(), &1_u32.to_be_bytes(), b"b"].concat();
-                txn.open_table(HEADS).unwrap().insert(name(5), &row[..]).unwrap();
+                txn.open_table(HEADS).unwrap().insert(name(5), &head(5, 2, b"b")[..]).unwrap();
             },
         ),
     ];
@@ -200,6 +205,6 @@ async fn what_is_not_at_rest_or_no_data_is_refused() {
     let store = Embedded::open(EmbeddedOptions::new(dir.path())).unwrap();
     assert!(matches!(refusal(), OpenError::Locked { .. }));
     drop(store);
-    std::fs::write(dir.path().join("FORMAT"), "keelson-store 4\n").unwrap();
-    assert!(matches!(refusal(), OpenError::Format { found: 4, .. }));
+    std::fs::write(dir.path().join("FORMAT"), "keelson-store 5\n").unwrap();
+    assert!(matches!(refusal(), OpenError::Format { found: 5, .. }));
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use keelson_store::conformance::{Rng, commit, drain, list, put};
-use keelson_store::embedded::disk::{Disk, Head, MemDisk, Record, RecordId, Sink};
+use keelson_store::embedded::disk::{Disk, Head, MemDisk, Record, RecordId, Sink, StoredRecord};
 use keelson_store::{
     Compare, DiskError, Embedded, HealthError, Op, Revision, Store, Txn, TxnOutcome, WriteError,
 };
@@ -81,7 +81,7 @@ impl Disk for SimDisk {
         self.records.heads(from, sink)
     }
 
-    fn records(&self, from: RecordId, sink: Sink<'_, Record>) -> Result<(), DiskError> {
+    fn records(&self, from: RecordId, sink: Sink<'_, StoredRecord>) -> Result<(), DiskError> {
         self.records.records(from, sink)
     }
 
@@ -383,7 +383,7 @@ async fn compaction_gives_records_back() {
     }
     until(|| records.len() <= 5 + 20, "records stay");
     let mut keys = 0;
-    let mut count = |_: Record| {
+    let mut count = |_: StoredRecord| {
         keys += 1;
         ControlFlow::Continue(())
     };

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use keelson_store::conformance::{commit, drain, list, put};
-use keelson_store::embedded::disk::{Disk, Head, MemDisk, Record, RecordId, Sink};
+use keelson_store::embedded::disk::{Disk, Head, MemDisk, Record, RecordId, Sink, StoredRecord};
 use keelson_store::embedded::{Found, Offline};
 use keelson_store::{DiskError, Embedded, EmbeddedOptions, Op, Revision, Store, Txn, WriteError};
 use tempfile::TempDir;
@@ -146,7 +146,7 @@ impl Disk for Copies {
         self.records.heads(from, sink)
     }
 
-    fn records(&self, from: RecordId, sink: Sink<'_, Record>) -> Result<(), DiskError> {
+    fn records(&self, from: RecordId, sink: Sink<'_, StoredRecord>) -> Result<(), DiskError> {
         self.records.records(from, sink)
     }
 

@@ -91,6 +91,7 @@ async fn listen(faults: Arc<Faults>, shutdown: watch::Receiver<bool>) -> Listeni
         state: State::new(&Limits::default()),
         limits: Limits::default(),
         cbor: false,
+        health: Arc::default(),
         draining: AtomicBool::new(false),
         shutdown,
     };

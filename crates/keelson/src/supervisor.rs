@@ -1,0 +1,160 @@
+//! Owns the tasks that run beside requests, and notices when one of them ends.
+//!
+//! A control loop that panics is started again, later each time. When the commit thread of the store or the
+//! feed of the cache is gone, nothing can be served rightly any more: health fails, and whoever runs the
+//! server is told to end it.
+
+use keelson_registry::Registry;
+use keelson_server::Health;
+use std::any::Any;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// From the first panic of a loop to its next start; doubles with each.
+const RESTART_DELAY: Duration = Duration::from_secs(1);
+const RESTART_DELAY_MAX: Duration = Duration::from_secs(60);
+/// A loop that ran for so long begins with the first delay again.
+const RAN_WELL: Duration = Duration::from_secs(120);
+/// How often the store and the cache are looked at.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// Control loops under one owner; they end with it.
+pub(crate) struct Loops {
+    tasks: JoinSet<()>,
+    health: Arc<Health>,
+}
+
+impl Loops {
+    pub(crate) fn new(health: Arc<Health>) -> Loops {
+        Loops { tasks: JoinSet::new(), health }
+    }
+
+    /// Starts a loop, and starts it again whenever it panics or ends.
+    pub(crate) fn run<F>(&mut self, name: &'static str, start: impl Fn() -> F + Send + 'static)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.tasks.spawn(keep_running(name, start, self.health.clone(), false));
+    }
+
+    /// Watches over what cannot be started again, and tells `broken` which component failed and why.
+    pub(crate) fn guard(&mut self, registry: Arc<Registry>, broken: watch::Sender<Option<String>>) {
+        self.tasks.spawn(guard(registry, self.health.clone(), broken));
+    }
+
+    /// Ends all loops and waits until nothing of them is under way.
+    pub(crate) async fn shutdown(&mut self) {
+        self.tasks.shutdown().await;
+    }
+}
+
+/// Runs a loop, and runs it again when it panics, or also when it ends.
+pub(crate) async fn keep_running<F: Future<Output = ()> + Send>(
+    name: &'static str,
+    start: impl Fn() -> F,
+    health: Arc<Health>,
+    may_end: bool,
+) {
+    let mut delay = RESTART_DELAY;
+    loop {
+        let began = Instant::now();
+        let ended = caught(start()).await;
+        if may_end && ended.is_ok() {
+            return;
+        }
+        if began.elapsed() >= RAN_WELL {
+            delay = RESTART_DELAY;
+        }
+        let why = ended.map_or_else(|panic| line_of(&*panic), |()| "it ended".to_owned());
+        tracing::error!(component = name, why, restart = ?delay, "control loop panicked; restarting");
+        health.fail(name, format!("the control loop panicked, restarting in {delay:?}"));
+        tokio::time::sleep(delay).await;
+        health.recover(name);
+        delay = RESTART_DELAY_MAX.min(delay * 2);
+    }
+}
+
+/// What a future comes to, or what it panicked with.
+async fn caught<T>(future: impl Future<Output = T>) -> Result<T, Box<dyn Any + Send>> {
+    let mut future = pin!(future);
+    poll_fn(|ctx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(ctx))) {
+        Ok(polled) => polled.map(Ok),
+        Err(panic) => std::task::Poll::Ready(Err(panic)),
+    })
+    .await
+}
+
+/// The first line of what a panic said.
+fn line_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default();
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
+async fn guard(
+    registry: Arc<Registry>,
+    health: Arc<Health>,
+    broken: watch::Sender<Option<String>>,
+) {
+    let (component, why) = loop {
+        tokio::time::sleep(LOOK).await;
+        if let Err(error @ keelson_store::HealthError::Stopped { .. }) = registry.store.health() {
+            break ("store-commit", with_source(&error));
+        }
+        if let Err(why) = registry.cache.health() {
+            break ("cache-feed", why.to_string());
+        }
+    };
+    tracing::error!(component, why, "component stopped; ending the server");
+    health.fail(component, why.clone());
+    broken.send_replace(Some(format!("{component} failed: {why}")));
+}
+
+fn with_source(error: &dyn std::error::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_loop_that_panics_is_restarted_and_fails_health_meanwhile() {
+        let health: Arc<Health> = Arc::default();
+        let mut loops = Loops::new(health.clone());
+        let starts = Arc::new(AtomicUsize::new(0));
+        let began = Instant::now();
+        let (told, mut starting) = watch::channel(0);
+        loops.run("test-controller", {
+            let starts = starts.clone();
+            move || {
+                let n = starts.fetch_add(1, Ordering::SeqCst) + 1;
+                told.send_replace(n);
+                async move {
+                    assert!(n > 3, "this panic is part of a test");
+                    std::future::pending().await
+                }
+            }
+        });
+        for (n, after) in [(1, 0), (2, 1), (3, 3), (4, 7)] {
+            starting.wait_for(|started| *started == n).await.expect("it starts");
+            assert_eq!(began.elapsed().as_secs(), after, "start {n}");
+            tokio::task::yield_now().await;
+            let failing = health.failures();
+            if n == 4 {
+                assert_eq!(failing, []);
+            } else {
+                let why = format!("the control loop panicked, restarting in {}s", 1 << (n - 1));
+                assert_eq!(failing, [("test-controller", why)]);
+            }
+        }
+        loops.shutdown().await;
+    }
+}

@@ -1,0 +1,317 @@
+//! Bit rot: what has changed on the disk is found, never served, and costs only itself.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use keelson_store::backup::BackupReader;
+use keelson_store::conformance::{Rng, drain, put};
+use keelson_store::embedded::{Found, Offline, remove_damaged, restore};
+use keelson_store::{
+    Embedded, EmbeddedOptions, KeyValue, OpenError, Range, ReadError, Revision, Store, WatchError,
+    WriteError,
+};
+use redb::ReadableTable;
+use tempfile::TempDir;
+
+const KEYS: usize = 32;
+const FLIPS: usize = 1000;
+
+fn key(n: usize) -> String {
+    format!("registry/pods/{n:03}")
+}
+
+/// Of many lengths, so that some values stand in several parts; like no other one's.
+fn value(n: usize) -> String {
+    format!("<{n:03}>").repeat(1 + n * n * 2)
+}
+
+/// Makes a data directory at rest, with its history; gives its records file.
+async fn grown(dir: &Path) -> Vec<u8> {
+    let store = Embedded::open(EmbeddedOptions::new(dir)).unwrap();
+    put_all(&store).await;
+    store.close();
+    drop(store);
+    std::fs::read(dir.join("records.redb")).unwrap()
+}
+
+async fn put_all(store: &Embedded) {
+    for n in 0..KEYS {
+        put(store, &key(n), &value(n)).await;
+    }
+}
+
+/// Makes a data directory at rest, in whose file little is left over; gives its records file.
+async fn filled(dir: &Path) -> Vec<u8> {
+    let store = Embedded::in_memory();
+    put_all(&store).await;
+    let mut backup = vec![];
+    store.backup(&mut backup).unwrap();
+    let made = dir.join("made");
+    restore(&made, &mut BackupReader::new(&backup[..]).unwrap(), &mut |_| {}).unwrap();
+    for name in ["FORMAT", "LOCK", "records.redb"] {
+        std::fs::rename(made.join(name), dir.join(name)).unwrap();
+    }
+    std::fs::remove_dir(made).unwrap();
+    std::fs::read(dir.join("records.redb")).unwrap()
+}
+
+fn write(dir: &Path, records: &[u8]) {
+    std::fs::write(dir.join("records.redb"), records).unwrap();
+}
+
+/// Where bytes stand in the file, first to last.
+fn places(records: &[u8], bytes: &[u8]) -> Vec<usize> {
+    let windows = records.windows(bytes.len()).enumerate();
+    windows.filter(|(_, window)| *window == bytes).map(|(place, _)| place).collect()
+}
+
+fn damages(dir: &Path) -> Vec<String> {
+    let mut damages = vec![];
+    let mut keep = |found| {
+        if let Found::Damage(line) = found {
+            damages.push(line);
+        }
+    };
+    match Offline::open(dir).and_then(|offline| offline.check(&mut keep)) {
+        Ok(_) => {}
+        Err(error) => damages.push(error.to_string()),
+    }
+    damages
+}
+
+fn stand_in(why: &str) -> Bytes {
+    format!("cannot be read: {why}").into()
+}
+
+/// The places in the file of what belongs to records: rows of heads, names of rows, and values.
+fn record_places(records: &[u8]) -> [Vec<usize>; 3] {
+    let [mut heads, mut names, mut values] = [vec![], vec![], vec![]];
+    for n in 0..KEYS {
+        let revision = (n as u64 + 1).to_be_bytes();
+        // Each key stands in its head alone, before it the kind and two numbers.
+        for place in places(records, key(n).as_bytes()) {
+            heads.extend(place - 13..place + key(n).len() + 4);
+        }
+        for place in places(records, format!("<{n:03}>").as_bytes()) {
+            values.extend(place..place + 5);
+        }
+        // The names of the head and of the parts.
+        for place in places(records, &[&revision[..], &[0; 4]].concat()) {
+            names.extend(place..place + 12);
+        }
+    }
+    [heads, names, values]
+}
+
+#[tokio::test]
+async fn a_check_finds_every_flipped_bit_and_no_read_gives_one_back() {
+    let dir = TempDir::new().unwrap();
+    let whole = filled(dir.path()).await;
+    let places = record_places(&whole);
+    let mut rng = Rng(20_261_122);
+    let (mut found, mut refused, mut unreadable, mut unused) = (0, 0, 0, 0);
+    while found < FLIPS {
+        let some = &places[found % places.len()];
+        let place = some[rng.below(some.len() as u64) as usize];
+        let bit = rng.below(8);
+        let mut flipped = whole.clone();
+        flipped[place] ^= 1 << bit;
+        write(dir.path(), &flipped);
+        let damages = damages(dir.path());
+        let (read, is_open) = read_all(dir.path()).await;
+        if damages.is_empty() {
+            // A page that is no longer in use: nothing reads it.
+            assert!(is_open && read.iter().all(|ok| *ok), "bit {bit} of {place} is not found");
+            unused += 1;
+            continue;
+        }
+        found += 1;
+        refused += usize::from(!is_open);
+        unreadable += read.iter().filter(|ok| !**ok).count();
+    }
+    assert!(unused < 100, "{unused} flips in pages that are not in use");
+    assert!(refused > 300 && unreadable > 300, "{refused} {unreadable}");
+}
+
+/// Which keys can be read, and whether the store opens at all. Panics when a value is another one.
+async fn read_all(dir: &Path) -> (Vec<bool>, bool) {
+    let Ok(store) = Embedded::open(EmbeddedOptions::new(dir)) else { return (vec![], false) };
+    let mut read = vec![];
+    for n in 0..KEYS {
+        let got = store.get(key(n).as_bytes()).await;
+        if let Ok(kv) = &got {
+            let kv = kv.as_ref().expect("no key is missing");
+            assert!(kv.value == value(n), "{} has another value", key(n));
+            assert_eq!((kv.created, kv.modified), (Revision(n as u64 + 1), Revision(n as u64 + 1)));
+        }
+        read.push(got.is_ok());
+    }
+    (read, true)
+}
+
+/// Flips a bit in the value of one key; on the disk it is nowhere else.
+fn flip_value(dir: &Path, whole: &[u8], n: usize) {
+    let mut flipped = whole.to_vec();
+    for place in places(whole, format!("<{n:03}>").as_bytes()) {
+        flipped[place + 2] ^= 1;
+    }
+    write(dir, &flipped);
+}
+
+#[tokio::test]
+async fn a_damaged_value_costs_only_itself() {
+    let dir = TempDir::new().unwrap();
+    let whole = grown(dir.path()).await;
+    flip_value(dir.path(), &whole, 9);
+    let store = Embedded::open(EmbeddedOptions::new(dir.path())).unwrap();
+    let error = store.get(key(9).as_bytes()).await.unwrap_err();
+    assert_eq!(error.to_string(), format!("the stored value of {} cannot be read", key(9)));
+    assert!(matches!(&error, ReadError::Damaged { key: k, .. } if *k == key(9)), "{error:?}");
+    assert!(store.get(key(8).as_bytes()).await.is_ok());
+    assert!(store.range(Range::prefix(b"registry/")).await.is_err());
+    let txn = keelson_store::Txn {
+        compare: vec![keelson_store::Compare { key: key(9).into(), modified: Revision(1) }],
+        ops: vec![],
+    };
+    assert!(matches!(store.txn(txn).await, Err(WriteError::Unreadable { .. })));
+    let mut watch = store.watch(Bytes::new(), Revision(0)).unwrap();
+    assert!(matches!(watch.next().await, Err(WatchError::Backend { .. })));
+    let error = store.backup(&mut vec![]).unwrap_err();
+    let source = std::error::Error::source(&error).unwrap().to_string();
+    assert_eq!(source, format!("the stored value of {} cannot be read", key(9)));
+    // It can be written anew, and then all can be read.
+    put(&*store, &key(9), "anew").await;
+    assert_eq!(store.range(Range::prefix(b"registry/")).await.unwrap().items.len(), KEYS);
+    store.backup(&mut vec![]).unwrap();
+}
+
+#[tokio::test]
+async fn a_stand_in_takes_the_place_of_a_damaged_value() {
+    let dir = TempDir::new().unwrap();
+    let whole = grown(dir.path()).await;
+    flip_value(dir.path(), &whole, 9);
+    let stand_in: keelson_store::StandIn = stand_in;
+    let options = EmbeddedOptions { stand_in: Some(stand_in), ..EmbeddedOptions::new(dir.path()) };
+    let store = Embedded::open(options).unwrap();
+    let text = "cannot be read: record 10.0 is damaged: its value fails its checksum";
+    let expected = |n| if n == 9 { text.to_owned() } else { value(n) };
+    let check = |kvs: &[KeyValue]| {
+        assert_eq!(kvs.len(), KEYS);
+        assert!(kvs.iter().zip(0..).all(|(kv, n)| kv.key == key(n) && kv.value == expected(n)));
+    };
+    check(&store.range(Range::prefix(b"registry/")).await.unwrap().items);
+    let mut loaded = vec![];
+    store.load(b"registry/", None, &mut |kv| loaded.push(kv)).await.unwrap();
+    check(&loaded);
+    let mut watch = store.watch(Bytes::new(), Revision(0)).unwrap();
+    let events = drain(&mut *watch, store.revision()).await;
+    assert!(events.iter().zip(0..).all(|(event, n)| event.value.clone().unwrap() == expected(n)));
+    assert!(store.backup(&mut vec![]).is_err(), "a backup has no stand-ins");
+}
+
+#[tokio::test]
+async fn a_damaged_head_is_refused_and_can_be_removed() {
+    let dir = TempDir::new().unwrap();
+    let whole = filled(dir.path()).await;
+    let mut flipped = whole.clone();
+    for place in places(&whole, key(9).as_bytes()) {
+        flipped[place + 3] ^= 16;
+    }
+    write(dir.path(), &flipped);
+    let error = Embedded::open(EmbeddedOptions::new(dir.path())).err().unwrap();
+    let OpenError::Records { source, .. } = &error else { panic!("{error}") };
+    assert_eq!(source.to_string(), "record 10.0 is damaged: its head fails its checksum");
+    let mut removed = vec![];
+    remove_damaged(dir.path(), &mut |damage| removed.push(damage.to_string())).unwrap();
+    assert_eq!(removed, ["record 10.0 is damaged: its head fails its checksum"]);
+    assert_eq!(damages(dir.path()), [""; 0]);
+    let store = Embedded::open(EmbeddedOptions::new(dir.path())).unwrap();
+    assert!(store.get(key(9).as_bytes()).await.unwrap().is_none());
+    assert!(store.get(key(10).as_bytes()).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn values_that_have_changed_places_are_found() {
+    let dir = TempDir::new().unwrap();
+    drop(filled(dir.path()).await);
+    let parts: redb::TableDefinition<'_, [u8; 14], &[u8]> = redb::TableDefinition::new("parts");
+    let name = |revision: u8, part: u8| {
+        let mut name = [0; 14];
+        (name[7], name[13]) = (revision, part);
+        name
+    };
+    // Values of the same length, and two parts of one value.
+    for (a, b) in [(name(1, 0), name(2, 0)), (name(31, 0), name(31, 1))] {
+        let database = redb::Database::open(dir.path().join("records.redb")).unwrap();
+        let txn = database.begin_write().unwrap();
+        {
+            let mut table = txn.open_table(parts).unwrap();
+            let [first, second] =
+                [a, b].map(|name| table.get(name).unwrap().unwrap().value().to_vec());
+            table.insert(a, &second[..]).unwrap();
+            table.insert(b, &first[..]).unwrap();
+        }
+        txn.commit().unwrap();
+    }
+    let store = Embedded::open(EmbeddedOptions::new(dir.path())).unwrap();
+    for n in [0, 1, 30] {
+        let got = store.get(key(n).as_bytes()).await;
+        assert!(matches!(got, Err(ReadError::Damaged { .. })), "{}: {got:?}", key(n));
+    }
+    assert!(store.get(key(2).as_bytes()).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_page_of_zeros_is_an_error_and_no_panic() {
+    let dir = TempDir::new().unwrap();
+    let whole = filled(dir.path()).await;
+    let (mut refused, mut errors) = (0, 0);
+    for page in 1..whole.len() / 4096 {
+        let mut damaged = whole.clone();
+        damaged[page * 4096..(page + 1) * 4096].fill(0);
+        if damaged == whole {
+            continue;
+        }
+        write(dir.path(), &damaged);
+        let (read, is_open) = read_all(dir.path()).await;
+        refused += usize::from(!is_open);
+        errors += usize::from(read.iter().any(|ok| !*ok));
+    }
+    assert!(refused > 0 && errors > 0, "{refused} {errors}");
+}
+
+#[tokio::test]
+async fn a_write_that_meets_a_page_of_zeros_is_refused_with_what_can_be_done() {
+    let dir = TempDir::new().unwrap();
+    let store = Embedded::open(EmbeddedOptions::new(dir.path())).unwrap();
+    for n in 0..KEYS {
+        put(&*store, &key(n), &value(n).repeat(60)).await;
+    }
+    drop(store);
+    let store: Arc<Embedded> = Embedded::open(EmbeddedOptions::new(dir.path())).unwrap();
+    // What is read takes the place of the last pages in memory, which the write needs.
+    for n in 0..KEYS - 5 {
+        store.get(key(n).as_bytes()).await.unwrap();
+    }
+    let records = OpenOptions::new().write(true).open(dir.path().join("records.redb")).unwrap();
+    let length = records.metadata().unwrap().len() as usize;
+    records.write_all_at(&vec![0; length - 4096], 4096).unwrap();
+    let op = keelson_store::Op::Put { key: "new".into(), value: "1".into() };
+    let txn = keelson_store::Txn { compare: vec![], ops: vec![op] };
+    for is_first in [true, false] {
+        let source = match store.txn(txn.clone()).await {
+            Err(WriteError::Failed { source }) if is_first => source,
+            Err(WriteError::Refused { source }) if !is_first => source,
+            other => panic!("{other:?}"),
+        };
+        let line = source.to_string();
+        assert!(line.starts_with("records.redb is damaged (redb panicked: "), "{line}");
+        assert!(line.contains("`keelson check`") && line.contains("`keelson restore`"), "{line}");
+        assert!(store.health().is_err());
+    }
+    // What is in memory is still served, and closing ends.
+    store.close();
+}
