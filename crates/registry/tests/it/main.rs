@@ -5,6 +5,7 @@ mod compare;
 mod harness;
 mod lease;
 mod past;
+mod proportion;
 mod replay;
 mod rules;
 mod stored;
