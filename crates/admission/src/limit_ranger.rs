@@ -3,9 +3,13 @@
 
 use crate::pod::{Amounts, Side, amounts, of_container, of_pod};
 use crate::request::{Operation, Request};
-use keelson_meta::{Failure, Object, Quantity, Str, Value};
+use keelson_meta::{Failure, Map, Object, Quantity, Seen, Status, Str, Value};
 
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
+/// Amounts of limit ranges that are held against those of the containers of one pod. Each limit range
+/// is within the size of an object, and so is a pod, but not each amount of one for each container of
+/// the other.
+const COMPARISONS_MAX: usize = 1_000_000;
 
 /// Whether limits apply: to new pods and claims, to claims that change, to pods that are resized. What
 /// is being deleted is left alone.
@@ -34,7 +38,9 @@ pub(crate) fn admit(
     if !applies(req) || !req.is_below("", "pods") {
         return Ok(());
     }
-    for range in ranges(req)? {
+    let ranges = ranges(req)?;
+    check_size(&ranges, obj)?;
+    for range in ranges {
         set_defaults(&range, obj);
     }
     Ok(())
@@ -48,7 +54,9 @@ pub(crate) fn validate(
     if !applies(req) {
         return Ok(());
     }
-    for range in ranges(req)? {
+    let ranges = ranges(req)?;
+    check_size(&ranges, obj)?;
+    for range in ranges {
         let faults =
             if req.is_below("", "pods") { of_range(&range, obj) } else { of_claim(&range, obj) };
         if !faults.is_empty() {
@@ -58,14 +66,25 @@ pub(crate) fn validate(
     Ok(())
 }
 
+/// Refuses what would be too much work.
+fn check_size(ranges: &[Object], pod: &Object) -> Result<(), Failure> {
+    const LISTS: [&str; 5] = ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"];
+    let items = ranges.iter().flat_map(|range| range.array_at(&["spec", "limits"]));
+    let size = |item: &Value| -> usize {
+        LISTS.iter().filter_map(|list| item.get(list)?.as_object()).map(Map::len).sum()
+    };
+    let amounts: usize = items.map(|item| 1 + size(item)).sum();
+    let lists = ["containers", "initContainers"];
+    let containers: usize = lists.iter().map(|list| pod.array_at(&["spec", list]).len()).sum();
+    let is_fine = amounts.saturating_mul(containers) <= COMPARISONS_MAX;
+    if is_fine { Ok(()) } else { Err(Status::timed_out()) }
+}
+
 /// Several faults as upstream shows them: each once, in brackets when there are more.
 fn joined(faults: &[String]) -> String {
-    let mut distinct: Vec<&str> = vec![];
-    for fault in faults {
-        if !distinct.contains(&fault.as_str()) {
-            distinct.push(fault);
-        }
-    }
+    let mut seen: Seen<&str> = Seen::new();
+    let distinct: Vec<&str> =
+        faults.iter().map(String::as_str).filter(|fault| seen.insert(fault)).collect();
     match distinct.as_slice() {
         [one] => (*one).to_owned(),
         all => format!("[{}]", all.join(", ")),

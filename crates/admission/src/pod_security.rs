@@ -211,7 +211,7 @@ fn validate_namespace(
     };
     let (before, known) = policy(|key| old.label(key));
     let texts =
-        |errors: &ErrorList| -> Vec<String> { errors.0.iter().map(ToString::to_string).collect() };
+        |errors: &ErrorList| -> Vec<String> { errors.iter().map(ToString::to_string).collect() };
     if !errors.is_empty() && texts(&errors) != texts(&known) {
         return errors.into_result("", "Namespace", namespace.name());
     }

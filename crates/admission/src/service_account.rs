@@ -3,7 +3,7 @@
 
 use crate::pod::CONTAINER_LISTS;
 use crate::request::{Operation, Request};
-use keelson_meta::{Failure, Object, Str, Value, value};
+use keelson_meta::{Failure, Object, Seen, Str, Value, value};
 
 /// The account of pods that name none.
 pub(crate) const DEFAULT: &str = "default";
@@ -142,7 +142,7 @@ fn mount_token(req: &Request<'_>, pod: &mut Object) {
                 continue;
             }
             mounts.push(value!({
-                "mountPath": MOUNT_PATH, "name": (name.as_str()), "readOnly": true
+                "mountPath": MOUNT_PATH, "name": (name.clone()), "readOnly": true
             }));
             needed = true;
         }
@@ -150,7 +150,7 @@ fn mount_token(req: &Request<'_>, pod: &mut Object) {
     if known.is_some() || !needed {
         return;
     }
-    let volume = value!({"name": (name.as_str()), "projected": {"defaultMode": 420, "sources": [
+    let volume = value!({"name": (name.clone()), "projected": {"defaultMode": 420, "sources": [
         {"serviceAccountToken": {"expirationSeconds": TOKEN_SECONDS, "path": "token"}},
         {"configMap": {
             "name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]
@@ -172,21 +172,22 @@ fn limits_secrets(account: &Object) -> bool {
     matches!(says, "1" | "t" | "T" | "true" | "TRUE" | "True")
 }
 
-fn lists(account: &Object, member: &str, name: &str) -> bool {
-    account.array_at(&[member]).iter().any(|secret| secret.str_at(&["name"]) == Some(name))
+/// The names that an account lists.
+fn listed<'o>(account: &'o Object, member: &str) -> Seen<&'o str> {
+    account.array_at(&[member]).iter().filter_map(|secret| secret.str_at(&["name"])).collect()
 }
 
 fn check(req: &Request<'_>, pod: &Object, account: &Object) -> Result<(), Failure> {
     if !limits_secrets(account) {
         return Ok(());
     }
-    let who = account.name();
+    let (who, secrets) = (account.name(), listed(account, "secrets"));
     for volume in pod.array_at(&["spec", "volumes"]) {
         let Some(secret) = volume.get("secret").filter(|secret| !secret.is_null()) else {
             continue;
         };
         let name = secret.str_at(&["secretName"]).unwrap_or_default();
-        if !lists(account, "secrets", name) {
+        if !secrets.contains(&name) {
             let why = format!(
                 "volume with secret.secretName=\"{name}\" is not allowed because service account \
                  {who} does not reference that secret"
@@ -196,9 +197,10 @@ fn check(req: &Request<'_>, pod: &Object, account: &Object) -> Result<(), Failur
     }
     check_env(req, pod, account, "initContainers", "init container")?;
     check_env(req, pod, account, "containers", "container")?;
+    let secrets = listed(account, "imagePullSecrets");
     for (index, secret) in pod.array_at(&["spec", "imagePullSecrets"]).iter().enumerate() {
         let name = secret.str_at(&["name"]).unwrap_or_default();
-        if !lists(account, "imagePullSecrets", name) {
+        if !secrets.contains(&name) {
             let why = format!(
                 "imagePullSecrets[{index}].name=\"{name}\" is not allowed because service account \
                  {who} does not reference that imagePullSecret"
@@ -216,6 +218,7 @@ fn check_env(
     list: &str,
     what: &str,
 ) -> Result<(), Failure> {
+    let secrets = listed(account, "secrets");
     for container in pod.array_at(&["spec", list]) {
         let text = |value: &Value, names: &[&str]| value.str_at(names).map(str::to_owned);
         let env = container.array_at(&["env"]).iter().filter_map(|one| {
@@ -227,7 +230,7 @@ fn check_env(
             .iter()
             .filter_map(|one| Some(("envFrom".to_owned(), text(one, &["secretRef", "name"])?)));
         for (through, secret) in env.chain(from) {
-            if !lists(account, "secrets", &secret) {
+            if !secrets.contains(&secret.as_str()) {
                 let name = container.str_at(&["name"]).unwrap_or_default();
                 let why = format!(
                     "{what} {name} with {through} referencing secret.secretName=\"{secret}\" is not \

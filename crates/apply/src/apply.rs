@@ -159,20 +159,22 @@ impl Work<'_> {
         let is_forced = self.request.force;
         let objects = (live, &self.object);
         let taken = disown(self.scope, &mut self.managers, objects, Some(applier), is_forced);
-        let Err(lost) = taken else { return Ok(()) };
-        let mut conflicts = Conflicts::new(&lost);
+        let Err(mut lost) = taken else { return Ok(()) };
         if self.request.manager == KUBECTL
             && let Some(allowed) = last_applied::agreed_fields(self.scope, live)
         {
-            conflicts.forget(&lost, &allowed);
-            if conflicts.is_empty() {
+            lost.retain_mut(|(_, fields)| {
+                fields.subtract(&allowed);
+                !fields.is_empty()
+            });
+            if lost.is_empty() {
                 let objects = (live, &self.object);
                 let forced = disown(self.scope, &mut self.managers, objects, Some(applier), true);
                 debug_assert!(forced.is_ok(), "a forced change has no conflicts");
                 return Ok(());
             }
         }
-        Err(ApplyError::Conflict(conflicts))
+        Err(ApplyError::Conflict(Conflicts::new(&lost)))
     }
 }
 

@@ -162,6 +162,21 @@ impl FieldSet {
         self.nodes = nodes.into();
     }
 
+    /// All paths of all sets. Neighbours are joined first, so that no set is copied more often than the
+    /// logarithm of their number.
+    pub(crate) fn union(mut sets: Vec<FieldSet>) -> FieldSet {
+        while sets.len() > 1 {
+            let mut joined = Vec::with_capacity(sets.len().div_ceil(2));
+            let mut rest = sets.into_iter();
+            while let Some(mut set) = rest.next() {
+                set.add(rest.next().unwrap_or_default());
+                joined.push(set);
+            }
+            sets = joined;
+        }
+        sets.pop().unwrap_or_default()
+    }
+
     /// Takes the paths of `other` out of this set. Says whether anything went.
     pub fn subtract(&mut self, other: &FieldSet) -> bool {
         self.subtract_with(other, false)
@@ -177,12 +192,9 @@ impl FieldSet {
             return false;
         }
         let mut is_changed = false;
-        let mut theirs = other.nodes.iter().peekable();
+        let mut theirs = Finder::new(&self.nodes, &other.nodes);
         for node in &mut self.nodes {
-            while theirs.next_if(|their| their.element < node.element).is_some() {}
-            let Some(their) = theirs.next_if(|their| their.element == node.element) else {
-                continue;
-            };
+            let Some(their) = theirs.find(&node.element) else { continue };
             if their.is_member && with_trees {
                 node.is_member = false;
                 node.children = FieldSet::new();
@@ -202,12 +214,9 @@ impl FieldSet {
     /// The paths that are in both sets.
     pub fn intersection(&self, other: &FieldSet) -> FieldSet {
         let mut nodes = vec![];
-        let mut theirs = other.nodes.iter().peekable();
+        let mut theirs = Finder::new(&self.nodes, &other.nodes);
         for node in &self.nodes {
-            while theirs.next_if(|their| their.element < node.element).is_some() {}
-            let Some(their) = theirs.next_if(|their| their.element == node.element) else {
-                continue;
-            };
+            let Some(their) = theirs.find(&node.element) else { continue };
             let is_member = node.is_member && their.is_member;
             let children = node.children.intersection(&their.children);
             if is_member || !children.is_empty() {
@@ -219,10 +228,9 @@ impl FieldSet {
 
     /// Whether all paths of this set are in `other`.
     pub fn is_within(&self, other: &FieldSet) -> bool {
-        let mut theirs = other.nodes.iter().peekable();
+        let mut theirs = Finder::new(&self.nodes, &other.nodes);
         self.nodes.iter().all(|node| {
-            while theirs.next_if(|their| their.element < node.element).is_some() {}
-            theirs.next_if(|their| their.element == node.element).is_some_and(|their| {
+            theirs.find(&node.element).is_some_and(|their| {
                 (their.is_member || !node.is_member) && node.children.is_within(&their.children)
             })
         })
@@ -251,6 +259,37 @@ impl FieldSet {
         let mut texts = vec![];
         self.each(&mut |path| texts.push(path_text(path)));
         texts
+    }
+}
+
+/// How many times more nodes a set has than another that are searched instead of all looked at.
+const SEARCHED_TIMES_MIN: usize = 16;
+
+/// Finds nodes of one set for those of another, which come in order.
+struct Finder<'s> {
+    nodes: &'s [Node],
+    is_searched: bool,
+}
+
+impl<'s> Finder<'s> {
+    fn new(few: &[Node], nodes: &'s [Node]) -> Self {
+        Finder { nodes, is_searched: nodes.len() / SEARCHED_TIMES_MIN > few.len() }
+    }
+
+    /// The node of an element that is larger than all that were asked for before.
+    fn find(&mut self, element: &Element) -> Option<&'s Node> {
+        let smaller = |node: &Node| node.element < *element;
+        let skipped = match self.is_searched {
+            true => self.nodes.partition_point(smaller),
+            false => self.nodes.iter().take_while(|node| smaller(node)).count(),
+        };
+        self.nodes = &self.nodes[skipped..];
+        let (first, rest) = self.nodes.split_first()?;
+        if first.element != *element {
+            return None;
+        }
+        self.nodes = rest;
+        Some(first)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Values as Go's `fmt` prints them, because upstream's messages do and clients compare those.
 
 use keelson_meta::Value;
+use keelson_meta::status::quote;
 use keelson_schema::json;
 use std::fmt::Write;
 
@@ -43,22 +44,34 @@ pub fn text(value: &Value) -> String {
 
 /// Go's `%#v`: `map[string]interface {}{"a":1}`.
 pub fn syntax(value: &Value) -> String {
+    let mut out = String::new();
+    write_syntax(value, &mut out);
+    out
+}
+
+fn write_syntax(value: &Value, out: &mut String) {
     match value {
-        Value::Null => "interface {}(nil)".to_owned(),
-        Value::String(text) => keelson_meta::status::quote(text),
+        Value::Null => out.push_str("interface {}(nil)"),
+        Value::String(text) => out.push_str(&quote(text)),
         Value::Array(items) => {
-            let parts: Vec<String> = items.iter().map(syntax).collect();
-            format!("[]interface {{}}{{{}}}", parts.join(", "))
+            out.push_str("[]interface {}{");
+            for (at, item) in items.iter().enumerate() {
+                out.push_str(if at > 0 { ", " } else { "" });
+                write_syntax(item, out);
+            }
+            out.push('}');
         }
         Value::Object(map) => {
-            let parts: Vec<String> = map
-                .sorted()
-                .into_iter()
-                .map(|(key, item)| format!("{}:{}", keelson_meta::status::quote(key), syntax(item)))
-                .collect();
-            format!("map[string]interface {{}}{{{}}}", parts.join(", "))
+            out.push_str("map[string]interface {}{");
+            for (at, (key, item)) in map.sorted().into_iter().enumerate() {
+                out.push_str(if at > 0 { ", " } else { "" });
+                out.push_str(&quote(key));
+                out.push(':');
+                write_syntax(item, out);
+            }
+            out.push('}');
         }
-        scalar => plain(scalar),
+        scalar => write_plain(scalar, out),
     }
 }
 

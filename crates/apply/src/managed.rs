@@ -163,11 +163,8 @@ impl Managers {
 
     /// All that is owned in a version.
     pub(crate) fn owned_at(&self, version: &str) -> FieldSet {
-        let mut all = FieldSet::new();
-        for manager in self.list.iter().filter(|manager| manager.api_version == version) {
-            all.add(manager.fields.clone());
-        }
-        all
+        let of_version = self.list.iter().filter(|manager| manager.api_version == version);
+        FieldSet::union(of_version.map(|manager| manager.fields.clone()).collect())
     }
 
     /// The versions in which anything is owned, each once.

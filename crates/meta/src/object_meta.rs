@@ -149,14 +149,14 @@ fn validate_owners(owners: &[Value], path: &Path<'_>) -> ErrorList {
         let current = format!("{}/{}", member("kind"), member("name"));
         match &first_controller {
             None => first_controller = Some(current),
-            Some(first) => {
+            Some(first) => errors.push_with(|| {
                 let all: Vec<Value> = owners.iter().map(shown_owner).collect();
                 let words = format!(
                     "Only one reference can have Controller set to true. Found \"true\" in \
                      references for {first} and {current}"
                 );
-                errors.push(FieldError::invalid(path, all, &words));
-            }
+                FieldError::invalid(path, all, &words)
+            }),
         }
     }
     errors
@@ -272,8 +272,10 @@ pub fn validate_field_manager(manager: &str, path: &Path<'_>) -> ErrorList {
         errors.push(FieldError::too_long(path, MANAGER_BYTES_MAX));
     }
     for (at, c) in manager.char_indices().filter(|(_, c)| !is_printable(*c)) {
-        let words = format!("invalid character U+{:04X} (at position {at})", u32::from(c));
-        errors.push(FieldError::invalid(path, manager, &words));
+        errors.push_with(|| {
+            let words = format!("invalid character U+{:04X} (at position {at})", u32::from(c));
+            FieldError::invalid(path, manager, &words)
+        });
     }
     errors
 }
@@ -290,7 +292,7 @@ fn is_printable(c: char) -> bool {
 
 fn invalid_each(errors: &mut ErrorList, path: &Path<'_>, value: &str, messages: Vec<String>) {
     for message in messages {
-        errors.push(FieldError::invalid(path, value, &message));
+        errors.push_with(|| FieldError::invalid(path, value, &message));
     }
 }
 
@@ -318,7 +320,7 @@ mod tests {
     use expect_test::{Expect, expect};
 
     fn lines(errors: &ErrorList) -> String {
-        errors.0.iter().map(|error| format!("{error}\n")).collect()
+        errors.iter().map(|error| format!("{error}\n")).collect()
     }
 
     fn check(meta: Value, expected: Expect) {

@@ -54,7 +54,7 @@ impl Requirement {
         if errors.is_empty() {
             return Ok(Requirement { key: key.into(), operator, values });
         }
-        let mut texts: Vec<String> = errors.0.iter().map(FieldError::to_string).collect();
+        let mut texts: Vec<String> = errors.iter().map(FieldError::to_string).collect();
         texts.dedup();
         Err(if texts.len() == 1 { texts.remove(0) } else { format!("[{}]", texts.join(", ")) })
     }
@@ -412,7 +412,7 @@ mod tests {
             {"key": "a", "operator": "Exists", "values": ["b"]}
         ]});
         let errors = validate_label_selector(Some(&object), &Path::new("spec"));
-        let texts: Vec<String> = errors.0.iter().map(ToString::to_string).collect();
+        let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
         assert_eq!(
             texts,
             [

@@ -1,7 +1,7 @@
 //! [`Status`]: the answer to a request that failed, and the constructors for every reason, worded as a
 //! kube-apiserver words them because clients compare the texts (apimachinery `api/errors`, `field`).
 
-use crate::{GroupVersionResource, Path, Str, Value, value};
+use crate::{GroupVersionResource, Path, Seen, Str, Value, value};
 use std::fmt;
 
 /// `Status.reason`.
@@ -312,7 +312,7 @@ impl Status {
             name: name.into(),
             group: group.into(),
             kind: kind.into(),
-            causes: errors.0.iter().map(FieldError::cause).collect(),
+            causes: errors.iter().map(FieldError::cause).collect(),
             ..Details::default()
         });
         status
@@ -526,29 +526,75 @@ impl fmt::Display for FieldError {
     }
 }
 
-/// The faults of one object, in the order in which they were found.
+/// Faults of one object that are kept; a kube-apiserver lists all.
+pub const FAULTS_MAX: usize = 10_000;
+/// Bytes of fields, values and details of these faults; the one that goes beyond is the last.
+pub const FAULT_BYTES_MAX: usize = 1 << 20;
+
+/// The faults of one object, in the order in which they were found, up to [`FAULTS_MAX`] and
+/// [`FAULT_BYTES_MAX`].
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct ErrorList(pub Vec<FieldError>);
+pub struct ErrorList {
+    errors: Vec<FieldError>,
+    bytes: usize,
+    /// A fault was found for which there was no room.
+    is_cut: bool,
+}
 
 impl ErrorList {
     /// No fault.
     pub const fn new() -> Self {
-        ErrorList(Vec::new())
+        ErrorList { errors: Vec::new(), bytes: 0, is_cut: false }
     }
 
     /// Adds a fault.
     pub fn push(&mut self, error: FieldError) {
-        self.0.push(error);
+        self.push_with(|| error);
+    }
+
+    /// Adds a fault, which is made only when there is room for it.
+    pub fn push_with(&mut self, make: impl FnOnce() -> FieldError) {
+        if self.is_full() {
+            self.is_cut = true;
+            return;
+        }
+        let error = make();
+        let shown = error.shown.as_ref().map_or(0, String::len);
+        self.bytes += error.field.len() + shown + error.detail.len();
+        self.errors.push(error);
+    }
+
+    /// Whether there is no room for another fault.
+    pub fn is_full(&self) -> bool {
+        self.errors.len() >= FAULTS_MAX || self.bytes >= FAULT_BYTES_MAX
     }
 
     /// Adds all faults of another list.
     pub fn extend(&mut self, other: ErrorList) {
-        self.0.extend(other.0);
+        self.is_cut |= other.is_cut;
+        for error in other.errors {
+            self.push(error);
+        }
+    }
+
+    /// The faults.
+    pub fn iter(&self) -> std::slice::Iter<'_, FieldError> {
+        self.errors.iter()
+    }
+
+    /// Number of faults.
+    pub fn len(&self) -> usize {
+        self.errors.len()
     }
 
     /// True when nothing was found.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.errors.is_empty()
+    }
+
+    /// Forgets all faults after the first `count`.
+    pub fn truncate(&mut self, count: usize) {
+        self.errors.truncate(count);
     }
 
     /// `Ok` when nothing was found, else the 422.
@@ -558,45 +604,79 @@ impl ErrorList {
 
     /// The faults in one line, equal ones once: `a`, or `[a, b]`.
     fn aggregate(&self) -> String {
-        let mut seen: Vec<String> = vec![];
-        for error in &self.0 {
-            let text = error.to_string();
-            if !seen.contains(&text) {
-                seen.push(text);
-            }
+        let texts: Vec<String> = self.errors.iter().map(FieldError::to_string).collect();
+        let mut seen: Seen<&str> = Seen::new();
+        let mut distinct: Vec<&str> =
+            texts.iter().map(String::as_str).filter(|text| seen.insert(text)).collect();
+        if self.is_cut {
+            distinct.push("too many errors: the rest is not listed");
         }
-        match seen.as_slice() {
+        match distinct.as_slice() {
             [] => "<nil>".to_owned(),
-            [one] => one.clone(),
+            [one] => (*one).to_owned(),
             many => format!("[{}]", many.join(", ")),
         }
     }
 }
 
+impl IntoIterator for ErrorList {
+    type Item = FieldError;
+    type IntoIter = std::vec::IntoIter<FieldError>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.errors.into_iter()
+    }
+}
+
 /// A value as messages show it: strings quoted as Go's `%q`, scalars plain, the rest as JSON.
 pub fn show(value: &Value) -> String {
+    let mut text = String::new();
+    show_in(value, &mut text);
+    text
+}
+
+/// Appends instead of joining, which would copy the innermost text once for each level.
+fn show_in(value: &Value, out: &mut String) {
     match value {
-        Value::Null => "null".to_owned(),
-        Value::String(text) => quote(text),
-        Value::Bool(flag) => flag.to_string(),
-        Value::Int(number) => number.to_string(),
-        Value::Float(number) => number.to_string(),
+        Value::Null => out.push_str("null"),
+        Value::String(text) => quote_in(text, out),
+        Value::Bool(flag) => out.push_str(if *flag { "true" } else { "false" }),
+        Value::Int(number) => out.push_str(&number.to_string()),
+        Value::Float(number) => out.push_str(&number.to_string()),
         Value::Array(items) => {
-            let parts: Vec<String> = items.iter().map(show).collect();
-            format!("[{}]", parts.join(","))
+            out.push('[');
+            for (at, item) in items.iter().enumerate() {
+                if at > 0 {
+                    out.push(',');
+                }
+                show_in(item, out);
+            }
+            out.push(']');
         }
         Value::Object(map) => {
-            let parts: Vec<String> =
-                map.iter().map(|(k, v)| format!("{}:{}", quote(k), show(v))).collect();
-            format!("{{{}}}", parts.join(","))
+            out.push('{');
+            for (at, (key, item)) in map.iter().enumerate() {
+                if at > 0 {
+                    out.push(',');
+                }
+                quote_in(key, out);
+                out.push(':');
+                show_in(item, out);
+            }
+            out.push('}');
         }
-        Value::Raw(text) => text.to_string(),
+        Value::Raw(text) => out.push_str(text),
     }
 }
 
 /// Go's `%q`: double quotes, with control and unprintable characters escaped.
 pub fn quote(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
+    quote_in(text, &mut out);
+    out
+}
+
+fn quote_in(text: &str, out: &mut String) {
     out.push('"');
     for c in text.chars() {
         match c {
@@ -617,12 +697,32 @@ pub fn quote(text: &str) -> String {
         }
     }
     out.push('"');
-    out
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// 20,000 faults, and 2,000 that show a long value each.
+    #[test]
+    fn an_answer_lists_a_bounded_number_and_size_of_faults() {
+        let path = Path::new("spec");
+        let (mut many, mut large) = (ErrorList::new(), ErrorList::new());
+        for at in 0..2 * FAULTS_MAX {
+            many.push(FieldError::required(&path.index(at), ""));
+        }
+        let text = "x".repeat(4096);
+        for at in 0..2_000 {
+            large.push(FieldError::invalid(&path.index(at), text.as_str(), "is long"));
+        }
+        for (errors, count) in [(many, FAULTS_MAX), (large, FAULT_BYTES_MAX / 4096)] {
+            let status = Status::invalid("", "Pod", "a", errors);
+            let causes = status.details.as_ref().map_or(0, |details| details.causes.len());
+            assert!(causes <= count && causes > count - 3, "{causes} of {count}");
+            assert!(status.message.len() < 2 * FAULT_BYTES_MAX, "{}", status.message.len());
+            assert!(status.message.ends_with("too many errors: the rest is not listed]"));
+        }
+    }
 
     #[test]
     fn an_invalid_object_lists_each_fault_once_in_the_message() {

@@ -303,6 +303,24 @@ impl Map {
         }
     }
 
+    /// Adds the entries whose key is absent or null here, after those that are here. Costs n log n at
+    /// most, where one [`Map::insert`] for each would cost the size of the map each time.
+    pub fn fill(&mut self, entries: impl IntoIterator<Item = (Str, Value)>) {
+        let mut added: Vec<(Str, Value)> = vec![];
+        for (key, value) in entries {
+            match self.get_mut(&key) {
+                Some(slot) if slot.is_null() => *slot = value,
+                Some(_) => {}
+                None => added.push((key, value)),
+            }
+        }
+        if !added.is_empty() {
+            let mut all = std::mem::take(&mut self.entries);
+            all.append(&mut added);
+            *self = Map::from_entries(all, |_| ());
+        }
+    }
+
     /// The value at `key`, which is put there with `make` when absent.
     pub fn entry_or(&mut self, key: &str, make: impl FnOnce() -> Value) -> &mut Value {
         if !self.contains_key(key) {
@@ -443,6 +461,22 @@ mod tests {
         assert_eq!(map.get("k042"), Some(&Value::Int(42)));
         assert_eq!(map.remove("k042"), Some(Value::Int(42)));
         assert_eq!(map.get("k042"), None);
+    }
+
+    #[test]
+    fn filling_adds_what_is_absent_or_null() {
+        let pairs = |keys: std::ops::Range<i32>, value: i32| {
+            keys.map(move |key| (Str::from(format!("k{key:03}")), Value::from(value)))
+        };
+        for count in [3, 60] {
+            let mut map: Map = pairs(0..count, 1).collect();
+            map.insert("k000", Value::Null);
+            map.fill(pairs(0..2 * count, 2));
+            assert_eq!(map.len(), 2 * count as usize);
+            assert_eq!(map.get("k000"), Some(&Value::Int(2)));
+            assert_eq!(map.get("k001"), Some(&Value::Int(1)));
+            assert_eq!(map.get(&format!("k{count:03}")), Some(&Value::Int(2)));
+        }
     }
 
     #[test]

@@ -1,6 +1,10 @@
 //! Owner references that stand twice (apiserver `handlers/create.go`).
 
 use keelson_meta::{Object, Str, Value};
+use std::collections::HashSet;
+
+/// Up to this many references are compared pair by pair.
+const LINEAR_REFERENCES_MAX: usize = 16;
 
 /// Drops owner references that equal an earlier one; the warning about it.
 pub(crate) fn dedup(obj: &mut Object) -> Vec<Str> {
@@ -10,10 +14,14 @@ pub(crate) fn dedup(obj: &mut Object) -> Vec<Str> {
     let Some(Value::Array(references)) = obj.metadata_mut().get_mut("ownerReferences") else {
         return vec![];
     };
+    let is_long = references.len() > LINEAR_REFERENCES_MAX;
+    let mut seen: HashSet<Key> = HashSet::new();
     let mut kept: Vec<Value> = Vec::with_capacity(references.len());
     let mut dropped: Vec<Str> = vec![];
     for reference in references.drain(..) {
-        if kept.contains(&reference) {
+        let is_known =
+            if is_long { !seen.insert(key(&reference)) } else { kept.contains(&reference) };
+        if is_known {
             dropped.push(reference.str_at(&["uid"]).unwrap_or_default().into());
         } else {
             kept.push(reference);
@@ -29,4 +37,19 @@ pub(crate) fn dedup(obj: &mut Object) -> Vec<Str> {
          UID(s) observed: {}",
         dropped.join(", ")
     ))]
+}
+
+/// All that a reference says.
+type Key = ([Str; 4], [Option<bool>; 2]);
+
+fn key(reference: &Value) -> Key {
+    let text = |name| match reference.get(name) {
+        Some(Value::String(text)) => text.clone(),
+        _ => Str::default(),
+    };
+    let flag = |name| reference.get(name).and_then(Value::as_bool);
+    (
+        ["apiVersion", "kind", "name", "uid"].map(text),
+        ["controller", "blockOwnerDeletion"].map(flag),
+    )
 }

@@ -106,7 +106,7 @@ fn check_binding(target: &Target, binding: &Object) -> Result<(), Failure> {
         return Ok(());
     }
     // Upstream hands these out without a reason.
-    let texts: Vec<String> = errors.0.iter().map(ToString::to_string).collect();
+    let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
     let text = if texts.len() == 1 { texts.concat() } else { format!("[{}]", texts.join(", ")) };
     Err(Status::new(Reason::Unknown, text))
 }

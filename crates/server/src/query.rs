@@ -479,6 +479,6 @@ fn revision(text: &str) -> Result<Revision, Failure> {
 
 /// What upstream answers with a bare error: 500 and no reason.
 fn bare(errors: &ErrorList) -> Failure {
-    let texts: Vec<String> = errors.0.iter().map(ToString::to_string).collect();
+    let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
     Status::new(Reason::Unknown, texts.join(", "))
 }

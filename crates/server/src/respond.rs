@@ -7,15 +7,16 @@ use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use hyper::ext::ReasonPhrase;
 use keelson_meta::status::quote;
-use keelson_meta::{Failure, Str, Value};
+use keelson_meta::{Failure, Seen, Str, Value};
 use keelson_schema::catalogue::Catalogue;
 use keelson_schema::{cbor, json, proto, yaml};
 
 /// An answer.
 pub(crate) type Reply = Response<Body>;
 
-/// Bytes of all Warning headers of an answer; what is beyond is left out.
-const WARNING_BYTES_MAX: usize = 4096;
+/// Characters of all warnings of an answer, and of each when all together are more.
+const ALL_WARNINGS_CHARACTERS_MAX: usize = 4096;
+const WARNING_CHARACTERS_MAX: usize = 256;
 
 /// Bytes of an answer from which on it is compressed (upstream's `defaultGzipThresholdBytes`).
 const GZIP_BYTES_MIN: u64 = 128 << 10;
@@ -196,18 +197,38 @@ fn pretty(text: &[u8]) -> Bytes {
     Bytes::from(out)
 }
 
-/// Adds Warning headers (RFC 7234 with the agent `-`).
+/// Adds Warning headers (RFC 7234 with the agent `-`), each text once. When all of them are too long
+/// together, each is cut, and those that still find no room are left out.
 pub(crate) fn warn(reply: &mut Reply, warnings: &[Str]) {
-    let mut bytes = 0;
-    for warning in warnings {
-        let line = format!("299 - {}", quote(warning));
-        bytes += line.len();
-        if bytes > WARNING_BYTES_MAX {
+    let mut seen: Seen<&str> = Seen::new();
+    let mut distinct = warnings.iter().map(Str::as_str).filter(|text| seen.insert(text));
+    let mut texts: Vec<&str> = vec![];
+    let mut characters = 0;
+    for text in distinct.by_ref() {
+        texts.push(text);
+        characters += text.chars().count();
+        if characters > ALL_WARNINGS_CHARACTERS_MAX {
+            break;
+        }
+    }
+    if characters <= ALL_WARNINGS_CHARACTERS_MAX {
+        return texts.into_iter().for_each(|text| add_warning(reply, text));
+    }
+    characters = 0;
+    for text in texts.into_iter().chain(distinct) {
+        let end = text.char_indices().nth(WARNING_CHARACTERS_MAX).map_or(text.len(), |(at, _)| at);
+        let text = &text[..end];
+        add_warning(reply, text);
+        characters += text.chars().count();
+        if characters >= ALL_WARNINGS_CHARACTERS_MAX {
             return;
         }
-        if let Ok(value) = HeaderValue::from_str(&line) {
-            reply.headers_mut().append(header::WARNING, value);
-        }
+    }
+}
+
+fn add_warning(reply: &mut Reply, text: &str) {
+    if let Ok(value) = HeaderValue::from_str(&format!("299 - {}", quote(text))) {
+        reply.headers_mut().append(header::WARNING, value);
     }
 }
 
@@ -225,6 +246,23 @@ pub(crate) fn warn_first(reply: &mut Reply, warning: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn warnings_are_sent_once_each_and_cut_when_there_are_many() {
+        let sent = |texts: &[String]| -> Vec<usize> {
+            let texts: Vec<Str> = texts.iter().map(Str::new).collect();
+            let mut reply = text(200, "");
+            warn(&mut reply, &texts);
+            let headers = reply.headers().get_all(header::WARNING).iter();
+            headers.map(|value| value.len() - "299 - \"\"".len()).collect()
+        };
+        let long = |first: char| format!("{first}{}", "x".repeat(999));
+        assert_eq!(sent(&["a".into(), "b".into(), "a".into()]), [1, 1]);
+        assert_eq!(sent(&['a', 'b', 'c', 'd', 'd'].map(long)), [1000; 4]);
+        assert_eq!(sent(&['a', 'b', 'c', 'd', 'e'].map(long)), [256; 5]);
+        let many: Vec<String> = (10..99).map(|at| format!("{at}{}", "x".repeat(98))).collect();
+        assert_eq!(sent(&many), [100; 41]);
+    }
 
     #[test]
     fn json_for_people_is_indented_as_go_indents_it() {

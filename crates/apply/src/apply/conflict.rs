@@ -1,10 +1,15 @@
 //! What others own of what an apply wants to change.
 
-use crate::fields::FieldSet;
+use crate::fields::{FieldSet, path_text};
 use crate::managed::{Manager, Operation};
 use keelson_meta::status::{Details, Failure, quote};
 use keelson_meta::{Cause, Reason, Status};
 use std::fmt;
+
+/// Conflicts that an answer lists.
+const CONFLICTS_MAX: usize = 10_000;
+/// Bytes of owners and fields of these conflicts; the one that goes beyond is the last.
+const CONFLICT_BYTES_MAX: usize = 1 << 20;
 
 /// One field that somebody else owns.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,28 +25,22 @@ pub struct Conflict {
 pub struct Conflicts(pub Vec<Conflict>);
 
 impl Conflicts {
-    /// Takes owners, sorted, with the fields that they would lose.
+    /// Takes owners, sorted, with the fields that they would lose. Those of which there are too many
+    /// are left out.
     pub(super) fn new(lost: &[(Manager, FieldSet)]) -> Self {
         let mut conflicts = Conflicts::default();
+        let mut bytes = 0;
         for (manager, fields) in lost {
             let manager = shown(manager);
-            let texts = fields.texts().into_iter();
-            conflicts.0.extend(texts.map(|field| Conflict { manager: manager.clone(), field }));
-        }
-        conflicts
-    }
-
-    /// Keeps only the conflicts about fields that are not `allowed`.
-    pub(super) fn forget(&mut self, lost: &[(Manager, FieldSet)], allowed: &FieldSet) {
-        let mut is_allowed = vec![];
-        for (_, fields) in lost {
             fields.each(&mut |path| {
-                let path: Vec<_> = path.iter().map(|element| (*element).clone()).collect();
-                is_allowed.push(allowed.contains(&path));
+                if conflicts.0.len() < CONFLICTS_MAX && bytes < CONFLICT_BYTES_MAX {
+                    let field = path_text(path);
+                    bytes += manager.len() + field.len();
+                    conflicts.0.push(Conflict { manager: manager.clone(), field });
+                }
             });
         }
-        let mut flags = is_allowed.into_iter();
-        self.0.retain(|_| flags.next() != Some(true));
+        conflicts
     }
 
     /// True when there is no conflict.

@@ -3,6 +3,7 @@
 
 use super::lists::key_of;
 use crate::PatchError;
+use keelson_meta::status::quote;
 use keelson_meta::{Str, Value};
 use std::collections::HashMap;
 
@@ -32,6 +33,8 @@ enum Hashed {
     Int(i64),
     Float(u64),
     Text(Str),
+    /// Null, a list or a map, as text that is the same for equal ones.
+    Nested(String),
 }
 
 impl Places {
@@ -61,31 +64,61 @@ impl Places {
         }
         let indexed = if self.index.is_empty() { 0 } else { self.keys.len() - 1 };
         for at in indexed..self.keys.len() {
-            if let Some(hashed) = hash(&self.keys[at]) {
-                self.index.entry(hashed).or_insert(at);
-            }
+            self.index.entry(hash(&self.keys[at])).or_insert(at);
         }
     }
 
     /// The first place of `key`.
     pub(super) fn find(&self, key: &Value) -> Option<usize> {
-        if self.keys.len() > LINEAR_KEYS_MAX
-            && let Some(hashed) = hash(key)
-        {
-            return self.index.get(&hashed).copied();
+        if self.keys.len() > LINEAR_KEYS_MAX {
+            return self.index.get(&hash(key)).copied();
         }
         self.keys.iter().position(|candidate| candidate == key)
     }
 }
 
-fn hash(key: &Value) -> Option<Hashed> {
-    Some(match key {
+fn hash(key: &Value) -> Hashed {
+    match key {
         Value::Bool(flag) => Hashed::Bool(*flag),
         Value::Int(number) => Hashed::Int(*number),
-        Value::Float(number) => Hashed::Float(number.to_bits()),
+        // Zero equals minus zero.
+        Value::Float(number) => Hashed::Float((number + 0.0).to_bits()),
         Value::String(text) => Hashed::Text(text.clone()),
-        Value::Null | Value::Array(_) | Value::Object(_) | Value::Raw(_) => return None,
-    })
+        Value::Null | Value::Array(_) | Value::Object(_) | Value::Raw(_) => {
+            let mut text = String::new();
+            write_nested(key, &mut text);
+            Hashed::Nested(text)
+        }
+    }
+}
+
+/// Text that equal values share, and unequal ones do not.
+fn write_nested(value: &Value, out: &mut String) {
+    match value {
+        Value::Array(items) => {
+            out.push('[');
+            for item in items {
+                write_nested(item, out);
+                out.push(',');
+            }
+            out.push(']');
+        }
+        Value::Object(map) => {
+            out.push('{');
+            for (key, item) in map.sorted() {
+                out.push_str(&quote(key));
+                write_nested(item, out);
+                out.push(',');
+            }
+            out.push('}');
+        }
+        Value::Raw(text) => {
+            out.push('r');
+            out.push_str(text);
+        }
+        Value::Float(number) => out.push_str(&format!("f{:x}", (number + 0.0).to_bits())),
+        scalar => out.push_str(&keelson_meta::status::show(scalar)),
+    }
 }
 
 /// An item on its way to its place.

@@ -2,7 +2,7 @@
 
 use super::check::{At, child, children, default};
 use crate::strategy::{Generation, Strategy};
-use keelson_meta::{ErrorList, Map, Object, Value, names};
+use keelson_meta::{ErrorList, Map, Object, Seen, Value, names};
 
 const TIMEOUT_SECONDS: i64 = 10;
 const TIMEOUT_SECONDS_MAX: i64 = 30;
@@ -87,16 +87,13 @@ fn default_webhook(webhook: &mut Map) {
 fn validate_webhooks(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
     let list = At::of(new, "webhooks");
-    let mut seen: Vec<&str> = vec![];
+    let mut seen: Seen<&str> = Seen::new();
     for webhook in list.items() {
         validate_webhook(&webhook, &mut errors);
         review_versions(&webhook.field("admissionReviewVersions"), &mut errors);
         let name = webhook.field("name");
-        if !name.text().is_empty() {
-            if seen.contains(&name.text()) {
-                name.duplicate(&mut errors);
-            }
-            seen.push(name.text());
+        if !name.text().is_empty() && !seen.insert(name.text()) {
+            name.duplicate(&mut errors);
         }
     }
     errors
@@ -224,13 +221,12 @@ fn review_versions(at: &At<'_, '_>, errors: &mut ErrorList) {
     if at.array().is_empty() {
         return at.required(errors, "must specify one of v1, v1beta1");
     }
-    let mut seen: Vec<&str> = vec![];
+    let mut seen: Seen<&str> = Seen::new();
     for version in at.items() {
         version.rule(errors, names::is_dns1035_label);
-        if seen.contains(&version.text()) {
+        if !seen.insert(version.text()) {
             version.invalid(errors, "duplicate version");
         }
-        seen.push(version.text());
     }
     let known = |value: &Value| value.as_str().is_some_and(|v| REVIEW_VERSIONS.contains(&v));
     if !at.array().iter().any(known) {

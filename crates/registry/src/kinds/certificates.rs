@@ -3,7 +3,8 @@
 use super::check::At;
 use crate::strategy::{PartRules, Strategy};
 use keelson_auth::User;
-use keelson_meta::{ErrorList, FieldError, Object, Path, Str, Value, names};
+use keelson_meta::{ErrorList, FieldError, Object, Path, Seen, Str, Value, names};
+use std::collections::HashMap;
 
 const SECONDS_MIN: i64 = 600;
 const SIGNER_BYTES_MAX: usize = 571;
@@ -98,12 +99,15 @@ fn keep_all_but_conditions(new: &mut Object, old: &Object) {
 /// A condition knows when it was last said, and since when it holds.
 fn note_time(new: &mut Object, old: &Object, now: &str) {
     let Some(status) = new.root.get_mut("status").and_then(Value::as_object_mut) else { return };
+    fn says(condition: &Value) -> [String; 2] {
+        ["type", "status"].map(|name| condition.str_at(&[name]).unwrap_or_default().to_owned())
+    }
+    // Of equal ones the first counts.
+    let stored: HashMap<_, &Value> =
+        old.array_at(&["status", "conditions"]).iter().rev().map(|one| (says(one), one)).collect();
     let conditions = status.get_mut("conditions").and_then(Value::as_array_mut);
     for condition in conditions.into_iter().flatten() {
-        let same = |other: &&Value| {
-            ["type", "status"].iter().all(|name| other.get(name) == condition.get(name))
-        };
-        let before = old.array_at(&["status", "conditions"]).iter().find(same);
+        let before = stored.get(&says(condition));
         let since = before.and_then(|other| other.str_at(&["lastTransitionTime"])).unwrap_or(now);
         let Some(members) = condition.as_object_mut() else { continue };
         for (name, time) in [("lastUpdateTime", now), ("lastTransitionTime", since)] {
@@ -136,7 +140,7 @@ fn no_condition_lost(new: &Object, old: Option<&Object>, errors: &mut ErrorList)
 fn conditions(obj: &Object, errors: &mut ErrorList) {
     let status = At::of(obj, "status");
     let all = status.field("conditions");
-    let mut seen: Vec<&str> = vec![];
+    let mut seen: Seen<&str> = Seen::new();
     for condition in all.items() {
         let (kind, says) = (condition.field("type"), condition.field("status"));
         if kind.text().is_empty() {
@@ -150,10 +154,9 @@ fn conditions(obj: &Object, errors: &mut ErrorList) {
         } else {
             says.one_of(errors, &["False", "True", "Unknown"]);
         }
-        if seen.contains(&kind.text()) {
+        if !seen.insert(kind.text()) {
             kind.duplicate(errors);
         }
-        seen.push(kind.text());
     }
     if seen.contains(&"Approved") && seen.contains(&"Denied") {
         let words = "Approved and Denied conditions are mutually exclusive";
@@ -194,13 +197,12 @@ fn validate(new: &Object) -> ErrorList {
     }
     let usages = spec.field("usages");
     usages.not_empty(&mut errors, "");
-    let mut seen: Vec<&str> = vec![];
+    let mut seen: Seen<&str> = Seen::new();
     for usage in usages.items() {
         usage.one_of(&mut errors, USAGES);
-        if seen.contains(&usage.text()) {
+        if !seen.insert(usage.text()) {
             usage.duplicate(&mut errors);
         }
-        seen.push(usage.text());
     }
     let signer = spec.field("signerName");
     if signer.text() == "kubernetes.io/legacy-unknown" {
@@ -256,9 +258,13 @@ fn decoded(text: &str) -> Vec<u8> {
 /// The kinds of the blocks in a PEM text.
 fn pem_blocks(text: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(text);
+    const END: &str = "-----END ";
+    let ends =
+        text.match_indices(END).filter_map(|(at, _)| text[at + END.len()..].split_once("-----"));
+    let ends: Seen<&str> = ends.map(|(kind, _)| kind).collect();
     let kind = |line: &str| {
         let kind = line.trim().strip_prefix("-----BEGIN ")?.strip_suffix("-----")?;
-        text.contains(&format!("-----END {kind}-----")).then(|| kind.to_owned())
+        ends.contains(&kind).then(|| kind.to_owned())
     };
     text.lines().filter_map(kind).collect()
 }

@@ -105,33 +105,33 @@ impl<'v, 'p> At<'v, 'p> {
 
     /// The value must be there.
     pub fn required(&self, errors: &mut ErrorList, detail: &str) {
-        errors.push(FieldError::required(&self.path, detail));
+        errors.push_with(|| FieldError::required(&self.path, detail));
     }
 
     /// The value is not allowed.
     pub fn invalid(&self, errors: &mut ErrorList, detail: &str) {
-        errors.push(FieldError::invalid(&self.path, self.value.clone(), detail));
+        errors.push_with(|| FieldError::invalid(&self.path, self.value.clone(), detail));
     }
 
     /// The value is not allowed, and messages show `shown` for it.
     pub fn invalid_as(&self, errors: &mut ErrorList, shown: impl Into<Value>, detail: &str) {
-        errors.push(FieldError::invalid(&self.path, shown, detail));
+        errors.push_with(|| FieldError::invalid(&self.path, shown, detail));
     }
 
     /// The value may not be given.
     pub fn forbidden(&self, errors: &mut ErrorList, detail: &str) {
-        errors.push(FieldError::forbidden(&self.path, detail));
+        errors.push_with(|| FieldError::forbidden(&self.path, detail));
     }
 
     /// The value stands twice.
     pub fn duplicate(&self, errors: &mut ErrorList) {
-        errors.push(FieldError::duplicate(&self.path, self.value.clone()));
+        errors.push_with(|| FieldError::duplicate(&self.path, self.value.clone()));
     }
 
     /// The value is outside a fixed set.
     pub fn not_supported(&self, errors: &mut ErrorList, valid: &[&str]) {
-        let shown = if self.is_set() { self.value.clone() } else { Value::from("") };
-        errors.push(FieldError::not_supported(&self.path, shown, valid));
+        let shown = || if self.is_set() { self.value.clone() } else { Value::from("") };
+        errors.push_with(|| FieldError::not_supported(&self.path, shown(), valid));
     }
 
     /// The value must be one of a fixed set, in which the empty text is not.

@@ -1,9 +1,9 @@
 //! ConfigMaps, Secrets, Namespaces, ServiceAccounts, LimitRanges and ResourceQuotas.
 
-use super::check::{At, children, default_at, default_empty};
+use super::check::{At, children, default_empty};
 use crate::strategy::{PartRules, SelectableField, Strategy};
 use keelson_meta::object_meta::validate_built_in_finalizers;
-use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Value, names};
+use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Seen, Str, Value, names};
 use keelson_schema::json;
 
 /// Bytes of all values of a ConfigMap or Secret.
@@ -72,12 +72,13 @@ pub(super) fn secret(base: Strategy) -> Strategy {
 fn default_secret(secret: &mut Object) {
     default_empty(&mut secret.root, "type", "Opaque");
     let Some(Value::Object(plain)) = secret.root.remove("stringData") else { return };
-    let data = secret.object_mut("data");
-    for (key, value) in plain {
+    let encoded = |(key, value): (Str, Value)| {
         use base64::Engine;
         let text = value.as_str().unwrap_or_default();
-        data.insert(key, base64::engine::general_purpose::STANDARD.encode(text));
-    }
+        (key, Value::from(base64::engine::general_purpose::STANDARD.encode(text)))
+    };
+    let data = secret.object_mut("data");
+    *data = std::mem::take(data).into_iter().chain(plain.into_iter().map(encoded)).collect();
     data.sort();
 }
 
@@ -259,16 +260,14 @@ fn default_limit_range(range: &mut Object) {
 fn fill_from(item: &mut Map, list: &str, source: &str) {
     let Some(amounts) = item.get(source).and_then(Value::as_object).cloned() else { return };
     let target = item.object_at(list);
-    for (name, amount) in amounts {
-        default_at(target, name, amount);
-    }
+    target.fill(amounts);
 }
 
 fn validate_limit_range(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
     let spec = At::of(new, "spec");
     let limits = spec.field("limits");
-    let mut seen: Vec<&str> = vec![];
+    let mut seen: Seen<&str> = Seen::new();
     for item in limits.items() {
         let kind = item.field("type");
         if kind.not_empty(&mut errors, "") {
@@ -279,10 +278,9 @@ fn validate_limit_range(new: &Object) -> ErrorList {
                 kind.invalid(&mut errors, words);
             }
         }
-        if seen.contains(&kind.text()) {
+        if !seen.insert(kind.text()) {
             kind.duplicate(&mut errors);
         }
-        seen.push(kind.text());
         limit_item(&item, &mut errors);
     }
     errors
@@ -378,10 +376,10 @@ fn amounts(list: &At<'_, '_>, errors: &mut ErrorList) {
         let is_count = name.starts_with("count/");
         if !is_count {
             let at = At { value: &key, path: amount.path };
-            let before = errors.0.len();
+            let before = errors.len();
             super::pod::resources::resource_name(&at, errors);
-            if errors.0.len() > before && !name.contains('/') {
-                errors.0.truncate(before);
+            if errors.len() > before && !name.contains('/') {
+                errors.truncate(before);
                 at.invalid(errors, "must be a standard resource for quota");
             }
         }
@@ -408,22 +406,28 @@ fn scopes(at: &At<'_, '_>, hard: &At<'_, '_>, errors: &mut ErrorList) {
         "requests.cpu",
         "requests.memory",
     ];
+    // How many resources do not fit a scope is counted once for all scopes of a sort.
+    let unfit = |fits: fn(&str) -> bool| {
+        let names = hard.value.as_object().into_iter().flat_map(Map::iter).map(|(name, _)| name);
+        names.filter(|name| !name.contains('/') && !fits(name)).count()
+    };
+    let best_effort = unfit(|name| name == "pods");
+    let volumes = unfit(|name| name.ends_with("storage") || name == "persistentvolumeclaims");
+    let compute = unfit(|name| COMPUTE.contains(&name));
     for scope in at.items() {
         if !SCOPES.contains(&scope.text()) {
             at.invalid(errors, "unsupported scope");
         }
-        for (name, _) in hard.entries() {
-            let standard = !name.contains('/');
-            let fits = match scope.text() {
-                "BestEffort" => name == "pods",
-                "VolumeAttributesClass" => {
-                    name.ends_with("storage") || name == "persistentvolumeclaims"
-                }
-                _ => COMPUTE.contains(&name),
-            };
-            if standard && !fits {
-                at.invalid(errors, "unsupported scope applied to resource");
+        let unfit = match scope.text() {
+            "BestEffort" => best_effort,
+            "VolumeAttributesClass" => volumes,
+            _ => compute,
+        };
+        for _ in 0..unfit {
+            if errors.is_full() {
+                break;
             }
+            at.invalid(errors, "unsupported scope applied to resource");
         }
     }
     let has = |scope: &str| at.array().iter().any(|value| value.as_str() == Some(scope));

@@ -2,7 +2,7 @@
 
 use super::check::{At, children};
 use crate::strategy::Strategy;
-use keelson_meta::{ErrorList, FieldError, Object, Value, ip, names};
+use keelson_meta::{ErrorList, FieldError, Object, Seen, Value, ip, names};
 use std::net::IpAddr;
 
 /// Endpoints.
@@ -184,25 +184,23 @@ fn hint_names(list: &At<'_, '_>, errors: &mut ErrorList) {
         errors.push(FieldError::too_many(&list.path, list.array().len(), HINTS_MAX));
         return;
     }
-    let mut seen: Vec<&str> = vec![];
+    let mut seen: Seen<&str> = Seen::new();
     for hint in list.items() {
         let name = hint.field("name");
-        if seen.contains(&name.text()) {
+        if !seen.insert(name.text()) {
             name.duplicate(errors);
         }
-        seen.push(name.text());
     }
 }
 
 fn slice_ports(list: &At<'_, '_>, errors: &mut ErrorList) {
-    let mut seen: Vec<&str> = vec![];
+    let mut seen: Seen<&str> = Seen::new();
     for port in list.items() {
         let name = port.field("name");
         name.rule_if_set(errors, names::is_dns1123_label);
-        if seen.contains(&name.text()) {
+        if !seen.insert(name.text()) {
             name.duplicate(errors);
         }
-        seen.push(name.text());
         port.field("protocol").required_one_of(errors, &["SCTP", "TCP", "UDP"]);
         if port.has("appProtocol") {
             port.field("appProtocol").rule(errors, names::is_qualified_name);

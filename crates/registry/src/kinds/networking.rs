@@ -15,7 +15,7 @@ pub(super) fn address(base: Strategy) -> Strategy {
     Strategy {
         name_rule: |name, _| {
             let strict = ip::validate_strict_ip(name, &keelson_meta::Path::ROOT);
-            if let Some(error) = strict.0.into_iter().next() {
+            if let Some(error) = strict.into_iter().next() {
                 return vec![error.detail];
             }
             match ip::parse_ip(name).map(|address| address.to_string()) {

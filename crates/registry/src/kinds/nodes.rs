@@ -3,7 +3,7 @@
 use super::check::{At, NOT_NEGATIVE, child, default};
 use crate::strategy::{SelectableField, Strategy};
 use keelson_meta::status::quote;
-use keelson_meta::{ErrorList, FieldError, Object, Value, names};
+use keelson_meta::{ErrorList, FieldError, Object, Seen, Value, names};
 
 const UNSCHEDULABLE: &[SelectableField] = &[SelectableField {
     name: "spec.unschedulable",
@@ -63,15 +63,14 @@ fn validate(new: &Object, old: Option<&Object>, errors: &mut ErrorList) {
             }
         }
     }
-    let mut seen: Vec<&Value> = vec![];
+    let mut seen: Seen<(&str, &str)> = Seen::new();
     for address in status.field("addresses").items() {
-        if seen.contains(&address.value) {
+        if !seen.insert((address.str("type"), address.str("address"))) {
             let (kind, text) = (quote(address.str("type")), quote(address.str("address")));
             let shown = format!("{{\"Type\":{kind},\"Address\":{text}}}");
             let error = FieldError::duplicate(&address.path, "");
             errors.push(FieldError { shown: Some(shown), ..error });
         }
-        seen.push(address.value);
     }
     update(new, old, errors);
 }
@@ -91,7 +90,7 @@ fn update(new: &Object, old: &Object, errors: &mut ErrorList) {
 }
 
 fn taints(list: &At<'_, '_>, errors: &mut ErrorList) {
-    let mut seen: Vec<(&str, &str)> = vec![];
+    let mut seen: Seen<(&str, &str)> = Seen::new();
     for taint in list.items() {
         taint.field("key").rule(errors, names::is_qualified_name);
         for why in names::is_valid_label_value(taint.str("value")) {
@@ -99,12 +98,10 @@ fn taints(list: &At<'_, '_>, errors: &mut ErrorList) {
         }
         let effects = &["NoSchedule", "PreferNoSchedule", "NoExecute"];
         taint.field("effect").required_one_of(errors, effects);
-        let key = (taint.str("key"), taint.str("effect"));
-        if seen.contains(&key) {
+        if !seen.insert((taint.str("key"), taint.str("effect"))) {
             let error = FieldError::duplicate(&taint.path, taint.value.clone());
             let detail = "taints must be unique by key and effect pair".to_owned();
             errors.push(FieldError { detail, ..error });
         }
-        seen.push(key);
     }
 }

@@ -17,6 +17,7 @@ pub(super) use update::differences;
 use super::check::{At, child, children};
 use crate::strategy::{Generation, Strategy};
 use keelson_meta::{ErrorList, Map, Object, Value, value};
+use std::collections::HashMap;
 
 /// Seconds that a pod has to stop when nothing else is said.
 const POD_GRACE_SECONDS: i64 = 30;
@@ -149,7 +150,7 @@ fn merge(term: &mut Map, keys: &str, operator: &str, labels: &Map) {
 fn app_armor_of_annotations(pod: &mut Object) {
     const PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
     let of_pod = pod.at(&["spec", "securityContext", "appArmorProfile"]).cloned();
-    let found: Vec<(String, Value)> = pod
+    let found: HashMap<String, Value> = pod
         .meta_map("annotations")
         .filter_map(|(key, text)| {
             Some((key.strip_prefix(PREFIX)?.to_owned(), app_armor_profile(text)?))
@@ -162,7 +163,7 @@ fn app_armor_of_annotations(pod: &mut Object) {
     for list in ["initContainers", "containers"] {
         for container in children(spec, list) {
             let name = container.get("name").and_then(Value::as_str).unwrap_or_default();
-            let Some((_, profile)) = found.iter().find(|(of, _)| of == name) else { continue };
+            let Some(profile) = found.get(name) else { continue };
             if Some(profile) != of_pod.as_ref() {
                 let context = container.object_at("securityContext");
                 super::check::default(context, "appArmorProfile", profile.clone());

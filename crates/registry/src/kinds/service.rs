@@ -6,7 +6,7 @@ mod warnings;
 
 use super::check::{At, children, default, default_empty};
 use crate::strategy::Strategy;
-use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Value, ip, names};
+use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Seen, Value, ip, names};
 
 /// Seconds that a client stays with one pod when nothing else is said.
 const AFFINITY_SECONDS: i64 = 10_800;
@@ -131,12 +131,11 @@ fn drop_what_types_lack(new: &mut Object, old: &Object) {
 }
 
 fn drop_node_ports(spec: &mut Map, before: &Map) {
-    let used = |port: &Value| {
-        let old = before.get("ports").and_then(Value::as_array).unwrap_or_default();
-        old.iter().any(|old| old.get("nodePort") == Some(port))
-    };
+    let old = before.get("ports").and_then(Value::as_array).unwrap_or_default();
+    let used: Seen<i64> = old.iter().filter_map(|port| port.int_at(&["nodePort"])).collect();
     for port in children(spec, "ports") {
-        if port.get("nodePort").is_some_and(used) {
+        let number = port.get("nodePort").and_then(Value::as_int);
+        if number.is_some_and(|number| used.contains(&number)) {
             port.remove("nodePort");
         }
     }
@@ -233,9 +232,9 @@ fn affinity(spec: &At<'_, '_>, errors: &mut ErrorList) {
 
 fn external_addresses(spec: &At<'_, '_>, errors: &mut ErrorList) {
     for at in spec.field("externalIPs").items() {
-        let before = errors.0.len();
+        let before = errors.len();
         at.rule(errors, ip::is_valid_ip);
-        if errors.0.len() == before {
+        if errors.len() == before {
             super::endpoints::ordinary_address(&at, errors);
         }
     }

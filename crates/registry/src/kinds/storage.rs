@@ -3,7 +3,7 @@
 use super::check::{At, default, default_empty};
 use super::claims;
 use crate::strategy::{Generation, Strategy};
-use keelson_meta::{ErrorList, FieldError, Map, Object, Value, names};
+use keelson_meta::{ErrorList, FieldError, Map, Object, Seen, Value, names};
 
 const PARAMETERS_BYTES_MAX: usize = 256 * 1024;
 const PARAMETERS_MAX: usize = 512;
@@ -73,23 +73,21 @@ fn parameters(at: &At<'_, '_>, required: bool, errors: &mut ErrorList) {
 fn topologies(list: &At<'_, '_>, errors: &mut ErrorList) {
     for term in list.items() {
         let expressions = term.field("matchLabelExpressions");
-        let mut keys: Vec<&str> = vec![];
+        let mut keys: Seen<&str> = Seen::new();
         for expression in expressions.items() {
             let values = expression.field("values");
             values.not_empty(errors, "");
-            let mut seen: Vec<&str> = vec![];
+            let mut seen: Seen<&str> = Seen::new();
             for text in values.items() {
-                if seen.contains(&text.text()) {
+                if !seen.insert(text.text()) {
                     text.duplicate(errors);
                 }
-                seen.push(text.text());
             }
             let key = expression.field("key");
             key.rule(errors, names::is_qualified_name);
-            if keys.contains(&key.text()) {
+            if !keys.insert(key.text()) {
                 key.duplicate(errors);
             }
-            keys.push(key.text());
         }
     }
 }

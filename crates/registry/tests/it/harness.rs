@@ -4,7 +4,7 @@ use bytes::Bytes;
 use keelson_auth::Permit;
 use keelson_meta::{Failure, Object, Value};
 use keelson_registry::options::{DeleteOptions, Freshness, Patch, PatchForm, WriteOptions};
-use keelson_registry::{Answer, Clock, Part, Registry, RegistryOptions, SystemClock, Target};
+use keelson_registry::{Answer, Clock, Kind, Part, Registry, RegistryOptions, SystemClock, Target};
 use keelson_schema::decode::{self, Format};
 use keelson_schema::json;
 use keelson_store::{Embedded, Op, Store, Txn};
@@ -54,6 +54,15 @@ impl Harness {
         let ops = vec![Op::Put { key: key.into(), value: value.into() }];
         let txn = Txn { compare: vec![], ops };
         self.registry.store.txn(txn).await.expect("a write");
+        self.registry.cache.wait_latest().await.expect("the cache follows the store");
+    }
+
+    /// Stores an object that no validation has seen, in place of any other of its key.
+    pub async fn put_object(&self, kind: &Kind, key: Bytes, text: &[u8]) {
+        let parsed = json::parse(text).expect("the test's object is JSON");
+        let mut obj = decode::conform(&kind.storage, parsed.value).expect("it fits").object;
+        let ops = vec![Op::Put { key, value: kind.record(&mut obj) }];
+        self.registry.store.txn(Txn { compare: vec![], ops }).await.expect("a write");
         self.registry.cache.wait_latest().await.expect("the cache follows the store");
     }
 

@@ -6,6 +6,7 @@ mod gate;
 mod harness;
 mod lease;
 mod past;
+mod proportion;
 mod records;
 mod replay;
 mod rules;

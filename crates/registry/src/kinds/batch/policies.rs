@@ -2,7 +2,7 @@
 
 use crate::kinds::check::At;
 use keelson_meta::names;
-use keelson_meta::{ErrorList, Fault, FieldError, Value};
+use keelson_meta::{ErrorList, Fault, FieldError, Seen, Value};
 
 const RULES_MAX: usize = 20;
 const EXIT_CODES_MAX: usize = 255;
@@ -32,7 +32,7 @@ pub(super) fn pod_failure(spec: &At<'_, '_>, errors: &mut ErrorList) {
     }
     let lists = [["template", "spec", "containers"], ["template", "spec", "initContainers"]];
     let containers = lists.iter().flat_map(|list| spec.value.array_at(list));
-    let containers: Vec<&str> = containers.filter_map(|c| c.str_at(&["name"])).collect();
+    let containers: Seen<&str> = containers.filter_map(|c| c.str_at(&["name"])).collect();
     for rule in rules.items() {
         let action = rule.field("action");
         if action.text() == "FailIndex" && !spec.has("backoffLimitPerIndex") {
@@ -63,7 +63,7 @@ fn without_value(at: &At<'_, '_>, words: &str) -> FieldError {
     }
 }
 
-fn exit_codes(at: &At<'_, '_>, containers: &[&str], errors: &mut ErrorList) {
+fn exit_codes(at: &At<'_, '_>, containers: &Seen<&str>, errors: &mut ErrorList) {
     let operator = at.field("operator");
     operator.required_one_of(errors, &["In", "NotIn"]);
     let name = at.field("containerName");
@@ -78,11 +78,12 @@ fn exit_codes(at: &At<'_, '_>, containers: &[&str], errors: &mut ErrorList) {
     } else if codes.len() > EXIT_CODES_MAX {
         errors.push(FieldError::too_many(&values.path, codes.len(), EXIT_CODES_MAX));
     }
-    for (index, item) in values.items().enumerate() {
+    let mut seen: Seen<i64> = Seen::new();
+    for item in values.items() {
         if operator.text() == "In" && item.number() == 0 {
             item.invalid(errors, "must not be 0 for the In operator");
         }
-        if codes[..index.min(codes.len())].contains(&item.number()) {
+        if !seen.insert(item.number()) {
             item.duplicate(errors);
         }
     }

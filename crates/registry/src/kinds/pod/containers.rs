@@ -5,7 +5,7 @@ use super::spec::Context;
 use super::{env, resources, security, volumes};
 use crate::kinds::check::At;
 use keelson_meta::names;
-use keelson_meta::{ErrorList, FieldError, Value};
+use keelson_meta::{ErrorList, FieldError, Seen};
 
 const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
 const RESTART_RULES_MAX: usize = 20;
@@ -17,7 +17,7 @@ pub(super) fn regular(spec: &At<'_, '_>, context: &Context<'_>, errors: &mut Err
     if list.array().is_empty() {
         return list.required(errors, "");
     }
-    let mut seen: Vec<&str> = vec![];
+    let mut seen: Seen<&str> = Seen::new();
     for at in list.items() {
         common(&at, context, errors);
         unique_name(&at, &mut seen, errors);
@@ -29,7 +29,7 @@ pub(super) fn regular(spec: &At<'_, '_>, context: &Context<'_>, errors: &mut Err
 
 /// The containers that run before the others, or beside them when they are restarted always.
 pub(super) fn init(spec: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
-    let mut seen: Vec<&str> = names_of(spec, "containers");
+    let mut seen: Seen<&str> = names_of(spec, "containers").collect();
     let list = spec.field("initContainers");
     for at in list.items() {
         common(&at, context, errors);
@@ -79,7 +79,7 @@ pub(super) fn ephemeral(spec: &At<'_, '_>, context: &Context<'_>, errors: &mut E
     if spec.get("ephemeralContainers").is_empty() {
         return;
     }
-    let mut seen = names_of(spec, "containers");
+    let mut seen: Seen<&str> = names_of(spec, "containers").collect();
     seen.extend(names_of(spec, "initContainers"));
     let others = seen.clone();
     for at in spec.field("ephemeralContainers").items() {
@@ -104,17 +104,15 @@ pub(super) fn ephemeral(spec: &At<'_, '_>, context: &Context<'_>, errors: &mut E
     }
 }
 
-fn names_of<'a>(spec: &At<'a, '_>, list: &str) -> Vec<&'a str> {
+fn names_of<'a>(spec: &At<'a, '_>, list: &str) -> impl Iterator<Item = &'a str> {
     let items = spec.get(list).as_array().unwrap_or_default();
-    items.iter().filter_map(|item| item.str_at(&["name"])).filter(|n| !n.is_empty()).collect()
+    items.iter().filter_map(|item| item.str_at(&["name"])).filter(|n| !n.is_empty())
 }
 
-fn unique_name<'a>(at: &At<'a, '_>, seen: &mut Vec<&'a str>, errors: &mut ErrorList) {
+fn unique_name<'a>(at: &At<'a, '_>, seen: &mut Seen<&'a str>, errors: &mut ErrorList) {
     let name = at.str("name");
-    if seen.contains(&name) {
+    if !name.is_empty() && !seen.insert(name) {
         at.field("name").duplicate(errors);
-    } else if !name.is_empty() {
-        seen.push(name);
     }
 }
 
@@ -147,16 +145,13 @@ fn common(at: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
 }
 
 fn ports(list: &At<'_, '_>, errors: &mut ErrorList) {
-    let mut seen: Vec<&str> = vec![];
+    let mut seen: Seen<&str> = Seen::new();
     for at in list.items() {
         let name = at.field("name");
         if !name.text().is_empty() {
             let faults = names::is_valid_port_name(name.text());
-            if faults.is_empty() && seen.contains(&name.text()) {
+            if faults.is_empty() && !seen.insert(name.text()) {
                 name.duplicate(errors);
-            }
-            if faults.is_empty() {
-                seen.push(name.text());
             }
             faults.iter().for_each(|why| name.invalid(errors, why));
         }
@@ -173,15 +168,13 @@ fn ports(list: &At<'_, '_>, errors: &mut ErrorList) {
 
 /// Two containers cannot have one port of the host.
 fn port_conflicts<'v, 'p>(containers: impl Iterator<Item = At<'v, 'p>>, errors: &mut ErrorList) {
-    let mut seen: Vec<String> = vec![];
+    let mut seen: Seen<(&str, &str, i64)> = Seen::new();
     for container in containers {
         for at in container.field("ports").items() {
             let Some(port) = at.int("hostPort").filter(|port| *port != 0) else { continue };
-            let words = format!("{}/{}/{port}", at.str("protocol"), at.str("hostIP"));
-            if seen.contains(&words) {
-                errors.push(FieldError::duplicate(&at.path.field("hostPort"), words.as_str()));
-            } else {
-                seen.push(words);
+            if !seen.insert((at.str("protocol"), at.str("hostIP"), port)) {
+                let words = format!("{}/{}/{port}", at.str("protocol"), at.str("hostIP"));
+                errors.push(FieldError::duplicate(&at.path.field("hostPort"), words));
             }
         }
     }
@@ -217,7 +210,7 @@ fn restart_policy(at: &At<'_, '_>, errors: &mut ErrorList) {
 }
 
 fn resize_policy(at: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
-    let mut seen: Vec<&Value> = vec![];
+    let mut seen: Seen<&str> = Seen::new();
     for policy in at.field("resizePolicy").items() {
         let name = policy.field("resourceName");
         match name.text() {
@@ -230,9 +223,8 @@ fn resize_policy(at: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList)
         if context.restart_policy == "Never" && restart.text() == "RestartContainer" {
             restart.invalid(errors, "must be 'NotRequired' when `restartPolicy` is 'Never'");
         }
-        if seen.contains(&name.value) {
+        if !seen.insert(name.text()) {
             errors.push(FieldError::duplicate(&policy.path, name.text()));
         }
-        seen.push(name.value);
     }
 }

@@ -1,6 +1,6 @@
 //! Defaults of pods and of pod templates.
 
-use crate::kinds::check::{child, children, default, default_at, default_empty};
+use crate::kinds::check::{child, children, default, default_empty};
 use keelson_meta::{Map, Object, Value};
 
 /// The three lists of containers.
@@ -195,9 +195,7 @@ fn requests_from_limits(resources: &mut Map) {
         return;
     };
     let requests = resources.object_at("requests");
-    for (name, amount) in limits {
-        default_at(requests, name, amount);
-    }
+    requests.fill(limits);
     if requests.is_empty() {
         resources.remove("requests");
     }
@@ -212,13 +210,11 @@ fn pod_requests(spec: &mut Map) {
     let totals = super::resources::total_requests(spec);
     let Some(resources) = child(spec, "resources") else { return };
     let requests = resources.object_at("requests");
-    for (name, total) in totals {
-        if matches!(name.as_str(), "cpu" | "memory") || name.starts_with("hugepages-") {
-            default_at(requests, name, total.to_string());
-        }
-    }
-    for (name, amount) in limits.as_object().into_iter().flat_map(Map::iter) {
-        default_at(requests, name.clone(), amount.clone());
+    let is_whole = |name: &str| matches!(name, "cpu" | "memory") || name.starts_with("hugepages-");
+    let totals = totals.into_iter().filter(|(name, _)| is_whole(name));
+    requests.fill(totals.map(|(name, total)| (name, Value::from(total.to_string()))));
+    if let Value::Object(limits) = limits {
+        requests.fill(limits);
     }
 }
 

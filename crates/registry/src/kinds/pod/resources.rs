@@ -5,6 +5,7 @@ use super::spec::Context;
 use crate::kinds::check::{At, NOT_NEGATIVE, quantity};
 use keelson_meta::names;
 use keelson_meta::{ErrorList, FieldError, Map, Object, Quantity, Str, Value};
+use std::collections::{BTreeSet, HashMap};
 
 const STANDARD_CONTAINER: &[&str] = &["cpu", "ephemeral-storage", "memory"];
 
@@ -151,9 +152,9 @@ pub(in crate::kinds) fn resource_name(at: &At<'_, '_>, errors: &mut ErrorList) {
         "services.loadbalancers",
     ];
     let name = at.text();
-    let before = errors.0.len();
+    let before = errors.len();
     at.rule(errors, names::is_qualified_name);
-    if errors.0.len() > before {
+    if errors.len() > before {
         return;
     }
     if !name.contains('/') && !STANDARD.contains(&name) && !is_huge_page(name) {
@@ -191,7 +192,7 @@ pub(in crate::kinds) fn positive(name: &str, at: &At<'_, '_>, errors: &mut Error
 }
 
 fn claims(at: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
-    let mut seen: Vec<String> = vec![];
+    let mut seen: BTreeSet<String> = BTreeSet::new();
     for claim in at.items() {
         let name = claim.field("name");
         if !name.not_empty(errors, "") {
@@ -201,21 +202,26 @@ fn claims(at: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
             "" => name.text().to_owned(),
             request => format!("{}/{request}", name.text()),
         };
+        let has_request_of = |name: &str| {
+            let begin = format!("{name}/");
+            seen.range(begin.clone()..).next().is_some_and(|other| other.starts_with(&begin))
+        };
         let twice = seen.contains(&shown)
-            || seen.iter().any(|other| other == name.text())
-            || (claim.str("request").is_empty()
-                && seen.iter().any(|other| other.starts_with(&format!("{shown}/"))));
+            || seen.contains(name.text())
+            || (claim.str("request").is_empty() && has_request_of(&shown));
         if twice {
-            errors.push(FieldError::duplicate(&claim.path, shown.as_str()));
+            errors.push(FieldError::duplicate(&claim.path, shown));
         } else {
-            seen.push(shown);
+            seen.insert(shown);
         }
-        if !context.claim_names.contains(&name.text()) {
-            let detail = format!(
-                "must be one of the names in pod.spec.resourceClaims: {}",
-                context.claim_names.join(", ")
-            );
-            errors.push(FieldError { detail, ..FieldError::not_found(&claim.path, name.text()) });
+        if !context.claims.contains(&name.text()) {
+            errors.push_with(|| {
+                let detail = format!(
+                    "must be one of the names in pod.spec.resourceClaims: {}",
+                    context.claim_names.join(", ")
+                );
+                FieldError { detail, ..FieldError::not_found(&claim.path, name.text()) }
+            });
         }
     }
 }
@@ -223,6 +229,7 @@ fn claims(at: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
 /// What the containers of a pod ask for together; init containers that end count with the largest.
 pub(super) fn total_requests(spec: &Map) -> Vec<(Str, Quantity)> {
     let mut totals: Vec<(Str, Quantity)> = vec![];
+    let mut places: HashMap<Str, usize> = HashMap::new();
     let list = |name: &str| spec.get(name).and_then(Value::as_array).unwrap_or_default();
     let amounts = |container: &Value| -> Vec<(Str, Quantity)> {
         let requests = container.at(&["resources", "requests"]).and_then(Value::as_object);
@@ -233,7 +240,8 @@ pub(super) fn total_requests(spec: &Map) -> Vec<(Str, Quantity)> {
     let sidecars = list("initContainers").iter().filter(|c| is_sidecar(c));
     for container in list("containers").iter().chain(sidecars) {
         for (name, amount) in amounts(container) {
-            match totals.iter_mut().find(|(known, _)| *known == name) {
+            let place = *places.entry(name.clone()).or_insert(totals.len());
+            match totals.get_mut(place) {
                 Some((_, total)) => *total = total.add(&amount),
                 None => totals.push((name, amount)),
             }
@@ -241,7 +249,8 @@ pub(super) fn total_requests(spec: &Map) -> Vec<(Str, Quantity)> {
     }
     for container in list("initContainers").iter().filter(|c| !is_sidecar(c)) {
         for (name, amount) in amounts(container) {
-            match totals.iter_mut().find(|(known, _)| *known == name) {
+            let place = *places.entry(name.clone()).or_insert(totals.len());
+            match totals.get_mut(place) {
                 Some((_, total)) if *total < amount => *total = amount,
                 Some(_) => {}
                 None => totals.push((name, amount)),

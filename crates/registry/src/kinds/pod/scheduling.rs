@@ -2,7 +2,8 @@
 
 use crate::kinds::check::At;
 use keelson_meta::names;
-use keelson_meta::{ErrorList, FieldError};
+use keelson_meta::{ErrorList, FieldError, Seen, Value};
+use std::collections::HashMap;
 
 const NOT_AN_OPERATOR: &str = "not a valid selector operator";
 
@@ -147,16 +148,15 @@ pub(super) fn tolerations(list: &At<'_, '_>, errors: &mut ErrorList) {
 
 /// `schedulingGates`.
 pub(super) fn gates(list: &At<'_, '_>, errors: &mut ErrorList) {
-    let mut seen: Vec<&str> = vec![];
+    let mut seen: Seen<&str> = Seen::new();
     for at in list.items() {
         let name = at.str("name");
         for why in names::is_qualified_name(name) {
             at.invalid_as(errors, name, &why);
         }
-        if seen.contains(&name) {
+        if !seen.insert(name) {
             errors.push(FieldError::duplicate(&at.path, name));
         }
-        seen.push(name);
     }
 }
 
@@ -164,6 +164,11 @@ pub(super) fn gates(list: &At<'_, '_>, errors: &mut ErrorList) {
 pub(super) fn spread(list: &At<'_, '_>, errors: &mut ErrorList) {
     const NOT_POSITIVE: &str = "must be greater than zero";
     const ACTIONS: &[&str] = &["DoNotSchedule", "ScheduleAnyway"];
+    fn topology(item: &Value) -> [&str; 2] {
+        ["topologyKey", "whenUnsatisfiable"].map(|name| item.str_at(&[name]).unwrap_or_default())
+    }
+    let items = list.array().iter().enumerate();
+    let last: HashMap<_, usize> = items.map(|(index, item)| (topology(item), index)).collect();
     for (index, at) in list.items().enumerate() {
         let skew = at.field("maxSkew");
         if skew.number() <= 0 {
@@ -175,11 +180,7 @@ pub(super) fn spread(list: &At<'_, '_>, errors: &mut ErrorList) {
         }
         let action = at.field("whenUnsatisfiable");
         action.one_of(errors, ACTIONS);
-        let same = |other: &keelson_meta::Value| {
-            other.str_at(&["topologyKey"]).unwrap_or_default() == key.text()
-                && other.str_at(&["whenUnsatisfiable"]).unwrap_or_default() == action.text()
-        };
-        if list.array().iter().skip(index + 1).any(same) {
+        if last.get(&topology(at.value)).is_some_and(|last| *last > index) {
             let shown = format!("{{{}, {}}}", key.text(), action.text());
             let place = at.path.field("{topologyKey, whenUnsatisfiable}");
             errors.push(FieldError::duplicate(&place, shown));

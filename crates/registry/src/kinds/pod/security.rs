@@ -3,7 +3,7 @@
 use super::defaults::CONTAINER_LISTS;
 use super::spec::Context;
 use crate::kinds::check::At;
-use keelson_meta::{ErrorList, FieldError};
+use keelson_meta::{ErrorList, FieldError, Seen};
 
 const ID_MAX: i64 = 2_147_483_647;
 
@@ -77,20 +77,20 @@ fn host_network_ports(spec: &At<'_, '_>, context: &Context<'_>, errors: &mut Err
 
 fn sysctls(list: &At<'_, '_>, spec: &At<'_, '_>, errors: &mut ErrorList) {
     const PATTERN: &str = r"^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
-    let mut seen: Vec<&str> = vec![];
+    let mut seen: Seen<&str> = Seen::new();
     for item in list.items() {
         let at = item.field("name");
         let name = at.text();
         if !at.not_empty(errors, "") {
             continue;
         }
+        let is_new = seen.insert(name);
         if !is_sysctl(name) {
             let words = format!("must have at most 253 characters and match regex {PATTERN}");
             at.invalid(errors, &words);
-        } else if seen.contains(&name) {
+        } else if !is_new {
             at.duplicate(errors);
         }
-        seen.push(name);
         let plain = name.replace('/', ".");
         if spec.flag("hostNetwork") && plain.starts_with("net.") {
             at.invalid(errors, "may not be specified when 'hostNetwork' is true");

@@ -4,14 +4,16 @@ use super::{containers, resources, scheduling, security, volumes};
 use crate::kinds::check::At;
 use keelson_meta::names;
 use keelson_meta::object_meta::{validate_annotations, validate_labels};
-use keelson_meta::{ErrorList, FieldError, Value, ip};
+use keelson_meta::{ErrorList, FieldError, Seen, Value, ip};
 
 /// What rules of parts have to know of the whole.
 pub(in crate::kinds) struct Context<'a> {
     /// The volumes that are well-formed.
-    pub volumes: Vec<&'a Value>,
-    /// The names of `resourceClaims`.
+    pub volumes: volumes::Volumes<'a>,
+    /// The names of `resourceClaims`, in order.
     pub claim_names: Vec<&'a str>,
+    /// The same, to look one up.
+    pub claims: Seen<&'a str>,
     /// `restartPolicy` of the pod.
     pub restart_policy: &'a str,
     /// `terminationGracePeriodSeconds`.
@@ -47,9 +49,12 @@ pub(in crate::kinds) fn template(at: &At<'_, '_>, errors: &mut ErrorList) {
 pub(in crate::kinds) fn pod_spec(at: &At<'_, '_>, is_pod: bool, errors: &mut ErrorList) {
     let valid_volumes = volumes::list(&at.field("volumes"), errors);
     let claims = at.field("resourceClaims");
+    let claim_names: Vec<&str> =
+        claims.array().iter().filter_map(|c| c.str_at(&["name"])).collect();
     let context = Context {
         volumes: valid_volumes,
-        claim_names: claims.array().iter().filter_map(|c| c.str_at(&["name"])).collect(),
+        claims: claim_names.iter().copied().collect(),
+        claim_names,
         restart_policy: at.str("restartPolicy"),
         grace_seconds: at.int("terminationGracePeriodSeconds").unwrap_or(0),
         host_users: at.get("hostUsers").as_bool() != Some(false),
@@ -114,16 +119,15 @@ fn references(at: &At<'_, '_>, errors: &mut ErrorList) {
 }
 
 fn resource_claims(at: &At<'_, '_>, errors: &mut ErrorList) {
-    let mut seen = vec![];
+    let mut seen: Seen<&str> = Seen::new();
     for claim in at.items() {
         let name = claim.field("name");
         if name.text().is_empty() {
             name.required(errors, "");
-        } else if seen.contains(&name.text()) {
+        } else if !seen.insert(name.text()) {
             name.duplicate(errors);
         } else {
             name.rule(errors, names::is_dns1123_label);
-            seen.push(name.text());
         }
         match (claim.has("resourceClaimName"), claim.has("resourceClaimTemplateName")) {
             (true, true) => claim.invalid(

@@ -3,7 +3,7 @@
 use crate::kinds::check::At;
 use crate::strategy::{alike, maps_alike};
 use keelson_meta::status::{quote, show};
-use keelson_meta::{ErrorList, FieldError, Map, Object, Value};
+use keelson_meta::{ErrorList, FieldError, Map, Object, Seen, Value};
 
 const CHANGEABLE: &str = "pod updates may not change fields other than \
      `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,\
@@ -110,14 +110,12 @@ fn deadline(at: &At<'_, '_>, before: &At<'_, '_>, errors: &mut ErrorList) -> boo
 
 /// Tolerations may be added, and only their time may change.
 fn tolerations(at: &At<'_, '_>, stored: &[Value], errors: &mut ErrorList) {
-    let without_time = |value: &Value| {
-        let mut map = value.as_object().cloned().unwrap_or_default();
-        map.remove("tolerationSeconds");
-        map
-    };
-    let kept =
-        |value: &Value| at.array().iter().any(|now| without_time(now) == without_time(value));
-    if !stored.iter().all(kept) {
+    fn without_time(toleration: &Value) -> [&str; 4] {
+        ["key", "operator", "value", "effect"]
+            .map(|name| toleration.str_at(&[name]).unwrap_or_default())
+    }
+    let kept: Seen<[&str; 4]> = at.array().iter().map(without_time).collect();
+    if !stored.iter().all(|value| kept.contains(&without_time(value))) {
         at.forbidden(
             errors,
             "existing toleration can not be modified except its tolerationSeconds",
@@ -126,8 +124,9 @@ fn tolerations(at: &At<'_, '_>, stored: &[Value], errors: &mut ErrorList) {
 }
 
 fn gates(at: &At<'_, '_>, stored: &[Value], errors: &mut ErrorList) {
+    let known: Seen<&str> = stored.iter().filter_map(|gate| gate.str_at(&["name"])).collect();
     for gate in at.items() {
-        if !stored.contains(gate.value) {
+        if !known.contains(&gate.str("name")) {
             let words = format!(
                 "only deletion is allowed, but found new scheduling gate '{}'",
                 gate.str("name")

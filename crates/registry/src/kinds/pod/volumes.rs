@@ -4,7 +4,8 @@ use super::env;
 use super::spec::Context;
 use crate::kinds::check::At;
 use keelson_meta::names;
-use keelson_meta::{ErrorList, FieldError, Str, Value};
+use keelson_meta::{ErrorList, FieldError, Seen, Value};
+use std::collections::HashMap;
 
 /// How a source of files is checked; the flag is true in a persistent volume.
 type Check = fn(&At<'_, '_>, errors: &mut ErrorList);
@@ -42,19 +43,22 @@ const SOURCES: &[(&str, Check)] = &[
     ("image", image),
 ];
 
-/// The volumes of a pod; answers the well-formed ones.
-pub(super) fn list<'a>(at: &At<'a, '_>, errors: &mut ErrorList) -> Vec<&'a Value> {
-    let mut fine: Vec<&Value> = vec![];
+/// The well-formed volumes of a pod, by their names.
+pub(in crate::kinds) type Volumes<'a> = HashMap<&'a str, &'a Value>;
+
+/// Checks the volumes of a pod; answers the well-formed ones.
+pub(super) fn list<'a>(at: &At<'a, '_>, errors: &mut ErrorList) -> Volumes<'a> {
+    let mut fine = Volumes::new();
     for volume in at.items() {
-        let before = errors.0.len();
+        let before = errors.len();
         source(&volume, errors);
         let name = volume.field("name");
         name.required_rule(errors, names::is_dns1123_label);
-        if fine.iter().any(|known| known.get("name") == Some(name.value)) {
+        if fine.contains_key(name.text()) {
             name.duplicate(errors);
         }
-        if errors.0.len() == before {
-            fine.push(volume.value);
+        if errors.len() == before {
+            fine.insert(volume.str("name"), volume.value);
         }
     }
     fine
@@ -190,7 +194,7 @@ fn projected(at: &At<'_, '_>, errors: &mut ErrorList) {
         ("serviceAccountToken", projected_token),
     ];
     mode(&at.field("defaultMode"), errors);
-    let mut paths: Vec<&str> = vec![];
+    let mut paths: Seen<&str> = Seen::new();
     for source in at.field("sources").items() {
         let mut count = 0;
         for (name, check) in KINDS {
@@ -210,19 +214,22 @@ fn projected(at: &At<'_, '_>, errors: &mut ErrorList) {
 }
 
 /// Two sources of one volume cannot make the same file.
-fn unique_paths<'a>(at: &At<'a, '_>, kind: &str, paths: &mut Vec<&'a str>, errors: &mut ErrorList) {
+fn unique_paths<'a>(
+    at: &At<'a, '_>,
+    kind: &str,
+    paths: &mut Seen<&'a str>,
+    errors: &mut ErrorList,
+) {
     let items = at.get("items").as_array().unwrap_or_default();
     let own = at.get("path").as_str().filter(|path| !path.is_empty());
     let all = items.iter().filter_map(|item| item.str_at(&["path"])).chain(own);
     for path in all.filter(|path| !path.is_empty()) {
-        if paths.contains(&path) {
+        if !paths.insert(path) {
             let words = match kind {
                 "downwardAPI" | "serviceAccountToken" => "conflicting duplicate paths".to_owned(),
                 _ => format!("conflicting duplicate paths with {kind}"),
             };
             errors.push(FieldError::invalid(&at.path, path, &words));
-        } else {
-            paths.push(path);
         }
     }
 }
@@ -482,29 +489,33 @@ fn not_reserved(at: &At<'_, '_>, errors: &mut ErrorList) {
 /// `volumeMounts` of a container.
 pub(super) fn mounts(container: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
     let list = container.field("volumeMounts");
-    let devices = container.get("volumeDevices").as_array().unwrap_or_default();
-    let device =
-        |member: &str, text: &str| devices.iter().any(|d| d.str_at(&[member]) == Some(text));
-    let mut seen: Vec<&str> = vec![];
+    let device_names = texts_of(container, "volumeDevices", "name");
+    let device_paths = texts_of(container, "volumeDevices", "devicePath");
+    let mut seen: Seen<&str> = Seen::new();
     for at in list.items() {
         let (name, path) = (at.field("name"), at.field("mountPath"));
         name.not_empty(errors, "");
-        if !context.volumes.iter().any(|v| v.str_at(&["name"]) == Some(name.text())) {
+        if !context.volumes.contains_key(name.text()) {
             errors.push(FieldError::not_found(&name.path, name.text()));
         }
         path.not_empty(errors, "");
-        if seen.contains(&path.text()) {
+        if !seen.insert(path.text()) {
             path.invalid_as(errors, path.text(), "must be unique");
         }
-        seen.push(path.text());
-        if device("name", name.text()) {
+        if device_names.contains(&name.text()) {
             name.invalid(errors, "must not already exist in volumeDevices");
         }
-        if device("devicePath", path.text()) {
+        if device_paths.contains(&path.text()) {
             path.invalid(errors, "must not already exist as a path in volumeDevices");
         }
         mount_options(&at, &list, container, errors);
     }
+}
+
+/// The texts that the items of a list have at a member.
+fn texts_of<'v>(container: &At<'v, '_>, list: &str, member: &str) -> Seen<&'v str> {
+    let items = container.get(list).as_array().unwrap_or_default();
+    items.iter().filter_map(|item| item.str_at(&[member])).collect()
 }
 
 /// What a mount may ask for. Some faults are told at the list, as upstream does it.
@@ -547,17 +558,20 @@ fn mount_options(
 
 /// `volumeDevices` of a container.
 pub(super) fn devices(container: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
-    let mounts = container.get("volumeMounts").as_array().unwrap_or_default();
-    let mounted =
-        |member: &str, text: &str| mounts.iter().any(|m| m.str_at(&[member]) == Some(text));
-    let (mut names_seen, mut paths_seen): (Vec<Str>, Vec<Str>) = (vec![], vec![]);
-    for at in container.field("volumeDevices").items() {
+    let list = container.field("volumeDevices");
+    if list.array().is_empty() {
+        return;
+    }
+    let mount_names = texts_of(container, "volumeMounts", "name");
+    let mount_paths = texts_of(container, "volumeMounts", "mountPath");
+    let (mut names_seen, mut paths_seen): (Seen<&str>, Seen<&str>) = Default::default();
+    for at in list.items() {
         let (name, path) = (at.field("name"), at.field("devicePath"));
         name.not_empty(errors, "");
-        if names_seen.iter().any(|seen| seen == name.text()) {
+        if !names_seen.insert(name.text()) {
             name.invalid(errors, "must be unique");
         }
-        let volume = context.volumes.iter().find(|v| v.str_at(&["name"]) == Some(name.text()));
+        let volume = context.volumes.get(name.text());
         let can_be_block = |volume: &Value| {
             volume.get("persistentVolumeClaim").is_some() || volume.get("ephemeral").is_some()
         };
@@ -571,17 +585,15 @@ pub(super) fn devices(container: &At<'_, '_>, context: &Context<'_>, errors: &mu
             None => errors.push(FieldError::not_found(&name.path, name.text())),
         }
         path.not_empty(errors, "");
-        if paths_seen.iter().any(|seen| seen == path.text()) {
+        if !paths_seen.insert(path.text()) {
             path.invalid(errors, "must be unique");
         }
         no_backsteps(&path, errors);
-        if mounted("name", name.text()) {
+        if mount_names.contains(&name.text()) {
             name.invalid(errors, "must not already exist in volumeMounts");
         }
-        if mounted("mountPath", path.text()) {
+        if mount_paths.contains(&path.text()) {
             path.invalid(errors, "must not already exist as a path in volumeMounts");
         }
-        names_seen.push(name.text().into());
-        paths_seen.push(path.text().into());
     }
 }

@@ -2,22 +2,50 @@
 
 use super::super::check::At;
 use keelson_meta::status::quote;
-use keelson_meta::{Map, Object, Path, Quantity, Str, Value, names};
+use keelson_meta::{Map, Object, Path, Quantity, Seen, Str, Value, names};
 use std::fmt::Display;
+
+mod paths;
+mod ports;
 
 const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
 const APPARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 
-/// Warnings, in the order in which they are found.
+/// Characters of a warning that an answer shows when there are many, and of all its warnings.
+const WARNING_CHARACTERS_MAX: usize = 256;
+const ALL_CHARACTERS_MAX: usize = 4096;
+
+/// Warnings, each once, in the order in which they are found. Those for which an answer has no room
+/// are not kept.
 #[derive(Default)]
-pub(in crate::kinds) struct Warnings(Vec<Str>);
+pub(in crate::kinds) struct Warnings {
+    texts: Vec<Str>,
+    seen: Seen<Str>,
+    characters: usize,
+}
 
 impl Warnings {
     /// Adds one about a place.
     pub fn push(&mut self, place: &Path<'_>, text: impl Display) {
-        self.0.push(format!("{place}: {text}").into());
+        if !self.is_full() {
+            self.add(format!("{place}: {text}"));
+        }
+    }
+
+    /// Adds one.
+    fn add(&mut self, text: String) {
+        let text = Str::from(text);
+        if !self.is_full() && self.seen.insert(text.clone()) {
+            self.characters += text.chars().take(WARNING_CHARACTERS_MAX).count();
+            self.texts.push(text);
+        }
+    }
+
+    /// Whether the headers of an answer are full.
+    fn is_full(&self) -> bool {
+        self.characters > ALL_CHARACTERS_MAX
     }
 }
 
@@ -29,7 +57,7 @@ pub(super) fn of_pod(pod: &Object, old: Option<&Object>) -> Vec<Str> {
     let mut warnings = Warnings::default();
     label_name(pod, "the Pod's hostname", &mut warnings);
     of_template(&At::of(pod, "spec"), pod.get("metadata"), &mut warnings);
-    warnings.0
+    warnings.texts
 }
 
 /// Warnings about the template of a workload, when it is new or changed in more than its metadata.
@@ -41,7 +69,7 @@ pub(in crate::kinds) fn of_workload(new: &Object, old: Option<&Object>) -> Vec<S
     let template = spec.field("template");
     let mut warnings = Warnings::default();
     template_at(&template, &mut warnings);
-    warnings.0
+    warnings.texts
 }
 
 /// The same, and about a name that pods will carry on.
@@ -50,8 +78,8 @@ pub(in crate::kinds) fn of_named_workload(new: &Object, old: Option<&Object>) ->
     if old.is_none() {
         label_name(new, "Pod names and hostnames", &mut warnings);
     }
-    warnings.0.extend(of_workload(new, old));
-    warnings.0
+    warnings.texts.extend(of_workload(new, old));
+    warnings.texts
 }
 
 /// Warnings about a template that stands alone.
@@ -61,7 +89,7 @@ pub(super) fn of_pod_template(new: &Object, old: Option<&Object>) -> Vec<Str> {
     }
     let mut warnings = Warnings::default();
     template_at(&At::of(new, "template"), &mut warnings);
-    warnings.0
+    warnings.texts
 }
 
 /// Warnings about a cron job.
@@ -75,7 +103,7 @@ pub(in crate::kinds) fn of_cron_job(new: &Object, old: Option<&Object>) -> Vec<S
         let (job, inner) = (spec.field("jobTemplate"), "spec");
         template_at(&job.field(inner).field("template"), &mut warnings);
     }
-    warnings.0
+    warnings.texts
 }
 
 fn label_name(obj: &Object, what: &str, warnings: &mut Warnings) {
@@ -120,7 +148,7 @@ fn of_template(spec: &At<'_, '_>, metadata: Option<&Value>, warnings: &mut Warni
     node_labels(spec, warnings);
     old_annotations(spec, annotations, warnings);
     volumes(&spec.field("volumes"), warnings);
-    overlaps(&spec.field("volumes"), warnings);
+    paths::overlaps(&spec.field("volumes"), warnings);
     repeated(&spec.field("hostAliases"), "ip", warnings);
     repeated(&spec.field("imagePullSecrets"), "name", warnings);
     for secret in spec.field("imagePullSecrets").items() {
@@ -154,7 +182,7 @@ fn of_template(spec: &At<'_, '_>, metadata: Option<&Value>, warnings: &mut Warni
             hidden_variables(&container.field("env"), warnings);
         }
     }
-    ports(spec, warnings);
+    ports::clashes(spec, warnings);
     let grace = spec.field("terminationGracePeriodSeconds");
     if grace.number() < 0 {
         let text = "must be >= 0; negative values are invalid and will be treated as 1";
@@ -226,7 +254,7 @@ fn null_selector(of: &At<'_, '_>, warnings: &mut Warnings) {
 fn warn_of_annotation(spec: &At<'_, '_>, key: &str, text: &str, warnings: &mut Warnings) {
     let shown = spec.path.to_string();
     let prefix = shown.strip_suffix("spec").unwrap_or_default();
-    warnings.0.push(format!("{prefix}metadata.annotations[{key}]: {text}").into());
+    warnings.add(format!("{prefix}metadata.annotations[{key}]: {text}"));
 }
 
 fn old_annotations(spec: &At<'_, '_>, annotations: &Value, warnings: &mut Warnings) {
@@ -311,92 +339,32 @@ fn fraction(amount: &Value, place: &Path<'_>, warnings: &mut Warnings) {
 
 /// Items of a list that repeat what another said.
 fn repeated(list: &At<'_, '_>, member: &str, warnings: &mut Warnings) {
-    let mut seen: Vec<&str> = vec![];
+    let mut seen: Seen<&str> = Seen::new();
     for item in list.items() {
         let text = item.str(member);
-        if seen.contains(&text) {
-            warnings.push(&item.path.field(member), format!("duplicate {member} {}", quote(text)));
+        if !seen.insert(text) {
+            let place = item.path.field(member);
+            warnings.push(&place, format_args!("duplicate {member} {}", quote(text)));
         }
-        seen.push(text);
     }
 }
 
 /// A variable that is set again without looking at what it was.
 fn hidden_variables(env: &At<'_, '_>, warnings: &mut Warnings) {
-    for (i, item) in env.items().enumerate() {
+    let mut seen: Seen<&str> = Seen::new();
+    for item in env.items() {
         let (name, value) = (item.str("name"), item.str("value"));
         let keeps = || {
             let before = format!("$({name})");
             !item.has("valueFrom") && value != before && value.contains(&before)
         };
-        let mut before = env.array()[..i].iter();
-        if before.any(|before| before.str_at(&["name"]).unwrap_or_default() == name) && !keeps() {
+        if !seen.insert(name) && !keeps() {
             let shown = quote(name);
             let text = format!(
                 "hides previous definition of {shown}, which may be dropped when using apply"
             );
             warnings.push(&item.path, text);
         }
-    }
-}
-
-/// A port with the place where it was first said.
-struct Port<'v> {
-    list: &'static str,
-    container: usize,
-    at: usize,
-    value: &'v Value,
-}
-
-impl<'v> Port<'v> {
-    fn number(&self, name: &str) -> i64 {
-        self.value.int_at(&[name]).unwrap_or(0)
-    }
-
-    fn text(&self, name: &str) -> &'v str {
-        self.value.str_at(&[name]).unwrap_or_default()
-    }
-
-    fn is_same(&self, other: &Port<'_>) -> bool {
-        self.number("containerPort") == other.number("containerPort")
-            && self.text("protocol") == other.text("protocol")
-    }
-}
-
-fn ports(spec: &At<'_, '_>, warnings: &mut Warnings) {
-    // Most containers have one port.
-    let mut known: Vec<Port<'_>> = Vec::with_capacity(spec.field("containers").array().len());
-    for list in CONTAINERS {
-        for (index, container) in spec.field(list).items().enumerate() {
-            for (at, port) in container.field("ports").items().enumerate() {
-                let new = Port { list, container: index, at, value: port.value };
-                for other in known.iter().filter(|other| other.is_same(&new)) {
-                    if let Some(how) = clash(&new, other) {
-                        let (list, ports) = (spec.path.field(other.list), "ports");
-                        let container = list.index(other.container);
-                        let place = container.field(ports);
-                        let place = place.index(other.at);
-                        warnings.push(&port.path, format!("{how} port definition with {place}"));
-                    }
-                }
-                known.push(new);
-            }
-        }
-    }
-}
-
-/// How two definitions of one port are at odds.
-fn clash(a: &Port<'_>, b: &Port<'_>) -> Option<&'static str> {
-    let (a_host, b_host) = (a.number("hostPort"), b.number("hostPort"));
-    let (a_address, b_address) = (a.text("hostIP"), b.text("hostIP"));
-    if (a_host, a_address) == (b_host, b_address) {
-        Some("duplicate")
-    } else if a_host == 0 || b_host == 0 {
-        Some("overlapping")
-    } else if a_host == b_host && a_address.is_empty() != b_address.is_empty() {
-        Some("dangerously ambiguous")
-    } else {
-        None
     }
 }
 
@@ -412,87 +380,9 @@ fn affinity(affinity: &At<'_, '_>, warnings: &mut Warnings) {
     }
 }
 
-/// Files of one volume of which one hides another.
-fn overlaps(volumes: &At<'_, '_>, warnings: &mut Warnings) {
-    for volume in volumes.items() {
-        let name = quote(volume.str("name"));
-        for (kind, title, named) in [
-            ("configMap", "ConfigMap", "name"),
-            ("secret", "Secret", "secretName"),
-            ("downwardAPI", "DownwardAPI", ""),
-        ] {
-            let source = volume.field(kind);
-            let of = if named.is_empty() {
-                title.to_owned()
-            } else {
-                format!("{title} {}", quote(source.str(named)))
-            };
-            let paths = paths(source.value).map(|path| (path, String::new()));
-            overlap(&format!("volume {name} ({of})"), paths, warnings);
-        }
-        let projected = volume.field("projected");
-        let mut all: Vec<(&str, String)> = vec![];
-        for source in projected.field("sources").items() {
-            if source.value.as_object().is_none_or(|members| members.is_empty()) {
-                let text = format!("volume {name} (Projected) has no sources provided");
-                warnings.0.push(text.into());
-            }
-            all.extend(projected_paths(source.value));
-        }
-        overlap(&format!("volume {name} (Projected)"), all, warnings);
-    }
-}
-
-fn paths(source: &Value) -> impl Iterator<Item = &str> {
-    source.array_at(&["items"]).iter().filter_map(|item| item.str_at(&["path"]))
-}
-
-/// The files of one source of a projected volume, and how a warning calls the source.
-fn projected_paths(source: &Value) -> Vec<(&str, String)> {
-    let mut all = vec![];
-    for (kind, title) in [("configMap", "ConfigMap"), ("secret", "Secret")] {
-        if let Some(of) = source.get(kind) {
-            let title = format!(" ({title} {})", quote(of.str_at(&["name"]).unwrap_or_default()));
-            all.extend(paths(of).map(|path| (path, title.clone())));
-        }
-    }
-    if let Some(of) = source.get("downwardAPI") {
-        all.extend(paths(of).map(|path| (path, " (DownwardAPI)".to_owned())));
-    }
-    if let Some(path) = source.str_at(&["serviceAccountToken", "path"]) {
-        all.push((path, " (ServiceAccountToken)".to_owned()));
-    }
-    all
-}
-
-fn overlap<'v>(
-    what: &str,
-    paths: impl IntoIterator<Item = (&'v str, String)>,
-    warnings: &mut Warnings,
-) {
-    let mut seen: Vec<(&str, String)> = vec![];
-    for (path, of) in paths {
-        let path = path.trim_end_matches('/');
-        let inside = |outer: &str, inner: &str| {
-            inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        };
-        for (other, source) in &seen {
-            if inside(path, other) || inside(other, path) {
-                let text = format!(
-                    "{what}: overlapping paths: {}{of} with {}{source}",
-                    quote(path),
-                    quote(other)
-                );
-                warnings.0.push(text.into());
-            }
-        }
-        seen.push((path, of));
-    }
-}
-
 /// What was found, for those who ask about parts.
 pub(in crate::kinds) fn gathered(find: impl FnOnce(&mut Warnings)) -> Vec<Str> {
     let mut warnings = Warnings::default();
     find(&mut warnings);
-    warnings.0
+    warnings.texts
 }

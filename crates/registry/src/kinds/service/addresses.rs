@@ -1,7 +1,8 @@
 //! Addresses of services: how the fields that name them belong together.
 
 use crate::kinds::check::At;
-use keelson_meta::{ErrorList, FieldError, Object, Value, ip};
+use keelson_meta::{ErrorList, FieldError, Object, Seen, Value, ip};
+use std::collections::{HashMap, VecDeque};
 
 /// A service without an address of its own.
 pub(super) fn is_headless(spec: &Value) -> bool {
@@ -71,25 +72,28 @@ fn keep_node_ports(new: &mut Object, old: &Object) {
     let key = |port: &Value| {
         (port.int_at(&["port"]), port.str_at(&["protocol"]).unwrap_or_default().to_owned())
     };
-    let known: Vec<((Option<i64>, String), Value)> = old
-        .array_at(&["spec", "ports"])
-        .iter()
-        .filter_map(|port| Some((key(port), port.get("nodePort")?.clone())))
-        .collect();
-    let mut used: Vec<Value> = vec![];
+    // The ports of nodes that a port and protocol had, in order.
+    let mut known: HashMap<(Option<i64>, String), VecDeque<i64>> = HashMap::new();
+    for port in old.array_at(&["spec", "ports"]) {
+        if let Some(number) = port.int_at(&["nodePort"]) {
+            known.entry(key(port)).or_default().push_back(number);
+        }
+    }
     let ports = new.object_mut("spec").get_mut("ports").and_then(Value::as_array_mut);
     let Some(ports) = ports else { return };
-    used.extend(ports.iter().filter_map(|port| port.get("nodePort").cloned()));
+    let mut used: Seen<i64> = ports.iter().filter_map(|port| port.int_at(&["nodePort"])).collect();
     for port in ports {
         let wanted = key(port);
         let Some(map) = port.as_object_mut() else { continue };
         if map.get("nodePort").is_some_and(|port| !port.is_empty()) {
             continue;
         }
-        let found = known.iter().find(|(at, number)| *at == wanted && !used.contains(number));
-        if let Some((_, number)) = found {
-            used.push(number.clone());
-            map.insert("nodePort", number.clone());
+        let Some(numbers) = known.get_mut(&wanted) else { continue };
+        while let Some(number) = numbers.pop_front() {
+            if used.insert(number) {
+                map.insert("nodePort", number);
+                break;
+            }
         }
     }
 }
@@ -107,17 +111,16 @@ pub(super) fn validate(spec: &At<'_, '_>, errors: &mut ErrorList) {
         Some(first) if first != one => many.invalid(errors, "first value must match `clusterIP`"),
         _ => {}
     }
-    let mut seen: Vec<&str> = vec![];
+    let mut seen: Seen<&str> = Seen::new();
     for family in spec.field("ipFamilies").items() {
         family.one_of(errors, &["IPv4", "IPv6"]);
-        if seen.contains(&family.text()) {
+        if !seen.insert(family.text()) {
             family.duplicate(errors);
         }
-        seen.push(family.text());
     }
     let policies = &["PreferDualStack", "RequireDualStack", "SingleStack"];
     spec.field("ipFamilyPolicy").one_of_if_set(errors, policies);
-    let before = errors.0.len();
+    let before = errors.len();
     for (index, at) in many.items().enumerate() {
         if index == 0 && at.text() == "None" {
             if many.array().len() > 1 {
@@ -130,7 +133,7 @@ pub(super) fn validate(spec: &At<'_, '_>, errors: &mut ErrorList) {
     if many.array().len() > 2 {
         many.invalid(errors, "may only hold up to 2 values");
     }
-    if errors.0.len() > before {
+    if errors.len() > before {
         return;
     }
     let families: Vec<bool> = many

@@ -3,13 +3,13 @@
 use crate::kinds::check::At;
 use crate::kinds::pod::probes;
 use keelson_meta::names;
-use keelson_meta::{ErrorList, FieldError, value};
+use keelson_meta::{ErrorList, FieldError, Seen, value};
 
 /// Each port by itself.
 pub(super) fn all(spec: &At<'_, '_>, errors: &mut ErrorList) {
     let list = spec.field("ports");
     let named = list.array().len() > 1;
-    let mut seen: Vec<&str> = vec![];
+    let mut seen: Seen<&str> = Seen::new();
     for port in list.items() {
         let name = port.field("name");
         if named || !name.text().is_empty() {
@@ -17,10 +17,9 @@ pub(super) fn all(spec: &At<'_, '_>, errors: &mut ErrorList) {
                 name.required(errors, "");
             } else {
                 name.rule(errors, names::is_dns1123_label);
-                if seen.contains(&name.text()) {
+                if !seen.insert(name.text()) {
                     name.duplicate(errors);
                 }
-                seen.push(name.text());
             }
         }
         port.field("port").port(errors);
@@ -42,16 +41,15 @@ pub(super) fn collisions(spec: &At<'_, '_>, errors: &mut ErrorList) {
             }
         }
     }
-    let mut seen: Vec<(&str, i64)> = vec![];
+    let mut seen: Seen<(&str, i64)> = Seen::new();
     for port in list.items() {
         let key = (port.str("protocol"), port.int("port").unwrap_or(0));
-        if seen.contains(&key) {
+        if !seen.insert(key) {
             let shown = value!({
                 "Name": "", "Protocol": (key.0), "AppProtocol": null, "Port": (key.1),
                 "TargetPort": 0, "NodePort": 0
             });
             errors.push(FieldError::duplicate(&port.path, shown));
         }
-        seen.push(key);
     }
 }
