@@ -85,8 +85,13 @@ impl Authenticator {
         if let Some(user) = self.recognize(credentials) {
             return Ok(user);
         }
-        let is_wrong = credentials.certificate == Certificate::Refused
-            || credentials.authorization.and_then(bearer).is_some();
+        let is_wrong = credentials.authorization.and_then(bearer).is_some()
+            || match credentials.certificate {
+                Certificate::Absent => false,
+                Certificate::Refused => true,
+                // One that names nobody is none; one that cannot be read is wrong.
+                Certificate::Verified(der) => names_somebody(der),
+            };
         if is_wrong {
             return Err(Status::unauthorized());
         }
@@ -111,13 +116,22 @@ fn bearer(header: &str) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
+/// Whether a certificate has a common name, be it one that cannot be read.
+fn names_somebody(der: &[u8]) -> bool {
+    let Ok((_, certificate)) = X509Certificate::from_der(der) else { return true };
+    let last = certificate.subject().iter_common_name().last();
+    last.is_some_and(|name| !name.as_slice().is_empty())
+}
+
 /// The user that a certificate names: common name, organizations as groups.
 fn certificate_user(der: &[u8]) -> Option<User> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let subject = certificate.subject();
-    let name = subject.iter_common_name().next()?.as_str().ok().filter(|n| !n.is_empty())?;
-    let groups =
-        subject.iter_organization().filter_map(|o| o.as_str().ok()).map(Str::new).collect();
+    // Of several the last counts, as in Go.
+    let name = subject.iter_common_name().last()?.as_str().ok().filter(|n| !n.is_empty())?;
+    // A group that cannot be read must not be taken as absent.
+    let groups = subject.iter_organization().map(|o| o.as_str().map(Str::new));
+    let groups = groups.collect::<Result<_, _>>().ok()?;
     let digest = sha2::Digest::finalize(sha2::Digest::chain_update(
         <sha2::Sha256 as sha2::Digest>::new(),
         der,

@@ -6,6 +6,7 @@
 mod authenticate;
 mod authorize;
 mod token_file;
+pub mod x509;
 
 pub use authenticate::{Authenticator, Certificate, Credentials, User};
 pub use authorize::{Attributes, Authorizer, Permit};

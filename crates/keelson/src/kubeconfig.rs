@@ -1,6 +1,7 @@
 //! The administrator's kubeconfig.
 
-use crate::certificates::{CertificateError, Pki, write_private};
+use crate::certificates::Pki;
+use crate::private_files::{self, FileError};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::path::Path;
@@ -33,11 +34,10 @@ impl Kubeconfig {
     }
 
     /// Writes it, readable by the owner only, whole or not at all.
-    pub fn save(&self, path: &Path) -> Result<(), CertificateError> {
+    pub fn save(&self, path: &Path) -> Result<(), FileError> {
         if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
-            std::fs::create_dir_all(dir)
-                .map_err(|source| CertificateError::File { path: dir.to_owned(), source })?;
+            private_files::create(dir)?;
         }
-        write_private(path, &self.text)
+        private_files::write(path, &self.text)
     }
 }

@@ -44,6 +44,8 @@ fn main() -> ExitCode {
 }
 
 fn run(serve: Serve, began: Instant) -> Result<()> {
+    // Whatever the server or a library makes is for its owner alone.
+    rustix::process::umask(rustix::fs::Mode::from_bits_truncate(0o077));
     start_logs(&serve);
     let files = keelson::raise_open_files();
     tracing::debug!(files, "RLIMIT_NOFILE raised to the hard limit");
@@ -79,9 +81,19 @@ fn run(serve: Serve, began: Instant) -> Result<()> {
             path = kubeconfig_path.display(),
         );
         let _ = out.flush();
+        let mut renewals = keelson.kubeconfig_renewals();
+        let renewing = async {
+            loop {
+                let kubeconfig = renewals.next().await;
+                if let Err(error) = kubeconfig.save(&kubeconfig_path) {
+                    tracing::error!(%error, source = %error.source, "renewed kubeconfig not saved");
+                }
+            }
+        };
         let broken = tokio::select! {
             () = stop => None,
             why = keelson.broken() => Some(why),
+            () = renewing => None,
         };
         tracing::info!("stopping: no new requests, waiting for those under way");
         let Some(why) = broken else {

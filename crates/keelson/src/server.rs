@@ -7,16 +7,14 @@ use crate::etcd::{self, Etcd};
 use crate::feature_gates::FeatureGates;
 use crate::kubeconfig::Kubeconfig;
 use crate::supervisor::{Loops, keep_running};
-use crate::{allocation_repair, election, files};
+use crate::tls_files::TlsFiles;
+use crate::{allocation_repair, election, files, private_files};
 use keelson_admission::Chain;
 use keelson_auth::{Authenticator, Authorizer, TokenFile, User};
 use keelson_registry::{Clock, OpenError as RegistryError, Registry, RegistryOptions, SystemClock};
-use keelson_server::{App, Health, Limits, Listening, State, Tls, VersionInfo};
+use keelson_server::{App, Health, Limits, Listening, State, VersionInfo};
 use keelson_store::{CompactionWindow, Embedded, EmbeddedOptions, OpenError, StandIn, Store};
 use keelson_store_etcd::EtcdStore;
-use rustls::RootCertStore;
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -31,6 +29,8 @@ use tokio::time::timeout;
 pub const KUBERNETES_VERSION: &str = "v1.36.2";
 /// How long a server that stops waits for writes that outlive their requests.
 const WRITES_END_TIME_MAX: Duration = Duration::from_secs(10);
+/// How often certificate files are looked at for whether they have changed.
+const CERTIFICATE_LOOK: Duration = Duration::from_secs(10);
 /// How often the history is looked at for what is old enough to be forgotten.
 const COMPACTION_LOOK: Duration = Duration::from_secs(15);
 
@@ -118,6 +118,8 @@ pub struct Builder {
     pub history: Duration,
     /// What clients may do.
     pub limits: Limits,
+    /// How often certificate files are looked at for whether they have changed.
+    pub certificate_look: Duration,
     /// Where time and randomness come from.
     pub clock: Box<dyn Clock>,
 }
@@ -142,6 +144,7 @@ impl Default for Builder {
             controllers: vec!["*".to_owned()],
             history: Duration::from_secs(300),
             limits: Limits::default(),
+            certificate_look: CERTIFICATE_LOOK,
             clock: Box::new(SystemClock),
         }
     }
@@ -230,11 +233,13 @@ impl Builder {
         // enough, side by side.
         let clock = std::mem::replace(&mut self.clock, Box::new(SystemClock));
         let opening = tokio::spawn(Registry::open(backend.store(), clock, options));
-        let pki = self.pki(advertise);
+        let tls_files = self.tls_files(advertise);
+        let pki = tls_files.pki();
         let registry =
             opening.await.map_err(|error| StartError(format!("registry: {error}")))??;
         let pki = pki?;
-        let tls = if self.tls { Some(self.tls(&pki)?) } else { None };
+        let tls = if self.tls { Some(tls_files.tls(&pki)?) } else { None };
+        let (pki, renewed) = watch::channel(pki);
         let (shutdown, told) = watch::channel(false);
         let health: Arc<Health> = Arc::default();
         let mut loops = Loops::new(health.clone());
@@ -243,6 +248,12 @@ impl Builder {
             let registry = registry.clone();
             move || allocation_repair::run(registry.clone())
         });
+        if let Some(tls) = &tls {
+            let (tls, look) = (tls.clone(), self.certificate_look);
+            loops.run("certificates", move || {
+                tls_files.clone().follow(tls.clone(), pki.clone(), look)
+            });
+        }
         let (broken, is_broken) = watch::channel(None);
         loops.guard(registry.clone(), broken);
         let controllers = Controllers::chosen(&self.controllers);
@@ -300,7 +311,7 @@ impl Builder {
             backups,
             registry,
             backend,
-            pki,
+            pki: renewed,
             url,
         })
     }
@@ -325,11 +336,13 @@ impl Builder {
             (None, None, None) => Ok(Backend::Embedded(Embedded::in_memory())),
             (None, None, Some(dir)) => {
                 // A damaged object costs only itself: the cache knows it for one that cannot be read.
+                let store = dir.join("store");
+                private_files::own_folder(&store).map_err(|error| {
+                    StartError(format!("--data-dir: {error}: {}", error.source))
+                })?;
                 let stand_in: StandIn = keelson_registry::unreadable_record;
-                let options = EmbeddedOptions {
-                    stand_in: Some(stand_in),
-                    ..EmbeddedOptions::new(dir.join("store"))
-                };
+                let options =
+                    EmbeddedOptions { stand_in: Some(stand_in), ..EmbeddedOptions::new(store) };
                 let opened = Embedded::open(options).map_err(|error| unopened(&error))?;
                 Ok(Backend::Embedded(opened))
             }
@@ -356,47 +369,19 @@ impl Builder {
         }
     }
 
-    fn pki(&self, advertise: IpAddr) -> Result<Pki, StartError> {
+    fn tls_files(&self, advertise: IpAddr) -> TlsFiles {
         let service =
             self.service_ranges.first().and_then(|range| keelson_registry::first_address(range));
-        let names = host_names(service, &[self.bind.ip(), advertise]);
         let below = self.data_dir.as_ref().map(|dir| dir.join("pki"));
-        Ok(match self.cert_dir.clone().or(below) {
-            Some(dir) => Pki::load_or_make(&dir, &names)?,
-            None => Pki::make(&names)?,
-        })
-    }
-
-    fn tls(&self, pki: &Pki) -> Result<Tls, StartError> {
-        let bad = |what: &str, why: &dyn std::fmt::Display| StartError(format!("{what}: {why}"));
-        let (certificate, key) = match &self.tls_files {
-            None => (pki.serving.certificate.clone(), pki.serving.key.clone()),
-            Some((certificate, key)) => {
-                (read("--tls-cert-file", certificate)?, read("--tls-private-key-file", key)?)
-            }
-        };
-        let chain: Vec<CertificateDer<'static>> =
-            CertificateDer::pem_slice_iter(certificate.as_bytes())
-                .collect::<Result<_, _>>()
-                .map_err(|e| bad("--tls-cert-file", &e))?;
-        let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
-            .map_err(|e| bad("--tls-private-key-file", &e))?;
-        let mut roots = RootCertStore::empty();
-        let mut authorities = pki.ca.clone();
-        if let Some(path) = &self.client_ca_file {
-            authorities.push_str(&read("--client-ca-file", path)?);
+        let dir = self.cert_dir.clone().or_else(|| below.clone());
+        TlsFiles {
+            is_own_dir: dir == below,
+            dir,
+            names: host_names(service, &[self.bind.ip(), advertise]),
+            serving: self.tls_files.clone(),
+            client_ca: self.client_ca_file.clone(),
         }
-        for certificate in CertificateDer::pem_slice_iter(authorities.as_bytes()) {
-            let certificate = certificate.map_err(|e| bad("--client-ca-file", &e))?;
-            roots.add(certificate).map_err(|e| bad("--client-ca-file", &e))?;
-        }
-        Tls::new(chain, key, roots).map_err(|e| bad("--tls-cert-file", &e))
     }
-}
-
-fn read(flag: &str, path: &std::path::Path) -> Result<String, StartError> {
-    std::fs::read_to_string(path)
-        .map_err(|error| StartError(format!("{flag}: {}: {error}", path.display())))
 }
 
 /// The limits, without more connections than there can be files.
@@ -460,7 +445,7 @@ pub struct Keelson {
     backups: Option<BackupSocket>,
     registry: Arc<Registry>,
     backend: Backend,
-    pki: Pki,
+    pki: watch::Receiver<Pki>,
     url: String,
 }
 
@@ -487,7 +472,12 @@ impl Keelson {
 
     /// The administrator's kubeconfig.
     pub fn kubeconfig(&self) -> Kubeconfig {
-        Kubeconfig::new(&self.url, &self.pki)
+        Kubeconfig::new(&self.url, &self.pki.borrow())
+    }
+
+    /// Tells of further kubeconfigs of the administrator: certificates are renewed before they end.
+    pub fn kubeconfig_renewals(&self) -> Renewals {
+        Renewals { url: self.url.clone(), pki: self.pki.clone() }
     }
 
     /// Waits until a part of the server is broken that cannot be started again (the commit thread of the
@@ -521,5 +511,21 @@ impl Keelson {
         if let Backend::Embedded(store) = self.backend {
             store.close();
         }
+    }
+}
+
+/// Kubeconfigs that take the place of those before.
+pub struct Renewals {
+    url: String,
+    pki: watch::Receiver<Pki>,
+}
+
+impl Renewals {
+    /// Waits for the next kubeconfig.
+    pub async fn next(&mut self) -> Kubeconfig {
+        if self.pki.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        Kubeconfig::new(&self.url, &self.pki.borrow_and_update())
     }
 }

@@ -17,7 +17,6 @@ use crate::resource;
 use crate::respond::{self, Reply};
 use crate::route::{ResourceRoute, Route};
 use crate::sending::{Held, Sending};
-use crate::tls::PeerCertificate;
 use crate::websocket;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Version, header};
 use hyper::body::Incoming;
@@ -249,8 +248,7 @@ impl App {
             authorization: by_header.transpose()?.or(by_protocol.as_deref()),
             certificate: match &ask.peer.certificate {
                 None => Certificate::Absent,
-                Some(PeerCertificate::Verified(der)) => Certificate::Verified(der),
-                Some(PeerCertificate::Refused) => Certificate::Refused,
+                Some(shown) => shown.verified().map_or(Certificate::Refused, Certificate::Verified),
             },
         };
         let user = self.authenticator.authenticate(&credentials);

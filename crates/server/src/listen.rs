@@ -4,8 +4,9 @@
 use crate::connections::{Connections, Full, Place};
 use crate::handler::App;
 use crate::limits::Limits;
+use crate::peer_certificate::PeerCertificate;
 use crate::socket::{Rewound, Socket, Wire};
-use crate::tls::{PeerCertificate, Secured, Tls};
+use crate::tls::{Secured, Tls};
 use crate::{http1, http2};
 use std::io;
 use std::net::SocketAddr;
@@ -189,7 +190,7 @@ async fn secured(app: Arc<App>, stream: TcpStream, tls: Tls, place: Place, openi
     };
     let (wire, session) = stream.get_ref();
     let certificate = tls.peer(session.peer_certificates());
-    if matches!(certificate, Some(PeerCertificate::Verified(_))) {
+    if certificate.as_ref().is_some_and(|shown| shown.verified().is_some()) {
         place.authenticated();
     }
     if session.alpn_protocol() == Some(b"h2") {

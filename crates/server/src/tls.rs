@@ -2,28 +2,33 @@
 //! authority does not end the handshake: the client gets its 401 as an answer.
 
 use crate::listen::Opening;
+use crate::peer_certificate::{Clients, PeerCertificate, Verifiers};
 use crate::socket::Wire;
 use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
-use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
 use rustls::{
     DigitallySignedStruct, DistinguishedName, Error, RootCertStore, ServerConfig, ServerConnection,
     SignatureScheme,
 };
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-/// The server's side of TLS.
+/// The server's side of TLS. A clone is the same: what is set on one counts for all, from the next
+/// handshake or request on.
 #[derive(Clone)]
 pub struct Tls {
     pub(crate) acceptor: TlsAcceptor,
-    clients: Arc<dyn ClientCertVerifier>,
+    serving: Arc<Serving>,
+    clients: Arc<Clients>,
 }
 
 /// A connection after its handshake. When the server ends it before anything was asked, the client is told
@@ -58,52 +63,88 @@ impl Drop for Secured {
     }
 }
 
-/// The certificate that a client showed.
+/// Whose client certificates name users.
 #[derive(Clone, Debug)]
-pub enum PeerCertificate {
-    /// In DER; the client has its key, and a known authority signed it.
-    Verified(Arc<[u8]>),
-    /// Not by an authority that is known, expired, or not for clients.
-    Refused,
+pub struct ClientAuthorities {
+    /// Authorities whose certificates count.
+    pub roots: RootCertStore,
+    /// Authorities of which only the certificates with one of these common names count.
+    pub restricted: Option<(RootCertStore, Vec<String>)>,
 }
 
 impl Tls {
-    /// Shows `chain`, and takes clients that show a certificate of one of the `roots`, or none.
+    /// Shows `chain`, and takes clients that show a certificate of one of the authorities, or none.
     pub fn new(
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
-        roots: RootCertStore,
+        authorities: &ClientAuthorities,
     ) -> Result<Tls, Error> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let clients = WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone())
-            .allow_unauthenticated()
-            .build()
-            .map_err(|error| Error::General(error.to_string()))?;
+        let serving = Arc::new(Serving::new(certified(chain, key)?));
+        let clients = Arc::new(Clients::new(Verifiers::new(authorities)?));
+        let schemes = provider.signature_verification_algorithms;
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
-            .with_client_cert_verifier(Arc::new(Lenient(clients.clone())))
-            .with_single_cert(chain, key)?;
+            .with_client_cert_verifier(Arc::new(Lenient(schemes)))
+            .with_cert_resolver(serving.clone());
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Tls { acceptor: TlsAcceptor::from(Arc::new(config)), clients })
+        Ok(Tls { acceptor: TlsAcceptor::from(Arc::new(config)), serving, clients })
     }
 
-    /// What is to be made of the certificates that a client showed in its handshake.
+    /// Shows another certificate from the next handshake on.
+    pub fn set_serving(
+        &self,
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+    ) -> Result<(), Error> {
+        let certified = certified(chain, key)?;
+        *self.serving.0.write().unwrap_or_else(PoisonError::into_inner) = certified;
+        Ok(())
+    }
+
+    /// Takes the certificates of other authorities from the next request on, also on connections that are
+    /// open.
+    pub fn set_clients(&self, authorities: &ClientAuthorities) -> Result<(), Error> {
+        self.clients.set(Verifiers::new(authorities)?);
+        Ok(())
+    }
+
+    /// The certificate that a client showed in its handshake.
     pub(crate) fn peer(&self, shown: Option<&[CertificateDer<'_>]>) -> Option<PeerCertificate> {
-        let (own, between) = shown?.split_first()?;
-        Some(match self.clients.verify_client_cert(own, between, UnixTime::now()) {
-            Ok(_) => PeerCertificate::Verified(Arc::from(own.as_ref())),
-            Err(error) => {
-                tracing::debug!(%error, "a client certificate was refused");
-                PeerCertificate::Refused
-            }
-        })
+        let shown = shown.filter(|chain| !chain.is_empty())?;
+        let chain = shown.iter().map(|one| one.clone().into_owned()).collect();
+        Some(PeerCertificate::new(chain, self.clients.clone()))
     }
 }
 
-/// Lets every certificate through the handshake whose key the client has; [`Tls::peer`] looks at the
-/// rest.
+fn certified(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+) -> Result<Arc<CertifiedKey>, Error> {
+    let provider = rustls::crypto::ring::default_provider();
+    CertifiedKey::from_der(chain, key, &provider).map(Arc::new)
+}
+
+/// The certificate that the server shows.
 #[derive(Debug)]
-struct Lenient(Arc<dyn ClientCertVerifier>);
+struct Serving(RwLock<Arc<CertifiedKey>>);
+
+impl Serving {
+    fn new(certified: Arc<CertifiedKey>) -> Serving {
+        Serving(RwLock::new(certified))
+    }
+}
+
+impl ResolvesServerCert for Serving {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.0.read().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+}
+
+/// Lets every certificate through the handshake whose key the client has; [`PeerCertificate`] looks at
+/// the rest. Which authorities count is not told to clients: it may change.
+#[derive(Debug)]
+struct Lenient(WebPkiSupportedAlgorithms);
 
 impl ClientCertVerifier for Lenient {
     fn client_auth_mandatory(&self) -> bool {
@@ -111,7 +152,7 @@ impl ClientCertVerifier for Lenient {
     }
 
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        self.0.root_hint_subjects()
+        &[]
     }
 
     fn verify_client_cert(
@@ -129,7 +170,7 @@ impl ClientCertVerifier for Lenient {
         own: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.0.verify_tls12_signature(message, own, signature)
+        verify_tls12_signature(message, own, signature, &self.0)
     }
 
     fn verify_tls13_signature(
@@ -138,11 +179,11 @@ impl ClientCertVerifier for Lenient {
         own: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.0.verify_tls13_signature(message, own, signature)
+        verify_tls13_signature(message, own, signature, &self.0)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_verify_schemes()
+        self.0.supported_schemes()
     }
 }
 

@@ -10,6 +10,7 @@ mod bad_input;
 mod bad_input_tls;
 mod bad_input_wire;
 mod bit_rot;
+mod certificates;
 mod clients;
 mod conformance;
 mod connection;

@@ -1,0 +1,167 @@
+//! What TLS is made of, from files and from the own authority, and the loop that follows both: files
+//! that change are read again, and own certificates are renewed before they end.
+
+use crate::certificates::{ADMIN_NAME, Pki};
+use crate::private_files;
+use crate::server::StartError;
+use keelson_server::{ClientAuthorities, Tls};
+use rustls::RootCertStore;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// How often own certificates are looked at for whether they end soon.
+const RENEWAL_LOOK: Duration = Duration::from_secs(60 * 60);
+
+/// Where certificates come from.
+#[derive(Clone)]
+pub(crate) struct TlsFiles {
+    /// Folder of the own authority; `None` keeps it in memory.
+    pub dir: Option<PathBuf>,
+    /// Whether the folder is for this server alone.
+    pub is_own_dir: bool,
+    /// Names that the own serving certificate stands for.
+    pub names: Vec<String>,
+    /// `--tls-cert-file`, `--tls-private-key-file`.
+    pub serving: Option<(PathBuf, PathBuf)>,
+    /// `--client-ca-file`.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// A certificate chain with its key, and whose client certificates count.
+struct Material {
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    clients: ClientAuthorities,
+}
+
+/// What tells a file from what it was: change time, size, number. `None`: it is not there.
+type Fingerprint = Vec<Option<(i64, i64, u64, u64)>>;
+
+impl TlsFiles {
+    /// Reads or makes the own certificates.
+    pub fn pki(&self) -> Result<Pki, StartError> {
+        let Some(dir) = &self.dir else { return Ok(Pki::make(&self.names)?) };
+        let checked = match self.is_own_dir {
+            true => private_files::own_folder(dir),
+            false => private_files::shared_folder(dir),
+        };
+        checked
+            .map_err(|error| StartError::new(format!("--cert-dir: {error}: {}", error.source)))?;
+        Pki::load_or_make(dir, &self.names)
+            .map_err(|error| StartError::new(format!("--cert-dir: {error}")))
+    }
+
+    /// TLS as the files and the own certificates have it now.
+    pub fn tls(&self, pki: &Pki) -> Result<Tls, StartError> {
+        let Material { chain, key, clients } = self.material(pki)?;
+        let made = Tls::new(chain, key, &clients);
+        made.map_err(|error| StartError::new(format!("--tls-cert-file: {error}")))
+    }
+
+    fn material(&self, pki: &Pki) -> Result<Material, StartError> {
+        let (certificate, key) = match &self.serving {
+            None => (pki.serving.certificate.clone(), pki.serving.key.clone()),
+            Some((certificate, key)) => {
+                (read("--tls-cert-file", certificate)?, read("--tls-private-key-file", key)?)
+            }
+        };
+        let chain: Vec<_> = CertificateDer::pem_slice_iter(certificate.as_bytes())
+            .collect::<Result<_, _>>()
+            .map_err(|error| StartError::new(format!("--tls-cert-file: {error}")))?;
+        let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
+            .map_err(|error| StartError::new(format!("--tls-private-key-file: {error}")))?;
+        Ok(Material { chain, key, clients: self.clients(pki)? })
+    }
+
+    /// The authorities of `--client-ca-file` take the place of the own one, of which then only the
+    /// administrator's certificate counts.
+    fn clients(&self, pki: &Pki) -> Result<ClientAuthorities, StartError> {
+        let own = roots("--cert-dir", &pki.ca)?;
+        let Some(path) = &self.client_ca else {
+            return Ok(ClientAuthorities { roots: own, restricted: None });
+        };
+        let roots = roots("--client-ca-file", &read("--client-ca-file", path)?)?;
+        if roots.is_empty() {
+            let path = path.display();
+            return Err(StartError::new(format!("--client-ca-file: {path}: no certificate in it")));
+        }
+        let restricted = Some((own, vec![ADMIN_NAME.to_owned()]));
+        Ok(ClientAuthorities { roots, restricted })
+    }
+
+    /// Follows the files and the ages of certificates until it is aborted. What cannot be read is logged,
+    /// and what was before goes on.
+    pub async fn follow(self, tls: Tls, pki: watch::Sender<Pki>, look: Duration) {
+        let mut seen = self.fingerprint();
+        let mut renewal_due = Instant::now() + RENEWAL_LOOK;
+        loop {
+            tokio::time::sleep(look).await;
+            let now = self.fingerprint();
+            if now == seen && Instant::now() < renewal_due {
+                continue;
+            }
+            renewal_due = Instant::now() + RENEWAL_LOOK;
+            match self.reload(&tls, &pki) {
+                Ok(()) => {}
+                Err(error) => {
+                    tracing::error!(%error, "certificates not reloaded; keeping those before");
+                }
+            }
+            // As it is after own certificates were written. A change in between is met at the next look.
+            seen = if self.fingerprint() == now { now } else { self.fingerprint() };
+        }
+    }
+
+    fn reload(&self, tls: &Tls, current: &watch::Sender<Pki>) -> Result<(), StartError> {
+        let renewed = match &self.dir {
+            Some(_) => self.pki()?,
+            None => current.borrow().renewed(&self.names)?,
+        };
+        let Material { chain, key, clients } = self.material(&renewed)?;
+        let failed = |flag: &str, error: rustls::Error| StartError::new(format!("{flag}: {error}"));
+        tls.set_serving(chain, key).map_err(|error| failed("--tls-cert-file", error))?;
+        tls.set_clients(&clients).map_err(|error| failed("--client-ca-file", error))?;
+        let is_new = current.send_if_modified(|pki| {
+            let is_new = *pki != renewed;
+            *pki = renewed;
+            is_new
+        });
+        tracing::info!(own_certificates_changed = is_new, "certificates reloaded");
+        Ok(())
+    }
+
+    fn fingerprint(&self) -> Fingerprint {
+        let own = self.dir.iter().flat_map(|dir| {
+            let names =
+                ["ca.crt", "ca.key", "serving.crt", "serving.key", "admin.crt", "admin.key"];
+            names.map(|name| dir.join(name))
+        });
+        let serving = self.serving.iter().flat_map(|(one, other)| [one.clone(), other.clone()]);
+        let files = own.chain(serving).chain(self.client_ca.clone());
+        let of = |path: PathBuf| {
+            let found = std::fs::metadata(path).ok()?;
+            Some((found.mtime(), found.mtime_nsec(), found.size(), found.ino()))
+        };
+        files.map(of).collect()
+    }
+}
+
+fn roots(flag: &str, pem: &str) -> Result<RootCertStore, StartError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
+        let certificate =
+            certificate.map_err(|error| StartError::new(format!("{flag}: {error}")))?;
+        roots.add(certificate).map_err(|error| StartError::new(format!("{flag}: {error}")))?;
+    }
+    Ok(roots)
+}
+
+fn read(flag: &str, path: &Path) -> Result<String, StartError> {
+    std::fs::read_to_string(path)
+        .map_err(|error| StartError::new(format!("{flag}: {}: {error}", path.display())))
+}

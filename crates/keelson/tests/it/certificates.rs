@@ -1,0 +1,194 @@
+//! Client and serving certificates while the server runs: they expire, their files change, and some
+//! authorities do not count.
+
+use crate::connection::{authorities, secure, tls_client};
+use crate::http::{PATIENCE, Server};
+use keelson::{Builder, Keelson};
+use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, Issuer, KeyPair};
+use rustls::{ClientConnection, StreamOwned};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use time::OffsetDateTime;
+
+type Stream = StreamOwned<ClientConnection, TcpStream>;
+
+/// An authority, in PEM, that is not the server's.
+fn authority(name: &str) -> (String, Issuer<'static, KeyPair>) {
+    let mut params = CertificateParams::new(vec![]).expect("parameters");
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    params.distinguished_name.push(DnType::CommonName, name);
+    let key = KeyPair::generate().expect("a key");
+    let pem = params.self_signed(&key).expect("a certificate").pem();
+    (pem, Issuer::new(params, key))
+}
+
+/// The authority of a server with this data folder.
+fn own_authority(data: &Path) -> Issuer<'static, KeyPair> {
+    let read = |name: &str| std::fs::read_to_string(data.join("pki").join(name)).expect("a file");
+    let key = KeyPair::from_pem(&read("ca.key")).expect("a key");
+    Issuer::from_ca_cert_pem(&read("ca.crt"), key).expect("an authority")
+}
+
+/// A certificate of `system:masters` that lasts so long.
+fn client(
+    authority: &Issuer<'_, KeyPair>,
+    name: &str,
+    lasts: Duration,
+) -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
+    let key = KeyPair::generate().expect("a key");
+    let mut params = CertificateParams::new(vec![]).expect("parameters");
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.distinguished_name.push(DnType::OrganizationName, "system:masters");
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    params.not_before = OffsetDateTime::now_utc() - Duration::from_secs(60);
+    params.not_after = OffsetDateTime::now_utc() + lasts;
+    let signed = params.signed_by(&key, authority).expect("a certificate");
+    let key = PrivateKeyDer::from_pem_slice(key.serialize_pem().as_bytes()).expect("a key");
+    (signed.der().clone(), key)
+}
+
+fn connect(
+    server: &Server,
+    (certificate, key): (CertificateDer<'static>, PrivateKeyDer<'static>),
+) -> Stream {
+    let config = tls_client(authorities(server.keelson.kubeconfig().text()))
+        .with_client_auth_cert(vec![certificate], key)
+        .expect("a client");
+    secure(server.keelson.address(), &Arc::new(config)).expect("a connection")
+}
+
+/// The code of a request on an open connection.
+fn ask(stream: &mut Stream) -> u16 {
+    let request = "GET /api/v1/namespaces/default HTTP/1.1\r\nHost: h\r\n\r\n";
+    stream.write_all(request.as_bytes()).expect("the request goes out");
+    let (mut text, mut byte) = (String::new(), [0]);
+    while !text.ends_with("\r\n\r\n") {
+        stream.read_exact(&mut byte).expect("an answer");
+        text.push(char::from(byte[0]));
+    }
+    let length = text.lines().find_map(|line| {
+        let (name, value) = line.split_once(": ")?;
+        name.eq_ignore_ascii_case("content-length").then(|| value.parse::<usize>().ok())?
+    });
+    let mut body = vec![0; length.expect("a length")];
+    stream.read_exact(&mut body).expect("a body");
+    text.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a code")
+}
+
+/// Asks until the answer is the wanted one.
+fn until(wanted: u16, mut ask: impl FnMut() -> u16) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let got = ask();
+        if got == wanted {
+            return;
+        }
+        assert!(Instant::now() < deadline, "still {got}, not {wanted}");
+        std::thread::yield_now();
+    }
+}
+
+fn start(data: &Path, client_ca_file: Option<&Path>) -> Server {
+    Server::start(Builder {
+        client_ca_file: client_ca_file.map(Path::to_owned),
+        certificate_look: Duration::from_millis(20),
+        ..Keelson::builder().no_controllers().data_dir(data)
+    })
+}
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+#[test]
+fn a_certificate_that_expires_is_refused_on_a_connection_that_is_open() {
+    let data = tempfile::tempdir().expect("a folder");
+    let server = start(data.path(), None);
+    let short = client(&own_authority(data.path()), "short", Duration::from_secs(3));
+    let mut stream = connect(&server, short);
+    assert_eq!(ask(&mut stream), 200);
+    until(401, || ask(&mut stream));
+    server.stop();
+}
+
+#[test]
+fn a_client_ca_file_takes_the_place_of_the_own_authority_but_for_the_administrator() {
+    let data = tempfile::tempdir().expect("a folder");
+    let file = data.path().join("clients.pem");
+    let (pem, given) = authority("given");
+    std::fs::write(&file, pem).expect("a file");
+    let server = start(data.path(), Some(&file));
+    let own = own_authority(data.path());
+    let code = |authority: &Issuer<'_, KeyPair>, name: &str| {
+        ask(&mut connect(&server, client(authority, name, HOUR)))
+    };
+    assert_eq!(code(&given, "somebody"), 200);
+    assert_eq!(code(&own, "somebody"), 401);
+    assert_eq!(code(&own, "kubernetes-admin"), 200);
+    server.stop();
+}
+
+#[test]
+fn a_client_ca_file_that_changes_counts_for_the_next_request_of_an_open_connection() {
+    let data = tempfile::tempdir().expect("a folder");
+    let file = data.path().join("clients.pem");
+    let ((first, before), (second, after)) = (authority("first"), authority("second"));
+    std::fs::write(&file, first).expect("a file");
+    let server = start(data.path(), Some(&file));
+    let mut old = connect(&server, client(&before, "a", HOUR));
+    let mut new = connect(&server, client(&after, "b", HOUR));
+    assert_eq!((ask(&mut old), ask(&mut new)), (200, 401));
+    // What cannot be read changes nothing.
+    std::fs::write(&file, "no certificate").expect("a file");
+    assert_eq!(ask(&mut old), 200);
+    std::fs::write(&file, second).expect("a file");
+    until(401, || ask(&mut old));
+    until(200, || ask(&mut new));
+    server.stop();
+}
+
+#[test]
+fn serving_certificates_are_reloaded_when_their_files_change() {
+    let data = tempfile::tempdir().expect("a folder");
+    let server = start(data.path(), None);
+    let shown = || {
+        let config = tls_client(authorities(server.keelson.kubeconfig().text()));
+        let config = Arc::new(config.with_no_client_auth());
+        let mut stream = secure(server.keelson.address(), &config).expect("a connection");
+        stream.conn.complete_io(&mut stream.sock).expect("a handshake");
+        stream.conn.peer_certificates().expect("a certificate")[0].clone().into_owned()
+    };
+    let before = shown();
+    // As if it had been lost: another one is made and shown.
+    std::fs::remove_file(data.path().join("pki/serving.crt")).expect("it was there");
+    let deadline = Instant::now() + PATIENCE;
+    while shown() == before {
+        assert!(Instant::now() < deadline, "the old certificate is still shown");
+    }
+    assert!(data.path().join("pki/serving.crt").exists());
+    server.stop();
+}
+
+#[test]
+fn folders_that_others_could_read_are_made_private() {
+    use std::os::unix::fs::PermissionsExt;
+    let data = tempfile::tempdir().expect("a folder");
+    for name in ["pki", "store"] {
+        let dir = data.path().join(name);
+        std::fs::create_dir(&dir).expect("a folder");
+        std::fs::set_permissions(&dir, PermissionsExt::from_mode(0o755)).expect("a mode");
+    }
+    start(data.path(), None).stop();
+    let records = data.path().join("store/records.redb");
+    std::fs::set_permissions(&records, PermissionsExt::from_mode(0o644)).expect("a mode");
+    start(data.path(), None).stop();
+    let mode = |name: &str| {
+        let found = std::fs::metadata(data.path().join(name)).expect("it is there");
+        found.permissions().mode() & 0o777
+    };
+    assert_eq!((mode("pki"), mode("store")), (0o700, 0o700));
+    assert_eq!((mode("pki/ca.key"), mode("store/records.redb")), (0o600, 0o600));
+}

@@ -1,0 +1,144 @@
+//! Client certificates. One is verified for each request, not once a connection: it expires, and the
+//! authorities that count may change, while a connection stays open.
+
+use crate::tls::ClientAuthorities;
+use keelson_auth::x509;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::{Error, RootCertStore};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+/// How long a certificate that was refused is not verified again, in seconds.
+const REFUSED_SECONDS: u64 = 1;
+
+/// The authorities of client certificates, which may be replaced.
+#[derive(Debug)]
+pub(crate) struct Clients {
+    verifiers: RwLock<Arc<Verifiers>>,
+    /// Grows with each replacement.
+    generation: AtomicU64,
+}
+
+/// The authorities of client certificates as they are at one time.
+#[derive(Debug)]
+pub(crate) struct Verifiers {
+    all: Option<Arc<dyn ClientCertVerifier>>,
+    restricted: Option<(Arc<dyn ClientCertVerifier>, Vec<String>)>,
+}
+
+impl Clients {
+    pub fn new(verifiers: Verifiers) -> Clients {
+        Clients { verifiers: RwLock::new(Arc::new(verifiers)), generation: AtomicU64::new(1) }
+    }
+
+    pub fn set(&self, verifiers: Verifiers) {
+        let mut current = self.verifiers.write().unwrap_or_else(PoisonError::into_inner);
+        *current = Arc::new(verifiers);
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
+    fn verify(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Result<(), Error> {
+        let verifiers = self.verifiers.read().unwrap_or_else(PoisonError::into_inner).clone();
+        verifiers.verify(chain, now)
+    }
+}
+
+impl Verifiers {
+    pub fn new(authorities: &ClientAuthorities) -> Result<Verifiers, Error> {
+        let restricted = match &authorities.restricted {
+            Some((roots, names)) => verifier(roots)?.map(|verifier| (verifier, names.clone())),
+            None => None,
+        };
+        Ok(Verifiers { all: verifier(&authorities.roots)?, restricted })
+    }
+
+    fn verify(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Result<(), Error> {
+        let Some((own, between)) = chain.split_first() else {
+            return Err(Error::NoCertificatesPresented);
+        };
+        let refused = match &self.all {
+            Some(all) => match all.verify_client_cert(own, between, now) {
+                Ok(_) => return Ok(()),
+                Err(error) => error,
+            },
+            None => Error::General("no authority of client certificates is known".to_owned()),
+        };
+        match &self.restricted {
+            Some((verifier, names))
+                if x509::common_name(own).is_some_and(|n| names.contains(&n)) =>
+            {
+                verifier.verify_client_cert(own, between, now).map(drop)
+            }
+            _ => Err(refused),
+        }
+    }
+}
+
+/// `None` for no authorities.
+fn verifier(roots: &RootCertStore) -> Result<Option<Arc<dyn ClientCertVerifier>>, Error> {
+    if roots.is_empty() {
+        return Ok(None);
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    WebPkiClientVerifier::builder_with_provider(Arc::new(roots.clone()), provider)
+        .allow_unauthenticated()
+        .build()
+        .map(Some)
+        .map_err(|error| Error::General(error.to_string()))
+}
+
+/// The certificate that a client showed; it has its key.
+#[derive(Debug)]
+pub struct PeerCertificate {
+    /// Its own certificate, and those between it and an authority.
+    chain: Vec<CertificateDer<'static>>,
+    clients: Arc<Clients>,
+    verdict: Mutex<Verdict>,
+}
+
+/// What verifying came to, and how long that holds.
+#[derive(Clone, Copy, Debug)]
+struct Verdict {
+    is_verified: bool,
+    /// Of [`Clients`]; 0 for none.
+    generation: u64,
+    /// Seconds since 1970.
+    until: u64,
+}
+
+impl PeerCertificate {
+    pub(crate) fn new(chain: Vec<CertificateDer<'static>>, clients: Arc<Clients>) -> Self {
+        let verdict = Verdict { is_verified: false, generation: 0, until: 0 };
+        PeerCertificate { chain, clients, verdict: Mutex::new(verdict) }
+    }
+
+    /// The client's own certificate in DER, when an authority that counts vouches for it now.
+    pub fn verified(&self) -> Option<&[u8]> {
+        let now = UnixTime::now();
+        let generation = self.clients.generation.load(Ordering::Acquire);
+        let mut verdict = self.verdict.lock().unwrap_or_else(PoisonError::into_inner);
+        if verdict.generation != generation || now.as_secs() > verdict.until {
+            *verdict = self.verify(generation, now);
+        }
+        verdict.is_verified.then(|| self.chain.first().map(|own| own.as_ref())).flatten()
+    }
+
+    fn verify(&self, generation: u64, now: UnixTime) -> Verdict {
+        match self.clients.verify(&self.chain, now) {
+            Ok(()) => Verdict { is_verified: true, generation, until: self.ends_at() },
+            Err(error) => {
+                tracing::debug!(%error, "client certificate refused");
+                let until = now.as_secs() + REFUSED_SECONDS;
+                Verdict { is_verified: false, generation, until }
+            }
+        }
+    }
+
+    /// The last second in which every certificate of the chain counts.
+    fn ends_at(&self) -> u64 {
+        let ends = self.chain.iter().map(|one| x509::validity(one).map_or(0, |v| v.not_after));
+        ends.min().and_then(|end| u64::try_from(end).ok()).unwrap_or(0)
+    }
+}
