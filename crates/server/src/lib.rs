@@ -7,6 +7,7 @@
 mod body;
 mod discovery;
 mod handler;
+mod heavy;
 mod http1;
 mod impersonate;
 mod limits;
