@@ -38,7 +38,9 @@ impl From<PatchError> for Failure {
     fn from(error: PatchError) -> Failure {
         match &error {
             PatchError::Malformed(text) => Status::bad_request(text),
-            PatchError::TooManyOperations(_) => Status::too_large(error.to_string()),
+            PatchError::TooManyOperations(_) => {
+                Status::too_large(format!("Request entity too large: {error}"))
+            }
             PatchError::Unprocessable(_) => {
                 let hidden = "the server rejected our request due to an error in our request";
                 let mut status = Status::new(Reason::Invalid, hidden);
@@ -47,5 +49,18 @@ impl From<PatchError> for Failure {
             }
             PatchError::Bare(text) => Status::new(Reason::Unknown, text),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_many_operations_are_an_entity_too_large() {
+        let status = Failure::from(PatchError::TooManyOperations(10_001));
+        let want = "Request entity too large: The allowed maximum operations in a JSON patch is 10000, got \
+                    10001";
+        assert_eq!((status.code, status.message.as_str()), (413, want));
     }
 }

@@ -134,3 +134,25 @@ fn a_text_is_read_like_the_tree_it_says() {
     check(r#"{"i:1":{}}"#, false);
     check(r#"{"x:y":{},"f:a":{}}"#, false);
 }
+
+/// A small set is searched in a large one, not walked beside it.
+#[test]
+fn a_small_set_meets_a_large_one() {
+    let set = |numbers: &mut dyn Iterator<Item = i64>| {
+        let node =
+            |at| Node { element: Element::Index(at), is_member: true, children: FieldSet::new() };
+        FieldSet::from_nodes(numbers.map(node).collect())
+    };
+    let large = set(&mut (0..1_000).filter(|at| at % 3 == 0));
+    let small = set(&mut [-1, 0, 1, 300, 301, 999, 2_000].into_iter());
+    let both = set(&mut [0, 300, 999].into_iter());
+    assert_eq!(small.intersection(&large), both);
+    assert_eq!(large.intersection(&small), both);
+    assert!(both.is_within(&large) && !small.is_within(&large) && !large.is_within(&both));
+    let mut rest = small.clone();
+    assert!(rest.subtract(&large));
+    assert_eq!(rest, set(&mut [-1, 1, 301, 2_000].into_iter()));
+    let sets: Vec<FieldSet> = (0..7).map(|at| set(&mut (at..at + 2))).collect();
+    assert_eq!(FieldSet::union(sets), set(&mut (0..8)));
+    assert_eq!(FieldSet::union(vec![]), FieldSet::new());
+}

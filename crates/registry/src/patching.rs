@@ -10,7 +10,7 @@ use keelson_meta::{
 };
 use keelson_schema::catalogue::Catalogue;
 use keelson_schema::conform::Words;
-use keelson_schema::decode::{Decoded, check_gvk, conform_in};
+use keelson_schema::decode::{Decoded, check_gvk, check_maps, conform_in};
 use keelson_schema::{Schema, json};
 
 /// The text of a patch, as a value.
@@ -18,6 +18,8 @@ use keelson_schema::{Schema, json};
 pub(crate) struct Difference {
     form: PatchForm,
     value: Value,
+    /// Of the patch's text.
+    bytes: usize,
     /// What strict decoding refuses of the patch itself.
     strict: Vec<String>,
 }
@@ -53,7 +55,7 @@ impl Difference {
         if form == PatchForm::Json {
             strict.extend(json_patch::unknown_fields(&value));
         }
-        Ok(Difference { form, value, strict })
+        Ok(Difference { form, value, bytes: patch.body.len(), strict })
     }
 
     /// The object that `live` becomes, of the kind of `schema`, and the warnings about it.
@@ -70,6 +72,9 @@ impl Difference {
             Err(failure) => failure,
         };
         let mut decoded = self.decoded(schema, after).map_err(refused)?;
+        // Copies of what is there make much of a short patch.
+        let bytes = if self.form == PatchForm::Json { usize::MAX } else { self.bytes };
+        check_maps(&decoded.object.root, bytes)?;
         let mut strict = self.strict.clone();
         strict.append(&mut decoded.strict);
         match validation {

@@ -53,3 +53,33 @@ fn key(reference: &Value) -> Key {
         ["controller", "blockOwnerDeletion"].map(flag),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use keelson_meta::value;
+
+    /// Long lists are searched in another way than short ones.
+    #[test]
+    fn references_are_kept_once_however_many_there_are() {
+        for count in [4, 40] {
+            let reference = |at: usize| {
+                let mut one = value!({"apiVersion": "v1", "kind": "Pod", "name": "p"});
+                let map = one.as_object_mut().expect("a map");
+                map.insert("uid", format!("u{}", at % (count / 2)));
+                if at == 0 {
+                    map.insert("controller", true);
+                }
+                one
+            };
+            let mut obj = Object::new();
+            let all: Vec<Value> = (0..count).map(reference).collect();
+            obj.metadata_mut().insert("ownerReferences", all);
+            let warnings = dedup(&mut obj);
+            // The first and its like differ in who controls.
+            assert_eq!(obj.array_at(&["metadata", "ownerReferences"]).len(), count / 2 + 1);
+            let dropped = warnings[0].rsplit(": ").next().map(|uids| uids.split(", ").count());
+            assert_eq!(dropped, Some(count / 2 - 1), "{warnings:?}");
+        }
+    }
+}

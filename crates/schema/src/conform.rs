@@ -6,6 +6,8 @@ use keelson_meta::{Map, Path, Str, Value};
 
 /// Unknown fields that are reported; further ones are dropped silently (the same cap as upstream).
 const UNKNOWN_MAX: usize = 100;
+/// Bytes of their paths; the one that goes beyond is the last.
+const UNKNOWN_BYTES_MAX: usize = 1 << 20;
 
 /// Whose words a refusal of a wrong type uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +24,7 @@ pub struct Conform<'t> {
     words: Words,
     /// Paths of the members that no field has, in order of appearance.
     pub unknown: Vec<String>,
+    unknown_bytes: usize,
     /// JSON names from the root down to the value at hand, without indexes, as Go's errors show them.
     trail: Vec<Str>,
 }
@@ -33,7 +36,7 @@ pub struct TypeError(pub String);
 impl<'t> Conform<'t> {
     /// A walk that has seen nothing yet.
     pub fn new(types: &'t Types, words: Words) -> Self {
-        Conform { types, words, unknown: vec![], trail: vec![] }
+        Conform { types, words, unknown: vec![], unknown_bytes: 0, trail: vec![] }
     }
 
     /// Checks a value against a struct and makes it canonical.
@@ -58,8 +61,11 @@ impl<'t> Conform<'t> {
             let Some(at) = of.position_near(last, key) else {
                 if of.preserve_unknown {
                     last = usize::MAX;
-                } else if self.unknown.len() < UNKNOWN_MAX {
-                    self.unknown.push(path.field(key).to_string());
+                } else if self.unknown.len() < UNKNOWN_MAX && self.unknown_bytes < UNKNOWN_BYTES_MAX
+                {
+                    let text = path.field(key).to_string();
+                    self.unknown_bytes += text.len();
+                    self.unknown.push(text);
                 }
                 return of.preserve_unknown;
             };

@@ -8,7 +8,7 @@ use crate::proto;
 use crate::types::Schema;
 use crate::yaml;
 use keelson_meta::status::{Failure, quote};
-use keelson_meta::{GroupVersion, GroupVersionKind, Object, Status, Str, Value};
+use keelson_meta::{GroupVersion, GroupVersionKind, Map, Object, Status, Str, Value};
 
 /// The encoding of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,9 +42,49 @@ const TYPE_META: &str = "type struct { APIVersion string \"json:\\\"apiVersion,o
 /// Bytes of a body that a refusal shows.
 const SUMMARY_BYTES_MAX: usize = 30;
 
+/// Maps that an object of a request may hold. Each takes two bytes of a body, and some hundred bytes of
+/// memory once it has its defaults and owners. The largest objects that etcd takes would need to spend
+/// less than 16 bytes on each map to have as many.
+pub const MAPS_MAX: usize = 100_000;
+
+/// Bytes of a body in which there is no room for [`MAPS_MAX`].
+const UNCOUNTED_BYTES_MAX: usize = 2 * MAPS_MAX;
+
+/// Refuses an object with more than [`MAPS_MAX`] maps, which came with a body of `bytes`.
+pub fn check_maps(root: &Map, bytes: usize) -> Result<(), Failure> {
+    if bytes <= UNCOUNTED_BYTES_MAX || maps_in(root) <= MAPS_MAX {
+        return Ok(());
+    }
+    let why = format!("Request entity too large: an object may hold at most {MAPS_MAX} maps");
+    Err(Status::too_large(why))
+}
+
+fn maps_in(map: &Map) -> usize {
+    1 + map.iter().map(|(_, value)| maps_in_value(value)).sum::<usize>()
+}
+
+fn maps_in_value(value: &Value) -> usize {
+    match value {
+        Value::Object(map) => maps_in(map),
+        Value::Array(items) => items.iter().map(maps_in_value).sum(),
+        _ => 0,
+    }
+}
+
 /// Reads a body of the kind that `schema` describes. A missing `kind` or `apiVersion` is taken from the
 /// schema; other ones are refused.
 pub fn decode(
+    schema: &Schema,
+    body: &[u8],
+    format: Format,
+    is_known: IsKnown<'_>,
+) -> Result<Decoded, Failure> {
+    let decoded = decode_any(schema, body, format, is_known)?;
+    check_maps(&decoded.object.root, body.len())?;
+    Ok(decoded)
+}
+
+fn decode_any(
     schema: &Schema,
     body: &[u8],
     format: Format,

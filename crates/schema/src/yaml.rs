@@ -1,20 +1,13 @@
 //! YAML in and out, with the scalar rules of the YAML 1.1 reader that Kubernetes uses (sigs.k8s.io/yaml).
 
+mod reader;
+
 use keelson_meta::{Map, Str, Value};
-use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Tag};
+use saphyr_parser::{ScalarStyle, Tag};
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::fmt;
 
-use crate::json::{self, DEPTH_MAX};
-
-/// Nodes that aliases may add to any document, and nodes of a document that may come from anywhere.
-const ALIASED_NODES_FREE: usize = 100;
-const NODES_FREE: usize = 1_000;
-/// Nodes up to which nearly all of a document may come from aliases, and nodes from which on only a
-/// tenth may; between the two the share falls in a line. As in upstream's reader.
-const NODES_SMALL: usize = 400_000;
-const NODES_LARGE: usize = 4_000_000;
+use crate::json;
 
 /// A decoded document.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -32,7 +25,7 @@ pub enum YamlError {
     Syntax(usize, String),
     /// A character that YAML does not know.
     Control,
-    /// More than [`DEPTH_MAX`] levels.
+    /// More than [`json::DEPTH_MAX`] levels.
     Depth,
     /// Aliases that expand to far more than was written.
     Aliases,
@@ -66,7 +59,7 @@ pub fn parse(text: &str) -> Result<ParsedYaml, YamlError> {
     if let Some(value) = plain_json(text) {
         return Ok(ParsedYaml { value, duplicates: vec![] });
     }
-    scan(text)
+    reader::scan(text)
 }
 
 /// Most YAML that clients send is JSON, which is read many times faster as such. No answer for what the
@@ -90,219 +83,12 @@ fn has_whole_float(value: &Value) -> bool {
     }
 }
 
-fn scan(text: &str) -> Result<ParsedYaml, YamlError> {
-    let mut reader = Reader {
-        parser: Parser::new_from_str(text),
-        text,
-        at: 0,
-        anchors: HashMap::new(),
-        duplicates: vec![],
-        written: 0,
-        aliased: 0,
-        depth: 0,
-    };
-    loop {
-        match reader.next()?.0 {
-            Event::StreamEnd => return Ok(ParsedYaml::default()),
-            Event::DocumentStart(_) => break,
-            _ => {}
-        }
-    }
-    let (event, line) = reader.next()?;
-    if matches!(event, Event::DocumentEnd | Event::StreamEnd) {
-        return Ok(ParsedYaml::default());
-    }
-    let value = reader.node(event, line)?;
-    // What follows on the same document must still be well-formed.
-    reader.next()?;
-    Ok(ParsedYaml { value, duplicates: reader.duplicates })
-}
-
 /// Characters that stand in no YAML text.
 fn is_unknown(c: char) -> bool {
     match c {
         '\t' | '\n' | '\r' | '\u{85}' => false,
         c => c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}'),
     }
-}
-
-struct Reader<'a> {
-    parser: Parser<'a, saphyr_parser::StrInput<'a>>,
-    text: &'a str,
-    /// The character at which the last event began.
-    at: usize,
-    anchors: HashMap<usize, (Value, usize)>,
-    duplicates: Vec<(usize, String)>,
-    written: usize,
-    aliased: usize,
-    depth: usize,
-}
-
-impl<'a> Reader<'a> {
-    fn next(&mut self) -> Result<(Event<'a>, usize), YamlError> {
-        match self.parser.next_event() {
-            Some(Ok((event, span))) => {
-                self.at = span.start.index();
-                Ok((event, span.start.line()))
-            }
-            Some(Err(error)) => Err(syntax(&error)),
-            None => Ok((Event::StreamEnd, 0)),
-        }
-    }
-
-    fn node(&mut self, event: Event<'a>, line: usize) -> Result<Value, YamlError> {
-        self.written += 1;
-        match event {
-            Event::Scalar(text, style, anchor, tag) => {
-                let value = scalar(&text, style, tag.as_deref());
-                self.remember(anchor, &value, 1);
-                Ok(value)
-            }
-            Event::Alias(anchor) => {
-                // The parser knows every anchor; what is not here yet is still being read.
-                let known = self.anchors.get(&anchor).cloned();
-                let (value, nodes) = known.ok_or_else(|| YamlError::Itself(self.alias_name()))?;
-                self.aliased += nodes;
-                if self.is_aliased_too_much() {
-                    return Err(YamlError::Aliases);
-                }
-                Ok(value)
-            }
-            Event::SequenceStart(anchor, _) => self.nested(anchor, |r| r.sequence()),
-            Event::MappingStart(anchor, _) => self.nested(anchor, |r| r.mapping(line)),
-            _ => Ok(Value::Null),
-        }
-    }
-
-    fn nested(
-        &mut self,
-        anchor: usize,
-        read: impl FnOnce(&mut Self) -> Result<Value, YamlError>,
-    ) -> Result<Value, YamlError> {
-        self.depth += 1;
-        if self.depth > DEPTH_MAX {
-            return Err(YamlError::Depth);
-        }
-        let before = self.written + self.aliased;
-        let value = read(self)?;
-        self.depth -= 1;
-        let nodes = self.written + self.aliased - before + 1;
-        self.remember(anchor, &value, nodes);
-        Ok(value)
-    }
-
-    /// The name of the alias that was read last.
-    fn alias_name(&self) -> String {
-        let name = self.text.chars().skip(self.at + 1);
-        name.take_while(|c| c.is_alphanumeric() || matches!(c, '-' | '_')).collect()
-    }
-
-    fn is_aliased_too_much(&self) -> bool {
-        let nodes = self.written + self.aliased;
-        let beyond = nodes.clamp(NODES_SMALL, NODES_LARGE) - NODES_SMALL;
-        let share = 0.99 - 0.89 * beyond as f64 / (NODES_LARGE - NODES_SMALL) as f64;
-        self.aliased > ALIASED_NODES_FREE
-            && nodes > NODES_FREE
-            && self.aliased as f64 > share * nodes as f64
-    }
-
-    fn remember(&mut self, anchor: usize, value: &Value, nodes: usize) {
-        if anchor != 0 {
-            self.anchors.insert(anchor, (value.clone(), nodes));
-        }
-    }
-
-    fn sequence(&mut self) -> Result<Value, YamlError> {
-        let mut items = vec![];
-        loop {
-            match self.next()? {
-                (Event::SequenceEnd, _) => return Ok(Value::Array(items)),
-                (event, line) => items.push(self.node(event, line)?),
-            }
-        }
-    }
-
-    fn mapping(&mut self, _line: usize) -> Result<Value, YamlError> {
-        let mut entries: Vec<(Str, Value)> = vec![];
-        let mut merged: Vec<Map> = vec![];
-        let mut lines: HashMap<Str, usize> = HashMap::new();
-        loop {
-            let (event, line) = self.next()?;
-            if event == Event::MappingEnd {
-                break;
-            }
-            let is_merge = matches!(&event,
-                Event::Scalar(text, ScalarStyle::Plain, _, _) if text == "<<");
-            let key = key_text(self.node(event, line)?)?;
-            let (event, value_line) = self.next()?;
-            let value = self.node(event, value_line)?;
-            if is_merge {
-                merged.extend(merge_sources(value));
-                continue;
-            }
-            lines.insert(key.clone(), line);
-            entries.push((key, value));
-        }
-        let duplicates = &mut self.duplicates;
-        let mut map = Map::from_entries(entries, |key| {
-            duplicates.push((lines.get(key).copied().unwrap_or(0), key.to_string()));
-        });
-        for source in merged {
-            for (key, value) in source {
-                if !map.contains_key(&key) {
-                    map.insert(key, value);
-                }
-            }
-        }
-        Ok(Value::Object(map))
-    }
-}
-
-/// The maps that a `<<` key brings in.
-fn merge_sources(value: Value) -> Vec<Map> {
-    match value {
-        Value::Object(map) => vec![map],
-        Value::Array(items) => items.into_iter().flat_map(merge_sources).collect(),
-        _ => vec![],
-    }
-}
-
-/// A key as JSON has it: scalars become text.
-fn key_text(key: Value) -> Result<Str, YamlError> {
-    match key {
-        Value::String(text) => Ok(text),
-        Value::Null => Ok(Str::new("null")),
-        Value::Bool(flag) => Ok(Str::new(if flag { "true" } else { "false" })),
-        Value::Int(number) => Ok(Str::from(number.to_string())),
-        Value::Float(number) => Ok(Str::from(number.to_string())),
-        Value::Array(_) | Value::Object(_) | Value::Raw(_) => Err(YamlError::Key),
-    }
-}
-
-fn syntax(error: &ScanError) -> YamlError {
-    if error.info().contains("recursion limit") {
-        return YamlError::Depth;
-    }
-    let words = match error.info() {
-        "mapping values are not allowed in this context" => {
-            "mapping values are not allowed in this context"
-        }
-        info if info.contains("did not find expected node content")
-            || info.contains("while parsing a flow node")
-            || info.contains("while parsing a node") =>
-        {
-            "did not find expected node content"
-        }
-        info => info,
-    };
-    // Upstream counts lines from 0 where its parser fails and from 1 where its scanner does, and names
-    // none for the first one.
-    let line = match error.marker().line() {
-        0 | 1 => 0,
-        line if words.starts_with("did not find expected") => line - 1,
-        line => line,
-    };
-    YamlError::Syntax(line, words.to_owned())
 }
 
 /// Resolves a scalar. Quoted and block scalars are text; a plain one is null, a boolean, a number or text.
@@ -630,7 +416,7 @@ mod tests {
             r#"{"b":-0,"d":1E-2}"#,
             r#"{"yes":"no","null":"~","1":"2","":"="}"#,
         ] {
-            assert_eq!(parse(text).unwrap(), scan(text).unwrap(), "{text}");
+            assert_eq!(parse(text).unwrap(), reader::scan(text).unwrap(), "{text}");
             assert!(plain_json(text).is_some(), "{text}");
         }
         for odd in [r#"{"a":1,"a":2}"#, "{\t}", r#"{"a":"\ud83d\ude00"}"#, r#"{"a":1.0}"#, "a: 1"] {
@@ -650,6 +436,33 @@ mod tests {
         check(
             "base: &b {x: 1, z: 2}\nuse:\n  <<: *b\n  z: 3\n",
             Ok(value!({"base": {"x": 1, "z": 2}, "use": {"z": 3, "x": 1}})),
+        );
+    }
+
+    #[test]
+    fn copies_of_text_and_levels_are_bounded() {
+        let texts =
+            |count: usize| format!("a: &a {}\nb: [{}]", "x".repeat(1 << 20), "*a,".repeat(count));
+        check(&texts(4), Err("yaml: document contains excessive aliasing"));
+        assert!(parse(&texts(3)).is_ok());
+        // Each list is 100 levels deep and ends in the one before.
+        let level =
+            |at: usize| format!("- &a{} {}*a{at}{}\n", at + 1, "[".repeat(100), "]".repeat(100));
+        let levels = |count| format!("- &a0 []\n{}", (0..count).map(level).collect::<String>());
+        check(&levels(5), Err("yaml: exceeded max depth of 10000"));
+        assert_eq!(parse(&levels(2)).err(), None);
+    }
+
+    #[test]
+    fn merged_maps_may_have_anchors_and_hold_aliases() {
+        check(
+            "a: &a {x: [1]}\nb: {<<: &b {q: *a, z: &c [2]}, z: 3}\nc: [*b, *c]\nd: {<<: [*a, *b], x: 4}",
+            Ok(value!({
+                "a": {"x": [1]},
+                "b": {"z": 3, "q": {"x": [1]}},
+                "c": [{"q": {"x": [1]}, "z": [2]}, [2]],
+                "d": {"x": 4, "q": {"x": [1]}, "z": [2]}
+            })),
         );
     }
 

@@ -12,6 +12,7 @@ mod documents;
 mod handler;
 mod health;
 mod health_log;
+mod heavy;
 mod host;
 mod http1;
 mod http2;

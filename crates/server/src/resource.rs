@@ -1,6 +1,7 @@
 //! Requests about resources: which kind, which verb, the body, the registry's answer.
 
 use crate::handler::{App, Ask, asked_verb};
+use crate::heavy;
 use crate::negotiate;
 use crate::respond::{self, Reply};
 use crate::reviews;
@@ -143,6 +144,17 @@ pub(crate) async fn watch(
 
 /// Answers a request that is no watch.
 pub(crate) async fn answer(
+    app: &Arc<App>,
+    ask: &Ask,
+    permit: &Permit,
+    found: &Found<'_>,
+    verb: &'static str,
+    body: Bytes,
+) -> Result<Reply, Failure> {
+    heavy::run(body.len(), answer_body(app, ask, permit, found, verb, body)).await
+}
+
+async fn answer_body(
     app: &Arc<App>,
     ask: &Ask,
     permit: &Permit,

@@ -188,3 +188,35 @@ fn interleave(server_only: Vec<Placed>, in_patch: Vec<Placed>) -> Vec<Value> {
         out.extend(next.map(|placed| placed.item));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use keelson_meta::value;
+
+    #[test]
+    fn keys_of_all_types_are_found_however_many_there_are() {
+        let keys = [
+            Value::Null,
+            value!([]),
+            value!([[], null]),
+            value!([[null]]),
+            value!({"a": 1, "b": "1"}),
+            value!({"a": "1", "b": 1}),
+            value!("[]"),
+            value!(0.5),
+            value!(1),
+            value!(true),
+        ];
+        for others in [0, 40] {
+            let mut places = Places::default();
+            (0..others).for_each(|at| places.push(Value::from(format!("k{at}"))));
+            assert!(keys.iter().all(|key| places.find(key).is_none()));
+            keys.iter().for_each(|key| places.push(key.clone()));
+            for (at, key) in keys.iter().enumerate() {
+                assert_eq!(places.find(key), Some(others as usize + at), "{key:?}");
+            }
+            assert_eq!(places.find(&value!({"b": "1", "a": 1})), Some(others as usize + 4));
+        }
+    }
+}

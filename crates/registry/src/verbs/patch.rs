@@ -10,7 +10,7 @@ use crate::verbs::update::{Updated, check_name};
 use crate::verbs::{Part, Written, strict_warnings};
 use keelson_auth::Permit;
 use keelson_meta::{Failure, Map, Object, Status, Str, Value};
-use keelson_schema::decode::{conform, yaml_strict};
+use keelson_schema::decode::{check_maps, conform, yaml_strict};
 use keelson_schema::{Schema, cbor, yaml};
 
 impl Registry {
@@ -74,6 +74,8 @@ fn patched(
 /// The configuration of a server-side apply.
 pub(crate) struct Applied {
     config: Map,
+    /// Of the body.
+    bytes: usize,
     /// What strict decoding refuses of the text.
     strict: Vec<String>,
 }
@@ -100,7 +102,7 @@ impl Applied {
                 )));
             }
         };
-        Ok(Applied { config, strict: yaml_strict(&parsed.duplicates) })
+        Ok(Applied { config, bytes: text.len(), strict: yaml_strict(&parsed.duplicates) })
     }
 
     fn read_cbor(body: &[u8]) -> Result<Applied, Failure> {
@@ -115,7 +117,7 @@ impl Applied {
                 )));
             }
         };
-        Ok(Applied { config, strict: vec![] })
+        Ok(Applied { config, bytes: body.len(), strict: vec![] })
     }
 
     /// The object that `live` becomes, of the kind of the endpoint, and the warnings about it.
@@ -129,6 +131,7 @@ impl Applied {
     ) -> Result<(Object, Vec<Str>), Failure> {
         let schema = endpoint.schema;
         check_applied(target, schema, &self.config)?;
+        check_maps(&self.config, self.bytes)?;
         let config = Value::Object(self.config);
         let object = endpoint.apply(live, &config, options, now)?;
         let warnings = match (options.field_validation, self.strict.first()) {

@@ -15,7 +15,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 /// Items of a long list.
-const ITEMS: usize = 4_000;
+const ITEMS: usize = 3_000;
 /// How many times longer than a short list that is.
 const LONGER: usize = 8;
 /// How many times more a long list may take.
@@ -90,12 +90,21 @@ fn walk(
         return;
     }
     above.push(id);
+    // All lists of a struct at once: their items may be looked up in each other.
+    if of.fields.iter().filter(|field| is_long(&field.shape)).count() > 1 {
+        let of = of.name.to_string();
+        found.push(Place { steps: steps.clone(), shape: Shape::Struct(id), of });
+    }
     for field in &of.fields {
         steps.push(Step::Field(field.name.to_string()));
         walk_shape(schema, &field.shape, above, steps, found);
         steps.pop();
     }
     above.pop();
+}
+
+fn is_long(shape: &Shape) -> bool {
+    matches!(shape, Shape::List(_) | Shape::Map(_))
 }
 
 fn walk_shape(
@@ -169,10 +178,9 @@ fn is_scalar(shape: &Shape) -> bool {
     )
 }
 
-/// A list or map of `count` items at a place, and what leads to it.
-fn object(kind: &Kind, place: &Place, items: Items, count: usize) -> Value {
-    let schema = &kind.storage;
-    let list = match &place.shape {
+/// A list or map of `count` items, or a struct whose lists and maps have as many together.
+fn long(schema: &Schema, shape: &Shape, items: Items, count: usize) -> Value {
+    match shape {
         Shape::List(list) => {
             (0..count).map(|at| item(schema, &list.item, items, at, 1)).collect::<Vec<_>>().into()
         }
@@ -181,8 +189,22 @@ fn object(kind: &Kind, place: &Place, items: Items, count: usize) -> Value {
                 |at: usize| (format!("a{at:06}").into(), item(schema, &map.value, items, at, 1));
             Value::Object((0..count).map(entry).collect())
         }
+        Shape::Struct(id) => {
+            let fields = &schema.types.get(*id).fields;
+            let lists: Vec<&Field> = fields.iter().filter(|field| is_long(&field.shape)).collect();
+            let share = count / lists.len().min(4);
+            let member =
+                |field: &Field| (field.name.clone(), long(schema, &field.shape, items, share));
+            Value::Object(lists.into_iter().map(member).collect())
+        }
         other => panic!("{other:?} is no list"),
-    };
+    }
+}
+
+/// A list or map of `count` items at a place, and what leads to it.
+fn object(kind: &Kind, place: &Place, items: Items, count: usize) -> Value {
+    let schema = &kind.storage;
+    let list = long(schema, &place.shape, items, count);
     let value = place.steps.iter().rev().fold(list, |below, step| match step {
         Step::Field(name) => {
             let mut map = Map::new();
@@ -330,7 +352,11 @@ async fn hold(share: usize) {
         let creates = [Items::Zero, Items::Equal, Items::Distinct].map(|items| (CREATE, items));
         // The ways of changing an object know types of lists and not lists: each list has one of them.
         let change = (CHANGES[at / SHARES % CHANGES.len()], Items::Distinct);
+        let is_struct = matches!(place.shape, Shape::Struct(_));
         for (request, items) in creates.into_iter().chain([change]) {
+            if is_struct && items != Items::Distinct {
+                continue;
+            }
             count += 1;
             faults.extend(work.fault(kind, request, &place, items).await);
         }

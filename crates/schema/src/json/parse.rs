@@ -13,6 +13,8 @@ pub const DEPTH_MAX: usize = 250;
 
 /// Paths of duplicate fields that are kept; further ones are not reported (the same cap as upstream).
 const DUPLICATES_MAX: usize = 100;
+/// Bytes of their paths; the one that goes beyond is the last.
+const DUPLICATE_BYTES_MAX: usize = 1 << 20;
 
 /// A decoded text.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -82,13 +84,14 @@ pub(super) struct Reader<'a> {
     pub depth: usize,
     /// Paths of the members that stood twice in one object.
     pub duplicates: Vec<String>,
+    duplicate_bytes: usize,
 }
 
 impl<'a> Reader<'a> {
     /// At the beginning of a text.
     pub fn new(text: &'a [u8]) -> Self {
         let utf8 = std::str::from_utf8(text).ok();
-        Reader { text, utf8, at: 0, depth: 0, duplicates: vec![] }
+        Reader { text, utf8, at: 0, depth: 0, duplicates: vec![], duplicate_bytes: 0 }
     }
 
     /// Refuses what stands after the value.
@@ -291,10 +294,12 @@ impl<'a> Reader<'a> {
                 _ => return self.unexpected("after object key:value pair"),
             }
         }
-        let duplicates = &mut self.duplicates;
+        let (duplicates, bytes) = (&mut self.duplicates, &mut self.duplicate_bytes);
         Ok(Value::Object(Map::from_entries(entries, |key| {
-            if duplicates.len() < DUPLICATES_MAX {
-                duplicates.push(path.field(key).to_string());
+            if duplicates.len() < DUPLICATES_MAX && *bytes < DUPLICATE_BYTES_MAX {
+                let text = path.field(key).to_string();
+                *bytes += text.len();
+                duplicates.push(text);
             }
         })))
     }

@@ -4,7 +4,7 @@
 use super::column::{AGE, NAME, field, string, words};
 use super::source::{NONE, Source, condition, is_true};
 use super::{Column, Printer};
-use keelson_meta::{Object, Value, value};
+use keelson_meta::{Object, Seen, Value, value};
 
 const STATUS: &str = "io.k8s.api.core.v1.PodStatus";
 const SPEC: &str = "io.k8s.api.core.v1.PodSpec";
@@ -126,10 +126,12 @@ impl<'a> Summary<'a> {
     fn init_containers(&mut self, row: &Source<'a>, specs: &[Value]) -> (bool, Restarts<'a>) {
         let mut of_sidecars = Restarts::default();
         let statuses = row.array(&["status", "initContainerStatuses"]);
+        let sidecars: Seen<Option<&str>> =
+            specs.iter().filter(|c| is_restartable(c)).map(|c| c.str_at(&["name"])).collect();
         for (index, status) in statuses.iter().enumerate() {
             self.restarts.add(status);
             let name = status.str_at(&["name"]);
-            let sidecar = specs.iter().any(|c| c.str_at(&["name"]) == name && is_restartable(c));
+            let sidecar = sidecars.contains(&name);
             if sidecar {
                 of_sidecars.add(status);
             }

@@ -1,0 +1,58 @@
+//! Creates one Pod of 2 KB again and again, as dry runs, for callgrind: `create ROUNDS`.
+
+use keelson_auth::Permit;
+use keelson_registry::options::WriteOptions;
+use keelson_registry::{Registry, RegistryOptions, SystemClock};
+use keelson_schema::decode::{self, Format};
+use keelson_store::Embedded;
+
+const POD: &[u8] = include_bytes!("../../schema/examples/pod.json");
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    let rounds: usize = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(1);
+    let options = RegistryOptions {
+        service_ranges: vec!["10.0.0.0/24".into()],
+        advertise_address: [192, 0, 2, 1].into(),
+        advertise_port: 6443,
+        runtime_config: vec![],
+        admission: keelson_admission::Chain::default(),
+    };
+    let registry = Registry::open(Embedded::in_memory(), Box::new(SystemClock), options).await;
+    let registry = registry.expect("an empty store opens");
+    let permit = Permit::internal("example");
+    let make = |resource: &str, namespace: &str, body: &'static str| {
+        let target = registry.target("", resource, namespace, "");
+        let body = decode::decode(target.schema(), body.as_bytes(), Format::Json, &|_| true);
+        (target, body.expect("the body is valid"))
+    };
+    let parsed = keelson_schema::json::parse(POD).expect("the Pod is JSON").value;
+    let namespace = parsed.str_at(&["metadata", "namespace"]).unwrap_or("default").to_owned();
+    let account = parsed.str_at(&["spec", "serviceAccountName"]).unwrap_or("default");
+    let options = WriteOptions::default();
+    let name = format!("{{\"metadata\":{{\"name\":\"{namespace}\"}}}}").leak();
+    let (target, body) = make("namespaces", "", name);
+    let _ = registry.create(&permit, &target, body, &options).await;
+    let name = format!("{{\"metadata\":{{\"name\":\"{account}\"}}}}").leak();
+    let (target, body) = make("serviceaccounts", &namespace, name);
+    let _ = registry.create(&permit, &target, body, &options).await;
+    let target = registry.target("", "pods", &namespace, "");
+    let options = WriteOptions { dry_run: true, ..options };
+    let mut created = 0;
+    for _ in 0..rounds {
+        let mut body =
+            decode::decode(target.schema(), POD, Format::Json, &|_| true).expect("valid");
+        for name in ["resourceVersion", "uid", "creationTimestamp", "managedFields"] {
+            body.object.metadata_mut().remove(name);
+        }
+        let answer = registry.create(&permit, &target, body, &options).await;
+        if let Err(failure) = &answer {
+            panic!("{}", failure.message);
+        }
+        created += usize::from(answer.is_ok());
+    }
+    assert_eq!(created, rounds);
+}

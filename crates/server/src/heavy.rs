@@ -1,0 +1,139 @@
+//! Requests with large bodies: their work is done beside the threads that serve all others, by a bounded
+//! number of them at once.
+
+use keelson_meta::status::Details;
+use keelson_meta::{Failure, Reason, Status};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::Semaphore;
+
+/// Bytes of a body up to which a request is served as it comes: the work for as many takes a few
+/// milliseconds at most.
+const LIGHT_BYTES_MAX: usize = 128 << 10;
+/// Requests with larger bodies that are worked on at once, each on a thread of its own. Of the memory that
+/// their objects take there is as much as that many of them need.
+const HEAVY_AT_ONCE_MAX: usize = 2;
+/// Such requests that wait for their turn. More are told to come back.
+const HEAVY_WAITING_MAX: usize = 64;
+
+/// The turns of this process, which has its processors and its memory once.
+static TURNS: Turns = Turns::new();
+
+/// Does the work of a request with a body of so many bytes.
+pub(crate) async fn run<T>(
+    bytes: usize,
+    work: impl Future<Output = Result<T, Failure>> + Send,
+) -> Result<T, Failure> {
+    if bytes <= LIGHT_BYTES_MAX { work.await } else { TURNS.run(work).await }
+}
+
+/// Who is at work and who waits.
+struct Turns {
+    free: Semaphore,
+    waiting: AtomicUsize,
+}
+
+impl Turns {
+    const fn new() -> Turns {
+        Turns { free: Semaphore::const_new(HEAVY_AT_ONCE_MAX), waiting: AtomicUsize::new(0) }
+    }
+
+    async fn run<T>(
+        &self,
+        work: impl Future<Output = Result<T, Failure>> + Send,
+    ) -> Result<T, Failure> {
+        let waits = self.wait().ok_or_else(too_many)?;
+        let _turn = self.free.acquire().await.map_err(Status::internal)?;
+        drop(waits);
+        OffWorker { work: Box::pin(work) }.await
+    }
+
+    /// A place among those that wait, if there is one.
+    fn wait(&self) -> Option<Waits<'_>> {
+        let waits = Waits { waiting: &self.waiting };
+        (self.waiting.fetch_add(1, Ordering::Relaxed) < HEAVY_WAITING_MAX).then_some(waits)
+    }
+}
+
+/// One of those that wait.
+struct Waits<'t> {
+    waiting: &'t AtomicUsize,
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// 429, in the words of kube-apiserver's limit of requests in flight.
+fn too_many() -> Failure {
+    let why = "Too many requests, please try again later.";
+    let mut status = Status::new(Reason::TooManyRequests, why);
+    status.details = Some(Details { retry_after_seconds: 1, ..Details::default() });
+    status
+}
+
+/// A future whose every step first hands the other tasks of its thread to another thread.
+struct OffWorker<F> {
+    work: Pin<Box<F>>,
+}
+
+impl<F: Future> Future for OffWorker<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        match Handle::try_current().map(|handle| handle.runtime_flavor()) {
+            Ok(RuntimeFlavor::MultiThread) => {
+                tokio::task::block_in_place(|| self.work.as_mut().poll(cx))
+            }
+            // There is one thread for all.
+            _ => self.work.as_mut().poll(cx),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    const DEADLINE: Duration = Duration::from_secs(20);
+
+    /// The heavy request holds its thread until another task of a runtime with one thread has run.
+    #[test]
+    fn others_are_served_while_a_large_body_is_worked_on() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build();
+        let runtime = runtime.expect("a runtime");
+        let (say, hear) = mpsc::channel();
+        let (began, begun) = mpsc::channel();
+        let heavy = runtime.spawn(run(LIGHT_BYTES_MAX + 1, async move {
+            began.send(()).expect("the test waits");
+            hear.recv_timeout(DEADLINE).map_err(Status::internal)
+        }));
+        begun.recv_timeout(DEADLINE).expect("the work begins");
+        runtime.spawn(async move { say.send(7) });
+        let heard = runtime.block_on(heavy).expect("no panic");
+        assert_eq!(heard.ok(), Some(7));
+    }
+
+    #[tokio::test]
+    async fn a_runtime_of_one_thread_works_on_large_bodies_too() {
+        assert_eq!(run(LIGHT_BYTES_MAX + 1, async { Ok(7) }).await.ok(), Some(7));
+        assert_eq!(run(0, async { Ok(7) }).await.ok(), Some(7));
+    }
+
+    #[test]
+    fn only_so_many_wait() {
+        let turns = Turns::new();
+        let waiting: Vec<_> =
+            std::iter::from_fn(|| turns.wait()).take(HEAVY_WAITING_MAX + 1).collect();
+        assert_eq!(waiting.len(), HEAVY_WAITING_MAX);
+        assert_eq!(too_many().code, 429);
+        drop(waiting);
+        assert!(turns.wait().is_some());
+    }
+}
