@@ -15,6 +15,7 @@ mod certificates;
 mod controllers;
 mod election;
 mod etcd;
+mod event_ttl;
 mod feature_gates;
 mod kubeconfig;
 mod namespaces;

@@ -7,12 +7,14 @@ use crate::etcd::{self, Etcd};
 use crate::feature_gates::FeatureGates;
 use crate::kubeconfig::Kubeconfig;
 use crate::supervisor::{Loops, keep_running};
-use crate::{election, node_ports};
+use crate::{election, event_ttl, node_ports};
 use keelson_admission::Chain;
 use keelson_auth::{Authenticator, Authorizer, TokenFile, User};
 use keelson_registry::{Clock, OpenError as RegistryError, Registry, RegistryOptions, SystemClock};
 use keelson_server::{App, Health, Limits, Listening, Tls, VersionInfo};
-use keelson_store::{CompactionWindow, Embedded, EmbeddedOptions, OpenError, StandIn, Store};
+use keelson_store::{
+    CompactionWindow, Embedded, EmbeddedOptions, Lease, OpenError, StandIn, Store,
+};
 use keelson_store_etcd::EtcdStore;
 use rustls::RootCertStore;
 use rustls_pki_types::pem::PemObject;
@@ -32,6 +34,8 @@ pub const KUBERNETES_VERSION: &str = "v1.36.2";
 /// How often the history is looked at for what is old enough to be forgotten.
 const COMPACTION_LOOK: Duration = Duration::from_secs(15);
 
+/// As of kube-apiserver.
+const EVENT_TTL_DEFAULT: Duration = Duration::from_secs(3600);
 /// How long a server that stops waits until its lease is given up.
 const ELECTION_END_MAX: Duration = Duration::from_secs(5);
 
@@ -112,6 +116,8 @@ pub struct Builder {
     pub admission: Chain,
     /// The control loops that run: `*`, names, `-name`.
     pub controllers: Vec<String>,
+    /// How long events live after their last write; zero is for ever.
+    pub event_ttl: Duration,
     /// How long the history is kept; that of etcd lasts for its interval of compaction.
     pub history: Duration,
     /// What clients may do.
@@ -138,6 +144,7 @@ impl Default for Builder {
             feature_gates: FeatureGates::default(),
             admission: Chain::default(),
             controllers: vec!["*".to_owned()],
+            event_ttl: EVENT_TTL_DEFAULT,
             history: Duration::from_secs(300),
             limits: Limits::default(),
             clock: Box::new(SystemClock),
@@ -215,13 +222,7 @@ impl Builder {
         })?;
         let address = listener.local_addr().map_err(|e| StartError(e.to_string()))?;
         let advertise = self.advertise.unwrap_or_else(|| advertised(address.ip()));
-        let options = RegistryOptions {
-            service_ranges: self.service_ranges.clone(),
-            advertise_address: advertise,
-            advertise_port: address.port(),
-            runtime_config: self.runtime_config.clone(),
-            admission: self.admission.clone(),
-        };
+        let options = self.registry_options(advertise, address.port());
         // The first objects and the certificates each wait for the disk: where there are threads
         // enough, side by side.
         let clock = std::mem::replace(&mut self.clock, Box::new(SystemClock));
@@ -234,27 +235,14 @@ impl Builder {
         let (shutdown, told) = watch::channel(false);
         let health: Arc<Health> = Arc::default();
         let mut loops = Loops::new(health.clone());
-        self.compaction(&backend, &registry, &mut loops);
-        loops.run("node-port-repair", {
-            let registry = registry.clone();
-            move || node_ports::run(registry.clone())
-        });
         let (broken, is_broken) = watch::channel(None);
         loops.guard(registry.clone(), broken);
+        self.maintenance(&backend, &registry, &mut loops).await?;
         let controllers = Controllers::chosen(&self.controllers);
         let election = match &backend {
             Backend::Etcd(_) if controllers.any() => {
                 let identity = format!("{advertise}:{}_{}", address.port(), registry.new_uid());
-                let (registry, health, told) = (registry.clone(), health.clone(), told.clone());
-                let start = {
-                    let health = health.clone();
-                    move || {
-                        let (registry, health, told) =
-                            (registry.clone(), health.clone(), told.clone());
-                        election::run(registry, controllers, identity.clone(), health, told)
-                    }
-                };
-                Some(tokio::spawn(keep_running("leader-election", start, health, true)))
+                Some(elect(&registry, controllers, identity, &health, &told))
             }
             // Nobody else has this store.
             _ => {
@@ -320,6 +308,41 @@ impl Builder {
         }
     }
 
+    fn registry_options(&self, advertise: IpAddr, port: u16) -> RegistryOptions {
+        RegistryOptions {
+            service_ranges: self.service_ranges.clone(),
+            advertise_address: advertise,
+            advertise_port: port,
+            runtime_config: self.runtime_config.clone(),
+            admission: self.admission.clone(),
+            event_ttl: self.event_ttl,
+        }
+    }
+
+    /// Starts the loops that keep the store in order.
+    async fn maintenance(
+        &self,
+        backend: &Backend,
+        registry: &Arc<Registry>,
+        loops: &mut Loops,
+    ) -> Result<(), StartError> {
+        self.compaction(backend, registry, loops);
+        let ours = registry.clone();
+        loops.run("node-port-repair", move || node_ports::run(ours.clone()));
+        if matches!(backend, Backend::Etcd(_)) || self.event_ttl.is_zero() {
+            return Ok(());
+        }
+        if let (Backend::Embedded(store), Some(events)) = (backend, registry.kind("", "events")) {
+            // Those of a backup and of older versions have no lease.
+            let lease = Lease::new(registry.store_time(), self.event_ttl);
+            let adopted = store.lease_others(events.prefix.clone(), lease.expires).await;
+            adopted.map_err(|error| StartError(with_causes(&error)))?;
+        }
+        let ours = registry.clone();
+        loops.run("event-ttl", move || event_ttl::run(ours.clone()));
+        Ok(())
+    }
+
     /// Starts the loop that forgets old history.
     fn compaction(&self, backend: &Backend, registry: &Arc<Registry>, loops: &mut Loops) {
         let registry = registry.clone();
@@ -376,6 +399,25 @@ impl Builder {
         }
         Tls::new(chain, key, roots).map_err(|e| bad("--tls-cert-file", &e))
     }
+}
+
+/// Takes part in the election of the server that runs the control loops.
+fn elect(
+    registry: &Arc<Registry>,
+    controllers: Controllers,
+    identity: String,
+    health: &Arc<Health>,
+    told: &watch::Receiver<bool>,
+) -> JoinHandle<()> {
+    let (registry, told) = (registry.clone(), told.clone());
+    let start = {
+        let health = health.clone();
+        move || {
+            let (registry, health, told) = (registry.clone(), health.clone(), told.clone());
+            election::run(registry, controllers, identity.clone(), health, told)
+        }
+    };
+    tokio::spawn(keep_running("leader-election", start, health.clone(), true))
 }
 
 fn read(flag: &str, path: &std::path::Path) -> Result<String, StartError> {

@@ -16,6 +16,7 @@ mod connection;
 mod discovery;
 mod etcd;
 mod etcd_values;
+mod event_ttl;
 mod faults;
 mod forms;
 mod http;

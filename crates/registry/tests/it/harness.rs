@@ -34,6 +34,7 @@ impl Harness {
             advertise_port: 6443,
             runtime_config: vec![],
             admission: Default::default(),
+            event_ttl: std::time::Duration::ZERO,
         };
         let opened = Registry::open(Embedded::in_memory(), Box::new(SystemClock), options).await;
         Harness {
@@ -44,7 +45,7 @@ impl Harness {
 
     /// Stores bytes as somebody else may have left them, and waits until reads know.
     pub async fn put_raw(&self, key: &'static str, value: impl Into<Bytes>) {
-        let ops = vec![Op::Put { key: key.into(), value: value.into() }];
+        let ops = vec![Op::Put { key: key.into(), value: value.into(), lease: None }];
         let txn = Txn { compare: vec![], ops };
         self.registry.store.txn(txn).await.expect("a write");
         self.registry.cache.wait_latest().await.expect("the cache follows the store");

@@ -76,6 +76,7 @@ async fn listen(faults: Arc<Faults>, shutdown: watch::Receiver<bool>) -> Listeni
         advertise_port: 6443,
         runtime_config: vec![],
         admission: keelson::AdmissionChain::default(),
+        event_ttl: std::time::Duration::ZERO,
     };
     let clock = Box::new(OddClock { faults });
     let registry = Registry::open(Arc::new(store), clock, options).await.expect("a registry");
