@@ -443,7 +443,7 @@ mod tests {
     /// Writes an object; the revision of the write.
     async fn put(store: &Model, key: &str) -> Revision {
         let KeyValue { key, value, .. } = stored(key, &[], 0);
-        let txn = Txn { compare: vec![], ops: vec![Op::Put { key, value }] };
+        let txn = Txn { compare: vec![], ops: vec![Op::Put { key, value, lease: None }] };
         match store.txn(txn).await {
             Ok(TxnOutcome::Committed(at)) => at,
             other => panic!("{other:?}"),

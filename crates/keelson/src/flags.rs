@@ -275,6 +275,9 @@ pub struct Serve {
     /// How long old revisions can be read and watched, in seconds.
     #[arg(long, default_value_t = 300, value_name = "SECONDS")]
     pub history_seconds: u64,
+    /// How long events are kept after their last write: `1h0m0s`; 0 is for ever.
+    #[arg(long, value_name = "DURATION", default_value = "1h0m0s")]
+    pub event_ttl: String,
     /// How logs look.
     #[arg(long, value_enum, default_value = "text")]
     pub log_format: LogFormat,
@@ -331,6 +334,7 @@ impl Serve {
         builder.client_ca_file = self.client_ca_file.clone();
         builder.history = Duration::from_secs(self.history_seconds.max(1));
         builder.controllers = self.controllers.clone();
+        builder.event_ttl = duration("--event-ttl", &self.event_ttl, "1h0m0s")?;
         builder.service_ranges = self.service_cluster_ip_range.clone();
         for range in &self.service_cluster_ip_range {
             check_range(range)?;
@@ -387,18 +391,22 @@ impl Serve {
             return Ok(None);
         }
         let text = &self.etcd_compaction_interval;
-        let interval = GoDuration::parse(text)
-            .ok()
-            .and_then(|interval| u64::try_from(interval.0).ok())
-            .with_context(|| format!("--etcd-compaction-interval: {text:?} is not like 5m0s"))?;
+        let interval = duration("--etcd-compaction-interval", text, "5m0s")?;
         Ok(Some(keelson::Etcd {
             ca_file: self.etcd_cafile.clone(),
             identity_files: self.etcd_certfile.clone().zip(self.etcd_keyfile.clone()),
             prefix: self.etcd_prefix.clone(),
-            compaction_interval: Duration::from_nanos(interval),
+            compaction_interval: interval,
             ..keelson::Etcd::new(self.etcd_servers.clone())
         }))
     }
+}
+
+/// A flag's duration, as Go writes it.
+fn duration(flag: &str, text: &str, example: &str) -> Result<Duration> {
+    let nanos = GoDuration::parse(text).ok().and_then(|parsed| u64::try_from(parsed.0).ok());
+    let nanos = nanos.with_context(|| format!("{flag}: {text:?} is not like {example}"))?;
+    Ok(Duration::from_nanos(nanos))
 }
 
 fn check_range(range: &str) -> Result<()> {

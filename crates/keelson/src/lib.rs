@@ -16,6 +16,7 @@ mod certificates;
 mod controllers;
 mod election;
 mod etcd;
+mod event_ttl;
 mod feature_gates;
 mod files;
 mod kubeconfig;

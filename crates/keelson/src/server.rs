@@ -8,12 +8,14 @@ use crate::feature_gates::FeatureGates;
 use crate::kubeconfig::Kubeconfig;
 use crate::supervisor::{Loops, keep_running};
 use crate::tls_files::TlsFiles;
-use crate::{allocation_repair, election, files, private_files};
+use crate::{allocation_repair, election, event_ttl, files, private_files};
 use keelson_admission::Chain;
 use keelson_auth::{Authenticator, Authorizer, TokenFile, User};
 use keelson_registry::{Clock, OpenError as RegistryError, Registry, RegistryOptions, SystemClock};
 use keelson_server::{App, Health, Limits, Listening, State, VersionInfo};
-use keelson_store::{CompactionWindow, Embedded, EmbeddedOptions, OpenError, StandIn, Store};
+use keelson_store::{
+    CompactionWindow, Embedded, EmbeddedOptions, Lease, OpenError, StandIn, Store,
+};
 use keelson_store_etcd::EtcdStore;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -34,6 +36,8 @@ const CERTIFICATE_LOOK: Duration = Duration::from_secs(10);
 /// How often the history is looked at for what is old enough to be forgotten.
 const COMPACTION_LOOK: Duration = Duration::from_secs(15);
 
+/// As of kube-apiserver.
+const EVENT_TTL_DEFAULT: Duration = Duration::from_secs(3600);
 /// How long a server that stops waits until its lease is given up.
 const ELECTION_END_MAX: Duration = Duration::from_secs(5);
 
@@ -114,6 +118,8 @@ pub struct Builder {
     pub admission: Chain,
     /// The control loops that run: `*`, names, `-name`.
     pub controllers: Vec<String>,
+    /// How long events live after their last write; zero is for ever.
+    pub event_ttl: Duration,
     /// How long the history is kept; that of etcd lasts for its interval of compaction.
     pub history: Duration,
     /// What clients may do.
@@ -142,6 +148,7 @@ impl Default for Builder {
             feature_gates: FeatureGates::default(),
             admission: Chain::default(),
             controllers: vec!["*".to_owned()],
+            event_ttl: EVENT_TTL_DEFAULT,
             history: Duration::from_secs(300),
             limits: Limits::default(),
             certificate_look: CERTIFICATE_LOOK,
@@ -221,14 +228,7 @@ impl Builder {
         })?;
         let address = listener.local_addr().map_err(|e| StartError(e.to_string()))?;
         let advertise = self.advertise.unwrap_or_else(|| advertised(address.ip()));
-        let options = RegistryOptions {
-            service_ranges: self.service_ranges.clone(),
-            advertise_address: advertise,
-            advertise_port: address.port(),
-            runtime_config: self.runtime_config.clone(),
-            malformed_object_deletion: self.feature_gates.malformed_object_deletion,
-            admission: self.admission.clone(),
-        };
+        let options = self.registry_options(advertise, address.port());
         // The first objects and the certificates each wait for the disk: where there are threads
         // enough, side by side.
         let clock = std::mem::replace(&mut self.clock, Box::new(SystemClock));
@@ -243,33 +243,20 @@ impl Builder {
         let (shutdown, told) = watch::channel(false);
         let health: Arc<Health> = Arc::default();
         let mut loops = Loops::new(health.clone());
-        self.compaction(&backend, &registry, &mut loops);
-        loops.run("allocation-repair", {
-            let registry = registry.clone();
-            move || allocation_repair::run(registry.clone())
-        });
+        let (broken, is_broken) = watch::channel(None);
+        loops.guard(registry.clone(), broken);
+        self.maintenance(&backend, &registry, &mut loops).await?;
         if let Some(tls) = &tls {
             let (tls, look) = (tls.clone(), self.certificate_look);
             loops.run("certificates", move || {
                 tls_files.clone().follow(tls.clone(), pki.clone(), look)
             });
         }
-        let (broken, is_broken) = watch::channel(None);
-        loops.guard(registry.clone(), broken);
         let controllers = Controllers::chosen(&self.controllers);
         let election = match &backend {
             Backend::Etcd(_) if controllers.any() => {
                 let identity = format!("{advertise}:{}_{}", address.port(), registry.new_uid());
-                let (registry, health, told) = (registry.clone(), health.clone(), told.clone());
-                let start = {
-                    let health = health.clone();
-                    move || {
-                        let (registry, health, told) =
-                            (registry.clone(), health.clone(), told.clone());
-                        election::run(registry, controllers, identity.clone(), health, told)
-                    }
-                };
-                Some(tokio::spawn(keep_running("leader-election", start, health, true)))
+                Some(elect(&registry, controllers, identity, &health, &told))
             }
             // Nobody else has this store.
             _ => {
@@ -349,6 +336,42 @@ impl Builder {
         }
     }
 
+    fn registry_options(&self, advertise: IpAddr, port: u16) -> RegistryOptions {
+        RegistryOptions {
+            service_ranges: self.service_ranges.clone(),
+            advertise_address: advertise,
+            advertise_port: port,
+            runtime_config: self.runtime_config.clone(),
+            malformed_object_deletion: self.feature_gates.malformed_object_deletion,
+            admission: self.admission.clone(),
+            event_ttl: self.event_ttl,
+        }
+    }
+
+    /// Starts the loops that keep the store in order.
+    async fn maintenance(
+        &self,
+        backend: &Backend,
+        registry: &Arc<Registry>,
+        loops: &mut Loops,
+    ) -> Result<(), StartError> {
+        self.compaction(backend, registry, loops);
+        let ours = registry.clone();
+        loops.run("allocation-repair", move || allocation_repair::run(ours.clone()));
+        if matches!(backend, Backend::Etcd(_)) || self.event_ttl.is_zero() {
+            return Ok(());
+        }
+        if let (Backend::Embedded(store), Some(events)) = (backend, registry.kind("", "events")) {
+            // Those of a backup and of older versions have no lease.
+            let lease = Lease::new(registry.store_time(), self.event_ttl);
+            let adopted = store.lease_others(events.prefix.clone(), lease.expires).await;
+            adopted.map_err(|error| StartError(with_causes(&error)))?;
+        }
+        let ours = registry.clone();
+        loops.run("event-ttl", move || event_ttl::run(ours.clone()));
+        Ok(())
+    }
+
     /// Starts the loop that forgets old history.
     fn compaction(&self, backend: &Backend, registry: &Arc<Registry>, loops: &mut Loops) {
         let registry = registry.clone();
@@ -390,6 +413,25 @@ fn within_files(limits: &Limits) -> Result<Limits, StartError> {
     limits.clone().within_files(files).ok_or_else(|| {
         StartError(format!("RLIMIT_NOFILE is {files}: too few files to serve (ulimit -n)"))
     })
+}
+
+/// Takes part in the election of the server that runs the control loops.
+fn elect(
+    registry: &Arc<Registry>,
+    controllers: Controllers,
+    identity: String,
+    health: &Arc<Health>,
+    told: &watch::Receiver<bool>,
+) -> JoinHandle<()> {
+    let (registry, told) = (registry.clone(), told.clone());
+    let start = {
+        let health = health.clone();
+        move || {
+            let (registry, health, told) = (registry.clone(), health.clone(), told.clone());
+            election::run(registry, controllers, identity.clone(), health, told)
+        }
+    };
+    tokio::spawn(keep_running("leader-election", start, health.clone(), true))
 }
 
 /// The address under which the API is known inside a cluster: the first one that leads outside.

@@ -19,6 +19,8 @@ async fn main() {
         advertise_address: [192, 0, 2, 1].into(),
         advertise_port: 6443,
         runtime_config: vec![],
+        malformed_object_deletion: false,
+        event_ttl: std::time::Duration::ZERO,
         admission: keelson_admission::Chain::default(),
     };
     let registry = Registry::open(Embedded::in_memory(), Box::new(SystemClock), options).await;

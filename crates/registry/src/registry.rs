@@ -10,7 +10,9 @@ use bytes::Bytes;
 use keelson_cache::{Cache, Entry, Resource, Snapshot, StartError};
 use keelson_meta::{Failure, GroupVersionResource, Reason, Status, Str};
 use keelson_schema::catalogue::{Catalogue, Resource as CatalogueResource};
-use keelson_store::{Compare, KeyValue, Op, Revision, Store, Txn, TxnOutcome, WriteError};
+use keelson_store::{
+    Compare, KeyValue, Lease, Op, Revision, Store, Timestamp, Txn, TxnOutcome, WriteError,
+};
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::net::IpAddr;
@@ -44,6 +46,8 @@ pub struct RegistryOptions {
     pub malformed_object_deletion: bool,
     /// The admission plug-ins that are on.
     pub admission: keelson_admission::Chain,
+    /// `--event-ttl`: how long events live after their last write; zero is for ever.
+    pub event_ttl: Duration,
 }
 
 /// Why a registry could not be opened.
@@ -285,7 +289,11 @@ impl Registry {
         let own = Compare { key: key.clone(), modified: expected };
         let txn = Txn {
             compare: std::iter::once(own).chain(guard).collect(),
-            ops: vec![Op::Put { key: key.clone(), value: value.clone() }],
+            ops: vec![Op::Put {
+                key: key.clone(),
+                value: value.clone(),
+                lease: self.lease(target),
+            }],
         };
         let action = if expected == Revision(0) { "create" } else { "update" };
         match self.commit(target, action, txn).await? {
@@ -319,6 +327,21 @@ impl Registry {
             TxnOutcome::Committed(revision) => Ok(Removed::Done(revision)),
             TxnOutcome::Conflict { current, .. } => Ok(Removed::Lost(self.lost(target, current)?)),
         }
+    }
+
+    /// How long an object that is written now lives, when it does not for ever.
+    fn lease(&self, target: &Target) -> Option<Lease> {
+        let ttl = self.options.event_ttl;
+        let expires = target.kind.strategy.expires && !ttl.is_zero();
+        expires.then(|| Lease::new(self.store_time(), ttl))
+    }
+
+    /// The time now, as the store counts it.
+    pub fn store_time(&self) -> Timestamp {
+        let now = self.clock.now();
+        let millis =
+            now.seconds.saturating_mul(1000).saturating_add(i64::from(now.nanos / 1_000_000));
+        Timestamp(u64::try_from(millis).unwrap_or_default())
     }
 
     async fn commit(&self, target: &Target, action: &str, txn: Txn) -> Result<TxnOutcome, Failure> {

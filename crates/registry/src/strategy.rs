@@ -84,6 +84,8 @@ pub struct Strategy {
     pub is_held: fn(&Object) -> bool,
     /// What a client is warned of, though it is taken.
     pub warnings: fn(new: &Object, old: Option<&Object>) -> Vec<Str>,
+    /// Objects are deleted some time after their last write (`--event-ttl`).
+    pub expires: bool,
     /// An update is checked as a new object would be, too, so that faults of metadata are told again.
     pub revalidates: bool,
     /// Seconds of grace for a deletion, from what was asked for; `None`: deletions are immediate.
@@ -129,6 +131,7 @@ impl Strategy {
         parts: &[],
         is_held: |_| false,
         warnings: |_, _| vec![],
+        expires: false,
         revalidates: false,
         grace: None,
         fields: &[],

@@ -39,6 +39,7 @@ pub(crate) const RANGE: &str = "/etcdserverpb.KV/Range";
 pub(crate) const PUT: &str = "/etcdserverpb.KV/Put";
 pub(crate) const TXN: &str = "/etcdserverpb.KV/Txn";
 pub(crate) const COMPACT: &str = "/etcdserverpb.KV/Compact";
+pub(crate) const LEASE_GRANT: &str = "/etcdserverpb.Lease/LeaseGrant";
 pub(crate) const WATCH: &str = "/etcdserverpb.Watch/Watch";
 pub(crate) const STATUS: &str = "/etcdserverpb.Maintenance/Status";
 

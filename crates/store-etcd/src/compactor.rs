@@ -40,7 +40,7 @@ impl Compactor {
         let read = RangeRequest { key: key.clone(), ..RangeRequest::default() };
         let txn = TxnRequest {
             compare: vec![Compare::version(key.clone(), self.version)],
-            success: vec![Request::Put(PutRequest { key, value }).into()],
+            success: vec![Request::Put(PutRequest { key, value, lease: 0 }).into()],
             failure: vec![Request::Range(read).into()],
         };
         let answer: TxnResponse = self.store.write(TXN, txn).await?;

@@ -7,12 +7,14 @@
 //! - A watch survives the loss of its connection, of the leader and of etcd itself: it goes on after
 //!   the last revision that it has delivered as a whole.
 //! - What is written and read there may have another form than here: see [`Values`].
+//! - A key with a lease is attached to one of etcd, which deletes it in time.
 //! - Only what lies under one folder of the cluster is read or written, beside [`COMPACT_KEY`].
 
 mod client;
 mod compactor;
 mod keys;
 mod latest;
+mod leases;
 mod proto;
 mod store;
 #[cfg(feature = "testing")]

@@ -57,6 +57,22 @@ pub(crate) struct PutRequest {
     pub key: Bytes,
     #[prost(bytes = "bytes", tag = "2")]
     pub value: Bytes,
+    /// 0: none. The key is deleted when the lease ends.
+    #[prost(int64, tag = "3")]
+    pub lease: i64,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+pub(crate) struct LeaseGrantRequest {
+    /// Seconds.
+    #[prost(int64, tag = "1")]
+    pub ttl: i64,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+pub(crate) struct LeaseGrantResponse {
+    #[prost(int64, tag = "2")]
+    pub id: i64,
 }
 
 /// The answer to a put, a delete or a compaction, of which only the header counts.

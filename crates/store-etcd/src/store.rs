@@ -18,6 +18,7 @@ use crate::client::{COMPACT, Client, EtcdTls, RANGE, TXN, is_distrust, line};
 use crate::compactor::COMPACT_KEY;
 use crate::keys::Keys;
 use crate::latest::Latest;
+use crate::leases::Leases;
 use crate::proto::{
     CompactionRequest, Compare, DeleteRangeRequest, Header, HeaderResponse, PutRequest,
     RangeRequest, RangeResponse, Request, RequestOp, TxnRequest, TxnResponse,
@@ -127,6 +128,7 @@ pub(crate) struct Shared {
     pub(crate) client: Client,
     pub(crate) keys: Keys,
     pub(crate) values: OwnValues,
+    leases: Leases,
     pub(crate) progress_after: Duration,
     /// The newest revision that etcd has named. Only grows.
     pub(crate) newest: tokio::sync::watch::Sender<u64>,
@@ -239,13 +241,19 @@ impl EtcdStore {
             let key = keys.to_cluster(&compare.key);
             Request::Range(RangeRequest { key, ..RangeRequest::default() }).into()
         });
-        let success: Result<_, _> = txn.ops.iter().map(|op| self.operation(op)).collect();
+        let lease = self.lease_of(&txn).await?;
+        let success: Result<_, _> = txn.ops.iter().map(|op| self.operation(op, lease)).collect();
         let ask = TxnRequest {
             compare: compare.collect(),
             success: success.map_err(|source| WriteError::Value { source })?,
             failure: current.collect(),
         };
         let answer = self.shared.client.write(TXN, ask).await;
+        if lease != 0 && answer.as_ref().is_err_and(|error: &Status| error.code() == Code::NotFound)
+        {
+            // The lease is gone, with a cluster that was restored for example; the next write gets another.
+            self.shared.leases.forget(lease);
+        }
         let answer: TxnResponse =
             self.shared.heard(answer).map_err(|error| refused(&txn, &error))?;
         let at = self.shared.saw(answer.header);
@@ -262,12 +270,26 @@ impl EtcdStore {
         Err(WriteError::Unknown { source })
     }
 
-    fn operation(&self, op: &Op) -> Result<RequestOp, DiskError> {
+    /// The lease for the puts of a transaction that ask for one; 0 when none does.
+    async fn lease_of(&self, txn: &Txn) -> Result<i64, WriteError> {
+        let ttls = txn.ops.iter().filter_map(|op| match op {
+            Op::Put { lease, .. } => lease.map(|lease| lease.ttl),
+            Op::Delete { .. } => None,
+        });
+        let Some(ttl) = ttls.max() else { return Ok(0) };
+        let client = &self.shared.client;
+        let lease = self.shared.leases.get(client, ttl).await;
+        lease.map_err(|error| WriteError::Refused { source: said(&error) })
+    }
+
+    /// `lease` is for a put that asks for one.
+    fn operation(&self, op: &Op, lease: i64) -> Result<RequestOp, DiskError> {
         let key = self.shared.keys.to_cluster(op.key());
         let request = match op {
-            Op::Put { value, .. } => {
+            Op::Put { value, lease: asked, .. } => {
                 let value = self.shared.values.encode(op.key(), value)?;
-                Request::Put(PutRequest { key, value })
+                let lease = if asked.is_some() { lease } else { 0 };
+                Request::Put(PutRequest { key, value, lease })
             }
             Op::Delete { .. } => Request::Delete(DeleteRangeRequest { key }),
         };
@@ -380,6 +402,7 @@ impl Shared {
             client,
             keys: Keys::new(options.root.into(), options.prefix.into()),
             values: OwnValues::new(options.values),
+            leases: Leases::default(),
             progress_after: options.progress_after,
             newest: tokio::sync::watch::Sender::new(newest.0),
             floor: AtomicU64::new(floor.0),
@@ -490,5 +513,10 @@ fn refused(txn: &Txn, error: &Status) -> WriteError {
             return WriteError::TooLarge { bytes: txn.ops.iter().map(Op::bytes).sum() };
         }
     }
-    WriteError::Unknown { source: said(error) }
+    let source = said(error);
+    match error.code() {
+        // The lease is not known to the cluster, so that nothing was done.
+        Code::NotFound => WriteError::Refused { source },
+        _ => WriteError::Unknown { source },
+    }
 }

@@ -272,7 +272,7 @@ impl Progress {
             // A full queue holds the same question.
             let _ = self.asks.try_send(WatchAsk::Progress(WatchProgress {}).into());
         } else if self.marked <= through {
-            let put = PutRequest { key: shared.keys.marker(), value: Bytes::new() };
+            let put = PutRequest { key: shared.keys.marker(), value: Bytes::new(), lease: 0 };
             let answer: HeaderResponse = shared.client.write(PUT, put).await?;
             self.marked = shared.saw(answer.header);
         }

@@ -231,7 +231,7 @@ async fn write_all(store: &Arc<Embedded>, objects: u64, bytes: usize) -> Result<
 }
 
 async fn put(store: &Embedded, n: u64, bytes: usize) -> Result<Revision, Failure> {
-    let op = Op::Put { key: key(n).into(), value: value(n, bytes).into() };
+    let op = Op::Put { key: key(n).into(), value: value(n, bytes).into(), lease: None };
     match store.txn(Txn { compare: vec![], ops: vec![op] }).await? {
         TxnOutcome::Committed(at) => Ok(at),
         TxnOutcome::Conflict { .. } => Err("a conflict without a compare".into()),

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -104,6 +105,8 @@ pub enum Op {
         key: Bytes,
         /// Its new value.
         value: Bytes,
+        /// When the key is deleted again; `None`: never. Each put states it anew.
+        lease: Option<Lease>,
     },
     /// Remove the key. When it is absent, nothing happens and no event is sent.
     Delete {
@@ -113,6 +116,11 @@ pub enum Op {
 }
 
 impl Op {
+    /// A put without a lease.
+    pub fn put(key: impl Into<Bytes>, value: impl Into<Bytes>) -> Self {
+        Self::Put { key: key.into(), value: value.into(), lease: None }
+    }
+
     /// The key this changes.
     #[must_use]
     pub fn key(&self) -> &Bytes {
@@ -125,9 +133,32 @@ impl Op {
     #[must_use]
     pub fn bytes(&self) -> usize {
         match self {
-            Self::Put { key, value } => key.len() + value.len(),
+            Self::Put { key, value, .. } => key.len() + value.len(),
             Self::Delete { key } => key.len(),
         }
+    }
+}
+
+/// A moment, as milliseconds since 1970.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Timestamp(pub u64);
+
+/// How long a key lives. Says it twice, so that no backend needs a clock: one that keeps time itself
+/// (etcd) takes the duration, the others the end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lease {
+    /// From now on.
+    pub ttl: Duration,
+    /// From this moment on [`Store::expire`] deletes the key.
+    pub expires: Timestamp,
+}
+
+impl Lease {
+    /// One that begins now.
+    #[must_use]
+    pub fn new(now: Timestamp, ttl: Duration) -> Self {
+        let millis = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+        Self { ttl, expires: Timestamp(now.0.saturating_add(millis)) }
     }
 }
 
@@ -255,6 +286,13 @@ pub trait Store: Send + Sync + 'static {
     /// nothing when the floor is there already. A revision that is yet to come is an error.
     fn compact(&self, through: Revision) -> BoxFuture<'_, Result<(), WriteError>>;
 
+    /// Deletes the keys whose lease has ended by `now`, in transactions of their own between those of
+    /// others, and tells how many. Asked again and again by whoever runs the store. A backend that
+    /// ends leases by itself does nothing.
+    fn expire(&self, _now: Timestamp) -> BoxFuture<'_, Result<usize, WriteError>> {
+        Box::pin(async { Ok(0) })
+    }
+
     /// Whether writes can succeed at present. Reads go on in any case.
     fn health(&self) -> Result<(), HealthError>;
 }
@@ -298,7 +336,7 @@ impl fmt::Debug for Compare {
 impl fmt::Debug for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Put { key, value } => {
+            Self::Put { key, value, .. } => {
                 write!(f, "put {} ({} bytes)", key.escape_ascii(), value.len())
             }
             Self::Delete { key } => write!(f, "delete {}", key.escape_ascii()),

@@ -9,6 +9,7 @@
 //!   that a crash could take back (unless durability was given up on purpose).
 //! - **A read says how new it is.** A page names its revision; what is gone is
 //!   [`ReadError::Compacted`], what is not there yet is [`ReadError::Future`]; never a guess.
+//! - **A lease ends in a delete** like any other, at a revision of its own: watches see it.
 //! - **A watch gives each event once, in order**, or ends with an error; it never holds up
 //!   a writer.
 //!
@@ -18,7 +19,7 @@
 //! let store = Embedded::in_memory();
 //! let create = Txn {
 //!     compare: vec![Compare { key: "pods/a".into(), modified: Revision(0) }],
-//!     ops: vec![Op::Put { key: "pods/a".into(), value: "v1".into() }],
+//!     ops: vec![Op::put("pods/a", "v1")],
 //! };
 //! let TxnOutcome::Committed(at) = store.txn(create.clone()).await? else { panic!("absent") };
 //! let TxnOutcome::Conflict { current, .. } = store.txn(create).await? else { panic!("present") };
@@ -39,8 +40,8 @@ mod window;
 pub mod conformance;
 
 pub use contract::{
-    Batch, BoxFuture, Compare, Event, KeyValue, Op, Page, Range, Revision, Store, Txn, TxnOutcome,
-    Watch, key_after, prefix_end,
+    Batch, BoxFuture, Compare, Event, KeyValue, Lease, Op, Page, Range, Revision, Store, Timestamp,
+    Txn, TxnOutcome, Watch, key_after, prefix_end,
 };
 pub use embedded::{Durability, Embedded, EmbeddedOptions, OpenError, StandIn};
 pub use errors::{DiskError, HealthError, ReadError, WatchError, WriteError};

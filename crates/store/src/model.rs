@@ -10,8 +10,8 @@ use bytes::Bytes;
 use tokio::sync::watch;
 
 use crate::contract::{
-    Batch, BoxFuture, Compare, Event, KeyValue, Op, Page, Range, Revision, Store, Txn, TxnOutcome,
-    Watch,
+    Batch, BoxFuture, Compare, Event, KeyValue, Lease, Op, Page, Range, Revision, Store, Timestamp,
+    Txn, TxnOutcome, Watch,
 };
 use crate::limits::{BATCH_BYTES_MAX, BATCH_EVENTS_MAX, PAGE_BYTES_MAX};
 use crate::{HealthError, ReadError, WatchError, WriteError};
@@ -34,6 +34,8 @@ struct State {
     versions: BTreeMap<Bytes, Vec<Event>>,
     /// Every event above the floor, in order.
     log: Vec<Event>,
+    /// When keys expire.
+    leases: BTreeMap<Bytes, Timestamp>,
     newest: Revision,
     floor: Revision,
 }
@@ -114,6 +116,14 @@ impl Store for Model {
         Box::pin(async move { result })
     }
 
+    fn expire(&self, now: Timestamp) -> BoxFuture<'_, Result<usize, WriteError>> {
+        let mut state = self.shared.lock();
+        let count = state.expire(now);
+        self.shared.newest.send_replace(state.newest.0);
+        drop(state);
+        Box::pin(async move { Ok(count) })
+    }
+
     fn health(&self) -> Result<(), HealthError> {
         Ok(())
     }
@@ -176,8 +186,14 @@ impl State {
         for op in txn.ops {
             let current = self.live(op.key(), self.newest);
             let created = current.as_ref().map_or(revision, |kv| kv.created);
+            self.leases.remove(op.key());
             let event = match op {
-                Op::Put { key, value } => Event { key, value: Some(value), revision, created },
+                Op::Put { key, value, lease } => {
+                    if let Some(Lease { expires, .. }) = lease {
+                        self.leases.insert(key.clone(), expires);
+                    }
+                    Event { key, value: Some(value), revision, created }
+                }
                 Op::Delete { key } if current.is_some() => {
                     Event { key, value: None, revision, created }
                 }
@@ -188,6 +204,14 @@ impl State {
         }
         self.newest = self.log.last().map_or(self.newest, |event| event.revision.max(self.newest));
         TxnOutcome::Committed(self.newest)
+    }
+
+    fn expire(&mut self, now: Timestamp) -> usize {
+        let ended = self.leases.iter().filter(|(_, expires)| **expires <= now);
+        let ops: Vec<_> = ended.map(|(key, _)| Op::Delete { key: key.clone() }).collect();
+        let count = ops.len();
+        self.txn(Txn { compare: vec![], ops });
+        count
     }
 
     fn compact(&mut self, through: Revision) -> Result<(), WriteError> {

@@ -150,7 +150,7 @@ fn servers_give_no_port_and_no_address_twice() {
         b"\x1a\0\x22\0",
     ]
     .concat();
-    let op = Op::Put { key: key.into(), value: all.into() };
+    let op = Op::Put { key: key.into(), value: all.into(), lease: None };
     runtime.block_on(raw.txn(Txn { compare: vec![], ops: vec![op] })).expect("a write");
     let full = servers[0].client().post(SERVICES, &service("full", None));
     assert_eq!(full.status, 500, "{full:?}");

@@ -36,7 +36,8 @@ impl<'r> Raw<'r> {
 
     fn put(&self, key: &str, value: impl Into<Bytes>) {
         let key = Bytes::copy_from_slice(key.as_bytes());
-        let txn = Txn { compare: vec![], ops: vec![Op::Put { key, value: value.into() }] };
+        let txn =
+            Txn { compare: vec![], ops: vec![Op::Put { key, value: value.into(), lease: None }] };
         let done = self.runtime.block_on(self.store.txn(txn)).expect("a write");
         assert!(matches!(done, TxnOutcome::Committed(_)));
     }

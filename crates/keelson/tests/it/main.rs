@@ -18,6 +18,7 @@ mod connections;
 mod discovery;
 mod etcd;
 mod etcd_values;
+mod event_ttl;
 mod faults;
 mod forms;
 mod frames;

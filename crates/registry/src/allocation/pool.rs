@@ -294,7 +294,7 @@ impl PortPool {
         let key = Bytes::from_static(PORTS_KEY);
         let txn = Txn {
             compare: vec![Compare { key: key.clone(), modified: known.modified }],
-            ops: vec![Op::Put { key, value: ports.encode()? }],
+            ops: vec![Op::Put { key, value: ports.encode()?, lease: None }],
         };
         // Should this be given up half-way, nothing is known any more.
         self.set_known(None);

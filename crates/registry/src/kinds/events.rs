@@ -10,12 +10,12 @@ const NOTE_BYTES_MAX: usize = 1024;
 
 /// Events of the core group.
 pub(super) fn core(base: Strategy) -> Strategy {
-    Strategy { validate: |new, _| common(new), ..base }
+    Strategy { validate: |new, _| common(new), expires: true, ..base }
 }
 
 /// Events of `events.k8s.io`.
 pub(super) fn events(base: Strategy) -> Strategy {
-    Strategy { validate: strict, ..base }
+    Strategy { validate: strict, expires: true, ..base }
 }
 
 /// What events of both APIs obey.

@@ -41,6 +41,7 @@ impl Harness {
             runtime_config: vec![],
             malformed_object_deletion: false,
             admission: Default::default(),
+            event_ttl: std::time::Duration::ZERO,
         };
         let opened = Registry::open(store, clock, options).await;
         Harness {
@@ -51,7 +52,7 @@ impl Harness {
 
     /// Stores bytes as somebody else may have left them, and waits until reads know.
     pub async fn put_raw(&self, key: &'static str, value: impl Into<Bytes>) {
-        let ops = vec![Op::Put { key: key.into(), value: value.into() }];
+        let ops = vec![Op::Put { key: key.into(), value: value.into(), lease: None }];
         let txn = Txn { compare: vec![], ops };
         self.registry.store.txn(txn).await.expect("a write");
         self.registry.cache.wait_latest().await.expect("the cache follows the store");

@@ -23,7 +23,7 @@ async fn count(store: Arc<EtcdStore>, key: String, stop: Arc<AtomicBool>) -> Vec
     let key = Bytes::from(key);
     let (mut acknowledged, mut modified, mut value) = (Vec::new(), Revision(0), 0);
     while !stop.load(Ordering::Relaxed) {
-        let put = Op::Put { key: key.clone(), value: (value + 1).to_string().into() };
+        let put = Op::Put { key: key.clone(), value: (value + 1).to_string().into(), lease: None };
         let compare = vec![Compare { key: key.clone(), modified }];
         match store.txn(Txn { compare, ops: vec![put] }).await {
             Ok(TxnOutcome::Committed(at)) => {
@@ -125,7 +125,7 @@ async fn a_store_without_its_etcd_says_so_and_recovers() {
     assert!(store.health().is_ok());
     let mut watch = store.watch(Bytes::new(), store.revision()).unwrap();
     etcd.kill();
-    let put = Op::Put { key: "a".into(), value: "1".into() };
+    let put = Op::Put { key: "a".into(), value: "1".into(), lease: None };
     let txn = Txn { compare: vec![], ops: vec![put] };
     let error = store.txn(txn.clone()).await.unwrap_err();
     assert!(matches!(error, WriteError::Unknown { .. }), "{error}");

@@ -98,7 +98,7 @@ async fn what_is_over_a_maximum_of_etcd_is_refused_by_name() {
     let Some(etcd) = etcd().await else { return };
     let store = open(&etcd, "large").await;
     let before = store.revision();
-    let put = Op::Put { key: "a".into(), value: vec![0; 1_600_000].into() };
+    let put = Op::Put { key: "a".into(), value: vec![0; 1_600_000].into(), lease: None };
     let error = store.txn(Txn { compare: vec![], ops: vec![put] }).await.unwrap_err();
     assert!(matches!(error, WriteError::TooLarge { bytes: 1_600_001 }), "{error}");
     assert!(store.health().is_ok(), "that etcd refuses is an answer");

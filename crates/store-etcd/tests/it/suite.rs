@@ -1,10 +1,11 @@
 //! Every conformance case and the random walk.
 
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use keelson_store::conformance::{Walk, cases};
-use keelson_store::{DiskError, Store};
+use keelson_store::conformance::{Walk, cases, leases};
+use keelson_store::{DiskError, Store, Timestamp};
 use keelson_store_etcd::{EtcdOptions, EtcdStore, Values};
 
 use crate::{etcd, open};
@@ -69,4 +70,16 @@ async fn etcd_walks_like_the_model_over_restarts() {
         walk.steps(&*store, 80).await;
         etcd.restart().await;
     }
+}
+
+#[tokio::test]
+async fn etcd_expires_keys() {
+    let Some(etcd) = etcd().await else { return };
+    let store = open(&etcd, "leases").await;
+    let pass = async || {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        Timestamp(since.as_millis() as u64)
+    };
+    leases(&*store, pass).await;
 }

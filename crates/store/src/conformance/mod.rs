@@ -19,6 +19,7 @@
 #![allow(clippy::missing_panics_doc, clippy::unwrap_used)]
 
 mod history;
+mod leases;
 mod order;
 mod power_disk;
 mod reads;
@@ -37,6 +38,7 @@ use crate::{
     key_after,
 };
 
+pub use leases::leases;
 pub use power_disk::{Fault, Photo, PowerDisk};
 pub use walk::{Rng, Walk};
 
@@ -75,7 +77,7 @@ pub fn cases() -> Vec<Case> {
 
 /// A put without a compare; the revision it got.
 pub async fn put(store: &dyn Store, key: &str, value: &str) -> Revision {
-    let op = Op::Put { key: key.to_owned().into(), value: value.to_owned().into() };
+    let op = Op::Put { key: key.to_owned().into(), value: value.to_owned().into(), lease: None };
     commit(store, Txn { compare: vec![], ops: vec![op] }).await
 }
 
@@ -147,7 +149,7 @@ fn compare(key: &str, modified: Revision) -> Compare {
 }
 
 fn put_op(key: &str, value: &str) -> Op {
-    Op::Put { key: key.to_owned().into(), value: value.to_owned().into() }
+    Op::Put { key: key.to_owned().into(), value: value.to_owned().into(), lease: None }
 }
 
 fn delete_op(key: &str) -> Op {

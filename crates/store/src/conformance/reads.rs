@@ -116,7 +116,7 @@ async fn load_gives_every_live_key_once(store: Arc<dyn Store>) {
 
 async fn keys_are_bytes(store: Arc<dyn Store>) {
     for key in [&b"\x00"[..], b"\xff", b"\xff\xff", b"a\x00", b"a\xff"] {
-        let op = crate::Op::Put { key: key.to_vec().into(), value: "".into() };
+        let op = crate::Op::Put { key: key.to_vec().into(), value: "".into(), lease: None };
         super::commit(&*store, crate::Txn { compare: vec![], ops: vec![op] }).await;
     }
     assert_eq!(list(&*store, "a", None).await, [r"a\x00=", r"a\xff="]);

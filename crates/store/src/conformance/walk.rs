@@ -113,7 +113,11 @@ impl Walk {
             let size = if self.rng.below(20) == 0 { 50_000 } else { self.rng.below(100) };
             let value = vec![self.rng.draw() as u8; size as usize].into();
             let is_delete = self.rng.below(3) == 0;
-            ours.ops.push(if is_delete { Op::Delete { key } } else { Op::Put { key, value } });
+            ours.ops.push(if is_delete {
+                Op::Delete { key }
+            } else {
+                Op::Put { key, value, lease: None }
+            });
         }
         theirs.ops = ours.ops.clone();
         let expected = self.model.txn(ours).await.expect("model");

@@ -114,10 +114,10 @@ async fn a_check_alone_takes_no_revision(store: Arc<dyn Store>) {
 async fn what_is_over_a_maximum_is_refused(store: Arc<dyn Store>) {
     let before = store.revision();
     let refuse = async |ops| store.txn(Txn { compare: vec![], ops }).await.unwrap_err();
-    let long = Op::Put { key: vec![b'k'; KEY_BYTES_MAX + 1].into(), value: "".into() };
+    let long = Op::Put { key: vec![b'k'; KEY_BYTES_MAX + 1].into(), value: "".into(), lease: None };
     assert!(matches!(refuse(vec![long]).await, WriteError::KeyLength { .. }));
     assert!(matches!(refuse(vec![put_op("", "")]).await, WriteError::KeyLength { bytes: 0 }));
-    let large = Op::Put { key: "a".into(), value: vec![0; TXN_BYTES_MAX].into() };
+    let large = Op::Put { key: "a".into(), value: vec![0; TXN_BYTES_MAX].into(), lease: None };
     assert!(matches!(refuse(vec![large]).await, WriteError::TooLarge { .. }));
     let many = (0..=TXN_OPS_MAX).map(|n| put_op(&n.to_string(), "")).collect();
     assert!(matches!(refuse(many).await, WriteError::TooManyOps { .. }));
@@ -128,7 +128,7 @@ async fn what_is_over_a_maximum_is_refused(store: Arc<dyn Store>) {
 
 async fn a_large_value_comes_back_whole(store: Arc<dyn Store>) {
     let value: Vec<u8> = (0..1_000_000_u32).map(|n| (n % 251) as u8).collect();
-    let op = Op::Put { key: "large".into(), value: value.clone().into() };
+    let op = Op::Put { key: "large".into(), value: value.clone().into(), lease: None };
     commit(&*store, Txn { compare: vec![], ops: vec![op] }).await;
     put(&*store, "empty", "").await;
     assert!(store.get(b"large").await.unwrap().unwrap().value == value);

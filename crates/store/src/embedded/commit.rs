@@ -9,20 +9,24 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::disk::RecordId;
 use super::group::Group;
 use super::index::PruneCursor;
+use super::leases::Leases;
 use super::panics::line_of;
 use super::shared::Shared;
 use super::space::Rewrite;
-use crate::{DiskError, Op, ReadError, Revision, Txn, TxnOutcome, WriteError};
+use crate::{DiskError, Op, ReadError, Revision, Timestamp, Txn, TxnOutcome, WriteError};
 
 /// Most transactions that share a sync.
 const GROUP_TXNS_MAX: usize = 1024;
 /// A group ends with the transaction that brings it to this many bytes.
 const GROUP_BYTES_MAX: usize = 8 << 20;
+/// Keys whose lease has ended that are deleted between two groups.
+const EXPIRE_KEYS_MAX: usize = 256;
 /// Keys looked at between two groups while a prune finds what can be forgotten.
 const PRUNE_KEYS_MAX: usize = 512;
 /// Records forgotten between two groups for each that the last one wrote: what this adds to a commit
@@ -43,6 +47,19 @@ pub(super) enum Ask {
     Txn(TxnAsk),
     Compact {
         through: Revision,
+        answer: oneshot::Sender<Result<(), WriteError>>,
+        place: OwnedSemaphorePermit,
+    },
+    /// Delete the keys whose lease has ended; how many these were.
+    Expire {
+        now: Timestamp,
+        answer: oneshot::Sender<Result<usize, WriteError>>,
+        place: OwnedSemaphorePermit,
+    },
+    /// Give a lease to the keys under a prefix that have none.
+    LeaseOthers {
+        prefix: Bytes,
+        expires: Timestamp,
         answer: oneshot::Sender<Result<(), WriteError>>,
         place: OwnedSemaphorePermit,
     },
@@ -76,6 +93,17 @@ pub(super) struct Committer {
     written: usize,
     is_settled: bool,
     trouble: Option<Trouble>,
+    leases: Leases,
+    expiry: Option<Expiry>,
+}
+
+/// Keys whose lease has ended are being deleted, some between two groups.
+struct Expiry {
+    now: Timestamp,
+    /// How many are deleted.
+    count: usize,
+    answer: oneshot::Sender<Result<usize, WriteError>>,
+    _place: OwnedSemaphorePermit,
 }
 
 /// The disk has failed. `Shared::failure` says the same to everyone else.
@@ -100,7 +128,12 @@ impl Drop for StopOnPanic {
 
 impl Committer {
     /// `bytes` are those of the keys and values of all records on the disk.
-    pub(super) fn new(shared: Arc<Shared>, asks: Receiver<Ask>, bytes: u64) -> Self {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        asks: Receiver<Ask>,
+        bytes: u64,
+        leases: Leases,
+    ) -> Self {
         // A crash may have come between a compaction and its end.
         let prune = (shared.floor() > Revision(0)).then(PruneCursor::start);
         Self {
@@ -115,6 +148,8 @@ impl Committer {
             written: 0,
             is_settled: true,
             trouble: None,
+            leases,
+            expiry: None,
         }
     }
 
@@ -143,9 +178,21 @@ impl Committer {
                     let _ = answer.send(result);
                     drop(place);
                 }
+                Some(Ask::Expire { now, answer, place: _place }) => {
+                    // Whoever asks again has given up the one before.
+                    self.expiry = Some(Expiry { now, count: 0, answer, _place });
+                }
+                Some(Ask::LeaseOthers { prefix, expires, answer, place }) => {
+                    for key in self.shared.live_keys(&prefix) {
+                        self.leases.adopt(&key, expires);
+                    }
+                    let _ = answer.send(Ok(()));
+                    drop(place);
+                }
                 Some(Ask::Close) => break,
                 None => {}
             }
+            self.expire_step();
             self.prune_step();
         }
         self.rewrite = None;
@@ -185,7 +232,7 @@ impl Committer {
                 Err(RecvTimeoutError::Disconnected) => Some(Ask::Close),
             };
         }
-        if self.prune.is_some() || !self.gone.is_empty() {
+        if self.prune.is_some() || !self.gone.is_empty() || self.expiry.is_some() {
             return match self.asks.try_recv() {
                 Ok(ask) => Some(ask),
                 Err(TryRecvError::Empty) => None,
@@ -233,7 +280,7 @@ impl Committer {
         }
         let result = self.write(&group, None);
         if result.is_ok() {
-            shared.publish(group.records);
+            self.publish(group);
         }
         for (answer, outcome, place) in answers {
             // Also a conflict may rest on what the group failed to write.
@@ -245,6 +292,37 @@ impl Committer {
             let _ = answer.send(told);
             drop(place);
         }
+    }
+
+    /// Makes a group that is durable visible.
+    fn publish(&mut self, group: Group<'_>) {
+        group.records.iter().for_each(|record| self.leases.note(&record.head));
+        self.shared.publish(group.records);
+    }
+
+    /// Deletes some of the keys whose lease has ended, as a transaction of its own.
+    fn expire_step(&mut self) {
+        let Some(expiry) = self.expiry.take() else { return };
+        let keys = self.leases.ended(expiry.now, EXPIRE_KEYS_MAX);
+        let result = if keys.is_empty() { Ok(0) } else { self.expire(&keys) };
+        match result {
+            Ok(0) => drop(expiry.answer.send(Ok(expiry.count))),
+            Ok(count) => self.expiry = Some(Expiry { count: expiry.count + count, ..expiry }),
+            Err(error) => drop(expiry.answer.send(Err(error))),
+        }
+    }
+
+    fn expire(&mut self, keys: &[Bytes]) -> Result<usize, WriteError> {
+        self.recovered().map_err(|source| WriteError::Refused { source })?;
+        let shared = Arc::clone(&self.shared);
+        let mut group = Group::new(&shared);
+        let ops = keys.iter().map(|key| Op::Delete { key: key.clone() }).collect();
+        group.add(Txn { compare: vec![], ops }).map_err(unreadable)?;
+        self.write(&group, None).map_err(|source| WriteError::Failed { source })?;
+        self.publish(group);
+        // Also of those that were not there any more.
+        keys.iter().for_each(|key| self.leases.remove(key));
+        Ok(keys.len())
     }
 
     fn next_of_group(&mut self) -> Option<TxnAsk> {

@@ -12,7 +12,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use bytes::Bytes;
 
-use crate::{DiskError, Revision};
+use crate::{DiskError, Revision, Timestamp};
 
 /// Names a record: the revision of its transaction, and its place in it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -44,6 +44,8 @@ pub struct Head {
     pub is_delete: bool,
     /// The length of the value.
     pub value_bytes: u32,
+    /// When the key is deleted again, unless it is written before.
+    pub expires: Option<Timestamp>,
 }
 
 impl Head {

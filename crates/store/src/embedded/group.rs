@@ -44,9 +44,11 @@ impl<'a> Group<'a> {
         for op in txn.ops {
             let current = self.current(op.key());
             let created = current.map_or(revision, |version| version.created);
-            let (key, value, is_delete) = match op {
-                Op::Put { key, value } => (key, value, false),
-                Op::Delete { key } if current.is_some() => (key, Bytes::new(), true),
+            let (key, value, is_delete, expires) = match op {
+                Op::Put { key, value, lease } => {
+                    (key, value, false, lease.map(|lease| lease.expires))
+                }
+                Op::Delete { key } if current.is_some() => (key, Bytes::new(), true, None),
                 Op::Delete { .. } => continue,
             };
             let id = RecordId { revision, index };
@@ -54,7 +56,7 @@ impl<'a> Group<'a> {
             self.newest = revision;
             // The contract's maximum of a value is far below.
             let value_bytes = value.len() as u32;
-            let head = Head { id, key, created, is_delete, value_bytes };
+            let head = Head { id, key, created, is_delete, value_bytes, expires };
             self.records.push(Record { head, value });
             self.note_last();
         }

@@ -17,6 +17,7 @@ pub mod files;
 mod group;
 mod history;
 mod index;
+mod leases;
 mod offline;
 mod panics;
 mod redb_disk;
@@ -33,17 +34,17 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 
 use bytes::Bytes;
-use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
 use crate::backup::{BackupError, BackupSummary};
 use crate::{
-    Batch, BoxFuture, HealthError, KeyValue, Page, Range, ReadError, Revision, Store, Txn,
-    TxnOutcome, Watch, WatchError, WatchPlace, WriteError,
+    Batch, BoxFuture, HealthError, KeyValue, Page, Range, ReadError, Revision, Store, Timestamp,
+    Txn, TxnOutcome, Watch, WatchError, WatchPlace, WriteError,
 };
 
 use commit::{Ask, Committer, TxnAsk};
 use disk::{Disk, MemDisk};
-use shared::Shared;
+use shared::{Loaded, Shared};
 
 pub use directory::OpenError;
 pub use offline::{Extent, Found, Offline, RestoreError, remove_damaged, restore};
@@ -145,9 +146,10 @@ impl Embedded {
     ) -> Result<Arc<Self>, OpenError> {
         let loaded = Shared::load(disk, stand_in);
         let loaded = loaded.map_err(|source| OpenError::Records { dir, source })?;
-        let (shared, bytes) = (Arc::new(loaded.0), loaded.1);
+        let Loaded { shared, bytes, leases } = loaded;
+        let shared = Arc::new(shared);
         let (asks, receiver) = mpsc::channel();
-        let committer = Committer::new(Arc::clone(&shared), receiver, bytes);
+        let committer = Committer::new(Arc::clone(&shared), receiver, bytes, leases);
         let thread = std::thread::Builder::new().name("store-commit".to_owned());
         let thread = thread.spawn(move || committer.run_guarded());
         let thread = thread.map_err(|source| OpenError::Thread { source })?;
@@ -159,6 +161,25 @@ impl Embedded {
     /// `out` should have a deadline of its own, as the disk holds old pages until the end.
     pub fn backup(&self, out: &mut dyn Write) -> Result<BackupSummary, BackupError> {
         offline::backup(&self.shared, out)
+    }
+
+    /// Gives this lease to the keys under a prefix that have none, until they are written again or the
+    /// store is closed: nothing is written. For keys from before there were leases, and from a backup,
+    /// which has none.
+    pub async fn lease_others(&self, prefix: Bytes, expires: Timestamp) -> Result<(), WriteError> {
+        self.ask(|answer, place| Ask::LeaseOthers { prefix, expires, answer, place }).await
+    }
+
+    /// Asks the commit thread for something small.
+    async fn ask<T>(
+        &self,
+        ask: impl FnOnce(oneshot::Sender<Result<T, WriteError>>, OwnedSemaphorePermit) -> Ask,
+    ) -> Result<T, WriteError> {
+        let place = Arc::clone(&self.queue).acquire_owned().await;
+        let place = place.map_err(|_| WriteError::Closed)?;
+        let (answer, answered) = oneshot::channel();
+        self.asks.send(ask(answer, place)).map_err(|_| self.gone())?;
+        answered.await.map_err(|_| self.gone())?
     }
 
     /// Finishes what was asked for, flushes, and joins the commit thread; blocks meanwhile. Later
@@ -243,14 +264,11 @@ impl Store for Embedded {
     }
 
     fn compact(&self, through: Revision) -> BoxFuture<'_, Result<(), WriteError>> {
-        Box::pin(async move {
-            let place =
-                Arc::clone(&self.queue).acquire_owned().await.map_err(|_| WriteError::Closed)?;
-            let (answer, answered) = oneshot::channel();
-            let ask = Ask::Compact { through, answer, place };
-            self.asks.send(ask).map_err(|_| self.gone())?;
-            answered.await.map_err(|_| self.gone())?
-        })
+        Box::pin(self.ask(move |answer, place| Ask::Compact { through, answer, place }))
+    }
+
+    fn expire(&self, now: Timestamp) -> BoxFuture<'_, Result<usize, WriteError>> {
+        Box::pin(self.ask(move |answer, place| Ask::Expire { now, answer, place }))
     }
 
     fn health(&self) -> Result<(), HealthError> {

@@ -73,8 +73,7 @@ impl Offline {
     pub fn backup(self, out: &mut dyn Write) -> Result<BackupSummary, BackupError> {
         let loaded = Shared::load(Arc::new(self.disk), None);
         let failed = |source| BackupError::Read { source: ReadError::Backend { source } };
-        let (shared, _) = loaded.map_err(failed)?;
-        backup(&shared, out)
+        backup(&loaded.map_err(failed)?.shared, out)
     }
 
     /// Reads everything: each page against its checksum, each record, and what records say of each
@@ -124,7 +123,7 @@ impl Offline {
                     return ControlFlow::Continue(());
                 }
             };
-            let Head { id, ref key, created, is_delete, value_bytes: _ } = head;
+            let Head { id, ref key, created, is_delete, .. } = head;
             if let Some(what) = fault(&head, before.get(key)) {
                 let key = key.escape_ascii();
                 sink(Found::Damage(format!("record {}.{} ({key}): {what}", id.revision, id.index)));
@@ -287,7 +286,8 @@ fn fill<R: Read>(
         next = RecordId { index: id.index + 1, ..id };
         bytes += kv.key.len() + kv.value.len();
         let value_bytes = kv.value.len() as u32;
-        let head = Head { id, key: kv.key, created: kv.created, is_delete: false, value_bytes };
+        let (created, expires) = (kv.created, None);
+        let head = Head { id, key: kv.key, created, is_delete: false, value_bytes, expires };
         records.push(Record { head, value: kv.value });
         if bytes >= RESTORE_BYTES {
             disk.commit(&records, None).map_err(failed)?;

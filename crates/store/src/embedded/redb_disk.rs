@@ -579,7 +579,8 @@ mod tests {
     fn record(revision: u64) -> Record {
         let (id, key) = (RecordId::first(Revision(revision)), revision.to_string().into());
         let value_bytes = VALUE_BYTES as u32;
-        let head = Head { id, key, created: id.revision, is_delete: false, value_bytes };
+        let (created, is_delete, expires) = (id.revision, false, None);
+        let head = Head { id, key, created, is_delete, value_bytes, expires };
         Record { head, value: vec![revision as u8; VALUE_BYTES].into() }
     }
 

@@ -8,7 +8,7 @@ use redb::{Range, ReadableTable, Table, TableDefinition};
 use super::checksum::{self, SUM_BYTES};
 use super::disk::{Damage, Head, Record, RecordId};
 use super::redb_disk::shared;
-use crate::{DiskError, Revision};
+use crate::{DiskError, Revision, Timestamp};
 
 /// Record name to kind, revision of creation, length of the value, key and checksum.
 pub(super) const HEADS: TableDefinition<'_, Id, &[u8]> = TableDefinition::new("heads");
@@ -23,6 +23,7 @@ pub(super) const FORMAT: &str = "format";
 
 const KIND_DELETE: u8 = 1;
 const KIND_PUT: u8 = 2;
+const KIND_PUT_WITH_LEASE: u8 = 3;
 
 /// Bytes of the smallest page.
 const PAGE_BYTES: usize = 4096;
@@ -92,10 +93,17 @@ pub(super) fn decode(id: Id) -> RecordId {
 
 pub(super) fn encode_head(head: &Head, buffer: &mut Vec<u8>) {
     buffer.clear();
-    buffer.push(if head.is_delete { KIND_DELETE } else { KIND_PUT });
+    buffer.push(match head {
+        Head { is_delete: true, .. } => KIND_DELETE,
+        Head { expires: None, .. } => KIND_PUT,
+        Head { expires: Some(_), .. } => KIND_PUT_WITH_LEASE,
+    });
     buffer.extend_from_slice(&head.created.0.to_be_bytes());
     if !head.is_delete {
         buffer.extend_from_slice(&head.value_bytes.to_be_bytes());
+        if let Some(Timestamp(expires)) = head.expires {
+            buffer.extend_from_slice(&expires.to_be_bytes());
+        }
     }
     buffer.extend_from_slice(&head.key);
     buffer.extend_from_slice(&checksum::of_head(encode(head.id), buffer));
@@ -115,16 +123,24 @@ pub(super) fn decode_head(id: Id, row: &[u8]) -> Result<Head, Damage> {
 pub(super) fn read_head(id: RecordId, row: &[u8]) -> Option<Head> {
     let (kind, row) = row.split_first()?;
     let (created, row) = row.split_first_chunk()?;
-    let (value_bytes, key) = match *kind {
-        KIND_PUT => {
-            let (bytes, key) = row.split_first_chunk()?;
-            (u32::from_be_bytes(*bytes), key)
+    let (created, is_delete) = (Revision(u64::from_be_bytes(*created)), *kind == KIND_DELETE);
+    let (value_bytes, row) = match *kind {
+        KIND_PUT | KIND_PUT_WITH_LEASE => {
+            let (bytes, row) = row.split_first_chunk()?;
+            (u32::from_be_bytes(*bytes), row)
         }
         KIND_DELETE => (0, row),
         _ => return None,
     };
-    let (created, is_delete) = (Revision(u64::from_be_bytes(*created)), *kind == KIND_DELETE);
-    Some(Head { id, key: Bytes::copy_from_slice(key), created, is_delete, value_bytes })
+    let (expires, key) = match *kind {
+        KIND_PUT_WITH_LEASE => {
+            let (expires, key) = row.split_first_chunk()?;
+            (Some(Timestamp(u64::from_be_bytes(*expires))), key)
+        }
+        _ => (None, row),
+    };
+    let key = Bytes::copy_from_slice(key);
+    Some(Head { id, key, created, is_delete, value_bytes, expires })
 }
 
 /// The value of a put in what its parts hold, when it is as it was written.

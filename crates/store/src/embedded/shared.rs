@@ -15,9 +15,10 @@ use super::StandIn;
 use super::disk::{Damage, Disk, Record, RecordId, Sink, StoredRecord, damaged};
 use super::history::{Filler, Ring};
 use super::index::{Index, PruneCursor, Version};
+use super::leases::Leases;
 use crate::{
     Batch, DiskError, Event, HealthError, KeyValue, PAGE_BYTES_MAX, Page, Range, ReadError,
-    Revision, WatchError, WatchPlaces,
+    Revision, WatchError, WatchPlaces, prefix_end,
 };
 
 /// Records a watch looks at on disk before it answers, even when none of them is of interest.
@@ -40,6 +41,14 @@ pub(super) struct Shared {
     /// Why the commit thread is gone, unless it was closed.
     stopped: Mutex<Option<DiskError>>,
     is_closed: AtomicBool,
+}
+
+/// What an opening finds on the disk.
+pub(super) struct Loaded {
+    pub(super) shared: Shared,
+    /// Those of the keys and values of all records.
+    pub(super) bytes: u64,
+    pub(super) leases: Leases,
 }
 
 struct State {
@@ -75,15 +84,14 @@ impl Drop for Pin<'_> {
 }
 
 impl Shared {
-    /// Builds the index from the disk. Reads no values. Tells how many bytes of keys and values
-    /// all records have. A damaged head is an error: without it an older version of some key would be
+    /// Builds the index from the disk. Reads no values. A damaged head is an error: without it an older version of some key would be
     /// taken for its newest one.
     pub(super) fn load(
         disk: Arc<dyn Disk>,
         stand_in: Option<StandIn>,
-    ) -> Result<(Self, u64), DiskError> {
+    ) -> Result<Loaded, DiskError> {
         let floor = disk.floor()?;
-        let mut index = Index::default();
+        let (mut index, mut leases) = (Index::default(), Leases::default());
         let (mut newest, mut bytes) = (floor, 0);
         let (mut last, mut disorder) = (None, None);
         disk.heads(RecordId::first(Revision(0)), &mut |head| {
@@ -94,6 +102,7 @@ impl Shared {
             newest = newest.max(head.id.revision);
             bytes += head.bytes();
             index.add(&head.key, Version::of(&head));
+            leases.note(&head);
             ControlFlow::Continue(())
         })?;
         disorder.map_or(Ok(()), |damage| Err(damaged(damage)))?;
@@ -111,7 +120,7 @@ impl Shared {
             stopped: Mutex::default(),
             is_closed: AtomicBool::new(false),
         };
-        Ok((this, bytes))
+        Ok(Loaded { shared: this, bytes, leases })
     }
 
     pub(super) fn newest(&self) -> Revision {
@@ -310,6 +319,13 @@ impl Shared {
     pub(super) fn current(&self, key: &[u8]) -> Option<Version> {
         let state = self.read();
         state.index.live(key, state.newest)
+    }
+
+    /// The keys that live now under a prefix.
+    pub(super) fn live_keys(&self, prefix: &[u8]) -> Vec<Bytes> {
+        let (state, end) = (self.read(), prefix_end(prefix));
+        let keys = state.index.range(prefix, &end, state.newest);
+        keys.map(|(key, _)| Bytes::copy_from_slice(key)).collect()
     }
 
     /// Makes durable records visible, then wakes the watches.

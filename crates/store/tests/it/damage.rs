@@ -299,7 +299,7 @@ async fn a_write_that_meets_a_page_of_zeros_is_refused_with_what_can_be_done() {
     let records = OpenOptions::new().write(true).open(dir.path().join("records.redb")).unwrap();
     let length = records.metadata().unwrap().len() as usize;
     records.write_all_at(&vec![0; length - 4096], 4096).unwrap();
-    let op = keelson_store::Op::Put { key: "new".into(), value: "1".into() };
+    let op = keelson_store::Op::Put { key: "new".into(), value: "1".into(), lease: None };
     let txn = keelson_store::Txn { compare: vec![], ops: vec![op] };
     for is_first in [true, false] {
         let source = match store.txn(txn.clone()).await {

@@ -5,6 +5,7 @@
 
 mod damage;
 mod kill;
+mod leases;
 mod log;
 mod offline;
 mod power;

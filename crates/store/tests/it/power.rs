@@ -69,7 +69,8 @@ async fn a_power_cut_after_failures_and_recoveries_loses_nothing_either() {
             let (key, value) = (format!("k{}", n % 5), format!("{n} {large}"));
             if n % 6 == 0 {
                 disk.fail(Some(fault));
-                let op = Op::Put { key: key.clone().into(), value: value.clone().into() };
+                let op =
+                    Op::Put { key: key.clone().into(), value: value.clone().into(), lease: None };
                 // The pages may be in memory, and a growing file may have room.
                 if store.txn(Txn { compare: vec![], ops: vec![op] }).await.is_ok() {
                     disk.acknowledge(Revision(n));
@@ -95,7 +96,8 @@ fn record(n: u64) -> Record {
     let created = Revision(if n > 5 { (n - 1) % 5 + 1 } else { n });
     let value_bytes = value.len() as u32;
     let key = format!("k{}", n % 5).into();
-    Record { head: Head { id, key, created, is_delete: false, value_bytes }, value: value.into() }
+    let (is_delete, expires) = (false, None);
+    Record { head: Head { id, key, created, is_delete, value_bytes, expires }, value: value.into() }
 }
 
 /// Copies all up to this revision; where to go on.
@@ -230,6 +232,6 @@ async fn a_store_that_was_closed_says_so_also_over_a_failing_disk() {
 }
 
 fn one_put() -> Txn {
-    let op = Op::Put { key: "b".into(), value: "1".into() };
+    let op = Op::Put { key: "b".into(), value: "1".into(), lease: None };
     Txn { compare: vec![], ops: vec![op] }
 }

@@ -131,7 +131,7 @@ impl Disk for SimDisk {
 }
 
 pub fn one_put(key: &str, value: &str) -> Txn {
-    let op = Op::Put { key: key.to_owned().into(), value: value.to_owned().into() };
+    let op = Op::Put { key: key.to_owned().into(), value: value.to_owned().into(), lease: None };
     Txn { compare: vec![], ops: vec![op] }
 }
 

@@ -29,10 +29,7 @@ fn value(n: usize, bytes: usize) -> String {
 async fn put_all(store: &dyn Store, keys: usize, round: usize, bytes: usize) -> Revision {
     let mut last = Revision(0);
     for first in (0..keys).step_by(50) {
-        let put = |n: usize| Op::Put {
-            key: format!("k{n:05}").into(),
-            value: value(n + round * 100_000, bytes).into(),
-        };
+        let put = |n: usize| Op::put(format!("k{n:05}"), value(n + round * 100_000, bytes));
         let ops = (first..(first + 50).min(keys)).map(put).collect();
         last = commit(store, Txn { compare: vec![], ops }).await;
     }

@@ -77,6 +77,7 @@ async fn listen(faults: Arc<Faults>, shutdown: watch::Receiver<bool>) -> Listeni
         runtime_config: vec![],
         malformed_object_deletion: false,
         admission: keelson::AdmissionChain::default(),
+        event_ttl: std::time::Duration::ZERO,
     };
     let clock = Box::new(OddClock { faults });
     let registry = Registry::open(Arc::new(store), clock, options).await.expect("a registry");

@@ -1,0 +1,145 @@
+//! Events expire some time after their last write, from memory and from disk.
+
+use crate::http::{Client, PATIENCE, Server, revision_of};
+use keelson::{Builder, Keelson};
+use keelson_meta::time::Timestamp;
+use keelson_registry::{Clock, SystemClock};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, Instant};
+
+const EVENTS: &str = "/api/v1/namespaces/default/events";
+const NEWER: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
+
+/// A clock that shows what it is told.
+#[derive(Clone, Default)]
+struct ToldClock(Arc<AtomicI64>);
+
+impl Clock for ToldClock {
+    fn now(&self) -> Timestamp {
+        Timestamp { seconds: 1_800_000_000 + self.0.load(Ordering::SeqCst), nanos: 0 }
+    }
+
+    fn random(&self) -> [u8; 16] {
+        SystemClock.random()
+    }
+}
+
+fn start(dir: &Path, clock: &ToldClock, event_ttl: u64) -> Server {
+    let builder = Builder {
+        event_ttl: Duration::from_secs(event_ttl),
+        ..Keelson::builder().no_controllers().data_dir(dir).clock(clock.clone())
+    };
+    Server::start_plain(builder)
+}
+
+fn create(client: &Client, name: &str) -> Value {
+    let event = json!({"metadata": {"name": name}, "reason": "r", "message": "m", "type": "Normal",
+        "involvedObject": {"namespace": "default", "kind": "Pod", "name": "p"}});
+    let answer = client.post(EVENTS, &event);
+    assert_eq!(answer.status, 201, "{answer:?}");
+    answer.body
+}
+
+fn names(client: &Client, path: &str) -> Vec<String> {
+    let list = client.get(path).body;
+    let items = list["items"].as_array().expect("items").iter();
+    items.map(|event| event["metadata"]["name"].as_str().expect("a name").to_owned()).collect()
+}
+
+/// Waits until these events are left.
+fn until(client: &Client, left: &[&str]) {
+    let began = Instant::now();
+    while names(client, EVENTS) != left {
+        assert!(began.elapsed() < PATIENCE, "{:?} are left", names(client, EVENTS));
+        std::thread::yield_now();
+    }
+    assert_eq!(names(client, NEWER), left);
+}
+
+fn patch(client: &Client, name: &str, patch: &Value) {
+    let path = format!("{EVENTS}/{name}");
+    let answer = client.call("PATCH", &path, "application/merge-patch+json", Some(patch));
+    assert_eq!(answer.status, 200, "{answer:?}");
+}
+
+#[test]
+fn events_expire_after_their_last_write_also_over_a_restart() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let clock = ToldClock::default();
+    let server = start(dir.path(), &clock, 100);
+    let client = server.client();
+    let first = create(&client, "a");
+    for name in ["b", "c"] {
+        create(&client, name);
+    }
+    clock.0.store(60, Ordering::SeqCst);
+    create(&client, "d");
+    patch(&client, "b", &json!({"message": "renewed"}));
+    // Writes nothing, and so renews nothing, as upstream.
+    patch(&client, "c", &json!({"message": "m"}));
+    clock.0.store(100, Ordering::SeqCst);
+    until(&client, &["b", "d"]);
+    let since = format!("{EVENTS}?watch=true&resourceVersion={}", revision_of(&first));
+    let events = client.watch(&since, 6).expect("events");
+    let seen: Vec<_> = events
+        .iter()
+        .map(|event| {
+            let name = event["object"]["metadata"]["name"].as_str().unwrap_or_default();
+            (event["type"].as_str().unwrap_or_default(), name)
+        })
+        .collect();
+    let expected = [("ADDED", "b"), ("ADDED", "c"), ("ADDED", "d"), ("MODIFIED", "b")];
+    assert_eq!(seen[..4], expected);
+    let mut deleted = seen[4..].to_vec();
+    deleted.sort_unstable();
+    assert_eq!(deleted, [("DELETED", "a"), ("DELETED", "c")]);
+    // A deletion has a resourceVersion of its own.
+    assert!(revision_of(&events[4]["object"]) > revision_of(&events[3]["object"]));
+    server.stop();
+
+    let server = start(dir.path(), &clock, 100);
+    let client = server.client();
+    clock.0.store(159, Ordering::SeqCst);
+    create(&client, "e");
+    assert_eq!(names(&client, EVENTS), ["b", "d", "e"]);
+    clock.0.store(160, Ordering::SeqCst);
+    until(&client, &["e"]);
+    server.stop();
+}
+
+#[test]
+fn events_that_were_written_without_a_time_to_live_get_one() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let clock = ToldClock::default();
+    let server = start(dir.path(), &clock, 0);
+    create(&server.client(), "a");
+    server.stop();
+    let server = start(dir.path(), &clock, 100);
+    let client = server.client();
+    assert_eq!(names(&client, EVENTS), ["a"]);
+    clock.0.store(100, Ordering::SeqCst);
+    until(&client, &[]);
+    // No other kind expires.
+    assert_eq!(client.get("/api/v1/namespaces/default").status, 200);
+    server.stop();
+}
+
+#[test]
+fn events_in_etcd_expire_by_leases_of_etcd() {
+    let Some((_runtime, etcd)) = crate::etcd::etcd() else { return };
+    let builder = Keelson::builder().etcd(keelson::Etcd::new(vec![etcd.url()])).no_controllers();
+    let builder = Builder { event_ttl: Duration::from_secs(3), ..builder };
+    let server = Server::start_plain(builder);
+    let client = server.client();
+    let first = create(&client, "a");
+    assert_eq!(names(&client, EVENTS), ["a"]);
+    until(&client, &[]);
+    let since = format!("{EVENTS}?watch=true&resourceVersion={}", revision_of(&first));
+    let deleted = client.watch(&since, 1).expect("an event");
+    assert_eq!(deleted[0]["type"], "DELETED");
+    assert!(revision_of(&deleted[0]["object"]) > revision_of(&first));
+    server.stop();
+}
