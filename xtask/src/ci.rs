@@ -8,6 +8,8 @@ use std::process::{Command, Stdio};
 
 /// How long the tests try each decoder with random inputs.
 const FUZZ_SECONDS: &str = "30";
+/// How long the attacks take together.
+const ATTACK_SECONDS: &str = "60";
 /// Where the Python client of the tests is installed.
 const PYTHON: &str = "target/clients/bin/python";
 /// Its version.
@@ -26,10 +28,13 @@ pub fn run() -> Result<()> {
     step("cargo", &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"])?;
     say("tests")?;
     if has("cargo-nextest") {
-        step("cargo", &["nextest", "run", "--workspace", "--no-fail-fast"])
+        step("cargo", &["nextest", "run", "--workspace", "--no-fail-fast"])?;
     } else {
-        step("cargo", &["test", "--workspace", "--no-fail-fast"])
+        step("cargo", &["test", "--workspace", "--no-fail-fast"])?;
     }
+    // After the tests, for what they take of the processor would be taken for the attacks' doing.
+    say("attacks")?;
+    crate::attack::run(&["--seconds".to_owned(), ATTACK_SECONDS.to_owned()])
 }
 
 /// kubectl and the Python client for the tests with other people's clients; etcd for those of the store

@@ -1,5 +1,6 @@
 //! The project's own tools; `cargo xtask help` lists them.
 
+mod attack;
 mod bench;
 mod catalogue;
 mod ci;
@@ -12,6 +13,10 @@ use anyhow::{Result, bail};
 const HELP: &str = "\
 cargo xtask ci
     Builds everything and runs all checks and tests. Installs kubectl, etcd and cargo-nextest when missing.
+cargo xtask attack [--seconds N] [--only NAME] [--list] [--strict] [--kubeconfig FILE --pid PID]
+    Attacks a server on this host in some thirty ways, in a minute or so, while an administrator asks it
+    every 20 ms. Fails when an answer takes 100 ms, memory passes 300 MB, or something is lost. Faults that
+    are known fail only with --strict.
 cargo xtask fuzz [--seconds N] [--target NAME] [--seed N] [--trace FILE] [--input FILE]
     Gives random inputs to the decoders, parsers and patches, each target for N seconds (default 60).
     A fault is told with its input and round; with --trace the last input is kept even when the
@@ -35,6 +40,7 @@ cargo xtask catalogue [--reference DIR] [--check]
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.first().map(String::as_str) {
+        Some("attack") => attack::run(&args[1..]),
         Some("bench") => bench::run(&args[1..]),
         Some("catalogue") => catalogue::run(&args[1..]),
         Some("ci") => ci::run(),

@@ -3,7 +3,7 @@
 
 use crate::handler::App;
 use crate::listen::{Opening, Peer, told};
-use crate::sending;
+use crate::sending::{self, Said};
 use http::Request;
 use hyper::body::Incoming;
 use hyper::rt::Executor;
@@ -154,39 +154,35 @@ where
     F: Future<Output = ()> + Send + 'static,
 {
     fn execute(&self, stream: F) {
-        tokio::spawn(Stream { stream: Box::pin(stream), stall_max: self.stall_max, stalled: None });
+        let stall_max = self.stall_max;
+        tokio::spawn(async move {
+            // To drop it is to reset it.
+            let mut stream = std::pin::pin!(stream);
+            let mut stalled = None;
+            std::future::poll_fn(|cx| poll(stream.as_mut(), &mut stalled, stall_max, cx)).await;
+        });
     }
 }
 
-/// One stream. To drop it is to reset it.
-struct Stream<F> {
-    stream: Pin<Box<F>>,
+/// Polls a stream; ready also when its client took nothing for too long. `stalled` is set while the stream
+/// waits for its client.
+fn poll(
+    stream: Pin<&mut impl Future<Output = ()>>,
+    stalled: &mut Option<Pin<Box<Sleep>>>,
     stall_max: Duration,
-    /// Set while it waits for its client to take something.
-    stalled: Option<Pin<Box<Sleep>>>,
-}
-
-impl<F: Future<Output = ()>> Future for Stream<F> {
-    type Output = ();
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let this = self.get_mut();
-        let (polled, said) = sending::observed(|| this.stream.as_mut().poll(cx));
-        if polled.is_ready() {
-            return Poll::Ready(());
-        }
-        match said {
-            Some(sending::Said::WaitsForClient) => {
-                this.stalled = Some(Box::pin(sleep(this.stall_max)));
-            }
-            Some(sending::Said::WaitsForServer) => this.stalled = None,
-            None => {}
-        }
-        match &mut this.stalled {
-            Some(stalled) => stalled.as_mut().poll(cx).map(|()| {
-                tracing::debug!("a client took nothing of an answer; resetting its stream");
-            }),
-            None => Poll::Pending,
-        }
+    cx: &mut Context<'_>,
+) -> Poll<()> {
+    let (polled, said) = sending::observed(|| stream.poll(cx));
+    if polled.is_ready() {
+        return Poll::Ready(());
     }
+    match said {
+        Some(Said::WaitsForClient) => *stalled = Some(Box::pin(sleep(stall_max))),
+        Some(Said::WaitsForServer) => *stalled = None,
+        None => {}
+    }
+    let Some(stalled) = stalled else { return Poll::Pending };
+    stalled.as_mut().poll(cx).map(|()| {
+        tracing::debug!("a client took nothing of an answer; resetting its stream");
+    })
 }

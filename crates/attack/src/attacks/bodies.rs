@@ -1,0 +1,194 @@
+//! Bodies that are deep, wide or repeat themselves, in all encodings. Where they could be stored they are
+//! sent as dry runs. Each has to be answered within a time, whatever the answer.
+
+use super::{Line, Outcome};
+use crate::target::Target;
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+use std::time::{Duration, Instant};
+
+/// How long an answer may take.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+/// Times that a body is sent.
+const TIMES_MAX: usize = 10;
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps?dryRun=All";
+const PODS: &str = "/api/v1/namespaces/default/pods?dryRun=All";
+const JSON: &str = "application/json";
+const YAML: &str = "application/yaml";
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+const PROPORTION: Option<&str> = Some("validation is not in proportion to the input");
+const ANCHORS: Option<&str> = Some("YAML anchors keep deep clones");
+const POISON: Option<&str> = Some("labels of 128 bytes and more poison their kind");
+
+pub const ATTACKS: [Line; 16] = [
+    ("json-deep", "500,000 objects in each other", None, |t, e| {
+        posts(t, e, MAPS, JSON, format!("{{\"data\":{}", "{\"a\":".repeat(500_000)))
+    }),
+    ("json-deep-lists", "1,400,000 lists in each other", None, |t, e| {
+        posts(t, e, MAPS, JSON, format!("{{\"data\":{}", "[".repeat(1_400_000)))
+    }),
+    ("json-wide", "200,000 members", None, |t, e| posts(t, e, MAPS, JSON, wide_map())),
+    ("json-repeated", "one member 150,000 times", None, |t, e| {
+        let member = "\"a\":\"b\",".repeat(150_000);
+        posts(t, e, MAPS, JSON, format!("{{\"data\":{{{member}\"a\":\"b\"}}}}"))
+    }),
+    ("json-unknown", "200,000 unknown fields", PROPORTION, |t, e| {
+        let members: Vec<String> = (0..200_000).map(|n| format!("\"f{n}\":1")).collect();
+        posts(t, e, MAPS, JSON, format!("{{{}}}", members.join(",")))
+    }),
+    ("json-containers", "0.9 MB of containers without a field", PROPORTION, |t, e| {
+        posts(t, e, PODS, JSON, pod(&format!("\"containers\":[{}{{}}]", "{},".repeat(300_000))))
+    }),
+    ("json-env", "60,000 variables", PROPORTION, |t, e| {
+        let variables: Vec<String> =
+            (0..60_000).map(|n| format!("{{\"name\":\"V{n}\",\"value\":\"$(V{n})\"}}")).collect();
+        let container = format!(
+            "\"containers\":[{{\"name\":\"a\",\"image\":\"a\",\"env\":[{}]}}]",
+            variables.join(",")
+        );
+        posts(t, e, PODS, JSON, pod(&container))
+    }),
+    ("json-owners", "10,000 owner references", PROPORTION, |t, e| {
+        let owner = |n| {
+            format!("{{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"name\":\"p{n}\",\"uid\":\"u{n}\"}}")
+        };
+        let owners: Vec<String> = (0..10_000).map(owner).collect();
+        let metadata = format!("\"name\":\"a\",\"ownerReferences\":[{}]", owners.join(","));
+        posts(t, e, MAPS, JSON, format!("{{\"metadata\":{{{metadata}}}}}"))
+    }),
+    ("json-quantity", "a quantity of 300,000 digits", None, |t, e| {
+        let limits = format!("{{\"limits\":{{\"cpu\":\"{}\"}}}}", "9".repeat(300_000));
+        let container =
+            format!("\"containers\":[{{\"name\":\"a\",\"image\":\"a\",\"resources\":{limits}}}]");
+        posts(t, e, PODS, JSON, pod(&container))
+    }),
+    ("json-patch", "copies of copies, and 10,001 operations", None, json_patch),
+    ("yaml-anchors", "aliases of aliases", ANCHORS, |t, e| {
+        let mut text = "data:\n  a: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned();
+        for level in 1..12 {
+            let before = level - 1;
+            let aliases = vec![format!("*a{before}"); 9].join(", ");
+            text.push_str(&format!("  b{level}: &a{level} [{aliases}]\n"));
+        }
+        posts(t, e, MAPS, YAML, text)
+    }),
+    ("yaml-long-anchor", "300 KB of aliases of one long list", ANCHORS, |t, e| {
+        let text = format!(
+            "metadata: {{name: a}}\nx: &a [{}1]\ny: [{}*a]\n",
+            "1, ".repeat(30_000),
+            "*a, ".repeat(2_000)
+        );
+        posts(t, e, MAPS, YAML, text)
+    }),
+    ("yaml-deep", "lists in each other", None, |t, e| {
+        posts(t, e, MAPS, YAML, format!("data: {}", "[".repeat(1_000_000)))
+    }),
+    ("protobuf-wide", "1,000,000 empty map entries", None, |t, e| {
+        posts(t, e, MAPS, PROTOBUF, protobuf(&[0x12, 0x00].repeat(1_000_000)))
+    }),
+    ("protobuf-deep", "messages in each other", None, |t, e| {
+        let mut message = vec![];
+        for _ in 0..20_000 {
+            message = [&[0x0a][..], &varint(message.len()), &message].concat();
+            if message.len() > 60_000 {
+                break;
+            }
+        }
+        posts(t, e, MAPS, PROTOBUF, protobuf(&message))
+    }),
+    ("labels", "a key of 128 bytes, and 128 labels, that are stored", POISON, labels),
+];
+
+fn wide_map() -> String {
+    let members: Vec<String> = (0..200_000).map(|n| format!("\"k{n}\":\"\"")).collect();
+    format!("{{\"metadata\":{{\"name\":\"a\"}},\"data\":{{{}}}}}", members.join(","))
+}
+
+fn pod(containers: &str) -> String {
+    format!("{{\"metadata\":{{\"name\":\"a\"}},\"spec\":{{{containers}}}}}")
+}
+
+fn varint(mut number: usize) -> Vec<u8> {
+    let mut out = vec![];
+    while number >= 0x80 {
+        out.push((number & 0x7f) as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+    out
+}
+
+/// A message in the envelope that protobuf bodies have.
+fn protobuf(message: &[u8]) -> Vec<u8> {
+    let kind = b"\x0a\x0f\x0a\x02v1\x12\x09ConfigMap";
+    [b"k8s\0".as_slice(), kind, &[0x12], &varint(message.len()), message].concat()
+}
+
+/// Posts a body again and again.
+fn posts(
+    target: &Target,
+    end: Instant,
+    path: &str,
+    media: &str,
+    body: impl AsRef<[u8]>,
+) -> Result<Outcome> {
+    let mut admin = target.admin()?;
+    let headers = [("Content-Type", media.as_bytes())];
+    let (mut sent, mut longest, mut statuses) = (0, Duration::ZERO, vec![]);
+    while sent < TIMES_MAX && (sent == 0 || Instant::now() < end) {
+        let began = Instant::now();
+        let answer = admin.ask("POST", path, &headers, body.as_ref()).context("no answer")?;
+        longest = longest.max(began.elapsed());
+        sent += 1;
+        statuses.push(answer.status);
+        ensure!((200..500).contains(&answer.status) || answer.status == 504, "{}", answer.status);
+        if answer.status == 413 {
+            admin = target.admin()?;
+        }
+    }
+    statuses.dedup();
+    let note = format!("{statuses:?} in at most {} ms", longest.as_millis());
+    ensure!(longest < ANSWER_MAX, "{note}");
+    Ok(Outcome { sent, note })
+}
+
+fn json_patch(target: &Target, end: Instant) -> Result<Outcome> {
+    let mut admin = target.admin()?;
+    let path = "/api/v1/namespaces/default/configmaps/witness-0?dryRun=All";
+    let doubling: Vec<_> = std::iter::once(json!({"op": "add", "path": "/x", "value": {"a": "b"}}))
+        .chain((0..60).map(|n| json!({"op": "copy", "from": "/x", "path": format!("/x/c{n}")})))
+        .collect();
+    let many: Vec<_> = (0..10_001)
+        .map(|n| json!({"op": "add", "path": format!("/data/k{n}"), "value": "v"}))
+        .collect();
+    let headers = [("Content-Type", b"application/json-patch+json".as_slice())];
+    let mut sent = 0;
+    while sent == 0 || (Instant::now() < end && sent < TIMES_MAX) {
+        for patch in [&doubling, &many] {
+            let body = json!(patch).to_string();
+            let status = admin.ask("PATCH", path, &headers, body.as_bytes())?.status;
+            ensure!((400..500).contains(&status), "a patch of {} is {status}", patch.len());
+            sent += 1;
+        }
+    }
+    Ok(Outcome::of(sent))
+}
+
+fn labels(target: &Target, _: Instant) -> Result<Outcome> {
+    // A kind of its own, in case that it cannot be read any more.
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
+    let mut admin = target.admin()?;
+    let key = format!("{}/{}", "a".repeat(64), "b".repeat(63));
+    let many: serde_json::Map<_, _> = (0..128).map(|n| (format!("k{n}"), json!("v"))).collect();
+    for (name, labels) in [("long", json!({key: "v"})), ("many", json!(many))] {
+        let body = json!({"metadata": {"name": name, "labels": labels}});
+        let status = admin.send_json("POST", leases, &body)?.status;
+        ensure!(matches!(status, 201 | 422), "{name}: {status}");
+        let list = admin.get(leases)?.status;
+        ensure!(list == 200, "the list after {name}: {list}");
+        let gone = admin.ask("DELETE", &format!("{leases}/{name}"), &[], b"")?.status;
+        ensure!(matches!(gone, 200 | 404), "deleting {name}: {gone}");
+    }
+    Ok(Outcome::of(2))
+}
