@@ -221,53 +221,86 @@ impl Builder {
         self.limits = within_files(&self.limits)?;
         let backend = self.open_store().await?;
         let listener = TcpListener::bind(self.bind).await.map_err(|error| {
-            StartError(format!(
-                "--bind-address/--secure-port: cannot listen on {}: {error}",
-                self.bind
-            ))
+            let bind = self.bind;
+            StartError(format!("--bind-address/--secure-port: cannot listen on {bind}: {error}"))
         })?;
         let address = listener.local_addr().map_err(|e| StartError(e.to_string()))?;
         let advertise = self.advertise.unwrap_or_else(|| advertised(address.ip()));
-        let options = self.registry_options(advertise, address.port());
+        let tls_files = self.tls_files(advertise);
         // The first objects and the certificates each wait for the disk: where there are threads
         // enough, side by side.
         let clock = std::mem::replace(&mut self.clock, Box::new(SystemClock));
+        let options = self.registry_options(advertise, address.port());
         let opening = tokio::spawn(Registry::open(backend.store(), clock, options));
-        let tls_files = self.tls_files(advertise);
         let pki = tls_files.pki();
         let registry =
             opening.await.map_err(|error| StartError(format!("registry: {error}")))??;
-        let pki = pki?;
-        let tls = if self.tls { Some(tls_files.tls(&pki)?) } else { None };
-        let (pki, renewed) = watch::channel(pki);
+        let (current_pki, pki) = watch::channel(pki?);
+        let tls = if self.tls { Some(tls_files.tls(&pki.borrow())?) } else { None };
         let (shutdown, told) = watch::channel(false);
         let health: Arc<Health> = Arc::default();
         let mut loops = Loops::new(health.clone());
         let (broken, is_broken) = watch::channel(None);
         loops.guard(registry.clone(), broken);
         self.maintenance(&backend, &registry, &mut loops).await?;
-        if let Some(tls) = &tls {
-            let (tls, look) = (tls.clone(), self.certificate_look);
+        if let Some(tls) = tls.clone() {
+            let look = self.certificate_look;
             loops.run("certificates", move || {
-                tls_files.clone().follow(tls.clone(), pki.clone(), look)
+                tls_files.clone().follow(tls.clone(), current_pki.clone(), look)
             });
         }
+        let identity = format!("{advertise}:{}_{}", address.port(), registry.new_uid());
+        let election = self.control_loops(&backend, &registry, &mut loops, identity, &told);
+        let backups = self.backups(&backend);
+        let url = self.url(address);
+        let app = self.app(registry.clone(), health, told);
+        let listening = keelson_server::serve(app, listener, tls)
+            .map_err(|error| StartError(format!("listen: {error}")))?;
+        Ok(Keelson {
+            listening,
+            shutdown,
+            loops,
+            is_broken,
+            election,
+            backups,
+            registry,
+            backend,
+            pki,
+            url,
+        })
+    }
+
+    /// Starts the control loops: at once, or when this server is elected of those that share the store.
+    fn control_loops(
+        &self,
+        backend: &Backend,
+        registry: &Arc<Registry>,
+        loops: &mut Loops,
+        identity: String,
+        told: &watch::Receiver<bool>,
+    ) -> Option<JoinHandle<()>> {
         let controllers = Controllers::chosen(&self.controllers);
-        let election = match &backend {
+        match backend {
             Backend::Etcd(_) if controllers.any() => {
-                let identity = format!("{advertise}:{}_{}", address.port(), registry.new_uid());
-                Some(elect(&registry, controllers, identity, &health, &told))
+                Some(elect(registry, controllers, identity, loops.health(), told))
             }
             // Nobody else has this store.
             _ => {
-                controllers.start(&registry, &mut loops);
+                controllers.start(registry, loops);
                 None
             }
-        };
-        let backups = self.backups(&backend);
-        let app = Arc::new(App {
-            registry: registry.clone(),
-            authenticator: Authenticator::new(std::mem::take(&mut self.tokens)),
+        }
+    }
+
+    fn app(
+        self,
+        registry: Arc<Registry>,
+        health: Arc<Health>,
+        shutdown: watch::Receiver<bool>,
+    ) -> Arc<App> {
+        Arc::new(App {
+            registry,
+            authenticator: Authenticator::new(self.tokens),
             authorizer: Authorizer,
             version: VersionInfo {
                 git_version: KUBERNETES_VERSION.to_owned(),
@@ -278,29 +311,19 @@ impl Builder {
             cbor: self.feature_gates.cbor,
             health,
             draining: AtomicBool::new(false),
-            shutdown: told,
-        });
+            shutdown,
+        })
+    }
+
+    /// Where clients on this host reach a server that listens on this address.
+    fn url(&self, address: SocketAddr) -> String {
         let scheme = if self.tls { "https" } else { "http" };
         let reach = if address.ip().is_unspecified() {
             SocketAddr::from((Ipv4Addr::LOCALHOST, address.port()))
         } else {
             address
         };
-        let listening = keelson_server::serve(app, listener, tls)
-            .map_err(|error| StartError(format!("listen: {error}")))?;
-        let url = format!("{scheme}://{reach}");
-        Ok(Keelson {
-            listening,
-            shutdown,
-            loops,
-            is_broken,
-            election,
-            backups,
-            registry,
-            backend,
-            pki: renewed,
-            url,
-        })
+        format!("{scheme}://{reach}")
     }
 
     /// The offer of backups; a server without one serves all the same.
