@@ -7,7 +7,7 @@
 //! deletes, and history is compacted, so that the file is also copied and replaced between kills.
 //!
 //! `cargo xtask kills --count 1000` runs it; Ctrl-C ends it with what has been done so far.
-#![allow(clippy::print_stdout, clippy::unwrap_used)]
+#![allow(clippy::print_stdout, clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -273,7 +273,7 @@ fn key(writer: usize) -> String {
 
 /// Before the first write a key is absent, as after a delete.
 fn is_delete(number: u64) -> bool {
-    number % DELETE_EACH == 0
+    number.is_multiple_of(DELETE_EACH)
 }
 
 fn tell(line: &str) {
