@@ -5,6 +5,7 @@ mod bench;
 mod catalogue;
 mod ci;
 mod fuzz;
+mod kills;
 mod requirements;
 mod tidy;
 
@@ -21,6 +22,10 @@ cargo xtask fuzz [--seconds N] [--target NAME] [--seed N] [--trace FILE] [--inpu
     Gives random inputs to the decoders, parsers and patches, each target for N seconds (default 60).
     A fault is told with its input and round; with --trace the last input is kept even when the
     process dies, and --input tries it again.
+cargo xtask kills [--count N] [--jobs N] [--seed N]
+    Kills processes that write to a store N times (default 1000) and checks after each that no acknowledged
+    write is lost; some hundred in ten seconds. Ctrl-C ends it with what has been done so far.
+    With --server it kills whole servers (default 20, about one a second).
 cargo xtask tidy
     Checks what a machine can check of STYLE.md and ARCHITECTURE.md.
 cargo xtask requirements [--check]
@@ -45,6 +50,7 @@ fn main() -> Result<()> {
         Some("catalogue") => catalogue::run(&args[1..]),
         Some("ci") => ci::run(),
         Some("fuzz") => fuzz::run(&args[1..]),
+        Some("kills") => kills::run(&args[1..]),
         Some("soak") => bench::soak(&args[1..]),
         Some("requirements") => requirements::run(&args[1..]),
         Some("tidy") => tidy::run(),

@@ -1,5 +1,5 @@
-//! What decoders take of memory and of the processor, in proportion to what they are given. One test,
-//! because the counts are those of the whole process.
+//! What decoders take of memory and of the processor, in proportion to what they are given. Counts of memory
+//! are those of the whole process, so that another test in it may only add to them a little.
 
 use keelson_meta::{GroupVersionKind, Value};
 use keelson_schema::catalogue::Catalogue;
@@ -282,4 +282,22 @@ fn decoders_take_memory_and_time_in_proportion_to_bodies() {
         yaml::parse("a: &x [1]\nb: *x").map(|p| p.value.at(&["b"]).cloned()).ok(),
         Some(Some(Value::Array(vec![Value::Int(1)])))
     );
+}
+
+#[test]
+fn an_object_holds_a_bounded_number_of_maps() {
+    let catalogue = Catalogue::shared();
+    let pod = catalogue.schema(&GroupVersionKind::new("", "v1", "Pod")).expect("Pods are known");
+    let code = |containers: usize, fields: usize| {
+        let (containers, fields) = ("{},".repeat(containers), r#""f:a":{},"#.repeat(fields));
+        let body = format!(
+            r#"{{"metadata":{{"managedFields":[{{"fieldsV1":{{{fields}"f:b":{{}}}}}}]}},
+               "spec":{{"containers":[{containers}{{}}]}}}}"#
+        );
+        let decoded = decode::decode(&pod, body.as_bytes(), Format::Json, &|_| true);
+        decoded.map_or_else(|status| status.code, |_| 200)
+    };
+    assert_eq!(code(decode::MAPS_MAX - 10, 0), 200);
+    assert_eq!(code(decode::MAPS_MAX + 10, 0), 413);
+    assert_eq!(code(10, decode::MAPS_MAX), 200);
 }

@@ -37,6 +37,8 @@ struct Maximums {
 struct Table {
     /// Connections that are open, also those that were told to go and have not yet.
     open: usize,
+    /// Those that were told to go.
+    leaving: usize,
     /// Those that have not authenticated anybody, by age.
     unauthenticated: BTreeMap<u64, Arc<Member>>,
     addresses: HashMap<IpAddr, Count>,
@@ -46,6 +48,7 @@ struct Table {
 #[derive(Clone, Copy, Default)]
 struct Count {
     open: usize,
+    leaving: usize,
     unauthenticated: usize,
 }
 
@@ -64,6 +67,8 @@ struct Member {
     address: IpAddr,
     began: Instant,
     is_authenticated: AtomicBool,
+    /// It was told to go.
+    is_leaving: AtomicBool,
     /// Requests whose answer was not sent yet.
     requests: AtomicUsize,
     /// When the last of them ended, in milliseconds since the beginning.
@@ -76,14 +81,17 @@ struct Member {
 impl Connections {
     pub fn new(limits: &Limits) -> Arc<Connections> {
         let unauthenticated = limits.unauthenticated_connections();
-        let limits = Maximums {
+        Connections::within(Maximums {
             all: limits.connections_max.max(1),
             per_address: (limits.connections_max * 3 / 4).max(1),
             unauthenticated,
-            unauthenticated_per_address: (unauthenticated / 2).max(1),
+            unauthenticated_per_address: (unauthenticated * 3 / 4).max(1),
             unasked_bytes: limits.unasked_bytes_max,
             unasked_bytes_each: limits.header_bytes_max * 2,
-        };
+        })
+    }
+
+    fn within(limits: Maximums) -> Arc<Connections> {
         Arc::new(Connections {
             limits,
             table: Mutex::default(),
@@ -106,26 +114,24 @@ impl Connections {
     pub fn enter(self: &Arc<Self>, address: IpAddr) -> Result<Place, Full> {
         let mut table = self.table();
         let count = table.addresses.get(&address).copied().unwrap_or_default();
-        let Maximums { all, per_address, unauthenticated, unauthenticated_per_address, .. } =
-            self.limits;
-        if count.open >= per_address || count.unauthenticated >= unauthenticated_per_address {
-            let is_closed = table.evict(|member| member.address == address);
-            if count.open >= per_address {
-                return Err(if is_closed { Full::Server } else { Full::Address });
+        let limits = self.limits;
+        // The file of a connection that was told to go is not free yet: it is waited for.
+        if count.open >= limits.per_address {
+            if count.leaving == 0 && !table.evict(|member| member.address == address) {
+                return Err(Full::Address);
             }
-        } else if table.open >= all || table.unauthenticated.len() >= unauthenticated {
-            let most = table.addresses.values().map(|count| count.unauthenticated).max();
-            let crowded: Vec<IpAddr> = table
-                .addresses
-                .iter()
-                .filter(|(_, count)| Some(count.unauthenticated) == most)
-                .map(|(address, _)| *address)
-                .collect();
-            table.evict(|member| crowded.contains(&member.address));
-        }
-        // The files of a connection that was told to go are not free yet.
-        if table.open >= all {
             return Err(Full::Server);
+        }
+        if table.open >= limits.all {
+            if table.leaving == 0 {
+                table.evict_of_most();
+            }
+            return Err(Full::Server);
+        }
+        if count.unauthenticated >= limits.unauthenticated_per_address {
+            table.evict(|member| member.address == address);
+        } else if table.unauthenticated.len() >= limits.unauthenticated {
+            table.evict_of_most();
         }
         let member = table.insert(address);
         drop(table);
@@ -144,6 +150,7 @@ impl Table {
             address,
             began: Instant::now(),
             is_authenticated: AtomicBool::new(false),
+            is_leaving: AtomicBool::new(false),
             requests: AtomicUsize::new(0),
             idle_since_ms: AtomicU64::new(0),
             unasked_bytes: AtomicUsize::new(0),
@@ -165,9 +172,23 @@ impl Table {
         let idle = meant().find(|member| member.requests.load(Ordering::Relaxed) == 0);
         let Some(victim) = idle.or_else(|| meant().next()).cloned() else { return false };
         self.is_no_longer_unauthenticated(&victim);
+        victim.is_leaving.store(true, Ordering::Relaxed);
+        self.leaving += 1;
+        if let Some(count) = self.addresses.get_mut(&victim.address) {
+            count.leaving += 1;
+        }
         victim.evicted.notify_one();
         tracing::debug!(address = %victim.address, "too many connections; closing the oldest idle");
         true
+    }
+
+    /// The same for the addresses that have the most.
+    fn evict_of_most(&mut self) {
+        let most = self.addresses.values().map(|count| count.unauthenticated).max();
+        let crowded = |(_, count): &(&IpAddr, &Count)| Some(count.unauthenticated) == most;
+        let crowded: Vec<IpAddr> =
+            self.addresses.iter().filter(crowded).map(|(address, _)| *address).collect();
+        self.evict(|member| crowded.contains(&member.address));
     }
 
     fn is_no_longer_unauthenticated(&mut self, member: &Member) {
@@ -181,9 +202,12 @@ impl Table {
 
     fn remove(&mut self, member: &Member) {
         self.is_no_longer_unauthenticated(member);
+        let leaving = usize::from(member.is_leaving.load(Ordering::Relaxed));
         self.open -= 1;
+        self.leaving -= leaving;
         if let Some(count) = self.addresses.get_mut(&member.address) {
             count.open -= 1;
+            count.leaving -= leaving;
             if count.open == 0 {
                 self.addresses.remove(&member.address);
             }
@@ -296,9 +320,16 @@ mod tests {
     use super::*;
     use futures_util::FutureExt;
 
-    fn connections(connections_max: usize) -> Arc<Connections> {
-        let limits = Limits { connections_max, ..Limits::default() };
-        Connections::new(&limits)
+    /// Sixteen in all, twelve of one address; four unauthenticated, two of one address.
+    fn connections() -> Arc<Connections> {
+        Connections::within(Maximums {
+            all: 16,
+            per_address: 12,
+            unauthenticated: 4,
+            unauthenticated_per_address: 2,
+            unasked_bytes: 100,
+            unasked_bytes_each: 100,
+        })
     }
 
     fn host(number: u8) -> IpAddr {
@@ -311,8 +342,7 @@ mod tests {
 
     #[test]
     fn the_oldest_idle_connection_of_the_address_makes_place() {
-        // Sixteen in all, four of them unauthenticated, two of those of one address.
-        let all = connections(16);
+        let all = connections();
         let first = all.enter(host(1)).expect("a place");
         let second = all.enter(host(1)).expect("a place");
         let busy = first.request();
@@ -325,7 +355,7 @@ mod tests {
 
     #[test]
     fn the_address_with_the_most_connections_makes_place() {
-        let all = connections(16);
+        let all = connections();
         let alone = all.enter(host(3)).expect("a place");
         let crowd = [1, 1, 2].map(|number| all.enter(host(number)).expect("a place"));
         let new = all.enter(host(4)).expect("a place");
@@ -335,7 +365,7 @@ mod tests {
 
     #[test]
     fn authenticated_connections_stay() {
-        let all = connections(16);
+        let all = connections();
         let admin = all.enter(host(1)).expect("a place");
         admin.authenticated();
         let crowd: Vec<Place> = (0..10).map(|_| all.enter(host(1)).expect("a place")).collect();
@@ -349,21 +379,40 @@ mod tests {
 
     #[test]
     fn an_address_has_a_part_of_all_places() {
-        let all = connections(16);
-        let own: Vec<Place> = (0..12).map(|_| all.enter(host(1)).expect("a place")).collect();
-        own.iter().for_each(Place::authenticated);
+        let all = connections();
+        let known = |number| {
+            let place = all.enter(host(number)).expect("a place");
+            place.authenticated();
+            place
+        };
+        let own: Vec<Place> = (0..12).map(|_| known(1)).collect();
         assert_eq!(all.enter(host(1)).err(), Some(Full::Address));
-        let others: Vec<Place> = (0..4).map(|_| all.enter(host(2)).expect("a place")).collect();
-        others.iter().for_each(Place::authenticated);
+        let _others: Vec<Place> = (0..4).map(|_| known(2)).collect();
         assert_eq!(all.enter(host(2)).err(), Some(Full::Server));
         drop(own);
         assert!(all.enter(host(1)).is_ok());
     }
 
+    /// Those that were told to go may take a while, and newcomers wait for them.
+    #[test]
+    fn a_connection_that_is_leaving_is_waited_for() {
+        let all = connections();
+        let crowd: Vec<Place> = (0..12).map(|_| all.enter(host(1)).expect("a place")).collect();
+        let gone =
+            || crowd.iter().filter(|place| place.0.member.is_leaving.load(Ordering::Relaxed));
+        assert_eq!(gone().count(), 10);
+        for _ in 0..5 {
+            assert_eq!(all.enter(host(1)).err(), Some(Full::Server));
+        }
+        assert_eq!(gone().count(), 10, "nobody else has to go for that");
+        drop(crowd);
+        assert!(all.enter(host(1)).is_ok());
+        assert_eq!(all.table().leaving, 0);
+    }
+
     #[test]
     fn bytes_without_a_request_are_bounded_for_all_together() {
-        let limits = Limits { unasked_bytes_max: 100, ..Limits::default() };
-        let all = Connections::new(&limits);
+        let all = connections();
         let (one, two) =
             (all.enter(host(1)).expect("a place"), all.enter(host(2)).expect("a place"));
         assert!(one.received(60));

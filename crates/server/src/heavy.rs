@@ -14,7 +14,9 @@ use tokio::sync::Semaphore;
 const LIGHT_BYTES_MAX: usize = 128 << 10;
 /// Requests with larger bodies that are worked on at once, each on a thread of its own. Of the memory that
 /// their objects take there is as much as that many of them need.
-const HEAVY_AT_ONCE_MAX: usize = 2;
+const HEAVY_AT_ONCE_MAX: u32 = 2;
+/// Bytes of a body from which on a request is worked on while no other of these is.
+const ALONE_BYTES_MIN: usize = 1 << 20;
 /// Such requests that wait for their turn. More are told to come back.
 const HEAVY_WAITING_MAX: usize = 64;
 
@@ -26,7 +28,7 @@ pub(crate) async fn run<T>(
     bytes: usize,
     work: impl Future<Output = Result<T, Failure>> + Send,
 ) -> Result<T, Failure> {
-    if bytes <= LIGHT_BYTES_MAX { work.await } else { TURNS.run(work).await }
+    if bytes <= LIGHT_BYTES_MAX { work.await } else { TURNS.run(bytes, work).await }
 }
 
 /// Who is at work and who waits.
@@ -37,15 +39,20 @@ struct Turns {
 
 impl Turns {
     const fn new() -> Turns {
-        Turns { free: Semaphore::const_new(HEAVY_AT_ONCE_MAX), waiting: AtomicUsize::new(0) }
+        Turns {
+            free: Semaphore::const_new(HEAVY_AT_ONCE_MAX as usize),
+            waiting: AtomicUsize::new(0),
+        }
     }
 
     async fn run<T>(
         &self,
+        bytes: usize,
         work: impl Future<Output = Result<T, Failure>> + Send,
     ) -> Result<T, Failure> {
         let waits = self.wait().ok_or_else(too_many)?;
-        let _turn = self.free.acquire().await.map_err(Status::internal)?;
+        let turns = if bytes < ALONE_BYTES_MIN { 1 } else { HEAVY_AT_ONCE_MAX };
+        let _turns = self.free.acquire_many(turns).await.map_err(Status::internal)?;
         drop(waits);
         OffWorker { work: Box::pin(work) }.await
     }

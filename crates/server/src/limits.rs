@@ -12,9 +12,9 @@ const FILES_RESERVED_MAX: u64 = 1024;
 /// What a server lets its clients do before it ends them.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Connections at once; more wait in the listener's backlog. A quarter of them, and at most
-    /// [`UNAUTHENTICATED_CONNECTIONS_MAX`], may be without an authenticated user, half of that from one
-    /// address; three quarters of all may be of one address. Ours: kube-apiserver has none.
+    /// Connections at once; more wait in the listener's backlog. Half of them, and at most
+    /// [`UNAUTHENTICATED_CONNECTIONS_MAX`], may be without an authenticated user. Of all, and of those, three
+    /// quarters may be of one address. Ours: kube-apiserver has none.
     pub connections_max: usize,
     /// Requests at once that do not change anything (`--max-requests-inflight`); 0: any number.
     pub requests_in_flight_max: usize,
@@ -122,7 +122,7 @@ impl Limits {
 
     /// Connections that have not authenticated anybody.
     pub(crate) fn unauthenticated_connections(&self) -> usize {
-        (self.connections_max / 4).clamp(1, UNAUTHENTICATED_CONNECTIONS_MAX)
+        (self.connections_max / 2).clamp(1, UNAUTHENTICATED_CONNECTIONS_MAX)
     }
 }
 

@@ -8,9 +8,10 @@ use bytes::Bytes;
 use http::{Method, header};
 use keelson_meta::{Failure, Status, Value, value};
 use keelson_schema::openapi::OpenApi;
+use std::sync::Arc;
 
 /// Answers a request for such a path.
-pub(crate) async fn answer(app: &App, ask: &Ask, path: &str) -> Result<Reply, Failure> {
+pub(crate) async fn answer(app: &Arc<App>, ask: &Ask, path: &str) -> Result<Reply, Failure> {
     if let Some(check) = health(path) {
         return Ok(health_reply(app, ask, path, check));
     }
@@ -32,7 +33,7 @@ pub(crate) async fn answer(app: &App, ask: &Ask, path: &str) -> Result<Reply, Fa
         ["version"] => only_get(ask).map(|()| version(app, ask)),
         ["openapi", rest @ ..] => {
             only_get(ask)?;
-            openapi(app, ask, rest)
+            openapi(app, ask, rest).await
         }
         ["metrics"] => Ok(respond::text(200, "")),
         _ => Ok(respond::no_such_page()),
@@ -216,36 +217,32 @@ fn index(app: &App, ask: &Ask) -> Reply {
 
 const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
-/// `/openapi/v2`, `/openapi/v3` and the documents below it. Built when asked for and not kept.
-fn openapi(app: &App, ask: &Ask, rest: &[&str]) -> Result<Reply, Failure> {
-    let registry = &app.registry;
-    let is_served = |group: &str, version: &str, name: &str| {
-        let gvr = keelson_meta::GroupVersionResource::new(group, version, name);
-        let facts = registry.catalogue.resource(&gvr);
-        facts.is_some_and(|facts| registry.serves(group, version, facts))
-    };
-    let documents = OpenApi::new(&registry.catalogue, &is_served);
-    let shared =
-        |name: &str, make: &dyn Fn() -> Option<Vec<u8>>| app.state.documents.text(name, make);
+/// `/openapi/v2`, `/openapi/v3` and the documents below it. Made when asked for, and shared by all who are
+/// being sent the same one.
+async fn openapi(app: &Arc<App>, ask: &Ask, rest: &[&str]) -> Result<Reply, Failure> {
     let accept = ask.header(header::ACCEPT).unwrap_or_default();
     match rest {
         ["v2"] => {
-            let wants_protobuf = accept.contains("com.github.proto-openapi.spec.v2");
-            let (text, media_type) = if wants_protobuf {
-                (shared("v2 protobuf", &|| Some(documents.v2_document_protobuf())), V2_PROTOBUF)
-            } else {
-                (shared("v2", &|| Some(documents.v2_document())), "application/json")
-            };
-            let text = text.unwrap_or_default();
-            Ok(tagged(ask, text, media_type, &documents.v3_hash("v2"), false))
+            let is_protobuf = accept.contains("com.github.proto-openapi.spec.v2");
+            let (name, media_type) =
+                if is_protobuf { ("v2 protobuf", V2_PROTOBUF) } else { ("v2", "application/json") };
+            let text = shared(app, name, move |documents| {
+                Some(match is_protobuf {
+                    true => documents.v2_document_protobuf(),
+                    false => documents.v2_document(),
+                })
+            });
+            let text = text.await.unwrap_or_default();
+            let hash = with_documents(app, |documents| documents.v3_hash("v2"));
+            Ok(tagged(ask, text, media_type, &hash, false))
         }
-        ["v3"] => {
-            let hash = documents.v3_hash("");
-            Ok(tagged(ask, documents.v3_index().into(), "application/json", &hash, false))
-        }
+        ["v3"] => Ok(with_documents(app, |documents| {
+            let index = documents.v3_index().into();
+            tagged(ask, index, "application/json", &documents.v3_hash(""), false)
+        })),
         ["v3", path @ ..] => {
             let path = path.join("/");
-            let hash = documents.v3_hash(&path);
+            let hash = with_documents(app, |documents| documents.v3_hash(&path));
             let named = ask.query.get("hash");
             if named.is_some_and(|named| named != hash) {
                 let mut reply = respond::text(301, "");
@@ -255,13 +252,35 @@ fn openapi(app: &App, ask: &Ask, rest: &[&str]) -> Result<Reply, Failure> {
                 }
                 return Ok(reply);
             }
-            match shared(&path, &|| documents.v3_document(&path)) {
+            let name = path.clone();
+            match shared(app, &name, move |documents| documents.v3_document(&path)).await {
                 Some(text) => Ok(tagged(ask, text, "application/json", &hash, named.is_some())),
                 None => Ok(respond::no_such_page()),
             }
         }
         _ => Ok(respond::no_such_page()),
     }
+}
+
+/// The text of a document, which takes long to make: not on a thread that others wait for.
+async fn shared(
+    app: &Arc<App>,
+    name: &str,
+    make: impl FnOnce(&OpenApi) -> Option<Vec<u8>> + Send + 'static,
+) -> Option<Bytes> {
+    let made_for = app.clone();
+    let make = move || with_documents(&made_for, |documents| make(documents));
+    app.state.documents.text(name, make).await
+}
+
+fn with_documents<T>(app: &App, work: impl FnOnce(&OpenApi) -> T) -> T {
+    let registry = &app.registry;
+    let is_served = |group: &str, version: &str, name: &str| {
+        let gvr = keelson_meta::GroupVersionResource::new(group, version, name);
+        let facts = registry.catalogue.resource(&gvr);
+        facts.is_some_and(|facts| registry.serves(group, version, facts))
+    };
+    work(&OpenApi::new(&registry.catalogue, &is_served))
 }
 
 /// A document with its tag: 304 when the client has it, kept for long when the URL names its content.

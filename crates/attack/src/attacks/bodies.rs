@@ -18,6 +18,7 @@ const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const PROPORTION: Option<&str> = Some("validation is not in proportion to the input");
+const WORKERS: Option<&str> = Some("long bodies are decoded where other requests wait");
 const ANCHORS: Option<&str> = Some("YAML anchors keep deep clones");
 const POISON: Option<&str> = Some("labels of 128 bytes and more poison their kind");
 
@@ -28,8 +29,8 @@ pub const ATTACKS: [Line; 16] = [
     ("json-deep-lists", "1,400,000 lists in each other", None, |t, e| {
         posts(t, e, MAPS, JSON, format!("{{\"data\":{}", "[".repeat(1_400_000)))
     }),
-    ("json-wide", "200,000 members", None, |t, e| posts(t, e, MAPS, JSON, wide_map())),
-    ("json-repeated", "one member 150,000 times", None, |t, e| {
+    ("json-wide", "200,000 members", WORKERS, |t, e| posts(t, e, MAPS, JSON, wide_map())),
+    ("json-repeated", "one member 150,000 times", WORKERS, |t, e| {
         let member = "\"a\":\"b\",".repeat(150_000);
         posts(t, e, MAPS, JSON, format!("{{\"data\":{{{member}\"a\":\"b\"}}}}"))
     }),
@@ -63,7 +64,7 @@ pub const ATTACKS: [Line; 16] = [
             format!("\"containers\":[{{\"name\":\"a\",\"image\":\"a\",\"resources\":{limits}}}]");
         posts(t, e, PODS, JSON, pod(&container))
     }),
-    ("json-patch", "copies of copies, and 10,001 operations", None, json_patch),
+    ("json-patch", "copies of copies, and 10,001 operations", WORKERS, json_patch),
     ("yaml-anchors", "aliases of aliases", ANCHORS, |t, e| {
         let mut text = "data:\n  a: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned();
         for level in 1..12 {

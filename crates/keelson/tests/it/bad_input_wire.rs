@@ -24,6 +24,7 @@ fn hasty() -> Limits {
     let soon = Duration::from_millis(100);
     Limits {
         header_timeout: soon,
+        idle_timeout: soon,
         request_timeout: soon,
         handshake_timeout: soon,
         ..Limits::default()

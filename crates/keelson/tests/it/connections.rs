@@ -9,7 +9,7 @@ use crate::http::{Client, PATIENCE, Server};
 use keelson::{Builder, Keelson, Limits};
 use serde_json::json;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -37,12 +37,21 @@ fn an_administrator_comes_in_among_many_anonymous_connections() {
     let mut admin = Frames::open(address, WINDOW);
     admin.get(1, "/version", true).expect("a request");
     admin.until(DATA).expect("an answer");
-    let crowd: Vec<Frames> = (0..200).map(|_| Frames::open(address, WINDOW)).collect();
+    let crowd: Vec<TcpStream> = (0..200).map(|_| silent(address)).collect();
+    // It is let in at once, and the oldest of the others are closed for it.
     assert_eq!(server.client().get(MAPS).status, 200);
-    until("the crowd makes place", || server.keelson.connections() <= 16);
+    until("the crowd makes place", || server.keelson.connections() <= 32);
     assert!(admin.is_alive(), "who has authenticated stays");
     drop(crowd);
     server.stop();
+}
+
+/// A connection that begins HTTP/2 and then says nothing.
+fn silent(address: SocketAddr) -> TcpStream {
+    let mut stream = TcpStream::connect(address).expect("a connection");
+    // It may have had to go already.
+    let _ = stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0");
+    stream
 }
 
 /// The files of the process are what limits the connections, and some of them are for other things.
@@ -64,10 +73,15 @@ fn a_process_with_few_files_serves_its_administrator() {
     let crowd: Vec<TcpStream> = (0..300).filter_map(|_| TcpStream::connect(address).ok()).collect();
     let kubeconfig = dir.path().join("admin.kubeconfig");
     let began = Instant::now();
-    let asked = crate::connection::ask_as_admin(&kubeconfig, address, "/api/v1/namespaces");
+    let ask = || crate::connection::ask_as_admin(&kubeconfig, address, "/api/v1/namespaces").ok();
+    // Some of the crowd may still be on their way, and push aside whoever has not finished a handshake.
+    let mut asked = ask();
+    while asked.is_none() && began.elapsed() < Limits::default().handshake_timeout / 2 {
+        asked = ask();
+    }
     let _ = server.kill();
     let _ = server.wait();
-    assert_eq!(asked.expect("an answer"), "HTTP/1.1 200 OK");
+    assert_eq!(asked.as_deref(), Some("HTTP/1.1 200 OK"));
     // Handshakes that do not come are given up after a while: that is not to be waited for.
     assert!(began.elapsed() < Limits::default().handshake_timeout / 2);
     drop(crowd);
@@ -224,9 +238,16 @@ fn bodies_in_memory_are_bounded_together() {
         "POST {MAPS} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer t\r\n\
          Content-Type: application/json\r\nContent-Length: 1000000\r\n\r\n"
     );
-    let slow = client.write(&[head.as_bytes(), &vec![b' '; 900_000]].concat());
     let long = json!({"metadata": {"name": "a"}, "data": {"a": "x".repeat(300_000)}});
-    until("the first one holds all room", || client.post(MAPS, &long).status == 429);
+    let deadline = Instant::now() + PATIENCE;
+    let slow = loop {
+        assert!(Instant::now() < deadline, "nothing is refused");
+        // The second one may find room first, and then the first one is refused.
+        let slow = client.write(&[head.as_bytes(), &vec![b' '; 900_000]].concat());
+        if (0..10).any(|_| client.post(MAPS, &long).status == 429) {
+            break slow;
+        }
+    };
     let short = json!({"metadata": {"name": "b"}});
     assert_eq!(client.post(MAPS, &short).status, 201);
     drop(slow);
