@@ -74,6 +74,7 @@ Examples:
 const CHECK_EXAMPLES: &str = "\
 Examples:
   keelson check                          the default data folder, at rest
+  keelson check --repair                 the same, and removes what cannot be read
   keelson check monday.backup            a backup
   keelson backup - | keelson check -     what a running server holds
   keelson check -o json | jq .damages";
@@ -162,6 +163,11 @@ pub struct CheckAsk {
     /// Where the data is.
     #[command(flatten)]
     pub place: Place,
+    /// Remove records that cannot be read from the data folder. Those whose bytes are still what was
+    /// written are saved beside it; of the others nothing is left. An object whose newest record is
+    /// removed is again what it was before, if that is still kept, else it is gone.
+    #[arg(long, conflicts_with = "file")]
+    pub repair: bool,
     /// How the result looks [default: a table].
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     pub output: Option<ResultFormat>,

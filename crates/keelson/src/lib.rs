@@ -39,5 +39,5 @@ pub use keelson_registry::{Clock, SystemClock};
 pub use keelson_server::Limits;
 pub use keelson_store::Store;
 pub use kubeconfig::Kubeconfig;
-pub use private_files::FileError;
+pub use private_files::{FileError, write as write_private};
 pub use server::{Builder, Keelson, Renewals, StartError};

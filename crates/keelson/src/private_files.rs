@@ -41,7 +41,7 @@ impl FileError {
 
 /// Writes a file with mode 0600: whole or not at all, durably, and never through a link that somebody
 /// planted. The temporary file beside it has a random name and is made with O_EXCL.
-pub(crate) fn write(path: &Path, text: &str) -> Result<(), FileError> {
+pub fn write(path: &Path, text: &str) -> Result<(), FileError> {
     let fail = |source| FileError::new("write", path, source);
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut file = tempfile::Builder::new()

@@ -69,6 +69,18 @@ impl StoredKinds {
         Ok(())
     }
 
+    /// Why a server could not read the object of a record, if it could not.
+    pub fn unreadable(&self, kv: &KeyValue) -> Option<String> {
+        if kv.key == PORTS_KEY {
+            return check_ports(&kv.value).err();
+        }
+        let kind = self.kind(&kv.key)?;
+        match Entry::from_store(kind.prefix.len(), kv) {
+            Err(error) => Some(error.why.into_owned()),
+            Ok(entry) => json::check_object(entry.json_slice()).err().map(|e| e.to_string()),
+        }
+    }
+
     fn kind(&self, key: &[u8]) -> Option<&Arc<Kind>> {
         by_prefix(&self.by_prefix, key)
     }

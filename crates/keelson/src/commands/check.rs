@@ -3,10 +3,12 @@
 use super::output;
 use crate::flags::{CheckAsk, ResultFormat};
 use anyhow::{Context, Error, Result, anyhow, bail};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use keelson_meta::{Map, Value};
 use keelson_registry::StoredKinds;
 use keelson_store::backup::BackupReader;
-use keelson_store::embedded::{Extent, Found, Offline};
+use keelson_store::embedded::{Extent, Found, Offline, Removed, remove_damaged};
 use keelson_store::{KeyValue, OpenError};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -33,8 +35,12 @@ struct Count {
     bytes: u64,
 }
 
-/// Checks and prints; an error when something is damaged.
+/// Checks and prints; an error when something is damaged. With `--repair` what cannot be read is removed
+/// before.
 pub fn run(ask: &CheckAsk) -> Result<()> {
+    if ask.repair {
+        repair(&ask.place.dir()?)?;
+    }
     let mut report = Report {
         kinds: StoredKinds::all(),
         resources: BTreeMap::new(),
@@ -68,6 +74,42 @@ pub fn run(ask: &CheckAsk) -> Result<()> {
         1 => bail!("{name} is damaged"),
         count => bail!("{name} is damaged in {count} places"),
     }
+}
+
+/// Removes what cannot be read from a data folder, and tells of each record.
+fn repair(dir: &Path) -> Result<()> {
+    use std::io::Write;
+    let kinds = StoredKinds::all();
+    let fault = |kv: &KeyValue| kinds.unreadable(kv);
+    let mut removed = vec![];
+    let count = remove_damaged(&dir.join("store"), &fault, &mut |one| removed.push(one));
+    let count = count.map_err(|error| no_data(&error, "--data-dir"))?;
+    let mut saved = String::new();
+    for Removed { key, revision, why, value } in &removed {
+        let key =
+            key.as_ref().map_or_else(|| "(no key)".into(), |key| key.escape_ascii().to_string());
+        writeln!(std::io::stderr(), "removed {key} at revision {revision}: {why}")
+            .context("write to standard error")?;
+        if let Some(value) = value {
+            let mut line = Map::default();
+            line.insert("key", key);
+            line.insert("revision", output::number(revision.0));
+            line.insert("why", why.as_str());
+            line.insert("value", STANDARD.encode(value));
+            saved.push_str(&output::show(&Value::Object(line), ResultFormat::Json));
+            saved.push('\n');
+        }
+    }
+    if !saved.is_empty() {
+        let seconds = std::time::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs();
+        let path = dir.join(format!("removed-{seconds}.jsonl"));
+        keelson::write_private(&path, &saved).with_context(|| path.display().to_string())?;
+        writeln!(std::io::stderr(), "saved in {}", path.display()).context("standard error")?;
+    }
+    if count > 0 {
+        writeln!(std::io::stderr(), "{count} records removed").context("standard error")?;
+    }
+    Ok(())
 }
 
 /// What there is to say when a folder cannot be opened for what it holds.

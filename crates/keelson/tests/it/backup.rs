@@ -4,6 +4,7 @@ use crate::connection::Connection;
 use crate::http::{Server as InProcess, quiet, revision_of};
 use crate::kill::Server;
 use keelson::Builder;
+use keelson_store::{Embedded, EmbeddedOptions, Op, Store, Txn};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
@@ -321,4 +322,44 @@ fn a_folder_too_deep_for_a_socket_is_served_without_hot_backups() {
     assert!(said.contains("offers no backup"), "{said}");
     drop(server);
     done(dir.path(), &["backup", "--data-dir", &data, "f"]);
+}
+
+#[test]
+fn repair_removes_what_cannot_be_read_and_saves_what_it_can() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let server = Server::start(&dir.path().join("data"));
+    let mut connection = server.connect();
+    let made = connection.call("POST", MAPS, JSON, Some(&map("good", "x"))).expect("an answer");
+    assert_eq!(made.0, 201);
+    drop(server);
+    let key = "/registry/configmaps/default/bad";
+    let store = Embedded::open(EmbeddedOptions::new(dir.path().join("data/store"))).expect("opens");
+    let ops = vec![Op::Put { key: key.into(), value: "what?".into(), lease: None }];
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let written = runtime.block_on(store.txn(Txn { compare: vec![], ops }));
+    written.expect("a write");
+    store.close();
+    drop(store);
+    let said = refused(dir.path(), &["check", "--data-dir", "data"]);
+    assert!(said.contains(key) && said.contains("unknown record format"), "{said}");
+    let output = run(dir.path(), &["check", "--repair", "--data-dir", "data"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains(&format!("removed {key} at revision")), "{said}");
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(told.ends_with(" 0 damages\n"), "{told}");
+    let saved = fs::read_dir(dir.path().join("data")).expect("the folder").find_map(|entry| {
+        let path = entry.expect("an entry").path();
+        (path.extension()? == "jsonl").then(|| fs::read_to_string(path).expect("a file"))
+    });
+    let saved: Value = serde_json::from_str(&saved.expect("it is saved")).expect("an object");
+    assert_eq!((&saved["key"], &saved["value"]), (&json!(key), &json!("d2hhdD8=")));
+    // The rest is as it was, and revisions go on growing.
+    let server = Server::start(&dir.path().join("data"));
+    let list = server.connect().call("GET", MAPS, "", None).expect("an answer").1;
+    let names: Vec<_> = list["items"].as_array().expect("items").iter().collect();
+    assert!(names.iter().any(|item| item["metadata"]["name"] == "good"), "{list}");
+    assert!(names.iter().all(|item| item["metadata"]["name"] != "bad"), "{list}");
+    let at: u64 = list["metadata"]["resourceVersion"].as_str().expect("one").parse().expect("one");
+    assert!(Some(at) >= saved["revision"].as_u64(), "{at} {saved}");
 }

@@ -47,7 +47,7 @@ use disk::{Disk, MemDisk};
 use shared::{Loaded, Shared};
 
 pub use directory::OpenError;
-pub use offline::{Extent, Found, Offline, RestoreError, remove_damaged, restore};
+pub use offline::{Extent, Found, Offline, Removed, RestoreError, remove_damaged, restore};
 pub use redb_disk::RedbDisk;
 
 /// Most kilobytes of transactions that wait for the commit thread; each counts at least one.

@@ -9,8 +9,10 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::directory::{self, OpenError, RECORDS_FILE};
-use super::disk::{Damage, Disk, Head, Record, RecordId};
+use super::disk::{Disk, Head, Record, RecordId};
 use super::index::Version;
 use super::redb_disk::RedbDisk;
 use super::rows::Finding;
@@ -173,24 +175,64 @@ pub(super) fn backup(shared: &Shared, out: &mut dyn Write) -> Result<BackupSumma
     writer.end().map_err(failed)
 }
 
-/// Removes the records of a data directory at rest that are damaged, and names them. What they said
-/// is lost: the version of the key before, where it is still kept, becomes its newest one.
-pub fn remove_damaged(dir: &Path, sink: &mut dyn FnMut(Damage)) -> Result<u64, OpenError> {
+/// A record that was removed from a data directory.
+#[derive(Clone, Debug)]
+pub struct Removed {
+    /// Its key; `None` when that cannot be read.
+    pub key: Option<Bytes>,
+    /// Its revision.
+    pub revision: Revision,
+    /// What was wrong with it.
+    pub why: String,
+    /// Its value, when it is what was written.
+    pub value: Option<Bytes>,
+}
+
+/// Removes the records of a data directory at rest that are damaged, or whose values `fault` finds fault
+/// with, and tells of each. What they said is lost: the version of the key before, where it is still
+/// kept, becomes its newest one. History before is no longer told, so that revisions go on growing.
+pub fn remove_damaged(
+    dir: &Path,
+    fault: &dyn Fn(&KeyValue) -> Option<String>,
+    sink: &mut dyn FnMut(Removed),
+) -> Result<u64, OpenError> {
     let failed = |source| OpenError::Records { dir: dir.to_owned(), source };
     let lock = directory::claim(dir)?;
     let known = || directory::write_format(dir);
     let disk = RedbDisk::open(&dir.join(RECORDS_FILE), lock, &known).map_err(failed)?;
+    let mut newest = disk.floor().map_err(failed)?;
     let mut ids = vec![];
     let found = disk.audit(&mut |finding| {
-        if let Finding::Damage { damage, .. } = finding {
-            ids.push(damage.id);
-            sink(damage);
+        let (id, removed) = match finding {
+            Finding::Damage { damage, key } => {
+                let (revision, why) = (damage.id.revision, damage.to_string());
+                (damage.id, Some(Removed { key, revision, why, value: None }))
+            }
+            Finding::Record(Record { head, .. }) if head.is_delete => (head.id, None),
+            Finding::Record(Record { head, value }) => {
+                let Head { id, key, created, .. } = head;
+                let kv = KeyValue { key, value, created, modified: id.revision };
+                (
+                    id,
+                    fault(&kv).map(|why| Removed {
+                        key: Some(kv.key),
+                        revision: id.revision,
+                        why,
+                        value: Some(kv.value),
+                    }),
+                )
+            }
+        };
+        newest = newest.max(id.revision);
+        if let Some(removed) = removed {
+            ids.push(id);
+            sink(removed);
         }
         ControlFlow::Continue(())
     });
     found.map_err(failed)?;
     for some in ids.chunks(REMOVED_MAX) {
-        disk.discard(some).map_err(failed)?;
+        disk.discard(some, newest).map_err(failed)?;
     }
     disk.settle().map_err(failed)?;
     Ok(ids.len() as u64)

@@ -161,8 +161,9 @@ impl RedbDisk {
     }
 
     /// Removes all that stands under these names.
-    pub(super) fn discard(&self, ids: &[RecordId]) -> Result<(), DiskError> {
+    pub(super) fn discard(&self, ids: &[RecordId], floor: Revision) -> Result<(), DiskError> {
         self.write(Durability::Immediate, |writing| {
+            set_floor(writing, floor)?;
             let mut heads = writing.open_table(HEADS).map_err(shared)?;
             let mut parts = writing.open_table(PARTS).map_err(shared)?;
             for id in ids {
