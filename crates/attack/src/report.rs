@@ -69,7 +69,7 @@ impl Row {
         };
         let result = match (faults.is_empty(), self.known) {
             (true, None) => format!("ok {note}"),
-            (true, Some(_)) => format!("ok {note} (no longer a known fault: take the mark off)"),
+            (true, Some(known)) => format!("ok {note} (known fault does not show: {known})"),
             (false, Some(known)) if !bounds.is_strict => {
                 format!("known fault ({known}): {}", faults.join("; "))
             }

@@ -65,7 +65,7 @@ pub const ATTACKS: [Line; 16] = [
         posts(t, e, PODS, JSON, pod(&container))
     }),
     ("json-patch", "copies of copies, and 10,001 operations", WORKERS, json_patch),
-    ("yaml-anchors", "aliases of aliases", ANCHORS, |t, e| {
+    ("yaml-aliases", "aliases of aliases", None, |t, e| {
         let mut text = "data:\n  a: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned();
         for level in 1..12 {
             let before = level - 1;
@@ -74,18 +74,15 @@ pub const ATTACKS: [Line; 16] = [
         }
         posts(t, e, MAPS, YAML, text)
     }),
-    ("yaml-long-anchor", "300 KB of aliases of one long list", ANCHORS, |t, e| {
-        let text = format!(
-            "metadata: {{name: a}}\nx: &a [{}1]\ny: [{}*a]\n",
-            "1, ".repeat(30_000),
-            "*a, ".repeat(2_000)
-        );
-        posts(t, e, MAPS, YAML, text)
+    ("yaml-nested-anchors", "200 anchors around one list of 100,000 items", ANCHORS, |t, e| {
+        let (begin, end): (String, String) =
+            ((0..200).map(|n| format!("&a{n} [")).collect(), "]".repeat(200));
+        posts(t, e, MAPS, YAML, format!("data: {begin}{}1{end}\n", "1,".repeat(100_000)))
     }),
     ("yaml-deep", "lists in each other", None, |t, e| {
         posts(t, e, MAPS, YAML, format!("data: {}", "[".repeat(1_000_000)))
     }),
-    ("protobuf-wide", "1,000,000 empty map entries", None, |t, e| {
+    ("protobuf-wide", "1,000,000 empty map entries", WORKERS, |t, e| {
         posts(t, e, MAPS, PROTOBUF, protobuf(&[0x12, 0x00].repeat(1_000_000)))
     }),
     ("protobuf-deep", "messages in each other", None, |t, e| {
