@@ -3,7 +3,7 @@
 use std::iter::Peekable;
 
 use bytes::Bytes;
-use redb::{Range, ReadableTable, Table, TableDefinition};
+use redb::{AccessGuard, Range, ReadableTable, Table, TableDefinition};
 
 use super::checksum::{self, SUM_BYTES};
 use super::disk::{Damage, Head, Record, RecordId};
@@ -264,6 +264,9 @@ fn page_part(rest: usize) -> Option<usize> {
 pub(super) struct Values<'a> {
     table: &'a dyn Parts,
     rows: Peekable<Range<'a, PartId, &'static [u8]>>,
+    /// The only part of the record asked for last; most values have one.
+    part: Option<AccessGuard<'a, &'static [u8]>>,
+    /// Its parts, when it has more.
     buffer: Vec<u8>,
 }
 
@@ -282,7 +285,8 @@ impl<T: ReadableTable<PartId, &'static [u8]>> Parts for T {
 impl<'a> Values<'a> {
     /// From a record on.
     pub(super) fn new(table: &'a dyn Parts, from: Id) -> Result<Self, DiskError> {
-        Ok(Self { table, rows: table.from(from)?.peekable(), buffer: Vec::new() })
+        let rows = table.from(from)?.peekable();
+        Ok(Self { table, rows, part: None, buffer: Vec::new() })
     }
 
     /// What the parts of a record hold; `None` when it has none. Asked for in the order of records.
@@ -296,7 +300,7 @@ impl<'a> Values<'a> {
             }
         }
         self.collect(id)?;
-        Ok(Some(&self.buffer))
+        Ok(Some(self.part.as_ref().map_or(&self.buffer, |part| part.value())))
     }
 
     /// Passes by a record before this one, and names it.
@@ -327,14 +331,22 @@ impl<'a> Values<'a> {
 
     /// Takes the parts of a record, which are next.
     fn collect(&mut self, id: Id) -> Result<(), DiskError> {
+        self.part = self.next_part()?;
+        if self.peek()? != Some(id) {
+            return Ok(());
+        }
         self.buffer.clear();
-        while self.peek()? == Some(id) {
-            if let Some(row) = self.rows.next() {
-                let (_, part) = row.map_err(shared)?;
-                self.buffer.extend_from_slice(part.value());
+        while let Some(part) = self.part.take() {
+            self.buffer.extend_from_slice(part.value());
+            if self.peek()? == Some(id) {
+                self.part = self.next_part()?;
             }
         }
         Ok(())
+    }
+
+    fn next_part(&mut self) -> Result<Option<AccessGuard<'a, &'static [u8]>>, DiskError> {
+        Ok(self.rows.next().transpose().map_err(shared)?.map(|(_, part)| part))
     }
 }
 
