@@ -50,7 +50,7 @@ const fn nothing(name: &'static str, default_on: bool) -> PlugIn {
 static PLUG_INS: [PlugIn; 40] = [
     nothing("AlwaysAdmit", false),
     nothing("NamespaceAutoProvision", false),
-    both("NamespaceLifecycle", namespace_lifecycle::admit, namespace_lifecycle::validate),
+    both(namespace_lifecycle::NAME, namespace_lifecycle::admit, namespace_lifecycle::validate),
     nothing("NamespaceExists", false),
     nothing("LimitPodHardAntiAffinityTopology", false),
     both("LimitRanger", limit_ranger::admit, limit_ranger::validate),

@@ -8,7 +8,7 @@ mod certificates;
 mod chain;
 mod ingress_class;
 mod limit_ranger;
-mod namespace_lifecycle;
+pub mod namespace_lifecycle;
 mod nodes;
 mod pod;
 mod pod_security;

@@ -4,8 +4,11 @@
 use crate::request::{Operation, Request};
 use keelson_meta::{Cause, Failure, GroupVersionResource, Object, Status, Str};
 
+/// The plug-in's name.
+pub const NAME: &str = "NamespaceLifecycle";
+
 /// Namespaces that live as long as the cluster.
-const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
+pub const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 
 pub(crate) fn admit(
     req: &Request<'_>,

@@ -230,7 +230,7 @@ fn check_env(
             .iter()
             .filter_map(|one| Some(("envFrom".to_owned(), text(one, &["secretRef", "name"])?)));
         for (through, secret) in env.chain(from) {
-            if !secrets.contains(&secret.as_str()) {
+            if !secrets.contains(secret.as_str()) {
                 let name = container.str_at(&["name"]).unwrap_or_default();
                 let why = format!(
                     "{what} {name} with {through} referencing secret.secretName=\"{secret}\" is not \

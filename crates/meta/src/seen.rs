@@ -1,23 +1,28 @@
 //! [`Seen`]: the values that stood in a list so far, to find those that stand twice.
 
+use smallvec::SmallVec;
+use std::borrow::Borrow;
 use std::collections::HashSet;
 use std::hash::Hash;
 
 /// Up to this many values are searched in a row, which costs less than hashing them.
 const LINEAR_VALUES_MAX: usize = 16;
+/// Values of them that are kept in place.
+const INLINE_VALUES_MAX: usize = 4;
 
 /// A set of values. To look one up costs the same however many there are.
 #[derive(Clone, Debug)]
 pub enum Seen<T> {
-    /// Invariant: at most [`LINEAR_VALUES_MAX`], none twice.
-    Few(Vec<T>),
+    /// Invariant: at most [`LINEAR_VALUES_MAX`], none twice. Most lists are so short that they need no
+    /// allocation.
+    Few(SmallVec<[T; INLINE_VALUES_MAX]>),
     /// More than that.
     Many(HashSet<T>),
 }
 
 impl<T> Default for Seen<T> {
     fn default() -> Self {
-        Seen::Few(Vec::new())
+        Seen::Few(SmallVec::new())
     }
 }
 
@@ -44,9 +49,13 @@ impl<T: Eq + Hash> Seen<T> {
     }
 
     /// Whether a value is there.
-    pub fn contains(&self, value: &T) -> bool {
+    pub fn contains<Q>(&self, value: &Q) -> bool
+    where
+        T: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
         match self {
-            Seen::Few(few) => few.contains(value),
+            Seen::Few(few) => few.iter().any(|known| known.borrow() == value),
             Seen::Many(many) => many.contains(value),
         }
     }

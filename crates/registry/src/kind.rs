@@ -51,10 +51,13 @@ impl Kind {
 
     /// The whole key in the store.
     pub fn store_key(&self, namespace: &str, name: &str) -> Bytes {
-        let key = self.key(namespace, name);
-        let mut out = Vec::with_capacity(self.prefix.len() + key.len());
+        let between = if self.namespaced { [namespace, "/"] } else { ["", ""] };
+        let bytes = self.prefix.len() + between[0].len() + between[1].len() + name.len();
+        let mut out = Vec::with_capacity(bytes);
         out.extend_from_slice(&self.prefix);
-        out.extend_from_slice(key.as_bytes());
+        for part in [between[0], between[1], name] {
+            out.extend_from_slice(part.as_bytes());
+        }
         Bytes::from(out)
     }
 

@@ -33,9 +33,12 @@ impl Registry {
         if !self.options.admission.has(quota::NAME) || !self.asked(write, quota::concerns) {
             return false;
         }
-        let prefix = format!("{}/", write.target.namespace);
         let quotas = self.target("", "resourcequotas", "", "").kind;
         let objects = self.objects(&quotas);
+        if objects.is_empty() && objects.unreadable_under("").is_none() {
+            return false;
+        }
+        let prefix = format!("{}/", write.target.namespace);
         self.cache.snapshot(&objects).range(&prefix, "").next().is_some()
             || objects.unreadable_under(&prefix).is_some()
     }

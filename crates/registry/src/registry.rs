@@ -7,6 +7,7 @@ use crate::stored;
 use crate::strategy::Strategy;
 use crate::turns::Turns;
 use bytes::Bytes;
+use keelson_admission::namespace_lifecycle;
 use keelson_cache::{Cache, Entry, Resource, Snapshot, StartError};
 use keelson_meta::{Failure, GroupVersionResource, Reason, Status, Str};
 use keelson_schema::catalogue::{Catalogue, Resource as CatalogueResource};
@@ -152,7 +153,7 @@ impl Registry {
         let Some(registry) = self.this.upgrade() else {
             return Err(Status::unavailable("the server is shutting down"));
         };
-        match self.writes.spawn(write(registry)).await {
+        match self.writes.spawn(Box::pin(write(registry))).await {
             Ok(done) => done,
             Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
             Err(_) => Err(Status::unavailable("the server is shutting down")),
@@ -252,7 +253,11 @@ impl Registry {
         &self,
         target: &Target,
     ) -> Result<Option<Compare>, Failure> {
-        if !target.kind.namespaced {
+        // Namespaces that may not be deleted need no guard.
+        let lifecycle = &self.options.admission;
+        let stays = lifecycle.has(namespace_lifecycle::NAME)
+            && namespace_lifecycle::IMMORTAL.contains(&target.namespace.as_str());
+        if !target.kind.namespaced || stays {
             return Ok(None);
         }
         let namespaces = self.target("", "namespaces", "", &target.namespace);
@@ -288,7 +293,10 @@ impl Registry {
         let key = target.kind.store_key(&target.namespace, &target.name);
         let own = Compare { key: key.clone(), modified: expected };
         let txn = Txn {
-            compare: std::iter::once(own).chain(guard).collect(),
+            compare: match guard {
+                None => vec![own],
+                Some(guard) => vec![own, guard],
+            },
             ops: vec![Op::Put {
                 key: key.clone(),
                 value: value.clone(),

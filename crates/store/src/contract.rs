@@ -78,6 +78,9 @@ impl Txn {
         if bytes > TXN_BYTES_MAX {
             return Err(WriteError::TooLarge { bytes });
         }
+        if self.ops.len() < 2 {
+            return Ok(());
+        }
         let mut keys: Vec<_> = self.ops.iter().map(Op::key).collect();
         keys.sort_unstable();
         match keys.windows(2).find(|pair| pair[0] == pair[1]) {

@@ -264,7 +264,7 @@ fn pem_blocks(text: &[u8]) -> Vec<String> {
     let ends: Seen<&str> = ends.map(|(kind, _)| kind).collect();
     let kind = |line: &str| {
         let kind = line.trim().strip_prefix("-----BEGIN ")?.strip_suffix("-----")?;
-        ends.contains(&kind).then(|| kind.to_owned())
+        ends.contains(kind).then(|| kind.to_owned())
     };
     text.lines().filter_map(kind).collect()
 }

@@ -104,7 +104,7 @@ impl Registry {
         &self,
         new: &Creation<'_>,
         obj: &mut Object,
-        guard: Option<Compare>,
+        mut guard: Option<Compare>,
         warnings: &mut Vec<Str>,
     ) -> Result<Option<Answer>, Failure> {
         let told = warnings.len();
@@ -122,7 +122,9 @@ impl Registry {
             warnings.extend((new.target.kind.strategy.warnings)(obj, None));
             self.validate_admitted(&new.write(), obj, warnings)?;
             let target = new.target.named(obj.namespace(), obj.name());
-            match self.store_new(&Creation { target: &target, ..*new }, obj, guard.clone()).await? {
+            // Only a name that is generated may be tried again.
+            let guard = if generates { guard.clone() } else { guard.take() };
+            match self.store_new(&Creation { target: &target, ..*new }, obj, guard).await? {
                 New::Stored(answer) => return Ok(Some(answer)),
                 New::Overtaken => return Ok(None),
                 New::Taken { .. } if generates => {}
@@ -150,10 +152,13 @@ impl Registry {
         guard: Option<Compare>,
     ) -> Result<New, Failure> {
         if new.dry_run {
-            return self.try_new(new, obj).await;
+            // In a box, as what is done seldom, so that the future of each write stays small.
+            return Box::pin(self.try_new(new, obj)).await;
         }
         if !is_service(new.target) && !self.has_quotas(&new.write()) {
-            return self.charge_and_put(new, obj, guard).await;
+            let record = new.target.kind.record(obj);
+            let put = self.put(new.target, record, Revision(0), guard).await?;
+            return stored(new.target, put);
         }
         let (permit, target) = (new.permit.clone(), new.target.clone());
         let (given, mut obj) = (Str::new(new.given), obj.clone());
@@ -161,7 +166,7 @@ impl Registry {
             let new = Creation { permit: &permit, target: &target, given: &given, dry_run: false };
             registry.charge_and_put(&new, &mut obj, guard).await
         };
-        self.to_the_end(store).await
+        Box::pin(self.to_the_end(store)).await
     }
 
     async fn charge_and_put(
@@ -179,15 +184,10 @@ impl Registry {
             }
             Err(failure) => Err(failure),
         };
-        if let Ok(Put::Done(entry)) = put {
-            return Ok(New::Stored(Answer::Entry(entry)));
+        if !matches!(put, Ok(Put::Done(_))) {
+            self.refund(charge).await;
         }
-        self.refund(charge).await;
-        match put? {
-            Put::Done(entry) => Ok(New::Stored(Answer::Entry(entry))),
-            Put::Overtaken => Ok(New::Overtaken),
-            Put::Lost(known) => taken(target, known),
-        }
+        stored(target, put?)
     }
 
     /// What storing an object would come to.
@@ -239,6 +239,14 @@ enum New {
     Taken { ends: bool },
     /// Its namespace has changed since it was admitted.
     Overtaken,
+}
+
+fn stored(target: &Target, put: Put) -> Result<New, Failure> {
+    match put {
+        Put::Done(entry) => Ok(New::Stored(Answer::Entry(entry))),
+        Put::Overtaken => Ok(New::Overtaken),
+        Put::Lost(known) => taken(target, known),
+    }
 }
 
 fn taken(target: &Target, known: Option<Entry>) -> Result<New, Failure> {

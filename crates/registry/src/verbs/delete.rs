@@ -114,7 +114,7 @@ impl Registry {
         let delete = |registry: Arc<Registry>| async move {
             registry.carry_out(&target, plan, obj, entry, false).await
         };
-        self.to_the_end(delete).await
+        Box::pin(self.to_the_end(delete)).await
     }
 
     /// The last step of a deletion. The inner error is what another write left.

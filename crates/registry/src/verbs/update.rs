@@ -1,7 +1,7 @@
 //! update: the one loop in which every change of a stored object happens.
 
 use crate::admission::Write;
-use crate::allocation::{Claim, is_service};
+use crate::allocation::is_service;
 use crate::kind::{Answer, Target};
 use crate::options::WriteOptions;
 use crate::owners::{self, Endpoint};
@@ -169,17 +169,21 @@ impl Registry {
         validate(target, part, &new, &stored)?;
         warnings.extend((kind.strategy.warnings)(&new, Some(&stored)));
         self.validate_admitted(&write, &new, warnings)?;
-        let result = Changed { new, stored, entry: entry.clone() };
+        let mut result = Changed { new, stored, entry: entry.clone() };
         let several = is_service(target) || self.has_quotas(&result.write(ask));
-        if options.dry_run || !several {
-            return self.store_change(ask, result).await;
+        if !several {
+            return self.put_change(ask, &mut result).await;
+        }
+        // In boxes, as what is done seldom, so that the future of each write stays small.
+        if options.dry_run {
+            return Box::pin(self.store_change(ask, result)).await;
         }
         let (permit, target, options) = (permit.clone(), target.clone(), options.clone());
         let store = |registry: Arc<Registry>| async move {
             let ask = Ask { permit: &permit, target: &target, part, options: &options };
             registry.store_change(&ask, result).await
         };
-        self.to_the_end(store).await
+        Box::pin(self.to_the_end(store)).await
     }
 
     /// The last step of a change: takes what it needs from quotas, addresses and ports, and stores it.
@@ -208,8 +212,10 @@ impl Registry {
             });
         }
         let claim = match part {
-            Part::Main => self.claim(target, new, Some(stored), options.dry_run).await?,
-            Part::Status | Part::Other(_) => Claim::default(),
+            Part::Main if is_service(target) => {
+                Some(self.claim(target, new, Some(stored), options.dry_run).await?)
+            }
+            Part::Main | Part::Status | Part::Other(_) => None,
         };
         let record = kind.record(new);
         if entry.is_record(&record) {
@@ -221,7 +227,11 @@ impl Registry {
             let new = kind.convert(std::mem::take(new), &kind.storage, target.schema());
             return Ok(Step::Done(Answer::Object(new)));
         }
-        Ok(match self.put_claimed(target, record, entry.modified(), None, claim).await? {
+        let put = match claim {
+            Some(claim) => self.put_claimed(target, record, entry.modified(), None, claim).await?,
+            None => self.put(target, record, entry.modified(), None).await?,
+        };
+        Ok(match put {
             Put::Done(entry) => Step::Done(Answer::Entry(entry)),
             Put::Lost(now) => Step::Lost(now),
             // Only creations depend on anything else.

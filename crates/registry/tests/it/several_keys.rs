@@ -222,14 +222,17 @@ async fn a_create_while_its_namespace_goes_leaves_no_orphan() {
 #[tokio::test]
 async fn a_create_while_its_namespace_changes_is_admitted_again() {
     let (gate, harness) = gated().await;
+    let namespace = r#"{"metadata":{"name":"changing"}}"#;
+    assert_eq!(send(&harness, "POST", "/api/v1/namespaces", namespace).await.0, 201);
     gate.close();
     let late = tokio::spawn({
         let harness = harness.clone();
-        async move { send(&harness, "POST", CONFIG_MAPS, &config_map("late")).await.0 }
+        let path = "/api/v1/namespaces/changing/configmaps";
+        async move { send(&harness, "POST", path, &config_map("late")).await.0 }
     });
     gate.arrival().await;
     let label = r#"{"metadata":{"labels":{"a":"b"}}}"#;
-    let changed = send(&harness, "PATCH", "/api/v1/namespaces/default", label).await;
+    let changed = send(&harness, "PATCH", "/api/v1/namespaces/changing", label).await;
     assert_eq!(changed.0, 200);
     gate.open();
     assert_eq!(late.await.expect("an answer"), 201);

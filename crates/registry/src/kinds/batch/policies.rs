@@ -67,7 +67,7 @@ fn exit_codes(at: &At<'_, '_>, containers: &Seen<&str>, errors: &mut ErrorList) 
     let operator = at.field("operator");
     operator.required_one_of(errors, &["In", "NotIn"]);
     let name = at.field("containerName");
-    if name.is_set() && !containers.contains(&name.text()) {
+    if name.is_set() && !containers.contains(name.text()) {
         let words = "must be one of the container or initContainer names in the pod template";
         name.invalid(errors, words);
     }

@@ -214,7 +214,7 @@ fn claims(at: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
         } else {
             seen.insert(shown);
         }
-        if !context.claims.contains(&name.text()) {
+        if !context.claims.contains(name.text()) {
             errors.push_with(|| {
                 let detail = format!(
                     "must be one of the names in pod.spec.resourceClaims: {}",
