@@ -225,6 +225,16 @@ impl Cache {
     }
 }
 
+impl Cache {
+    /// Ends the feed, and waits until it has let go of the store.
+    pub async fn close(&self) {
+        self.feed.abort();
+        let mut stopped = self.shared.stopped.subscribe();
+        // The sender is there as long as the cache is.
+        let _ = stopped.wait_for(Option::is_some).await;
+    }
+}
+
 impl Drop for Cache {
     fn drop(&mut self) {
         self.feed.abort();
@@ -260,7 +270,7 @@ async fn fill(
     Ok((resources, watch, floor))
 }
 
-/// Notes when and why the feed has ended; an aborted one belongs to a cache that is gone.
+/// Notes when and why the feed has ended.
 async fn note_end(shared: Arc<Shared>, feed: JoinHandle<()>) {
     let why = match feed.await {
         Ok(()) => "the store was closed".to_owned(),
@@ -272,7 +282,7 @@ async fn note_end(shared: Arc<Shared>, feed: JoinHandle<()>) {
                 tracing::error!(why = line, "cache feed panicked; nothing new is served any more");
                 format!("it panicked: {line}")
             }
-            Err(_) => return,
+            Err(_) => "the cache was closed".to_owned(),
         },
     };
     shared.stopped.send_replace(Some(why.into()));

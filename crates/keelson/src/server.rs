@@ -570,6 +570,8 @@ impl Keelson {
         if timeout(WRITES_END_TIME_MAX, self.registry.writes_end()).await.is_err() {
             tracing::warn!("writes are still running; closing the store without them");
         }
+        // Else the data folder would be in use a moment longer than the server.
+        self.registry.cache.close().await;
         if let Some(backups) = self.backups {
             backups.close().await;
         }

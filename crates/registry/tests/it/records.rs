@@ -31,7 +31,7 @@ fn object(kind: &Kind, labels: &[(String, String)], field_bytes: usize) -> Objec
         let Some((last, outer)) = field.places[0].split_last() else { continue };
         let mut map = &mut obj.root;
         for name in outer {
-            map = map.object_at(*name);
+            map = map.object_at(name);
         }
         map.insert(*last, "v".repeat(field_bytes));
     }
