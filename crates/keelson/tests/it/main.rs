@@ -26,6 +26,7 @@ mod http;
 mod http_edges;
 mod kill;
 mod kubectl;
+mod logs;
 mod minimal;
 mod random;
 mod requirements;
