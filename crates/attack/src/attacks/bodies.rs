@@ -17,10 +17,8 @@ const PODS: &str = "/api/v1/namespaces/default/pods?dryRun=All";
 const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
-const PROPORTION: Option<&str> = Some("validation is not in proportion to the input");
-const WORKERS: Option<&str> = Some("long bodies are decoded where other requests wait");
-const ANCHORS: Option<&str> = Some("YAML anchors keep deep clones");
-const POISON: Option<&str> = Some("labels of 128 bytes and more poison their kind");
+/// 285 of the 300 MB were resident in the run of docs/security.md.
+const NEAR_THE_BOUND: Option<&str> = Some("memory comes close to the bound");
 
 pub const ATTACKS: [Line; 16] = [
     ("json-deep", "500,000 objects in each other", None, |t, e| {
@@ -29,19 +27,19 @@ pub const ATTACKS: [Line; 16] = [
     ("json-deep-lists", "1,400,000 lists in each other", None, |t, e| {
         posts(t, e, MAPS, JSON, format!("{{\"data\":{}", "[".repeat(1_400_000)))
     }),
-    ("json-wide", "200,000 members", WORKERS, |t, e| posts(t, e, MAPS, JSON, wide_map())),
-    ("json-repeated", "one member 150,000 times", WORKERS, |t, e| {
+    ("json-wide", "200,000 members", None, |t, e| posts(t, e, MAPS, JSON, wide_map())),
+    ("json-repeated", "one member 150,000 times", None, |t, e| {
         let member = "\"a\":\"b\",".repeat(150_000);
         posts(t, e, MAPS, JSON, format!("{{\"data\":{{{member}\"a\":\"b\"}}}}"))
     }),
-    ("json-unknown", "200,000 unknown fields", PROPORTION, |t, e| {
+    ("json-unknown", "200,000 unknown fields", None, |t, e| {
         let members: Vec<String> = (0..200_000).map(|n| format!("\"f{n}\":1")).collect();
         posts(t, e, MAPS, JSON, format!("{{{}}}", members.join(",")))
     }),
-    ("json-containers", "0.9 MB of containers without a field", PROPORTION, |t, e| {
+    ("json-containers", "0.9 MB of containers without a field", None, |t, e| {
         posts(t, e, PODS, JSON, pod(&format!("\"containers\":[{}{{}}]", "{},".repeat(300_000))))
     }),
-    ("json-env", "60,000 variables", PROPORTION, |t, e| {
+    ("json-env", "60,000 variables", None, |t, e| {
         let variables: Vec<String> =
             (0..60_000).map(|n| format!("{{\"name\":\"V{n}\",\"value\":\"$(V{n})\"}}")).collect();
         let container = format!(
@@ -50,7 +48,7 @@ pub const ATTACKS: [Line; 16] = [
         );
         posts(t, e, PODS, JSON, pod(&container))
     }),
-    ("json-owners", "10,000 owner references", PROPORTION, |t, e| {
+    ("json-owners", "10,000 owner references", None, |t, e| {
         let owner = |n| {
             format!("{{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"name\":\"p{n}\",\"uid\":\"u{n}\"}}")
         };
@@ -64,7 +62,7 @@ pub const ATTACKS: [Line; 16] = [
             format!("\"containers\":[{{\"name\":\"a\",\"image\":\"a\",\"resources\":{limits}}}]");
         posts(t, e, PODS, JSON, pod(&container))
     }),
-    ("json-patch", "copies of copies, and 10,001 operations", WORKERS, json_patch),
+    ("json-patch", "copies of copies, and 10,001 operations", None, json_patch),
     ("yaml-aliases", "aliases of aliases", None, |t, e| {
         let mut text = "data:\n  a: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned();
         for level in 1..12 {
@@ -74,7 +72,7 @@ pub const ATTACKS: [Line; 16] = [
         }
         posts(t, e, MAPS, YAML, text)
     }),
-    ("yaml-nested-anchors", "200 anchors around one list of 100,000 items", ANCHORS, |t, e| {
+    ("yaml-nested-anchors", "200 anchors around one list of 100,000 items", None, |t, e| {
         let (begin, end): (String, String) =
             ((0..200).map(|n| format!("&a{n} [")).collect(), "]".repeat(200));
         posts(t, e, MAPS, YAML, format!("data: {begin}{}1{end}\n", "1,".repeat(100_000)))
@@ -82,7 +80,7 @@ pub const ATTACKS: [Line; 16] = [
     ("yaml-deep", "lists in each other", None, |t, e| {
         posts(t, e, MAPS, YAML, format!("data: {}", "[".repeat(1_000_000)))
     }),
-    ("protobuf-wide", "1,000,000 empty map entries", WORKERS, |t, e| {
+    ("protobuf-wide", "1,000,000 empty map entries", NEAR_THE_BOUND, |t, e| {
         posts(t, e, MAPS, PROTOBUF, protobuf(&[0x12, 0x00].repeat(1_000_000)))
     }),
     ("protobuf-deep", "messages in each other", None, |t, e| {
@@ -95,7 +93,7 @@ pub const ATTACKS: [Line; 16] = [
         }
         posts(t, e, MAPS, PROTOBUF, protobuf(&message))
     }),
-    ("labels", "a key of 128 bytes, and 128 labels, that are stored", POISON, labels),
+    ("labels", "a key of 128 bytes, and 128 labels, that are stored", None, labels),
 ];
 
 fn wide_map() -> String {
