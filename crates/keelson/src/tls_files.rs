@@ -112,8 +112,8 @@ impl TlsFiles {
                     tracing::error!(%error, "certificates not reloaded; keeping those before");
                 }
             }
-            // As it is after own certificates were written. A change in between is met at the next look.
-            seen = if self.fingerprint() == now { now } else { self.fingerprint() };
+            // Not as it is by now: what changed meanwhile is met at the next look.
+            seen = now;
         }
     }
 
