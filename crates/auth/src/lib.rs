@@ -8,8 +8,9 @@ mod authorize;
 mod token_file;
 pub mod x509;
 
-pub use authenticate::{Authenticator, Certificate, Credentials, User};
+pub use authenticate::{Authenticator, Certificate, Credentials};
 pub use authorize::{Attributes, Authorizer, Permit};
+pub use keelson_meta::User;
 pub use token_file::{TokenFile, TokenFileError};
 
 /// The group that may do everything.

@@ -1,9 +1,9 @@
 //! [`Kind`]: one resource with its versions, its rules and its objects. [`Target`]: what a request
 //! speaks of. Below this, nobody can ask whether a kind is built in.
 
-use crate::strategy::Strategy;
 use bytes::Bytes;
 use keelson_cache::{Entry, Record};
+use keelson_kinds::strategy::Strategy;
 use keelson_meta::room::Kept;
 use keelson_meta::{Failure, GroupVersionResource, Object, Status, Str, Value};
 use keelson_schema::Schema;
@@ -124,7 +124,7 @@ impl Kind {
         if from.gvk == to.gvk {
             return obj;
         }
-        crate::convert::convert(obj, &from.gvk, &to.gvk)
+        keelson_kinds::convert(obj, &from.gvk, &to.gvk)
     }
 }
 

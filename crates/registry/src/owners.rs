@@ -2,11 +2,11 @@
 
 use crate::kind::{Kind, Target};
 use crate::options::WriteOptions;
-use crate::strategy::StatusMetadata;
 use crate::verbs::Part;
 use keelson_apply::apply::{self, Request};
 use keelson_apply::fields::{FieldSet, Filter};
 use keelson_apply::managed::{self, Scope};
+use keelson_kinds::strategy::StatusMetadata;
 use keelson_meta::{Failure, GroupVersion, Object, Timestamp, Value};
 use keelson_schema::Schema;
 use std::sync::LazyLock;

@@ -4,7 +4,6 @@ use crate::allocation::PortPool;
 use crate::kind::{Kind, Target};
 use crate::stamp::Clock;
 use crate::stored;
-use crate::strategy::Strategy;
 use crate::turns::Turns;
 use bytes::Bytes;
 use keelson_admission::namespace_lifecycle;
@@ -499,7 +498,7 @@ fn kind_of(
         GroupVersionResource::new(group.name.clone(), storage.gvk.version.clone(), name.clone());
     Some(Kind {
         prefix: prefix(&group.name, name),
-        strategy: Strategy::of(&group.name, name),
+        strategy: keelson_kinds::strategy(&group.name, name),
         gvr,
         storage,
         versions,
