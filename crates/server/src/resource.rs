@@ -20,6 +20,7 @@ use keelson_registry::{
 use keelson_schema::Schema;
 use keelson_schema::catalogue::{Catalogue, Resource, Subresource};
 use keelson_schema::decode::{self, Decoded, Format};
+use std::pin::pin;
 use std::sync::Arc;
 
 /// What a resource URL leads to.
@@ -151,7 +152,7 @@ pub(crate) async fn answer(
     verb: &'static str,
     body: Bytes,
 ) -> Result<Reply, Failure> {
-    heavy::run(body.len(), answer_body(app, ask, permit, found, verb, body)).await
+    heavy::run(body.len(), pin!(answer_body(app, ask, permit, found, verb, body))).await
 }
 
 async fn answer_body(
@@ -163,7 +164,7 @@ async fn answer_body(
     body: Bytes,
 ) -> Result<Reply, Failure> {
     if found.target.is_none() {
-        return reviews::answer(app, ask, permit, found, verb, &body).await;
+        return Box::pin(reviews::answer(app, ask, permit, found, verb, &body)).await;
     }
     let is_connect = !matches!(
         (found.sub_name(), verb),
@@ -172,7 +173,7 @@ async fn answer_body(
             | ("status" | "ephemeralcontainers" | "resize" | "approval", "get")
     );
     if is_connect {
-        return reviews::connect(app, ask, permit, found, verb, &body).await;
+        return Box::pin(reviews::connect(app, ask, permit, found, verb, &body)).await;
     }
     let scale = match found.sub_name() {
         "scale" => Some(app.registry.catalogue.schema(&scale_kind()).ok_or_else(no_scale)?),
