@@ -3,6 +3,7 @@
 
 use bytes::Bytes;
 use keelson_cache::{Entry, Record};
+use crate::api_table::Source;
 use keelson_kinds::strategy::Strategy;
 use keelson_meta::room::Kept;
 use keelson_meta::{Failure, GroupVersionResource, Object, Status, Str, Value};
@@ -36,6 +37,10 @@ pub struct Kind {
     pub prefix: Bytes,
     /// Whether the `status` subresource exists.
     pub has_status: bool,
+    /// `PodList`.
+    pub list_kind: Str,
+    /// Who serves it.
+    pub source: Source,
 }
 
 impl Kind {
@@ -142,6 +147,12 @@ pub struct Target {
 }
 
 impl Target {
+    /// An object of a kind in the version in which it is stored, for callers inside the server.
+    pub fn of(kind: &Arc<Kind>, namespace: &str, name: &str) -> Target {
+        let version = kind.storage.gvk.version.clone();
+        Target { kind: kind.clone(), version, namespace: namespace.into(), name: name.into() }
+    }
+
     /// The schema of the version in the URL.
     pub fn schema(&self) -> &Schema {
         self.kind.schema(&self.version).unwrap_or(&self.kind.storage)

@@ -5,6 +5,7 @@
 
 mod admission;
 mod allocation;
+pub mod api_table;
 mod bootstrap;
 pub mod continue_token;
 mod eviction;
@@ -13,6 +14,7 @@ mod lease;
 pub mod options;
 mod owners;
 mod patching;
+pub mod producer;
 mod quota;
 mod recorder;
 mod references;
@@ -27,6 +29,7 @@ mod turns;
 mod verbs;
 
 pub use allocation::PortLeaks;
+pub use api_table::{ApiTable, Endpoint};
 pub use bootstrap::first_address;
 /// A value of the store for an object that is there and cannot be read, made of the reason.
 pub use keelson_cache::unreadable as unreadable_record;

@@ -289,7 +289,7 @@ impl App {
                         .await
                         .unwrap_or_else(|_| Err(Status::timed_out())),
                 };
-                let Some(warning) = resource::deprecation(&found) else { return reply };
+                let Some(warning) = &found.endpoint.deprecation else { return reply };
                 let mut reply = reply.unwrap_or_else(|failure| respond::failure(ask, &failure));
                 respond::warn_first(&mut reply, warning);
                 Ok(reply)

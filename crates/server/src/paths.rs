@@ -275,11 +275,9 @@ async fn shared(
 
 fn with_documents<T>(app: &App, work: impl FnOnce(&OpenApi) -> T) -> T {
     let registry = &app.registry;
-    let is_served = |group: &str, version: &str, name: &str| {
-        let gvr = keelson_meta::GroupVersionResource::new(group, version, name);
-        let facts = registry.catalogue.resource(&gvr);
-        facts.is_some_and(|facts| registry.serves(group, version, facts))
-    };
+    let api = registry.api();
+    let is_served =
+        |group: &str, version: &str, name: &str| api.endpoint(group, version, name).is_some();
     work(&OpenApi::new(&registry.catalogue, &is_served))
 }
 

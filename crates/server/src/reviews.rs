@@ -20,14 +20,14 @@ pub(crate) async fn answer(
     let schema = app
         .registry
         .catalogue
-        .schema(&found.facts.kind)
+        .schema(&found.facts().kind)
         .ok_or_else(|| Status::internal("the kind has no schema"))?;
-    if found.facts.name == "componentstatuses" {
+    if found.facts().name == "componentstatuses" {
         return component_status(app, ask, found, &schema, verb);
     }
     let dry_run = write_options(ask, "CreateOptions")?.dry_run;
     let mut obj = decoded(ask, &schema, body)?.object;
-    match found.facts.name.as_str() {
+    match found.facts().name.as_str() {
         "selfsubjectreviews" => {
             let info = user_info(permit.user());
             obj.root.insert("status", value!({"userInfo": (info)}));
@@ -66,7 +66,7 @@ pub(crate) async fn connect(
     verb: &str,
     body: &[u8],
 ) -> Result<Reply, Failure> {
-    let (Some(target), Some(sub)) = (&found.target, found.sub) else {
+    let (Some(target), Some(sub)) = (&found.target, found.sub()) else {
         return Err(Status::method_not_allowed());
     };
     let schema = app.registry.catalogue.schema(&sub.kind);

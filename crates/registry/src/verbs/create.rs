@@ -14,6 +14,7 @@ use crate::verbs::{Written, check_body_fields};
 use keelson_admission::Operation;
 use keelson_auth::Permit;
 use keelson_cache::Entry;
+use crate::api_table::Source;
 use keelson_kinds::strategy;
 use keelson_meta::{ErrorList, Failure, Object, Reason, Status, Str};
 use keelson_schema::decode::Decoded;
@@ -291,8 +292,14 @@ fn prepare(registry: &Registry, permit: &Permit, target: &Target, obj: &mut Obje
 
 fn validate(target: &Target, obj: &Object) -> Result<(), Failure> {
     let kind = &target.kind;
-    let mut errors =
-        strategy::validate_built_in_metadata(obj, kind.namespaced, kind.strategy.name_rule);
+    let mut errors = match kind.source {
+        Source::BuiltIn => {
+            strategy::validate_built_in_metadata(obj, kind.namespaced, kind.strategy.name_rule)
+        }
+        Source::Custom => {
+            strategy::validate_metadata(obj, kind.namespaced, kind.strategy.name_rule)
+        }
+    };
     errors.extend((kind.strategy.validate)(obj, None));
     invalid(target, obj, errors)
 }

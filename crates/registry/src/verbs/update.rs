@@ -12,6 +12,7 @@ use crate::verbs::{Part, Tries, Written, check_body_fields};
 use keelson_admission::Operation;
 use keelson_auth::Permit;
 use keelson_cache::Entry;
+use crate::api_table::Source;
 use keelson_kinds::strategy::{self, StatusMetadata, Strategy};
 use keelson_meta::status::quote;
 use keelson_meta::{ErrorList, Failure, FieldError, Object, Path, Reason, Status, Str, Value};
@@ -441,7 +442,9 @@ fn validate(target: &Target, part: Part, new: &Object, old: &Object) -> Result<(
             None => return invalid(target, new, errors),
         },
     };
-    errors.extend(strategy::validate_built_in_metadata_update(new, old));
+    if kind.source == Source::BuiltIn {
+        errors.extend(strategy::validate_built_in_metadata_update(new, old));
+    }
     if part == Part::Main && kind.strategy.revalidates {
         let rule = kind.strategy.name_rule;
         errors.extend(strategy::validate_built_in_metadata(new, kind.namespaced, rule));
