@@ -169,7 +169,11 @@ impl Cache {
         if let Some(known) = self.resource(prefix) {
             return known;
         }
-        assert_eq!(custom_prefix(ROOT, prefix), Some(&prefix[..]), "the prefix of a custom resource");
+        assert_eq!(
+            custom_prefix(ROOT, prefix),
+            Some(&prefix[..]),
+            "the prefix of a custom resource"
+        );
         let floor = self.revision();
         let mut resources = self.shared.resources.write().expect("the cache state is not poisoned");
         add(&mut resources, prefix, floor).clone()
@@ -299,7 +303,11 @@ async fn fill(
 
 /// The resource of a key. That of a custom resource is made when its first key comes, so that a producer of
 /// the API table finds everything there, however late it comes.
-fn find<'r>(resources: &'r mut Resources, key: &[u8], floor: Revision) -> Option<&'r Arc<Resource>> {
+fn find<'r>(
+    resources: &'r mut Resources,
+    key: &[u8],
+    floor: Revision,
+) -> Option<&'r Arc<Resource>> {
     if by_prefix(resources, key).is_none() {
         let prefix = Bytes::copy_from_slice(custom_prefix(ROOT, key)?);
         add(resources, &prefix, floor);
@@ -479,7 +487,8 @@ async fn replace(shared: &Shared, store: &dyn Store) -> Result<Box<dyn Watch>, S
 fn apply(shared: &Shared, batch: &Batch, untold: &mut Untold) {
     let mut resources = shared.resources.read().expect("the cache state is not poisoned");
     for event in &batch.events {
-        if by_prefix(&resources, &event.key).is_none() && custom_prefix(ROOT, &event.key).is_some() {
+        if by_prefix(&resources, &event.key).is_none() && custom_prefix(ROOT, &event.key).is_some()
+        {
             drop(resources);
             let floor = *shared.applied.borrow();
             let mut all = shared.resources.write().expect("the cache state is not poisoned");

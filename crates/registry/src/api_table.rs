@@ -5,6 +5,7 @@
 //! [`Registry::serve`](crate::Registry::serve) and [`Registry::withdraw`](crate::Registry::withdraw).
 
 use crate::kind::Kind;
+use bytes::Bytes;
 use keelson_meta::{GroupVersionKind, Str};
 use keelson_schema::Schema;
 use keelson_schema::catalogue::{Catalogue, Group, Resource, Version};
@@ -55,6 +56,8 @@ pub struct Endpoint {
     pub source: Source,
     /// What clients of this version are warned of.
     pub deprecation: Option<Str>,
+    /// Its schema in OpenAPI v3, as JSON, where the catalogue does not know it.
+    pub openapi: Bytes,
 }
 
 /// Who serves a resource.
@@ -81,9 +84,14 @@ impl ApiTable {
                 let endpoints = served.map(|facts| {
                     let kind = kinds.get(&(group.name.clone(), facts.name.clone())).cloned();
                     let deprecation = deprecation(group, version, facts).map(Str::new_static);
-                    let source = Source::BuiltIn;
-                    let endpoint =
-                        Endpoint { facts: Cow::Borrowed(facts), kind, source, deprecation };
+                    let (source, openapi) = (Source::BuiltIn, Bytes::new());
+                    let endpoint = Endpoint {
+                        facts: Cow::Borrowed(facts),
+                        kind,
+                        source,
+                        deprecation,
+                        openapi,
+                    };
                     (facts.name.clone(), Arc::new(endpoint))
                 });
                 let endpoints: BTreeMap<_, _> = endpoints.collect();
@@ -262,13 +270,35 @@ mod tests {
     #[test]
     fn versions_stand_from_the_most_to_the_least_stable() {
         let mut versions = [
-            "v1", "foo10", "v1beta1", "v12alpha1", "foo1", "v10", "v11alpha2", "v3beta1", "v2",
-            "v11beta2", "v10beta3", "v01", "v",
+            "v1",
+            "foo10",
+            "v1beta1",
+            "v12alpha1",
+            "foo1",
+            "v10",
+            "v11alpha2",
+            "v3beta1",
+            "v2",
+            "v11beta2",
+            "v10beta3",
+            "v01",
+            "v",
         ];
         versions.sort_by(|one, other| by_priority(one, other));
         let wanted = [
-            "v10", "v2", "v1", "v11beta2", "v10beta3", "v3beta1", "v1beta1", "v12alpha1", "v11alpha2",
-            "foo1", "foo10", "v", "v01",
+            "v10",
+            "v2",
+            "v1",
+            "v11beta2",
+            "v10beta3",
+            "v3beta1",
+            "v1beta1",
+            "v12alpha1",
+            "v11alpha2",
+            "foo1",
+            "foo10",
+            "v",
+            "v01",
         ];
         assert_eq!(versions, wanted);
     }

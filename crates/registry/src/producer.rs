@@ -9,9 +9,11 @@ use keelson_kinds::{Generation, Strategy};
 use keelson_meta::{GroupVersionKind, GroupVersionResource, Str};
 use keelson_schema::Schema;
 use keelson_schema::catalogue::{Resource, Subresource};
+use keelson_store::Revision;
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 /// A resource as a producer wants it served.
 #[derive(Clone, Debug)]
@@ -36,6 +38,9 @@ pub struct Definition {
     pub versions: Vec<DefinedVersion>,
     /// The version in which objects are stored.
     pub storage_version: Str,
+    /// The revision since which all objects were written by this definition; none: the present one. What is
+    /// older is read through its schema, which costs more than sending it as it is.
+    pub since: Option<Revision>,
 }
 
 /// A version of such a resource.
@@ -51,6 +56,8 @@ pub struct DefinedVersion {
     pub has_status: bool,
     /// What its clients are warned of.
     pub deprecation: Option<Str>,
+    /// The schema as OpenAPI v3 shows it, as JSON; empty: an object of which nothing is said.
+    pub openapi: Bytes,
 }
 
 /// Why a resource cannot be served.
@@ -87,11 +94,15 @@ fn words(words: &[&'static str]) -> Vec<Str> {
 }
 
 impl Definition {
-    fn kind(&self) -> Result<Kind, ServeError> {
+    fn kind(&self, generation: u64, foreign_through: Revision) -> Result<Kind, ServeError> {
         let storage = self.versions.iter().find(|version| version.name == self.storage_version);
         let storage = storage.ok_or(ServeError::Storage)?.schema.clone();
         let served = self.versions.iter().filter(|version| version.is_served);
-        let generation = Generation::OnSpecChange;
+        let strategy = Strategy {
+            generation: Generation::OnSpecChange,
+            unconditional_update: false,
+            ..Strategy::GENERIC
+        };
         let (group, resource) = (&self.group, &self.resource);
         Ok(Kind {
             gvr: GroupVersionResource::new(
@@ -102,16 +113,36 @@ impl Definition {
             versions: served.map(|version| version.schema.clone()).collect(),
             storage,
             namespaced: self.namespaced,
-            strategy: Strategy { generation, unconditional_update: false, ..Strategy::GENERIC },
-            prefix: Bytes::from(format!("/registry/{group}/{resource}/")),
+            strategy,
+            prefix: self.prefix(),
             has_status: self.versions.iter().any(|version| version.has_status),
             list_kind: self.list_kind.clone(),
             source: Source::Custom,
+            generation,
+            foreign_through: AtomicU64::new(foreign_through.0),
         })
     }
 
+    fn endpoints(&self, kind: &Arc<Kind>) -> Vec<(Str, Arc<Endpoint>)> {
+        let served = self.versions.iter().filter(|version| version.is_served);
+        let endpoint = |version: &DefinedVersion| Endpoint {
+            facts: Cow::Owned(self.facts(version)),
+            kind: Some(kind.clone()),
+            source: Source::Custom,
+            deprecation: version.deprecation.clone(),
+            openapi: version.openapi.clone(),
+        };
+        served.map(|version| (version.name.clone(), Arc::new(endpoint(version)))).collect()
+    }
+
+    /// Where its objects stand in the store.
+    fn prefix(&self) -> Bytes {
+        Bytes::from(format!("/registry/{}/{}/", self.group, self.resource))
+    }
+
     fn facts(&self, version: &DefinedVersion) -> Resource {
-        let kind = GroupVersionKind::new(self.group.clone(), version.name.clone(), self.kind.clone());
+        let kind =
+            GroupVersionKind::new(self.group.clone(), version.name.clone(), self.kind.clone());
         let status = version.has_status.then(|| Subresource {
             name: Str::new_static("status"),
             kind: kind.clone(),
@@ -139,28 +170,22 @@ impl Registry {
         if !group.contains('.') {
             return Err(ServeError::Group);
         }
-        let kind = Arc::new(definition.kind()?);
-        let served = definition.versions.iter().filter(|version| version.is_served);
-        let endpoints = served.map(|version| {
-            let endpoint = Endpoint {
-                facts: Cow::Owned(definition.facts(version)),
-                kind: Some(kind.clone()),
-                source: Source::Custom,
-                deprecation: version.deprecation.clone(),
-            };
-            (version.name.clone(), Arc::new(endpoint))
-        });
-        let endpoints = endpoints.collect();
-        self.cache.add(&kind.prefix);
-        let was_served = self.change_api(|api| {
+        let objects = self.cache.add(&definition.prefix());
+        let was_served = self.change_api(|api, number| {
             let was = api.kind(group, resource).map(|kind| kind.source);
             if was == Some(Source::BuiltIn) {
                 return Err(ServeError::BuiltIn);
             }
-            Ok((api.with(group, resource, endpoints), was.is_some()))
+            let foreign = match definition.since {
+                _ if objects.is_empty() => Revision(0),
+                Some(since) => since,
+                None => self.cache.revision(),
+            };
+            let kind = Arc::new(definition.kind(number, foreign)?);
+            Ok((api.with(group, resource, definition.endpoints(&kind)), was.is_some()))
         })?;
         if was_served {
-            self.cache.remove(&kind.prefix);
+            self.cache.remove(&definition.prefix());
         }
         Ok(())
     }
@@ -168,7 +193,7 @@ impl Registry {
     /// Serves a resource no longer, and ends its watches. Its objects stay where they are. False: it was
     /// not served.
     pub fn withdraw(&self, group: &str, resource: &str) -> bool {
-        let withdrawn = self.change_api(|api| {
+        let withdrawn = self.change_api(|api, _| {
             let kind = api.kind(group, resource).filter(|kind| kind.source == Source::Custom);
             let kind = kind.cloned().ok_or(())?;
             Ok((api.with(group, resource, vec![]), kind))

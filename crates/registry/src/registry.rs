@@ -18,6 +18,7 @@ use keelson_store::{
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use tokio_util::task::TaskTracker;
@@ -105,8 +106,8 @@ pub struct Registry {
     writes: TaskTracker,
     this: Weak<Registry>,
     api: ArcSwap<ApiTable>,
-    /// Held by who replaces the table.
-    api_changes: Mutex<()>,
+    /// Held by who replaces the table: how often it was.
+    api_changes: Mutex<u64>,
 }
 
 impl Registry {
@@ -142,10 +143,22 @@ impl Registry {
             api: ArcSwap::from_pointee(api),
             api_changes: Mutex::default(),
         });
+        registry.find_foreign_records();
         crate::bootstrap::ensure(&registry)
             .await
             .map_err(|source| OpenError::Bootstrap { source })?;
         Ok(registry)
+    }
+
+    /// Finds what a server stored in versions that are not the storage version, as releases did that stored
+    /// in the first version that they served.
+    fn find_foreign_records(&self) {
+        for kind in self.kinds() {
+            let snapshot = self.readable(&kind);
+            let foreign = snapshot.range("", "").filter(|e| !kind.is_of_storage(e.json_slice()));
+            let through = foreign.map(|entry| entry.modified().0).max().unwrap_or(0);
+            kind.foreign_through.store(through, Ordering::Relaxed);
+        }
     }
 
     /// Runs a write that touches several keys in a task of its own: when the caller goes away (a timeout,
@@ -180,13 +193,15 @@ impl Registry {
         self.api.load()
     }
 
-    /// Puts another table in the place of the one that there is. `change` runs alone.
+    /// Puts another table in the place of the one that there is. `change` runs alone, and is given the number
+    /// of the change.
     pub(crate) fn change_api<T, E>(
         &self,
-        change: impl FnOnce(&ApiTable) -> Result<(ApiTable, T), E>,
+        change: impl FnOnce(&ApiTable, u64) -> Result<(ApiTable, T), E>,
     ) -> Result<T, E> {
-        let _alone = self.api_changes.lock().unwrap_or_else(PoisonError::into_inner);
-        let (table, done) = change(&self.api.load())?;
+        let mut changes = self.api_changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let (table, done) = change(&self.api.load(), *changes + 1)?;
+        *changes += 1;
         self.api.store(Arc::new(table));
         Ok(done)
     }
@@ -527,6 +542,8 @@ fn kind_of(
         gvr,
         list_kind: Str::from(format!("{}List", storage.gvk.kind)),
         source: Source::BuiltIn,
+        generation: 0,
+        foreign_through: AtomicU64::new(0),
         storage,
         versions,
         namespaced,

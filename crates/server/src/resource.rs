@@ -128,7 +128,7 @@ pub(crate) async fn watch(
     let accepted = ask.accepted()?;
     let media_type = negotiate::accept_stream(accepted.encoding, negotiate::spoken(ask.cbor))?;
     // Table options are checked before the stream begins.
-    let view = View::new(app, ask, accepted, target.schema())?;
+    let view = View::new(app, ask, accepted, target, None)?;
     let options = ask.query.watch_options()?;
     let timeout = ask.query.timeout()?;
     let session = match app.registry.watch(permit, target, &options).await {
@@ -245,7 +245,7 @@ impl<'a> Call<'a> {
         shown: Option<&Schema>,
     ) -> Result<Call<'a>, Failure> {
         let target = found.target()?;
-        let view = View::new(app, ask, ask.accepted()?, shown.unwrap_or_else(|| target.schema()))?;
+        let view = View::new(app, ask, ask.accepted()?, target, shown)?;
         Ok(Call { app, ask, permit, target, part: part(found), view })
     }
 

@@ -2,6 +2,7 @@
 
 use crate::admission::Write;
 use crate::allocation::is_service;
+use crate::api_table::Source;
 use crate::kind::{Answer, Target};
 use crate::options::WriteOptions;
 use crate::owners;
@@ -14,7 +15,6 @@ use crate::verbs::{Written, check_body_fields};
 use keelson_admission::Operation;
 use keelson_auth::Permit;
 use keelson_cache::Entry;
-use crate::api_table::Source;
 use keelson_kinds::strategy;
 use keelson_meta::{ErrorList, Failure, Object, Reason, Status, Str};
 use keelson_schema::decode::Decoded;

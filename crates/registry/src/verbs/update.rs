@@ -2,6 +2,7 @@
 
 use crate::admission::Write;
 use crate::allocation::is_service;
+use crate::api_table::Source;
 use crate::kind::{Answer, Target};
 use crate::options::WriteOptions;
 use crate::owners::{self, Endpoint};
@@ -12,7 +13,6 @@ use crate::verbs::{Part, Tries, Written, check_body_fields};
 use keelson_admission::Operation;
 use keelson_auth::Permit;
 use keelson_cache::Entry;
-use crate::api_table::Source;
 use keelson_kinds::strategy::{self, StatusMetadata, Strategy};
 use keelson_meta::status::quote;
 use keelson_meta::{ErrorList, Failure, FieldError, Object, Path, Reason, Status, Str, Value};
