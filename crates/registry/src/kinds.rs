@@ -14,6 +14,7 @@ mod networking;
 mod nodes;
 mod pod;
 mod policies;
+mod rbac;
 mod service;
 mod storage;
 mod workloads;
@@ -21,7 +22,6 @@ mod workloads;
 pub(crate) use service::validate_addresses as validate_service_addresses;
 
 use crate::strategy::{Generation, SelectableField, StatusMetadata, Strategy};
-use keelson_meta::names;
 
 const fn field(name: &'static str, places: &'static [&'static [&'static str]]) -> SelectableField {
     SelectableField { name, places, unset: "" }
@@ -112,7 +112,7 @@ pub(crate) fn strategy(group: &str, resource: &str) -> Strategy {
         "networking.k8s.io" | "discovery.k8s.io" => network_kind(resource, base),
         "storage.k8s.io" => storage_kind(resource, base),
         "admissionregistration.k8s.io" => admission_kind(resource, base),
-        "rbac.authorization.k8s.io" => Strategy { name_rule: names::name_is_path_segment, ..base },
+        "rbac.authorization.k8s.io" => rbac::strategy(resource, base),
         _ => other_kind(resource, base),
     }
 }
