@@ -14,6 +14,7 @@ mod allocation_repair;
 mod authorization;
 mod backup_socket;
 mod certificates;
+mod cluster_roles;
 mod controllers;
 mod election;
 mod etcd;

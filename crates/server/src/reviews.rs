@@ -7,6 +7,7 @@ use crate::resource::{Found, decoded, write_options};
 use crate::respond::{self, Reply};
 use keelson_auth::{Credentials, Permit, User};
 use keelson_meta::{Failure, GroupVersionResource, Map, Object, Status, Value, value};
+use keelson_registry::Target;
 use keelson_registry::options::WriteOptions;
 use keelson_schema::Schema;
 
@@ -132,10 +133,24 @@ pub(crate) async fn connect(
             Ok(respond::no_content())
         }
         _ => {
+            // A WebSocket begins with a GET, and is a POST all the same.
+            if verb == "get" && matches!(sub.name.as_str(), "exec" | "attach" | "portforward") {
+                Box::pin(check_create(app, permit, target)).await?;
+            }
             let container = ask.query.get("container").unwrap_or_default();
             Err(app.registry.no_node(permit, target, container).await)
         }
     }
+}
+
+/// Who opens a stream must be allowed to create it, too (AuthorizePodWebsocketUpgradeCreatePermission).
+async fn check_create(app: &App, permit: &Permit, target: &Target) -> Result<(), Failure> {
+    let Some(given) = permit.attributes() else { return Ok(()) };
+    let decision = app.authorizer.decide(permit.user(), &given.with_verb("create")).await;
+    if decision.is_allowed() {
+        return Ok(());
+    }
+    Err(Status::forbidden(target.gvr(), &target.name, &decision.reason.to_string()))
 }
 
 fn success(ask: &Ask, code: u16) -> Reply {
