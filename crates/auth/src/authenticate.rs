@@ -1,4 +1,4 @@
-//! Who asks: client certificates and bearer tokens, in this order.
+//! Authenticates requests: client certificates, then bearer tokens.
 
 use crate::{ANONYMOUS, AUTHENTICATED, TokenFile, UNAUTHENTICATED};
 use keelson_meta::{Failure, Status, Str, User};

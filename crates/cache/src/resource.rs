@@ -340,6 +340,11 @@ impl Resource {
         from.next().filter(|(key, _)| key.starts_with(prefix)).map(|(_, error)| error.clone())
     }
 
+    /// The keys of the objects that cannot be read.
+    pub fn unreadable_keys(&self) -> Vec<String> {
+        self.read().unreadable.keys().cloned().collect()
+    }
+
     /// Number of objects now.
     pub fn len(&self) -> usize {
         self.read().objects.len()

@@ -2,8 +2,8 @@
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
-use keelson::AdmissionChain;
-use keelson_auth::TokenFile;
+use keelson::{AdmissionChain, Authorization};
+use keelson_auth::{Abac, TokenFile};
 use keelson_meta::time::GoDuration;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -248,6 +248,12 @@ pub struct Serve {
     /// Authorities whose client certificates name users.
     #[arg(long, value_name = "FILE")]
     pub client_ca_file: Option<PathBuf>,
+    /// Authorizers, in the order in which they are asked: Node, RBAC, ABAC, AlwaysAllow, AlwaysDeny.
+    #[arg(long, value_delimiter = ',', default_value = "Node,RBAC", value_name = "MODE")]
+    pub authorization_mode: Vec<String>,
+    /// Policies of the mode ABAC: a JSON object a line.
+    #[arg(long, value_name = "FILE")]
+    pub authorization_policy_file: Option<PathBuf>,
     /// File of tokens: lines of `token,user,uid,"group,group"`.
     #[arg(long, value_name = "FILE")]
     pub token_auth_file: Option<PathBuf>,
@@ -351,6 +357,7 @@ impl Serve {
             builder.tokens = TokenFile::parse(&text)
                 .with_context(|| format!("--token-auth-file: {}", path.display()))?;
         }
+        builder.authorization = self.authorization()?;
         for word in &self.runtime_config {
             let (name, value) = word.split_once('=').unwrap_or((word, "true"));
             let Ok(on) = value.parse::<bool>() else {
@@ -384,6 +391,24 @@ impl Serve {
         limits.mutating_requests_in_flight_max =
             count("--max-mutating-requests-inflight", self.max_mutating_requests_inflight)?;
         Ok(())
+    }
+
+    fn authorization(&self) -> Result<Authorization> {
+        let mut authorization = Authorization::modes(&self.authorization_mode)
+            .map_err(|why| anyhow::anyhow!("--authorization-mode: {why}"))?;
+        match (&self.authorization_policy_file, authorization.is_abac()) {
+            (None, false) => {}
+            (Some(path), true) => {
+                let context = || format!("--authorization-policy-file: {}", path.display());
+                let text = std::fs::read_to_string(path).with_context(context)?;
+                authorization.abac = Some(Abac::parse(&text).with_context(context)?);
+            }
+            (None, true) => bail!("--authorization-mode: ABAC needs --authorization-policy-file"),
+            (Some(_), false) => {
+                bail!("--authorization-policy-file: --authorization-mode does not name ABAC")
+            }
+        }
+        Ok(authorization)
     }
 
     fn admission(&self) -> Result<AdmissionChain> {

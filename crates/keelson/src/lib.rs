@@ -11,8 +11,10 @@
 //! There are no globals: any number of servers can run in one process.
 
 mod allocation_repair;
+mod authorization;
 mod backup_socket;
 mod certificates;
+mod cluster_roles;
 mod controllers;
 mod election;
 mod etcd;
@@ -28,6 +30,7 @@ mod service_accounts;
 mod supervisor;
 mod tls_files;
 
+pub use authorization::Authorization;
 pub use backup_socket::backup_socket;
 pub use certificates::{CertificateError, Pki};
 pub use etcd::Etcd;

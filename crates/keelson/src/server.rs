@@ -1,5 +1,6 @@
 //! [`Keelson`]: one running server, and the [`Builder`] that starts it.
 
+use crate::authorization::Authorization;
 use crate::backup_socket::{BackupSocket, backup_socket};
 use crate::certificates::{CertificateError, Pki, host_names};
 use crate::controllers::Controllers;
@@ -10,7 +11,7 @@ use crate::supervisor::{Loops, keep_running};
 use crate::tls_files::TlsFiles;
 use crate::{allocation_repair, election, event_ttl, files, private_files};
 use keelson_admission::Chain;
-use keelson_auth::{Authenticator, Authorizer, TokenFile, User};
+use keelson_auth::{Authenticator, TokenFile, User};
 use keelson_registry::{Clock, OpenError as RegistryError, Registry, RegistryOptions, SystemClock};
 use keelson_server::{App, Health, Limits, Listening, State, VersionInfo};
 use keelson_store::{
@@ -104,6 +105,8 @@ pub struct Builder {
     pub tls_files: Option<(PathBuf, PathBuf)>,
     /// Further authorities whose client certificates count.
     pub client_ca_file: Option<PathBuf>,
+    /// Decides who may do what.
+    pub authorization: Authorization,
     /// Known tokens.
     pub tokens: TokenFile,
     /// `--service-cluster-ip-range`.
@@ -141,6 +144,7 @@ impl Default for Builder {
             tls: true,
             tls_files: None,
             client_ca_file: None,
+            authorization: Authorization::default(),
             tokens: TokenFile::default(),
             service_ranges: vec!["10.0.0.0/24".to_owned()],
             advertise: None,
@@ -205,6 +209,13 @@ impl Builder {
     pub fn token(mut self, token: &str, name: &str) -> Self {
         let user = User { name: name.into(), ..User::default() }.with_group(keelson_auth::MASTERS);
         self.tokens.insert(token, user);
+        self
+    }
+
+    /// Asks these authorizers.
+    #[must_use]
+    pub fn authorization(mut self, authorization: Authorization) -> Self {
+        self.authorization = authorization;
         self
     }
 
@@ -299,9 +310,9 @@ impl Builder {
         shutdown: watch::Receiver<bool>,
     ) -> Arc<App> {
         Arc::new(App {
+            authorizer: registry.options.authorizer.clone(),
             registry,
             authenticator: Authenticator::new(self.tokens),
-            authorizer: Authorizer,
             version: VersionInfo {
                 git_version: KUBERNETES_VERSION.to_owned(),
                 build: format!("keelson-{}", env!("CARGO_PKG_VERSION")),
@@ -359,7 +370,7 @@ impl Builder {
         }
     }
 
-    fn registry_options(&self, advertise: IpAddr, port: u16) -> RegistryOptions {
+    fn registry_options(&mut self, advertise: IpAddr, port: u16) -> RegistryOptions {
         RegistryOptions {
             service_ranges: self.service_ranges.clone(),
             advertise_address: advertise,
@@ -367,6 +378,7 @@ impl Builder {
             runtime_config: self.runtime_config.clone(),
             malformed_object_deletion: self.feature_gates.malformed_object_deletion,
             admission: self.admission.clone(),
+            authorizer: Arc::new(self.authorization.authorizer()),
             event_ttl: self.event_ttl,
         }
     }

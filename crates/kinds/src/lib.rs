@@ -22,6 +22,7 @@ mod networking;
 mod nodes;
 mod pod;
 mod policies;
+mod rbac;
 mod service;
 mod storage;
 mod workloads;

@@ -3,9 +3,8 @@
 use crate::strategy::{Generation, SelectableField, StatusMetadata, Strategy};
 use crate::{
     admission, autoscaling, batch, certificates, claims, config, endpoints, events, flow,
-    networking, nodes, pod, policies, service, storage, workloads,
+    networking, nodes, pod, policies, rbac, service, storage, workloads,
 };
-use keelson_meta::names;
 
 const fn field(name: &'static str, places: &'static [&'static [&'static str]]) -> SelectableField {
     SelectableField { name, places, unset: "" }
@@ -96,7 +95,7 @@ pub fn strategy(group: &str, resource: &str) -> Strategy {
         "networking.k8s.io" | "discovery.k8s.io" => network_kind(resource, base),
         "storage.k8s.io" => storage_kind(resource, base),
         "admissionregistration.k8s.io" => admission_kind(resource, base),
-        "rbac.authorization.k8s.io" => Strategy { name_rule: names::name_is_path_segment, ..base },
+        "rbac.authorization.k8s.io" => rbac::strategy(resource, base),
         _ => other_kind(resource, base),
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::allocation::PortPool;
 use crate::api_table::{ApiTable, Source};
+use crate::followed::ReadOnly;
 use crate::kind::{Kind, Target};
 use crate::stamp::Clock;
 use crate::stored;
@@ -9,6 +10,7 @@ use crate::turns::Turns;
 use arc_swap::{ArcSwap, Guard};
 use bytes::Bytes;
 use keelson_admission::namespace_lifecycle;
+use keelson_auth::{Authorizer, Objects};
 use keelson_cache::{Cache, Entry, Resource, Snapshot, StartError};
 use keelson_meta::{Failure, GroupVersionResource, Reason, Status, Str};
 use keelson_schema::catalogue::Catalogue;
@@ -49,6 +51,8 @@ pub struct RegistryOptions {
     pub malformed_object_deletion: bool,
     /// The admission plug-ins that are on.
     pub admission: keelson_admission::Chain,
+    /// Decides who may do what; reads roles and others from the registry once that is open.
+    pub authorizer: Arc<Authorizer>,
     /// `--event-ttl`: how long events live after their last write; zero is for ever.
     pub event_ttl: Duration,
 }
@@ -144,6 +148,8 @@ impl Registry {
             api_changes: Mutex::default(),
         });
         registry.find_foreign_records();
+        let objects: Arc<dyn Objects> = Arc::new(ReadOnly(Arc::downgrade(&registry)));
+        registry.options.authorizer.attach(&objects);
         crate::bootstrap::ensure(&registry)
             .await
             .map_err(|source| OpenError::Bootstrap { source })?;

@@ -21,7 +21,7 @@ use crate::websocket;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Version, header};
 use hyper::body::Incoming;
 use keelson_auth::{
-    ANONYMOUS, Attributes, Authenticator, Authorizer, Certificate, Credentials, Permit,
+    ANONYMOUS, Attributes, Authenticator, Authorizer, Certificate, Credentials, Permit, Selectors,
 };
 use keelson_meta::{Failure, Status, Str};
 use keelson_registry::{Registry, stamp};
@@ -80,10 +80,10 @@ impl From<Failure> for Refused {
 pub struct App {
     /// The kinds.
     pub registry: Arc<Registry>,
-    /// Who asks.
+    /// Authenticates requests.
     pub authenticator: Authenticator,
-    /// May they.
-    pub authorizer: Authorizer,
+    /// Authorizes requests.
+    pub authorizer: Arc<Authorizer>,
     /// What `/version` says.
     pub version: VersionInfo,
     /// What clients may do.
@@ -205,7 +205,7 @@ impl App {
             cbor: self.cbor,
             peer,
         };
-        let reply = match self.admit(&ask, &route, held) {
+        let reply = match self.admit(&ask, &route, held).await {
             Ok((permit, end)) => self.dispatch(&ask, &route, permit, &mut body, end).await,
             Err(Refused::Failure(failure)) => Err(failure),
             Err(Refused::Busy) => Ok(respond::too_many_requests()),
@@ -225,8 +225,8 @@ impl App {
         }
     }
 
-    /// When the request ends at the latest, who asks, and may they.
-    fn admit(
+    /// When the request ends at the latest, and the permit for it.
+    async fn admit(
         &self,
         ask: &Ask,
         route: &Route,
@@ -235,11 +235,11 @@ impl App {
         let is_long = matches!(route, Route::Resource(route) if asked_verb(ask, route) == "watch");
         let most = self.limits.request_timeout;
         let timeout = if is_long { most } else { ask.query.request_timeout(most)? };
-        Ok((self.permit(ask, route, held)?, Instant::now() + timeout))
+        Ok((self.permit(ask, route, held).await?, Instant::now() + timeout))
     }
 
-    /// Who asks, and may they. Nothing of the body is read before this says yes.
-    fn permit(&self, ask: &Ask, route: &Route, held: &mut Held) -> Result<Permit, Refused> {
+    /// Authenticates and authorizes a request. Nothing of the body is read before this says yes.
+    async fn permit(&self, ask: &Ask, route: &Route, held: &mut Held) -> Result<Permit, Refused> {
         let by_protocol = websocket::authorization(&ask.headers)?;
         let by_header = ask.headers.get(header::AUTHORIZATION).map(|value| {
             // One that cannot be read must not make its sender anonymous.
@@ -260,10 +260,11 @@ impl App {
             Ok(_) | Err(_) => ask.peer.place.end(),
         }
         let attributes = attributes(ask, route);
-        let user = impersonate::impersonated(&self.authorizer, &ask.headers, user?, &attributes)?;
+        let user =
+            impersonate::impersonated(&self.authorizer, &ask.headers, user?, &attributes).await?;
         let counted = self.state.in_flight.enter(&user, &attributes);
         held._counted = counted.map_err(|TooMany| Refused::Busy)?;
-        Ok(self.authorizer.authorize(user, attributes)?)
+        Ok(self.authorizer.authorize(user, attributes).await?)
     }
 
     async fn dispatch(
@@ -336,23 +337,7 @@ impl App {
 /// What the authorizer is asked.
 fn attributes(ask: &Ask, route: &Route) -> Attributes {
     match route {
-        Route::Resource(route) => Attributes {
-            verb: Str::new_static(asked_verb(ask, route)),
-            gvr: keelson_meta::GroupVersionResource::new(
-                route.group.clone(),
-                route.version.clone(),
-                route.resource.clone(),
-            ),
-            subresource: route.subresource.clone(),
-            // A namespace itself is looked at as if it were in itself.
-            namespace: match &route.namespace {
-                Some(namespace) => namespace.clone(),
-                None if route.resource == "namespaces" => route.name.clone(),
-                None => Str::default(),
-            },
-            name: asked_name(ask, route),
-            path: String::new(),
-        },
+        Route::Resource(route) => resource_attributes(ask, route),
         Route::Path(path) => Attributes {
             verb: Str::new_static(method_word(&ask.method)),
             path: path.clone(),
@@ -362,15 +347,43 @@ fn attributes(ask: &Ask, route: &Route) -> Attributes {
     }
 }
 
-/// The name in the URL, or the one that a field selector on a collection asks for.
-fn asked_name(ask: &Ask, route: &ResourceRoute) -> Str {
-    if !route.name.is_empty()
-        || !matches!(asked_verb(ask, route), "list" | "watch" | "deletecollection")
-    {
-        return route.name.clone();
+fn resource_attributes(ask: &Ask, route: &ResourceRoute) -> Attributes {
+    let verb = asked_verb(ask, route);
+    let selectors = match verb {
+        "list" | "watch" | "deletecollection" => ask.query.asked_selectors(),
+        _ => None,
+    };
+    // The name in the URL, or the one that a field selector on a collection asks for.
+    let name = match &selectors {
+        Some(selectors) if route.name.is_empty() => selected_name(selectors),
+        _ => route.name.clone(),
+    };
+    Attributes {
+        verb: Str::new_static(verb),
+        gvr: keelson_meta::GroupVersionResource::new(
+            route.group.clone(),
+            route.version.clone(),
+            route.resource.clone(),
+        ),
+        subresource: route.subresource.clone(),
+        // A namespace itself is looked at as if it were in itself.
+        namespace: match &route.namespace {
+            Some(namespace) => namespace.clone(),
+            None if route.resource == "namespaces" => route.name.clone(),
+            None => Str::default(),
+        },
+        name,
+        path: String::new(),
+        selectors: selectors.map(Box::new),
     }
-    let name = ask.query.selected_name();
+}
+
+/// The one name that a field selector leaves, or empty.
+fn selected_name(selectors: &Selectors) -> Str {
+    let fields = selectors.fields.as_ref();
+    let name = fields.and_then(|fields| fields.required_value("metadata.name"));
     name.filter(|name| keelson_meta::names::name_is_path_segment(name, false).is_empty())
+        .map(Str::new)
         .unwrap_or_default()
 }
 

@@ -24,7 +24,7 @@ struct Asked {
 
 /// The user that the headers name, when the sender may impersonate all of it; the sender when there is no
 /// such header.
-pub(crate) fn impersonated(
+pub(crate) async fn impersonated(
     authorizer: &Authorizer,
     headers: &HeaderMap,
     user: User,
@@ -32,11 +32,8 @@ pub(crate) fn impersonated(
 ) -> Result<User, Failure> {
     let Some(asked) = Asked::read(headers)? else { return Ok(user) };
     let Some(name) = asked.name.clone() else { return Err(asked.without_user()) };
-    let may = asked.permissions(&name).iter().all(|one| authorizer.allows(&user, one));
-    if !may {
-        let verb = format!("impersonate-on:{}:{}", mode(&name), wanted.verb);
-        authorizer.authorize(user, Attributes { verb: verb.into(), ..wanted.clone() })?;
-    }
+    // In a box, as what is done seldom, so that the future of each request stays small.
+    Box::pin(asked.check(authorizer, user, &name, wanted)).await?;
     Ok(asked.into_user(name))
 }
 
@@ -71,6 +68,24 @@ impl Asked {
         match self.extra.iter_mut().find(|(known, _)| *known == key) {
             Some((_, values)) => values.push(value),
             None => self.extra.push((key, vec![value])),
+        }
+        Ok(())
+    }
+
+    /// Whether the sender may impersonate each part, or 403.
+    async fn check(
+        &self,
+        authorizer: &Authorizer,
+        user: User,
+        name: &Str,
+        wanted: &Attributes,
+    ) -> Result<(), Failure> {
+        for one in self.permissions(name) {
+            if !authorizer.allows(&user, &one).await {
+                let verb = format!("impersonate-on:{}:{}", mode(name), wanted.verb);
+                let wanted = Attributes { verb: verb.into(), ..wanted.clone() };
+                return authorizer.authorize(user, wanted).await.map(drop);
+            }
         }
         Ok(())
     }
@@ -204,7 +219,7 @@ mod tests {
     use super::*;
 
     /// The outcome for an administrator: user, uid, groups and extra, or code and message.
-    fn check(headers: &[(&str, &[u8])], want: &str) {
+    async fn check(headers: &[(&str, &[u8])], want: &str) {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             let name = HeaderName::from_bytes(name.as_bytes()).expect("a header name");
@@ -213,7 +228,7 @@ mod tests {
         let admin = User { name: "admin".into(), ..User::default() };
         let admin = admin.with_group(keelson_auth::MASTERS);
         let wanted = Attributes { verb: "get".into(), ..Attributes::default() };
-        let got = match impersonated(&Authorizer, &map, admin, &wanted) {
+        let got = match impersonated(&Authorizer::default(), &map, admin, &wanted).await {
             Ok(User { name, uid, groups, extra }) => {
                 let extra: Vec<_> =
                     extra.iter().map(|(k, v)| format!("{k}={}", v.join("+"))).collect();
@@ -224,35 +239,36 @@ mod tests {
         assert_eq!(got, want, "{headers:?}");
     }
 
-    #[test]
-    fn without_headers_the_sender_asks() {
-        check(&[("x-impersonate-user", b"a")], "admin||system:masters|");
+    #[tokio::test]
+    async fn without_headers_the_sender_asks() {
+        check(&[("x-impersonate-user", b"a")], "admin||system:masters|").await;
     }
 
-    #[test]
-    fn a_name_in_utf8_is_that_users_name() {
-        check(&[("impersonate-user", "jürgen".as_bytes())], "jürgen||system:authenticated|");
+    #[tokio::test]
+    async fn a_name_in_utf8_is_that_users_name() {
+        check(&[("impersonate-user", "jürgen".as_bytes())], "jürgen||system:authenticated|").await;
     }
 
-    #[test]
-    fn a_header_that_cannot_be_read_is_never_taken_as_absent() {
+    #[tokio::test]
+    async fn a_header_that_cannot_be_read_is_never_taken_as_absent() {
         let header = "400 impersonation header \"impersonate-";
-        check(&[("impersonate-user", b"")], &format!("{header}user\" is empty"));
-        check(&[("impersonate-user", b"\xff")], &format!("{header}user\" is not UTF-8"));
+        check(&[("impersonate-user", b"")], &format!("{header}user\" is empty")).await;
+        check(&[("impersonate-user", b"\xff")], &format!("{header}user\" is not UTF-8")).await;
         let doubled = format!("{header}user\" is given more than once");
-        check(&[("impersonate-user", b"a"), ("impersonate-user", b"b")], &doubled);
+        check(&[("impersonate-user", b"a"), ("impersonate-user", b"b")], &doubled).await;
         let a = ("impersonate-user", b"a".as_slice());
-        check(&[a, ("impersonate-uid", b"")], &format!("{header}uid\" is empty"));
-        check(&[a, ("impersonate-group", b"")], &format!("{header}group\" is empty"));
-        check(&[a, ("impersonate-group", b"\xe9")], &format!("{header}group\" is not UTF-8"));
-        check(&[a, ("impersonate-foo", b"x")], &format!("{header}foo\" is not known"));
-        check(&[("impersonate-foo", b"x")], &format!("{header}foo\" is not known"));
-        check(&[a, ("impersonate-extra-", b"x")], &format!("{header}extra-\" has no key"));
-        check(&[a, ("impersonate-extra-%ff", b"x")], &format!("{header}extra-%ff\" is not UTF-8"));
+        check(&[a, ("impersonate-uid", b"")], &format!("{header}uid\" is empty")).await;
+        check(&[a, ("impersonate-group", b"")], &format!("{header}group\" is empty")).await;
+        check(&[a, ("impersonate-group", b"\xe9")], &format!("{header}group\" is not UTF-8")).await;
+        check(&[a, ("impersonate-foo", b"x")], &format!("{header}foo\" is not known")).await;
+        check(&[("impersonate-foo", b"x")], &format!("{header}foo\" is not known")).await;
+        check(&[a, ("impersonate-extra-", b"x")], &format!("{header}extra-\" has no key")).await;
+        check(&[a, ("impersonate-extra-%ff", b"x")], &format!("{header}extra-%ff\" is not UTF-8"))
+            .await;
     }
 
-    #[test]
-    fn parts_of_a_user_without_its_name_are_refused() {
+    #[tokio::test]
+    async fn parts_of_a_user_without_its_name_are_refused() {
         let said = |uid: &str, groups: &str, extra: &str| {
             format!(
                 "400 requested &user.DefaultInfo{{Name:\"\", UID:\"{uid}\", Groups:{groups}, \
@@ -260,40 +276,46 @@ mod tests {
             )
         };
         let (none, nil) = ("[]string(nil)", "map[string][]string(nil)");
-        check(&[("impersonate-uid", b"u")], &said("u", none, nil));
-        check(&[("impersonate-group", b"g")], &said("", "[]string{\"g\"}", nil));
+        check(&[("impersonate-uid", b"u")], &said("u", none, nil)).await;
+        check(&[("impersonate-group", b"g")], &said("", "[]string{\"g\"}", nil)).await;
         let extra = "map[string][]string{\"a\":[]string{\"x\", \"y\"}, \"b\":[]string{\"z\"}}";
         let headers: [(&str, &[u8]); 3] = [
             ("impersonate-extra-b", b"z"),
             ("impersonate-extra-a", b"x"),
             ("impersonate-extra-a", b"y"),
         ];
-        check(&headers, &said("", none, extra));
+        check(&headers, &said("", none, extra)).await;
     }
 
-    #[test]
-    fn groups_uid_and_extra_go_with_the_name() {
+    #[tokio::test]
+    async fn groups_uid_and_extra_go_with_the_name() {
         let a = ("impersonate-user", b"a".as_slice());
         check(
             &[a, ("impersonate-uid", b"7"), ("impersonate-group", b"g")],
             "a|7|g,system:authenticated|",
-        );
-        check(&[a, ("impersonate-extra-foo%2fBar", b"x")], "a||system:authenticated|foo/bar=x");
-        check(&[a, ("impersonate-extra-a%zz", b"x")], "a||system:authenticated|a%zz=x");
-        check(&[a, ("impersonate-group", b"system:unauthenticated")], "a||system:unauthenticated|");
+        )
+        .await;
+        check(&[a, ("impersonate-extra-foo%2fBar", b"x")], "a||system:authenticated|foo/bar=x")
+            .await;
+        check(&[a, ("impersonate-extra-a%zz", b"x")], "a||system:authenticated|a%zz=x").await;
+        check(&[a, ("impersonate-group", b"system:unauthenticated")], "a||system:unauthenticated|")
+            .await;
         check(
             &[("impersonate-user", b"system:serviceaccount:ns:x")],
             "system:serviceaccount:ns:x||system:serviceaccounts,system:serviceaccounts:ns,\
              system:authenticated|",
-        );
+        )
+        .await;
         check(
             &[("impersonate-user", b"system:serviceaccount:ns:x"), ("impersonate-group", b"g")],
             "system:serviceaccount:ns:x||g,system:authenticated|",
-        );
+        )
+        .await;
         check(
             &[("impersonate-user", b"system:anonymous")],
             "system:anonymous||system:unauthenticated|",
-        );
+        )
+        .await;
     }
 
     #[test]

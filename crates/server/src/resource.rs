@@ -10,7 +10,7 @@ use crate::view::View;
 use crate::watch::{self, Stream};
 use bytes::Bytes;
 use http::{Method, header};
-use keelson_auth::{Attributes, Permit};
+use keelson_auth::Permit;
 use keelson_meta::status::{Details, quote};
 use keelson_meta::{Failure, Map, Reason, Status, value};
 use keelson_registry::options::{Patch, PatchForm, WriteOptions};
@@ -295,7 +295,7 @@ impl<'a> Call<'a> {
         let options = self.ask.query.delete_options(&body, format)?;
         let target = self.target;
         if options.ignore_read_error {
-            self.may_ignore_read_errors()?;
+            self.may_ignore_read_errors().await?;
         }
         match self.app.registry.delete(self.permit, target, &options).await? {
             Deleted::Unreadable => {
@@ -327,12 +327,12 @@ impl<'a> Call<'a> {
     }
 
     /// To delete what cannot be read is asked for as a verb of its own.
-    fn may_ignore_read_errors(&self) -> Result<(), Failure> {
-        let attributes = self.permit.attributes();
+    async fn may_ignore_read_errors(&self) -> Result<(), Failure> {
         let verb = "unsafe-delete-ignore-read-errors";
-        let asked = Attributes { verb: verb.into(), ..attributes.clone() };
-        if self.app.authorizer.allows(self.permit.user(), &asked) {
-            return Ok(());
+        let asked = self.permit.attributes().map(|attributes| attributes.with_verb(verb));
+        match asked {
+            Some(asked) if !self.app.authorizer.allows(self.permit.user(), &asked).await => {}
+            _ => return Ok(()),
         }
         let why = format!("not permitted to do {}, reason: ", quote(verb));
         Err(Status::forbidden(self.target.gvr(), &self.target.name, &why))

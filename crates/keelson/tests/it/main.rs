@@ -5,6 +5,7 @@
 #![allow(clippy::print_stdout)]
 
 mod admission;
+mod authorization;
 mod backup;
 mod bad_input;
 mod bad_input_tls;

@@ -41,6 +41,7 @@ impl Harness {
             runtime_config: vec![],
             malformed_object_deletion: false,
             admission: Default::default(),
+            authorizer: Arc::default(),
             event_ttl: std::time::Duration::ZERO,
         };
         let opened = Registry::open(store, clock, options).await;
