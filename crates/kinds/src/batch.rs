@@ -22,7 +22,6 @@ const CRON_NAME_BYTES_MAX: usize = 52;
 pub(super) fn job(base: Strategy) -> Strategy {
     Strategy {
         generation: Generation::OnSpecChange,
-        revalidates: true,
         default: |obj| default_job_spec(obj.object_mut("spec")),
         prepare_create: |obj| {
             selector::generate(obj);

@@ -186,6 +186,13 @@ impl<'v, 'p> At<'v, 'p> {
         }
     }
 
+    /// The text must not be longer than `bytes_max`.
+    pub fn not_too_long(&self, errors: &mut ErrorList, bytes_max: usize) {
+        if self.text().len() > bytes_max {
+            errors.push_with(|| FieldError::too_long(&self.path, bytes_max));
+        }
+    }
+
     /// The number must not be negative.
     pub fn not_negative(&self, errors: &mut ErrorList) {
         if self.number() < 0 {

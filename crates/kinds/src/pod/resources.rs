@@ -162,7 +162,8 @@ pub(crate) fn resource_name(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn is_extended(name: &str) -> bool {
+/// A name of an extended resource: `example.com/gpu`.
+pub(crate) fn is_extended(name: &str) -> bool {
     !is_native(name)
         && !name.starts_with("requests.")
         && names::is_qualified_name(&format!("requests.{name}")).is_empty()

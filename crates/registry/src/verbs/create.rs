@@ -14,8 +14,8 @@ use crate::verbs::{Written, check_body_fields};
 use keelson_admission::Operation;
 use keelson_auth::Permit;
 use keelson_cache::Entry;
-use keelson_kinds::strategy;
-use keelson_meta::{ErrorList, Failure, Object, Reason, Status, Str};
+use keelson_kinds::strategy::{self, Check};
+use keelson_meta::{ErrorList, Failure, Object, Reason, Status, Str, names};
 use keelson_schema::decode::Decoded;
 use keelson_store::{Compare, Revision};
 use std::sync::Arc;
@@ -291,10 +291,15 @@ fn prepare(registry: &Registry, permit: &Permit, target: &Target, obj: &mut Obje
 
 fn validate(target: &Target, obj: &Object) -> Result<(), Failure> {
     let kind = &target.kind;
-    let mut errors =
-        strategy::validate_built_in_metadata(obj, kind.namespaced, kind.strategy.name_rule);
-    errors.extend((kind.strategy.validate)(obj, None));
-    invalid(target, obj, errors)
+    let (strategy, namespaced) = (&kind.strategy, kind.namespaced);
+    let checks = strategy.create_checks;
+    invalid(target, obj, strategy.check(checks, strategy.validate, obj, None, namespaced))?;
+    if checks.contains(&Check::Metadata) {
+        return Ok(());
+    }
+    // What is asked of all kinds is less than a kind asks that looks at its metadata itself.
+    let rule = names::name_is_path_segment;
+    invalid(target, obj, strategy::validate_metadata(obj, namespaced, rule))
 }
 
 /// 422 with the object's faults, if there are any.

@@ -14,7 +14,9 @@ use keelson_auth::Permit;
 use keelson_cache::Entry;
 use keelson_kinds::strategy::{self, StatusMetadata, Strategy};
 use keelson_meta::status::quote;
-use keelson_meta::{ErrorList, Failure, FieldError, Object, Path, Reason, Status, Str, Value};
+use keelson_meta::{
+    ErrorList, Failure, FieldError, Object, Path, Reason, Status, Str, Value, names,
+};
 use keelson_schema::decode::Decoded;
 use keelson_store::Revision;
 use std::sync::Arc;
@@ -408,11 +410,23 @@ fn keep(new: &mut Object, old: &Object, member: &str) {
     };
 }
 
+fn keep_all_metadata(new: &mut Object, old: &Object) {
+    let owners = new.metadata_mut().remove("managedFields");
+    if let Some(metadata) = old.metadata() {
+        new.root.insert("metadata", metadata.clone());
+    }
+    match owners {
+        Some(owners) => new.metadata_mut().insert("managedFields", owners),
+        None => new.metadata_mut().remove("managedFields"),
+    };
+}
+
 fn keep_metadata(new: &mut Object, old: &Object, rule: StatusMetadata) {
     let kept: &[&str] = match rule {
         StatusMetadata::Free => &[],
         StatusMetadata::KeepLabels => &["labels"],
         StatusMetadata::Keep => &["labels", "annotations", "finalizers", "ownerReferences"],
+        StatusMetadata::KeepAll => return keep_all_metadata(new, old),
     };
     for name in kept {
         match old.metadata().and_then(|m| m.get(name)) {
@@ -427,26 +441,23 @@ fn keep_metadata(new: &mut Object, old: &Object, rule: StatusMetadata) {
     }
 }
 
-/// Faults of metadata are told by the server at large and again by the rules of the kind: clients see
+/// Faults of metadata are found by the server at large and again by the rules of the kind: clients see
 /// them that often.
 fn validate(target: &Target, part: Part, new: &Object, old: &Object) -> Result<(), Failure> {
     let kind = &target.kind;
-    let mut errors = strategy::validate_metadata(new, kind.namespaced, |_, _| vec![]);
+    let strategy = &kind.strategy;
+    let rule = names::name_is_path_segment;
+    let mut errors = strategy::validate_metadata(new, kind.namespaced, rule);
     errors.extend(strategy::validate_metadata_update(new, old));
-    let rules = match part {
-        Part::Main => kind.strategy.validate,
-        Part::Status => kind.strategy.validate_status,
-        Part::Other(name) => match kind.strategy.part(name) {
-            Some(rules) => rules.validate,
+    let (checks, rules) = match part {
+        Part::Main => (strategy.update_checks, strategy.validate),
+        Part::Status => (strategy.status_checks, strategy.validate_status),
+        Part::Other(name) => match strategy.part(name) {
+            Some(rules) => (strategy.status_checks, rules.validate),
             None => return invalid(target, new, errors),
         },
     };
-    errors.extend(strategy::validate_built_in_metadata_update(new, old));
-    if part == Part::Main && kind.strategy.revalidates {
-        let rule = kind.strategy.name_rule;
-        errors.extend(strategy::validate_built_in_metadata(new, kind.namespaced, rule));
-    }
-    errors.extend(rules(new, Some(old)));
+    errors.extend(strategy.check(checks, rules, new, Some(old), kind.namespaced));
     invalid(target, new, errors)
 }
 
