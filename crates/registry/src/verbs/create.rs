@@ -35,10 +35,17 @@ impl Registry {
     ) -> Result<Written, Failure> {
         let warnings = check_body_fields(target.schema(), &body, options.field_validation)?;
         let mut obj = body.object;
-        check_namespace(target, &mut obj)?;
-        if obj.resource_version().parse::<u64>().is_ok_and(|version| version != 0) {
+        if let Err(failure) = check_namespace(target, &mut obj) {
+            return Err(failure.with_warnings(warnings));
+        }
+        if !options.dry_run
+            && obj.resource_version().parse::<u64>().is_ok_and(|version| version != 0)
+        {
             let why = "resourceVersion should not be set on objects to be created";
             return Err(Status::new(Reason::Unknown, why));
+        }
+        for name in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
+            obj.metadata_mut().remove(name);
         }
         let made = Updated { object: obj, owned: false, warnings };
         self.create_object(permit, target, made, options).await
@@ -71,9 +78,6 @@ impl Registry {
         let Updated { object: mut obj, owned, warnings: told } = made;
         warnings.extend(told);
         keelson_schema::default::fill(target.schema(), &mut obj);
-        for name in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
-            obj.metadata_mut().remove(name);
-        }
         (kind.strategy.default)(&mut obj);
         warnings.extend(references::dedup(&mut obj));
         if !owned {
@@ -194,6 +198,7 @@ impl Registry {
     async fn try_new(&self, new: &Creation<'_>, obj: &mut Object) -> Result<New, Failure> {
         let Creation { target, .. } = *new;
         let kind = &target.kind;
+        let given = obj.resource_version().to_owned();
         self.charge(&new.write(), obj).await?;
         self.claim(target, obj, None, true).await?;
         self.fresh().await?;
@@ -201,7 +206,8 @@ impl Registry {
             return taken(target, Some(known));
         }
         kind.check_record(&kind.record(obj))?;
-        obj.set_meta("resourceVersion", "");
+        // Nobody looks at it, and the answer repeats it.
+        obj.set_meta("resourceVersion", &given);
         let shown = kind.convert(obj.clone(), &kind.storage, target.schema());
         Ok(New::Stored(Answer::Object(shown)))
     }

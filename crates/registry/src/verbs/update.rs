@@ -48,8 +48,10 @@ impl Registry {
     ) -> Result<Written, Failure> {
         let warnings = check_body_fields(target.schema(), &body, options.field_validation)?;
         let mut wished = body.object;
-        check_namespace(target, &mut wished)?;
-        check_name(target, &wished)?;
+        let named = check_namespace(target, &mut wished).and_then(|()| check_name(target, &wished));
+        if let Err(failure) = named {
+            return Err(failure.with_warnings(warnings));
+        }
         let make = |live: Option<&Object>| {
             if live.is_some() || target.kind.strategy.create_on_update {
                 check_uid(target, &wished, live.map_or("", Object::uid))?;
@@ -126,7 +128,9 @@ impl Registry {
         }
         let mut updated = updated?;
         // A write that creates takes no notice of the version that the client believes in.
-        updated.object.set_meta("resourceVersion", "");
+        if !options.dry_run {
+            updated.object.set_meta("resourceVersion", "");
+        }
         self.create_object(permit, target, updated, options).await
     }
 
@@ -340,10 +344,12 @@ pub(crate) fn check_uid(target: &Target, wished: &Object, stored: &str) -> Resul
         return Ok(());
     }
     let key = target.kind.store_key(&target.namespace, &target.name);
+    let key = String::from_utf8_lossy(&key);
+    // Messages leave out the folder in which all keys are.
+    let key = key.strip_prefix("/registry").unwrap_or(&key);
     let why = format!(
-        "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: \
-         Precondition failed: UID in precondition: {given}, UID in object meta: {stored}",
-        String::from_utf8_lossy(&key)
+        "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: \
+         Precondition failed: UID in precondition: {given}, UID in object meta: {stored}"
     );
     Err(Status::conflict(target.gvr(), &target.name, &why))
 }
