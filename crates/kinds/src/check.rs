@@ -200,13 +200,6 @@ impl<'v, 'p> At<'v, 'p> {
         }
     }
 
-    /// The number must be positive.
-    pub fn positive(&self, errors: &mut ErrorList) {
-        if self.number() <= 0 {
-            self.invalid_as(errors, self.number(), "must be greater than 0");
-        }
-    }
-
     /// The number must lie in a range, if it is there.
     pub fn in_range_if_set(&self, errors: &mut ErrorList, min: i64, max: i64) {
         if self.is_set() {

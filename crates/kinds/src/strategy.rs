@@ -112,6 +112,8 @@ pub struct Strategy {
     pub expires: bool,
     /// Seconds of grace for a deletion, from what was asked for; `None`: deletions are immediate.
     pub grace: Option<fn(&Object, asked: Option<i64>) -> i64>,
+    /// Owners of fields are noted in what conversion to the stored version and back leaves.
+    pub owned_as_converted: bool,
     /// Names and places of the fields that field selectors may ask for.
     pub fields: &'static [SelectableField],
 }
@@ -160,6 +162,7 @@ impl Strategy {
         warnings: |_, _| vec![],
         expires: false,
         grace: None,
+        owned_as_converted: false,
         fields: &[],
     };
 

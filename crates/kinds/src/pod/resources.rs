@@ -117,7 +117,8 @@ pub(crate) fn is_huge_page(name: &str) -> bool {
     name.starts_with("hugepages-")
 }
 
-fn container_resource_name(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// A name of a resource that containers may ask for.
+pub(crate) fn container_resource_name(at: &At<'_, '_>, errors: &mut ErrorList) {
     let name = at.text();
     resource_name(at, errors);
     if !name.contains('/') && !is_huge_page(name) && !STANDARD_CONTAINER.contains(&name) {

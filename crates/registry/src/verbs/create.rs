@@ -80,6 +80,9 @@ impl Registry {
         keelson_schema::default::fill(target.schema(), &mut obj);
         (kind.strategy.default)(&mut obj);
         warnings.extend(references::dedup(&mut obj));
+        if kind.strategy.owned_as_converted {
+            obj = kind.round_trip(obj, target.schema());
+        }
         if !owned {
             owners::created(target, &mut obj, &options.field_manager, self.clock.now());
         }

@@ -146,7 +146,7 @@ impl Registry {
         let kind = &target.kind;
         let stored = kind.decode(entry)?;
         let converted = (target.schema().gvk != kind.storage.gvk)
-            .then(|| kind.convert(stored.clone(), &kind.storage, target.schema()));
+            .then(|| kind.in_version(stored.clone(), target.schema()));
         let live = converted.as_ref().unwrap_or(&stored);
         let Updated { mut object, owned, warnings: told } = make(Some(live))?;
         warnings.extend(told);
@@ -155,6 +155,9 @@ impl Registry {
         keelson_schema::default::fill(target.schema(), &mut object);
         (kind.strategy.default)(&mut object);
         warnings.extend(references::dedup(&mut object));
+        if kind.strategy.owned_as_converted {
+            object = kind.round_trip(object, target.schema());
+        }
         if !owned {
             Endpoint::of(target, part).updated(live, &mut object, options, self.clock.now());
         }
