@@ -35,6 +35,11 @@ impl<'v, 'p> At<'v, 'p> {
         At { value: self.get(name), path: self.path.field(name) }
     }
 
+    /// The entry `key` of a map.
+    pub fn field_at<'q>(&'q self, key: &'q str) -> At<'v, 'q> {
+        At { value: self.get(key), path: self.path.key(key) }
+    }
+
     /// The value of the member `name`; null when it is absent.
     pub fn get(&self, name: &str) -> &'v Value {
         self.value.get(name).unwrap_or(&NULL)

@@ -20,6 +20,7 @@ mod devices;
 mod endpoints;
 mod events;
 mod flow;
+mod limits;
 mod networking;
 mod nodes;
 mod pod;

@@ -3,7 +3,7 @@
 use crate::strategy::{Check, Generation, SelectableField, StatusMetadata, Strategy};
 use crate::{
     admission, autoscaling, batch, certificates, claims, config, devices, endpoints, events, flow,
-    networking, nodes, pod, policies, rbac, service, storage, workloads,
+    limits, networking, nodes, pod, policies, rbac, service, storage, workloads,
 };
 
 const fn field(name: &'static str, places: &'static [&'static [&'static str]]) -> SelectableField {
@@ -116,8 +116,8 @@ fn core_kind(resource: &str, base: Strategy) -> Strategy {
         "configmaps" => config::config_map(base),
         "secrets" => Strategy { fields: SECRET, ..config::secret(base) },
         "serviceaccounts" => config::service_account(base),
-        "limitranges" => config::limit_range(base),
-        "resourcequotas" => config::resource_quota(base),
+        "limitranges" => limits::limit_range(base),
+        "resourcequotas" => limits::resource_quota(base),
         "namespaces" => config::namespace(base),
         "nodes" => nodes::node(base),
         "persistentvolumes" => claims::volume(base),
@@ -281,10 +281,8 @@ fn update_checks(group: &str, resource: &str) -> &'static [Check] {
         ("", "configmaps" | "secrets" | "endpoints" | "pods" | "persistentvolumeclaims")
         | ("", "serviceaccounts" | "replicationcontrollers")
         | ("apps", "controllerrevisions")
-        | ("networking.k8s.io", "ingresses")
-        | ("storage.k8s.io", "volumeattributesclasses") => {
-            &[MetadataChange, Metadata, Rules, Change]
-        }
+        | ("networking.k8s.io", "ingresses") => &[MetadataChange, Metadata, Rules, Change],
+        ("storage.k8s.io", "volumeattributesclasses") => &[MetadataChange, Change, Metadata, Rules],
         ("", "namespaces" | "nodes")
         | ("batch", "jobs")
         | ("certificates.k8s.io" | "rbac.authorization.k8s.io" | "resource.k8s.io", _)

@@ -86,6 +86,8 @@ pub struct Strategy {
     pub note_user: fn(&mut Object, &User),
     /// Sets what the server decides when an object changes.
     pub prepare_update: fn(new: &mut Object, old: &Object),
+    /// Sets what the server decides when the status changes.
+    pub prepare_status: fn(new: &mut Object, old: &Object),
     /// Notes in a changed object when it changed.
     pub note_time: fn(new: &mut Object, old: &Object, now: &str),
     /// The kind's own rules.
@@ -149,6 +151,7 @@ impl Strategy {
         prepare_create: |_| (),
         note_user: |_, _| (),
         prepare_update: |_, _| (),
+        prepare_status: |_, _| (),
         note_time: |_, _, _| (),
         validate: |_, _| ErrorList::new(),
         validate_change: |_, _| ErrorList::new(),

@@ -5,9 +5,7 @@ use bytes::Bytes;
 use keelson_cache::{Entry, Record};
 use keelson_kinds::strategy::Strategy;
 use keelson_meta::room::Kept;
-use keelson_meta::{
-    Failure, GroupVersionKind, GroupVersionResource, Object, Status, Str, Value,
-};
+use keelson_meta::{Failure, GroupVersionKind, GroupVersionResource, Object, Status, Str, Value};
 use keelson_schema::Schema;
 use keelson_schema::json;
 use smallvec::SmallVec;

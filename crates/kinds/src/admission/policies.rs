@@ -152,8 +152,26 @@ fn variables(list: &At<'_, '_>, errors: &mut ErrorList) {
 /// A name that expressions can use.
 fn is_identifier(text: &str) -> bool {
     const RESERVED: &[&str] = &[
-        "true", "false", "null", "in", "as", "break", "const", "continue", "else", "for",
-        "function", "if", "import", "let", "loop", "package", "namespace", "return", "var", "void",
+        "true",
+        "false",
+        "null",
+        "in",
+        "as",
+        "break",
+        "const",
+        "continue",
+        "else",
+        "for",
+        "function",
+        "if",
+        "import",
+        "let",
+        "loop",
+        "package",
+        "namespace",
+        "return",
+        "var",
+        "void",
         "while",
     ];
     let is_first = |c: char| c == '_' || c.is_ascii_alphabetic();

@@ -154,7 +154,11 @@ fn interface_address(at: &At<'_, '_>, errors: &mut ErrorList) {
             at.invalid_as(errors, at.text(), words);
         }
         Some(canonical) if canonical != at.text() => {
-            at.invalid_as(errors, at.text(), &format!("must be in canonical form (\"{canonical}\")"));
+            at.invalid_as(
+                errors,
+                at.text(),
+                &format!("must be in canonical form (\"{canonical}\")"),
+            );
         }
         Some(_) => {}
     }

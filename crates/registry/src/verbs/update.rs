@@ -383,8 +383,10 @@ fn prepare(target: &Target, part: Part, new: &mut Object, old: &Object) {
         Part::Main => {}
     }
     keep_identity(new, old);
-    if part == Part::Main {
-        (strategy.prepare_update)(new, old);
+    match part {
+        Part::Main => (strategy.prepare_update)(new, old),
+        Part::Status => (strategy.prepare_status)(new, old),
+        Part::Other(_) => {}
     }
     // To find its node is not a change that a client has asked for.
     if part != Part::Other("binding") {
