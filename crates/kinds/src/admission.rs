@@ -1,5 +1,10 @@
 //! Webhook configurations and admission policies, as far as no expression has to be read.
 
+mod policies;
+mod rules;
+
+pub(super) use policies::{binding, mutating_policy, validating_policy};
+
 use super::check::{At, child, children, default};
 use crate::strategy::{Generation, Strategy};
 use keelson_meta::{ErrorList, Map, Object, Seen, Value, names};
@@ -30,43 +35,6 @@ pub(super) fn mutating_webhooks(base: Strategy) -> Strategy {
         },
         validate: |new, _| validate_webhooks(new),
         ..base
-    }
-}
-
-/// ValidatingAdmissionPolicies and MutatingAdmissionPolicies.
-pub(super) fn policy(base: Strategy) -> Strategy {
-    Strategy {
-        generation: Generation::OnSpecChange,
-        default: |obj| {
-            let spec = obj.object_mut("spec");
-            default(spec, "failurePolicy", "Fail");
-            if let Some(constraints) = child(spec, "matchConstraints") {
-                default_match(constraints);
-            }
-        },
-        ..base
-    }
-}
-
-/// The bindings of both.
-pub(super) fn binding(base: Strategy) -> Strategy {
-    Strategy {
-        generation: Generation::OnSpecChange,
-        default: |obj| {
-            if let Some(resources) = child(obj.object_mut("spec"), "matchResources") {
-                default_match(resources);
-            }
-        },
-        ..base
-    }
-}
-
-fn default_match(resources: &mut Map) {
-    default(resources, "matchPolicy", "Equivalent");
-    default(resources, "namespaceSelector", Map::new());
-    default(resources, "objectSelector", Map::new());
-    for list in ["resourceRules", "excludeResourceRules"] {
-        children(resources, list).for_each(|rule| default(rule, "scope", "*"));
     }
 }
 
@@ -109,7 +77,7 @@ fn validate_webhook(at: &At<'_, '_>, errors: &mut ErrorList) {
         }
         faults.iter().for_each(|why| name.invalid(errors, why));
     }
-    at.field("rules").items().for_each(|rule| validate_rule(&rule, errors));
+    at.field("rules").items().for_each(|rule| rules::with_operations(&rule, errors));
     at.field("failurePolicy").one_of_if_set(errors, &["Fail", "Ignore"]);
     at.field("matchPolicy").one_of_if_set(errors, &["Equivalent", "Exact"]);
     let effects = at.field("sideEffects");
@@ -125,24 +93,7 @@ fn validate_webhook(at: &At<'_, '_>, errors: &mut ErrorList) {
     at.field("namespaceSelector").label_selector(errors);
     at.field("objectSelector").label_selector(errors);
     client(&at.field("clientConfig"), errors);
-}
-
-fn validate_rule(rule: &At<'_, '_>, errors: &mut ErrorList) {
-    const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
-    let operations = rule.field("operations");
-    operations.not_empty(errors, "");
-    for name in ["apiGroups", "apiVersions", "resources"] {
-        let list = rule.field(name);
-        list.not_empty(errors, "");
-        let has_star = list.array().iter().any(|value| value.as_str() == Some("*"));
-        if has_star && list.array().len() > 1 && name != "resources" {
-            let words = "if '*' is present, must not specify other ";
-            let what = if name == "apiGroups" { "API groups" } else { "API versions" };
-            list.invalid(errors, &format!("{words}{what}"));
-        }
-    }
-    operations.items().for_each(|operation| operation.one_of(errors, OPERATIONS));
-    rule.field("scope").one_of_if_set(errors, &["*", "Cluster", "Namespaced"]);
+    rules::match_conditions(&at.field("matchConditions"), errors);
 }
 
 fn client(at: &At<'_, '_>, errors: &mut ErrorList) {

@@ -1,28 +1,31 @@
 //! HorizontalPodAutoscalers and PodDisruptionBudgets.
 
-use super::check::{At, child, default, default_empty};
+mod metrics;
+
+use super::check::{At, NOT_NEGATIVE, child, default, default_empty};
 use super::workloads::{count_or_percent, not_above_all};
 use crate::strategy::Strategy;
-use keelson_meta::{ErrorList, FieldError, Map, Object, Value, names, value};
+use keelson_meta::{ErrorList, FieldError, GroupVersion, Map, Object, Value, names, value};
 
-/// Where objects of autoscaling/v1 keep metrics that it cannot say.
-const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
 const CPU_PERCENT: i64 = 80;
 
 /// HorizontalPodAutoscalers.
 pub(super) fn autoscaler(base: Strategy) -> Strategy {
-    Strategy { default: default_autoscaler, validate: |new, _| validate_autoscaler(new), ..base }
+    Strategy {
+        default: default_autoscaler,
+        validate: |new, _| validate_autoscaler(new),
+        validate_status: |new, _| validate_status(new),
+        owned_as_converted: true,
+        ..base
+    }
 }
 
 fn default_autoscaler(obj: &mut Object) {
-    let has_metrics = obj.annotation(METRICS).is_some();
     let is_first = obj.api_version().ends_with("/v1");
     let spec = obj.object_mut("spec");
     default(spec, "minReplicas", 1);
+    // What the first version leaves out is decided when it is converted.
     if is_first {
-        if !has_metrics {
-            default(spec, "targetCPUUtilizationPercentage", CPU_PERCENT);
-        }
         return;
     }
     if spec.get("metrics").is_none_or(Value::is_empty) {
@@ -55,85 +58,50 @@ fn validate_autoscaler(new: &Object) -> ErrorList {
     if min.is_set() && min.number() < 1 {
         min.invalid(&mut errors, "must be greater than or equal to 1");
     }
-    if max.number() < 1 {
-        max.invalid_as(&mut errors, max.number(), "must be greater than 0");
+    match max.number() {
+        0 => max.required(&mut errors, "must be set and greater than 0"),
+        1.. => {}
+        _ => max.invalid(&mut errors, "must be greater than or equal to 1"),
     }
     if min.is_set() && max.number() < min.number() {
         let words = "must be greater than or equal to `minReplicas`";
         max.invalid_as(&mut errors, max.number(), words);
     }
-    reference(&spec.field("scaleTargetRef"), &mut errors);
-    let metrics = spec.field("metrics");
-    metrics.items().for_each(|metric| validate_metric(&metric, &mut errors));
+    let target = spec.field("scaleTargetRef");
+    reference(&target, &mut errors);
+    scalable_group(&target, &mut errors);
+    spec.field("metrics").items().for_each(|metric| metrics::validate(&metric, &mut errors));
     behavior(&spec.field("behavior"), &mut errors);
     errors
 }
 
+/// Only ReplicationControllers are scaled in the group without a name.
+fn scalable_group(at: &At<'_, '_>, errors: &mut ErrorList) {
+    let version = at.field("apiVersion");
+    let Some(gv) = GroupVersion::parse(version.text()) else { return };
+    if gv.group.is_empty() && at.str("kind") != "ReplicationController" {
+        version.invalid_as(errors, version.text(), "apiVersion must specify API group");
+    }
+}
+
+/// A reference to an object by its kind, name and group.
 fn reference(at: &At<'_, '_>, errors: &mut ErrorList) {
     for name in ["kind", "name"] {
         at.field(name).required_rule(errors, names::is_path_segment_name);
     }
+    let version = at.field("apiVersion");
+    if version.text().matches('/').count() > 1 {
+        let words = format!("unexpected GroupVersion string: {}", version.text());
+        version.invalid(errors, &words);
+    }
 }
 
-fn validate_metric(metric: &At<'_, '_>, errors: &mut ErrorList) {
-    const TYPES: &[(&str, &str)] = &[
-        ("ContainerResource", "containerResource"),
-        ("External", "external"),
-        ("Object", "object"),
-        ("Pods", "pods"),
-        ("Resource", "resource"),
-    ];
-    let kind = metric.field("type");
-    if !kind.not_empty(errors, "must specify a metric source type") {
-        return;
-    }
-    let Some((_, member)) = TYPES.iter().find(|(name, _)| *name == kind.text()) else {
-        let known: Vec<&str> = TYPES.iter().map(|(name, _)| *name).collect();
-        return kind.not_supported(errors, &known);
-    };
-    let set = TYPES.iter().filter(|(_, member)| metric.has(member)).count();
-    if set > 1 {
-        let others = TYPES.iter().filter(|(_, other)| other != member && metric.has(other));
-        for (_, other) in others {
-            let words = format!("must populate the given metric source only ({})", kind.text());
-            metric.field(other).forbidden(errors, &words);
-        }
-    }
-    let source = metric.field(member);
-    if !source.is_set() {
-        let words = "must populate information for the given metric source";
-        return source.required(errors, words);
-    }
-    if matches!(*member, "resource" | "containerResource") {
-        source.field("name").not_empty(errors, "must specify a resource name");
-    }
-    if *member == "containerResource" {
-        source.field("container").not_empty(errors, "must specify a container");
-    }
-    if matches!(*member, "pods" | "object" | "external") {
-        let identifier = source.field("metric");
-        identifier.field("name").required_rule(errors, names::is_path_segment_name);
-        identifier.field("selector").label_selector(errors);
-    }
-    target(&source.field("target"), errors);
-}
-
-fn target(at: &At<'_, '_>, errors: &mut ErrorList) {
-    let kind = at.field("type");
-    if !kind.not_empty(errors, "must specify a metric target type") {
-        return;
-    }
-    kind.one_of(errors, &["AverageValue", "Utilization", "Value"]);
-    for name in ["value", "averageValue"] {
-        let amount = at.field(name);
-        if amount.quantity().is_some_and(|amount| amount.sign() <= 0) {
-            amount.invalid(errors, "must be positive");
-        }
-    }
-    let percent = at.field("averageUtilization");
-    if percent.is_set() && percent.number() < 1 {
-        percent.invalid(errors, "must be greater than 0");
-    }
+fn validate_status(new: &Object) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let status = At::of(new, "status");
+    status.field("currentReplicas").not_negative(&mut errors);
+    status.field("desiredReplicas").not_negative(&mut errors);
+    errors
 }
 
 fn behavior(at: &At<'_, '_>, errors: &mut ErrorList) {
@@ -145,7 +113,9 @@ fn behavior(at: &At<'_, '_>, errors: &mut ErrorList) {
             continue;
         }
         let window = rules.field("stabilizationWindowSeconds");
-        window.not_negative(errors);
+        if window.number() < 0 {
+            window.invalid(errors, "must be greater than or equal to zero");
+        }
         if window.number() > WINDOW_SECONDS_MAX {
             let words = format!("must be less than or equal to {WINDOW_SECONDS_MAX}");
             window.invalid(errors, &words);
@@ -155,13 +125,20 @@ fn behavior(at: &At<'_, '_>, errors: &mut ErrorList) {
         policies.not_empty(errors, "must specify at least one Policy");
         for policy in policies.items() {
             policy.field("type").one_of(errors, &["Percent", "Pods"]);
-            policy.field("value").positive(errors);
             let period = policy.field("periodSeconds");
-            period.positive(errors);
+            for field in [policy.field("value"), period] {
+                if field.number() <= 0 {
+                    field.invalid_as(errors, field.number(), "must be greater than zero");
+                }
+            }
             if period.number() > PERIOD_SECONDS_MAX {
                 let words = format!("must be less than or equal to {PERIOD_SECONDS_MAX}");
                 period.invalid(errors, &words);
             }
+        }
+        let tolerance = rules.field("tolerance");
+        if tolerance.quantity().is_some_and(|amount| amount.sign() < 0) {
+            tolerance.invalid(errors, NOT_NEGATIVE);
         }
     }
 }

@@ -22,14 +22,15 @@ const CRON_NAME_BYTES_MAX: usize = 52;
 pub(super) fn job(base: Strategy) -> Strategy {
     Strategy {
         generation: Generation::OnSpecChange,
-        revalidates: true,
         default: |obj| default_job_spec(obj.object_mut("spec")),
         prepare_create: |obj| {
             selector::generate(obj);
             labels_from_template(obj);
         },
         prepare_update: |new, _| labels_from_template(new),
+        prepare_status: |new, _| labels_from_template(new),
         validate: validate_job,
+        validate_change: validate_job_change,
         warnings: pod::warnings::of_named_workload,
         ..base
     }
@@ -99,24 +100,45 @@ fn validate_job(new: &Object, old: Option<&Object>) -> ErrorList {
     if old.is_none() {
         selector::validate(new, &mut errors);
     }
-    // Upstream checks a changed job as a new one first.
-    for _ in 0..=usize::from(old.is_some()) {
-        job_spec(&spec, &mut errors);
-        job_selector(&spec, &mut errors);
-    }
-    if let Some(old) = old {
-        job_update(new, old, &mut errors);
-    }
+    job_spec(&spec, &mut errors);
+    job_selector(&spec, &mut errors);
+    pod_host_name(new, &mut errors);
     errors
+}
+
+/// Upstream checks the spec of a changed job once more before it looks at what changed.
+fn validate_job_change(new: &Object, old: Option<&Object>) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let Some(old) = old else { return errors };
+    let spec = At::of(new, "spec");
+    job_spec(&spec, &mut errors);
+    job_selector(&spec, &mut errors);
+    job_update(new, old, &mut errors);
+    errors
+}
+
+/// The pods of an indexed job are named after it and their index.
+fn pod_host_name(job: &Object, errors: &mut ErrorList) {
+    let spec = At::of(job, "spec");
+    let count = spec.int("completions").unwrap_or(0);
+    if spec.str("completionMode") != "Indexed" || count <= 0 {
+        return;
+    }
+    let longest = format!("{}-{}", job.name(), count - 1);
+    if !names::is_dns1123_label(&longest).is_empty() {
+        let words = format!("will not able to create pod with invalid DNS label: {longest}");
+        At::of(job, "metadata").field("name").invalid_as(errors, job.name(), &words);
+    }
 }
 
 /// The labels by which a job knows its pods.
 fn job_selector(spec: &At<'_, '_>, errors: &mut ErrorList) {
     let selector = spec.field("selector");
-    if !selector.is_set() {
-        return selector.required(errors, "");
+    if selector.is_set() {
+        selector.label_selector(errors);
+    } else {
+        selector.required(errors, "");
     }
-    selector.label_selector(errors);
     let template = spec.field("template");
     if let Ok(chosen) = Selector::from_object(selector.get_self())
         && !super::workloads::chooses(&chosen, &template)
@@ -163,19 +185,21 @@ fn job_spec(spec: &At<'_, '_>, errors: &mut ErrorList) {
 
 fn managed_by(at: &At<'_, '_>, errors: &mut ErrorList) {
     const BYTES_MAX: usize = 63;
-    if !at.is_set() {
+    if !at.is_set() || !at.not_empty(errors, "") {
         return;
     }
-    let is_path = |text: &str| {
-        let (domain, path) = text.split_once('/').unwrap_or((text, ""));
-        !path.is_empty() && names::is_dns1123_subdomain(domain).is_empty()
-    };
-    if !is_path(at.text()) {
+    let (host, path) = at.text().split_once('/').unwrap_or_default();
+    if host.is_empty() || path.is_empty() {
         at.invalid(errors, "must be a domain-prefixed path (such as \"acme.io/foo\")");
+    } else {
+        for why in names::is_dns1123_subdomain(host) {
+            at.invalid_as(errors, host, &why);
+        }
+        for why in names::is_http_path(path) {
+            at.invalid_as(errors, path, &why);
+        }
     }
-    if at.text().len() > BYTES_MAX {
-        errors.push(FieldError::too_long(&at.path, BYTES_MAX));
-    }
+    at.not_too_long(errors, BYTES_MAX);
 }
 
 fn at_most(at: &At<'_, '_>, max: i64, when: &str, errors: &mut ErrorList) {

@@ -36,7 +36,7 @@ const USAGES: &[&str] = &[
 /// CertificateSigningRequests.
 pub(super) fn signing_request(base: Strategy) -> Strategy {
     Strategy {
-        name_rule: names::name_is_path_segment,
+        name_rule: names::name_is_path_segment_unless_generated,
         note_user: note_requester,
         prepare_update: |new, old| match old.get("spec").cloned() {
             Some(spec) => {

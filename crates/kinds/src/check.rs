@@ -35,6 +35,11 @@ impl<'v, 'p> At<'v, 'p> {
         At { value: self.get(name), path: self.path.field(name) }
     }
 
+    /// The entry `key` of a map.
+    pub fn field_at<'q>(&'q self, key: &'q str) -> At<'v, 'q> {
+        At { value: self.get(key), path: self.path.key(key) }
+    }
+
     /// The value of the member `name`; null when it is absent.
     pub fn get(&self, name: &str) -> &'v Value {
         self.value.get(name).unwrap_or(&NULL)
@@ -186,17 +191,17 @@ impl<'v, 'p> At<'v, 'p> {
         }
     }
 
+    /// The text must not be longer than `bytes_max`.
+    pub fn not_too_long(&self, errors: &mut ErrorList, bytes_max: usize) {
+        if self.text().len() > bytes_max {
+            errors.push_with(|| FieldError::too_long(&self.path, bytes_max));
+        }
+    }
+
     /// The number must not be negative.
     pub fn not_negative(&self, errors: &mut ErrorList) {
         if self.number() < 0 {
             self.invalid(errors, NOT_NEGATIVE);
-        }
-    }
-
-    /// The number must be positive.
-    pub fn positive(&self, errors: &mut ErrorList) {
-        if self.number() <= 0 {
-            self.invalid_as(errors, self.number(), "must be greater than 0");
         }
     }
 

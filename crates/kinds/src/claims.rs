@@ -240,7 +240,13 @@ pub(super) fn volume(base: Strategy) -> Strategy {
             let status = value!({"phase": "Pending", "lastPhaseTransitionTime": (now.as_str())});
             obj.root.insert("status", status);
         },
-        validate: validate_volume,
+        validate: |new, _| {
+            let mut errors = ErrorList::new();
+            volume_spec(&At::of(new, "spec"), &mut errors);
+            errors
+        },
+        validate_change: validate_volume_change,
+        note_time: note_phase_change,
         warnings: |new, _| volume_warnings(new),
         ..base
     }
@@ -269,7 +275,7 @@ const SOURCES: &[(&str, Check)] = &[
     ("rbd", volumes::rbd),
     ("quobyte", volumes::quobyte),
     ("cephfs", volumes::cephfs),
-    ("iscsi", volumes::iscsi),
+    ("iscsi", volumes::persistent_iscsi),
     ("cinder", volumes::cinder),
     ("fc", volumes::fibre_channel),
     ("flexVolume", volumes::flex),
@@ -314,11 +320,25 @@ fn csi(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn validate_volume(new: &Object, old: Option<&Object>) -> ErrorList {
+/// A volume says since when it is in its phase.
+fn note_phase_change(new: &mut Object, old: &Object, now: &str) {
+    const SINCE: &str = "lastPhaseTransitionTime";
+    let since = |obj: &Object| obj.at(&["status", SINCE]).cloned().unwrap_or_default();
+    let (given, stored) = (since(new), since(old));
+    if given.is_null() && !stored.is_null() && new.get("status").is_some() {
+        new.object_mut("status").insert(SINCE, now);
+        return;
+    }
+    let changed = new.str_at(&["status", "phase"]) != old.str_at(&["status", "phase"]);
+    if changed && (given.is_null() || given == stored) {
+        new.object_mut("status").insert(SINCE, now);
+    }
+}
+
+fn validate_volume_change(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
-    let spec = At::of(new, "spec");
-    volume_spec(&spec, false, &mut errors);
     let Some(old) = old else { return errors };
+    let spec = At::of(new, "spec");
     let stored = old.get("spec").and_then(Value::as_object).cloned().unwrap_or_default();
     let sources = |map: &Map| {
         let mut map = map.clone();
@@ -334,27 +354,63 @@ fn validate_volume(new: &Object, old: Option<&Object>) -> ErrorList {
         errors.push(FieldError::forbidden(&place, &words));
     }
     volume_mode(&spec, &stored, &mut errors);
-    if let Some(affinity) = stored.get("nodeAffinity").filter(|value| !value.is_null()) {
-        spec.field("nodeAffinity").unchanged(&mut errors, affinity);
+    if let Some(affinity) = stored.get("nodeAffinity").filter(|value| !value.is_null())
+        && !crate::strategy::alike(spec.get("nodeAffinity"), affinity)
+    {
+        // Upstream tells this fault without `spec`.
+        let at = At { value: spec.get("nodeAffinity"), path: Path::new("nodeAffinity") };
+        at.invalid(&mut errors, &format!("{IMMUTABLE}, except for updating from beta label to GA"));
     }
     errors
 }
 
-/// The spec of a volume; one that stands in another object has no capacity of its own.
-pub(super) fn volume_spec(spec: &At<'_, '_>, is_inline: bool, errors: &mut ErrorList) {
+/// The spec of a volume that stands in a VolumeAttachment.
+pub(super) fn inline_volume(spec: &At<'_, '_>, errors: &mut ErrorList) {
+    const UNWANTED: &str = "may not be specified in the context of inline volumes";
+    for name in ["claimRef", "capacity"] {
+        let at = spec.field(name);
+        if !at.value.is_empty() {
+            at.forbidden(errors, UNWANTED);
+        }
+    }
+    let source = spec.field("csi");
+    if source.is_set() {
+        csi(&source, errors);
+    } else {
+        source.required(errors, "has to be specified in the context of inline volumes");
+    }
+    access_modes(&spec.field("accessModes"), errors);
+    let policy = spec.field("persistentVolumeReclaimPolicy");
+    if !matches!(policy.text(), "" | "Retain") {
+        policy.forbidden(errors, "may only be Retain in the context of inline volumes");
+    }
+    for name in ["nodeAffinity", "storageClassName"] {
+        let at = spec.field(name);
+        if at.is_set() && !(name == "storageClassName" && at.text().is_empty()) {
+            at.forbidden(errors, UNWANTED);
+        }
+    }
+    let mode = spec.field("volumeMode");
+    if mode.is_set() && mode.text() != "Filesystem" {
+        let words =
+            "may not specify volumeMode other than Filesystem in the context of inline volumes";
+        mode.forbidden(errors, words);
+    }
+}
+
+/// The spec of a volume.
+fn volume_spec(spec: &At<'_, '_>, errors: &mut ErrorList) {
     let modes = spec.field("accessModes");
     modes.not_empty(errors, "");
     access_modes(&modes, errors);
-    if !is_inline {
-        capacity(&spec.field("capacity"), errors);
-        let policy = spec.field("persistentVolumeReclaimPolicy");
-        policy.one_of_if_set(errors, &["Delete", "Recycle", "Retain"]);
-    }
+    capacity(&spec.field("capacity"), errors);
+    let policy = spec.field("persistentVolumeReclaimPolicy");
+    policy.one_of_if_set(errors, &["Delete", "Recycle", "Retain"]);
     let affinity = spec.field("nodeAffinity");
     if affinity.is_set() {
         let required = affinity.field("required");
         if required.is_set() {
-            scheduling::node_selector(&required, errors);
+            scheduling::node_selector_with_values(&required, errors);
         } else {
             required.required(errors, "must specify required node constraints");
         }
@@ -368,14 +424,21 @@ pub(super) fn volume_spec(spec: &At<'_, '_>, is_inline: bool, errors: &mut Error
     }
     spec.field("storageClassName").rule_if_set(errors, names::is_dns1123_subdomain);
     spec.field("volumeMode").one_of_if_set(errors, VOLUME_MODES);
-    spec.field("volumeAttributesClassName").rule_if_set(errors, names::is_dns1123_subdomain);
+    let class = spec.field("volumeAttributesClassName");
+    class.rule_if_set(errors, names::is_dns1123_subdomain);
+    if class.is_set() && !spec.has("csi") {
+        let words = "has to be specified when using volumeAttributesClassName";
+        spec.field("csi").required(errors, words);
+    }
 }
 
 fn capacity(at: &At<'_, '_>, errors: &mut ErrorList) {
     at.not_empty(errors, "");
     let count = at.value.as_object().map_or(0, Map::len);
     if !at.has("storage") || count > 1 {
-        errors.push(FieldError::not_supported(&at.path, at.value.clone(), &["storage"]));
+        let mut shown = at.value.as_object().cloned().unwrap_or_default();
+        shown.sort();
+        errors.push(FieldError::not_supported(&at.path, shown, &["storage"]));
     }
     for (_, amount) in at.entries() {
         if let Some(quantity) = amount.quantity()
@@ -395,7 +458,8 @@ fn volume_source(spec: &At<'_, '_>, errors: &mut ErrorList) {
             continue;
         }
         count += 1;
-        if count > 1 {
+        // Upstream does not count this one among those that are too many.
+        if count > 1 && *name != "flexVolume" {
             at.forbidden(errors, "may not specify more than 1 volume type");
             continue;
         }

@@ -3,7 +3,7 @@
 
 use super::check::{At, child, default, default_empty};
 use crate::strategy::Strategy;
-use keelson_meta::{ErrorList, Object, Value, names};
+use keelson_meta::{ErrorList, FieldError, Object, Value, names, value};
 
 /// PriorityClasses.
 pub(super) fn priority_class(base: Strategy) -> Strategy {
@@ -56,23 +56,47 @@ fn validate_priority_class(new: &Object, old: Option<&Object>) -> ErrorList {
     errors
 }
 
+/// Tolerations of a RuntimeClass that are looked at for doubles.
+const TOLERATIONS_COMPARED_MAX: usize = 1_000;
+
 /// RuntimeClasses.
 pub(super) fn runtime_class(base: Strategy) -> Strategy {
-    Strategy { validate: validate_runtime_class, ..base }
+    Strategy {
+        validate: |new, _| validate_runtime_class(new),
+        validate_change: |new, old| {
+            let mut errors = ErrorList::new();
+            let stored = old.and_then(|old| old.get("handler")).unwrap_or(&Value::Null);
+            At::of(new, "handler").unchanged(&mut errors, stored);
+            errors
+        },
+        ..base
+    }
 }
 
-fn validate_runtime_class(new: &Object, old: Option<&Object>) -> ErrorList {
+fn validate_runtime_class(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
-    let handler = At::of(new, "handler");
-    if let Some(old) = old {
-        handler.unchanged(&mut errors, old.get("handler").unwrap_or(&Value::Null));
-        return errors;
+    At::of(new, "handler").rule(&mut errors, names::is_dns1123_label);
+    let overhead = At::of(new, "overhead");
+    super::pod::resources::overhead(&overhead, &mut errors);
+    let scheduling = At::of(new, "scheduling");
+    scheduling.field("nodeSelector").labels(&mut errors);
+    let tolerations = scheduling.field("tolerations");
+    super::pod::scheduling::tolerations(&tolerations, &mut errors);
+    let mut seen: Vec<&Value> = vec![];
+    for toleration in tolerations.items() {
+        if seen.contains(&toleration.value) {
+            let (of, seconds) =
+                (|name: &str| toleration.str(name).to_owned(), toleration.get("tolerationSeconds"));
+            // Messages show the members of the Go struct.
+            let shown = value!({
+                "Key": (of("key")), "Operator": (of("operator")), "Value": (of("value")),
+                "Effect": (of("effect")), "TolerationSeconds": (seconds.clone())
+            });
+            errors.push(FieldError::duplicate(&toleration.path, shown));
+        } else if seen.len() < TOLERATIONS_COMPARED_MAX {
+            seen.push(toleration.value);
+        }
     }
-    handler.rule(&mut errors, names::is_dns1123_label);
-    for (name, amount) in At::of(new, "overhead").field("podFixed").entries() {
-        super::pod::resources::positive(name, &amount, &mut errors);
-    }
-    At::of(new, "scheduling").field("nodeSelector").labels(&mut errors);
     errors
 }
 

@@ -1,144 +1,142 @@
-//! Roles and their bindings.
+//! Roles, ClusterRoles and their bindings.
 
-use super::check::{At, child};
+use crate::check::{At, children, default, default_empty};
 use crate::strategy::Strategy;
-use keelson_meta::selector::{Selector, validate_label_selector};
-use keelson_meta::status::quote;
-use keelson_meta::{ErrorList, FieldError, Object, Value, names};
+use keelson_meta::{ErrorList, FieldError, Object, Value, names, value};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-pub(super) fn strategy(resource: &str, base: Strategy) -> Strategy {
-    let base = Strategy { name_rule: names::name_is_path_segment, ..base };
-    match resource {
-        "roles" => Strategy { validate: |new, _| validate_role(new, true), ..base },
-        "clusterroles" => Strategy { validate: |new, _| validate_role(new, false), ..base },
-        "rolebindings" => Strategy {
-            default: default_binding,
-            validate: |new, old| validate_binding(new, old, true),
-            ..base
-        },
-        "clusterrolebindings" => Strategy {
-            default: default_binding,
-            validate: |new, old| validate_binding(new, old, false),
-            ..base
-        },
-        _ => base,
+/// Roles and ClusterRoles.
+pub(super) fn role(base: Strategy, namespaced: bool) -> Strategy {
+    let validate = if namespaced { validate_role } else { validate_cluster_role };
+    Strategy { name_rule: names::name_is_path_segment, validate, ..base }
+}
+
+/// RoleBindings and ClusterRoleBindings.
+pub(super) fn binding(base: Strategy, namespaced: bool) -> Strategy {
+    let validate = if namespaced { validate_binding } else { validate_cluster_binding };
+    Strategy {
+        name_rule: names::name_is_path_segment,
+        default: default_binding,
+        validate,
+        validate_change: validate_role_ref_change,
+        ..base
     }
 }
 
 fn default_binding(binding: &mut Object) {
-    if let Some(role) = child(&mut binding.root, "roleRef")
-        && role.get("apiGroup").is_none_or(Value::is_empty)
-    {
-        role.insert("apiGroup", GROUP);
-    }
-    let subjects = binding.root.get_mut("subjects").and_then(Value::as_array_mut);
-    for subject in subjects.into_iter().flatten().filter_map(Value::as_object_mut) {
-        let is_ours = matches!(subject.get("kind").and_then(Value::as_str), Some("User" | "Group"));
-        if is_ours && subject.get("apiGroup").is_none_or(Value::is_empty) {
-            subject.insert("apiGroup", GROUP);
+    default_empty(binding.object_mut("roleRef"), "apiGroup", GROUP);
+    for subject in children(&mut binding.root, "subjects") {
+        let kind = subject.get("kind").and_then(Value::as_str);
+        if matches!(kind, Some("User" | "Group")) {
+            default_empty(subject, "apiGroup", GROUP);
         }
+    }
+    // Both are written out by upstream, also when a client leaves them out.
+    for member in ["kind", "name"] {
+        default(binding.object_mut("roleRef"), member, "");
     }
 }
 
-fn validate_role(role: &Object, is_namespaced: bool) -> ErrorList {
+fn validate_role(new: &Object, _: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
-    for rule in At::of(role, "rules").items() {
-        validate_rule(&rule, is_namespaced, &mut errors);
-    }
-    let aggregation = At::of(role, "aggregationRule");
-    if is_namespaced || !aggregation.is_set() {
+    At::of(new, "rules").items().for_each(|rule| policy_rule(&rule, true, &mut errors));
+    errors
+}
+
+fn validate_cluster_role(new: &Object, _: Option<&Object>) -> ErrorList {
+    let mut errors = ErrorList::new();
+    At::of(new, "rules").items().for_each(|rule| policy_rule(&rule, false, &mut errors));
+    let aggregation = At::of(new, "aggregationRule");
+    if !aggregation.is_set() {
         return errors;
     }
     let selectors = aggregation.field("clusterRoleSelectors");
-    if selectors.array().is_empty() {
-        let why = "at least one clusterRoleSelector required if aggregationRule is non-nil";
-        selectors.required(&mut errors, why);
-    }
+    selectors.not_empty(
+        &mut errors,
+        "at least one clusterRoleSelector required if aggregationRule is non-nil",
+    );
     for selector in selectors.items() {
-        errors.extend(validate_label_selector(Some(selector.value), &selector.path));
-        if Selector::from_object(Some(selector.value)).is_err() {
+        let before = errors.len();
+        selector.label_selector(&mut errors);
+        if errors.len() > before {
             selector.invalid_as(&mut errors, Value::Null, "invalid label selector.");
         }
     }
     errors
 }
 
-fn validate_rule(rule: &At<'_, '_>, is_namespaced: bool, errors: &mut ErrorList) {
-    let has = |name: &str| !rule.field(name).array().is_empty();
-    let needs = |name: &str, why: &str, errors: &mut ErrorList| {
-        if !has(name) {
-            rule.field(name).required(errors, why);
-        }
-    };
-    needs("verbs", "verbs must contain at least one value", errors);
-    if has("nonResourceURLs") {
-        let urls = rule.field("nonResourceURLs");
-        if is_namespaced {
+fn policy_rule(rule: &At<'_, '_>, namespaced: bool, errors: &mut ErrorList) {
+    rule.field("verbs").not_empty(errors, "verbs must contain at least one value");
+    let urls = rule.field("nonResourceURLs");
+    let (groups, resources) = (rule.field("apiGroups"), rule.field("resources"));
+    if !urls.value.is_empty() {
+        if namespaced {
             urls.invalid(errors, "namespaced rules cannot apply to non-resource URLs");
-        } else if has("apiGroups") || has("resources") || has("resourceNames") {
-            let why = "rules cannot apply to both regular resources and non-resource URLs";
-            urls.invalid(errors, why);
+        }
+        let has_resources = ["apiGroups", "resources", "resourceNames"];
+        if has_resources.iter().any(|name| !rule.get(name).is_empty()) {
+            let words = "rules cannot apply to both regular resources and non-resource URLs";
+            urls.invalid(errors, words);
         }
         return;
     }
-    needs("apiGroups", "resource rules must supply at least one api group", errors);
-    needs("resources", "resource rules must supply at least one resource", errors);
+    groups.not_empty(errors, "resource rules must supply at least one api group");
+    resources.not_empty(errors, "resource rules must supply at least one resource");
 }
 
-fn validate_binding(new: &Object, old: Option<&Object>, is_namespaced: bool) -> ErrorList {
+fn validate_binding(new: &Object, _: Option<&Object>) -> ErrorList {
+    checked_binding(new, true)
+}
+
+fn validate_cluster_binding(new: &Object, _: Option<&Object>) -> ErrorList {
+    checked_binding(new, false)
+}
+
+fn checked_binding(new: &Object, namespaced: bool) -> ErrorList {
     let mut errors = ErrorList::new();
     let role = At::of(new, "roleRef");
     role.field("apiGroup").one_of(&mut errors, &[GROUP]);
-    let kinds: &[&str] = if is_namespaced { &["Role", "ClusterRole"] } else { &["ClusterRole"] };
+    let kinds: &[&str] = if namespaced { &["Role", "ClusterRole"] } else { &["ClusterRole"] };
     role.field("kind").one_of(&mut errors, kinds);
-    named(&role.field("name"), names::name_is_path_segment, &mut errors);
+    role.field("name").required_rule(&mut errors, names::is_path_segment_name);
     for subject in At::of(new, "subjects").items() {
-        validate_subject(&subject, is_namespaced, &mut errors);
-    }
-    if old.is_some_and(|old| old.get("roleRef") != new.get("roleRef")) {
-        let [group, kind, name] = ["apiGroup", "kind", "name"].map(|name| quote(role.str(name)));
-        let shown = format!("{{\"APIGroup\":{group},\"Kind\":{kind},\"Name\":{name}}}");
-        let error = FieldError::invalid(&role.path, "", "cannot change roleRef");
-        errors.push(FieldError { shown: Some(shown), ..error });
+        validate_subject(&subject, namespaced, &mut errors);
     }
     errors
 }
 
-fn validate_subject(subject: &At<'_, '_>, is_namespaced: bool, errors: &mut ErrorList) {
-    let name = subject.field("name");
+fn validate_subject(subject: &At<'_, '_>, namespaced: bool, errors: &mut ErrorList) {
+    const KINDS: &[&str] = &["ServiceAccount", "User", "Group"];
+    let (name, group) = (subject.field("name"), subject.field("apiGroup"));
+    name.not_empty(errors, "");
     match subject.str("kind") {
         "ServiceAccount" => {
-            named(&name, names::name_is_dns_subdomain, errors);
-            if !subject.str("apiGroup").is_empty() {
-                subject.field("apiGroup").not_supported(errors, &[""]);
+            name.rule_if_set(errors, names::is_dns1123_subdomain);
+            if !group.text().is_empty() {
+                group.not_supported(errors, &[""]);
             }
-            if !is_namespaced && subject.str("namespace").is_empty() {
-                subject.field("namespace").required(errors, "");
-            }
-        }
-        kind => {
-            if name.text().is_empty() {
-                name.required(errors, "");
-            }
-            if matches!(kind, "User" | "Group") {
-                subject.field("apiGroup").one_of(errors, &[GROUP]);
-            } else {
-                let kinds = ["ServiceAccount", "User", "Group"];
-                subject.field("kind").not_supported(errors, &kinds);
+            if !namespaced {
+                subject.field("namespace").not_empty(errors, "");
             }
         }
+        "User" | "Group" => group.one_of(errors, &[GROUP]),
+        _ => subject.field("kind").not_supported(errors, KINDS),
     }
 }
 
-/// A name must be there, and be one.
-fn named(name: &At<'_, '_>, rule: names::NameRule, errors: &mut ErrorList) {
-    if name.text().is_empty() {
-        name.required(errors, "");
-    } else {
-        for why in rule(name.text(), false) {
-            name.invalid(errors, &why);
-        }
+/// A binding is for one role for as long as it is there.
+fn validate_role_ref_change(new: &Object, old: Option<&Object>) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let Some(old) = old else { return errors };
+    let now = At::of(new, "roleRef");
+    let before = At::of(old, "roleRef");
+    let same = |name: &str| now.str(name) == before.str(name);
+    if !["apiGroup", "kind", "name"].into_iter().all(same) {
+        // Messages show the members of the Go struct.
+        let (group, kind, name) = (now.str("apiGroup"), now.str("kind"), now.str("name"));
+        let shown = value!({"APIGroup": group, "Kind": kind, "Name": name});
+        errors.push(FieldError::invalid(&now.path, shown, "cannot change roleRef"));
     }
+    errors
 }

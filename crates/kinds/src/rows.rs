@@ -1,9 +1,9 @@
 //! The rows of the built-in kinds: which strategy each resource has.
 
-use crate::strategy::{Generation, SelectableField, StatusMetadata, Strategy};
+use crate::strategy::{Check, Generation, SelectableField, StatusMetadata, Strategy};
 use crate::{
-    admission, autoscaling, batch, certificates, claims, config, endpoints, events, flow,
-    networking, nodes, pod, policies, rbac, service, storage, workloads,
+    admission, autoscaling, batch, certificates, claims, config, devices, endpoints, events, flow,
+    limits, networking, nodes, pod, policies, rbac, service, storage, workloads,
 };
 
 const fn field(name: &'static str, places: &'static [&'static [&'static str]]) -> SelectableField {
@@ -86,7 +86,10 @@ pub fn strategy(group: &str, resource: &str) -> Strategy {
         returns_deleted: returns_deleted(group, resource),
         unconditional_update: updates_unconditionally(group, resource),
         status_metadata: status_metadata(group, resource),
-        revalidates: revalidates(group, resource),
+        update_checks: update_checks(group, resource),
+        status_checks: status_checks(group, resource),
+        create_checks: create_checks(group, resource),
+        standard_finalizers: has_standard_finalizers(group, resource),
         ..base
     };
     match group {
@@ -95,7 +98,8 @@ pub fn strategy(group: &str, resource: &str) -> Strategy {
         "networking.k8s.io" | "discovery.k8s.io" => network_kind(resource, base),
         "storage.k8s.io" => storage_kind(resource, base),
         "admissionregistration.k8s.io" => admission_kind(resource, base),
-        "rbac.authorization.k8s.io" => rbac::strategy(resource, base),
+        "rbac.authorization.k8s.io" => role_kind(resource, base),
+        "resource.k8s.io" => device_kind(resource, base),
         _ => other_kind(resource, base),
     }
 }
@@ -112,8 +116,8 @@ fn core_kind(resource: &str, base: Strategy) -> Strategy {
         "configmaps" => config::config_map(base),
         "secrets" => Strategy { fields: SECRET, ..config::secret(base) },
         "serviceaccounts" => config::service_account(base),
-        "limitranges" => config::limit_range(base),
-        "resourcequotas" => config::resource_quota(base),
+        "limitranges" => limits::limit_range(base),
+        "resourcequotas" => limits::resource_quota(base),
         "namespaces" => config::namespace(base),
         "nodes" => nodes::node(base),
         "persistentvolumes" => claims::volume(base),
@@ -165,8 +169,29 @@ fn admission_kind(resource: &str, base: Strategy) -> Strategy {
     match resource {
         "validatingwebhookconfigurations" => admission::validating_webhooks(base),
         "mutatingwebhookconfigurations" => admission::mutating_webhooks(base),
-        "validatingadmissionpolicies" | "mutatingadmissionpolicies" => admission::policy(base),
-        _ => admission::binding(base),
+        "validatingadmissionpolicies" => admission::validating_policy(base),
+        "mutatingadmissionpolicies" => admission::mutating_policy(base),
+        "validatingadmissionpolicybindings" => admission::binding(base, false),
+        _ => admission::binding(base, true),
+    }
+}
+
+fn role_kind(resource: &str, base: Strategy) -> Strategy {
+    match resource {
+        "roles" => rbac::role(base, true),
+        "clusterroles" => rbac::role(base, false),
+        "rolebindings" => rbac::binding(base, true),
+        _ => rbac::binding(base, false),
+    }
+}
+
+fn device_kind(resource: &str, base: Strategy) -> Strategy {
+    match resource {
+        "deviceclasses" => devices::class(base),
+        "resourceclaims" => devices::claim(base),
+        "resourceclaimtemplates" => devices::claim_template(base),
+        "resourceslices" => Strategy { fields: RESOURCE_SLICE, ..base },
+        _ => base,
     }
 }
 
@@ -176,7 +201,6 @@ fn other_kind(resource: &str, base: Strategy) -> Strategy {
         "certificatesigningrequests" => {
             Strategy { fields: SIGNING_REQUEST, ..certificates::signing_request(base) }
         }
-        "resourceslices" => Strategy { fields: RESOURCE_SLICE, ..base },
         "priorityclasses" => policies::priority_class(base),
         "runtimeclasses" => policies::runtime_class(base),
         "leases" => policies::lease(base),
@@ -243,22 +267,68 @@ fn updates_unconditionally(group: &str, resource: &str) -> bool {
     )
 }
 
-fn revalidates(group: &str, resource: &str) -> bool {
-    matches!(
+/// Kinds whose metadata only the server at large checks when they are created.
+fn create_checks(group: &str, resource: &str) -> &'static [Check] {
+    match (group, resource) {
+        ("", "events") | ("policy", _) => &[Check::Rules],
+        _ => Strategy::GENERIC.create_checks,
+    }
+}
+
+fn update_checks(group: &str, resource: &str) -> &'static [Check] {
+    use Check::{Change, Metadata, MetadataChange, Rules};
+    match (group, resource) {
+        ("", "configmaps" | "secrets" | "endpoints" | "pods" | "persistentvolumeclaims")
+        | ("", "serviceaccounts" | "replicationcontrollers")
+        | ("apps", "controllerrevisions")
+        | ("networking.k8s.io", "ingresses") => &[MetadataChange, Metadata, Rules, Change],
+        ("storage.k8s.io", "volumeattributesclasses") => &[MetadataChange, Change, Metadata, Rules],
+        ("", "namespaces" | "nodes")
+        | ("batch", "jobs")
+        | ("certificates.k8s.io" | "rbac.authorization.k8s.io" | "resource.k8s.io", _)
+        | ("node.k8s.io", _)
+        | ("storage.k8s.io", "csistoragecapacities" | "storageclasses") => {
+            &[Metadata, Rules, MetadataChange, Change]
+        }
+        ("", "persistentvolumes") => &[Metadata, Rules, Metadata, Rules, Change],
+        ("", "limitranges")
+        | ("admissionregistration.k8s.io" | "discovery.k8s.io", _)
+        | ("flowcontrol.apiserver.k8s.io", _)
+        | ("storage.k8s.io", "volumeattachments") => &[Metadata, Rules, Change],
+        ("", "events") | ("policy", _) => &[Rules, Change],
+        _ => Strategy::GENERIC.update_checks,
+    }
+}
+
+fn status_checks(group: &str, resource: &str) -> &'static [Check] {
+    use Check::{Metadata, MetadataChange, Rules};
+    match (group, resource) {
+        ("batch", "cronjobs") | ("policy" | "admissionregistration.k8s.io", _) => &[Rules],
+        ("certificates.k8s.io", _) => &[Metadata, Rules, MetadataChange],
+        ("flowcontrol.apiserver.k8s.io", _) | ("storage.k8s.io", "volumeattachments") => {
+            &[Metadata, Rules]
+        }
+        _ => Strategy::GENERIC.status_checks,
+    }
+}
+
+fn has_standard_finalizers(group: &str, resource: &str) -> bool {
+    !matches!(
         (group, resource),
-        ("", "pods" | "services" | "replicationcontrollers" | "configmaps" | "secrets")
-            | ("", "namespaces" | "nodes" | "persistentvolumes" | "persistentvolumeclaims")
-            | ("", "serviceaccounts" | "limitranges")
+        ("", "events")
+            | ("admissionregistration.k8s.io" | "node.k8s.io", _)
+            | ("coordination.k8s.io", "leases")
     )
 }
 
 fn status_metadata(group: &str, resource: &str) -> StatusMetadata {
     match (group, resource) {
         ("apps", "deployments") => StatusMetadata::KeepLabels,
-        ("apiextensions.k8s.io" | "flowcontrol.apiserver.k8s.io" | "resource.k8s.io", _)
-        | ("certificates.k8s.io" | "apiregistration.k8s.io" | "networking.k8s.io", _) => {
-            StatusMetadata::Keep
-        }
+        ("flowcontrol.apiserver.k8s.io", _) => StatusMetadata::KeepAll,
+        ("apiextensions.k8s.io" | "resource.k8s.io" | "apiregistration.k8s.io", _)
+        | ("networking.k8s.io", "servicecidrs")
+        | ("admissionregistration.k8s.io", _)
+        | ("storage.k8s.io", "volumeattachments") => StatusMetadata::Keep,
         _ => StatusMetadata::Free,
     }
 }

@@ -3,10 +3,14 @@
 use super::check::{At, default, default_empty};
 use super::claims;
 use crate::strategy::{Generation, Strategy};
-use keelson_meta::{ErrorList, FieldError, Map, Object, Seen, Value, names};
+use keelson_meta::{ErrorList, FieldError, Map, Object, Value, names};
+use std::collections::{BTreeMap, BTreeSet};
 
 const PARAMETERS_BYTES_MAX: usize = 256 * 1024;
 const PARAMETERS_MAX: usize = 512;
+/// Topology terms that each further one is compared with.
+const TERMS_COMPARED_MAX: usize = 1_000;
+const ERROR_BYTES_MAX: usize = 32 * 1024;
 
 /// StorageClasses.
 pub(super) fn class(base: Strategy) -> Strategy {
@@ -15,27 +19,36 @@ pub(super) fn class(base: Strategy) -> Strategy {
             default(&mut class.root, "reclaimPolicy", "Delete");
             default(&mut class.root, "volumeBindingMode", "Immediate");
         },
-        validate: validate_class,
+        validate: |new, _| validate_class(new),
+        validate_change: |new, old| {
+            unchanged(
+                new,
+                old,
+                &["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"],
+            )
+        },
         ..base
     }
 }
 
-fn validate_class(new: &Object, old: Option<&Object>) -> ErrorList {
+fn validate_class(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
-    if let Some(old) = old {
-        for name in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
-            let at = At::of(new, name);
-            at.unchanged(&mut errors, old.get(name).unwrap_or(&Value::Null));
-        }
-    } else {
-        driver(&At::of(new, "provisioner"), &mut errors);
-        parameters(&At::of(new, "parameters"), false, &mut errors);
-        let policies = &["Delete", "Retain"];
-        At::of(new, "reclaimPolicy").one_of_if_set(&mut errors, policies);
-        let modes = &["Immediate", "WaitForFirstConsumer"];
-        At::of(new, "volumeBindingMode").one_of_if_set(&mut errors, modes);
-    }
+    driver(&At::of(new, "provisioner"), &mut errors);
+    parameters(&At::of(new, "parameters"), false, &mut errors);
+    At::of(new, "reclaimPolicy").one_of_if_set(&mut errors, &["Delete", "Retain"]);
+    let modes = &["Immediate", "WaitForFirstConsumer"];
+    At::of(new, "volumeBindingMode").one_of_if_set(&mut errors, modes);
     topologies(&At::of(new, "allowedTopologies"), &mut errors);
+    errors
+}
+
+/// Members that stay as they were made.
+fn unchanged(new: &Object, old: Option<&Object>, members: &[&str]) -> ErrorList {
+    let mut errors = ErrorList::new();
+    for name in members {
+        let stored = old.and_then(|old| old.get(name)).unwrap_or(&Value::Null);
+        At::of(new, name).unchanged(&mut errors, stored);
+    }
     errors
 }
 
@@ -70,26 +83,47 @@ fn parameters(at: &At<'_, '_>, required: bool, errors: &mut ErrorList) {
     }
 }
 
+/// The values that a topology term allows for each key.
+type Allowed<'v> = BTreeMap<&'v str, BTreeSet<&'v str>>;
+
 fn topologies(list: &At<'_, '_>, errors: &mut ErrorList) {
+    let mut terms: Vec<Allowed<'_>> = vec![];
     for term in list.items() {
         let expressions = term.field("matchLabelExpressions");
-        let mut keys: Seen<&str> = Seen::new();
-        for expression in expressions.items() {
-            let values = expression.field("values");
-            values.not_empty(errors, "");
-            let mut seen: Seen<&str> = Seen::new();
-            for text in values.items() {
-                if !seen.insert(text.text()) {
-                    text.duplicate(errors);
-                }
+        let allowed = topology_term(&expressions, errors);
+        let earlier = terms.iter().take(TERMS_COMPARED_MAX).filter(|term| **term == allowed);
+        // Upstream compares a term that asks for nothing with as many others as there are terms.
+        let blank = if allowed.is_empty() { list.array().len() } else { 0 };
+        for _ in 0..earlier.count() + blank {
+            if errors.is_full() {
+                break;
             }
-            let key = expression.field("key");
-            key.rule(errors, names::is_qualified_name);
-            if !keys.insert(key.text()) {
-                key.duplicate(errors);
+            errors.push(FieldError::duplicate(&expressions.path, ""));
+        }
+        terms.push(allowed);
+    }
+}
+
+fn topology_term<'v>(expressions: &At<'v, '_>, errors: &mut ErrorList) -> Allowed<'v> {
+    let mut allowed = Allowed::new();
+    for expression in expressions.items() {
+        let values = expression.field("values");
+        values.not_empty(errors, "");
+        let mut texts: BTreeSet<&str> = BTreeSet::new();
+        for text in values.items() {
+            if !texts.insert(text.text()) {
+                text.duplicate(errors);
             }
         }
+        let key = expression.field("key");
+        key.rule(errors, names::is_qualified_name);
+        if allowed.contains_key(key.text()) {
+            key.duplicate(errors);
+        } else {
+            allowed.insert(key.text(), texts);
+        }
     }
+    allowed
 }
 
 /// CSIDrivers.
@@ -111,19 +145,18 @@ pub(super) fn csi_driver(base: Strategy) -> Strategy {
 
 /// VolumeAttachments.
 pub(super) fn attachment(base: Strategy) -> Strategy {
-    Strategy { validate: validate_attachment, ..base }
+    Strategy {
+        validate: |new, _| validate_attachment(new),
+        validate_change: |new, old| unchanged(new, old, &["spec"]),
+        validate_status: |new, _| validate_attachment(new),
+        ..base
+    }
 }
 
-fn validate_attachment(new: &Object, old: Option<&Object>) -> ErrorList {
+fn validate_attachment(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
     let spec = At::of(new, "spec");
-    let attacher = spec.field("attacher");
-    attacher.not_empty(&mut errors, "");
-    if !attacher.text().is_empty() {
-        for why in names::is_dns1123_subdomain(&attacher.text().to_lowercase()) {
-            attacher.invalid(&mut errors, &why);
-        }
-    }
+    super::pod::volumes::driver_name(&spec.field("attacher"), &mut errors);
     let source = spec.field("source");
     let (inline, name) = (source.field("inlineVolumeSpec"), source.field("persistentVolumeName"));
     let words = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
@@ -132,55 +165,66 @@ fn validate_attachment(new: &Object, old: Option<&Object>) -> ErrorList {
         (true, true) => source.forbidden(&mut errors, words),
         (false, true) => {
             name.not_empty(&mut errors, "must specify non empty persistentVolumeName");
-            name.rule(&mut errors, names::is_dns1123_subdomain);
         }
-        (true, false) => claims::volume_spec(&inline, true, &mut errors),
+        (true, false) => claims::inline_volume(&inline, &mut errors),
     }
     spec.field("nodeName").rule(&mut errors, names::is_dns1123_subdomain);
-    if let Some(old) = old {
-        spec.unchanged(&mut errors, old.get("spec").unwrap_or(&Value::Null));
+    attachment_status(&At::of(new, "status"), &mut errors);
+    if name.is_set() {
+        name.rule(&mut errors, names::is_dns1123_subdomain);
     }
     errors
 }
 
-/// CSIStorageCapacities.
-pub(super) fn capacity(base: Strategy) -> Strategy {
-    Strategy { validate: validate_capacity, ..base }
+fn attachment_status(status: &At<'_, '_>, errors: &mut ErrorList) {
+    for name in ["attachError", "detachError"] {
+        let code = status.field(name);
+        code.field("errorCode").not_negative(errors);
+        code.field("message").not_too_long(errors, ERROR_BYTES_MAX);
+    }
 }
 
-fn validate_capacity(new: &Object, old: Option<&Object>) -> ErrorList {
+/// CSIStorageCapacities.
+pub(super) fn capacity(base: Strategy) -> Strategy {
+    Strategy {
+        validate: |new, _| validate_capacity(new),
+        validate_change: |new, old| unchanged(new, old, &["nodeTopology", "storageClassName"]),
+        ..base
+    }
+}
+
+fn validate_capacity(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
     At::of(new, "nodeTopology").label_selector(&mut errors);
     At::of(new, "storageClassName").rule(&mut errors, names::is_dns1123_subdomain);
-    for name in ["capacity", "maximumVolumeSize"] {
-        let at = At::of(new, name);
-        if at.quantity().is_some_and(|amount| amount.sign() < 0) {
-            at.invalid(&mut errors, super::check::NOT_NEGATIVE);
-        }
-    }
-    if let Some(old) = old {
-        for name in ["nodeTopology", "storageClassName"] {
-            let at = At::of(new, name);
-            at.unchanged(&mut errors, old.get(name).unwrap_or(&Value::Null));
-        }
+    let capacity = At::of(new, "capacity");
+    if capacity.quantity().is_some_and(|amount| amount.sign() < 0) {
+        capacity.invalid(&mut errors, super::check::NOT_NEGATIVE);
     }
     errors
 }
 
 /// VolumeAttributesClasses.
 pub(super) fn attributes_class(base: Strategy) -> Strategy {
-    Strategy { validate: validate_attributes_class, ..base }
+    Strategy {
+        validate: |new, _| validate_attributes_class(new),
+        validate_change: validate_attributes_change,
+        ..base
+    }
 }
 
-fn validate_attributes_class(new: &Object, old: Option<&Object>) -> ErrorList {
+fn validate_attributes_class(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
-    let Some(old) = old else {
-        driver(&At::of(new, "driverName"), &mut errors);
-        parameters(&At::of(new, "parameters"), true, &mut errors);
-        return errors;
-    };
+    driver(&At::of(new, "driverName"), &mut errors);
+    parameters(&At::of(new, "parameters"), true, &mut errors);
+    errors
+}
+
+fn validate_attributes_change(new: &Object, old: Option<&Object>) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let Some(old) = old else { return errors };
     for name in ["driverName", "parameters"] {
-        if new.get(name) != old.get(name) {
+        if new.get(name).unwrap_or(&Value::Null) != old.get(name).unwrap_or(&Value::Null) {
             let words = format!("updates to {name} are forbidden.");
             At::of(new, name).forbidden(&mut errors, &words);
         }

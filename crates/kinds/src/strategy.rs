@@ -27,8 +27,24 @@ pub enum StatusMetadata {
     Free,
     /// Everything but labels.
     KeepLabels,
-    /// Nothing but managedFields.
+    /// Nothing of what users write: labels, annotations, finalizers, owners.
     Keep,
+    /// Nothing but managedFields.
+    KeepAll,
+}
+
+/// One check of a write. A kind lists its checks in the order in which upstream makes them: some look at
+/// metadata twice or not at all, and answers show that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Check {
+    /// The metadata as that of a new object.
+    Metadata,
+    /// What an update may change in the metadata.
+    MetadataChange,
+    /// The rules of the kind, or of the subresource that is written.
+    Rules,
+    /// What an update may change beside metadata ([`Strategy::validate_change`]).
+    Change,
 }
 
 /// What a kind's rules are given to compare.
@@ -70,12 +86,24 @@ pub struct Strategy {
     pub note_user: fn(&mut Object, &User),
     /// Sets what the server decides when an object changes.
     pub prepare_update: fn(new: &mut Object, old: &Object),
+    /// Sets what the server decides when the status changes.
+    pub prepare_status: fn(new: &mut Object, old: &Object),
     /// Notes in a changed object when it changed.
     pub note_time: fn(new: &mut Object, old: &Object, now: &str),
     /// The kind's own rules.
     pub validate: Validate,
+    /// What an update may change, where [`Strategy::validate`] does not say so.
+    pub validate_change: Validate,
     /// The rules of a write to `status`.
     pub validate_status: Validate,
+    /// The checks of a new object.
+    pub create_checks: &'static [Check],
+    /// The checks of an update.
+    pub update_checks: &'static [Check],
+    /// The checks of a write to `status`.
+    pub status_checks: &'static [Check],
+    /// Finalizers without a domain must be of the known ones.
+    pub standard_finalizers: bool,
     /// The rules of the subresources beside `status` that write a part of the object.
     pub parts: &'static [PartRules],
     /// Whether more than `metadata.finalizers` keeps an object that is being deleted.
@@ -84,10 +112,10 @@ pub struct Strategy {
     pub warnings: fn(new: &Object, old: Option<&Object>) -> Vec<Str>,
     /// Objects are deleted some time after their last write (`--event-ttl`).
     pub expires: bool,
-    /// An update is checked as a new object would be, too, so that faults of metadata are told again.
-    pub revalidates: bool,
     /// Seconds of grace for a deletion, from what was asked for; `None`: deletions are immediate.
     pub grace: Option<fn(&Object, asked: Option<i64>) -> i64>,
+    /// Owners of fields are noted in what conversion to the stored version and back leaves.
+    pub owned_as_converted: bool,
     /// Names and places of the fields that field selectors may ask for.
     pub fields: &'static [SelectableField],
 }
@@ -123,17 +151,62 @@ impl Strategy {
         prepare_create: |_| (),
         note_user: |_, _| (),
         prepare_update: |_, _| (),
+        prepare_status: |_, _| (),
         note_time: |_, _, _| (),
         validate: |_, _| ErrorList::new(),
+        validate_change: |_, _| ErrorList::new(),
         validate_status: |_, _| ErrorList::new(),
+        create_checks: &[Check::Metadata, Check::Rules],
+        update_checks: &[Check::MetadataChange, Check::Rules, Check::Change],
+        status_checks: &[Check::MetadataChange, Check::Rules],
+        standard_finalizers: true,
         parts: &[],
         is_held: |_| false,
         warnings: |_, _| vec![],
         expires: false,
-        revalidates: false,
         grace: None,
+        owned_as_converted: false,
         fields: &[],
     };
+
+    /// Runs checks of a write in their order; `rules` are those of what is written.
+    pub fn check(
+        &self,
+        checks: &[Check],
+        rules: Validate,
+        new: &Object,
+        old: Option<&Object>,
+        namespaced: bool,
+    ) -> ErrorList {
+        let mut errors = ErrorList::new();
+        for check in checks {
+            match (check, old) {
+                (Check::Metadata, _) => {
+                    errors.extend(validate_metadata(new, namespaced, self.name_rule));
+                    errors.extend(self.validate_finalizers(new));
+                }
+                (Check::MetadataChange, Some(old)) => {
+                    errors.extend(validate_metadata_update(new, old));
+                    errors.extend(self.validate_finalizers(new));
+                }
+                (Check::Rules, _) => errors.extend(rules(new, old)),
+                (Check::Change, _) => errors.extend((self.validate_change)(new, old)),
+                (Check::MetadataChange, None) => {}
+            }
+        }
+        errors
+    }
+
+    /// Checks the finalizers of a built-in kind.
+    fn validate_finalizers(&self, obj: &Object) -> ErrorList {
+        let finalizers = obj.array_at(&["metadata", "finalizers"]);
+        if !self.standard_finalizers || finalizers.is_empty() {
+            return ErrorList::new();
+        }
+        let metadata = Path::new("metadata");
+        let path = metadata.field("finalizers");
+        keelson_meta::object_meta::validate_built_in_finalizers(finalizers, &path)
+    }
 
     /// The rules of a subresource.
     pub fn part(&self, name: &str) -> Option<&'static PartRules> {
@@ -232,28 +305,6 @@ fn is_hollow(value: &Value) -> bool {
         Value::Object(map) => map.iter().all(|(_, value)| is_hollow(value)),
         _ => false,
     }
-}
-
-/// Checks the finalizers of a built-in kind.
-fn validate_finalizers(obj: &Object) -> ErrorList {
-    let finalizers = obj.array_at(&["metadata", "finalizers"]);
-    let metadata = Path::new("metadata");
-    let path = metadata.field("finalizers");
-    keelson_meta::object_meta::validate_built_in_finalizers(finalizers, &path)
-}
-
-/// Checks the metadata of a built-in kind: what all kinds share, and its finalizers.
-pub fn validate_built_in_metadata(obj: &Object, namespaced: bool, rule: NameRule) -> ErrorList {
-    let mut errors = validate_metadata(obj, namespaced, rule);
-    errors.extend(validate_finalizers(obj));
-    errors
-}
-
-/// Checks what an update may change in the metadata of a built-in kind, and its finalizers.
-pub fn validate_built_in_metadata_update(new: &Object, old: &Object) -> ErrorList {
-    let mut errors = validate_metadata_update(new, old);
-    errors.extend(validate_finalizers(new));
-    errors
 }
 
 /// Checks the metadata that all kinds share.

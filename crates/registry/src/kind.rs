@@ -185,6 +185,26 @@ impl Kind {
         obj
     }
 
+    /// A stored object in another version; of a kind that conversion changes, as it is written out there.
+    pub fn in_version(&self, obj: Object, to: &Schema) -> Object {
+        let obj = self.convert(obj, &self.storage, to);
+        if !self.strategy.owned_as_converted {
+            return obj;
+        }
+        let mut text = vec![];
+        json::encode(to, &obj, &mut text);
+        json::read_stored(to, &text).map_or(obj, |root| Object { root })
+    }
+
+    /// What the stored version can say of an object of another one.
+    pub fn round_trip(&self, obj: Object, schema: &Schema) -> Object {
+        if schema.gvk == self.storage.gvk {
+            return obj;
+        }
+        let obj = self.convert(obj, schema, &self.storage);
+        self.convert(obj, &self.storage, schema)
+    }
+
     /// Converts between two served versions; objects keep what both can say.
     pub fn convert(&self, obj: Object, from: &Schema, to: &Schema) -> Object {
         if from.gvk == to.gvk {
@@ -203,6 +223,15 @@ impl Kind {
         keelson_schema::default::fill(to, &mut obj);
         obj
     }
+}
+
+/// The form of an object of which tables are made, when it is another: upstream prints the internal one.
+pub fn printed_form(gvk: &GroupVersionKind, obj: &Object) -> Option<Object> {
+    let is_old_autoscaler = gvk.group == "autoscaling" && gvk.version == "v1";
+    is_old_autoscaler.then(|| {
+        let newest = GroupVersionKind { version: "v2".into(), ..gvk.clone() };
+        keelson_kinds::convert(obj.clone(), gvk, &newest)
+    })
 }
 
 /// What a request speaks of.

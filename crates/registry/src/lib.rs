@@ -36,7 +36,7 @@ pub use api_table::{ApiTable, Endpoint};
 pub use bootstrap::first_address;
 /// A value of the store for an object that is there and cannot be read, made of the reason.
 pub use keelson_cache::unreadable as unreadable_record;
-pub use kind::{Answer, Kind, Target};
+pub use kind::{Answer, Kind, Target, printed_form};
 pub use lease::Candidate;
 pub use registry::{OpenError, Registry, RegistryOptions};
 pub use scale::{ScaleChange, scale_kind};

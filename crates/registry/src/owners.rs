@@ -98,7 +98,7 @@ fn excluded(target: &Target, part: Part) -> Option<&'static Filter> {
         Part::Status => match target.kind.strategy.status_metadata {
             StatusMetadata::Free => all_but!(["spec"]),
             StatusMetadata::KeepLabels => all_but!(["spec"], ["metadata", "labels"]),
-            StatusMetadata::Keep => all_but!(["spec"], ["metadata"]),
+            StatusMetadata::Keep | StatusMetadata::KeepAll => all_but!(["spec"], ["metadata"]),
         },
         Part::Main | Part::Other(_) => None,
     }

@@ -101,6 +101,7 @@ impl Definition {
         let strategy = Strategy {
             generation: Generation::OnSpecChange,
             unconditional_update: false,
+            standard_finalizers: false,
             ..Strategy::GENERIC
         };
         let (group, resource) = (&self.group, &self.resource);

@@ -259,7 +259,8 @@ impl View {
 
     pub fn row(&self, obj: &Object) -> Value {
         let printer = self.printer();
-        let cells = printer.cells(obj, self.app.registry.clock.now());
+        let printed = keelson_registry::printed_form(&self.schema.gvk, obj);
+        let cells = printer.cells(printed.as_ref().unwrap_or(obj), self.app.registry.clock.now());
         let mut row = Map::new();
         row.insert("cells", cells);
         let conditions = printer.conditions(obj);

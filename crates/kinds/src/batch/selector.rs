@@ -50,7 +50,7 @@ pub(super) fn validate(job: &Object, errors: &mut ErrorList) {
         let words = format!("must be '{expected}'");
         let place = labels.path.key(key);
         match labels.str(key) {
-            "" => errors.push(FieldError::required(&place, &words)),
+            "" if !labels.has(key) => errors.push(FieldError::required(&place, &words)),
             found if found != expected => {
                 errors.push(FieldError::invalid(&place, labels.value.clone(), &words));
             }

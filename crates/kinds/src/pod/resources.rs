@@ -39,6 +39,21 @@ pub(super) fn pod(at: &At<'_, '_>, spec: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
+/// What running a pod takes beside its containers; upstream checks it as limits.
+pub(crate) fn overhead(at: &At<'_, '_>, errors: &mut ErrorList) {
+    let fixed = At { value: at.get("podFixed"), path: at.path.field("limits") };
+    let mut names_seen = (false, false);
+    for (name, amount) in fixed.entries() {
+        let key = Value::from(name);
+        container_resource_name(&At { value: &key, path: amount.path }, errors);
+        positive(name, &amount, errors);
+        note(&mut names_seen, name);
+    }
+    if names_seen.1 && !names_seen.0 {
+        errors.push(FieldError::forbidden(&at.path, "HugePages require cpu or memory"));
+    }
+}
+
 /// The rules for both lists of amounts; `check_name` is told each name where it stands.
 fn requirements(
     at: &At<'_, '_>,
@@ -117,7 +132,8 @@ pub(crate) fn is_huge_page(name: &str) -> bool {
     name.starts_with("hugepages-")
 }
 
-fn container_resource_name(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// A name of a resource that containers may ask for.
+pub(crate) fn container_resource_name(at: &At<'_, '_>, errors: &mut ErrorList) {
     let name = at.text();
     resource_name(at, errors);
     if !name.contains('/') && !is_huge_page(name) && !STANDARD_CONTAINER.contains(&name) {
@@ -157,12 +173,14 @@ pub(crate) fn resource_name(at: &At<'_, '_>, errors: &mut ErrorList) {
     if errors.len() > before {
         return;
     }
-    if !name.contains('/') && !STANDARD.contains(&name) && !is_huge_page(name) {
+    let is_huge = is_huge_page(name) || name.starts_with("requests.hugepages-");
+    if !name.contains('/') && !STANDARD.contains(&name) && !is_huge {
         at.invalid(errors, "must be a standard resource type or fully qualified");
     }
 }
 
-fn is_extended(name: &str) -> bool {
+/// A name of an extended resource: `example.com/gpu`.
+pub(crate) fn is_extended(name: &str) -> bool {
     !is_native(name)
         && !name.starts_with("requests.")
         && names::is_qualified_name(&format!("requests.{name}")).is_empty()

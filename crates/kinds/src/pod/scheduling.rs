@@ -46,10 +46,30 @@ pub(crate) fn node_selector(at: &At<'_, '_>, errors: &mut ErrorList) {
     terms.items().for_each(|term| node_selector_term(&term, errors));
 }
 
+/// The same, where values must be those of labels.
+pub(crate) fn node_selector_with_values(at: &At<'_, '_>, errors: &mut ErrorList) {
+    let terms = at.field("nodeSelectorTerms");
+    if terms.array().is_empty() {
+        return terms.required(errors, "must have at least one node selector term");
+    }
+    for term in terms.items() {
+        for expression in term.field("matchExpressions").items() {
+            node_requirement(&expression, errors);
+            let values = expression.field("values");
+            values.items().for_each(|value| value.rule(errors, names::is_valid_label_value));
+        }
+        node_fields(&term, errors);
+    }
+}
+
 fn node_selector_term(at: &At<'_, '_>, errors: &mut ErrorList) {
     for expression in at.field("matchExpressions").items() {
         node_requirement(&expression, errors);
     }
+    node_fields(at, errors);
+}
+
+fn node_fields(at: &At<'_, '_>, errors: &mut ErrorList) {
     for field in at.field("matchFields").items() {
         let values = field.field("values");
         match field.str("operator") {
@@ -113,7 +133,7 @@ fn pod_term(at: &At<'_, '_>, errors: &mut ErrorList) {
 }
 
 /// `tolerations`.
-pub(super) fn tolerations(list: &At<'_, '_>, errors: &mut ErrorList) {
+pub(crate) fn tolerations(list: &At<'_, '_>, errors: &mut ErrorList) {
     for at in list.items() {
         let operator = at.field("operator");
         at.field("key").rule_if_set(errors, names::is_qualified_name);
@@ -138,6 +158,8 @@ pub(super) fn tolerations(list: &At<'_, '_>, errors: &mut ErrorList) {
                 operator.invalid_as(errors, at.str("value"), words);
             }
             "Exists" => {}
+            // Known, and of a feature that is off.
+            "Lt" | "Gt" => operator.not_supported(errors, &["Equal", "Exists", "Lt", "Gt"]),
             _ => operator.not_supported(errors, &["Equal", "Exists"]),
         }
         if !at.str("effect").is_empty() {

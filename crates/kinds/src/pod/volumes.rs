@@ -263,6 +263,44 @@ pub(crate) fn nfs(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
+/// A disk behind iSCSI, as a volume of its own: names are checked in full.
+pub(crate) fn persistent_iscsi(at: &At<'_, '_>, errors: &mut ErrorList) {
+    const FORM: &str = "must be valid format";
+    at.field("targetPortal").not_empty(errors, "");
+    let name = at.field("iqn");
+    if name.not_empty(errors, "") && !is_iscsi_name(name.text()) {
+        name.invalid(errors, FORM);
+    }
+    iscsi_rest(at, errors);
+    let initiator = at.field("initiatorName");
+    if initiator.is_set() && !is_iscsi_name(initiator.text()) {
+        let place = At { value: initiator.value, path: at.path.field("initiatorname") };
+        place.invalid(errors, FORM);
+    }
+}
+
+/// `iqn.2001-04.com.example:storage`, `eui.` with 16 hexadecimal digits, `naa.` with 32.
+fn is_iscsi_name(text: &str) -> bool {
+    let is_hex = |text: &str, digits: usize| {
+        text.len() == digits && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+    };
+    if let Some(rest) = text.strip_prefix("eui.") {
+        return is_hex(rest, 16);
+    }
+    if let Some(rest) = text.strip_prefix("naa.") {
+        return is_hex(rest, 32);
+    }
+    let Some(rest) = text.strip_prefix("iqn.") else { return false };
+    let date = rest.as_bytes();
+    let has_date = date.len() > 8
+        && date[..7].iter().enumerate().all(|(place, byte)| match place {
+            4 => *byte == b'-',
+            _ => byte.is_ascii_digit(),
+        })
+        && date[7] == b'.';
+    has_date && rest.chars().skip(8).all(|c| c.is_ascii_alphanumeric() || "-_.:".contains(c))
+}
+
 /// A disk behind iSCSI.
 pub(crate) fn iscsi(at: &At<'_, '_>, errors: &mut ErrorList) {
     at.field("targetPortal").not_empty(errors, "");
@@ -273,6 +311,10 @@ pub(crate) fn iscsi(at: &At<'_, '_>, errors: &mut ErrorList) {
             name.invalid(errors, "must be valid format starting with iqn, eui, or naa");
         }
     }
+    iscsi_rest(at, errors);
+}
+
+fn iscsi_rest(at: &At<'_, '_>, errors: &mut ErrorList) {
     at.field("lun").in_range_if_set(errors, 0, 255);
     let authenticates = at.flag("chapAuthDiscovery") || at.flag("chapAuthSession");
     if authenticates && !at.has("secretRef") {
@@ -439,7 +481,9 @@ fn csi(at: &At<'_, '_>, errors: &mut ErrorList) {
 /// The name of a storage driver.
 pub(crate) fn driver_name(at: &At<'_, '_>, errors: &mut ErrorList) {
     const BYTES_MAX: usize = 63;
-    at.not_empty(errors, "");
+    if !at.not_empty(errors, "") {
+        return;
+    }
     if at.text().len() > BYTES_MAX {
         errors.push(FieldError::too_long(&at.path, BYTES_MAX));
     }
