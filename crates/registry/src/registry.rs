@@ -148,6 +148,7 @@ impl Registry {
             api_changes: Mutex::default(),
         });
         registry.find_foreign_records();
+        registry.serve_stored_definitions();
         let objects: Arc<dyn Objects> = Arc::new(ReadOnly(Arc::downgrade(&registry)));
         registry.options.authorizer.attach(&objects);
         crate::bootstrap::ensure(&registry)
@@ -550,6 +551,8 @@ fn kind_of(
         source: Source::BuiltIn,
         generation: 0,
         foreign_through: AtomicU64::new(0),
+        definition: None,
+        structurals: vec![],
         storage,
         versions,
         namespaced,

@@ -473,6 +473,7 @@ fn validate(target: &Target, part: Part, new: &Object, old: &Object) -> Result<(
         },
     };
     errors.extend(strategy.check(checks, rules, new, Some(old), kind.namespaced));
+    errors.extend(kind.validate_structural(&target.version, new));
     invalid(target, new, errors)
 }
 
