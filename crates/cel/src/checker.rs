@@ -55,14 +55,6 @@ impl Checked {
     pub(crate) fn reference(&self, id: Id) -> &Reference {
         &self.references[id as usize]
     }
-
-    /// The overloads of a call.
-    pub(crate) fn overloads(&self, id: Id) -> &[&'static Overload] {
-        match self.reference(id) {
-            Reference::Call { overloads, .. } => overloads,
-            _ => &[],
-        }
-    }
 }
 
 /// Checks an expression; what is wrong with it is in `issues`.

@@ -509,11 +509,7 @@ pub(crate) fn insert<'a>(
     key: Val<'a>,
     value: Val<'a>,
 ) -> Result<(), EvalError> {
-    let place = match &key {
-        Val::Double(_) => None,
-        other => Key::of(other),
-    };
-    let Some(place) = place else {
+    let Some(place) = Key::of(&key) else {
         let ty = key.ty();
         return Err(EvalError::new(format!("unsupported key type: {}", ty.runtime_name())));
     };

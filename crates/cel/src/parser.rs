@@ -640,13 +640,13 @@ impl Parser<'_> {
     }
 
     fn field(&mut self) -> Parse<Field> {
-        let optional = self.take(Token::Question).is_some();
+        self.take(Token::Question);
         let start = self.here();
-        let (_, name) = self.field_name(start, true)?;
+        self.field_name(start, true)?;
         let colon = self.expect(Token::Colon)?;
         let id = self.builder.id(colon.start);
         let value = self.expression()?;
-        Ok(Field { id, name: name.into(), value, optional })
+        Ok(Field { id, value })
     }
 
     fn call_or_macro(

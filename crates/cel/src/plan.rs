@@ -275,8 +275,7 @@ fn fold_map(entries: Vec<MapEntry>) -> Node {
         else {
             return Node::Map { entries };
         };
-        let double = matches!(key, Val::Double(_));
-        let Some(place) = crate::value::Key::of(key).filter(|_| !double) else {
+        let Some(place) = crate::value::Key::of(key) else {
             return Node::Map { entries };
         };
         if !map.insert(place, key.clone(), value.clone()) {

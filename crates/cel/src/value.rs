@@ -199,6 +199,8 @@ impl std::error::Error for EvalError {}
 pub(crate) enum Key {
     Bool(bool),
     Number(i128),
+    /// The bits of a double that is no whole number.
+    Double(u64),
     String(Str),
 }
 
@@ -212,6 +214,7 @@ impl Key {
             Val::Double(number) if number.fract() == 0.0 && number.abs() < 2_f64.powi(65) => {
                 Key::Number(*number as i128)
             }
+            Val::Double(number) => Key::Double(number.to_bits()),
             Val::String(text) => Key::String(text.as_str().into()),
             _ => return None,
         })
@@ -259,6 +262,22 @@ impl<'a> Val<'a> {
     /// A list that was made.
     pub fn list(items: Vec<Val<'a>>) -> Self {
         Val::List(List::Owned(Arc::new(items)))
+    }
+
+    /// A map that was made; of two entries with one key the first stays.
+    pub fn map(entries: Vec<(Val<'a>, Val<'a>)>) -> Self {
+        let mut out = OwnedMap::default();
+        for (key, value) in entries {
+            if let Some(place) = Key::of(&key) {
+                out.insert(place, key, value);
+            }
+        }
+        Val::Map(Map::Owned(Arc::new(out)))
+    }
+
+    /// Whether it equals another value as `==` has it.
+    pub fn equals(&self, other: &Val<'_>) -> bool {
+        crate::equality::equal(self, other).unwrap_or(false)
     }
 
     pub(crate) fn opaque(value: Opaque<'a>) -> Self {
