@@ -144,23 +144,10 @@ fn compare_numbers(one: &Val<'_>, two: &Val<'_>) -> Option<Ordering> {
     })
 }
 
-/// A double against a whole number of 64 bits, exactly.
+/// A double against a whole number, which is rounded to a double when both are of one size, as upstream
+/// does.
 fn double_with(double: f64, whole: i128) -> Option<Ordering> {
-    if double.is_nan() {
-        return None;
-    }
-    let limit = 2_f64.powi(65);
-    if double >= limit {
-        return Some(Ordering::Greater);
-    }
-    if double <= -limit {
-        return Some(Ordering::Less);
-    }
-    let floor = double.floor();
-    Some(match (floor as i128).cmp(&whole) {
-        Ordering::Equal if double > floor => Ordering::Greater,
-        order => order,
-    })
+    double.partial_cmp(&(whole as f64))
 }
 
 /// The order of two values of types that have one; NaN is in no order.

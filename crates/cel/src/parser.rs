@@ -63,7 +63,6 @@ pub(crate) fn parse(text: &str, syntax: Syntax, issues: &mut Issues) -> Option<P
         chars: &chars,
         lexemes,
         at: 0,
-        seen: 0,
         syntax,
         issues,
         builder: Builder::default(),
@@ -71,7 +70,7 @@ pub(crate) fn parse(text: &str, syntax: Syntax, issues: &mut Issues) -> Option<P
         follow: vec![],
     };
     let root = parser.whole();
-    parser.report_unrecognized(&unrecognized, root.is_err());
+    parser.report_unrecognized(&unrecognized);
     let offsets = parser.builder.offsets;
     Some(Parsed { root: root.ok()?, offsets })
 }
@@ -113,8 +112,6 @@ struct Parser<'a> {
     chars: &'a [char],
     lexemes: Vec<Lexeme>,
     at: usize,
-    /// How many tokens were looked at; what could not be recognized behind them is not reported.
-    seen: usize,
     syntax: Syntax,
     issues: &'a mut Issues,
     builder: Builder,
@@ -131,23 +128,19 @@ impl Parser<'_> {
         Ok(expr)
     }
 
-    fn report_unrecognized(&mut self, unrecognized: &[Unrecognized], stopped: bool) {
-        let seen = if stopped { self.lexemes.get(self.seen) } else { self.lexemes.last() };
-        let end = seen.map_or(u32::MAX, |lexeme| lexeme.start);
-        for fault in unrecognized.iter().filter(|fault| fault.start <= end) {
-            let shown = shown(&fault.text);
-            self.issues
-                .report(fault.start, format!("Syntax error: token recognition error at: '{shown}'"));
+    fn report_unrecognized(&mut self, unrecognized: &[Unrecognized]) {
+        for fault in unrecognized {
+            let message = format!("token recognition error at: '{}'", shown(&fault.text));
+            self.syntax_error(fault.start, &message);
         }
     }
 
-    fn peek(&mut self) -> Token {
+    fn peek(&self) -> Token {
         self.look(0)
     }
 
-    fn look(&mut self, ahead: usize) -> Token {
+    fn look(&self, ahead: usize) -> Token {
         let at = (self.at + ahead).min(self.lexemes.len() - 1);
-        self.seen = self.seen.max(at);
         self.lexemes[at].token
     }
 
@@ -156,7 +149,6 @@ impl Parser<'_> {
     }
 
     fn next(&mut self) -> Lexeme {
-        self.peek();
         let lexeme = self.here();
         if self.at + 1 < self.lexemes.len() {
             self.at += 1;
@@ -594,7 +586,7 @@ impl Parser<'_> {
     }
 
     /// Whether `a.b.c{` stands here.
-    fn is_struct(&mut self) -> bool {
+    fn is_struct(&self) -> bool {
         let mut ahead = 0;
         while self.look(ahead) == Token::Identifier {
             match self.look(ahead + 1) {

@@ -97,24 +97,24 @@ impl Validator<'_> {
                     self.report(pattern.id, "invalid matches argument");
                 }
             }
-            ("format", Some(target), [values]) => self.format(target, values),
+            ("format", Some(target), [values]) => self.format(expr.id, target, values),
             _ => {}
         }
     }
 
-    fn format(&mut self, target: &Expr, values: &Expr) {
+    fn format(&mut self, call: Id, target: &Expr, values: &Expr) {
         let (Some(Val::String(text)), Kind::List(items)) = (constant(target), &values.kind) else {
             return;
         };
         let clauses = match text_format::parse(text.as_str()) {
             Ok(clauses) => clauses,
-            Err(why) => return self.report(values.id, why),
+            Err(why) => return self.report(call, why),
         };
         let mut at = 0;
         for clause in clauses {
             let Clause::Value { verb, .. } = clause else { continue };
             let Some(item) = items.get(at) else {
-                return self.report(values.id, format!("index {at} out of range"));
+                return self.report(call, format!("index {at} out of range"));
             };
             at += 1;
             let ty = self.checked.ty(item.expr.id).clone();

@@ -10,8 +10,42 @@ use std::path::PathBuf;
 
 mod support;
 
-/// Tests that do not pass: file, name (or a part of it that ends in `*`), reason.
-const LEFT_OUT: &[(&str, &str, &str)] = &[];
+const STRINGS: &str = "Kubernetes has version 2 of cel-go's strings, which formats otherwise";
+const LENIENT_INDEX: &str = "an index behind the end is no error in Kubernetes' version of cel-go";
+const OWN_FUNCTIONS: &str = "the test declares functions of its own, which no environment can";
+const FAULTY: &str = "the expression lacks the backslash that the answer has";
+
+/// Tests that do not pass: file, name (with the section where names stand twice), reason.
+const LEFT_OUT: &[(&str, &str, &str)] = &[
+    ("network_ext", "ipv4_equals_ipv6", "Kubernetes refuses IPv4-mapped addresses"),
+    ("parse", "bytes_literals/triple_single_quoted_unescaped_punctuation", FAULTY),
+    ("parse", "bytes_literals/triple_double_quoted_unescaped_punctuation", FAULTY),
+    ("string_ext", "scientific notation formatting clause", STRINGS),
+    ("string_ext", "default precision for fixed-point clause with int", STRINGS),
+    ("string_ext", "default precision for scientific notation with int", STRINGS),
+    ("string_ext", "default precision for scientific notation with uint", STRINGS),
+    ("string_ext", "negative infinity support for scientific notation", STRINGS),
+    ("string_ext", "NaN support for decimal", STRINGS),
+    ("string_ext", "positive infinity support for decimal", STRINGS),
+    ("string_ext", "positive infinity support for fixed-point", STRINGS),
+    ("string_ext", "negative infinity support for fixed-point", STRINGS),
+    ("string_ext", "list support for string", STRINGS),
+    ("string_ext", "map support (all key types)", STRINGS),
+    ("string_ext", "dyntype support for scientific notation", STRINGS),
+    ("string_ext", "dyntype NaN/infinity support", STRINGS),
+    ("string_ext", "dyntype support for lists", STRINGS),
+    ("string_ext", "indexof_out_of_range", LENIENT_INDEX),
+    ("string_ext", "lastindexof_out_of_range", LENIENT_INDEX),
+    ("type_deduction", "function_result_type", OWN_FUNCTIONS),
+    ("type_deduction", "multiple_parameters_parameterized_ovl", OWN_FUNCTIONS),
+    ("type_deduction", "multiple_parameters_parameterized_ovl_2", OWN_FUNCTIONS),
+];
+
+/// Tests of expressions that do not check are left out too: Kubernetes checks every expression.
+fn is_unchecked(test: &Json) -> bool {
+    test["disable_check"].as_bool() == Some(true)
+        && environment(test).compile(test["expr"].as_str().unwrap_or_default()).is_err()
+}
 
 fn folder() -> Option<PathBuf> {
     if let Some(named) = std::env::var_os("KEELSON_CEL_TESTS") {
@@ -49,22 +83,19 @@ fn the_language_passes_its_conformance_tests() {
             serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
         for test in &tests {
             let name = test["name"].as_str().unwrap_or_default();
-            let section = test["section"].as_str().unwrap_or_default();
+            let full = format!("{}/{name}", test["section"].as_str().unwrap_or_default());
             let count = counts.entry(file.clone()).or_default();
-            let fits = |rule: &str| match rule.strip_suffix('*') {
-                Some(start) => name.starts_with(start) || section == start,
-                None => rule == name,
-            };
-            let left_out = LEFT_OUT.iter().any(|(of, rule, _)| *of == file && fits(rule));
-            match (run(test), left_out) {
+            let is = |rule: &str| rule == name || rule == full;
+            let named = LEFT_OUT.iter().any(|(of, rule, _)| *of == file && is(rule));
+            match (run(test), named || is_unchecked(test)) {
                 (Ok(()), false) => count.0 += 1,
-                (Ok(()), true) if !LEFT_OUT.iter().any(|(_, rule, _)| rule.ends_with('*') && fits(rule)) => {
+                (Ok(()), true) if named => {
                     failed.push(format!("{file}/{name} passes, and is left out"));
                 }
                 (_, true) => count.1 += 1,
                 (Err(why), false) => {
                     count.2 += 1;
-                    failed.push(format!("{file}/{section}/{name}: {}\n    {why}", test["expr"]));
+                    failed.push(format!("{file}/{name}: {}\n    {why}", test["expr"]));
                 }
             }
         }
