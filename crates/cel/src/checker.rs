@@ -386,7 +386,7 @@ impl Checker<'_> {
         for item in items {
             self.check(&item.expr);
             let ty = self.element(&item.expr, item.optional);
-            common = Some(self.join(&item.expr, common, ty));
+            common = Some(self.join(common, ty));
         }
         Type::list(common.unwrap_or_else(|| self.bindings.fresh()))
     }
@@ -396,27 +396,23 @@ impl Checker<'_> {
         for entry in entries {
             self.check(&entry.key);
             let ty = self.ty(&entry.key);
-            key = Some(self.join(&entry.key, key, ty));
+            key = Some(self.join(key, ty));
             self.check(&entry.value);
             let ty = self.element(&entry.value, entry.optional);
-            value = Some(self.join(&entry.value, value, ty));
+            value = Some(self.join(value, ty));
         }
         let key = key.unwrap_or_else(|| self.bindings.fresh());
         let value = value.unwrap_or_else(|| self.bindings.fresh());
         Type::map(key, value)
     }
 
-    /// The type of elements so far and one more, which must agree in homogeneous literals.
-    fn join(&mut self, expr: &Expr, common: Option<Type>, ty: Type) -> Type {
+    /// The type of elements so far and one more: `dyn` when they are different.
+    fn join(&mut self, common: Option<Type>, ty: Type) -> Type {
         let Some(common) = common else { return ty };
         if self.bindings.assign(&common, &ty) {
             return most_general(&common, &ty).clone();
         }
-        if !self.env.homogeneous_literals {
-            return Type::Dyn;
-        }
-        self.mismatch(expr.id, &common, &ty);
-        Type::Error
+        Type::Dyn
     }
 
     fn struct_type(&mut self, id: Id, name: &str) -> Type {

@@ -146,6 +146,7 @@ impl<'a, 'l> Evaluation<'a, 'l> {
                 Val::Map(map) => (map.clone(), true),
                 _ => return Err(no_such_key(&select.field)),
             },
+            Val::List(_) => return Err(unsupported_index(&Val::text(select.field.clone()))),
             _ => return Err(no_such_key(&select.field)),
         };
         match (map.field(&select.field), optional) {
@@ -161,12 +162,12 @@ impl<'a, 'l> Evaluation<'a, 'l> {
         self.charge(select.cost.into())?;
         let map = match &operand {
             Val::Map(map) => map,
-            Val::Optional(None) => return Ok(Val::Bool(false)),
             Val::Optional(Some(inner)) => match &**inner {
                 Val::Map(map) => map,
-                _ => return Err(EvalError::no_overload()),
+                _ => return Ok(Val::Bool(false)),
             },
-            _ => return Err(EvalError::no_overload()),
+            // What has no fields has not this one.
+            _ => return Ok(Val::Bool(false)),
         };
         match map.field(&select.field) {
             Some(Ok(Val::Optional(inner))) => Ok(Val::Bool(inner.is_some())),
@@ -357,8 +358,7 @@ impl<'a, 'l> Evaluation<'a, 'l> {
                 }
             }
             other => {
-                let ty = other.ty();
-                let name = ty.runtime_name();
+                let name = go_name(other);
                 return Err(EvalError::new(format!("got '{name}', expected iterable type")));
             }
         }
@@ -465,6 +465,24 @@ fn no_such_key(key: &str) -> EvalError {
     EvalError::new(format!("no such key: {key}"))
 }
 
+/// The name of a value's type in cel-go's source, which one of its messages shows.
+fn go_name(val: &Val<'_>) -> &'static str {
+    match val {
+        Val::Null => "types.Null",
+        Val::Bool(_) => "types.Bool",
+        Val::Int(_) => "types.Int",
+        Val::Uint(_) => "types.Uint",
+        Val::Double(_) => "types.Double",
+        Val::String(_) => "types.String",
+        Val::Bytes(_) => "types.Bytes",
+        Val::Timestamp(_) => "types.Timestamp",
+        Val::Duration(_) => "types.Duration",
+        Val::Type(_) => "*types.Type",
+        Val::Optional(_) => "*types.Optional",
+        Val::List(_) | Val::Map(_) | Val::Opaque(_) => "ref.Val",
+    }
+}
+
 fn not_optional(what: &str, val: &Val<'_>) -> EvalError {
     let ty = val.ty();
     let name = ty.runtime_name();
@@ -481,17 +499,19 @@ fn find<'a>(target: &Val<'a>, key: &Val<'a>) -> Result<Option<Val<'a>>, EvalErro
                 Val::Double(at) if at.fract() == 0.0 && at.abs() < 2_f64.powi(63) => {
                     Some(*at as i64)
                 }
-                _ => {
-                    let ty = key.ty();
-                    let name = ty.runtime_name();
-                    return Err(EvalError::new(format!("unsupported index type '{name}' in list")));
-                }
+                _ => return Err(unsupported_index(key)),
             };
             at.and_then(|at| usize::try_from(at).ok()).and_then(|at| list.get(at)).transpose()
         }
         Val::Map(map) => map.find(key).transpose(),
-        _ => Err(EvalError::no_overload()),
+        _ => Ok(None),
     }
+}
+
+#[cold]
+fn unsupported_index(key: &Val<'_>) -> EvalError {
+    let ty = key.ty();
+    EvalError::new(format!("unsupported index type '{}' in list", ty.runtime_name()))
 }
 
 #[cold]

@@ -12,13 +12,15 @@ use crate::value::{Text, Val};
 
 /// Reports what is wrong with the constants of a checked expression.
 pub(crate) fn validate(checked: &Checked, issues: &mut Issues) {
-    let mut validator = Validator { checked, issues };
+    let mut validator = Validator { checked, issues, formats: 0 };
     validator.visit(&checked.root);
 }
 
 struct Validator<'a> {
     checked: &'a Checked,
     issues: &'a mut Issues,
+    /// How many calls of `format` are around: what is formatted may be of different types.
+    formats: usize,
 }
 
 impl Validator<'_> {
@@ -30,11 +32,14 @@ impl Validator<'_> {
         match &expr.kind {
             Kind::Error | Kind::Literal(_) | Kind::Ident(_) => {}
             Kind::Select { operand, .. } => self.visit(operand),
-            Kind::Call { target, args, .. } => {
+            Kind::Call { function, target, args } => {
+                let formats = usize::from(function == "format");
+                self.formats += formats;
                 if let Some(target) = target {
                     self.visit(target);
                 }
                 args.iter().for_each(|arg| self.visit(arg));
+                self.formats -= formats;
                 self.call(expr, target.as_deref(), args);
             }
             Kind::List(items) => {
@@ -65,6 +70,9 @@ impl Validator<'_> {
     }
 
     fn homogeneous(&mut self, elements: Vec<(&Expr, bool)>) {
+        if self.formats > 0 {
+            return;
+        }
         let ty = |expr: &Expr, optional: bool| match self.checked.ty(expr.id) {
             Type::Optional(inner) if optional => (**inner).clone(),
             other => other.clone(),
@@ -73,7 +81,7 @@ impl Validator<'_> {
         let expected = ty(first, *optional);
         let found = elements.iter().skip(1).find_map(|(expr, optional)| {
             let found = ty(expr, *optional);
-            (!agree(&expected, &found)).then_some((expr.id, found))
+            (expected != found).then_some((expr.id, found))
         });
         if let Some((id, found)) = found {
             self.report(id, format!("expected type '{expected}' but found '{found}'"));
@@ -86,7 +94,8 @@ impl Validator<'_> {
             ("duration" | "timestamp", None, [arg]) => {
                 let Some(val) = constant(arg) else { return };
                 let Some(convert) = functions::implementation(function) else { return };
-                if convert(&[val]).is_err() {
+                let is_span_of_number = *function == "duration" && matches!(val, Val::Int(_));
+                if is_span_of_number || convert(&[val]).is_err() {
                     self.report(arg.id, format!("invalid {function} argument"));
                 }
             }
@@ -124,24 +133,6 @@ impl Validator<'_> {
             }
         }
     }
-}
-
-/// Whether two types may stand in one literal.
-fn agree(one: &Type, two: &Type) -> bool {
-    match (one, two) {
-        (Type::List(one), Type::List(two)) | (Type::Optional(one), Type::Optional(two)) => {
-            agree_within(one, two)
-        }
-        (Type::Map(one_key, one_value), Type::Map(two_key, two_value)) => {
-            agree_within(one_key, two_key) && agree_within(one_value, two_value)
-        }
-        _ => one == two,
-    }
-}
-
-/// Within lists and maps an empty literal, whose type is open, agrees with all.
-fn agree_within(one: &Type, two: &Type) -> bool {
-    matches!(one, Type::Dyn) || matches!(two, Type::Dyn) || agree(one, two)
 }
 
 fn constant(expr: &Expr) -> Option<Val<'static>> {

@@ -104,7 +104,8 @@ fn write_value(
         's' => write_string(out, val),
         'd' => decimal(out, val),
         'f' => fixed(out, val, precision.unwrap_or(6)),
-        'e' => scientific(out, val, precision.unwrap_or(6)),
+        // Upstream's printer takes no notice of the precision here.
+        'e' => scientific(out, val, 6),
         'b' => binary(out, val),
         'o' => octal(out, val),
         _ => hex(out, val, verb == 'X'),
