@@ -59,8 +59,19 @@ pub(crate) fn call_cost(function: &str, overload: &str) -> CallCost {
         "check" => return CallCost::Fixed(AUTHORIZER_CHECK_COST),
         "fieldSelector" | "labelSelector" => return CallCost::Selector,
         "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" => return CallCost::Deep,
-        "url" | "lowerAscii" | "upperAscii" | "substring" | "trim" | "jsonpatch.escapeKey"
-        | "cidr" | "isIP" | "isCIDR" | "quantity" | "isQuantity" | "semver" | "isSemver" => {
+        "url"
+        | "lowerAscii"
+        | "upperAscii"
+        | "substring"
+        | "trim"
+        | "jsonpatch.escapeKey"
+        | "cidr"
+        | "isIP"
+        | "isCIDR"
+        | "quantity"
+        | "isQuantity"
+        | "semver"
+        | "isSemver" => {
             return CallCost::Traverse(TRAVERSAL_FACTOR);
         }
         "ip" if overload != "cidr_ip" => return CallCost::Traverse(TRAVERSAL_FACTOR),
@@ -79,10 +90,14 @@ pub(crate) fn call_cost(function: &str, overload: &str) -> CallCost {
             CallCost::Traverse(TRAVERSAL_FACTOR)
         }
         "in_list" => CallCost::SecondSize,
-        "less_string" | "greater_string" | "less_equals_string" | "greater_equals_string"
-        | "less_bytes" | "greater_bytes" | "less_equals_bytes" | "greater_equals_bytes" => {
-            CallCost::Smaller
-        }
+        "less_string"
+        | "greater_string"
+        | "less_equals_string"
+        | "greater_equals_string"
+        | "less_bytes"
+        | "greater_bytes"
+        | "less_equals_bytes"
+        | "greater_equals_bytes" => CallCost::Smaller,
         "add_string" | "add_bytes" => CallCost::Together,
         "matches_string" => CallCost::Regex,
         "contains_string" => CallCost::Contains,
@@ -108,8 +123,9 @@ impl CallCost {
             CallCost::Smaller => scaled(size(0).min(size(1)), TRAVERSAL_FACTOR),
             CallCost::Together => scaled(size(0).saturating_add(size(1)), TRAVERSAL_FACTOR),
             CallCost::Regex => regex_cost(size(0), size(1)),
-            CallCost::Contains => scaled(size(0), TRAVERSAL_FACTOR)
-                .saturating_mul(scaled(size(1), TRAVERSAL_FACTOR)),
+            CallCost::Contains => {
+                scaled(size(0), TRAVERSAL_FACTOR).saturating_mul(scaled(size(1), TRAVERSAL_FACTOR))
+            }
             CallCost::Deep => args.first().map_or(0, |arg| traversal_cost(arg, left)),
             CallCost::Result(_) => joined_floor(args, left),
             CallCost::ContainsIp(parse) => {

@@ -145,17 +145,18 @@ impl Estimator<'_> {
                     sum = sum.add(self.cost(&entry.key)).add(self.cost(&entry.value));
                     let key = self.size_or_unknown(&entry.key);
                     let value = self.size_or_unknown(&entry.value);
-                    sizes = Some(sizes.map_or((key, value), |(k, v)| (k.union(key), v.union(value))));
+                    sizes =
+                        Some(sizes.map_or((key, value), |(k, v)| (k.union(key), v.union(value))));
                 }
                 let (key, value) = sizes.unwrap_or_default();
                 self.entries.insert(expr.id, EntrySize { is_list: false, key, value });
                 sum
             }
-            Kind::Struct { fields, .. } => fields
-                .iter()
-                .fold(Estimate::fixed(STRUCT_CREATE_COST), |sum, field| {
+            Kind::Struct { fields, .. } => {
+                fields.iter().fold(Estimate::fixed(STRUCT_CREATE_COST), |sum, field| {
                     sum.add(self.cost(&field.value))
-                }),
+                })
+            }
             Kind::Fold(fold) if fold.is_bind() => self.bind(expr, fold),
             Kind::Fold(fold) => self.fold(expr, fold),
         }
@@ -395,11 +396,8 @@ impl Estimator<'_> {
         let value = entry.map(|entry| entry.value);
         match &fold.second {
             Some(second) => {
-                let (keys, values) = if is_list {
-                    (Step::Indices, Step::Items)
-                } else {
-                    (Step::Keys, Step::Values)
-                };
+                let (keys, values) =
+                    if is_list { (Step::Indices, Step::Items) } else { (Step::Keys, Step::Values) };
                 let pair = [local(&fold.first, keys, key), local(second, values, value)];
                 self.locals.extend(pair);
             }

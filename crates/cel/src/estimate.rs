@@ -1,9 +1,9 @@
 //! Estimates of single calls: those of the language, and those of the libraries.
 
-use crate::charge::{AUTHORIZER_CHECK_COST, LIST_CREATE_COST, REGEX_FACTOR, STRUCT_CREATE_COST};
-use crate::charge::TRAVERSAL_FACTOR;
-use crate::cost::{Argument, Estimate, Estimator, Step};
 use crate::ast::Kind;
+use crate::charge::TRAVERSAL_FACTOR;
+use crate::charge::{AUTHORIZER_CHECK_COST, LIST_CREATE_COST, REGEX_FACTOR, STRUCT_CREATE_COST};
+use crate::cost::{Argument, Estimate, Estimator, Step};
 use crate::literal::Literal;
 use crate::types::Type;
 
@@ -54,17 +54,22 @@ pub(crate) fn standard(
         "string_format" => (own.traversal(), None),
         "starts_with_string" | "ends_with_string" => (size(0).traversal(), None),
         "in_list" => (size(1).scale(1.0), None),
-        "matches_string" => {
-            (own.add(ONE).traversal().multiply(size(0).scale(REGEX_FACTOR)), None)
-        }
+        "matches_string" => (own.add(ONE).traversal().multiply(size(0).scale(REGEX_FACTOR)), None),
         "contains_string" => (own.traversal().multiply(size(0).traversal()), None),
         "add_list" => (ONE, Some(size(0).add(size(1)))),
         "add_string" | "add_bytes" => {
             let sum = size(0).add(size(1));
             (sum.traversal(), Some(sum))
         }
-        "equals" | "not_equals" | "less_string" | "greater_string" | "less_equals_string"
-        | "greater_equals_string" | "less_bytes" | "greater_bytes" | "less_equals_bytes"
+        "equals"
+        | "not_equals"
+        | "less_string"
+        | "greater_string"
+        | "less_equals_string"
+        | "greater_equals_string"
+        | "less_bytes"
+        | "greater_bytes"
+        | "less_equals_bytes"
         | "greater_equals_bytes" => {
             let max = size(0).max.min(size(1).max);
             (Estimate { min: max.min(1), max }.traversal(), None)
@@ -123,11 +128,33 @@ pub(crate) fn library(
         "validate" if target.is_some() => {
             only(size(0).traversal().scale(FORMAT_REGEX_CHARS_MAX * REGEX_FACTOR))
         }
-        "format.named" | "masked" | "prefixLength" | "family" | "isUnspecified" | "isLoopback"
-        | "isLinkLocalMulticast" | "isLinkLocalUnicast" | "isGlobalUnicast" | "sign"
-        | "asInteger" | "isInteger" | "asApproximateFloat" | "isGreaterThan" | "isLessThan"
-        | "compareTo" | "add" | "sub" | "major" | "minor" | "patch" | "getScheme"
-        | "getHostname" | "getHost" | "getPort" | "getEscapedPath" | "getQuery" => only(ONE),
+        "format.named"
+        | "masked"
+        | "prefixLength"
+        | "family"
+        | "isUnspecified"
+        | "isLoopback"
+        | "isLinkLocalMulticast"
+        | "isLinkLocalUnicast"
+        | "isGlobalUnicast"
+        | "sign"
+        | "asInteger"
+        | "isInteger"
+        | "asApproximateFloat"
+        | "isGreaterThan"
+        | "isLessThan"
+        | "compareTo"
+        | "add"
+        | "sub"
+        | "major"
+        | "minor"
+        | "patch"
+        | "getScheme"
+        | "getHostname"
+        | "getHost"
+        | "getPort"
+        | "getEscapedPath"
+        | "getQuery" => only(ONE),
         "cidr" | "isIP" | "isCIDR" | "ip" | "quantity" | "isQuantity" | "semver" | "isSemver" => {
             only(size(0).traversal())
         }
@@ -189,8 +216,7 @@ fn joined(
         None => Estimate::default(),
     };
     if let Some(separator) = args.first() {
-        let between =
-            Estimate { min: own.min.saturating_sub(1), max: own.max.saturating_sub(1) };
+        let between = Estimate { min: own.min.saturating_sub(1), max: own.max.saturating_sub(1) };
         size = size.add(separator.size_or_unknown().multiply(between));
     }
     sized(size.traversal(), size)

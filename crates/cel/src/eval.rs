@@ -97,6 +97,12 @@ impl<'a, 'l> Evaluation<'a, 'l> {
             Node::Equal { operands, negate } => self.equal(operands, *negate),
             Node::Compare { operands, relation, cost } => self.compare(operands, *relation, *cost),
             Node::In { operands, cost } => self.membership(operands, *cost),
+            Node::OptionalOr { operands, unwrap } => match (self.eval(&operands.0)?, unwrap) {
+                (Val::Optional(Some(val)), true) => Ok((*val).clone()),
+                (val @ Val::Optional(Some(_)), false) => Ok(val),
+                (Val::Optional(None), _) => self.eval(&operands.1),
+                _ => Err(EvalError::no_overload()),
+            },
             Node::Call(call) => self.call(call),
             Node::Matches { target, pattern, pattern_chars } => {
                 let target = self.eval(target)?;
@@ -342,8 +348,7 @@ impl<'a, 'l> Evaluation<'a, 'l> {
                 for at in 0..list.len() {
                     let Some(item) = list.get(at) else { break };
                     let index = Ok(Val::Int(at as i64));
-                    let (first, second) =
-                        if fold.two { (index, Some(item)) } else { (item, None) };
+                    let (first, second) = if fold.two { (index, Some(item)) } else { (item, None) };
                     if !self.step(fold, first, second)? {
                         break;
                     }
@@ -486,7 +491,9 @@ fn go_name(val: &Val<'_>) -> &'static str {
 fn not_optional(what: &str, val: &Val<'_>) -> EvalError {
     let ty = val.ty();
     let name = ty.runtime_name();
-    EvalError::new(format!("cannot initialize optional {what} element from non-optional value {name}"))
+    EvalError::new(format!(
+        "cannot initialize optional {what} element from non-optional value {name}"
+    ))
 }
 
 /// The element at a key or an index; none when there is none.

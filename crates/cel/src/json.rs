@@ -51,24 +51,25 @@ fn other<'a>(value: &'a Value, declared: &'a Declared) -> Evaluated<'a> {
     match (&declared.shape, value) {
         (Shape::Dyn, _) => plain(value),
         (Shape::IntOrString, Value::Int(_) | Value::String(_)) => plain(value),
-        (Shape::IntOrString, _) => {
-            fault("XIntOrString value to be either a string or integer")
-        }
+        (Shape::IntOrString, _) => fault("XIntOrString value to be either a string or integer"),
         (Shape::Double, Value::Float(number)) => Ok(Val::Double(*number)),
         (Shape::Double, Value::Int(number)) => Ok(Val::Double(*number as f64)),
-        (Shape::Int, Value::Float(number)) if number.fract() == 0.0 => {
-            Ok(Val::Int(*number as i64))
+        (Shape::Int, Value::Float(number)) if number.fract() == 0.0 => Ok(Val::Int(*number as i64)),
+        (Shape::Bytes, Value::String(text)) => {
+            STANDARD.decode(text.as_str()).map(|bytes| Val::Bytes(bytes.into())).map_err(|error| {
+                EvalError::new(format!("Invalid byte formatted string {text}: {error}"))
+            })
         }
-        (Shape::Bytes, Value::String(text)) => STANDARD
-            .decode(text.as_str())
-            .map(|bytes| Val::Bytes(bytes.into()))
-            .map_err(|error| EvalError::new(format!("Invalid byte formatted string {text}: {error}"))),
-        (Shape::Timestamp, Value::String(text)) => Timestamp::parse(text)
-            .map(Val::Timestamp)
-            .map_err(|error| EvalError::new(format!("Invalid date-time formatted string {text}: {error}"))),
-        (Shape::Date, Value::String(text)) => Timestamp::parse(&format!("{text}T00:00:00Z"))
-            .map(Val::Timestamp)
-            .map_err(|error| EvalError::new(format!("Invalid date formatted string {text}: {error}"))),
+        (Shape::Timestamp, Value::String(text)) => {
+            Timestamp::parse(text).map(Val::Timestamp).map_err(|error| {
+                EvalError::new(format!("Invalid date-time formatted string {text}: {error}"))
+            })
+        }
+        (Shape::Date, Value::String(text)) => {
+            Timestamp::parse(&format!("{text}T00:00:00Z")).map(Val::Timestamp).map_err(|error| {
+                EvalError::new(format!("Invalid date formatted string {text}: {error}"))
+            })
+        }
         (Shape::Duration, Value::String(text)) => GoDuration::parse(text)
             .map(Val::Duration)
             .map_err(|error| EvalError::new(format!("Invalid duration {text}: {error}"))),

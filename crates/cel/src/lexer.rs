@@ -111,8 +111,12 @@ impl TokenSet {
 
 impl fmt::Display for TokenSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> =
-            NAMES.iter().enumerate().filter(|(at, _)| self.0 & (1 << at) != 0).map(|n| *n.1).collect();
+        let names: Vec<&str> = NAMES
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| self.0 & (1 << at) != 0)
+            .map(|n| *n.1)
+            .collect();
         match names[..] {
             [name] => f.write_str(name),
             _ => write!(f, "{{{}}}", names.join(", ")),
@@ -155,7 +159,8 @@ pub(crate) fn tokens(text: &[char]) -> (Vec<Lexeme>, Vec<Unrecognized>) {
             Err(end) => {
                 // The character at which no token can go on is skipped as well.
                 let end = (end + 1).min(text.len());
-                faults.push(Unrecognized { start: at as u32, text: text[at..end].iter().collect() });
+                faults
+                    .push(Unrecognized { start: at as u32, text: text[at..end].iter().collect() });
                 at = end;
             }
         }
@@ -271,9 +276,8 @@ impl Scan<'_> {
     }
 
     fn number(&self) -> (Token, usize) {
-        let digits = |at: usize| {
-            at + self.text.iter().skip(at).take_while(|c| c.is_ascii_digit()).count()
-        };
+        let digits =
+            |at: usize| at + self.text.iter().skip(at).take_while(|c| c.is_ascii_digit()).count();
         let suffixed = |token: Token, end: usize| match self.at(end) {
             Some('u' | 'U') => (Token::Uint, end + 1),
             _ => (token, end),

@@ -10,35 +10,36 @@
 //! Why not the crate `cel` (0.15): it parses and interprets, but has no type checker, neither static
 //! nor runtime costs, none of Kubernetes' libraries, and its errors are not those clients know.
 
-mod source;
+mod ast;
+mod authorizer;
+mod charge;
+mod checker;
+mod cost;
+mod environment;
+mod equality;
+mod estimate;
+mod eval;
+mod functions;
+mod json;
 mod lexer;
 mod literal;
-mod ast;
-mod parser;
 mod macros;
-mod types;
-mod registry;
-mod signatures;
-mod unify;
-mod checker;
-mod validate;
-mod cost;
-mod estimate;
-mod environment;
+mod parser;
 mod plan;
 mod program;
-mod eval;
-mod charge;
+mod registry;
+mod signatures;
+mod source;
+mod types;
+mod unify;
+mod validate;
 mod value;
-mod json;
-mod equality;
-mod authorizer;
-mod functions;
 
 pub use authorizer::{Authorizer, AuthorizerVal, Check, Decision, Resource, Target};
 pub use cost::Estimate;
 pub use environment::{
-    CompileError, Compiled, ESTIMATED_RULE_COST_MAX, ESTIMATED_SCHEMA_COST_MAX, Environment, Version,
+    CompileError, Compiled, ESTIMATED_RULE_COST_MAX, ESTIMATED_SCHEMA_COST_MAX, Environment,
+    Version,
 };
 pub use eval::{EXPRESSION_COST_MAX, Limits, MATCH_CONDITIONS_COST_MAX, OBJECT_COST_MAX};
 pub use functions::format::NamedFormat;

@@ -344,7 +344,11 @@ impl Maker<'_> {
     fn sort_by(&mut self, target: Expr, mut args: Vec<Expr>) -> Expanded {
         let simple = matches!(
             target.kind,
-            Kind::Select { .. } | Kind::List(_) | Kind::Fold(_) | Kind::Ident(_) | Kind::Call { .. }
+            Kind::Select { .. }
+                | Kind::List(_)
+                | Kind::Fold(_)
+                | Kind::Ident(_)
+                | Kind::Call { .. }
         );
         if !simple {
             let message = "sortBy can only be applied to a list, identifier, comprehension, call \
@@ -381,7 +385,8 @@ impl Maker<'_> {
             )
         };
         if args.len() > 1
-            && let Some(bad) = args.iter().find(|arg| !is_number(arg) || matches!(arg.kind, Kind::List(_)))
+            && let Some(bad) =
+                args.iter().find(|arg| !is_number(arg) || matches!(arg.kind, Kind::List(_)))
         {
             return self.fault(bad, &format!("{name} simple literal arguments must be numeric"));
         }

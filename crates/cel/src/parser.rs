@@ -17,8 +17,27 @@ pub const EXPRESSION_CHARS_MAX: usize = 100_000;
 pub const NESTING_DEPTH_MAX: usize = 250;
 
 const RESERVED: [&str; 21] = [
-    "as", "break", "const", "continue", "else", "false", "for", "function", "if", "import", "in",
-    "let", "loop", "package", "namespace", "null", "return", "true", "var", "void", "while",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "false",
+    "for",
+    "function",
+    "if",
+    "import",
+    "in",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "null",
+    "return",
+    "true",
+    "var",
+    "void",
+    "while",
 ];
 
 /// What an expression can begin with.

@@ -7,9 +7,7 @@ use crate::checker::{Checked, Global, Reference};
 use crate::environment::Environment;
 use crate::functions;
 use crate::literal::Literal;
-use crate::program::{
-    BindNode, Call, FoldNode, Index, MapEntry, Node, Program, Relation, Select,
-};
+use crate::program::{BindNode, Call, FoldNode, Index, MapEntry, Node, Program, Relation, Select};
 use crate::value::{Text, Val};
 use keelson_meta::Str;
 use std::sync::Arc;
@@ -36,9 +34,8 @@ struct Planner<'a> {
 type Planned = Result<Node, String>;
 
 /// Functions of one constant that are computed while planning.
-const CONVERSIONS: [&str; 10] = [
-    "bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint",
-];
+const CONVERSIONS: [&str; 10] =
+    ["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"];
 
 impl Planner<'_> {
     fn plan(&mut self, expr: &Expr) -> Planned {
@@ -50,10 +47,13 @@ impl Planner<'_> {
                 if let Reference::Global(global) = self.checked.reference(expr.id) {
                     return Ok(self.global(global));
                 }
-                let operand = self.plan(operand)?;
+                let mut operand = self.plan(operand)?;
                 let field = field.clone();
-                // A presence test costs what its operand costs, and one for the field.
+                // A presence test costs one for the field, and what it takes to reach it.
                 let cost = if *test { 1 } else { qualifier_cost(&operand) };
+                if *test {
+                    unobserve(&mut operand);
+                }
                 let select = Box::new(Select { operand, field, optional: false, cost });
                 if *test { Node::Has(select) } else { Node::Select(select) }
             }
@@ -98,7 +98,8 @@ impl Planner<'_> {
         for item in items {
             planned.push((self.plan(&item.expr)?, item.optional));
         }
-        let is_const = |(node, optional): &(Node, bool)| matches!(node, Node::Const(_)) && !optional;
+        let is_const =
+            |(node, optional): &(Node, bool)| matches!(node, Node::Const(_)) && !optional;
         if !planned.iter().all(is_const) {
             return Ok(Node::List { items: planned });
         }
@@ -149,6 +150,12 @@ impl Planner<'_> {
             operator::OPTIONAL_INDEX => return self.index(args, true),
             operator::OPTIONAL_SELECT => return self.optional_select(args),
             operator::IN => return self.membership(args, cost),
+            "or" | "orValue" => {
+                if let (Some(target), [other]) = (target, args) {
+                    let operands = Box::new((self.plan(target)?, self.plan(other)?));
+                    return Ok(Node::OptionalOr { operands, unwrap: *name == "orValue" });
+                }
+            }
             operator::ADD => {
                 if let Some(append) = self.append(args)? {
                     return Ok(append);

@@ -71,8 +71,14 @@ impl Relation {
 #[derive(Debug)]
 pub(crate) enum Node {
     Const(Val<'static>),
-    Variable { at: usize, cost: u8 },
-    Local { slot: usize, cost: u8 },
+    Variable {
+        at: usize,
+        cost: u8,
+    },
+    Local {
+        slot: usize,
+        cost: u8,
+    },
     Select(Box<Select>),
     /// `has(operand.field)`.
     Has(Box<Select>),
@@ -83,19 +89,45 @@ pub(crate) enum Node {
     /// False only for false: an error counts as true.
     NotStrictlyFalse(Box<Node>),
     Conditional(Box<(Node, Node, Node)>),
-    Equal { operands: Box<(Node, Node)>, negate: bool },
-    Compare { operands: Box<(Node, Node)>, relation: Relation, cost: CallCost },
-    In { operands: Box<(Node, Node)>, cost: CallCost },
+    Equal {
+        operands: Box<(Node, Node)>,
+        negate: bool,
+    },
+    Compare {
+        operands: Box<(Node, Node)>,
+        relation: Relation,
+        cost: CallCost,
+    },
+    In {
+        operands: Box<(Node, Node)>,
+        cost: CallCost,
+    },
+    /// `or` and `orValue` of optional values; free, and the second is evaluated when needed only.
+    OptionalOr {
+        operands: Box<(Node, Node)>,
+        unwrap: bool,
+    },
     Call(Box<Call>),
     /// `target.matches(pattern)` with a pattern that is known.
-    Matches { target: Box<Node>, pattern: Box<Regex>, pattern_chars: u64 },
-    List { items: Vec<(Node, bool)> },
-    Map { entries: Vec<MapEntry> },
+    Matches {
+        target: Box<Node>,
+        pattern: Box<Regex>,
+        pattern_chars: u64,
+    },
+    List {
+        items: Vec<(Node, bool)>,
+    },
+    Map {
+        entries: Vec<MapEntry>,
+    },
     Fold(Box<FoldNode>),
     /// A value with a name, computed when it is read.
     Bind(Box<BindNode>),
     /// `accumulator + [item]`, in place.
-    Append { slot: usize, item: Box<Node> },
+    Append {
+        slot: usize,
+        item: Box<Node>,
+    },
 }
 
 #[derive(Debug)]

@@ -60,9 +60,7 @@ impl Validator<'_> {
                 fields.iter().for_each(|field| self.visit(&field.value));
             }
             Kind::Fold(fold) => {
-                for part in
-                    [&fold.range, &fold.init, &fold.condition, &fold.step, &fold.result]
-                {
+                for part in [&fold.range, &fold.init, &fold.condition, &fold.step, &fold.result] {
                     self.visit(part);
                 }
             }

@@ -71,7 +71,8 @@ static FORMATS: [NamedFormat; 13] = [
     NamedFormat {
         name: "date",
         faults: |text| {
-            let is_date = text.len() == 10 && Timestamp::parse(&format!("{text}T00:00:00Z")).is_ok();
+            let is_date =
+                text.len() == 10 && Timestamp::parse(&format!("{text}T00:00:00Z")).is_ok();
             unless(is_date, "invalid date")
         },
         regex_chars: 91,

@@ -150,11 +150,7 @@ fn flatten<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
     Ok(Val::list(out))
 }
 
-fn flatten_into<'a>(
-    items: &List<'a>,
-    depth: i64,
-    out: &mut Vec<Val<'a>>,
-) -> Result<(), EvalError> {
+fn flatten_into<'a>(items: &List<'a>, depth: i64, out: &mut Vec<Val<'a>>) -> Result<(), EvalError> {
     for item in items.iter() {
         match item? {
             Val::List(inner) if depth > 0 => flatten_into(&inner, depth - 1, out)?,

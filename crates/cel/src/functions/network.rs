@@ -150,8 +150,7 @@ fn ipv6_fault(text: &str) -> String {
 
 fn parse_cidr(text: &str) -> Result<Cidr, String> {
     const OUTER: &str = "network address parse error during conversion from string";
-    let fault =
-        |why: &str| Err(format!("{OUTER}: {OUTER}: netip.ParsePrefix({text:?}): {why}"));
+    let fault = |why: &str| Err(format!("{OUTER}: {OUTER}: netip.ParsePrefix({text:?}): {why}"));
     let Some((address, bits)) = text.rsplit_once('/') else { return fault("no '/'") };
     if address.contains('%') {
         return fault("IPv6 zones cannot be present in a prefix");
@@ -176,9 +175,7 @@ fn parse_cidr(text: &str) -> Result<Cidr, String> {
 fn contains_ip<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
     let ip = match args.get(1) {
         // Upstream gives no reason for text that is no address here.
-        Some(Val::String(text)) => {
-            parse_ip(text.as_str()).map_err(|_| EvalError::no_overload())?
-        }
+        Some(Val::String(text)) => parse_ip(text.as_str()).map_err(|_| EvalError::no_overload())?,
         Some(Val::Opaque(opaque)) => match &**opaque {
             Opaque::Ip(ip) => *ip,
             _ => return Err(EvalError::no_overload()),

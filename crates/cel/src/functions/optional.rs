@@ -24,16 +24,6 @@ pub(crate) fn function(name: &str) -> Option<Implementation> {
             [Val::Optional(val)] => Ok(Val::Bool(val.is_some())),
             _ => Err(EvalError::no_overload()),
         },
-        "or" => |args| match args {
-            [Val::Optional(None), other @ Val::Optional(_)] => Ok(other.clone()),
-            [val @ Val::Optional(Some(_)), _] => Ok(val.clone()),
-            _ => Err(EvalError::no_overload()),
-        },
-        "orValue" => |args| match args {
-            [Val::Optional(None), other] => Ok(other.clone()),
-            [Val::Optional(Some(val)), _] => Ok((**val).clone()),
-            _ => Err(EvalError::no_overload()),
-        },
         "optional.unwrap" | "unwrapOpt" => unwrap,
         _ => return None,
     })

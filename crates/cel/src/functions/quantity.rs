@@ -15,9 +15,7 @@ pub(crate) fn function(name: &str) -> Option<Implementation> {
                 Err(error) => Err(EvalError::new(error.to_string())),
             }
         },
-        "isQuantity" => |args| {
-            Ok(Val::Bool(text_arg(args, 0)?.parse::<Quantity>().is_ok()))
-        },
+        "isQuantity" => |args| Ok(Val::Bool(text_arg(args, 0)?.parse::<Quantity>().is_ok())),
         "sign" => |args| with(args, |quantity| Ok(Val::Int(quantity.sign().into()))),
         "asInteger" => |args| {
             with(args, |quantity| match quantity.as_i64() {

@@ -13,7 +13,9 @@ pub(crate) fn compile(pattern: &str) -> Result<Regex, String> {
         .size_limit(PATTERN_BYTES_MAX)
         .dfa_size_limit(PATTERN_BYTES_MAX)
         .build()
-        .map_err(|error| format!("error parsing regexp: {}", go_message(pattern, &error.to_string())))
+        .map_err(|error| {
+            format!("error parsing regexp: {}", go_message(pattern, &error.to_string()))
+        })
 }
 
 /// Go's words for what is wrong with a pattern.

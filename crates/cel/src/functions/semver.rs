@@ -86,7 +86,11 @@ fn without_zeros(part: &str) -> String {
         return part.to_owned();
     }
     let rest = part.trim_start_matches('0');
-    if rest.starts_with(|c: char| c.is_ascii_digit()) { rest.to_owned() } else { format!("0{rest}") }
+    if rest.starts_with(|c: char| c.is_ascii_digit()) {
+        rest.to_owned()
+    } else {
+        format!("0{rest}")
+    }
 }
 
 fn is_word(text: &str) -> bool {
@@ -187,7 +191,8 @@ mod tests {
 
     #[test]
     fn versions_are_ordered() {
-        let texts = ["1.0.0-1", "1.0.0-2", "1.0.0-alpha", "1.0.0-alpha.1", "1.0.0", "1.0.1", "2.0.0"];
+        let texts =
+            ["1.0.0-1", "1.0.0-2", "1.0.0-alpha", "1.0.0-alpha.1", "1.0.0", "1.0.1", "2.0.0"];
         let versions: Vec<Semver> = texts.iter().map(|text| Semver::parse(text).unwrap()).collect();
         assert!(versions.is_sorted(), "{versions:?}");
         assert_eq!(Semver::parse("1.0.0+a").unwrap(), Semver::parse("1.0.0+b").unwrap());

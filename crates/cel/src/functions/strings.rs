@@ -22,9 +22,9 @@ pub(crate) fn function(name: &str) -> Option<Implementation> {
         "join" => join,
         "format" => super::text_format::format,
         "strings.quote" => |args| Ok(Val::text(quote(text_arg(args, 0)?))),
-        "jsonpatch.escapeKey" => |args| {
-            Ok(Val::text(text_arg(args, 0)?.replace('~', "~0").replace('/', "~1")))
-        },
+        "jsonpatch.escapeKey" => {
+            |args| Ok(Val::text(text_arg(args, 0)?.replace('~', "~0").replace('/', "~1")))
+        }
         "base64.encode" => |args| match args {
             [Val::Bytes(bytes)] => {
                 Ok(Val::text(base64::engine::general_purpose::STANDARD.encode(bytes)))

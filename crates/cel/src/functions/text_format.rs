@@ -125,10 +125,9 @@ fn write_string(out: &mut String, val: &Val<'_>) -> Result<(), String> {
         Val::Type(ty) => out.push_str(ty.runtime_name()),
         Val::List(list) => return write_list(out, list),
         Val::Map(map) => return write_map(out, map),
-        Val::Double(number) => out.push_str(&special(*number).map_or_else(
-            || convert::double_text(*number),
-            str::to_owned,
-        )),
+        Val::Double(number) => out.push_str(
+            &special(*number).map_or_else(|| convert::double_text(*number), str::to_owned),
+        ),
         Val::Optional(_) | Val::Opaque(_) => {
             return Err(format!("{STRING_FAULT} {}", type_name(val)));
         }

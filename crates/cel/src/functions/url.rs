@@ -112,7 +112,8 @@ fn parse_host(host: &str) -> Result<String, String> {
 }
 
 fn check_port(text: &str) -> Result<(), String> {
-    let digits = text.strip_prefix(':').is_some_and(|port| port.bytes().all(|b| b.is_ascii_digit()));
+    let digits =
+        text.strip_prefix(':').is_some_and(|port| port.bytes().all(|b| b.is_ascii_digit()));
     if text.is_empty() || digits {
         return Ok(());
     }

@@ -55,9 +55,7 @@ pub fn val(json: &Json) -> Val<'static> {
             let bytes = base64::engine::general_purpose::STANDARD.decode(of.as_str().unwrap());
             Val::Bytes(bytes.unwrap().into())
         }
-        "list_value" => {
-            Val::list(of["values"].as_array().into_iter().flatten().map(val).collect())
-        }
+        "list_value" => Val::list(of["values"].as_array().into_iter().flatten().map(val).collect()),
         "map_value" => {
             let entries = of["entries"].as_array().into_iter().flatten();
             Val::map(entries.map(|entry| (val(&entry["key"]), val(&entry["value"]))).collect())
