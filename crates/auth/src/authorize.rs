@@ -143,7 +143,7 @@ pub struct UserRules {
 }
 
 /// 403 in kube-apiserver's words (`responsewriters/errors.go`).
-fn forbidden(user: &User, attributes: &Attributes, reason: &AuthorizationReason) -> Failure {
+pub fn forbidden(user: &User, attributes: &Attributes, reason: &AuthorizationReason) -> Failure {
     let who = quote(&user.name);
     let verb = &attributes.verb;
     let reason = match reason {

@@ -11,13 +11,14 @@ mod decision;
 mod objects;
 mod permit;
 pub mod rbac;
+pub mod service_account;
 mod token_file;
 pub mod x509;
 
 pub use abac::{Abac, AbacError};
 pub use attributes::{Attributes, Selectors};
 pub use authenticate::{Authenticator, Certificate, Credentials, User};
-pub use authorize::{Authorizer, Mode, UserRules};
+pub use authorize::{Authorizer, Mode, UserRules, forbidden};
 pub use decision::{AuthorizationReason, Decision, Outcome};
 pub use objects::{BoxFuture, Change, Feed, GroupResource, Objects};
 pub use permit::{Action, Permit};

@@ -29,6 +29,7 @@ mod stored_kinds;
 mod strategy;
 mod streams;
 mod subresources;
+mod token_request;
 mod turns;
 mod verbs;
 

@@ -138,8 +138,7 @@ impl Registry {
             this: this.clone(),
             kinds,
         });
-        let objects: Arc<dyn Objects> = Arc::new(ReadOnly(Arc::downgrade(&registry)));
-        registry.options.authorizer.attach(&objects);
+        registry.options.authorizer.attach(&registry.objects_reader());
         crate::bootstrap::ensure(&registry)
             .await
             .map_err(|source| OpenError::Bootstrap { source })?;
@@ -171,6 +170,11 @@ impl Registry {
         self.writes.close();
         self.writes.wait().await;
         self.writes.reopen();
+    }
+
+    /// The stored objects, for authorizers and authenticators. Does not keep the registry alive.
+    pub fn objects_reader(&self) -> Arc<dyn Objects> {
+        Arc::new(ReadOnly(self.this.clone()))
     }
 
     /// The kind behind a group and resource.
