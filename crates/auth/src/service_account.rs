@@ -8,6 +8,8 @@ mod claims;
 mod der;
 mod jwt;
 mod keys;
+#[cfg(test)]
+mod tests;
 
 pub use claims::{Claims, LEGACY_ISSUER, Reference};
 pub use keys::{Algorithm, KeyError, SigningKey, VerifyingKey};
