@@ -17,9 +17,10 @@ pub mod x509;
 
 pub use abac::{Abac, AbacError};
 pub use attributes::{Attributes, Selectors};
-pub use authenticate::{Authenticator, Certificate, Credentials, User};
+pub use authenticate::{Authenticator, Certificate, Credentials};
 pub use authorize::{Authorizer, Mode, UserRules, forbidden};
 pub use decision::{AuthorizationReason, Decision, Outcome};
+pub use keelson_meta::User;
 pub use objects::{BoxFuture, Change, Feed, GroupResource, Objects};
 pub use permit::{Action, Permit};
 pub use token_file::{TokenFile, TokenFileError};

@@ -562,6 +562,11 @@ impl Keelson {
         &self.url
     }
 
+    /// The registry, for programs that serve resources of their own.
+    pub fn registry(&self) -> &Arc<Registry> {
+        &self.registry
+    }
+
     /// The administrator's kubeconfig.
     pub fn kubeconfig(&self) -> Kubeconfig {
         Kubeconfig::new(&self.url, &self.pki.borrow())

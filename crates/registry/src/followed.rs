@@ -45,7 +45,7 @@ impl Objects for ReadOnly {
     ) -> Option<u64> {
         let registry = self.0.upgrade()?;
         let kind = registry.kind(group, resource)?;
-        let entry = registry.known_at(kind, &kind.key(namespace, name)).ok()??;
+        let entry = registry.known_at(&kind, &kind.key(namespace, name)).ok()??;
         Some(entry.modified().0)
     }
 
@@ -70,7 +70,7 @@ impl Objects for ReadOnly {
     ) -> Result<Option<Object>, Failure> {
         let registry = self.registry()?;
         let Some(kind) = registry.kind(group, resource) else { return Ok(None) };
-        let entry = registry.known_at(kind, &kind.key(namespace, name))?;
+        let entry = registry.known_at(&kind, &kind.key(namespace, name))?;
         entry.map(|entry| kind.decode(&entry)).transpose()
     }
 }

@@ -3,11 +3,11 @@
 use crate::kind::{Kind, Target};
 use crate::options::WriteOptions;
 use crate::registry::Registry;
-use crate::strategy::StatusMetadata;
 use crate::verbs::Part;
 use keelson_apply::apply::{self, Request};
 use keelson_apply::fields::{FieldSet, Filter};
 use keelson_apply::managed::{self, Scope};
+use keelson_kinds::strategy::StatusMetadata;
 use keelson_meta::{Failure, GroupVersion, Object, Timestamp, Value};
 use keelson_schema::Schema;
 use std::sync::LazyLock;
@@ -98,7 +98,7 @@ fn excluded(target: &Target, part: Part) -> Option<&'static Filter> {
         Part::Status => match target.kind.strategy.status_metadata {
             StatusMetadata::Free => all_but!(["spec"]),
             StatusMetadata::KeepLabels => all_but!(["spec"], ["metadata", "labels"]),
-            StatusMetadata::Keep => all_but!(["spec"], ["metadata"]),
+            StatusMetadata::Keep | StatusMetadata::KeepAll => all_but!(["spec"], ["metadata"]),
         },
         Part::Main | Part::Other(_) => None,
     }

@@ -27,6 +27,7 @@ use keelson_meta::{Failure, Status, Str};
 use keelson_registry::{Registry, stamp};
 use keelson_schema::decode::Format;
 use std::panic::AssertUnwindSafe;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
@@ -153,7 +154,7 @@ impl App {
             peer.place.end();
         }
         let audit_id = stamp::audit_id(self.registry.clock.as_ref());
-        let answer = no_panic(self.answer(request, peer, &mut held)).await;
+        let answer = no_panic(pin!(self.answer(request, peer, &mut held))).await;
         let mut response = answer.unwrap_or_else(|| {
             tracing::error!(audit_id = audit_id.as_str(), "a request panicked");
             let why = "This request caused apiserver to panic. Look in the logs for details.";
@@ -283,14 +284,14 @@ impl App {
                     return Ok(respond::no_such_page());
                 };
                 let verb = resource::verb(ask, route, &found)?;
-                let work = self.resource(ask, &permit, &found, verb, body);
+                let mut work = pin!(self.resource(ask, &permit, &found, verb, body));
                 let reply = match verb {
                     "watch" => work.await,
-                    _ => tokio::time::timeout_at(end, work)
+                    _ => tokio::time::timeout_at(end, work.as_mut())
                         .await
                         .unwrap_or_else(|_| Err(Status::timed_out())),
                 };
-                let Some(warning) = resource::deprecation(&found) else { return reply };
+                let Some(warning) = &found.endpoint.deprecation else { return reply };
                 let mut reply = reply.unwrap_or_else(|failure| respond::failure(ask, &failure));
                 respond::warn_first(&mut reply, warning);
                 Ok(reply)
@@ -419,8 +420,7 @@ fn method_word(method: &Method) -> &'static str {
 }
 
 /// Runs a future to its end, or `None` when it panics.
-async fn no_panic<T>(work: impl Future<Output = T>) -> Option<T> {
-    let mut work = std::pin::pin!(work);
+async fn no_panic<T>(mut work: Pin<&mut impl Future<Output = T>>) -> Option<T> {
     std::future::poll_fn(|cx| {
         match std::panic::catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
             Ok(Poll::Ready(value)) => Poll::Ready(Some(value)),
@@ -429,4 +429,22 @@ async fn no_panic<T>(work: impl Future<Output = T>) -> Option<T> {
         }
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes of a request's future, which is moved several times before it is first polled.
+    const FUTURE_BYTES_MAX: usize = 8 << 10;
+
+    fn future_bytes<A, B, C, F>(_: impl Fn(A, B, C) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn the_future_of_a_request_is_small() {
+        let bytes = future_bytes(App::handle);
+        assert!(bytes <= FUTURE_BYTES_MAX, "{bytes}");
+    }
 }

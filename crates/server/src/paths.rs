@@ -8,7 +8,8 @@ use bytes::Bytes;
 use http::{Method, header};
 use keelson_meta::status::Details;
 use keelson_meta::{Failure, Reason, Status, Value, value};
-use keelson_schema::openapi::OpenApi;
+use keelson_registry::api_table::{ApiTable, Source};
+use keelson_schema::openapi::{CustomResource, CustomVersion, OpenApi};
 use std::sync::Arc;
 
 /// Answers a request for such a path.
@@ -270,14 +271,15 @@ async fn openapi(app: &Arc<App>, ask: &Ask, rest: &[&str]) -> Result<Reply, Fail
             let is_protobuf = accept.contains("com.github.proto-openapi.spec.v2");
             let (name, media_type) =
                 if is_protobuf { ("v2 protobuf", V2_PROTOBUF) } else { ("v2", "application/json") };
-            let text = shared(app, name, move |documents| {
+            let hash = with_documents(app, |documents| documents.v3_hash("v2"));
+            let name = format!("{name} {hash}");
+            let text = shared(app, &name, move |documents| {
                 Some(match is_protobuf {
                     true => documents.v2_document_protobuf(),
                     false => documents.v2_document(),
                 })
             });
             let text = text.await.unwrap_or_default();
-            let hash = with_documents(app, |documents| documents.v3_hash("v2"));
             Ok(tagged(ask, text, media_type, &hash, false))
         }
         ["v3"] => Ok(with_documents(app, |documents| {
@@ -296,7 +298,7 @@ async fn openapi(app: &Arc<App>, ask: &Ask, rest: &[&str]) -> Result<Reply, Fail
                 }
                 return Ok(reply);
             }
-            let name = path.clone();
+            let name = format!("{path} {hash}");
             match shared(app, &name, move |documents| documents.v3_document(&path)).await {
                 Some(text) => Ok(tagged(ask, text, "application/json", &hash, named.is_some())),
                 None => Ok(respond::no_such_page()),
@@ -317,14 +319,34 @@ async fn shared(
     app.state.documents.text(name, make).await
 }
 
+/// The group versions with resources that are not in the catalogue.
+fn custom_versions(api: &ApiTable) -> Vec<CustomVersion<'_>> {
+    let mut out = vec![];
+    for group in api.groups() {
+        for version in &group.versions {
+            let custom = version.endpoints().filter(|found| found.source == Source::Custom);
+            let resources: Vec<_> = custom
+                .filter_map(|endpoint| {
+                    let list_kind = &endpoint.kind.as_ref()?.list_kind;
+                    let (facts, schema) = (&*endpoint.facts, &endpoint.openapi[..]);
+                    Some(CustomResource { facts, list_kind, schema })
+                })
+                .collect();
+            if !resources.is_empty() {
+                out.push(CustomVersion { group: &group.name, version: &version.name, resources });
+            }
+        }
+    }
+    out
+}
+
 fn with_documents<T>(app: &App, work: impl FnOnce(&OpenApi) -> T) -> T {
     let registry = &app.registry;
-    let is_served = |group: &str, version: &str, name: &str| {
-        let gvr = keelson_meta::GroupVersionResource::new(group, version, name);
-        let facts = registry.catalogue.resource(&gvr);
-        facts.is_some_and(|facts| registry.serves(group, version, facts))
-    };
-    work(&OpenApi::new(&registry.catalogue, &is_served))
+    let api = registry.api();
+    let is_served =
+        |group: &str, version: &str, name: &str| api.endpoint(group, version, name).is_some();
+    let custom = custom_versions(&api);
+    work(&OpenApi::new(&registry.catalogue, &is_served).with_custom(&custom))
 }
 
 /// A document with its tag: 304 when the client has it, kept for long when the URL names its content.

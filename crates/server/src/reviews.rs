@@ -23,14 +23,14 @@ pub(crate) async fn answer(
     let schema = app
         .registry
         .catalogue
-        .schema(&found.facts.kind)
+        .schema(&found.facts().kind)
         .ok_or_else(|| Status::internal("the kind has no schema"))?;
-    if found.facts.name == "componentstatuses" {
+    if found.facts().name == "componentstatuses" {
         return component_status(app, ask, found, &schema, verb);
     }
     let options = write_options(ask, "CreateOptions")?;
     let mut obj = checked(ask, &schema, found, &options, body)?;
-    match found.facts.name.as_str() {
+    match found.facts().name.as_str() {
         "selfsubjectreviews" => obj = self_subject_review(app, permit, &schema),
         "selfsubjectrulesreviews" => {
             let rules = access_review::answer_rules(&app.authorizer, &obj, permit.user()).await?;
@@ -110,7 +110,7 @@ pub(crate) async fn connect(
     verb: &str,
     body: &[u8],
 ) -> Result<Reply, Failure> {
-    let (Some(target), Some(sub)) = (&found.target, found.sub) else {
+    let (Some(target), Some(sub)) = (&found.target, found.sub()) else {
         return Err(Status::method_not_allowed());
     };
     let schema = app.registry.catalogue.schema(&sub.kind);

@@ -34,6 +34,7 @@ mod random;
 mod requirements;
 mod resources;
 mod restart;
+mod runtime_kinds;
 mod supervisor;
 mod taken_over;
 mod tokens;

@@ -8,14 +8,14 @@ use crate::owners;
 use crate::references;
 use crate::registry::{Put, Registry};
 use crate::stamp;
-use crate::strategy;
 use crate::verbs::Tries;
 use crate::verbs::update::Updated;
 use crate::verbs::{Written, check_body_fields};
 use keelson_admission::Operation;
 use keelson_auth::{Permit, rbac};
 use keelson_cache::Entry;
-use keelson_meta::{ErrorList, Failure, Object, Reason, Status, Str};
+use keelson_kinds::strategy::{self, Check};
+use keelson_meta::{ErrorList, Failure, Object, Reason, Status, Str, names};
 use keelson_schema::decode::Decoded;
 use keelson_store::{Compare, Revision};
 use std::sync::Arc;
@@ -36,10 +36,17 @@ impl Registry {
         target.assert_covered(permit, "create", "");
         let warnings = check_body_fields(target.schema(), &body, options.field_validation)?;
         let mut obj = body.object;
-        check_namespace(target, &mut obj)?;
-        if obj.resource_version().parse::<u64>().is_ok_and(|version| version != 0) {
+        if let Err(failure) = check_namespace(target, &mut obj) {
+            return Err(failure.with_warnings(warnings));
+        }
+        if !options.dry_run
+            && obj.resource_version().parse::<u64>().is_ok_and(|version| version != 0)
+        {
             let why = "resourceVersion should not be set on objects to be created";
             return Err(Status::new(Reason::Unknown, why));
+        }
+        for name in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
+            obj.metadata_mut().remove(name);
         }
         let made = Updated { object: obj, owned: false, warnings };
         self.create_object(permit, target, made, options).await
@@ -72,11 +79,11 @@ impl Registry {
         let Updated { object: mut obj, owned, warnings: told } = made;
         warnings.extend(told);
         keelson_schema::default::fill(target.schema(), &mut obj);
-        for name in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
-            obj.metadata_mut().remove(name);
-        }
         (kind.strategy.default)(&mut obj);
         warnings.extend(references::dedup(&mut obj));
+        if kind.strategy.owned_as_converted {
+            obj = kind.round_trip(obj, target.schema());
+        }
         if !owned {
             owners::created(target, &mut obj, &options.field_manager, self.clock.now());
         }
@@ -209,6 +216,7 @@ impl Registry {
     async fn try_new(&self, new: &Creation<'_>, obj: &mut Object) -> Result<New, Failure> {
         let Creation { target, .. } = *new;
         let kind = &target.kind;
+        let given = obj.resource_version().to_owned();
         self.charge(&new.write(), obj).await?;
         self.claim(target, obj, None, true).await?;
         self.fresh().await?;
@@ -216,7 +224,8 @@ impl Registry {
             return taken(target, Some(known));
         }
         kind.check_record(&kind.record(obj))?;
-        obj.set_meta("resourceVersion", "");
+        // Nobody looks at it, and the answer repeats it.
+        obj.set_meta("resourceVersion", &given);
         let shown = kind.convert(obj.clone(), &kind.storage, target.schema());
         Ok(New::Stored(Answer::Object(shown)))
     }
@@ -306,10 +315,15 @@ fn prepare(registry: &Registry, permit: &Permit, target: &Target, obj: &mut Obje
 
 fn validate(target: &Target, obj: &Object) -> Result<(), Failure> {
     let kind = &target.kind;
-    let mut errors =
-        strategy::validate_built_in_metadata(obj, kind.namespaced, kind.strategy.name_rule);
-    errors.extend((kind.strategy.validate)(obj, None));
-    invalid(target, obj, errors)
+    let (strategy, namespaced) = (&kind.strategy, kind.namespaced);
+    let checks = strategy.create_checks;
+    invalid(target, obj, strategy.check(checks, strategy.validate, obj, None, namespaced))?;
+    if checks.contains(&Check::Metadata) {
+        return Ok(());
+    }
+    // What is asked of all kinds is less than a kind asks that looks at its metadata itself.
+    let rule = names::name_is_path_segment;
+    invalid(target, obj, strategy::validate_metadata(obj, namespaced, rule))
 }
 
 /// 422 with the object's faults, if there are any.

@@ -82,7 +82,7 @@ impl Harness {
             _ => ("", rest),
         };
         let (resource, rest) = rest.split_first()?;
-        let kind = self.registry.kind(group, resource)?.clone();
+        let kind = self.registry.kind(group, resource)?;
         kind.schema(version)?;
         let name = rest.first().copied().unwrap_or_default();
         let target = Target {
