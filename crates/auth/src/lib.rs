@@ -8,6 +8,8 @@ mod attributes;
 mod authenticate;
 mod authorize;
 mod decision;
+mod mirror;
+pub mod node;
 mod objects;
 mod permit;
 pub mod rbac;
@@ -33,5 +35,7 @@ pub const AUTHENTICATED: &str = "system:authenticated";
 pub const ANONYMOUS: &str = "system:anonymous";
 /// The group of [`ANONYMOUS`].
 pub const UNAUTHENTICATED: &str = "system:unauthenticated";
+/// The group of nodes.
+pub const NODES: &str = "system:nodes";
 /// What user names of service accounts begin with; namespace and name follow.
 pub const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
