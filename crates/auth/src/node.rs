@@ -3,7 +3,7 @@
 
 mod graph;
 
-pub use graph::{Graph, Vertex};
+pub use graph::{Graph, Vertex, references};
 
 use crate::mirror::Mirror;
 use crate::rbac::Rule;

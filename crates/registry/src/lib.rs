@@ -23,6 +23,7 @@ mod recorder;
 mod references;
 mod registry;
 mod scale;
+mod signers;
 pub mod stamp;
 mod stored;
 mod stored_kinds;

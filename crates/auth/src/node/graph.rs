@@ -21,7 +21,7 @@ pub enum Vertex {
 }
 
 /// An object: its kind, namespace and name.
-type Place = (Vertex, Str, Str);
+pub type Place = (Vertex, Str, Str);
 
 /// Which nodes have pods that refer to an object.
 #[derive(Default)]
@@ -187,11 +187,16 @@ const POD_VOLUME_SECRETS: [&[&str]; 10] = [
 
 /// What a pod refers to. A mirror pod refers to nothing: nodes make them, and must gain nothing by that.
 fn pod_references(pod: &Object) -> Vec<Place> {
+    match pod.annotation("kubernetes.io/config.mirror") {
+        Some(_) => vec![],
+        None => references(pod),
+    }
+}
+
+/// The objects that a pod names: kind, namespace and name.
+pub fn references(pod: &Object) -> Vec<Place> {
     let namespace = Str::new(pod.namespace());
     let mut places: Vec<Place> = vec![];
-    if pod.annotation("kubernetes.io/config.mirror").is_some() {
-        return places;
-    }
     let mut add = |kind: Vertex, name: Option<&str>| {
         if let Some(name) = name.filter(|name| !name.is_empty()) {
             places.push((kind, namespace.clone(), name.into()));
@@ -268,4 +273,111 @@ fn volume_secrets(volume: &Object, claim_namespace: &str) -> Vec<(Str, Str)> {
         add(part("namespace"), part("name"));
     }
     secrets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use keelson_meta::value;
+
+    fn object(value: Value) -> Change {
+        Change::Put(Object::from_value(value).expect("a map"))
+    }
+
+    fn pod(name: &str, node: &str, annotation: &str) -> Change {
+        let mut pod = value!({
+            "metadata": {"name": name, "namespace": "ns"},
+            "spec": {
+                "nodeName": node, "serviceAccountName": "account",
+                "imagePullSecrets": [{"name": "pull"}],
+                "containers": [{
+                    "envFrom": [{"secretRef": {"name": "from"}}, {"configMapRef": {"name": "map"}}],
+                    "env": [{"valueFrom": {"secretKeyRef": {"name": "key"}}}]
+                }],
+                "ephemeralContainers": [{"envFrom": [{"secretRef": {"name": "debug"}}]}],
+                "volumes": [
+                    {"name": "a", "secret": {"secretName": "volume"}},
+                    {"name": "b", "projected": {"sources": [{"configMap": {"name": "projected"}}]}},
+                    {"name": "c", "persistentVolumeClaim": {"claimName": "claim"}},
+                    {"name": "d", "ephemeral": {}}
+                ]
+            }
+        });
+        if let (Some(pod), false) = (pod.as_object_mut(), annotation.is_empty()) {
+            pod.object_at("metadata").object_at("annotations").insert(annotation, "x");
+        }
+        object(pod)
+    }
+
+    const REFERRED: [(Vertex, &str); 11] = [
+        (Vertex::Pod, "p"),
+        (Vertex::ServiceAccount, "account"),
+        (Vertex::Secret, "pull"),
+        (Vertex::Secret, "from"),
+        (Vertex::Secret, "key"),
+        (Vertex::Secret, "debug"),
+        (Vertex::Secret, "volume"),
+        (Vertex::ConfigMap, "map"),
+        (Vertex::ConfigMap, "projected"),
+        (Vertex::Claim, "claim"),
+        (Vertex::Claim, "p-d"),
+    ];
+
+    /// Which of the objects that the pod refers to lead to the node.
+    fn leading(graph: &Graph, node: &str) -> usize {
+        let leads = |(kind, name): &&(Vertex, &str)| graph.leads_to(*kind, "ns", name, node);
+        REFERRED.iter().filter(leads).count()
+    }
+
+    #[test]
+    fn what_a_pod_refers_to_leads_to_its_node_as_long_as_it_is_there() {
+        let mut graph = Graph::default();
+        graph.apply(0, pod("p", "", ""));
+        assert_eq!((leading(&graph, "n"), graph.nodes.len()), (0, 0));
+        graph.apply(0, pod("p", "n", ""));
+        assert_eq!((leading(&graph, "n"), leading(&graph, "m")), (REFERRED.len(), 0));
+        assert!(!graph.leads_to(Vertex::Secret, "other", "pull", "n"));
+        assert!(!graph.leads_to(Vertex::ConfigMap, "ns", "pull", "n"));
+        graph.apply(0, pod("q", "n", ""));
+        let gone = |name: &str| Change::Gone { namespace: "ns".into(), name: name.into() };
+        graph.apply(0, gone("p"));
+        assert!(graph.leads_to(Vertex::Secret, "ns", "pull", "n"));
+        assert!(!graph.leads_to(Vertex::Pod, "ns", "p", "n"));
+        graph.apply(0, gone("q"));
+        assert!(graph.nodes.is_empty() && graph.sources.is_empty());
+    }
+
+    #[test]
+    fn a_mirror_pod_leads_to_nothing_but_itself() {
+        let mut graph = Graph::default();
+        graph.apply(0, pod("p", "n", "kubernetes.io/config.mirror"));
+        assert_eq!(leading(&graph, "n"), 1);
+    }
+
+    #[test]
+    fn a_volume_and_its_secrets_lead_to_the_node_of_the_claim() {
+        let mut graph = Graph::default();
+        let secret = |name: &str, namespace: &str| value!({"name": name, "namespace": namespace});
+        let volume = value!({"metadata": {"name": "v"}, "spec": {
+            "claimRef": {"namespace": "ns", "name": "claim"},
+            "csi": {
+                "nodeStageSecretRef": (secret("stage", "kube-system")),
+                "controllerPublishSecretRef": (secret("controller", "kube-system"))
+            }
+        }});
+        graph.apply(1, object(volume));
+        let leads = |graph: &Graph| {
+            let secret = |name| graph.leads_to(Vertex::Secret, "kube-system", name, "n");
+            let volume = graph.leads_to(Vertex::Volume, "", "v", "n");
+            [volume, secret("stage"), secret("controller")]
+        };
+        assert_eq!(leads(&graph), [false; 3]);
+        graph.apply(0, pod("p", "n", ""));
+        // What only controllers need is not for kubelets.
+        assert_eq!(leads(&graph), [true, true, false]);
+        graph.apply(1, Change::Reset);
+        assert_eq!(leads(&graph), [false; 3]);
+        graph.apply(0, Change::Reset);
+        assert!(graph.nodes.is_empty() && graph.sources.is_empty());
+    }
 }

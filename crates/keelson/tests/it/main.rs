@@ -30,6 +30,7 @@ mod kill;
 mod kubectl;
 mod logs;
 mod minimal;
+mod nodes;
 mod random;
 mod requirements;
 mod resources;
