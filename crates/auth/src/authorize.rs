@@ -1,6 +1,7 @@
 //! [`Authorizer`]: the chain of authorizers, in the order of `--authorization-mode`.
 
 use crate::abac::Abac;
+use crate::node::NodeAuthorizer;
 use crate::rbac::{Rbac, Rule, aggregate, full_authority};
 use crate::{Attributes, AuthorizationReason, Decision, MASTERS, Objects, Outcome, Permit, User};
 use keelson_meta::status::{Details, quote};
@@ -15,6 +16,8 @@ pub enum Mode {
     AlwaysDeny,
     /// Roles and bindings.
     Rbac,
+    /// What nodes need.
+    Node(NodeAuthorizer),
     /// The lines of a policy file.
     Abac(Abac),
 }
@@ -43,6 +46,11 @@ impl Authorizer {
     /// Lets the authorizers that read objects read them. Before this they allow nothing.
     pub fn attach(&self, objects: &Arc<dyn Objects>) {
         self.rbac.attach(objects.clone());
+        for mode in &self.modes {
+            if let Mode::Node(node) = mode {
+                node.attach(objects.clone());
+            }
+        }
     }
 
     /// The roles and bindings.
@@ -75,6 +83,7 @@ impl Authorizer {
             Mode::AlwaysAllow => Decision::allow(AuthorizationReason::Empty),
             Mode::AlwaysDeny => Decision::no_opinion("Everything is forbidden.".to_owned()),
             Mode::Rbac => self.rbac.decide(user, attributes).await,
+            Mode::Node(node) => node.decide(user, attributes).await,
             Mode::Abac(abac) => abac.decide(user, attributes),
         }
     }
@@ -85,7 +94,8 @@ impl Authorizer {
         for mode in &self.modes {
             match mode {
                 Mode::AlwaysAllow => all.rules.extend(full_authority()),
-                Mode::AlwaysDeny => {}
+                // Upstream lists none either.
+                Mode::AlwaysDeny | Mode::Node(_) => {}
                 Mode::Rbac => match self.rbac.current().await {
                     Ok(()) => {
                         let (rules, errors) = self.rbac.index().rules_for(user, namespace);
@@ -143,7 +153,7 @@ pub struct UserRules {
 }
 
 /// 403 in kube-apiserver's words (`responsewriters/errors.go`).
-fn forbidden(user: &User, attributes: &Attributes, reason: &AuthorizationReason) -> Failure {
+pub fn forbidden(user: &User, attributes: &Attributes, reason: &AuthorizationReason) -> Failure {
     let who = quote(&user.name);
     let verb = &attributes.verb;
     let reason = match reason {

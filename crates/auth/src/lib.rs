@@ -8,16 +8,19 @@ mod attributes;
 mod authenticate;
 mod authorize;
 mod decision;
+mod mirror;
+pub mod node;
 mod objects;
 mod permit;
 pub mod rbac;
+pub mod service_account;
 mod token_file;
 pub mod x509;
 
 pub use abac::{Abac, AbacError};
 pub use attributes::{Attributes, Selectors};
 pub use authenticate::{Authenticator, Certificate, Credentials};
-pub use authorize::{Authorizer, Mode, UserRules};
+pub use authorize::{Authorizer, Mode, UserRules, forbidden};
 pub use decision::{AuthorizationReason, Decision, Outcome};
 pub use keelson_meta::User;
 pub use objects::{BoxFuture, Change, Feed, GroupResource, Objects};
@@ -32,5 +35,7 @@ pub const AUTHENTICATED: &str = "system:authenticated";
 pub const ANONYMOUS: &str = "system:anonymous";
 /// The group of [`ANONYMOUS`].
 pub const UNAUTHENTICATED: &str = "system:unauthenticated";
+/// The group of nodes.
+pub const NODES: &str = "system:nodes";
 /// What user names of service accounts begin with; namespace and name follow.
 pub const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";

@@ -17,8 +17,14 @@ pub trait Objects: Send + Sync {
     /// Waits until every write that this process has acknowledged can be read; `None`: it already can.
     fn lag(&self) -> Option<BoxFuture<Result<(), Failure>>>;
 
+    /// Waits for everything that is stored, by whomever.
+    fn latest(&self) -> BoxFuture<Result<(), Failure>>;
+
     /// Follows the objects of some resources. The first [`Feed::take`] gives all of them.
     fn follow(&self, resources: &'static [GroupResource]) -> Box<dyn Feed>;
+
+    /// The revision at which an object was written last; `None` when it is not there or cannot be read.
+    fn modified(&self, resource: GroupResource, namespace: &str, name: &str) -> Option<u64>;
 
     /// One object, in its storage version.
     fn get(

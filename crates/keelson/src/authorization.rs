@@ -1,5 +1,6 @@
 //! [`Authorization`]: which authorizers are asked, as `--authorization-mode` names them.
 
+use keelson_auth::node::NodeAuthorizer;
 use keelson_auth::{Abac, Authorizer, Mode};
 
 /// Which authorizers are asked, in order.
@@ -67,7 +68,10 @@ impl Authorization {
                 AuthorizationMode::AlwaysDeny => Some(Mode::AlwaysDeny),
                 AuthorizationMode::Abac => Some(Mode::Abac(self.abac.take().unwrap_or_default())),
                 AuthorizationMode::Rbac => Some(Mode::Rbac),
-                AuthorizationMode::Node => None,
+                AuthorizationMode::Node => {
+                    let rules = keelson_registry::default_rules("system:node");
+                    Some(Mode::Node(NodeAuthorizer::new(rules)))
+                }
             });
         }
         Authorizer::new(modes)

@@ -7,10 +7,12 @@ use crate::controllers::Controllers;
 use crate::etcd::{self, Etcd};
 use crate::feature_gates::FeatureGates;
 use crate::kubeconfig::Kubeconfig;
+use crate::service_account_keys::ServiceAccountTokenOptions;
 use crate::supervisor::{Loops, keep_running};
 use crate::tls_files::TlsFiles;
 use crate::{allocation_repair, definitions, election, event_ttl, files, private_files};
 use keelson_admission::Chain;
+use keelson_auth::service_account::ServiceAccountTokens;
 use keelson_auth::{Authenticator, TokenFile, User};
 use keelson_registry::{Clock, OpenError as RegistryError, Registry, RegistryOptions, SystemClock};
 use keelson_server::{App, Health, Limits, Listening, State, VersionInfo};
@@ -107,6 +109,10 @@ pub struct Builder {
     pub client_ca_file: Option<PathBuf>,
     /// Decides who may do what.
     pub authorization: Authorization,
+    /// How service account tokens are made and checked.
+    pub service_account_tokens: ServiceAccountTokenOptions,
+    /// Whether requests without credentials are served as `system:anonymous`.
+    pub anonymous_auth: bool,
     /// Known tokens.
     pub tokens: TokenFile,
     /// `--service-cluster-ip-range`.
@@ -145,6 +151,8 @@ impl Default for Builder {
             tls_files: None,
             client_ca_file: None,
             authorization: Authorization::default(),
+            service_account_tokens: ServiceAccountTokenOptions::default(),
+            anonymous_auth: true,
             tokens: TokenFile::default(),
             service_ranges: vec!["10.0.0.0/24".to_owned()],
             advertise: None,
@@ -244,9 +252,12 @@ impl Builder {
         let options = self.registry_options(advertise, address.port());
         let opening = tokio::spawn(Registry::open(backend.store(), clock, options));
         let pki = tls_files.pki();
+        let account_tokens = self.service_account_tokens.tokens(tls_files.dir.as_deref());
         let registry =
             opening.await.map_err(|error| StartError(format!("registry: {error}")))??;
         let (current_pki, pki) = watch::channel(pki?);
+        let account_tokens = Arc::new(account_tokens?);
+        account_tokens.attach(registry.objects_reader());
         let tls = if self.tls { Some(tls_files.tls(&pki.borrow())?) } else { None };
         let (shutdown, told) = watch::channel(false);
         let health: Arc<Health> = Arc::default();
@@ -264,7 +275,7 @@ impl Builder {
         let election = self.control_loops(&backend, &registry, &mut loops, identity, &told);
         let backups = self.backups(&backend);
         let url = self.url(address);
-        let app = self.app(registry.clone(), health, told);
+        let app = self.app(registry.clone(), account_tokens, health, told);
         let listening = keelson_server::serve(app, listener, tls)
             .map_err(|error| StartError(format!("listen: {error}")))?;
         Ok(Keelson {
@@ -306,13 +317,17 @@ impl Builder {
     fn app(
         self,
         registry: Arc<Registry>,
+        account_tokens: Arc<ServiceAccountTokens>,
         health: Arc<Health>,
         shutdown: watch::Receiver<bool>,
     ) -> Arc<App> {
+        let authenticator = Authenticator::new(self.tokens)
+            .with_service_accounts(account_tokens)
+            .with_anonymous(self.anonymous_auth);
         Arc::new(App {
             authorizer: registry.options.authorizer.clone(),
             registry,
-            authenticator: Authenticator::new(self.tokens),
+            authenticator,
             version: VersionInfo {
                 git_version: KUBERNETES_VERSION.to_owned(),
                 build: format!("keelson-{}", env!("CARGO_PKG_VERSION")),

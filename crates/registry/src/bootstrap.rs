@@ -3,6 +3,8 @@
 
 mod rbac;
 
+pub use rbac::default_rules;
+
 use crate::kind::Target;
 use crate::options::WriteOptions;
 use crate::registry::Registry;

@@ -1,11 +1,13 @@
 //! Eviction: the deletion of a pod as far as its disruption budget allows.
 
+use crate::admission::Write;
 use crate::kind::{Answer, Target};
 use crate::options::{DeleteOptions, Freshness, ListOptions, WriteOptions};
 use crate::registry::Registry;
 use crate::verbs::delete::check_preconditions;
 use crate::verbs::update::Updated;
 use crate::verbs::{Part, Tries};
+use keelson_admission::Operation;
 use keelson_auth::Permit;
 use keelson_meta::selector::Selector;
 use keelson_meta::status::Details;
@@ -49,6 +51,16 @@ impl Registry {
         if !eviction.name().is_empty() && eviction.name() != target.name {
             return Err(Status::bad_request("name in URL does not match name in Eviction object"));
         }
+        let write = Write {
+            permit,
+            target,
+            operation: Operation::Create,
+            subresource: "eviction",
+            name: &target.name,
+            dry_run,
+            old: None,
+        };
+        self.validate_admitted(&write, eviction, &mut vec![])?;
         let options = delete_options(eviction, dry_run);
         let free = options.resource_version.is_none() && options.uid.is_none();
         let is_conflict = |status: &Status| status.reason == Reason::Conflict && free;

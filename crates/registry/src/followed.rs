@@ -32,6 +32,23 @@ impl Objects for ReadOnly {
         Some(Box::pin(async move { registry.caught_up().await }))
     }
 
+    fn latest(&self) -> BoxFuture<Result<(), Failure>> {
+        let registry = self.registry();
+        Box::pin(async move { registry?.fresh().await })
+    }
+
+    fn modified(
+        &self,
+        (group, resource): GroupResource,
+        namespace: &str,
+        name: &str,
+    ) -> Option<u64> {
+        let registry = self.0.upgrade()?;
+        let kind = registry.kind(group, resource)?;
+        let entry = registry.known_at(&kind, &kind.key(namespace, name)).ok()??;
+        Some(entry.modified().0)
+    }
+
     fn follow(&self, resources: &'static [GroupResource]) -> Box<dyn Feed> {
         let followed = |&(group, resource): &GroupResource| {
             let registry = self.0.upgrade()?;

@@ -24,17 +24,19 @@ mod recorder;
 mod references;
 mod registry;
 mod scale;
+mod signers;
 pub mod stamp;
 mod stored;
 mod stored_kinds;
 mod streams;
 mod subresources;
+mod token_request;
 mod turns;
 mod verbs;
 
 pub use allocation::PortLeaks;
 pub use api_table::{ApiTable, Endpoint};
-pub use bootstrap::first_address;
+pub use bootstrap::{default_rules, first_address};
 /// A value of the store for an object that is there and cannot be read, made of the reason.
 pub use keelson_cache::unreadable as unreadable_record;
 pub use kind::{Answer, Kind, Target, printed_form};

@@ -113,9 +113,15 @@ pub(crate) fn created(target: &Target, obj: &mut Object, manager: &str, now: Tim
 
 impl Registry {
     /// Notes who manages the fields of an object that is answered and not stored.
-    pub fn note_manager(&self, schema: &Schema, obj: &mut Object, options: &WriteOptions) {
+    pub fn note_manager(
+        &self,
+        schema: &Schema,
+        subresource: &str,
+        obj: &mut Object,
+        options: &WriteOptions,
+    ) {
         let (manager, now) = (&options.field_manager, self.clock.now().text());
-        let endpoint = Endpoint::with_own_kind(schema, "");
+        let endpoint = Endpoint::with_own_kind(schema, subresource);
         endpoint.scoped(|scope| managed::update(scope, manager, &now, None, obj));
     }
 }

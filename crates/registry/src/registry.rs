@@ -149,8 +149,7 @@ impl Registry {
         });
         registry.find_foreign_records();
         registry.serve_stored_definitions();
-        let objects: Arc<dyn Objects> = Arc::new(ReadOnly(Arc::downgrade(&registry)));
-        registry.options.authorizer.attach(&objects);
+        registry.options.authorizer.attach(&registry.objects_reader());
         crate::bootstrap::ensure(&registry)
             .await
             .map_err(|source| OpenError::Bootstrap { source })?;
@@ -193,6 +192,11 @@ impl Registry {
         self.writes.close();
         self.writes.wait().await;
         self.writes.reopen();
+    }
+
+    /// The stored objects, for authorizers and authenticators. Does not keep the registry alive.
+    pub fn objects_reader(&self) -> Arc<dyn Objects> {
+        Arc::new(ReadOnly(self.this.clone()))
     }
 
     /// What is served now. A request looks at one table from its beginning to its end.

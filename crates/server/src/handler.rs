@@ -252,7 +252,8 @@ impl App {
                 Some(shown) => shown.verified().map_or(Certificate::Refused, Certificate::Verified),
             },
         };
-        let user = self.authenticator.authenticate(&credentials);
+        let now = self.registry.clock.now();
+        let user = self.authenticator.authenticate(&credentials, now).await;
         match &user {
             Ok(user) if user.name != ANONYMOUS => ask.peer.place.authenticated(),
             // HTTP/2 costs much: who is not known has a connection for one request

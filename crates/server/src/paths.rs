@@ -6,7 +6,8 @@ use crate::negotiate::{self, Encoding};
 use crate::respond::{self, Reply};
 use bytes::Bytes;
 use http::{Method, header};
-use keelson_meta::{Failure, Status, Value, value};
+use keelson_meta::status::Details;
+use keelson_meta::{Failure, Reason, Status, Value, value};
 use keelson_registry::api_table::{ApiTable, Source};
 use keelson_schema::openapi::{CustomResource, CustomVersion, OpenApi};
 use std::sync::Arc;
@@ -36,9 +37,52 @@ pub(crate) async fn answer(app: &Arc<App>, ask: &Ask, path: &str) -> Result<Repl
             only_get(ask)?;
             openapi(app, ask, rest).await
         }
+        [".well-known", "openid-configuration"] => openid_configuration(app, ask),
+        ["openid", "v1", "jwks"] => key_set(app, ask),
         ["metrics"] => Ok(respond::text(200, "")),
         _ => Ok(respond::no_such_page()),
     }
+}
+
+/// How tokens of service accounts can be verified by others.
+fn openid_configuration(app: &App, ask: &Ask) -> Result<Reply, Failure> {
+    only_get(ask)?;
+    let options = &app.registry.options;
+    let address = format!("{}:{}", options.advertise_address, options.advertise_port);
+    let tokens = app.authenticator.service_accounts();
+    match tokens.and_then(|tokens| tokens.openid_configuration(&address)) {
+        Some(value) => Ok(public_json(value.to_string(), "application/json")),
+        None => Ok(respond::no_such_page()),
+    }
+}
+
+/// The keys that verify tokens of service accounts.
+fn key_set(app: &App, ask: &Ask) -> Result<Reply, Failure> {
+    const JWKS: &str = "application/jwk-set+json";
+    only_get(ask)?;
+    let accept = ask.header(header::ACCEPT).unwrap_or("*/*");
+    let is_accepted = accept.split(',').any(|entry| {
+        let entry = entry.split(';').next().unwrap_or_default().trim();
+        matches!(entry, JWKS | "application/*" | "*/*" | "")
+    });
+    if !is_accepted {
+        let why = format!("406: Not Acceptable\n\nAvailable representations: {JWKS}");
+        let mut status = Status::new(Reason::NotAcceptable, why);
+        status.details = Some(Details::default());
+        return Err(status);
+    }
+    match app.authenticator.service_accounts() {
+        Some(tokens) => Ok(public_json(tokens.key_set().to_string(), JWKS)),
+        None => Ok(respond::no_such_page()),
+    }
+}
+
+fn public_json(text: String, media_type: &'static str) -> Reply {
+    let body = crate::body::Body::Whole(Some(text.into()));
+    let mut reply = respond::with_body(200, media_type, body);
+    let hour = http::HeaderValue::from_static("public, max-age=3600");
+    reply.headers_mut().insert(header::CACHE_CONTROL, hour);
+    reply
 }
 
 fn only_get(ask: &Ask) -> Result<(), Failure> {

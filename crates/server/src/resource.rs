@@ -72,6 +72,11 @@ pub(crate) fn find<'a>(
     if has_namespace != facts.namespaced && (has_namespace || !route.name.is_empty()) {
         return Err(Status::no_such_path());
     }
+    // Reviews keep nothing: there is no collection of all namespaces, and there are no names.
+    let answers_only = !facts.has_verb("list") && !facts.has_verb("get");
+    if answers_only && (has_namespace != facts.namespaced || !route.name.is_empty()) {
+        return Err(Status::no_such_path());
+    }
     let sub = match route.subresource.as_str() {
         "" => None,
         name => {

@@ -5,8 +5,8 @@ use crate::handler::{App, Ask};
 use crate::negotiate;
 use crate::resource::{Found, decoded, write_options};
 use crate::respond::{self, Reply};
-use keelson_auth::{Credentials, Permit, User};
-use keelson_meta::{Failure, GroupVersionResource, Map, Object, Status, Value, value};
+use keelson_auth::{Permit, User};
+use keelson_meta::{Failure, GroupVersionResource, Map, Object, Status, Str, Value, value};
 use keelson_registry::Target;
 use keelson_registry::options::WriteOptions;
 use keelson_schema::Schema;
@@ -37,13 +37,13 @@ pub(crate) async fn answer(
             obj = Object::from_value(rules).unwrap_or_default();
         }
         "tokenreviews" => {
-            app.registry.note_manager(&schema, &mut obj, &options);
-            token_review(app, &mut obj)?;
+            app.registry.note_manager(&schema, "", &mut obj, &options);
+            token_review(app, &mut obj).await?;
         }
         name @ ("selfsubjectaccessreviews"
         | "subjectaccessreviews"
         | "localsubjectaccessreviews") => {
-            app.registry.note_manager(&schema, &mut obj, &options);
+            app.registry.note_manager(&schema, "", &mut obj, &options);
             let kind = match name {
                 "selfsubjectaccessreviews" => access_review::Kind::SelfSubject,
                 "subjectaccessreviews" => access_review::Kind::Subject,
@@ -127,6 +127,19 @@ pub(crate) async fn connect(
             app.registry.evict(permit, target, &eviction, dry_run).await?;
             Ok(success(ask, 201))
         }
+        ("token", "create", Some(schema)) => {
+            let options = write_options(ask, "CreateOptions")?;
+            let request = checked(ask, &schema, found, &options, body)?;
+            let Some(tokens) = app.authenticator.service_accounts() else {
+                return Err(Status::no_such_path());
+            };
+            let requested =
+                app.registry.request_token(permit, target, tokens, &schema, request, &options);
+            let (answer, warnings) = requested.await?;
+            let mut reply = reply_object(ask, 201, &schema, &answer)?;
+            respond::warn(&mut reply, &warnings);
+            Ok(reply)
+        }
         ("log", ..) => {
             let options = ask.query.log_options()?;
             app.registry.read_log(permit, target, &options).await?;
@@ -191,22 +204,30 @@ fn user_info(user: &User) -> Map {
     info
 }
 
-fn token_review(app: &App, obj: &mut Object) -> Result<(), Failure> {
+async fn token_review(app: &App, obj: &mut Object) -> Result<(), Failure> {
     let token = obj.str_at(&["spec", "token"]);
     if token.is_empty() {
         return Err(Status::bad_request("token is required for TokenReview in authentication"));
     }
-    let authorization = format!("Bearer {token}");
-    let credentials = Credentials { authorization: Some(&authorization), ..Credentials::default() };
+    let asked = obj.array_at(&["spec", "audiences"]).iter().filter_map(Value::as_str);
+    let asked: Vec<Str> = asked.map(Str::new).collect();
+    let now = app.registry.clock.now();
     let mut status = Map::new();
-    match app.authenticator.recognize(&credentials) {
-        Some(user) => {
+    match app.authenticator.authenticate_token(token, &asked, now).await {
+        Ok((user, audiences)) => {
             status.insert("authenticated", true);
             status.insert("user", user_info(&user));
+            let audiences: Vec<Value> = audiences.into_iter().map(Value::String).collect();
+            status.insert("audiences", audiences);
         }
-        None => {
+        Err(errors) => {
             status.insert("user", Map::new());
-            status.insert("error", "invalid bearer token");
+            let invalid = "invalid bearer token";
+            let error = match errors.as_slice() {
+                [] => invalid.to_owned(),
+                errors => format!("[{invalid}, {}]", errors.join(", ")),
+            };
+            status.insert("error", error.as_str());
         }
     }
     obj.root.insert("status", status);

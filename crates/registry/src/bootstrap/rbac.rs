@@ -111,6 +111,17 @@ fn add_missing(object: &mut Object, expected: &Object, place: &[&str]) {
     }
 }
 
+/// The rules of a default cluster role, whatever the stored one says.
+pub fn default_rules(name: &str) -> Vec<Rule> {
+    let head = format!("clusterrole {name}");
+    let lines = TABLE.lines().skip_while(|line| *line != head).skip(1);
+    let mut role = Object::new();
+    for line in lines.take_while(|line| line.starts_with(' ')) {
+        add_line(&mut role, &line.split_whitespace().collect::<Vec<_>>());
+    }
+    rules_of(role.array_at(&["rules"]))
+}
+
 /// The default roles and bindings, with where they stand.
 fn defaults(registry: &Registry) -> Vec<(Target, Object)> {
     let mut all: Vec<(Target, Object)> = vec![];

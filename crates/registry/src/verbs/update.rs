@@ -175,6 +175,8 @@ impl Registry {
         self.admit(&write, &mut new, warnings).await?;
         if kind.gvr.group == rbac::GROUP {
             Box::pin(self.check_escalation(&write, &new)).await?;
+        } else if part != Part::Main && kind.gvr.resource == "certificatesigningrequests" {
+            Box::pin(self.check_signer(&write, &new)).await?;
         }
         prepare(target, part, &mut new, &stored);
         (kind.strategy.note_time)(&mut new, &stored, &self.clock.now().text());
