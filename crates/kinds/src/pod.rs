@@ -28,6 +28,14 @@ pub(super) fn pod(base: Strategy) -> Strategy {
         default: defaults::pod,
         prepare_create,
         prepare_update,
+        prepare_status: |new, old| {
+            // The class of service stays as it was found when the pod was made.
+            if new.str_at(&["status", "qosClass"]).is_empty()
+                && let Some(class) = old.at(&["status", "qosClass"]).cloned()
+            {
+                new.object_mut("status").insert("qosClass", class);
+            }
+        },
         validate,
         warnings: warnings::of_pod,
         grace: Some(grace),

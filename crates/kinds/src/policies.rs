@@ -122,7 +122,12 @@ fn validate_lease(new: &Object) -> ErrorList {
 
 /// PriorityLevelConfigurations.
 pub(super) fn priority_level(base: Strategy) -> Strategy {
-    Strategy { default: default_level, validate: |new, _| validate_level(new), ..base }
+    Strategy {
+        default: default_level,
+        validate: |new, _| validate_level(new),
+        validate_status: |new, _| super::flow::validate_conditions(new),
+        ..base
+    }
 }
 
 fn default_level(level: &mut Object) {
@@ -213,6 +218,7 @@ fn limited_level(at: &At<'_, '_>, errors: &mut ErrorList) {
 
 fn queues(at: &At<'_, '_>, errors: &mut ErrorList) {
     const QUEUES_MAX: i64 = 10_000_000;
+    const HAND_BITS_MAX: f64 = 60.0;
     let (count, hand) = (at.field("queues"), at.field("handSize"));
     for field in [at.field("queueLengthLimit"), count, hand] {
         if field.number() <= 0 {
@@ -224,5 +230,17 @@ fn queues(at: &At<'_, '_>, errors: &mut ErrorList) {
     } else if hand.number() > count.number() {
         let words = format!("should not be greater than queues ({})", count.number());
         hand.invalid(errors, &words);
+    } else if count.number() > 0 {
+        // Bits that the choice of a hand takes from a hash of 64.
+        let bits = ((count.number() as f64).log2() * hand.number() as f64).ceil();
+        if bits > HAND_BITS_MAX {
+            let words = format!(
+                "required entropy bits of deckSize {} and handSize {} should not be greater than \
+                 {HAND_BITS_MAX}",
+                count.number(),
+                hand.number()
+            );
+            hand.invalid(errors, &words);
+        }
     }
 }

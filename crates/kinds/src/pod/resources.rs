@@ -216,6 +216,7 @@ fn claims(at: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
         if !name.not_empty(errors, "") {
             continue;
         }
+        claim.field("request").rule_if_set(errors, names::is_dns1123_label);
         let shown = match claim.str("request") {
             "" => name.text().to_owned(),
             request => format!("{}/{request}", name.text()),
@@ -234,10 +235,11 @@ fn claims(at: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
         }
         if !context.claims.contains(name.text()) {
             errors.push_with(|| {
-                let detail = format!(
-                    "must be one of the names in pod.spec.resourceClaims: {}",
-                    context.claim_names.join(", ")
-                );
+                let known = match context.claim_names.as_slice() {
+                    [] => " which is empty".to_owned(),
+                    known => format!(": {}", known.join(", ")),
+                };
+                let detail = format!("must be one of the names in pod.spec.resourceClaims{known}");
                 FieldError { detail, ..FieldError::not_found(&claim.path, name.text()) }
             });
         }
