@@ -35,11 +35,6 @@ impl<'v, 'p> At<'v, 'p> {
         At { value: self.get(name), path: self.path.field(name) }
     }
 
-    /// The item at `index` of a list.
-    pub fn field_index<'q>(&'q self, index: usize) -> At<'v, 'q> {
-        At { value: self.array().get(index).unwrap_or(&NULL), path: self.path.index(index) }
-    }
-
     /// The entry `key` of a map.
     pub fn field_at<'q>(&'q self, key: &'q str) -> At<'v, 'q> {
         At { value: self.get(key), path: self.path.key(key) }

@@ -379,7 +379,9 @@ pub(super) fn inline_volume(spec: &At<'_, '_>, errors: &mut ErrorList) {
     } else {
         source.required(errors, "has to be specified in the context of inline volumes");
     }
-    access_modes(&spec.field("accessModes"), errors);
+    let modes = spec.field("accessModes");
+    modes.not_empty(errors, "");
+    access_modes(&modes, errors);
     let policy = spec.field("persistentVolumeReclaimPolicy");
     if !matches!(policy.text(), "" | "Retain") {
         policy.forbidden(errors, "may only be Retain in the context of inline volumes");

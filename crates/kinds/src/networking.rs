@@ -60,32 +60,26 @@ pub(super) fn service_range(base: Strategy) -> Strategy {
             Some(_) => ErrorList::new(),
         },
         validate_change: validate_range_change,
-        validate_status: |new, _| {
-            let mut errors = ErrorList::new();
-            let status = At::of(new, "status");
-            crate::conditions::validate(&status.field("conditions"), &mut errors);
-            errors
-        },
         ..base
     }
 }
 
 /// A range of one family may be joined by one of the other, and that is all.
 fn validate_range_change(new: &Object, old: Option<&Object>) -> ErrorList {
-    let Some(old) = old else { return ErrorList::new() };
+    let mut errors = ErrorList::new();
+    let Some(old) = old else { return errors };
     let spec = At::of(new, "spec");
     let list = spec.field("cidrs");
     let stored = old.array_at(&["spec", "cidrs"]);
-    if stored.len() == 1 && list.array().len() == 2 {
-        let mut errors = ErrorList::new();
-        if list.array().first() != stored.first() {
-            list.field_index(0).unchanged(&mut errors, stored.first().unwrap_or(&Value::Null));
+    let joins = stored.len() == 1 && list.array().len() == 2;
+    if list.array().len() == stored.len() || joins {
+        for (item, before) in list.items().zip(stored) {
+            item.unchanged(&mut errors, before);
         }
-        errors.extend(validate_range(new));
-        return errors;
-    }
-    let mut errors = ErrorList::new();
-    if list.array() != stored {
+        if joins {
+            errors.extend(validate_range(new));
+        }
+    } else {
         list.invalid(&mut errors, IMMUTABLE);
     }
     errors

@@ -102,7 +102,24 @@ fn validate_runtime_class(new: &Object) -> ErrorList {
 
 /// Leases.
 pub(super) fn lease(base: Strategy) -> Strategy {
-    Strategy { validate: |new, _| validate_lease(new), ..base }
+    Strategy {
+        prepare_create: |lease| drop_election(lease, None),
+        prepare_update: |lease, old| drop_election(lease, Some(old)),
+        validate: |new, _| validate_lease(new),
+        ..base
+    }
+}
+
+/// Coordinated leader election is off: what belongs to it stays only where it is already.
+fn drop_election(lease: &mut Object, old: Option<&Object>) {
+    const MEMBERS: [&str; 2] = ["strategy", "preferredHolder"];
+    let has = |old: &Object| MEMBERS.iter().any(|name| old.at(&["spec", name]).is_some());
+    if old.is_some_and(has) {
+        return;
+    }
+    if let Some(spec) = child(&mut lease.root, "spec") {
+        MEMBERS.iter().for_each(|name| drop(spec.remove(name)));
+    }
 }
 
 fn validate_lease(new: &Object) -> ErrorList {
@@ -113,10 +130,6 @@ fn validate_lease(new: &Object) -> ErrorList {
         seconds.invalid(&mut errors, "must be greater than 0");
     }
     spec.field("leaseTransitions").not_negative(&mut errors);
-    let holder = spec.field("holderIdentity");
-    if holder.is_set() && holder.text().is_empty() {
-        holder.invalid(&mut errors, "must not be empty");
-    }
     errors
 }
 

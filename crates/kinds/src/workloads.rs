@@ -650,6 +650,7 @@ fn validate_controller_revision(new: &Object, old: Option<&Object>) -> ErrorList
         match data.value {
             Value::Null => data.required(&mut errors, "data is mandatory"),
             Value::Object(_) => {}
+            _ if old.is_some() => {}
             _ => data.required(&mut errors, "data must be a valid JSON object"),
         }
         if revision.number() < 0 {
