@@ -225,6 +225,7 @@ fn validate_namespace_phase(namespace: &Object) -> ErrorList {
 }
 
 fn default_namespace(namespace: &mut Object) {
+    default_empty(namespace.object_mut("status"), "phase", "Active");
     let name = namespace.name().to_owned();
     if !name.is_empty() {
         let labels = namespace.metadata_mut().object_at("labels");

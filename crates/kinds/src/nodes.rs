@@ -3,7 +3,7 @@
 use super::check::{At, child, default};
 use crate::strategy::{SelectableField, Strategy};
 use keelson_meta::status::quote;
-use keelson_meta::{ErrorList, FieldError, Object, Path, Seen, Value, ip, names, value};
+use keelson_meta::{ErrorList, FieldError, Object, Path, Seen, Str, Value, ip, names, value};
 
 const UNSCHEDULABLE: &[SelectableField] = &[SelectableField {
     name: "spec.unschedulable",
@@ -22,6 +22,16 @@ pub(super) fn node(base: Strategy) -> Strategy {
         validate: |new, _| validate(new),
         validate_change,
         validate_status: validate_change,
+        warnings: |new, _| {
+            let has = |name: &str| new.at(&["spec", name]).is_some_and(|value| !value.is_empty());
+            let mut warnings = vec![];
+            if has("externalID") {
+                let words =
+                    "spec.externalID: this field is deprecated, and is unused by Kubernetes";
+                warnings.push(Str::new_static(words));
+            }
+            warnings
+        },
         ..base
     }
 }

@@ -103,6 +103,7 @@ fn prepare_update(new: &mut Object, _: &Object) {
 
 /// Takes out what a kube-apiserver of this version does not keep unless told to.
 pub(super) fn drop_disabled(spec: &mut Map) {
+    spec.remove("schedulingGroup");
     for volume in children(spec, "volumes") {
         if let Some(projected) = child(volume, "projected") {
             for source in children(projected, "sources") {

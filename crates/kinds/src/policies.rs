@@ -3,7 +3,7 @@
 
 use super::check::{At, child, default, default_empty};
 use crate::strategy::Strategy;
-use keelson_meta::{ErrorList, FieldError, Object, Value, names, value};
+use keelson_meta::{ErrorList, FieldError, Object, Seen, Value, names, value};
 
 /// PriorityClasses.
 pub(super) fn priority_class(base: Strategy) -> Strategy {
@@ -56,9 +56,6 @@ fn validate_priority_class(new: &Object, old: Option<&Object>) -> ErrorList {
     errors
 }
 
-/// Tolerations of a RuntimeClass that are looked at for doubles.
-const TOLERATIONS_COMPARED_MAX: usize = 1_000;
-
 /// RuntimeClasses.
 pub(super) fn runtime_class(base: Strategy) -> Strategy {
     Strategy {
@@ -75,26 +72,27 @@ pub(super) fn runtime_class(base: Strategy) -> Strategy {
 
 fn validate_runtime_class(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
-    At::of(new, "handler").rule(&mut errors, names::is_dns1123_label);
+    At::of(new, "handler").required_rule(&mut errors, names::is_dns1123_label);
     let overhead = At::of(new, "overhead");
-    super::pod::resources::overhead(&overhead, &mut errors);
+    super::pod::resources::overhead(&overhead, overhead.get("podFixed"), &mut errors);
     let scheduling = At::of(new, "scheduling");
     scheduling.field("nodeSelector").labels(&mut errors);
     let tolerations = scheduling.field("tolerations");
     super::pod::scheduling::tolerations(&tolerations, &mut errors);
-    let mut seen: Vec<&Value> = vec![];
+    let mut seen: Seen<Vec<String>> = Seen::new();
     for toleration in tolerations.items() {
-        if seen.contains(&toleration.value) {
-            let (of, seconds) =
-                (|name: &str| toleration.str(name).to_owned(), toleration.get("tolerationSeconds"));
+        let text = |name: &str| toleration.str(name).to_owned();
+        let seconds = toleration.int("tolerationSeconds");
+        let key = ["key", "operator", "value", "effect"].map(text).into_iter();
+        let key = key.chain([seconds.map_or(String::new(), |seconds| seconds.to_string())]);
+        if !seen.insert(key.collect()) {
+            let seconds = toleration.get("tolerationSeconds").clone();
             // Messages show the members of the Go struct.
             let shown = value!({
-                "Key": (of("key")), "Operator": (of("operator")), "Value": (of("value")),
-                "Effect": (of("effect")), "TolerationSeconds": (seconds.clone())
+                "Key": (text("key")), "Operator": (text("operator")), "Value": (text("value")),
+                "Effect": (text("effect")), "TolerationSeconds": (seconds)
             });
             errors.push(FieldError::duplicate(&toleration.path, shown));
-        } else if seen.len() < TOLERATIONS_COMPARED_MAX {
-            seen.push(toleration.value);
         }
     }
     errors

@@ -418,7 +418,7 @@ fn daemon_set_strategy(at: &At<'_, '_>, errors: &mut ErrorList) {
                 (true, true) => {
                     up.invalid(errors, "may not be set when maxUnavailable is non-zero")
                 }
-                (false, false) => down.invalid(errors, "cannot be 0 when maxSurge is 0"),
+                (false, false) => down.required(errors, "cannot be 0 when maxSurge is 0"),
                 _ => {}
             }
             not_above_all(&down, errors);

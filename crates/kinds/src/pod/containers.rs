@@ -190,7 +190,7 @@ fn restart_policy(at: &At<'_, '_>, errors: &mut ErrorList) {
         return;
     }
     if !policy.is_set() {
-        return policy.required(errors, "must specify restartPolicy when restart rules are used");
+        policy.required(errors, "must specify restartPolicy when restart rules are used");
     }
     if count > RESTART_RULES_MAX {
         errors.push(FieldError::too_many(&rules.path, count, RESTART_RULES_MAX));

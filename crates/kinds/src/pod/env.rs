@@ -97,7 +97,7 @@ fn file_ref(at: &At<'_, '_>, errors: &mut ErrorList) {
         return;
     }
     at.field("key").required_rule(errors, names::is_relaxed_env_var_name);
-    at.field("volumeName").not_empty(errors, "");
+    at.field("volumeName").required_rule(errors, names::is_dns1123_label);
     let path = at.field("path");
     if path.not_empty(errors, "") {
         super::volumes::descending(&path, errors);

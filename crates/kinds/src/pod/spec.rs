@@ -92,10 +92,12 @@ pub(crate) fn pod_spec(at: &At<'_, '_>, is_pod: bool, errors: &mut ErrorList) {
     at.field("priorityClassName").rule_if_set(errors, names::is_dns1123_subdomain);
     at.field("runtimeClassName").rule_if_set(errors, names::is_dns1123_subdomain);
     let policies = &["PreemptLowerPriority", "Never"];
-    at.field("preemptionPolicy").one_of_if_set(errors, policies);
-    for (name, amount) in at.field("overhead").entries() {
-        resources::positive(name, &amount, errors);
+    let preemption = at.field("preemptionPolicy");
+    if preemption.is_set() {
+        preemption.required_one_of(errors, policies);
     }
+    let overhead = at.field("overhead");
+    resources::overhead(&overhead, overhead.value, errors);
     security::operating_system(at, errors);
 }
 
