@@ -27,6 +27,7 @@ mod nodes;
 mod pod;
 mod policies;
 mod rbac;
+mod same;
 mod service;
 mod storage;
 mod workloads;

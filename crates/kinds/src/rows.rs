@@ -264,7 +264,8 @@ fn updates_unconditionally(group: &str, resource: &str) -> bool {
             | ("admissionregistration.k8s.io", _)
             | ("node.k8s.io", _)
             | ("discovery.k8s.io", _)
-            | ("storage.k8s.io", "csistoragecapacities")
+            | ("storage.k8s.io", "csistoragecapacities" | "volumeattachments")
+            | ("policy", "poddisruptionbudgets")
     )
 }
 

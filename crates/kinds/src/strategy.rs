@@ -1,8 +1,10 @@
 //! [`Strategy`]: what no table of fields can say about a kind, as data and small functions. Strategies
 //! do no IO and never see HTTP.
 
+use crate::same;
 use keelson_meta::names::{self, NameRule};
 use keelson_meta::{ErrorList, Map, Object, Path, Str, User, Value};
+use keelson_schema::Schema;
 use smallvec::SmallVec;
 
 /// How `metadata.generation` moves.
@@ -238,14 +240,14 @@ impl Strategy {
     }
 
     /// Moves the generation of an object that changes.
-    pub fn next_generation(&self, new: &mut Object, old: &Object) {
+    pub fn next_generation(&self, schema: &Schema, new: &mut Object, old: &Object) {
         let mut generation = old.generation();
         let annotations = ["metadata", "annotations"];
         let changed = match self.generation {
             Generation::Unused | Generation::First => false,
-            Generation::OnSpecChange => !same_but_status(new, old),
+            Generation::OnSpecChange => !same::desired(schema, new, old),
             Generation::OnSpecOrAnnotationChange => {
-                !same_but_status(new, old) || new.at(&annotations) != old.at(&annotations)
+                !same::desired(schema, new, old) || new.at(&annotations) != old.at(&annotations)
             }
         };
         generation += i64::from(changed);
@@ -267,17 +269,6 @@ impl SelectableField {
             _ => Str::new_static(self.unset),
         }
     }
-}
-
-/// Whether two versions of an object differ in nothing but metadata and status.
-fn same_but_status(new: &Object, old: &Object) -> bool {
-    fn desired(obj: &Object) -> impl Iterator<Item = (&Str, &Value)> {
-        obj.root.iter().filter(|(key, _)| {
-            !matches!(key.as_str(), "metadata" | "status" | "kind" | "apiVersion")
-        })
-    }
-    desired(new).all(|(key, value)| alike(value, old.get(key).unwrap_or(&Value::Null)))
-        && desired(old).all(|(key, value)| new.get(key).is_some() || is_hollow(value))
 }
 
 /// Whether two values say the same: an absent list, map or struct is an empty one. What is written out

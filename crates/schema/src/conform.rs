@@ -141,7 +141,8 @@ impl<'t> Conform<'t> {
                 Ok(Value::Object(map))
             }
             (Shape::Json | Shape::RawExtension, value) => Ok(value),
-            (Shape::FieldsV1, value @ (Value::Object(_) | Value::Raw(_))) => Ok(value),
+            // Whatever it is, Go keeps its text: entries that cannot be read are left out later.
+            (Shape::FieldsV1, value) => Ok(value),
             (Shape::SchemaOr(second, id), value) => self.schema_or(*second, *id, value, of, path),
             // Metadata is that of every object.
             (Shape::Struct(id), value) if !self.types.get(*id).lenient => {

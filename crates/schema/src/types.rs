@@ -243,6 +243,9 @@ pub struct Field {
     pub default: Option<Value>,
     /// Allowed values, in the order OpenAPI lists them; empty: any.
     pub enumeration: Box<[Str]>,
+    /// `x-kubernetes-map-type: granular` of the member: its fields have owners of their own, though its
+    /// type is atomic elsewhere.
+    pub granular: bool,
     /// `x-kubernetes-patch-strategy` has `retainKeys`.
     pub retain_keys: bool,
     /// `x-kubernetes-patch-strategy` is `replace`: a strategic patch replaces the member, map or not.
@@ -261,6 +264,7 @@ impl Field {
             nullable: false,
             default: None,
             enumeration: Box::default(),
+            granular: false,
             retain_keys: false,
             patch_replace: false,
         }
