@@ -378,7 +378,7 @@ impl<'a, 'l> Evaluation<'a, 'l> {
         second: Option<Evaluated<'a>>,
     ) -> Result<bool, EvalError> {
         self.steps += 1;
-        if self.steps % STEPS_BETWEEN_LOOKS == 0
+        if self.steps.is_multiple_of(STEPS_BETWEEN_LOOKS)
             && self.limits.interrupted.is_some_and(|interrupted| interrupted())
         {
             return Err(EvalError::interrupted());

@@ -727,8 +727,7 @@ fn balance(terms: &mut [Option<Expr>], ids: &[Id], function: &'static str) -> Ex
     if let [only] = terms {
         return only.take().expect("each term is taken once");
     }
-    let middle = ids.len().div_ceil(2) - 1 + usize::from(ids.len() % 2 == 0);
-    let middle = middle.min(ids.len() - 1);
+    let middle = ids.len() / 2;
     let (left, right) = terms.split_at_mut(middle + 1);
     let left = balance(left, &ids[..middle], function);
     let right = balance(right, &ids[middle + 1..], function);
