@@ -143,6 +143,14 @@ impl<'a, 'l> Evaluation<'a, 'l> {
     }
 
     fn select(&mut self, select: &'a Select) -> Evaluated<'a> {
+        // Most often a field of a variable, which need not be copied for that.
+        if let Node::Variable { at, cost } = &select.operand
+            && let Some(Some(Val::Map(map))) = self.variables.get(*at)
+            && !select.optional
+        {
+            self.charge(u64::from(*cost) + u64::from(select.cost))?;
+            return map.field(&select.field).unwrap_or_else(|| Err(no_such_key(&select.field)));
+        }
         let operand = self.eval(&select.operand)?;
         self.charge(select.cost.into())?;
         let (map, optional) = match operand {
