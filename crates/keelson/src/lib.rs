@@ -16,6 +16,7 @@ mod backup_socket;
 mod certificates;
 mod cluster_roles;
 mod controllers;
+mod definitions;
 mod election;
 mod etcd;
 mod event_ttl;

@@ -10,7 +10,7 @@ use crate::kubeconfig::Kubeconfig;
 use crate::service_account_keys::ServiceAccountTokenOptions;
 use crate::supervisor::{Loops, keep_running};
 use crate::tls_files::TlsFiles;
-use crate::{allocation_repair, election, event_ttl, files, private_files};
+use crate::{allocation_repair, definitions, election, event_ttl, files, private_files};
 use keelson_admission::Chain;
 use keelson_auth::service_account::ServiceAccountTokens;
 use keelson_auth::{Authenticator, BootstrapTokens, TokenFile, User};
@@ -416,6 +416,8 @@ impl Builder {
         self.compaction(backend, registry, loops);
         let ours = registry.clone();
         loops.run("allocation-repair", move || allocation_repair::run(ours.clone()));
+        let ours = registry.clone();
+        loops.run("definitions", move || definitions::run(ours.clone()));
         if matches!(backend, Backend::Etcd(_)) || self.event_ttl.is_zero() {
             return Ok(());
         }

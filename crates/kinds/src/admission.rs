@@ -2,6 +2,7 @@
 
 mod policies;
 mod rules;
+mod url;
 
 pub(super) use policies::{binding, mutating_policy, validating_policy};
 
@@ -33,9 +34,16 @@ pub(super) fn mutating_webhooks(base: Strategy) -> Strategy {
                 default(webhook, "reinvocationPolicy", "Never");
             }
         },
-        validate: |new, _| validate_webhooks(new),
+        validate: |new, _| validate_mutating(new),
         ..base
     }
+}
+
+fn validate_mutating(new: &Object) -> ErrorList {
+    validated(new, |webhook, errors| {
+        let policy = webhook.field("reinvocationPolicy");
+        policy.one_of_if_set(errors, &["IfNeeded", "Never"]);
+    })
 }
 
 fn default_webhook(webhook: &mut Map) {
@@ -53,11 +61,16 @@ fn default_webhook(webhook: &mut Map) {
 }
 
 fn validate_webhooks(new: &Object) -> ErrorList {
+    validated(new, |_, _| ())
+}
+
+/// Checks all webhooks; `more` is what one sort asks beyond the other.
+fn validated(new: &Object, more: fn(&At<'_, '_>, &mut ErrorList)) -> ErrorList {
     let mut errors = ErrorList::new();
     let list = At::of(new, "webhooks");
     let mut seen: Seen<&str> = Seen::new();
     for webhook in list.items() {
-        validate_webhook(&webhook, &mut errors);
+        validate_webhook(&webhook, more, &mut errors);
         review_versions(&webhook.field("admissionReviewVersions"), &mut errors);
         let name = webhook.field("name");
         if !name.text().is_empty() && !seen.insert(name.text()) {
@@ -67,7 +80,11 @@ fn validate_webhooks(new: &Object) -> ErrorList {
     errors
 }
 
-fn validate_webhook(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn validate_webhook(
+    at: &At<'_, '_>,
+    more: fn(&At<'_, '_>, &mut ErrorList),
+    errors: &mut ErrorList,
+) {
     let name = at.field("name");
     if name.not_empty(errors, "") {
         let faults = names::is_dns1123_subdomain(name.text());
@@ -92,6 +109,7 @@ fn validate_webhook(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
     at.field("namespaceSelector").label_selector(errors);
     at.field("objectSelector").label_selector(errors);
+    more(at, errors);
     client(&at.field("clientConfig"), errors);
     rules::match_conditions(&at.field("matchConditions"), errors);
 }
@@ -120,26 +138,29 @@ fn client(at: &At<'_, '_>, errors: &mut ErrorList) {
 
 fn validate_url(at: &At<'_, '_>, errors: &mut ErrorList) {
     const FORM: &str = "; desired format: https://host[/path]";
-    let (scheme, rest) = at.text().split_once("://").unwrap_or(("", at.text()));
-    let (host, tail) = match rest.find(['/', '?', '#']) {
-        Some(cut) => rest.split_at(cut),
-        None => (rest, ""),
+    let url = match url::parse(at.text()) {
+        Ok(url) => url,
+        Err(why) => {
+            let shown = keelson_meta::status::quote(at.text());
+            let words = format!("url must be a valid URL: parse {shown}: {why}{FORM}");
+            return at.required(errors, &words);
+        }
     };
-    if scheme != "https" {
-        at.invalid_as(errors, scheme, &format!("'https' is the only allowed URL scheme{FORM}"));
+    if url.scheme != "https" {
+        let words = format!("'https' is the only allowed URL scheme{FORM}");
+        at.invalid_as(errors, url.scheme.as_str(), &words);
     }
-    if host.is_empty() {
+    if url.host.is_empty() {
         at.invalid_as(errors, "", &format!("host must be specified{FORM}"));
     }
-    if let Some((user, _)) = host.split_once('@') {
-        at.invalid_as(errors, user, "user information is not permitted in the URL");
-    }
-    if let Some((_, fragment)) = tail.split_once('#') {
-        at.invalid_as(errors, fragment, "fragments are not permitted in the URL");
-    }
-    if let Some((_, query)) = tail.split_once('?') {
-        let query = query.split('#').next().unwrap_or_default();
-        at.invalid_as(errors, query, "query parameters are not permitted in the URL");
+    for (part, words) in [
+        (url.user, "user information is not permitted in the URL"),
+        (url.fragment, "fragments are not permitted in the URL"),
+        (url.query, "query parameters are not permitted in the URL"),
+    ] {
+        if let Some(part) = part.filter(|part| !part.is_empty()) {
+            at.invalid_as(errors, part, words);
+        }
     }
 }
 

@@ -22,7 +22,10 @@ const CRON_NAME_BYTES_MAX: usize = 52;
 pub(super) fn job(base: Strategy) -> Strategy {
     Strategy {
         generation: Generation::OnSpecChange,
-        default: |obj| default_job_spec(obj.object_mut("spec")),
+        default: |obj| {
+            default_job_spec(obj.object_mut("spec"));
+            labels_from_template(obj);
+        },
         prepare_create: |obj| {
             selector::generate(obj);
             labels_from_template(obj);

@@ -20,9 +20,9 @@ pub(super) fn claim(base: Strategy) -> Strategy {
         default: |obj| default_claim(&mut obj.root),
         prepare_create: |obj| {
             obj.root.insert("status", value!({"phase": "Pending"}));
-            same_sources(obj, true);
+            same_sources(obj, None);
         },
-        prepare_update: |obj, _| same_sources(obj, false),
+        prepare_update: |obj, old| same_sources(obj, Some(old)),
         validate: validate_claim,
         warnings: |new, _| claim_warnings(new),
         ..base
@@ -36,7 +36,8 @@ pub(super) fn default_claim(claim: &mut Map) {
 }
 
 /// `dataSource` is the older name of `dataSourceRef`, for fewer kinds; both are shown.
-fn same_sources(claim: &mut Object, is_new: bool) {
+fn same_sources(claim: &mut Object, old: Option<&Object>) {
+    let had_source = old.is_some_and(|old| old.at(&["spec", "dataSource"]).is_some());
     let spec = claim.object_mut("spec");
     let text = |value: &Value, name: &str| value.str_at(&[name]).unwrap_or_default().to_owned();
     let known = |source: &Value| {
@@ -46,7 +47,9 @@ fn same_sources(claim: &mut Object, is_new: bool) {
         )
     };
     let reference = spec.get("dataSourceRef").filter(|source| !source.is_null()).cloned();
-    if is_new && reference.is_none() && spec.get("dataSource").is_some_and(|source| !known(source))
+    if !had_source
+        && reference.is_none()
+        && spec.get("dataSource").is_some_and(|source| !known(source))
     {
         spec.remove("dataSource");
     }
@@ -373,20 +376,24 @@ pub(super) fn inline_volume(spec: &At<'_, '_>, errors: &mut ErrorList) {
             at.forbidden(errors, UNWANTED);
         }
     }
-    let source = spec.field("csi");
-    if source.is_set() {
-        csi(&source, errors);
-    } else {
-        source.required(errors, "has to be specified in the context of inline volumes");
+    if !spec.has("csi") {
+        let words = "has to be specified in the context of inline volumes";
+        spec.field("csi").required(errors, words);
     }
-    access_modes(&spec.field("accessModes"), errors);
+    let modes = spec.field("accessModes");
+    modes.not_empty(errors, "");
+    access_modes(&modes, errors);
     let policy = spec.field("persistentVolumeReclaimPolicy");
     if !matches!(policy.text(), "" | "Retain") {
         policy.forbidden(errors, "may only be Retain in the context of inline volumes");
     }
+    let is_wanted = |name: &str| !(name == "storageClassName" && spec.str(name).is_empty());
     for name in ["nodeAffinity", "storageClassName"] {
         let at = spec.field(name);
-        if at.is_set() && !(name == "storageClassName" && at.text().is_empty()) {
+        if name == "storageClassName" {
+            volume_source(spec, errors);
+        }
+        if at.is_set() && is_wanted(name) {
             at.forbidden(errors, UNWANTED);
         }
     }
@@ -436,8 +443,10 @@ fn capacity(at: &At<'_, '_>, errors: &mut ErrorList) {
     at.not_empty(errors, "");
     let count = at.value.as_object().map_or(0, Map::len);
     if !at.has("storage") || count > 1 {
-        let mut shown = at.value.as_object().cloned().unwrap_or_default();
-        shown.sort();
+        let mut shown = at.value.clone();
+        if let Some(amounts) = shown.as_object_mut() {
+            amounts.sort();
+        }
         errors.push(FieldError::not_supported(&at.path, shown, &["storage"]));
     }
     for (_, amount) in at.entries() {

@@ -66,7 +66,12 @@ fn sealed(new: &Object, old: Option<&Object>, members: &[&str], errors: &mut Err
 
 /// Secrets have a type, take plain text, and keep bytes.
 pub(super) fn secret(base: Strategy) -> Strategy {
-    Strategy { default: default_secret, validate: validate_secret, ..base }
+    Strategy {
+        default: default_secret,
+        validate: validate_secret,
+        warnings: secret_warnings,
+        ..base
+    }
 }
 
 fn default_secret(secret: &mut Object) {
@@ -80,6 +85,25 @@ fn default_secret(secret: &mut Object) {
     let data = secret.object_mut("data");
     *data = std::mem::take(data).into_iter().chain(plain.into_iter().map(encoded)).collect();
     data.sort();
+}
+
+/// A pair that is none is kept, with a warning in Go's words.
+fn secret_warnings(new: &Object, _: Option<&Object>) -> Vec<Str> {
+    use base64::Engine;
+    if new.str_at(&["type"]) != "kubernetes.io/tls" {
+        return vec![];
+    }
+    let holds_pem = |key: &str| {
+        let text = new.str_at(&["data", key]);
+        let decoded = base64::engine::general_purpose::STANDARD.decode(text).unwrap_or_default();
+        String::from_utf8_lossy(&decoded).contains("-----BEGIN ")
+    };
+    let words = match (holds_pem("tls.crt"), holds_pem("tls.key")) {
+        (false, _) => "tls: failed to find any PEM data in certificate input",
+        (true, false) => "tls: failed to find any PEM data in key input",
+        (true, true) => return vec![],
+    };
+    vec![Str::new_static(words)]
 }
 
 fn validate_secret(new: &Object, old: Option<&Object>) -> ErrorList {
@@ -175,11 +199,14 @@ fn validate_namespace_finalizers(namespace: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
     let spec = Path::new("spec");
     let path = spec.field("finalizers");
-    for at in At::of(namespace, "spec").field("finalizers").items() {
+    for name in namespace.array_at(&["spec", "finalizers"]) {
+        // The faults of each stand at the list.
+        let at = At { value: name, path };
         at.rule(&mut errors, names::is_qualified_name);
+        for fault in validate_built_in_finalizers(std::slice::from_ref(name), &path) {
+            at.invalid(&mut errors, &fault.detail);
+        }
     }
-    let finalizers = namespace.array_at(&["spec", "finalizers"]);
-    errors.extend(validate_built_in_finalizers(finalizers, &path));
     errors
 }
 
@@ -198,6 +225,7 @@ fn validate_namespace_phase(namespace: &Object) -> ErrorList {
 }
 
 fn default_namespace(namespace: &mut Object) {
+    default_empty(namespace.object_mut("status"), "phase", "Active");
     let name = namespace.name().to_owned();
     if !name.is_empty() {
         let labels = namespace.metadata_mut().object_at("labels");

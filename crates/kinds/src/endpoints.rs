@@ -2,7 +2,8 @@
 
 use super::check::{At, children};
 use crate::strategy::Strategy;
-use keelson_meta::{ErrorList, FieldError, Object, Seen, Value, ip, names};
+use keelson_meta::object_meta::IMMUTABLE;
+use keelson_meta::{ErrorList, FieldError, Object, Seen, Str, ip, names};
 use std::net::IpAddr;
 
 /// Endpoints.
@@ -91,13 +92,32 @@ pub(super) fn ordinary_address(at: &At<'_, '_>, errors: &mut ErrorList) {
 
 /// EndpointSlices.
 pub(super) fn slice(base: Strategy) -> Strategy {
-    let prepare_create = |slice: &mut Object| {
-        // Only slices from before v1 have it.
-        for endpoint in children(&mut slice.root, "endpoints") {
-            endpoint.remove("deprecatedTopology");
-        }
-    };
-    Strategy { default: default_slice, prepare_create, validate: validate_slice, ..base }
+    Strategy {
+        default: default_slice,
+        prepare_create: drop_topology,
+        prepare_update: |new, old| {
+            if new.get("endpoints") != old.get("endpoints") {
+                drop_topology(new);
+            }
+        },
+        validate: validate_slice,
+        warnings: slice_warnings,
+        ..base
+    }
+}
+
+/// Only slices from before v1 have it.
+fn drop_topology(slice: &mut Object) {
+    for endpoint in children(&mut slice.root, "endpoints") {
+        endpoint.remove("deprecatedTopology");
+    }
+}
+
+fn slice_warnings(new: &Object, _: Option<&Object>) -> Vec<Str> {
+    if new.str_at(&["addressType"]) == "FQDN" {
+        return vec![Str::new_static("spec.addressType: FQDN endpoints are deprecated")];
+    }
+    vec![]
 }
 
 fn default_slice(slice: &mut Object) {
@@ -117,20 +137,22 @@ fn validate_slice(new: &Object, old: Option<&Object>) -> ErrorList {
     } else {
         kind.one_of(&mut errors, &["FQDN", "IPv4", "IPv6"]);
     }
-    let list = At::of(new, "endpoints");
-    if list.array().len() > ENDPOINTS_MAX {
-        errors.push(FieldError::too_many(&list.path, list.array().len(), ENDPOINTS_MAX));
-    } else {
-        list.items().for_each(|at| slice_endpoint(&at, kind.text(), &mut errors));
-    }
     let ports = At::of(new, "ports");
     if ports.array().len() > PORTS_MAX {
         errors.push(FieldError::too_many(&ports.path, ports.array().len(), PORTS_MAX));
     } else {
         slice_ports(&ports, &mut errors);
     }
-    if let Some(old) = old {
-        kind.unchanged(&mut errors, old.get("addressType").unwrap_or(&Value::Null));
+    let list = At::of(new, "endpoints");
+    if list.array().len() > ENDPOINTS_MAX {
+        errors.push(FieldError::too_many(&list.path, list.array().len(), ENDPOINTS_MAX));
+    } else {
+        list.items().for_each(|at| slice_endpoint(&at, kind.text(), &mut errors));
+    }
+    if let Some(old) = old
+        && kind.text() != old.str_at(&["addressType"])
+    {
+        kind.invalid_as(&mut errors, kind.text(), IMMUTABLE);
     }
     errors
 }
@@ -161,9 +183,8 @@ fn slice_endpoint(at: &At<'_, '_>, kind: &str, errors: &mut ErrorList) {
         host.rule(errors, names::is_dns1123_label);
     }
     let hints = at.field("hints");
-    for name in ["forZones", "forNodes"] {
-        hint_names(&hints.field(name), errors);
-    }
+    hint_names(&hints.field("forZones"), names::is_valid_label_value, errors);
+    hint_names(&hints.field("forNodes"), names::is_dns1123_subdomain, errors);
 }
 
 fn slice_address(at: &At<'_, '_>, list: &At<'_, '_>, kind: &str, errors: &mut ErrorList) {
@@ -178,7 +199,7 @@ fn slice_address(at: &At<'_, '_>, list: &At<'_, '_>, kind: &str, errors: &mut Er
     ordinary_address(at, errors);
 }
 
-fn hint_names(list: &At<'_, '_>, errors: &mut ErrorList) {
+fn hint_names(list: &At<'_, '_>, rule: fn(&str) -> Vec<String>, errors: &mut ErrorList) {
     const HINTS_MAX: usize = 8;
     if list.array().len() > HINTS_MAX {
         errors.push(FieldError::too_many(&list.path, list.array().len(), HINTS_MAX));
@@ -190,6 +211,7 @@ fn hint_names(list: &At<'_, '_>, errors: &mut ErrorList) {
         if !seen.insert(name.text()) {
             name.duplicate(errors);
         }
+        name.rule(errors, rule);
     }
 }
 

@@ -3,14 +3,12 @@
 use super::check::{At, default_empty};
 use crate::strategy::Strategy;
 use keelson_meta::status::quote;
-use keelson_meta::{ErrorList, FieldError, Object, Value, names};
+use keelson_meta::{ErrorList, FieldError, Object, Seen, Value, names};
 
 const PRECEDENCE: i64 = 1000;
 const PRECEDENCE_MAX: i64 = 10_000;
 const VERBS: &[&str] =
     &["create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"];
-const URL_VERBS: &[&str] =
-    &["connect", "delete", "get", "head", "options", "patch", "post", "proxy", "put", "trace"];
 
 /// FlowSchemas.
 pub(super) fn flow_schema(base: Strategy) -> Strategy {
@@ -19,8 +17,24 @@ pub(super) fn flow_schema(base: Strategy) -> Strategy {
             default_empty(schema.object_mut("spec"), "matchingPrecedence", PRECEDENCE);
         },
         validate: |new, _| validate(new),
+        validate_status: |new, _| validate_conditions(new),
         ..base
     }
+}
+
+/// Each condition has a type, and no two the same.
+pub(super) fn validate_conditions(new: &Object) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let status = At::of(new, "status");
+    let mut seen: Seen<&str> = Seen::new();
+    for condition in status.field("conditions").items() {
+        let kind = condition.field("type");
+        if !seen.insert(kind.text()) {
+            errors.push(FieldError::duplicate(&kind.path, kind.text()));
+        }
+        kind.not_empty(&mut errors, "");
+    }
+    errors
 }
 
 fn validate(new: &Object) -> ErrorList {
@@ -140,11 +154,16 @@ fn resource_rule(rule: &At<'_, '_>, errors: &mut ErrorList) {
     if has_star(&namespaces) {
         return alone(&namespaces, "", "namespaces", errors);
     }
-    namespaces.items().for_each(|name| name.rule(errors, names::is_dns1123_label));
+    for name in namespaces.items() {
+        for why in names::is_dns1123_label(name.text()) {
+            let words = "each member of this list must be '*' or a DNS-1123 label; ";
+            name.invalid_as(errors, name.text(), &format!("{words}{why}"));
+        }
+    }
 }
 
 fn url_rule(rule: &At<'_, '_>, errors: &mut ErrorList) {
-    verbs(&rule.field("verbs"), URL_VERBS, errors);
+    verbs(&rule.field("verbs"), VERBS, errors);
     let urls = rule.field("nonResourceURLs");
     urls.not_empty(errors, "nonResourceURLs must contain at least one value");
     if has_star(&urls) {
@@ -152,10 +171,14 @@ fn url_rule(rule: &At<'_, '_>, errors: &mut ErrorList) {
     }
     for url in urls.items() {
         let text = url.text();
-        if !text.starts_with('/') {
+        if text.is_empty() {
+            url.invalid_as(errors, "", "must not be empty");
+        } else if !text.starts_with('/') {
             url.invalid(errors, "must start with slash");
         } else if text.contains(' ') {
             url.invalid(errors, "must not contain white-space");
+        } else if text.contains("//") {
+            url.invalid(errors, "must not contain double slash");
         } else if text.trim_end_matches('*').contains('*') || text.ends_with("**") {
             url.invalid(errors, "wildcard can only do suffix matching");
         }

@@ -12,14 +12,32 @@ use std::collections::BTreeSet;
 
 /// LimitRanges.
 pub(super) fn limit_range(base: Strategy) -> Strategy {
-    Strategy { default: default_limit_range, validate: |new, _| validate_limit_range(new), ..base }
+    Strategy {
+        default: default_limit_range,
+        prepare_create: |range| {
+            drop_empty(range);
+            // A limit range may be made without any name.
+            if range.name().is_empty() && range.generate_name().is_empty() {
+                let uid = range.uid().to_owned();
+                range.set_meta("name", &uid);
+            }
+        },
+        prepare_update: |new, _| drop_empty(new),
+        validate: |new, _| validate_limit_range(new),
+        ..base
+    }
 }
 
-fn default_limit_range(range: &mut Object) {
+/// An empty list is stored as none, and its owner stays.
+fn drop_empty(range: &mut Object) {
     let spec = range.object_mut("spec");
     if spec.get("limits").is_some_and(Value::is_empty) {
         spec.remove("limits");
     }
+}
+
+fn default_limit_range(range: &mut Object) {
+    let spec = range.object_mut("spec");
     for item in children(spec, "limits") {
         if item.get("type").and_then(Value::as_str) != Some("Container") {
             continue;

@@ -8,6 +8,7 @@ pub(super) use policy::policy;
 
 use super::check::At;
 use crate::strategy::Strategy;
+use keelson_meta::object_meta::IMMUTABLE;
 use keelson_meta::{ErrorList, FieldError, Map, Object, Value, ip, names};
 
 /// IPAddresses, whose names are addresses.
@@ -53,20 +54,41 @@ fn validate_address(new: &Object, old: Option<&Object>) -> ErrorList {
 
 /// ServiceCIDRs.
 pub(super) fn service_range(base: Strategy) -> Strategy {
-    Strategy { validate: validate_range, ..base }
+    Strategy {
+        validate: |new, old| match old {
+            None => validate_range(new),
+            Some(_) => ErrorList::new(),
+        },
+        validate_change: validate_range_change,
+        ..base
+    }
 }
 
-fn validate_range(new: &Object, old: Option<&Object>) -> ErrorList {
+/// A range of one family may be joined by one of the other, and that is all.
+fn validate_range_change(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
+    let Some(old) = old else { return errors };
     let spec = At::of(new, "spec");
     let list = spec.field("cidrs");
-    if let Some(old) = old {
-        let stored = old.array_at(&["spec", "cidrs"]);
+    let stored = old.array_at(&["spec", "cidrs"]);
+    let joins = stored.len() == 1 && list.array().len() == 2;
+    if list.array().len() == stored.len() || joins {
         for (item, before) in list.items().zip(stored) {
             item.unchanged(&mut errors, before);
         }
-        return errors;
+        if joins {
+            errors.extend(validate_range(new));
+        }
+    } else {
+        list.invalid(&mut errors, IMMUTABLE);
     }
+    errors
+}
+
+fn validate_range(new: &Object) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let spec = At::of(new, "spec");
+    let list = spec.field("cidrs");
     if list.array().is_empty() {
         list.required(&mut errors, "at least one CIDR required");
         return errors;

@@ -1,9 +1,9 @@
 //! Nodes.
 
-use super::check::{At, NOT_NEGATIVE, child, default};
+use super::check::{At, child, default};
 use crate::strategy::{SelectableField, Strategy};
 use keelson_meta::status::quote;
-use keelson_meta::{ErrorList, FieldError, Object, Seen, Value, names};
+use keelson_meta::{ErrorList, FieldError, Object, Path, Seen, Str, Value, ip, names, value};
 
 const UNSCHEDULABLE: &[SelectableField] = &[SelectableField {
     name: "spec.unschedulable",
@@ -17,16 +17,20 @@ pub(super) fn node(base: Strategy) -> Strategy {
         status_on_create: true,
         fields: UNSCHEDULABLE,
         default: default_node,
-        validate: |new, old| {
-            let mut errors = ErrorList::new();
-            taints(&At::of(new, "spec").field("taints"), &mut errors);
-            validate(new, old, &mut errors);
-            errors
-        },
-        validate_status: |new, old| {
-            let mut errors = ErrorList::new();
-            validate(new, old, &mut errors);
-            errors
+        prepare_create: |node| drop_config_source(node, None),
+        prepare_update: |node, old| drop_config_source(node, Some(old)),
+        validate: |new, _| validate(new),
+        validate_change,
+        validate_status: validate_change,
+        warnings: |new, _| {
+            let has = |name: &str| new.at(&["spec", name]).is_some_and(|value| !value.is_empty());
+            let mut warnings = vec![];
+            if has("externalID") {
+                let words =
+                    "spec.externalID: this field is deprecated, and is unused by Kubernetes";
+                warnings.push(Str::new_static(words));
+            }
+            warnings
         },
         ..base
     }
@@ -51,17 +55,65 @@ fn default_node(node: &mut Object) {
     }
 }
 
-fn validate(new: &Object, old: Option<&Object>, errors: &mut ErrorList) {
-    let status = At::of(new, "status");
-    let Some(old) = old else { return };
-    for list in ["capacity", "allocatable"] {
-        let amounts = status.field(list);
-        for (name, amount) in amounts.entries() {
-            if amount.quantity().is_some_and(|amount| amount.sign() < 0) {
-                let place = amounts.path.field(name);
-                errors.push(FieldError::invalid(&place, amount.value.clone(), NOT_NEGATIVE));
-            }
+/// What a kubelet could once be configured by is kept only where it is already.
+fn drop_config_source(node: &mut Object, old: Option<&Object>) {
+    let has = |old: &Object| old.at(&["spec", "configSource"]).is_some();
+    if !old.is_some_and(has)
+        && let Some(spec) = child(&mut node.root, "spec")
+    {
+        spec.remove("configSource");
+    }
+}
+
+fn validate(new: &Object) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let spec = At::of(new, "spec");
+    taints(&spec.field("taints"), &mut errors);
+    amounts(&At::of(new, "status").field("capacity"), &mut errors);
+    pod_ranges(&spec.field("podCIDRs"), &mut errors);
+    errors
+}
+
+/// Ranges of addresses for pods, one of each family.
+fn pod_ranges(list: &At<'_, '_>, errors: &mut ErrorList) {
+    let mut families: Vec<bool> = vec![];
+    let mut unread: Option<(usize, &str)> = None;
+    for (index, range) in list.items().enumerate() {
+        errors.extend(ip::validate_strict_cidr(range.text(), &range.path));
+        match ip::parse_cidr(range.text()) {
+            Some(parsed) => families.push(parsed.address.is_ipv4()),
+            None => unread = unread.or(Some((index, range.text()))),
         }
+    }
+    if list.array().len() < 2 {
+        return;
+    }
+    if let Some((index, text)) = unread {
+        let words = format!(
+            "invalid PodCIDRs. failed to check with dual stack with error:invalid CIDR[{index}]: \
+             <nil> (invalid CIDR address: {text})"
+        );
+        errors.push(FieldError::internal(&list.path, &words));
+    }
+    let is_dual = families.contains(&true) && families.contains(&false);
+    if list.array().len() > 2 || !is_dual {
+        list.invalid(errors, "may specify no more than one CIDR for each IP family");
+    }
+}
+
+fn amounts(list: &At<'_, '_>, errors: &mut ErrorList) {
+    for (name, amount) in list.entries() {
+        let at = At { value: amount.value, path: list.path.field(name) };
+        super::pod::resources::positive(name, &at, errors);
+    }
+}
+
+fn validate_change(new: &Object, old: Option<&Object>) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let Some(old) = old else { return errors };
+    let status = At::of(new, "status");
+    for list in ["capacity", "allocatable"] {
+        amounts(&status.field(list), &mut errors);
     }
     let mut seen: Seen<(&str, &str)> = Seen::new();
     for address in status.field("addresses").items() {
@@ -72,7 +124,8 @@ fn validate(new: &Object, old: Option<&Object>, errors: &mut ErrorList) {
             errors.push(FieldError { shown: Some(shown), ..error });
         }
     }
-    update(new, old, errors);
+    update(new, old, &mut errors);
+    errors
 }
 
 /// What names the machine is given once.
@@ -84,6 +137,7 @@ fn update(new: &Object, old: &Object, errors: &mut ErrorList) {
             spec.field(name).forbidden(errors, &words);
         }
     }
+    taints(&spec.field("taints"), errors);
     if spec.get("externalID") != stored.get("externalID") {
         spec.field("externalID").forbidden(errors, "may not be updated");
     }
@@ -91,6 +145,9 @@ fn update(new: &Object, old: &Object, errors: &mut ErrorList) {
 
 fn taints(list: &At<'_, '_>, errors: &mut ErrorList) {
     let mut seen: Seen<(&str, &str)> = Seen::new();
+    // Upstream tells the faults where taints stood before they had a field.
+    let metadata = Path::new("metadata");
+    let list = At { value: list.value, path: metadata.field("taints") };
     for taint in list.items() {
         taint.field("key").rule(errors, names::is_qualified_name);
         for why in names::is_valid_label_value(taint.str("value")) {
@@ -99,7 +156,12 @@ fn taints(list: &At<'_, '_>, errors: &mut ErrorList) {
         let effects = &["NoSchedule", "PreferNoSchedule", "NoExecute"];
         taint.field("effect").required_one_of(errors, effects);
         if !seen.insert((taint.str("key"), taint.str("effect"))) {
-            let error = FieldError::duplicate(&taint.path, taint.value.clone());
+            let (key, text, effect) = (taint.str("key"), taint.str("value"), taint.str("effect"));
+            let added = taint.get("timeAdded").clone();
+            let shown = value!({
+                "Key": key, "Value": text, "Effect": effect, "TimeAdded": (added)
+            });
+            let error = FieldError::duplicate(&taint.path, shown);
             let detail = "taints must be unique by key and effect pair".to_owned();
             errors.push(FieldError { detail, ..error });
         }

@@ -28,6 +28,14 @@ pub(super) fn pod(base: Strategy) -> Strategy {
         default: defaults::pod,
         prepare_create,
         prepare_update,
+        prepare_status: |new, old| {
+            // The class of service stays as it was found when the pod was made.
+            if new.str_at(&["status", "qosClass"]).is_empty()
+                && let Some(class) = old.at(&["status", "qosClass"]).cloned()
+            {
+                new.object_mut("status").insert("qosClass", class);
+            }
+        },
         validate,
         warnings: warnings::of_pod,
         grace: Some(grace),
@@ -95,6 +103,7 @@ fn prepare_update(new: &mut Object, _: &Object) {
 
 /// Takes out what a kube-apiserver of this version does not keep unless told to.
 pub(super) fn drop_disabled(spec: &mut Map) {
+    spec.remove("schedulingGroup");
     for volume in children(spec, "volumes") {
         if let Some(projected) = child(volume, "projected") {
             for source in children(projected, "sources") {

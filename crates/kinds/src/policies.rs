@@ -3,7 +3,7 @@
 
 use super::check::{At, child, default, default_empty};
 use crate::strategy::Strategy;
-use keelson_meta::{ErrorList, FieldError, Object, Value, names, value};
+use keelson_meta::{ErrorList, FieldError, Object, Seen, Value, names, value};
 
 /// PriorityClasses.
 pub(super) fn priority_class(base: Strategy) -> Strategy {
@@ -56,9 +56,6 @@ fn validate_priority_class(new: &Object, old: Option<&Object>) -> ErrorList {
     errors
 }
 
-/// Tolerations of a RuntimeClass that are looked at for doubles.
-const TOLERATIONS_COMPARED_MAX: usize = 1_000;
-
 /// RuntimeClasses.
 pub(super) fn runtime_class(base: Strategy) -> Strategy {
     Strategy {
@@ -75,26 +72,27 @@ pub(super) fn runtime_class(base: Strategy) -> Strategy {
 
 fn validate_runtime_class(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
-    At::of(new, "handler").rule(&mut errors, names::is_dns1123_label);
+    At::of(new, "handler").required_rule(&mut errors, names::is_dns1123_label);
     let overhead = At::of(new, "overhead");
-    super::pod::resources::overhead(&overhead, &mut errors);
+    super::pod::resources::overhead(&overhead, overhead.get("podFixed"), &mut errors);
     let scheduling = At::of(new, "scheduling");
     scheduling.field("nodeSelector").labels(&mut errors);
     let tolerations = scheduling.field("tolerations");
     super::pod::scheduling::tolerations(&tolerations, &mut errors);
-    let mut seen: Vec<&Value> = vec![];
+    let mut seen: Seen<Vec<String>> = Seen::new();
     for toleration in tolerations.items() {
-        if seen.contains(&toleration.value) {
-            let (of, seconds) =
-                (|name: &str| toleration.str(name).to_owned(), toleration.get("tolerationSeconds"));
+        let text = |name: &str| toleration.str(name).to_owned();
+        let seconds = toleration.int("tolerationSeconds");
+        let key = ["key", "operator", "value", "effect"].map(text).into_iter();
+        let key = key.chain([seconds.map_or(String::new(), |seconds| seconds.to_string())]);
+        if !seen.insert(key.collect()) {
+            let seconds = toleration.get("tolerationSeconds").clone();
             // Messages show the members of the Go struct.
             let shown = value!({
-                "Key": (of("key")), "Operator": (of("operator")), "Value": (of("value")),
-                "Effect": (of("effect")), "TolerationSeconds": (seconds.clone())
+                "Key": (text("key")), "Operator": (text("operator")), "Value": (text("value")),
+                "Effect": (text("effect")), "TolerationSeconds": (seconds)
             });
             errors.push(FieldError::duplicate(&toleration.path, shown));
-        } else if seen.len() < TOLERATIONS_COMPARED_MAX {
-            seen.push(toleration.value);
         }
     }
     errors
@@ -102,7 +100,24 @@ fn validate_runtime_class(new: &Object) -> ErrorList {
 
 /// Leases.
 pub(super) fn lease(base: Strategy) -> Strategy {
-    Strategy { validate: |new, _| validate_lease(new), ..base }
+    Strategy {
+        prepare_create: |lease| drop_election(lease, None),
+        prepare_update: |lease, old| drop_election(lease, Some(old)),
+        validate: |new, _| validate_lease(new),
+        ..base
+    }
+}
+
+/// Coordinated leader election is off: what belongs to it stays only where it is already.
+fn drop_election(lease: &mut Object, old: Option<&Object>) {
+    const MEMBERS: [&str; 2] = ["strategy", "preferredHolder"];
+    let has = |old: &Object| MEMBERS.iter().any(|name| old.at(&["spec", name]).is_some());
+    if old.is_some_and(has) {
+        return;
+    }
+    if let Some(spec) = child(&mut lease.root, "spec") {
+        MEMBERS.iter().for_each(|name| drop(spec.remove(name)));
+    }
 }
 
 fn validate_lease(new: &Object) -> ErrorList {
@@ -113,16 +128,17 @@ fn validate_lease(new: &Object) -> ErrorList {
         seconds.invalid(&mut errors, "must be greater than 0");
     }
     spec.field("leaseTransitions").not_negative(&mut errors);
-    let holder = spec.field("holderIdentity");
-    if holder.is_set() && holder.text().is_empty() {
-        holder.invalid(&mut errors, "must not be empty");
-    }
     errors
 }
 
 /// PriorityLevelConfigurations.
 pub(super) fn priority_level(base: Strategy) -> Strategy {
-    Strategy { default: default_level, validate: |new, _| validate_level(new), ..base }
+    Strategy {
+        default: default_level,
+        validate: |new, _| validate_level(new),
+        validate_status: |new, _| super::flow::validate_conditions(new),
+        ..base
+    }
 }
 
 fn default_level(level: &mut Object) {
@@ -213,6 +229,7 @@ fn limited_level(at: &At<'_, '_>, errors: &mut ErrorList) {
 
 fn queues(at: &At<'_, '_>, errors: &mut ErrorList) {
     const QUEUES_MAX: i64 = 10_000_000;
+    const HAND_BITS_MAX: f64 = 60.0;
     let (count, hand) = (at.field("queues"), at.field("handSize"));
     for field in [at.field("queueLengthLimit"), count, hand] {
         if field.number() <= 0 {
@@ -224,5 +241,17 @@ fn queues(at: &At<'_, '_>, errors: &mut ErrorList) {
     } else if hand.number() > count.number() {
         let words = format!("should not be greater than queues ({})", count.number());
         hand.invalid(errors, &words);
+    } else if count.number() > 0 {
+        // Bits that the choice of a hand takes from a hash of 64.
+        let bits = ((count.number() as f64).log2() * hand.number() as f64).ceil();
+        if bits > HAND_BITS_MAX {
+            let words = format!(
+                "required entropy bits of deckSize {} and handSize {} should not be greater than \
+                 {HAND_BITS_MAX}",
+                count.number(),
+                hand.number()
+            );
+            hand.invalid(errors, &words);
+        }
     }
 }

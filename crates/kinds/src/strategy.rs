@@ -1,8 +1,10 @@
 //! [`Strategy`]: what no table of fields can say about a kind, as data and small functions. Strategies
 //! do no IO and never see HTTP.
 
+use crate::same;
 use keelson_meta::names::{self, NameRule};
 use keelson_meta::{ErrorList, Map, Object, Path, Str, User, Value};
+use keelson_schema::Schema;
 use smallvec::SmallVec;
 
 /// How `metadata.generation` moves.
@@ -112,6 +114,8 @@ pub struct Strategy {
     pub warnings: fn(new: &Object, old: Option<&Object>) -> Vec<Str>,
     /// Objects are deleted some time after their last write (`--event-ttl`).
     pub expires: bool,
+    /// What is done to an object that is to be deleted, when something else has to come first.
+    pub terminate: Option<fn(&mut Object, now: &str)>,
     /// Seconds of grace for a deletion, from what was asked for; `None`: deletions are immediate.
     pub grace: Option<fn(&Object, asked: Option<i64>) -> i64>,
     /// Owners of fields are noted in what conversion to the stored version and back leaves.
@@ -164,6 +168,7 @@ impl Strategy {
         is_held: |_| false,
         warnings: |_, _| vec![],
         expires: false,
+        terminate: None,
         grace: None,
         owned_as_converted: false,
         fields: &[],
@@ -235,14 +240,14 @@ impl Strategy {
     }
 
     /// Moves the generation of an object that changes.
-    pub fn next_generation(&self, new: &mut Object, old: &Object) {
+    pub fn next_generation(&self, schema: &Schema, new: &mut Object, old: &Object) {
         let mut generation = old.generation();
         let annotations = ["metadata", "annotations"];
         let changed = match self.generation {
             Generation::Unused | Generation::First => false,
-            Generation::OnSpecChange => !same_but_status(new, old),
+            Generation::OnSpecChange => !same::desired(schema, new, old),
             Generation::OnSpecOrAnnotationChange => {
-                !same_but_status(new, old) || new.at(&annotations) != old.at(&annotations)
+                !same::desired(schema, new, old) || new.at(&annotations) != old.at(&annotations)
             }
         };
         generation += i64::from(changed);
@@ -264,17 +269,6 @@ impl SelectableField {
             _ => Str::new_static(self.unset),
         }
     }
-}
-
-/// Whether two versions of an object differ in nothing but metadata and status.
-fn same_but_status(new: &Object, old: &Object) -> bool {
-    fn desired(obj: &Object) -> impl Iterator<Item = (&Str, &Value)> {
-        obj.root.iter().filter(|(key, _)| {
-            !matches!(key.as_str(), "metadata" | "status" | "kind" | "apiVersion")
-        })
-    }
-    desired(new).all(|(key, value)| alike(value, old.get(key).unwrap_or(&Value::Null)))
-        && desired(old).all(|(key, value)| new.get(key).is_some() || is_hollow(value))
 }
 
 /// Whether two values say the same: an absent list, map or struct is an empty one. What is written out

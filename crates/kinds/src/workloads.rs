@@ -7,7 +7,7 @@ use crate::strategy::{Strategy, alike, maps_alike};
 use keelson_meta::names;
 use keelson_meta::object_meta::IMMUTABLE;
 use keelson_meta::selector::Selector;
-use keelson_meta::{ErrorList, FieldError, Map, Object, Value};
+use keelson_meta::{ErrorList, FieldError, Map, Object, Value, value};
 
 const NO_MATCH: &str = "`selector` does not match template `labels`";
 const REPLICAS: &str = "replicas";
@@ -215,10 +215,15 @@ fn not_more_than_replicas(status: &At<'_, '_>, names: &[&str], errors: &mut Erro
 }
 
 fn available(status: &At<'_, '_>, errors: &mut ErrorList) {
+    available_of(status, "readyReplicas", errors);
+}
+
+/// The same; `ready` is what upstream calls those that are ready.
+fn available_of(status: &At<'_, '_>, ready: &str, errors: &mut ErrorList) {
     not_more_than_replicas(status, &["availableReplicas"], errors);
     let at = status.field("availableReplicas");
     if at.number() > status.int("readyReplicas").unwrap_or(0) {
-        at.invalid(errors, "cannot be greater than readyReplicas");
+        at.invalid(errors, &format!("cannot be greater than {ready}"));
     }
 }
 
@@ -335,6 +340,10 @@ pub(super) fn daemon_set(base: Strategy) -> Strategy {
             let changed = i64::from(!alike(&template(new), &template(old)));
             set_template_generation(new, stored.unwrap_or(1) + changed);
         },
+        prepare_status: |new, old| {
+            let stored = old.annotation(TEMPLATE_GENERATION).and_then(|text| text.parse().ok());
+            set_template_generation(new, stored.unwrap_or(1));
+        },
         warnings: pod::warnings::of_workload,
         ..base
     }
@@ -350,6 +359,11 @@ fn set_template_generation(obj: &mut Object, generation: i64) {
 }
 
 fn default_daemon_set(obj: &mut Object) {
+    // Upstream reads the annotation into a field and writes it out again: one that is missing is 0 to
+    // the owners of fields.
+    if obj.annotation(TEMPLATE_GENERATION).is_none() {
+        set_template_generation(obj, 0);
+    }
     let spec = obj.object_mut("spec");
     let strategy = spec.object_at("updateStrategy");
     default_empty(strategy, "type", "RollingUpdate");
@@ -404,13 +418,19 @@ fn daemon_set_strategy(at: &At<'_, '_>, errors: &mut ErrorList) {
                 (true, true) => {
                     up.invalid(errors, "may not be set when maxUnavailable is non-zero")
                 }
-                (false, false) => down.invalid(errors, "cannot be 0 when maxSurge is 0"),
+                (false, false) => down.required(errors, "cannot be 0 when maxSurge is 0"),
                 _ => {}
             }
             not_above_all(&down, errors);
             not_above_all(&up, errors);
         }
-        _ => at.not_supported(errors, &["RollingUpdate", "OnDelete"]),
+        other => {
+            // Messages show the Go struct.
+            let update = at.get("rollingUpdate").clone();
+            let shown = value!({"Type": other, "RollingUpdate": (update)});
+            let valid = ["RollingUpdate", "OnDelete"];
+            errors.push(FieldError::not_supported(&at.path, shown, &valid));
+        }
     }
 }
 
@@ -436,6 +456,7 @@ fn daemon_set_status(new: &Object, old: Option<&Object>) -> ErrorList {
 /// StatefulSets.
 pub(super) fn stateful_set(base: Strategy) -> Strategy {
     Strategy {
+        name_rule: names::name_is_dns_label,
         default: default_stateful_set,
         validate: validate_stateful_set,
         validate_status: stateful_set_status,
@@ -471,10 +492,18 @@ fn validate_stateful_set(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
     let spec = At::of(new, "spec");
     stateful_set_policies(&spec, &mut errors);
+    if old.is_none() {
+        for claim in spec.field("volumeClaimTemplates").items() {
+            super::claims::claim_spec(&claim.field("spec"), &mut errors);
+        }
+    }
     for name in [REPLICAS, "minReadySeconds"] {
         spec.field(name).not_negative(&mut errors);
     }
     spec.field("ordinals").field("start").not_negative(&mut errors);
+    if old.is_none() {
+        spec.field("serviceName").rule_if_set(&mut errors, names::is_dns1123_label);
+    }
     stateful_set_template(&spec, &mut errors);
     spec.field("revisionHistoryLimit").not_negative(&mut errors);
     if let Some(old) = old {
@@ -534,10 +563,38 @@ fn stateful_set_template(spec: &At<'_, '_>, errors: &mut ErrorList) {
             if !chosen.is_everything() && !chooses(&chosen, &template) {
                 labels_do_not_match(&template, errors);
             }
-            pod::spec::template(&template, errors);
+            let whole = with_claims(spec);
+            pod::spec::template(&At { value: &whole, path: template.path }, errors);
+            // Upstream looks at these once more.
+            pod::spec::template_metadata(&template, errors);
         }
     }
     runs_forever(&template, "StatefulSet", errors);
+}
+
+/// The template with the volumes that its claims will be.
+fn with_claims(spec: &At<'_, '_>) -> Value {
+    let mut template = spec.get("template").clone();
+    let claims = spec.get("volumeClaimTemplates").as_array().unwrap_or_default();
+    let Some(inner) = template.as_object_mut().filter(|_| !claims.is_empty()) else {
+        return template;
+    };
+    let name = |item: &Value, at: &[&str]| item.str_at(at).unwrap_or_default().to_owned();
+    let claimed: Vec<String> =
+        claims.iter().map(|claim| name(claim, &["metadata", "name"])).collect();
+    let inner = inner.object_at("spec");
+    let mut volumes: Vec<Value> = claimed
+        .iter()
+        .map(|name| {
+            value!({
+                "name": (name.as_str()), "persistentVolumeClaim": {"claimName": (name.as_str())}
+            })
+        })
+        .collect();
+    let others = inner.get("volumes").and_then(Value::as_array).unwrap_or_default();
+    volumes.extend(others.iter().filter(|v| !claimed.contains(&name(v, &["name"]))).cloned());
+    inner.insert("volumes", volumes);
+    template
 }
 
 fn stateful_set_update(new: &Object, old: &Object, errors: &mut ErrorList) {
@@ -552,7 +609,10 @@ fn stateful_set_update(new: &Object, old: &Object, errors: &mut ErrorList) {
     ];
     let rest = |obj: &Object| {
         let mut spec = obj.get("spec").and_then(Value::as_object).cloned().unwrap_or_default();
-        spec.retain(|name, _| !CHANGEABLE.contains(&name.as_str()));
+        spec.retain(|name, value| {
+            // An empty name is written out, and nobody has to repeat it.
+            !CHANGEABLE.contains(&name.as_str()) && !(name == "serviceName" && value.is_empty())
+        });
         spec
     };
     if !maps_alike(&rest(new), &rest(old)) {
@@ -573,7 +633,7 @@ fn stateful_set_status(new: &Object, old: Option<&Object>) -> ErrorList {
     status.field("collisionCount").not_negative(&mut errors);
     let limited = ["readyReplicas", "currentReplicas", "updatedReplicas"];
     not_more_than_replicas(&status, &limited, &mut errors);
-    available(&status, &mut errors);
+    available_of(&status, "status.readyReplicas", &mut errors);
     collisions(&status, old, &mut errors);
     errors
 }
@@ -590,6 +650,7 @@ fn validate_controller_revision(new: &Object, old: Option<&Object>) -> ErrorList
         match data.value {
             Value::Null => data.required(&mut errors, "data is mandatory"),
             Value::Object(_) => {}
+            _ if old.is_some() => {}
             _ => data.required(&mut errors, "data must be a valid JSON object"),
         }
         if revision.number() < 0 {

@@ -7,9 +7,11 @@ use keelson_cache::{Entry, Record};
 use keelson_kinds::strategy::Strategy;
 use keelson_meta::room::Kept;
 use keelson_meta::{
-    Failure, GroupVersion, GroupVersionKind, GroupVersionResource, Object, Status, Str, Value,
+    ErrorList, Failure, GroupVersion, GroupVersionKind, GroupVersionResource, Object, Status, Str,
+    Value,
 };
 use keelson_schema::Schema;
+use keelson_schema::structural::Structural;
 use keelson_schema::{decode, json};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -48,12 +50,22 @@ pub struct Kind {
     pub generation: u64,
     /// Records up to this revision may have been written by another schema or in another version; 0: none.
     pub foreign_through: AtomicU64,
+    /// Uid and generation of the CustomResourceDefinition that describes it.
+    pub definition: Option<(Str, i64)>,
+    /// What validates objects of a custom resource, by version.
+    pub structurals: Vec<(Str, Arc<Structural>)>,
 }
 
 impl Kind {
     /// The schema of a served version.
     pub fn schema(&self, version: &str) -> Option<&Schema> {
         self.versions.iter().find(|schema| schema.gvk.version == version)
+    }
+
+    /// The faults that the schema of a custom resource finds in an object of a version.
+    pub(crate) fn validate_structural(&self, version: &str, obj: &Object) -> ErrorList {
+        let structural = self.structurals.iter().find(|(name, _)| name == version);
+        structural.map_or_else(ErrorList::new, |(_, structural)| structural.validate(&obj.root))
     }
 
     /// The key behind the prefix.

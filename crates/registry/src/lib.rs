@@ -8,6 +8,7 @@ mod allocation;
 pub mod api_table;
 mod bootstrap;
 pub mod continue_token;
+mod definitions;
 mod escalation;
 mod eviction;
 mod followed;

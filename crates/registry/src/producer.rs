@@ -9,6 +9,7 @@ use keelson_kinds::{Generation, Strategy};
 use keelson_meta::{GroupVersionKind, GroupVersionResource, Str};
 use keelson_schema::Schema;
 use keelson_schema::catalogue::{Resource, Subresource};
+use keelson_schema::structural::Structural;
 use keelson_store::Revision;
 use std::borrow::Cow;
 use std::fmt;
@@ -41,6 +42,8 @@ pub struct Definition {
     /// The revision since which all objects were written by this definition; none: the present one. What is
     /// older is read through its schema, which costs more than sending it as it is.
     pub since: Option<Revision>,
+    /// Uid and generation of the CustomResourceDefinition, where it is one that describes the resource.
+    pub definition: Option<(Str, i64)>,
 }
 
 /// A version of such a resource.
@@ -52,6 +55,8 @@ pub struct DefinedVersion {
     pub is_served: bool,
     /// The type of its objects.
     pub schema: Schema,
+    /// What validates them, beside their metadata.
+    pub structural: Option<Arc<Structural>>,
     /// Whether `status` is a subresource.
     pub has_status: bool,
     /// What its clients are warned of.
@@ -121,6 +126,12 @@ impl Definition {
             source: Source::Custom,
             generation,
             foreign_through: AtomicU64::new(foreign_through.0),
+            definition: self.definition.clone(),
+            structurals: self
+                .versions
+                .iter()
+                .filter_map(|version| Some((version.name.clone(), version.structural.clone()?)))
+                .collect(),
         })
     }
 

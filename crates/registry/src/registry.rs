@@ -148,6 +148,7 @@ impl Registry {
             api_changes: Mutex::default(),
         });
         registry.find_foreign_records();
+        registry.serve_stored_definitions();
         registry.options.authorizer.attach(&registry.objects_reader());
         crate::bootstrap::ensure(&registry)
             .await
@@ -554,6 +555,8 @@ fn kind_of(
         source: Source::BuiltIn,
         generation: 0,
         foreign_through: AtomicU64::new(0),
+        definition: None,
+        structurals: vec![],
         storage,
         versions,
         namespaced,

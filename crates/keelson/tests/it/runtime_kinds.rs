@@ -41,6 +41,7 @@ fn version(name: &str, fields: usize) -> DefinedVersion {
         name: name.into(),
         is_served: true,
         schema: schema(name, fields),
+        structural: None,
         has_status: true,
         deprecation: None,
         openapi: Default::default(),
@@ -58,6 +59,7 @@ fn widgets(versions: Vec<DefinedVersion>) -> Definition {
         categories: vec![],
         namespaced: true,
         since: None,
+        definition: None,
         storage_version: versions[0].name.clone(),
         versions,
     }

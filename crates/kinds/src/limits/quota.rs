@@ -90,36 +90,51 @@ fn is_standard(name: &str) -> bool {
         || name.starts_with("requests.hugepages-")
 }
 
-/// How many of the resources a scope cannot be for.
-fn unfit(scope: &str, hard: &At<'_, '_>) -> usize {
-    let fits = |name: &str| match scope {
-        "BestEffort" => name == "pods",
-        "VolumeAttributesClass" => {
-            matches!(name, "persistentvolumeclaims" | "requests.storage")
-        }
-        scope if SCOPES.contains(&scope) => name == "pods" || COMPUTE.contains(&name),
-        _ => true,
-    };
-    let names = hard.value.as_object().into_iter().flat_map(Map::iter).map(|(name, _)| name);
-    names.filter(|name| is_standard(name) && !fits(name)).count()
+/// How many of the resources the scopes of each sort cannot be for, counted once for all scopes.
+struct Unfit {
+    best_effort: usize,
+    volumes: usize,
+    compute: usize,
 }
 
-/// Adds a fault for each resource that a scope cannot be for.
-fn all_fit(at: &At<'_, '_>, shown: &Value, scope: &str, hard: &At<'_, '_>, errors: &mut ErrorList) {
-    for _ in 0..unfit(scope, hard) {
-        if errors.is_full() {
-            break;
+impl Unfit {
+    fn of(hard: &At<'_, '_>) -> Unfit {
+        let count = |fits: fn(&str) -> bool| {
+            let names = hard.value.as_object().into_iter().flat_map(Map::iter);
+            let names = names.map(|(name, _)| name.as_str());
+            names.filter(|name| is_standard(name) && !fits(name)).count()
+        };
+        Unfit {
+            best_effort: count(|name| name == "pods"),
+            volumes: count(|name| matches!(name, "persistentvolumeclaims" | "requests.storage")),
+            compute: count(|name| name == "pods" || COMPUTE.contains(&name)),
         }
-        at.invalid_as(errors, shown.clone(), UNFIT);
+    }
+
+    /// Adds a fault for each resource that a scope cannot be for.
+    fn tell(&self, at: &At<'_, '_>, shown: &Value, scope: &str, errors: &mut ErrorList) {
+        let count = match scope {
+            "BestEffort" => self.best_effort,
+            "VolumeAttributesClass" => self.volumes,
+            scope if SCOPES.contains(&scope) => self.compute,
+            _ => 0,
+        };
+        for _ in 0..count {
+            if errors.is_full() {
+                break;
+            }
+            at.invalid_as(errors, shown.clone(), UNFIT);
+        }
     }
 }
 
 fn scopes(at: &At<'_, '_>, hard: &At<'_, '_>, errors: &mut ErrorList) {
+    let unfit = Unfit::of(hard);
     for scope in at.items() {
         if !SCOPES.contains(&scope.text()) {
             at.invalid(errors, "unsupported scope");
         }
-        all_fit(at, at.value, scope.text(), hard, errors);
+        unfit.tell(at, at.value, scope.text(), errors);
     }
     let has = |scope: &str| at.array().iter().any(|value| value.as_str() == Some(scope));
     for (one, other) in CONFLICTS {
@@ -133,6 +148,7 @@ fn scope_selector(spec: &At<'_, '_>, hard: &At<'_, '_>, errors: &mut ErrorList) 
     let selector = spec.field("scopeSelector");
     let list = selector.field("matchExpressions");
     let place = At { value: list.value, path: list.path };
+    let unfit = Unfit::of(hard);
     for requirement in list.items() {
         let (name, operator, values) =
             (requirement.str("scopeName"), requirement.str("operator"), requirement.get("values"));
@@ -142,7 +158,7 @@ fn scope_selector(spec: &At<'_, '_>, hard: &At<'_, '_>, errors: &mut ErrorList) 
         if !SCOPES.contains(&name) {
             scope_place.invalid_as(errors, name, "unsupported scope");
         }
-        all_fit(&place, selector.value, name, hard, errors);
+        unfit.tell(&place, selector.value, name, errors);
         let only_exists = SCOPES[..4].contains(&name) || name == "CrossNamespacePodAffinity";
         if only_exists && operator != "Exists" {
             let words = "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, \

@@ -122,11 +122,15 @@ fn validate_backend(at: &At<'_, '_>, errors: &mut ErrorList) {
         (true, true) => at.invalid_as(errors, "", "cannot set both resource and service backends"),
         (false, false) => at.invalid_as(errors, "", "resource or service backend is required"),
         (true, false) => {
+            let group = resource.field("apiGroup");
+            if group.is_set() {
+                group.rule(errors, names::is_dns1123_subdomain);
+            }
             resource.field("kind").required_rule(errors, names::is_path_segment_name);
             resource.field("name").required_rule(errors, names::is_path_segment_name);
         }
         (false, true) => {
-            service.field("name").required_rule(errors, names::is_dns1035_label);
+            service.field("name").required_rule(errors, names::is_dns1123_label);
             let port = service.field("port");
             let (name, number) = (port.field("name"), port.field("number"));
             match (!name.text().is_empty(), number.number() != 0) {

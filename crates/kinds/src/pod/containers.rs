@@ -23,6 +23,7 @@ pub(super) fn regular(spec: &At<'_, '_>, context: &Context<'_>, errors: &mut Err
         unique_name(&at, &mut seen, errors);
         probes::all(&at, context, errors);
         restart_policy(&at, errors);
+        env::files(&at, context, errors);
     }
     port_conflicts(list.items(), errors);
 }
@@ -189,19 +190,19 @@ fn restart_policy(at: &At<'_, '_>, errors: &mut ErrorList) {
         return;
     }
     if !policy.is_set() {
-        return policy.required(errors, "must specify restartPolicy when restart rules are used");
+        policy.required(errors, "must specify restartPolicy when restart rules are used");
     }
     if count > RESTART_RULES_MAX {
         errors.push(FieldError::too_many(&rules.path, count, RESTART_RULES_MAX));
     }
     for rule in rules.items() {
-        rule.field("action").required_one_of(errors, &["Restart", "RestartAllContainers"]);
+        rule.field("action").one_of(errors, &["Restart", "RestartAllContainers"]);
         let codes = rule.field("exitCodes");
         if !codes.is_set() {
             codes.required(errors, "must be specified");
             continue;
         }
-        codes.field("operator").required_one_of(errors, &["In", "NotIn"]);
+        codes.field("operator").one_of(errors, &["In", "NotIn"]);
         let values = codes.field("values");
         if values.array().len() > EXIT_CODES_MAX {
             errors.push(FieldError::too_many(&values.path, values.array().len(), EXIT_CODES_MAX));
@@ -209,22 +210,21 @@ fn restart_policy(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
+/// The faults of all policies stand at the list, but for those that stand twice.
 fn resize_policy(at: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
     let mut seen: Seen<&str> = Seen::new();
-    for policy in at.field("resizePolicy").items() {
-        let name = policy.field("resourceName");
-        match name.text() {
-            "cpu" | "memory" => {}
-            "" => name.required(errors, ""),
-            _ => name.not_supported(errors, &["cpu", "memory"]),
-        }
-        let restart = policy.field("restartPolicy");
-        restart.required_one_of(errors, &["NotRequired", "RestartContainer"]);
-        if context.restart_policy == "Never" && restart.text() == "RestartContainer" {
-            restart.invalid(errors, "must be 'NotRequired' when `restartPolicy` is 'Never'");
-        }
+    let list = at.field("resizePolicy");
+    for policy in list.items() {
+        let name = At { value: policy.get("resourceName"), path: list.path };
         if !seen.insert(name.text()) {
             errors.push(FieldError::duplicate(&policy.path, name.text()));
+        }
+        name.required_one_of(errors, &["cpu", "memory"]);
+        let restart = At { value: policy.get("restartPolicy"), path: list.path };
+        restart.required_one_of(errors, &["NotRequired", "RestartContainer"]);
+        if context.restart_policy == "Never" && restart.text() != "NotRequired" {
+            let words = "must be 'NotRequired' when pod `restartPolicy` is 'Never'";
+            restart.invalid_as(errors, restart.text(), words);
         }
     }
 }

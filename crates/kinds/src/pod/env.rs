@@ -1,8 +1,9 @@
 //! Environment variables of containers, and the references to fields that volumes share with them.
 
+use super::spec::Context;
 use crate::check::At;
 use keelson_meta::names;
-use keelson_meta::{ErrorList, FieldError};
+use keelson_meta::{ErrorList, FieldError, Value};
 
 const FIELDS: &[&str] = &[
     "metadata.name",
@@ -95,9 +96,31 @@ fn file_ref(at: &At<'_, '_>, errors: &mut ErrorList) {
     if !at.is_set() {
         return;
     }
-    at.field("volumeName").required_rule(errors, names::is_dns1123_label);
     at.field("key").required_rule(errors, names::is_relaxed_env_var_name);
-    at.field("path").not_empty(errors, "");
+    at.field("volumeName").required_rule(errors, names::is_dns1123_label);
+    let path = at.field("path");
+    if path.not_empty(errors, "") {
+        super::volumes::descending(&path, errors);
+    }
+}
+
+/// Files that variables come from are in volumes of the pod that are empty at first.
+pub(super) fn files(container: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
+    for variable in container.field("env").items() {
+        let source = variable.field("valueFrom");
+        let file = source.field("fileKeyRef");
+        if !file.is_set() {
+            continue;
+        }
+        let name = file.field("volumeName");
+        match context.volumes.get(name.text()) {
+            None => errors.push(FieldError::not_found(&name.path, name.text())),
+            Some(volume) if volume.get("emptyDir").is_none_or(Value::is_null) => {
+                name.invalid(errors, "referenced volume must be of type emptyDir");
+            }
+            Some(_) => {}
+        }
+    }
 }
 
 /// A reference to a field of the pod.

@@ -21,8 +21,10 @@ pub(super) fn pod(at: &At<'_, '_>, spec: &At<'_, '_>, errors: &mut ErrorList) {
         return;
     }
     requirements(at, errors, |name, errors| {
+        let before = errors.len();
+        resource_name(name, errors);
         let known = matches!(name.text(), "cpu" | "memory") || is_huge_page(name.text());
-        if !known {
+        if errors.len() == before && !known {
             name.not_supported(errors, &["cpu", "hugepages-", "memory"]);
         }
     });
@@ -40,8 +42,8 @@ pub(super) fn pod(at: &At<'_, '_>, spec: &At<'_, '_>, errors: &mut ErrorList) {
 }
 
 /// What running a pod takes beside its containers; upstream checks it as limits.
-pub(crate) fn overhead(at: &At<'_, '_>, errors: &mut ErrorList) {
-    let fixed = At { value: at.get("podFixed"), path: at.path.field("limits") };
+pub(crate) fn overhead(at: &At<'_, '_>, amounts: &Value, errors: &mut ErrorList) {
+    let fixed = At { value: amounts, path: at.path.field("limits") };
     let mut names_seen = (false, false);
     for (name, amount) in fixed.entries() {
         let key = Value::from(name);
@@ -216,6 +218,7 @@ fn claims(at: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
         if !name.not_empty(errors, "") {
             continue;
         }
+        claim.field("request").rule_if_set(errors, names::is_dns1123_label);
         let shown = match claim.str("request") {
             "" => name.text().to_owned(),
             request => format!("{}/{request}", name.text()),
@@ -234,10 +237,11 @@ fn claims(at: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
         }
         if !context.claims.contains(name.text()) {
             errors.push_with(|| {
-                let detail = format!(
-                    "must be one of the names in pod.spec.resourceClaims: {}",
-                    context.claim_names.join(", ")
-                );
+                let known = match context.claim_names.as_slice() {
+                    [] => " which is empty".to_owned(),
+                    known => format!(": {}", known.join(", ")),
+                };
+                let detail = format!("must be one of the names in pod.spec.resourceClaims{known}");
                 FieldError { detail, ..FieldError::not_found(&claim.path, name.text()) }
             });
         }

@@ -12,7 +12,7 @@ pub(super) fn affinity(at: &At<'_, '_>, errors: &mut ErrorList) {
     let node = at.field("nodeAffinity");
     let required = node.field("requiredDuringSchedulingIgnoredDuringExecution");
     if required.is_set() {
-        node_selector(&required, errors);
+        node_selector_with_values(&required, errors);
     }
     for term in node.field("preferredDuringSchedulingIgnoredDuringExecution").items() {
         weight(&term, errors);

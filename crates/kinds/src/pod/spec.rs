@@ -30,13 +30,17 @@ const NAMESERVERS_MAX: usize = 3;
 const SEARCHES_MAX: usize = 32;
 const SEARCH_CHARACTERS_MAX: usize = 2048;
 
-/// A template in a workload's spec: its labels, annotations and spec.
-pub(crate) fn template(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Labels and annotations of a template; their faults are told without `metadata`.
+pub(crate) fn template_metadata(at: &At<'_, '_>, errors: &mut ErrorList) {
     let metadata = at.field("metadata");
     let map = |name: &str| metadata.get(name).as_object();
-    // The faults are told without `metadata`.
     errors.extend(validate_labels(map("labels"), &at.path.field("labels")));
     errors.extend(validate_annotations(map("annotations"), &at.path.field("annotations")));
+}
+
+/// A template in a workload's spec: its labels, annotations and spec.
+pub(crate) fn template(at: &At<'_, '_>, errors: &mut ErrorList) {
+    template_metadata(at, errors);
     let spec = at.field("spec");
     pod_spec(&spec, false, errors);
     let ephemeral = spec.field("ephemeralContainers");
@@ -88,10 +92,12 @@ pub(crate) fn pod_spec(at: &At<'_, '_>, is_pod: bool, errors: &mut ErrorList) {
     at.field("priorityClassName").rule_if_set(errors, names::is_dns1123_subdomain);
     at.field("runtimeClassName").rule_if_set(errors, names::is_dns1123_subdomain);
     let policies = &["PreemptLowerPriority", "Never"];
-    at.field("preemptionPolicy").one_of_if_set(errors, policies);
-    for (name, amount) in at.field("overhead").entries() {
-        resources::positive(name, &amount, errors);
+    let preemption = at.field("preemptionPolicy");
+    if preemption.is_set() {
+        preemption.required_one_of(errors, policies);
     }
+    let overhead = at.field("overhead");
+    resources::overhead(&overhead, overhead.value, errors);
     security::operating_system(at, errors);
 }
 

@@ -590,13 +590,21 @@ fn mount_options(
             propagation.forbidden(errors, words);
         }
     }
-    let recursive = at.field("recursiveReadOnly");
-    if !recursive.is_set() {
-        return;
-    }
-    recursive.one_of(errors, &["Disabled", "Enabled", "IfPossible"]);
-    if recursive.text() != "Disabled" && !at.flag("readOnly") {
-        recursive.forbidden(errors, "may only be specified when readOnly is true");
+    const PLACE: &str = "recursiveReadOnly";
+    let recursive = At { value: at.get(PLACE), path: list.path.field(PLACE) };
+    match recursive.text() {
+        _ if !recursive.is_set() => {}
+        "Disabled" => {}
+        "Enabled" | "IfPossible" => {
+            if !at.flag("readOnly") {
+                recursive.forbidden(errors, "may only be specified when readOnly is true");
+            }
+            if propagation.is_set() && propagation.text() != "None" {
+                let words = "may only be specified when mountPropagation is None or not specified";
+                recursive.forbidden(errors, words);
+            }
+        }
+        _ => recursive.one_of(errors, &["Disabled", "Enabled", "IfPossible"]),
     }
 }
 

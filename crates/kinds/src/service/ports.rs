@@ -29,8 +29,7 @@ pub(super) fn all(spec: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// No port twice, and no port of nodes where the type has none. That no port of nodes stands twice is
-/// seen to when they are given.
+/// No port twice, and no port of nodes where the type has none.
 pub(super) fn collisions(spec: &At<'_, '_>, errors: &mut ErrorList) {
     let list = spec.field("ports");
     if spec.str("type") == "ClusterIP" {
@@ -39,6 +38,13 @@ pub(super) fn collisions(spec: &At<'_, '_>, errors: &mut ErrorList) {
             if node.number() != 0 {
                 node.forbidden(errors, "may not be used when `type` is 'ClusterIP'");
             }
+        }
+    }
+    let mut nodes: Seen<(&str, i64)> = Seen::new();
+    for port in list.items() {
+        let node = port.field("nodePort");
+        if node.number() != 0 && !nodes.insert((port.str("protocol"), node.number())) {
+            node.duplicate(errors);
         }
     }
     let mut seen: Seen<(&str, i64)> = Seen::new();

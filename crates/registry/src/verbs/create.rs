@@ -317,7 +317,9 @@ fn validate(target: &Target, obj: &Object) -> Result<(), Failure> {
     let kind = &target.kind;
     let (strategy, namespaced) = (&kind.strategy, kind.namespaced);
     let checks = strategy.create_checks;
-    invalid(target, obj, strategy.check(checks, strategy.validate, obj, None, namespaced))?;
+    let mut errors = strategy.check(checks, strategy.validate, obj, None, namespaced);
+    errors.extend(kind.validate_structural(&target.version, obj));
+    invalid(target, obj, errors)?;
     if checks.contains(&Check::Metadata) {
         return Ok(());
     }

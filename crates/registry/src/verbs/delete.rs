@@ -270,6 +270,13 @@ fn plan(target: &Target, options: &DeleteOptions, obj: &mut Object, now: Timesta
     if target.gvr().resource == "namespaces" && target.gvr().group.is_empty() {
         return plan_namespace(obj, now);
     }
+    if let Some(terminate) = target.kind.strategy.terminate
+        && obj.deletion_timestamp().is_none()
+    {
+        terminate(obj, &now.text());
+        obj.set_meta("deletionTimestamp", &now.text());
+        return Plan::Mark { then_delete: false };
+    }
     let graceful = match mark_graceful(target, options, obj, now) {
         Grace::Pending => return Plan::Leave,
         Grace::Marked(seconds) => Some(seconds),

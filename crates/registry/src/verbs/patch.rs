@@ -47,14 +47,6 @@ impl Registry {
         let endpoint = Endpoint::of(target, part);
         let (object, warnings) =
             applied.apply(target, &endpoint, live, options, self.clock.now())?;
-        if live.is_none() && !object.uid().is_empty() {
-            let uid = object.uid();
-            let why = format!(
-                "uid mismatch: the provided object specified uid {uid}, and no existing object was \
-                 found"
-            );
-            return Err(Status::conflict(target.gvr(), &target.name, &why));
-        }
         Ok(Updated { object, owned: true, warnings })
     }
 }
@@ -158,10 +150,21 @@ impl Applied {
         };
         let decoded = conform_in(schema, object.into_value(), Words::Converter).map_err(unfit)?;
         let mut object = decoded.object;
+        if live.is_none() && !object.uid().is_empty() {
+            return Err(no_such_uid(target, object.uid()));
+        }
         check_applied_name(target, &config)?;
         check_namespace(target, &mut object)?;
         Ok((object, warnings))
     }
+}
+
+/// An object that is to be made cannot have the uid of another.
+fn no_such_uid(target: &Target, uid: &str) -> Failure {
+    let why = format!(
+        "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+    );
+    Status::conflict(target.gvr(), &target.name, &why)
 }
 
 /// Which object a configuration is about, as messages say it.

@@ -128,6 +128,7 @@ impl Registry {
                 .unwrap_or_else(|| target.not_found()));
         }
         let mut updated = updated?;
+        sent_version(&updated.object)?;
         // A write that creates takes no notice of the version that the client believes in.
         if !options.dry_run {
             updated.object.set_meta("resourceVersion", "");
@@ -318,17 +319,21 @@ pub(crate) fn check_name(target: &Target, obj: &Object) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The resourceVersion that the client sent; 0 is none.
+fn sent_version(wished: &Object) -> Result<u64, Failure> {
+    let text = wished.resource_version();
+    if text.is_empty() {
+        return Ok(0);
+    }
+    text.parse().map_err(|_| {
+        let why = format!("strconv.ParseUint: parsing {}: invalid syntax", quote(text));
+        Status::new(Reason::Unknown, why)
+    })
+}
+
 /// The resourceVersion that the client sent must be that of the stored object.
 fn check_version(target: &Target, wished: &Object, entry: &Entry) -> Result<(), Failure> {
-    let text = wished.resource_version();
-    let given: u64 = if text.is_empty() {
-        0
-    } else {
-        text.parse().map_err(|_| {
-            let why = format!("strconv.ParseUint: parsing {}: invalid syntax", quote(text));
-            Status::new(Reason::Unknown, why)
-        })?
-    };
+    let given = sent_version(wished)?;
     if given == 0 && !target.kind.strategy.unconditional_update {
         let path = Path::new("metadata");
         let mut errors = ErrorList::new();
@@ -396,7 +401,7 @@ fn prepare(target: &Target, part: Part, new: &mut Object, old: &Object) {
     }
     // To find its node is not a change that a client has asked for.
     if part != Part::Other("binding") {
-        strategy.next_generation(new, old);
+        strategy.next_generation(&target.kind.storage, new, old);
     }
 }
 
@@ -475,6 +480,7 @@ fn validate(target: &Target, part: Part, new: &Object, old: &Object) -> Result<(
         },
     };
     errors.extend(strategy.check(checks, rules, new, Some(old), kind.namespaced));
+    errors.extend(kind.validate_structural(&target.version, new));
     invalid(target, new, errors)
 }
 
