@@ -2,8 +2,8 @@
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
-use keelson::AdmissionChain;
-use keelson_auth::TokenFile;
+use keelson::{AdmissionChain, Authorization, ServiceAccountTokenOptions};
+use keelson_auth::{Abac, TokenFile};
 use keelson_meta::time::GoDuration;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -11,6 +11,10 @@ use std::time::Duration;
 
 /// The Kubernetes version whose behaviour is served.
 pub const KUBERNETES_VERSION: &str = "1.36";
+
+/// Bounds of `--service-account-max-token-expiration`.
+const TOKEN_EXPIRATION_MIN: Duration = Duration::from_secs(60 * 60);
+const TOKEN_EXPIRATION_MAX: Duration = Duration::from_secs(1 << 32);
 
 /// The Kubernetes API as one small, fast server.
 #[derive(Debug, Parser)]
@@ -248,6 +252,39 @@ pub struct Serve {
     /// Authorities whose client certificates name users.
     #[arg(long, value_name = "FILE")]
     pub client_ca_file: Option<PathBuf>,
+    /// Authorizers, in the order in which they are asked: Node, RBAC, ABAC, AlwaysAllow, AlwaysDeny.
+    #[arg(long, value_delimiter = ',', default_value = "Node,RBAC", value_name = "MODE")]
+    pub authorization_mode: Vec<String>,
+    /// Policies of the mode ABAC: a JSON object a line.
+    #[arg(long, value_name = "FILE")]
+    pub authorization_policy_file: Option<PathBuf>,
+    /// Who issues service account tokens: the first named signs, all are accepted.
+    #[arg(long, value_name = "URL", default_value = "https://kubernetes.default.svc")]
+    pub service_account_issuer: Vec<String>,
+    /// Key that signs service account tokens [default: an own one, `sa.key` beside the certificates].
+    #[arg(long, value_name = "FILE")]
+    pub service_account_signing_key_file: Option<PathBuf>,
+    /// Further keys that verify service account tokens, public or private; may be given several times.
+    #[arg(long, value_name = "FILE")]
+    pub service_account_key_file: Vec<PathBuf>,
+    /// How long a service account token lives at most: `24h0m0s`; 0 is as long as asked.
+    #[arg(long, value_name = "DURATION", default_value = "0s")]
+    pub service_account_max_token_expiration: String,
+    /// Whether tokens of Pods live for a year, for clients that do not read them again.
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub service_account_extend_token_expiration: bool,
+    /// Whether the Secrets of legacy service account tokens must exist.
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub service_account_lookup: bool,
+    /// Where the keys of service account tokens are found [default: /openid/v1/jwks of this server].
+    #[arg(long, value_name = "URL")]
+    pub service_account_jwks_uri: Option<String>,
+    /// Audiences of the API [default: the issuers].
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    pub api_audiences: Vec<String>,
+    /// Whether requests without credentials are served as system:anonymous.
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub anonymous_auth: bool,
     /// File of tokens: lines of `token,user,uid,"group,group"`.
     #[arg(long, value_name = "FILE")]
     pub token_auth_file: Option<PathBuf>,
@@ -351,6 +388,9 @@ impl Serve {
             builder.tokens = TokenFile::parse(&text)
                 .with_context(|| format!("--token-auth-file: {}", path.display()))?;
         }
+        builder.authorization = self.authorization()?;
+        builder.service_account_tokens = self.service_account_tokens()?;
+        builder.anonymous_auth = self.anonymous_auth;
         for word in &self.runtime_config {
             let (name, value) = word.split_once('=').unwrap_or((word, "true"));
             let Ok(on) = value.parse::<bool>() else {
@@ -384,6 +424,42 @@ impl Serve {
         limits.mutating_requests_in_flight_max =
             count("--max-mutating-requests-inflight", self.max_mutating_requests_inflight)?;
         Ok(())
+    }
+
+    fn service_account_tokens(&self) -> Result<ServiceAccountTokenOptions> {
+        let flag = "--service-account-max-token-expiration";
+        let max = duration(flag, &self.service_account_max_token_expiration, "24h0m0s")?;
+        if !max.is_zero() && !(TOKEN_EXPIRATION_MIN..=TOKEN_EXPIRATION_MAX).contains(&max) {
+            bail!("{flag}: the duration must be from 1 hour to 2^32 seconds");
+        }
+        Ok(ServiceAccountTokenOptions {
+            issuers: self.service_account_issuer.clone(),
+            audiences: self.api_audiences.clone(),
+            signing_key_file: self.service_account_signing_key_file.clone(),
+            key_files: self.service_account_key_file.clone(),
+            expiration_seconds_max: i64::try_from(max.as_secs()).ok().filter(|max| *max > 0),
+            extends_expiration: self.service_account_extend_token_expiration,
+            lookup: self.service_account_lookup,
+            jwks_uri: self.service_account_jwks_uri.clone(),
+        })
+    }
+
+    fn authorization(&self) -> Result<Authorization> {
+        let mut authorization = Authorization::modes(&self.authorization_mode)
+            .map_err(|why| anyhow::anyhow!("--authorization-mode: {why}"))?;
+        match (&self.authorization_policy_file, authorization.is_abac()) {
+            (None, false) => {}
+            (Some(path), true) => {
+                let context = || format!("--authorization-policy-file: {}", path.display());
+                let text = std::fs::read_to_string(path).with_context(context)?;
+                authorization.abac = Some(Abac::parse(&text).with_context(context)?);
+            }
+            (None, true) => bail!("--authorization-mode: ABAC needs --authorization-policy-file"),
+            (Some(_), false) => {
+                bail!("--authorization-policy-file: --authorization-mode does not name ABAC")
+            }
+        }
+        Ok(authorization)
     }
 
     fn admission(&self) -> Result<AdmissionChain> {

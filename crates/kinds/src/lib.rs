@@ -16,6 +16,7 @@ mod check;
 mod claims;
 mod conditions;
 mod config;
+pub mod definitions;
 mod devices;
 mod endpoints;
 mod events;

@@ -2,8 +2,8 @@
 
 use crate::strategy::{Check, Generation, SelectableField, StatusMetadata, Strategy};
 use crate::{
-    admission, autoscaling, batch, certificates, claims, config, devices, endpoints, events, flow,
-    limits, networking, nodes, pod, policies, rbac, service, storage, workloads,
+    admission, autoscaling, batch, certificates, claims, config, definitions, devices, endpoints,
+    events, flow, limits, networking, nodes, pod, policies, rbac, service, storage, workloads,
 };
 
 const fn field(name: &'static str, places: &'static [&'static [&'static str]]) -> SelectableField {
@@ -204,6 +204,7 @@ fn other_kind(resource: &str, base: Strategy) -> Strategy {
         "priorityclasses" => policies::priority_class(base),
         "runtimeclasses" => policies::runtime_class(base),
         "leases" => policies::lease(base),
+        "customresourcedefinitions" => definitions::definition(base),
         "flowschemas" => flow::flow_schema(base),
         "prioritylevelconfigurations" => policies::priority_level(base),
         _ => base,

@@ -114,6 +114,8 @@ pub struct Strategy {
     pub warnings: fn(new: &Object, old: Option<&Object>) -> Vec<Str>,
     /// Objects are deleted some time after their last write (`--event-ttl`).
     pub expires: bool,
+    /// What is done to an object that is to be deleted, when something else has to come first.
+    pub terminate: Option<fn(&mut Object, now: &str)>,
     /// Seconds of grace for a deletion, from what was asked for; `None`: deletions are immediate.
     pub grace: Option<fn(&Object, asked: Option<i64>) -> i64>,
     /// Owners of fields are noted in what conversion to the stored version and back leaves.
@@ -166,6 +168,7 @@ impl Strategy {
         is_held: |_| false,
         warnings: |_, _| vec![],
         expires: false,
+        terminate: None,
         grace: None,
         owned_as_converted: false,
         fields: &[],

@@ -64,6 +64,13 @@ impl Timestamp {
         Timestamp { seconds: self.seconds, nanos: 0 }
     }
 
+    /// The date in UTC.
+    pub fn date(self) -> Date {
+        let days = self.seconds.div_euclid(DAY_SECONDS);
+        let (year, month, day) = civil_from_days(days);
+        Date { year, month, day, day_of_year: days - days_from_civil(year, 1, 1) + 1 }
+    }
+
     /// What it prints as. Needs no memory: it is short enough.
     pub fn text(self) -> Str {
         self.to_smolstr()
@@ -92,6 +99,19 @@ impl fmt::Display for Timestamp {
         self.write_seconds(f)?;
         f.write_str("Z")
     }
+}
+
+/// A date of the Gregorian calendar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Date {
+    /// The year.
+    pub year: i64,
+    /// From 1.
+    pub month: i64,
+    /// From 1.
+    pub day: i64,
+    /// From 1.
+    pub day_of_year: i64,
 }
 
 /// A [`Timestamp`] that prints with microseconds.
@@ -153,6 +173,14 @@ mod tests {
             assert_eq!(days_from_civil(year, month, day), days);
             assert!((1..=12).contains(&month) && (1..=days_in_month(year, month)).contains(&day));
         }
+    }
+
+    #[test]
+    fn dates_know_their_place_in_the_year() {
+        let date = |text: &str| Timestamp::parse(text).unwrap().date();
+        let last = Date { year: 2020, month: 12, day: 31, day_of_year: 366 };
+        assert_eq!(date("2020-12-31T23:59:59Z"), last);
+        assert_eq!(date("1969-03-01T00:00:00Z").day_of_year, 60);
     }
 
     #[test]

@@ -5,29 +5,38 @@
 
 mod admission;
 mod allocation;
+pub mod api_table;
 mod bootstrap;
 pub mod continue_token;
+mod definitions;
+mod escalation;
 mod eviction;
+mod followed;
 mod kind;
 mod lease;
 pub mod options;
 mod owners;
 mod patching;
+mod permits;
+pub mod producer;
 mod quota;
 mod recorder;
 mod references;
 mod registry;
 mod scale;
+mod signers;
 pub mod stamp;
 mod stored;
 mod stored_kinds;
 mod streams;
 mod subresources;
+mod token_request;
 mod turns;
 mod verbs;
 
 pub use allocation::PortLeaks;
-pub use bootstrap::first_address;
+pub use api_table::{ApiTable, Endpoint};
+pub use bootstrap::{default_rules, first_address};
 /// A value of the store for an object that is there and cannot be read, made of the reason.
 pub use keelson_cache::unreadable as unreadable_record;
 pub use kind::{Answer, Kind, Target, printed_form};
@@ -41,4 +50,4 @@ pub use verbs::delete::Deleted;
 pub use verbs::list::{Filter, List};
 pub use verbs::update::Updated;
 pub use verbs::watch::{EventKind, WatchEvent, WatchRefusal, WatchSession};
-pub use verbs::{Part, Written};
+pub use verbs::{Part, Written, check_body_fields};

@@ -2,6 +2,7 @@
 
 use crate::kind::{Kind, Target};
 use crate::options::WriteOptions;
+use crate::registry::Registry;
 use crate::verbs::Part;
 use keelson_apply::apply::{self, Request};
 use keelson_apply::fields::{FieldSet, Filter};
@@ -108,6 +109,21 @@ pub(crate) fn created(target: &Target, obj: &mut Object, manager: &str, now: Tim
     let now = now.text();
     let endpoint = Endpoint::of(target, Part::Main);
     endpoint.scoped(|scope| managed::update(scope, manager, &now, None, obj));
+}
+
+impl Registry {
+    /// Notes who manages the fields of an object that is answered and not stored.
+    pub fn note_manager(
+        &self,
+        schema: &Schema,
+        subresource: &str,
+        obj: &mut Object,
+        options: &WriteOptions,
+    ) {
+        let (manager, now) = (&options.field_manager, self.clock.now().text());
+        let endpoint = Endpoint::with_own_kind(schema, subresource);
+        endpoint.scoped(|scope| managed::update(scope, manager, &now, None, obj));
+    }
 }
 
 /// Leaves times as they were when nothing but the times of owners changed.

@@ -110,6 +110,7 @@ impl<'t> Conform<'t> {
         path: &Path<'_>,
     ) -> Result<Value, TypeError> {
         match (shape, value) {
+            (_, Value::Null) if of.lenient => Ok(Value::Null),
             (_, Value::Null) => Ok(self.null(shape)),
             (Shape::String, value @ Value::String(_)) => Ok(value),
             (Shape::Bool, value @ Value::Bool(_)) => Ok(value),
@@ -130,6 +131,9 @@ impl<'t> Conform<'t> {
             }
             (Shape::List(list), Value::Array(items)) => self.list(list, items, of, path),
             (Shape::Map(shape), Value::Object(mut map)) => {
+                if of.lenient {
+                    map.retain(|_, value| !value.is_null());
+                }
                 for (key, slot) in map.iter_mut() {
                     let item = std::mem::take(slot);
                     *slot = self.value(&shape.value, item, of, &path.key(key))?;
@@ -140,6 +144,11 @@ impl<'t> Conform<'t> {
             // Whatever it is, Go keeps its text: entries that cannot be read are left out later.
             (Shape::FieldsV1, value) => Ok(value),
             (Shape::SchemaOr(second, id), value) => self.schema_or(*second, *id, value, of, path),
+            // Metadata is that of every object.
+            (Shape::Struct(id), value) if !self.types.get(*id).lenient => {
+                self.text(&Shape::Struct(*id), value, of)
+            }
+            (_, value) if of.lenient => Ok(value),
             (shape, value) => self.text(shape, value, of),
         }
     }

@@ -78,6 +78,9 @@ pub struct Struct {
     pub atomic: bool,
     /// Members that no field names are kept (`x-kubernetes-preserve-unknown-fields`).
     pub preserve_unknown: bool,
+    /// Members of another type than their field's are kept: they are refused by validation, as those of custom
+    /// resources are, and not by decoding.
+    pub lenient: bool,
     /// The protobuf message. Invariant: sorted by tag, and so in each inlined message.
     message: Vec<Slot>,
 }
@@ -115,6 +118,12 @@ impl Struct {
         let always = always.map(|(_, at)| at).collect();
         let message = message(&fields, &[]);
         Struct { name: name.into(), fields, index, always, message, ..Struct::default() }
+    }
+
+    /// The same struct of a custom resource: members of wrong types are kept for validation to refuse, and
+    /// those that no field names too, if `is_open`.
+    pub(crate) fn of_custom_resource(self, is_open: bool, atomic: bool) -> Self {
+        Struct { lenient: true, preserve_unknown: is_open, atomic, ..self }
     }
 
     /// The same struct with messages embedded in its protobuf message that JSON does not show and that

@@ -12,7 +12,7 @@ use crate::verbs::Tries;
 use crate::verbs::update::Updated;
 use crate::verbs::{Written, check_body_fields};
 use keelson_admission::Operation;
-use keelson_auth::Permit;
+use keelson_auth::{Permit, rbac};
 use keelson_cache::Entry;
 use keelson_kinds::strategy::{self, Check};
 use keelson_meta::{ErrorList, Failure, Object, Reason, Status, Str, names};
@@ -33,6 +33,7 @@ impl Registry {
         body: Decoded,
         options: &WriteOptions,
     ) -> Result<Written, Failure> {
+        target.assert_covered(permit, "create", "");
         let warnings = check_body_fields(target.schema(), &body, options.field_validation)?;
         let mut obj = body.object;
         if let Err(failure) = check_namespace(target, &mut obj) {
@@ -97,6 +98,9 @@ impl Registry {
             let guard = self.namespace_guard(target).await?;
             warnings.truncate(told);
             self.admit(&new.write(), &mut obj, warnings).await?;
+            if kind.gvr.group == rbac::GROUP {
+                Box::pin(self.check_escalation(&new.write(), &obj)).await?;
+            }
             if let Some(answer) = self.name_and_store(&new, &mut obj, guard, warnings).await? {
                 return Ok(answer);
             }
@@ -127,6 +131,7 @@ impl Registry {
             // Only the last try counts.
             warnings.truncate(told);
             warnings.extend((new.target.kind.strategy.warnings)(obj, None));
+            self.authorize_create(new.permit).await?;
             self.validate_admitted(&new.write(), obj, warnings)?;
             let target = new.target.named(obj.namespace(), obj.name());
             // Only a name that is generated may be tried again.
@@ -149,6 +154,16 @@ impl Registry {
             }
         }
         Err(name_taken(new.target, obj.name()))
+    }
+
+    /// An update or an apply that creates is authorized as a create, too.
+    async fn authorize_create(&self, permit: &Permit) -> Result<(), Failure> {
+        match permit.attributes() {
+            Some(given) if given.verb != "create" => {
+                Box::pin(self.options.authorizer.authorize_verb(permit, "create")).await.map(drop)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Stores an object if there is none of its name: to the end, when it takes something from others.
@@ -302,7 +317,9 @@ fn validate(target: &Target, obj: &Object) -> Result<(), Failure> {
     let kind = &target.kind;
     let (strategy, namespaced) = (&kind.strategy, kind.namespaced);
     let checks = strategy.create_checks;
-    invalid(target, obj, strategy.check(checks, strategy.validate, obj, None, namespaced))?;
+    let mut errors = strategy.check(checks, strategy.validate, obj, None, namespaced);
+    errors.extend(kind.validate_structural(&target.version, obj));
+    invalid(target, obj, errors)?;
     if checks.contains(&Check::Metadata) {
         return Ok(());
     }

@@ -24,6 +24,7 @@ impl Registry {
         patch: &Patch,
         options: &WriteOptions,
     ) -> Result<Written, Failure> {
+        target.assert_covered(permit, "patch", part.name());
         let make = |live: Option<&Object>| {
             if patch.form.is_apply() {
                 return self.applied(target, part, live, patch, options);

@@ -10,7 +10,7 @@ use crate::registry::{Put, Registry, Removed};
 use crate::verbs::create::{check_namespace, invalid};
 use crate::verbs::{Part, Tries, Written, check_body_fields};
 use keelson_admission::Operation;
-use keelson_auth::Permit;
+use keelson_auth::{Permit, rbac};
 use keelson_cache::Entry;
 use keelson_kinds::strategy::{self, StatusMetadata, Strategy};
 use keelson_meta::status::quote;
@@ -46,6 +46,7 @@ impl Registry {
         body: Decoded,
         options: &WriteOptions,
     ) -> Result<Written, Failure> {
+        target.assert_covered(permit, "update", part.name());
         let warnings = check_body_fields(target.schema(), &body, options.field_validation)?;
         let mut wished = body.object;
         let named = check_namespace(target, &mut wished).and_then(|()| check_name(target, &wished));
@@ -173,6 +174,11 @@ impl Registry {
             old: Some(&stored),
         };
         self.admit(&write, &mut new, warnings).await?;
+        if kind.gvr.group == rbac::GROUP {
+            Box::pin(self.check_escalation(&write, &new)).await?;
+        } else if part != Part::Main && kind.gvr.resource == "certificatesigningrequests" {
+            Box::pin(self.check_signer(&write, &new)).await?;
+        }
         prepare(target, part, &mut new, &stored);
         (kind.strategy.note_time)(&mut new, &stored, &self.clock.now().text());
         owners::keep_times(&stored, &mut new);
@@ -474,6 +480,7 @@ fn validate(target: &Target, part: Part, new: &Object, old: &Object) -> Result<(
         },
     };
     errors.extend(strategy.check(checks, rules, new, Some(old), kind.namespaced));
+    errors.extend(kind.validate_structural(&target.version, new));
     invalid(target, new, errors)
 }
 

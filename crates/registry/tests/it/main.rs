@@ -1,6 +1,7 @@
 //! The registry in one process over a store in memory: the rules of the built-in kinds.
 
 mod allocation;
+mod authorization;
 mod compare;
 mod gate;
 mod harness;

@@ -1,0 +1,548 @@
+//! Evaluates a [`Program`], counting what it costs as upstream does.
+
+use crate::charge::{CallCost, equality_cost};
+use crate::equality::{compare, equal};
+use crate::program::{BindNode, Call, FoldNode, Index, MapEntry, Node, Program, Relation, Select};
+use crate::value::{EvalError, Evaluated, Key, List, Map, OwnedMap, Text, Val};
+use std::sync::Arc;
+
+/// Kubernetes' limit for one expression.
+pub const EXPRESSION_COST_MAX: u64 = 1_000_000;
+
+/// Kubernetes' limit for all validation rules of one object, and for all policies of one request.
+pub const OBJECT_COST_MAX: u64 = 10_000_000;
+
+/// Kubernetes' limit for the match conditions of one webhook or policy.
+pub const MATCH_CONDITIONS_COST_MAX: u64 = 2_500_000;
+
+/// A step of a comprehension asks whether to go on each time it has done this many.
+const STEPS_BETWEEN_LOOKS: u32 = 100;
+
+/// What an evaluation may spend.
+pub struct Limits<'a> {
+    /// Cost units.
+    pub cost_max: u64,
+    /// Asked now and then in comprehensions; evaluation ends when it says true.
+    pub interrupted: Option<&'a dyn Fn() -> bool>,
+}
+
+impl Default for Limits<'_> {
+    fn default() -> Self {
+        Limits { cost_max: EXPRESSION_COST_MAX, interrupted: None }
+    }
+}
+
+/// A variable of a comprehension.
+enum Slot<'a> {
+    Set(Evaluated<'a>),
+    /// Computed when it is first read.
+    Lazy(&'a Node),
+}
+
+pub(crate) struct Evaluation<'a, 'l> {
+    program: &'a Program,
+    variables: &'a [Option<Val<'a>>],
+    limits: &'l Limits<'a>,
+    slots: Vec<Slot<'a>>,
+    cost: u64,
+    steps: u32,
+}
+
+impl<'a, 'l> Evaluation<'a, 'l> {
+    pub(crate) fn new(
+        program: &'a Program,
+        variables: &'a [Option<Val<'a>>],
+        limits: &'l Limits<'a>,
+    ) -> Self {
+        let slots = (0..program.slots).map(|_| Slot::Set(Ok(Val::Null))).collect();
+        Evaluation { program, variables, limits, slots, cost: 0, steps: 0 }
+    }
+
+    pub(crate) fn cost(&self) -> u64 {
+        self.cost
+    }
+
+    #[inline]
+    fn charge(&mut self, cost: u64) -> Result<(), EvalError> {
+        self.cost = self.cost.saturating_add(cost);
+        if self.cost > self.limits.cost_max {
+            return Err(EvalError::cost_limit());
+        }
+        Ok(())
+    }
+
+    /// The value of a node; an error is a value too until something depends on it.
+    pub(crate) fn eval(&mut self, node: &'a Node) -> Evaluated<'a> {
+        match node {
+            Node::Const(val) => Ok(borrow(val)),
+            Node::Variable { at, cost } => self.variable(*at, *cost),
+            Node::Local { slot, cost } => {
+                self.charge((*cost).into())?;
+                self.local(*slot)
+            }
+            Node::Select(select) => self.select(select),
+            Node::Has(select) => self.has(select),
+            Node::Index(index) => self.index(index),
+            Node::And(pair) => self.logical(pair, false),
+            Node::Or(pair) => self.logical(pair, true),
+            Node::Not(operand) => match self.eval(operand)? {
+                Val::Bool(flag) => {
+                    self.charge(1)?;
+                    Ok(Val::Bool(!flag))
+                }
+                _ => Err(EvalError::no_overload()),
+            },
+            Node::NotStrictlyFalse(operand) => self.not_strictly_false(operand),
+            Node::Conditional(parts) => self.conditional(parts),
+            Node::Equal { operands, negate } => self.equal(operands, *negate),
+            Node::Compare { operands, relation, cost } => self.compare(operands, *relation, *cost),
+            Node::In { operands, cost } => self.membership(operands, *cost),
+            Node::OptionalOr { operands, unwrap } => match (self.eval(&operands.0)?, unwrap) {
+                (Val::Optional(Some(val)), true) => Ok((*val).clone()),
+                (val @ Val::Optional(Some(_)), false) => Ok(val),
+                (Val::Optional(None), _) => self.eval(&operands.1),
+                _ => Err(EvalError::no_overload()),
+            },
+            Node::Call(call) => self.call(call),
+            Node::Matches { target, pattern, pattern_chars } => {
+                let target = self.eval(target)?;
+                let Val::String(text) = &target else { return Err(EvalError::no_overload()) };
+                self.charge(crate::charge::regex_cost(target.size(), *pattern_chars))?;
+                Ok(Val::Bool(pattern.is_match(text.as_str())))
+            }
+            Node::List { items } => self.list(items),
+            Node::Map { entries } => self.map(entries),
+            Node::Fold(fold) => self.fold(fold),
+            Node::Bind(bind) => self.bind(bind),
+            Node::Append { slot, item } => self.append(*slot, item),
+        }
+    }
+
+    #[inline]
+    fn variable(&mut self, at: usize, cost: u8) -> Evaluated<'a> {
+        self.charge(cost.into())?;
+        match self.variables.get(at) {
+            Some(Some(val)) => Ok(val.clone()),
+            _ => {
+                let name = self.program.variables.get(at).map_or("", |name| name.as_str());
+                Err(EvalError::new(format!("no such attribute(s): {name}")))
+            }
+        }
+    }
+
+    fn local(&mut self, slot: usize) -> Evaluated<'a> {
+        match &self.slots[slot] {
+            Slot::Set(val) => val.clone(),
+            Slot::Lazy(node) => {
+                let node = *node;
+                let val = self.eval(node);
+                self.slots[slot] = Slot::Set(val.clone());
+                val
+            }
+        }
+    }
+
+    fn select(&mut self, select: &'a Select) -> Evaluated<'a> {
+        let operand = self.eval(&select.operand)?;
+        self.charge(select.cost.into())?;
+        let (map, optional) = match operand {
+            Val::Map(map) => (map, select.optional),
+            Val::Optional(None) => return Ok(Val::Optional(None)),
+            Val::Optional(Some(inner)) => match &*inner {
+                Val::Map(map) => (map.clone(), true),
+                _ => return Err(no_such_key(&select.field)),
+            },
+            Val::List(_) => return Err(unsupported_index(&Val::text(select.field.clone()))),
+            _ => return Err(no_such_key(&select.field)),
+        };
+        match (map.field(&select.field), optional) {
+            (Some(val), false) => val,
+            (Some(val), true) => val.map(wrap),
+            (None, true) => Ok(Val::Optional(None)),
+            (None, false) => Err(no_such_key(&select.field)),
+        }
+    }
+
+    fn has(&mut self, select: &'a Select) -> Evaluated<'a> {
+        let operand = self.eval(&select.operand)?;
+        self.charge(select.cost.into())?;
+        let map = match &operand {
+            Val::Map(map) => map,
+            Val::Optional(Some(inner)) => match &**inner {
+                Val::Map(map) => map,
+                _ => return Ok(Val::Bool(false)),
+            },
+            // What has no fields has not this one.
+            _ => return Ok(Val::Bool(false)),
+        };
+        match map.field(&select.field) {
+            Some(Ok(Val::Optional(inner))) => Ok(Val::Bool(inner.is_some())),
+            other => Ok(Val::Bool(other.is_some())),
+        }
+    }
+
+    fn index(&mut self, index: &'a Index) -> Evaluated<'a> {
+        let operand = self.eval(&index.operand)?;
+        let key = self.eval(&index.key)?;
+        self.charge(index.cost.into())?;
+        let (target, optional) = match operand {
+            Val::Optional(None) => return Ok(Val::Optional(None)),
+            Val::Optional(Some(inner)) => ((*inner).clone(), true),
+            other => (other, index.optional),
+        };
+        match (find(&target, &key)?, optional) {
+            (Some(val), false) => Ok(val),
+            (Some(val), true) => Ok(wrap(val)),
+            (None, true) => Ok(Val::Optional(None)),
+            (None, false) => Err(absent(&target, &key)),
+        }
+    }
+
+    /// `&&` and `||`: one operand that decides is enough, whatever the other is.
+    fn logical(&mut self, pair: &'a (Node, Node), decisive: bool) -> Evaluated<'a> {
+        let one = self.eval(&pair.0);
+        match &one {
+            Ok(Val::Bool(flag)) if *flag == decisive => return one,
+            Err(error) if error.is_cancelled() => return one,
+            _ => {}
+        }
+        let two = self.eval(&pair.1);
+        match (one, two) {
+            (_, Err(error)) if error.is_cancelled() => Err(error),
+            (_, Ok(Val::Bool(flag))) if flag == decisive => Ok(Val::Bool(decisive)),
+            (Ok(Val::Bool(_)), Ok(Val::Bool(_))) => Ok(Val::Bool(!decisive)),
+            (Err(error), _) | (_, Err(error)) => Err(error),
+            _ => Err(EvalError::no_overload()),
+        }
+    }
+
+    fn not_strictly_false(&mut self, operand: &'a Node) -> Evaluated<'a> {
+        let val = self.eval(operand);
+        if let Err(error) = &val
+            && error.is_cancelled()
+        {
+            return val;
+        }
+        self.charge(1)?;
+        Ok(Val::Bool(!matches!(val, Ok(Val::Bool(false)))))
+    }
+
+    fn conditional(&mut self, parts: &'a (Node, Node, Node)) -> Evaluated<'a> {
+        match self.eval(&parts.0)? {
+            Val::Bool(true) => self.eval(&parts.1),
+            Val::Bool(false) => self.eval(&parts.2),
+            _ => Err(EvalError::no_overload()),
+        }
+    }
+
+    fn equal(&mut self, operands: &'a (Node, Node), negate: bool) -> Evaluated<'a> {
+        let one = self.eval(&operands.0);
+        let two = self.eval(&operands.1);
+        let (one, two) = both(one, two)?;
+        self.charge(equality_cost(&one, &two, negate))?;
+        Ok(Val::Bool(equal(&one, &two)? != negate))
+    }
+
+    fn compare(
+        &mut self,
+        operands: &'a (Node, Node),
+        relation: Relation,
+        cost: CallCost,
+    ) -> Evaluated<'a> {
+        let one = self.eval(&operands.0);
+        let two = self.eval(&operands.1);
+        let (one, two) = both(one, two)?;
+        if let (Val::Int(one), Val::Int(two)) = (&one, &two) {
+            self.charge(1)?;
+            return Ok(Val::Bool(relation.holds(one.cmp(two))));
+        }
+        let args = [one, two];
+        self.charge(cost.before(&args, self.left()))?;
+        match compare(&args[0], &args[1])? {
+            Some(order) => Ok(Val::Bool(relation.holds(order))),
+            None => Err(EvalError::new("NaN values cannot be ordered")),
+        }
+    }
+
+    fn membership(&mut self, operands: &'a (Node, Node), cost: CallCost) -> Evaluated<'a> {
+        let one = self.eval(&operands.0);
+        let two = self.eval(&operands.1);
+        let (one, two) = both(one, two)?;
+        let args = [one, two];
+        self.charge(cost.before(&args, self.left()))?;
+        match &args[1] {
+            Val::List(list) => {
+                for item in list.iter() {
+                    if equal(&args[0], &item?)? {
+                        return Ok(Val::Bool(true));
+                    }
+                }
+                Ok(Val::Bool(false))
+            }
+            Val::Map(map) => Ok(Val::Bool(map.contains(&args[0]))),
+            _ => Err(EvalError::no_overload()),
+        }
+    }
+
+    fn left(&self) -> u64 {
+        self.limits.cost_max.saturating_sub(self.cost)
+    }
+
+    fn call(&mut self, call: &'a Call) -> Evaluated<'a> {
+        let mut args: [Val<'a>; 4] = [Val::Null, Val::Null, Val::Null, Val::Null];
+        let count = call.args.len();
+        let mut failed = None;
+        for (at, arg) in call.args.iter().enumerate().take(args.len()) {
+            match self.eval(arg) {
+                Ok(val) => args[at] = val,
+                Err(error) if error.is_cancelled() => return Err(error),
+                // All arguments are evaluated; the first error is the call's.
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        let args = &args[..count.min(4)];
+        self.charge(call.cost.before(args, self.left()))?;
+        let result = (call.implementation)(args)?;
+        self.charge(call.cost.after(&result))?;
+        Ok(result)
+    }
+
+    fn list(&mut self, items: &'a [(Node, bool)]) -> Evaluated<'a> {
+        let mut out = Vec::with_capacity(items.len());
+        for (node, optional) in items {
+            match (self.eval(node)?, optional) {
+                (val, false) => out.push(val),
+                (Val::Optional(Some(val)), true) => out.push((*val).clone()),
+                (Val::Optional(None), true) => {}
+                (other, true) => return Err(not_optional("list", &other)),
+            }
+        }
+        self.charge(crate::charge::LIST_CREATE_COST)?;
+        Ok(Val::list(out))
+    }
+
+    fn map(&mut self, entries: &'a [MapEntry]) -> Evaluated<'a> {
+        let mut out = OwnedMap::default();
+        for entry in entries {
+            let key = self.eval(&entry.key)?;
+            let value = match (self.eval(&entry.value)?, entry.optional) {
+                (val, false) => val,
+                (Val::Optional(Some(val)), true) => (*val).clone(),
+                (Val::Optional(None), true) => continue,
+                (other, true) => return Err(not_optional("map", &other)),
+            };
+            insert(&mut out, key, value)?;
+        }
+        self.charge(crate::charge::MAP_CREATE_COST)?;
+        Ok(Val::Map(Map::Owned(Arc::new(out))))
+    }
+
+    fn fold(&mut self, fold: &'a FoldNode) -> Evaluated<'a> {
+        let range = self.eval(&fold.range)?;
+        self.slots[fold.slot] = Slot::Lazy(&fold.init);
+        match &range {
+            Val::List(list) => {
+                for at in 0..list.len() {
+                    let Some(item) = list.get(at) else { break };
+                    let index = Ok(Val::Int(at as i64));
+                    let (first, second) = if fold.two { (index, Some(item)) } else { (item, None) };
+                    if !self.step(fold, first, second)? {
+                        break;
+                    }
+                }
+            }
+            Val::Map(map) => {
+                for key in map.keys() {
+                    let second = fold.two.then(|| map.find(&key)).flatten();
+                    if !self.step(fold, Ok(key), second)? {
+                        break;
+                    }
+                }
+            }
+            other => {
+                let name = go_name(other);
+                return Err(EvalError::new(format!("got '{name}', expected iterable type")));
+            }
+        }
+        self.eval(&fold.result)
+    }
+
+    /// One step of a comprehension; false when it ends here.
+    fn step(
+        &mut self,
+        fold: &'a FoldNode,
+        first: Evaluated<'a>,
+        second: Option<Evaluated<'a>>,
+    ) -> Result<bool, EvalError> {
+        self.steps += 1;
+        if self.steps % STEPS_BETWEEN_LOOKS == 0
+            && self.limits.interrupted.is_some_and(|interrupted| interrupted())
+        {
+            return Err(EvalError::interrupted());
+        }
+        self.slots[fold.slot + 1] = Slot::Set(first);
+        if let Some(second) = second {
+            self.slots[fold.slot + 2] = Slot::Set(second);
+        }
+        match self.eval(&fold.condition) {
+            Ok(Val::Bool(false)) => return Ok(false),
+            Err(error) if error.is_cancelled() => return Err(error),
+            _ => {}
+        }
+        let stepped = self.eval(&fold.step);
+        if let Err(error) = &stepped
+            && error.is_cancelled()
+        {
+            return Err(error.clone());
+        }
+        self.slots[fold.slot] = Slot::Set(stepped);
+        Ok(true)
+    }
+
+    fn bind(&mut self, bind: &'a BindNode) -> Evaluated<'a> {
+        // Upstream makes an empty list to iterate over; it is constant and free.
+        self.slots[bind.slot] = Slot::Lazy(&bind.init);
+        self.eval(&bind.result)
+    }
+
+    fn append(&mut self, slot: usize, item: &'a Node) -> Evaluated<'a> {
+        self.charge(1)?;
+        if matches!(self.slots[slot], Slot::Lazy(_)) {
+            self.local(slot)?;
+        }
+        let item = self.eval(item);
+        if let Err(error) = &item
+            && error.is_cancelled()
+        {
+            return item;
+        }
+        let taken = std::mem::replace(&mut self.slots[slot], Slot::Set(Ok(Val::Null)));
+        let Slot::Set(list) = taken else { return Err(EvalError::no_overload()) };
+        self.charge(crate::charge::LIST_CREATE_COST + 1)?;
+        let (list, item) = both(list, item)?;
+        match list {
+            Val::List(List::Owned(mut items)) => {
+                Arc::make_mut(&mut items).push(item);
+                Ok(Val::List(List::Owned(items)))
+            }
+            Val::List(list) => {
+                let mut items = list.to_vec()?;
+                items.push(item);
+                Ok(Val::list(items))
+            }
+            _ => Err(EvalError::no_overload()),
+        }
+    }
+}
+
+/// A constant without a copy of its text.
+#[inline]
+fn borrow<'a>(val: &'a Val<'static>) -> Val<'a> {
+    match val {
+        Val::Int(number) => Val::Int(*number),
+        Val::Bool(flag) => Val::Bool(*flag),
+        Val::String(text) => Val::String(Text::Borrowed(text.as_str())),
+        other => other.clone(),
+    }
+}
+
+#[inline]
+fn both<'a>(one: Evaluated<'a>, two: Evaluated<'a>) -> Result<(Val<'a>, Val<'a>), EvalError> {
+    match (one, two) {
+        (Ok(one), Ok(two)) => Ok((one, two)),
+        (_, Err(error)) if error.is_cancelled() => Err(error),
+        (Err(error), _) | (_, Err(error)) => Err(error),
+    }
+}
+
+fn wrap(val: Val<'_>) -> Val<'_> {
+    match val {
+        Val::Optional(_) => val,
+        other => Val::some(other),
+    }
+}
+
+#[cold]
+fn no_such_key(key: &str) -> EvalError {
+    EvalError::new(format!("no such key: {key}"))
+}
+
+/// The name of a value's type in cel-go's source, which one of its messages shows.
+fn go_name(val: &Val<'_>) -> &'static str {
+    match val {
+        Val::Null => "types.Null",
+        Val::Bool(_) => "types.Bool",
+        Val::Int(_) => "types.Int",
+        Val::Uint(_) => "types.Uint",
+        Val::Double(_) => "types.Double",
+        Val::String(_) => "types.String",
+        Val::Bytes(_) => "types.Bytes",
+        Val::Timestamp(_) => "types.Timestamp",
+        Val::Duration(_) => "types.Duration",
+        Val::Type(_) => "*types.Type",
+        Val::Optional(_) => "*types.Optional",
+        Val::List(_) | Val::Map(_) | Val::Opaque(_) => "ref.Val",
+    }
+}
+
+fn not_optional(what: &str, val: &Val<'_>) -> EvalError {
+    let ty = val.ty();
+    let name = ty.runtime_name();
+    EvalError::new(format!(
+        "cannot initialize optional {what} element from non-optional value {name}"
+    ))
+}
+
+/// The element at a key or an index; none when there is none.
+fn find<'a>(target: &Val<'a>, key: &Val<'a>) -> Result<Option<Val<'a>>, EvalError> {
+    match target {
+        Val::List(list) => {
+            let at = match key {
+                Val::Int(at) => Some(*at),
+                Val::Uint(at) => i64::try_from(*at).ok(),
+                Val::Double(at) if at.fract() == 0.0 && at.abs() < 2_f64.powi(63) => {
+                    Some(*at as i64)
+                }
+                _ => return Err(unsupported_index(key)),
+            };
+            at.and_then(|at| usize::try_from(at).ok()).and_then(|at| list.get(at)).transpose()
+        }
+        Val::Map(map) => map.find(key).transpose(),
+        _ => Ok(None),
+    }
+}
+
+#[cold]
+fn unsupported_index(key: &Val<'_>) -> EvalError {
+    let ty = key.ty();
+    EvalError::new(format!("unsupported index type '{}' in list", ty.runtime_name()))
+}
+
+#[cold]
+fn absent(target: &Val<'_>, key: &Val<'_>) -> EvalError {
+    let shown = crate::functions::convert::display(key);
+    match target {
+        Val::List(_) => EvalError::new(format!("index out of bounds: {shown}")),
+        _ => no_such_key(&shown),
+    }
+}
+
+/// Adds an entry to a map literal.
+pub(crate) fn insert<'a>(
+    map: &mut OwnedMap<'a>,
+    key: Val<'a>,
+    value: Val<'a>,
+) -> Result<(), EvalError> {
+    let Some(place) = Key::of(&key) else {
+        let ty = key.ty();
+        return Err(EvalError::new(format!("unsupported key type: {}", ty.runtime_name())));
+    };
+    if !map.insert(place, key.clone(), value) {
+        let shown = crate::functions::convert::display(&key);
+        return Err(EvalError::new(format!("insert failed: key {shown} already exists")));
+    }
+    Ok(())
+}

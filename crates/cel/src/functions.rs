@@ -1,0 +1,116 @@
+//! What functions do, by name. Arguments are looked at as they are, so that one function serves
+//! expressions whose types are known and those whose types show only at evaluation.
+
+pub(crate) mod arithmetic;
+pub(crate) mod convert;
+pub(crate) mod format;
+pub(crate) mod lists;
+pub(crate) mod math;
+pub(crate) mod network;
+pub(crate) mod optional;
+pub(crate) mod quantity;
+pub(crate) mod regex;
+pub(crate) mod semver;
+pub(crate) mod strings;
+pub(crate) mod text_format;
+pub(crate) mod time;
+pub(crate) mod url;
+
+use crate::value::{EvalError, Evaluated, Opaque, Val};
+
+/// What a function does with its arguments, the target being the first.
+pub(crate) type Implementation = for<'a> fn(&[Val<'a>]) -> Evaluated<'a>;
+
+/// The implementation of a function.
+pub(crate) fn implementation(name: &str) -> Option<Implementation> {
+    // Names that are functions of two libraries are told apart by their first argument.
+    let shared: Option<Implementation> = match name {
+        "indexOf" => Some(|args| by_text(args, strings::index_of, lists::index_of)),
+        "lastIndexOf" => Some(|args| by_text(args, strings::last_index_of, lists::last_index_of)),
+        "reverse" => Some(|args| by_text(args, strings::reverse, lists::reverse)),
+        "ip" => Some(|args| by_text(args, network::ip, network::cidr_ip)),
+        "isLessThan" => Some(|args| by_kind(args, quantity::is_less, semver::is_less)),
+        "isGreaterThan" => Some(|args| by_kind(args, quantity::is_greater, semver::is_greater)),
+        "compareTo" => Some(|args| by_kind(args, quantity::compare_to, semver::compare_to)),
+        _ => None,
+    };
+    shared
+        .or_else(|| arithmetic::function(name))
+        .or_else(|| convert::function(name))
+        .or_else(|| time::function(name))
+        .or_else(|| strings::function(name))
+        .or_else(|| lists::function(name))
+        .or_else(|| optional::function(name))
+        .or_else(|| regex::function(name))
+        .or_else(|| url::function(name))
+        .or_else(|| network::function(name))
+        .or_else(|| quantity::function(name))
+        .or_else(|| semver::function(name))
+        .or_else(|| format::function(name))
+        .or_else(|| math::function(name))
+        .or_else(|| authorizer(name))
+}
+
+fn by_text<'a>(
+    args: &[Val<'a>],
+    text: fn(&[Val<'a>]) -> Evaluated<'a>,
+    other: fn(&[Val<'a>]) -> Evaluated<'a>,
+) -> Evaluated<'a> {
+    if matches!(args.first(), Some(Val::String(_))) { text(args) } else { other(args) }
+}
+
+fn by_kind<'a>(
+    args: &[Val<'a>],
+    quantity: fn(&[Val<'a>]) -> Evaluated<'a>,
+    semver: fn(&[Val<'a>]) -> Evaluated<'a>,
+) -> Evaluated<'a> {
+    match args.first() {
+        Some(Val::Opaque(opaque)) if matches!(**opaque, Opaque::Semver(_)) => semver(args),
+        _ => quantity(args),
+    }
+}
+
+/// A library function with one argument that is text.
+pub(crate) fn text_arg<'v>(args: &'v [Val<'_>], at: usize) -> Result<&'v str, EvalError> {
+    args.get(at).and_then(Val::as_str).ok_or_else(EvalError::no_overload)
+}
+
+/// A library function with an argument that is an integer.
+pub(crate) fn int_arg(args: &[Val<'_>], at: usize) -> Result<i64, EvalError> {
+    match args.get(at) {
+        Some(Val::Int(number)) => Ok(*number),
+        _ => Err(EvalError::no_overload()),
+    }
+}
+
+macro_rules! authorizer_call {
+    ($name:literal) => {
+        Some(|args| match args {
+            [Val::Opaque(opaque), rest @ ..] => match &**opaque {
+                Opaque::Authorizer(val) => val.call($name, rest),
+                _ => Err(EvalError::no_overload()),
+            },
+            _ => Err(EvalError::no_overload()),
+        })
+    };
+}
+
+fn authorizer(name: &str) -> Option<Implementation> {
+    match name {
+        "path" => authorizer_call!("path"),
+        "group" => authorizer_call!("group"),
+        "serviceAccount" => authorizer_call!("serviceAccount"),
+        "resource" => authorizer_call!("resource"),
+        "subresource" => authorizer_call!("subresource"),
+        "namespace" => authorizer_call!("namespace"),
+        "name" => authorizer_call!("name"),
+        "check" => authorizer_call!("check"),
+        "fieldSelector" => authorizer_call!("fieldSelector"),
+        "labelSelector" => authorizer_call!("labelSelector"),
+        "errored" => authorizer_call!("errored"),
+        "error" => authorizer_call!("error"),
+        "allowed" => authorizer_call!("allowed"),
+        "reason" => authorizer_call!("reason"),
+        _ => None,
+    }
+}

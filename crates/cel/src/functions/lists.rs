@@ -1,0 +1,253 @@
+//! Functions of lists: Kubernetes' own, cel-go's extended ones, and sets.
+
+use super::{Implementation, int_arg};
+use crate::equality::{compare, equal, same_type};
+use crate::value::{EvalError, Evaluated, List, Val};
+use keelson_meta::time::GoDuration;
+use std::cmp::Ordering;
+
+/// `lists.range` makes at most this many items.
+const RANGE_ITEMS_MAX: i64 = 10_000_000;
+
+pub(crate) fn function(name: &str) -> Option<Implementation> {
+    Some(match name {
+        "isSorted" => is_sorted,
+        "sum" => sum,
+        "max" => |args| extreme(args, "max", Ordering::Greater),
+        "min" => |args| extreme(args, "min", Ordering::Less),
+        "slice" => slice,
+        "flatten" => flatten,
+        "sort" => |args| sort(args, 0),
+        "@sortByAssociatedKeys" => |args| sort(args, 1),
+        "lists.range" => range,
+        "distinct" => distinct,
+        "first" => |args| at_end(args, true),
+        "last" => |args| at_end(args, false),
+        "sets.contains" => |args| {
+            let (one, two) = pair(args)?;
+            Ok(Val::Bool(contains_all(one, two)?))
+        },
+        "sets.equivalent" => |args| {
+            let (one, two) = pair(args)?;
+            Ok(Val::Bool(contains_all(one, two)? && contains_all(two, one)?))
+        },
+        "sets.intersects" => intersects,
+        _ => return None,
+    })
+}
+
+fn list<'v, 'a>(args: &'v [Val<'a>], at: usize) -> Result<&'v List<'a>, EvalError> {
+    match args.get(at) {
+        Some(Val::List(list)) => Ok(list),
+        _ => Err(EvalError::no_overload()),
+    }
+}
+
+fn pair<'v, 'a>(args: &'v [Val<'a>]) -> Result<(&'v List<'a>, &'v List<'a>), EvalError> {
+    Ok((list(args, 0)?, list(args, 1)?))
+}
+
+/// Items that cannot be compared count as sorted, as upstream has it.
+fn is_sorted<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
+    let mut previous: Option<Val<'a>> = None;
+    for item in list(args, 0)?.iter() {
+        let item = item?;
+        if let Some(previous) = &previous
+            && matches!(compare(previous, &item), Ok(Some(Ordering::Greater)))
+        {
+            return Ok(Val::Bool(false));
+        }
+        previous = Some(item);
+    }
+    Ok(Val::Bool(true))
+}
+
+fn sum<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
+    let add = super::implementation("_+_").ok_or_else(EvalError::no_overload)?;
+    let mut total: Option<Val<'a>> = None;
+    for item in list(args, 0)?.iter() {
+        let item = item?;
+        total = Some(match total {
+            None => add(&[zero(&item)?, item])?,
+            Some(total) => add(&[total, item])?,
+        });
+    }
+    Ok(total.unwrap_or(Val::Int(0)))
+}
+
+fn zero<'a>(item: &Val<'a>) -> Evaluated<'a> {
+    Ok(match item {
+        Val::Int(_) => Val::Int(0),
+        Val::Uint(_) => Val::Uint(0),
+        Val::Double(_) => Val::Double(0.0),
+        Val::Duration(_) => Val::Duration(GoDuration(0)),
+        _ => return Err(EvalError::no_overload()),
+    })
+}
+
+fn extreme<'a>(args: &[Val<'a>], name: &str, wanted: Ordering) -> Evaluated<'a> {
+    let mut best: Option<Val<'a>> = None;
+    for item in list(args, 0)?.iter() {
+        let item = item?;
+        let better = match &best {
+            None => true,
+            Some(best) => compare(&item, best)? == Some(wanted),
+        };
+        if better {
+            best = Some(item);
+        }
+    }
+    best.ok_or_else(|| EvalError::new(format!("{name} called on empty list")))
+}
+
+pub(crate) fn index_of<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
+    let wanted = args.get(1).ok_or_else(EvalError::no_overload)?;
+    for (at, item) in list(args, 0)?.iter().enumerate() {
+        if equal(&item?, wanted)? {
+            return Ok(Val::Int(at as i64));
+        }
+    }
+    Ok(Val::Int(-1))
+}
+
+pub(crate) fn last_index_of<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
+    let wanted = args.get(1).ok_or_else(EvalError::no_overload)?;
+    let items = list(args, 0)?;
+    for at in (0..items.len()).rev() {
+        if let Some(item) = items.get(at)
+            && equal(&item?, wanted)?
+        {
+            return Ok(Val::Int(at as i64));
+        }
+    }
+    Ok(Val::Int(-1))
+}
+
+fn slice<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
+    let items = list(args, 0)?;
+    let (start, end) = (int_arg(args, 1)?, int_arg(args, 2)?);
+    let fault = |why: &str| Err(EvalError::new(format!("cannot slice({start}, {end}), {why}")));
+    if start < 0 || end < 0 {
+        return fault("negative indexes not supported");
+    }
+    if start > end {
+        return fault("start index must be less than or equal to end index");
+    }
+    if end as u64 > items.len() as u64 {
+        return fault(&format!("list is length {}", items.len()));
+    }
+    let cut = (start as usize..end as usize).filter_map(|at| items.get(at));
+    Ok(Val::list(cut.collect::<Result<_, _>>()?))
+}
+
+fn flatten<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
+    let depth = if args.len() > 1 { int_arg(args, 1)? } else { 1 };
+    if depth < 0 {
+        return Err(EvalError::new("level must be non-negative"));
+    }
+    let mut out = vec![];
+    flatten_into(list(args, 0)?, depth, &mut out)?;
+    Ok(Val::list(out))
+}
+
+fn flatten_into<'a>(items: &List<'a>, depth: i64, out: &mut Vec<Val<'a>>) -> Result<(), EvalError> {
+    for item in items.iter() {
+        match item? {
+            Val::List(inner) if depth > 0 => flatten_into(&inner, depth - 1, out)?,
+            other => out.push(other),
+        }
+        if out.len() as i64 > RANGE_ITEMS_MAX {
+            return Err(crate::charge::too_long());
+        }
+    }
+    Ok(())
+}
+
+/// Sorts the list by the list of keys at `keys`, which may be the list itself.
+fn sort<'a>(args: &[Val<'a>], keys: usize) -> Evaluated<'a> {
+    let items = list(args, 0)?.to_vec()?;
+    let keys = list(args, keys)?.to_vec()?;
+    if items.len() != keys.len() {
+        return Err(EvalError::new(format!(
+            "@sortByAssociatedKeys() expected a list of the same size as the associated keys \
+             list, but got {} and {} elements respectively",
+            items.len(),
+            keys.len()
+        )));
+    }
+    let Some(first) = keys.first() else { return Ok(Val::list(items)) };
+    if compare(first, first).is_err() {
+        return Err(EvalError::new("list elements must be comparable"));
+    }
+    if keys.iter().any(|key| !same_type(&key.ty(), &first.ty())) {
+        return Err(EvalError::new("list elements must have the same type"));
+    }
+    let mut places: Vec<usize> = (0..items.len()).collect();
+    places.sort_by(|one, two| {
+        compare(&keys[*one], &keys[*two]).ok().flatten().unwrap_or(Ordering::Equal)
+    });
+    Ok(Val::list(places.into_iter().map(|at| items[at].clone()).collect()))
+}
+
+fn range<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
+    let count = int_arg(args, 0)?;
+    if count > RANGE_ITEMS_MAX {
+        return Err(crate::charge::too_long());
+    }
+    Ok(Val::list((0..count).map(Val::Int).collect()))
+}
+
+pub(crate) fn reverse<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
+    let mut items = list(args, 0)?.to_vec()?;
+    items.reverse();
+    Ok(Val::list(items))
+}
+
+fn distinct<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
+    let mut out: Vec<Val<'a>> = vec![];
+    'items: for item in list(args, 0)?.iter() {
+        let item = item?;
+        for other in &out {
+            if equal(&item, other)? {
+                continue 'items;
+            }
+        }
+        out.push(item);
+    }
+    Ok(Val::list(out))
+}
+
+fn at_end<'a>(args: &[Val<'a>], front: bool) -> Evaluated<'a> {
+    let items = list(args, 0)?;
+    let at = if front { 0 } else { items.len().saturating_sub(1) };
+    match items.get(at) {
+        Some(item) => Ok(Val::some(item?)),
+        None => Ok(Val::Optional(None)),
+    }
+}
+
+fn contains_all(one: &List<'_>, two: &List<'_>) -> Result<bool, EvalError> {
+    'items: for item in two.iter() {
+        let item = item?;
+        for other in one.iter() {
+            if equal(&item, &other?)? {
+                continue 'items;
+            }
+        }
+        return Ok(false);
+    }
+    Ok(true)
+}
+
+fn intersects<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
+    let (one, two) = pair(args)?;
+    for item in one.iter() {
+        let item = item?;
+        for other in two.iter() {
+            if equal(&item, &other?)? {
+                return Ok(Val::Bool(true));
+            }
+        }
+    }
+    Ok(Val::Bool(false))
+}

@@ -1,0 +1,56 @@
+//! The Common Expression Language as Kubernetes 1.36 has it: validation rules, policies, match conditions.
+//!
+//! [`Environment::compile`] parses, checks and plans an expression and estimates its cost;
+//! [`Program::evaluate`] computes it over [`keelson_meta::Value`] without copying the object, counting what
+//! it costs. Messages of errors are those of cel-go 0.26, which clients see in `Status`.
+//!
+//! Promise: no IO, no clock, no async; equal inputs give equal outputs. No input panics, and no expression
+//! takes more time or memory than its cost limit pays for.
+//!
+//! Why not the crate `cel` (0.15): it parses and interprets, but has no type checker, neither static
+//! nor runtime costs, none of Kubernetes' libraries, and its errors are not those clients know.
+
+mod ast;
+mod authorizer;
+mod charge;
+mod checker;
+mod cost;
+mod environment;
+mod equality;
+mod estimate;
+mod eval;
+mod functions;
+mod json;
+mod lexer;
+mod literal;
+mod macros;
+mod parser;
+mod plan;
+mod program;
+mod registry;
+mod signatures;
+mod source;
+mod types;
+mod unify;
+mod validate;
+mod value;
+
+pub use authorizer::{Authorizer, AuthorizerVal, Check, Decision, Resource, Target};
+pub use cost::Estimate;
+pub use environment::{
+    CompileError, Compiled, ESTIMATED_RULE_COST_MAX, ESTIMATED_SCHEMA_COST_MAX, Environment,
+    Version,
+};
+pub use eval::{EXPRESSION_COST_MAX, Limits, MATCH_CONDITIONS_COST_MAX, OBJECT_COST_MAX};
+pub use functions::format::NamedFormat;
+pub use functions::semver::Semver;
+pub use functions::url::Url;
+pub use json::{adapt, to_json};
+pub use parser::{EXPRESSION_CHARS_MAX, NESTING_DEPTH_MAX};
+pub use program::{Outcome, Program};
+pub use registry::Library;
+pub use source::{CompileErrors, Issue, REPORTED_ERRORS_MAX};
+pub use types::{Declared, DeclaredField, ListKind, ObjectType, Shape, Type, escape};
+pub use value::{
+    EvalError, Evaluated, Joined, List, Map, NO_SUCH_OVERLOAD, Opaque, OwnedMap, Text, Val,
+};

@@ -1,0 +1,730 @@
+//! Reads an expression as cel-go's grammar has it, with the words of its syntax errors.
+//!
+//! A token too many or one that is missing is reported and read over, as upstream does; after any other
+//! syntax error nothing more is read, so that later errors of the same expression may be missing.
+
+use crate::ast::{Entry, Expr, Field, Id, Item, Kind, Parsed, operator};
+use crate::lexer::{Lexeme, Token, TokenSet, Unrecognized, tokens};
+use crate::literal::{self, Literal};
+use crate::macros::{self, Expansion, Macros};
+use crate::source::Issues;
+use keelson_meta::Str;
+
+/// An expression has at most this many characters.
+pub const EXPRESSION_CHARS_MAX: usize = 100_000;
+
+/// Expressions, selections and operators of one kind are nested less deep than this.
+pub const NESTING_DEPTH_MAX: usize = 250;
+
+const RESERVED: [&str; 21] = [
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "false",
+    "for",
+    "function",
+    "if",
+    "import",
+    "in",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "null",
+    "return",
+    "true",
+    "var",
+    "void",
+    "while",
+];
+
+/// What an expression can begin with.
+const BEGIN: TokenSet = TokenSet::of(&[
+    Token::LeftBracket,
+    Token::LeftBrace,
+    Token::LeftParen,
+    Token::Dot,
+    Token::Minus,
+    Token::Not,
+    Token::True,
+    Token::False,
+    Token::Null,
+    Token::Float,
+    Token::Int,
+    Token::Uint,
+    Token::String,
+    Token::Bytes,
+    Token::Identifier,
+]);
+
+/// How an expression is to be read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Syntax {
+    pub(crate) macros: Macros,
+    /// Whether fields may be named in backquotes.
+    pub(crate) quoted_fields: bool,
+}
+
+/// Parses an expression; what is wrong with it is in `issues`.
+pub(crate) fn parse(text: &str, syntax: Syntax, issues: &mut Issues) -> Option<Parsed> {
+    let chars: Vec<char> = text.chars().collect();
+    if chars.len() > EXPRESSION_CHARS_MAX {
+        issues.report_whole(format!(
+            "expression code point size exceeds limit: size: {}, limit {EXPRESSION_CHARS_MAX}",
+            chars.len()
+        ));
+        return None;
+    }
+    let (lexemes, unrecognized) = tokens(&chars);
+    let mut parser = Parser {
+        chars: &chars,
+        lexemes,
+        at: 0,
+        syntax,
+        issues,
+        builder: Builder::default(),
+        depth: Depth::default(),
+        follow: vec![],
+    };
+    let root = parser.whole();
+    parser.report_unrecognized(&unrecognized);
+    let offsets = parser.builder.offsets;
+    Some(Parsed { root: root.ok()?, offsets })
+}
+
+/// Numbers nodes and remembers where they stand.
+#[derive(Debug, Default)]
+pub(crate) struct Builder {
+    offsets: Vec<u32>,
+}
+
+impl Builder {
+    pub(crate) fn id(&mut self, offset: u32) -> Id {
+        self.offsets.push(offset);
+        (self.offsets.len() - 1) as Id
+    }
+
+    pub(crate) fn node(&mut self, offset: u32, kind: Kind) -> Expr {
+        Expr { id: self.id(offset), kind }
+    }
+
+    pub(crate) fn offset(&self, id: Id) -> u32 {
+        self.offsets.get(id as usize).copied().unwrap_or_default()
+    }
+}
+
+/// The parser gives up: the error is already reported.
+struct Stop;
+
+type Parse<T> = Result<T, Stop>;
+
+/// How deep the parser stands within rules of the grammar.
+#[derive(Default)]
+struct Depth {
+    expressions: usize,
+    operators: usize,
+}
+
+struct Parser<'a> {
+    chars: &'a [char],
+    lexemes: Vec<Lexeme>,
+    at: usize,
+    syntax: Syntax,
+    issues: &'a mut Issues,
+    builder: Builder,
+    depth: Depth,
+    /// What closes the brackets around, innermost last.
+    follow: Vec<TokenSet>,
+}
+
+impl Parser<'_> {
+    fn whole(&mut self) -> Parse<Expr> {
+        self.follow.push(TokenSet::of(&[Token::End]));
+        let expr = self.expression()?;
+        self.expect(Token::End)?;
+        Ok(expr)
+    }
+
+    fn report_unrecognized(&mut self, unrecognized: &[Unrecognized]) {
+        for fault in unrecognized {
+            let message = format!("token recognition error at: '{}'", shown(&fault.text));
+            self.syntax_error(fault.start, &message);
+        }
+    }
+
+    fn peek(&self) -> Token {
+        self.look(0)
+    }
+
+    fn look(&self, ahead: usize) -> Token {
+        let at = (self.at + ahead).min(self.lexemes.len() - 1);
+        self.lexemes[at].token
+    }
+
+    fn here(&self) -> Lexeme {
+        self.lexemes[self.at]
+    }
+
+    fn next(&mut self) -> Lexeme {
+        let lexeme = self.here();
+        if self.at + 1 < self.lexemes.len() {
+            self.at += 1;
+        }
+        lexeme
+    }
+
+    fn take(&mut self, token: Token) -> Option<Lexeme> {
+        (self.peek() == token).then(|| self.next())
+    }
+
+    fn text(&self, lexeme: Lexeme) -> String {
+        self.chars[lexeme.start as usize..lexeme.end as usize].iter().collect()
+    }
+
+    fn shown(&self, lexeme: Lexeme) -> String {
+        match lexeme.token {
+            Token::End => "<EOF>".to_owned(),
+            _ => shown(&self.text(lexeme)),
+        }
+    }
+
+    fn syntax_error(&mut self, offset: u32, message: &str) {
+        self.issues.report(offset, format!("Syntax error: {message}"));
+    }
+
+    fn extraneous(&mut self, expected: TokenSet) {
+        let found = self.here();
+        let message = format!("extraneous input '{}' expecting {expected}", self.shown(found));
+        self.syntax_error(found.start, &message);
+        self.next();
+    }
+
+    fn mismatched(&mut self, expected: TokenSet) -> Stop {
+        let found = self.here();
+        let message = format!("mismatched input '{}' expecting {expected}", self.shown(found));
+        self.syntax_error(found.start, &message);
+        Stop
+    }
+
+    /// Looks whether the next token is one of those that can stand here; reads over one too many.
+    fn sync(&mut self, expected: TokenSet) -> Parse<()> {
+        if expected.contains(self.peek()) {
+            return Ok(());
+        }
+        if self.peek() != Token::End && expected.contains(self.look(1)) {
+            self.extraneous(expected);
+            return Ok(());
+        }
+        Err(self.mismatched(expected))
+    }
+
+    /// Takes the one token that can stand here.
+    fn expect(&mut self, token: Token) -> Parse<Lexeme> {
+        if let Some(lexeme) = self.take(token) {
+            return Ok(lexeme);
+        }
+        let expected = TokenSet::of(&[token]);
+        let found = self.here();
+        if found.token != Token::End && self.look(1) == token {
+            self.extraneous(expected);
+            return Ok(self.next());
+        }
+        if self.can_follow(token, found.token) {
+            let message = format!("missing {expected} at '{}'", self.shown(found));
+            self.syntax_error(found.start, &message);
+            return Ok(Lexeme { token, start: found.start, end: found.start });
+        }
+        Err(self.mismatched(expected))
+    }
+
+    /// Whether `next` could come after `token`, so that only `token` is missing.
+    fn can_follow(&self, token: Token, next: Token) -> bool {
+        const AFTER_VALUE: TokenSet = TokenSet::of(&[
+            Token::Equal,
+            Token::NotEqual,
+            Token::In,
+            Token::Less,
+            Token::LessEqual,
+            Token::GreaterEqual,
+            Token::Greater,
+            Token::And,
+            Token::Or,
+            Token::LeftBracket,
+            Token::Dot,
+            Token::Minus,
+            Token::Question,
+            Token::Plus,
+            Token::Star,
+            Token::Slash,
+            Token::Percent,
+        ]);
+        match token {
+            Token::Colon => BEGIN.contains(next),
+            Token::RightParen | Token::RightBracket | Token::RightBrace => {
+                // The bracket itself closes the innermost, what is around closes after it.
+                let around = &self.follow[..self.follow.len().saturating_sub(1)];
+                AFTER_VALUE.contains(next) || around.iter().any(|set| set.contains(next))
+            }
+            _ => false,
+        }
+    }
+
+    fn too_deep(&mut self) -> Stop {
+        self.issues
+            .report_whole(format!("expression recursion limit exceeded: {NESTING_DEPTH_MAX}"));
+        Stop
+    }
+
+    fn inside<T>(&mut self, end: &[Token], read: impl FnOnce(&mut Self) -> Parse<T>) -> Parse<T> {
+        self.follow.push(TokenSet::of(end));
+        let out = read(self);
+        self.follow.pop();
+        out
+    }
+
+    fn expression(&mut self) -> Parse<Expr> {
+        self.depth.expressions += 1;
+        if self.depth.expressions >= NESTING_DEPTH_MAX {
+            return Err(self.too_deep());
+        }
+        let condition = self.or()?;
+        let expr = match self.take(Token::Question) {
+            None => condition,
+            Some(mark) => {
+                let id = self.builder.id(mark.start);
+                let yes = self.inside(&[Token::Colon], Self::or)?;
+                self.expect(Token::Colon)?;
+                let no = self.expression()?;
+                call(id, operator::CONDITIONAL, vec![condition, yes, no])
+            }
+        };
+        self.depth.expressions -= 1;
+        Ok(expr)
+    }
+
+    fn or(&mut self) -> Parse<Expr> {
+        self.chain(Token::Or, operator::OR, Self::and)
+    }
+
+    fn and(&mut self) -> Parse<Expr> {
+        self.chain(Token::And, operator::AND, |parser| parser.relation(0))
+    }
+
+    /// Terms between equal logical operators become a balanced tree, as deep as needed and no deeper.
+    fn chain(
+        &mut self,
+        token: Token,
+        function: &'static str,
+        term: fn(&mut Self) -> Parse<Expr>,
+    ) -> Parse<Expr> {
+        let mut terms = vec![Some(term(self)?)];
+        let mut ids = vec![];
+        while let Some(lexeme) = self.take(token) {
+            let next = term(self)?;
+            ids.push(self.builder.id(lexeme.start));
+            terms.push(Some(next));
+        }
+        Ok(balance(&mut terms, &ids, function))
+    }
+
+    /// Relations and arithmetic, by precedence.
+    fn relation(&mut self, least: u8) -> Parse<Expr> {
+        let mut left = self.unary()?;
+        let (mut relations, mut sums) = (0, 0);
+        loop {
+            let token = self.peek();
+            let Some((precedence, function)) = binary(token) else { return Ok(left) };
+            if precedence < least {
+                return Ok(left);
+            }
+            let count = if precedence == 0 { &mut relations } else { &mut sums };
+            *count += 1;
+            if self.depth.operators + *count >= NESTING_DEPTH_MAX {
+                return Err(self.too_deep());
+            }
+            let sign = self.next();
+            let id = self.builder.id(sign.start);
+            self.depth.operators += 1;
+            let right = self.relation(precedence + 1)?;
+            self.depth.operators -= 1;
+            left = call(id, function, vec![left, right]);
+        }
+    }
+
+    fn unary(&mut self) -> Parse<Expr> {
+        self.sync(BEGIN)?;
+        let (sign, function) = match self.peek() {
+            Token::Not => (Token::Not, operator::NOT),
+            Token::Minus if !matches!(self.look(1), Token::Int | Token::Float) => {
+                (Token::Minus, operator::NEGATE)
+            }
+            _ => return self.member(),
+        };
+        let first = self.here();
+        let mut count = 0;
+        while self.peek() == sign {
+            let literal = matches!(self.look(1), Token::Int | Token::Float);
+            if sign == Token::Minus && literal {
+                break;
+            }
+            self.next();
+            count += 1;
+        }
+        let id = (count % 2 == 1).then(|| self.builder.id(first.start));
+        self.sync(BEGIN)?;
+        let target = self.member()?;
+        Ok(match id {
+            Some(id) => call(id, function, vec![target]),
+            None => target,
+        })
+    }
+
+    fn member(&mut self) -> Parse<Expr> {
+        let mut expr = self.primary()?;
+        let mut length = 1;
+        loop {
+            expr = match self.peek() {
+                Token::Dot => self.select_or_call(expr)?,
+                Token::LeftBracket => self.index(expr)?,
+                _ => return Ok(expr),
+            };
+            length += 1;
+            if length >= NESTING_DEPTH_MAX {
+                return Err(self.too_deep());
+            }
+        }
+    }
+
+    fn select_or_call(&mut self, operand: Expr) -> Parse<Expr> {
+        let dot = self.next();
+        let optional = self.take(Token::Question).is_some();
+        let name = self.field_name(dot, optional)?;
+        let field: Str = name.1.into();
+        if optional {
+            let id = self.builder.id(dot.start);
+            let field = self.builder.node(name.0.start, Kind::Literal(Literal::String(field)));
+            return Ok(call(id, operator::OPTIONAL_SELECT, vec![operand, field]));
+        }
+        if name.0.token == Token::Identifier
+            && let Some(open) = self.take(Token::LeftParen)
+        {
+            let id = self.builder.id(open.start);
+            let args = self.arguments()?;
+            return Ok(self.call_or_macro(id, field, Some(operand), args));
+        }
+        let operand = Box::new(operand);
+        Ok(self.builder.node(dot.start, Kind::Select { operand, field, test: false }))
+    }
+
+    /// The name behind a dot, without its backquotes.
+    fn field_name(&mut self, dot: Lexeme, optional: bool) -> Parse<(Lexeme, String)> {
+        match self.peek() {
+            Token::Identifier => {
+                let name = self.next();
+                Ok((name, self.text(name)))
+            }
+            Token::QuotedIdentifier => {
+                let name = self.next();
+                let text = self.text(name);
+                if !self.syntax.quoted_fields {
+                    self.issues.report(name.start, "unsupported syntax: '`'");
+                }
+                Ok((name, text.trim_matches('`').to_owned()))
+            }
+            _ if optional => {
+                let expected = TokenSet::of(&[Token::Identifier, Token::QuotedIdentifier]);
+                let stop = self.mismatched(expected);
+                self.issues.report(self.here().start, "unsupported ident kind");
+                Err(stop)
+            }
+            Token::True | Token::False | Token::Null => {
+                Err(self.mismatched(TokenSet::of(&[Token::Identifier])))
+            }
+            _ => {
+                let found = self.here();
+                let between: String =
+                    self.chars[dot.start as usize..found.end as usize].iter().collect();
+                let message = format!("no viable alternative at input '{}'", shown(&between));
+                self.syntax_error(found.start, &message);
+                Err(Stop)
+            }
+        }
+    }
+
+    fn index(&mut self, operand: Expr) -> Parse<Expr> {
+        let open = self.next();
+        let id = self.builder.id(open.start);
+        self.sync(BEGIN.with(&[Token::Question]))?;
+        let function = match self.take(Token::Question) {
+            Some(_) => operator::OPTIONAL_INDEX,
+            None => operator::INDEX,
+        };
+        let index = self.inside(&[Token::RightBracket], |parser| {
+            let index = parser.expression()?;
+            parser.expect(Token::RightBracket)?;
+            Ok(index)
+        })?;
+        Ok(call(id, function, vec![operand, index]))
+    }
+
+    /// Arguments behind an opened parenthesis, with the one that closes it.
+    fn arguments(&mut self) -> Parse<Vec<Expr>> {
+        self.inside(&[Token::RightParen], |parser| {
+            let mut args = vec![];
+            parser.sync(BEGIN.with(&[Token::RightParen]))?;
+            if parser.peek() != Token::RightParen {
+                args.push(parser.expression()?);
+                while parser.take(Token::Comma).is_some() {
+                    args.push(parser.expression()?);
+                }
+            }
+            parser.expect(Token::RightParen)?;
+            Ok(args)
+        })
+    }
+
+    fn primary(&mut self) -> Parse<Expr> {
+        let start = self.here();
+        match self.peek() {
+            Token::LeftParen => {
+                self.next();
+                self.inside(&[Token::RightParen], |parser| {
+                    let expr = parser.expression()?;
+                    parser.expect(Token::RightParen)?;
+                    Ok(expr)
+                })
+            }
+            Token::LeftBracket => self.list(),
+            Token::LeftBrace => {
+                let open = self.next();
+                let id = self.builder.id(open.start);
+                self.inside(&[Token::RightBrace], |parser| parser.entries(id))
+            }
+            Token::Dot | Token::Identifier => self.name_call_or_struct(),
+            Token::Minus => {
+                self.next();
+                let number = self.next();
+                Ok(self.literal(start.start, "-", number))
+            }
+            _ => {
+                let token = self.next();
+                Ok(self.literal(start.start, "", token))
+            }
+        }
+    }
+
+    fn literal(&mut self, start: u32, sign: &str, lexeme: Lexeme) -> Expr {
+        let text = self.text(lexeme);
+        let parsed = match lexeme.token {
+            Token::Int => literal::parse_int(sign, &text),
+            Token::Uint => literal::parse_uint(&text),
+            Token::Float => literal::parse_double(sign, &text),
+            Token::String => literal::parse_string(&text),
+            Token::Bytes => literal::parse_bytes(&text),
+            Token::True => Ok(Literal::Bool(true)),
+            Token::False => Ok(Literal::Bool(false)),
+            _ => Ok(Literal::Null),
+        };
+        let kind = match parsed {
+            Ok(literal) => Kind::Literal(literal),
+            Err(message) => {
+                self.issues.report(start, message);
+                Kind::Error
+            }
+        };
+        self.builder.node(start, kind)
+    }
+
+    fn list(&mut self) -> Parse<Expr> {
+        let open = self.next();
+        let id = self.builder.id(open.start);
+        let mut items = vec![];
+        self.inside(&[Token::RightBracket], |parser| {
+            let first = BEGIN.with(&[Token::RightBracket, Token::Comma, Token::Question]);
+            parser.sync(first)?;
+            while !matches!(parser.peek(), Token::RightBracket | Token::Comma) {
+                let optional = parser.take(Token::Question).is_some();
+                items.push(Item { expr: parser.expression()?, optional });
+                if parser.peek() != Token::Comma || !begins_element(parser.look(1)) {
+                    break;
+                }
+                parser.next();
+            }
+            parser.sync(TokenSet::of(&[Token::RightBracket, Token::Comma]))?;
+            parser.take(Token::Comma);
+            parser.expect(Token::RightBracket)
+        })?;
+        Ok(Expr { id, kind: Kind::List(items) })
+    }
+
+    /// Entries of a map behind an opened brace, with the one that closes it.
+    fn entries(&mut self, id: Id) -> Parse<Expr> {
+        let mut entries = vec![];
+        self.sync(BEGIN.with(&[Token::RightBrace, Token::Comma, Token::Question]))?;
+        while !matches!(self.peek(), Token::RightBrace | Token::Comma) {
+            let optional = self.take(Token::Question).is_some();
+            let key = self.expression()?;
+            self.expect(Token::Colon)?;
+            let value = self.expression()?;
+            entries.push(Entry { key, value, optional });
+            if self.peek() != Token::Comma || !begins_element(self.look(1)) {
+                break;
+            }
+            self.next();
+        }
+        self.sync(TokenSet::of(&[Token::RightBrace, Token::Comma]))?;
+        self.take(Token::Comma);
+        self.expect(Token::RightBrace)?;
+        Ok(Expr { id, kind: Kind::Map(entries) })
+    }
+
+    fn name_call_or_struct(&mut self) -> Parse<Expr> {
+        let start = self.here();
+        let dot = if self.take(Token::Dot).is_some() { "." } else { "" };
+        if self.peek() != Token::Identifier {
+            let expected = TokenSet::of(&[Token::Identifier]);
+            return Err(self.mismatched(expected));
+        }
+        if self.is_struct() {
+            return self.struct_literal(dot);
+        }
+        let ident = self.next();
+        let name = self.text(ident);
+        if RESERVED.contains(&name.as_str()) {
+            self.issues.report(start.start, format!("reserved identifier: {name}"));
+        }
+        let name: Str = format!("{dot}{name}").into();
+        if let Some(open) = self.take(Token::LeftParen) {
+            let id = self.builder.id(open.start);
+            let args = self.arguments()?;
+            return Ok(self.call_or_macro(id, name, None, args));
+        }
+        Ok(self.builder.node(ident.start, Kind::Ident(name)))
+    }
+
+    /// Whether `a.b.c{` stands here.
+    fn is_struct(&self) -> bool {
+        let mut ahead = 0;
+        while self.look(ahead) == Token::Identifier {
+            match self.look(ahead + 1) {
+                Token::LeftBrace => return true,
+                Token::Dot => ahead += 2,
+                _ => return false,
+            }
+        }
+        false
+    }
+
+    fn struct_literal(&mut self, dot: &str) -> Parse<Expr> {
+        let mut name = dot.to_owned();
+        let open = loop {
+            let lexeme = self.next();
+            match lexeme.token {
+                Token::LeftBrace => break lexeme,
+                _ => name.push_str(&self.text(lexeme)),
+            }
+        };
+        let id = self.builder.id(open.start);
+        let mut fields = vec![];
+        self.inside(&[Token::RightBrace], |parser| {
+            let name = TokenSet::of(&[Token::Identifier, Token::QuotedIdentifier]);
+            let first = name.with(&[Token::RightBrace, Token::Comma, Token::Question]);
+            parser.sync(first)?;
+            while !matches!(parser.peek(), Token::RightBrace | Token::Comma) {
+                fields.push(parser.field()?);
+                let more = matches!(
+                    parser.look(1),
+                    Token::Identifier | Token::QuotedIdentifier | Token::Question
+                );
+                if parser.peek() != Token::Comma || !more {
+                    break;
+                }
+                parser.next();
+            }
+            parser.sync(TokenSet::of(&[Token::RightBrace, Token::Comma]))?;
+            parser.take(Token::Comma);
+            parser.expect(Token::RightBrace)
+        })?;
+        Ok(Expr { id, kind: Kind::Struct { name: name.into(), fields } })
+    }
+
+    fn field(&mut self) -> Parse<Field> {
+        self.take(Token::Question);
+        let start = self.here();
+        self.field_name(start, true)?;
+        let colon = self.expect(Token::Colon)?;
+        let id = self.builder.id(colon.start);
+        let value = self.expression()?;
+        Ok(Field { id, value })
+    }
+
+    fn call_or_macro(
+        &mut self,
+        id: Id,
+        function: Str,
+        target: Option<Expr>,
+        args: Vec<Expr>,
+    ) -> Expr {
+        let expansion =
+            macros::expand(self.syntax.macros, &mut self.builder, id, &function, target, args);
+        match expansion {
+            Expansion::Expr(expr) => expr,
+            Expansion::Fault { offset, message } => {
+                self.issues.report(offset, message);
+                Expr { id, kind: Kind::Error }
+            }
+            Expansion::Call { target, args } => {
+                let target = target.map(Box::new);
+                Expr { id, kind: Kind::Call { function, target, args } }
+            }
+        }
+    }
+}
+
+fn begins_element(token: Token) -> bool {
+    BEGIN.contains(token) || token == Token::Question
+}
+
+/// A call of an operator.
+fn call(id: Id, function: &'static str, args: Vec<Expr>) -> Expr {
+    Expr { id, kind: Kind::Call { function: Str::new_static(function), target: None, args } }
+}
+
+/// The precedence and the function of an operator between two values.
+fn binary(token: Token) -> Option<(u8, &'static str)> {
+    Some(match token {
+        Token::Equal => (0, operator::EQUAL),
+        Token::NotEqual => (0, operator::NOT_EQUAL),
+        Token::In => (0, operator::IN),
+        Token::Less => (0, "_<_"),
+        Token::LessEqual => (0, "_<=_"),
+        Token::Greater => (0, "_>_"),
+        Token::GreaterEqual => (0, "_>=_"),
+        Token::Plus => (1, operator::ADD),
+        Token::Minus => (1, "_-_"),
+        Token::Star => (2, "_*_"),
+        Token::Slash => (2, "_/_"),
+        Token::Percent => (2, "_%_"),
+        _ => return None,
+    })
+}
+
+/// Terms and the ids of the operators between them as a tree.
+fn balance(terms: &mut [Option<Expr>], ids: &[Id], function: &'static str) -> Expr {
+    if let [only] = terms {
+        return only.take().expect("each term is taken once");
+    }
+    let middle = ids.len().div_ceil(2) - 1 + usize::from(ids.len() % 2 == 0);
+    let middle = middle.min(ids.len() - 1);
+    let (left, right) = terms.split_at_mut(middle + 1);
+    let left = balance(left, &ids[..middle], function);
+    let right = balance(right, &ids[middle + 1..], function);
+    call(ids[middle], function, vec![left, right])
+}
+
+/// Text of an expression in a message.
+fn shown(text: &str) -> String {
+    text.replace('\n', "\\n").replace('\r', "\\r").replace('\t', "\\t")
+}

@@ -1,0 +1,377 @@
+//! Makes a [`Program`] of a checked expression: names become places, calls become functions, and what is
+//! constant is computed once.
+
+use crate::ast::{Expr, Fold, Item, Kind, operator};
+use crate::charge::{self, CallCost};
+use crate::checker::{Checked, Global, Reference};
+use crate::environment::Environment;
+use crate::functions;
+use crate::literal::Literal;
+use crate::program::{BindNode, Call, FoldNode, Index, MapEntry, Node, Program, Relation, Select};
+use crate::value::{Text, Val};
+use keelson_meta::Str;
+use std::sync::Arc;
+
+/// Plans an expression; the error is what is wrong with a constant.
+pub(crate) fn plan(env: &Environment, checked: &Checked) -> Result<Program, String> {
+    let mut planner = Planner { checked, scopes: vec![], slots: 0 };
+    let root = planner.plan(&checked.root)?;
+    Ok(Program {
+        root,
+        slots: planner.slots,
+        variables: env.variables.iter().map(|variable| variable.name.clone()).collect(),
+        result: checked.ty(checked.root.id).clone(),
+    })
+}
+
+struct Planner<'a> {
+    checked: &'a Checked,
+    /// Names and slots of the variables of the comprehensions around, innermost last.
+    scopes: Vec<(Str, usize)>,
+    slots: usize,
+}
+
+type Planned = Result<Node, String>;
+
+/// Functions of one constant that are computed while planning.
+const CONVERSIONS: [&str; 10] =
+    ["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"];
+
+impl Planner<'_> {
+    fn plan(&mut self, expr: &Expr) -> Planned {
+        Ok(match &expr.kind {
+            Kind::Error => return Err("expression has syntax errors".to_owned()),
+            Kind::Literal(literal) => Node::Const(constant(literal)),
+            Kind::Ident(name) => self.ident(expr, name)?,
+            Kind::Select { operand, field, test } => {
+                if let Reference::Global(global) = self.checked.reference(expr.id) {
+                    return Ok(self.global(global));
+                }
+                let mut operand = self.plan(operand)?;
+                let field = field.clone();
+                // A presence test costs one for the field, and what it takes to reach it.
+                let cost = if *test { 1 } else { qualifier_cost(&operand) };
+                if *test {
+                    unobserve(&mut operand);
+                }
+                let select = Box::new(Select { operand, field, optional: false, cost });
+                if *test { Node::Has(select) } else { Node::Select(select) }
+            }
+            Kind::Call { function, target, args } => {
+                self.call(expr, function, target.as_deref(), args)?
+            }
+            Kind::List(items) => self.list(items)?,
+            Kind::Map(entries) => {
+                let mut planned = vec![];
+                for entry in entries {
+                    let key = self.plan(&entry.key)?;
+                    let value = self.plan(&entry.value)?;
+                    planned.push(MapEntry { key, value, optional: entry.optional });
+                }
+                fold_map(planned)
+            }
+            Kind::Struct { name, .. } => return Err(format!("unknown type: {name}")),
+            Kind::Fold(fold) => self.fold(fold)?,
+        })
+    }
+
+    fn ident(&self, expr: &Expr, name: &str) -> Planned {
+        match self.checked.reference(expr.id) {
+            Reference::Global(global) => Ok(self.global(global)),
+            _ => {
+                let found = self.scopes.iter().rev().find(|(known, _)| known == name);
+                let slot = found.map(|(_, slot)| *slot).ok_or_else(|| format!("no {name}"))?;
+                Ok(Node::Local { slot, cost: 1 })
+            }
+        }
+    }
+
+    fn global(&self, global: &Global) -> Node {
+        match global {
+            Global::Variable(at) => Node::Variable { at: *at, cost: 1 },
+            Global::Type(ty) => Node::Const(Val::Type(Arc::new(ty.clone()))),
+        }
+    }
+
+    fn list(&mut self, items: &[Item]) -> Planned {
+        let mut planned = vec![];
+        for item in items {
+            planned.push((self.plan(&item.expr)?, item.optional));
+        }
+        let is_const =
+            |(node, optional): &(Node, bool)| matches!(node, Node::Const(_)) && !optional;
+        if !planned.iter().all(is_const) {
+            return Ok(Node::List { items: planned });
+        }
+        let values = planned.into_iter().filter_map(|(node, _)| match node {
+            Node::Const(val) => Some(val),
+            _ => None,
+        });
+        Ok(Node::Const(Val::list(values.collect())))
+    }
+
+    fn pair(&mut self, args: &[Expr]) -> Result<Box<(Node, Node)>, String> {
+        match args {
+            [one, two] => Ok(Box::new((self.plan(one)?, self.plan(two)?))),
+            _ => Err("an operator has two operands".to_owned()),
+        }
+    }
+
+    fn call(
+        &mut self,
+        expr: &Expr,
+        function: &str,
+        target: Option<&Expr>,
+        args: &[Expr],
+    ) -> Planned {
+        let Reference::Call { function: name, namespaced, overloads } =
+            self.checked.reference(expr.id)
+        else {
+            return Err(format!("unresolved call of {function}"));
+        };
+        let overload = match overloads[..] {
+            [only] => only.id,
+            _ => "",
+        };
+        let cost = charge::call_cost(name, overload);
+        match *name {
+            operator::AND => return Ok(Node::And(self.pair(args)?)),
+            operator::OR => return Ok(Node::Or(self.pair(args)?)),
+            operator::NOT => return Ok(Node::Not(Box::new(self.plan(&args[0])?))),
+            operator::NOT_STRICTLY_FALSE => {
+                return Ok(Node::NotStrictlyFalse(Box::new(self.plan(&args[0])?)));
+            }
+            operator::CONDITIONAL => return self.conditional(args),
+            operator::EQUAL | operator::NOT_EQUAL => {
+                let negate = *name == operator::NOT_EQUAL;
+                return Ok(Node::Equal { operands: self.pair(args)?, negate });
+            }
+            operator::INDEX => return self.index(args, false),
+            operator::OPTIONAL_INDEX => return self.index(args, true),
+            operator::OPTIONAL_SELECT => return self.optional_select(args),
+            operator::IN => return self.membership(args, cost),
+            "or" | "orValue" => {
+                if let (Some(target), [other]) = (target, args) {
+                    let operands = Box::new((self.plan(target)?, self.plan(other)?));
+                    return Ok(Node::OptionalOr { operands, unwrap: *name == "orValue" });
+                }
+            }
+            operator::ADD => {
+                if let Some(append) = self.append(args)? {
+                    return Ok(append);
+                }
+            }
+            _ => {}
+        }
+        if let Some(relation) = relation(name) {
+            return Ok(Node::Compare { operands: self.pair(args)?, relation, cost });
+        }
+        let target = target.filter(|_| !*namespaced);
+        let mut planned = vec![];
+        for arg in target.into_iter().chain(args) {
+            planned.push(self.plan(arg)?);
+        }
+        finish_call(name, planned, cost)
+    }
+
+    fn conditional(&mut self, args: &[Expr]) -> Planned {
+        let [condition, yes, no] = args else { return Err("a conditional has three parts".into()) };
+        let condition = self.plan(condition)?;
+        let (mut yes, mut no) = (self.plan(yes)?, self.plan(no)?);
+        unobserve(&mut yes);
+        unobserve(&mut no);
+        Ok(Node::Conditional(Box::new((condition, yes, no))))
+    }
+
+    fn index(&mut self, args: &[Expr], optional: bool) -> Planned {
+        let [operand, key] = args else { return Err("an index has two parts".into()) };
+        let operand = self.plan(operand)?;
+        let mut key = self.plan(key)?;
+        unobserve(&mut key);
+        let cost = qualifier_cost(&operand);
+        Ok(Node::Index(Box::new(Index { operand, key, optional, cost })))
+    }
+
+    fn optional_select(&mut self, args: &[Expr]) -> Planned {
+        let [operand, Expr { kind: Kind::Literal(Literal::String(field)), .. }] = args else {
+            return Err("an optional selection names a field".into());
+        };
+        let operand = self.plan(operand)?;
+        let cost = qualifier_cost(&operand);
+        let select = Select { operand, field: field.clone(), optional: true, cost };
+        Ok(Node::Select(Box::new(select)))
+    }
+
+    fn membership(&mut self, args: &[Expr], cost: CallCost) -> Planned {
+        let operands = self.pair(args)?;
+        let simple = |val: &Val<'_>| {
+            matches!(
+                val,
+                Val::Bool(_)
+                    | Val::Double(_)
+                    | Val::Int(_)
+                    | Val::String(_)
+                    | Val::Uint(_)
+                    | Val::Null
+            )
+        };
+        // Looking something up among constants costs nothing, as upstream has it.
+        let free = match &operands.1 {
+            Node::Const(Val::List(list)) => list.iter().all(|item| item.is_ok_and(|v| simple(&v))),
+            _ => false,
+        };
+        Ok(Node::In { operands, cost: if free { CallCost::Fixed(0) } else { cost } })
+    }
+
+    /// `accumulator + [item]` where the accumulator is a list that macros gather.
+    fn append(&mut self, args: &[Expr]) -> Result<Option<Node>, String> {
+        let [Expr { kind: Kind::Ident(name), .. }, Expr { kind: Kind::List(items), .. }] = args
+        else {
+            return Ok(None);
+        };
+        if name != crate::ast::ACCUMULATOR || items.len() != 1 || items[0].optional {
+            return Ok(None);
+        }
+        let Some((_, slot)) = self.scopes.iter().rev().find(|(known, _)| known == name) else {
+            return Ok(None);
+        };
+        let slot = *slot;
+        let item = self.plan(&items[0].expr)?;
+        // With a constant item the list around it would be constant as well, and cost nothing.
+        if matches!(item, Node::Const(_)) {
+            return Ok(None);
+        }
+        Ok(Some(Node::Append { slot, item: Box::new(item) }))
+    }
+
+    fn fold(&mut self, fold: &Fold) -> Planned {
+        let mark = self.scopes.len();
+        let slot = self.scopes.last().map_or(0, |(_, slot)| slot + 1);
+        if fold.is_bind() {
+            let init = self.plan(&fold.init)?;
+            self.scopes.push((fold.accumulator.clone(), slot));
+            self.slots = self.slots.max(slot + 1);
+            let result = self.plan(&fold.result)?;
+            self.scopes.truncate(mark);
+            return Ok(Node::Bind(Box::new(BindNode { slot, init, result })));
+        }
+        let range = self.plan(&fold.range)?;
+        let init = self.plan(&fold.init)?;
+        self.scopes.push((fold.accumulator.clone(), slot));
+        self.scopes.push((fold.first.clone(), slot + 1));
+        if let Some(second) = &fold.second {
+            self.scopes.push((second.clone(), slot + 2));
+        }
+        self.slots = self.slots.max(slot + 3);
+        let condition = self.plan(&fold.condition)?;
+        let step = self.plan(&fold.step)?;
+        self.scopes.truncate(mark + 1);
+        let result = self.plan(&fold.result)?;
+        self.scopes.truncate(mark);
+        let two = fold.second.is_some();
+        Ok(Node::Fold(Box::new(FoldNode { range, slot, two, init, condition, step, result })))
+    }
+}
+
+/// A map of constants is a constant, unless its keys are no keys or stand twice.
+fn fold_map(entries: Vec<MapEntry>) -> Node {
+    let mut map = crate::value::OwnedMap::default();
+    for entry in &entries {
+        let (Node::Const(key), Node::Const(value), false) =
+            (&entry.key, &entry.value, entry.optional)
+        else {
+            return Node::Map { entries };
+        };
+        let Some(place) = crate::value::Key::of(key) else {
+            return Node::Map { entries };
+        };
+        if !map.insert(place, key.clone(), value.clone()) {
+            return Node::Map { entries };
+        }
+    }
+    Node::Const(Val::Map(crate::value::Map::Owned(Arc::new(map))))
+}
+
+fn finish_call(name: &'static str, mut args: Vec<Node>, cost: CallCost) -> Planned {
+    let Some(implementation) = functions::implementation(name) else {
+        return Err(format!("no such overload: {name}"));
+    };
+    if let ([Node::Const(only)], true) = (&args[..], CONVERSIONS.contains(&name)) {
+        let only = only.clone();
+        return implementation(&[only]).map(Node::Const).map_err(|error| error.to_string());
+    }
+    if let [_, Node::Const(Val::String(pattern)), ..] = &args[..]
+        && matches!(name, "matches" | "find" | "findAll")
+    {
+        let compiled = functions::regex::compile(pattern.as_str())?;
+        if name == "matches" {
+            let pattern_chars = crate::value::count_chars(pattern.as_str());
+            let target = Box::new(args.swap_remove(0));
+            return Ok(Node::Matches { target, pattern: Box::new(compiled), pattern_chars });
+        }
+    }
+    Ok(Node::Call(Box::new(Call { implementation, args, cost })))
+}
+
+fn relation(name: &str) -> Option<Relation> {
+    Some(match name {
+        "_<_" => Relation::Less,
+        "_<=_" => Relation::LessEqual,
+        "_>_" => Relation::Greater,
+        "_>=_" => Relation::GreaterEqual,
+        _ => return None,
+    })
+}
+
+/// What selecting from an operand costs: upstream counts one more where the operand is computed and not
+/// reached by a path from a variable.
+fn qualifier_cost(operand: &Node) -> u8 {
+    if is_path(operand) { 1 } else { 2 }
+}
+
+fn is_path(node: &Node) -> bool {
+    matches!(
+        node,
+        Node::Variable { .. }
+            | Node::Local { .. }
+            | Node::Select(_)
+            | Node::Has(_)
+            | Node::Index(_)
+            | Node::Conditional(_)
+    )
+}
+
+/// Takes the cost of reading a variable off a path: upstream does not count it in branches of a
+/// conditional and in keys.
+fn unobserve(node: &mut Node) {
+    match node {
+        Node::Variable { cost, .. } | Node::Local { cost, .. } => *cost = 0,
+        Node::Select(select) => {
+            if is_path(&select.operand) {
+                unobserve(&mut select.operand);
+            } else {
+                select.cost -= 1;
+            }
+        }
+        Node::Index(index) => {
+            if is_path(&index.operand) {
+                unobserve(&mut index.operand);
+            } else {
+                index.cost -= 1;
+            }
+        }
+        _ => {}
+    }
+}
+
+fn constant(literal: &Literal) -> Val<'static> {
+    match literal {
+        Literal::Null => Val::Null,
+        Literal::Bool(flag) => Val::Bool(*flag),
+        Literal::Int(number) => Val::Int(*number),
+        Literal::Uint(number) => Val::Uint(*number),
+        Literal::Double(number) => Val::Double(*number),
+        Literal::String(text) => Val::String(Text::Owned(text.clone())),
+        Literal::Bytes(bytes) => Val::Bytes(bytes.clone()),
+    }
+}

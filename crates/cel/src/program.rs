@@ -1,0 +1,180 @@
+//! [`Program`]: a checked expression in the form in which it is evaluated.
+
+use crate::charge::CallCost;
+use crate::eval::{Evaluation, Limits};
+use crate::functions::Implementation;
+use crate::types::Type;
+use crate::value::{EvalError, Val};
+use keelson_meta::Str;
+use regex::Regex;
+use std::cmp::Ordering;
+
+/// An expression that compiled.
+#[derive(Debug)]
+pub struct Program {
+    pub(crate) root: Node,
+    /// How many variables of comprehensions there are at once.
+    pub(crate) slots: usize,
+    pub(crate) variables: Vec<Str>,
+    pub(crate) result: Type,
+}
+
+/// A value and what it cost to compute.
+#[derive(Debug)]
+pub struct Outcome<'a> {
+    /// The value or the error.
+    pub result: Result<Val<'a>, EvalError>,
+    /// Cost units that were spent.
+    pub cost: u64,
+}
+
+impl Program {
+    /// The type of the expression.
+    pub fn result_type(&self) -> &Type {
+        &self.result
+    }
+
+    /// Evaluates with the variables in the order in which the environment declares them; one that is
+    /// absent is an error only where it is read.
+    pub fn evaluate<'a>(
+        &'a self,
+        variables: &'a [Option<Val<'a>>],
+        limits: &Limits<'a>,
+    ) -> Outcome<'a> {
+        let mut evaluation = Evaluation::new(self, variables, limits);
+        let result = evaluation.eval(&self.root);
+        Outcome { result, cost: evaluation.cost() }
+    }
+}
+
+/// A comparison by order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Relation {
+    Less,
+    LessEqual,
+    Greater,
+    GreaterEqual,
+}
+
+impl Relation {
+    pub(crate) fn holds(self, order: Ordering) -> bool {
+        match self {
+            Relation::Less => order.is_lt(),
+            Relation::LessEqual => order.is_le(),
+            Relation::Greater => order.is_gt(),
+            Relation::GreaterEqual => order.is_ge(),
+        }
+    }
+}
+
+/// One step of evaluation. What a node costs by itself stands beside it.
+#[derive(Debug)]
+pub(crate) enum Node {
+    Const(Val<'static>),
+    Variable {
+        at: usize,
+        cost: u8,
+    },
+    Local {
+        slot: usize,
+        cost: u8,
+    },
+    Select(Box<Select>),
+    /// `has(operand.field)`.
+    Has(Box<Select>),
+    Index(Box<Index>),
+    And(Box<(Node, Node)>),
+    Or(Box<(Node, Node)>),
+    Not(Box<Node>),
+    /// False only for false: an error counts as true.
+    NotStrictlyFalse(Box<Node>),
+    Conditional(Box<(Node, Node, Node)>),
+    Equal {
+        operands: Box<(Node, Node)>,
+        negate: bool,
+    },
+    Compare {
+        operands: Box<(Node, Node)>,
+        relation: Relation,
+        cost: CallCost,
+    },
+    In {
+        operands: Box<(Node, Node)>,
+        cost: CallCost,
+    },
+    /// `or` and `orValue` of optional values; free, and the second is evaluated when needed only.
+    OptionalOr {
+        operands: Box<(Node, Node)>,
+        unwrap: bool,
+    },
+    Call(Box<Call>),
+    /// `target.matches(pattern)` with a pattern that is known.
+    Matches {
+        target: Box<Node>,
+        pattern: Box<Regex>,
+        pattern_chars: u64,
+    },
+    List {
+        items: Vec<(Node, bool)>,
+    },
+    Map {
+        entries: Vec<MapEntry>,
+    },
+    Fold(Box<FoldNode>),
+    /// A value with a name, computed when it is read.
+    Bind(Box<BindNode>),
+    /// `accumulator + [item]`, in place.
+    Append {
+        slot: usize,
+        item: Box<Node>,
+    },
+}
+
+#[derive(Debug)]
+pub(crate) struct Select {
+    pub(crate) operand: Node,
+    pub(crate) field: Str,
+    pub(crate) optional: bool,
+    pub(crate) cost: u8,
+}
+
+#[derive(Debug)]
+pub(crate) struct Index {
+    pub(crate) operand: Node,
+    pub(crate) key: Node,
+    pub(crate) optional: bool,
+    pub(crate) cost: u8,
+}
+
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) implementation: Implementation,
+    pub(crate) args: Vec<Node>,
+    pub(crate) cost: CallCost,
+}
+
+#[derive(Debug)]
+pub(crate) struct MapEntry {
+    pub(crate) key: Node,
+    pub(crate) value: Node,
+    pub(crate) optional: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct FoldNode {
+    pub(crate) range: Node,
+    /// The slot of the accumulator; those of the variables follow it.
+    pub(crate) slot: usize,
+    pub(crate) two: bool,
+    pub(crate) init: Node,
+    pub(crate) condition: Node,
+    pub(crate) step: Node,
+    pub(crate) result: Node,
+}
+
+#[derive(Debug)]
+pub(crate) struct BindNode {
+    pub(crate) slot: usize,
+    pub(crate) init: Node,
+    pub(crate) result: Node,
+}

@@ -1,0 +1,142 @@
+//! Looks at constants that can never work: durations, timestamps, patterns, format strings, and literals
+//! whose elements are of different types.
+
+use crate::ast::{Expr, Id, Kind};
+use crate::checker::{Checked, Reference};
+use crate::functions;
+use crate::functions::text_format::{self, Clause};
+use crate::literal::Literal;
+use crate::source::Issues;
+use crate::types::Type;
+use crate::value::{Text, Val};
+
+/// Reports what is wrong with the constants of a checked expression.
+pub(crate) fn validate(checked: &Checked, issues: &mut Issues) {
+    let mut validator = Validator { checked, issues, formats: 0 };
+    validator.visit(&checked.root);
+}
+
+struct Validator<'a> {
+    checked: &'a Checked,
+    issues: &'a mut Issues,
+    /// How many calls of `format` are around: what is formatted may be of different types.
+    formats: usize,
+}
+
+impl Validator<'_> {
+    fn report(&mut self, id: Id, message: impl Into<String>) {
+        self.issues.report(self.checked.offsets[id as usize], message);
+    }
+
+    fn visit(&mut self, expr: &Expr) {
+        match &expr.kind {
+            Kind::Error | Kind::Literal(_) | Kind::Ident(_) => {}
+            Kind::Select { operand, .. } => self.visit(operand),
+            Kind::Call { function, target, args } => {
+                let formats = usize::from(function == "format");
+                self.formats += formats;
+                if let Some(target) = target {
+                    self.visit(target);
+                }
+                args.iter().for_each(|arg| self.visit(arg));
+                self.formats -= formats;
+                self.call(expr, target.as_deref(), args);
+            }
+            Kind::List(items) => {
+                items.iter().for_each(|item| self.visit(&item.expr));
+                let elements = items.iter().map(|item| (&item.expr, item.optional));
+                self.homogeneous(elements.collect());
+            }
+            Kind::Map(entries) => {
+                for entry in entries {
+                    self.visit(&entry.key);
+                    self.visit(&entry.value);
+                }
+                self.homogeneous(entries.iter().map(|entry| (&entry.key, false)).collect());
+                let values = entries.iter().map(|entry| (&entry.value, entry.optional));
+                self.homogeneous(values.collect());
+            }
+            Kind::Struct { fields, .. } => {
+                fields.iter().for_each(|field| self.visit(&field.value));
+            }
+            Kind::Fold(fold) => {
+                for part in [&fold.range, &fold.init, &fold.condition, &fold.step, &fold.result] {
+                    self.visit(part);
+                }
+            }
+        }
+    }
+
+    fn homogeneous(&mut self, elements: Vec<(&Expr, bool)>) {
+        if self.formats > 0 {
+            return;
+        }
+        let ty = |expr: &Expr, optional: bool| match self.checked.ty(expr.id) {
+            Type::Optional(inner) if optional => (**inner).clone(),
+            other => other.clone(),
+        };
+        let Some((first, optional)) = elements.first() else { return };
+        let expected = ty(first, *optional);
+        let found = elements.iter().skip(1).find_map(|(expr, optional)| {
+            let found = ty(expr, *optional);
+            (expected != found).then_some((expr.id, found))
+        });
+        if let Some((id, found)) = found {
+            self.report(id, format!("expected type '{expected}' but found '{found}'"));
+        }
+    }
+
+    fn call(&mut self, expr: &Expr, target: Option<&Expr>, args: &[Expr]) {
+        let Reference::Call { function, .. } = self.checked.reference(expr.id) else { return };
+        match (*function, target, args) {
+            ("duration" | "timestamp", None, [arg]) => {
+                let Some(val) = constant(arg) else { return };
+                let Some(convert) = functions::implementation(function) else { return };
+                let is_span_of_number = *function == "duration" && matches!(val, Val::Int(_));
+                if is_span_of_number || convert(&[val]).is_err() {
+                    self.report(arg.id, format!("invalid {function} argument"));
+                }
+            }
+            ("matches", _, [.., pattern]) => {
+                if let Some(Val::String(text)) = constant(pattern)
+                    && functions::regex::compile(text.as_str()).is_err()
+                {
+                    self.report(pattern.id, "invalid matches argument");
+                }
+            }
+            ("format", Some(target), [values]) => self.format(expr.id, target, values),
+            _ => {}
+        }
+    }
+
+    fn format(&mut self, call: Id, target: &Expr, values: &Expr) {
+        let (Some(Val::String(text)), Kind::List(items)) = (constant(target), &values.kind) else {
+            return;
+        };
+        let clauses = match text_format::parse(text.as_str()) {
+            Ok(clauses) => clauses,
+            Err(why) => return self.report(call, why),
+        };
+        let mut at = 0;
+        for clause in clauses {
+            let Clause::Value { verb, .. } = clause else { continue };
+            let Some(item) = items.get(at) else {
+                return self.report(call, format!("index {at} out of range"));
+            };
+            at += 1;
+            let ty = self.checked.ty(item.expr.id).clone();
+            if let Some(why) = text_format::type_fault(verb, &ty) {
+                let message = format!("error during formatting: {why}");
+                return self.report(item.expr.id, message);
+            }
+        }
+    }
+}
+
+fn constant(expr: &Expr) -> Option<Val<'static>> {
+    match &expr.kind {
+        Kind::Literal(Literal::String(text)) => Some(Val::String(Text::Owned(text.clone()))),
+        Kind::Literal(Literal::Int(number)) => Some(Val::Int(*number)),
+        _ => None,
+    }
+}
