@@ -14,6 +14,7 @@ use keelson_kinds::definitions::{CLEANUP_FINALIZER, has_condition, set_condition
 use keelson_meta::{Failure, GroupVersionKind, Map, Object, Str, Value};
 use keelson_schema::json;
 use keelson_schema::structural::Structural;
+use keelson_schema::tables::CustomColumns;
 use keelson_store::Revision;
 use std::sync::Arc;
 
@@ -300,6 +301,7 @@ fn defined_version(version: &Value, group: &Str, kind: &Str, preserves: bool) ->
             false => warning,
         }),
         openapi: Bytes::from(openapi),
+        columns: Arc::new(CustomColumns::read(version.array_at(&["additionalPrinterColumns"]))),
         name,
     }
 }

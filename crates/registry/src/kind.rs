@@ -13,6 +13,7 @@ use keelson_meta::{
 };
 use keelson_schema::Schema;
 use keelson_schema::structural::Structural;
+use keelson_schema::tables::CustomColumns;
 use keelson_schema::{decode, json};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -35,6 +36,8 @@ pub struct VersionChecks {
     pub structural: Arc<Structural>,
     /// Its rules in CEL.
     pub rules: Arc<CelRules>,
+    /// What tables show of it.
+    pub columns: Arc<CustomColumns>,
 }
 
 /// A resource that keeps objects.
@@ -88,6 +91,12 @@ impl Kind {
         let old = old.map(|old| &old.root);
         errors.extend(checks.structural.validate(&new.root, old));
         checks.rules.validate(&new.root, old, errors);
+    }
+
+    /// What tables show of a version of a custom resource.
+    pub fn columns(&self, version: &str) -> Option<Arc<CustomColumns>> {
+        let checks = self.checks.iter().find(|checks| checks.version == version);
+        checks.map(|checks| checks.columns.clone())
     }
 
     /// The key behind the prefix.

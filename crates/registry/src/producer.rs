@@ -11,6 +11,7 @@ use keelson_meta::{GroupVersionKind, GroupVersionResource, Str};
 use keelson_schema::Schema;
 use keelson_schema::catalogue::{Resource, Subresource};
 use keelson_schema::structural::Structural;
+use keelson_schema::tables::CustomColumns;
 use keelson_store::Revision;
 use std::borrow::Cow;
 use std::fmt;
@@ -60,6 +61,8 @@ pub struct DefinedVersion {
     pub structural: Option<Arc<Structural>>,
     /// Whether `status` is a subresource.
     pub has_status: bool,
+    /// What tables show.
+    pub columns: Arc<CustomColumns>,
     /// What its clients are warned of.
     pub deprecation: Option<Str>,
     /// The schema as OpenAPI v3 shows it, as JSON; empty: an object of which nothing is said.
@@ -103,7 +106,7 @@ impl DefinedVersion {
     fn checks(&self) -> Option<VersionChecks> {
         let (version, structural) = (self.name.clone(), self.structural.clone()?);
         let rules = Arc::new(CelRules::new(self.openapi.clone()));
-        Some(VersionChecks { version, structural, rules })
+        Some(VersionChecks { version, structural, rules, columns: self.columns.clone() })
     }
 }
 

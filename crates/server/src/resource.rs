@@ -82,7 +82,7 @@ pub(crate) fn find<'a>(
         "" => None,
         name => {
             let place = facts.subresources.iter().position(|sub| sub.name == name);
-            Some(place.ok_or_else(Status::no_such_path)?)
+            Some(place.ok_or_else(|| no_subresource(endpoint, route))?)
         }
     };
     if !route.rest.is_empty() && !matches!(route.subresource.as_str(), "proxy") {
@@ -95,6 +95,14 @@ pub(crate) fn find<'a>(
         name: route.name.clone(),
     });
     Ok(Some(Found { endpoint: endpoint.clone(), sub, target, route }))
+}
+
+/// 404 for a subresource that a resource has not: of a custom one, the object is said not to be there.
+fn no_subresource(endpoint: &Endpoint, route: &ResourceRoute) -> Failure {
+    match &endpoint.kind {
+        Some(kind) if kind.source == Source::Custom => Status::not_found(&kind.gvr, &route.name),
+        _ => Status::no_such_path(),
+    }
 }
 
 /// The verb of a request, or 405.

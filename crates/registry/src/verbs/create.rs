@@ -2,6 +2,7 @@
 
 use crate::admission::Write;
 use crate::allocation::is_service;
+use crate::api_table::Source;
 use crate::kind::{Answer, Target};
 use crate::options::WriteOptions;
 use crate::owners;
@@ -307,6 +308,10 @@ fn prepare(registry: &Registry, permit: &Permit, target: &Target, obj: &mut Obje
     metadata.insert("uid", stamp::uid(registry.clock.as_ref()));
     if target.kind.has_status && !strategy.status_on_create {
         obj.root.remove("status");
+    }
+    if target.kind.source == Source::Custom {
+        // Upstream gives defaults again when it reads what it has stored.
+        keelson_schema::default::fill(&target.kind.storage, obj);
     }
     strategy.first_generation(obj);
     (strategy.prepare_create)(obj);
