@@ -289,14 +289,14 @@ impl Rule {
         let mut error = match self.reason.as_str() {
             "FieldValueRequired" if is_false => FieldError::required(path, why),
             "FieldValueForbidden" if is_false => FieldError::forbidden(path, why),
-            "FieldValueDuplicate" if is_false => FieldError {
-                fault: keelson_meta::Fault::Duplicate,
-                ..FieldError::forbidden(path, why)
-            },
+            // The message gets lost on its way.
+            "FieldValueDuplicate" if is_false => {
+                FieldError { shown: None, ..FieldError::duplicate(path, Value::Null) }
+            }
             _ => FieldError { shown: shown(value), ..FieldError::invalid(path, Value::Null, why) },
         };
         if is_false && !self.field_path.is_empty() {
-            error.field.push_str(&self.field_path);
+            error.field.push_str(&self.field_path.replace("['", ".").replace("']", ""));
         }
         if error.field.is_empty() {
             error.field = "<nil>".to_owned();

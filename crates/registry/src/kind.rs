@@ -17,7 +17,7 @@ use keelson_schema::tables::CustomColumns;
 use keelson_schema::{decode, json};
 use smallvec::SmallVec;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Bytes that a thread keeps to encode the next object in.
 const SCRATCH_BYTES_MAX: usize = 64 << 10;
@@ -67,6 +67,8 @@ pub struct Kind {
     pub foreign_through: AtomicU64,
     /// Uid and generation of the CustomResourceDefinition that describes it.
     pub definition: Option<(Str, i64)>,
+    /// Its definition is being deleted: nothing is made any more.
+    pub is_terminating: AtomicBool,
     /// What validates objects of a custom resource.
     pub checks: Vec<VersionChecks>,
 }

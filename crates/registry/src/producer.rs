@@ -6,7 +6,7 @@ use crate::api_table::{Endpoint, Source};
 use crate::cel_rules::CelRules;
 use crate::kind::{Kind, VersionChecks};
 use bytes::Bytes;
-use keelson_kinds::{Generation, Strategy};
+use keelson_kinds::{Generation, StatusMetadata, Strategy};
 use keelson_meta::{GroupVersionKind, GroupVersionResource, Str};
 use keelson_schema::Schema;
 use keelson_schema::catalogue::{Resource, Subresource};
@@ -16,7 +16,7 @@ use keelson_store::Revision;
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 /// A resource as a producer wants it served.
 #[derive(Clone, Debug)]
@@ -121,6 +121,7 @@ impl Definition {
             },
             unconditional_update: false,
             standard_finalizers: false,
+            status_metadata: StatusMetadata::Keep,
             ..Strategy::GENERIC
         };
         let (group, resource) = (&self.group, &self.resource);
@@ -141,6 +142,7 @@ impl Definition {
             generation,
             foreign_through: AtomicU64::new(foreign_through.0),
             definition: self.definition.clone(),
+            is_terminating: AtomicBool::new(false),
             checks: self.versions.iter().filter_map(DefinedVersion::checks).collect(),
         })
     }

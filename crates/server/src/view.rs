@@ -10,6 +10,7 @@ use keelson_cache::Entry;
 use keelson_meta::{
     Failure, FieldError, GroupVersionKind, Map, Object, Path, Reason, Status, Str, Value, value,
 };
+use keelson_registry::api_table::Source;
 use keelson_registry::{Answer, List, Target};
 use keelson_schema::{Schema, json, tables};
 use std::sync::Arc;
@@ -165,8 +166,11 @@ impl View {
     pub fn reply_list(&self, target: &Target, list: List) -> Result<Reply, Failure> {
         let mut metadata = Map::new();
         metadata.insert("resourceVersion", list.revision.to_string());
-        if let Some(token) = &list.continue_token {
-            metadata.insert("continue", token.as_str());
+        match &list.continue_token {
+            Some(token) => drop(metadata.insert("continue", token.as_str())),
+            // Written out for lists of custom resources.
+            None if target.kind.source == Source::Custom => drop(metadata.insert("continue", "")),
+            None => {}
         }
         if let Some(remaining) = list.remaining {
             metadata.insert("remainingItemCount", i64::try_from(remaining).unwrap_or(i64::MAX));

@@ -20,6 +20,7 @@ use keelson_meta::{ErrorList, Failure, Object, Reason, Status, Str, names};
 use keelson_schema::decode::Decoded;
 use keelson_store::{Compare, Revision};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// Tries to find a generated name that is not taken.
@@ -35,6 +36,10 @@ impl Registry {
         options: &WriteOptions,
     ) -> Result<Written, Failure> {
         target.assert_covered(permit, "create", "");
+        if target.kind.is_terminating.load(Ordering::Relaxed) {
+            let why = "create not allowed while custom resource definition is terminating";
+            return Err(Status::forbidden(target.gvr(), body.object.name(), why));
+        }
         let warnings = check_body_fields(target.schema(), &body, options.field_validation)?;
         let mut obj = body.object;
         if let Err(failure) = check_namespace(target, &mut obj) {

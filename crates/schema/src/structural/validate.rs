@@ -104,8 +104,12 @@ impl Node {
             return;
         }
         self.type_of(value, path, errors);
-        if let Some(checks) = &self.checks {
-            checks.of_all(self, value, path, errors);
+        match &self.checks {
+            Some(checks) => checks.of_all(self, value, path, errors),
+            None if matches!(value, Value::Int(_) | Value::Float(_)) => {
+                Checks::default().of_range(self, value, path, errors);
+            }
+            None => {}
         }
         match value {
             Value::Object(map) if self.embedded => {
