@@ -158,7 +158,8 @@ impl<'a, 'l> Evaluation<'a, 'l> {
             Val::Optional(None) => return Ok(Val::Optional(None)),
             Val::Optional(Some(inner)) => match &*inner {
                 Val::Map(map) => (map.clone(), true),
-                _ => return Err(no_such_key(&select.field)),
+                // What has no fields has none that one could choose.
+                _ => return Ok(Val::Optional(None)),
             },
             Val::List(_) => return Err(unsupported_index(&Val::text(select.field.clone()))),
             _ => return Err(no_such_key(&select.field)),
@@ -266,6 +267,17 @@ impl<'a, 'l> Evaluation<'a, 'l> {
         }
         let args = [one, two];
         self.charge(cost.before(&args, self.left()))?;
+        if matches!(
+            args[0],
+            Val::Null
+                | Val::List(_)
+                | Val::Map(_)
+                | Val::Type(_)
+                | Val::Optional(_)
+                | Val::Opaque(_)
+        ) {
+            return Err(EvalError::no_overload_of(relation.function()));
+        }
         match compare(&args[0], &args[1])? {
             Some(order) => Ok(Val::Bool(relation.holds(order))),
             None => Err(EvalError::new("NaN values cannot be ordered")),
@@ -479,7 +491,7 @@ fn no_such_key(key: &str) -> EvalError {
 }
 
 /// The name of a value's type in cel-go's source, which one of its messages shows.
-fn go_name(val: &Val<'_>) -> &'static str {
+pub(crate) fn go_name(val: &Val<'_>) -> &'static str {
     match val {
         Val::Null => "types.Null",
         Val::Bool(_) => "types.Bool",
@@ -513,6 +525,11 @@ fn find<'a>(target: &Val<'a>, key: &Val<'a>) -> Result<Option<Val<'a>>, EvalErro
                 Val::Uint(at) => i64::try_from(*at).ok(),
                 Val::Double(at) if at.fract() == 0.0 && at.abs() < 2_f64.powi(63) => {
                     Some(*at as i64)
+                }
+                Val::Double(_) => {
+                    let shown = crate::functions::convert::display(key);
+                    let message = format!("unsupported index value {shown} in list");
+                    return Err(EvalError::new(message));
                 }
                 _ => return Err(unsupported_index(key)),
             };

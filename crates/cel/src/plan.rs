@@ -188,6 +188,11 @@ impl Planner<'_> {
         let operand = self.plan(operand)?;
         let mut key = self.plan(key)?;
         unobserve(&mut key);
+        if let Node::Const(val) = &key
+            && crate::value::Key::of(val).is_none()
+        {
+            return Err(format!("invalid qualifier type: {}", crate::eval::go_name(val)));
+        }
         let cost = qualifier_cost(&operand);
         Ok(Node::Index(Box::new(Index { operand, key, optional, cost })))
     }
@@ -273,7 +278,8 @@ impl Planner<'_> {
     }
 }
 
-/// A map of constants is a constant, unless its keys are no keys or stand twice.
+/// A map of constants is a constant, unless its keys are no keys. Of two entries with one key the last
+/// stays; only in maps that are computed is that an error, as upstream has it.
 fn fold_map(entries: Vec<MapEntry>) -> Node {
     let mut map = crate::value::OwnedMap::default();
     for entry in &entries {
@@ -285,9 +291,7 @@ fn fold_map(entries: Vec<MapEntry>) -> Node {
         let Some(place) = crate::value::Key::of(key) else {
             return Node::Map { entries };
         };
-        if !map.insert(place, key.clone(), value.clone()) {
-            return Node::Map { entries };
-        }
+        map.set(place, key.clone(), value.clone());
     }
     Node::Const(Val::Map(crate::value::Map::Owned(Arc::new(map))))
 }

@@ -58,6 +58,15 @@ pub(crate) enum Relation {
 }
 
 impl Relation {
+    pub(crate) fn function(self) -> &'static str {
+        match self {
+            Relation::Less => "_<_",
+            Relation::LessEqual => "_<=_",
+            Relation::Greater => "_>_",
+            Relation::GreaterEqual => "_>=_",
+        }
+    }
+
     pub(crate) fn holds(self, order: Ordering) -> bool {
         match self {
             Relation::Less => order.is_lt(),

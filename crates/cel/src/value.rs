@@ -162,6 +162,12 @@ impl EvalError {
         EvalError(Box::new(Fault { message, cause: Cause::Interrupt }))
     }
 
+    /// The function has nothing to do with values of the first argument's type.
+    #[cold]
+    pub(crate) fn no_overload_of(function: &str) -> Self {
+        EvalError::new(format!("{NO_SUCH_OVERLOAD}: {function}"))
+    }
+
     #[cold]
     pub(crate) fn no_overload() -> Self {
         EvalError::new(NO_SUCH_OVERLOAD)
@@ -239,6 +245,16 @@ impl<'a> OwnedMap<'a> {
                 slot.insert(place);
                 self.entries.push((name, value));
                 true
+            }
+        }
+    }
+
+    /// Adds an entry, in the place of one with the same key.
+    pub(crate) fn set(&mut self, key: Key, name: Val<'a>, value: Val<'a>) {
+        match self.places.get(&key) {
+            Some(place) => self.entries[*place] = (name, value),
+            None => {
+                self.insert(key, name, value);
             }
         }
     }
@@ -508,7 +524,7 @@ impl<'a> Map<'a> {
         match self {
             Map::Plain(map) | Map::Values(map, _) => map.iter().map(|(key, _)| text(key)).collect(),
             Map::Object(map, object) => {
-                let present = |property: &str| map.contains_key(property);
+                let present = |property: &str| map.get(property).is_some_and(|v| !v.is_null());
                 let fields = object.fields().iter().filter(|field| present(&field.property));
                 fields.map(|field| text(&field.name)).collect()
             }
