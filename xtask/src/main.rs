@@ -6,6 +6,7 @@ mod catalogue;
 mod ci;
 mod fuzz;
 mod kills;
+mod rbac;
 mod requirements;
 mod tidy;
 
@@ -28,6 +29,9 @@ cargo xtask kills [--count N] [--jobs N] [--seed N]
     With --server it kills whole servers (default 20, about one a second).
 cargo xtask tidy
     Checks what a machine can check of STYLE.md and ARCHITECTURE.md.
+cargo xtask rbac DIR
+    Writes the default roles and bindings of RBAC, crates/registry/src/bootstrap/rbac.txt, from those of a
+    kube-apiserver: DIR/clusterroles.json and so on, as `kubectl get clusterroles -A -o json` prints them.
 cargo xtask requirements [--check]
     Writes docs/requirements.md, which test proves which requirement of the API. With --check it only
     compares, and looks for requirements without a test where ../shared/spec is at hand.
@@ -52,6 +56,7 @@ fn main() -> Result<()> {
         Some("fuzz") => fuzz::run(&args[1..]),
         Some("kills") => kills::run(&args[1..]),
         Some("soak") => bench::soak(&args[1..]),
+        Some("rbac") => rbac::run(&args[1..]),
         Some("requirements") => requirements::run(&args[1..]),
         Some("tidy") => tidy::run(),
         Some("help" | "--help" | "-h") | None => {

@@ -2,8 +2,8 @@
 
 use crate::request::Request;
 use crate::{
-    certificates, ingress_class, limit_ranger, namespace_lifecycle, nodes, pod_security, priority,
-    quota, runtime_class, service_account, storage, tolerations,
+    certificates, ingress_class, limit_ranger, namespace_lifecycle, node_restriction, nodes,
+    pod_security, priority, quota, runtime_class, service_account, storage, tolerations,
 };
 use keelson_meta::{Failure, GroupVersionResource, Object, Str};
 use std::fmt;
@@ -55,7 +55,7 @@ static PLUG_INS: [PlugIn; 40] = [
     nothing("LimitPodHardAntiAffinityTopology", false),
     both("LimitRanger", limit_ranger::admit, limit_ranger::validate),
     both("ServiceAccount", service_account::admit, service_account::validate),
-    nothing("NodeRestriction", false),
+    both("NodeRestriction", node_restriction::admit, node_restriction::validate),
     mutates("TaintNodesByCondition", nodes::taint_new),
     nothing("AlwaysPullImages", false),
     nothing("ImagePolicyWebhook", false),

@@ -9,6 +9,7 @@ mod chain;
 mod ingress_class;
 mod limit_ranger;
 pub mod namespace_lifecycle;
+mod node_restriction;
 mod nodes;
 mod pod;
 mod pod_security;

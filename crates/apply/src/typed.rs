@@ -117,11 +117,19 @@ impl<'t> Kind<'t> {
         }
     }
 
+    /// The kind of a field of a struct.
+    pub(crate) fn of_field(types: &'t Types, field: &'t Field) -> Self {
+        match &field.shape {
+            Shape::Struct(id) if field.granular => Kind::Struct(types.get(*id)),
+            shape => Kind::of(types, shape),
+        }
+    }
+
     /// The kind of the member `name` of a map or struct, and whether it is a field.
     pub(crate) fn member(&self, types: &'t Types, name: &str) -> (Option<Kind<'t>>, bool) {
         match self {
             Kind::Struct(of) => match of.field(name) {
-                Some(field) => (Some(Kind::of(types, &field.shape)), true),
+                Some(field) => (Some(Kind::of_field(types, field)), true),
                 None if allows_unknown(of) => (Some(Kind::Deduced), false),
                 None => (None, false),
             },

@@ -1,40 +1,11 @@
-//! Who asks: client certificates and bearer tokens, in this order.
+//! Authenticates requests: client certificates, then bearer tokens.
 
-use crate::{ANONYMOUS, AUTHENTICATED, TokenFile, UNAUTHENTICATED};
-use keelson_meta::{Failure, Status, Str};
+use crate::service_account::ServiceAccountTokens;
+use crate::{ANONYMOUS, AUTHENTICATED, BootstrapTokens, TokenFile, UNAUTHENTICATED};
+use keelson_meta::{Failure, Status, Str, Timestamp, User};
 use std::fmt;
 use std::sync::Arc;
 use x509_parser::prelude::{FromDer, X509Certificate};
-
-/// Who sent a request.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct User {
-    /// User name.
-    pub name: Str,
-    /// Unique id, or empty.
-    pub uid: Str,
-    /// Groups, `system:authenticated` included.
-    pub groups: Arc<[Str]>,
-    /// Further facts: name and values.
-    pub extra: Vec<(Str, Vec<Str>)>,
-}
-
-impl User {
-    /// Whether the user is in `group`.
-    pub fn is_in(&self, group: &str) -> bool {
-        self.groups.iter().any(|g| g == group)
-    }
-
-    /// The same user, in `group` too.
-    #[must_use]
-    pub fn with_group(mut self, group: &'static str) -> User {
-        if !self.is_in(group) {
-            let groups = self.groups.iter().cloned();
-            self.groups = groups.chain([Str::new_static(group)]).collect();
-        }
-        self
-    }
-}
 
 /// What a request brought along to say who sent it.
 #[derive(Clone, Default)]
@@ -67,45 +38,125 @@ impl fmt::Debug for Credentials<'_> {
     }
 }
 
-/// All ways of telling who asks.
-#[derive(Debug, Default)]
+/// All authenticators.
+#[derive(Debug)]
 pub struct Authenticator {
     tokens: TokenFile,
+    service_accounts: Option<Arc<ServiceAccountTokens>>,
+    bootstrap: Option<BootstrapTokens>,
+    /// `--anonymous-auth`: whether requests without credentials are served as [`ANONYMOUS`].
+    anonymous: bool,
 }
+
+impl Default for Authenticator {
+    fn default() -> Self {
+        Authenticator::new(TokenFile::default())
+    }
+}
+
+/// The audiences of API servers that are told none.
+static NO_AUDIENCES: [Str; 0] = [];
 
 impl Authenticator {
     /// With the tokens of a `--token-auth-file`.
     pub fn new(tokens: TokenFile) -> Self {
-        Authenticator { tokens }
+        Authenticator { tokens, service_accounts: None, bootstrap: None, anonymous: true }
     }
 
-    /// Who sent a request with these credentials. No credentials at all are those of
-    /// `system:anonymous`, whom the authorizer knows to refuse; wrong ones are 401.
-    pub fn authenticate(&self, credentials: &Credentials<'_>) -> Result<User, Failure> {
-        if let Some(user) = self.recognize(credentials) {
+    /// Accepts service account tokens, too.
+    #[must_use]
+    pub fn with_service_accounts(mut self, tokens: Arc<ServiceAccountTokens>) -> Self {
+        self.service_accounts = Some(tokens);
+        self
+    }
+
+    /// Accepts bootstrap tokens, too.
+    #[must_use]
+    pub fn with_bootstrap_tokens(mut self, tokens: BootstrapTokens) -> Self {
+        self.bootstrap = Some(tokens);
+        self
+    }
+
+    /// Serves requests without credentials, or refuses them (`--anonymous-auth`).
+    #[must_use]
+    pub fn with_anonymous(mut self, anonymous: bool) -> Self {
+        self.anonymous = anonymous;
+        self
+    }
+
+    /// Service account tokens, when they are accepted.
+    pub fn service_accounts(&self) -> Option<&Arc<ServiceAccountTokens>> {
+        self.service_accounts.as_ref()
+    }
+
+    /// The user of a request with these credentials. No credentials at all are those of
+    /// `system:anonymous`; wrong ones are 401.
+    pub async fn authenticate(
+        &self,
+        credentials: &Credentials<'_>,
+        now: Timestamp,
+    ) -> Result<User, Failure> {
+        if let Certificate::Verified(der) = credentials.certificate
+            && let Some(user) = certificate_user(der)
+        {
             return Ok(user);
         }
-        let is_wrong = credentials.authorization.and_then(bearer).is_some()
+        let token = credentials.authorization.and_then(bearer);
+        if let Some(token) = token
+            && let Ok((user, _)) = self.authenticate_token(token, &[], now).await
+        {
+            return Ok(user);
+        }
+        let is_wrong = token.is_some()
             || match credentials.certificate {
                 Certificate::Absent => false,
                 Certificate::Refused => true,
                 // One that names nobody is none; one that cannot be read is wrong.
                 Certificate::Verified(der) => names_somebody(der),
             };
-        if is_wrong {
+        if is_wrong || !self.anonymous {
             return Err(Status::unauthorized());
         }
         let anonymous = User { name: Str::new_static(ANONYMOUS), ..User::default() };
         Ok(anonymous.with_group(UNAUTHENTICATED))
     }
 
-    /// Whose credentials these are, if anybody's.
-    pub fn recognize(&self, credentials: &Credentials<'_>) -> Option<User> {
-        let by_certificate = match credentials.certificate {
-            Certificate::Verified(der) => certificate_user(der),
-            Certificate::Absent | Certificate::Refused => None,
-        };
-        by_certificate.or_else(|| self.tokens.user(bearer(credentials.authorization?)?))
+    /// The user of a token, and for which of the asked audiences it is; those of the API server when
+    /// none is asked. Else what each authenticator that knows such tokens has against it.
+    pub async fn authenticate_token(
+        &self,
+        token: &str,
+        asked: &[Str],
+        now: Timestamp,
+    ) -> Result<(User, Vec<Str>), Vec<String>> {
+        let mut user = self.tokens.user(token);
+        if let (None, Some(bootstrap)) = (&user, &self.bootstrap) {
+            user = bootstrap.authenticate(token, now).await;
+        }
+        if let Some(user) = user {
+            // Such tokens are for the API server.
+            let own = self.audiences();
+            let is_asked = |one: &&Str| asked.is_empty() || asked.contains(one);
+            let audiences: Vec<Str> = own.iter().filter(is_asked).cloned().collect();
+            if audiences.is_empty() && !own.is_empty() {
+                return Err(vec![]);
+            }
+            return Ok((user, audiences));
+        }
+        let Some(service_accounts) = &self.service_accounts else { return Err(vec![]) };
+        match service_accounts.authenticate(token, asked, now).await {
+            Ok(Some(known)) => Ok(known),
+            Ok(None) => Err(vec![]),
+            Err(error) => Err(vec![error]),
+        }
+    }
+
+    /// `--api-audiences`.
+    pub fn audiences(&self) -> &[Str] {
+        match &self.service_accounts {
+            Some(tokens) => &tokens.options().audiences,
+            None => &NO_AUDIENCES,
+        }
     }
 }
 
@@ -147,35 +198,37 @@ fn certificate_user(der: &[u8]) -> Option<User> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_known_token_names_its_user_and_a_wrong_one_gets_401() {
+    #[tokio::test]
+    async fn a_known_token_names_its_user_and_a_wrong_one_gets_401() {
         let tokens = TokenFile::parse("secret,alice,u1,\"devs,ops\"\nother,bob,u2\n").unwrap();
         let authenticator = Authenticator::new(tokens);
-        let check = |header: Option<&str>| {
+        let check = async |header: Option<&str>| {
             let credentials = Credentials { authorization: header, ..Credentials::default() };
-            authenticator.authenticate(&credentials).map(|user| (user.name, user.groups))
+            let user = authenticator.authenticate(&credentials, Timestamp::new(0, 0)).await;
+            user.map(|user| (user.name, user.groups))
         };
-        let alice = check(Some("Bearer secret")).unwrap();
+        let alice = check(Some("Bearer secret")).await.unwrap();
         assert_eq!(alice.0, "alice");
         assert_eq!(*alice.1, ["devs", "ops", "system:authenticated"]);
-        assert!(check(Some("bearer other")).is_ok());
-        assert_eq!(check(Some("Bearer secre")).map_err(|status| status.code), Err(401));
+        assert!(check(Some("bearer other")).await.is_ok());
+        assert_eq!(check(Some("Bearer secre")).await.map_err(|status| status.code), Err(401));
         for header in [None, Some("Bearer"), Some("Basic secret")] {
-            let (name, groups) = check(header).unwrap();
+            let (name, groups) = check(header).await.unwrap();
             assert_eq!((name.as_str(), &*groups), (ANONYMOUS, &[UNAUTHENTICATED.into()][..]));
         }
     }
 
-    #[test]
-    fn a_refused_certificate_gets_401_unless_a_token_is_known() {
+    #[tokio::test]
+    async fn a_refused_certificate_gets_401_unless_a_token_is_known() {
         let tokens = TokenFile::parse("secret,alice,u1\n").unwrap();
         let authenticator = Authenticator::new(tokens);
-        let check = |authorization| {
+        let check = async |authorization| {
             let credentials = Credentials { authorization, certificate: Certificate::Refused };
-            authenticator.authenticate(&credentials).map(|user| user.name).map_err(|s| s.code)
+            let user = authenticator.authenticate(&credentials, Timestamp::new(0, 0)).await;
+            user.map(|user| user.name).map_err(|s| s.code)
         };
-        assert_eq!(check(None), Err(401));
-        assert_eq!(check(Some("Bearer secret")), Ok("alice".into()));
+        assert_eq!(check(None).await, Err(401));
+        assert_eq!(check(Some("Bearer secret")).await, Ok("alice".into()));
     }
 
     #[test]

@@ -1,110 +1,204 @@
-//! May they: the question ([`Attributes`]) and the proof of a yes ([`Permit`]).
+//! [`Authorizer`]: the chain of authorizers, in the order of `--authorization-mode`.
 
-use crate::{MASTERS, User};
-use keelson_meta::status::quote;
-use keelson_meta::{Failure, GroupVersionResource, Reason, Status, Str};
+use crate::abac::Abac;
+use crate::node::NodeAuthorizer;
+use crate::rbac::{Rbac, Rule, aggregate, full_authority};
+use crate::{Attributes, AuthorizationReason, Decision, MASTERS, Objects, Outcome, Permit, User};
+use keelson_meta::status::{Details, quote};
+use keelson_meta::{Failure, Reason, Status};
+use std::sync::Arc;
 
-/// What a request wants to do.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Attributes {
-    /// `get`, `list`, `watch`, `create`, ...; for paths outside resources the lower-case HTTP method.
-    pub verb: Str,
-    /// Group, version and resource; an empty resource for other paths.
-    pub gvr: GroupVersionResource,
-    /// Subresource, or empty.
-    pub subresource: Str,
-    /// Namespace, or empty.
-    pub namespace: Str,
-    /// Name, or empty.
-    pub name: Str,
-    /// The URL path, for requests that are not about resources.
-    pub path: String,
+/// One authorizer of the chain.
+pub enum Mode {
+    /// Allows everything.
+    AlwaysAllow,
+    /// Denies everything.
+    AlwaysDeny,
+    /// Roles and bindings.
+    Rbac,
+    /// What nodes need.
+    Node(NodeAuthorizer),
+    /// The lines of a policy file.
+    Abac(Abac),
 }
 
-/// Proof that a user may do what the attributes say. Only an [`Authorizer`] makes one.
-#[derive(Clone, Debug)]
-pub struct Permit {
-    user: User,
-    attributes: Attributes,
+/// Decides who may do what. Members of `system:masters` may do everything; of all others each mode is asked
+/// in turn, until one allows or denies.
+#[derive(Default)]
+pub struct Authorizer {
+    modes: Vec<Mode>,
+    /// Roles and bindings: also without [`Mode::Rbac`], for those who grant permissions.
+    rbac: Rbac,
 }
 
-impl Permit {
-    /// Who.
-    pub fn user(&self) -> &User {
-        &self.user
-    }
-
-    /// What.
-    pub fn attributes(&self) -> &Attributes {
-        &self.attributes
-    }
-
-    /// The permit of the server itself, for what it does on its own account: bootstrap objects and
-    /// control loops. Never derived from a request.
-    pub fn internal(name: &'static str) -> Permit {
-        let user = User { name: Str::new_static(name), ..User::default() }.with_group(MASTERS);
-        Permit { user, attributes: Attributes::default() }
+impl std::fmt::Debug for Authorizer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Authorizer").field("modes", &self.modes.len()).finish()
     }
 }
-
-/// Decides.
-#[derive(Debug, Default)]
-pub struct Authorizer;
 
 impl Authorizer {
-    /// Whether the user may, without making a permit: what access reviews answer.
-    pub fn allows(&self, user: &User, attributes: &Attributes) -> bool {
-        user.is_in(MASTERS) || is_public(attributes)
+    /// Asks these modes, in order.
+    pub fn new(modes: Vec<Mode>) -> Authorizer {
+        Authorizer { modes, rbac: Rbac::default() }
+    }
+
+    /// Lets the authorizers that read objects read them. Before this they allow nothing.
+    pub fn attach(&self, objects: &Arc<dyn Objects>) {
+        self.rbac.attach(objects.clone());
+        for mode in &self.modes {
+            if let Mode::Node(node) = mode {
+                node.attach(objects.clone());
+            }
+        }
+    }
+
+    /// The roles and bindings.
+    pub fn rbac(&self) -> &Rbac {
+        &self.rbac
+    }
+
+    /// Decides, without making a permit: what access reviews ask.
+    pub async fn decide(&self, user: &User, attributes: &Attributes) -> Decision {
+        if user.is_in(MASTERS) {
+            return Decision::allow(AuthorizationReason::Empty);
+        }
+        let mut reasons: Vec<String> = vec![];
+        let mut error = None;
+        for mode in &self.modes {
+            let decision = self.ask(mode, user, attributes).await;
+            if decision.outcome != Outcome::NoOpinion {
+                return decision;
+            }
+            if !matches!(decision.reason, AuthorizationReason::Empty) {
+                reasons.push(decision.reason.to_string());
+            }
+            error = error.or(decision.error);
+        }
+        Decision { error, ..Decision::no_opinion(reasons.join("\n")) }
+    }
+
+    async fn ask(&self, mode: &Mode, user: &User, attributes: &Attributes) -> Decision {
+        match mode {
+            Mode::AlwaysAllow => Decision::allow(AuthorizationReason::Empty),
+            Mode::AlwaysDeny => Decision::no_opinion("Everything is forbidden.".to_owned()),
+            Mode::Rbac => self.rbac.decide(user, attributes).await,
+            Mode::Node(node) => node.decide(user, attributes).await,
+            Mode::Abac(abac) => abac.decide(user, attributes),
+        }
+    }
+
+    /// The rules that apply to a user in a namespace, as far as the authorizers can list them.
+    pub async fn rules_for(&self, user: &User, namespace: &str) -> UserRules {
+        let mut all = UserRules::default();
+        for mode in &self.modes {
+            match mode {
+                Mode::AlwaysAllow => all.rules.extend(full_authority()),
+                // Upstream lists none either.
+                Mode::AlwaysDeny | Mode::Node(_) => {}
+                Mode::Rbac => match self.rbac.current().await {
+                    Ok(()) => {
+                        let (rules, errors) = self.rbac.index().rules_for(user, namespace);
+                        all.rules.extend(rules);
+                        let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+                        all.error = aggregate(&errors);
+                    }
+                    Err(error) => all.error = error.message.clone(),
+                },
+                Mode::Abac(abac) => all.rules.extend(abac.rules_for(user, namespace)),
+            }
+        }
+        all
+    }
+
+    /// Whether it is allowed. What cannot be found out is not.
+    pub async fn allows(&self, user: &User, attributes: &Attributes) -> bool {
+        self.decide(user, attributes).await.is_allowed()
     }
 
     /// A permit, or 403.
-    pub fn authorize(&self, user: User, attributes: Attributes) -> Result<Permit, Failure> {
-        if self.allows(&user, &attributes) {
-            return Ok(Permit { user, attributes });
+    pub async fn authorize(&self, user: User, attributes: Attributes) -> Result<Permit, Failure> {
+        let decision = self.decide(&user, &attributes).await;
+        if decision.is_allowed() {
+            return Ok(Permit::new(user, attributes));
         }
-        Err(forbidden(&user, &attributes))
+        match decision.error {
+            Some(error) => Err(error),
+            None => Err(forbidden(&user, &attributes, &decision.reason)),
+        }
+    }
+
+    /// A permit for what the holder of `permit` asked for, with another verb, or 403: for a PUT or an apply
+    /// that creates.
+    pub async fn authorize_verb(
+        &self,
+        permit: &Permit,
+        verb: &'static str,
+    ) -> Result<Permit, Failure> {
+        match permit.attributes() {
+            None => Ok(permit.clone()),
+            Some(given) => self.authorize(permit.user().clone(), given.with_verb(verb)).await,
+        }
     }
 }
 
-/// What everyone may read (the default role `system:public-info-viewer`).
-fn is_public(attributes: &Attributes) -> bool {
-    let path = attributes.path.trim_end_matches('/');
-    matches!(attributes.verb.as_str(), "get" | "head" | "post")
-        && matches!(path, "/healthz" | "/livez" | "/readyz" | "/version")
-        && attributes.gvr.resource.is_empty()
+/// The rules that apply to a user.
+#[derive(Clone, Debug, Default)]
+pub struct UserRules {
+    /// The rules.
+    pub rules: Vec<Rule>,
+    /// Whether an authorizer could not list its own.
+    pub is_incomplete: bool,
+    /// What went wrong, or empty.
+    pub error: String,
 }
 
-/// The 403 in upstream's words (apiserver `responsewriters/errors.go`).
-fn forbidden(user: &User, attributes: &Attributes) -> Failure {
+/// 403 in kube-apiserver's words (`responsewriters/errors.go`).
+pub fn forbidden(user: &User, attributes: &Attributes, reason: &AuthorizationReason) -> Failure {
     let who = quote(&user.name);
     let verb = &attributes.verb;
-    if attributes.gvr.resource.is_empty() {
+    let reason = match reason {
+        AuthorizationReason::Empty => String::new(),
+        reason => format!(": {reason}"),
+    };
+    if !attributes.is_resource() {
         let path = quote(&attributes.path);
-        let message = format!("forbidden: User {who} cannot {verb} path {path}");
+        let message = format!("forbidden: User {who} cannot {verb} path {path}{reason}");
         let mut status = Status::new(Reason::Forbidden, message);
-        status.details = Some(keelson_meta::status::Details::default());
+        status.details = Some(Details::default());
         return status;
     }
     let mut resource = attributes.gvr.resource.to_string();
     if !attributes.subresource.is_empty() {
         resource = format!("{resource}/{}", attributes.subresource);
     }
-    let group = quote(&attributes.gvr.group);
-    let mut why =
-        format!("User {who} cannot {verb} resource {} in API group {group}", quote(&resource));
-    if attributes.namespace.is_empty() {
-        why.push_str(" at the cluster scope");
-    } else {
-        why.push_str(&format!(" in the namespace {}", quote(&attributes.namespace)));
-    }
+    let (resource, group) = (quote(&resource), quote(&attributes.gvr.group));
+    let place = match attributes.namespace.as_str() {
+        "" => "at the cluster scope".to_owned(),
+        namespace => format!("in the namespace {}", quote(namespace)),
+    };
+    let why = format!(
+        "User {who} cannot {verb} resource {resource} in API group {group} {place}{reason}"
+    );
     Status::forbidden(&attributes.gvr, &attributes.name, &why)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use keelson_meta::GroupVersionResource;
 
-    fn check(name: &str, namespace: &str, subresource: &str, want: &str) {
+    /// The authorizers under test never wait.
+    fn now<T>(future: impl Future<Output = T>) -> T {
+        let mut future = std::pin::pin!(future);
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        match future.as_mut().poll(&mut cx) {
+            std::task::Poll::Ready(done) => done,
+            std::task::Poll::Pending => panic!("the authorizer waits"),
+        }
+    }
+
+    fn check(modes: Vec<Mode>, name: &str, namespace: &str, subresource: &str, want: &str) {
         let user = User { name: "bob".into(), ..User::default() };
         let attributes = Attributes {
             verb: "get".into(),
@@ -112,33 +206,42 @@ mod tests {
             subresource: subresource.into(),
             namespace: namespace.into(),
             name: name.into(),
-            path: String::new(),
+            ..Attributes::default()
         };
-        let status = Authorizer.authorize(user, attributes).unwrap_err();
-        assert_eq!((status.code, status.message.as_str()), (403, want));
+        let said = now(Authorizer::new(modes).authorize(user, attributes));
+        let said = said.map_or_else(|s| format!("{} {}", s.code, s.message), |_| "ok".to_owned());
+        assert_eq!(said, want);
     }
 
     #[test]
-    fn those_who_may_not_are_told_what() {
+    fn a_refusal_names_user_verb_resource_and_namespace() {
         check(
+            vec![],
             "web",
             "ns",
             "scale",
-            "deployments.apps \"web\" is forbidden: User \"bob\" cannot get resource \
+            "403 deployments.apps \"web\" is forbidden: User \"bob\" cannot get resource \
              \"deployments/scale\" in API group \"apps\" in the namespace \"ns\"",
         );
         check(
+            vec![Mode::AlwaysDeny],
             "",
             "",
             "",
-            "deployments.apps is forbidden: User \"bob\" cannot get resource \"deployments\" \
-             in API group \"apps\" at the cluster scope",
+            "403 deployments.apps is forbidden: User \"bob\" cannot get resource \"deployments\" \
+             in API group \"apps\" at the cluster scope: Everything is forbidden.",
         );
+    }
+
+    #[test]
+    fn the_first_mode_that_allows_decides() {
+        check(vec![Mode::AlwaysDeny, Mode::AlwaysAllow], "", "", "", "ok");
     }
 
     #[test]
     fn masters_may_do_everything() {
         let user = User::default().with_group(MASTERS);
-        assert!(Authorizer.authorize(user, Attributes::default()).is_ok());
+        let authorizer = Authorizer::new(vec![Mode::AlwaysDeny]);
+        assert!(now(authorizer.authorize(user, Attributes::default())).is_ok());
     }
 }

@@ -1,22 +1,44 @@
-//! Who asks ([`User`]) and may they ([`Permit`]).
+//! Authentication ([`Authenticator`], [`User`]) and authorization ([`Authorizer`], [`Permit`]).
 //!
 //! A [`Permit`] has a private constructor: only [`Authorizer::authorize`] makes one, and the registry
 //! serves nothing without it.
 
+mod abac;
+mod attributes;
 mod authenticate;
 mod authorize;
+mod bootstrap_token;
+mod decision;
+mod der;
+mod mirror;
+pub mod node;
+mod objects;
+mod permit;
+pub mod rbac;
+pub mod service_account;
 mod token_file;
 pub mod x509;
 
-pub use authenticate::{Authenticator, Certificate, Credentials, User};
-pub use authorize::{Attributes, Authorizer, Permit};
+pub use abac::{Abac, AbacError};
+pub use attributes::{Attributes, Selectors};
+pub use authenticate::{Authenticator, Certificate, Credentials};
+pub use authorize::{Authorizer, Mode, UserRules, forbidden};
+pub use bootstrap_token::BootstrapTokens;
+pub use decision::{AuthorizationReason, Decision, Outcome};
+pub use keelson_meta::User;
+pub use objects::{BoxFuture, Change, Feed, GroupResource, Objects};
+pub use permit::{Action, Permit};
 pub use token_file::{TokenFile, TokenFileError};
 
 /// The group that may do everything.
 pub const MASTERS: &str = "system:masters";
-/// The group of everyone who was recognised.
+/// The group of everyone who was authenticated.
 pub const AUTHENTICATED: &str = "system:authenticated";
-/// Who sends no credentials.
+/// The user of requests without credentials.
 pub const ANONYMOUS: &str = "system:anonymous";
-/// The group of those who send no credentials.
+/// The group of [`ANONYMOUS`].
 pub const UNAUTHENTICATED: &str = "system:unauthenticated";
+/// The group of nodes.
+pub const NODES: &str = "system:nodes";
+/// What user names of service accounts begin with; namespace and name follow.
+pub const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";

@@ -1,7 +1,7 @@
 //! All resources, fed by one watch of the store.
 
 use crate::resource::Loaded;
-use crate::{Entry, Resource, Snapshot, by_prefix};
+use crate::{Entry, Resource, Snapshot, by_prefix, custom_prefix};
 use bytes::Bytes;
 use keelson_store::{Batch, KeyValue, ReadError, Revision, Store, Watch, WatchError};
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{Instant, sleep_until};
 
 /// The prefix of every key that the API writes.
-const ROOT: &[u8] = b"/registry/";
+pub(crate) const ROOT: &[u8] = b"/registry/";
 /// How long a read waits for what is durable already.
 const WAIT_TIME_MAX: Duration = Duration::from_secs(60);
 /// Attempts to load a store that is compacted at the same time.
@@ -121,7 +121,8 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// Loads the resources with the given key prefixes and follows the store from then on. The history
+    /// Loads the resources with the given key prefixes, and every custom resource that has objects, and
+    /// follows the store from then on. The history
     /// that the store still has is taken in too, so that watches resume across a restart. When the
     /// store cannot say what has changed since the last event, everything is loaded anew, and watches
     /// end.
@@ -156,6 +157,36 @@ impl Cache {
     pub fn resource(&self, prefix: &[u8]) -> Option<Arc<Resource>> {
         let resources = self.shared.resources.read().expect("the cache state is not poisoned");
         resources.get(prefix).cloned()
+    }
+
+    /// The same, which is made when it is not there: one of which the store has no key.
+    ///
+    /// # Panics
+    ///
+    /// When the prefix is none of a custom resource: of other keys that no resource was started for, the
+    /// cache knows nothing.
+    pub fn add(&self, prefix: &Bytes) -> Arc<Resource> {
+        if let Some(known) = self.resource(prefix) {
+            return known;
+        }
+        assert_eq!(
+            custom_prefix(ROOT, prefix),
+            Some(&prefix[..]),
+            "the prefix of a custom resource"
+        );
+        let floor = self.revision();
+        let mut resources = self.shared.resources.write().expect("the cache state is not poisoned");
+        add(&mut resources, prefix, floor).clone()
+    }
+
+    /// Ends the watches of a resource, and forgets it when it has no objects.
+    pub fn remove(&self, prefix: &[u8]) {
+        let mut resources = self.shared.resources.write().expect("the cache state is not poisoned");
+        let Some(resource) = resources.get(prefix) else { return };
+        resource.end_cursors();
+        if resource.has_nothing() {
+            resources.remove(prefix);
+        }
     }
 
     /// Everything up to this revision can be read now.
@@ -247,13 +278,13 @@ async fn fill(
     prefixes: &[Bytes],
 ) -> Result<(Resources, Box<dyn Watch>, Revision), StartError> {
     let floor = store.floor();
-    let resources: Resources = prefixes
+    let mut resources: Resources = prefixes
         .iter()
         .map(|prefix| (prefix.clone(), Arc::new(Resource::new(prefix.clone(), floor))))
         .collect();
     let mut broken = (None, 0_usize);
     let mut sink = |kv: KeyValue| {
-        if let Some(resource) = by_prefix(&resources, &kv.key)
+        if let Some(resource) = find(&mut resources, &kv.key, floor)
             && let Err(error) = resource.load(&kv)
         {
             broken.0.get_or_insert(error);
@@ -268,6 +299,25 @@ async fn fill(
         .watch(Bytes::from_static(ROOT), floor)
         .map_err(|source| StartError::Watch { source })?;
     Ok((resources, watch, floor))
+}
+
+/// The resource of a key. That of a custom resource is made when its first key comes, so that a producer of
+/// the API table finds everything there, however late it comes.
+fn find<'r>(
+    resources: &'r mut Resources,
+    key: &[u8],
+    floor: Revision,
+) -> Option<&'r Arc<Resource>> {
+    if by_prefix(resources, key).is_none() {
+        let prefix = Bytes::copy_from_slice(custom_prefix(ROOT, key)?);
+        add(resources, &prefix, floor);
+    }
+    by_prefix(resources, key)
+}
+
+fn add<'r>(resources: &'r mut Resources, prefix: &Bytes, floor: Revision) -> &'r Arc<Resource> {
+    let resource = resources.entry(prefix.clone());
+    resource.or_insert_with(|| Arc::new(Resource::new(prefix.clone(), floor)))
 }
 
 /// Notes when and why the feed has ended.
@@ -406,10 +456,11 @@ async fn reload(shared: &Shared, store: &dyn Store) -> Box<dyn Watch> {
 }
 
 async fn replace(shared: &Shared, store: &dyn Store) -> Result<Box<dyn Watch>, StartError> {
-    let resources = shared.resources.read().expect("the cache state is not poisoned").clone();
+    let mut resources = shared.resources.read().expect("the cache state is not poisoned").clone();
     let mut loaded: BTreeMap<Bytes, Loaded> = BTreeMap::new();
+    let floor = store.revision();
     let mut sink = |kv: KeyValue| {
-        let Some(resource) = by_prefix(&resources, &kv.key) else { return };
+        let Some(resource) = find(&mut resources, &kv.key, floor) else { return };
         let prefix = resource.prefix();
         let loaded = loaded.entry(prefix.clone()).or_default();
         match Entry::from_store(prefix.len(), &kv) {
@@ -421,16 +472,30 @@ async fn replace(shared: &Shared, store: &dyn Store) -> Result<Box<dyn Watch>, S
         store.load(ROOT, None, &mut sink).await.map_err(|source| StartError::Load { source })?;
     let watch =
         store.watch(Bytes::from_static(ROOT), at).map_err(|source| StartError::Watch { source })?;
-    for (prefix, resource) in &resources {
+    let mut known = shared.resources.write().expect("the cache state is not poisoned");
+    for (prefix, resource) in resources {
+        known.entry(prefix).or_insert(resource);
+    }
+    for (prefix, resource) in &*known {
         resource.replace(loaded.remove(prefix).unwrap_or_default(), at);
     }
+    drop(known);
     shared.applied.send_replace(at);
     Ok(watch)
 }
 
 fn apply(shared: &Shared, batch: &Batch, untold: &mut Untold) {
-    let resources = shared.resources.read().expect("the cache state is not poisoned");
+    let mut resources = shared.resources.read().expect("the cache state is not poisoned");
     for event in &batch.events {
+        if by_prefix(&resources, &event.key).is_none() && custom_prefix(ROOT, &event.key).is_some()
+        {
+            drop(resources);
+            let floor = *shared.applied.borrow();
+            let mut all = shared.resources.write().expect("the cache state is not poisoned");
+            find(&mut all, &event.key, floor);
+            drop(all);
+            resources = shared.resources.read().expect("the cache state is not poisoned");
+        }
         let Some(resource) = by_prefix(&resources, &event.key) else {
             continue;
         };

@@ -25,6 +25,6 @@ mod varint;
 pub use cache::{Cache, CacheError, StartError};
 pub use entry::{Entry, Record, RecordError, unreadable};
 pub use history::{Change, ChangeKind, HISTORY_BYTES_MAX, HISTORY_EVENTS_MAX};
-pub use prefix::{begins_with, by_prefix};
+pub use prefix::{begins_with, by_prefix, custom_prefix};
 pub use resource::{Cursor, CursorError, Resource, Snapshot};
 pub use selection::Term;

@@ -11,6 +11,16 @@ pub fn by_prefix<'m, T>(map: &'m BTreeMap<Bytes, T>, key: &[u8]) -> Option<&'m T
     key.starts_with(prefix).then_some(found)
 }
 
+/// The prefix of the keys of a custom resource, `/registry/GROUP/RESOURCE/`, when a key is one of those: their
+/// groups have a dot, which the places of built-in resources beside them have not.
+pub fn custom_prefix<'k>(root: &[u8], key: &'k [u8]) -> Option<&'k [u8]> {
+    let rest = key.strip_prefix(root)?;
+    let group = rest.iter().position(|byte| *byte == b'/')?;
+    let resource = rest[group + 1..].iter().position(|byte| *byte == b'/')?;
+    let is_custom = rest[..group].contains(&b'.') && resource > 0;
+    is_custom.then(|| &key[..root.len() + group + 1 + resource + 1])
+}
+
 /// Whether a key begins with a prefix. Of an empty one no byte is looked at: where it is said to be there may be
 /// nothing, and vector instructions that look there, if only at no byte, take fifty times as long as they should.
 pub fn begins_with(key: &str, prefix: &str) -> bool {
@@ -20,6 +30,21 @@ pub fn begins_with(key: &str, prefix: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_keys_of_custom_resources_begin_with_group_and_resource() {
+        let check = |key: &str, want: Option<&str>| {
+            let found = custom_prefix(b"/registry/", key.as_bytes());
+            assert_eq!(found, want.map(str::as_bytes), "{key}");
+        };
+        check("/registry/example.com/widgets/ns/a", Some("/registry/example.com/widgets/"));
+        check("/registry/example.com/widgets/", Some("/registry/example.com/widgets/"));
+        check("/registry/example.com/widgets", None);
+        check("/registry/example.com//a", None);
+        check("/registry/pods/ns.x/a", None);
+        check("/registry/example.com", None);
+        check("/other/example.com/widgets/a", None);
+    }
 
     #[test]
     fn a_key_belongs_to_the_prefix_that_it_begins_with() {

@@ -10,6 +10,7 @@ use keelson_store::{Event, KeyValue, Revision};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Bound;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tokio::sync::watch;
 
@@ -92,13 +93,16 @@ pub struct Resource {
     written: Mutex<Vec<Entry>>,
     /// The number of the next change; wakes cursors.
     next: watch::Sender<u64>,
+    /// How often all cursors were ended.
+    ends: AtomicU64,
 }
 
 impl Resource {
     pub(crate) fn new(prefix: Bytes, floor: Revision) -> Self {
         let state = RwLock::new(State { history: History::new(floor), ..State::default() });
         let next = watch::Sender::new(0);
-        Resource { prefix, state, scans: Mutex::default(), written: Mutex::default(), next }
+        let (scans, written, ends) = (Mutex::default(), Mutex::default(), AtomicU64::new(0));
+        Resource { prefix, state, scans, written, next, ends }
     }
 
     /// The prefix of the resource's keys in the store.
@@ -189,6 +193,18 @@ impl Resource {
     /// How many cursors may wait for changes.
     pub(crate) fn cursors(&self) -> usize {
         self.next.receiver_count()
+    }
+
+    /// Ends all cursors that there are.
+    pub(crate) fn end_cursors(&self) {
+        self.ends.fetch_add(1, Ordering::Release);
+        self.next.send_modify(|_| ());
+    }
+
+    /// Whether there is no object, readable or not.
+    pub(crate) fn has_nothing(&self) -> bool {
+        let state = self.read();
+        state.objects.is_empty() && state.unreadable.is_empty()
     }
 
     /// Packs what has become old. Without a lock, but for a moment.
@@ -324,6 +340,11 @@ impl Resource {
         from.next().filter(|(key, _)| key.starts_with(prefix)).map(|(_, error)| error.clone())
     }
 
+    /// The keys of the objects that cannot be read.
+    pub fn unreadable_keys(&self) -> Vec<String> {
+        self.read().unreadable.keys().cloned().collect()
+    }
+
     /// Number of objects now.
     pub fn len(&self) -> usize {
         self.read().objects.len()
@@ -337,8 +358,9 @@ impl Resource {
     /// A cursor that gives the changes after `revision`; `None` when they are no longer all known.
     pub fn cursor(self: &Arc<Self>, revision: Revision) -> Option<Cursor> {
         let wake = self.next.subscribe();
+        let ends = self.ends.load(Ordering::Acquire);
         let at = self.read().history.after(revision)?;
-        Some(Cursor { resource: self.clone(), at, wake })
+        Some(Cursor { resource: self.clone(), at, wake, ends })
     }
 
     /// The oldest revision from which a cursor can start.
@@ -365,6 +387,8 @@ pub struct Cursor {
     resource: Arc<Resource>,
     at: u64,
     wake: watch::Receiver<u64>,
+    /// How often the resource had ended all cursors when this one was made.
+    ends: u64,
 }
 
 /// Why a cursor ended.
@@ -372,7 +396,7 @@ pub struct Cursor {
 pub enum CursorError {
     /// The changes it stood at were forgotten before it read them.
     Lagged,
-    /// The cache was closed.
+    /// The cache was closed, or the resource is served no longer, or in another way.
     Closed,
 }
 
@@ -380,7 +404,7 @@ impl fmt::Display for CursorError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             CursorError::Lagged => f.write_str("the watch fell behind the history"),
-            CursorError::Closed => f.write_str("the cache was closed"),
+            CursorError::Closed => f.write_str("the resource is watched no longer"),
         }
     }
 }
@@ -390,6 +414,9 @@ impl std::error::Error for CursorError {}
 impl Cursor {
     /// Appends the next changes to `out` without waiting; leaves it as it is when there are none.
     pub fn take(&mut self, out: &mut Vec<Arc<Change>>) -> Result<(), CursorError> {
+        if self.is_ended() {
+            return Err(CursorError::Closed);
+        }
         let read = self.resource.read().history.read(self.at, out);
         self.at += read.ok_or(CursorError::Lagged)? as u64;
         Ok(())
@@ -397,8 +424,14 @@ impl Cursor {
 
     /// Waits until there may be a further change.
     pub async fn changed(&mut self) -> Result<(), CursorError> {
-        let at = self.at;
-        self.wake.wait_for(|next| *next > at).await.map(drop).map_err(|_| CursorError::Closed)
+        let (at, ends, resource) = (self.at, self.ends, &self.resource);
+        let is_ended = || resource.ends.load(Ordering::Acquire) != ends;
+        let woken = self.wake.wait_for(|next| *next > at || is_ended()).await;
+        woken.map(drop).map_err(|_| CursorError::Closed)
+    }
+
+    fn is_ended(&self) -> bool {
+        self.resource.ends.load(Ordering::Acquire) != self.ends
     }
 }
 

@@ -1,7 +1,7 @@
 //! The control loops that a server runs.
 
 use crate::supervisor::Loops;
-use crate::{namespaces, quotas, service_accounts};
+use crate::{cluster_roles, namespaces, quotas, service_accounts};
 use keelson_registry::Registry;
 use std::sync::Arc;
 
@@ -11,6 +11,7 @@ pub(crate) struct Controllers {
     namespaces: bool,
     service_accounts: bool,
     quotas: bool,
+    cluster_roles: bool,
 }
 
 impl Controllers {
@@ -26,12 +27,13 @@ impl Controllers {
             namespaces: runs("namespace-controller"),
             service_accounts: runs("serviceaccount-controller"),
             quotas: runs("resourcequota-controller"),
+            cluster_roles: runs("clusterrole-aggregation-controller"),
         }
     }
 
     /// Whether any loop runs.
     pub(crate) fn any(self) -> bool {
-        self.namespaces || self.service_accounts || self.quotas
+        self.namespaces || self.service_accounts || self.quotas || self.cluster_roles
     }
 
     /// Starts the loops.
@@ -48,6 +50,11 @@ impl Controllers {
             let registry = registry.clone();
             loops.run("resourcequota-controller", move || quotas::run(registry.clone()));
         }
+        if self.cluster_roles {
+            let registry = registry.clone();
+            let start = move || cluster_roles::run(registry.clone());
+            loops.run("clusterrole-aggregation-controller", start);
+        }
     }
 }
 
@@ -59,12 +66,12 @@ mod tests {
     fn the_last_word_that_names_a_loop_counts() {
         let chosen = |words: &[&str]| {
             let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-            let Controllers { namespaces, service_accounts, quotas } = Controllers::chosen(&words);
-            [namespaces, service_accounts, quotas]
+            let chosen = Controllers::chosen(&words);
+            [chosen.namespaces, chosen.service_accounts, chosen.quotas, chosen.cluster_roles]
         };
-        assert_eq!(chosen(&["*"]), [true; 3]);
-        assert_eq!(chosen(&["-*"]), [false; 3]);
-        assert_eq!(chosen(&["*", "-namespace-controller"]), [false, true, true]);
-        assert_eq!(chosen(&["resourcequota-controller"]), [false, false, true]);
+        assert_eq!(chosen(&["*"]), [true; 4]);
+        assert_eq!(chosen(&["-*"]), [false; 4]);
+        assert_eq!(chosen(&["*", "-namespace-controller"]), [false, true, true, true]);
+        assert_eq!(chosen(&["resourcequota-controller"]), [false, false, true, false]);
     }
 }

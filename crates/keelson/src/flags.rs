@@ -2,8 +2,8 @@
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
-use keelson::AdmissionChain;
-use keelson_auth::TokenFile;
+use keelson::{AdmissionChain, Authorization, ServiceAccountTokenOptions};
+use keelson_auth::{Abac, TokenFile};
 use keelson_meta::time::GoDuration;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -11,6 +11,10 @@ use std::time::Duration;
 
 /// The Kubernetes version whose behaviour is served.
 pub const KUBERNETES_VERSION: &str = "1.36";
+
+/// Bounds of `--service-account-max-token-expiration`.
+const TOKEN_EXPIRATION_MIN: Duration = Duration::from_secs(60 * 60);
+const TOKEN_EXPIRATION_MAX: Duration = Duration::from_secs(1 << 32);
 
 /// The Kubernetes API as one small, fast server.
 #[derive(Debug, Parser)]
@@ -29,6 +33,9 @@ pub enum Command {
     Serve(Box<Serve>),
     /// Print the administrator's kubeconfig, to be merged into your own:
     /// `KUBECONFIG=~/.kube/config:<(keelson kubeconfig) kubectl config view --flatten`.
+    ///
+    /// With --user, one for somebody else, whose client certificate the own authority signs. What that user
+    /// may do is up to roles and bindings. It ends with its duration; it cannot be taken back before.
     Kubeconfig(KubeconfigAsk),
     /// Save all data at one revision in a file, also while the server serves.
     ///
@@ -248,6 +255,42 @@ pub struct Serve {
     /// Authorities whose client certificates name users.
     #[arg(long, value_name = "FILE")]
     pub client_ca_file: Option<PathBuf>,
+    /// Authorizers, in the order in which they are asked: Node, RBAC, ABAC, AlwaysAllow, AlwaysDeny.
+    #[arg(long, value_delimiter = ',', default_value = "Node,RBAC", value_name = "MODE")]
+    pub authorization_mode: Vec<String>,
+    /// Policies of the mode ABAC: a JSON object a line.
+    #[arg(long, value_name = "FILE")]
+    pub authorization_policy_file: Option<PathBuf>,
+    /// Who issues service account tokens: the first named signs, all are accepted.
+    #[arg(long, value_name = "URL", default_value = "https://kubernetes.default.svc")]
+    pub service_account_issuer: Vec<String>,
+    /// Key that signs service account tokens [default: an own one, `sa.key` beside the certificates].
+    #[arg(long, value_name = "FILE")]
+    pub service_account_signing_key_file: Option<PathBuf>,
+    /// Further keys that verify service account tokens, public or private; may be given several times.
+    #[arg(long, value_name = "FILE")]
+    pub service_account_key_file: Vec<PathBuf>,
+    /// How long a service account token lives at most: `24h0m0s`; 0 is as long as asked.
+    #[arg(long, value_name = "DURATION", default_value = "0s")]
+    pub service_account_max_token_expiration: String,
+    /// Whether tokens of Pods live for a year, for clients that do not read them again.
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub service_account_extend_token_expiration: bool,
+    /// Whether the Secrets of legacy service account tokens must exist.
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub service_account_lookup: bool,
+    /// Where the keys of service account tokens are found [default: /openid/v1/jwks of this server].
+    #[arg(long, value_name = "URL")]
+    pub service_account_jwks_uri: Option<String>,
+    /// Audiences of the API [default: the issuers].
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    pub api_audiences: Vec<String>,
+    /// Whether bootstrap tokens, in Secrets of kube-system, authenticate.
+    #[arg(long, default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub enable_bootstrap_token_auth: bool,
+    /// Whether requests without credentials are served as system:anonymous.
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub anonymous_auth: bool,
     /// File of tokens: lines of `token,user,uid,"group,group"`.
     #[arg(long, value_name = "FILE")]
     pub token_auth_file: Option<PathBuf>,
@@ -298,12 +341,42 @@ pub struct KubeconfigAsk {
     /// The data folder that `serve` was given.
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
+    /// Name of the user for whom a client certificate is made.
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
+    /// Group of that user; may be given several times.
+    #[arg(long, value_name = "GROUP", requires = "user")]
+    pub group: Vec<String>,
+    /// How long the certificate lasts: `24h0m0s`, at most a year.
+    #[arg(long, value_name = "DURATION", default_value = "24h0m0s", requires = "user")]
+    pub duration: String,
+    /// Folder of certificates that `serve` was given [default: pki in the data folder].
+    #[arg(long, value_name = "DIR", requires = "user")]
+    pub cert_dir: Option<PathBuf>,
+    /// Where the server is reached [default: as the administrator's kubeconfig says].
+    #[arg(long, value_name = "URL", requires = "user")]
+    pub server: Option<String>,
 }
 
 impl KubeconfigAsk {
     /// Where the kubeconfig is.
     pub fn path(&self) -> Result<PathBuf> {
         Ok(data_dir(self.data_dir.as_ref())?.join("admin.kubeconfig"))
+    }
+
+    /// The folder of certificates.
+    pub fn cert_dir(&self) -> Result<PathBuf> {
+        match &self.cert_dir {
+            Some(dir) => Ok(dir.clone()),
+            None => Ok(data_dir(self.data_dir.as_ref())?.join("pki")),
+        }
+    }
+
+    /// For whom a certificate is made, if for anybody.
+    pub fn certificate(&self) -> Result<Option<keelson::UserCertificate>> {
+        let Some(user) = self.user.clone() else { return Ok(None) };
+        let duration = duration("--duration", &self.duration, "24h0m0s")?;
+        Ok(Some(keelson::UserCertificate { user, groups: self.group.clone(), duration }))
     }
 }
 
@@ -351,6 +424,10 @@ impl Serve {
             builder.tokens = TokenFile::parse(&text)
                 .with_context(|| format!("--token-auth-file: {}", path.display()))?;
         }
+        builder.authorization = self.authorization()?;
+        builder.service_account_tokens = self.service_account_tokens()?;
+        builder.anonymous_auth = self.anonymous_auth;
+        builder.bootstrap_token_auth = self.enable_bootstrap_token_auth;
         for word in &self.runtime_config {
             let (name, value) = word.split_once('=').unwrap_or((word, "true"));
             let Ok(on) = value.parse::<bool>() else {
@@ -384,6 +461,42 @@ impl Serve {
         limits.mutating_requests_in_flight_max =
             count("--max-mutating-requests-inflight", self.max_mutating_requests_inflight)?;
         Ok(())
+    }
+
+    fn service_account_tokens(&self) -> Result<ServiceAccountTokenOptions> {
+        let flag = "--service-account-max-token-expiration";
+        let max = duration(flag, &self.service_account_max_token_expiration, "24h0m0s")?;
+        if !max.is_zero() && !(TOKEN_EXPIRATION_MIN..=TOKEN_EXPIRATION_MAX).contains(&max) {
+            bail!("{flag}: the duration must be from 1 hour to 2^32 seconds");
+        }
+        Ok(ServiceAccountTokenOptions {
+            issuers: self.service_account_issuer.clone(),
+            audiences: self.api_audiences.clone(),
+            signing_key_file: self.service_account_signing_key_file.clone(),
+            key_files: self.service_account_key_file.clone(),
+            expiration_seconds_max: i64::try_from(max.as_secs()).ok().filter(|max| *max > 0),
+            extends_expiration: self.service_account_extend_token_expiration,
+            lookup: self.service_account_lookup,
+            jwks_uri: self.service_account_jwks_uri.clone(),
+        })
+    }
+
+    fn authorization(&self) -> Result<Authorization> {
+        let mut authorization = Authorization::modes(&self.authorization_mode)
+            .map_err(|why| anyhow::anyhow!("--authorization-mode: {why}"))?;
+        match (&self.authorization_policy_file, authorization.is_abac()) {
+            (None, false) => {}
+            (Some(path), true) => {
+                let context = || format!("--authorization-policy-file: {}", path.display());
+                let text = std::fs::read_to_string(path).with_context(context)?;
+                authorization.abac = Some(Abac::parse(&text).with_context(context)?);
+            }
+            (None, true) => bail!("--authorization-mode: ABAC needs --authorization-policy-file"),
+            (Some(_), false) => {
+                bail!("--authorization-policy-file: --authorization-mode does not name ABAC")
+            }
+        }
+        Ok(authorization)
     }
 
     fn admission(&self) -> Result<AdmissionChain> {

@@ -11,9 +11,12 @@
 //! There are no globals: any number of servers can run in one process.
 
 mod allocation_repair;
+mod authorization;
 mod backup_socket;
 mod certificates;
+mod cluster_roles;
 mod controllers;
+mod definitions;
 mod election;
 mod etcd;
 mod event_ttl;
@@ -24,10 +27,13 @@ mod namespaces;
 mod private_files;
 mod quotas;
 mod server;
+mod service_account_keys;
 mod service_accounts;
 mod supervisor;
 mod tls_files;
+mod user_kubeconfig;
 
+pub use authorization::Authorization;
 pub use backup_socket::backup_socket;
 pub use certificates::{CertificateError, Pki};
 pub use etcd::Etcd;
@@ -35,9 +41,11 @@ pub use feature_gates::{FeatureGateError, FeatureGates};
 pub use files::raise_open_files;
 pub use keelson_admission::{Chain as AdmissionChain, NameError as AdmissionNameError};
 pub use keelson_meta::time::Timestamp;
-pub use keelson_registry::{Clock, SystemClock};
+pub use keelson_registry::{Clock, Registry, SystemClock, producer};
 pub use keelson_server::Limits;
 pub use keelson_store::Store;
 pub use kubeconfig::Kubeconfig;
 pub use private_files::{FileError, write as write_private};
 pub use server::{Builder, Keelson, Renewals, StartError};
+pub use service_account_keys::ServiceAccountTokenOptions;
+pub use user_kubeconfig::{USER_CERTIFICATE_DURATION_MAX, UserCertificate};

@@ -3,7 +3,7 @@
 use keelson_auth::Permit;
 use keelson_meta::Failure;
 use keelson_registry::options::{DeleteOptions, ListOptions, WatchOptions};
-use keelson_registry::{Registry, WatchEvent, WatchRefusal};
+use keelson_registry::{Registry, Target, WatchEvent, WatchRefusal};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -70,12 +70,13 @@ async fn follow(registry: &Arc<Registry>) -> Result<(), Failure> {
 /// Deletes what is in a namespace; true when the namespace is gone. Pods go before everything that may
 /// protect them (CVE-2024-7598).
 async fn empty(registry: &Arc<Registry>, permit: &Permit, name: &str) -> Result<bool, Failure> {
-    let mut kinds: Vec<_> = registry.kinds().filter(|kind| kind.namespaced).cloned().collect();
+    let mut kinds = registry.kinds();
+    kinds.retain(|kind| kind.namespaced);
     kinds.sort_by_key(|kind| (kind.gvr.resource != "pods", kind.gvr.qualified()));
     let mut remaining = 0;
     for kind in kinds {
         let is_pods = kind.gvr.resource == "pods";
-        let target = registry.target(&kind.gvr.group, &kind.gvr.resource, name, "");
+        let target = Target::of(&kind, name, "");
         let every = ListOptions::default();
         let options = DeleteOptions::default();
         if registry.list(permit, &target, &every).await?.items.is_empty() {

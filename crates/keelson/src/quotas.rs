@@ -137,8 +137,7 @@ impl<'r> State<'r> {
     }
 
     async fn follow_counted(&mut self) -> Result<(), Failure> {
-        let kinds: Vec<_> = self.registry.kinds().filter(|kind| kind.namespaced).cloned().collect();
-        for kind in kinds {
+        for kind in self.registry.kinds().into_iter().filter(|kind| kind.namespaced) {
             let (group, resource) = (kind.gvr.group.as_str(), kind.gvr.resource.as_str());
             // Quotas have their own session, and nobody counts events and leases, which never rest.
             if !matches!(resource, "resourcequotas" | "events" | "leases") {

@@ -1,16 +1,19 @@
 //! [`Keelson`]: one running server, and the [`Builder`] that starts it.
 
+use crate::authorization::Authorization;
 use crate::backup_socket::{BackupSocket, backup_socket};
 use crate::certificates::{CertificateError, Pki, host_names};
 use crate::controllers::Controllers;
 use crate::etcd::{self, Etcd};
 use crate::feature_gates::FeatureGates;
 use crate::kubeconfig::Kubeconfig;
+use crate::service_account_keys::ServiceAccountTokenOptions;
 use crate::supervisor::{Loops, keep_running};
 use crate::tls_files::TlsFiles;
-use crate::{allocation_repair, election, event_ttl, files, private_files};
+use crate::{allocation_repair, definitions, election, event_ttl, files, private_files};
 use keelson_admission::Chain;
-use keelson_auth::{Authenticator, Authorizer, TokenFile, User};
+use keelson_auth::service_account::ServiceAccountTokens;
+use keelson_auth::{Authenticator, BootstrapTokens, TokenFile, User};
 use keelson_registry::{Clock, OpenError as RegistryError, Registry, RegistryOptions, SystemClock};
 use keelson_server::{App, Health, Limits, Listening, State, VersionInfo};
 use keelson_store::{
@@ -104,6 +107,14 @@ pub struct Builder {
     pub tls_files: Option<(PathBuf, PathBuf)>,
     /// Further authorities whose client certificates count.
     pub client_ca_file: Option<PathBuf>,
+    /// Decides who may do what.
+    pub authorization: Authorization,
+    /// How service account tokens are made and checked.
+    pub service_account_tokens: ServiceAccountTokenOptions,
+    /// Whether bootstrap tokens are accepted.
+    pub bootstrap_token_auth: bool,
+    /// Whether requests without credentials are served as `system:anonymous`.
+    pub anonymous_auth: bool,
     /// Known tokens.
     pub tokens: TokenFile,
     /// `--service-cluster-ip-range`.
@@ -141,6 +152,10 @@ impl Default for Builder {
             tls: true,
             tls_files: None,
             client_ca_file: None,
+            authorization: Authorization::default(),
+            service_account_tokens: ServiceAccountTokenOptions::default(),
+            bootstrap_token_auth: false,
+            anonymous_auth: true,
             tokens: TokenFile::default(),
             service_ranges: vec!["10.0.0.0/24".to_owned()],
             advertise: None,
@@ -208,6 +223,13 @@ impl Builder {
         self
     }
 
+    /// Asks these authorizers.
+    #[must_use]
+    pub fn authorization(mut self, authorization: Authorization) -> Self {
+        self.authorization = authorization;
+        self
+    }
+
     /// Runs no control loop. Nobody makes the service account `default` then, which pods ask for that
     /// name none: make it, or switch the admission plug-in ServiceAccount off.
     #[must_use]
@@ -233,9 +255,12 @@ impl Builder {
         let options = self.registry_options(advertise, address.port());
         let opening = tokio::spawn(Registry::open(backend.store(), clock, options));
         let pki = tls_files.pki();
+        let account_tokens = self.service_account_tokens.tokens(tls_files.dir.as_deref());
         let registry =
             opening.await.map_err(|error| StartError(format!("registry: {error}")))??;
         let (current_pki, pki) = watch::channel(pki?);
+        let account_tokens = Arc::new(account_tokens?);
+        account_tokens.attach(registry.objects_reader());
         let tls = if self.tls { Some(tls_files.tls(&pki.borrow())?) } else { None };
         let (shutdown, told) = watch::channel(false);
         let health: Arc<Health> = Arc::default();
@@ -253,7 +278,7 @@ impl Builder {
         let election = self.control_loops(&backend, &registry, &mut loops, identity, &told);
         let backups = self.backups(&backend);
         let url = self.url(address);
-        let app = self.app(registry.clone(), health, told);
+        let app = self.app(registry.clone(), account_tokens, health, told);
         let listening = keelson_server::serve(app, listener, tls)
             .map_err(|error| StartError(format!("listen: {error}")))?;
         Ok(Keelson {
@@ -295,13 +320,22 @@ impl Builder {
     fn app(
         self,
         registry: Arc<Registry>,
+        account_tokens: Arc<ServiceAccountTokens>,
         health: Arc<Health>,
         shutdown: watch::Receiver<bool>,
     ) -> Arc<App> {
+        let mut authenticator = Authenticator::new(self.tokens)
+            .with_service_accounts(account_tokens)
+            .with_anonymous(self.anonymous_auth);
+        if self.bootstrap_token_auth {
+            let tokens = BootstrapTokens::default();
+            tokens.attach(registry.objects_reader());
+            authenticator = authenticator.with_bootstrap_tokens(tokens);
+        }
         Arc::new(App {
+            authorizer: registry.options.authorizer.clone(),
             registry,
-            authenticator: Authenticator::new(self.tokens),
-            authorizer: Authorizer,
+            authenticator,
             version: VersionInfo {
                 git_version: KUBERNETES_VERSION.to_owned(),
                 build: format!("keelson-{}", env!("CARGO_PKG_VERSION")),
@@ -359,7 +393,7 @@ impl Builder {
         }
     }
 
-    fn registry_options(&self, advertise: IpAddr, port: u16) -> RegistryOptions {
+    fn registry_options(&mut self, advertise: IpAddr, port: u16) -> RegistryOptions {
         RegistryOptions {
             service_ranges: self.service_ranges.clone(),
             advertise_address: advertise,
@@ -367,6 +401,7 @@ impl Builder {
             runtime_config: self.runtime_config.clone(),
             malformed_object_deletion: self.feature_gates.malformed_object_deletion,
             admission: self.admission.clone(),
+            authorizer: Arc::new(self.authorization.authorizer()),
             event_ttl: self.event_ttl,
         }
     }
@@ -381,6 +416,8 @@ impl Builder {
         self.compaction(backend, registry, loops);
         let ours = registry.clone();
         loops.run("allocation-repair", move || allocation_repair::run(ours.clone()));
+        let ours = registry.clone();
+        loops.run("definitions", move || definitions::run(ours.clone()));
         if matches!(backend, Backend::Etcd(_)) || self.event_ttl.is_zero() {
             return Ok(());
         }
@@ -533,6 +570,11 @@ impl Keelson {
     /// Where clients on this host reach it.
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// The registry, for programs that serve resources of their own.
+    pub fn registry(&self) -> &Arc<Registry> {
+        &self.registry
     }
 
     /// The administrator's kubeconfig.

@@ -1,6 +1,6 @@
 //! The words of the Kubernetes API, shared by every other crate: values and objects, group, version,
-//! kind and resource, field paths, Status errors, names, selectors, quantities and times; and the room that
-//! a thread keeps to work on them.
+//! kind and resource, field paths, Status errors, names, selectors, quantities, times and users; and the room
+//! that a thread keeps to work on them.
 //!
 //! Promise: no IO, no clock, no async; equal inputs give equal outputs.
 
@@ -17,6 +17,7 @@ pub mod seen;
 pub mod selector;
 pub mod status;
 pub mod time;
+pub mod user;
 pub mod value;
 
 pub use gvk::{GroupVersion, GroupVersionKind, GroupVersionResource};
@@ -26,4 +27,5 @@ pub use quantity::Quantity;
 pub use seen::Seen;
 pub use status::{Cause, ErrorList, Failure, Fault, FieldError, Reason, Status};
 pub use time::Timestamp;
+pub use user::User;
 pub use value::{Map, Str, Value};

@@ -329,6 +329,16 @@ pub fn name_is_path_segment(name: &str, prefix: bool) -> Vec<String> {
     if prefix { is_path_segment_prefix(name) } else { is_path_segment_name(name) }
 }
 
+/// [`NameRule`] of CertificateSigningRequests, whose generateName is not checked.
+pub fn name_is_path_segment_unless_generated(name: &str, prefix: bool) -> Vec<String> {
+    if prefix { vec![] } else { is_path_segment_name(name) }
+}
+
+/// [`NameRule`] of DeviceClasses, whose generateName is not checked.
+pub fn name_is_dns_subdomain_unless_generated(name: &str, prefix: bool) -> Vec<String> {
+    if prefix { vec![] } else { is_dns1123_subdomain(name) }
+}
+
 /// A prefix may end in a dash, for something follows it. The two bytes before the end become one
 /// letter, as upstream does it.
 fn masked(name: &str, prefix: bool) -> std::borrow::Cow<'_, str> {

@@ -103,7 +103,7 @@ impl Stored for Registry {
         let Some(kind) = self.kind(group, resource) else {
             return Ok(None);
         };
-        let entry = self.known_at(kind, &kind.key(namespace, name))?;
+        let entry = self.known_at(&kind, &kind.key(namespace, name))?;
         entry.map(|entry| kind.decode(&entry)).transpose()
     }
 
@@ -119,7 +119,7 @@ impl Stored for Registry {
         };
         let prefix = if namespace.is_empty() { String::new() } else { format!("{namespace}/") };
         // What cannot be read, a limit say, must not count as absent.
-        let snapshot = self.all_under(kind, &prefix)?;
+        let snapshot = self.all_under(&kind, &prefix)?;
         let entries = snapshot.range(&prefix, "");
         let wanted = entries
             .filter(|entry| words.is_empty() || words.iter().any(|word| entry.has_text(word)));
@@ -127,13 +127,13 @@ impl Stored for Registry {
     }
 
     fn is_terminating(&self, namespace: &str) -> Option<bool> {
-        let entry = self.objects(self.kind("", "namespaces")?).get(namespace)?;
+        let entry = self.objects(&*self.kind("", "namespaces")?).get(namespace)?;
         Some(entry.field("status.phase") == Some("Terminating"))
     }
 
     fn labels_of(&self, namespace: &str) -> Vec<(Str, Str)> {
         let kind = self.kind("", "namespaces");
-        let Some(entry) = kind.and_then(|kind| self.objects(kind).get(namespace)) else {
+        let Some(entry) = kind.and_then(|kind| self.objects(&kind).get(namespace)) else {
             return vec![];
         };
         let mut labels = Vec::with_capacity(entry.labels().len());

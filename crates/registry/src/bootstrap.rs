@@ -1,5 +1,9 @@
-//! The objects that every server has: system namespaces, priority classes, the service that leads back
-//! to the API itself.
+//! The objects that every server has: system namespaces, roles and bindings, priority classes, the service
+//! that leads back to the API itself.
+
+mod rbac;
+
+pub use rbac::default_rules;
 
 use crate::kind::Target;
 use crate::options::WriteOptions;
@@ -8,6 +12,7 @@ use crate::verbs::update::Updated;
 use keelson_auth::Permit;
 use keelson_meta::{Failure, Object, Value, value};
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -17,11 +22,13 @@ const ELSEWHERE_TIME_MAX: Duration = Duration::from_secs(2);
 const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 
 /// Makes what is missing. What is there stays as it is.
-pub(crate) async fn ensure(registry: &Registry) -> Result<(), Failure> {
+pub(crate) async fn ensure(registry: &Arc<Registry>) -> Result<(), Failure> {
     for name in NAMESPACES {
         let target = registry.target("", "namespaces", "", name);
         make(registry, &target, value!({"metadata": {"name": name}})).await?;
     }
+    rbac::ensure(registry).await?;
+    ensure_token_tracking(registry).await?;
     for (name, priority, description) in PRIORITY_CLASSES {
         let target = registry.target("scheduling.k8s.io", "priorityclasses", "", name);
         let class = value!({
@@ -53,6 +60,17 @@ pub(crate) const PRIORITY_CLASSES: [(&str, i64, &str); 2] = [
          node if necessary.",
     ),
 ];
+
+/// Since when it is known which legacy service account tokens are used: clients that clean them up ask.
+async fn ensure_token_tracking(registry: &Registry) -> Result<(), Failure> {
+    const NAME: &str = "kube-apiserver-legacy-service-account-token-tracking";
+    let target = registry.target("", "configmaps", "kube-system", NAME);
+    let today: String = registry.clock.now().text().chars().take(10).collect();
+    let tracking = value!({
+        "metadata": {"name": NAME, "namespace": "kube-system"}, "data": {"since": (today)}
+    });
+    make(registry, &target, tracking).await
+}
 
 /// The service `kubernetes` and its endpoints.
 async fn ensure_service(registry: &Registry) -> Result<(), Failure> {

@@ -1,11 +1,13 @@
 //! Eviction: the deletion of a pod as far as its disruption budget allows.
 
+use crate::admission::Write;
 use crate::kind::{Answer, Target};
 use crate::options::{DeleteOptions, Freshness, ListOptions, WriteOptions};
 use crate::registry::Registry;
 use crate::verbs::delete::check_preconditions;
 use crate::verbs::update::Updated;
 use crate::verbs::{Part, Tries};
+use keelson_admission::Operation;
 use keelson_auth::Permit;
 use keelson_meta::selector::Selector;
 use keelson_meta::status::Details;
@@ -28,6 +30,7 @@ impl Registry {
         eviction: &Object,
         dry_run: bool,
     ) -> Result<(), Failure> {
+        target.assert_covered(permit, "create", "eviction");
         if dry_run {
             return self.evict_pod(permit, target, eviction, true).await;
         }
@@ -48,13 +51,23 @@ impl Registry {
         if !eviction.name().is_empty() && eviction.name() != target.name {
             return Err(Status::bad_request("name in URL does not match name in Eviction object"));
         }
+        let write = Write {
+            permit,
+            target,
+            operation: Operation::Create,
+            subresource: "eviction",
+            name: &target.name,
+            dry_run,
+            old: None,
+        };
+        self.validate_admitted(&write, eviction, &mut vec![])?;
         let options = delete_options(eviction, dry_run);
         let free = options.resource_version.is_none() && options.uid.is_none();
         let is_conflict = |status: &Status| status.reason == Reason::Conflict && free;
         let mut tries = Tries::begin(Instant::now());
         loop {
             tries.next(Instant::now())?;
-            let pod = self.pod(permit, target).await?;
+            let pod = self.pod(target).await?;
             if needs_no_budget(&pod) {
                 let seen = (!is_ending(&pod)).then(|| pod.resource_version());
                 match self.disrupt(permit, target, &options, seen).await {
@@ -63,7 +76,7 @@ impl Registry {
                     done => return done,
                 }
             }
-            let Some(budget) = self.budget(permit, target, &pod).await? else {
+            let Some(budget) = self.budget(target, &pod).await? else {
                 return self.disrupt(permit, target, &options, None).await;
             };
             if !is_ready(&pod) && spares_unready(&budget) {
@@ -78,22 +91,17 @@ impl Registry {
         }
     }
 
-    async fn pod(&self, permit: &Permit, target: &Target) -> Result<Object, Failure> {
-        match self.get(permit, target, Freshness::Latest).await? {
+    async fn pod(&self, target: &Target) -> Result<Object, Failure> {
+        match self.read(target, Freshness::Latest).await? {
             Answer::Entry(entry) => target.kind.decode(&entry),
             Answer::Object(_) | Answer::Success(_) => Err(Status::internal("a pod is not stored")),
         }
     }
 
     /// The one budget that guards a pod.
-    async fn budget(
-        &self,
-        permit: &Permit,
-        target: &Target,
-        pod: &Object,
-    ) -> Result<Option<Object>, Failure> {
+    async fn budget(&self, target: &Target, pod: &Object) -> Result<Option<Object>, Failure> {
         let all = self.target("policy", "poddisruptionbudgets", &target.namespace, "");
-        let list = self.list(permit, &all, &ListOptions::default()).await?;
+        let list = self.list_unchecked(&all, &ListOptions::default()).await?;
         let mut guards = vec![];
         for entry in &list.items {
             let budget = all.kind.decode(entry)?;
@@ -181,7 +189,7 @@ impl Registry {
                 *version = entry.modified().to_string().into();
             }
         }
-        self.delete(permit, target, &options).await.map(drop)
+        self.delete_unchecked(permit, target, &options).await.map(drop)
     }
 }
 

@@ -1,15 +1,22 @@
 //! [`Kind`]: one resource with its versions, its rules and its objects. [`Target`]: what a request
 //! speaks of. Below this, nobody can ask whether a kind is built in.
 
-use crate::strategy::Strategy;
+use crate::api_table::Source;
+use crate::cel_rules::CelRules;
 use bytes::Bytes;
 use keelson_cache::{Entry, Record};
+use keelson_kinds::strategy::Strategy;
 use keelson_meta::room::Kept;
-use keelson_meta::{Failure, GroupVersionResource, Object, Status, Str, Value};
+use keelson_meta::{
+    ErrorList, Failure, GroupVersion, GroupVersionKind, GroupVersionResource, Object, Status, Str,
+    Value,
+};
 use keelson_schema::Schema;
-use keelson_schema::json;
+use keelson_schema::structural::Structural;
+use keelson_schema::{decode, json};
 use smallvec::SmallVec;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes that a thread keeps to encode the next object in.
 const SCRATCH_BYTES_MAX: usize = 64 << 10;
@@ -17,6 +24,17 @@ const SCRATCH_BYTES_MAX: usize = 64 << 10;
 thread_local! {
     /// Where objects are encoded: how long one is shows only then, and what is stored has no room left.
     static SCRATCH: Kept<Vec<u8>> = const { Kept::new(SCRATCH_BYTES_MAX) };
+}
+
+/// What validates objects of one version of a custom resource.
+#[derive(Clone, Debug)]
+pub struct VersionChecks {
+    /// `v1`.
+    pub version: Str,
+    /// Its schema.
+    pub structural: Arc<Structural>,
+    /// Its rules in CEL.
+    pub rules: Arc<CelRules>,
 }
 
 /// A resource that keeps objects.
@@ -36,12 +54,40 @@ pub struct Kind {
     pub prefix: Bytes,
     /// Whether the `status` subresource exists.
     pub has_status: bool,
+    /// `PodList`.
+    pub list_kind: Str,
+    /// Who serves it.
+    pub source: Source,
+    /// Told apart from what the resource was before it was changed; 0 for built-in ones.
+    pub generation: u64,
+    /// Records up to this revision may have been written by another schema or in another version; 0: none.
+    pub foreign_through: AtomicU64,
+    /// Uid and generation of the CustomResourceDefinition that describes it.
+    pub definition: Option<(Str, i64)>,
+    /// What validates objects of a custom resource.
+    pub checks: Vec<VersionChecks>,
 }
 
 impl Kind {
     /// The schema of a served version.
     pub fn schema(&self, version: &str) -> Option<&Schema> {
         self.versions.iter().find(|schema| schema.gvk.version == version)
+    }
+
+    /// Adds the faults that the schema of a custom resource finds in an object of a version.
+    pub(crate) fn validate_structural(
+        &self,
+        version: &str,
+        new: &Object,
+        old: Option<&Object>,
+        errors: &mut ErrorList,
+    ) {
+        let Some(checks) = self.checks.iter().find(|checks| checks.version == version) else {
+            return;
+        };
+        let old = old.map(|old| &old.root);
+        errors.extend(checks.structural.validate(&new.root, old));
+        checks.rules.validate(&new.root, old, errors);
     }
 
     /// The key behind the prefix.
@@ -66,9 +112,62 @@ impl Kind {
         &self.storage.gvk.kind
     }
 
+    /// Whether a record was written by this schema in the storage version, so that its text is what clients
+    /// of that version see.
+    pub fn is_current(&self, entry: &Entry) -> bool {
+        let foreign = self.foreign_through.load(Ordering::Relaxed);
+        (foreign == 0 || entry.modified().0 > foreign)
+            && (self.source == Source::BuiltIn || self.is_of_storage(entry.json_slice()))
+    }
+
+    /// Whether a stored text is of the storage version, as its first members say.
+    pub(crate) fn is_of_storage(&self, text: &[u8]) -> bool {
+        let after = |text: &'_ [u8], word: &str| -> Option<usize> {
+            text.starts_with(word.as_bytes()).then_some(word.len())
+        };
+        let GroupVersionKind { group, version, kind } = &self.storage.gvk;
+        let words = [
+            "{\"kind\":\"",
+            kind,
+            "\",\"apiVersion\":\"",
+            group,
+            if group.is_empty() { "" } else { "/" },
+            version,
+            "\"",
+        ];
+        let mut rest = text;
+        words.iter().all(|word| {
+            let found = after(rest, word);
+            rest = &rest[found.unwrap_or(0)..];
+            found.is_some()
+        })
+    }
+
+    /// The object of a record that another schema or another version may have written: what this schema does
+    /// not know is left out, what it has by default is filled in.
+    fn decode_foreign(&self, text: &[u8]) -> Result<Object, Failure> {
+        let parsed = json::parse(text).map_err(Status::internal)?;
+        let given = |name| parsed.value.str_at(&[name]).unwrap_or_default().to_owned();
+        let version = GroupVersion::parse(&given("apiVersion")).unwrap_or_default();
+        let from = version.kind(given("kind"));
+        let obj = Object::from_value(parsed.value)
+            .ok_or_else(|| Status::internal("a stored object is not a map"))?;
+        let obj = keelson_kinds::convert(obj, &from, &self.storage.gvk);
+        let conformed = decode::conform(&self.storage, obj.into_value());
+        let mut obj = conformed.map_err(Status::internal)?.object;
+        keelson_schema::default::fill(&self.storage, &mut obj);
+        (self.strategy.default)(&mut obj);
+        Ok(obj)
+    }
+
     /// The object of an entry, in the storage version.
     pub fn decode(&self, entry: &Entry) -> Result<Object, Failure> {
         let text = entry.json_slice();
+        if !self.is_current(entry) {
+            let mut obj = self.decode_foreign(text)?;
+            obj.metadata_mut().insert("resourceVersion", entry.modified().to_string());
+            return Ok(obj);
+        }
         if let Some(root) = json::read_stored(&self.storage, text) {
             return Ok(Object { root });
         }
@@ -87,7 +186,8 @@ impl Kind {
         let record = Record {
             json: &text,
             resource_version_at: marks.resource_version_at,
-            item_at: marks.item_at,
+            // Items of a list are without their kind, but for those of custom resources.
+            item_at: if self.source == Source::Custom { 1 } else { marks.item_at },
             labels: &labels,
             fields: &fields,
         }
@@ -119,13 +219,53 @@ impl Kind {
         obj
     }
 
+    /// A stored object in another version; of a kind that conversion changes, as it is written out there.
+    pub fn in_version(&self, obj: Object, to: &Schema) -> Object {
+        let obj = self.convert(obj, &self.storage, to);
+        if !self.strategy.owned_as_converted {
+            return obj;
+        }
+        let mut text = vec![];
+        json::encode(to, &obj, &mut text);
+        json::read_stored(to, &text).map_or(obj, |root| Object { root })
+    }
+
+    /// What the stored version can say of an object of another one.
+    pub fn round_trip(&self, obj: Object, schema: &Schema) -> Object {
+        if schema.gvk == self.storage.gvk {
+            return obj;
+        }
+        let obj = self.convert(obj, schema, &self.storage);
+        self.convert(obj, &self.storage, schema)
+    }
+
     /// Converts between two served versions; objects keep what both can say.
     pub fn convert(&self, obj: Object, from: &Schema, to: &Schema) -> Object {
         if from.gvk == to.gvk {
             return obj;
         }
-        crate::convert::convert(obj, &from.gvk, &to.gvk)
+        if self.source == Source::BuiltIn {
+            return keelson_kinds::convert(obj, &from.gvk, &to.gvk);
+        }
+        let mut obj = match decode::conform(to, obj.into_value()) {
+            Ok(conformed) => conformed.object,
+            Err(why) => {
+                tracing::warn!(kind = %to.gvk, %why, "stored object does not fit a served version");
+                Object::new()
+            }
+        };
+        keelson_schema::default::fill(to, &mut obj);
+        obj
     }
+}
+
+/// The form of an object of which tables are made, when it is another: upstream prints the internal one.
+pub fn printed_form(gvk: &GroupVersionKind, obj: &Object) -> Option<Object> {
+    let is_old_autoscaler = gvk.group == "autoscaling" && gvk.version == "v1";
+    is_old_autoscaler.then(|| {
+        let newest = GroupVersionKind { version: "v2".into(), ..gvk.clone() };
+        keelson_kinds::convert(obj.clone(), gvk, &newest)
+    })
 }
 
 /// What a request speaks of.
@@ -142,6 +282,12 @@ pub struct Target {
 }
 
 impl Target {
+    /// An object of a kind in the version in which it is stored, for callers inside the server.
+    pub fn of(kind: &Arc<Kind>, namespace: &str, name: &str) -> Target {
+        let version = kind.storage.gvk.version.clone();
+        Target { kind: kind.clone(), version, namespace: namespace.into(), name: name.into() }
+    }
+
     /// The schema of the version in the URL.
     pub fn schema(&self) -> &Schema {
         self.kind.schema(&self.version).unwrap_or(&self.kind.storage)

@@ -2,11 +2,12 @@
 
 use crate::kind::{Kind, Target};
 use crate::options::WriteOptions;
-use crate::strategy::StatusMetadata;
+use crate::registry::Registry;
 use crate::verbs::Part;
 use keelson_apply::apply::{self, Request};
 use keelson_apply::fields::{FieldSet, Filter};
 use keelson_apply::managed::{self, Scope};
+use keelson_kinds::strategy::StatusMetadata;
 use keelson_meta::{Failure, GroupVersion, Object, Timestamp, Value};
 use keelson_schema::Schema;
 use std::sync::LazyLock;
@@ -97,7 +98,7 @@ fn excluded(target: &Target, part: Part) -> Option<&'static Filter> {
         Part::Status => match target.kind.strategy.status_metadata {
             StatusMetadata::Free => all_but!(["spec"]),
             StatusMetadata::KeepLabels => all_but!(["spec"], ["metadata", "labels"]),
-            StatusMetadata::Keep => all_but!(["spec"], ["metadata"]),
+            StatusMetadata::Keep | StatusMetadata::KeepAll => all_but!(["spec"], ["metadata"]),
         },
         Part::Main | Part::Other(_) => None,
     }
@@ -108,6 +109,21 @@ pub(crate) fn created(target: &Target, obj: &mut Object, manager: &str, now: Tim
     let now = now.text();
     let endpoint = Endpoint::of(target, Part::Main);
     endpoint.scoped(|scope| managed::update(scope, manager, &now, None, obj));
+}
+
+impl Registry {
+    /// Notes who manages the fields of an object that is answered and not stored.
+    pub fn note_manager(
+        &self,
+        schema: &Schema,
+        subresource: &str,
+        obj: &mut Object,
+        options: &WriteOptions,
+    ) {
+        let (manager, now) = (&options.field_manager, self.clock.now().text());
+        let endpoint = Endpoint::with_own_kind(schema, subresource);
+        endpoint.scoped(|scope| managed::update(scope, manager, &now, None, obj));
+    }
 }
 
 /// Leaves times as they were when nothing but the times of owners changed.

@@ -120,7 +120,7 @@ impl Difference {
         };
         let decoded = conform_in(&other, after, Words::Json)?;
         check?;
-        let object = crate::convert::convert(decoded.object, &given, &schema.gvk);
+        let object = keelson_kinds::convert(decoded.object, &given, &schema.gvk);
         Ok(Decoded { object, ..decoded })
     }
 

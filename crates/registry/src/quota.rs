@@ -175,7 +175,7 @@ impl Registry {
         let hard = quota.at(&["status", "hard"]).and_then(Value::as_object);
         let names = hard.into_iter().flat_map(Map::iter).map(|(what, _)| what.to_string());
         let mut used: Amounts = names.map(|what| (what, Quantity::default())).collect();
-        for kind in self.kinds().filter(|kind| kind.namespaced) {
+        for kind in self.kinds().into_iter().filter(|kind| kind.namespaced) {
             let (group, resource) = (kind.gvr.group.as_str(), kind.gvr.resource.as_str());
             if !quota::tracks(quota, group, resource) {
                 continue;

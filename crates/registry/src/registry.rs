@@ -1,23 +1,27 @@
 //! [`Registry`]: all kinds over one store.
 
 use crate::allocation::PortPool;
+use crate::api_table::{ApiTable, Source};
+use crate::followed::ReadOnly;
 use crate::kind::{Kind, Target};
 use crate::stamp::Clock;
 use crate::stored;
-use crate::strategy::Strategy;
 use crate::turns::Turns;
+use arc_swap::{ArcSwap, Guard};
 use bytes::Bytes;
 use keelson_admission::namespace_lifecycle;
+use keelson_auth::{Authorizer, Objects};
 use keelson_cache::{Cache, Entry, Resource, Snapshot, StartError};
 use keelson_meta::{Failure, GroupVersionResource, Reason, Status, Str};
-use keelson_schema::catalogue::{Catalogue, Resource as CatalogueResource};
+use keelson_schema::catalogue::Catalogue;
 use keelson_store::{
     Compare, KeyValue, Lease, Op, Revision, Store, Timestamp, Txn, TxnOutcome, WriteError,
 };
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::net::IpAddr;
-use std::sync::{Arc, Weak};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use tokio_util::task::TaskTracker;
 
@@ -47,6 +51,8 @@ pub struct RegistryOptions {
     pub malformed_object_deletion: bool,
     /// The admission plug-ins that are on.
     pub admission: keelson_admission::Chain,
+    /// Decides who may do what; reads roles and others from the registry once that is open.
+    pub authorizer: Arc<Authorizer>,
     /// `--event-ttl`: how long events live after their last write; zero is for ever.
     pub event_ttl: Duration,
 }
@@ -103,7 +109,9 @@ pub struct Registry {
     /// Writes that run to their end whatever becomes of their requests.
     writes: TaskTracker,
     this: Weak<Registry>,
-    kinds: HashMap<(Str, Str), Arc<Kind>>,
+    api: ArcSwap<ApiTable>,
+    /// Held by who replaces the table: how often it was.
+    api_changes: Mutex<u64>,
 }
 
 impl Registry {
@@ -113,8 +121,12 @@ impl Registry {
         clock: Box<dyn Clock>,
         options: RegistryOptions,
     ) -> Result<Arc<Registry>, OpenError> {
-        let catalogue = Catalogue::shared().clone();
-        let kinds = built_in(&catalogue, &options.runtime_config);
+        let catalogue = Catalogue::shared();
+        let kinds = built_in(catalogue, &options.runtime_config);
+        let api = ApiTable::built_in(catalogue, &kinds, |group, version, resource| {
+            let default_on = version.default_on && resource.default_on;
+            is_served(&options.runtime_config, &group.name, &version.name, default_on)
+        });
         let mut prefixes: Vec<Bytes> = kinds.values().map(|kind| kind.prefix.clone()).collect();
         prefixes.sort();
         prefixes.dedup();
@@ -123,7 +135,7 @@ impl Registry {
             .map_err(|source| OpenError::Cache { source })?;
         let ports = Arc::new(PortPool::new(store.clone()));
         let registry = Arc::new_cyclic(|this| Registry {
-            catalogue,
+            catalogue: catalogue.clone(),
             store,
             cache,
             clock,
@@ -132,12 +144,27 @@ impl Registry {
             quota_turns: Turns::default(),
             writes: TaskTracker::new(),
             this: this.clone(),
-            kinds,
+            api: ArcSwap::from_pointee(api),
+            api_changes: Mutex::default(),
         });
+        registry.find_foreign_records();
+        registry.serve_stored_definitions();
+        registry.options.authorizer.attach(&registry.objects_reader());
         crate::bootstrap::ensure(&registry)
             .await
             .map_err(|source| OpenError::Bootstrap { source })?;
         Ok(registry)
+    }
+
+    /// Finds what a server stored in versions that are not the storage version, as releases did that stored
+    /// in the first version that they served.
+    fn find_foreign_records(&self) {
+        for kind in self.kinds() {
+            let snapshot = self.readable(&kind);
+            let foreign = snapshot.range("", "").filter(|e| !kind.is_of_storage(e.json_slice()));
+            let through = foreign.map(|entry| entry.modified().0).max().unwrap_or(0);
+            kind.foreign_through.store(through, Ordering::Relaxed);
+        }
     }
 
     /// Runs a write that touches several keys in a task of its own: when the caller goes away (a timeout,
@@ -167,27 +194,48 @@ impl Registry {
         self.writes.reopen();
     }
 
-    /// The kind behind a group and resource.
-    pub fn kind(&self, group: &str, resource: &str) -> Option<&Arc<Kind>> {
-        self.kinds.get(&(Str::new(group), Str::new(resource)))
+    /// The stored objects, for authorizers and authenticators. Does not keep the registry alive.
+    pub fn objects_reader(&self) -> Arc<dyn Objects> {
+        Arc::new(ReadOnly(self.this.clone()))
     }
 
-    /// Whether a resource of the catalogue is served in a version.
-    pub fn serves(&self, group: &str, version: &str, resource: &CatalogueResource) -> bool {
-        let facts = self.catalogue.version(group, version);
-        let default_on = facts.is_some_and(|facts| facts.default_on) && resource.default_on;
-        is_served(&self.options.runtime_config, group, version, default_on)
+    /// What is served now. A request looks at one table from its beginning to its end.
+    pub fn api(&self) -> Guard<Arc<ApiTable>> {
+        self.api.load()
+    }
+
+    /// Puts another table in the place of the one that there is. `change` runs alone, and is given the number
+    /// of the change.
+    pub(crate) fn change_api<T, E>(
+        &self,
+        change: impl FnOnce(&ApiTable, u64) -> Result<(ApiTable, T), E>,
+    ) -> Result<T, E> {
+        let mut changes = self.api_changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let (table, done) = change(&self.api.load(), *changes + 1)?;
+        *changes += 1;
+        self.api.store(Arc::new(table));
+        Ok(done)
+    }
+
+    /// Whether a group is one of those that the catalogue has, be it switched off.
+    pub fn has_group(&self, name: &str) -> bool {
+        self.catalogue.group(name).is_some()
+    }
+
+    /// The kind behind a group and resource.
+    pub fn kind(&self, group: &str, resource: &str) -> Option<Arc<Kind>> {
+        self.api.load().kind(group, resource).cloned()
     }
 
     /// What legacy discovery says of the form in which a kind is stored (apiserver
     /// `discovery/storageversionhash.go`): clients compare it, and nothing else.
-    pub fn storage_version_hash(&self, group: &str, resource: &str) -> Option<String> {
+    pub fn storage_version_hash(&self, kind: &Kind) -> String {
         use base64::Engine;
         use sha2::Digest;
-        let gvk = stored::gvk(&self.catalogue, self.kind(group, resource)?);
+        let gvk = stored::gvk(&self.catalogue, kind);
         let text = format!("{}/{}/{}", gvk.group, gvk.version, gvk.kind);
         let digest = sha2::Sha256::digest(text.as_bytes());
-        Some(base64::engine::general_purpose::STANDARD.encode(&digest[..8]))
+        base64::engine::general_purpose::STANDARD.encode(&digest[..8])
     }
 
     /// A uid that nothing else has.
@@ -196,20 +244,19 @@ impl Registry {
     }
 
     /// All kinds that keep objects.
-    pub fn kinds(&self) -> impl Iterator<Item = &Arc<Kind>> {
-        self.kinds.values()
+    pub fn kinds(&self) -> Vec<Arc<Kind>> {
+        self.api.load().kinds().cloned().collect()
     }
 
     /// A target, for callers inside the server.
     pub fn target(&self, group: &str, resource: &str, namespace: &str, name: &str) -> Target {
-        let kind = self.kind(group, resource).expect("a built-in resource").clone();
-        let version = kind.storage.gvk.version.clone();
-        Target { kind, version, namespace: namespace.into(), name: name.into() }
+        let kind = self.kind(group, resource).expect("a built-in resource");
+        Target::of(&kind, namespace, name)
     }
 
     /// The objects of a kind.
     pub(crate) fn objects(&self, kind: &Kind) -> Arc<Resource> {
-        self.cache.resource(&kind.prefix).expect("the cache was started with every kind's prefix")
+        self.cache.add(&kind.prefix)
     }
 
     /// The objects of a kind as they are now, or 500 when one of them cannot be read.
@@ -494,13 +541,22 @@ fn kind_of(
         has_status |= resource.subresources.iter().any(|sub| sub.name == "status");
         versions.extend(catalogue.schema(&resource.kind));
     }
-    let storage = storage_schema(catalogue, &group.name, name, &versions)?;
+    if versions.is_empty() {
+        return None;
+    }
+    let storage = storage_schema(catalogue, group, name)?;
     let gvr =
         GroupVersionResource::new(group.name.clone(), storage.gvk.version.clone(), name.clone());
     Some(Kind {
         prefix: prefix(&group.name, name),
-        strategy: Strategy::of(&group.name, name),
+        strategy: keelson_kinds::strategy(&group.name, name),
         gvr,
+        list_kind: Str::from(format!("{}List", storage.gvk.kind)),
+        source: Source::BuiltIn,
+        generation: 0,
+        foreign_through: AtomicU64::new(0),
+        definition: None,
+        checks: vec![],
         storage,
         versions,
         namespaced,
@@ -528,19 +584,25 @@ pub(crate) fn is_served(
     exact.or(wide).map_or(default_on, |(_, on)| *on)
 }
 
-/// The version in which our records have a kind: both Event resources share one form, the rest is in the
-/// version that is preferred.
+/// The version in which our records have a kind, whichever versions are served: both Event resources share
+/// one form, the rest is in the first version that is on by default, or else the first.
 fn storage_schema(
-    catalogue: &Arc<Catalogue>,
-    group: &str,
-    name: &str,
-    versions: &[keelson_schema::Schema],
+    catalogue: &Catalogue,
+    group: &keelson_schema::catalogue::Group,
+    name: &Str,
 ) -> Option<keelson_schema::Schema> {
-    if (group, name) == ("events.k8s.io", "events") {
+    if (group.name.as_str(), name.as_str()) == ("events.k8s.io", "events") {
         let core = keelson_meta::GroupVersionKind::new("", "v1", "Event");
         return catalogue.schema(&core);
     }
-    versions.first().cloned()
+    let versions = || {
+        group.versions.iter().filter_map(|version| {
+            version.resources.iter().find(|r| &r.name == name).map(|resource| (version, resource))
+        })
+    };
+    let on = versions().find(|(version, resource)| version.default_on && resource.default_on);
+    let (_, resource) = on.or_else(|| versions().next())?;
+    catalogue.schema(&resource.kind)
 }
 
 /// Where a resource's objects stand in the store: kube-apiserver's places, so that data can be taken

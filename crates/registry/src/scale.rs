@@ -78,7 +78,8 @@ impl Registry {
         target: &Target,
         freshness: Freshness,
     ) -> Result<Answer, Failure> {
-        match self.get(permit, target, freshness).await? {
+        target.assert_covered(permit, "get", "scale");
+        match self.read(target, freshness).await? {
             Answer::Entry(entry) => Ok(Answer::Object(scale_of(&target.kind.decode(&entry)?))),
             other => Ok(other),
         }
@@ -92,6 +93,11 @@ impl Registry {
         change: &ScaleChange,
         options: &WriteOptions,
     ) -> Result<Written, Failure> {
+        let verb = match change {
+            ScaleChange::Whole(_) => "update",
+            ScaleChange::Patch(_) => "patch",
+        };
+        target.assert_covered(permit, verb, "scale");
         let schema = self
             .catalogue
             .schema(&scale_kind())

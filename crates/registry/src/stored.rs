@@ -133,7 +133,7 @@ impl StoredForm {
                 out.push(b'\n');
             }
             Written::Converted(gvk) => {
-                let obj = crate::convert::convert(obj, &kind.storage.gvk, gvk);
+                let obj = keelson_kinds::convert(obj, &kind.storage.gvk, gvk);
                 json::write_value(&obj.into_value(), &mut out);
                 out.push(b'\n');
             }
@@ -165,7 +165,7 @@ impl StoredForm {
         let Stored { kind, .. } = stored;
         let storage = &kind.storage;
         if gvk != storage.gvk {
-            obj = crate::convert::convert(obj, &gvk, &storage.gvk);
+            obj = keelson_kinds::convert(obj, &gvk, &storage.gvk);
             obj = decode::conform(storage, obj.into_value())?.object;
         }
         default::fill(storage, &mut obj);

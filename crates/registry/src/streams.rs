@@ -18,8 +18,9 @@ impl Registry {
         target: &Target,
         options: &LogOptions,
     ) -> Result<(), Failure> {
+        target.assert_covered(permit, "get", "log");
         validate_log_options(target, options)?;
-        let pod = self.streamed_pod(permit, target).await?;
+        let pod = self.streamed_pod(target).await?;
         check_container(&pod, &options.container)?;
         match pod.str_at(&["spec", "nodeName"]) {
             "" => Ok(()),
@@ -29,8 +30,9 @@ impl Registry {
 
     /// Why there is no stream to an object.
     pub async fn no_node(&self, permit: &Permit, target: &Target, container: &str) -> Failure {
+        target.assert_connected(permit);
         if target.gvr().resource != "pods" {
-            return match self.get(permit, target, Freshness::Latest).await {
+            return match self.read(target, Freshness::Latest).await {
                 Err(failure) => failure,
                 Ok(_) => {
                     let what = target.gvr().resource.trim_end_matches('s');
@@ -39,7 +41,7 @@ impl Registry {
                 }
             };
         }
-        let pod = match self.streamed_pod(permit, target).await {
+        let pod = match self.streamed_pod(target).await {
             Ok(pod) => pod,
             Err(failure) => return failure,
         };
@@ -55,8 +57,8 @@ impl Registry {
         }
     }
 
-    async fn streamed_pod(&self, permit: &Permit, target: &Target) -> Result<Object, Failure> {
-        match self.get(permit, target, Freshness::Latest).await? {
+    async fn streamed_pod(&self, target: &Target) -> Result<Object, Failure> {
+        match self.read(target, Freshness::Latest).await? {
             Answer::Entry(entry) => target.kind.decode(&entry),
             Answer::Object(_) | Answer::Success(_) => Err(Status::internal("a get made an object")),
         }

@@ -22,6 +22,7 @@ impl Registry {
         binding: &Object,
         dry_run: bool,
     ) -> Result<(), Failure> {
+        target.assert_bindable(permit);
         let mut binding = binding.clone();
         let write = Write {
             permit,
@@ -115,6 +116,7 @@ impl Registry {
     /// Takes the `kubernetes` finalizer off a namespace that is empty; true when it is gone.
     pub async fn finalize_namespace(&self, permit: &Permit, name: &str) -> Result<bool, Failure> {
         let target = self.target("", "namespaces", "", name);
+        target.assert_covered(permit, "update", "finalize");
         let change = |live: Option<&Object>| {
             let mut object = live.cloned().ok_or_else(|| target.not_found())?;
             if let Some(Value::Array(items)) = object.object_mut("spec").get_mut("finalizers") {

@@ -80,7 +80,7 @@ pub(crate) fn strict_warnings(strict: &[String]) -> Vec<Str> {
 }
 
 /// The same for the body of a create or an update.
-pub(crate) fn check_body_fields(
+pub fn check_body_fields(
     schema: &Schema,
     body: &Decoded,
     validation: FieldValidation,

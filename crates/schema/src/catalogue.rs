@@ -7,7 +7,7 @@
 mod resources;
 mod types;
 
-use crate::types::{Schema, StructId, Types};
+use crate::types::{Schema, Shape, Struct, StructId, Types};
 use keelson_meta::{GroupVersionKind, GroupVersionResource, Str};
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -178,6 +178,24 @@ impl Catalogue {
         self.all.get_or_init(|| read(&[TYPES, UNSERVED]))
     }
 
+    /// The types of a kind that is not built in: ObjectMeta and what belongs to it, and then the structs that
+    /// `more` makes, which is given the id of ObjectMeta and that of the first of its own structs.
+    pub fn types_beside_meta(&self, more: impl FnOnce(StructId, StructId) -> Vec<Struct>) -> Types {
+        let mut structs: Vec<Struct> = OBJECT_META
+            .iter()
+            .filter_map(|name| self.types.find(name).map(|id| self.types.get(id).clone()))
+            .collect();
+        let places = OBJECT_META.iter().zip(0..);
+        let places = places.filter_map(|(name, new)| Some((self.types.find(name)?, StructId(new))));
+        let places: HashMap<StructId, StructId> = places.collect();
+        for field in structs.iter_mut().flat_map(|structure| &mut structure.fields) {
+            move_references(&mut field.shape, &places);
+        }
+        let first = StructId(u32::try_from(structs.len()).unwrap_or(u32::MAX));
+        structs.extend(more(StructId(0), first));
+        Types::new(structs)
+    }
+
     /// A struct by its full name, as a schema of no kind.
     pub fn named(&self, name: &str) -> Option<Schema> {
         let root = self.types.find(name)?;
@@ -193,6 +211,23 @@ impl Catalogue {
     /// group version.
     pub fn all_kinds(&self) -> impl Iterator<Item = &GroupVersionKind> {
         self.all().1.kinds.keys()
+    }
+}
+
+/// ObjectMeta and the structs in it.
+const OBJECT_META: [&str; 3] = [
+    "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta",
+    "io.k8s.apimachinery.pkg.apis.meta.v1.OwnerReference",
+    "io.k8s.apimachinery.pkg.apis.meta.v1.ManagedFieldsEntry",
+];
+
+/// Makes a shape refer to structs at other places.
+fn move_references(shape: &mut Shape, places: &HashMap<StructId, StructId>) {
+    match shape {
+        Shape::Struct(id) | Shape::SchemaOr(_, id) => *id = *places.get(id).unwrap_or(id),
+        Shape::List(list) => move_references(&mut list.item, places),
+        Shape::Map(map) => move_references(&mut map.value, places),
+        _ => {}
     }
 }
 

@@ -27,6 +27,8 @@ pub struct Conform<'t> {
     unknown_bytes: usize,
     /// JSON names from the root down to the value at hand, without indexes, as Go's errors show them.
     trail: Vec<Str>,
+    /// The first wrong type: Go reads on after it, and a text that its type cannot read counts more.
+    first: Option<TypeError>,
 }
 
 /// Why a value is not of its type, in Go's words.
@@ -36,13 +38,16 @@ pub struct TypeError(pub String);
 impl<'t> Conform<'t> {
     /// A walk that has seen nothing yet.
     pub fn new(types: &'t Types, words: Words) -> Self {
-        Conform { types, words, unknown: vec![], unknown_bytes: 0, trail: vec![] }
+        Conform { types, words, unknown: vec![], unknown_bytes: 0, trail: vec![], first: None }
     }
 
     /// Checks a value against a struct and makes it canonical.
     pub fn object(&mut self, of: &Struct, value: Value) -> Result<Map, TypeError> {
         match value {
-            Value::Object(map) => self.members(of, map, &Path::ROOT),
+            Value::Object(map) => {
+                let map = self.members(of, map, &Path::ROOT)?;
+                self.first.take().map_or(Ok(map), Err)
+            }
             Value::Null => Ok(Map::new()),
             other => Err(TypeError(format!(
                 "json: cannot unmarshal {} into Go value of type {}",
@@ -105,12 +110,18 @@ impl<'t> Conform<'t> {
         path: &Path<'_>,
     ) -> Result<Value, TypeError> {
         match (shape, value) {
+            (_, Value::Null) if of.lenient => Ok(Value::Null),
             (_, Value::Null) => Ok(self.null(shape)),
             (Shape::String, value @ Value::String(_)) => Ok(value),
             (Shape::Bool, value @ Value::Bool(_)) => Ok(value),
             (Shape::Int64, value @ Value::Int(_)) => Ok(value),
             (Shape::Int32, Value::Int(number)) if i32::try_from(number).is_ok() => {
                 Ok(Value::Int(number))
+            }
+            (Shape::Int32 | Shape::Int64, value @ (Value::Int(_) | Value::Float(_)))
+                if self.words == Words::Converter =>
+            {
+                self.converted(shape, &value)
             }
             (Shape::Double, Value::Int(number)) => Ok(crate::text::double(number as f64)),
             (Shape::Double, Value::Float(number)) => Ok(crate::text::double(number)),
@@ -120,6 +131,9 @@ impl<'t> Conform<'t> {
             }
             (Shape::List(list), Value::Array(items)) => self.list(list, items, of, path),
             (Shape::Map(shape), Value::Object(mut map)) => {
+                if of.lenient {
+                    map.retain(|_, value| !value.is_null());
+                }
                 for (key, slot) in map.iter_mut() {
                     let item = std::mem::take(slot);
                     *slot = self.value(&shape.value, item, of, &path.key(key))?;
@@ -127,8 +141,14 @@ impl<'t> Conform<'t> {
                 Ok(Value::Object(map))
             }
             (Shape::Json | Shape::RawExtension, value) => Ok(value),
-            (Shape::FieldsV1, value @ (Value::Object(_) | Value::Raw(_))) => Ok(value),
+            // Whatever it is, Go keeps its text: entries that cannot be read are left out later.
+            (Shape::FieldsV1, value) => Ok(value),
             (Shape::SchemaOr(second, id), value) => self.schema_or(*second, *id, value, of, path),
+            // Metadata is that of every object.
+            (Shape::Struct(id), value) if !self.types.get(*id).lenient => {
+                self.text(&Shape::Struct(*id), value, of)
+            }
+            (_, value) if of.lenient => Ok(value),
             (shape, value) => self.text(shape, value, of),
         }
     }
@@ -184,13 +204,28 @@ impl<'t> Conform<'t> {
         }
     }
 
+    /// A number as the converter takes it: whole, and cut to the size of its type.
+    fn converted(&self, shape: &Shape, value: &Value) -> Result<Value, TypeError> {
+        let number = match value {
+            Value::Int(number) => *number,
+            Value::Float(number) if number.fract() == 0.0 => *number as i64,
+            _ => return Err(TypeError(self.not_converted(shape, value))),
+        };
+        let is_short = matches!(shape, Shape::Int32);
+        Ok(Value::Int(if is_short { i64::from(number as i32) } else { number }))
+    }
+
     /// Shapes whose JSON form is text with rules of its own.
     fn text(&mut self, shape: &Shape, value: Value, of: &Struct) -> Result<Value, TypeError> {
         match (shape, value) {
-            (Shape::Bytes, Value::String(text)) => crate::text::bytes(text),
-            (Shape::Quantity, value @ (Value::String(_) | Value::Int(_) | Value::Float(_))) => {
-                crate::text::quantity(&value)
-            }
+            (Shape::Bytes, Value::String(text)) => match (crate::text::bytes(text), self.words) {
+                (Err(TypeError(why)), Words::Converter) => {
+                    Err(TypeError(format!("error decoding from json: {why}")))
+                }
+                (Err(why), Words::Json) => self.note(why),
+                (bytes, _) => bytes,
+            },
+            (Shape::Quantity, value) => crate::text::quantity(&value),
             (Shape::IntOrString, value @ Value::String(_)) => Ok(value),
             (Shape::IntOrString, Value::Int(number)) if i32::try_from(number).is_ok() => {
                 Ok(Value::Int(number))
@@ -199,17 +234,41 @@ impl<'t> Conform<'t> {
             (Shape::MicroTime, Value::String(text)) => crate::text::micro_time(&text),
             (Shape::Duration, Value::String(text)) => crate::text::duration(&text),
             (Shape::Time | Shape::MicroTime | Shape::Duration, value) => {
-                let what = shown(&value);
-                Err(TypeError(format!(
-                    "json: cannot unmarshal {what} into Go value of type string"
-                )))
+                Err(self.misread(&shown(&value), "string", of))
             }
-            (Shape::IntOrString, value) => {
-                let what = shown_number(&value);
-                Err(TypeError(format!("json: cannot unmarshal {what} into Go value of type int32")))
+            (Shape::IntOrString, value) => Err(self.misread(&shown_number(&value), "int32", of)),
+            (shape, value) => {
+                let why = self.mismatch(shape, &value, of);
+                self.note(why)
             }
-            (shape, value) => Err(self.mismatch(shape, &value, of)),
         }
+    }
+
+    /// Notes a wrong type and goes on, as Go does; the converter ends here.
+    fn note(&mut self, why: TypeError) -> Result<Value, TypeError> {
+        if self.words == Words::Converter {
+            return Err(why);
+        }
+        self.first.get_or_insert(why);
+        Ok(Value::Null)
+    }
+
+    /// What a type says that reads a text of its own and was given something else.
+    fn misread(&self, given: &str, wanted: &str, of: &Struct) -> TypeError {
+        if self.words == Words::Converter {
+            let why = format!("json: cannot unmarshal {given} into Go value of type {wanted}");
+            return TypeError(why);
+        }
+        self.refused(given, wanted, of)
+    }
+
+    fn refused(&self, given: &str, wanted: &str, of: &Struct) -> TypeError {
+        let trail: Vec<&str> = self.trail.iter().map(Str::as_str).collect();
+        TypeError(format!(
+            "json: cannot unmarshal {given} into Go struct field {}.{} of type {wanted}",
+            last_word(&of.name),
+            trail.join("."),
+        ))
     }
 
     fn mismatch(&self, shape: &Shape, value: &Value, of: &Struct) -> TypeError {
@@ -220,13 +279,7 @@ impl<'t> Conform<'t> {
             Shape::Int32 | Shape::Int64 => shown_number(value),
             _ => shown(value),
         };
-        let trail: Vec<&str> = self.trail.iter().map(Str::as_str).collect();
-        TypeError(format!(
-            "json: cannot unmarshal {what} into Go struct field {}.{} of type {}",
-            last_word(&of.name),
-            trail.join("."),
-            self.go_type(shape)
-        ))
+        self.refused(&what, &self.go_type(shape), of)
     }
 
     fn not_converted(&self, shape: &Shape, value: &Value) -> String {

@@ -11,7 +11,7 @@ pub fn fill(schema: &Schema, obj: &mut Object) {
 fn members(types: &Types, of: &Struct, map: &mut Map) {
     for field in of.fields.iter().filter(|field| field.default.is_some()) {
         if let Some(default) = &field.default
-            && map.get(&field.name).is_none_or(Value::is_null)
+            && map.get(&field.name).is_none_or(|value| value.is_null() && !field.nullable)
         {
             map.insert(field.name.clone(), default.clone());
         }

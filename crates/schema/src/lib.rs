@@ -11,6 +11,7 @@ pub mod default;
 pub mod json;
 pub mod openapi;
 pub mod proto;
+pub mod structural;
 pub mod tables;
 mod text;
 pub mod types;

@@ -4,6 +4,7 @@
 //! Documents are built when they are asked for and nothing of them is kept: a caller that serves
 //! them often keeps the bytes. Building one takes milliseconds and some megabytes while it lasts.
 
+mod custom;
 mod descriptions;
 mod facts;
 mod fixed;
@@ -17,14 +18,16 @@ mod v3;
 
 use crate::catalogue::{Catalogue, Group, Version};
 use crate::json::{write_string, write_value};
+pub use custom::{CustomResource, CustomVersion};
 use descriptions::Descriptions;
 use facts::Facts;
 use fixed::FIXED;
 use keelson_meta::{Str, Value};
-use operations::{Answer, PathItem, discovery_operation, group_tag, path_item};
+use operations::{Answer, META, PathItem, discovery_operation, group_tag, path_item};
 use paths::Scope;
 use schemas::{Dialect, Schemas, object, reachable};
 use sha2::{Digest, Sha512};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::OnceLock;
 
@@ -36,6 +39,8 @@ pub struct OpenApi<'a> {
     catalogue: &'a Catalogue,
     /// Group, version and name of a resource.
     is_served: &'a dyn Fn(&str, &str, &str) -> bool,
+    /// What is served beside the catalogue.
+    custom: &'a [CustomVersion<'a>],
 }
 
 impl<'a> OpenApi<'a> {
@@ -45,7 +50,13 @@ impl<'a> OpenApi<'a> {
         catalogue: &'a Catalogue,
         is_served: &'a dyn Fn(&str, &str, &str) -> bool,
     ) -> OpenApi<'a> {
-        OpenApi { catalogue, is_served }
+        OpenApi { catalogue, is_served, custom: &[] }
+    }
+
+    /// The same documents, and those of resources that are not in the catalogue.
+    #[must_use]
+    pub fn with_custom(self, custom: &'a [CustomVersion<'a>]) -> OpenApi<'a> {
+        OpenApi { custom, ..self }
     }
 
     /// The paths of all v3 documents, sorted: `api/v1`, `apis`, `apis/apps`, `apis/apps/v1`,
@@ -60,7 +71,12 @@ impl<'a> OpenApi<'a> {
             }
             out.extend(versions.map(|version| format!("{root}/{}", version.name)));
         }
+        for version in self.custom {
+            out.push(version.document());
+            out.push(group_root(version.group));
+        }
         out.sort();
+        out.dedup();
         out
     }
 
@@ -93,25 +109,44 @@ impl<'a> OpenApi<'a> {
                 hash.update(&resource.name);
             }
         }
+        for custom in self.custom.iter().filter(|custom| path == "v2" || custom.document() == path)
+        {
+            for resource in &custom.resources {
+                let facts = resource.facts;
+                hash.update([1]);
+                hash.update(format!("{} {} {}", facts.name, facts.kind, resource.list_kind));
+                hash.update([u8::from(facts.namespaced), facts.subresources.len() as u8]);
+                hash.update(resource.schema);
+            }
+        }
         hex(&hash.finalize())
     }
 
     /// The v3 document at a path of [`v3_paths`](Self::v3_paths), as JSON.
     pub fn v3_document(&self, path: &str) -> Option<Vec<u8>> {
         let facts = Facts::read();
-        let (items, group_version) = match self.find(path) {
+        let custom = self.custom.iter().find(|custom| custom.document() == path);
+        let (mut items, group_version) = match self.find(path) {
             Some((group, version)) => {
                 let group_version = (group.name.as_str(), version.name.as_str());
                 let resources = self.resources(group, version);
-                let items = Scope::paths(self.catalogue, &facts, group_version, resources);
+                let items = Scope::paths(self.catalogue, &facts, group_version, resources, None);
                 (items, Some(group_version))
             }
-            None => (vec![self.fixed(path)?], Some(("", "v1"))),
+            None => match custom {
+                Some(custom) => (vec![], Some((custom.group, custom.version))),
+                None => (vec![self.fixed(path)?], Some(("", "v1"))),
+            },
         };
+        if let Some(custom) = custom {
+            items.extend(custom.paths(self.catalogue, &facts));
+            items.sort_by(|a, b| a.path.cmp(&b.path));
+        }
         let descriptions = Descriptions::read();
         let schemas =
             Schemas::new(self.catalogue, &facts, &descriptions, Dialect::V3, group_version);
-        let names = reachable(&self.catalogue.types, type_names(&items));
+        let names = self.reachable(&items);
+        let own = custom.map(|custom| custom.definitions(Dialect::V3)).unwrap_or_default();
         let mut out = b"{\"openapi\":\"3.0.0\",\"info\":".to_vec();
         write_value(&info(), &mut out);
         out.extend_from_slice(b",\"paths\":");
@@ -120,7 +155,10 @@ impl<'a> OpenApi<'a> {
         out.extend_from_slice(b",\"components\":{");
         if !names.is_empty() {
             out.extend_from_slice(b"\"schemas\":");
-            let schemas = names.iter().map(|name| (name.as_str(), schemas.definition(name)));
+            let schemas = names.iter().map(|name| {
+                let own = own.get(name).cloned();
+                (name.as_str(), own.unwrap_or_else(|| schemas.definition(name)))
+            });
             write_members(schemas, &mut out);
             out.push(b',');
         }
@@ -181,9 +219,14 @@ impl<'a> OpenApi<'a> {
         take("parameters", &mut v2::shared_parameters(&items).into_iter());
         let descriptions = Descriptions::read();
         let schemas = Schemas::new(self.catalogue, &facts, &descriptions, Dialect::V2, None);
-        let names = reachable(&self.catalogue.types, type_names(&items));
+        let names = self.reachable(&items);
         drop(items);
-        let definitions = names.iter().map(|name| (name.as_str(), schemas.definition(name)));
+        let own = self.custom.iter().flat_map(|custom| custom.definitions(Dialect::V2));
+        let own: BTreeMap<Str, Value> = own.collect();
+        let definitions = names.iter().map(|name| {
+            let own = own.get(name).cloned();
+            (name.as_str(), own.unwrap_or_else(|| schemas.definition(name)))
+        });
         take("definitions", &mut { definitions });
     }
 
@@ -195,13 +238,25 @@ impl<'a> OpenApi<'a> {
                 Some((group, version)) => {
                     let group_version = (group.name.as_str(), version.name.as_str());
                     let resources = self.resources(group, version);
-                    out.extend(Scope::paths(self.catalogue, facts, group_version, resources));
+                    out.extend(Scope::paths(self.catalogue, facts, group_version, resources, None));
                 }
                 None => out.extend(self.fixed(&document)),
             }
         }
+        for custom in self.custom {
+            out.extend(custom.paths(self.catalogue, facts));
+        }
         out.sort_by(|a, b| a.path.cmp(&b.path));
         out
+    }
+
+    /// The types that paths lead to; those of metadata belong to every custom resource.
+    fn reachable(&self, items: &[PathItem]) -> BTreeSet<Str> {
+        let mut roots = type_names(items);
+        if !self.custom.is_empty() {
+            roots.extend(["ObjectMeta", "ListMeta"].map(|name| Str::from(format!("{META}{name}"))));
+        }
+        reachable(&self.catalogue.types, roots)
     }
 
     /// The served group version that a document's path names.
@@ -236,8 +291,10 @@ impl<'a> OpenApi<'a> {
             return Some(fixed.path_item());
         }
         let name = if document == "api" { "" } else { document.strip_prefix("apis/")? };
-        let group = self.catalogue.group(name)?;
-        if !group.versions.iter().any(|version| self.serves(group, version)) {
+        let is_custom = self.custom.iter().any(|custom| custom.group == name);
+        let group = self.catalogue.group(name);
+        let is_served = |group: &'a Group| group.versions.iter().any(|v| self.serves(group, v));
+        if !is_custom && !group.is_some_and(is_served) {
             return None;
         }
         let title = operations::group_title(name);

@@ -78,6 +78,9 @@ pub struct Struct {
     pub atomic: bool,
     /// Members that no field names are kept (`x-kubernetes-preserve-unknown-fields`).
     pub preserve_unknown: bool,
+    /// Members of another type than their field's are kept: they are refused by validation, as those of custom
+    /// resources are, and not by decoding.
+    pub lenient: bool,
     /// The protobuf message. Invariant: sorted by tag, and so in each inlined message.
     message: Vec<Slot>,
 }
@@ -115,6 +118,12 @@ impl Struct {
         let always = always.map(|(_, at)| at).collect();
         let message = message(&fields, &[]);
         Struct { name: name.into(), fields, index, always, message, ..Struct::default() }
+    }
+
+    /// The same struct of a custom resource: members of wrong types are kept for validation to refuse, and
+    /// those that no field names too, if `is_open`.
+    pub(crate) fn of_custom_resource(self, is_open: bool, atomic: bool) -> Self {
+        Struct { lenient: true, preserve_unknown: is_open, atomic, ..self }
     }
 
     /// The same struct with messages embedded in its protobuf message that JSON does not show and that
@@ -234,6 +243,9 @@ pub struct Field {
     pub default: Option<Value>,
     /// Allowed values, in the order OpenAPI lists them; empty: any.
     pub enumeration: Box<[Str]>,
+    /// `x-kubernetes-map-type: granular` of the member: its fields have owners of their own, though its
+    /// type is atomic elsewhere.
+    pub granular: bool,
     /// `x-kubernetes-patch-strategy` has `retainKeys`.
     pub retain_keys: bool,
     /// `x-kubernetes-patch-strategy` is `replace`: a strategic patch replaces the member, map or not.
@@ -252,6 +264,7 @@ impl Field {
             nullable: false,
             default: None,
             enumeration: Box::default(),
+            granular: false,
             retain_keys: false,
             patch_replace: false,
         }

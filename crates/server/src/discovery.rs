@@ -3,25 +3,8 @@
 
 use crate::handler::App;
 use keelson_meta::{Map, Str, Value, value};
-use keelson_schema::catalogue::{Group, Resource, Version};
-
-/// The group versions that are served, in order.
-fn served(app: &App) -> impl Iterator<Item = (&Group, Vec<&Version>)> {
-    app.registry.catalogue.groups.iter().filter_map(|group| {
-        let versions: Vec<&Version> = group
-            .versions
-            .iter()
-            .filter(|version| !resources(app, group, version).is_empty())
-            .collect();
-        (!versions.is_empty()).then_some((group, versions))
-    })
-}
-
-/// The resources of a version that are served, in order.
-pub(crate) fn resources<'a>(app: &App, group: &Group, version: &'a Version) -> Vec<&'a Resource> {
-    let serves = |resource: &&Resource| app.registry.serves(&group.name, &version.name, resource);
-    version.resources.iter().filter(serves).collect()
-}
+use keelson_registry::api_table::{ApiGroup, ApiVersion, Endpoint};
+use keelson_schema::catalogue::Resource;
 
 fn group_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
@@ -39,8 +22,8 @@ pub(crate) fn core_versions(address: &str) -> Value {
     })
 }
 
-fn legacy_group(group: &Group, versions: &[&Version], typed: bool) -> Value {
-    let entry = |version: &&Version| {
+fn legacy_group(group: &ApiGroup, typed: bool) -> Value {
+    let entry = |version: &ApiVersion| {
         value!({
             "groupVersion": (group_version(&group.name, &version.name)),
             "version": (version.name.clone())
@@ -52,8 +35,8 @@ fn legacy_group(group: &Group, versions: &[&Version], typed: bool) -> Value {
         out.insert("apiVersion", "v1");
     }
     out.insert("name", group.name.clone());
-    out.insert("versions", versions.iter().map(entry).collect::<Vec<_>>());
-    if let Some(first) = versions.first() {
+    out.insert("versions", group.versions.iter().map(entry).collect::<Vec<_>>());
+    if let Some(first) = group.versions.first() {
         out.insert("preferredVersion", entry(first));
     }
     Value::Object(out)
@@ -61,27 +44,28 @@ fn legacy_group(group: &Group, versions: &[&Version], typed: bool) -> Value {
 
 /// `/apis`.
 pub(crate) fn groups(app: &App) -> Value {
-    let groups: Vec<Value> = served(app)
-        .filter(|(group, _)| !group.name.is_empty())
-        .map(|(group, versions)| legacy_group(group, &versions, false))
-        .collect();
+    let api = app.registry.api();
+    let groups = api.groups().filter(|group| !group.name.is_empty());
+    let groups: Vec<Value> = groups.map(|group| legacy_group(group, false)).collect();
     value!({"kind": "APIGroupList", "apiVersion": "v1", "groups": (groups)})
 }
 
 /// `/apis/GROUP`.
 pub(crate) fn group(app: &App, name: &str) -> Option<Value> {
-    let (group, versions) =
-        served(app).find(|(group, _)| group.name == name && !name.is_empty())?;
-    Some(legacy_group(group, &versions, true))
+    let api = app.registry.api();
+    let group = api.group(name).filter(|group| !group.name.is_empty())?;
+    Some(legacy_group(group, true))
 }
 
 /// `/api/v1` and `/apis/GROUP/VERSION`.
 pub(crate) fn group_version_resources(app: &App, group: &str, version: &str) -> Option<Value> {
-    let (group, versions) = served(app).find(|(found, _)| found.name == group)?;
-    let version = versions.into_iter().find(|found| found.name == version)?;
+    let api = app.registry.api();
+    let group = api.group(group)?;
+    let version = group.version(version)?;
     let mut out = vec![];
-    for resource in resources(app, group, version) {
-        out.push(legacy_resource(app, group, version, resource));
+    for endpoint in version.endpoints() {
+        let resource = &endpoint.facts;
+        out.push(legacy_resource(app, group, version, endpoint));
         for sub in &resource.subresources {
             let mut entry = Map::new();
             entry.insert("name", format!("{}/{}", resource.name, sub.name));
@@ -106,7 +90,13 @@ pub(crate) fn group_version_resources(app: &App, group: &str, version: &str) -> 
     Some(Value::Object(list))
 }
 
-fn legacy_resource(app: &App, group: &Group, version: &Version, resource: &Resource) -> Value {
+fn legacy_resource(
+    app: &App,
+    group: &ApiGroup,
+    version: &ApiVersion,
+    endpoint: &Endpoint,
+) -> Value {
+    let resource = &endpoint.facts;
     let mut entry = Map::new();
     entry.insert("name", resource.name.clone());
     entry.insert("singularName", resource.singular.clone());
@@ -123,7 +113,8 @@ fn legacy_resource(app: &App, group: &Group, version: &Version, resource: &Resou
     if !resource.categories.is_empty() {
         entry.insert("categories", strings(&resource.categories));
     }
-    if let Some(hash) = app.registry.storage_version_hash(&group.name, &resource.name) {
+    let hash = endpoint.kind.as_ref().map(|kind| app.registry.storage_version_hash(kind));
+    if let Some(hash) = hash {
         entry.insert("storageVersionHash", hash);
     }
     Value::Object(entry)
@@ -131,34 +122,30 @@ fn legacy_resource(app: &App, group: &Group, version: &Version, resource: &Resou
 
 /// `/api` and `/apis` in aggregated form: everything in one document.
 pub(crate) fn aggregated(app: &App, core: bool, beta: bool) -> Value {
-    let items: Vec<Value> = served(app)
-        .filter(|(group, _)| group.name.is_empty() == core)
-        .map(|(group, versions)| {
-            let mut metadata = Map::new();
-            if !core {
-                metadata.insert("name", group.name.clone());
-            }
-            metadata.insert("creationTimestamp", Value::Null);
-            let versions: Vec<Value> = versions
-                .iter()
-                .map(|version| {
-                    let resources: Vec<Value> = resources(app, group, version)
-                        .into_iter()
-                        .map(aggregated_resource)
-                        .collect();
-                    value!({
-                        "version": (version.name.clone()), "resources": (resources),
-                        "freshness": "Current"
-                    })
-                })
-                .collect();
-            value!({"metadata": (metadata), "versions": (versions)})
-        })
-        .collect();
+    let api = app.registry.api();
+    let groups = api.groups().filter(|group| group.name.is_empty() == core);
+    let items: Vec<Value> = groups.map(aggregated_group).collect();
     let version = if beta { "apidiscovery.k8s.io/v2beta1" } else { "apidiscovery.k8s.io/v2" };
     value!({
         "kind": "APIGroupDiscoveryList", "apiVersion": version, "metadata": {}, "items": (items)
     })
+}
+
+fn aggregated_group(group: &ApiGroup) -> Value {
+    let mut metadata = Map::new();
+    if !group.name.is_empty() {
+        metadata.insert("name", group.name.clone());
+    }
+    metadata.insert("creationTimestamp", Value::Null);
+    let version = |version: &ApiVersion| {
+        let resources = version.endpoints().map(|endpoint| aggregated_resource(&endpoint.facts));
+        let resources: Vec<Value> = resources.collect();
+        value!({
+            "version": (version.name.clone()), "resources": (resources), "freshness": "Current"
+        })
+    };
+    let versions: Vec<Value> = group.versions.iter().map(version).collect();
+    value!({"metadata": (metadata), "versions": (versions)})
 }
 
 /// A kind in aggregated discovery: one of the same group version is named by its kind alone.

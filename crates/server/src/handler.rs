@@ -21,12 +21,13 @@ use crate::websocket;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Version, header};
 use hyper::body::Incoming;
 use keelson_auth::{
-    ANONYMOUS, Attributes, Authenticator, Authorizer, Certificate, Credentials, Permit,
+    ANONYMOUS, Attributes, Authenticator, Authorizer, Certificate, Credentials, Permit, Selectors,
 };
 use keelson_meta::{Failure, Status, Str};
 use keelson_registry::{Registry, stamp};
 use keelson_schema::decode::Format;
 use std::panic::AssertUnwindSafe;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
@@ -79,10 +80,10 @@ impl From<Failure> for Refused {
 pub struct App {
     /// The kinds.
     pub registry: Arc<Registry>,
-    /// Who asks.
+    /// Authenticates requests.
     pub authenticator: Authenticator,
-    /// May they.
-    pub authorizer: Authorizer,
+    /// Authorizes requests.
+    pub authorizer: Arc<Authorizer>,
     /// What `/version` says.
     pub version: VersionInfo,
     /// What clients may do.
@@ -153,7 +154,7 @@ impl App {
             peer.place.end();
         }
         let audit_id = stamp::audit_id(self.registry.clock.as_ref());
-        let answer = no_panic(self.answer(request, peer, &mut held)).await;
+        let answer = no_panic(pin!(self.answer(request, peer, &mut held))).await;
         let mut response = answer.unwrap_or_else(|| {
             tracing::error!(audit_id = audit_id.as_str(), "a request panicked");
             let why = "This request caused apiserver to panic. Look in the logs for details.";
@@ -204,7 +205,7 @@ impl App {
             cbor: self.cbor,
             peer,
         };
-        let reply = match self.admit(&ask, &route, held) {
+        let reply = match self.admit(&ask, &route, held).await {
             Ok((permit, end)) => self.dispatch(&ask, &route, permit, &mut body, end).await,
             Err(Refused::Failure(failure)) => Err(failure),
             Err(Refused::Busy) => Ok(respond::too_many_requests()),
@@ -224,8 +225,8 @@ impl App {
         }
     }
 
-    /// When the request ends at the latest, who asks, and may they.
-    fn admit(
+    /// When the request ends at the latest, and the permit for it.
+    async fn admit(
         &self,
         ask: &Ask,
         route: &Route,
@@ -234,11 +235,11 @@ impl App {
         let is_long = matches!(route, Route::Resource(route) if asked_verb(ask, route) == "watch");
         let most = self.limits.request_timeout;
         let timeout = if is_long { most } else { ask.query.request_timeout(most)? };
-        Ok((self.permit(ask, route, held)?, Instant::now() + timeout))
+        Ok((self.permit(ask, route, held).await?, Instant::now() + timeout))
     }
 
-    /// Who asks, and may they. Nothing of the body is read before this says yes.
-    fn permit(&self, ask: &Ask, route: &Route, held: &mut Held) -> Result<Permit, Refused> {
+    /// Authenticates and authorizes a request. Nothing of the body is read before this says yes.
+    async fn permit(&self, ask: &Ask, route: &Route, held: &mut Held) -> Result<Permit, Refused> {
         let by_protocol = websocket::authorization(&ask.headers)?;
         let by_header = ask.headers.get(header::AUTHORIZATION).map(|value| {
             // One that cannot be read must not make its sender anonymous.
@@ -251,7 +252,8 @@ impl App {
                 Some(shown) => shown.verified().map_or(Certificate::Refused, Certificate::Verified),
             },
         };
-        let user = self.authenticator.authenticate(&credentials);
+        let now = self.registry.clock.now();
+        let user = self.authenticator.authenticate(&credentials, now).await;
         match &user {
             Ok(user) if user.name != ANONYMOUS => ask.peer.place.authenticated(),
             // HTTP/2 costs much: who is not known has a connection for one request
@@ -259,10 +261,11 @@ impl App {
             Ok(_) | Err(_) => ask.peer.place.end(),
         }
         let attributes = attributes(ask, route);
-        let user = impersonate::impersonated(&self.authorizer, &ask.headers, user?, &attributes)?;
+        let user =
+            impersonate::impersonated(&self.authorizer, &ask.headers, user?, &attributes).await?;
         let counted = self.state.in_flight.enter(&user, &attributes);
         held._counted = counted.map_err(|TooMany| Refused::Busy)?;
-        Ok(self.authorizer.authorize(user, attributes)?)
+        Ok(self.authorizer.authorize(user, attributes).await?)
     }
 
     async fn dispatch(
@@ -281,14 +284,14 @@ impl App {
                     return Ok(respond::no_such_page());
                 };
                 let verb = resource::verb(ask, route, &found)?;
-                let work = self.resource(ask, &permit, &found, verb, body);
+                let mut work = pin!(self.resource(ask, &permit, &found, verb, body));
                 let reply = match verb {
                     "watch" => work.await,
-                    _ => tokio::time::timeout_at(end, work)
+                    _ => tokio::time::timeout_at(end, work.as_mut())
                         .await
                         .unwrap_or_else(|_| Err(Status::timed_out())),
                 };
-                let Some(warning) = resource::deprecation(&found) else { return reply };
+                let Some(warning) = &found.endpoint.deprecation else { return reply };
                 let mut reply = reply.unwrap_or_else(|failure| respond::failure(ask, &failure));
                 respond::warn_first(&mut reply, warning);
                 Ok(reply)
@@ -335,41 +338,54 @@ impl App {
 /// What the authorizer is asked.
 fn attributes(ask: &Ask, route: &Route) -> Attributes {
     match route {
-        Route::Resource(route) => Attributes {
-            verb: Str::new_static(asked_verb(ask, route)),
-            gvr: keelson_meta::GroupVersionResource::new(
-                route.group.clone(),
-                route.version.clone(),
-                route.resource.clone(),
-            ),
-            subresource: route.subresource.clone(),
-            // A namespace itself is looked at as if it were in itself.
-            namespace: match &route.namespace {
-                Some(namespace) => namespace.clone(),
-                None if route.resource == "namespaces" => route.name.clone(),
-                None => Str::default(),
-            },
-            name: asked_name(ask, route),
-            path: String::new(),
-        },
+        Route::Resource(route) => resource_attributes(ask, route),
         Route::Path(path) => Attributes {
             verb: Str::new_static(method_word(&ask.method)),
+            non_resource: true,
             path: path.clone(),
             ..Attributes::default()
         },
-        Route::Refused => Attributes::default(),
+        Route::Refused => Attributes { non_resource: true, ..Attributes::default() },
     }
 }
 
-/// The name in the URL, or the one that a field selector on a collection asks for.
-fn asked_name(ask: &Ask, route: &ResourceRoute) -> Str {
-    if !route.name.is_empty()
-        || !matches!(asked_verb(ask, route), "list" | "watch" | "deletecollection")
-    {
-        return route.name.clone();
+fn resource_attributes(ask: &Ask, route: &ResourceRoute) -> Attributes {
+    let verb = asked_verb(ask, route);
+    let selectors = match verb {
+        "list" | "watch" | "deletecollection" => ask.query.asked_selectors(),
+        _ => None,
+    };
+    // The name in the URL, or the one that a field selector on a collection asks for.
+    let name = match &selectors {
+        Some(selectors) if route.name.is_empty() => selected_name(selectors),
+        _ => route.name.clone(),
+    };
+    Attributes {
+        verb: Str::new_static(verb),
+        gvr: keelson_meta::GroupVersionResource::new(
+            route.group.clone(),
+            route.version.clone(),
+            route.resource.clone(),
+        ),
+        subresource: route.subresource.clone(),
+        // A namespace itself is looked at as if it were in itself.
+        namespace: match &route.namespace {
+            Some(namespace) => namespace.clone(),
+            None if route.resource == "namespaces" => route.name.clone(),
+            None => Str::default(),
+        },
+        name,
+        selectors: selectors.map(Box::new),
+        ..Attributes::default()
     }
-    let name = ask.query.selected_name();
+}
+
+/// The one name that a field selector leaves, or empty.
+fn selected_name(selectors: &Selectors) -> Str {
+    let fields = selectors.fields.as_ref();
+    let name = fields.and_then(|fields| fields.required_value("metadata.name"));
     name.filter(|name| keelson_meta::names::name_is_path_segment(name, false).is_empty())
+        .map(Str::new)
         .unwrap_or_default()
 }
 
@@ -405,8 +421,7 @@ fn method_word(method: &Method) -> &'static str {
 }
 
 /// Runs a future to its end, or `None` when it panics.
-async fn no_panic<T>(work: impl Future<Output = T>) -> Option<T> {
-    let mut work = std::pin::pin!(work);
+async fn no_panic<T>(mut work: Pin<&mut impl Future<Output = T>>) -> Option<T> {
     std::future::poll_fn(|cx| {
         match std::panic::catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
             Ok(Poll::Ready(value)) => Poll::Ready(Some(value)),
@@ -415,4 +430,22 @@ async fn no_panic<T>(work: impl Future<Output = T>) -> Option<T> {
         }
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes of a request's future, which is moved several times before it is first polled.
+    const FUTURE_BYTES_MAX: usize = 8 << 10;
+
+    fn future_bytes<A, B, C, F>(_: impl Fn(A, B, C) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn the_future_of_a_request_is_small() {
+        let bytes = future_bytes(App::handle);
+        assert!(bytes <= FUTURE_BYTES_MAX, "{bytes}");
+    }
 }

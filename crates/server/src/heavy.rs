@@ -23,10 +23,11 @@ const HEAVY_WAITING_MAX: usize = 64;
 /// The turns of this process, which has its processors and its memory once.
 static TURNS: Turns = Turns::new();
 
-/// Does the work of a request with a body of so many bytes.
+/// Does the work of a request with a body of so many bytes. The work is lent: a future that is handed over
+/// by value is held twice by whoever awaits it, and each layer would double the size of a request.
 pub(crate) async fn run<T>(
     bytes: usize,
-    work: impl Future<Output = Result<T, Failure>> + Send,
+    work: Pin<&mut (impl Future<Output = Result<T, Failure>> + Send)>,
 ) -> Result<T, Failure> {
     if bytes <= LIGHT_BYTES_MAX { work.await } else { TURNS.run(bytes, work).await }
 }
@@ -48,13 +49,13 @@ impl Turns {
     async fn run<T>(
         &self,
         bytes: usize,
-        work: impl Future<Output = Result<T, Failure>> + Send,
+        work: Pin<&mut (impl Future<Output = Result<T, Failure>> + Send)>,
     ) -> Result<T, Failure> {
         let waits = self.wait().ok_or_else(too_many)?;
         let turns = if bytes < ALONE_BYTES_MIN { 1 } else { HEAVY_AT_ONCE_MAX };
         let _turns = self.free.acquire_many(turns).await.map_err(Status::internal)?;
         drop(waits);
-        OffWorker { work: Box::pin(work) }.await
+        OffWorker { work }.await
     }
 
     /// A place among those that wait, if there is one.
@@ -84,11 +85,11 @@ fn too_many() -> Failure {
 }
 
 /// A future whose every step first hands the other tasks of its thread to another thread.
-struct OffWorker<F> {
-    work: Pin<Box<F>>,
+struct OffWorker<'w, F> {
+    work: Pin<&'w mut F>,
 }
 
-impl<F: Future> Future for OffWorker<F> {
+impl<F: Future> Future for OffWorker<'_, F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
@@ -105,6 +106,7 @@ impl<F: Future> Future for OffWorker<F> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::pin::pin;
     use std::sync::mpsc;
     use std::time::Duration;
 
@@ -117,10 +119,11 @@ mod tests {
         let runtime = runtime.expect("a runtime");
         let (say, hear) = mpsc::channel();
         let (began, begun) = mpsc::channel();
-        let heavy = runtime.spawn(run(LIGHT_BYTES_MAX + 1, async move {
+        let work = Box::pin(async move {
             began.send(()).expect("the test waits");
             hear.recv_timeout(DEADLINE).map_err(Status::internal)
-        }));
+        });
+        let heavy = runtime.spawn(async { run(LIGHT_BYTES_MAX + 1, pin!(work)).await });
         begun.recv_timeout(DEADLINE).expect("the work begins");
         runtime.spawn(async move { say.send(7) });
         let heard = runtime.block_on(heavy).expect("no panic");
@@ -129,8 +132,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_runtime_of_one_thread_works_on_large_bodies_too() {
-        assert_eq!(run(LIGHT_BYTES_MAX + 1, async { Ok(7) }).await.ok(), Some(7));
-        assert_eq!(run(0, async { Ok(7) }).await.ok(), Some(7));
+        assert_eq!(run(LIGHT_BYTES_MAX + 1, pin!(async { Ok(7) })).await.ok(), Some(7));
+        assert_eq!(run(0, pin!(async { Ok(7) })).await.ok(), Some(7));
     }
 
     #[test]

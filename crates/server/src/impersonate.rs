@@ -4,13 +4,79 @@
 
 use http::header::HeaderName;
 use http::{HeaderMap, HeaderValue};
-use keelson_auth::{Attributes, Authorizer, User};
+use keelson_auth::{Attributes, AuthorizationReason, Authorizer, MASTERS, User, forbidden};
 use keelson_meta::{Failure, GroupVersionResource, Status, Str, status::quote};
 use percent_encoding::percent_decode_str;
 
 const PREFIX: &str = "impersonate-";
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
+
+const AUTHENTICATION: &str = "authentication.k8s.io";
+const NODES: &str = "system:nodes";
+/// Extra of service accounts whose token is bound to a pod on a node.
+const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
+
+/// Ways to impersonate: the constrained ones, each for a kind of user and for requests that are allowed one by
+/// one, and the one with which all requests can be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// The node on which the pod of the sender runs.
+    AssociatedNode,
+    /// Any node.
+    ArbitraryNode,
+    /// A service account, without anything else.
+    ServiceAccount,
+    /// A user that is neither node nor service account, with groups and other facts.
+    UserInfo,
+    /// Anybody, for all requests.
+    Legacy,
+}
+
+impl Mode {
+    /// As the verbs of constrained impersonation call it.
+    fn word(self) -> &'static str {
+        match self {
+            Mode::AssociatedNode => "associated-node",
+            Mode::ArbitraryNode => "arbitrary-node",
+            Mode::ServiceAccount => "serviceaccount",
+            Mode::UserInfo => "user-info",
+            Mode::Legacy => "",
+        }
+    }
+}
+
+/// What nobody may impersonate by constrained impersonation.
+fn check_constrained(sender: &User, one: &Attributes) -> Result<(), Failure> {
+    let why = match one.gvr.resource.as_str() {
+        "groups" if one.name == MASTERS => {
+            format!("impersonating the {MASTERS} group is not allowed")
+        }
+        "userextras" if !is_domain_path(&one.subresource) => format!(
+            "impersonating an invalid key in extra is not allowed: extra.key: Invalid value: {}: \
+             must be a domain-prefixed path (such as \"acme.io/foo\")",
+            quote(&one.subresource)
+        ),
+        _ => return Ok(()),
+    };
+    let mut one = one.clone();
+    if one.gvr.resource == "userextras" {
+        (one.subresource, one.name) = Default::default();
+    }
+    Err(forbidden(sender, &one, &AuthorizationReason::Text(why)))
+}
+
+/// Whether a key is like `acme.io/foo`.
+fn is_domain_path(key: &str) -> bool {
+    key.split_once('/').is_some_and(|(domain, path)| {
+        keelson_meta::names::is_dns1123_subdomain(domain).is_empty() && !path.is_empty()
+    })
+}
+
+/// The node whose user name this is.
+fn node(name: &str) -> Option<&str> {
+    name.strip_prefix("system:node:").filter(|node| !node.is_empty())
+}
 
 /// What the headers ask for.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -24,7 +90,7 @@ struct Asked {
 
 /// The user that the headers name, when the sender may impersonate all of it; the sender when there is no
 /// such header.
-pub(crate) fn impersonated(
+pub(crate) async fn impersonated(
     authorizer: &Authorizer,
     headers: &HeaderMap,
     user: User,
@@ -32,12 +98,9 @@ pub(crate) fn impersonated(
 ) -> Result<User, Failure> {
     let Some(asked) = Asked::read(headers)? else { return Ok(user) };
     let Some(name) = asked.name.clone() else { return Err(asked.without_user()) };
-    let may = asked.permissions(&name).iter().all(|one| authorizer.allows(&user, one));
-    if !may {
-        let verb = format!("impersonate-on:{}:{}", mode(&name), wanted.verb);
-        authorizer.authorize(user, Attributes { verb: verb.into(), ..wanted.clone() })?;
-    }
-    Ok(asked.into_user(name))
+    // In a box, as what is done seldom, so that the future of each request stays small.
+    let mode = Box::pin(asked.check(authorizer, &user, &name, wanted)).await?;
+    Ok(asked.into_user(mode, name))
 }
 
 impl Asked {
@@ -75,38 +138,111 @@ impl Asked {
         Ok(())
     }
 
-    /// What the sender must be allowed to do: to impersonate each part by itself.
-    fn permissions(&self, name: &Str) -> Vec<Attributes> {
-        let one = |group: &str, version: &str, resource: &str, subresource: &str, name: &str| {
-            Attributes {
-                verb: Str::new_static("impersonate"),
-                gvr: GroupVersionResource::new(group, version, resource),
-                subresource: subresource.into(),
-                name: name.into(),
-                ..Attributes::default()
+    /// The first mode in which the sender may impersonate the user, or the 403 of the first that was tried.
+    async fn check(
+        &self,
+        authorizer: &Authorizer,
+        sender: &User,
+        name: &Str,
+        wanted: &Attributes,
+    ) -> Result<Mode, Failure> {
+        let mut refusal = None;
+        for mode in self.modes(sender, name) {
+            match self.check_mode(mode, authorizer, sender, name, wanted).await {
+                Ok(()) => return Ok(mode),
+                Err(error) => refusal = refusal.or(Some(error)),
             }
+        }
+        Err(refusal.unwrap_or_else(Status::unauthorized))
+    }
+
+    /// The modes in which this user can be asked for, in the order in which they are tried.
+    fn modes(&self, sender: &User, name: &str) -> Vec<Mode> {
+        let is_bare = self.uid.is_none() && self.groups.is_empty() && self.extra.is_empty();
+        let mut modes = vec![];
+        match (node(name), service_account(name)) {
+            (Some(node), _) if is_bare => {
+                let of_sender = sender.extra.iter().find(|(key, _)| key == NODE_NAME);
+                let is_associated = service_account(&sender.name).is_some()
+                    && of_sender.is_some_and(|(_, names)| names.iter().any(|name| name == node));
+                if is_associated {
+                    modes.push(Mode::AssociatedNode);
+                }
+                modes.push(Mode::ArbitraryNode);
+            }
+            (None, Some(_)) if is_bare => modes.push(Mode::ServiceAccount),
+            (None, None) => modes.push(Mode::UserInfo),
+            _ => {}
+        }
+        modes.push(Mode::Legacy);
+        modes
+    }
+
+    async fn check_mode(
+        &self,
+        mode: Mode,
+        authorizer: &Authorizer,
+        sender: &User,
+        name: &Str,
+        wanted: &Attributes,
+    ) -> Result<(), Failure> {
+        if mode != Mode::Legacy {
+            let verb = format!("impersonate-on:{}:{}", mode.word(), wanted.verb);
+            let wanted = Attributes { verb: verb.into(), ..wanted.clone() };
+            authorizer.authorize(sender.clone(), wanted).await?;
+        }
+        for one in self.permissions(mode, name) {
+            if mode == Mode::UserInfo {
+                check_constrained(sender, &one)?;
+            }
+            authorizer.authorize(sender.clone(), one).await?;
+        }
+        Ok(())
+    }
+
+    /// What the sender must be allowed to do: to impersonate each part by itself.
+    fn permissions(&self, mode: Mode, name: &Str) -> Vec<Attributes> {
+        let verb: Str = match mode {
+            Mode::Legacy => Str::new_static("impersonate"),
+            mode => format!("impersonate:{}", mode.word()).into(),
         };
-        let authentication = "authentication.k8s.io";
-        let mut all = vec![match service_account(name) {
-            Some((namespace, name)) => Attributes {
+        let one = |group: &str, resource: &str, subresource: &str, name: &str| Attributes {
+            verb: verb.clone(),
+            gvr: GroupVersionResource::new(group, "v1", resource),
+            subresource: subresource.into(),
+            name: name.into(),
+            ..Attributes::default()
+        };
+        let group = if mode == Mode::Legacy { "" } else { AUTHENTICATION };
+        let user = match (mode, service_account(name)) {
+            (Mode::AssociatedNode, _) => one(group, "nodes", "", "*"),
+            (Mode::ArbitraryNode, _) => one(group, "nodes", "", node(name).unwrap_or_default()),
+            (_, Some((namespace, name))) => Attributes {
                 namespace: namespace.into(),
-                ..one("", "v1", "serviceaccounts", "", name)
+                ..one(group, "serviceaccounts", "", name)
             },
-            None => one("", "v1", "users", "", name),
-        }];
-        all.extend(self.groups.iter().map(|group| one("", "v1", "groups", "", group)));
-        all.extend(self.uid.iter().map(|uid| one(authentication, "v1", "uids", "", uid)));
-        for (key, values) in &self.extra {
-            let each =
-                values.iter().map(|value| one(authentication, "v1", "userextras", key, value));
-            all.extend(each);
+            _ => one(group, "users", "", name),
+        };
+        let uid = self.uid.iter().map(|uid| one(AUTHENTICATION, "uids", "", uid));
+        let groups = self.groups.iter().map(|name| one(group, "groups", "", name));
+        let extra = self.extra.iter().flat_map(|(key, values)| {
+            values.iter().map(|value| one(AUTHENTICATION, "userextras", key, value))
+        });
+        let mut all = vec![user];
+        if mode == Mode::Legacy {
+            all.extend(groups.chain(uid).chain(extra));
+        } else {
+            all.extend(uid.chain(groups).chain(extra));
         }
         all
     }
 
     /// The user, with the groups that everybody of its kind is in.
-    fn into_user(self, name: Str) -> User {
+    fn into_user(self, mode: Mode, name: Str) -> User {
         let mut groups = self.groups;
+        if matches!(mode, Mode::AssociatedNode | Mode::ArbitraryNode) {
+            groups.push(Str::new_static(NODES));
+        }
         if let (Some((namespace, _)), true) = (service_account(&name), groups.is_empty()) {
             groups.push(Str::new_static(SERVICE_ACCOUNTS));
             groups.push(format!("{SERVICE_ACCOUNTS}:{namespace}").into());
@@ -179,17 +315,6 @@ fn service_account(name: &str) -> Option<(&str, &str)> {
     (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some((namespace, name))
 }
 
-/// The kind of user whose name this is, as the verbs of constrained impersonation call it.
-fn mode(name: &str) -> &'static str {
-    if name.starts_with(SERVICE_ACCOUNT) {
-        "serviceaccount"
-    } else if name.starts_with("system:node:") {
-        "arbitrary-node"
-    } else {
-        "user-info"
-    }
-}
-
 /// As Go prints a list of strings with its type.
 fn go_strings(items: &[Str]) -> String {
     if items.is_empty() {
@@ -204,7 +329,7 @@ mod tests {
     use super::*;
 
     /// The outcome for an administrator: user, uid, groups and extra, or code and message.
-    fn check(headers: &[(&str, &[u8])], want: &str) {
+    async fn check(headers: &[(&str, &[u8])], want: &str) {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             let name = HeaderName::from_bytes(name.as_bytes()).expect("a header name");
@@ -213,7 +338,7 @@ mod tests {
         let admin = User { name: "admin".into(), ..User::default() };
         let admin = admin.with_group(keelson_auth::MASTERS);
         let wanted = Attributes { verb: "get".into(), ..Attributes::default() };
-        let got = match impersonated(&Authorizer, &map, admin, &wanted) {
+        let got = match impersonated(&Authorizer::default(), &map, admin, &wanted).await {
             Ok(User { name, uid, groups, extra }) => {
                 let extra: Vec<_> =
                     extra.iter().map(|(k, v)| format!("{k}={}", v.join("+"))).collect();
@@ -224,35 +349,36 @@ mod tests {
         assert_eq!(got, want, "{headers:?}");
     }
 
-    #[test]
-    fn without_headers_the_sender_asks() {
-        check(&[("x-impersonate-user", b"a")], "admin||system:masters|");
+    #[tokio::test]
+    async fn without_headers_the_sender_asks() {
+        check(&[("x-impersonate-user", b"a")], "admin||system:masters|").await;
     }
 
-    #[test]
-    fn a_name_in_utf8_is_that_users_name() {
-        check(&[("impersonate-user", "jürgen".as_bytes())], "jürgen||system:authenticated|");
+    #[tokio::test]
+    async fn a_name_in_utf8_is_that_users_name() {
+        check(&[("impersonate-user", "jürgen".as_bytes())], "jürgen||system:authenticated|").await;
     }
 
-    #[test]
-    fn a_header_that_cannot_be_read_is_never_taken_as_absent() {
+    #[tokio::test]
+    async fn a_header_that_cannot_be_read_is_never_taken_as_absent() {
         let header = "400 impersonation header \"impersonate-";
-        check(&[("impersonate-user", b"")], &format!("{header}user\" is empty"));
-        check(&[("impersonate-user", b"\xff")], &format!("{header}user\" is not UTF-8"));
+        check(&[("impersonate-user", b"")], &format!("{header}user\" is empty")).await;
+        check(&[("impersonate-user", b"\xff")], &format!("{header}user\" is not UTF-8")).await;
         let doubled = format!("{header}user\" is given more than once");
-        check(&[("impersonate-user", b"a"), ("impersonate-user", b"b")], &doubled);
+        check(&[("impersonate-user", b"a"), ("impersonate-user", b"b")], &doubled).await;
         let a = ("impersonate-user", b"a".as_slice());
-        check(&[a, ("impersonate-uid", b"")], &format!("{header}uid\" is empty"));
-        check(&[a, ("impersonate-group", b"")], &format!("{header}group\" is empty"));
-        check(&[a, ("impersonate-group", b"\xe9")], &format!("{header}group\" is not UTF-8"));
-        check(&[a, ("impersonate-foo", b"x")], &format!("{header}foo\" is not known"));
-        check(&[("impersonate-foo", b"x")], &format!("{header}foo\" is not known"));
-        check(&[a, ("impersonate-extra-", b"x")], &format!("{header}extra-\" has no key"));
-        check(&[a, ("impersonate-extra-%ff", b"x")], &format!("{header}extra-%ff\" is not UTF-8"));
+        check(&[a, ("impersonate-uid", b"")], &format!("{header}uid\" is empty")).await;
+        check(&[a, ("impersonate-group", b"")], &format!("{header}group\" is empty")).await;
+        check(&[a, ("impersonate-group", b"\xe9")], &format!("{header}group\" is not UTF-8")).await;
+        check(&[a, ("impersonate-foo", b"x")], &format!("{header}foo\" is not known")).await;
+        check(&[("impersonate-foo", b"x")], &format!("{header}foo\" is not known")).await;
+        check(&[a, ("impersonate-extra-", b"x")], &format!("{header}extra-\" has no key")).await;
+        check(&[a, ("impersonate-extra-%ff", b"x")], &format!("{header}extra-%ff\" is not UTF-8"))
+            .await;
     }
 
-    #[test]
-    fn parts_of_a_user_without_its_name_are_refused() {
+    #[tokio::test]
+    async fn parts_of_a_user_without_its_name_are_refused() {
         let said = |uid: &str, groups: &str, extra: &str| {
             format!(
                 "400 requested &user.DefaultInfo{{Name:\"\", UID:\"{uid}\", Groups:{groups}, \
@@ -260,40 +386,46 @@ mod tests {
             )
         };
         let (none, nil) = ("[]string(nil)", "map[string][]string(nil)");
-        check(&[("impersonate-uid", b"u")], &said("u", none, nil));
-        check(&[("impersonate-group", b"g")], &said("", "[]string{\"g\"}", nil));
+        check(&[("impersonate-uid", b"u")], &said("u", none, nil)).await;
+        check(&[("impersonate-group", b"g")], &said("", "[]string{\"g\"}", nil)).await;
         let extra = "map[string][]string{\"a\":[]string{\"x\", \"y\"}, \"b\":[]string{\"z\"}}";
         let headers: [(&str, &[u8]); 3] = [
             ("impersonate-extra-b", b"z"),
             ("impersonate-extra-a", b"x"),
             ("impersonate-extra-a", b"y"),
         ];
-        check(&headers, &said("", none, extra));
+        check(&headers, &said("", none, extra)).await;
     }
 
-    #[test]
-    fn groups_uid_and_extra_go_with_the_name() {
+    #[tokio::test]
+    async fn groups_uid_and_extra_go_with_the_name() {
         let a = ("impersonate-user", b"a".as_slice());
         check(
             &[a, ("impersonate-uid", b"7"), ("impersonate-group", b"g")],
             "a|7|g,system:authenticated|",
-        );
-        check(&[a, ("impersonate-extra-foo%2fBar", b"x")], "a||system:authenticated|foo/bar=x");
-        check(&[a, ("impersonate-extra-a%zz", b"x")], "a||system:authenticated|a%zz=x");
-        check(&[a, ("impersonate-group", b"system:unauthenticated")], "a||system:unauthenticated|");
+        )
+        .await;
+        check(&[a, ("impersonate-extra-foo%2fBar", b"x")], "a||system:authenticated|foo/bar=x")
+            .await;
+        check(&[a, ("impersonate-extra-a%zz", b"x")], "a||system:authenticated|a%zz=x").await;
+        check(&[a, ("impersonate-group", b"system:unauthenticated")], "a||system:unauthenticated|")
+            .await;
         check(
             &[("impersonate-user", b"system:serviceaccount:ns:x")],
             "system:serviceaccount:ns:x||system:serviceaccounts,system:serviceaccounts:ns,\
              system:authenticated|",
-        );
+        )
+        .await;
         check(
             &[("impersonate-user", b"system:serviceaccount:ns:x"), ("impersonate-group", b"g")],
             "system:serviceaccount:ns:x||g,system:authenticated|",
-        );
+        )
+        .await;
         check(
             &[("impersonate-user", b"system:anonymous")],
             "system:anonymous||system:unauthenticated|",
-        );
+        )
+        .await;
     }
 
     #[test]
@@ -310,7 +442,8 @@ mod tests {
                 one.verb, one.gvr.group, one.gvr.resource, one.subresource, one.name
             )
         };
-        let asked: Vec<String> = asked.permissions(&"a".into()).iter().map(said).collect();
+        let asked: Vec<String> =
+            asked.permissions(Mode::Legacy, &"a".into()).iter().map(said).collect();
         assert_eq!(
             asked,
             [

@@ -4,6 +4,7 @@
 //! A request goes one way: [`route`] (no body read) -> authentication -> a Permit -> the body is decoded
 //! -> the registry's verb -> the answer's bytes ([`handler`]).
 
+mod access_review;
 mod bodies;
 mod body;
 mod connections;

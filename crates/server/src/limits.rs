@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
-/// Connections that have not authenticated anybody, whatever number there may be in all.
-pub const UNAUTHENTICATED_CONNECTIONS_MAX: usize = 1024;
+/// Connections without an authenticated user, whatever number there may be in all: some 60 MB while they are
+/// idle. A client that opens a thousand before its first request keeps them all.
+pub const UNAUTHENTICATED_CONNECTIONS_MAX: usize = 4096;
 /// Files that are not for connections: those of the store, of outgoing connections, of the runtime.
 const FILES_RESERVED_MIN: u64 = 64;
 const FILES_RESERVED_MAX: u64 = 1024;

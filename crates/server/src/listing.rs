@@ -7,6 +7,7 @@ use bytes::Bytes;
 use keelson_cache::Entry;
 use keelson_meta::{Failure, Map, Object, Status, Value};
 use keelson_registry::Target;
+use keelson_registry::api_table::Source;
 use keelson_schema::{Schema, cbor, json, proto};
 
 /// Bytes that are put together at once.
@@ -173,6 +174,11 @@ impl Listing {
         Ok(if is_partial { self.view.partial(obj) } else { obj })
     }
 
+    /// Whether each item tells its kind, as those of custom resources do.
+    fn items_have_kinds(&self) -> bool {
+        self.target.kind.source == Source::Custom
+    }
+
     fn item_schema(&self) -> Result<Schema, Failure> {
         match self.view.accepted.shape {
             Shape::PartialList => self.view.meta_schema("PartialObjectMetadata"),
@@ -217,6 +223,7 @@ impl Listing {
         if self.form == Form::Cbor {
             match self.view.accepted.shape {
                 Shape::PartialList => cbor::write_value(&obj.into(), out),
+                _ if self.items_have_kinds() => cbor::write_value(&obj.into(), out),
                 _ => cbor::encode_list_item(&self.view.schema, &obj, out),
             }
             return Ok(());
@@ -227,6 +234,7 @@ impl Listing {
         match self.form {
             Form::Rows => json::write_value(&self.view.row(&obj), out),
             Form::Partial => json::write_value(&obj.into(), out),
+            _ if self.items_have_kinds() => drop(json::encode(&self.view.schema, &obj, out)),
             _ => json::encode_list_item(&self.view.schema, &obj, out),
         }
         Ok(())

@@ -6,8 +6,10 @@ use crate::negotiate::{self, Encoding};
 use crate::respond::{self, Reply};
 use bytes::Bytes;
 use http::{Method, header};
-use keelson_meta::{Failure, Status, Value, value};
-use keelson_schema::openapi::OpenApi;
+use keelson_meta::status::Details;
+use keelson_meta::{Failure, Reason, Status, Value, value};
+use keelson_registry::api_table::{ApiTable, Source};
+use keelson_schema::openapi::{CustomResource, CustomVersion, OpenApi};
 use std::sync::Arc;
 
 /// Answers a request for such a path.
@@ -35,9 +37,52 @@ pub(crate) async fn answer(app: &Arc<App>, ask: &Ask, path: &str) -> Result<Repl
             only_get(ask)?;
             openapi(app, ask, rest).await
         }
+        [".well-known", "openid-configuration"] => openid_configuration(app, ask),
+        ["openid", "v1", "jwks"] => key_set(app, ask),
         ["metrics"] => Ok(respond::text(200, "")),
         _ => Ok(respond::no_such_page()),
     }
+}
+
+/// How tokens of service accounts can be verified by others.
+fn openid_configuration(app: &App, ask: &Ask) -> Result<Reply, Failure> {
+    only_get(ask)?;
+    let options = &app.registry.options;
+    let address = format!("{}:{}", options.advertise_address, options.advertise_port);
+    let tokens = app.authenticator.service_accounts();
+    match tokens.and_then(|tokens| tokens.openid_configuration(&address)) {
+        Some(value) => Ok(public_json(value.to_string(), "application/json")),
+        None => Ok(respond::no_such_page()),
+    }
+}
+
+/// The keys that verify tokens of service accounts.
+fn key_set(app: &App, ask: &Ask) -> Result<Reply, Failure> {
+    const JWKS: &str = "application/jwk-set+json";
+    only_get(ask)?;
+    let accept = ask.header(header::ACCEPT).unwrap_or("*/*");
+    let is_accepted = accept.split(',').any(|entry| {
+        let entry = entry.split(';').next().unwrap_or_default().trim();
+        matches!(entry, JWKS | "application/*" | "*/*" | "")
+    });
+    if !is_accepted {
+        let why = format!("406: Not Acceptable\n\nAvailable representations: {JWKS}");
+        let mut status = Status::new(Reason::NotAcceptable, why);
+        status.details = Some(Details::default());
+        return Err(status);
+    }
+    match app.authenticator.service_accounts() {
+        Some(tokens) => Ok(public_json(tokens.key_set().to_string(), JWKS)),
+        None => Ok(respond::no_such_page()),
+    }
+}
+
+fn public_json(text: String, media_type: &'static str) -> Reply {
+    let body = crate::body::Body::Whole(Some(text.into()));
+    let mut reply = respond::with_body(200, media_type, body);
+    let hour = http::HeaderValue::from_static("public, max-age=3600");
+    reply.headers_mut().insert(header::CACHE_CONTROL, hour);
+    reply
 }
 
 fn only_get(ask: &Ask) -> Result<(), Failure> {
@@ -226,14 +271,15 @@ async fn openapi(app: &Arc<App>, ask: &Ask, rest: &[&str]) -> Result<Reply, Fail
             let is_protobuf = accept.contains("com.github.proto-openapi.spec.v2");
             let (name, media_type) =
                 if is_protobuf { ("v2 protobuf", V2_PROTOBUF) } else { ("v2", "application/json") };
-            let text = shared(app, name, move |documents| {
+            let hash = with_documents(app, |documents| documents.v3_hash("v2"));
+            let name = format!("{name} {hash}");
+            let text = shared(app, &name, move |documents| {
                 Some(match is_protobuf {
                     true => documents.v2_document_protobuf(),
                     false => documents.v2_document(),
                 })
             });
             let text = text.await.unwrap_or_default();
-            let hash = with_documents(app, |documents| documents.v3_hash("v2"));
             Ok(tagged(ask, text, media_type, &hash, false))
         }
         ["v3"] => Ok(with_documents(app, |documents| {
@@ -252,7 +298,7 @@ async fn openapi(app: &Arc<App>, ask: &Ask, rest: &[&str]) -> Result<Reply, Fail
                 }
                 return Ok(reply);
             }
-            let name = path.clone();
+            let name = format!("{path} {hash}");
             match shared(app, &name, move |documents| documents.v3_document(&path)).await {
                 Some(text) => Ok(tagged(ask, text, "application/json", &hash, named.is_some())),
                 None => Ok(respond::no_such_page()),
@@ -273,14 +319,34 @@ async fn shared(
     app.state.documents.text(name, make).await
 }
 
+/// The group versions with resources that are not in the catalogue.
+fn custom_versions(api: &ApiTable) -> Vec<CustomVersion<'_>> {
+    let mut out = vec![];
+    for group in api.groups() {
+        for version in &group.versions {
+            let custom = version.endpoints().filter(|found| found.source == Source::Custom);
+            let resources: Vec<_> = custom
+                .filter_map(|endpoint| {
+                    let list_kind = &endpoint.kind.as_ref()?.list_kind;
+                    let (facts, schema) = (&*endpoint.facts, &endpoint.openapi[..]);
+                    Some(CustomResource { facts, list_kind, schema })
+                })
+                .collect();
+            if !resources.is_empty() {
+                out.push(CustomVersion { group: &group.name, version: &version.name, resources });
+            }
+        }
+    }
+    out
+}
+
 fn with_documents<T>(app: &App, work: impl FnOnce(&OpenApi) -> T) -> T {
     let registry = &app.registry;
-    let is_served = |group: &str, version: &str, name: &str| {
-        let gvr = keelson_meta::GroupVersionResource::new(group, version, name);
-        let facts = registry.catalogue.resource(&gvr);
-        facts.is_some_and(|facts| registry.serves(group, version, facts))
-    };
-    work(&OpenApi::new(&registry.catalogue, &is_served))
+    let api = registry.api();
+    let is_served =
+        |group: &str, version: &str, name: &str| api.endpoint(group, version, name).is_some();
+    let custom = custom_versions(&api);
+    work(&OpenApi::new(&registry.catalogue, &is_served).with_custom(&custom))
 }
 
 /// A document with its tag: 304 when the client has it, kept for long when the URL names its content.

@@ -1,5 +1,6 @@
 //! Query parameters to options, with upstream's errors.
 
+use keelson_auth::Selectors;
 use keelson_meta::field_selector::FieldSelector;
 use keelson_meta::selector::Selector;
 use keelson_meta::status::quote;
@@ -240,10 +241,16 @@ impl Query {
         })
     }
 
-    /// The name that the field selector of a collection asks for, if it asks for just one.
-    pub fn selected_name(&self) -> Option<Str> {
-        let fields = FieldSelector::parse(self.text("fieldSelector")).ok()?;
-        fields.required_value("metadata.name").map(Str::new)
+    /// The selectors of a collection; `None` when there are none.
+    pub fn asked_selectors(&self) -> Option<Selectors> {
+        let (labels, fields) = (self.text("labelSelector"), self.text("fieldSelector"));
+        if labels.is_empty() && fields.is_empty() {
+            return None;
+        }
+        Some(Selectors {
+            labels: keelson_meta::selector::parse(labels).ok(),
+            fields: FieldSelector::parse(fields).ok(),
+        })
     }
 
     /// Options of `pods/NAME/log`.

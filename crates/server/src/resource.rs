@@ -10,24 +10,26 @@ use crate::view::View;
 use crate::watch::{self, Stream};
 use bytes::Bytes;
 use http::{Method, header};
-use keelson_auth::{Attributes, Permit};
+use keelson_auth::Permit;
 use keelson_meta::status::{Details, quote};
-use keelson_meta::{Failure, GroupVersionResource, Map, Reason, Status, value};
+use keelson_meta::{Failure, Map, Reason, Status, value};
+use keelson_registry::api_table::Source;
 use keelson_registry::options::{Patch, PatchForm, WriteOptions};
 use keelson_registry::{
-    Answer, Deleted, Part, ScaleChange, Target, WatchRefusal, Written, scale_kind,
+    Answer, Deleted, Endpoint, Part, ScaleChange, Target, WatchRefusal, Written, scale_kind,
 };
 use keelson_schema::Schema;
 use keelson_schema::catalogue::{Catalogue, Resource, Subresource};
 use keelson_schema::decode::{self, Decoded, Format};
+use std::pin::pin;
 use std::sync::Arc;
 
 /// What a resource URL leads to.
 pub(crate) struct Found<'a> {
-    /// The facts of the resource.
-    pub facts: &'a Resource,
-    /// The subresource, when the URL names one.
-    pub sub: Option<&'a Subresource>,
+    /// The resource in the version of the URL.
+    pub endpoint: Arc<Endpoint>,
+    /// The place of the subresource in the endpoint's facts, when the URL names one.
+    sub: Option<usize>,
     /// The kind and object, for resources that keep objects.
     pub target: Option<Target>,
     /// The URL's parts.
@@ -35,9 +37,19 @@ pub(crate) struct Found<'a> {
 }
 
 impl Found<'_> {
+    /// The facts of the resource.
+    pub fn facts(&self) -> &Resource {
+        &self.endpoint.facts
+    }
+
+    /// The subresource, when the URL names one.
+    pub fn sub(&self) -> Option<&Subresource> {
+        self.sub.map(|place| &self.facts().subresources[place])
+    }
+
     /// The name of the subresource, or empty.
     pub fn sub_name(&self) -> &str {
-        self.sub.map_or("", |sub| &sub.name)
+        self.sub().map_or("", |sub| &sub.name)
     }
 
     fn target(&self) -> Result<&Target, Failure> {
@@ -50,38 +62,39 @@ pub(crate) fn find<'a>(
     app: &'a App,
     route: &'a ResourceRoute,
 ) -> Result<Option<Found<'a>>, Failure> {
-    let registry = &app.registry;
-    let gvr = GroupVersionResource::new(
-        route.group.clone(),
-        route.version.clone(),
-        route.resource.clone(),
-    );
-    if registry.catalogue.group(&route.group).is_none() {
-        return Ok(None);
-    }
-    let facts = registry.catalogue.resource(&gvr).ok_or_else(Status::no_such_path)?;
-    if !registry.serves(&route.group, &route.version, facts) {
-        return Err(Status::no_such_path());
-    }
+    let api = app.registry.api();
+    let Some(endpoint) = api.endpoint(&route.group, &route.version, &route.resource) else {
+        let is_known = api.group(&route.group).is_some() || app.registry.has_group(&route.group);
+        return if is_known { Err(Status::no_such_path()) } else { Ok(None) };
+    };
+    let facts = &endpoint.facts;
     // The scope is part of the route: what lives in namespaces is not reached without one, by name.
     let has_namespace = route.namespace.is_some();
     if has_namespace != facts.namespaced && (has_namespace || !route.name.is_empty()) {
         return Err(Status::no_such_path());
     }
+    // Reviews keep nothing: there is no collection of all namespaces, and there are no names.
+    let answers_only = !facts.has_verb("list") && !facts.has_verb("get");
+    if answers_only && (has_namespace != facts.namespaced || !route.name.is_empty()) {
+        return Err(Status::no_such_path());
+    }
     let sub = match route.subresource.as_str() {
         "" => None,
-        name => Some(facts.subresource(name).ok_or_else(Status::no_such_path)?),
+        name => {
+            let place = facts.subresources.iter().position(|sub| sub.name == name);
+            Some(place.ok_or_else(Status::no_such_path)?)
+        }
     };
     if !route.rest.is_empty() && !matches!(route.subresource.as_str(), "proxy") {
         return Err(Status::no_such_path());
     }
-    let target = registry.kind(&route.group, &route.resource).map(|kind| Target {
+    let target = endpoint.kind.as_ref().map(|kind| Target {
         kind: kind.clone(),
         version: route.version.clone(),
         namespace: route.namespace.clone().unwrap_or_default(),
         name: route.name.clone(),
     });
-    Ok(Some(Found { facts, sub, target, route }))
+    Ok(Some(Found { endpoint: endpoint.clone(), sub, target, route }))
 }
 
 /// The verb of a request, or 405.
@@ -95,16 +108,16 @@ pub(crate) fn verb(
         return Err(Status::method_not_allowed());
     }
     let on_object = !route.name.is_empty();
-    let allowed = match found.sub {
+    let allowed = match found.sub() {
         Some(sub) => on_object && sub.has_verb(verb),
         None => {
             let fits = match verb {
-                "create" => !on_object && (route.namespace.is_some() == found.facts.namespaced),
+                "create" => !on_object && (route.namespace.is_some() == found.facts().namespaced),
                 "update" | "patch" => on_object,
-                "deletecollection" => route.namespace.is_some() == found.facts.namespaced,
+                "deletecollection" => route.namespace.is_some() == found.facts().namespaced,
                 _ => true,
             };
-            fits && found.facts.has_verb(verb)
+            fits && found.facts().has_verb(verb)
         }
     };
     if allowed { Ok(verb) } else { Err(Status::method_not_allowed()) }
@@ -121,7 +134,7 @@ pub(crate) async fn watch(
     let accepted = ask.accepted()?;
     let media_type = negotiate::accept_stream(accepted.encoding, negotiate::spoken(ask.cbor))?;
     // Table options are checked before the stream begins.
-    let view = View::new(app, ask, accepted, target.schema())?;
+    let view = View::new(app, ask, accepted, target, None)?;
     let options = ask.query.watch_options()?;
     let timeout = ask.query.timeout()?;
     let session = match app.registry.watch(permit, target, &options).await {
@@ -151,7 +164,7 @@ pub(crate) async fn answer(
     verb: &'static str,
     body: Bytes,
 ) -> Result<Reply, Failure> {
-    heavy::run(body.len(), answer_body(app, ask, permit, found, verb, body)).await
+    heavy::run(body.len(), pin!(answer_body(app, ask, permit, found, verb, body))).await
 }
 
 async fn answer_body(
@@ -163,7 +176,7 @@ async fn answer_body(
     body: Bytes,
 ) -> Result<Reply, Failure> {
     if found.target.is_none() {
-        return reviews::answer(app, ask, permit, found, verb, &body).await;
+        return Box::pin(reviews::answer(app, ask, permit, found, verb, &body)).await;
     }
     let is_connect = !matches!(
         (found.sub_name(), verb),
@@ -172,7 +185,7 @@ async fn answer_body(
             | ("status" | "ephemeralcontainers" | "resize" | "approval", "get")
     );
     if is_connect {
-        return reviews::connect(app, ask, permit, found, verb, &body).await;
+        return Box::pin(reviews::connect(app, ask, permit, found, verb, &body)).await;
     }
     let scale = match found.sub_name() {
         "scale" => Some(app.registry.catalogue.schema(&scale_kind()).ok_or_else(no_scale)?),
@@ -193,19 +206,6 @@ async fn answer_body(
 
 fn no_scale() -> Failure {
     Status::internal("Scale has no schema")
-}
-
-/// What clients of a deprecated version are warned of, whatever they do (apiserver
-/// `endpoints/deprecation`).
-pub(crate) fn deprecation(found: &Found<'_>) -> Option<&'static str> {
-    let route = found.route;
-    match (route.group.as_str(), route.version.as_str(), route.resource.as_str()) {
-        ("", "v1", "componentstatuses") => Some("v1 ComponentStatus is deprecated in v1.19+"),
-        ("", "v1", "endpoints") => {
-            Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice")
-        }
-        _ => None,
-    }
 }
 
 /// A request about one kind, whose answer shows its objects.
@@ -251,7 +251,7 @@ impl<'a> Call<'a> {
         shown: Option<&Schema>,
     ) -> Result<Call<'a>, Failure> {
         let target = found.target()?;
-        let view = View::new(app, ask, ask.accepted()?, shown.unwrap_or_else(|| target.schema()))?;
+        let view = View::new(app, ask, ask.accepted()?, target, shown)?;
         Ok(Call { app, ask, permit, target, part: part(found), view })
     }
 
@@ -284,6 +284,9 @@ impl<'a> Call<'a> {
 
     async fn patch(&self, body: Bytes) -> Result<Reply, Failure> {
         let (patch, options) = read_patch(self.ask, body)?;
+        if patch.form == PatchForm::Strategic && self.target.kind.source == Source::Custom {
+            return Err(no_strategic_patch());
+        }
         let registry = &self.app.registry;
         let patched = registry.patch(self.permit, self.target, self.part, &patch, &options);
         self.written(patched.await?)
@@ -301,7 +304,7 @@ impl<'a> Call<'a> {
         let options = self.ask.query.delete_options(&body, format)?;
         let target = self.target;
         if options.ignore_read_error {
-            self.may_ignore_read_errors()?;
+            self.may_ignore_read_errors().await?;
         }
         match self.app.registry.delete(self.permit, target, &options).await? {
             Deleted::Unreadable => {
@@ -333,12 +336,12 @@ impl<'a> Call<'a> {
     }
 
     /// To delete what cannot be read is asked for as a verb of its own.
-    fn may_ignore_read_errors(&self) -> Result<(), Failure> {
-        let attributes = self.permit.attributes();
+    async fn may_ignore_read_errors(&self) -> Result<(), Failure> {
         let verb = "unsafe-delete-ignore-read-errors";
-        let asked = Attributes { verb: verb.into(), ..attributes.clone() };
-        if self.app.authorizer.allows(self.permit.user(), &asked) {
-            return Ok(());
+        let asked = self.permit.attributes().map(|attributes| attributes.with_verb(verb));
+        match asked {
+            Some(asked) if !self.app.authorizer.allows(self.permit.user(), &asked).await => {}
+            _ => return Ok(()),
         }
         let why = format!("not permitted to do {}, reason: ", quote(verb));
         Err(Status::forbidden(self.target.gvr(), &self.target.name, &why))
@@ -399,6 +402,13 @@ fn check_patch_options(ask: &Ask, is_apply: bool) -> Result<(), Failure> {
         errors.push(FieldError::forbidden(&Path::new("force"), why));
     }
     errors.into_result("meta.k8s.io", "PatchOptions", "")
+}
+
+/// Custom resources have no patch strategies.
+fn no_strategic_patch() -> Failure {
+    let why = "the body of the request was in an unknown format - accepted media types include: \
+               application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
+    Status::new(Reason::UnsupportedMediaType, why)
 }
 
 fn unsupported_patch() -> Failure {

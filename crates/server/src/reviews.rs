@@ -1,11 +1,14 @@
-//! Requests that keep nothing: who am I, may I, and the subresources that only act.
+//! Requests that store nothing: reviews, and the subresources that only act.
 
+use crate::access_review;
 use crate::handler::{App, Ask};
 use crate::negotiate;
 use crate::resource::{Found, decoded, write_options};
 use crate::respond::{self, Reply};
-use keelson_auth::{Attributes, Credentials, Permit, User};
+use keelson_auth::{Permit, User};
 use keelson_meta::{Failure, GroupVersionResource, Map, Object, Status, Str, Value, value};
+use keelson_registry::Target;
+use keelson_registry::options::WriteOptions;
 use keelson_schema::Schema;
 
 /// Answers a request about a resource that keeps no objects.
@@ -20,28 +23,34 @@ pub(crate) async fn answer(
     let schema = app
         .registry
         .catalogue
-        .schema(&found.facts.kind)
+        .schema(&found.facts().kind)
         .ok_or_else(|| Status::internal("the kind has no schema"))?;
-    if found.facts.name == "componentstatuses" {
+    if found.facts().name == "componentstatuses" {
         return component_status(app, ask, found, &schema, verb);
     }
-    let dry_run = write_options(ask, "CreateOptions")?.dry_run;
-    let mut obj = decoded(ask, &schema, body)?.object;
-    match found.facts.name.as_str() {
-        "selfsubjectreviews" => {
-            let info = user_info(permit.user());
-            obj.root.insert("status", value!({"userInfo": (info)}));
+    let options = write_options(ask, "CreateOptions")?;
+    let mut obj = checked(ask, &schema, found, &options, body)?;
+    match found.facts().name.as_str() {
+        "selfsubjectreviews" => obj = self_subject_review(app, permit, &schema),
+        "selfsubjectrulesreviews" => {
+            let rules = access_review::answer_rules(&app.authorizer, &obj, permit.user()).await?;
+            obj = Object::from_value(rules).unwrap_or_default();
         }
-        "tokenreviews" => token_review(app, &mut obj)?,
-        "selfsubjectaccessreviews" => {
-            let user = permit.user().clone();
-            access_review(app, &mut obj, &user);
+        "tokenreviews" => {
+            app.registry.note_manager(&schema, "", &mut obj, &options);
+            token_review(app, &mut obj).await?;
         }
-        "subjectaccessreviews" | "localsubjectaccessreviews" => {
-            let user = subject(&obj);
-            access_review(app, &mut obj, &user);
+        name @ ("selfsubjectaccessreviews"
+        | "subjectaccessreviews"
+        | "localsubjectaccessreviews") => {
+            app.registry.note_manager(&schema, "", &mut obj, &options);
+            let kind = match name {
+                "selfsubjectaccessreviews" => access_review::Kind::SelfSubject,
+                "subjectaccessreviews" => access_review::Kind::Subject,
+                _ => access_review::Kind::LocalSubject,
+            };
+            access_review::answer(&app.authorizer, kind, &mut obj, permit.user()).await?;
         }
-        "selfsubjectrulesreviews" => rules_review(permit, &mut obj)?,
         "bindings" => {
             let target = app.registry.target(
                 "",
@@ -49,12 +58,47 @@ pub(crate) async fn answer(
                 found.route.namespace.as_deref().unwrap_or_default(),
                 obj.name(),
             );
-            app.registry.bind(permit, &target, &obj, dry_run).await?;
+            app.registry.bind(permit, &target, &obj, options.dry_run).await?;
             return Ok(success(ask, 201));
         }
         _ => return Err(Status::method_not_allowed()),
     }
     reply_object(ask, 201, &schema, &obj)
+}
+
+/// The body of a review or binding, in the namespace of the URL.
+fn checked(
+    ask: &Ask,
+    schema: &Schema,
+    found: &Found<'_>,
+    options: &WriteOptions,
+    body: &[u8],
+) -> Result<Object, Failure> {
+    let decoded = decoded(ask, schema, body)?;
+    keelson_registry::check_body_fields(schema, &decoded, options.field_validation)?;
+    let mut obj = decoded.object;
+    match found.route.namespace.as_deref() {
+        None => obj.set_meta("namespace", ""),
+        Some(namespace) if obj.namespace().is_empty() || obj.namespace() == namespace => {
+            obj.set_meta("namespace", namespace);
+        }
+        Some(_) => {
+            let why = "the namespace of the provided object does not match the namespace sent on \
+                       the request";
+            return Err(Status::bad_request(why));
+        }
+    }
+    Ok(obj)
+}
+
+/// Who asks, as the server knows it.
+fn self_subject_review(app: &App, permit: &Permit, schema: &Schema) -> Object {
+    let mut obj = Object::new();
+    obj.set_gvk(&schema.gvk);
+    obj.set_meta("creationTimestamp", &app.registry.clock.now().text());
+    let info = user_info(permit.user());
+    obj.root.insert("status", value!({"userInfo": (info)}));
+    obj
 }
 
 /// Acts on a stored object: POST to a subresource, or a stream to a node.
@@ -66,7 +110,7 @@ pub(crate) async fn connect(
     verb: &str,
     body: &[u8],
 ) -> Result<Reply, Failure> {
-    let (Some(target), Some(sub)) = (&found.target, found.sub) else {
+    let (Some(target), Some(sub)) = (&found.target, found.sub()) else {
         return Err(Status::method_not_allowed());
     };
     let schema = app.registry.catalogue.schema(&sub.kind);
@@ -83,16 +127,43 @@ pub(crate) async fn connect(
             app.registry.evict(permit, target, &eviction, dry_run).await?;
             Ok(success(ask, 201))
         }
+        ("token", "create", Some(schema)) => {
+            let options = write_options(ask, "CreateOptions")?;
+            let request = checked(ask, &schema, found, &options, body)?;
+            let Some(tokens) = app.authenticator.service_accounts() else {
+                return Err(Status::no_such_path());
+            };
+            let requested =
+                app.registry.request_token(permit, target, tokens, &schema, request, &options);
+            let (answer, warnings) = requested.await?;
+            let mut reply = reply_object(ask, 201, &schema, &answer)?;
+            respond::warn(&mut reply, &warnings);
+            Ok(reply)
+        }
         ("log", ..) => {
             let options = ask.query.log_options()?;
             app.registry.read_log(permit, target, &options).await?;
             Ok(respond::no_content())
         }
         _ => {
+            // A WebSocket begins with a GET, and is a POST all the same.
+            if verb == "get" && matches!(sub.name.as_str(), "exec" | "attach" | "portforward") {
+                Box::pin(check_create(app, permit, target)).await?;
+            }
             let container = ask.query.get("container").unwrap_or_default();
             Err(app.registry.no_node(permit, target, container).await)
         }
     }
+}
+
+/// Who opens a stream must be allowed to create it, too (AuthorizePodWebsocketUpgradeCreatePermission).
+async fn check_create(app: &App, permit: &Permit, target: &Target) -> Result<(), Failure> {
+    let Some(given) = permit.attributes() else { return Ok(()) };
+    let decision = app.authorizer.decide(permit.user(), &given.with_verb("create")).await;
+    if decision.is_allowed() {
+        return Ok(());
+    }
+    Err(Status::forbidden(target.gvr(), &target.name, &decision.reason.to_string()))
 }
 
 fn success(ask: &Ask, code: u16) -> Reply {
@@ -133,71 +204,32 @@ fn user_info(user: &User) -> Map {
     info
 }
 
-fn token_review(app: &App, obj: &mut Object) -> Result<(), Failure> {
+async fn token_review(app: &App, obj: &mut Object) -> Result<(), Failure> {
     let token = obj.str_at(&["spec", "token"]);
     if token.is_empty() {
         return Err(Status::bad_request("token is required for TokenReview in authentication"));
     }
-    let authorization = format!("Bearer {token}");
-    let credentials = Credentials { authorization: Some(&authorization), ..Credentials::default() };
+    let asked = obj.array_at(&["spec", "audiences"]).iter().filter_map(Value::as_str);
+    let asked: Vec<Str> = asked.map(Str::new).collect();
+    let now = app.registry.clock.now();
     let mut status = Map::new();
-    match app.authenticator.recognize(&credentials) {
-        Some(user) => {
+    match app.authenticator.authenticate_token(token, &asked, now).await {
+        Ok((user, audiences)) => {
             status.insert("authenticated", true);
             status.insert("user", user_info(&user));
+            let audiences: Vec<Value> = audiences.into_iter().map(Value::String).collect();
+            status.insert("audiences", audiences);
         }
-        None => {
+        Err(errors) => {
             status.insert("user", Map::new());
-            status.insert("error", "invalid bearer token");
+            let invalid = "invalid bearer token";
+            let error = match errors.as_slice() {
+                [] => invalid.to_owned(),
+                errors => format!("[{invalid}, {}]", errors.join(", ")),
+            };
+            status.insert("error", error.as_str());
         }
     }
-    obj.root.insert("status", status);
-    Ok(())
-}
-
-/// The user that a SubjectAccessReview asks about.
-fn subject(obj: &Object) -> User {
-    let groups = obj.array_at(&["spec", "groups"]).iter();
-    User {
-        name: obj.str_at(&["spec", "user"]).into(),
-        uid: obj.str_at(&["spec", "uid"]).into(),
-        groups: groups.filter_map(Value::as_str).map(Str::new).collect(),
-        extra: vec![],
-    }
-}
-
-fn access_review(app: &App, obj: &mut Object, user: &User) {
-    let text = |name: &str| Str::new(obj.str_at(&["spec", "resourceAttributes", name]));
-    let attributes = Attributes {
-        verb: Str::new_static("review"),
-        gvr: GroupVersionResource::new(text("group"), text("version"), text("resource")),
-        subresource: text("subresource"),
-        namespace: text("namespace"),
-        name: text("name"),
-        path: obj.str_at(&["spec", "nonResourceAttributes", "path"]).to_owned(),
-    };
-    let allowed = app.authorizer.allows(user, &attributes);
-    let mut status = Map::new();
-    status.insert("allowed", allowed);
-    obj.root.insert("status", status);
-}
-
-fn rules_review(permit: &Permit, obj: &mut Object) -> Result<(), Failure> {
-    if obj.str_at(&["spec", "namespace"]).is_empty() {
-        return Err(Status::bad_request("no namespace on request"));
-    }
-    let all = permit.user().is_in(keelson_auth::MASTERS);
-    let (resources, paths) = if all {
-        (
-            value!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]),
-            value!([{"verbs": ["*"], "nonResourceURLs": ["*"]}]),
-        )
-    } else {
-        (value!([]), value!([]))
-    };
-    let status = value!({
-        "resourceRules": (resources), "nonResourceRules": (paths), "incomplete": false
-    });
     obj.root.insert("status", status);
     Ok(())
 }

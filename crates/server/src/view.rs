@@ -8,7 +8,7 @@ use crate::respond::{self, Reply};
 use bytes::Bytes;
 use keelson_cache::Entry;
 use keelson_meta::{
-    Failure, FieldError, GroupVersionKind, Map, Object, Path, Reason, Status, Value, value,
+    Failure, FieldError, GroupVersionKind, Map, Object, Path, Reason, Status, Str, Value, value,
 };
 use keelson_registry::{Answer, List, Target};
 use keelson_schema::{Schema, json, tables};
@@ -25,6 +25,8 @@ pub(crate) struct View {
     pub accepted: Accepted,
     /// The type of the objects as the client sees them.
     pub schema: Schema,
+    /// `PodList`.
+    list_kind: Str,
     /// What of an object stands in a table's row.
     include: Include,
     /// Whether JSON is laid out for people.
@@ -39,12 +41,14 @@ enum Include {
 }
 
 impl View {
-    /// Takes what the client accepts, or 400 for table options that make no sense.
+    /// Takes what the client accepts, or 400 for table options that make no sense. `shown` is the type of the
+    /// answer, where it is not that of the objects.
     pub fn new(
         app: &Arc<App>,
         ask: &Ask,
         accepted: Accepted,
-        schema: &Schema,
+        target: &Target,
+        shown: Option<&Schema>,
     ) -> Result<View, Failure> {
         let include = match ask.query.get("includeObject").unwrap_or_default() {
             _ if accepted.shape != Shape::Table => Include::Metadata,
@@ -60,8 +64,9 @@ impl View {
                 )));
             }
         };
-        let (app, schema) = (app.clone(), schema.clone());
-        Ok(View { app, accepted, schema, include, is_pretty: ask.pretty() })
+        let (app, schema) = (app.clone(), shown.unwrap_or_else(|| target.schema()).clone());
+        let list_kind = target.kind.list_kind.clone();
+        Ok(View { app, accepted, schema, list_kind, include, is_pretty: ask.pretty() })
     }
 
     fn meta_kind(&self, kind: &'static str) -> GroupVersionKind {
@@ -96,7 +101,9 @@ impl View {
     fn text(&self, target: &Target, answer: &Answer) -> Result<Bytes, Failure> {
         let is_text = matches!(self.accepted.encoding, Encoding::Json | Encoding::Yaml);
         match (self.accepted.shape, answer) {
-            (Shape::Object, Answer::Entry(entry)) if is_text && self.is_storage(target) => {
+            (Shape::Object, Answer::Entry(entry))
+                if is_text && self.is_storage(target) && target.kind.is_current(entry) =>
+            {
                 Ok(entry.json())
             }
             (Shape::Object, _) => {
@@ -141,6 +148,7 @@ impl View {
         let encoding = self.accepted.encoding;
         if let Answer::Entry(entry) = answer
             && self.is_stored_text(target)
+            && target.kind.is_current(entry)
             && !self.is_pretty
         {
             let body = Body::Whole(Some(entry.json_line()));
@@ -160,7 +168,8 @@ impl View {
         if let Some(remaining) = list.remaining {
             metadata.insert("remainingItemCount", i64::try_from(remaining).unwrap_or(i64::MAX));
         }
-        if self.is_stored_text(target) && !self.is_pretty {
+        let is_current = || list.items.iter().all(|entry| target.kind.is_current(entry));
+        if self.is_stored_text(target) && !self.is_pretty && is_current() {
             let head = self.list_head(&metadata);
             let body = Body::List(ListBody::new(head, list.items));
             return Ok(respond::with_body(200, Encoding::Json.media_type(), body));
@@ -208,7 +217,7 @@ impl View {
             return self.meta_kind("PartialObjectMetadataList");
         }
         let gvk = &self.schema.gvk;
-        gvk.group_version().kind(format!("{}List", gvk.kind))
+        gvk.group_version().kind(self.list_kind.clone())
     }
 
     /// The type of a CBOR list, which needs nothing but its kind.
@@ -250,7 +259,8 @@ impl View {
 
     pub fn row(&self, obj: &Object) -> Value {
         let printer = self.printer();
-        let cells = printer.cells(obj, self.app.registry.clock.now());
+        let printed = keelson_registry::printed_form(&self.schema.gvk, obj);
+        let cells = printer.cells(printed.as_ref().unwrap_or(obj), self.app.registry.clock.now());
         let mut row = Map::new();
         row.insert("cells", cells);
         let conditions = printer.conditions(obj);

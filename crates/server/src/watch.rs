@@ -8,6 +8,7 @@ use crate::respond::{self, Reply};
 use crate::socket::Socket;
 use crate::view::{self, View};
 use bytes::{BufMut, Bytes, BytesMut};
+use keelson_cache::CursorError;
 use keelson_meta::{Failure, Map, Status, value};
 use keelson_registry::{EventKind, Target, WatchEvent, WatchSession};
 use keelson_schema::{cbor, proto};
@@ -79,11 +80,15 @@ impl Stream {
         tokio::pin!(over);
         let timer = sleep_until(bookmark_after(Instant::now()));
         tokio::pin!(timer);
-        let form = |word| format!("{word} {:?} {}", self.view.accepted, self.view.schema.gvk);
-        let is_stored_text = self.view.is_stored_text(&self.target);
+        let form = |word| {
+            let (view, generation) = (&self.view, self.target.kind.generation);
+            format!("{word} {:?} {} {generation}", view.accepted, view.schema.gvk)
+        };
+        let has_no_form =
+            self.view.is_stored_text(&self.target) && self.target.kind.generation == 0;
         let mut out = Sent {
             forms: ["ADDED", "MODIFIED", "DELETED"]
-                .map(|word| if is_stored_text { String::new() } else { form(word) }),
+                .map(|word| if has_no_form { String::new() } else { form(word) }),
             first: true,
             initial_end_due: self.session.marks_initial_end,
             through: self.session.began_at,
@@ -100,7 +105,8 @@ impl Stream {
                     continue;
                 }
                 Ok(None) => {}
-                Err(failure) => {
+                Err(Ended::Quietly) => return,
+                Err(Ended::Failure(failure)) => {
                     let frame = error_frame(&self.view.app, self.view.accepted.encoding, &failure);
                     return slot.put(frame).await;
                 }
@@ -129,14 +135,12 @@ impl Stream {
     }
 
     /// The frames of the events at hand.
-    fn chunk(&mut self, out: &mut Sent, applied: Revision) -> Result<Option<Bytes>, Failure> {
+    fn chunk(&mut self, out: &mut Sent, applied: Revision) -> Result<Option<Bytes>, Ended> {
         let mut events: Vec<WatchEvent> = vec![];
         let mut frames = BytesMut::new();
         loop {
             events.clear();
-            self.session
-                .take(&mut events)
-                .map_err(|_| Status::expired("too old resource version: the watch fell behind"))?;
+            self.session.take(&mut events)?;
             if events.is_empty() {
                 if out.initial_end_due && self.session.initial_is_through() {
                     out.initial_end_due = false;
@@ -166,7 +170,7 @@ impl Stream {
             EventKind::Modified => "MODIFIED",
             EventKind::Deleted => "DELETED",
         };
-        if self.view.is_stored_text(&self.target) {
+        if self.view.is_stored_text(&self.target) && self.target.kind.is_current(&event.entry) {
             let object = event.entry.json_slice();
             frames.reserve(object.len() + FRAME_BYTES);
             put_json(word, object, frames);
@@ -235,6 +239,31 @@ async fn closed(socket: Option<&Socket>) {
     match socket {
         Some(socket) => socket.closed().await,
         None => std::future::pending().await,
+    }
+}
+
+/// Why a stream has no more events.
+enum Ended {
+    /// The resource changed or is served no longer: the client is to ask again.
+    Quietly,
+    Failure(Failure),
+}
+
+impl From<CursorError> for Ended {
+    fn from(error: CursorError) -> Ended {
+        match error {
+            CursorError::Closed => Ended::Quietly,
+            CursorError::Lagged => {
+                let why = "too old resource version: the watch fell behind";
+                Ended::Failure(Status::expired(why))
+            }
+        }
+    }
+}
+
+impl From<Failure> for Ended {
+    fn from(failure: Failure) -> Ended {
+        Ended::Failure(failure)
     }
 }
 

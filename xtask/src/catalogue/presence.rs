@@ -13,6 +13,8 @@ pub struct Facts {
     pub value: HashSet<String>,
     /// Members without `omitempty` that OpenAPI does not call required.
     pub always: HashSet<String>,
+    /// Members with `omitempty` that OpenAPI calls required.
+    pub omitempty: HashSet<String>,
 }
 
 /// By full OpenAPI name of the type.
@@ -42,6 +44,7 @@ impl Facts {
             "pointer" => &mut self.pointer,
             "value" => &mut self.value,
             "always" => &mut self.always,
+            "omitempty" => &mut self.omitempty,
             other => bail!("unknown word {other:?}"),
         };
         set.extend(names.split_whitespace().map(str::to_owned));
@@ -50,12 +53,14 @@ impl Facts {
 
     /// Whether anything is said of a member.
     pub fn names(&self, member: &str) -> bool {
-        [&self.pointer, &self.value, &self.always].iter().any(|set| set.contains(member))
+        [&self.pointer, &self.value, &self.always, &self.omitempty]
+            .iter()
+            .any(|set| set.contains(member))
     }
 
     /// Forgets what is said of a member.
     pub fn forget(&mut self, member: &str) {
-        for set in [&mut self.pointer, &mut self.value, &mut self.always] {
+        for set in [&mut self.pointer, &mut self.value, &mut self.always, &mut self.omitempty] {
             set.remove(member);
         }
     }

@@ -346,7 +346,7 @@ fn presence(
     let word = if always {
         let is_pointer = pointer || (scalar && !value) || (of_struct && !zero_default);
         if is_pointer { "null" } else { "always" }
-    } else if value {
+    } else if value || listed(|f| &f.omitempty) {
         return None;
     } else if required && !has_default && tells_default(kind) && !(list || timely || special) {
         // OpenAPI gives a zero default to what is neither a pointer nor omitted when empty.
@@ -403,6 +403,9 @@ fn merge_flags(schema: &Value, flags: &mut Vec<String>) {
         }
         Some(kind) => flags.push(kind.to_owned()),
         None => {}
+    }
+    if text("x-kubernetes-map-type") == Some("granular") {
+        flags.push("granular".to_owned());
     }
     if text("x-kubernetes-map-type") == Some("atomic") {
         flags.push("atomic".to_owned());

@@ -202,7 +202,7 @@ impl<'t> Walk<'t> {
                     }
                     _ => {}
                 }
-                let below = Kind::of(self.types, &field.shape);
+                let below = Kind::of_field(self.types, field);
                 let (mark, changes) = self.value(below, old_value, new_value, nodes);
                 nodes.push(&|| Element::Field(field.name.clone()), mark, changes);
             }

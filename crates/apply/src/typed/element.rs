@@ -72,7 +72,7 @@ fn default(types: &Types, list: &ListShape, key: &str, is_only: bool) -> Option<
     }
     let has_zero = match field.presence {
         Presence::Always => true,
-        Presence::OmitEmpty => is_only && matches!(field.shape, Shape::String),
+        Presence::OmitEmpty => is_only && types.get(*id).name.ends_with(".LocalObjectReference"),
         Presence::Pointer | Presence::AlwaysNull => false,
     };
     let is_scalar = matches!(Kind::of(types, &field.shape), Kind::Scalar(_));

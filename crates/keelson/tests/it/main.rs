@@ -5,6 +5,7 @@
 #![allow(clippy::print_stdout)]
 
 mod admission;
+mod authorization;
 mod backup;
 mod bad_input;
 mod bad_input_tls;
@@ -24,15 +25,19 @@ mod forms;
 mod frames;
 mod http;
 mod http_edges;
+mod impersonation;
 mod kill;
 mod kubectl;
 mod logs;
 mod minimal;
+mod nodes;
 mod random;
 mod requirements;
 mod resources;
 mod restart;
+mod runtime_kinds;
 mod supervisor;
 mod taken_over;
+mod tokens;
 mod torture;
 mod websocket;

@@ -1,6 +1,6 @@
 //! The address families of a service: what it says of them is completed from what the cluster has.
 
-use crate::kinds::validate_service_addresses;
+use keelson_kinds::validate_service_addresses;
 use keelson_meta::{ErrorList, Failure, FieldError, Object, Path, Str, Value, ip};
 
 const HEADLESS: &str = "None";

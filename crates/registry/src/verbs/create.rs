@@ -8,14 +8,14 @@ use crate::owners;
 use crate::references;
 use crate::registry::{Put, Registry};
 use crate::stamp;
-use crate::strategy;
 use crate::verbs::Tries;
 use crate::verbs::update::Updated;
 use crate::verbs::{Written, check_body_fields};
 use keelson_admission::Operation;
-use keelson_auth::Permit;
+use keelson_auth::{Permit, rbac};
 use keelson_cache::Entry;
-use keelson_meta::{ErrorList, Failure, Object, Reason, Status, Str};
+use keelson_kinds::strategy::{self, Check};
+use keelson_meta::{ErrorList, Failure, Object, Reason, Status, Str, names};
 use keelson_schema::decode::Decoded;
 use keelson_store::{Compare, Revision};
 use std::sync::Arc;
@@ -33,12 +33,20 @@ impl Registry {
         body: Decoded,
         options: &WriteOptions,
     ) -> Result<Written, Failure> {
+        target.assert_covered(permit, "create", "");
         let warnings = check_body_fields(target.schema(), &body, options.field_validation)?;
         let mut obj = body.object;
-        check_namespace(target, &mut obj)?;
-        if obj.resource_version().parse::<u64>().is_ok_and(|version| version != 0) {
+        if let Err(failure) = check_namespace(target, &mut obj) {
+            return Err(failure.with_warnings(warnings));
+        }
+        if !options.dry_run
+            && obj.resource_version().parse::<u64>().is_ok_and(|version| version != 0)
+        {
             let why = "resourceVersion should not be set on objects to be created";
             return Err(Status::new(Reason::Unknown, why));
+        }
+        for name in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
+            obj.metadata_mut().remove(name);
         }
         let made = Updated { object: obj, owned: false, warnings };
         self.create_object(permit, target, made, options).await
@@ -71,11 +79,11 @@ impl Registry {
         let Updated { object: mut obj, owned, warnings: told } = made;
         warnings.extend(told);
         keelson_schema::default::fill(target.schema(), &mut obj);
-        for name in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
-            obj.metadata_mut().remove(name);
-        }
         (kind.strategy.default)(&mut obj);
         warnings.extend(references::dedup(&mut obj));
+        if kind.strategy.owned_as_converted {
+            obj = kind.round_trip(obj, target.schema());
+        }
         if !owned {
             owners::created(target, &mut obj, &options.field_manager, self.clock.now());
         }
@@ -90,6 +98,9 @@ impl Registry {
             let guard = self.namespace_guard(target).await?;
             warnings.truncate(told);
             self.admit(&new.write(), &mut obj, warnings).await?;
+            if kind.gvr.group == rbac::GROUP {
+                Box::pin(self.check_escalation(&new.write(), &obj)).await?;
+            }
             if let Some(answer) = self.name_and_store(&new, &mut obj, guard, warnings).await? {
                 return Ok(answer);
             }
@@ -120,6 +131,7 @@ impl Registry {
             // Only the last try counts.
             warnings.truncate(told);
             warnings.extend((new.target.kind.strategy.warnings)(obj, None));
+            self.authorize_create(new.permit).await?;
             self.validate_admitted(&new.write(), obj, warnings)?;
             let target = new.target.named(obj.namespace(), obj.name());
             // Only a name that is generated may be tried again.
@@ -142,6 +154,16 @@ impl Registry {
             }
         }
         Err(name_taken(new.target, obj.name()))
+    }
+
+    /// An update or an apply that creates is authorized as a create, too.
+    async fn authorize_create(&self, permit: &Permit) -> Result<(), Failure> {
+        match permit.attributes() {
+            Some(given) if given.verb != "create" => {
+                Box::pin(self.options.authorizer.authorize_verb(permit, "create")).await.map(drop)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Stores an object if there is none of its name: to the end, when it takes something from others.
@@ -194,6 +216,7 @@ impl Registry {
     async fn try_new(&self, new: &Creation<'_>, obj: &mut Object) -> Result<New, Failure> {
         let Creation { target, .. } = *new;
         let kind = &target.kind;
+        let given = obj.resource_version().to_owned();
         self.charge(&new.write(), obj).await?;
         self.claim(target, obj, None, true).await?;
         self.fresh().await?;
@@ -201,7 +224,8 @@ impl Registry {
             return taken(target, Some(known));
         }
         kind.check_record(&kind.record(obj))?;
-        obj.set_meta("resourceVersion", "");
+        // Nobody looks at it, and the answer repeats it.
+        obj.set_meta("resourceVersion", &given);
         let shown = kind.convert(obj.clone(), &kind.storage, target.schema());
         Ok(New::Stored(Answer::Object(shown)))
     }
@@ -291,10 +315,17 @@ fn prepare(registry: &Registry, permit: &Permit, target: &Target, obj: &mut Obje
 
 fn validate(target: &Target, obj: &Object) -> Result<(), Failure> {
     let kind = &target.kind;
-    let mut errors =
-        strategy::validate_built_in_metadata(obj, kind.namespaced, kind.strategy.name_rule);
-    errors.extend((kind.strategy.validate)(obj, None));
-    invalid(target, obj, errors)
+    let (strategy, namespaced) = (&kind.strategy, kind.namespaced);
+    let checks = strategy.create_checks;
+    let mut errors = strategy.check(checks, strategy.validate, obj, None, namespaced);
+    kind.validate_structural(&target.version, obj, None, &mut errors);
+    invalid(target, obj, errors)?;
+    if checks.contains(&Check::Metadata) {
+        return Ok(());
+    }
+    // What is asked of all kinds is less than a kind asks that looks at its metadata itself.
+    let rule = names::name_is_path_segment;
+    invalid(target, obj, strategy::validate_metadata(obj, namespaced, rule))
 }
 
 /// 422 with the object's faults, if there are any.

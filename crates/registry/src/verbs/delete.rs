@@ -49,6 +49,17 @@ impl Registry {
         target: &Target,
         options: &DeleteOptions,
     ) -> Result<Deleted, Failure> {
+        target.assert_covered(permit, "delete", "");
+        self.delete_unchecked(permit, target, options).await
+    }
+
+    /// Deletes an object, for verbs that were authorized as something else than a delete.
+    pub(crate) async fn delete_unchecked(
+        &self,
+        permit: &Permit,
+        target: &Target,
+        options: &DeleteOptions,
+    ) -> Result<Deleted, Failure> {
         check_lasting(target)?;
         self.check_ignore_read_error(options)?;
         self.fresh().await?;
@@ -170,14 +181,15 @@ impl Registry {
         list: &ListOptions,
         options: &DeleteOptions,
     ) -> Result<crate::List, Failure> {
+        target.assert_covered_collection(permit, "deletecollection", &list.fields);
         if options.ignore_read_error && self.options.malformed_object_deletion {
             let why = "is not allowed with DELETECOLLECTION, try again after removing the option";
             invalid_ignore_read_error(&[why.to_owned()])?;
         }
-        let page = self.list(permit, target, list).await?;
+        let page = self.list_unchecked(target, list).await?;
         for entry in &page.items {
             let one = target.named(entry.namespace(), entry.name());
-            match self.delete(permit, &one, options).await {
+            match self.delete_unchecked(permit, &one, options).await {
                 Ok(_) => {}
                 // Another request deleted it first: gone all the same.
                 Err(status) if status.code == 404 => {}
@@ -257,6 +269,13 @@ pub(crate) fn check_preconditions(
 fn plan(target: &Target, options: &DeleteOptions, obj: &mut Object, now: Timestamp) -> Plan {
     if target.gvr().resource == "namespaces" && target.gvr().group.is_empty() {
         return plan_namespace(obj, now);
+    }
+    if let Some(terminate) = target.kind.strategy.terminate
+        && obj.deletion_timestamp().is_none()
+    {
+        terminate(obj, &now.text());
+        obj.set_meta("deletionTimestamp", &now.text());
+        return Plan::Mark { then_delete: false };
     }
     let graceful = match mark_graceful(target, options, obj, now) {
         Grace::Pending => return Plan::Leave,

@@ -10,7 +10,17 @@ impl Registry {
     /// One object.
     pub async fn get(
         &self,
-        _permit: &Permit,
+        permit: &Permit,
+        target: &Target,
+        freshness: Freshness,
+    ) -> Result<Answer, Failure> {
+        target.assert_readable(permit);
+        self.read(target, freshness).await
+    }
+
+    /// One object, for verbs that were authorized as something else than a get.
+    pub(crate) async fn read(
+        &self,
         target: &Target,
         freshness: Freshness,
     ) -> Result<Answer, Failure> {

@@ -142,7 +142,17 @@ impl Registry {
     /// A page of the objects that match.
     pub async fn list(
         &self,
-        _permit: &Permit,
+        permit: &Permit,
+        target: &Target,
+        options: &ListOptions,
+    ) -> Result<List, Failure> {
+        target.assert_covered_collection(permit, "list", &options.fields);
+        self.list_unchecked(target, options).await
+    }
+
+    /// A page, for verbs that were authorized as something else than a list.
+    pub(crate) async fn list_unchecked(
+        &self,
         target: &Target,
         options: &ListOptions,
     ) -> Result<List, Failure> {

@@ -9,8 +9,9 @@ use crate::verbs::create::check_namespace;
 use crate::verbs::update::{Updated, check_name};
 use crate::verbs::{Part, Written, strict_warnings};
 use keelson_auth::Permit;
-use keelson_meta::{Failure, Map, Object, Status, Str, Value};
-use keelson_schema::decode::{check_maps, conform, yaml_strict};
+use keelson_meta::{Failure, Map, Object, Reason, Status, Str, Value};
+use keelson_schema::conform::Words;
+use keelson_schema::decode::{check_maps, conform_in, yaml_strict};
 use keelson_schema::{Schema, cbor, yaml};
 
 impl Registry {
@@ -23,6 +24,7 @@ impl Registry {
         patch: &Patch,
         options: &WriteOptions,
     ) -> Result<Written, Failure> {
+        target.assert_covered(permit, "patch", part.name());
         let make = |live: Option<&Object>| {
             if patch.form.is_apply() {
                 return self.applied(target, part, live, patch, options);
@@ -45,14 +47,6 @@ impl Registry {
         let endpoint = Endpoint::of(target, part);
         let (object, warnings) =
             applied.apply(target, &endpoint, live, options, self.clock.now())?;
-        if live.is_none() && !object.uid().is_empty() {
-            let uid = object.uid();
-            let why = format!(
-                "uid mismatch: the provided object specified uid {uid}, and no existing object was \
-                 found"
-            );
-            return Err(Status::conflict(target.gvr(), &target.name, &why));
-        }
         Ok(Updated { object, owned: true, warnings })
     }
 }
@@ -66,9 +60,11 @@ fn patched(
     let difference = Difference::read(patch)?;
     let (mut object, warnings) =
         difference.apply(target.schema(), live, options.field_validation)?;
-    check_namespace(target, &mut object)?;
-    check_name(target, &object)?;
-    Ok(Updated { object, owned: false, warnings })
+    let named = check_namespace(target, &mut object).and_then(|()| check_name(target, &object));
+    match named {
+        Ok(()) => Ok(Updated { object, owned: false, warnings }),
+        Err(failure) => Err(failure.with_warnings(warnings)),
+    }
 }
 
 /// The configuration of a server-side apply.
@@ -130,9 +126,10 @@ impl Applied {
         now: keelson_meta::Timestamp,
     ) -> Result<(Object, Vec<Str>), Failure> {
         let schema = endpoint.schema;
-        check_applied(target, schema, &self.config)?;
+        check_applied(schema, &self.config)?;
         check_maps(&self.config, self.bytes)?;
         let config = Value::Object(self.config);
+        let about = about(&config, schema);
         let object = endpoint.apply(live, &config, options, now)?;
         let warnings = match (options.field_validation, self.strict.first()) {
             (FieldValidation::Strict, Some(why)) => {
@@ -143,15 +140,49 @@ impl Applied {
             (FieldValidation::Warn, Some(_)) => strict_warnings(&self.strict),
             _ => vec![],
         };
-        let decoded = conform(schema, object.into_value()).map_err(Status::internal)?;
+        let unfit = |why: String| {
+            let gvk = &schema.gvk;
+            let why = format!(
+                "failed to convert new object ({about}) to proper version: unable to convert \
+                 unstructured object to {gvk}: {why}"
+            );
+            Status::new(Reason::Unknown, why)
+        };
+        let decoded = conform_in(schema, object.into_value(), Words::Converter).map_err(unfit)?;
         let mut object = decoded.object;
+        if live.is_none() && !object.uid().is_empty() {
+            return Err(no_such_uid(target, object.uid()));
+        }
+        check_applied_name(target, &config)?;
         check_namespace(target, &mut object)?;
         Ok((object, warnings))
     }
 }
 
-/// An applied configuration must say what it is and be about the object of the URL.
-fn check_applied(target: &Target, schema: &Schema, config: &Map) -> Result<(), Failure> {
+/// An object that is to be made cannot have the uid of another.
+fn no_such_uid(target: &Target, uid: &str) -> Failure {
+    let why = format!(
+        "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+    );
+    Status::conflict(target.gvr(), &target.name, &why)
+}
+
+/// Which object a configuration is about, as messages say it.
+fn about(config: &Value, schema: &Schema) -> String {
+    let text = |name: &str| config.str_at(&["metadata", name]).unwrap_or_default();
+    format!("{}/{}; {}", text("namespace"), text("name"), schema.gvk)
+}
+
+/// An applied configuration must be about the object of the URL.
+fn check_applied_name(target: &Target, config: &Value) -> Result<(), Failure> {
+    let mut named = Object::new();
+    named.root.insert("metadata", config.get("metadata").cloned().unwrap_or_default());
+    check_namespace(target, &mut named)?;
+    check_name(target, &named)
+}
+
+/// An applied configuration must say what it is.
+fn check_applied(schema: &Schema, config: &Map) -> Result<(), Failure> {
     let text = |name: &str| config.get(name).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
     if kind != schema.gvk.kind || api_version != schema.gvk.api_version() {
@@ -166,8 +197,5 @@ fn check_applied(target: &Target, schema: &Schema, config: &Map) -> Result<(), F
     if metadata.and_then(|m| m.get("managedFields")).is_some_and(|m| !m.is_null()) {
         return Err(Status::bad_request("metadata.managedFields must be nil"));
     }
-    let mut named = Object::new();
-    named.root.insert("metadata", metadata.cloned().unwrap_or_default());
-    check_namespace(target, &mut named)?;
-    check_name(target, &named)
+    Ok(())
 }

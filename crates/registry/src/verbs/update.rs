@@ -7,14 +7,16 @@ use crate::options::WriteOptions;
 use crate::owners::{self, Endpoint};
 use crate::references;
 use crate::registry::{Put, Registry, Removed};
-use crate::strategy::{self, StatusMetadata, Strategy};
 use crate::verbs::create::{check_namespace, invalid};
 use crate::verbs::{Part, Tries, Written, check_body_fields};
 use keelson_admission::Operation;
-use keelson_auth::Permit;
+use keelson_auth::{Permit, rbac};
 use keelson_cache::Entry;
+use keelson_kinds::strategy::{self, StatusMetadata, Strategy};
 use keelson_meta::status::quote;
-use keelson_meta::{ErrorList, Failure, FieldError, Object, Path, Reason, Status, Str, Value};
+use keelson_meta::{
+    ErrorList, Failure, FieldError, Object, Path, Reason, Status, Str, Value, names,
+};
 use keelson_schema::decode::Decoded;
 use keelson_store::Revision;
 use std::sync::Arc;
@@ -44,10 +46,13 @@ impl Registry {
         body: Decoded,
         options: &WriteOptions,
     ) -> Result<Written, Failure> {
+        target.assert_covered(permit, "update", part.name());
         let warnings = check_body_fields(target.schema(), &body, options.field_validation)?;
         let mut wished = body.object;
-        check_namespace(target, &mut wished)?;
-        check_name(target, &wished)?;
+        let named = check_namespace(target, &mut wished).and_then(|()| check_name(target, &wished));
+        if let Err(failure) = named {
+            return Err(failure.with_warnings(warnings));
+        }
         let make = |live: Option<&Object>| {
             if live.is_some() || target.kind.strategy.create_on_update {
                 check_uid(target, &wished, live.map_or("", Object::uid))?;
@@ -123,8 +128,11 @@ impl Registry {
                 .unwrap_or_else(|| target.not_found()));
         }
         let mut updated = updated?;
+        sent_version(&updated.object)?;
         // A write that creates takes no notice of the version that the client believes in.
-        updated.object.set_meta("resourceVersion", "");
+        if !options.dry_run {
+            updated.object.set_meta("resourceVersion", "");
+        }
         self.create_object(permit, target, updated, options).await
     }
 
@@ -140,7 +148,7 @@ impl Registry {
         let kind = &target.kind;
         let stored = kind.decode(entry)?;
         let converted = (target.schema().gvk != kind.storage.gvk)
-            .then(|| kind.convert(stored.clone(), &kind.storage, target.schema()));
+            .then(|| kind.in_version(stored.clone(), target.schema()));
         let live = converted.as_ref().unwrap_or(&stored);
         let Updated { mut object, owned, warnings: told } = make(Some(live))?;
         warnings.extend(told);
@@ -149,6 +157,9 @@ impl Registry {
         keelson_schema::default::fill(target.schema(), &mut object);
         (kind.strategy.default)(&mut object);
         warnings.extend(references::dedup(&mut object));
+        if kind.strategy.owned_as_converted {
+            object = kind.round_trip(object, target.schema());
+        }
         if !owned {
             Endpoint::of(target, part).updated(live, &mut object, options, self.clock.now());
         }
@@ -163,6 +174,11 @@ impl Registry {
             old: Some(&stored),
         };
         self.admit(&write, &mut new, warnings).await?;
+        if kind.gvr.group == rbac::GROUP {
+            Box::pin(self.check_escalation(&write, &new)).await?;
+        } else if part != Part::Main && kind.gvr.resource == "certificatesigningrequests" {
+            Box::pin(self.check_signer(&write, &new)).await?;
+        }
         prepare(target, part, &mut new, &stored);
         (kind.strategy.note_time)(&mut new, &stored, &self.clock.now().text());
         owners::keep_times(&stored, &mut new);
@@ -303,17 +319,21 @@ pub(crate) fn check_name(target: &Target, obj: &Object) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The resourceVersion that the client sent; 0 is none.
+fn sent_version(wished: &Object) -> Result<u64, Failure> {
+    let text = wished.resource_version();
+    if text.is_empty() {
+        return Ok(0);
+    }
+    text.parse().map_err(|_| {
+        let why = format!("strconv.ParseUint: parsing {}: invalid syntax", quote(text));
+        Status::new(Reason::Unknown, why)
+    })
+}
+
 /// The resourceVersion that the client sent must be that of the stored object.
 fn check_version(target: &Target, wished: &Object, entry: &Entry) -> Result<(), Failure> {
-    let text = wished.resource_version();
-    let given: u64 = if text.is_empty() {
-        0
-    } else {
-        text.parse().map_err(|_| {
-            let why = format!("strconv.ParseUint: parsing {}: invalid syntax", quote(text));
-            Status::new(Reason::Unknown, why)
-        })?
-    };
+    let given = sent_version(wished)?;
     if given == 0 && !target.kind.strategy.unconditional_update {
         let path = Path::new("metadata");
         let mut errors = ErrorList::new();
@@ -338,10 +358,12 @@ pub(crate) fn check_uid(target: &Target, wished: &Object, stored: &str) -> Resul
         return Ok(());
     }
     let key = target.kind.store_key(&target.namespace, &target.name);
+    let key = String::from_utf8_lossy(&key);
+    // Messages leave out the folder in which all keys are.
+    let key = key.strip_prefix("/registry").unwrap_or(&key);
     let why = format!(
-        "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: \
-         Precondition failed: UID in precondition: {given}, UID in object meta: {stored}",
-        String::from_utf8_lossy(&key)
+        "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: \
+         Precondition failed: UID in precondition: {given}, UID in object meta: {stored}"
     );
     Err(Status::conflict(target.gvr(), &target.name, &why))
 }
@@ -372,12 +394,14 @@ fn prepare(target: &Target, part: Part, new: &mut Object, old: &Object) {
         Part::Main => {}
     }
     keep_identity(new, old);
-    if part == Part::Main {
-        (strategy.prepare_update)(new, old);
+    match part {
+        Part::Main => (strategy.prepare_update)(new, old),
+        Part::Status => (strategy.prepare_status)(new, old),
+        Part::Other(_) => {}
     }
     // To find its node is not a change that a client has asked for.
     if part != Part::Other("binding") {
-        strategy.next_generation(new, old);
+        strategy.next_generation(&target.kind.storage, new, old);
     }
 }
 
@@ -408,11 +432,23 @@ fn keep(new: &mut Object, old: &Object, member: &str) {
     };
 }
 
+fn keep_all_metadata(new: &mut Object, old: &Object) {
+    let owners = new.metadata_mut().remove("managedFields");
+    if let Some(metadata) = old.metadata() {
+        new.root.insert("metadata", metadata.clone());
+    }
+    match owners {
+        Some(owners) => new.metadata_mut().insert("managedFields", owners),
+        None => new.metadata_mut().remove("managedFields"),
+    };
+}
+
 fn keep_metadata(new: &mut Object, old: &Object, rule: StatusMetadata) {
     let kept: &[&str] = match rule {
         StatusMetadata::Free => &[],
         StatusMetadata::KeepLabels => &["labels"],
         StatusMetadata::Keep => &["labels", "annotations", "finalizers", "ownerReferences"],
+        StatusMetadata::KeepAll => return keep_all_metadata(new, old),
     };
     for name in kept {
         match old.metadata().and_then(|m| m.get(name)) {
@@ -427,26 +463,24 @@ fn keep_metadata(new: &mut Object, old: &Object, rule: StatusMetadata) {
     }
 }
 
-/// Faults of metadata are told by the server at large and again by the rules of the kind: clients see
+/// Faults of metadata are found by the server at large and again by the rules of the kind: clients see
 /// them that often.
 fn validate(target: &Target, part: Part, new: &Object, old: &Object) -> Result<(), Failure> {
     let kind = &target.kind;
-    let mut errors = strategy::validate_metadata(new, kind.namespaced, |_, _| vec![]);
+    let strategy = &kind.strategy;
+    let rule = names::name_is_path_segment;
+    let mut errors = strategy::validate_metadata(new, kind.namespaced, rule);
     errors.extend(strategy::validate_metadata_update(new, old));
-    let rules = match part {
-        Part::Main => kind.strategy.validate,
-        Part::Status => kind.strategy.validate_status,
-        Part::Other(name) => match kind.strategy.part(name) {
-            Some(rules) => rules.validate,
+    let (checks, rules) = match part {
+        Part::Main => (strategy.update_checks, strategy.validate),
+        Part::Status => (strategy.status_checks, strategy.validate_status),
+        Part::Other(name) => match strategy.part(name) {
+            Some(rules) => (strategy.status_checks, rules.validate),
             None => return invalid(target, new, errors),
         },
     };
-    errors.extend(strategy::validate_built_in_metadata_update(new, old));
-    if part == Part::Main && kind.strategy.revalidates {
-        let rule = kind.strategy.name_rule;
-        errors.extend(strategy::validate_built_in_metadata(new, kind.namespaced, rule));
-    }
-    errors.extend(rules(new, Some(old)));
+    errors.extend(strategy.check(checks, rules, new, Some(old), kind.namespaced));
+    kind.validate_structural(&target.version, new, Some(old), &mut errors);
     invalid(target, new, errors)
 }
 

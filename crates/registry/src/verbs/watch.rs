@@ -75,10 +75,11 @@ impl Registry {
     /// Starts a watch. Without the state or the history that it asks for it is refused by an event.
     pub async fn watch(
         &self,
-        _permit: &Permit,
+        permit: &Permit,
         target: &Target,
         options: &WatchOptions,
     ) -> Result<WatchSession, WatchRefusal> {
+        target.assert_covered_collection(permit, "watch", &options.fields);
         let filter = Filter::new(target, &options.labels, &options.fields)?;
         let objects = self.objects(&target.kind);
         let sends_state = options.initial_events.unwrap_or(match options.start {

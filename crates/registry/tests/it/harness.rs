@@ -41,6 +41,7 @@ impl Harness {
             runtime_config: vec![],
             malformed_object_deletion: false,
             admission: Default::default(),
+            authorizer: Arc::default(),
             event_ttl: std::time::Duration::ZERO,
         };
         let opened = Registry::open(store, clock, options).await;
@@ -81,7 +82,7 @@ impl Harness {
             _ => ("", rest),
         };
         let (resource, rest) = rest.split_first()?;
-        let kind = self.registry.kind(group, resource)?.clone();
+        let kind = self.registry.kind(group, resource)?;
         kind.schema(version)?;
         let name = rest.first().copied().unwrap_or_default();
         let target = Target {

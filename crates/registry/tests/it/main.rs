@@ -1,6 +1,7 @@
 //! The registry in one process over a store in memory: the rules of the built-in kinds.
 
 mod allocation;
+mod authorization;
 mod compare;
 mod gate;
 mod harness;
@@ -8,6 +9,7 @@ mod lease;
 mod past;
 mod proportion;
 mod records;
+mod refusals;
 mod replay;
 mod rules;
 mod several_keys;

@@ -340,7 +340,7 @@ impl Work {
 /// Holds a share of all lists. A list that stands in several kinds is measured in one.
 async fn hold(share: usize) {
     let work = Work::open().await;
-    let mut kinds: Vec<_> = work.harness.registry.kinds().cloned().collect();
+    let mut kinds = work.harness.registry.kinds();
     kinds.sort_by_key(|kind| {
         (kind.storage.gvk.kind != "Pod", kind.gvr.group.clone(), kind.gvr.resource.clone())
     });

@@ -64,17 +64,17 @@ async fn labels_and_fields_of_every_length_can_be_read_back_for_every_kind() {
     let harness = Harness::open().await;
     for kind in harness.registry.kinds() {
         for length in 0..=MAX {
-            check(kind, &[("k".repeat(length), "v".repeat(length))], length);
+            check(&kind, &[("k".repeat(length), "v".repeat(length))], length);
         }
         for count in EDGES {
             let labels: Vec<_> = (0..count).map(|n| (format!("k{n}"), format!("v{n}"))).collect();
-            check(kind, &labels, 1);
+            check(&kind, &labels, 1);
         }
     }
     let pods = harness.registry.kind("", "pods").expect("pods");
     for count in 0..=MAX {
         let labels: Vec<_> = (0..count).map(|n| (format!("k{n}"), format!("v{n}"))).collect();
-        check(pods, &labels, 1);
+        check(&pods, &labels, 1);
     }
 }
 

@@ -166,6 +166,7 @@ fn flag(word: &str, field: &mut Field, shape: &mut Shape) {
             _ => {}
         },
         "set" => list_of(shape).kind = ListKind::Set,
+        "granular" => field.granular = true,
         "retainkeys" => field.retain_keys = true,
         "patchreplace" => field.patch_replace = true,
         "patchmerge" => {

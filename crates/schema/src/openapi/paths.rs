@@ -1,9 +1,11 @@
 //! The paths of a group version: what its resources and their verbs allow.
 
+use super::custom::CustomVersion;
 use super::facts::Facts;
+pub(super) use super::operations::ANY_MEDIA;
 use super::operations::{
-    ANY_MEDIA, Answer, Body, META, OBJECT_MEDIA, Operation, PathItem, discovery_operation,
-    group_title, lower_first, path_item, upper_first,
+    Answer, Body, META, OBJECT_MEDIA, Operation, PathItem, discovery_operation, group_title,
+    lower_first, path_item, upper_first,
 };
 use super::parameters::{self, Parameter};
 use crate::catalogue::{Catalogue, Resource, Subresource};
@@ -39,6 +41,8 @@ pub(super) struct Scope<'a> {
     tag: Str,
     /// `/apis/apps/v1`.
     root: String,
+    /// The resources, when they are none of the catalogue.
+    custom: Option<&'a CustomVersion<'a>>,
     items: Vec<PathItem>,
 }
 
@@ -49,6 +53,7 @@ impl<'a> Scope<'a> {
         facts: &'a Facts,
         (group, version): (&'a str, &'a str),
         resources: impl Iterator<Item = &'a Resource>,
+        custom: Option<&'a CustomVersion<'a>>,
     ) -> Vec<PathItem> {
         let title = group_title(group);
         let mut scope = Scope {
@@ -62,6 +67,7 @@ impl<'a> Scope<'a> {
                 "" => format!("/api/{version}"),
                 _ => format!("/apis/{group}/{version}"),
             },
+            custom,
             items: vec![],
         };
         let list = discovery_operation(
@@ -271,8 +277,10 @@ impl<'a> Scope<'a> {
     }
 
     fn type_name(&self, kind: &GroupVersionKind) -> Str {
-        let schema = self.catalogue.schema(kind);
-        schema.map(|schema| schema.root().name.clone()).unwrap_or_default()
+        if let Some(schema) = self.catalogue.schema(kind) {
+            return schema.root().name.clone();
+        }
+        self.custom.map(|custom| custom.type_name(&kind.kind)).unwrap_or_default()
     }
 
     fn list(&self, resource: &Resource, suffix: &str) -> Operation {
@@ -282,11 +290,9 @@ impl<'a> Scope<'a> {
             _ => format!("{}{suffix}", kind.kind),
         };
         let mut out = self.operation("get", ("list", &name), kind);
-        let list = GroupVersionKind::new(
-            kind.group.clone(),
-            kind.version.clone(),
-            format!("{}List", kind.kind),
-        );
+        let named = self.custom.and_then(|custom| custom.list_kind(resource));
+        let list_kind = named.map_or_else(|| Str::from(format!("{}List", kind.kind)), Str::new);
+        let list = GroupVersionKind::new(kind.group.clone(), kind.version.clone(), list_kind);
         out.description = format!("Lists or watches {}.", resource.name);
         out.action = "list";
         out.parameters = parameters::LIST.to_vec();

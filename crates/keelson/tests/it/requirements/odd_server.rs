@@ -2,7 +2,7 @@
 
 use crate::http::{Client, PATIENCE};
 use bytes::Bytes;
-use keelson_auth::{Authenticator, Authorizer, MASTERS, TokenFile, User};
+use keelson_auth::{Authenticator, MASTERS, TokenFile, User};
 use keelson_meta::time::Timestamp;
 use keelson_registry::{Clock, Registry, RegistryOptions, SystemClock};
 use keelson_server::{App, Limits, Listening, State, VersionInfo};
@@ -77,6 +77,7 @@ async fn listen(faults: Arc<Faults>, shutdown: watch::Receiver<bool>) -> Listeni
         runtime_config: vec![],
         malformed_object_deletion: false,
         admission: keelson::AdmissionChain::default(),
+        authorizer: Arc::default(),
         event_ttl: std::time::Duration::ZERO,
     };
     let clock = Box::new(OddClock { faults });
@@ -87,7 +88,7 @@ async fn listen(faults: Arc<Faults>, shutdown: watch::Receiver<bool>) -> Listeni
     let app = App {
         registry,
         authenticator: Authenticator::new(tokens),
-        authorizer: Authorizer,
+        authorizer: Arc::default(),
         version: VersionInfo { git_version: "v1.36.0".to_owned(), build: "test".to_owned() },
         state: State::new(&Limits::default()),
         limits: Limits::default(),

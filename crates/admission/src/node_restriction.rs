@@ -1,0 +1,426 @@
+//! NodeRestriction: kubelets change only their own Node, Lease and CSINode, and the pods on their node.
+
+use crate::request::{Operation, Request};
+use keelson_auth::node::{self, Vertex};
+use keelson_meta::status::quote;
+use keelson_meta::{Failure, GroupVersionResource, Object, Status, Str, Value};
+use std::collections::BTreeSet;
+use x509_parser::certification_request::X509CertificationRequest;
+use x509_parser::prelude::FromDer;
+
+const MIRROR: &str = "kubernetes.io/config.mirror";
+const LEASE_NAMESPACE: &str = "kube-node-lease";
+/// Labels of the domains kubernetes.io and k8s.io that kubelets set.
+const KUBELET_LABELS: [&str; 12] = [
+    "kubernetes.io/hostname",
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+    "node.kubernetes.io/instance-type",
+    "beta.kubernetes.io/instance-type",
+    "kubernetes.io/os",
+    "kubernetes.io/arch",
+    "beta.kubernetes.io/os",
+    "beta.kubernetes.io/arch",
+    "node.kubernetes.io/windows-build",
+];
+const KUBELET_DOMAINS: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
+
+/// Before an object is stored: creations and updates.
+pub(crate) fn admit(
+    req: &Request<'_>,
+    obj: &mut Object,
+    _warnings: &mut Vec<Str>,
+) -> Result<(), Failure> {
+    check(req, obj)
+}
+
+/// Deletions, which change no object, and evictions.
+pub(crate) fn validate(
+    req: &Request<'_>,
+    obj: &Object,
+    _warnings: &mut Vec<Str>,
+) -> Result<(), Failure> {
+    match req.operation == Operation::Delete || req.subresource == "eviction" {
+        true => check(req, obj),
+        false => Ok(()),
+    }
+}
+
+fn check(req: &Request<'_>, obj: &Object) -> Result<(), Failure> {
+    let Some(node) = node::node_name(req.user) else { return Ok(()) };
+    let asked = Asked { req, obj, node };
+    if node.is_empty() {
+        let user = quote(&req.user.name);
+        return asked.refuse(&format!("could not determine node from user {user}"));
+    }
+    match (req.gvr.group.as_str(), req.gvr.resource.as_str(), req.subresource) {
+        ("", "pods", "") => asked.pod(),
+        ("", "pods", "status") => asked.pod_status(),
+        ("", "pods", "eviction") => asked.eviction(),
+        ("", "pods", other) => asked.refuse(&format!(
+            "unexpected pod subresource {}, only 'status' and 'eviction' are allowed",
+            quote(other)
+        )),
+        ("", "nodes", _) => asked.node(),
+        ("", "persistentvolumeclaims", "status") => asked.claim_status(),
+        ("", "persistentvolumeclaims", _) => asked.refuse("may only update PVC status"),
+        ("", "serviceaccounts", "token") => asked.token(),
+        ("coordination.k8s.io", "leases", _) => asked.lease(),
+        ("storage.k8s.io", "csinodes", _) => {
+            asked.own_name("can only access CSINode with the same name as the requesting node")
+        }
+        ("resource.k8s.io", "resourceslices", _) => asked.slice(),
+        ("certificates.k8s.io", "certificatesigningrequests", "") => asked.signing_request(),
+        _ => Ok(()),
+    }
+}
+
+/// A write by a node.
+struct Asked<'a> {
+    req: &'a Request<'a>,
+    obj: &'a Object,
+    node: &'a str,
+}
+
+impl Asked<'_> {
+    fn refuse(&self, why: &str) -> Result<(), Failure> {
+        Err(self.req.forbidden(self.obj, why))
+    }
+
+    /// Refuses unless `holds`, in words that begin with `node "NAME"`.
+    fn need(&self, holds: bool, why: &str) -> Result<(), Failure> {
+        match holds {
+            true => Ok(()),
+            false => self.refuse(&format!("node {} {why}", quote(self.node))),
+        }
+    }
+
+    fn is_on_node(&self, pod: &Object) -> bool {
+        pod.str_at(&["spec", "nodeName"]) == self.node
+    }
+
+    fn stored(&self, resource: &str, namespace: &str, name: &str) -> Result<Object, Failure> {
+        let found = self.req.stored.get("", resource, namespace, name)?;
+        found.ok_or_else(|| Status::not_found(&GroupVersionResource::new("", "v1", resource), name))
+    }
+
+    fn pod(&self) -> Result<(), Failure> {
+        match self.req.operation {
+            Operation::Create => self.new_pod(),
+            Operation::Delete => {
+                let why = "can only delete pods with spec.nodeName set to itself";
+                self.need(self.is_on_node(self.obj), why)
+            }
+            Operation::Update => self.refuse(&format!(
+                "unexpected operation \"UPDATE\", node {} can only create and delete mirror pods",
+                quote(self.node)
+            )),
+        }
+    }
+
+    /// Mirror pods are the only ones that nodes make, and refer to nothing.
+    fn new_pod(&self) -> Result<(), Failure> {
+        let (pod, node) = (self.obj, quote(self.node));
+        if pod.annotation(MIRROR).is_none() {
+            let mirror = quote(MIRROR);
+            return self.refuse(&format!(
+                "pod does not have {mirror} annotation, node {node} can only create mirror pods"
+            ));
+        }
+        let why = "can only create pods with spec.nodeName set to itself";
+        self.need(self.is_on_node(pod), why)?;
+        self.owner(pod)?;
+        let account = pod.str_at(&["spec", "serviceAccountName"]);
+        let without = |what: &str| format!("can not create pods that reference {what}");
+        self.need(account.is_empty(), &without("a service account"))?;
+        let references = node::references(pod);
+        let refers_to = |kind: Vertex| references.iter().any(|(of, ..)| *of == kind);
+        self.need(!refers_to(Vertex::Secret), &without("secrets"))?;
+        self.need(!refers_to(Vertex::ConfigMap), &without("configmaps"))?;
+        let volumes = pod.array_at(&["spec", "volumes"]);
+        let bundles = volumes.iter().flat_map(|volume| volume.array_at(&["projected", "sources"]));
+        let is_set = |of: &Value, name: &str| of.get(name).is_some_and(|value| !value.is_null());
+        let has_bundle = bundles.into_iter().any(|source| is_set(source, "clusterTrustBundle"));
+        self.need(!has_bundle, &without("clustertrustbundles"))?;
+        let has_claim = volumes.iter().any(|volume| is_set(volume, "persistentVolumeClaim"));
+        self.need(!has_claim, &without("persistentvolumeclaims"))?;
+        let claims = pod.array_at(&["spec", "resourceClaims"]);
+        self.need(claims.is_empty(), &without("resourceclaims"))
+    }
+
+    /// A mirror pod belongs to the node alone.
+    fn owner(&self, pod: &Object) -> Result<(), Failure> {
+        let set_to_itself = "can only create pods with an owner reference set to itself";
+        let owner = match pod.array_at(&["metadata", "ownerReferences"]) {
+            [] => return self.need(false, set_to_itself),
+            [owner] => owner,
+            _ => {
+                let why = "can only create pods with a single owner reference set to itself";
+                return self.need(false, why);
+            }
+        };
+        let text = |name: &str| owner.str_at(&[name]).unwrap_or_default();
+        let is_itself =
+            (text("apiVersion"), text("kind"), text("name")) == ("v1", "Node", self.node);
+        self.need(is_itself, set_to_itself)?;
+        let flag = |name: &str| owner.get(name).and_then(Value::as_bool) == Some(true);
+        let why = "can only create pods with a controller owner reference set to itself";
+        self.need(flag("controller"), why)?;
+        let why = "must not set blockOwnerDeletion on an owner reference";
+        self.need(!flag("blockOwnerDeletion"), why)?;
+        let stored = self.stored("nodes", "", self.node)?;
+        let (known, given) = (stored.uid(), text("uid"));
+        if known != given {
+            let node = self.node;
+            return self.refuse(&format!("node {node} UID mismatch: expected {known} got {given}"));
+        }
+        Ok(())
+    }
+
+    fn pod_status(&self) -> Result<(), Failure> {
+        let Some(old) = self.req.old else { return self.refuse("unexpected operation") };
+        let why = "can only update pod status for pods with spec.nodeName set to itself";
+        self.need(self.is_on_node(old), why)?;
+        let labels = |pod: &Object| {
+            let labels = pod.meta_map("labels").map(|(k, v)| (k.to_owned(), v.to_owned()));
+            labels.collect::<BTreeSet<_>>()
+        };
+        let why = "cannot update labels through pod status";
+        self.need(labels(old) == labels(self.obj), why)?;
+        let same = |field: &str| {
+            let of = |pod: &Object| {
+                pod.at(&["status", field]).cloned().filter(|value| !value.is_empty())
+            };
+            of(old) == of(self.obj)
+        };
+        self.need(same("resourceClaimStatuses"), "cannot update resource claim statuses")?;
+        let why = "cannot update extended resource claim status";
+        self.need(same("extendedResourceClaimStatus"), why)
+    }
+
+    fn eviction(&self) -> Result<(), Failure> {
+        let name = if self.req.name.is_empty() { self.obj.name() } else { self.req.name };
+        let pod = self.stored("pods", self.req.namespace, name)?;
+        match self.is_on_node(&pod) {
+            true => Ok(()),
+            false => self.refuse(&format!(
+                "node {} can only evict pods with spec.nodeName set to itself",
+                self.node
+            )),
+        }
+    }
+
+    fn node(&self) -> Result<(), Failure> {
+        let name = if self.req.name.is_empty() { self.obj.name() } else { self.req.name };
+        self.need(name == self.node, &format!("is not allowed to modify node {}", quote(name)))?;
+        if self.req.operation == Operation::Delete {
+            return Ok(());
+        }
+        let source = |node: &Object| {
+            node.at(&["spec", "configSource"]).cloned().filter(|source| !source.is_null())
+        };
+        let Some(old) = self.req.old else {
+            let why = "is not allowed to create nodes with a non-nil configSource";
+            self.need(source(self.obj).is_none(), why)?;
+            let forbidden = forbidden_labels(&changed_labels(self.obj, None));
+            let why = format!("is not allowed to set the following labels: {forbidden}");
+            return self.need(forbidden.is_empty(), &why);
+        };
+        let is_kept = source(self.obj).is_none() || source(self.obj) == source(old);
+        let why = "is not allowed to update configSource to a new non-nil configSource";
+        self.need(is_kept, why)?;
+        let taints = |node: &Object| node.array_at(&["spec", "taints"]).to_vec();
+        let why = "is not allowed to modify taints";
+        self.need(taints(old) == taints(self.obj), why)?;
+        let forbidden = forbidden_labels(&changed_labels(self.obj, Some(old)));
+        if !forbidden.is_empty() {
+            return self.refuse(&format!("is not allowed to modify labels: {forbidden}"));
+        }
+        let owners = |node: &Object| node.array_at(&["metadata", "ownerReferences"]).to_vec();
+        let why = "is not allowed to modify ownerReferences";
+        self.need(owners(old) == owners(self.obj), why)
+    }
+
+    fn claim_status(&self) -> Result<(), Failure> {
+        let Some(old) = self.req.old else { return self.refuse("unexpected operation") };
+        let bare = |claim: &Object| {
+            let mut claim = claim.clone();
+            claim.metadata_mut().remove("resourceVersion");
+            claim.metadata_mut().remove("managedFields");
+            let status = claim.object_mut("status");
+            for name in [
+                "capacity",
+                "conditions",
+                "allocatedResources",
+                "allocatedResourceStatuses",
+                "currentVolumeAttributesClassName",
+                "modifyVolumeStatus",
+            ] {
+                status.remove(name);
+            }
+            claim
+        };
+        let why = "is not allowed to update fields other than status.quantity and \
+                   status.conditions";
+        self.need(bare(old) == bare(self.obj), why)
+    }
+
+    /// Tokens only of pods on the node, and for audiences that the pods ask for.
+    fn token(&self) -> Result<(), Failure> {
+        let text = |name: &str| self.obj.str_at(&["spec", "boundObjectRef", name]);
+        let name = text("name");
+        if (text("apiVersion"), text("kind")) != ("v1", "Pod") || name.is_empty() {
+            return self.refuse("node requested token not bound to a pod");
+        }
+        let uid = text("uid");
+        if uid.is_empty() {
+            return self.refuse("node requested token with a pod binding without a uid");
+        }
+        let pod = self.stored("pods", self.req.namespace, name)?;
+        if pod.uid() != uid {
+            return self.refuse(&format!(
+                "the UID in the bound object reference ({uid}) does not match the UID in record. \
+                 The object might have been deleted and then recreated"
+            ));
+        }
+        if !self.is_on_node(&pod) {
+            return self
+                .refuse("node requested token bound to a pod scheduled on a different node");
+        }
+        let audience = match self.obj.array_at(&["spec", "audiences"]) {
+            [] => "",
+            [one] => one.as_str().unwrap_or_default(),
+            _ => return self.refuse("node may only request 0 or 1 audiences"),
+        };
+        if self.asks_for(&pod, audience)? {
+            return Ok(());
+        }
+        let (audience, user) = (quote(audience), &self.req.user.name);
+        self.refuse(&format!(
+            "audience {audience} not found in pod spec volume, {user} is not authorized to request \
+             tokens for this audience"
+        ))
+    }
+
+    /// Whether a volume of the pod needs tokens for an audience.
+    fn asks_for(&self, pod: &Object, audience: &str) -> Result<bool, Failure> {
+        for volume in pod.array_at(&["spec", "volumes"]) {
+            let tokens = volume.array_at(&["projected", "sources"]).iter();
+            let tokens = tokens.filter_map(|source| source.get("serviceAccountToken"));
+            let mut audiences = tokens.map(|token| token.str_at(&["audience"]).unwrap_or_default());
+            if audiences.any(|one| one == audience) {
+                return Ok(true);
+            }
+            let driver = match volume.str_at(&["persistentVolumeClaim", "claimName"]) {
+                Some(claim) => self.driver_of_claim(claim)?,
+                None => volume.str_at(&["csi", "driver"]).unwrap_or_default().to_owned(),
+            };
+            if driver.is_empty() {
+                continue;
+            }
+            let driver = self.req.stored.get("storage.k8s.io", "csidrivers", "", &driver)?;
+            let is_asked = driver.is_some_and(|driver| {
+                driver
+                    .array_at(&["spec", "tokenRequests"])
+                    .iter()
+                    .any(|request| request.str_at(&["audience"]).unwrap_or_default() == audience)
+            });
+            if is_asked {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn driver_of_claim(&self, claim: &str) -> Result<String, Failure> {
+        let stored = self.req.stored;
+        let claim = stored.get("", "persistentvolumeclaims", self.req.namespace, claim)?;
+        let volume = claim.map(|claim| claim.str_at(&["spec", "volumeName"]).to_owned());
+        let Some(volume) = volume.filter(|name| !name.is_empty()) else {
+            return Ok(String::new());
+        };
+        let volume = stored.get("", "persistentvolumes", "", &volume)?;
+        Ok(volume.map(|v| v.str_at(&["spec", "csi", "driver"]).to_owned()).unwrap_or_default())
+    }
+
+    fn lease(&self) -> Result<(), Failure> {
+        if self.req.namespace != LEASE_NAMESPACE {
+            let namespace = quote(LEASE_NAMESPACE);
+            let why = format!("can only access leases in the {namespace} system namespace");
+            return self.refuse(&why);
+        }
+        self.own_name("can only access node lease with the same name as the requesting node")
+    }
+
+    fn own_name(&self, why: &str) -> Result<(), Failure> {
+        let is_new = self.req.operation == Operation::Create;
+        let name = if is_new { self.obj.name() } else { self.req.name };
+        if name == self.node { Ok(()) } else { self.refuse(why) }
+    }
+
+    fn slice(&self) -> Result<(), Failure> {
+        let verb = match self.req.operation {
+            Operation::Create => "create",
+            Operation::Delete => "delete",
+            Operation::Update => return Ok(()),
+        };
+        match self.is_on_node(self.obj) {
+            true => Ok(()),
+            false => self.refuse(&format!(
+                "can only {verb} ResourceSlice with the same NodeName as the requesting node"
+            )),
+        }
+    }
+
+    fn signing_request(&self) -> Result<(), Failure> {
+        let signer = self.obj.str_at(&["spec", "signerName"]);
+        let is_of_kubelets = matches!(
+            signer,
+            "kubernetes.io/kubelet-serving" | "kubernetes.io/kube-apiserver-client-kubelet"
+        );
+        if self.req.operation != Operation::Create || !is_of_kubelets {
+            return Ok(());
+        }
+        let name = common_name(self.obj.str_at(&["spec", "request"]));
+        if name.as_deref() == Some(self.req.user.name.as_str()) {
+            return Ok(());
+        }
+        self.refuse(&format!("can only create a node CSR with CN={}", self.req.user.name))
+    }
+}
+
+/// The common name that a certificate signing request (base64 of PEM) asks for.
+fn common_name(request: &str) -> Option<String> {
+    use base64::Engine;
+    let pem = base64::engine::general_purpose::STANDARD.decode(request).ok()?;
+    let (_, pem) = x509_parser::pem::parse_x509_pem(&pem).ok()?;
+    let (_, request) = X509CertificationRequest::from_der(&pem.contents).ok()?;
+    let subject = &request.certification_request_info.subject;
+    subject.iter_common_name().last()?.as_str().ok().map(str::to_owned)
+}
+
+/// The keys of labels that an update changes, adds or removes, or that a new object has.
+fn changed_labels<'a>(new: &'a Object, old: Option<&'a Object>) -> BTreeSet<&'a str> {
+    let old_label = |key: &str| old.and_then(|old| old.label(key));
+    let changed = new.meta_map("labels").filter(|(key, value)| old_label(key) != Some(*value));
+    let removed = old.into_iter().flat_map(|old| old.meta_map("labels"));
+    let removed = removed.filter(|(key, _)| new.label(key).is_none());
+    changed.chain(removed).map(|(key, _)| key).collect()
+}
+
+/// Those of the labels that a kubelet may not set, sorted: it could steer workloads to itself by them.
+fn forbidden_labels(labels: &BTreeSet<&str>) -> String {
+    let is_in = |domain: &str, of: &str| {
+        domain == of || domain.strip_suffix(of).is_some_and(|head| head.ends_with('.'))
+    };
+    let is_forbidden = |label: &&&str| {
+        let domain = label.split_once('/').map_or("", |(domain, _)| domain);
+        let is_kubernetes = is_in(domain, "kubernetes.io") || is_in(domain, "k8s.io");
+        let is_kubelet =
+            KUBELET_LABELS.contains(*label) || KUBELET_DOMAINS.iter().any(|own| is_in(domain, own));
+        is_in(domain, "node-restriction.kubernetes.io") || (is_kubernetes && !is_kubelet)
+    };
+    labels.iter().filter(is_forbidden).copied().collect::<Vec<_>>().join(", ")
+}

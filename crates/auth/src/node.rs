@@ -1,0 +1,242 @@
+//! The Node authorizer: what a kubelet needs of the objects that the pods on its node refer to, and its own
+//! Node, Lease and CSINode.
+
+mod graph;
+
+pub use graph::{Graph, Vertex, references};
+
+use crate::mirror::Mirror;
+use crate::rbac::Rule;
+use crate::{Attributes, AuthorizationReason, Decision, NODES, Objects, User};
+use keelson_meta::status::quote;
+use std::sync::Arc;
+
+/// What user names of nodes begin with.
+const USER_PREFIX: &str = "system:node:";
+const LEASE_NAMESPACE: &str = "kube-node-lease";
+
+/// The Node authorizer.
+pub struct NodeAuthorizer {
+    /// What every node may do, whichever the objects: the rules of `system:node`.
+    rules: Vec<Rule>,
+    graph: Mirror<Graph>,
+}
+
+/// The name of the node that a user is; `None` when it is none. Of a node without a name it is empty.
+pub fn node_name(user: &User) -> Option<&str> {
+    user.name.strip_prefix(USER_PREFIX).filter(|_| user.is_in(NODES))
+}
+
+/// An answer of the authorizer: allowed, or why it has no opinion.
+type Answer = Result<(), String>;
+
+fn refuse(why: &str) -> Answer {
+    Err(why.to_owned())
+}
+
+impl NodeAuthorizer {
+    /// With the rules of `system:node`.
+    pub fn new(rules: Vec<Rule>) -> NodeAuthorizer {
+        NodeAuthorizer { rules, graph: Mirror::default() }
+    }
+
+    /// Lets it follow pods, and what leads from them to other objects.
+    pub fn attach(&self, objects: Arc<dyn Objects>) {
+        self.graph.attach(objects);
+    }
+
+    /// Decides for nodes; of others it has no opinion.
+    pub async fn decide(&self, user: &User, attributes: &Attributes) -> Decision {
+        let Some(node) = node_name(user) else { return Decision::no_opinion(String::new()) };
+        if node.is_empty() {
+            return Decision::no_opinion(format!("unknown node for user {}", quote(&user.name)));
+        }
+        if needs_graph(attributes)
+            && let Err(error) = self.graph.current().await
+        {
+            return Decision::failed(error);
+        }
+        match self.answer(node, attributes) {
+            Ok(()) => Decision::allow(AuthorizationReason::Empty),
+            Err(why) => Decision::no_opinion(why),
+        }
+    }
+
+    fn answer(&self, node: &str, attributes: &Attributes) -> Answer {
+        if attributes.is_resource() {
+            let (group, resource) = (&*attributes.gvr.group, &*attributes.gvr.resource);
+            match (group, resource) {
+                ("", "secrets") => return self.read(node, Vertex::Secret, attributes),
+                ("", "configmaps") => return self.read(node, Vertex::ConfigMap, attributes),
+                ("", "persistentvolumeclaims") if attributes.subresource == "status" => {
+                    return match attributes.verb.as_str() {
+                        "update" | "patch" => self.related(node, Vertex::Claim, attributes),
+                        _ => refuse("can only get/update/patch this type"),
+                    };
+                }
+                ("", "persistentvolumeclaims") => return self.get(node, Vertex::Claim, attributes),
+                ("", "persistentvolumes") => return self.get(node, Vertex::Volume, attributes),
+                ("resource.k8s.io", "resourceclaims") => {
+                    return self.get(node, Vertex::ResourceClaim, attributes);
+                }
+                ("storage.k8s.io", "volumeattachments") => {
+                    return self.get(node, Vertex::Attachment, attributes);
+                }
+                ("", "serviceaccounts") => return self.create_token(node, attributes),
+                ("coordination.k8s.io", "leases") => return lease(node, attributes),
+                ("storage.k8s.io", "csinodes") => return csi_node(node, attributes),
+                ("resource.k8s.io", "resourceslices") => return self.slice(node, attributes),
+                ("", "nodes") => return own_node(node, attributes),
+                ("", "pods") => return self.pod(node, attributes),
+                _ => {}
+            }
+        }
+        match self.rules.iter().any(|rule| rule.allows(attributes)) {
+            true => Ok(()),
+            false => refuse(""),
+        }
+    }
+
+    /// Whether something leads from the object to a pod on the node.
+    fn related(&self, node: &str, vertex: Vertex, attributes: &Attributes) -> Answer {
+        if attributes.name.is_empty() {
+            return refuse("No Object name found");
+        }
+        match self.graph.index().leads_to(vertex, &attributes.namespace, &attributes.name, node) {
+            true => Ok(()),
+            false => Err(format!("no relationship found between node '{node}' and this object")),
+        }
+    }
+
+    fn get(&self, node: &str, vertex: Vertex, attributes: &Attributes) -> Answer {
+        if attributes.verb != "get" {
+            return refuse("can only get individual resources of this type");
+        }
+        if !attributes.subresource.is_empty() {
+            return refuse("cannot get subresource");
+        }
+        self.related(node, vertex, attributes)
+    }
+
+    fn read(&self, node: &str, vertex: Vertex, attributes: &Attributes) -> Answer {
+        if !attributes.is_read_only() {
+            return refuse("can only read resources of this type");
+        }
+        if !attributes.subresource.is_empty() {
+            return refuse("cannot read subresource");
+        }
+        if attributes.namespace.is_empty() {
+            return refuse("can only read namespaced object of this type");
+        }
+        self.related(node, vertex, attributes)
+    }
+
+    fn create_token(&self, node: &str, attributes: &Attributes) -> Answer {
+        if attributes.verb != "create" || attributes.name.is_empty() {
+            return refuse("can only create tokens for individual service accounts");
+        }
+        if attributes.subresource != "token" {
+            return refuse("can only create token subresource of service account");
+        }
+        self.related(node, Vertex::ServiceAccount, attributes)
+    }
+
+    fn slice(&self, node: &str, attributes: &Attributes) -> Answer {
+        if !attributes.subresource.is_empty() {
+            return refuse("cannot authorize ResourceSlice subresources");
+        }
+        match attributes.verb.as_str() {
+            // Whose it is, NodeRestriction looks at.
+            "create" => Ok(()),
+            "get" | "update" | "patch" | "delete" => self.related(node, Vertex::Slice, attributes),
+            "watch" | "list" | "deletecollection" => {
+                match attributes.required_field("spec.nodeName") == Some(node) {
+                    true => Ok(()),
+                    false => refuse(
+                        "can only list/watch/deletecollection resourceslices with nodeName field \
+                         selector",
+                    ),
+                }
+            }
+            _ => refuse(
+                "only the following verbs are allowed for a ResourceSlice: get, watch, list, \
+                 create, update, patch, delete, deletecollection",
+            ),
+        }
+    }
+
+    fn pod(&self, node: &str, attributes: &Attributes) -> Answer {
+        match (attributes.subresource.as_str(), attributes.verb.as_str()) {
+            ("", "get") => self.get(node, Vertex::Pod, attributes),
+            ("", "list" | "watch") => {
+                if attributes.required_field("spec.nodeName") == Some(node) {
+                    return Ok(());
+                }
+                if attributes.name.is_empty() {
+                    return refuse("can only list/watch pods with spec.nodeName field selector");
+                }
+                self.related(node, Vertex::Pod, attributes)
+            }
+            // Whose they are, NodeRestriction looks at.
+            ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create") => {
+                Ok(())
+            }
+            _ => refuse(""),
+        }
+    }
+}
+
+/// Whether the answer depends on what other objects refer to.
+fn needs_graph(attributes: &Attributes) -> bool {
+    !matches!(
+        (&*attributes.gvr.group, &*attributes.gvr.resource),
+        ("coordination.k8s.io", "leases")
+            | ("storage.k8s.io", "csinodes")
+            | ("", "nodes" | "events")
+    ) && attributes.is_resource()
+}
+
+fn own_node(node: &str, attributes: &Attributes) -> Answer {
+    match (attributes.subresource.as_str(), attributes.verb.as_str()) {
+        // Whose it is, NodeRestriction looks at.
+        ("", "create" | "update" | "patch") | ("status", "update" | "patch") => Ok(()),
+        ("", "get" | "list" | "watch") => match attributes.name.as_str() {
+            name if name == node => Ok(()),
+            "" => Err(format!("node '{node}' cannot read all nodes, only its own Node object")),
+            name => Err(format!("node '{node}' cannot read '{name}', only its own Node object")),
+        },
+        _ => refuse(""),
+    }
+}
+
+fn lease(node: &str, attributes: &Attributes) -> Answer {
+    if !is_own_verb(&attributes.verb) {
+        return refuse("can only get, create, update, patch, or delete a node lease");
+    }
+    if attributes.namespace != LEASE_NAMESPACE {
+        let namespace = quote(LEASE_NAMESPACE);
+        return Err(format!("can only access leases in the {namespace} system namespace"));
+    }
+    // The name of a new lease is not known yet; NodeRestriction looks at it.
+    if attributes.verb != "create" && attributes.name != node {
+        return refuse("can only access node lease with the same name as the requesting node");
+    }
+    Ok(())
+}
+
+fn csi_node(node: &str, attributes: &Attributes) -> Answer {
+    if !is_own_verb(&attributes.verb) {
+        return refuse("can only get, create, update, patch, or delete a CSINode");
+    }
+    if !attributes.subresource.is_empty() {
+        return refuse("cannot authorize CSINode subresources");
+    }
+    if attributes.verb != "create" && attributes.name != node {
+        return refuse("can only access CSINode with the same name as the requesting node");
+    }
+    Ok(())
+}
+
+fn is_own_verb(verb: &str) -> bool {
+    matches!(verb, "get" | "create" | "update" | "patch" | "delete")
+}

@@ -1,0 +1,105 @@
+//! [`Permit`]: the proof that a user may do what it asks for.
+
+use crate::{Attributes, MASTERS, User};
+use keelson_meta::{GroupVersionResource, Str};
+
+/// Proof that a user may do what the attributes say. Only an [`Authorizer`](crate::Authorizer) makes one,
+/// beside [`Permit::internal`].
+#[derive(Clone, Debug)]
+pub struct Permit {
+    user: User,
+    /// What it was given for; `None` for the server itself, which may do everything.
+    attributes: Option<Attributes>,
+}
+
+/// What a registry verb is about to do; compared with what a [`Permit`] was given for.
+#[derive(Clone, Copy, Debug)]
+pub struct Action<'a> {
+    /// The verb.
+    pub verb: &'a str,
+    /// The resource; its version is not compared.
+    pub gvr: &'a GroupVersionResource,
+    /// Subresource, or empty.
+    pub subresource: &'a str,
+    /// Namespace; empty for cluster-scoped resources and for all namespaces.
+    pub namespace: &'a str,
+    /// Name; empty for collections.
+    pub name: &'a str,
+}
+
+impl Permit {
+    pub(crate) fn new(user: User, attributes: Attributes) -> Permit {
+        Permit { user, attributes: Some(attributes) }
+    }
+
+    /// The user.
+    pub fn user(&self) -> &User {
+        &self.user
+    }
+
+    /// What the permit was given for; `None` for a permit of the server itself.
+    pub fn attributes(&self) -> Option<&Attributes> {
+        self.attributes.as_ref()
+    }
+
+    /// The permit of the server itself, for what it does on its own account: bootstrap objects and
+    /// controllers. Never derived from a request.
+    pub fn internal(name: &'static str) -> Permit {
+        let user = User { name: Str::new_static(name), ..User::default() }.with_group(MASTERS);
+        Permit { user, attributes: None }
+    }
+
+    /// Whether the permit was given for `action`. A permit for all names covers each name, one for all
+    /// namespaces each namespace; never the reverse.
+    pub fn covers(&self, action: &Action<'_>) -> bool {
+        let Some(given) = &self.attributes else { return true };
+        let is_within = |given: &str, asked: &str| given.is_empty() || given == asked;
+        // A request for a namespace object is authorized as one inside of that namespace.
+        let namespace = if action.gvr.group.is_empty() && action.gvr.resource == "namespaces" {
+            action.name
+        } else {
+            action.namespace
+        };
+        given.verb == action.verb
+            && given.gvr.resource == action.gvr.resource
+            && given.gvr.group == action.gvr.group
+            && given.subresource == action.subresource
+            && is_within(&given.namespace, namespace)
+            && is_within(&given.name, action.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(verb: &str, subresource: &str, namespace: &str, name: &str, want: bool) {
+        let gvr = GroupVersionResource::new("", "v1", "pods");
+        let permit = |namespace: &str, name: &str| {
+            let attributes = Attributes {
+                verb: "get".into(),
+                gvr: gvr.clone(),
+                namespace: namespace.into(),
+                name: name.into(),
+                ..Attributes::default()
+            };
+            Permit::new(User::default(), attributes)
+        };
+        let action = Action { verb, gvr: &gvr, subresource, namespace, name };
+        assert_eq!(permit("ns", "web").covers(&action), want, "{action:?}");
+        assert!(Permit::internal("test").covers(&action), "{action:?}");
+        let in_namespace = permit("ns", "").covers(&action);
+        assert_eq!(in_namespace, verb == "get" && subresource.is_empty() && namespace == "ns");
+    }
+
+    #[test]
+    fn a_permit_covers_what_it_was_given_for_and_nothing_else() {
+        check("get", "", "ns", "web", true);
+        check("delete", "", "ns", "web", false);
+        check("get", "status", "ns", "web", false);
+        check("get", "", "other", "web", false);
+        check("get", "", "", "web", false);
+        check("get", "", "ns", "db", false);
+        check("get", "", "ns", "", false);
+    }
+}

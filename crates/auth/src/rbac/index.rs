@@ -1,0 +1,328 @@
+//! [`Index`]: roles by name, and bindings by those to whom they are bound.
+
+use super::escalation::aggregate;
+use super::{Rule, rules_of};
+use crate::{Attributes, AuthorizationReason, Decision, SERVICE_ACCOUNT_PREFIX, User};
+use keelson_meta::{Object, Str, Value};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// Roles and bindings, found without searching.
+#[derive(Default)]
+pub struct Index {
+    /// By namespace; the cluster's own are in the namespace of no name.
+    scopes: HashMap<Str, Scope>,
+}
+
+/// What there is in a namespace, or in the cluster.
+#[derive(Default)]
+struct Scope {
+    roles: HashMap<Str, Arc<[Rule]>>,
+    bindings: HashMap<Str, Arc<Binding>>,
+    /// Of users and service accounts, by user name. Invariant: exactly the subjects of `bindings`.
+    users: HashMap<Str, Vec<Grant>>,
+    /// Of groups. Invariant: exactly the subjects of `bindings`.
+    groups: HashMap<Str, Vec<Grant>>,
+}
+
+/// A role binding or cluster role binding.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Binding {
+    /// Namespace; empty for a cluster role binding.
+    pub namespace: Str,
+    /// Name.
+    pub name: Str,
+    /// The role that is bound.
+    pub role: RoleRef,
+    /// To whom.
+    pub subjects: Vec<Subject>,
+}
+
+/// The reference of a binding to its role.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RoleRef {
+    /// Which kind of role; `Err`: a kind that there is not.
+    pub kind: Result<RoleKind, Str>,
+    /// Name.
+    pub name: Str,
+}
+
+/// Kinds of roles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RoleKind {
+    /// In a namespace.
+    Role,
+    /// Of the cluster.
+    ClusterRole,
+}
+
+/// To whom a role is bound.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subject {
+    /// Kind.
+    pub kind: SubjectKind,
+    /// Namespace of a service account; empty is that of the binding.
+    pub namespace: Str,
+    /// Name.
+    pub name: Str,
+}
+
+/// Kinds of subjects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are the API's own words")]
+pub enum SubjectKind {
+    User,
+    Group,
+    ServiceAccount,
+}
+
+/// A subject of a binding.
+#[derive(Clone, Debug)]
+pub struct Grant {
+    binding: Arc<Binding>,
+    /// Invariant: an index of `binding.subjects`.
+    subject: usize,
+}
+
+/// A role that a binding refers to is not there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RoleError(RoleRef);
+
+impl fmt::Display for RoleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = keelson_meta::status::quote(&self.0.name);
+        match &self.0.kind {
+            Ok(RoleKind::Role) => write!(f, "role.{} {name} not found", super::GROUP),
+            Ok(RoleKind::ClusterRole) => write!(f, "clusterrole.{} {name} not found", super::GROUP),
+            Err(kind) => {
+                let kind = keelson_meta::status::quote(kind);
+                write!(f, "unsupported role reference kind: {kind}")
+            }
+        }
+    }
+}
+
+impl RoleError {
+    /// As kube-apiserver says it where a role or binding is written: it calls the role by the resource of the
+    /// request.
+    pub fn in_write_of(&self, resource: &str) -> String {
+        match self.0.kind {
+            Ok(_) => {
+                let name = keelson_meta::status::quote(&self.0.name);
+                format!("{resource}.{} {name} not found", super::GROUP)
+            }
+            Err(_) => self.to_string(),
+        }
+    }
+}
+
+impl SubjectKind {
+    /// As it stands in a binding.
+    pub fn name(self) -> &'static str {
+        match self {
+            SubjectKind::User => "User",
+            SubjectKind::Group => "Group",
+            SubjectKind::ServiceAccount => "ServiceAccount",
+        }
+    }
+}
+
+impl RoleRef {
+    /// The `roleRef` of a binding.
+    pub fn of(binding: &Object) -> RoleRef {
+        let kind = match binding.str_at(&["roleRef", "kind"]) {
+            "Role" => Ok(RoleKind::Role),
+            "ClusterRole" => Ok(RoleKind::ClusterRole),
+            other => Err(Str::new(other)),
+        };
+        RoleRef { kind, name: binding.str_at(&["roleRef", "name"]).into() }
+    }
+
+    /// The kind as it stands in a binding.
+    pub fn kind_name(&self) -> &str {
+        match &self.kind {
+            Ok(RoleKind::Role) => "Role",
+            Ok(RoleKind::ClusterRole) => "ClusterRole",
+            Err(kind) => kind,
+        }
+    }
+}
+
+impl Grant {
+    /// The binding.
+    pub fn binding(&self) -> &Binding {
+        &self.binding
+    }
+
+    /// The subject of the binding.
+    pub fn subject(&self) -> &Subject {
+        &self.binding.subjects[self.subject]
+    }
+}
+
+impl Index {
+    pub(super) fn put_role(&mut self, role: &Object) {
+        let rules = rules_of(role.array_at(&["rules"])).into();
+        let scope = self.scopes.entry(role.namespace().into()).or_default();
+        scope.roles.insert(role.name().into(), rules);
+    }
+
+    pub(super) fn remove_role(&mut self, namespace: &str, name: &str) {
+        if let Some(scope) = self.scopes.get_mut(namespace) {
+            scope.roles.remove(name);
+            self.tidy(namespace);
+        }
+    }
+
+    pub(super) fn put_binding(&mut self, object: &Object) {
+        let (namespace, name) = (Str::new(object.namespace()), Str::new(object.name()));
+        self.remove_binding(&namespace, &name);
+        let subjects = object.array_at(&["subjects"]).iter().filter_map(Subject::read).collect();
+        let role = RoleRef::of(object);
+        let binding =
+            Arc::new(Binding { namespace: namespace.clone(), name: name.clone(), role, subjects });
+        let scope = self.scopes.entry(namespace).or_default();
+        for subject in 0..binding.subjects.len() {
+            let grant = Grant { binding: binding.clone(), subject };
+            let Some((is_group, key)) = grant.subject().key(&binding.namespace) else { continue };
+            let grants = if is_group { &mut scope.groups } else { &mut scope.users };
+            grants.entry(key).or_default().push(grant);
+        }
+        scope.bindings.insert(name, binding);
+    }
+
+    pub(super) fn remove_binding(&mut self, namespace: &str, name: &str) {
+        let Some(scope) = self.scopes.get_mut(namespace) else { return };
+        let Some(binding) = scope.bindings.remove(name) else { return };
+        for subject in &binding.subjects {
+            let Some((is_group, key)) = subject.key(namespace) else { continue };
+            let grants = if is_group { &mut scope.groups } else { &mut scope.users };
+            if let Some(of) = grants.get_mut(&key) {
+                of.retain(|grant| !Arc::ptr_eq(&grant.binding, &binding));
+                if of.is_empty() {
+                    grants.remove(&key);
+                }
+            }
+        }
+        self.tidy(namespace);
+    }
+
+    pub(super) fn forget_roles(&mut self, is_cluster: bool) {
+        for (namespace, scope) in &mut self.scopes {
+            if namespace.is_empty() == is_cluster {
+                scope.roles.clear();
+            }
+        }
+    }
+
+    pub(super) fn forget_bindings(&mut self, is_cluster: bool) {
+        for (namespace, scope) in &mut self.scopes {
+            if namespace.is_empty() == is_cluster {
+                *scope = Scope { roles: std::mem::take(&mut scope.roles), ..Scope::default() };
+            }
+        }
+    }
+
+    /// Forgets a namespace in which there is nothing.
+    fn tidy(&mut self, namespace: &str) {
+        let scope = self.scopes.get(namespace);
+        if scope.is_some_and(|scope| scope.roles.is_empty() && scope.bindings.is_empty()) {
+            self.scopes.remove(namespace);
+        }
+    }
+
+    /// Whether a rule of a role that is bound to the user allows it.
+    pub fn decide(&self, user: &User, attributes: &Attributes) -> Decision {
+        let mut errors: Vec<String> = vec![];
+        let mut allowed = None;
+        self.visit(user, &attributes.namespace, |grant, rules| {
+            match rules {
+                Ok(rules) if rules.iter().any(|rule| rule.allows(attributes)) => {
+                    allowed = Some(grant.clone());
+                }
+                Ok(_) => {}
+                Err(error) => errors.push(error.to_string()),
+            }
+            allowed.is_none()
+        });
+        match allowed {
+            Some(grant) => Decision::allow(AuthorizationReason::Rbac(grant)),
+            None if errors.is_empty() => Decision::no_opinion(String::new()),
+            None => Decision::no_opinion(format!("RBAC: {}", aggregate(&errors))),
+        }
+    }
+
+    /// The rules that apply to a user in a namespace, and the roles that are missing.
+    pub fn rules_for(&self, user: &User, namespace: &str) -> (Vec<Rule>, Vec<RoleError>) {
+        let (mut all, mut errors) = (vec![], vec![]);
+        self.visit(user, namespace, |_, rules| {
+            match rules {
+                Ok(rules) => all.extend(rules.iter().cloned()),
+                Err(error) => errors.push(error),
+            }
+            true
+        });
+        (all, errors)
+    }
+
+    /// The rules of the role that a binding in `namespace` refers to.
+    pub fn role_rules(&self, role: &RoleRef, namespace: &str) -> Result<&[Rule], RoleError> {
+        let scope = match &role.kind {
+            Ok(RoleKind::ClusterRole) => "",
+            Ok(RoleKind::Role) => namespace,
+            Err(_) => return Err(RoleError(role.clone())),
+        };
+        let role_of = |scope: &'_ str| self.scopes.get(scope)?.roles.get(&role.name);
+        role_of(scope).map(|rules| &**rules).ok_or_else(|| RoleError(role.clone()))
+    }
+
+    /// Visits what is bound to a user, in the cluster and in a namespace, as long as `visit` says so.
+    fn visit(
+        &self,
+        user: &User,
+        namespace: &str,
+        mut visit: impl FnMut(&Grant, Result<&[Rule], RoleError>) -> bool,
+    ) {
+        let cluster = self.scopes.get("");
+        let own = (!namespace.is_empty()).then(|| self.scopes.get(namespace)).flatten();
+        for scope in cluster.into_iter().chain(own) {
+            let by_name = scope.users.get(&user.name);
+            let by_group = user.groups.iter().filter_map(|group| scope.groups.get(group));
+            for grant in by_name.into_iter().chain(by_group).flatten() {
+                let rules = self.role_rules(&grant.binding.role, &grant.binding.namespace);
+                if !visit(grant, rules) {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+impl Subject {
+    fn read(subject: &Value) -> Option<Subject> {
+        let text = |name: &str| subject.str_at(&[name]).unwrap_or_default();
+        let kind = match text("kind") {
+            "User" => SubjectKind::User,
+            "Group" => SubjectKind::Group,
+            "ServiceAccount" => SubjectKind::ServiceAccount,
+            _ => return None,
+        };
+        Some(Subject { kind, namespace: text("namespace").into(), name: text("name").into() })
+    }
+
+    /// Whether it is a group, and its name or that of the user; `None` for nobody.
+    fn key(&self, binding_namespace: &str) -> Option<(bool, Str)> {
+        match self.kind {
+            SubjectKind::User => Some((false, self.name.clone())),
+            SubjectKind::Group => Some((true, self.name.clone())),
+            SubjectKind::ServiceAccount => {
+                let own = self.namespace.as_str();
+                let namespace = if own.is_empty() { binding_namespace } else { own };
+                let name = &self.name;
+                (!namespace.is_empty())
+                    .then(|| (false, format!("{SERVICE_ACCOUNT_PREFIX}{namespace}:{name}").into()))
+            }
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! Service account tokens: [`ServiceAccountTokens`] signs and verifies them.
+//!
+//! Signature, issuer, audience, times, and that the service account and what the token is bound to still
+//! exist with the same uid, are checked on each request. Only the signature of a token that was seen
+//! before is not verified again.
+
+mod claims;
+mod jwt;
+mod keys;
+#[cfg(test)]
+mod tests;
+
+pub use claims::{Claims, LEGACY_ISSUER, Reference};
+pub use keys::{Algorithm, KeyError, SigningKey, VerifyingKey};
+
+use crate::{AUTHENTICATED, GroupResource, Objects, SERVICE_ACCOUNT_PREFIX, User};
+use base64::Engine;
+use keelson_meta::{Object, Str, Timestamp};
+use serde_json::Value;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use subtle::ConstantTimeEq;
+
+/// Clocks may differ by this much; also how long deleted objects still count (as in kube-apiserver).
+const LEEWAY_SECONDS: i64 = 60;
+/// Tokens whose signatures are remembered, in each of two generations.
+const SEEN_TOKENS_MAX: usize = 4096;
+
+const ACCOUNTS: GroupResource = ("", "serviceaccounts");
+const SECRETS: GroupResource = ("", "secrets");
+const PODS: GroupResource = ("", "pods");
+const NODES: GroupResource = ("", "nodes");
+
+/// How tokens are made and checked.
+#[derive(Debug)]
+pub struct ServiceAccountOptions {
+    /// `--service-account-issuer`: the first signs, all are accepted.
+    pub issuers: Vec<String>,
+    /// `--api-audiences`; whom tokens are for that name nobody.
+    pub audiences: Vec<Str>,
+    /// The key that signs; without one no token is issued.
+    pub signing_key: Option<SigningKey>,
+    /// The keys that verify.
+    pub keys: Vec<VerifyingKey>,
+    /// `--service-account-max-token-expiration`, in seconds.
+    pub expiration_seconds_max: Option<i64>,
+    /// `--service-account-extend-token-expiration`.
+    pub extends_expiration: bool,
+    /// `--service-account-lookup`: whether Secrets of legacy tokens must exist.
+    pub lookup: bool,
+    /// `--service-account-jwks-uri`.
+    pub jwks_uri: Option<String>,
+}
+
+/// Signs and verifies service account tokens.
+pub struct ServiceAccountTokens {
+    options: ServiceAccountOptions,
+    objects: OnceLock<Arc<dyn Objects>>,
+    seen: Mutex<Seen>,
+}
+
+impl std::fmt::Debug for ServiceAccountTokens {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.options.fmt(f)
+    }
+}
+
+/// Tokens whose signature was verified, by their digest. The older half is forgotten when there are many.
+#[derive(Default)]
+struct Seen {
+    new: HashMap<[u8; 32], Arc<Verified>>,
+    old: HashMap<[u8; 32], Arc<Verified>>,
+}
+
+/// A token whose signature is right.
+#[derive(Debug)]
+struct Verified {
+    claims: Claims,
+    user: User,
+    /// The versions of the objects for which [`ServiceAccountTokens::check_objects`] passed.
+    checked: Mutex<Vec<u64>>,
+}
+
+impl Verified {
+    fn checked(&self) -> std::sync::MutexGuard<'_, Vec<u64>> {
+        self.checked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Why a token of a known issuer is refused.
+pub type TokenError = String;
+
+impl ServiceAccountTokens {
+    /// Tokens by these rules. Until [`ServiceAccountTokens::attach`] none is accepted.
+    pub fn new(options: ServiceAccountOptions) -> ServiceAccountTokens {
+        ServiceAccountTokens { options, objects: OnceLock::new(), seen: Mutex::default() }
+    }
+
+    /// Lets it look for service accounts, and what tokens are bound to.
+    pub fn attach(&self, objects: Arc<dyn Objects>) {
+        let _ = self.objects.set(objects);
+    }
+
+    /// How tokens are made and checked.
+    pub fn options(&self) -> &ServiceAccountOptions {
+        &self.options
+    }
+
+    /// A signed token; `None` when there is no key.
+    pub fn issue(&self, claims: &Claims) -> Option<String> {
+        let issuer = self.options.issuers.first()?;
+        jwt::sign(self.options.signing_key.as_ref()?, &claims.to_value(issuer))
+    }
+
+    /// The user of a token, and for which of the `asked` audiences it is (those of the API server, when
+    /// none is asked). `Ok(None)`: the token is not one of a service account.
+    pub async fn authenticate(
+        &self,
+        token: &str,
+        asked: &[Str],
+        now: Timestamp,
+    ) -> Result<Option<(User, Vec<Str>)>, TokenError> {
+        let digest = ring::digest::digest(&ring::digest::SHA256, token.as_bytes());
+        let digest: [u8; 32] = digest.as_ref().try_into().unwrap_or_default();
+        let verified = match self.known(&digest) {
+            Some(verified) => verified,
+            None => match self.verify(token)? {
+                Some(verified) => self.remember(digest, verified),
+                None => return Ok(None),
+            },
+        };
+        let own = &self.options.audiences;
+        let asked = if asked.is_empty() { own } else { asked };
+        let claimed = &verified.claims.audiences;
+        let claimed = if claimed.is_empty() { own } else { claimed };
+        let audiences: Vec<Str> =
+            claimed.iter().filter(|one| asked.contains(one)).cloned().collect();
+        if audiences.is_empty() {
+            let (claimed, asked) = (quoted(claimed), quoted(asked));
+            return Err(format!(
+                "token audiences {claimed} is invalid for the target audiences {asked}"
+            ));
+        }
+        check_times(&verified.claims, now.seconds)?;
+        self.check_objects(token, &verified, now).await?;
+        Ok(Some((verified.user.clone(), audiences)))
+    }
+
+    fn known(&self, digest: &[u8; 32]) -> Option<Arc<Verified>> {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = seen.new.get(digest) {
+            return Some(known.clone());
+        }
+        let known = seen.old.remove(digest)?;
+        seen.insert(*digest, known.clone());
+        Some(known)
+    }
+
+    fn remember(&self, digest: [u8; 32], verified: Verified) -> Arc<Verified> {
+        let verified = Arc::new(verified);
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.insert(digest, verified.clone());
+        verified
+    }
+
+    /// Checks issuer and signature.
+    fn verify(&self, token: &str) -> Result<Option<Verified>, TokenError> {
+        let Some(claims) = jwt::unverified_claims(token) else { return Ok(None) };
+        let issuer = claims.get("iss").and_then(Value::as_str).unwrap_or_default();
+        if issuer != LEGACY_ISSUER && !self.options.issuers.iter().any(|own| own == issuer) {
+            return Ok(None);
+        }
+        if !jwt::is_signed(token, &self.options.keys) {
+            return Err("go-jose/go-jose: error in cryptographic primitive".to_owned());
+        }
+        let claims = Claims::read(&claims).ok_or("service account token claims are not valid")?;
+        if !claims.is_legacy && claims.expires.is_none() {
+            return Err("service account token does not expire".to_owned());
+        }
+        let user = user(&claims);
+        Ok(Some(Verified { claims, user, checked: Mutex::default() }))
+    }
+
+    /// Checks that the service account and what the token is bound to are there, and not others of the same
+    /// name.
+    async fn check_objects(
+        &self,
+        token: &str,
+        verified: &Verified,
+        now: Timestamp,
+    ) -> Result<(), TokenError> {
+        let Some(objects) = self.objects.get() else {
+            return Err("service accounts are not loaded yet".to_owned());
+        };
+        if let Some(lag) = objects.lag() {
+            lag.await.map_err(|error| error.message.clone())?;
+        }
+        let versions = verified.claims.bound().map(|(resource, namespace, reference)| {
+            objects.modified(resource, namespace, &reference.name).unwrap_or_default()
+        });
+        let versions: Vec<u64> = versions.collect();
+        if *verified.checked() == versions {
+            return Ok(());
+        }
+        match self.look_at_objects(&**objects, token, &verified.claims, now) {
+            Ok(true) => *verified.checked() = versions,
+            Ok(false) => {}
+            Err(_) => {
+                // What another server on the same store made may not have come here yet.
+                objects.latest().await.map_err(|error| error.message.clone())?;
+                self.look_at_objects(&**objects, token, &verified.claims, now)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the outcome holds as long as none of the objects changes, or why the token is refused.
+    fn look_at_objects(
+        &self,
+        objects: &dyn Objects,
+        token: &str,
+        claims: &Claims,
+        now: Timestamp,
+    ) -> Result<bool, TokenError> {
+        let mut is_final = true;
+        for (resource, namespace, reference) in claims.bound() {
+            let is_secret_of_legacy = claims.is_legacy && resource == SECRETS;
+            if claims.is_legacy && !self.options.lookup {
+                continue;
+            }
+            let name = &reference.name;
+            let what = resource.1.trim_end_matches('s');
+            let found = objects.get(resource, namespace, name);
+            let found = found.map_err(|error| error.message.clone())?;
+            let found = found.ok_or_else(|| format!("{what} {name:?} not found"))?;
+            if let Some(deleted) = found.deletion_timestamp() {
+                let deleted = Timestamp::parse(deleted).map_or(0, |time| time.seconds);
+                if deleted < now.seconds - LEEWAY_SECONDS {
+                    return Err(format!("{what} {name:?} has been deleted"));
+                }
+                is_final = false;
+            }
+            if is_secret_of_legacy {
+                check_legacy_secret(&found, token)?;
+            } else if found.uid() != reference.uid {
+                let uid = found.uid();
+                return Err(format!("{what} UID ({uid}) does not match service account claim"));
+            }
+        }
+        Ok(is_final)
+    }
+
+    /// `/.well-known/openid-configuration`; `None` when the issuer is no URL.
+    pub fn openid_configuration(&self, address: &str) -> Option<Value> {
+        let issuer =
+            self.options.issuers.first().filter(|issuer| issuer.starts_with("https://"))?;
+        let mut algorithms: Vec<&str> =
+            self.options.keys.iter().map(|key| key.algorithm.name()).collect();
+        algorithms.sort_unstable();
+        algorithms.dedup();
+        let own = format!("https://{address}/openid/v1/jwks");
+        let jwks_uri = self.options.jwks_uri.as_ref().unwrap_or(&own);
+        Some(serde_json::json!({
+            "issuer": issuer, "jwks_uri": jwks_uri, "response_types_supported": ["id_token"],
+            "subject_types_supported": ["public"],
+            "id_token_signing_alg_values_supported": algorithms
+        }))
+    }
+
+    /// `/openid/v1/jwks`.
+    pub fn key_set(&self) -> Value {
+        let keys: Vec<Value> = self.options.keys.iter().map(VerifyingKey::to_jwk).collect();
+        serde_json::json!({"keys": keys})
+    }
+}
+
+impl Seen {
+    fn insert(&mut self, digest: [u8; 32], verified: Arc<Verified>) {
+        if self.new.len() >= SEEN_TOKENS_MAX {
+            self.old = std::mem::take(&mut self.new);
+        }
+        self.new.insert(digest, verified);
+    }
+}
+
+impl Claims {
+    /// The objects that must exist: resource, namespace, name and uid. The node of a token that is bound to a
+    /// pod is only told, not checked.
+    fn bound(&self) -> impl Iterator<Item = (GroupResource, &str, &Reference)> {
+        let namespace = self.namespace.as_str();
+        let node = self.node.as_ref().filter(|_| self.pod.is_none());
+        [
+            Some((ACCOUNTS, namespace, &self.account)),
+            self.secret.as_ref().map(|secret| (SECRETS, namespace, secret)),
+            self.pod.as_ref().map(|pod| (PODS, namespace, pod)),
+            node.map(|node| (NODES, "", node)),
+        ]
+        .into_iter()
+        .flatten()
+    }
+}
+
+fn check_times(claims: &Claims, now: i64) -> Result<(), TokenError> {
+    if claims.expires.is_some_and(|expires| now - LEEWAY_SECONDS > expires) {
+        return Err("service account token has expired".to_owned());
+    }
+    if claims.not_before.is_some_and(|begin| now + LEEWAY_SECONDS < begin) {
+        return Err("service account token is not valid yet".to_owned());
+    }
+    if claims.issued.is_some_and(|issued| now + LEEWAY_SECONDS < issued) {
+        return Err("service account token is issued in the future".to_owned());
+    }
+    Ok(())
+}
+
+/// A legacy token must be the one that stands in its Secret.
+fn check_legacy_secret(secret: &Object, token: &str) -> Result<(), TokenError> {
+    let stored =
+        base64::engine::general_purpose::STANDARD.decode(secret.str_at(&["data", "token"]));
+    let is_same = stored.is_ok_and(|stored| bool::from(stored.ct_eq(token.as_bytes())));
+    if !is_same {
+        return Err("service account token has been invalidated".to_owned());
+    }
+    match secret.label("kubernetes.io/legacy-token-invalid-since") {
+        Some(_) => Err("the token has been marked as invalid".to_owned()),
+        None => Ok(()),
+    }
+}
+
+/// The user that a token stands for.
+fn user(claims: &Claims) -> User {
+    let namespace = &claims.namespace;
+    let groups = ["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")];
+    let mut extra = vec![];
+    let mut add = |name: &str, value: &str| {
+        if !value.is_empty() {
+            let name = format!("authentication.kubernetes.io/{name}");
+            extra.push((Str::from(name), vec![Str::new(value)]));
+        }
+    };
+    if !claims.is_legacy && !claims.id.is_empty() {
+        add("credential-id", &format!("JTI={}", claims.id));
+    }
+    for (what, reference) in [("node", &claims.node), ("pod", &claims.pod)] {
+        if let Some(reference) = reference {
+            add(&format!("{what}-name"), &reference.name);
+            add(&format!("{what}-uid"), &reference.uid);
+        }
+    }
+    let user = User {
+        name: format!("{SERVICE_ACCOUNT_PREFIX}{namespace}:{}", claims.account.name).into(),
+        uid: claims.account.uid.clone(),
+        groups: groups.into_iter().map(Str::from).collect(),
+        extra,
+    };
+    user.with_group(AUTHENTICATED)
+}
+
+/// Texts as Go's `%q` shows a list of them.
+fn quoted(texts: &[Str]) -> String {
+    let quoted: Vec<String> = texts.iter().map(|text| keelson_meta::status::quote(text)).collect();
+    format!("[{}]", quoted.join(" "))
+}

@@ -1,0 +1,283 @@
+//! Keys that sign and verify service account tokens: RSA (RS256) and ECDSA on P-256 and P-384 (ES256,
+//! ES384). The algorithm is that of the key; what a token says of it must be the same.
+
+use crate::der;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL;
+use ring::rand::SystemRandom;
+use ring::signature::{
+    self, EcdsaKeyPair, KeyPair, RsaKeyPair, UnparsedPublicKey, VerificationAlgorithm,
+};
+use serde_json::{Value, json};
+use std::fmt;
+use x509_parser::pem::Pem;
+use x509_parser::prelude::{FromDer, SubjectPublicKeyInfo, X509Certificate};
+
+/// Keys that are read from one file, at most.
+const KEYS_MAX: usize = 100;
+
+/// Why a file of keys cannot be used. Never says what is in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyError(pub &'static str);
+
+impl fmt::Display for KeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for KeyError {}
+
+/// Signature algorithms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are those of JSON Web Algorithms")]
+pub enum Algorithm {
+    RS256,
+    ES256,
+    ES384,
+}
+
+impl Algorithm {
+    /// As the header of a token names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Algorithm::RS256 => "RS256",
+            Algorithm::ES256 => "ES256",
+            Algorithm::ES384 => "ES384",
+        }
+    }
+
+    fn verification(self) -> &'static dyn VerificationAlgorithm {
+        match self {
+            Algorithm::RS256 => &signature::RSA_PKCS1_2048_8192_SHA256,
+            Algorithm::ES256 => &signature::ECDSA_P256_SHA256_FIXED,
+            Algorithm::ES384 => &signature::ECDSA_P384_SHA384_FIXED,
+        }
+    }
+}
+
+/// A key that verifies tokens.
+#[derive(Clone)]
+pub struct VerifyingKey {
+    /// The only algorithm that counts with this key.
+    pub algorithm: Algorithm,
+    /// What the header `kid` of its tokens is: the hash of the key in DER, as kube-apiserver makes it.
+    pub id: String,
+    key: UnparsedPublicKey<Vec<u8>>,
+}
+
+impl fmt::Debug for VerifyingKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "VerifyingKey({} {})", self.algorithm.name(), self.id)
+    }
+}
+
+impl VerifyingKey {
+    /// The public keys in a PEM file: public keys, certificates, or private keys.
+    pub fn read_all(pem: &str) -> Result<Vec<VerifyingKey>, KeyError> {
+        let mut keys = vec![];
+        for part in Pem::iter_from_buffer(pem.as_bytes()).take(KEYS_MAX) {
+            let part = part.map_err(|_| KeyError("not PEM"))?;
+            let key = match part.label.as_str() {
+                "PUBLIC KEY" => VerifyingKey::from_spki(&part.contents)?,
+                "RSA PUBLIC KEY" => VerifyingKey::rsa(&part.contents),
+                "CERTIFICATE" => {
+                    let (_, certificate) = X509Certificate::from_der(&part.contents)
+                        .map_err(|_| KeyError("a certificate that cannot be read"))?;
+                    VerifyingKey::from_spki(certificate.public_key().raw)?
+                }
+                label if label.ends_with("PRIVATE KEY") => {
+                    SigningKey::from_der(label, &part.contents)?.verifying
+                }
+                _ => continue,
+            };
+            keys.push(key);
+        }
+        if keys.is_empty() {
+            return Err(KeyError("no key in it"));
+        }
+        Ok(keys)
+    }
+
+    fn from_spki(spki: &[u8]) -> Result<VerifyingKey, KeyError> {
+        const BAD: KeyError = KeyError("a public key that cannot be read");
+        let (_, parsed) = SubjectPublicKeyInfo::from_der(spki).map_err(|_| BAD)?;
+        let key: &[u8] = &parsed.subject_public_key.data;
+        if parsed.algorithm.algorithm.as_bytes() == der::RSA {
+            return Ok(VerifyingKey::rsa(key));
+        }
+        let (algorithm, rest) = der::expect(der::SEQUENCE, spki)
+            .and_then(|(content, _)| der::expect(der::SEQUENCE, content))
+            .and_then(|(algorithm, _)| der::expect(der::OBJECT_ID, algorithm))
+            .ok_or(BAD)?;
+        match (algorithm, der::expect(der::OBJECT_ID, rest).ok_or(BAD)?.0) {
+            (der::EC, der::P256) => Ok(VerifyingKey::ec(Algorithm::ES256, key)),
+            (der::EC, der::P384) => Ok(VerifyingKey::ec(Algorithm::ES384, key)),
+            _ => Err(KeyError("only RSA, P-256 and P-384 keys are supported")),
+        }
+    }
+
+    /// From an RSAPublicKey in DER.
+    fn rsa(key: &[u8]) -> VerifyingKey {
+        let algorithm =
+            der::concat(&[der::wrap(der::OBJECT_ID, der::RSA), der::wrap(der::NULL, &[])]);
+        VerifyingKey::new(Algorithm::RS256, &algorithm, key)
+    }
+
+    /// From a point of a curve.
+    fn ec(algorithm: Algorithm, point: &[u8]) -> VerifyingKey {
+        let curve = if algorithm == Algorithm::ES256 { der::P256 } else { der::P384 };
+        let names =
+            der::concat(&[der::wrap(der::OBJECT_ID, der::EC), der::wrap(der::OBJECT_ID, curve)]);
+        VerifyingKey::new(algorithm, &names, point)
+    }
+
+    fn new(algorithm: Algorithm, names: &[u8], key: &[u8]) -> VerifyingKey {
+        let bits = [&[0], key].concat();
+        let spki =
+            der::concat(&[der::wrap(der::SEQUENCE, names), der::wrap(der::BIT_STRING, &bits)]);
+        let spki = der::wrap(der::SEQUENCE, &spki);
+        let id = BASE64URL.encode(ring::digest::digest(&ring::digest::SHA256, &spki));
+        let key = UnparsedPublicKey::new(algorithm.verification(), key.to_vec());
+        VerifyingKey { algorithm, id, key }
+    }
+
+    /// Whether `signature` is that of `message` by this key.
+    pub fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
+        self.key.verify(message, signature).is_ok()
+    }
+
+    /// The key as a JSON Web Key.
+    pub fn to_jwk(&self) -> Value {
+        let key: &[u8] = self.key.as_ref();
+        let (id, alg) = (&self.id, self.algorithm.name());
+        let part = |bytes: &[u8]| BASE64URL.encode(bytes);
+        if self.algorithm == Algorithm::RS256 {
+            let numbers = der::expect(der::SEQUENCE, key)
+                .and_then(|(numbers, _)| der::expect(der::INTEGER, numbers))
+                .and_then(|(n, rest)| Some((n, der::expect(der::INTEGER, rest)?.0)));
+            let (n, e) = numbers.unwrap_or_default();
+            let unsigned = |number: &[u8]| part(number.strip_prefix(&[0]).unwrap_or(number));
+            return json!({
+                "use": "sig", "kty": "RSA", "kid": id, "alg": alg,
+                "n": unsigned(n), "e": unsigned(e)
+            });
+        }
+        let curve = if self.algorithm == Algorithm::ES256 { "P-256" } else { "P-384" };
+        let (x, y) = key.get(1..).unwrap_or_default().split_at(key.len().saturating_sub(1) / 2);
+        json!({
+            "use": "sig", "kty": "EC", "kid": id, "crv": curve, "alg": alg,
+            "x": part(x), "y": part(y)
+        })
+    }
+}
+
+/// A key that signs tokens.
+pub struct SigningKey {
+    /// Its public half.
+    pub verifying: VerifyingKey,
+    pair: Pair,
+    random: SystemRandom,
+}
+
+enum Pair {
+    Rsa(RsaKeyPair),
+    Ec(EcdsaKeyPair),
+}
+
+impl fmt::Debug for SigningKey {
+    /// Shows the public half.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SigningKey({} {})", self.verifying.algorithm.name(), self.verifying.id)
+    }
+}
+
+impl SigningKey {
+    /// The first private key in a PEM file.
+    pub fn read(pem: &str) -> Result<SigningKey, KeyError> {
+        for part in Pem::iter_from_buffer(pem.as_bytes()).take(KEYS_MAX) {
+            let part = part.map_err(|_| KeyError("not PEM"))?;
+            if part.label.ends_with("PRIVATE KEY") {
+                return SigningKey::from_der(&part.label, &part.contents);
+            }
+        }
+        Err(KeyError("no private key in it"))
+    }
+
+    fn from_der(label: &str, key: &[u8]) -> Result<SigningKey, KeyError> {
+        match label {
+            "RSA PRIVATE KEY" => SigningKey::rsa(RsaKeyPair::from_der(key)),
+            "EC PRIVATE KEY" => {
+                let curves = [(der::P256, Algorithm::ES256), (der::P384, Algorithm::ES384)];
+                let made = curves.iter().find_map(|(curve, algorithm)| {
+                    SigningKey::ec(*algorithm, &pkcs8(curve, key)).ok()
+                });
+                made.ok_or(KeyError("only P-256 and P-384 keys with their public half"))
+            }
+            "PRIVATE KEY" => SigningKey::ec(Algorithm::ES256, key)
+                .or_else(|_| SigningKey::ec(Algorithm::ES384, key))
+                .or_else(|_| SigningKey::rsa(RsaKeyPair::from_pkcs8(key))),
+            _ => Err(KeyError("a kind of private key that is not supported")),
+        }
+    }
+
+    fn rsa(pair: Result<RsaKeyPair, ring::error::KeyRejected>) -> Result<SigningKey, KeyError> {
+        let pair = pair.map_err(|_| KeyError("not an RSA key of 2048 to 4096 bits"))?;
+        let verifying = VerifyingKey::rsa(pair.public_key().as_ref());
+        Ok(SigningKey { verifying, pair: Pair::Rsa(pair), random: SystemRandom::new() })
+    }
+
+    fn ec(algorithm: Algorithm, key: &[u8]) -> Result<SigningKey, KeyError> {
+        let signing = match algorithm {
+            Algorithm::ES384 => &signature::ECDSA_P384_SHA384_FIXED_SIGNING,
+            _ => &signature::ECDSA_P256_SHA256_FIXED_SIGNING,
+        };
+        let random = SystemRandom::new();
+        let pair = EcdsaKeyPair::from_pkcs8(signing, key, &random)
+            .map_err(|_| KeyError("not an ECDSA key"))?;
+        let verifying = VerifyingKey::ec(algorithm, pair.public_key().as_ref());
+        Ok(SigningKey { verifying, pair: Pair::Ec(pair), random })
+    }
+
+    /// The signature of a message; `None` when the system gives no randomness.
+    pub fn sign(&self, message: &[u8]) -> Option<Vec<u8>> {
+        match &self.pair {
+            Pair::Ec(pair) => {
+                pair.sign(&self.random, message).ok().map(|signed| signed.as_ref().to_vec())
+            }
+            Pair::Rsa(pair) => {
+                let mut signed = vec![0; pair.public().modulus_len()];
+                pair.sign(&signature::RSA_PKCS1_SHA256, &self.random, message, &mut signed).ok()?;
+                Some(signed)
+            }
+        }
+    }
+}
+
+/// An ECPrivateKey of a curve in the form of PKCS #8.
+fn pkcs8(curve: &[u8], key: &[u8]) -> Vec<u8> {
+    let names =
+        der::concat(&[der::wrap(der::OBJECT_ID, der::EC), der::wrap(der::OBJECT_ID, curve)]);
+    // The curve stands outside; inside, ring does not want it.
+    let key = without_parameters(key).unwrap_or_else(|| key.to_vec());
+    let parts = der::concat(&[
+        der::wrap(der::INTEGER, &[0]),
+        der::wrap(der::SEQUENCE, &names),
+        der::wrap(der::OCTET_STRING, &key),
+    ]);
+    der::wrap(der::SEQUENCE, &parts)
+}
+
+fn without_parameters(key: &[u8]) -> Option<Vec<u8>> {
+    const PARAMETERS: u8 = 0xa0;
+    let (mut rest, _) = der::expect(der::SEQUENCE, key)?;
+    let mut kept = vec![];
+    while !rest.is_empty() {
+        let (tag, content, after) = der::read(rest)?;
+        if tag != PARAMETERS {
+            kept.extend(der::wrap(tag, content));
+        }
+        rest = after;
+    }
+    Some(der::wrap(der::SEQUENCE, &kept))
+}

@@ -1,0 +1,346 @@
+//! The matrix of service account tokens: which are accepted, and which are refused and why.
+
+use super::*;
+use crate::{BoxFuture, Feed};
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use keelson_meta::{Failure, value};
+use serde_json::json;
+use std::collections::HashMap;
+use x509_parser::pem::Pem;
+
+const RSA: &str = include_str!("testdata/rsa.pem");
+const RSA_PUBLIC: &str = include_str!("testdata/rsa.pub.pem");
+const P256: &str = include_str!("testdata/p256.pem");
+const P256_PUBLIC: &str = include_str!("testdata/p256.pub.pem");
+const P384: &str = include_str!("testdata/p384.pem");
+const NOW: i64 = 1_000_000;
+
+/// Objects by resource, namespace and name, each with the revision of its last write.
+#[derive(Clone, Default)]
+struct Stored(Arc<Mutex<HashMap<String, (u64, Object)>>>);
+
+impl Stored {
+    fn put(&self, place: &str, revision: u64, object: keelson_meta::Value) {
+        let object = Object::from_value(object).expect("a map");
+        self.0.lock().unwrap().insert(place.to_owned(), (revision, object));
+    }
+
+    fn remove(&self, place: &str) {
+        self.0.lock().unwrap().remove(place);
+    }
+}
+
+impl Objects for Stored {
+    fn revision(&self) -> u64 {
+        1
+    }
+
+    fn lag(&self) -> Option<BoxFuture<Result<(), Failure>>> {
+        None
+    }
+
+    fn latest(&self) -> BoxFuture<Result<(), Failure>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn follow(&self, _: &'static [GroupResource]) -> Box<dyn Feed> {
+        panic!("tokens follow nothing")
+    }
+
+    fn modified(&self, resource: GroupResource, namespace: &str, name: &str) -> Option<u64> {
+        let place = format!("{}/{namespace}/{name}", resource.1);
+        self.0.lock().unwrap().get(&place).map(|(revision, _)| *revision)
+    }
+
+    fn get(
+        &self,
+        resource: GroupResource,
+        ns: &str,
+        name: &str,
+    ) -> Result<Option<Object>, Failure> {
+        let place = format!("{}/{ns}/{name}", resource.1);
+        Ok(self.0.lock().unwrap().get(&place).map(|(_, object)| object.clone()))
+    }
+}
+
+fn tokens(signing: &str, public: &[&str]) -> (ServiceAccountTokens, Stored) {
+    let signing_key = SigningKey::read(signing).expect("a key");
+    let mut keys = vec![signing_key.verifying.clone()];
+    keys.extend(public.iter().flat_map(|pem| VerifyingKey::read_all(pem).expect("a key")));
+    let tokens = ServiceAccountTokens::new(ServiceAccountOptions {
+        issuers: vec!["https://issuer".to_owned(), "https://older".to_owned()],
+        audiences: vec!["api".into()],
+        signing_key: Some(signing_key),
+        keys,
+        expiration_seconds_max: None,
+        extends_expiration: true,
+        lookup: true,
+        jwks_uri: None,
+    });
+    let stored = Stored::default();
+    stored.put("serviceaccounts/ns/a", 1, value!({"metadata": {"name": "a", "uid": "u"}}));
+    stored.put("pods/ns/p", 2, value!({"metadata": {"name": "p", "uid": "pu"}}));
+    tokens.attach(Arc::new(stored.clone()));
+    (tokens, stored)
+}
+
+fn claims() -> Claims {
+    let pod = Reference { name: "p".into(), uid: "pu".into() };
+    Claims {
+        audiences: vec!["api".into()],
+        expires: Some(NOW + 600),
+        not_before: Some(NOW),
+        issued: Some(NOW),
+        id: "id".into(),
+        namespace: "ns".into(),
+        account: Reference { name: "a".into(), uid: "u".into() },
+        pod: Some(pod),
+        ..Claims::default()
+    }
+}
+
+/// What becomes of a token: the name of its user, why it is refused, or that it is no such token.
+async fn check_at(tokens: &ServiceAccountTokens, token: &str, now: i64, want: &str) {
+    let got = match tokens.authenticate(token, &[], Timestamp::new(now, 0)).await {
+        Ok(Some((user, _))) => user.name.to_string(),
+        Ok(None) => "not ours".to_owned(),
+        Err(why) => why,
+    };
+    assert_eq!(got, want, "{token}");
+}
+
+async fn check(tokens: &ServiceAccountTokens, token: &str, want: &str) {
+    // Again, as a token that was seen before.
+    check_at(tokens, token, NOW, want).await;
+    check_at(tokens, token, NOW, want).await;
+}
+
+const OK: &str = "system:serviceaccount:ns:a";
+const BAD_SIGNATURE: &str = "go-jose/go-jose: error in cryptographic primitive";
+
+#[tokio::test]
+async fn a_token_of_each_kind_of_key_is_accepted() {
+    for signing in [RSA, P256, P384] {
+        let (tokens, _) = tokens(signing, &[]);
+        let token = tokens.issue(&claims()).expect("a token");
+        check(&tokens, &token, OK).await;
+        let (user, audiences) =
+            tokens.authenticate(&token, &[], Timestamp::new(NOW, 0)).await.unwrap().unwrap();
+        assert_eq!(audiences, ["api"]);
+        let groups =
+            ["system:serviceaccounts", "system:serviceaccounts:ns", "system:authenticated"];
+        assert_eq!((user.uid.as_str(), &*user.groups), ("u", &groups.map(Str::from)[..]));
+        let extra: Vec<String> = user.extra.iter().map(|(k, v)| format!("{k}={}", v[0])).collect();
+        let of = "authentication.kubernetes.io/";
+        let want = ["credential-id=JTI=id", "pod-name=p", "pod-uid=pu"].map(|e| format!("{of}{e}"));
+        assert_eq!(extra, want);
+    }
+}
+
+#[tokio::test]
+async fn the_times_of_a_token_count_on_each_request() {
+    let (tokens, _) = tokens(P256, &[]);
+    let token = tokens.issue(&claims()).expect("a token");
+    check_at(&tokens, &token, NOW, OK).await;
+    check_at(&tokens, &token, NOW + 600 + LEEWAY_SECONDS, OK).await;
+    let expired = "service account token has expired";
+    check_at(&tokens, &token, NOW + 601 + LEEWAY_SECONDS, expired).await;
+    check_at(&tokens, &token, NOW - LEEWAY_SECONDS, OK).await;
+    let early = "service account token is not valid yet";
+    check_at(&tokens, &token, NOW - LEEWAY_SECONDS - 1, early).await;
+    let future = Claims { not_before: None, issued: Some(NOW + 1000), ..claims() };
+    let future = tokens.issue(&future).expect("a token");
+    check(&tokens, &future, "service account token is issued in the future").await;
+    let endless = tokens.issue(&Claims { expires: None, ..claims() }).expect("a token");
+    check(&tokens, &endless, "service account token does not expire").await;
+}
+
+#[tokio::test]
+async fn issuer_and_audience_are_checked() {
+    let (tokens, _) = tokens(P256, &[]);
+    let key = tokens.options.signing_key.as_ref().expect("a key");
+    let signed =
+        |issuer: &str, claims: &Claims| jwt::sign(key, &claims.to_value(issuer)).expect("a token");
+    check(&tokens, &signed("https://older", &claims()), OK).await;
+    check(&tokens, &signed("https://evil", &claims()), "not ours").await;
+    let vault = Claims { audiences: vec!["vault".into()], ..claims() };
+    let vault = signed("https://issuer", &vault);
+    let why = "token audiences [\"vault\"] is invalid for the target audiences [\"api\"]";
+    check(&tokens, &vault, why).await;
+    let asked = ["vault".into(), "other".into()];
+    let (_, audiences) =
+        tokens.authenticate(&vault, &asked, Timestamp::new(NOW, 0)).await.unwrap().unwrap();
+    assert_eq!(audiences, ["vault"]);
+}
+
+#[tokio::test]
+async fn the_algorithm_is_that_of_the_key_and_never_the_tokens_choice() {
+    let (tokens, _) = tokens(RSA, &[]);
+    let good = tokens.issue(&claims()).expect("a token");
+    let claims = good.split('.').nth(1).expect("claims");
+    let id = &tokens.options.keys[0].id;
+    let forged = |header: Value, sign: &dyn Fn(&str) -> Vec<u8>| {
+        let message = format!("{}.{claims}", URL_SAFE_NO_PAD.encode(header.to_string()));
+        format!("{message}.{}", URL_SAFE_NO_PAD.encode(sign(&message)))
+    };
+    for algorithm in ["none", "None", ""] {
+        let unsigned = forged(json!({"alg": algorithm, "kid": id}), &|_| vec![]);
+        check(&tokens, &unsigned, BAD_SIGNATURE).await;
+    }
+    // The public key, in each form in which somebody may have it, as the secret of an HMAC.
+    let spki = Pem::iter_from_buffer(RSA_PUBLIC.as_bytes()).next().unwrap().unwrap().contents;
+    for secret in [RSA_PUBLIC.as_bytes(), RSA_PUBLIC.trim_end().as_bytes(), &spki] {
+        let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, secret);
+        let sign = |message: &str| ring::hmac::sign(&key, message.as_bytes()).as_ref().to_vec();
+        check(&tokens, &forged(json!({"alg": "HS256", "kid": id}), &sign), BAD_SIGNATURE).await;
+        check(&tokens, &forged(json!({"alg": "RS256", "kid": id}), &sign), BAD_SIGNATURE).await;
+    }
+    // A right signature under the name of another algorithm, and with an extension to be understood.
+    let key = tokens.options.signing_key.as_ref().expect("a key");
+    let sign = |message: &str| key.sign(message.as_bytes()).expect("a signature");
+    check(&tokens, &forged(json!({"alg": "RS512", "kid": id}), &sign), BAD_SIGNATURE).await;
+    let critical = json!({"alg": "RS256", "kid": id, "crit": ["x"]});
+    check(&tokens, &forged(critical, &sign), BAD_SIGNATURE).await;
+    check(&tokens, &forged(json!({"alg": "RS256"}), &sign), OK).await;
+}
+
+#[tokio::test]
+async fn a_token_that_was_changed_or_is_of_another_key_is_refused() {
+    let (tokens, _) = tokens(P256, &[]);
+    let good = tokens.issue(&claims()).expect("a token");
+    check(&tokens, &good, OK).await;
+    let parts: Vec<&str> = good.split('.').collect();
+    let other = Claims { namespace: "kube-system".into(), ..claims() };
+    let other = URL_SAFE_NO_PAD.encode(other.to_value("https://issuer").to_string());
+    check(&tokens, &format!("{}.{other}.{}", parts[0], parts[2]), BAD_SIGNATURE).await;
+    check(&tokens, &format!("{good}x"), BAD_SIGNATURE).await;
+    check(&tokens, &format!("{good}.x"), "not ours").await;
+    check(&tokens, "a.b.c", "not ours").await;
+    let (others, _) = self::tokens(P384, &[]);
+    check(&others, &good, BAD_SIGNATURE).await;
+    let mixed = json!({"iss": "https://issuer", "sub": "system:serviceaccount:kube-system:root",
+        "exp": NOW + 600, "kubernetes.io":
+        {"namespace": "ns", "serviceaccount": {"name": "a", "uid": "u"}}});
+    let key = tokens.options.signing_key.as_ref().expect("a key");
+    let mixed = jwt::sign(key, &mixed).expect("a token");
+    check(&tokens, &mixed, "service account token claims are not valid").await;
+}
+
+#[tokio::test]
+async fn keys_overlap_while_they_are_rotated() {
+    let (old, _) = tokens(P256, &[]);
+    let token = old.issue(&claims()).expect("a token");
+    let (new, _) = tokens(RSA, &[P256_PUBLIC]);
+    check(&new, &token, OK).await;
+    check(&new, &new.issue(&claims()).expect("a token"), OK).await;
+    check(&tokens(RSA, &[]).0, &token, BAD_SIGNATURE).await;
+}
+
+#[tokio::test]
+async fn a_token_ends_with_its_service_account_and_with_what_it_is_bound_to() {
+    let (tokens, stored) = tokens(P256, &[]);
+    let token = tokens.issue(&claims()).expect("a token");
+    check(&tokens, &token, OK).await;
+    stored.put("pods/ns/p", 3, value!({"metadata": {"name": "p", "uid": "other"}}));
+    check(&tokens, &token, "pod UID (other) does not match service account claim").await;
+    stored.remove("pods/ns/p");
+    check(&tokens, &token, "pod \"p\" not found").await;
+    let ending = |deleted: i64| {
+        let deleted = Timestamp::new(deleted, 0).text();
+        value!({"metadata": {"name": "p", "uid": "pu", "deletionTimestamp": (deleted)}})
+    };
+    stored.put("pods/ns/p", 4, ending(NOW));
+    check(&tokens, &token, OK).await;
+    let late = NOW + LEEWAY_SECONDS + 1;
+    check_at(&tokens, &token, late, "pod \"p\" has been deleted").await;
+    stored.put("pods/ns/p", 5, value!({"metadata": {"name": "p", "uid": "pu"}}));
+    check(&tokens, &token, OK).await;
+    stored.put("serviceaccounts/ns/a", 6, value!({"metadata": {"name": "a", "uid": "new"}}));
+    check(&tokens, &token, "serviceaccount UID (new) does not match service account claim").await;
+    stored.remove("serviceaccounts/ns/a");
+    check(&tokens, &token, "serviceaccount \"a\" not found").await;
+}
+
+#[tokio::test]
+async fn a_legacy_token_counts_while_it_stands_in_its_secret() {
+    let (tokens, stored) = tokens(RSA, &[]);
+    let part = |name: &str| format!("kubernetes.io/serviceaccount/{name}");
+    let claims = json!({"iss": LEGACY_ISSUER, "sub": OK, (part("namespace")): "ns",
+        (part("secret.name")): "s", (part("service-account.name")): "a",
+        (part("service-account.uid")): "u"});
+    let key = tokens.options.signing_key.as_ref().expect("a key");
+    let token = jwt::sign(key, &claims).expect("a token");
+    check(&tokens, &token, "secret \"s\" not found").await;
+    let secret = |token: &str| {
+        let data = STANDARD.encode(token);
+        value!({"metadata": {"name": "s", "uid": "x"}, "data": {"token": (data)}})
+    };
+    stored.put("secrets/ns/s", 5, secret(&token));
+    check(&tokens, &token, OK).await;
+    stored.put("secrets/ns/s", 6, secret("another"));
+    check(&tokens, &token, "service account token has been invalidated").await;
+    let mut invalid = secret(&token);
+    if let Some(secret) = invalid.as_object_mut() {
+        let labels = secret.object_at("metadata").object_at("labels");
+        labels.insert("kubernetes.io/legacy-token-invalid-since", "2026-01-01");
+    }
+    stored.put("secrets/ns/s", 7, invalid);
+    check(&tokens, &token, "the token has been marked as invalid").await;
+}
+
+#[tokio::test]
+async fn before_objects_can_be_read_no_token_is_accepted() {
+    let (tokens, _) = tokens(P256, &[]);
+    let token = tokens.issue(&claims()).expect("a token");
+    let tokens = ServiceAccountTokens { objects: OnceLock::new(), ..tokens };
+    check(&tokens, &token, "service accounts are not loaded yet").await;
+}
+
+#[tokio::test]
+async fn seen_tokens_are_bounded() {
+    let (tokens, _) = tokens(P256, &[]);
+    for i in 0..10 {
+        let token = tokens.issue(&Claims { id: i.to_string().into(), ..claims() });
+        check(&tokens, &token.expect("a token"), OK).await;
+    }
+    let mut seen = tokens.seen.lock().unwrap();
+    let (digest, verified) = seen.new.iter().next().map(|(k, v)| (*k, v.clone())).expect("one");
+    for i in 0..3 * SEEN_TOKENS_MAX {
+        let mut digest = digest;
+        digest[..8].copy_from_slice(&i.to_be_bytes());
+        seen.insert(digest, verified.clone());
+    }
+    assert!(seen.new.len() <= SEEN_TOKENS_MAX && seen.old.len() <= SEEN_TOKENS_MAX);
+}
+
+/// Ids and JSON Web Keys as `openssl` and kube-apiserver make them.
+#[test]
+fn public_keys_are_those_of_the_private_ones() {
+    for (private, public) in [(RSA, RSA_PUBLIC), (P256, P256_PUBLIC)] {
+        let private = SigningKey::read(private).expect("a key").verifying;
+        let [public] = VerifyingKey::read_all(public).expect("a key").try_into().expect("one");
+        assert_eq!((private.id, private.algorithm), (public.id.clone(), public.algorithm));
+        let spki = if public.algorithm == Algorithm::RS256 { RSA_PUBLIC } else { P256_PUBLIC };
+        let spki = Pem::iter_from_buffer(spki.as_bytes()).next().unwrap().unwrap().contents;
+        let digest = ring::digest::digest(&ring::digest::SHA256, &spki);
+        assert_eq!(public.id, URL_SAFE_NO_PAD.encode(digest));
+        let jwk = public.to_jwk();
+        match public.algorithm {
+            Algorithm::RS256 => {
+                assert_eq!((&jwk["kty"], &jwk["e"]), (&json!("RSA"), &json!("AQAB")))
+            }
+            _ => assert_eq!((&jwk["crv"], &jwk["alg"]), (&json!("P-256"), &json!("ES256"))),
+        }
+    }
+    for bad in ["", "garbage", "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n"] {
+        assert!(VerifyingKey::read_all(bad).is_err() && SigningKey::read(bad).is_err());
+    }
+}
+
+#[test]
+fn keys_are_not_printed() {
+    let key = SigningKey::read(P256).expect("a key");
+    let shown = format!("{key:?}");
+    let secret: String = P256.lines().skip(1).take(1).collect();
+    assert!(!shown.contains(&secret[..20]) && shown.contains(&key.verifying.id));
+}

@@ -1,0 +1,62 @@
+//! The loop that follows CustomResourceDefinitions: it accepts their names, has their resources served, and
+//! empties those that are deleted. It is part of every server, whatever `--controllers` says.
+
+use keelson_auth::Permit;
+use keelson_meta::Failure;
+use keelson_registry::options::WatchOptions;
+use keelson_registry::{EventKind, Registry, WatchEvent, WatchRefusal};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long until a definition is looked at again whose objects are still going.
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// Runs until it is aborted.
+pub(crate) async fn run(registry: Arc<Registry>) {
+    loop {
+        if let Err(error) = follow(&registry).await {
+            tracing::warn!(%error, "definition controller failed; watching anew");
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+async fn follow(registry: &Arc<Registry>) -> Result<(), Failure> {
+    let permit = Permit::internal("system:apiserver");
+    if registry.kind("apiextensions.k8s.io", "customresourcedefinitions").is_none() {
+        std::future::pending::<()>().await;
+    }
+    let all = registry.target("apiextensions.k8s.io", "customresourcedefinitions", "", "");
+    let session = registry.watch(&permit, &all, &WatchOptions::default()).await;
+    let mut session = session.map_err(WatchRefusal::into_failure)?;
+    let (mut events, mut left): (Vec<WatchEvent>, Vec<WatchEvent>) = (vec![], vec![]);
+    loop {
+        if session.take(&mut events).is_err() {
+            return Ok(());
+        }
+        let waiting: Vec<WatchEvent> = left.drain(..).chain(events.drain(..)).collect();
+        for event in waiting {
+            if matches!(event.kind, EventKind::Deleted) {
+                registry.forget_definition(&event.entry);
+                continue;
+            }
+            match registry.follow_definition(&permit, &event.entry).await {
+                Ok(false) => {}
+                Ok(true) => left.push(event),
+                Err(error) if error.code == 404 => {}
+                Err(error) => {
+                    let name = event.entry.name();
+                    tracing::warn!(%error, name, "definition not followed; trying again");
+                    left.push(event);
+                }
+            }
+        }
+        if left.is_empty() {
+            if session.changed().await.is_err() {
+                return Ok(());
+            }
+        } else {
+            let _ = tokio::time::timeout(AGAIN, session.changed()).await;
+        }
+    }
+}

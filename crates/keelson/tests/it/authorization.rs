@@ -1,0 +1,212 @@
+//! Who may do what: roles, bindings and what their writers must hold, over HTTP.
+
+use crate::http::{Answer, Client, Server, quiet};
+use keelson::{Authorization, Keelson};
+use keelson_store::Embedded;
+use serde_json::{Value, json};
+
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles";
+const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings";
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// A request by somebody else than the administrator.
+fn call_as(
+    client: &Client,
+    user: &str,
+    method: &str,
+    path: &str,
+    kind: &str,
+    body: Option<&Value>,
+) -> Answer {
+    let headers = format!("Impersonate-User: {user}\r\nContent-Type: {kind}\r\n");
+    client.ask(method, path, &headers, body)
+}
+
+fn get_as(client: &Client, user: &str, path: &str) -> u16 {
+    call_as(client, user, "GET", path, "application/json", None).status
+}
+
+fn role(name: &str, group: &str, resources: &[&str], verbs: &[&str]) -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": name},
+        "rules": [{"apiGroups": [group], "resources": resources, "verbs": verbs}]
+    })
+}
+
+fn binding(name: &str, role: &str, user: &str) -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role},
+        "subjects": [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}]
+    })
+}
+
+/// Gives a user a role of its own.
+fn grant(client: &Client, user: &str, role: &Value) {
+    assert_eq!(client.post(ROLES, role).status, 201);
+    let name = role["metadata"]["name"].as_str().expect("a name");
+    assert_eq!(client.post(BINDINGS, &binding(name, name, user)).status, 201);
+}
+
+#[test]
+fn a_binding_counts_from_its_answer_on_until_the_answer_to_its_deletion() {
+    let server = Server::start_plain(quiet());
+    let client = server.client();
+    assert_eq!(client.post(ROLES, &role("r", "", &["configmaps"], &["list"])).status, 201);
+    for round in 0..20 {
+        assert_eq!(get_as(&client, "bob", CONFIG_MAPS), 403, "round {round}");
+        assert_eq!(client.post(BINDINGS, &binding("b", "r", "bob")).status, 201);
+        assert_eq!(get_as(&client, "bob", CONFIG_MAPS), 200, "round {round}");
+        assert_eq!(get_as(&client, "eve", CONFIG_MAPS), 403, "round {round}");
+        assert_eq!(client.delete(&format!("{BINDINGS}/b")).status, 200);
+    }
+    server.stop();
+}
+
+#[test]
+fn who_writes_a_role_or_a_binding_must_hold_what_it_grants() {
+    let server = Server::start_plain(quiet());
+    let client = server.client();
+    let verbs = ["create", "update", "patch", "get"];
+    let group = "rbac.authorization.k8s.io";
+    grant(&client, "bob", &role("writer", group, &["roles", "rolebindings"], &verbs));
+    assert_eq!(client.post(ROLES, &role("strong", "", &["secrets"], &["get"])).status, 201);
+    let weak = role("weak", group, &["roles"], &["get"]);
+    let strong = role("weak", "", &["secrets"], &["get"]);
+    let write = |method: &str, path: &str, kind: &str, body: &Value| {
+        call_as(&client, "bob", method, path, kind, Some(body))
+    };
+    let (json, apply) = ("application/json", "application/apply-patch+yaml");
+    let named = format!("{ROLES}/weak");
+    let force = format!("{named}?fieldManager=m&force=true");
+    let refused = |answer: Answer| {
+        let message = answer.body["message"].as_str().unwrap_or_default().to_owned();
+        assert_eq!(answer.status, 403, "{message}");
+        assert!(message.contains("attempting to grant RBAC permissions not currently held:\n"));
+        assert!(message.contains("{APIGroups:[\"\"], Resources:[\"secrets\"], Verbs:[\"get\"]}"));
+    };
+    for existing in [false, true] {
+        if existing {
+            assert_eq!(write("POST", ROLES, json, &weak).status, 201);
+        } else {
+            refused(write("POST", ROLES, json, &strong));
+        }
+        refused(write("PUT", &named, json, &strong));
+        refused(write("PATCH", &force, apply, &strong));
+    }
+    let merge = "application/merge-patch+json";
+    refused(write("PATCH", &named, merge, &json!({"rules": strong["rules"]})));
+    let add = json!([{"op": "add", "path": "/rules/-", "value": strong["rules"][0]}]);
+    refused(write("PATCH", &named, "application/json-patch+json", &add));
+    assert_eq!(write("PUT", &named, json, &weak).status, 200);
+    let named = format!("{BINDINGS}/b?fieldManager=m");
+    refused(write("POST", BINDINGS, json, &binding("b", "strong", "bob")));
+    refused(write("PUT", &named, json, &binding("b", "strong", "bob")));
+    refused(write("PATCH", &named, apply, &binding("b", "strong", "bob")));
+    assert_eq!(write("POST", BINDINGS, json, &binding("b", "weak", "bob")).status, 201);
+    grant(&client, "bob", &role("binder", group, &["roles"], &["bind", "escalate"]));
+    assert_eq!(write("POST", BINDINGS, json, &binding("c", "strong", "bob")).status, 201);
+    assert_eq!(write("PUT", &format!("{ROLES}/weak"), json, &strong).status, 200);
+    server.stop();
+}
+
+#[test]
+fn a_put_or_an_apply_that_creates_needs_create() {
+    const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases/l";
+    let server = Server::start_plain(quiet());
+    let client = server.client();
+    grant(&client, "bob", &role("maps", "", &["configmaps"], &["update", "patch"]));
+    grant(&client, "bob", &role("leases", "coordination.k8s.io", &["leases"], &["update"]));
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}});
+    let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": "l"}, "spec": {"holderIdentity": "a"}});
+    let applied = format!("{CONFIG_MAPS}/x?fieldManager=m");
+    let write = || {
+        let kind = "application/apply-patch+yaml";
+        let map = call_as(&client, "bob", "PATCH", &applied, kind, Some(&map));
+        let lease = call_as(&client, "bob", "PUT", LEASE, "application/json", Some(&lease));
+        [map, lease].map(|answer| (answer.status, answer.body["message"].clone()))
+    };
+    let why = |resource: &str, group: &str| {
+        json!(format!(
+            "User \"bob\" cannot create resource \"{resource}\" in API group \"{group}\" in the \
+             namespace \"default\""
+        ))
+    };
+    let ends_with = |answer: &(u16, Value), why: &Value| {
+        let (message, why) = (answer.1.as_str().unwrap_or_default(), why.as_str().unwrap());
+        assert!(answer.0 == 403 && message.ends_with(why), "{answer:?}");
+    };
+    let [map, lease] = write();
+    ends_with(&map, &why("configmaps", ""));
+    ends_with(&lease, &why("leases", "coordination.k8s.io"));
+    grant(&client, "bob", &role("creator", "*", &["configmaps", "leases"], &["create"]));
+    assert_eq!(write().map(|answer| answer.0), [201, 201]);
+    server.stop();
+}
+
+#[test]
+fn default_roles_are_put_back_at_start_and_what_users_added_stays() {
+    let store = Embedded::in_memory();
+    let start = || Server::start_plain(quiet().store(store.clone()));
+    let server = start();
+    let client = server.client();
+    let (gone, less) = (format!("{RBAC}/clusterroles/view"), format!("{RBAC}/clusterroles"));
+    let less = format!("{less}/system:basic-user");
+    assert_eq!(client.delete(&gone).status, 200);
+    let own = json!({"apiGroups": ["x"], "resources": ["y"], "verbs": ["get"]});
+    let rules = json!({"rules": [own]});
+    let merge = "application/merge-patch+json";
+    assert_eq!(client.call("PATCH", &less, merge, Some(&rules)).status, 200);
+    server.stop();
+    let server = start();
+    let client = server.client();
+    assert_eq!(client.get(&gone).status, 200);
+    let role = client.get(&less).body;
+    assert_eq!(role["rules"][0], own);
+    assert_eq!(role["rules"].as_array().map(Vec::len), Some(4), "{role}");
+    assert_eq!(get_as(&client, "bob", "/version"), 200);
+    server.stop();
+}
+
+#[test]
+fn admin_edit_and_view_have_the_rules_of_what_they_aggregate() {
+    let server = Server::start_plain(Keelson::builder());
+    let client = server.client();
+    for (name, resource) in [("view", "pods"), ("edit", "secrets"), ("admin", "rolebindings")] {
+        client.poll(&format!("{RBAC}/clusterroles/{name}"), |role| {
+            role.body["rules"].to_string().contains(&format!("\"{resource}\""))
+        });
+    }
+    let view = json!({"metadata": {"name": "v"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
+        "subjects": [{"kind": "User", "name": "bob"}]});
+    assert_eq!(client.post(BINDINGS, &view).status, 201);
+    assert_eq!(get_as(&client, "bob", CONFIG_MAPS), 200);
+    assert_eq!(get_as(&client, "bob", "/api/v1/namespaces/default/secrets"), 403);
+    server.stop();
+}
+
+#[test]
+fn modes_are_asked_in_order_and_abac_by_its_file() {
+    let modes = |words: &[&str]| {
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        Authorization::modes(&words).expect("modes")
+    };
+    let status = |authorization: Authorization, path: &str| {
+        let server = Server::start_plain(quiet().authorization(authorization));
+        let status = get_as(&server.client(), "bob", path);
+        server.stop();
+        status
+    };
+    assert_eq!(status(modes(&["AlwaysAllow"]), CONFIG_MAPS), 200);
+    assert_eq!(status(modes(&["AlwaysDeny"]), "/version"), 403);
+    assert_eq!(status(modes(&["RBAC", "AlwaysAllow"]), CONFIG_MAPS), 200);
+    let mut abac = modes(&["ABAC"]);
+    let policy = r#"{"user":"bob","resource":"configmaps","readonly":true}"#;
+    abac.abac = Some(keelson_auth::Abac::parse(policy).expect("a policy"));
+    assert_eq!(status(abac, CONFIG_MAPS), 200);
+    assert_eq!(status(modes(&["ABAC"]), CONFIG_MAPS), 403);
+}

@@ -1,0 +1,99 @@
+//! Constrained impersonation over HTTP: each mode needs its own rights, for the request and for the user.
+
+use crate::http::{Client, Server, quiet};
+use serde_json::{Value, json};
+
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+const WHO: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+
+/// Gives alice these rights, and no others.
+fn grant(client: &Client, rules: &[(&str, &str, &[&str])]) {
+    let rule = |(group, resource, verbs): &(&str, &str, &[&str])| json!({"apiGroups": [group], "resources": [resource], "verbs": verbs});
+    let rules: Vec<Value> = rules.iter().map(rule).collect();
+    let role = json!({"metadata": {"name": "imp"}, "rules": rules});
+    let path = format!("{RBAC}/clusterroles/imp");
+    let status = client.call("PUT", &path, "application/json", Some(&role)).status;
+    assert!(matches!(status, 200 | 201), "{status}");
+}
+
+/// As whom alice is served with these headers: name and groups, or the message of a refusal.
+fn check(client: &Client, headers: &[&str], want: &str) {
+    let headers: String =
+        headers.iter().map(|header| format!("Impersonate-{header}\r\n")).collect();
+    let headers = format!("Authorization: Bearer a\r\nContent-Type: application/json\r\n{headers}");
+    let answer = client.ask("POST", WHO, &headers, Some(&json!({})));
+    let info = &answer.body["status"]["userInfo"];
+    let got = match answer.status {
+        201 => format!("{} {}", info["username"], info["groups"]),
+        _ => answer.body["message"].as_str().unwrap_or_default().to_owned(),
+    };
+    assert!(got.starts_with(want), "{headers}: {got}");
+}
+
+#[test]
+fn each_mode_needs_rights_for_the_request_and_for_each_part_of_the_user() {
+    let mut builder = quiet();
+    builder.tokens.insert("a", keelson_auth::User { name: "alice".into(), ..Default::default() });
+    let server = Server::start_plain(builder);
+    let client = server.client();
+    let binding = json!({"metadata": {"name": "imp"}, "subjects": [{"kind": "User", "name": "alice"}],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "imp"}});
+    assert_eq!(client.post(&format!("{RBAC}/clusterrolebindings"), &binding).status, 201);
+    let (bob, node) = ("User: bob", "User: system:node:n");
+    let account = "User: system:serviceaccount:ns:x";
+    let on = |mode: &str| {
+        format!(
+            "selfsubjectreviews.authentication.k8s.io is forbidden: User \"alice\" cannot \
+             impersonate-on:{mode}:create resource \"selfsubjectreviews\""
+        )
+    };
+    grant(&client, &[]);
+    check(&client, &[bob], &on("user-info"));
+    check(&client, &[node], &on("arbitrary-node"));
+    check(&client, &[account], &on("serviceaccount"));
+    let all_on: (&str, &str, &[&str]) = (
+        "*",
+        "*",
+        &[
+            "impersonate-on:user-info:create",
+            "impersonate-on:arbitrary-node:create",
+            "impersonate-on:serviceaccount:create",
+        ],
+    );
+    // The right to the request alone is no right to anybody.
+    grant(&client, &[all_on]);
+    let refused = |resource: &str, name: &str, mode: &str| {
+        format!(
+            "{resource}.authentication.k8s.io \"{name}\" is forbidden: User \"alice\" cannot \
+             impersonate:{mode} resource \"{resource}\" in API group \"authentication.k8s.io\""
+        )
+    };
+    check(&client, &[bob], &refused("users", "bob", "user-info"));
+    check(&client, &[node], &refused("nodes", "n", "arbitrary-node"));
+    check(&client, &[account], &refused("serviceaccounts", "x", "serviceaccount"));
+    let group = "authentication.k8s.io";
+    grant(
+        &client,
+        &[
+            all_on,
+            (group, "users", &["impersonate:user-info"]),
+            (group, "groups", &["impersonate:user-info"]),
+            (group, "nodes", &["impersonate:arbitrary-node"]),
+            (group, "serviceaccounts", &["impersonate:serviceaccount"]),
+        ],
+    );
+    check(&client, &[bob, "Group: g"], "\"bob\" [\"g\",\"system:authenticated\"]");
+    check(&client, &[bob, "Uid: u"], &refused("uids", "u", "user-info"));
+    let masters = "groups.authentication.k8s.io \"system:masters\" is forbidden";
+    check(&client, &[bob, "Group: system:masters"], masters);
+    let nodes = "\"system:node:n\" [\"system:nodes\",\"system:authenticated\"]";
+    check(&client, &[node], nodes);
+    let legacy = "users \"system:node:n\" is forbidden: User \"alice\" cannot impersonate resource";
+    check(&client, &[node, "Group: g"], legacy);
+    check(&client, &[account], "\"system:serviceaccount:ns:x\" [\"system:serviceaccounts\",");
+    grant(&client, &[("", "users", &["impersonate"]), ("", "groups", &["impersonate"])]);
+    let all = "\"bob\" [\"system:masters\",\"system:authenticated\"]";
+    check(&client, &[bob, "Group: system:masters"], all);
+    check(&client, &[bob, "Uid: u"], &on("user-info"));
+    server.stop();
+}

@@ -1,0 +1,237 @@
+//! Resources that are served, changed and withdrawn while the server runs, through the producer's side of
+//! the API table alone.
+
+use crate::http::{Client, Server, quiet};
+use keelson::producer::{DefinedVersion, Definition};
+use keelson_meta::{GroupVersionKind, Str};
+use keelson_schema::catalogue::Catalogue;
+use keelson_schema::{Field, Presence, Schema, Shape, Struct};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
+
+/// A schema with `spec` of so many texts, and `status.ready`.
+fn schema(version: &str, fields: usize) -> Schema {
+    let mut root = None;
+    let types = Catalogue::shared().types_beside_meta(|meta, first| {
+        let text = |name: String| Field::new(name, Shape::String);
+        let spec = Struct::new("spec", (0..fields).map(|n| text(format!("field{n}"))).collect());
+        let status = Struct::new("status", vec![Field::new("ready", Shape::Bool)]);
+        let id = |n: u32| keelson_schema::StructId(first.0 + n);
+        let metadata =
+            Field { presence: Presence::Always, ..Field::new("metadata", Shape::Struct(meta)) };
+        let widget = vec![
+            Field::new("kind", Shape::String),
+            Field::new("apiVersion", Shape::String),
+            metadata,
+            Field::new("spec", Shape::Struct(id(0))),
+            Field::new("status", Shape::Struct(id(1))),
+        ];
+        root = Some(id(2));
+        vec![spec, status, Struct::new("Widget", widget)]
+    });
+    let root = root.expect("the structs were made");
+    let gvk = GroupVersionKind::new("example.com", Str::new(version), "Widget");
+    Schema { gvk, types: Arc::new(types), root }
+}
+
+fn version(name: &str, fields: usize) -> DefinedVersion {
+    DefinedVersion {
+        name: name.into(),
+        is_served: true,
+        schema: schema(name, fields),
+        structural: None,
+        has_status: true,
+        deprecation: None,
+        openapi: Default::default(),
+    }
+}
+
+fn widgets(versions: Vec<DefinedVersion>) -> Definition {
+    Definition {
+        group: "example.com".into(),
+        resource: "widgets".into(),
+        singular: "widget".into(),
+        kind: "Widget".into(),
+        list_kind: "WidgetList".into(),
+        short_names: vec!["wd".into()],
+        categories: vec![],
+        namespaced: true,
+        since: None,
+        definition: None,
+        storage_version: versions[0].name.clone(),
+        versions,
+    }
+}
+
+fn serve(server: &Server, definition: &Definition) {
+    server.keelson.registry().serve(definition).expect("it can be served");
+}
+
+fn widget(name: &str, spec: Value) -> Value {
+    json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}, "spec": spec})
+}
+
+fn read(client: &Client, path: &str, accept: &str) -> (u16, Value) {
+    let answer = client.plain("GET", path, &format!("Accept: {accept}\r\n"), &[]);
+    (answer.status, serde_json::from_slice(&answer.body).unwrap_or_default())
+}
+
+fn patched(client: &Client, path: &str, form: &str, patch: &Value) -> (u16, Value) {
+    let headers = format!("Content-Type: application/{form}\r\n");
+    let answer = client.plain("PATCH", path, &headers, patch.to_string().as_bytes());
+    (answer.status, serde_json::from_slice(&answer.body).unwrap_or_default())
+}
+
+#[test]
+fn a_resource_that_is_served_late_has_every_verb_and_form() {
+    let server = Server::start_plain(quiet());
+    let client = server.client();
+    assert_eq!(client.get(WIDGETS).status, 404);
+    serve(&server, &widgets(vec![version("v1", 2)]));
+    let sent = widget("a", json!({"field0": "x", "other": 1}));
+    let made = client.post(WIDGETS, &sent);
+    assert_eq!((made.status, &made.body["spec"]), (201, &json!({"field0": "x"})));
+    assert_eq!(made.body["metadata"]["generation"], 1);
+    let revision =
+        made.body["metadata"]["resourceVersion"].as_str().expect("a revision").to_owned();
+    let one = format!("{WIDGETS}/a");
+    let (code, merged) =
+        patched(&client, &one, "merge-patch+json", &json!({"spec": {"field1": "y"}}));
+    assert_eq!((code, &merged["spec"]), (200, &json!({"field0": "x", "field1": "y"})));
+    assert_eq!(merged["metadata"]["generation"], 2);
+    let apply = format!("{one}?fieldManager=m&force=true");
+    let (code, applied) =
+        patched(&client, &apply, "apply-patch+yaml", &widget("a", json!({"field1": "z"})));
+    assert_eq!((code, &applied["spec"]["field1"]), (200, &json!("z")));
+    assert_eq!(applied["metadata"]["managedFields"][0]["manager"], "m");
+    let ready = json!({"status": {"ready": true}, "spec": {"field0": "no"}});
+    let (code, status) = patched(&client, &format!("{one}/status"), "merge-patch+json", &ready);
+    assert_eq!((code, &status["status"]["ready"]), (200, &json!(true)));
+    assert_eq!(
+        (&status["spec"]["field0"], &status["metadata"]["generation"]),
+        (&json!("x"), &json!(3))
+    );
+    let seen = client.watch(&format!("{WIDGETS}?watch=1&resourceVersion={revision}"), 3);
+    let seen = seen.expect("three changes");
+    assert!(seen.iter().all(|event| event["type"] == "MODIFIED"), "{seen:?}");
+
+    let list = client.get(WIDGETS).body;
+    assert_eq!(
+        (&list["kind"], &list["items"][0]["metadata"]["name"]),
+        (&json!("WidgetList"), &json!("a"))
+    );
+    let (_, table) = read(&client, WIDGETS, "application/json;as=Table;g=meta.k8s.io;v=v1");
+    assert_eq!(table["rows"][0]["cells"][0], "a");
+    let (_, partial) =
+        read(&client, WIDGETS, "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1");
+    assert_eq!(partial["items"][0]["metadata"]["name"], "a");
+    assert_eq!(client.plain("GET", WIDGETS, "Accept: application/yaml\r\n", &[]).status, 200);
+
+    let deleted = client.delete(&one);
+    assert_eq!((deleted.status, client.get(&one).status), (200, 404));
+}
+
+#[test]
+fn discovery_and_openapi_tell_of_it_while_it_is_served() {
+    let server = Server::start_plain(quiet());
+    let client = server.client();
+    let (_, openapi) = read(&client, "/openapi/v3", "application/json");
+    assert!(openapi["paths"].get("apis/example.com/v1").is_none());
+    serve(&server, &widgets(vec![version("v1", 2), version("v2beta1", 2), version("v2", 2)]));
+    let group = client.get("/apis/example.com").body;
+    let names: Vec<_> = group["versions"].as_array().into_iter().flatten().collect();
+    let names: Vec<_> = names.iter().map(|version| version["version"].as_str()).collect();
+    assert_eq!(names, [Some("v2"), Some("v1"), Some("v2beta1")]);
+    let resources = client.get("/apis/example.com/v2").body;
+    assert_eq!(resources["resources"][0]["shortNames"], json!(["wd"]));
+    assert_eq!(resources["resources"][1]["name"], "widgets/status");
+    let aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    let (_, all) = read(&client, "/apis", aggregated);
+    let last = all["items"].as_array().and_then(|items| items.last()).expect("groups");
+    assert_eq!(last["metadata"]["name"], "example.com");
+    let (_, openapi) = read(&client, "/openapi/v3", "application/json");
+    let url = &openapi["paths"]["apis/example.com/v1"]["serverRelativeURL"];
+    let (code, document) = read(&client, url.as_str().expect("a document"), "application/json");
+    assert_eq!(code, 200);
+    assert!(document["components"]["schemas"].get("com.example.v1.WidgetList").is_some());
+    let path = "/apis/example.com/v1/namespaces/{namespace}/widgets/{name}/status";
+    assert!(document["paths"].get(path).is_some());
+    assert!(server.keelson.registry().withdraw("example.com", "widgets"));
+    assert_eq!(client.get("/apis/example.com").status, 404);
+    let (_, openapi) = read(&client, "/openapi/v3", "application/json");
+    assert!(openapi["paths"].get("apis/example.com/v1").is_none());
+}
+
+#[test]
+fn a_changed_resource_is_read_by_its_new_schema_and_only_its_watches_end() {
+    let server = Server::start_plain(quiet());
+    let client = server.client();
+    serve(&server, &widgets(vec![version("v1", 2)]));
+    let made = client.post(WIDGETS, &widget("a", json!({"field0": "x", "field1": "y"}))).body;
+    let revision = made["metadata"]["resourceVersion"].as_str().expect("a revision");
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let mut own = client.open_watch(&format!("{WIDGETS}?watch=1&resourceVersion={revision}"));
+    let mut other = client.open_watch(&format!("{maps}?watch=1&resourceVersion={revision}"));
+    serve(&server, &widgets(vec![version("v2", 2), version("v1", 1)]));
+    assert_eq!(own.next(), Err("the watch ended".to_owned()));
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}});
+    assert_eq!(client.post(maps, &map).status, 201);
+    assert_eq!(other.told(1), [("ADDED".to_owned(), "m".to_owned())]);
+    let old = client.get(&format!("{WIDGETS}/a")).body;
+    assert_eq!(
+        (&old["apiVersion"], &old["spec"]),
+        (&json!("example.com/v1"), &json!({"field0": "x"}))
+    );
+    let new = client.get("/apis/example.com/v2/namespaces/default/widgets").body;
+    assert_eq!(new["items"][0]["apiVersion"], "example.com/v2");
+    assert!(server.keelson.registry().withdraw("example.com", "widgets"));
+    assert_eq!(client.get(WIDGETS).status, 404);
+    serve(&server, &widgets(vec![version("v1", 2)]));
+    assert_eq!(client.get(WIDGETS).body["items"][0]["metadata"]["name"], "a");
+}
+
+#[test]
+fn a_version_that_is_switched_off_leaves_its_objects_readable_in_the_others() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let start = |config: &[(String, bool)]| {
+        let builder = quiet().data_dir(dir.path());
+        Server::start_plain(keelson::Builder { runtime_config: config.to_vec(), ..builder })
+    };
+    let off = [("autoscaling/v2".to_owned(), false)];
+    let places = |version: &str| {
+        format!("/apis/autoscaling/{version}/namespaces/default/horizontalpodautoscalers")
+    };
+    let autoscaler = |version: &str, name: &str, spec: Value| {
+        let mut spec = spec;
+        spec["scaleTargetRef"] =
+            json!({"kind": "Deployment", "name": "d", "apiVersion": "apps/v1"});
+        spec["maxReplicas"] = 3.into();
+        json!({"apiVersion": format!("autoscaling/{version}"), "kind": "HorizontalPodAutoscaler",
+            "metadata": {"name": name}, "spec": spec})
+    };
+    let server = start(&[]);
+    let metrics = json!({"metrics": [{"type": "Resource", "resource": {"name": "cpu",
+        "target": {"type": "Utilization", "averageUtilization": 50}}}]});
+    let made = server.client().post(&places("v2"), &autoscaler("v2", "a", metrics.clone()));
+    assert_eq!(made.status, 201, "{made:?}");
+    server.stop();
+    let server = start(&off);
+    let client = server.client();
+    assert_eq!(client.get(&places("v2")).status, 404);
+    let old = client.get(&format!("{}/a", places("v1"))).body;
+    assert_eq!(old["apiVersion"], "autoscaling/v1");
+    assert_eq!(old["spec"]["targetCPUUtilizationPercentage"], 50);
+    let v1 = autoscaler("v1", "b", json!({"targetCPUUtilizationPercentage": 70}));
+    assert_eq!(client.post(&places("v1"), &v1).status, 201);
+    server.stop();
+    let server = start(&[]);
+    let new = server.client().get(&places("v2")).body;
+    let percents =
+        new["items"].as_array().into_iter().flatten().map(|item| {
+            item["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"].clone()
+        });
+    assert_eq!(percents.collect::<Vec<_>>(), [json!(50), json!(70)]);
+    server.stop();
+}

@@ -1,0 +1,320 @@
+//! ValidatingAdmissionPolicies, MutatingAdmissionPolicies and their bindings.
+
+use super::rules::{expression, match_conditions, match_resources};
+use crate::check::{At, child, children, default};
+use crate::strategy::Strategy;
+use keelson_meta::{ErrorList, FieldError, GroupVersion, Map, Object, Seen, names};
+
+const NO_EXPRESSION: &str = "expression is not specified";
+const AUDIT_ANNOTATIONS_MAX: usize = 20;
+const AUDIT_EXPRESSION_BYTES_MAX: usize = 5 * 1024;
+
+/// ValidatingAdmissionPolicies.
+pub(crate) fn validating_policy(base: Strategy) -> Strategy {
+    Strategy { default: default_policy, validate: |new, _| validate_validating(new), ..base }
+}
+
+/// MutatingAdmissionPolicies.
+pub(crate) fn mutating_policy(base: Strategy) -> Strategy {
+    Strategy { default: default_policy, validate: |new, _| validate_mutating(new), ..base }
+}
+
+/// The bindings of both.
+pub(crate) fn binding(base: Strategy, mutating: bool) -> Strategy {
+    Strategy {
+        default: |obj| {
+            if let Some(resources) = child(obj.object_mut("spec"), "matchResources") {
+                default_match(resources);
+            }
+        },
+        validate: if mutating {
+            |new, _| validate_binding(new, true)
+        } else {
+            |new, _| validate_binding(new, false)
+        },
+        ..base
+    }
+}
+
+fn default_policy(obj: &mut Object) {
+    let spec = obj.object_mut("spec");
+    default(spec, "failurePolicy", "Fail");
+    if let Some(constraints) = child(spec, "matchConstraints") {
+        default_match(constraints);
+    }
+}
+
+fn default_match(resources: &mut Map) {
+    default(resources, "matchPolicy", "Equivalent");
+    default(resources, "namespaceSelector", Map::new());
+    default(resources, "objectSelector", Map::new());
+    for list in ["resourceRules", "excludeResourceRules"] {
+        children(resources, list).for_each(|rule| default(rule, "scope", "*"));
+    }
+}
+
+fn validate_validating(new: &Object) -> ErrorList {
+    const NOTHING: &str = "validations or auditAnnotations must contain at least one item";
+    let mut errors = ErrorList::new();
+    let spec = At::of(new, "spec");
+    constraints(&spec, false, &mut errors);
+    match_conditions(&spec.field("matchConditions"), &mut errors);
+    variables(&spec.field("variables"), &mut errors);
+    let (validations, audits) = (spec.field("validations"), spec.field("auditAnnotations"));
+    if validations.array().is_empty() && audits.array().is_empty() {
+        validations.required(&mut errors, NOTHING);
+        audits.required(&mut errors, NOTHING);
+        return errors;
+    }
+    validations.items().for_each(|item| validation(&item, &mut errors));
+    audit_annotations(&audits, new.name(), &mut errors);
+    errors
+}
+
+fn validate_mutating(new: &Object) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let spec = At::of(new, "spec");
+    constraints(&spec, true, &mut errors);
+    match_conditions(&spec.field("matchConditions"), &mut errors);
+    variables(&spec.field("variables"), &mut errors);
+    let mutations = spec.field("mutations");
+    mutations.not_empty(&mut errors, "mutations must contain at least one item");
+    mutations.items().for_each(|item| mutation(&item, &mut errors));
+    spec.field("reinvocationPolicy").required_one_of(&mut errors, &["IfNeeded", "Never"]);
+    errors
+}
+
+/// What both sorts of policies say first: what to do on failure, and what they are for.
+fn constraints(spec: &At<'_, '_>, mutating: bool, errors: &mut ErrorList) {
+    spec.field("failurePolicy").required_one_of(errors, &["Fail", "Ignore"]);
+    let kind = spec.field("paramKind");
+    if kind.is_set() {
+        param_kind(&kind, errors);
+    }
+    let constraints = spec.field("matchConstraints");
+    if !constraints.is_set() {
+        return constraints.required(errors, "");
+    }
+    match_resources(&constraints, errors);
+    constraints.field("resourceRules").not_empty(errors, "");
+    if mutating {
+        mutable_operations(&constraints, errors);
+    }
+}
+
+/// Nothing is left to be changed of an object that is deleted.
+fn mutable_operations(resources: &At<'_, '_>, errors: &mut ErrorList) {
+    const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "UPDATE"];
+    let rules = resources.field("resourceRules");
+    for operation in rules.array().iter().flat_map(|rule| rule.array_at(&["operations"])) {
+        At { value: operation, path: rules.path.field("operations") }.one_of(errors, OPERATIONS);
+    }
+}
+
+fn param_kind(at: &At<'_, '_>, errors: &mut ErrorList) {
+    let version = at.field("apiVersion");
+    if version.not_empty(errors, "") {
+        if version.text().matches('/').count() > 1 {
+            let words = format!("unexpected GroupVersion string: {}", version.text());
+            version.invalid(errors, &words);
+        } else {
+            let gv = GroupVersion::parse(version.text()).unwrap_or_default();
+            if !gv.group.is_empty() {
+                for why in names::is_dns1123_subdomain(&gv.group) {
+                    version.invalid_as(errors, gv.group.as_str(), &why);
+                }
+            }
+            for why in names::is_dns1035_label(&gv.version) {
+                version.invalid_as(errors, gv.version.as_str(), &why);
+            }
+        }
+    }
+    let kind = at.field("kind");
+    if kind.not_empty(errors, "") {
+        let faults = names::is_dns1035_label(&kind.text().to_lowercase());
+        if !faults.is_empty() {
+            let words = "may have mixed case, but should otherwise match: ";
+            kind.invalid(errors, &format!("{words}{}", faults.join(",")));
+        }
+    }
+}
+
+fn variables(list: &At<'_, '_>, errors: &mut ErrorList) {
+    for variable in list.items() {
+        let name = variable.field("name");
+        if name.not_empty(errors, "name is not specified") && !is_identifier(name.text()) {
+            name.invalid(errors, "must be a valid CEL identifier");
+        }
+        expression(&variable.field("expression"), NO_EXPRESSION, errors);
+    }
+}
+
+/// A name that expressions can use.
+fn is_identifier(text: &str) -> bool {
+    const RESERVED: &[&str] = &[
+        "true",
+        "false",
+        "null",
+        "in",
+        "as",
+        "break",
+        "const",
+        "continue",
+        "else",
+        "for",
+        "function",
+        "if",
+        "import",
+        "let",
+        "loop",
+        "package",
+        "namespace",
+        "return",
+        "var",
+        "void",
+        "while",
+    ];
+    let is_first = |c: char| c == '_' || c.is_ascii_alphabetic();
+    text.starts_with(is_first)
+        && text.chars().all(|c| is_first(c) || c.is_ascii_digit())
+        && !RESERVED.contains(&text)
+}
+
+fn validation(at: &At<'_, '_>, errors: &mut ErrorList) {
+    const EMPTY: &str = "must be non-empty if specified";
+    let rule = at.field("expression");
+    expression(&rule, NO_EXPRESSION, errors);
+    let computed = at.field("messageExpression");
+    if !computed.text().is_empty() && computed.text().trim().is_empty() {
+        computed.invalid(errors, EMPTY);
+    }
+    let message = at.field("message");
+    let text = message.text().trim();
+    if !message.text().is_empty() && text.is_empty() {
+        message.invalid(errors, EMPTY);
+    } else if text.contains('\n') {
+        message.invalid(errors, "must not contain line breaks");
+    } else if text.is_empty() && rule.text().trim().contains('\n') {
+        let words = "message must be specified if expression contains line breaks";
+        message.required(errors, words);
+    }
+    let reasons = &["Forbidden", "Invalid", "RequestEntityTooLarge"];
+    at.field("reason").one_of_if_set(errors, reasons);
+}
+
+fn audit_annotations(list: &At<'_, '_>, policy: &str, errors: &mut ErrorList) {
+    let count = list.array().len();
+    if count > AUDIT_ANNOTATIONS_MAX {
+        let words = format!("must not have more than {AUDIT_ANNOTATIONS_MAX} auditAnnotations");
+        list.invalid(errors, &words);
+    }
+    let mut seen: Seen<&str> = Seen::new();
+    for audit in list.items() {
+        let key = audit.field("key");
+        let full = match policy {
+            "" => key.text().to_owned(),
+            policy => format!("{policy}/{}", key.text()),
+        };
+        for why in names::is_qualified_name(&full) {
+            key.invalid_as(errors, full.as_str(), &why);
+        }
+        let value = audit.field("valueExpression");
+        expression(&value, "valueExpression is not specified", errors);
+        if value.text().trim().len() > AUDIT_EXPRESSION_BYTES_MAX {
+            let words = format!("must not exceed {AUDIT_EXPRESSION_BYTES_MAX} bytes in length");
+            value.required(errors, &words);
+        }
+        if !seen.insert(key.text()) {
+            errors.push(FieldError::duplicate(&key.path, key.text()));
+        }
+    }
+}
+
+fn mutation(at: &At<'_, '_>, errors: &mut ErrorList) {
+    const FORMS: [(&str, &str); 2] =
+        [("ApplyConfiguration", "applyConfiguration"), ("JSONPatch", "jsonPatch")];
+    let kind = at.field("patchType");
+    if !kind.not_empty(errors, "") {
+        return;
+    }
+    if !FORMS.iter().any(|(name, _)| *name == kind.text()) {
+        return kind.not_supported(errors, &FORMS.map(|(name, _)| name));
+    }
+    for (name, member) in FORMS.iter().filter(|(name, _)| *name == kind.text()) {
+        let form = at.field(member);
+        if form.is_set() {
+            expression(&form.field("expression"), "", errors);
+        } else {
+            form.required(errors, &format!("must be specified when patchType is {name}"));
+        }
+    }
+    for (_, member) in FORMS.iter().filter(|(name, _)| *name != kind.text()) {
+        let form = at.field(member);
+        if form.is_set() {
+            let words = format!("must not be specified when patchType is {}", kind.text());
+            form.invalid_as(errors, format!("{{{member}}}"), &words);
+        }
+    }
+}
+
+fn validate_binding(new: &Object, mutating: bool) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let spec = At::of(new, "spec");
+    spec.field("policyName").required_rule(&mut errors, names::is_dns1123_subdomain);
+    let params = spec.field("paramRef");
+    if params.is_set() {
+        param_ref(&params, &mut errors);
+    }
+    let resources = spec.field("matchResources");
+    if resources.is_set() {
+        match_resources(&resources, &mut errors);
+        if mutating {
+            mutable_operations(&resources, &mut errors);
+        }
+    }
+    if !mutating {
+        actions(&spec.field("validationActions"), &mut errors);
+    }
+    errors
+}
+
+fn param_ref(at: &At<'_, '_>, errors: &mut ErrorList) {
+    const ONE: &str = "name and selector are mutually exclusive";
+    let (name, selector) = (at.field("name"), at.field("selector"));
+    let has_name = !name.text().is_empty();
+    if has_name {
+        name.rule(errors, names::is_path_segment_name);
+        if selector.is_set() {
+            name.forbidden(errors, ONE);
+        }
+    }
+    if selector.is_set() {
+        selector.label_selector(errors);
+        if has_name {
+            selector.forbidden(errors, ONE);
+        }
+    }
+    if !has_name && !selector.is_set() {
+        at.required(errors, "one of name or selector must be specified");
+    }
+    at.field("parameterNotFoundAction").required_one_of(errors, &["Deny", "Allow"]);
+}
+
+fn actions(list: &At<'_, '_>, errors: &mut ErrorList) {
+    if !list.not_empty(errors, "at least one validation action is required") {
+        return;
+    }
+    let mut seen: Seen<&str> = Seen::new();
+    for action in list.items() {
+        action.one_of(errors, &["Audit", "Deny", "Warn"]);
+        if !seen.insert(action.text()) {
+            action.duplicate(errors);
+        }
+    }
+    let has = |name: &str| list.array().iter().any(|action| action.as_str() == Some(name));
+    if has("Deny") && has("Warn") {
+        let words = "must not contain both Deny and Warn (repeating the same validation failure \
+                     information in the API response and headers serves no purpose)";
+        list.invalid(errors, words);
+    }
+}

@@ -1,0 +1,119 @@
+//! Which requests a webhook or a policy is for.
+
+use crate::check::At;
+use keelson_meta::{ErrorList, FieldError, Seen, names};
+use std::collections::HashSet;
+
+const MATCH_CONDITIONS_MAX: usize = 64;
+
+/// `matchConstraints` of a policy and `matchResources` of a binding.
+pub(super) fn match_resources(at: &At<'_, '_>, errors: &mut ErrorList) {
+    at.field("matchPolicy").one_of(errors, &["Equivalent", "Exact"]);
+    at.field("namespaceSelector").label_selector(errors);
+    at.field("objectSelector").label_selector(errors);
+    for list in ["resourceRules", "excludeResourceRules"] {
+        at.field(list).items().for_each(|rule| named_rule(&rule, errors));
+    }
+}
+
+fn named_rule(rule: &At<'_, '_>, errors: &mut ErrorList) {
+    let mut seen: Seen<&str> = Seen::new();
+    for name in rule.field("resourceNames").items() {
+        name.rule(errors, names::is_path_segment_name);
+        if !seen.insert(name.text()) {
+            name.duplicate(errors);
+        }
+    }
+    with_operations(rule, errors);
+}
+
+/// A rule of a webhook, with the operations that it is for.
+pub(super) fn with_operations(rule: &At<'_, '_>, errors: &mut ErrorList) {
+    const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
+    let operations = rule.field("operations");
+    all_or_some(&operations, "operations", errors);
+    operations.items().for_each(|operation| operation.one_of(errors, OPERATIONS));
+    all_or_some(&rule.field("apiGroups"), "API groups", errors);
+    let versions = rule.field("apiVersions");
+    all_or_some(&versions, "API versions", errors);
+    for version in versions.items() {
+        version.not_empty(errors, "");
+    }
+    resources(&rule.field("resources"), errors);
+    rule.field("scope").one_of_if_set(errors, &["*", "Cluster", "Namespaced"]);
+}
+
+/// A list that must say something, where `*` stands alone.
+fn all_or_some(list: &At<'_, '_>, what: &str, errors: &mut ErrorList) {
+    if !list.not_empty(errors, "") {
+        return;
+    }
+    let has_star = list.array().iter().any(|value| value.as_str() == Some("*"));
+    if has_star && list.array().len() > 1 {
+        list.invalid(errors, &format!("if '*' is present, must not specify other {what}"));
+    }
+}
+
+/// Resources and subresources; what stands for several must not stand beside one of them.
+fn resources(list: &At<'_, '_>, errors: &mut ErrorList) {
+    list.not_empty(errors, "");
+    let (mut all_parts_of, mut part_of_all) = (HashSet::new(), HashSet::new());
+    let (mut everything, mut all, mut single) = (false, false, false);
+    for at in list.items() {
+        if !at.not_empty(errors, "") {
+            continue;
+        }
+        let text = at.text();
+        everything |= text == "*/*";
+        all |= text == "*";
+        let Some((resource, part)) = text.split_once('/') else {
+            // Upstream looks at the last of them only.
+            single = text != "*";
+            continue;
+        };
+        if all_parts_of.contains(resource) {
+            let words = format!("if '{resource}/*' is present, must not specify {text}");
+            at.invalid(errors, &words);
+        }
+        if part_of_all.contains(part) {
+            at.invalid(errors, &format!("if '*/{part}' is present, must not specify {text}"));
+        }
+        if part == "*" {
+            all_parts_of.insert(resource);
+        }
+        if resource == "*" {
+            part_of_all.insert(part);
+        }
+    }
+    if everything && list.array().len() > 1 {
+        list.invalid(errors, "if '*/*' is present, must not specify other resources");
+    }
+    if all && single {
+        let words = "if '*' is present, must not specify other resources without subresources";
+        list.invalid(errors, words);
+    }
+}
+
+/// `matchConditions`: their names, and that there is an expression.
+pub(super) fn match_conditions(list: &At<'_, '_>, errors: &mut ErrorList) {
+    let count = list.array().len();
+    if count > MATCH_CONDITIONS_MAX {
+        return errors.push(FieldError::too_many(&list.path, count, MATCH_CONDITIONS_MAX));
+    }
+    let mut seen: Seen<&str> = Seen::new();
+    for condition in list.items() {
+        expression(&condition.field("expression"), "", errors);
+        let name = condition.field("name");
+        name.required_rule(errors, names::is_qualified_name);
+        if !name.text().is_empty() && !seen.insert(name.text()) {
+            name.duplicate(errors);
+        }
+    }
+}
+
+/// An expression must say something; what it says is not read.
+pub(super) fn expression(at: &At<'_, '_>, detail: &str, errors: &mut ErrorList) {
+    if at.text().trim().is_empty() {
+        at.required(errors, detail);
+    }
+}

@@ -1,0 +1,173 @@
+//! HorizontalPodAutoscalers and PodDisruptionBudgets.
+
+mod metrics;
+
+use super::check::{At, NOT_NEGATIVE, child, default, default_empty};
+use super::workloads::{count_or_percent, not_above_all};
+use crate::strategy::Strategy;
+use keelson_meta::{ErrorList, FieldError, GroupVersion, Map, Object, Value, names, value};
+
+const CPU_PERCENT: i64 = 80;
+
+/// HorizontalPodAutoscalers.
+pub(super) fn autoscaler(base: Strategy) -> Strategy {
+    Strategy {
+        default: default_autoscaler,
+        validate: |new, _| validate_autoscaler(new),
+        validate_status: |new, _| validate_status(new),
+        owned_as_converted: true,
+        ..base
+    }
+}
+
+fn default_autoscaler(obj: &mut Object) {
+    let is_first = obj.api_version().ends_with("/v1");
+    let spec = obj.object_mut("spec");
+    default(spec, "minReplicas", 1);
+    // What the first version leaves out is decided when it is converted.
+    if is_first {
+        return;
+    }
+    if spec.get("metrics").is_none_or(Value::is_empty) {
+        let metric = value!({
+            "type": "Resource",
+            "resource": {"name": "cpu",
+                "target": {"type": "Utilization", "averageUtilization": CPU_PERCENT}}
+        });
+        spec.insert("metrics", vec![metric]);
+    }
+    if let Some(behavior) = child(spec, "behavior") {
+        let percent = value!({"type": "Percent", "value": 100, "periodSeconds": 15});
+        let pods = value!({"type": "Pods", "value": 4, "periodSeconds": 15});
+        let up = behavior.object_at("scaleUp");
+        scaling(up, vec![pods, percent.clone()]);
+        default(up, "stabilizationWindowSeconds", 0);
+        scaling(behavior.object_at("scaleDown"), vec![percent]);
+    }
+}
+
+fn scaling(rules: &mut Map, policies: Vec<Value>) {
+    default(rules, "selectPolicy", "Max");
+    default_empty(rules, "policies", policies);
+}
+
+fn validate_autoscaler(new: &Object) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let spec = At::of(new, "spec");
+    let (min, max) = (spec.field("minReplicas"), spec.field("maxReplicas"));
+    if min.is_set() && min.number() < 1 {
+        min.invalid(&mut errors, "must be greater than or equal to 1");
+    }
+    match max.number() {
+        0 => max.required(&mut errors, "must be set and greater than 0"),
+        1.. => {}
+        _ => max.invalid(&mut errors, "must be greater than or equal to 1"),
+    }
+    if min.is_set() && max.number() < min.number() {
+        let words = "must be greater than or equal to `minReplicas`";
+        max.invalid_as(&mut errors, max.number(), words);
+    }
+    let target = spec.field("scaleTargetRef");
+    reference(&target, &mut errors);
+    scalable_group(&target, &mut errors);
+    spec.field("metrics").items().for_each(|metric| metrics::validate(&metric, &mut errors));
+    behavior(&spec.field("behavior"), &mut errors);
+    errors
+}
+
+/// Only ReplicationControllers are scaled in the group without a name.
+fn scalable_group(at: &At<'_, '_>, errors: &mut ErrorList) {
+    let version = at.field("apiVersion");
+    let Some(gv) = GroupVersion::parse(version.text()) else { return };
+    if gv.group.is_empty() && at.str("kind") != "ReplicationController" {
+        version.invalid_as(errors, version.text(), "apiVersion must specify API group");
+    }
+}
+
+/// A reference to an object by its kind, name and group.
+fn reference(at: &At<'_, '_>, errors: &mut ErrorList) {
+    for name in ["kind", "name"] {
+        at.field(name).required_rule(errors, names::is_path_segment_name);
+    }
+    let version = at.field("apiVersion");
+    if version.text().matches('/').count() > 1 {
+        let words = format!("unexpected GroupVersion string: {}", version.text());
+        version.invalid(errors, &words);
+    }
+}
+
+fn validate_status(new: &Object) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let status = At::of(new, "status");
+    status.field("currentReplicas").not_negative(&mut errors);
+    status.field("desiredReplicas").not_negative(&mut errors);
+    errors
+}
+
+fn behavior(at: &At<'_, '_>, errors: &mut ErrorList) {
+    const WINDOW_SECONDS_MAX: i64 = 3600;
+    const PERIOD_SECONDS_MAX: i64 = 1800;
+    for direction in ["scaleUp", "scaleDown"] {
+        let rules = at.field(direction);
+        if !rules.is_set() {
+            continue;
+        }
+        let window = rules.field("stabilizationWindowSeconds");
+        if window.number() < 0 {
+            window.invalid(errors, "must be greater than or equal to zero");
+        }
+        if window.number() > WINDOW_SECONDS_MAX {
+            let words = format!("must be less than or equal to {WINDOW_SECONDS_MAX}");
+            window.invalid(errors, &words);
+        }
+        rules.field("selectPolicy").one_of_if_set(errors, &["Disabled", "Max", "Min"]);
+        let policies = rules.field("policies");
+        policies.not_empty(errors, "must specify at least one Policy");
+        for policy in policies.items() {
+            policy.field("type").one_of(errors, &["Percent", "Pods"]);
+            let period = policy.field("periodSeconds");
+            for field in [policy.field("value"), period] {
+                if field.number() <= 0 {
+                    field.invalid_as(errors, field.number(), "must be greater than zero");
+                }
+            }
+            if period.number() > PERIOD_SECONDS_MAX {
+                let words = format!("must be less than or equal to {PERIOD_SECONDS_MAX}");
+                period.invalid(errors, &words);
+            }
+        }
+        let tolerance = rules.field("tolerance");
+        if tolerance.quantity().is_some_and(|amount| amount.sign() < 0) {
+            tolerance.invalid(errors, NOT_NEGATIVE);
+        }
+    }
+}
+
+/// PodDisruptionBudgets.
+pub(super) fn disruption_budget(base: Strategy) -> Strategy {
+    Strategy {
+        name_rule: names::name_is_path_segment,
+        validate: |new, _| validate_budget(new),
+        ..base
+    }
+}
+
+fn validate_budget(new: &Object) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let spec = At::of(new, "spec");
+    let (min, max) = (spec.field("minAvailable"), spec.field("maxUnavailable"));
+    if min.is_set() && max.is_set() {
+        let words = "minAvailable and maxUnavailable cannot be both set";
+        errors.push(FieldError::invalid(&spec.path, spec.value.clone(), words));
+    }
+    for at in [min, max] {
+        if at.is_set() {
+            count_or_percent(&at, &mut errors);
+            not_above_all(&at, &mut errors);
+        }
+    }
+    spec.field("selector").label_selector(&mut errors);
+    let policies = &["AlwaysAllow", "IfHealthyBudget"];
+    spec.field("unhealthyPodEvictionPolicy").one_of_if_set(&mut errors, policies);
+    errors
+}

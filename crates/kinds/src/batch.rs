@@ -1,0 +1,320 @@
+//! Jobs and CronJobs.
+
+mod policies;
+mod schedule;
+mod selector;
+
+use super::check::{At, child, children, default, default_empty};
+use super::pod;
+use crate::strategy::{Generation, Strategy};
+use keelson_meta::names;
+use keelson_meta::selector::Selector;
+use keelson_meta::{ErrorList, FieldError, Map, Object, Value};
+
+const INDEXED_PARALLELISM_MAX: i64 = 100_000;
+const LARGE_COMPLETIONS: i64 = 100_000;
+const LARGE_PARALLELISM_MAX: i64 = 10_000;
+const FAILED_INDEXES_MAX: i64 = 100_000;
+const LABEL_BYTES_MAX: usize = 63;
+const CRON_NAME_BYTES_MAX: usize = 52;
+
+/// Jobs.
+pub(super) fn job(base: Strategy) -> Strategy {
+    Strategy {
+        generation: Generation::OnSpecChange,
+        default: |obj| {
+            default_job_spec(obj.object_mut("spec"));
+            labels_from_template(obj);
+        },
+        prepare_create: |obj| {
+            selector::generate(obj);
+            labels_from_template(obj);
+        },
+        prepare_update: |new, _| labels_from_template(new),
+        prepare_status: |new, _| labels_from_template(new),
+        validate: validate_job,
+        validate_change: validate_job_change,
+        warnings: pod::warnings::of_named_workload,
+        ..base
+    }
+}
+
+/// CronJobs.
+pub(super) fn cron_job(base: Strategy) -> Strategy {
+    Strategy {
+        generation: Generation::OnSpecChange,
+        default: default_cron_job,
+        validate: validate_cron_job,
+        warnings: pod::warnings::of_cron_job,
+        ..base
+    }
+}
+
+/// A job without labels has those of its pods.
+fn labels_from_template(job: &mut Object) {
+    // A name that is too long for a label is a fault of the template, told once.
+    let is_label = job.name().len() <= LABEL_BYTES_MAX;
+    let labels = job.at(&["spec", "template", "metadata", "labels"]).cloned();
+    if let Some(labels) = labels.filter(|labels| !labels.is_empty() && is_label) {
+        default_empty(job.metadata_mut(), "labels", labels);
+    }
+}
+
+fn default_job_spec(spec: &mut Map) {
+    let has = |spec: &Map, name: &str| spec.get(name).is_some_and(|value| !value.is_null());
+    if !has(spec, "completions") && !has(spec, "parallelism") {
+        spec.insert("completions", 1);
+    }
+    default(spec, "parallelism", 1);
+    let per_index = has(spec, "backoffLimitPerIndex");
+    default(spec, "backoffLimit", if per_index { i64::from(i32::MAX) } else { 6 });
+    default(spec, "completionMode", "NonIndexed");
+    default(spec, "suspend", false);
+    default(spec, "manualSelector", false);
+    let replaces = if has(spec, "podFailurePolicy") { "Failed" } else { "TerminatingOrFailed" };
+    default(spec, "podReplacementPolicy", replaces);
+    default_conditions(spec);
+    pod::defaults::template(spec);
+}
+
+fn default_conditions(spec: &mut Map) {
+    let Some(policy) = child(spec, "podFailurePolicy") else { return };
+    for rule in children(policy, "rules") {
+        for condition in children(rule, "onPodConditions") {
+            default_empty(condition, "status", "True");
+        }
+    }
+}
+
+fn default_cron_job(obj: &mut Object) {
+    let spec = obj.object_mut("spec");
+    default_empty(spec, "concurrencyPolicy", "Allow");
+    default(spec, "suspend", false);
+    default(spec, "successfulJobsHistoryLimit", 3);
+    default(spec, "failedJobsHistoryLimit", 1);
+    let job = spec.object_at("jobTemplate").object_at("spec");
+    default_conditions(job);
+    pod::defaults::template(job);
+}
+
+fn validate_job(new: &Object, old: Option<&Object>) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let spec = At::of(new, "spec");
+    if old.is_none() {
+        selector::validate(new, &mut errors);
+    }
+    job_spec(&spec, &mut errors);
+    job_selector(&spec, &mut errors);
+    pod_host_name(new, &mut errors);
+    errors
+}
+
+/// Upstream checks the spec of a changed job once more before it looks at what changed.
+fn validate_job_change(new: &Object, old: Option<&Object>) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let Some(old) = old else { return errors };
+    let spec = At::of(new, "spec");
+    job_spec(&spec, &mut errors);
+    job_selector(&spec, &mut errors);
+    job_update(new, old, &mut errors);
+    errors
+}
+
+/// The pods of an indexed job are named after it and their index.
+fn pod_host_name(job: &Object, errors: &mut ErrorList) {
+    let spec = At::of(job, "spec");
+    let count = spec.int("completions").unwrap_or(0);
+    if spec.str("completionMode") != "Indexed" || count <= 0 {
+        return;
+    }
+    let longest = format!("{}-{}", job.name(), count - 1);
+    if !names::is_dns1123_label(&longest).is_empty() {
+        let words = format!("will not able to create pod with invalid DNS label: {longest}");
+        At::of(job, "metadata").field("name").invalid_as(errors, job.name(), &words);
+    }
+}
+
+/// The labels by which a job knows its pods.
+fn job_selector(spec: &At<'_, '_>, errors: &mut ErrorList) {
+    let selector = spec.field("selector");
+    if selector.is_set() {
+        selector.label_selector(errors);
+    } else {
+        selector.required(errors, "");
+    }
+    let template = spec.field("template");
+    if let Ok(chosen) = Selector::from_object(selector.get_self())
+        && !super::workloads::chooses(&chosen, &template)
+    {
+        super::workloads::labels_do_not_match(&template, errors);
+    }
+}
+
+fn job_spec(spec: &At<'_, '_>, errors: &mut ErrorList) {
+    let counts = [
+        "parallelism",
+        "completions",
+        "activeDeadlineSeconds",
+        "backoffLimit",
+        "ttlSecondsAfterFinished",
+        "backoffLimitPerIndex",
+        "maxFailedIndexes",
+    ];
+    counts.iter().for_each(|name| spec.field(name).not_negative(errors));
+    if spec.has("maxFailedIndexes") && !spec.has("backoffLimitPerIndex") {
+        let words = "when maxFailedIndexes is specified";
+        spec.field("backoffLimitPerIndex").required(errors, words);
+    }
+    managed_by(&spec.field("managedBy"), errors);
+    let mode = spec.field("completionMode");
+    if mode.is_set() {
+        mode.one_of(errors, &["NonIndexed", "Indexed"]);
+    }
+    if mode.text() == "Indexed" {
+        indexed(spec, errors);
+    } else if matches!(mode.text(), "" | "NonIndexed") {
+        for name in ["backoffLimitPerIndex", "maxFailedIndexes"] {
+            if spec.has(name) {
+                spec.field(name).invalid(errors, "requires indexed completion mode");
+            }
+        }
+    }
+    policies::pod_failure(spec, errors);
+    policies::success(spec, errors);
+    policies::replacement(spec, errors);
+    pod::spec::template(&spec.field("template"), errors);
+    restart_policy(spec, errors);
+}
+
+fn managed_by(at: &At<'_, '_>, errors: &mut ErrorList) {
+    const BYTES_MAX: usize = 63;
+    if !at.is_set() || !at.not_empty(errors, "") {
+        return;
+    }
+    let (host, path) = at.text().split_once('/').unwrap_or_default();
+    if host.is_empty() || path.is_empty() {
+        at.invalid(errors, "must be a domain-prefixed path (such as \"acme.io/foo\")");
+    } else {
+        for why in names::is_dns1123_subdomain(host) {
+            at.invalid_as(errors, host, &why);
+        }
+        for why in names::is_http_path(path) {
+            at.invalid_as(errors, path, &why);
+        }
+    }
+    at.not_too_long(errors, BYTES_MAX);
+}
+
+fn at_most(at: &At<'_, '_>, max: i64, when: &str, errors: &mut ErrorList) {
+    if at.number() > max {
+        at.invalid(errors, &format!("must be less than or equal to {max}{when}"));
+    }
+}
+
+fn indexed(spec: &At<'_, '_>, errors: &mut ErrorList) {
+    let (completions, parallelism) = (spec.field("completions"), spec.field("parallelism"));
+    let failed = spec.field("maxFailedIndexes");
+    if !completions.is_set() {
+        completions.required(errors, "when completion mode is Indexed");
+    }
+    at_most(&parallelism, INDEXED_PARALLELISM_MAX, " when completion mode is Indexed", errors);
+    if completions.is_set() && failed.number() > completions.number() {
+        failed.invalid(errors, "must be less than or equal to completions");
+    }
+    at_most(&failed, FAILED_INDEXES_MAX, "", errors);
+    if completions.number() > LARGE_COMPLETIONS && spec.has("backoffLimitPerIndex") {
+        if !failed.is_set() {
+            failed.required(errors, "must be specified when completions is above 100000");
+        }
+        let when = " when completions are above 100000 and used with backoff limit per index";
+        at_most(&parallelism, LARGE_PARALLELISM_MAX, when, errors);
+        at_most(&failed, LARGE_PARALLELISM_MAX, when, errors);
+    }
+}
+
+fn restart_policy(spec: &At<'_, '_>, errors: &mut ErrorList) {
+    let template = spec.field("template");
+    let inner = template.field("spec");
+    let at = inner.field("restartPolicy");
+    match at.text() {
+        "Always" | "" => at.required(errors, "valid values: \"OnFailure\", \"Never\""),
+        "OnFailure" if spec.has("podFailurePolicy") => {
+            let words = "only \"Never\" is supported when podFailurePolicy is specified";
+            at.invalid(errors, words);
+        }
+        "OnFailure" | "Never" => {}
+        _ => at.not_supported(errors, &["OnFailure", "Never"]),
+    }
+}
+
+fn job_update(new: &Object, old: &Object, errors: &mut ErrorList) {
+    let (spec, stored) = (At::of(new, "spec"), At::of(old, "spec"));
+    completions(&spec, &stored, errors);
+    spec.field("selector").unchanged(errors, stored.get("selector"));
+    template_update(&spec, old, errors);
+    let names = ["completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy"];
+    for name in names.into_iter().chain(["successPolicy"]) {
+        spec.field(name).unchanged(errors, stored.get(name));
+    }
+}
+
+fn completions(spec: &At<'_, '_>, stored: &At<'_, '_>, errors: &mut ErrorList) {
+    let at = spec.field("completions");
+    if spec.str("completionMode") != "Indexed" {
+        return at.unchanged(errors, stored.get("completions"));
+    }
+    let differs = at.value != stored.get("completions");
+    if differs && at.is_set() && spec.int("parallelism") != spec.int("completions") {
+        at.invalid(errors, "can only be modified in tandem with spec.parallelism");
+    }
+}
+
+/// A job that waits and never ran may still be told where its pods shall run.
+fn template_update(spec: &At<'_, '_>, old: &Object, errors: &mut ErrorList) {
+    let at = spec.field("template");
+    let Some(stored) = old.at(&["spec", "template"]) else { return };
+    let suspended = old.at(&["spec", "suspend"]).and_then(Value::as_bool) == Some(true);
+    if !suspended || !old.str_at(&["status", "startTime"]).is_empty() {
+        return at.unchanged(errors, stored);
+    }
+    let rest = |template: &Value| {
+        let mut template = template.clone();
+        let Some(map) = template.as_object_mut() else { return template };
+        map.remove("metadata");
+        let inner = map.object_at("spec");
+        for name in ["nodeSelector", "affinity", "tolerations", "schedulingGates"] {
+            inner.remove(name);
+        }
+        for list in ["containers", "initContainers"] {
+            children(inner, list).for_each(|container| {
+                container.remove("resources");
+            });
+        }
+        template
+    };
+    if !crate::strategy::alike(&rest(at.value), &rest(stored)) {
+        at.field("spec").invalid(errors, keelson_meta::object_meta::IMMUTABLE);
+    }
+}
+
+fn validate_cron_job(new: &Object, old: Option<&Object>) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let spec = At::of(new, "spec");
+    schedule::validate(&spec, &mut errors);
+    spec.field("concurrencyPolicy").required_one_of(&mut errors, &["Allow", "Forbid", "Replace"]);
+    let template = spec.field("jobTemplate");
+    let job = template.field("spec");
+    job_spec(&job, &mut errors);
+    if job.flag("manualSelector") {
+        job.field("manualSelector").not_supported(&mut errors, &["nil", "false"]);
+    }
+    for name in ["successfulJobsHistoryLimit", "failedJobsHistoryLimit"] {
+        spec.field(name).not_negative(&mut errors);
+    }
+    if old.is_none() && new.name().len() > CRON_NAME_BYTES_MAX {
+        let metadata = keelson_meta::Path::new("metadata");
+        let words = format!("must be no more than {CRON_NAME_BYTES_MAX} characters");
+        errors.push(FieldError::invalid(&metadata.field("name"), new.name(), &words));
+    }
+    errors
+}

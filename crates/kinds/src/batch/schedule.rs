@@ -1,0 +1,277 @@
+//! Schedules of CronJobs: five fields, or a word such as `@daily`. Faults are worded as the Go
+//! library that upstream uses words them.
+
+use crate::check::At;
+use keelson_meta::ErrorList;
+use keelson_meta::status::quote;
+
+/// Name, bounds and words of each field.
+const FIELDS: [(u32, u32, &[&str]); 5] = [
+    (0, 59, &[]),
+    (0, 23, &[]),
+    (1, 31, &[]),
+    (1, 12, &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]),
+    (0, 6, &["sun", "mon", "tue", "wed", "thu", "fri", "sat"]),
+];
+
+/// Where named time zones begin.
+const AREAS: &[&str] = &[
+    "Africa",
+    "America",
+    "Antarctica",
+    "Arctic",
+    "Asia",
+    "Atlantic",
+    "Australia",
+    "Brazil",
+    "Canada",
+    "Chile",
+    "Etc",
+    "Europe",
+    "Indian",
+    "Mexico",
+    "Pacific",
+    "US",
+];
+/// Time zones without an area.
+const ZONES: &[&str] = &[
+    "CET",
+    "CST6CDT",
+    "Cuba",
+    "EET",
+    "EST",
+    "EST5EDT",
+    "Egypt",
+    "Eire",
+    "Factory",
+    "GB",
+    "GB-Eire",
+    "GMT",
+    "GMT+0",
+    "GMT-0",
+    "GMT0",
+    "Greenwich",
+    "HST",
+    "Hongkong",
+    "Iceland",
+    "Iran",
+    "Israel",
+    "Jamaica",
+    "Japan",
+    "Kwajalein",
+    "Libya",
+    "MET",
+    "MST",
+    "MST7MDT",
+    "NZ",
+    "NZ-CHAT",
+    "Navajo",
+    "PRC",
+    "PST8PDT",
+    "Poland",
+    "Portugal",
+    "ROC",
+    "ROK",
+    "Singapore",
+    "Turkey",
+    "UCT",
+    "UTC",
+    "Universal",
+    "W-SU",
+    "WET",
+    "Zulu",
+];
+
+/// `schedule`, `startingDeadlineSeconds` and `timeZone`.
+pub(super) fn validate(spec: &At<'_, '_>, errors: &mut ErrorList) {
+    let at = spec.field("schedule");
+    if at.not_empty(errors, "") {
+        if let Err(why) = parse(at.text()) {
+            at.invalid(errors, &why);
+        }
+        if at.text().contains("TZ") {
+            let words = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead";
+            at.invalid(errors, words);
+        }
+    }
+    spec.field("startingDeadlineSeconds").not_negative(errors);
+    time_zone(&spec.field("timeZone"), errors);
+}
+
+fn time_zone(at: &At<'_, '_>, errors: &mut ErrorList) {
+    if !at.is_set() {
+        return;
+    }
+    let name = at.text();
+    if name.is_empty() {
+        return at.invalid(errors, "timeZone must be nil or non-empty string");
+    }
+    if name.eq_ignore_ascii_case("local") {
+        let words = "timeZone must be an explicit time zone as defined in \
+                     https://www.iana.org/time-zones";
+        return at.invalid(errors, words);
+    }
+    let inside = |b: u8| b.is_ascii_alphanumeric() || b"/_+-".contains(&b);
+    let known = match name.split_once('/') {
+        Some((area, _)) => AREAS.contains(&area) && name.bytes().all(inside),
+        None => ZONES.contains(&name),
+    };
+    if !known {
+        at.invalid(errors, &format!("unknown time zone {name}"));
+    }
+}
+
+/// Checks a schedule; the error is the library's.
+fn parse(text: &str) -> Result<(), String> {
+    let has_zone = text.starts_with("TZ=") || text.starts_with("CRON_TZ=");
+    let text = match text.split_once(' ') {
+        Some((_, rest)) if has_zone => rest.trim(),
+        _ => text,
+    };
+    if let Some(word) = text.strip_prefix('@') {
+        return descriptor(text, word);
+    }
+    let fields: Vec<&str> = text.split_whitespace().collect();
+    if fields.len() != FIELDS.len() {
+        let found = fields.len();
+        return Err(format!("expected exactly 5 fields, found {found}: [{}]", fields.join(" ")));
+    }
+    for (text, (min, max, words)) in fields.iter().zip(FIELDS) {
+        for part in text.split(',').filter(|part| !part.is_empty()) {
+            range(part, min, max, words)?;
+        }
+    }
+    Ok(())
+}
+
+fn descriptor(text: &str, word: &str) -> Result<(), String> {
+    let known =
+        ["yearly", "annually", "monthly", "weekly", "daily", "midnight", "hourly"].contains(&word);
+    if known {
+        return Ok(());
+    }
+    if let Some(span) = word.strip_prefix("every ") {
+        return if is_duration(span) {
+            Ok(())
+        } else {
+            let why = format!("time: invalid duration {}", quote(span));
+            Err(format!("failed to parse duration {text}: {why}"))
+        };
+    }
+    Err(format!("unrecognized descriptor: {text}"))
+}
+
+/// `1h30m`, as Go reads it.
+fn is_duration(text: &str) -> bool {
+    let mut rest = text.trim_start_matches(['-', '+']);
+    if rest.is_empty() {
+        return false;
+    }
+    while !rest.is_empty() {
+        let number = rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+        if number.len() == rest.len() {
+            return rest == "0";
+        }
+        let units = ["ns", "us", "µs", "ms", "s", "m", "h"];
+        let Some(unit) = units.iter().find(|unit| {
+            number.strip_prefix(**unit).is_some_and(|after| {
+                after.is_empty() || after.starts_with(|c: char| c.is_ascii_digit() || c == '.')
+            })
+        }) else {
+            return rest == "0";
+        };
+        rest = &number[unit.len()..];
+    }
+    true
+}
+
+/// `*`, `5`, `mon-fri`, `*/15`, `10-20/2`.
+fn range(text: &str, min: u32, max: u32, words: &[&str]) -> Result<(), String> {
+    let mut steps = text.split('/');
+    let span = steps.next().unwrap_or_default();
+    let step = steps.next();
+    if steps.next().is_some() {
+        return Err(format!("too many slashes: {text}"));
+    }
+    let mut ends = span.split('-');
+    let first = ends.next().unwrap_or_default();
+    let last = ends.next();
+    let (start, mut end) = if matches!(first, "*" | "?") {
+        (min, max)
+    } else {
+        let start = number_or_word(first, min, words)?;
+        let end = match last {
+            None => start,
+            Some(last) => number_or_word(last, min, words)?,
+        };
+        if ends.next().is_some() {
+            return Err(format!("too many hyphens: {text}"));
+        }
+        (start, end)
+    };
+    let step = match step {
+        None => 1,
+        Some(step) => number(step)?,
+    };
+    if text.contains('/') && last.is_none() {
+        end = max;
+    }
+    if start < min {
+        return Err(format!("beginning of range ({start}) below minimum ({min}): {text}"));
+    }
+    if end > max {
+        return Err(format!("end of range ({end}) above maximum ({max}): {text}"));
+    }
+    if start > end {
+        return Err(format!("beginning of range ({start}) beyond end of range ({end}): {text}"));
+    }
+    if step == 0 {
+        return Err(format!("step of range should be a positive number: {text}"));
+    }
+    Ok(())
+}
+
+fn number_or_word(text: &str, min: u32, words: &[&str]) -> Result<u32, String> {
+    let lower = text.to_lowercase();
+    match words.iter().position(|word| *word == lower) {
+        Some(at) => Ok(u32::try_from(at).unwrap_or(0) + min),
+        None => number(text),
+    }
+}
+
+fn number(text: &str) -> Result<u32, String> {
+    let parsed: i64 = text.trim_start_matches('+').parse().map_err(|_| {
+        format!(
+            "failed to parse int from {text}: strconv.Atoi: parsing {}: invalid syntax",
+            quote(text)
+        )
+    })?;
+    u32::try_from(parsed).map_err(|_| format!("negative number ({parsed}) not allowed: {text}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_schedule_has_five_fields_or_is_a_word() {
+        let check = |text: &str, expected: &str| {
+            assert_eq!(parse(text).err().unwrap_or_default(), expected, "{text}");
+        };
+        check("*/5 * * * *", "");
+        check("0 0 1 jan mon-fri", "");
+        check("@every 1h30m", "");
+        check("@daily", "");
+        check("TZ=Europe/Paris 0 * * * *", "");
+        check("* * * *", "expected exactly 5 fields, found 4: [* * * *]");
+        check("60 * * * *", "end of range (60) above maximum (59): 60");
+        check("5-3 * * * *", "beginning of range (5) beyond end of range (3): 5-3");
+        check("*/0 * * * *", "step of range should be a positive number: */0");
+        check("* * 0 * *", "beginning of range (0) below minimum (1): 0");
+        check("@sometimes", "unrecognized descriptor: @sometimes");
+        check(
+            "x * * * *",
+            "failed to parse int from x: strconv.Atoi: parsing \"x\": invalid syntax",
+        );
+    }
+}

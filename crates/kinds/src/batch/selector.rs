@@ -1,0 +1,67 @@
+//! The labels by which a job knows its pods, which the server makes unless it is told not to.
+
+use crate::check::At;
+use crate::check::default;
+use keelson_meta::{ErrorList, FieldError, Map, Object, Value};
+
+const CONTROLLER: &str = "batch.kubernetes.io/controller-uid";
+const NAME: &str = "batch.kubernetes.io/job-name";
+/// The same without a domain, as jobs had them first.
+const OLD_CONTROLLER: &str = "controller-uid";
+const OLD_NAME: &str = "job-name";
+
+fn is_manual(job: &Object) -> bool {
+    job.at(&["spec", "manualSelector"]).and_then(Value::as_bool) == Some(true)
+}
+
+/// Adds the labels to the template and asks for them in the selector; what the client sent stays.
+pub(super) fn generate(job: &mut Object) {
+    if is_manual(job) {
+        return;
+    }
+    let (name, uid) = (job.name().to_owned(), job.uid().to_owned());
+    let spec = job.object_mut("spec");
+    let labels = spec.object_at("template").object_at("metadata").object_at("labels");
+    for (key, text) in
+        [(OLD_NAME, &name), (NAME, &name), (OLD_CONTROLLER, &uid), (CONTROLLER, &uid)]
+    {
+        default(labels, key, text.as_str());
+    }
+    labels.sort();
+    let chosen: &mut Map = spec.object_at("selector").object_at("matchLabels");
+    default(chosen, CONTROLLER, uid);
+    chosen.sort();
+}
+
+/// Checks that nothing the client sent is in the way of the labels.
+pub(super) fn validate(job: &Object, errors: &mut ErrorList) {
+    let spec = At::of(job, "spec");
+    let selector = spec.field("selector");
+    if is_manual(job) || !selector.is_set() {
+        return;
+    }
+    let template = spec.field("template");
+    let metadata = template.field("metadata");
+    let labels = metadata.field("labels");
+    let (name, uid) = (job.name(), job.uid());
+    for (key, expected) in
+        [(OLD_CONTROLLER, uid), (OLD_NAME, name), (CONTROLLER, uid), (NAME, name)]
+    {
+        let words = format!("must be '{expected}'");
+        let place = labels.path.key(key);
+        match labels.str(key) {
+            "" if !labels.has(key) => errors.push(FieldError::required(&place, &words)),
+            found if found != expected => {
+                errors.push(FieldError::invalid(&place, labels.value.clone(), &words));
+            }
+            _ => {}
+        }
+    }
+    let chosen = selector.get("matchLabels").as_object();
+    let only = chosen.is_some_and(|map| map.len() == 1)
+        && chosen.and_then(|map| map.get(CONTROLLER)).and_then(Value::as_str) == Some(uid)
+        && selector.get("matchExpressions").is_empty();
+    if !only {
+        selector.invalid(errors, "`selector` not auto-generated");
+    }
+}

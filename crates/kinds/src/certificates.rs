@@ -1,0 +1,284 @@
+//! CertificateSigningRequests, as far as no certificate has to be read.
+
+use super::check::At;
+use crate::strategy::{PartRules, Strategy};
+use keelson_meta::{ErrorList, FieldError, Object, Path, Seen, Str, User, Value, names};
+use std::collections::HashMap;
+
+const SECONDS_MIN: i64 = 600;
+const SIGNER_BYTES_MAX: usize = 571;
+const USAGES: &[&str] = &[
+    "any",
+    "cert sign",
+    "client auth",
+    "code signing",
+    "content commitment",
+    "crl sign",
+    "data encipherment",
+    "decipher only",
+    "digital signature",
+    "email protection",
+    "encipher only",
+    "ipsec end system",
+    "ipsec tunnel",
+    "ipsec user",
+    "key agreement",
+    "key encipherment",
+    "microsoft sgc",
+    "netscape sgc",
+    "ocsp signing",
+    "s/mime",
+    "server auth",
+    "signing",
+    "timestamping",
+];
+
+/// CertificateSigningRequests.
+pub(super) fn signing_request(base: Strategy) -> Strategy {
+    Strategy {
+        name_rule: names::name_is_path_segment_unless_generated,
+        note_user: note_requester,
+        prepare_update: |new, old| match old.get("spec").cloned() {
+            Some(spec) => {
+                new.root.insert("spec", spec);
+            }
+            None => {
+                new.root.remove("spec");
+            }
+        },
+        note_time,
+        validate: |new, _| validate(new),
+        validate_status: |new, old| {
+            let mut errors = ErrorList::new();
+            no_condition_lost(new, old, &mut errors);
+            for kind in ["Approved", "Denied"] {
+                if count(new, kind) > old.map_or(0, |old| count(old, kind)) {
+                    let words = format!("updates may not add a condition of type {kind:?}");
+                    errors.push(FieldError::forbidden(&conditions_path(), &words));
+                }
+            }
+            let status = At::of(new, "status");
+            let place = status.field("certificate");
+            let before = old.map(|old| old.str_at(&["status", "certificate"])).unwrap_or_default();
+            if !before.is_empty() && place.text() != before {
+                place.forbidden(&mut errors, "updates may not modify existing certificate content");
+            }
+            conditions(new, &mut errors);
+            certificate(&place, &mut errors);
+            errors
+        },
+        parts: &[PartRules {
+            name: "approval",
+            prepare: keep_all_but_conditions,
+            validate: |new, old| {
+                let mut errors = ErrorList::new();
+                no_condition_lost(new, old, &mut errors);
+                conditions(new, &mut errors);
+                errors
+            },
+        }],
+        ..base
+    }
+}
+
+/// An approval says what becomes of a request, and nothing else.
+fn keep_all_but_conditions(new: &mut Object, old: &Object) {
+    for member in ["spec", "metadata"] {
+        if let Some(value) = old.get(member).cloned() {
+            new.root.insert(member, value);
+        }
+    }
+    let status = new.object_mut("status");
+    match old.at(&["status", "certificate"]).cloned() {
+        Some(certificate) => status.insert("certificate", certificate),
+        None => status.remove("certificate"),
+    };
+}
+
+/// A condition knows when it was last said, and since when it holds.
+fn note_time(new: &mut Object, old: &Object, now: &str) {
+    let Some(status) = new.root.get_mut("status").and_then(Value::as_object_mut) else { return };
+    fn says(condition: &Value) -> [String; 2] {
+        ["type", "status"].map(|name| condition.str_at(&[name]).unwrap_or_default().to_owned())
+    }
+    // Of equal ones the first counts.
+    let stored: HashMap<_, &Value> =
+        old.array_at(&["status", "conditions"]).iter().rev().map(|one| (says(one), one)).collect();
+    let conditions = status.get_mut("conditions").and_then(Value::as_array_mut);
+    for condition in conditions.into_iter().flatten() {
+        let before = stored.get(&says(condition));
+        let since = before.and_then(|other| other.str_at(&["lastTransitionTime"])).unwrap_or(now);
+        let Some(members) = condition.as_object_mut() else { continue };
+        for (name, time) in [("lastUpdateTime", now), ("lastTransitionTime", since)] {
+            if members.get(name).is_none_or(Value::is_null) {
+                members.insert(name, time);
+            }
+        }
+    }
+}
+
+fn conditions_path() -> Path<'static> {
+    Path::new("status.conditions")
+}
+
+fn count(obj: &Object, kind: &str) -> usize {
+    let conditions = obj.array_at(&["status", "conditions"]).iter();
+    conditions.filter(|condition| condition.str_at(&["type"]) == Some(kind)).count()
+}
+
+/// What was decided about a request stays decided.
+fn no_condition_lost(new: &Object, old: Option<&Object>, errors: &mut ErrorList) {
+    for kind in ["Approved", "Denied", "Failed"] {
+        if count(new, kind) < old.map_or(0, |old| count(old, kind)) {
+            let words = format!("updates may not remove a condition of type {kind:?}");
+            errors.push(FieldError::forbidden(&conditions_path(), &words));
+        }
+    }
+}
+
+fn conditions(obj: &Object, errors: &mut ErrorList) {
+    let status = At::of(obj, "status");
+    let all = status.field("conditions");
+    let mut seen: Seen<&str> = Seen::new();
+    for condition in all.items() {
+        let (kind, says) = (condition.field("type"), condition.field("status"));
+        if kind.text().is_empty() {
+            kind.required(errors, "");
+        }
+        let decides = matches!(kind.text(), "Approved" | "Denied" | "Failed");
+        if says.text().is_empty() {
+            says.required(errors, "");
+        } else if decides {
+            says.one_of(errors, &["True"]);
+        } else {
+            says.one_of(errors, &["False", "True", "Unknown"]);
+        }
+        if !seen.insert(kind.text()) {
+            kind.duplicate(errors);
+        }
+    }
+    if seen.contains(&"Approved") && seen.contains(&"Denied") {
+        let words = "Approved and Denied conditions are mutually exclusive";
+        errors.push(FieldError::invalid(&all.path, "Denied", words));
+    }
+}
+
+/// Who asks for a certificate is for the server to say.
+fn note_requester(request: &mut Object, user: &User) {
+    let texts = |texts: &[Str]| -> Vec<Value> {
+        texts.iter().map(|text| Value::from(text.as_str())).collect()
+    };
+    let spec = request.object_mut("spec");
+    for name in ["username", "uid", "groups", "extra"] {
+        spec.remove(name);
+    }
+    spec.insert("username", user.name.as_str());
+    if !user.uid.is_empty() {
+        spec.insert("uid", user.uid.as_str());
+    }
+    if !user.groups.is_empty() {
+        spec.insert("groups", texts(&user.groups));
+    }
+    if !user.extra.is_empty() {
+        let extra = user.extra.iter().map(|(key, all)| (key.clone(), Value::Array(texts(all))));
+        spec.insert("extra", Value::Object(extra.collect()));
+    }
+}
+
+fn validate(new: &Object) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let spec = At::of(new, "spec");
+    let request = spec.field("request");
+    if pem_blocks(&decoded(request.text())).first().map(String::as_str)
+        != Some("CERTIFICATE REQUEST")
+    {
+        request.invalid(&mut errors, "PEM block type must be CERTIFICATE REQUEST");
+    }
+    let usages = spec.field("usages");
+    usages.not_empty(&mut errors, "");
+    let mut seen: Seen<&str> = Seen::new();
+    for usage in usages.items() {
+        usage.one_of(&mut errors, USAGES);
+        if !seen.insert(usage.text()) {
+            usage.duplicate(&mut errors);
+        }
+    }
+    let signer = spec.field("signerName");
+    if signer.text() == "kubernetes.io/legacy-unknown" {
+        signer.invalid(&mut errors, "the legacy signerName is not allowed via this API version");
+    } else {
+        signer_name(&signer, &mut errors);
+    }
+    let seconds = spec.field("expirationSeconds");
+    if seconds.is_set() && seconds.number() < SECONDS_MIN {
+        let words = "may not specify a duration less than 600 seconds (10 minutes)";
+        seconds.invalid(&mut errors, words);
+    }
+    errors
+}
+
+/// `example.com/signer-name`.
+fn signer_name(at: &At<'_, '_>, errors: &mut ErrorList) {
+    const FORM: &str =
+        "must be a fully qualified domain and path of the form 'example.com/signer-name'";
+    if !at.not_empty(errors, "") {
+        return;
+    }
+    let parts: Vec<&str> = at.text().split('/').collect();
+    let [domain, path] = parts.as_slice() else { return at.invalid(errors, FORM) };
+    let labels: Vec<&str> = domain.split('.').collect();
+    if labels.len() < 2 {
+        let words = "should be a domain with at least two segments separated by dots";
+        return at.invalid_as(errors, *domain, words);
+    }
+    // Only the first label that is wrong is told.
+    if let Some(label) = labels.iter().find(|label| !names::is_dns1123_label(label).is_empty()) {
+        for why in names::is_dns1123_label(label) {
+            let shown = keelson_meta::status::quote(label);
+            at.invalid_as(errors, *domain, &format!("validating label {shown}: {why}"));
+        }
+    }
+    for label in path.split('.') {
+        for why in names::is_dns1123_subdomain(label) {
+            let shown = keelson_meta::status::quote(label);
+            at.invalid_as(errors, *path, &format!("validating label {shown}: {why}"));
+        }
+    }
+    if at.text().len() > SIGNER_BYTES_MAX {
+        errors.push(FieldError::too_long(&at.path, SIGNER_BYTES_MAX));
+    }
+}
+
+fn decoded(text: &str) -> Vec<u8> {
+    use base64::Engine;
+    base64::engine::general_purpose::STANDARD.decode(text).unwrap_or_default()
+}
+
+/// The kinds of the blocks in a PEM text.
+fn pem_blocks(text: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(text);
+    const END: &str = "-----END ";
+    let ends =
+        text.match_indices(END).filter_map(|(at, _)| text[at + END.len()..].split_once("-----"));
+    let ends: Seen<&str> = ends.map(|(kind, _)| kind).collect();
+    let kind = |line: &str| {
+        let kind = line.trim().strip_prefix("-----BEGIN ")?.strip_suffix("-----")?;
+        ends.contains(kind).then(|| kind.to_owned())
+    };
+    text.lines().filter_map(kind).collect()
+}
+
+fn certificate(at: &At<'_, '_>, errors: &mut ErrorList) {
+    const HIDDEN: &str = "<certificate data>";
+    if at.text().is_empty() {
+        return;
+    }
+    let blocks = pem_blocks(&decoded(at.text()));
+    if let Some(other) = blocks.iter().find(|kind| *kind != "CERTIFICATE") {
+        let shown = keelson_meta::status::quote(other);
+        let words = format!("only CERTIFICATE PEM blocks are allowed, found {shown}");
+        at.invalid_as(errors, HIDDEN, &words);
+    } else if blocks.is_empty() {
+        at.invalid_as(errors, HIDDEN, "must contain at least one CERTIFICATE PEM block");
+    }
+}

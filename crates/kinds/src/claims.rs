@@ -1,0 +1,483 @@
+//! Claims of storage, and the volumes that they are bound to.
+
+use super::check::{At, child, default, default_empty};
+use super::pod::warnings::{Warnings, claim_sizes, gathered, old_volume};
+use super::pod::{differences, scheduling, volumes};
+use crate::strategy::{Strategy, maps_alike};
+use keelson_meta::object_meta::IMMUTABLE;
+use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Str, Value, names, value};
+
+const ACCESS_MODES: &[&str] =
+    &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
+const VOLUME_MODES: &[&str] = &["Block", "Filesystem"];
+/// Where claims had their class before there was a field.
+const OLD_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
+const NOT_POSITIVE: &str = "must be greater than zero";
+
+/// PersistentVolumeClaims.
+pub(super) fn claim(base: Strategy) -> Strategy {
+    Strategy {
+        default: |obj| default_claim(&mut obj.root),
+        prepare_create: |obj| {
+            obj.root.insert("status", value!({"phase": "Pending"}));
+            same_sources(obj, None);
+        },
+        prepare_update: |obj, old| same_sources(obj, Some(old)),
+        validate: validate_claim,
+        warnings: |new, _| claim_warnings(new),
+        ..base
+    }
+}
+
+/// Defaults of a claim, whole or as a template.
+pub(super) fn default_claim(claim: &mut Map) {
+    default_empty(claim.object_at("status"), "phase", "Pending");
+    default(claim.object_at("spec"), "volumeMode", "Filesystem");
+}
+
+/// `dataSource` is the older name of `dataSourceRef`, for fewer kinds; both are shown.
+fn same_sources(claim: &mut Object, old: Option<&Object>) {
+    let had_source = old.is_some_and(|old| old.at(&["spec", "dataSource"]).is_some());
+    let spec = claim.object_mut("spec");
+    let text = |value: &Value, name: &str| value.str_at(&[name]).unwrap_or_default().to_owned();
+    let known = |source: &Value| {
+        matches!(
+            (text(source, "apiGroup").as_str(), text(source, "kind").as_str()),
+            ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot")
+        )
+    };
+    let reference = spec.get("dataSourceRef").filter(|source| !source.is_null()).cloned();
+    if !had_source
+        && reference.is_none()
+        && spec.get("dataSource").is_some_and(|source| !known(source))
+    {
+        spec.remove("dataSource");
+    }
+    let source = spec.get("dataSource").filter(|source| !source.is_null()).cloned();
+    match (source, reference) {
+        (Some(source), None) => {
+            spec.insert("dataSourceRef", source);
+        }
+        (None, Some(reference)) if text(&reference, "namespace").is_empty() => {
+            spec.insert("dataSource", reference);
+        }
+        _ => {}
+    }
+}
+
+fn validate_claim(new: &Object, old: Option<&Object>) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let spec = At::of(new, "spec");
+    claim_spec(&spec, &mut errors);
+    if let Some(old) = old {
+        claim_update(new, old, &mut errors);
+    }
+    errors
+}
+
+/// Warns of an annotation that a field has taken over.
+fn old_annotation(obj: &Object, key: &str, text: &str, warnings: &mut Warnings) {
+    if obj.annotation(key).is_some() {
+        let metadata = Path::new("metadata");
+        warnings.push(&metadata.field("annotations").key(key), text);
+    }
+}
+
+const OLD_CLASS_TEXT: &str = "deprecated since v1.8; use \"storageClassName\" attribute instead";
+
+fn claim_warnings(claim: &Object) -> Vec<Str> {
+    gathered(|warnings| {
+        old_annotation(claim, OLD_CLASS, OLD_CLASS_TEXT, warnings);
+        claim_sizes(&At::of(claim, "spec"), warnings);
+    })
+}
+
+fn volume_warnings(volume: &Object) -> Vec<Str> {
+    gathered(|warnings| {
+        old_annotation(volume, OLD_CLASS, OLD_CLASS_TEXT, warnings);
+        let options = "deprecated since v1.31; use \"mountOptions\" attribute instead";
+        old_annotation(volume, "volume.beta.kubernetes.io/mount-options", options, warnings);
+        let spec = At::of(volume, "spec");
+        let policy = spec.field("persistentVolumeReclaimPolicy");
+        if policy.text() == "Recycle" {
+            let text = "The Recycle reclaim policy is deprecated. Instead, the recommended approach \
+                        is to use dynamic provisioning.";
+            warnings.push(&policy.path, text);
+        }
+        old_volume(&spec, warnings);
+    })
+}
+
+/// The spec of a claim.
+pub(super) fn claim_spec(spec: &At<'_, '_>, errors: &mut ErrorList) {
+    let modes = spec.field("accessModes");
+    modes.not_empty(errors, "at least 1 access mode is required");
+    spec.field("selector").label_selector(errors);
+    access_modes(&modes, errors);
+    let resources = spec.field("resources");
+    let place = resources.path.key("storage");
+    match resources.get("requests").get("storage") {
+        None => errors.push(FieldError::required(&place, "")),
+        Some(amount) => positive(&At { value: amount, path: place }, errors),
+    }
+    spec.field("storageClassName").rule_if_set(errors, names::is_dns1123_subdomain);
+    spec.field("volumeMode").one_of_if_set(errors, VOLUME_MODES);
+    for name in ["dataSource", "dataSourceRef"] {
+        data_source(&spec.field(name), errors);
+    }
+    spec.field("volumeAttributesClassName").rule_if_set(errors, names::is_dns1123_subdomain);
+    let (source, reference) = (spec.field("dataSource"), spec.field("dataSourceRef"));
+    let same = |name: &str| source.str(name) == reference.str(name);
+    let alike = ["apiGroup", "kind", "name"].iter().all(|name| same(name));
+    if source.is_set() && reference.is_set() && !alike {
+        // The place is shown where the value would be.
+        let error = FieldError::invalid(&spec.path, Map::new(), "must match dataSourceRef");
+        errors.push(error);
+    }
+}
+
+fn access_modes(modes: &At<'_, '_>, errors: &mut ErrorList) {
+    for mode in modes.items().filter(|mode| !ACCESS_MODES.contains(&mode.text())) {
+        errors.push(FieldError::not_supported(&modes.path, mode.text(), ACCESS_MODES));
+    }
+    let single = |mode: &Value| mode.as_str() == Some("ReadWriteOncePod");
+    if modes.array().iter().any(single) && !modes.array().iter().all(single) {
+        modes.forbidden(errors, "may not use ReadWriteOncePod with other access modes");
+    }
+}
+
+fn positive(at: &At<'_, '_>, errors: &mut ErrorList) {
+    if at.quantity().is_some_and(|amount| amount.sign() <= 0) {
+        at.invalid(errors, NOT_POSITIVE);
+    }
+}
+
+fn data_source(at: &At<'_, '_>, errors: &mut ErrorList) {
+    if !at.is_set() {
+        return;
+    }
+    at.field("name").not_empty(errors, "");
+    at.field("kind").not_empty(errors, "");
+    let group = at.str("apiGroup");
+    if group.is_empty() && at.str("kind") != "PersistentVolumeClaim" {
+        let words = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
+        at.invalid_as(errors, at.str("kind"), words);
+    }
+    at.field("apiGroup").rule_if_set(errors, names::is_dns1123_subdomain);
+}
+
+fn claim_update(new: &Object, old: &Object, errors: &mut ErrorList) {
+    let spec = At::of(new, "spec");
+    let member =
+        |obj: &Object| obj.get("spec").and_then(Value::as_object).cloned().unwrap_or_default();
+    let (mut wished, stored) = (member(new), member(old));
+    let keep = |wished: &mut Map, name: &str| match stored.get(name) {
+        Some(value) => wished.insert(name, value.clone()),
+        None => wished.remove(name),
+    };
+    if stored.get("volumeName").is_none_or(Value::is_empty) {
+        keep(&mut wished, "volumeName");
+    }
+    // A claim of the old form may be told its class in the new one.
+    let class = spec.str("storageClassName");
+    let moves = !class.is_empty() && new.annotation(OLD_CLASS) == Some(class);
+    if stored.get("storageClassName").is_none() && moves {
+        keep(&mut wished, "storageClassName");
+    }
+    let bound = old.str_at(&["status", "phase"]) == "Bound";
+    if bound {
+        keep(&mut wished, "volumeAttributesClassName");
+        let amount = stored.get("resources").and_then(|r| r.at(&["requests", "storage"])).cloned();
+        let resources = child(&mut wished, "resources");
+        let requests = resources.and_then(|resources| child(resources, "requests"));
+        if let (Some(requests), Some(amount)) = (requests, amount) {
+            requests.insert("storage", amount);
+        }
+    }
+    if !maps_alike(&wished, &stored) {
+        let words = "spec is immutable after creation except resources.requests and \
+                     volumeAttributesClassName for bound claims";
+        let words = format!("{words}\n{}", differences(&wished, &stored));
+        spec.forbidden(errors, &words);
+    }
+    shrinks(&spec, old, errors);
+    old_class(new, old, errors);
+    volume_mode(&spec, &stored, errors);
+}
+
+fn shrinks(spec: &At<'_, '_>, old: &Object, errors: &mut ErrorList) {
+    let amount = |value: Option<&Value>| value.and_then(super::check::quantity).unwrap_or_default();
+    let wished = amount(spec.value.at(&["resources", "requests", "storage"]));
+    let stored = amount(old.at(&["spec", "resources", "requests", "storage"]));
+    let present = amount(old.at(&["status", "capacity", "storage"]));
+    if wished < stored && wished <= present {
+        let resources = spec.path.field("resources");
+        let requests = resources.field("requests");
+        let words = "field can not be less than status.capacity";
+        errors.push(FieldError::forbidden(&requests.field("storage"), words));
+    }
+}
+
+fn old_class(new: &Object, old: &Object, errors: &mut ErrorList) {
+    let text = |obj: &Object| obj.annotation(OLD_CLASS).unwrap_or_default().to_owned();
+    if text(new) != text(old) {
+        let metadata = Path::new("metadata");
+        let annotations = metadata.field("annotations");
+        let place = annotations.field(OLD_CLASS);
+        errors.push(FieldError::invalid(&place, text(new), IMMUTABLE));
+    }
+}
+
+/// Upstream tells this fault without `spec`.
+fn volume_mode(spec: &At<'_, '_>, stored: &Map, errors: &mut ErrorList) {
+    let at = At { value: spec.get("volumeMode"), path: Path::new("volumeMode") };
+    at.unchanged(errors, stored.get("volumeMode").unwrap_or(&Value::Null));
+}
+
+/// PersistentVolumes.
+pub(super) fn volume(base: Strategy) -> Strategy {
+    Strategy {
+        default: default_volume,
+        prepare_create: |obj| {
+            let now = obj.creation_timestamp().to_owned();
+            let status = value!({"phase": "Pending", "lastPhaseTransitionTime": (now.as_str())});
+            obj.root.insert("status", status);
+        },
+        validate: |new, _| {
+            let mut errors = ErrorList::new();
+            volume_spec(&At::of(new, "spec"), &mut errors);
+            errors
+        },
+        validate_change: validate_volume_change,
+        note_time: note_phase_change,
+        warnings: |new, _| volume_warnings(new),
+        ..base
+    }
+}
+
+fn default_volume(obj: &mut Object) {
+    default_empty(obj.object_mut("status"), "phase", "Pending");
+    let spec = obj.object_mut("spec");
+    default_empty(spec, "persistentVolumeReclaimPolicy", "Retain");
+    default(spec, "volumeMode", "Filesystem");
+    if let Some(path) = child(spec, "hostPath") {
+        default(path, "type", "");
+    }
+}
+
+type Check = fn(&At<'_, '_>, errors: &mut ErrorList);
+
+/// Sources in the order in which faults are told.
+const SOURCES: &[(&str, Check)] = &[
+    ("hostPath", volumes::host_path),
+    ("gcePersistentDisk", volumes::gce_disk),
+    ("awsElasticBlockStore", volumes::aws_disk),
+    ("glusterfs", volumes::glusterfs),
+    ("flocker", volumes::flocker),
+    ("nfs", volumes::nfs),
+    ("rbd", volumes::rbd),
+    ("quobyte", volumes::quobyte),
+    ("cephfs", volumes::cephfs),
+    ("iscsi", volumes::persistent_iscsi),
+    ("cinder", volumes::cinder),
+    ("fc", volumes::fibre_channel),
+    ("flexVolume", volumes::flex),
+    ("azureFile", volumes::azure_file),
+    ("vsphereVolume", volumes::vsphere),
+    ("photonPersistentDisk", volumes::photon),
+    ("portworxVolume", portworx),
+    ("azureDisk", volumes::azure_disk),
+    ("scaleIO", volumes::scale_io),
+    ("local", local),
+    ("storageos", |_, _| ()),
+    ("csi", csi),
+];
+
+fn portworx(at: &At<'_, '_>, errors: &mut ErrorList) {
+    at.field("volumeID").not_empty(errors, "");
+}
+
+fn local(at: &At<'_, '_>, errors: &mut ErrorList) {
+    let path = at.field("path");
+    if path.not_empty(errors, "") {
+        volumes::no_backsteps(&path, errors);
+    }
+}
+
+fn csi(at: &At<'_, '_>, errors: &mut ErrorList) {
+    volumes::driver_name(&at.field("driver"), errors);
+    at.field("volumeHandle").not_empty(errors, "");
+    let secrets = [
+        "controllerPublishSecretRef",
+        "controllerExpandSecretRef",
+        "nodePublishSecretRef",
+        "nodeExpandSecretRef",
+        "nodeStageSecretRef",
+    ];
+    for name in secrets {
+        let secret = at.field(name);
+        if secret.is_set() {
+            secret.field("name").not_empty(errors, "");
+            secret.field("namespace").not_empty(errors, "");
+        }
+    }
+}
+
+/// A volume says since when it is in its phase.
+fn note_phase_change(new: &mut Object, old: &Object, now: &str) {
+    const SINCE: &str = "lastPhaseTransitionTime";
+    let since = |obj: &Object| obj.at(&["status", SINCE]).cloned().unwrap_or_default();
+    let (given, stored) = (since(new), since(old));
+    if given.is_null() && !stored.is_null() && new.get("status").is_some() {
+        new.object_mut("status").insert(SINCE, now);
+        return;
+    }
+    let changed = new.str_at(&["status", "phase"]) != old.str_at(&["status", "phase"]);
+    if changed && (given.is_null() || given == stored) {
+        new.object_mut("status").insert(SINCE, now);
+    }
+}
+
+fn validate_volume_change(new: &Object, old: Option<&Object>) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let Some(old) = old else { return errors };
+    let spec = At::of(new, "spec");
+    let stored = old.get("spec").and_then(Value::as_object).cloned().unwrap_or_default();
+    let sources = |map: &Map| {
+        let mut map = map.clone();
+        map.retain(|name, _| SOURCES.iter().any(|(known, _)| *known == name.as_str()));
+        map
+    };
+    let wished = spec.value.as_object().cloned().unwrap_or_default();
+    let (now, before) = (sources(&wished), sources(&stored));
+    if !maps_alike(&now, &before) {
+        let words = "spec.persistentvolumesource is immutable after creation";
+        let words = format!("{words}\n{}", differences(&now, &before));
+        let place = spec.path.field("persistentvolumesource");
+        errors.push(FieldError::forbidden(&place, &words));
+    }
+    volume_mode(&spec, &stored, &mut errors);
+    if let Some(affinity) = stored.get("nodeAffinity").filter(|value| !value.is_null())
+        && !crate::strategy::alike(spec.get("nodeAffinity"), affinity)
+    {
+        // Upstream tells this fault without `spec`.
+        let at = At { value: spec.get("nodeAffinity"), path: Path::new("nodeAffinity") };
+        at.invalid(&mut errors, &format!("{IMMUTABLE}, except for updating from beta label to GA"));
+    }
+    errors
+}
+
+/// The spec of a volume that stands in a VolumeAttachment.
+pub(super) fn inline_volume(spec: &At<'_, '_>, errors: &mut ErrorList) {
+    const UNWANTED: &str = "may not be specified in the context of inline volumes";
+    for name in ["claimRef", "capacity"] {
+        let at = spec.field(name);
+        if !at.value.is_empty() {
+            at.forbidden(errors, UNWANTED);
+        }
+    }
+    if !spec.has("csi") {
+        let words = "has to be specified in the context of inline volumes";
+        spec.field("csi").required(errors, words);
+    }
+    let modes = spec.field("accessModes");
+    modes.not_empty(errors, "");
+    access_modes(&modes, errors);
+    let policy = spec.field("persistentVolumeReclaimPolicy");
+    if !matches!(policy.text(), "" | "Retain") {
+        policy.forbidden(errors, "may only be Retain in the context of inline volumes");
+    }
+    let is_wanted = |name: &str| !(name == "storageClassName" && spec.str(name).is_empty());
+    for name in ["nodeAffinity", "storageClassName"] {
+        let at = spec.field(name);
+        if name == "storageClassName" {
+            volume_source(spec, errors);
+        }
+        if at.is_set() && is_wanted(name) {
+            at.forbidden(errors, UNWANTED);
+        }
+    }
+    let mode = spec.field("volumeMode");
+    if mode.is_set() && mode.text() != "Filesystem" {
+        let words =
+            "may not specify volumeMode other than Filesystem in the context of inline volumes";
+        mode.forbidden(errors, words);
+    }
+}
+
+/// The spec of a volume.
+fn volume_spec(spec: &At<'_, '_>, errors: &mut ErrorList) {
+    let modes = spec.field("accessModes");
+    modes.not_empty(errors, "");
+    access_modes(&modes, errors);
+    capacity(&spec.field("capacity"), errors);
+    let policy = spec.field("persistentVolumeReclaimPolicy");
+    policy.one_of_if_set(errors, &["Delete", "Recycle", "Retain"]);
+    let affinity = spec.field("nodeAffinity");
+    if affinity.is_set() {
+        let required = affinity.field("required");
+        if required.is_set() {
+            scheduling::node_selector_with_values(&required, errors);
+        } else {
+            required.required(errors, "must specify required node constraints");
+        }
+    }
+    volume_source(spec, errors);
+    let recycles = spec.str("persistentVolumeReclaimPolicy") == "Recycle";
+    let path = spec.value.str_at(&["hostPath", "path"]).unwrap_or_default();
+    if recycles && !path.is_empty() && path.trim_matches('/').is_empty() {
+        let words = "may not be 'recycle' for a hostPath mount of '/'";
+        spec.field("persistentVolumeReclaimPolicy").forbidden(errors, words);
+    }
+    spec.field("storageClassName").rule_if_set(errors, names::is_dns1123_subdomain);
+    spec.field("volumeMode").one_of_if_set(errors, VOLUME_MODES);
+    let class = spec.field("volumeAttributesClassName");
+    class.rule_if_set(errors, names::is_dns1123_subdomain);
+    if class.is_set() && !spec.has("csi") {
+        let words = "has to be specified when using volumeAttributesClassName";
+        spec.field("csi").required(errors, words);
+    }
+}
+
+fn capacity(at: &At<'_, '_>, errors: &mut ErrorList) {
+    at.not_empty(errors, "");
+    let count = at.value.as_object().map_or(0, Map::len);
+    if !at.has("storage") || count > 1 {
+        let mut shown = at.value.clone();
+        if let Some(amounts) = shown.as_object_mut() {
+            amounts.sort();
+        }
+        errors.push(FieldError::not_supported(&at.path, shown, &["storage"]));
+    }
+    for (_, amount) in at.entries() {
+        if let Some(quantity) = amount.quantity()
+            && quantity.value() < 0
+        {
+            amount.invalid_as(errors, quantity.value(), "must be a valid resource quantity");
+        }
+        positive(&amount, errors);
+    }
+}
+
+fn volume_source(spec: &At<'_, '_>, errors: &mut ErrorList) {
+    let mut count = 0;
+    for (name, check) in SOURCES {
+        let at = spec.field(name);
+        if !at.is_set() {
+            continue;
+        }
+        count += 1;
+        // Upstream does not count this one among those that are too many.
+        if count > 1 && *name != "flexVolume" {
+            at.forbidden(errors, "may not specify more than 1 volume type");
+            continue;
+        }
+        check(&at, errors);
+        if *name == "local" && !spec.has("nodeAffinity") {
+            spec.field("nodeAffinity").required(errors, "Local volume requires node affinity");
+        }
+    }
+    if count == 0 {
+        spec.required(errors, "must specify a volume type");
+    }
+}

@@ -1,0 +1,265 @@
+//! ConfigMaps, Secrets, Namespaces and ServiceAccounts.
+
+use super::check::{At, children, default_empty};
+use crate::strategy::{PartRules, SelectableField, Strategy};
+use keelson_meta::object_meta::validate_built_in_finalizers;
+use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Str, Value, names};
+use keelson_schema::json;
+
+/// Bytes of all values of a ConfigMap or Secret.
+const VALUES_BYTES_MAX: usize = 1024 * 1024;
+const SEALED: &str = "field is immutable when `immutable` is set";
+
+/// ConfigMaps.
+pub(super) fn config_map(base: Strategy) -> Strategy {
+    Strategy { validate: validate_config_map, ..base }
+}
+
+fn validate_config_map(new: &Object, old: Option<&Object>) -> ErrorList {
+    let mut errors = ErrorList::new();
+    sealed(new, old, &["data", "binaryData"], &mut errors);
+    let (plain, binary) = (At::of(new, "data"), At::of(new, "binaryData"));
+    let mut bytes = 0;
+    for (key, at) in plain.entries() {
+        data_key(key, &at, &mut errors);
+        if binary.has(key) {
+            at.invalid_as(&mut errors, key, "duplicate of key present in binaryData");
+        }
+        bytes += at.text().len();
+    }
+    for (key, at) in binary.entries() {
+        data_key(key, &at, &mut errors);
+        bytes += decoded_len(at.text());
+    }
+    if bytes > VALUES_BYTES_MAX {
+        // Upstream names no field; an unnamed one prints as brackets.
+        errors.push(FieldError::too_long(&Path::ROOT.key(""), VALUES_BYTES_MAX));
+    }
+    errors
+}
+
+fn data_key(key: &str, at: &At<'_, '_>, errors: &mut ErrorList) {
+    for why in names::is_config_map_key(key) {
+        at.invalid_as(errors, key, &why);
+    }
+}
+
+/// Bytes that base64 text stands for.
+fn decoded_len(text: &str) -> usize {
+    text.trim_end_matches('=').len() * 3 / 4
+}
+
+/// What is immutable stays so, with its values.
+fn sealed(new: &Object, old: Option<&Object>, members: &[&str], errors: &mut ErrorList) {
+    let is_sealed = |obj: &Object| obj.get("immutable").and_then(Value::as_bool) == Some(true);
+    let Some(old) = old.filter(|old| is_sealed(old)) else { return };
+    if !is_sealed(new) {
+        At::of(new, "immutable").forbidden(errors, SEALED);
+    }
+    for name in members {
+        let value = |obj: &Object| obj.get(name).filter(|value| !value.is_empty()).cloned();
+        if value(new) != value(old) {
+            At::of(new, name).forbidden(errors, SEALED);
+        }
+    }
+}
+
+/// Secrets have a type, take plain text, and keep bytes.
+pub(super) fn secret(base: Strategy) -> Strategy {
+    Strategy {
+        default: default_secret,
+        validate: validate_secret,
+        warnings: secret_warnings,
+        ..base
+    }
+}
+
+fn default_secret(secret: &mut Object) {
+    default_empty(&mut secret.root, "type", "Opaque");
+    let Some(Value::Object(plain)) = secret.root.remove("stringData") else { return };
+    let encoded = |(key, value): (Str, Value)| {
+        use base64::Engine;
+        let text = value.as_str().unwrap_or_default();
+        (key, Value::from(base64::engine::general_purpose::STANDARD.encode(text)))
+    };
+    let data = secret.object_mut("data");
+    *data = std::mem::take(data).into_iter().chain(plain.into_iter().map(encoded)).collect();
+    data.sort();
+}
+
+/// A pair that is none is kept, with a warning in Go's words.
+fn secret_warnings(new: &Object, _: Option<&Object>) -> Vec<Str> {
+    use base64::Engine;
+    if new.str_at(&["type"]) != "kubernetes.io/tls" {
+        return vec![];
+    }
+    let holds_pem = |key: &str| {
+        let text = new.str_at(&["data", key]);
+        let decoded = base64::engine::general_purpose::STANDARD.decode(text).unwrap_or_default();
+        String::from_utf8_lossy(&decoded).contains("-----BEGIN ")
+    };
+    let words = match (holds_pem("tls.crt"), holds_pem("tls.key")) {
+        (false, _) => "tls: failed to find any PEM data in certificate input",
+        (true, false) => "tls: failed to find any PEM data in key input",
+        (true, true) => return vec![],
+    };
+    vec![Str::new_static(words)]
+}
+
+fn validate_secret(new: &Object, old: Option<&Object>) -> ErrorList {
+    let mut errors = ErrorList::new();
+    if let Some(old) = old {
+        At::of(new, "type").unchanged(&mut errors, old.get("type").unwrap_or(&Value::Null));
+        sealed(new, Some(old), &["data"], &mut errors);
+    }
+    let data = At::of(new, "data");
+    let mut bytes = 0;
+    for (key, at) in data.entries() {
+        data_key(key, &at, &mut errors);
+        bytes += decoded_len(at.text());
+    }
+    if bytes > VALUES_BYTES_MAX {
+        errors.push(FieldError::too_long(&data.path, VALUES_BYTES_MAX));
+    }
+    secret_type(new, &data, &mut errors);
+    errors
+}
+
+/// What secrets of the known types must hold.
+fn secret_type(secret: &Object, data: &At<'_, '_>, errors: &mut ErrorList) {
+    const ACCOUNT: &str = "kubernetes.io/service-account.name";
+    let missing = |key: &str, errors: &mut ErrorList| {
+        errors.push(FieldError::required(&data.path.key(key), ""));
+    };
+    match secret.str_at(&["type"]) {
+        "kubernetes.io/service-account-token"
+            if secret.annotation(ACCOUNT).unwrap_or_default().is_empty() =>
+        {
+            let metadata = Path::new("metadata");
+            let annotations = metadata.field("annotations");
+            errors.push(FieldError::required(&annotations.key(ACCOUNT), ""));
+        }
+        "kubernetes.io/dockercfg" => json_value(data, ".dockercfg", errors),
+        "kubernetes.io/dockerconfigjson" => json_value(data, ".dockerconfigjson", errors),
+        "kubernetes.io/basic-auth" if !data.has("username") && !data.has("password") => {
+            missing("username", errors);
+            missing("password", errors);
+        }
+        "kubernetes.io/ssh-auth" if data.str("ssh-privatekey").is_empty() => {
+            missing("ssh-privatekey", errors);
+        }
+        "kubernetes.io/tls" => {
+            for key in ["tls.crt", "tls.key"].iter().filter(|key| !data.has(key)) {
+                missing(key, errors);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn json_value(data: &At<'_, '_>, key: &str, errors: &mut ErrorList) {
+    use base64::Engine;
+    let path = data.path.key(key);
+    if !data.has(key) {
+        return errors.push(FieldError::required(&path, ""));
+    }
+    let decoded = base64::engine::general_purpose::STANDARD.decode(data.str(key));
+    if let Err(why) = json::parse(&decoded.unwrap_or_default()) {
+        let hidden = "<secret contents redacted>";
+        errors.push(FieldError::invalid(&path, hidden, &why.to_string()));
+    }
+}
+
+/// Namespaces carry a finalizer in their spec until their content is gone.
+pub(super) fn namespace(base: Strategy) -> Strategy {
+    Strategy {
+        name_rule: names::name_is_dns_label,
+        fields: const {
+            &[SelectableField { name: "status.phase", places: &[&["status", "phase"]], unset: "" }]
+        },
+        default: default_namespace,
+        prepare_create: prepare_namespace,
+        prepare_update: prepare_namespace_update,
+        validate: |new, _| validate_namespace_finalizers(new),
+        validate_status: |new, _| validate_namespace_phase(new),
+        parts: &[PartRules {
+            name: "finalize",
+            prepare: |new, old| match old.get("status").cloned() {
+                Some(status) => drop(new.root.insert("status", status)),
+                None => drop(new.root.remove("status")),
+            },
+            validate: |new, _| validate_namespace_finalizers(new),
+        }],
+        is_held: |namespace| !namespace.array_at(&["spec", "finalizers"]).is_empty(),
+        ..base
+    }
+}
+
+fn validate_namespace_finalizers(namespace: &Object) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let spec = Path::new("spec");
+    let path = spec.field("finalizers");
+    for name in namespace.array_at(&["spec", "finalizers"]) {
+        // The faults of each stand at the list.
+        let at = At { value: name, path };
+        at.rule(&mut errors, names::is_qualified_name);
+        for fault in validate_built_in_finalizers(std::slice::from_ref(name), &path) {
+            at.invalid(&mut errors, &fault.detail);
+        }
+    }
+    errors
+}
+
+fn validate_namespace_phase(namespace: &Object) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let (wanted, state) = match namespace.deletion_timestamp() {
+        None => ("Active", "empty"),
+        Some(_) => ("Terminating", "not empty"),
+    };
+    let phase = namespace.str_at(&["status", "phase"]);
+    if phase != wanted {
+        let why = format!("may only be '{wanted}' if `deletionTimestamp` is {state}");
+        errors.push(FieldError::invalid(&Path::new("status").field("Phase"), phase, &why));
+    }
+    errors
+}
+
+fn default_namespace(namespace: &mut Object) {
+    default_empty(namespace.object_mut("status"), "phase", "Active");
+    let name = namespace.name().to_owned();
+    if !name.is_empty() {
+        let labels = namespace.metadata_mut().object_at("labels");
+        labels.insert("kubernetes.io/metadata.name", name);
+        labels.sort();
+    }
+}
+
+fn prepare_namespace(namespace: &mut Object) {
+    let mut status = Map::new();
+    status.insert("phase", "Active");
+    namespace.root.insert("status", status);
+    let spec = namespace.object_mut("spec");
+    let finalizers = spec.entry_or("finalizers", || Value::Array(vec![]));
+    if let Value::Array(items) = finalizers
+        && !items.iter().any(|item| item.as_str() == Some("kubernetes"))
+    {
+        items.push("kubernetes".into());
+    }
+}
+
+fn prepare_namespace_update(new: &mut Object, old: &Object) {
+    match old.at(&["spec", "finalizers"]).cloned() {
+        Some(finalizers) => new.object_mut("spec").insert("finalizers", finalizers),
+        None => new.object_mut("spec").remove("finalizers"),
+    };
+}
+
+/// ServiceAccounts keep nothing of their secrets but names.
+pub(super) fn service_account(base: Strategy) -> Strategy {
+    fn names_only(account: &mut Object) {
+        for secret in children(&mut account.root, "secrets") {
+            secret.retain(|name, _| name == "name");
+        }
+    }
+    Strategy { prepare_create: names_only, prepare_update: |new, _| names_only(new), ..base }
+}

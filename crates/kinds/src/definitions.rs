@@ -1,0 +1,145 @@
+//! CustomResourceDefinitions (apiextensions `registry/customresourcedefinition`).
+
+use crate::check::{child, children, default, default_empty};
+use crate::strategy::Strategy;
+use keelson_meta::{Map, Object, Str, Value, value};
+
+/// Keeps a definition until its objects are gone.
+pub const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+/// CustomResourceDefinitions.
+pub(super) fn definition(base: Strategy) -> Strategy {
+    Strategy {
+        default: fill,
+        prepare_create,
+        prepare_update,
+        terminate: Some(terminate),
+        standard_finalizers: false,
+        ..base
+    }
+}
+
+fn fill(definition: &mut Object) {
+    let Some(spec) = child(&mut definition.root, "spec") else { return };
+    default_empty(spec, "scope", "Namespaced");
+    if let Some(names) = child(spec, "names") {
+        let kind = names.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
+        default_empty(names, "singular", kind.to_lowercase());
+        if !kind.is_empty() {
+            default_empty(names, "listKind", format!("{kind}List"));
+        }
+    }
+    if spec.get("conversion").is_none() {
+        spec.insert("conversion", value!({"strategy": "None"}));
+    }
+    let webhook = child(spec, "conversion").and_then(|conversion| child(conversion, "webhook"));
+    let service = webhook.and_then(|webhook| child(webhook, "clientConfig"));
+    if let Some(service) = service.and_then(|config| child(config, "service")) {
+        default(service, "port", 443);
+    }
+    for version in children(spec, "versions") {
+        default(version, "served", false);
+        default(version, "storage", false);
+    }
+}
+
+/// The version in which objects are stored.
+pub fn storage_version(definition: &Object) -> Str {
+    let versions = definition.array_at(&["spec", "versions"]);
+    let storage = versions.iter().find(|version| version.get("storage") == Some(&true.into()));
+    let name = storage.and_then(|version| version.get("name"));
+    name.and_then(Value::as_str).map(Str::new).unwrap_or_default()
+}
+
+fn prepare_create(definition: &mut Object) {
+    let stored: Vec<Value> = vec![Value::String(storage_version(definition))];
+    definition.root.insert(
+        "status",
+        value!({
+            "conditions": null, "acceptedNames": {"plural": "", "kind": ""},
+            "storedVersions": (stored)
+        }),
+    );
+}
+
+fn prepare_update(new: &mut Object, old: &Object) {
+    // What was ever the storage version may be that of a stored object.
+    let now = Value::String(storage_version(new));
+    let mut status = old.get("status").and_then(Value::as_object).cloned().unwrap_or_default();
+    let mut stored = match status.remove("storedVersions") {
+        Some(Value::Array(stored)) => stored,
+        _ => vec![],
+    };
+    if !stored.contains(&now) {
+        stored.push(now);
+    }
+    status.insert("storedVersions", stored);
+    new.root.insert("status", status);
+}
+
+/// A definition waits until its objects are gone.
+fn terminate(definition: &mut Object, now: &str) {
+    let has_it = definition.finalizers().any(|name| name == CLEANUP_FINALIZER);
+    if !has_it {
+        let mut finalizers = definition.array_at(&["metadata", "finalizers"]).to_vec();
+        finalizers.push(Value::from(CLEANUP_FINALIZER));
+        definition.metadata_mut().insert("finalizers", finalizers);
+    }
+    let why =
+        "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
+    set_condition(definition, ("Terminating", true), ("InstanceDeletionPending", why), now);
+}
+
+/// Sets a condition of a definition; true when it said something else before. The time is that of the last
+/// change of its status.
+pub fn set_condition(
+    definition: &mut Object,
+    (kind, is_true): (&'static str, bool),
+    (reason, message): (&str, &str),
+    now: &str,
+) -> bool {
+    let status = definition.object_mut("status");
+    let mut conditions = match status.remove("conditions") {
+        Some(Value::Array(conditions)) => conditions,
+        _ => vec![],
+    };
+    let word = if is_true { "True" } else { "False" };
+    let mut wanted = Map::new();
+    for (name, text) in [
+        ("type", kind),
+        ("status", word),
+        ("lastTransitionTime", now),
+        ("reason", reason),
+        ("message", message),
+    ] {
+        wanted.insert(Str::new(name), text);
+    }
+    let is_kind = |known: &&mut Value| known.get("type").and_then(Value::as_str) == Some(kind);
+    let is_changed = match conditions.iter_mut().find(is_kind) {
+        None => {
+            conditions.push(wanted.into());
+            true
+        }
+        Some(known) => {
+            if known.get("status").and_then(Value::as_str) == Some(word)
+                && let Some(since) = known.get("lastTransitionTime")
+            {
+                wanted.insert("lastTransitionTime", since.clone());
+            }
+            let wanted = Value::Object(wanted);
+            let is_changed = *known != wanted;
+            *known = wanted;
+            is_changed
+        }
+    };
+    status.insert("conditions", conditions);
+    is_changed
+}
+
+/// Whether a condition of a definition is true.
+pub fn has_condition(definition: &Object, kind: &str) -> bool {
+    definition.array_at(&["status", "conditions"]).iter().any(|condition| {
+        let is = |name: &str, text: &str| condition.get(name).and_then(Value::as_str) == Some(text);
+        is("type", kind) && is("status", "True")
+    })
+}

@@ -1,0 +1,275 @@
+//! DeviceClasses, ResourceClaims and ResourceClaimTemplates, as far as no expression has to be read.
+
+mod allocation;
+mod requests;
+
+use crate::check::{At, child, children, default, default_empty};
+use crate::strategy::{Strategy, alike};
+use keelson_meta::object_meta::{IMMUTABLE, validate_annotations};
+use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Seen, Value, names};
+
+const SELECTORS_MAX: usize = 32;
+const CONFIGS_MAX: usize = 32;
+const DRIVER_BYTES_MAX: usize = 63;
+const PARAMETERS_BYTES_MAX: usize = 10 * 1024;
+
+/// DeviceClasses.
+pub(super) fn class(base: Strategy) -> Strategy {
+    Strategy {
+        name_rule: names::name_is_dns_subdomain_unless_generated,
+        validate: |new, _| validate_class(new),
+        ..base
+    }
+}
+
+/// ResourceClaims.
+pub(super) fn claim(base: Strategy) -> Strategy {
+    Strategy {
+        default: |claim| default_devices(claim.object_mut("spec")),
+        validate: |new, old| match old {
+            None => requests::validate(&At::of(new, "spec").field("devices")),
+            Some(_) => ErrorList::new(),
+        },
+        validate_change: |new, old| validate_same_spec(new, old),
+        validate_status: allocation::validate,
+        ..base
+    }
+}
+
+/// ResourceClaimTemplates.
+pub(super) fn claim_template(base: Strategy) -> Strategy {
+    Strategy {
+        default: |template| {
+            if let Some(spec) = child(template.object_mut("spec"), "spec") {
+                default_devices(spec);
+            }
+        },
+        validate: |new, _| validate_template(new),
+        validate_change: |new, old| validate_same_spec(new, old),
+        ..base
+    }
+}
+
+fn default_devices(spec: &mut Map) {
+    let Some(devices) = child(spec, "devices") else { return };
+    for request in children(devices, "requests") {
+        if let Some(exactly) = child(request, "exactly") {
+            default_request(exactly);
+        }
+        children(request, "firstAvailable").for_each(default_request);
+    }
+}
+
+fn default_request(request: &mut Map) {
+    default_empty(request, "allocationMode", "ExactCount");
+    if request.get("allocationMode").and_then(Value::as_str) == Some("ExactCount") {
+        let is_zero = request.get("count").and_then(Value::as_int) == Some(0);
+        if is_zero {
+            request.insert("count", 1);
+        }
+        default(request, "count", 1);
+    }
+    for toleration in children(request, "tolerations") {
+        default_empty(toleration, "operator", "Equal");
+    }
+}
+
+fn validate_same_spec(new: &Object, old: Option<&Object>) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let spec = At::of(new, "spec");
+    let before = old.and_then(|old| old.get("spec"));
+    if !alike(spec.value, before.unwrap_or(&Value::Null)) {
+        let shown = spec.value.as_object().cloned().unwrap_or_default();
+        errors.push(FieldError::invalid(&spec.path, shown, IMMUTABLE));
+    }
+    errors
+}
+
+fn validate_class(new: &Object) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let spec = At::of(new, "spec");
+    selectors(&spec.field("selectors"), &mut errors);
+    let configs = spec.field("config");
+    if not_too_many(&configs, CONFIGS_MAX, &mut errors) {
+        configs.items().for_each(|config| configuration(&config, &mut errors));
+    }
+    let name = spec.field("extendedResourceName");
+    if name.is_set() && !crate::pod::resources::is_extended(name.text()) {
+        name.invalid(&mut errors, "must be a valid extended resource name");
+    }
+    errors
+}
+
+fn validate_template(new: &Object) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let spec = At::of(new, "spec");
+    let metadata = spec.field("metadata");
+    // All but labels and annotations belong to the objects that are made of the template.
+    const FORBIDDEN: &[(&str, &str)] = &[
+        ("name", "name"),
+        ("generateName", "generateName"),
+        ("namespace", "namespace"),
+        ("selfLink", "selfLink"),
+        ("uid", "uID"),
+        ("resourceVersion", "resourceVersion"),
+        ("generation", "generation"),
+        ("creationTimestamp", "creationTimestamp"),
+        ("deletionTimestamp", "deletionTimestamp"),
+        ("deletionGracePeriodSeconds", "deletionGracePeriodSeconds"),
+        ("ownerReferences", "ownerReferences"),
+        ("finalizers", "finalizers"),
+        ("managedFields", "managedFields"),
+    ];
+    let annotations = metadata.field("annotations");
+    errors.extend(validate_annotations(annotations.value.as_object(), &annotations.path));
+    metadata.field("labels").labels(&mut errors);
+    for (name, shown) in FORBIDDEN {
+        if is_given(name, metadata.get(name)) {
+            metadata.field(shown).forbidden(&mut errors, "cannot be set");
+        }
+    }
+    let claim = spec.field("spec");
+    errors.extend(requests::validate(&claim.field("devices")));
+    errors
+}
+
+/// Whether a member of metadata says something; a grace period of 0 seconds does.
+fn is_given(name: &str, value: &Value) -> bool {
+    match (name, value) {
+        ("deletionGracePeriodSeconds", value) => !value.is_null(),
+        (_, Value::Int(number)) => *number != 0,
+        _ => !value.is_empty(),
+    }
+}
+
+fn selectors(list: &At<'_, '_>, errors: &mut ErrorList) {
+    if not_too_many(list, SELECTORS_MAX, errors) {
+        for selector in list.items() {
+            if !selector.has("cel") {
+                selector.field("cel").required(errors, "");
+            }
+        }
+    }
+}
+
+fn configuration(at: &At<'_, '_>, errors: &mut ErrorList) {
+    let opaque = at.field("opaque");
+    if !opaque.is_set() {
+        return opaque.required(errors, "");
+    }
+    driver(&opaque.field("driver"), errors);
+    parameters(&opaque.field("parameters"), PARAMETERS_BYTES_MAX, errors);
+}
+
+/// A JSON object that only the driver understands.
+fn parameters(at: &At<'_, '_>, bytes_max: usize, errors: &mut ErrorList) {
+    match at.value {
+        Value::Null => at.required(errors, ""),
+        value if json_len(value) > bytes_max => {
+            errors.push(FieldError::too_long(&at.path, bytes_max));
+        }
+        Value::Object(_) => {}
+        _ => at.invalid_as(errors, "<value omitted>", "must be a valid JSON object"),
+    }
+}
+
+fn json_len(value: &Value) -> usize {
+    let mut text = vec![];
+    keelson_schema::json::write_value(value, &mut text);
+    text.len()
+}
+
+fn driver(at: &At<'_, '_>, errors: &mut ErrorList) {
+    if !at.not_empty(errors, "") {
+        return;
+    }
+    if at.text().len() > DRIVER_BYTES_MAX {
+        errors.push(FieldError::too_long(&at.path, DRIVER_BYTES_MAX));
+    }
+    for why in names::is_dns1123_subdomain(&at.text().to_lowercase()) {
+        at.invalid(errors, &why);
+    }
+}
+
+fn toleration(at: &At<'_, '_>, errors: &mut ErrorList) {
+    at.field("key").rule_if_set(errors, names::is_qualified_name);
+    let (operator, value) = (at.field("operator"), at.field("value"));
+    match operator.text() {
+        "Exists" if !value.text().is_empty() => {
+            value.invalid(errors, "must be empty for operator `Exists`");
+        }
+        "Exists" => {}
+        "Equal" => value.rule(errors, names::is_valid_label_value),
+        "" => operator.required(errors, ""),
+        _ => operator.not_supported(errors, &["Equal", "Exists"]),
+    }
+    let effect = at.field("effect");
+    if !effect.text().is_empty() {
+        effect.one_of(errors, &["NoExecute", "NoSchedule", "None"]);
+    }
+}
+
+/// Whether a list is short enough to be looked at item by item.
+fn not_too_many(list: &At<'_, '_>, items_max: usize, errors: &mut ErrorList) -> bool {
+    let count = list.array().len();
+    if count > items_max {
+        errors.push(FieldError::too_many(&list.path, count, items_max));
+    }
+    count <= items_max
+}
+
+/// Adds a fault for each item whose key an item before it has.
+fn unique<'v, K, F>(list: &At<'v, '_>, key: F, errors: &mut ErrorList)
+where
+    K: Eq + std::hash::Hash + Clone + Into<Value>,
+    F: Fn(&'v Value) -> K,
+{
+    let mut seen: Seen<K> = Seen::new();
+    for item in list.items() {
+        let key = key(item.value);
+        if !seen.insert(key.clone()) {
+            errors.push(FieldError::duplicate(&item.path, key));
+        }
+    }
+}
+
+/// The member `name` of an item, as the key by which items are told apart.
+fn named<'v>(name: &'static str) -> impl Fn(&'v Value) -> &'v str {
+    move |item| item.str_at(&[name]).unwrap_or_default()
+}
+
+/// A C identifier behind a domain.
+fn fully_qualified(at: &At<'_, '_>, errors: &mut ErrorList) {
+    let parts: Vec<&str> = at.text().split('/').collect();
+    match parts.as_slice() {
+        [name] => identifier(&at.path, name, errors),
+        [domain, name] => {
+            if domain.is_empty() {
+                at.invalid_as(errors, "", "the domain must not be empty");
+            } else {
+                let text = Value::from(*domain);
+                driver(&At { value: &text, path: at.path }, errors);
+            }
+            if name.is_empty() {
+                at.invalid_as(errors, "", "the name must not be empty");
+            } else {
+                identifier(&at.path, name, errors);
+            }
+        }
+        _ => {}
+    }
+    if parts.len() == 1 {
+        let words = "a fully qualified name must be a domain and a name separated by a slash";
+        at.invalid(errors, words);
+    }
+}
+
+fn identifier(path: &Path<'_>, name: &str, errors: &mut ErrorList) {
+    const IDENTIFIER_BYTES_MAX: usize = 32;
+    if name.len() > IDENTIFIER_BYTES_MAX {
+        errors.push(FieldError::too_long(path, IDENTIFIER_BYTES_MAX));
+    }
+    for why in names::is_c_identifier(name) {
+        errors.push(FieldError::invalid(path, name, &why));
+    }
+}

@@ -1,0 +1,140 @@
+//! What a claim asks for: requests, the constraints between them, and configuration for their drivers.
+
+use super::{configuration, fully_qualified, named, not_too_many, selectors, toleration, unique};
+use crate::check::At;
+use keelson_meta::{ErrorList, FieldError, Value, names};
+use std::collections::{HashMap, HashSet};
+
+const REQUESTS_MAX: usize = 32;
+const CHOICES_MAX: usize = 8;
+const CONSTRAINTS_MAX: usize = 32;
+const CONFIGS_MAX: usize = 32;
+const NOT_A_REQUEST: &str = "must be the name of a request in the claim or the name of a request \
+                             and a subrequest separated by '/'";
+
+/// The names of requests, with those of their choices.
+pub(super) struct Names<'v>(HashMap<&'v str, HashSet<&'v str>>);
+
+impl<'v> Names<'v> {
+    /// The names in a claim's `devices`.
+    pub fn of(devices: &At<'v, '_>) -> Names<'v> {
+        let text = |value: &'v Value| value.str_at(&["name"]).unwrap_or_default();
+        let requests = devices.get("requests").as_array().unwrap_or_default();
+        let choices =
+            |request: &'v Value| request.array_at(&["firstAvailable"]).iter().map(text).collect();
+        Names(requests.iter().map(|request| (text(request), choices(request))).collect())
+    }
+
+    fn has(&self, name: &str) -> bool {
+        match name.split_once('/') {
+            None => self.0.contains_key(name),
+            Some((request, choice)) => {
+                self.0.get(request).is_some_and(|choices| choices.contains(choice))
+            }
+        }
+    }
+}
+
+/// Checks `devices` of a claim.
+pub(super) fn validate(devices: &At<'_, '_>) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let known = Names::of(devices);
+    let requests = devices.field("requests");
+    if not_too_many(&requests, REQUESTS_MAX, &mut errors) {
+        requests.items().for_each(|request| validate_request(&request, &mut errors));
+        unique(&requests, named("name"), &mut errors);
+    }
+    let constraints = devices.field("constraints");
+    if not_too_many(&constraints, CONSTRAINTS_MAX, &mut errors) {
+        constraints.items().for_each(|at| constraint(&at, &known, &mut errors));
+    }
+    let configs = devices.field("config");
+    if not_too_many(&configs, CONFIGS_MAX, &mut errors) {
+        for config in configs.items() {
+            references(&config.field("requests"), &known, &mut errors);
+            configuration(&config, &mut errors);
+        }
+    }
+    errors
+}
+
+fn validate_request(request: &At<'_, '_>, errors: &mut ErrorList) {
+    request.field("name").rule(errors, names::is_dns1123_label);
+    let (exactly, choices) = (request.field("exactly"), request.field("firstAvailable"));
+    match (exactly.is_set(), !choices.array().is_empty()) {
+        (false, false) => {
+            request.required(errors, "exactly one of `exactly` or `firstAvailable` is required");
+        }
+        (true, true) => {
+            let words = "exactly one of `exactly` or `firstAvailable` is required, but multiple \
+                         fields are set";
+            request.invalid_as(errors, Value::Null, words);
+        }
+        (true, false) => devices_of(&exactly, errors),
+        (false, true) if not_too_many(&choices, CHOICES_MAX, errors) => {
+            for choice in choices.items() {
+                choice.field("name").rule(errors, names::is_dns1123_label);
+                devices_of(&choice, errors);
+            }
+            unique(&choices, named("name"), errors);
+        }
+        (false, true) => {}
+    }
+}
+
+fn devices_of(at: &At<'_, '_>, errors: &mut ErrorList) {
+    at.field("deviceClassName").required_rule(errors, names::is_dns1123_subdomain);
+    selectors(&at.field("selectors"), errors);
+    let (mode, count) = (at.field("allocationMode"), at.field("count"));
+    match mode.text() {
+        "All" if count.number() != 0 => {
+            count.invalid(errors, "must not be specified when allocationMode is 'All'");
+        }
+        "ExactCount" if count.number() <= 0 => {
+            count.invalid_as(errors, count.number(), "must be greater than zero");
+        }
+        "All" | "ExactCount" => {}
+        _ => mode.not_supported(errors, &["All", "ExactCount"]),
+    }
+    at.field("tolerations").items().for_each(|at| toleration(&at, errors));
+}
+
+fn constraint(at: &At<'_, '_>, known: &Names<'_>, errors: &mut ErrorList) {
+    references(&at.field("requests"), known, errors);
+    let (same, distinct) = (at.field("matchAttribute"), at.field("distinctAttribute"));
+    if same.is_set() {
+        fully_qualified(&same, errors);
+    } else if distinct.is_set() {
+        fully_qualified(&distinct, errors);
+    } else {
+        // The words are upstream's, also where none of them is set.
+        let words = "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, but \
+                     multiple fields are set";
+        at.required(errors, words);
+    }
+}
+
+/// Names of requests, or of a request and one of its choices.
+pub(super) fn references(list: &At<'_, '_>, known: &Names<'_>, errors: &mut ErrorList) {
+    if !not_too_many(list, REQUESTS_MAX, errors) {
+        return;
+    }
+    list.items().for_each(|at| reference(&at, known, errors));
+    unique(list, |item| item.as_str().unwrap_or_default(), errors);
+}
+
+/// One such name.
+pub(super) fn reference(at: &At<'_, '_>, known: &Names<'_>, errors: &mut ErrorList) {
+    let name = at.text();
+    if name.split('/').count() > 2 {
+        return at.invalid_as(errors, name, NOT_A_REQUEST);
+    }
+    for part in name.split('/') {
+        for why in names::is_dns1123_label(part) {
+            errors.push(FieldError::invalid(&at.path, part, &why));
+        }
+    }
+    if !known.has(name) {
+        at.invalid_as(errors, name, NOT_A_REQUEST);
+    }
+}

@@ -1,0 +1,186 @@
+//! FlowSchemas: which requests are of which level of flow control.
+
+use super::check::{At, default_empty};
+use crate::strategy::Strategy;
+use keelson_meta::status::quote;
+use keelson_meta::{ErrorList, FieldError, Object, Seen, Value, names};
+
+const PRECEDENCE: i64 = 1000;
+const PRECEDENCE_MAX: i64 = 10_000;
+const VERBS: &[&str] =
+    &["create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"];
+
+/// FlowSchemas.
+pub(super) fn flow_schema(base: Strategy) -> Strategy {
+    Strategy {
+        default: |schema| {
+            default_empty(schema.object_mut("spec"), "matchingPrecedence", PRECEDENCE);
+        },
+        validate: |new, _| validate(new),
+        validate_status: |new, _| validate_conditions(new),
+        ..base
+    }
+}
+
+/// Each condition has a type, and no two the same.
+pub(super) fn validate_conditions(new: &Object) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let status = At::of(new, "status");
+    let mut seen: Seen<&str> = Seen::new();
+    for condition in status.field("conditions").items() {
+        let kind = condition.field("type");
+        if !seen.insert(kind.text()) {
+            errors.push(FieldError::duplicate(&kind.path, kind.text()));
+        }
+        kind.not_empty(&mut errors, "");
+    }
+    errors
+}
+
+fn validate(new: &Object) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let spec = At::of(new, "spec");
+    let precedence = spec.field("matchingPrecedence");
+    if precedence.number() <= 0 {
+        precedence.invalid_as(&mut errors, precedence.number(), "must be a positive value");
+    }
+    if precedence.number() > PRECEDENCE_MAX {
+        let words = format!("must not be greater than {PRECEDENCE_MAX}");
+        precedence.invalid(&mut errors, &words);
+    }
+    if precedence.number() == 1 && new.name() != "exempt" {
+        let words = "only the schema named 'exempt' may have matchingPrecedence 1";
+        precedence.invalid(&mut errors, words);
+    }
+    let method = spec.field("distinguisherMethod");
+    if method.is_set() && !matches!(method.str("type"), "ByNamespace" | "ByUser") {
+        let kind = method.field("type");
+        let shown = format!("{{\"Type\":{}}}", quote(kind.text()));
+        let error = FieldError::not_supported(&kind.path, "", &["ByNamespace", "ByUser"]);
+        errors.push(FieldError { shown: Some(shown), ..error });
+    }
+    let level = spec.field("priorityLevelConfiguration");
+    let name = level.field("name");
+    if name.not_empty(&mut errors, "must reference a priority level") {
+        name.rule(&mut errors, names::is_dns1123_subdomain);
+    }
+    spec.field("rules").items().for_each(|rule| validate_rule(&rule, &mut errors));
+    errors
+}
+
+fn validate_rule(rule: &At<'_, '_>, errors: &mut ErrorList) {
+    let subjects = rule.field("subjects");
+    subjects.not_empty(errors, "subjects must contain at least one value");
+    subjects.items().for_each(|subject| validate_subject(&subject, errors));
+    let (resources, urls) = (rule.field("resourceRules"), rule.field("nonResourceRules"));
+    if resources.array().is_empty() && urls.array().is_empty() {
+        let words = "at least one of resourceRules and nonResourceRules has to be non-empty";
+        rule.required(errors, words);
+    }
+    resources.items().for_each(|rule| resource_rule(&rule, errors));
+    urls.items().for_each(|rule| url_rule(&rule, errors));
+}
+
+fn validate_subject(subject: &At<'_, '_>, errors: &mut ErrorList) {
+    const KINDS: &[(&str, &str)] =
+        &[("ServiceAccount", "serviceAccount"), ("User", "user"), ("Group", "group")];
+    let kind = subject.str("kind");
+    let Some((_, own)) = KINDS.iter().find(|(name, _)| *name == kind) else {
+        return subject.field("kind").not_supported(errors, &["Group", "ServiceAccount", "User"]);
+    };
+    let at = subject.field(own);
+    if at.is_set() {
+        subject_name(&at, own, errors);
+    } else {
+        at.required(errors, &format!("{own} is required when subject kind is '{kind}'"));
+    }
+    for (other, member) in KINDS.iter().filter(|(name, _)| *name != kind) {
+        if subject.has(member) {
+            let words = format!("{member} is forbidden when subject kind is not '{other}'");
+            subject.field(member).forbidden(errors, &words);
+        }
+    }
+}
+
+fn subject_name(at: &At<'_, '_>, kind: &str, errors: &mut ErrorList) {
+    let name = at.field("name");
+    if kind != "serviceAccount" {
+        name.not_empty(errors, "");
+        return;
+    }
+    name.not_empty(errors, "");
+    if !matches!(name.text(), "" | "*") {
+        name.rule(errors, names::is_dns1123_subdomain);
+    }
+    let namespace = at.field("namespace");
+    if namespace.not_empty(errors, "must specify namespace for service account") {
+        namespace.rule(errors, names::is_dns1123_label);
+    }
+}
+
+fn has_star(at: &At<'_, '_>) -> bool {
+    at.array().iter().any(|value| value.as_str() == Some("*"))
+}
+
+/// A list in which `*` stands alone.
+fn alone(at: &At<'_, '_>, missing: &str, others: &str, errors: &mut ErrorList) {
+    if at.array().is_empty() {
+        at.required(errors, missing);
+    } else if has_star(at) && at.array().len() > 1 {
+        let words = format!("if '*' is present, must not specify other {others}");
+        at.invalid(errors, &words);
+    }
+}
+
+fn verbs(at: &At<'_, '_>, known: &[&str], errors: &mut ErrorList) {
+    let unknown = |value: &Value| !value.as_str().is_some_and(|verb| known.contains(&verb));
+    alone(at, "verbs must contain at least one value", "verbs", errors);
+    if !has_star(at) && at.array().iter().any(unknown) {
+        at.not_supported(errors, known);
+    }
+}
+
+fn resource_rule(rule: &At<'_, '_>, errors: &mut ErrorList) {
+    verbs(&rule.field("verbs"), VERBS, errors);
+    let groups = rule.field("apiGroups");
+    alone(&groups, "resource rules must supply at least one api group", "api groups", errors);
+    let resources = rule.field("resources");
+    alone(&resources, "resource rules must supply at least one resource", "resources", errors);
+    let namespaces = rule.field("namespaces");
+    if namespaces.array().is_empty() && !rule.flag("clusterScope") {
+        let words = "resource rules that are not cluster scoped must supply at least one namespace";
+        return namespaces.required(errors, words);
+    }
+    if has_star(&namespaces) {
+        return alone(&namespaces, "", "namespaces", errors);
+    }
+    for name in namespaces.items() {
+        for why in names::is_dns1123_label(name.text()) {
+            let words = "each member of this list must be '*' or a DNS-1123 label; ";
+            name.invalid_as(errors, name.text(), &format!("{words}{why}"));
+        }
+    }
+}
+
+fn url_rule(rule: &At<'_, '_>, errors: &mut ErrorList) {
+    verbs(&rule.field("verbs"), VERBS, errors);
+    let urls = rule.field("nonResourceURLs");
+    urls.not_empty(errors, "nonResourceURLs must contain at least one value");
+    if has_star(&urls) {
+        return alone(&urls, "", "non-resource URLs", errors);
+    }
+    for url in urls.items() {
+        let text = url.text();
+        if text.is_empty() {
+            url.invalid_as(errors, "", "must not be empty");
+        } else if !text.starts_with('/') {
+            url.invalid(errors, "must start with slash");
+        } else if text.contains(' ') {
+            url.invalid(errors, "must not contain white-space");
+        } else if text.contains("//") {
+            url.invalid(errors, "must not contain double slash");
+        } else if text.trim_end_matches('*').contains('*') || text.ends_with("**") {
+            url.invalid(errors, "wildcard can only do suffix matching");
+        }
+    }
+}

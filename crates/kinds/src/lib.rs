@@ -1,0 +1,38 @@
+//! The rules of the built-in kinds that no table can say: derived defaults, what the server sets on create
+//! and update, validation between fields, warnings, and conversion between versions. One row a resource
+//! ([`strategy`]) names them.
+//!
+//! Promise: no IO, no clock, no async; equal inputs give equal outputs.
+
+pub mod convert;
+mod rows;
+pub mod strategy;
+
+mod admission;
+mod autoscaling;
+mod batch;
+mod certificates;
+mod check;
+mod claims;
+mod conditions;
+mod config;
+pub mod definitions;
+mod devices;
+mod endpoints;
+mod events;
+mod flow;
+mod limits;
+mod networking;
+mod nodes;
+mod pod;
+mod policies;
+mod rbac;
+mod same;
+mod service;
+mod storage;
+mod workloads;
+
+pub use convert::convert;
+pub use rows::strategy;
+pub use service::validate_addresses as validate_service_addresses;
+pub use strategy::{Check, Generation, PartRules, SelectableField, StatusMetadata, Strategy};

@@ -1,0 +1,190 @@
+//! LimitRanges and ResourceQuotas.
+
+mod quota;
+
+pub(super) use quota::resource_quota;
+
+use crate::check::{At, children};
+use crate::pod::resources::{container_resource_name, resource_name};
+use crate::strategy::Strategy;
+use keelson_meta::{ErrorList, Map, Object, Seen, Value, names};
+use std::collections::BTreeSet;
+
+/// LimitRanges.
+pub(super) fn limit_range(base: Strategy) -> Strategy {
+    Strategy {
+        default: default_limit_range,
+        prepare_create: |range| {
+            drop_empty(range);
+            // A limit range may be made without any name.
+            if range.name().is_empty() && range.generate_name().is_empty() {
+                let uid = range.uid().to_owned();
+                range.set_meta("name", &uid);
+            }
+        },
+        prepare_update: |new, _| drop_empty(new),
+        validate: |new, _| validate_limit_range(new),
+        ..base
+    }
+}
+
+/// An empty list is stored as none, and its owner stays.
+fn drop_empty(range: &mut Object) {
+    let spec = range.object_mut("spec");
+    if spec.get("limits").is_some_and(Value::is_empty) {
+        spec.remove("limits");
+    }
+}
+
+fn default_limit_range(range: &mut Object) {
+    let spec = range.object_mut("spec");
+    for item in children(spec, "limits") {
+        if item.get("type").and_then(Value::as_str) != Some("Container") {
+            continue;
+        }
+        fill_from(item, "default", "max");
+        fill_from(item, "defaultRequest", "default");
+        fill_from(item, "defaultRequest", "min");
+    }
+}
+
+/// Amounts that one list lacks are those of another.
+fn fill_from(item: &mut Map, list: &str, source: &str) {
+    let Some(amounts) = item.get(source).and_then(Value::as_object).cloned() else { return };
+    let target = item.object_at(list);
+    target.fill(amounts);
+}
+
+fn validate_limit_range(new: &Object) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let spec = At::of(new, "spec");
+    let limits = spec.field("limits");
+    let mut seen: Seen<&str> = Seen::new();
+    for item in limits.items() {
+        let kind = item.field("type");
+        limit_type(&kind, &mut errors);
+        if !seen.insert(kind.text()) {
+            kind.duplicate(&mut errors);
+        }
+        limit_item(&item, &mut errors);
+    }
+    errors
+}
+
+fn limit_type(kind: &At<'_, '_>, errors: &mut ErrorList) {
+    let before = errors.len();
+    kind.rule(errors, names::is_qualified_name);
+    let standard = ["Pod", "Container", "PersistentVolumeClaim"].contains(&kind.text());
+    if errors.len() == before && !standard && !kind.text().contains('/') {
+        kind.invalid(errors, "must be a standard limit type or fully qualified");
+    }
+}
+
+fn limit_item(item: &At<'_, '_>, errors: &mut ErrorList) {
+    let kind = item.str("type");
+    let names_of = |list: &str, errors: &mut ErrorList| {
+        for (name, amount) in item.field(list).entries() {
+            let key = Value::from(name);
+            let at = At { value: &key, path: amount.path };
+            match kind {
+                "Pod" | "Container" => container_resource_name(&at, errors),
+                _ => resource_name(&at, errors),
+            }
+        }
+    };
+    names_of("max", errors);
+    names_of("min", errors);
+    for list in ["default", "defaultRequest"] {
+        if kind != "Pod" {
+            names_of(list, errors);
+        } else if !item.get(list).is_empty() {
+            item.field(list).forbidden(errors, "may not be specified when `type` is 'Pod'");
+        }
+    }
+    if kind == "PersistentVolumeClaim" {
+        let (min, max) = (item.get("min").get("storage"), item.get("max").get("storage"));
+        if min.is_none() && max.is_none() {
+            let words =
+                "either minimum or maximum storage value is required, but neither was provided";
+            item.field("limits").required(errors, words);
+        }
+    }
+    names_of("maxLimitRequestRatio", errors);
+    const LISTS: [&str; 5] = ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"];
+    let keys: BTreeSet<&str> = LISTS
+        .iter()
+        .filter(|list| kind != "Pod" || !list.starts_with("default"))
+        .filter_map(|list| item.get(list).as_object())
+        .flat_map(|map| map.iter().map(|(name, _)| name.as_str()))
+        .collect();
+    keys.iter().for_each(|name| amounts(item, name, errors));
+}
+
+/// The amounts of one resource must not contradict each other.
+fn amounts(item: &At<'_, '_>, name: &str, errors: &mut ErrorList) {
+    // (the smaller, the larger, where it is told, whether the value shown is the larger one)
+    const ORDER: [(&str, &str, &str, &str, &str, &str); 6] = [
+        ("min", "max", "min", "min", "min value", "max value"),
+        (
+            "min",
+            "defaultRequest",
+            "defaultRequest",
+            "defaultRequest",
+            "min value",
+            "default request value",
+        ),
+        (
+            "defaultRequest",
+            "max",
+            "defaultRequest",
+            "defaultRequest",
+            "default request value",
+            "max value",
+        ),
+        (
+            "defaultRequest",
+            "default",
+            "defaultRequest",
+            "defaultRequest",
+            "default request value",
+            "default limit value",
+        ),
+        ("min", "default", "default", "min", "min value", "default value"),
+        ("default", "max", "default", "max", "default value", "max value"),
+    ];
+    let of = |list: &str| item.get(list).get(name).and_then(crate::check::quantity);
+    for (small, large, place, shown, low_words, high_words) in ORDER {
+        let (Some(low), Some(high)) = (of(small), of(large)) else { continue };
+        if low > high {
+            let words = format!("{low_words} {low} is greater than {high_words} {high}");
+            let shown = of(shown).unwrap_or_default().to_string();
+            item.field(place).field_at(name).invalid_as(errors, shown, &words);
+        }
+    }
+    ratio(item, name, errors);
+    let is_shared = !name.contains('/') && !crate::pod::resources::is_huge_page(name);
+    if let (false, Some(limit), Some(request)) = (is_shared, of("default"), of("defaultRequest"))
+        && limit != request
+    {
+        let words =
+            format!("default value {limit} must equal to defaultRequest value {request} in {name}");
+        let place = item.field("defaultRequest");
+        place.field_at(name).invalid_as(errors, request.to_string(), &words);
+    }
+}
+
+fn ratio(item: &At<'_, '_>, name: &str, errors: &mut ErrorList) {
+    let of = |list: &str| item.get(list).get(name).and_then(crate::check::quantity);
+    let Some(ratio) = of("maxLimitRequestRatio") else { return };
+    let list = item.field("maxLimitRequestRatio");
+    let at = list.field_at(name);
+    if ratio.as_f64() < 1.0 {
+        at.invalid_as(errors, ratio.to_string(), &format!("ratio {ratio} is less than 1"));
+    }
+    let (Some(min), Some(max)) = (of("min"), of("max")) else { return };
+    let limit = max.as_f64() / min.as_f64();
+    if ratio.as_f64() > limit {
+        let words = format!("ratio {ratio} is greater than max/min = {limit:.6}");
+        at.invalid_as(errors, ratio.to_string(), &words);
+    }
+}

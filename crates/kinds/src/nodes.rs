@@ -1,0 +1,169 @@
+//! Nodes.
+
+use super::check::{At, child, default};
+use crate::strategy::{SelectableField, Strategy};
+use keelson_meta::status::quote;
+use keelson_meta::{ErrorList, FieldError, Object, Path, Seen, Str, Value, ip, names, value};
+
+const UNSCHEDULABLE: &[SelectableField] = &[SelectableField {
+    name: "spec.unschedulable",
+    places: &[&["spec", "unschedulable"]],
+    unset: "false",
+}];
+
+/// Nodes tell their own state.
+pub(super) fn node(base: Strategy) -> Strategy {
+    Strategy {
+        status_on_create: true,
+        fields: UNSCHEDULABLE,
+        default: default_node,
+        prepare_create: |node| drop_config_source(node, None),
+        prepare_update: |node, old| drop_config_source(node, Some(old)),
+        validate: |new, _| validate(new),
+        validate_change,
+        validate_status: validate_change,
+        warnings: |new, _| {
+            let has = |name: &str| new.at(&["spec", name]).is_some_and(|value| !value.is_empty());
+            let mut warnings = vec![];
+            if has("externalID") {
+                let words =
+                    "spec.externalID: this field is deprecated, and is unused by Kubernetes";
+                warnings.push(Str::new_static(words));
+            }
+            warnings
+        },
+        ..base
+    }
+}
+
+fn default_node(node: &mut Object) {
+    if let Some(status) = child(&mut node.root, "status")
+        && let Some(capacity) = status.get("capacity").cloned().filter(|list| !list.is_empty())
+    {
+        default(status, "allocatable", capacity);
+    }
+    let Some(spec) = child(&mut node.root, "spec") else { return };
+    let first = spec.get("podCIDRs").and_then(Value::as_array).and_then(|list| list.first());
+    match (first.cloned(), spec.get("podCIDR").filter(|range| !range.is_empty()).cloned()) {
+        (Some(first), _) => {
+            spec.insert("podCIDR", first);
+        }
+        (None, Some(range)) => {
+            spec.insert("podCIDRs", vec![range]);
+        }
+        (None, None) => {}
+    }
+}
+
+/// What a kubelet could once be configured by is kept only where it is already.
+fn drop_config_source(node: &mut Object, old: Option<&Object>) {
+    let has = |old: &Object| old.at(&["spec", "configSource"]).is_some();
+    if !old.is_some_and(has)
+        && let Some(spec) = child(&mut node.root, "spec")
+    {
+        spec.remove("configSource");
+    }
+}
+
+fn validate(new: &Object) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let spec = At::of(new, "spec");
+    taints(&spec.field("taints"), &mut errors);
+    amounts(&At::of(new, "status").field("capacity"), &mut errors);
+    pod_ranges(&spec.field("podCIDRs"), &mut errors);
+    errors
+}
+
+/// Ranges of addresses for pods, one of each family.
+fn pod_ranges(list: &At<'_, '_>, errors: &mut ErrorList) {
+    let mut families: Vec<bool> = vec![];
+    let mut unread: Option<(usize, &str)> = None;
+    for (index, range) in list.items().enumerate() {
+        errors.extend(ip::validate_strict_cidr(range.text(), &range.path));
+        match ip::parse_cidr(range.text()) {
+            Some(parsed) => families.push(parsed.address.is_ipv4()),
+            None => unread = unread.or(Some((index, range.text()))),
+        }
+    }
+    if list.array().len() < 2 {
+        return;
+    }
+    if let Some((index, text)) = unread {
+        let words = format!(
+            "invalid PodCIDRs. failed to check with dual stack with error:invalid CIDR[{index}]: \
+             <nil> (invalid CIDR address: {text})"
+        );
+        errors.push(FieldError::internal(&list.path, &words));
+    }
+    let is_dual = families.contains(&true) && families.contains(&false);
+    if list.array().len() > 2 || !is_dual {
+        list.invalid(errors, "may specify no more than one CIDR for each IP family");
+    }
+}
+
+fn amounts(list: &At<'_, '_>, errors: &mut ErrorList) {
+    for (name, amount) in list.entries() {
+        let at = At { value: amount.value, path: list.path.field(name) };
+        super::pod::resources::positive(name, &at, errors);
+    }
+}
+
+fn validate_change(new: &Object, old: Option<&Object>) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let Some(old) = old else { return errors };
+    let status = At::of(new, "status");
+    for list in ["capacity", "allocatable"] {
+        amounts(&status.field(list), &mut errors);
+    }
+    let mut seen: Seen<(&str, &str)> = Seen::new();
+    for address in status.field("addresses").items() {
+        if !seen.insert((address.str("type"), address.str("address"))) {
+            let (kind, text) = (quote(address.str("type")), quote(address.str("address")));
+            let shown = format!("{{\"Type\":{kind},\"Address\":{text}}}");
+            let error = FieldError::duplicate(&address.path, "");
+            errors.push(FieldError { shown: Some(shown), ..error });
+        }
+    }
+    update(new, old, &mut errors);
+    errors
+}
+
+/// What names the machine is given once.
+fn update(new: &Object, old: &Object, errors: &mut ErrorList) {
+    let (spec, stored) = (At::of(new, "spec"), At::of(old, "spec"));
+    for (name, word) in [("podCIDRs", "podCIDR"), ("providerID", "providerID")] {
+        if !stored.get(name).is_empty() && spec.get(name) != stored.get(name) {
+            let words = format!("node updates may not change {word} except from \"\" to valid");
+            spec.field(name).forbidden(errors, &words);
+        }
+    }
+    taints(&spec.field("taints"), errors);
+    if spec.get("externalID") != stored.get("externalID") {
+        spec.field("externalID").forbidden(errors, "may not be updated");
+    }
+}
+
+fn taints(list: &At<'_, '_>, errors: &mut ErrorList) {
+    let mut seen: Seen<(&str, &str)> = Seen::new();
+    // Upstream tells the faults where taints stood before they had a field.
+    let metadata = Path::new("metadata");
+    let list = At { value: list.value, path: metadata.field("taints") };
+    for taint in list.items() {
+        taint.field("key").rule(errors, names::is_qualified_name);
+        for why in names::is_valid_label_value(taint.str("value")) {
+            taint.field("value").invalid_as(errors, taint.str("value"), &why);
+        }
+        let effects = &["NoSchedule", "PreferNoSchedule", "NoExecute"];
+        taint.field("effect").required_one_of(errors, effects);
+        if !seen.insert((taint.str("key"), taint.str("effect"))) {
+            let (key, text, effect) = (taint.str("key"), taint.str("value"), taint.str("effect"));
+            let added = taint.get("timeAdded").clone();
+            let shown = value!({
+                "Key": key, "Value": text, "Effect": effect, "TimeAdded": (added)
+            });
+            let error = FieldError::duplicate(&taint.path, shown);
+            let detail = "taints must be unique by key and effect pair".to_owned();
+            errors.push(FieldError { detail, ..error });
+        }
+    }
+}

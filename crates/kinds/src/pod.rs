@@ -1,0 +1,226 @@
+//! Pods, and what all kinds with a template of pods share.
+
+mod containers;
+pub(super) mod defaults;
+mod env;
+pub(super) mod probes;
+pub(super) mod resources;
+pub(super) mod scheduling;
+mod security;
+pub(super) mod spec;
+mod update;
+pub(super) mod volumes;
+pub(super) mod warnings;
+
+pub(super) use update::differences;
+
+use super::check::{At, child, children};
+use crate::strategy::{Generation, Strategy};
+use keelson_meta::{ErrorList, Map, Object, Value, value};
+use std::collections::HashMap;
+
+/// Seconds that a pod has to stop when nothing else is said.
+const POD_GRACE_SECONDS: i64 = 30;
+
+/// Pods begin as Pending and are deleted gracefully.
+pub(super) fn pod(base: Strategy) -> Strategy {
+    Strategy {
+        default: defaults::pod,
+        prepare_create,
+        prepare_update,
+        prepare_status: |new, old| {
+            // The class of service stays as it was found when the pod was made.
+            if new.str_at(&["status", "qosClass"]).is_empty()
+                && let Some(class) = old.at(&["status", "qosClass"]).cloned()
+            {
+                new.object_mut("status").insert("qosClass", class);
+            }
+        },
+        validate,
+        warnings: warnings::of_pod,
+        grace: Some(grace),
+        ..base
+    }
+}
+
+/// Templates of pods that stand alone.
+pub(super) fn pod_template(base: Strategy) -> Strategy {
+    Strategy {
+        generation: Generation::OnSpecChange,
+        default: |obj| defaults::template(&mut obj.root),
+        prepare_create: drop_disabled_of_template,
+        prepare_update: |new, _| drop_disabled_of_template(new),
+        validate: |new, _| {
+            let mut errors = ErrorList::new();
+            spec::template(&At::of(new, "template"), &mut errors);
+            errors
+        },
+        warnings: warnings::of_pod_template,
+        ..base
+    }
+}
+
+fn drop_disabled_of_template(obj: &mut Object) {
+    if let Some(template) = child(&mut obj.root, "template") {
+        drop_disabled(template.object_at("spec"));
+    }
+}
+
+fn prepare_create(pod: &mut Object) {
+    let now = pod.creation_timestamp().to_owned();
+    negative_grace(pod.object_mut("spec"));
+    let class = resources::class_of_service(pod);
+    let gated = !pod.array_at(&["spec", "schedulingGates"]).is_empty();
+    drop_disabled(pod.object_mut("spec"));
+    merge_label_keys(pod);
+    app_armor_of_annotations(pod);
+    let mut status = Map::with_capacity(2);
+    status.insert("phase", "Pending");
+    status.insert("qosClass", class);
+    if gated {
+        let condition = value!({
+            "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
+            "lastProbeTime": null, "lastTransitionTime": (now.as_str()),
+            "message": "Scheduling is blocked due to non-empty scheduling gates"
+        });
+        status.insert("conditions", vec![condition]);
+    }
+    pod.root.insert("status", status);
+}
+
+/// A negative period counts as the shortest one.
+fn negative_grace(spec: &mut Map) {
+    const NAME: &str = "terminationGracePeriodSeconds";
+    if spec.get(NAME).and_then(Value::as_int).is_some_and(|seconds| seconds < 0) {
+        spec.insert(NAME, 1);
+    }
+}
+
+fn prepare_update(new: &mut Object, _: &Object) {
+    drop_disabled(new.object_mut("spec"));
+    app_armor_of_annotations(new);
+}
+
+/// Takes out what a kube-apiserver of this version does not keep unless told to.
+pub(super) fn drop_disabled(spec: &mut Map) {
+    spec.remove("schedulingGroup");
+    for volume in children(spec, "volumes") {
+        if let Some(projected) = child(volume, "projected") {
+            for source in children(projected, "sources") {
+                source.remove("clusterTrustBundle");
+                source.remove("podCertificate");
+            }
+        }
+    }
+}
+
+/// Terms with `matchLabelKeys` get the pod's own labels as conditions.
+fn merge_label_keys(pod: &mut Object) {
+    let has = |name: &str| pod.at(&["spec", name]).is_some();
+    if !has("topologySpreadConstraints") && !has("affinity") {
+        return;
+    }
+    let labels: Map =
+        pod.at(&["metadata", "labels"]).and_then(Value::as_object).cloned().unwrap_or_default();
+    let spec = pod.object_mut("spec");
+    for constraint in children(spec, "topologySpreadConstraints") {
+        merge(constraint, "matchLabelKeys", "In", &labels);
+    }
+    let Some(affinity) = child(spec, "affinity") else { return };
+    for kind in ["podAffinity", "podAntiAffinity"] {
+        let Some(pods) = child(affinity, kind) else { continue };
+        for term in children(pods, "requiredDuringSchedulingIgnoredDuringExecution") {
+            merge(term, "matchLabelKeys", "In", &labels);
+            merge(term, "mismatchLabelKeys", "NotIn", &labels);
+        }
+        for weighted in children(pods, "preferredDuringSchedulingIgnoredDuringExecution") {
+            if let Some(term) = child(weighted, "podAffinityTerm") {
+                merge(term, "matchLabelKeys", "In", &labels);
+                merge(term, "mismatchLabelKeys", "NotIn", &labels);
+            }
+        }
+    }
+}
+
+fn merge(term: &mut Map, keys: &str, operator: &str, labels: &Map) {
+    let keys = term.get(keys).and_then(Value::as_array).unwrap_or_default().to_vec();
+    let Some(selector) = child(term, "labelSelector") else { return };
+    for key in keys.iter().filter_map(Value::as_str) {
+        let Some(value) = labels.get(key).and_then(Value::as_str) else { continue };
+        let condition = value!({"key": key, "operator": operator, "values": [value]});
+        let list = selector.entry_or("matchExpressions", || Value::Array(vec![]));
+        if let Value::Array(items) = list {
+            items.push(condition);
+        }
+    }
+}
+
+/// The profile that an annotation names, for containers that say nothing themselves.
+fn app_armor_of_annotations(pod: &mut Object) {
+    const PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
+    let of_pod = pod.at(&["spec", "securityContext", "appArmorProfile"]).cloned();
+    let found: HashMap<String, Value> = pod
+        .meta_map("annotations")
+        .filter_map(|(key, text)| {
+            Some((key.strip_prefix(PREFIX)?.to_owned(), app_armor_profile(text)?))
+        })
+        .collect();
+    if found.is_empty() {
+        return;
+    }
+    let spec = pod.object_mut("spec");
+    for list in ["initContainers", "containers"] {
+        for container in children(spec, list) {
+            let name = container.get("name").and_then(Value::as_str).unwrap_or_default();
+            let Some(profile) = found.get(name) else { continue };
+            if Some(profile) != of_pod.as_ref() {
+                let context = container.object_at("securityContext");
+                super::check::default(context, "appArmorProfile", profile.clone());
+            }
+        }
+    }
+}
+
+fn app_armor_profile(text: &str) -> Option<Value> {
+    match text {
+        "runtime/default" => Some(value!({"type": "RuntimeDefault"})),
+        "unconfined" => Some(value!({"type": "Unconfined"})),
+        _ => {
+            let profile = text.strip_prefix("localhost/").filter(|profile| !profile.is_empty())?;
+            Some(value!({"type": "Localhost", "localhostProfile": profile}))
+        }
+    }
+}
+
+/// A pod that no node runs, or that has ended, has nothing to finish.
+fn grace(pod: &Object, asked: Option<i64>) -> i64 {
+    let declared = pod.int_at(&["spec", "terminationGracePeriodSeconds"]);
+    let period = asked.or(declared).unwrap_or(POD_GRACE_SECONDS);
+    let ended = matches!(pod.str_at(&["status", "phase"]), "Failed" | "Succeeded");
+    if pod.str_at(&["spec", "nodeName"]).is_empty() || ended {
+        return 0;
+    }
+    // A negative period counts as the shortest one.
+    if period < 0 { 1 } else { period }
+}
+
+fn validate(new: &Object, old: Option<&Object>) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let at = At::of(new, "spec");
+    spec::pod_spec(&at, true, &mut errors);
+    containers::images(&at, &mut errors);
+    if let Some(old) = old {
+        update::validate(new, old, &mut errors);
+        return errors;
+    }
+    let ephemeral = at.field("ephemeralContainers");
+    if !ephemeral.array().is_empty() {
+        ephemeral.forbidden(&mut errors, "cannot be set on create");
+    }
+    let gates = at.field("schedulingGates");
+    if !at.str("nodeName").is_empty() && !gates.array().is_empty() {
+        let words = "cannot be set until all schedulingGates have been cleared";
+        at.field("nodeName").forbidden(&mut errors, words);
+    }
+    errors
+}

@@ -1,0 +1,248 @@
+//! Defaults of pods and of pod templates.
+
+use crate::check::{child, children, default, default_empty};
+use keelson_meta::{Map, Object, Value};
+
+/// The three lists of containers.
+pub(crate) const CONTAINER_LISTS: [&str; 3] =
+    ["initContainers", "containers", "ephemeralContainers"];
+
+/// File mode of projected files: 0644.
+const FILE_MODE: i64 = 0o644;
+const GRACE_SECONDS: i64 = 30;
+
+/// A pod: what templates get, and what only follows from a pod that is about to run.
+pub(super) fn pod(pod: &mut Object) {
+    let spec = pod.object_mut("spec");
+    pod_spec(spec);
+    default(spec, "enableServiceLinks", true);
+    for list in ["initContainers", "containers"] {
+        for container in children(spec, list) {
+            if let Some(resources) = child(container, "resources") {
+                requests_from_limits(resources);
+            }
+        }
+    }
+    pod_requests(spec);
+    if spec.get("hostNetwork").and_then(Value::as_bool) == Some(true) {
+        host_ports(spec);
+    }
+}
+
+/// The template in a workload's spec, which every workload has.
+pub(crate) fn template(spec: &mut Map) {
+    pod_spec(spec.object_at("template").object_at("spec"));
+}
+
+/// What pods and templates share.
+pub(crate) fn pod_spec(spec: &mut Map) {
+    alias(spec);
+    default_empty(spec, "dnsPolicy", "ClusterFirst");
+    default_empty(spec, "restartPolicy", "Always");
+    default(spec, "securityContext", Map::new());
+    default(spec, "terminationGracePeriodSeconds", GRACE_SECONDS);
+    default_empty(spec, "schedulerName", "default-scheduler");
+    children(spec, "volumes").for_each(volume);
+    for list in CONTAINER_LISTS {
+        children(spec, list).for_each(container);
+    }
+}
+
+/// `serviceAccount` is the old name of `serviceAccountName`; both are shown.
+fn alias(spec: &mut Map) {
+    default_from(spec, "serviceAccountName", "serviceAccount");
+    match spec.get("serviceAccountName").filter(|name| !name.is_empty()).cloned() {
+        Some(name) => spec.insert("serviceAccount", name),
+        None => spec.remove("serviceAccount"),
+    };
+}
+
+fn default_from(map: &mut Map, name: &'static str, from: &str) {
+    if let Some(value) = map.get(from).filter(|value| !value.is_empty()).cloned() {
+        default_empty(map, name, value);
+    }
+}
+
+fn container(container: &mut Map) {
+    let image = container.get("image").and_then(Value::as_str).unwrap_or_default();
+    let policy = pull_policy(image);
+    default_empty(container, "imagePullPolicy", policy);
+    default_empty(container, "terminationMessagePath", "/dev/termination-log");
+    default_empty(container, "terminationMessagePolicy", "File");
+    for variable in children(container, "env") {
+        if let Some(source) = child(variable, "valueFrom") {
+            value_source(source);
+        }
+    }
+    for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
+        if let Some(found) = child(container, name) {
+            probe(found);
+        }
+    }
+    if let Some(lifecycle) = child(container, "lifecycle") {
+        for name in ["postStart", "preStop"] {
+            if let Some(get) = child(lifecycle, name).and_then(|hook| child(hook, "httpGet")) {
+                http_get(get);
+            }
+        }
+    }
+}
+
+fn value_source(source: &mut Map) {
+    if let Some(field) = child(source, "fieldRef") {
+        default_empty(field, "apiVersion", "v1");
+    }
+    if let Some(resource) = child(source, "resourceFieldRef") {
+        default(resource, "divisor", "0");
+    }
+}
+
+fn probe(probe: &mut Map) {
+    default_empty(probe, "timeoutSeconds", 1);
+    default_empty(probe, "periodSeconds", 10);
+    default_empty(probe, "successThreshold", 1);
+    default_empty(probe, "failureThreshold", 3);
+    if let Some(get) = child(probe, "httpGet") {
+        http_get(get);
+    }
+    if let Some(grpc) = child(probe, "grpc") {
+        default(grpc, "service", "");
+    }
+}
+
+fn http_get(get: &mut Map) {
+    default_empty(get, "path", "/");
+    default_empty(get, "scheme", "HTTP");
+}
+
+/// `Always` for images whose tag moves.
+pub(super) fn pull_policy(image: &str) -> &'static str {
+    if image_tag(image) == Some("latest") { "Always" } else { "IfNotPresent" }
+}
+
+/// The tag of an image; `latest` when it names neither a tag nor a digest; `None` when the name is
+/// not that of an image.
+fn image_tag(image: &str) -> Option<&str> {
+    let (name, digest) = match image.split_once('@') {
+        Some((name, digest)) => (name, Some(digest)),
+        None => (image, None),
+    };
+    let last = name.rfind('/').map_or(0, |at| at + 1);
+    let (name, tag) = match name[last..].split_once(':') {
+        Some((base, tag)) => (&name[..last + base.len()], Some(tag)),
+        None => (name, None),
+    };
+    let inside = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-".contains(&b);
+    let host = |part: &str| part.contains(['.', ':']) || part == "localhost";
+    let mut parts = name.split('/').enumerate();
+    let is_fine = parts.all(|(i, part)| {
+        !part.is_empty() && ((i == 0 && host(part) && last > 0) || part.bytes().all(inside))
+    });
+    if name.is_empty() || !is_fine {
+        return None;
+    }
+    match (tag, digest) {
+        (Some(tag), _) => Some(tag),
+        (None, Some(_)) => Some(""),
+        (None, None) => Some("latest"),
+    }
+}
+
+/// The members of a volume that say what it is made of; more than a name means one is there.
+fn volume(volume: &mut Map) {
+    if !volume.iter().any(|(key, value)| key != "name" && !value.is_null()) {
+        volume.insert("emptyDir", Map::new());
+    }
+    for name in ["secret", "configMap", "downwardAPI", "projected"] {
+        if let Some(source) = child(volume, name) {
+            default(source, "defaultMode", FILE_MODE);
+            children(source, "items").for_each(value_source);
+        }
+    }
+    if let Some(projected) = child(volume, "projected") {
+        children(projected, "sources").for_each(projection);
+    }
+    if let Some(path) = child(volume, "hostPath") {
+        default(path, "type", "");
+    }
+    if let Some(ephemeral) = child(volume, "ephemeral")
+        && let Some(claim) = child(ephemeral, "volumeClaimTemplate")
+    {
+        default(claim.object_at("spec"), "volumeMode", "Filesystem");
+    }
+    if let Some(image) = child(volume, "image") {
+        let reference = image.get("reference").and_then(Value::as_str).unwrap_or_default();
+        let policy = pull_policy(reference);
+        default_empty(image, "pullPolicy", policy);
+    }
+}
+
+fn projection(source: &mut Map) {
+    if let Some(token) = child(source, "serviceAccountToken") {
+        default(token, "expirationSeconds", 3600);
+    }
+    if let Some(certificate) = child(source, "podCertificate") {
+        default(certificate, "maxExpirationSeconds", 86400);
+    }
+    if let Some(downward) = child(source, "downwardAPI") {
+        children(downward, "items").for_each(value_source);
+    }
+}
+
+/// A limit without a request is a request too.
+fn requests_from_limits(resources: &mut Map) {
+    let Some(limits) = resources.get("limits").and_then(Value::as_object).cloned() else {
+        return;
+    };
+    let requests = resources.object_at("requests");
+    requests.fill(limits);
+    if requests.is_empty() {
+        resources.remove("requests");
+    }
+}
+
+/// Requests of the pod as a whole, where it has limits: what its containers ask for together, else
+/// the limit.
+fn pod_requests(spec: &mut Map) {
+    let Some(limits) = spec.get("resources").and_then(|v| v.get("limits")).cloned() else {
+        return;
+    };
+    let totals = super::resources::total_requests(spec);
+    let Some(resources) = child(spec, "resources") else { return };
+    let requests = resources.object_at("requests");
+    let is_whole = |name: &str| matches!(name, "cpu" | "memory") || name.starts_with("hugepages-");
+    let totals = totals.into_iter().filter(|(name, _)| is_whole(name));
+    requests.fill(totals.map(|(name, total)| (name, Value::from(total.to_string()))));
+    if let Value::Object(limits) = limits {
+        requests.fill(limits);
+    }
+}
+
+fn host_ports(spec: &mut Map) {
+    for list in ["initContainers", "containers"] {
+        for container in children(spec, list) {
+            for port in children(container, "ports") {
+                default_from(port, "hostPort", "containerPort");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_whose_tag_moves_is_pulled_always() {
+        let check =
+            |image: &str, expected: &str| assert_eq!(pull_policy(image), expected, "{image}");
+        check("nginx", "Always");
+        check("nginx:latest", "Always");
+        check("nginx:1.25", "IfNotPresent");
+        check("registry.example.com:5000/a/b", "Always");
+        check("registry.example.com:5000/a/b:1", "IfNotPresent");
+        check("nginx@sha256:0123", "IfNotPresent");
+        check("Not An Image", "IfNotPresent");
+        check("", "IfNotPresent");
+    }
+}

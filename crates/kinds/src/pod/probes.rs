@@ -1,0 +1,103 @@
+//! Probes, and the hooks of a container's life.
+
+use super::spec::Context;
+use crate::check::At;
+use keelson_meta::names;
+use keelson_meta::{ErrorList, Value};
+
+/// The hooks and probes of a container.
+pub(super) fn all(container: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
+    let lifecycle = container.field("lifecycle");
+    for name in ["postStart", "preStop"] {
+        let hook = lifecycle.field(name);
+        if hook.is_set() {
+            handler(&hook, context, errors);
+        }
+    }
+    for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
+        let at = container.field(name);
+        if at.is_set() {
+            probe(&at, name, context, errors);
+        }
+    }
+}
+
+fn probe(at: &At<'_, '_>, name: &str, context: &Context<'_>, errors: &mut ErrorList) {
+    handler(at, context, errors);
+    let counts = ["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold"];
+    for count in counts.into_iter().chain(["failureThreshold"]) {
+        at.field(count).not_negative(errors);
+    }
+    let grace = at.field("terminationGracePeriodSeconds");
+    if grace.is_set() && grace.number() <= 0 {
+        grace.invalid(errors, "must be greater than 0");
+    }
+    if name == "readinessProbe" {
+        if grace.is_set() {
+            grace.invalid(errors, "must not be set for readinessProbes");
+        }
+    } else if at.int("successThreshold") != Some(1) {
+        let threshold = at.field("successThreshold");
+        threshold.invalid_as(errors, threshold.number(), "must be 1");
+    }
+}
+
+/// Exactly one way to do it.
+fn handler(at: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
+    type Check = fn(&At<'_, '_>, &Context<'_>, &mut ErrorList);
+    const KINDS: &[(&str, Check)] = &[
+        ("exec", exec),
+        ("httpGet", http_get),
+        ("tcpSocket", |at, _, errors| port(&at.field("port"), errors)),
+        ("grpc", |at, _, errors| at.field("port").port(errors)),
+        ("sleep", sleep),
+    ];
+    let mut count = 0;
+    for (name, check) in KINDS {
+        let found = at.field(name);
+        if !found.is_set() {
+            continue;
+        }
+        count += 1;
+        if count > 1 {
+            found.forbidden(errors, "may not specify more than 1 handler type");
+        } else {
+            check(&found, context, errors);
+        }
+    }
+    if count == 0 {
+        at.required(errors, "must specify a handler type");
+    }
+}
+
+fn exec(at: &At<'_, '_>, _: &Context<'_>, errors: &mut ErrorList) {
+    at.field("command").not_empty(errors, "");
+}
+
+fn http_get(at: &At<'_, '_>, _: &Context<'_>, errors: &mut ErrorList) {
+    at.field("path").not_empty(errors, "");
+    port(&at.field("port"), errors);
+    at.field("scheme").one_of(errors, &["HTTP", "HTTPS"]);
+    for header in at.field("httpHeaders").items() {
+        header.field("name").rule(errors, names::is_http_header_name);
+    }
+}
+
+fn sleep(at: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
+    let seconds = at.field("seconds").number();
+    if seconds < 0 || seconds > context.grace_seconds {
+        let words = format!(
+            "must be non-negative and less than terminationGracePeriodSeconds ({})",
+            context.grace_seconds
+        );
+        at.invalid_as(errors, seconds, &words);
+    }
+}
+
+/// The number of a port, or its name.
+pub(crate) fn port(at: &At<'_, '_>, errors: &mut ErrorList) {
+    match at.value {
+        Value::String(_) => at.rule(errors, names::is_valid_port_name),
+        _ => at.port(errors),
+    }
+}

@@ -1,0 +1,232 @@
+//! Where pods may run: affinities, tolerations, spreading and gates.
+
+use crate::check::At;
+use keelson_meta::names;
+use keelson_meta::{ErrorList, FieldError, Seen, Value};
+use std::collections::HashMap;
+
+const NOT_AN_OPERATOR: &str = "not a valid selector operator";
+
+/// `affinity`.
+pub(super) fn affinity(at: &At<'_, '_>, errors: &mut ErrorList) {
+    let node = at.field("nodeAffinity");
+    let required = node.field("requiredDuringSchedulingIgnoredDuringExecution");
+    if required.is_set() {
+        node_selector_with_values(&required, errors);
+    }
+    for term in node.field("preferredDuringSchedulingIgnoredDuringExecution").items() {
+        weight(&term, errors);
+        node_selector_term(&term.field("preference"), errors);
+    }
+    for kind in ["podAffinity", "podAntiAffinity"] {
+        let pods = at.field(kind);
+        for term in pods.field("requiredDuringSchedulingIgnoredDuringExecution").items() {
+            pod_term(&term, errors);
+        }
+        for term in pods.field("preferredDuringSchedulingIgnoredDuringExecution").items() {
+            weight(&term, errors);
+            pod_term(&term.field("podAffinityTerm"), errors);
+        }
+    }
+}
+
+fn weight(term: &At<'_, '_>, errors: &mut ErrorList) {
+    let at = term.field("weight");
+    if !(1..=100).contains(&at.number()) {
+        at.invalid_as(errors, at.number(), "must be in the range 1-100");
+    }
+}
+
+/// A choice of nodes, of which one term must be met.
+pub(crate) fn node_selector(at: &At<'_, '_>, errors: &mut ErrorList) {
+    let terms = at.field("nodeSelectorTerms");
+    if terms.array().is_empty() {
+        return terms.required(errors, "must have at least one node selector term");
+    }
+    terms.items().for_each(|term| node_selector_term(&term, errors));
+}
+
+/// The same, where values must be those of labels.
+pub(crate) fn node_selector_with_values(at: &At<'_, '_>, errors: &mut ErrorList) {
+    let terms = at.field("nodeSelectorTerms");
+    if terms.array().is_empty() {
+        return terms.required(errors, "must have at least one node selector term");
+    }
+    for term in terms.items() {
+        for expression in term.field("matchExpressions").items() {
+            node_requirement(&expression, errors);
+            let values = expression.field("values");
+            values.items().for_each(|value| value.rule(errors, names::is_valid_label_value));
+        }
+        node_fields(&term, errors);
+    }
+}
+
+fn node_selector_term(at: &At<'_, '_>, errors: &mut ErrorList) {
+    for expression in at.field("matchExpressions").items() {
+        node_requirement(&expression, errors);
+    }
+    node_fields(at, errors);
+}
+
+fn node_fields(at: &At<'_, '_>, errors: &mut ErrorList) {
+    for field in at.field("matchFields").items() {
+        let values = field.field("values");
+        match field.str("operator") {
+            "In" | "NotIn" if values.array().len() != 1 => {
+                let words = "must be only one value when `operator` is 'In' or 'NotIn' for node \
+                             field selector";
+                values.required(errors, words);
+            }
+            "In" | "NotIn" => {}
+            other => field.field("operator").invalid_as(errors, other, NOT_AN_OPERATOR),
+        }
+        let key = field.field("key");
+        if key.text() == "metadata.name" {
+            values.items().for_each(|value| value.rule(errors, names::is_dns1123_subdomain));
+        } else {
+            key.invalid_as(errors, key.text(), "not a valid field selector key");
+        }
+    }
+}
+
+fn node_requirement(at: &At<'_, '_>, errors: &mut ErrorList) {
+    let values = at.field("values");
+    let count = values.array().len();
+    match at.str("operator") {
+        "In" | "NotIn" if count == 0 => {
+            values.required(errors, "must be specified when `operator` is 'In' or 'NotIn'");
+        }
+        "Exists" | "DoesNotExist" if count > 0 => {
+            let words = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+            values.forbidden(errors, words);
+        }
+        "Gt" | "Lt" if count != 1 => {
+            let words = "must be specified single value when `operator` is 'Lt' or 'Gt'";
+            values.required(errors, words);
+        }
+        "In" | "NotIn" | "Exists" | "DoesNotExist" | "Gt" | "Lt" => {}
+        other => at.field("operator").invalid_as(errors, other, NOT_AN_OPERATOR),
+    }
+    at.field("key").rule(errors, names::is_qualified_name);
+}
+
+fn pod_term(at: &At<'_, '_>, errors: &mut ErrorList) {
+    at.field("labelSelector").label_selector(errors);
+    at.field("namespaceSelector").label_selector(errors);
+    let place = at.path.field("namespace");
+    for name in at.field("namespaces").items() {
+        for why in names::is_dns1123_label(name.text()) {
+            errors.push(FieldError::invalid(&place, name.text(), &why));
+        }
+    }
+    for keys in ["matchLabelKeys", "mismatchLabelKeys"] {
+        let list = at.field(keys);
+        if !list.array().is_empty() && !at.has("labelSelector") {
+            list.forbidden(errors, "must not be specified when labelSelector is not set");
+        }
+        list.items().for_each(|key| key.rule(errors, names::is_qualified_name));
+    }
+    let key = at.field("topologyKey");
+    key.not_empty(errors, "can not be empty");
+    key.rule(errors, names::is_qualified_name);
+}
+
+/// `tolerations`.
+pub(crate) fn tolerations(list: &At<'_, '_>, errors: &mut ErrorList) {
+    for at in list.items() {
+        let operator = at.field("operator");
+        at.field("key").rule_if_set(errors, names::is_qualified_name);
+        if at.str("key").is_empty() && operator.text() != "Exists" {
+            let words = "operator must be Exists when `key` is empty, which means \"match all \
+                         values and all keys\"";
+            operator.invalid_as(errors, operator.text(), words);
+        }
+        if at.has("tolerationSeconds") && at.str("effect") != "NoExecute" {
+            let words = "effect must be 'NoExecute' when `tolerationSeconds` is set";
+            at.field("effect").invalid_as(errors, at.str("effect"), words);
+        }
+        match operator.text() {
+            "" | "Equal" => {
+                let faults = names::is_valid_label_value(at.str("value"));
+                if !faults.is_empty() {
+                    operator.invalid_as(errors, at.str("value"), &faults.join(";"));
+                }
+            }
+            "Exists" if !at.str("value").is_empty() => {
+                let words = "value must be empty when `operator` is 'Exists'";
+                operator.invalid_as(errors, at.str("value"), words);
+            }
+            "Exists" => {}
+            // Known, and of a feature that is off.
+            "Lt" | "Gt" => operator.not_supported(errors, &["Equal", "Exists", "Lt", "Gt"]),
+            _ => operator.not_supported(errors, &["Equal", "Exists"]),
+        }
+        if !at.str("effect").is_empty() {
+            at.field("effect").one_of(errors, &["NoSchedule", "PreferNoSchedule", "NoExecute"]);
+        }
+    }
+}
+
+/// `schedulingGates`.
+pub(super) fn gates(list: &At<'_, '_>, errors: &mut ErrorList) {
+    let mut seen: Seen<&str> = Seen::new();
+    for at in list.items() {
+        let name = at.str("name");
+        for why in names::is_qualified_name(name) {
+            at.invalid_as(errors, name, &why);
+        }
+        if !seen.insert(name) {
+            errors.push(FieldError::duplicate(&at.path, name));
+        }
+    }
+}
+
+/// `topologySpreadConstraints`.
+pub(super) fn spread(list: &At<'_, '_>, errors: &mut ErrorList) {
+    const NOT_POSITIVE: &str = "must be greater than zero";
+    const ACTIONS: &[&str] = &["DoNotSchedule", "ScheduleAnyway"];
+    fn topology(item: &Value) -> [&str; 2] {
+        ["topologyKey", "whenUnsatisfiable"].map(|name| item.str_at(&[name]).unwrap_or_default())
+    }
+    let items = list.array().iter().enumerate();
+    let last: HashMap<_, usize> = items.map(|(index, item)| (topology(item), index)).collect();
+    for (index, at) in list.items().enumerate() {
+        let skew = at.field("maxSkew");
+        if skew.number() <= 0 {
+            skew.invalid_as(errors, skew.number(), NOT_POSITIVE);
+        }
+        let key = at.field("topologyKey");
+        if key.not_empty(errors, "can not be empty") {
+            key.rule(errors, names::is_qualified_name);
+        }
+        let action = at.field("whenUnsatisfiable");
+        action.one_of(errors, ACTIONS);
+        if last.get(&topology(at.value)).is_some_and(|last| *last > index) {
+            let shown = format!("{{{}, {}}}", key.text(), action.text());
+            let place = at.path.field("{topologyKey, whenUnsatisfiable}");
+            errors.push(FieldError::duplicate(&place, shown));
+        }
+        let domains = at.field("minDomains");
+        if domains.is_set() {
+            if domains.number() <= 0 {
+                domains.invalid(errors, NOT_POSITIVE);
+            }
+            if action.text() != "DoNotSchedule" {
+                let words = format!(
+                    "can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {}",
+                    action.text()
+                );
+                domains.invalid(errors, &words);
+            }
+        }
+        at.field("nodeAffinityPolicy").one_of_if_set(errors, &["Honor", "Ignore"]);
+        at.field("nodeTaintsPolicy").one_of_if_set(errors, &["Honor", "Ignore"]);
+        let keys = at.field("matchLabelKeys");
+        if !keys.array().is_empty() && !at.has("labelSelector") {
+            keys.forbidden(errors, "must not be specified when labelSelector is not set");
+        }
+        keys.items().for_each(|key| key.rule(errors, names::is_qualified_name));
+        at.field("labelSelector").label_selector(errors);
+    }
+}

@@ -1,0 +1,311 @@
+//! Security contexts of pods and containers, and what a pod shares with its host.
+
+use super::defaults::CONTAINER_LISTS;
+use super::spec::Context;
+use crate::check::At;
+use keelson_meta::{ErrorList, FieldError, Seen};
+
+const ID_MAX: i64 = 2_147_483_647;
+
+/// The security context of a container.
+pub(super) fn container(at: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
+    if !at.is_set() {
+        return;
+    }
+    at.field("runAsUser").in_range_if_set(errors, 0, ID_MAX);
+    at.field("runAsGroup").in_range_if_set(errors, 0, ID_MAX);
+    let mount = at.field("procMount");
+    if mount.is_set() {
+        mount.one_of(errors, &["Default", "Unmasked"]);
+        if context.host_users && mount.text() == "Unmasked" {
+            mount.invalid(errors, "`hostUsers` must be false to use `Unmasked`");
+        }
+    }
+    seccomp(&at.field("seccompProfile"), errors);
+    if at.get("allowPrivilegeEscalation").as_bool() == Some(false) {
+        if at.flag("privileged") {
+            let words = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
+            at.invalid(errors, words);
+        }
+        let added = at.value.array_at(&["capabilities", "add"]);
+        if added.iter().any(|capability| capability.as_str() == Some("CAP_SYS_ADMIN")) {
+            let words = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` \
+                         CAP_SYS_ADMIN";
+            at.invalid(errors, words);
+        }
+    }
+    windows_options(&at.field("windowsOptions"), errors);
+    app_armor(&at.field("appArmorProfile"), errors);
+}
+
+/// The security context of a pod.
+pub(super) fn pod(spec: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
+    if spec.flag("hostNetwork") {
+        host_network_ports(spec, context, errors);
+    }
+    let at = spec.field("securityContext");
+    for name in ["fsGroup", "runAsUser", "runAsGroup"] {
+        at.field(name).in_range_if_set(errors, 0, ID_MAX);
+    }
+    at.field("supplementalGroups").items().for_each(|group| group.in_range(errors, 0, ID_MAX));
+    if spec.flag("shareProcessNamespace") && spec.flag("hostPID") {
+        let words = "ShareProcessNamespace and HostPID cannot both be enabled";
+        let place = at.path.field("shareProcessNamespace");
+        errors.push(FieldError::invalid(&place, true, words));
+    }
+    sysctls(&at.field("sysctls"), spec, errors);
+    at.field("fsGroupChangePolicy").one_of_if_set(errors, &["Always", "OnRootMismatch"]);
+    at.field("seLinuxChangePolicy").one_of_if_set(errors, &["MountOption", "Recursive"]);
+    seccomp(&at.field("seccompProfile"), errors);
+    windows_options(&at.field("windowsOptions"), errors);
+    app_armor(&at.field("appArmorProfile"), errors);
+    at.field("supplementalGroupsPolicy").one_of_if_set(errors, &["Merge", "Strict"]);
+}
+
+fn host_network_ports(spec: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
+    for container in spec.field("containers").items() {
+        for port in container.field("ports").items() {
+            let host = port.int("hostPort").unwrap_or(0);
+            let inside = port.int("containerPort").unwrap_or(0);
+            if (context.is_pod || host != 0) && host != inside {
+                let words = "must match `containerPort` when `hostNetwork` is true";
+                port.field("hostPort").invalid_as(errors, host, words);
+            }
+        }
+    }
+}
+
+fn sysctls(list: &At<'_, '_>, spec: &At<'_, '_>, errors: &mut ErrorList) {
+    const PATTERN: &str = r"^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
+    let mut seen: Seen<&str> = Seen::new();
+    for item in list.items() {
+        let at = item.field("name");
+        let name = at.text();
+        if !at.not_empty(errors, "") {
+            continue;
+        }
+        let is_new = seen.insert(name);
+        if !is_sysctl(name) {
+            let words = format!("must have at most 253 characters and match regex {PATTERN}");
+            at.invalid(errors, &words);
+        } else if !is_new {
+            at.duplicate(errors);
+        }
+        let plain = name.replace('/', ".");
+        if spec.flag("hostNetwork") && plain.starts_with("net.") {
+            at.invalid(errors, "may not be specified when 'hostNetwork' is true");
+        }
+        let of_ipc = ["kernel.shm", "kernel.msg", "fs.mqueue."].iter();
+        if spec.flag("hostIPC")
+            && (plain == "kernel.sem" || of_ipc.clone().any(|p| plain.starts_with(p)))
+        {
+            at.invalid(errors, "may not be specified when 'hostIPC' is true");
+        }
+    }
+}
+
+fn is_sysctl(name: &str) -> bool {
+    let alphanumeric = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let is_part = |part: &str| {
+        let bytes = part.as_bytes();
+        bytes.first().is_some_and(|b| alphanumeric(*b))
+            && bytes.last().is_some_and(|b| alphanumeric(*b))
+            && bytes.iter().all(|b| alphanumeric(*b) || matches!(b, b'-' | b'_'))
+    };
+    name.len() <= 253 && name.split(['.', '/']).all(is_part)
+}
+
+fn seccomp(at: &At<'_, '_>, errors: &mut ErrorList) {
+    if !at.is_set() {
+        return;
+    }
+    let kind = at.field("type");
+    if !kind.not_empty(errors, "type is required when seccompProfile is set") {
+        return;
+    }
+    let profile = at.field("localhostProfile");
+    if kind.text() == "Localhost" {
+        if !profile.is_set() {
+            profile.required(errors, "must be set when seccomp type is Localhost");
+        } else {
+            super::volumes::descending(&profile, errors);
+        }
+    } else if profile.is_set() {
+        profile.invalid(errors, "can only be set when seccomp type is Localhost");
+    }
+    kind.one_of(errors, &["Localhost", "RuntimeDefault", "Unconfined"]);
+}
+
+fn app_armor(at: &At<'_, '_>, errors: &mut ErrorList) {
+    const PROFILE_BYTES_MAX: usize = 4095;
+    if !at.is_set() {
+        return;
+    }
+    let (kind, profile) = (at.field("type"), at.field("localhostProfile"));
+    match kind.text() {
+        "Localhost" if !profile.is_set() => {
+            profile.required(errors, "must be set when AppArmor type is Localhost");
+        }
+        "Localhost" => {
+            let text = profile.text().trim();
+            if text != profile.text() {
+                profile.invalid(errors, "must not be padded with whitespace");
+            } else if text.is_empty() {
+                profile.required(errors, "must be set when AppArmor type is Localhost");
+            }
+            if profile.text().len() > PROFILE_BYTES_MAX {
+                errors.push(FieldError::too_long(&profile.path, PROFILE_BYTES_MAX));
+            }
+        }
+        "RuntimeDefault" | "Unconfined" if profile.is_set() => {
+            profile.invalid(errors, "can only be set when AppArmor type is Localhost");
+        }
+        "RuntimeDefault" | "Unconfined" => {}
+        "" => kind.required(errors, "type is required when appArmorProfile is set"),
+        _ => kind.not_supported(errors, &["Localhost", "RuntimeDefault", "Unconfined"]),
+    }
+}
+
+fn windows_options(at: &At<'_, '_>, errors: &mut ErrorList) {
+    const SPEC_BYTES_MAX: usize = 64 * 1024;
+    let spec = at.field("gmsaCredentialSpec");
+    if spec.is_set() {
+        if spec.text().is_empty() {
+            spec.invalid(errors, "gmsaCredentialSpec cannot be an empty string");
+        } else if spec.text().len() > SPEC_BYTES_MAX {
+            spec.invalid(errors, "gmsaCredentialSpec size must be under 64 KiB");
+        }
+    }
+    let name = at.field("gmsaCredentialSpecName");
+    if name.is_set() {
+        name.rule(errors, keelson_meta::names::is_dns1123_subdomain);
+    }
+    let user = at.field("runAsUserName");
+    if user.is_set() && user.text().is_empty() {
+        user.invalid(errors, "runAsUserName cannot be an empty string");
+    }
+}
+
+/// Containers that are processes of a Windows host need its network.
+pub(super) fn host_process(spec: &At<'_, '_>, errors: &mut ErrorList) {
+    const OPTION: &[&str] = &["securityContext", "windowsOptions", "hostProcess"];
+    let of_pod = spec.value.at(OPTION).and_then(keelson_meta::Value::as_bool);
+    let (mut containers, mut processes) = (0, 0);
+    for list in CONTAINER_LISTS {
+        for container in spec.value.array_at(&[list]) {
+            containers += 1;
+            let own = container.at(OPTION).and_then(keelson_meta::Value::as_bool);
+            processes += usize::from(own.or(of_pod) == Some(true));
+        }
+    }
+    if processes == 0 {
+        return;
+    }
+    if processes != containers {
+        let words = "If pod contains any hostProcess containers then all containers must be \
+                     HostProcess containers";
+        spec.invalid_as(errors, "", words);
+    }
+    if !spec.flag("hostNetwork") {
+        let words = "hostNetwork must be true if pod contains any hostProcess containers";
+        spec.field("hostNetwork").invalid_as(errors, false, words);
+    }
+}
+
+/// A pod with users of its own cannot share the host's namespaces.
+pub(super) fn host_users(spec: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
+    const WORDS: &str = "when `hostUsers` is false";
+    if context.host_users {
+        return;
+    }
+    for (name, shown) in
+        [("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")]
+    {
+        if spec.flag(name) {
+            errors.push(FieldError::forbidden(&spec.path.field(shown), WORDS));
+        }
+    }
+    for list in CONTAINER_LISTS {
+        for container in spec.field(list).items() {
+            let devices = container.field("volumeDevices");
+            if !devices.array().is_empty() {
+                devices.forbidden(errors, WORDS);
+            }
+        }
+    }
+}
+
+/// What a pod may ask of its operating system.
+pub(super) fn operating_system(spec: &At<'_, '_>, errors: &mut ErrorList) {
+    let at = spec.field("os");
+    if !at.is_set() {
+        return;
+    }
+    match at.str("name") {
+        "" => at.field("name").required(errors, "cannot be empty"),
+        "linux" => on_linux(spec, errors),
+        "windows" => on_windows(spec, errors),
+        other => errors.push(FieldError::not_supported(&at.path, other, &["linux", "windows"])),
+    }
+}
+
+fn on_linux(spec: &At<'_, '_>, errors: &mut ErrorList) {
+    let refuse = |at: &At<'_, '_>, errors: &mut ErrorList| {
+        let options = at.field("windowsOptions");
+        if options.is_set() {
+            options.forbidden(errors, "windows options cannot be set for a linux pod");
+        }
+    };
+    refuse(&spec.field("securityContext"), errors);
+    for list in CONTAINER_LISTS {
+        for container in spec.field(list).items() {
+            refuse(&container.field("securityContext"), errors);
+        }
+    }
+}
+
+fn on_windows(spec: &At<'_, '_>, errors: &mut ErrorList) {
+    const OF_POD: &[(bool, &str)] = &[
+        (true, "appArmorProfile"),
+        (true, "seLinuxOptions"),
+        (false, "hostUsers"),
+        (false, "hostPID"),
+        (false, "hostIPC"),
+        (true, "seccompProfile"),
+        (true, "fsGroup"),
+        (true, "fsGroupChangePolicy"),
+        (true, "sysctls"),
+        (false, "shareProcessNamespace"),
+        (true, "runAsUser"),
+        (true, "runAsGroup"),
+        (true, "supplementalGroups"),
+        (true, "supplementalGroupsPolicy"),
+    ];
+    const OF_CONTAINER: &[&str] = &[
+        "appArmorProfile",
+        "seLinuxOptions",
+        "seccompProfile",
+        "capabilities",
+        "readOnlyRootFilesystem",
+        "privileged",
+        "allowPrivilegeEscalation",
+        "procMount",
+        "runAsUser",
+        "runAsGroup",
+    ];
+    let refuse = |at: &At<'_, '_>, name: &str, errors: &mut ErrorList| {
+        if at.has(name) && at.get(name).as_array().is_none_or(|items| !items.is_empty()) {
+            at.field(name).forbidden(errors, "cannot be set for a windows pod");
+        }
+    };
+    let context = spec.field("securityContext");
+    for (inside, name) in OF_POD {
+        refuse(if *inside { &context } else { spec }, name, errors);
+    }
+    for list in CONTAINER_LISTS {
+        for container in spec.field(list).items() {
+            let context = container.field("securityContext");
+            OF_CONTAINER.iter().for_each(|name| refuse(&context, name, errors));
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! What an update may change in a pod.
+
+use crate::check::At;
+use crate::strategy::{alike, maps_alike};
+use keelson_meta::status::{quote, show};
+use keelson_meta::{ErrorList, FieldError, Map, Object, Seen, Value};
+
+const CHANGEABLE: &str = "pod updates may not change fields other than \
+     `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,\
+     `spec.tolerations` (only additions to existing tolerations),\
+     `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
+
+/// The faults of a change.
+pub(super) fn validate(new: &Object, old: &Object, errors: &mut ErrorList) {
+    let at = At::of(new, "spec");
+    let before = At::of(old, "spec");
+    for list in ["containers", "initContainers"] {
+        if at.field(list).array().len() != before.field(list).array().len() {
+            let words = "pod updates may not add or remove containers";
+            return at.field(list).forbidden(errors, words);
+        }
+    }
+    if !deadline(&at, &before, errors) {
+        return;
+    }
+    tolerations(&at.field("tolerations"), before.field("tolerations").array(), errors);
+    gates(&at.field("schedulingGates"), before.field("schedulingGates").array(), errors);
+    let Some(wished) = at.value.as_object() else { return };
+    let Some(stored) = before.value.as_object() else { return };
+    if maps_alike(wished, stored) {
+        return;
+    }
+    let mut wished = wished.clone();
+    for list in ["containers", "initContainers"] {
+        keep_images(&mut wished, stored, list);
+    }
+    for name in ["activeDeadlineSeconds", "tolerations", "schedulingGates"] {
+        keep(&mut wished, stored, name);
+    }
+    let grace = |spec: &Map| spec.get("terminationGracePeriodSeconds").and_then(Value::as_int);
+    if grace(stored).is_some_and(|seconds| seconds < 0) && grace(&wished) == Some(1) {
+        keep(&mut wished, stored, "terminationGracePeriodSeconds");
+    }
+    if !before.field("schedulingGates").array().is_empty() {
+        gated(&at, &before, &mut wished, errors);
+    }
+    if !maps_alike(&wished, stored) {
+        let words = format!("{CHANGEABLE}\n{}", differences(&wished, stored));
+        errors.push(FieldError::forbidden(&at.path, &words));
+    }
+}
+
+fn keep(wished: &mut Map, stored: &Map, name: &str) {
+    match stored.get(name) {
+        Some(value) => wished.insert(name, value.clone()),
+        None => wished.remove(name),
+    };
+}
+
+fn keep_images(wished: &mut Map, stored: &Map, list: &str) {
+    let images = stored.get(list).and_then(Value::as_array).unwrap_or_default();
+    let containers = wished.get_mut(list).and_then(Value::as_array_mut);
+    for (container, before) in containers.into_iter().flatten().zip(images) {
+        if let (Some(container), Some(before)) = (container.as_object_mut(), before.as_object()) {
+            keep(container, before, "image");
+        }
+    }
+}
+
+/// The members that differ, a line for each side.
+pub(crate) fn differences(new: &Map, old: &Map) -> String {
+    let mut lines = String::new();
+    let mut names: Vec<&str> = old.iter().chain(new.iter()).map(|(key, _)| key.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    for name in names {
+        let (before, now) = (old.get(name), new.get(name));
+        if alike(before.unwrap_or(&Value::Null), now.unwrap_or(&Value::Null)) {
+            continue;
+        }
+        for (sign, value) in [('-', before), ('+', now)] {
+            if let Some(value) = value {
+                lines.push_str(&format!("{sign} {}: {}\n", quote(name), show(value)));
+            }
+        }
+    }
+    lines
+}
+
+/// True when the rest is worth checking.
+fn deadline(at: &At<'_, '_>, before: &At<'_, '_>, errors: &mut ErrorList) -> bool {
+    let now = at.field("activeDeadlineSeconds");
+    match (now.value.as_int(), before.int("activeDeadlineSeconds")) {
+        (Some(seconds), _) if !(0..=i64::from(i32::MAX)).contains(&seconds) => {
+            now.in_range(errors, 0, i64::from(i32::MAX));
+            false
+        }
+        (Some(seconds), Some(stored)) if stored < seconds => {
+            now.invalid(errors, "must be less than or equal to previous value");
+            false
+        }
+        (None, Some(_)) => {
+            let words = "must not update from a positive integer to nil value";
+            now.invalid(errors, words);
+            true
+        }
+        _ => true,
+    }
+}
+
+/// Tolerations may be added, and only their time may change.
+fn tolerations(at: &At<'_, '_>, stored: &[Value], errors: &mut ErrorList) {
+    fn without_time(toleration: &Value) -> [&str; 4] {
+        ["key", "operator", "value", "effect"]
+            .map(|name| toleration.str_at(&[name]).unwrap_or_default())
+    }
+    let kept: Seen<[&str; 4]> = at.array().iter().map(without_time).collect();
+    if !stored.iter().all(|value| kept.contains(&without_time(value))) {
+        at.forbidden(
+            errors,
+            "existing toleration can not be modified except its tolerationSeconds",
+        );
+    }
+}
+
+fn gates(at: &At<'_, '_>, stored: &[Value], errors: &mut ErrorList) {
+    let known: Seen<&str> = stored.iter().filter_map(|gate| gate.str_at(&["name"])).collect();
+    for gate in at.items() {
+        if !known.contains(&gate.str("name")) {
+            let words = format!(
+                "only deletion is allowed, but found new scheduling gate '{}'",
+                gate.str("name")
+            );
+            gate.field("name").forbidden(errors, &words);
+        }
+    }
+}
+
+/// A pod that waits may still be told more of where it shall run.
+fn gated(at: &At<'_, '_>, before: &At<'_, '_>, wished: &mut Map, errors: &mut ErrorList) {
+    let Some(stored) = before.value.as_object() else { return };
+    let selector = at.field("nodeSelector");
+    let old_selector = before.get("nodeSelector");
+    if !alike(selector.value, old_selector) {
+        let labels = old_selector.as_object().into_iter().flat_map(Map::iter);
+        if !labels.into_iter().all(|(key, value)| selector.value.get(key) == Some(value)) {
+            let words =
+                "only additions to spec.nodeSelector are allowed (no mutations or deletions)";
+            selector.invalid(errors, words);
+        }
+        keep(wished, stored, "nodeSelector");
+    }
+    let affinity = at.field("affinity");
+    let old_affinity = before.field("affinity");
+    let (now, then) = (affinity.field("nodeAffinity"), old_affinity.field("nodeAffinity"));
+    if alike(now.value, then.value) {
+        return;
+    }
+    node_affinity(&now, &then, errors);
+    match (wished.get_mut("affinity").and_then(Value::as_object_mut), then.is_set()) {
+        (Some(map), true) => {
+            map.insert("nodeAffinity", then.value.clone());
+        }
+        (Some(map), false) => {
+            map.remove("nodeAffinity");
+            if map.is_empty() && !old_affinity.is_set() {
+                wished.remove("affinity");
+            }
+        }
+        (None, _) => {}
+    }
+}
+
+/// Required terms may get more conditions, not fewer or other ones.
+fn node_affinity(now: &At<'_, '_>, then: &At<'_, '_>, errors: &mut ErrorList) {
+    const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+    let old_terms = then.get(REQUIRED).array_at(&["nodeSelectorTerms"]);
+    if old_terms.is_empty() {
+        return;
+    }
+    let required = now.field(REQUIRED);
+    let terms = required.field("nodeSelectorTerms");
+    if terms.array().len() != old_terms.len() {
+        let words = "no additions/deletions to non-empty NodeSelectorTerms list are allowed";
+        return terms.invalid(errors, words);
+    }
+    for (term, old) in terms.items().zip(old_terms) {
+        let extends = |name: &str| {
+            let (now, then) =
+                (term.get(name).as_array().unwrap_or_default(), old.array_at(&[name]));
+            now.len() >= then.len() && now[..then.len()] == *then
+        };
+        let old_is_empty =
+            ["matchExpressions", "matchFields"].iter().all(|n| old.array_at(&[n]).is_empty());
+        let fills_empty = old_is_empty && !term.value.is_empty();
+        if fills_empty || !extends("matchExpressions") || !extends("matchFields") {
+            term.invalid(errors, "only additions are allowed (no mutations or deletions)");
+        }
+    }
+}

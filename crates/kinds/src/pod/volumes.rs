@@ -1,0 +1,651 @@
+//! Volumes of pods, and how containers mount them. Persistent volumes share most sources.
+
+use super::env;
+use super::spec::Context;
+use crate::check::At;
+use keelson_meta::names;
+use keelson_meta::{ErrorList, FieldError, Seen, Value};
+use std::collections::HashMap;
+
+/// How a source of files is checked; the flag is true in a persistent volume.
+type Check = fn(&At<'_, '_>, errors: &mut ErrorList);
+
+/// Sources in the order in which faults are told.
+const SOURCES: &[(&str, Check)] = &[
+    ("emptyDir", empty_dir),
+    ("hostPath", host_path),
+    ("gitRepo", git_repo),
+    ("gcePersistentDisk", gce_disk),
+    ("awsElasticBlockStore", aws_disk),
+    ("secret", secret),
+    ("nfs", nfs),
+    ("iscsi", iscsi),
+    ("glusterfs", glusterfs),
+    ("flocker", flocker),
+    ("persistentVolumeClaim", claim),
+    ("rbd", rbd),
+    ("cephfs", cephfs),
+    ("cinder", cinder),
+    ("fc", fibre_channel),
+    ("downwardAPI", downward),
+    ("configMap", config_map),
+    ("azureFile", azure_file),
+    ("flexVolume", flex),
+    ("vsphereVolume", vsphere),
+    ("quobyte", quobyte),
+    ("azureDisk", azure_disk),
+    ("photonPersistentDisk", photon),
+    ("projected", projected),
+    ("scaleIO", scale_io),
+    ("storageos", |_, _| ()),
+    ("csi", csi),
+    ("ephemeral", ephemeral),
+    ("image", image),
+];
+
+/// The well-formed volumes of a pod, by their names.
+pub(crate) type Volumes<'a> = HashMap<&'a str, &'a Value>;
+
+/// Checks the volumes of a pod; answers the well-formed ones.
+pub(super) fn list<'a>(at: &At<'a, '_>, errors: &mut ErrorList) -> Volumes<'a> {
+    let mut fine = Volumes::new();
+    for volume in at.items() {
+        let before = errors.len();
+        source(&volume, errors);
+        let name = volume.field("name");
+        name.required_rule(errors, names::is_dns1123_label);
+        if fine.contains_key(name.text()) {
+            name.duplicate(errors);
+        }
+        if errors.len() == before {
+            fine.insert(volume.str("name"), volume.value);
+        }
+    }
+    fine
+}
+
+fn source(volume: &At<'_, '_>, errors: &mut ErrorList) {
+    let mut count = 0;
+    for (name, check) in SOURCES {
+        let at = volume.field(name);
+        if !at.is_set() {
+            continue;
+        }
+        count += 1;
+        if count > 1 {
+            at.forbidden(errors, "may not specify more than 1 volume type");
+        } else {
+            check(&at, errors);
+        }
+    }
+    if count == 0 {
+        volume.required(errors, "must specify a volume type");
+    }
+}
+
+fn empty_dir(at: &At<'_, '_>, errors: &mut ErrorList) {
+    let limit = at.field("sizeLimit");
+    if limit.quantity().is_some_and(|limit| limit.sign() < 0) {
+        limit.forbidden(errors, "SizeLimit field must be a valid resource quantity");
+    }
+}
+
+/// A directory or file of the host.
+pub(crate) fn host_path(at: &At<'_, '_>, errors: &mut ErrorList) {
+    const TYPES: &[&str] = &[
+        "",
+        "BlockDevice",
+        "CharDevice",
+        "Directory",
+        "DirectoryOrCreate",
+        "File",
+        "FileOrCreate",
+        "Socket",
+    ];
+    let path = at.field("path");
+    if !path.not_empty(errors, "") {
+        return;
+    }
+    no_backsteps(&path, errors);
+    at.field("type").one_of_if_set(errors, TYPES);
+}
+
+fn git_repo(at: &At<'_, '_>, errors: &mut ErrorList) {
+    at.field("repository").not_empty(errors, "");
+    descending(&at.field("directory"), errors);
+}
+
+/// A disk of Google's cloud.
+pub(crate) fn gce_disk(at: &At<'_, '_>, errors: &mut ErrorList) {
+    at.field("pdName").not_empty(errors, "");
+    at.field("partition").in_range_if_set(errors, 0, 255);
+}
+
+/// A disk of Amazon's cloud.
+pub(crate) fn aws_disk(at: &At<'_, '_>, errors: &mut ErrorList) {
+    at.field("volumeID").not_empty(errors, "");
+    at.field("partition").in_range_if_set(errors, 0, 255);
+}
+
+fn secret(at: &At<'_, '_>, errors: &mut ErrorList) {
+    at.field("secretName").not_empty(errors, "");
+    mode(&at.field("defaultMode"), errors);
+    at.field("items").items().for_each(|item| key_to_path(&item, errors));
+}
+
+fn config_map(at: &At<'_, '_>, errors: &mut ErrorList) {
+    at.field("name").not_empty(errors, "");
+    mode(&at.field("defaultMode"), errors);
+    at.field("items").items().for_each(|item| key_to_path(&item, errors));
+}
+
+fn key_to_path(at: &At<'_, '_>, errors: &mut ErrorList) {
+    at.field("key").not_empty(errors, "");
+    let path = at.field("path");
+    path.not_empty(errors, "");
+    not_reserved(&path, errors);
+    mode_of(&at.field("mode"), errors);
+}
+
+fn mode_of(at: &At<'_, '_>, errors: &mut ErrorList) {
+    if at.is_set() {
+        mode(at, errors);
+    }
+}
+
+fn mode(at: &At<'_, '_>, errors: &mut ErrorList) {
+    if !(0..=0o777).contains(&at.number()) {
+        at.invalid(errors, "must be a number between 0 and 0777 (octal), both inclusive");
+    }
+}
+
+fn downward(at: &At<'_, '_>, errors: &mut ErrorList) {
+    mode(&at.field("defaultMode"), errors);
+    at.field("items").items().for_each(|item| downward_file(&item, errors));
+}
+
+fn downward_file(at: &At<'_, '_>, errors: &mut ErrorList) {
+    let path = at.field("path");
+    path.not_empty(errors, "");
+    not_reserved(&path, errors);
+    let (field, resource) = (at.field("fieldRef"), at.field("resourceFieldRef"));
+    if field.is_set() {
+        env::volume_field_ref(&field, errors);
+        if resource.is_set() {
+            let words = "fieldRef and resourceFieldRef can not be specified simultaneously";
+            at.invalid_as(errors, "resource", words);
+        }
+    } else if resource.is_set() {
+        env::resource_ref(&resource, true, errors);
+    } else {
+        at.required(errors, "one of fieldRef and resourceFieldRef is required");
+    }
+    mode_of(&at.field("mode"), errors);
+}
+
+/// Files of several sources in one place.
+fn projected(at: &At<'_, '_>, errors: &mut ErrorList) {
+    const KINDS: &[(&str, Check)] = &[
+        ("secret", projected_object),
+        ("configMap", projected_object),
+        ("downwardAPI", |at, errors| {
+            at.field("items").items().for_each(|item| downward_file(&item, errors));
+        }),
+        ("serviceAccountToken", projected_token),
+    ];
+    mode(&at.field("defaultMode"), errors);
+    let mut paths: Seen<&str> = Seen::new();
+    for source in at.field("sources").items() {
+        let mut count = 0;
+        for (name, check) in KINDS {
+            let found = source.field(name);
+            if !found.is_set() {
+                continue;
+            }
+            count += 1;
+            if count > 1 {
+                found.forbidden(errors, "may not specify more than 1 volume type per source");
+                continue;
+            }
+            check(&found, errors);
+            unique_paths(&found, name, &mut paths, errors);
+        }
+    }
+}
+
+/// Two sources of one volume cannot make the same file.
+fn unique_paths<'a>(
+    at: &At<'a, '_>,
+    kind: &str,
+    paths: &mut Seen<&'a str>,
+    errors: &mut ErrorList,
+) {
+    let items = at.get("items").as_array().unwrap_or_default();
+    let own = at.get("path").as_str().filter(|path| !path.is_empty());
+    let all = items.iter().filter_map(|item| item.str_at(&["path"])).chain(own);
+    for path in all.filter(|path| !path.is_empty()) {
+        if !paths.insert(path) {
+            let words = match kind {
+                "downwardAPI" | "serviceAccountToken" => "conflicting duplicate paths".to_owned(),
+                _ => format!("conflicting duplicate paths with {kind}"),
+            };
+            errors.push(FieldError::invalid(&at.path, path, &words));
+        }
+    }
+}
+
+fn projected_object(at: &At<'_, '_>, errors: &mut ErrorList) {
+    at.field("name").not_empty(errors, "");
+    at.field("items").items().for_each(|item| key_to_path(&item, errors));
+}
+
+fn projected_token(at: &At<'_, '_>, errors: &mut ErrorList) {
+    let seconds = at.field("expirationSeconds");
+    if seconds.number() < 10 * 60 {
+        seconds.invalid(errors, "may not specify a duration less than 10 minutes");
+    }
+    if seconds.number() > 1 << 32 {
+        seconds.invalid(errors, "may not specify a duration larger than 2^32 seconds");
+    }
+    let path = at.field("path");
+    if path.not_empty(errors, "") {
+        not_reserved(&path, errors);
+    }
+}
+
+/// A directory of an NFS server.
+pub(crate) fn nfs(at: &At<'_, '_>, errors: &mut ErrorList) {
+    at.field("server").not_empty(errors, "");
+    let path = at.field("path");
+    path.not_empty(errors, "");
+    if !path.text().starts_with('/') {
+        path.invalid_as(errors, path.text(), "must be an absolute path");
+    }
+}
+
+/// A disk behind iSCSI, as a volume of its own: names are checked in full.
+pub(crate) fn persistent_iscsi(at: &At<'_, '_>, errors: &mut ErrorList) {
+    const FORM: &str = "must be valid format";
+    at.field("targetPortal").not_empty(errors, "");
+    let name = at.field("iqn");
+    if name.not_empty(errors, "") && !is_iscsi_name(name.text()) {
+        name.invalid(errors, FORM);
+    }
+    iscsi_rest(at, errors);
+    let initiator = at.field("initiatorName");
+    if initiator.is_set() && !is_iscsi_name(initiator.text()) {
+        let place = At { value: initiator.value, path: at.path.field("initiatorname") };
+        place.invalid(errors, FORM);
+    }
+}
+
+/// `iqn.2001-04.com.example:storage`, `eui.` with 16 hexadecimal digits, `naa.` with 32.
+fn is_iscsi_name(text: &str) -> bool {
+    let is_hex = |text: &str, digits: usize| {
+        text.len() == digits && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+    };
+    if let Some(rest) = text.strip_prefix("eui.") {
+        return is_hex(rest, 16);
+    }
+    if let Some(rest) = text.strip_prefix("naa.") {
+        return is_hex(rest, 32);
+    }
+    let Some(rest) = text.strip_prefix("iqn.") else { return false };
+    let date = rest.as_bytes();
+    let has_date = date.len() > 8
+        && date[..7].iter().enumerate().all(|(place, byte)| match place {
+            4 => *byte == b'-',
+            _ => byte.is_ascii_digit(),
+        })
+        && date[7] == b'.';
+    has_date && rest.chars().skip(8).all(|c| c.is_ascii_alphanumeric() || "-_.:".contains(c))
+}
+
+/// A disk behind iSCSI.
+pub(crate) fn iscsi(at: &At<'_, '_>, errors: &mut ErrorList) {
+    at.field("targetPortal").not_empty(errors, "");
+    let name = at.field("iqn");
+    if name.not_empty(errors, "") {
+        let known = ["iqn", "eui", "naa"].iter().any(|start| name.text().starts_with(start));
+        if !known {
+            name.invalid(errors, "must be valid format starting with iqn, eui, or naa");
+        }
+    }
+    iscsi_rest(at, errors);
+}
+
+fn iscsi_rest(at: &At<'_, '_>, errors: &mut ErrorList) {
+    at.field("lun").in_range_if_set(errors, 0, 255);
+    let authenticates = at.flag("chapAuthDiscovery") || at.flag("chapAuthSession");
+    if authenticates && !at.has("secretRef") {
+        at.field("secretRef").required(errors, "");
+    }
+}
+
+/// A Gluster file system.
+pub(crate) fn glusterfs(at: &At<'_, '_>, errors: &mut ErrorList) {
+    at.field("endpoints").not_empty(errors, "");
+    at.field("path").not_empty(errors, "");
+}
+
+/// A Flocker dataset.
+pub(crate) fn flocker(at: &At<'_, '_>, errors: &mut ErrorList) {
+    let (name, id) = (at.field("datasetName"), at.field("datasetUUID"));
+    if name.text().is_empty() && id.text().is_empty() {
+        at.required(errors, "one of datasetName and datasetUUID is required");
+    }
+    if !name.text().is_empty() && !id.text().is_empty() {
+        at.invalid_as(
+            errors,
+            "resource",
+            "datasetName and datasetUUID can not be specified simultaneously",
+        );
+    }
+    if name.text().contains('/') {
+        name.invalid(errors, "must not contain '/'");
+    }
+}
+
+fn claim(at: &At<'_, '_>, errors: &mut ErrorList) {
+    at.field("claimName").not_empty(errors, "");
+}
+
+/// A block device of Ceph.
+pub(crate) fn rbd(at: &At<'_, '_>, errors: &mut ErrorList) {
+    at.field("monitors").not_empty(errors, "");
+    at.field("image").not_empty(errors, "");
+}
+
+/// A file system of Ceph.
+pub(crate) fn cephfs(at: &At<'_, '_>, errors: &mut ErrorList) {
+    at.field("monitors").not_empty(errors, "");
+}
+
+/// A disk of OpenStack.
+pub(crate) fn cinder(at: &At<'_, '_>, errors: &mut ErrorList) {
+    at.field("volumeID").not_empty(errors, "");
+    let secret = at.field("secretRef");
+    if secret.is_set() {
+        secret.field("name").not_empty(errors, "");
+    }
+}
+
+/// A disk behind Fibre Channel.
+pub(crate) fn fibre_channel(at: &At<'_, '_>, errors: &mut ErrorList) {
+    let (names, ids) = (at.field("targetWWNs"), at.field("wwids"));
+    let (has_names, has_ids) = (!names.array().is_empty(), !ids.array().is_empty());
+    if !has_names && !has_ids {
+        names.required(errors, "must specify either targetWWNs or wwids, but not both");
+    }
+    if has_names && has_ids {
+        names.invalid(errors, "targetWWNs and wwids can not be specified simultaneously");
+    }
+    if has_names {
+        let number = at.field("lun");
+        if number.is_set() {
+            number.in_range(errors, 0, 255);
+        } else {
+            number.required(errors, "lun is required if targetWWNs is specified");
+        }
+    }
+}
+
+/// A share of Azure.
+pub(crate) fn azure_file(at: &At<'_, '_>, errors: &mut ErrorList) {
+    at.field("secretName").not_empty(errors, "");
+    at.field("shareName").not_empty(errors, "");
+    let namespace = at.field("secretNamespace");
+    if namespace.is_set() && namespace.text().is_empty() {
+        namespace.required(errors, "");
+    }
+}
+
+/// A volume of a driver on the host.
+pub(crate) fn flex(at: &At<'_, '_>, errors: &mut ErrorList) {
+    at.field("driver").not_empty(errors, "");
+    let options = at.field("options");
+    for (key, _) in options.entries() {
+        let start = key.split('/').next().unwrap_or_default().to_lowercase();
+        let reserved = ["kubernetes.io", "k8s.io"];
+        if reserved.iter().any(|domain| start == *domain || start.ends_with(&format!(".{domain}")))
+        {
+            let place = options.path.key(key);
+            let words = "flexVolume option keys must not use kubernetes.io or k8s.io namespace";
+            errors.push(FieldError::invalid(&place, key, words));
+        }
+    }
+}
+
+/// A disk of vSphere.
+pub(crate) fn vsphere(at: &At<'_, '_>, errors: &mut ErrorList) {
+    at.field("volumePath").not_empty(errors, "");
+}
+
+/// A volume of Quobyte.
+pub(crate) fn quobyte(at: &At<'_, '_>, errors: &mut ErrorList) {
+    let registry = at.field("registry");
+    if registry.not_empty(errors, "must be a host:port pair or multiple pairs separated by commas")
+    {
+        let mut pairs = registry.text().split(',');
+        if !pairs.all(|pair| pair.split_once(':').is_some()) {
+            let words = "must be a host:port pair or multiple pairs separated by commas";
+            registry.invalid(errors, words);
+        }
+    }
+    at.field("volume").not_empty(errors, "");
+}
+
+/// A disk of Azure.
+pub(crate) fn azure_disk(at: &At<'_, '_>, errors: &mut ErrorList) {
+    at.field("diskName").not_empty(errors, "");
+    let place = at.field("diskURI");
+    place.not_empty(errors, "");
+    at.field("cachingMode").one_of_if_set(errors, &["None", "ReadOnly", "ReadWrite"]);
+    at.field("kind").one_of_if_set(errors, &["Dedicated", "Managed", "Shared"]);
+    let managed = at.str("kind") == "Managed";
+    if managed && !place.text().starts_with("/subscriptions/") {
+        place.not_supported(
+            errors,
+            &["/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/\
+               microsoft.compute/disks/{disk-id}"],
+        );
+    }
+    if !managed && !place.text().starts_with("https://") {
+        place.not_supported(
+            errors,
+            &["https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd"],
+        );
+    }
+}
+
+/// A disk of Photon.
+pub(crate) fn photon(at: &At<'_, '_>, errors: &mut ErrorList) {
+    at.field("pdID").not_empty(errors, "");
+}
+
+/// A volume of ScaleIO.
+pub(crate) fn scale_io(at: &At<'_, '_>, errors: &mut ErrorList) {
+    for name in ["gateway", "system", "volumeName"] {
+        at.field(name).not_empty(errors, "");
+    }
+}
+
+fn csi(at: &At<'_, '_>, errors: &mut ErrorList) {
+    driver_name(&at.field("driver"), errors);
+    let secret = at.field("nodePublishSecretRef");
+    if secret.is_set() {
+        secret.field("name").required_rule(errors, names::is_dns1123_subdomain);
+    }
+}
+
+/// The name of a storage driver.
+pub(crate) fn driver_name(at: &At<'_, '_>, errors: &mut ErrorList) {
+    const BYTES_MAX: usize = 63;
+    if !at.not_empty(errors, "") {
+        return;
+    }
+    if at.text().len() > BYTES_MAX {
+        errors.push(FieldError::too_long(&at.path, BYTES_MAX));
+    }
+    for why in names::is_dns1123_subdomain(&at.text().to_lowercase()) {
+        at.invalid_as(errors, at.text(), &why);
+    }
+}
+
+fn ephemeral(at: &At<'_, '_>, errors: &mut ErrorList) {
+    let template = at.field("volumeClaimTemplate");
+    if !template.is_set() {
+        return template.required(errors, "");
+    }
+    let metadata = template.field("metadata");
+    metadata.field("labels").labels(errors);
+    crate::claims::claim_spec(&template.field("spec"), errors);
+}
+
+fn image(at: &At<'_, '_>, errors: &mut ErrorList) {
+    at.field("reference").not_empty(errors, "");
+    at.field("pullPolicy").required_one_of(errors, &["Always", "IfNotPresent", "Never"]);
+}
+
+/// A path that leads down: relative, without `..`.
+pub(crate) fn descending(at: &At<'_, '_>, errors: &mut ErrorList) {
+    if at.text().starts_with('/') {
+        at.invalid(errors, "must be a relative path");
+    }
+    no_backsteps(at, errors);
+}
+
+/// A path without `..`.
+pub(crate) fn no_backsteps(at: &At<'_, '_>, errors: &mut ErrorList) {
+    if at.text().replace('\\', "/").split('/').any(|part| part == "..") {
+        at.invalid(errors, "must not contain '..'");
+    }
+}
+
+/// A path that leads down and does not begin as the files do that a node keeps for itself.
+fn not_reserved(at: &At<'_, '_>, errors: &mut ErrorList) {
+    descending(at, errors);
+    if at.text().starts_with("..") && !at.text().starts_with("../") {
+        at.invalid(errors, "must not start with '..'");
+    }
+}
+
+/// `volumeMounts` of a container.
+pub(super) fn mounts(container: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
+    let list = container.field("volumeMounts");
+    let device_names = texts_of(container, "volumeDevices", "name");
+    let device_paths = texts_of(container, "volumeDevices", "devicePath");
+    let mut seen: Seen<&str> = Seen::new();
+    for at in list.items() {
+        let (name, path) = (at.field("name"), at.field("mountPath"));
+        name.not_empty(errors, "");
+        if !context.volumes.contains_key(name.text()) {
+            errors.push(FieldError::not_found(&name.path, name.text()));
+        }
+        path.not_empty(errors, "");
+        if !seen.insert(path.text()) {
+            path.invalid_as(errors, path.text(), "must be unique");
+        }
+        if device_names.contains(&name.text()) {
+            name.invalid(errors, "must not already exist in volumeDevices");
+        }
+        if device_paths.contains(&path.text()) {
+            path.invalid(errors, "must not already exist as a path in volumeDevices");
+        }
+        mount_options(&at, &list, container, errors);
+    }
+}
+
+/// The texts that the items of a list have at a member.
+fn texts_of<'v>(container: &At<'v, '_>, list: &str, member: &str) -> Seen<&'v str> {
+    let items = container.get(list).as_array().unwrap_or_default();
+    items.iter().filter_map(|item| item.str_at(&[member])).collect()
+}
+
+/// What a mount may ask for. Some faults are told at the list, as upstream does it.
+fn mount_options(
+    at: &At<'_, '_>,
+    list: &At<'_, '_>,
+    container: &At<'_, '_>,
+    errors: &mut ErrorList,
+) {
+    let sub_path = At { value: at.get("subPath"), path: list.path.field("subPath") };
+    descending(&sub_path, errors);
+    let expression = at.field("subPathExpr");
+    if !expression.text().is_empty() {
+        if !sub_path.text().is_empty() {
+            expression.invalid(errors, "subPathExpr and subPath are mutually exclusive");
+        }
+        let place = list.path.field("subPathExpr");
+        descending(&At { value: expression.value, path: place }, errors);
+    }
+    let propagation =
+        At { value: at.get("mountPropagation"), path: list.path.field("mountPropagation") };
+    if propagation.is_set() {
+        propagation.one_of(errors, &["Bidirectional", "HostToContainer", "None"]);
+        let privileged = container.value.at(&["securityContext", "privileged"]);
+        if propagation.text() == "Bidirectional" && privileged != Some(&Value::Bool(true)) {
+            let words =
+                "Bidirectional mount propagation is available only to privileged containers";
+            propagation.forbidden(errors, words);
+        }
+    }
+    const PLACE: &str = "recursiveReadOnly";
+    let recursive = At { value: at.get(PLACE), path: list.path.field(PLACE) };
+    match recursive.text() {
+        _ if !recursive.is_set() => {}
+        "Disabled" => {}
+        "Enabled" | "IfPossible" => {
+            if !at.flag("readOnly") {
+                recursive.forbidden(errors, "may only be specified when readOnly is true");
+            }
+            if propagation.is_set() && propagation.text() != "None" {
+                let words = "may only be specified when mountPropagation is None or not specified";
+                recursive.forbidden(errors, words);
+            }
+        }
+        _ => recursive.one_of(errors, &["Disabled", "Enabled", "IfPossible"]),
+    }
+}
+
+/// `volumeDevices` of a container.
+pub(super) fn devices(container: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
+    let list = container.field("volumeDevices");
+    if list.array().is_empty() {
+        return;
+    }
+    let mount_names = texts_of(container, "volumeMounts", "name");
+    let mount_paths = texts_of(container, "volumeMounts", "mountPath");
+    let (mut names_seen, mut paths_seen): (Seen<&str>, Seen<&str>) = Default::default();
+    for at in list.items() {
+        let (name, path) = (at.field("name"), at.field("devicePath"));
+        name.not_empty(errors, "");
+        if !names_seen.insert(name.text()) {
+            name.invalid(errors, "must be unique");
+        }
+        let volume = context.volumes.get(name.text());
+        let can_be_block = |volume: &Value| {
+            volume.get("persistentVolumeClaim").is_some() || volume.get("ephemeral").is_some()
+        };
+        match volume {
+            Some(volume) if !can_be_block(volume) => {
+                let words = "can only use volume source type of PersistentVolumeClaim or Ephemeral \
+                             for block mode";
+                name.invalid(errors, words);
+            }
+            Some(_) => {}
+            None => errors.push(FieldError::not_found(&name.path, name.text())),
+        }
+        path.not_empty(errors, "");
+        if !paths_seen.insert(path.text()) {
+            path.invalid(errors, "must be unique");
+        }
+        no_backsteps(&path, errors);
+        if mount_names.contains(&name.text()) {
+            name.invalid(errors, "must not already exist in volumeMounts");
+        }
+        if mount_paths.contains(&path.text()) {
+            path.invalid(errors, "must not already exist as a path in volumeMounts");
+        }
+    }
+}

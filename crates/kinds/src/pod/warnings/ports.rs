@@ -1,0 +1,156 @@
+//! Warnings about ports of containers that are defined twice, or in ways that are at odds.
+
+use super::{CONTAINERS, Warnings};
+use crate::check::At;
+use keelson_meta::Value;
+use std::collections::HashMap;
+
+/// Up to this many ports are compared pair by pair.
+const LINEAR_PORTS_MAX: usize = 16;
+
+/// A port with the place where it was first said.
+struct Port<'v> {
+    list: &'static str,
+    container: usize,
+    at: usize,
+    value: &'v Value,
+}
+
+impl<'v> Port<'v> {
+    fn number(&self, name: &str) -> i64 {
+        self.value.int_at(&[name]).unwrap_or(0)
+    }
+
+    fn text(&self, name: &str) -> &'v str {
+        self.value.str_at(&[name]).unwrap_or_default()
+    }
+}
+
+/// Number and protocol in the container, port and address of the host. The places of ports are kept
+/// under all of it, and again with the address, and then the port of the host, left out.
+type Key<'v> = (i64, &'v str, Option<i64>, Option<&'v str>);
+
+/// The ports that stand before the one at hand.
+#[derive(Default)]
+struct Known<'v> {
+    ports: Vec<Port<'v>>,
+    places: HashMap<Key<'v>, Vec<usize>>,
+}
+
+impl<'v> Known<'v> {
+    fn add(&mut self, port: Port<'v>) {
+        self.ports.push(port);
+        let unindexed = match self.ports.len() {
+            0..=LINEAR_PORTS_MAX => return,
+            count if self.places.is_empty() => 0..count,
+            count => count - 1..count,
+        };
+        unindexed.for_each(|place| self.index(place));
+    }
+
+    fn index(&mut self, place: usize) {
+        let port = &self.ports[place];
+        let (number, protocol) = (port.number("containerPort"), port.text("protocol"));
+        let (host, address) = (port.number("hostPort"), port.text("hostIP"));
+        for key in [(None, None), (Some(host), None), (Some(host), Some(address))] {
+            self.places.entry((number, protocol, key.0, key.1)).or_default().push(place);
+        }
+    }
+
+    /// The ports that are at odds with another one, in order.
+    fn rivals(&self, of: &Port<'v>) -> Vec<&Port<'v>> {
+        if self.places.is_empty() {
+            return self.ports.iter().filter(|other| clash(of, other).is_some()).collect();
+        }
+        let (number, protocol) = (of.number("containerPort"), of.text("protocol"));
+        let (host, address) = (of.number("hostPort"), of.text("hostIP"));
+        let get = |host: Option<i64>, address: Option<&'v str>| {
+            self.places.get(&(number, protocol, host, address)).map_or(&[][..], Vec::as_slice)
+        };
+        // Two ports of hosts are only at odds when they are the same at addresses that are too, or of
+        // which one says nothing.
+        let mut places: Vec<usize> = match (host, address) {
+            (0, _) => get(None, None).to_vec(),
+            (_, "") => [get(Some(0), None), get(Some(host), None)].concat(),
+            _ => {
+                let same = get(Some(host), Some(address));
+                [get(Some(0), None), same, get(Some(host), Some(""))].concat()
+            }
+        };
+        places.sort_unstable();
+        places.into_iter().map(|place| &self.ports[place]).collect()
+    }
+}
+
+/// Warns of each pair of ports that are at odds.
+pub(super) fn clashes(spec: &At<'_, '_>, warnings: &mut Warnings) {
+    let mut known = Known::default();
+    for list in CONTAINERS {
+        for (index, container) in spec.field(list).items().enumerate() {
+            for (at, port) in container.field("ports").items().enumerate() {
+                // Each pair is a warning of its own, and so there are few pairs until this holds.
+                if warnings.is_full() {
+                    return;
+                }
+                let new = Port { list, container: index, at, value: port.value };
+                for other in known.rivals(&new) {
+                    let Some(how) = clash(&new, other) else { continue };
+                    let (list, ports) = (spec.path.field(other.list), "ports");
+                    let container = list.index(other.container);
+                    let place = container.field(ports);
+                    let place = place.index(other.at);
+                    warnings.push(&port.path, format_args!("{how} port definition with {place}"));
+                }
+                known.add(new);
+            }
+        }
+    }
+}
+
+/// How two definitions are at odds.
+fn clash(a: &Port<'_>, b: &Port<'_>) -> Option<&'static str> {
+    let port = |of: &Port<'_>| of.number("containerPort");
+    if port(a) != port(b) || a.text("protocol") != b.text("protocol") {
+        return None;
+    }
+    let (a_host, b_host) = (a.number("hostPort"), b.number("hostPort"));
+    let (a_address, b_address) = (a.text("hostIP"), b.text("hostIP"));
+    if (a_host, a_address) == (b_host, b_address) {
+        Some("duplicate")
+    } else if a_host == 0 || b_host == 0 {
+        Some("overlapping")
+    } else if a_host == b_host && a_address.is_empty() != b_address.is_empty() {
+        Some("dangerously ambiguous")
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use keelson_meta::value;
+
+    /// The pairs that are at odds do not depend on how they are looked for.
+    #[test]
+    fn many_ports_clash_as_few_do() {
+        let values: Vec<Value> = (0..60i64)
+            .map(|at| {
+                let address = ["", "10.0.0.1", "10.0.0.2"][(at / 3 % 3) as usize];
+                let protocol = if at % 7 == 0 { "UDP" } else { "TCP" };
+                value!({"containerPort": (at % 2), "hostPort": (at % 3), "hostIP": address,
+                    "protocol": protocol})
+            })
+            .collect();
+        let port = |at: usize| Port { list: "containers", container: 0, at, value: &values[at] };
+        let mut known = Known::default();
+        for at in 0..values.len() {
+            let found: Vec<usize> = known.rivals(&port(at)).iter().map(|port| port.at).collect();
+            let want: Vec<usize> =
+                (0..at).filter(|other| clash(&port(at), &port(*other)).is_some()).collect();
+            assert_eq!(found, want, "{at}");
+            known.add(port(at));
+        }
+        assert!(!known.places.is_empty());
+    }
+}

@@ -1,0 +1,257 @@
+//! Small kinds that say how others are run: PriorityClasses, RuntimeClasses, Leases and the
+//! levels of flow control.
+
+use super::check::{At, child, default, default_empty};
+use crate::strategy::Strategy;
+use keelson_meta::{ErrorList, FieldError, Object, Seen, Value, names, value};
+
+/// PriorityClasses.
+pub(super) fn priority_class(base: Strategy) -> Strategy {
+    Strategy {
+        default: |class| default(&mut class.root, "preemptionPolicy", "PreemptLowerPriority"),
+        validate: validate_priority_class,
+        ..base
+    }
+}
+
+/// Classes that the system itself makes.
+const SYSTEM_CLASSES: [(&str, i64); 2] =
+    [("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)];
+const USER_PRIORITY_MAX: i64 = 1_000_000_000;
+
+fn validate_priority_class(new: &Object, old: Option<&Object>) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let number = At::of(new, "value");
+    let policy = At::of(new, "preemptionPolicy");
+    if let Some(old) = old {
+        if number.number() != old.int_at(&["value"]).unwrap_or(0) {
+            number.forbidden(&mut errors, "may not be changed in an update.");
+        }
+        policy.unchanged(&mut errors, old.get("preemptionPolicy").unwrap_or(&Value::Null));
+        return errors;
+    }
+    let name = new.name();
+    if name.starts_with("system-") {
+        let known = SYSTEM_CLASSES.iter().find(|(known, _)| *known == name);
+        let why = match known {
+            Some((_, expected)) if *expected == number.number() => None,
+            Some((_, expected)) => {
+                Some(format!("value of {name} PriorityClass must be {expected}"))
+            }
+            None => Some(format!("{name} is not a known system priority class")),
+        };
+        if let Some(why) = why {
+            let words = format!(
+                "priority class names with 'system-' prefix are reserved for system use only. \
+                 error: {why}"
+            );
+            At::of(new, "metadata").field("name").forbidden(&mut errors, &words);
+        }
+    } else if number.number() > USER_PRIORITY_MAX {
+        let words =
+            format!("maximum allowed value of a user defined priority is {USER_PRIORITY_MAX}");
+        number.forbidden(&mut errors, &words);
+    }
+    policy.one_of_if_set(&mut errors, &["PreemptLowerPriority", "Never"]);
+    errors
+}
+
+/// RuntimeClasses.
+pub(super) fn runtime_class(base: Strategy) -> Strategy {
+    Strategy {
+        validate: |new, _| validate_runtime_class(new),
+        validate_change: |new, old| {
+            let mut errors = ErrorList::new();
+            let stored = old.and_then(|old| old.get("handler")).unwrap_or(&Value::Null);
+            At::of(new, "handler").unchanged(&mut errors, stored);
+            errors
+        },
+        ..base
+    }
+}
+
+fn validate_runtime_class(new: &Object) -> ErrorList {
+    let mut errors = ErrorList::new();
+    At::of(new, "handler").required_rule(&mut errors, names::is_dns1123_label);
+    let overhead = At::of(new, "overhead");
+    super::pod::resources::overhead(&overhead, overhead.get("podFixed"), &mut errors);
+    let scheduling = At::of(new, "scheduling");
+    scheduling.field("nodeSelector").labels(&mut errors);
+    let tolerations = scheduling.field("tolerations");
+    super::pod::scheduling::tolerations(&tolerations, &mut errors);
+    let mut seen: Seen<Vec<String>> = Seen::new();
+    for toleration in tolerations.items() {
+        let text = |name: &str| toleration.str(name).to_owned();
+        let seconds = toleration.int("tolerationSeconds");
+        let key = ["key", "operator", "value", "effect"].map(text).into_iter();
+        let key = key.chain([seconds.map_or(String::new(), |seconds| seconds.to_string())]);
+        if !seen.insert(key.collect()) {
+            let seconds = toleration.get("tolerationSeconds").clone();
+            // Messages show the members of the Go struct.
+            let shown = value!({
+                "Key": (text("key")), "Operator": (text("operator")), "Value": (text("value")),
+                "Effect": (text("effect")), "TolerationSeconds": (seconds)
+            });
+            errors.push(FieldError::duplicate(&toleration.path, shown));
+        }
+    }
+    errors
+}
+
+/// Leases.
+pub(super) fn lease(base: Strategy) -> Strategy {
+    Strategy {
+        prepare_create: |lease| drop_election(lease, None),
+        prepare_update: |lease, old| drop_election(lease, Some(old)),
+        validate: |new, _| validate_lease(new),
+        ..base
+    }
+}
+
+/// Coordinated leader election is off: what belongs to it stays only where it is already.
+fn drop_election(lease: &mut Object, old: Option<&Object>) {
+    const MEMBERS: [&str; 2] = ["strategy", "preferredHolder"];
+    let has = |old: &Object| MEMBERS.iter().any(|name| old.at(&["spec", name]).is_some());
+    if old.is_some_and(has) {
+        return;
+    }
+    if let Some(spec) = child(&mut lease.root, "spec") {
+        MEMBERS.iter().for_each(|name| drop(spec.remove(name)));
+    }
+}
+
+fn validate_lease(new: &Object) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let spec = At::of(new, "spec");
+    let seconds = spec.field("leaseDurationSeconds");
+    if seconds.is_set() && seconds.number() <= 0 {
+        seconds.invalid(&mut errors, "must be greater than 0");
+    }
+    spec.field("leaseTransitions").not_negative(&mut errors);
+    errors
+}
+
+/// PriorityLevelConfigurations.
+pub(super) fn priority_level(base: Strategy) -> Strategy {
+    Strategy {
+        default: default_level,
+        validate: |new, _| validate_level(new),
+        validate_status: |new, _| super::flow::validate_conditions(new),
+        ..base
+    }
+}
+
+fn default_level(level: &mut Object) {
+    let spec = level.object_mut("spec");
+    if let Some(exempt) = child(spec, "exempt") {
+        default(exempt, "nominalConcurrencyShares", 0);
+        default(exempt, "lendablePercent", 0);
+    }
+    if let Some(limited) = child(spec, "limited") {
+        default(limited, "nominalConcurrencyShares", 30);
+        default(limited, "lendablePercent", 0);
+        let response = child(limited, "limitResponse");
+        if let Some(queuing) = response.and_then(|r| child(r, "queuing")) {
+            default_empty(queuing, "queues", 64);
+            default_empty(queuing, "handSize", 8);
+            default_empty(queuing, "queueLengthLimit", 50);
+        }
+    }
+}
+
+fn validate_level(new: &Object) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let spec = At::of(new, "spec");
+    let kind = spec.field("type");
+    let is_exempt_name = new.name() == "exempt";
+    if (kind.text() == "Exempt") != is_exempt_name {
+        let words = "must be 'Exempt' if and only if `name` is 'exempt'";
+        kind.invalid_as(&mut errors, kind.text(), words);
+    }
+    let (exempt, limited) = (spec.field("exempt"), spec.field("limited"));
+    match kind.text() {
+        "Exempt" => {
+            if limited.is_set() {
+                limited.forbidden(&mut errors, "must be nil if the type is not Limited");
+            }
+            level_shares(&exempt, &mut errors);
+        }
+        "Limited" => {
+            if exempt.is_set() {
+                exempt.forbidden(&mut errors, "must be nil if the type is Limited");
+            }
+            if limited.is_set() {
+                limited_level(&limited, &mut errors);
+            } else {
+                limited.required(&mut errors, "must not be empty when type is Limited");
+            }
+        }
+        _ => kind.not_supported(&mut errors, &["Exempt", "Limited"]),
+    }
+    errors
+}
+
+fn level_shares(at: &At<'_, '_>, errors: &mut ErrorList) {
+    let (shares, lendable) = (at.field("nominalConcurrencyShares"), at.field("lendablePercent"));
+    if shares.number() < 0 {
+        shares.invalid(errors, "must be a non-negative integer");
+    }
+    lendable.in_range_if_set(errors, 0, 100);
+}
+
+fn limited_level(at: &At<'_, '_>, errors: &mut ErrorList) {
+    let shares = at.field("nominalConcurrencyShares");
+    if shares.number() < 0 {
+        shares.invalid(errors, "must be a non-negative integer");
+    }
+    let response = at.field("limitResponse");
+    let queuing = response.field("queuing");
+    match response.str("type") {
+        "Queue" if !queuing.is_set() => {
+            let words = "must not be empty if limited.limitResponse.type is Limited";
+            queuing.required(errors, words);
+        }
+        "Queue" => queues(&queuing, errors),
+        "Reject" => {
+            if queuing.is_set() {
+                let words = "must be nil if limited.limitResponse.type is not Limited";
+                queuing.forbidden(errors, words);
+            }
+        }
+        _ => response.field("type").not_supported(errors, &["Queue", "Reject"]),
+    }
+    at.field("lendablePercent").in_range_if_set(errors, 0, 100);
+    let borrowing = at.field("borrowingLimitPercent");
+    if borrowing.number() < 0 {
+        borrowing.invalid(errors, "if specified, must be a non-negative integer");
+    }
+}
+
+fn queues(at: &At<'_, '_>, errors: &mut ErrorList) {
+    const QUEUES_MAX: i64 = 10_000_000;
+    const HAND_BITS_MAX: f64 = 60.0;
+    let (count, hand) = (at.field("queues"), at.field("handSize"));
+    for field in [at.field("queueLengthLimit"), count, hand] {
+        if field.number() <= 0 {
+            field.invalid_as(errors, field.number(), "must be positive");
+        }
+    }
+    if count.number() > QUEUES_MAX {
+        count.invalid(errors, &format!("must not be greater than {QUEUES_MAX}"));
+    } else if hand.number() > count.number() {
+        let words = format!("should not be greater than queues ({})", count.number());
+        hand.invalid(errors, &words);
+    } else if count.number() > 0 {
+        // Bits that the choice of a hand takes from a hash of 64.
+        let bits = ((count.number() as f64).log2() * hand.number() as f64).ceil();
+        if bits > HAND_BITS_MAX {
+            let words = format!(
+                "required entropy bits of deckSize {} and handSize {} should not be greater than \
+                 {HAND_BITS_MAX}",
+                count.number(),
+                hand.number()
+            );
+            hand.invalid(errors, &words);
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Roles, ClusterRoles and their bindings.
+
+use crate::check::{At, children, default, default_empty};
+use crate::strategy::Strategy;
+use keelson_meta::{ErrorList, FieldError, Object, Value, names, value};
+
+const GROUP: &str = "rbac.authorization.k8s.io";
+
+/// Roles and ClusterRoles.
+pub(super) fn role(base: Strategy, namespaced: bool) -> Strategy {
+    let validate = if namespaced { validate_role } else { validate_cluster_role };
+    Strategy { name_rule: names::name_is_path_segment, validate, ..base }
+}
+
+/// RoleBindings and ClusterRoleBindings.
+pub(super) fn binding(base: Strategy, namespaced: bool) -> Strategy {
+    let validate = if namespaced { validate_binding } else { validate_cluster_binding };
+    Strategy {
+        name_rule: names::name_is_path_segment,
+        default: default_binding,
+        validate,
+        validate_change: validate_role_ref_change,
+        ..base
+    }
+}
+
+fn default_binding(binding: &mut Object) {
+    default_empty(binding.object_mut("roleRef"), "apiGroup", GROUP);
+    for subject in children(&mut binding.root, "subjects") {
+        let kind = subject.get("kind").and_then(Value::as_str);
+        if matches!(kind, Some("User" | "Group")) {
+            default_empty(subject, "apiGroup", GROUP);
+        }
+    }
+    // Both are written out by upstream, also when a client leaves them out.
+    for member in ["kind", "name"] {
+        default(binding.object_mut("roleRef"), member, "");
+    }
+}
+
+fn validate_role(new: &Object, _: Option<&Object>) -> ErrorList {
+    let mut errors = ErrorList::new();
+    At::of(new, "rules").items().for_each(|rule| policy_rule(&rule, true, &mut errors));
+    errors
+}
+
+fn validate_cluster_role(new: &Object, _: Option<&Object>) -> ErrorList {
+    let mut errors = ErrorList::new();
+    At::of(new, "rules").items().for_each(|rule| policy_rule(&rule, false, &mut errors));
+    let aggregation = At::of(new, "aggregationRule");
+    if !aggregation.is_set() {
+        return errors;
+    }
+    let selectors = aggregation.field("clusterRoleSelectors");
+    selectors.not_empty(
+        &mut errors,
+        "at least one clusterRoleSelector required if aggregationRule is non-nil",
+    );
+    for selector in selectors.items() {
+        let before = errors.len();
+        selector.label_selector(&mut errors);
+        if errors.len() > before {
+            selector.invalid_as(&mut errors, Value::Null, "invalid label selector.");
+        }
+    }
+    errors
+}
+
+fn policy_rule(rule: &At<'_, '_>, namespaced: bool, errors: &mut ErrorList) {
+    rule.field("verbs").not_empty(errors, "verbs must contain at least one value");
+    let urls = rule.field("nonResourceURLs");
+    let (groups, resources) = (rule.field("apiGroups"), rule.field("resources"));
+    if !urls.value.is_empty() {
+        if namespaced {
+            urls.invalid(errors, "namespaced rules cannot apply to non-resource URLs");
+        }
+        let has_resources = ["apiGroups", "resources", "resourceNames"];
+        if has_resources.iter().any(|name| !rule.get(name).is_empty()) {
+            let words = "rules cannot apply to both regular resources and non-resource URLs";
+            urls.invalid(errors, words);
+        }
+        return;
+    }
+    groups.not_empty(errors, "resource rules must supply at least one api group");
+    resources.not_empty(errors, "resource rules must supply at least one resource");
+}
+
+fn validate_binding(new: &Object, _: Option<&Object>) -> ErrorList {
+    checked_binding(new, true)
+}
+
+fn validate_cluster_binding(new: &Object, _: Option<&Object>) -> ErrorList {
+    checked_binding(new, false)
+}
+
+fn checked_binding(new: &Object, namespaced: bool) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let role = At::of(new, "roleRef");
+    role.field("apiGroup").one_of(&mut errors, &[GROUP]);
+    let kinds: &[&str] = if namespaced { &["Role", "ClusterRole"] } else { &["ClusterRole"] };
+    role.field("kind").one_of(&mut errors, kinds);
+    role.field("name").required_rule(&mut errors, names::is_path_segment_name);
+    for subject in At::of(new, "subjects").items() {
+        validate_subject(&subject, namespaced, &mut errors);
+    }
+    errors
+}
+
+fn validate_subject(subject: &At<'_, '_>, namespaced: bool, errors: &mut ErrorList) {
+    const KINDS: &[&str] = &["ServiceAccount", "User", "Group"];
+    let (name, group) = (subject.field("name"), subject.field("apiGroup"));
+    name.not_empty(errors, "");
+    match subject.str("kind") {
+        "ServiceAccount" => {
+            name.rule_if_set(errors, names::is_dns1123_subdomain);
+            if !group.text().is_empty() {
+                group.not_supported(errors, &[""]);
+            }
+            if !namespaced {
+                subject.field("namespace").not_empty(errors, "");
+            }
+        }
+        "User" | "Group" => group.one_of(errors, &[GROUP]),
+        _ => subject.field("kind").not_supported(errors, KINDS),
+    }
+}
+
+/// A binding is for one role for as long as it is there.
+fn validate_role_ref_change(new: &Object, old: Option<&Object>) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let Some(old) = old else { return errors };
+    let now = At::of(new, "roleRef");
+    let before = At::of(old, "roleRef");
+    let same = |name: &str| now.str(name) == before.str(name);
+    if !["apiGroup", "kind", "name"].into_iter().all(same) {
+        // Messages show the members of the Go struct.
+        let (group, kind, name) = (now.str("apiGroup"), now.str("kind"), now.str("name"));
+        let shown = value!({"APIGroup": group, "Kind": kind, "Name": name});
+        errors.push(FieldError::invalid(&now.path, shown, "cannot change roleRef"));
+    }
+    errors
+}

@@ -1,0 +1,124 @@
+//! Whether two versions of an object say the same, as Go compares the structs that they are read into:
+//! an absent list or map is an empty one, an absent scalar that is no pointer is zero, and a pointer to
+//! an empty struct is not an absent one.
+
+use keelson_meta::{Map, Object, Value};
+use keelson_schema::{Field, Presence, Schema, Shape, Struct, Types};
+
+static NULL: Value = Value::Null;
+
+/// Whether nothing but metadata and status differs.
+pub(crate) fn desired(schema: &Schema, new: &Object, old: &Object) -> bool {
+    let aside = ["metadata", "status", "kind", "apiVersion"];
+    let mut fields = schema.root().fields.iter().filter(|field| !aside.contains(&&*field.name));
+    fields
+        .all(|field| same_member(&schema.types, field, new.get(&field.name), old.get(&field.name)))
+}
+
+fn same_member(types: &Types, field: &Field, one: Option<&Value>, other: Option<&Value>) -> bool {
+    let (one, other) = (one.unwrap_or(&NULL), other.unwrap_or(&NULL));
+    let is_pointer = matches!(field.presence, Presence::Pointer | Presence::AlwaysNull);
+    same(types, &field.shape, is_pointer, one, other)
+}
+
+fn same(types: &Types, shape: &Shape, is_pointer: bool, one: &Value, other: &Value) -> bool {
+    // Types may hold themselves: what neither has is not looked into.
+    if one.is_null() && other.is_null() {
+        return true;
+    }
+    match shape {
+        Shape::Struct(id) => {
+            if is_pointer && one.is_null() != other.is_null() {
+                return false;
+            }
+            same_struct(types, types.get(*id), one.as_object(), other.as_object())
+        }
+        Shape::List(list) => {
+            let (one, other) = (items(one), items(other));
+            one.len() == other.len()
+                && one.iter().zip(other).all(|(a, b)| same(types, &list.item, false, a, b))
+        }
+        Shape::Map(map) => {
+            let entries = |value: &Value| value.as_object().map_or(0, Map::len);
+            entries(one) == entries(other)
+                && one.as_object().into_iter().flat_map(Map::iter).all(|(key, value)| {
+                    other.get(key).is_some_and(|other| same(types, &map.value, false, value, other))
+                })
+        }
+        _ if one == other => true,
+        _ => !is_pointer && is_zero(one) && is_zero(other),
+    }
+}
+
+fn same_struct(types: &Types, of: &Struct, one: Option<&Map>, other: Option<&Map>) -> bool {
+    of.fields.iter().all(|field| {
+        let one = one.and_then(|map| map.get(&field.name));
+        let other = other.and_then(|map| map.get(&field.name));
+        same_member(types, field, one, other)
+    })
+}
+
+fn items(value: &Value) -> &[Value] {
+    value.as_array().unwrap_or_default()
+}
+
+fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) | Value::Int(0) => true,
+        Value::String(text) => text.is_empty(),
+        _ => false,
+    }
+}
+
+/// Whether two versions of an object are equal beside their metadata, empty lists and maps included; `status`
+/// only counts where it is no subresource.
+pub(crate) fn beside_metadata(one: &Object, other: &Object, status_counts: bool) -> bool {
+    let counts = |key: &str| match key {
+        "metadata" | "kind" | "apiVersion" => false,
+        "status" => status_counts,
+        _ => true,
+    };
+    let is_in = |of: &Object, key: &str, value: &Value| !counts(key) || of.get(key) == Some(value);
+    one.root.iter().all(|(key, value)| is_in(other, key, value))
+        && other.root.iter().all(|(key, value)| is_in(one, key, value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use keelson_meta::{GroupVersionKind, value};
+    use keelson_schema::catalogue::Catalogue;
+
+    #[test]
+    fn a_pointer_to_nothing_is_not_an_absent_one() {
+        let gvk = |group: &str, kind: &str| GroupVersionKind {
+            group: group.into(),
+            version: "v1".into(),
+            kind: kind.into(),
+        };
+        let check = |group: &str, kind: &str, one: Value, other: Value, want: bool| {
+            let schema = Catalogue::shared().schema(&gvk(group, kind)).expect("a known kind");
+            let object = |spec: Value| {
+                Object::from_value(value!({"spec": (spec), "status": {"a": 1}})).expect("an object")
+            };
+            let (one, other) = (object(one), object(other));
+            assert_eq!(desired(&schema, &one, &other), want, "{one:?} {other:?}");
+        };
+        let policy = "networking.k8s.io";
+        check(policy, "NetworkPolicy", value!({"podSelector": {}}), value!({}), true);
+        check(policy, "NetworkPolicy", value!({"ingress": []}), value!({}), true);
+        check(
+            policy,
+            "NetworkPolicy",
+            value!({"ingress": [{"from": [{"podSelector": {}}]}]}),
+            value!({"ingress": [{"from": [{}]}]}),
+            false,
+        );
+        let schema = value!({"versions": [{"schema": {"openAPIV3Schema": {"type": "object"}}}]});
+        let definitions = "apiextensions.k8s.io";
+        check(definitions, "CustomResourceDefinition", schema.clone(), schema, true);
+        check("apps", "StatefulSet", value!({"serviceName": ""}), value!({}), true);
+        check("apps", "StatefulSet", value!({"replicas": 0}), value!({}), false);
+        check("apps", "StatefulSet", value!({"replicas": 1}), value!({"replicas": 1}), true);
+    }
+}

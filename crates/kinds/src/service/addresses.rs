@@ -1,0 +1,175 @@
+//! Addresses of services: how the fields that name them belong together.
+
+use crate::check::At;
+use keelson_meta::{ErrorList, FieldError, Object, Seen, Value, ip};
+use std::collections::{HashMap, VecDeque};
+
+/// A service without an address of its own.
+pub(super) fn is_headless(spec: &Value) -> bool {
+    let first = spec.array_at(&["clusterIPs"]).first().and_then(Value::as_str);
+    first == Some("None") || spec.str_at(&["clusterIP"]) == Some("None")
+}
+
+/// `clusterIP` is the first of `clusterIPs`; a client that knows only one of them changes both.
+pub(super) fn normalize(service: &mut Object, old: Option<&Object>) {
+    let one = service.str_at(&["spec", "clusterIP"]).to_owned();
+    let many: Vec<Value> = service.array_at(&["spec", "clusterIPs"]).to_vec();
+    let spec = service.object_mut("spec");
+    let Some(old) = old else {
+        if !one.is_empty() && many.is_empty() {
+            spec.insert("clusterIPs", vec![one.into()]);
+        }
+        return;
+    };
+    let old_one = old.str_at(&["spec", "clusterIP"]);
+    let old_many = old.array_at(&["spec", "clusterIPs"]);
+    if one == old_one || many != old_many {
+        return;
+    }
+    if one.is_empty() {
+        spec.remove("clusterIPs");
+    } else {
+        spec.insert("clusterIPs", vec![one.into()]);
+    }
+}
+
+fn has_address(service: &Object) -> bool {
+    service.str_at(&["spec", "type"]) != "ExternalName"
+}
+
+fn has_node_ports(service: &Object) -> bool {
+    matches!(service.str_at(&["spec", "type"]), "NodePort" | "LoadBalancer")
+}
+
+/// What was given to a service stays when a client leaves it out.
+pub(super) fn keep_allocated(new: &mut Object, old: &Object) {
+    if has_address(new) && has_address(old) {
+        let spec = new.object_mut("spec");
+        for name in ["clusterIP", "clusterIPs", "ipFamilyPolicy", "ipFamilies"] {
+            if let Some(value) = old.at(&["spec", name])
+                && spec.get(name).is_none_or(Value::is_empty)
+            {
+                spec.insert(name, value.clone());
+            }
+        }
+    }
+    if has_node_ports(new) && has_node_ports(old) {
+        keep_node_ports(new, old);
+    }
+    let checks = |service: &Object| {
+        service.str_at(&["spec", "type"]) == "LoadBalancer"
+            && service.str_at(&["spec", "externalTrafficPolicy"]) == "Local"
+    };
+    if checks(new)
+        && checks(old)
+        && let Some(port) = old.at(&["spec", "healthCheckNodePort"]).cloned()
+    {
+        crate::check::default_empty(new.object_mut("spec"), "healthCheckNodePort", port);
+    }
+}
+
+fn keep_node_ports(new: &mut Object, old: &Object) {
+    let key = |port: &Value| {
+        (port.int_at(&["port"]), port.str_at(&["protocol"]).unwrap_or_default().to_owned())
+    };
+    // The ports of nodes that a port and protocol had, in order.
+    let mut known: HashMap<(Option<i64>, String), VecDeque<i64>> = HashMap::new();
+    for port in old.array_at(&["spec", "ports"]) {
+        if let Some(number) = port.int_at(&["nodePort"]) {
+            known.entry(key(port)).or_default().push_back(number);
+        }
+    }
+    let ports = new.object_mut("spec").get_mut("ports").and_then(Value::as_array_mut);
+    let Some(ports) = ports else { return };
+    let mut used: Seen<i64> = ports.iter().filter_map(|port| port.int_at(&["nodePort"])).collect();
+    for port in ports {
+        let wanted = key(port);
+        let Some(map) = port.as_object_mut() else { continue };
+        if map.get("nodePort").is_some_and(|port| !port.is_empty()) {
+            continue;
+        }
+        let Some(numbers) = known.get_mut(&wanted) else { continue };
+        while let Some(number) = numbers.pop_front() {
+            if used.insert(number) {
+                map.insert("nodePort", number);
+                break;
+            }
+        }
+    }
+}
+
+/// The fields that name addresses and families.
+pub(super) fn validate(spec: &At<'_, '_>, errors: &mut ErrorList) {
+    if spec.str("type") == "ExternalName" {
+        return;
+    }
+    let (one, many) = (spec.str("clusterIP"), spec.field("clusterIPs"));
+    match many.array().first().and_then(Value::as_str) {
+        Some(_) if one.is_empty() => {
+            many.invalid(errors, "must be empty when `clusterIP` is not specified");
+        }
+        Some(first) if first != one => many.invalid(errors, "first value must match `clusterIP`"),
+        _ => {}
+    }
+    let mut seen: Seen<&str> = Seen::new();
+    for family in spec.field("ipFamilies").items() {
+        family.one_of(errors, &["IPv4", "IPv6"]);
+        if !seen.insert(family.text()) {
+            family.duplicate(errors);
+        }
+    }
+    let policies = &["PreferDualStack", "RequireDualStack", "SingleStack"];
+    spec.field("ipFamilyPolicy").one_of_if_set(errors, policies);
+    let before = errors.len();
+    for (index, at) in many.items().enumerate() {
+        if index == 0 && at.text() == "None" {
+            if many.array().len() > 1 {
+                many.invalid(errors, "'None' must be the first and only value");
+            }
+            continue;
+        }
+        errors.extend(ip::validate_strict_ip(at.text(), &at.path));
+    }
+    if many.array().len() > 2 {
+        many.invalid(errors, "may only hold up to 2 values");
+    }
+    if errors.len() > before {
+        return;
+    }
+    let families: Vec<bool> = many
+        .array()
+        .iter()
+        .filter_map(|value| ip::parse_ip(value.as_str()?))
+        .map(|address| address.is_ipv4())
+        .collect();
+    if families.len() > 1 && families[0] == families[1] {
+        many.invalid(errors, "may specify no more than one IP for each IP family");
+    }
+}
+
+/// The first address stays for as long as the service has one.
+pub(super) fn update(spec: &At<'_, '_>, stored: &At<'_, '_>, errors: &mut ErrorList) {
+    let is_name = |at: &At<'_, '_>| at.str("type") == "ExternalName";
+    if is_name(spec) || is_name(stored) {
+        return;
+    }
+    let (now, before) = (spec.field("clusterIPs"), stored.field("clusterIPs"));
+    for (index, old) in before.array().iter().enumerate() {
+        match now.array().get(index) {
+            Some(new) if new != old => {
+                let place = now.path.index(index);
+                let words = "may not change once set";
+                errors.push(FieldError::invalid(&place, now.value.clone(), words));
+            }
+            None if index == 0 => {
+                let place = now.path.index(0);
+                errors.push(FieldError::invalid(
+                    &place,
+                    now.value.clone(),
+                    "primary clusterIP can not be unset",
+                ));
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Ports of services.
+
+use crate::check::At;
+use crate::pod::probes;
+use keelson_meta::names;
+use keelson_meta::{ErrorList, FieldError, Seen, value};
+
+/// Each port by itself.
+pub(super) fn all(spec: &At<'_, '_>, errors: &mut ErrorList) {
+    let list = spec.field("ports");
+    let named = list.array().len() > 1;
+    let mut seen: Seen<&str> = Seen::new();
+    for port in list.items() {
+        let name = port.field("name");
+        if named || !name.text().is_empty() {
+            if name.text().is_empty() {
+                name.required(errors, "");
+            } else {
+                name.rule(errors, names::is_dns1123_label);
+                if !seen.insert(name.text()) {
+                    name.duplicate(errors);
+                }
+            }
+        }
+        port.field("port").port(errors);
+        port.field("protocol").required_one_of(errors, &["SCTP", "TCP", "UDP"]);
+        probes::port(&port.field("targetPort"), errors);
+        port.field("appProtocol").rule_if_set(errors, names::is_qualified_name);
+    }
+}
+
+/// No port twice, and no port of nodes where the type has none.
+pub(super) fn collisions(spec: &At<'_, '_>, errors: &mut ErrorList) {
+    let list = spec.field("ports");
+    if spec.str("type") == "ClusterIP" {
+        for port in list.items() {
+            let node = port.field("nodePort");
+            if node.number() != 0 {
+                node.forbidden(errors, "may not be used when `type` is 'ClusterIP'");
+            }
+        }
+    }
+    let mut nodes: Seen<(&str, i64)> = Seen::new();
+    for port in list.items() {
+        let node = port.field("nodePort");
+        if node.number() != 0 && !nodes.insert((port.str("protocol"), node.number())) {
+            node.duplicate(errors);
+        }
+    }
+    let mut seen: Seen<(&str, i64)> = Seen::new();
+    for port in list.items() {
+        let key = (port.str("protocol"), port.int("port").unwrap_or(0));
+        if !seen.insert(key) {
+            let shown = value!({
+                "Name": "", "Protocol": (key.0), "AppProtocol": null, "Port": (key.1),
+                "TargetPort": 0, "NodePort": 0
+            });
+            errors.push(FieldError::duplicate(&port.path, shown));
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Kinds of `storage.k8s.io`.
+
+use super::check::{At, default, default_empty};
+use super::claims;
+use crate::strategy::{Generation, Strategy};
+use keelson_meta::{ErrorList, FieldError, Map, Object, Value, names};
+use std::collections::{BTreeMap, BTreeSet};
+
+const PARAMETERS_BYTES_MAX: usize = 256 * 1024;
+const PARAMETERS_MAX: usize = 512;
+/// Topology terms that each further one is compared with.
+const TERMS_COMPARED_MAX: usize = 1_000;
+const ERROR_BYTES_MAX: usize = 32 * 1024;
+
+/// StorageClasses.
+pub(super) fn class(base: Strategy) -> Strategy {
+    Strategy {
+        default: |class| {
+            default(&mut class.root, "reclaimPolicy", "Delete");
+            default(&mut class.root, "volumeBindingMode", "Immediate");
+        },
+        validate: |new, _| validate_class(new),
+        validate_change: |new, old| {
+            unchanged(
+                new,
+                old,
+                &["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"],
+            )
+        },
+        ..base
+    }
+}
+
+fn validate_class(new: &Object) -> ErrorList {
+    let mut errors = ErrorList::new();
+    driver(&At::of(new, "provisioner"), &mut errors);
+    parameters(&At::of(new, "parameters"), false, &mut errors);
+    At::of(new, "reclaimPolicy").one_of_if_set(&mut errors, &["Delete", "Retain"]);
+    let modes = &["Immediate", "WaitForFirstConsumer"];
+    At::of(new, "volumeBindingMode").one_of_if_set(&mut errors, modes);
+    topologies(&At::of(new, "allowedTopologies"), &mut errors);
+    errors
+}
+
+/// Members that stay as they were made.
+fn unchanged(new: &Object, old: Option<&Object>, members: &[&str]) -> ErrorList {
+    let mut errors = ErrorList::new();
+    for name in members {
+        let stored = old.and_then(|old| old.get(name)).unwrap_or(&Value::Null);
+        At::of(new, name).unchanged(&mut errors, stored);
+    }
+    errors
+}
+
+fn driver(at: &At<'_, '_>, errors: &mut ErrorList) {
+    if at.not_empty(errors, "") {
+        let lower = at.text().to_lowercase();
+        for why in names::is_qualified_name(&lower) {
+            at.invalid_as(errors, lower.as_str(), &why);
+        }
+    }
+}
+
+fn parameters(at: &At<'_, '_>, required: bool, errors: &mut ErrorList) {
+    let entries = at.value.as_object();
+    if required && entries.is_none_or(Map::is_empty) {
+        return at.required(errors, "must contain at least one key/value pair");
+    }
+    let Some(entries) = entries else { return };
+    if entries.len() > PARAMETERS_MAX {
+        errors.push(FieldError::too_long(&at.path, PARAMETERS_MAX));
+        return;
+    }
+    let mut bytes = 0;
+    for (key, text) in entries.iter() {
+        if key.is_empty() {
+            at.invalid_as(errors, "", "field can not be empty.");
+        }
+        bytes += key.len() + text.as_str().map_or(0, str::len);
+    }
+    if bytes > PARAMETERS_BYTES_MAX {
+        errors.push(FieldError::too_long(&at.path, PARAMETERS_BYTES_MAX));
+    }
+}
+
+/// The values that a topology term allows for each key.
+type Allowed<'v> = BTreeMap<&'v str, BTreeSet<&'v str>>;
+
+fn topologies(list: &At<'_, '_>, errors: &mut ErrorList) {
+    let mut terms: Vec<Allowed<'_>> = vec![];
+    for term in list.items() {
+        let expressions = term.field("matchLabelExpressions");
+        let allowed = topology_term(&expressions, errors);
+        let earlier = terms.iter().take(TERMS_COMPARED_MAX).filter(|term| **term == allowed);
+        // Upstream compares a term that asks for nothing with as many others as there are terms.
+        let blank = if allowed.is_empty() { list.array().len() } else { 0 };
+        for _ in 0..earlier.count() + blank {
+            if errors.is_full() {
+                break;
+            }
+            errors.push(FieldError::duplicate(&expressions.path, ""));
+        }
+        terms.push(allowed);
+    }
+}
+
+fn topology_term<'v>(expressions: &At<'v, '_>, errors: &mut ErrorList) -> Allowed<'v> {
+    let mut allowed = Allowed::new();
+    for expression in expressions.items() {
+        let values = expression.field("values");
+        values.not_empty(errors, "");
+        let mut texts: BTreeSet<&str> = BTreeSet::new();
+        for text in values.items() {
+            if !texts.insert(text.text()) {
+                text.duplicate(errors);
+            }
+        }
+        let key = expression.field("key");
+        key.rule(errors, names::is_qualified_name);
+        if allowed.contains_key(key.text()) {
+            key.duplicate(errors);
+        } else {
+            allowed.insert(key.text(), texts);
+        }
+    }
+    allowed
+}
+
+/// CSIDrivers.
+pub(super) fn csi_driver(base: Strategy) -> Strategy {
+    Strategy {
+        generation: Generation::OnSpecChange,
+        default: |driver| {
+            let spec = driver.object_mut("spec");
+            default(spec, "attachRequired", true);
+            for name in ["podInfoOnMount", "storageCapacity", "requiresRepublish", "seLinuxMount"] {
+                default(spec, name, false);
+            }
+            default(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType");
+            default_empty(spec, "volumeLifecycleModes", vec!["Persistent".into()]);
+        },
+        ..base
+    }
+}
+
+/// VolumeAttachments.
+pub(super) fn attachment(base: Strategy) -> Strategy {
+    Strategy {
+        validate: |new, _| validate_attachment(new),
+        validate_change: |new, old| unchanged(new, old, &["spec"]),
+        validate_status: |new, _| validate_attachment(new),
+        ..base
+    }
+}
+
+fn validate_attachment(new: &Object) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let spec = At::of(new, "spec");
+    super::pod::volumes::driver_name(&spec.field("attacher"), &mut errors);
+    let source = spec.field("source");
+    let (inline, name) = (source.field("inlineVolumeSpec"), source.field("persistentVolumeName"));
+    let words = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
+    match (inline.is_set(), name.is_set()) {
+        (false, false) => source.required(&mut errors, words),
+        (true, true) => source.forbidden(&mut errors, words),
+        (false, true) => {
+            name.not_empty(&mut errors, "must specify non empty persistentVolumeName");
+        }
+        (true, false) => claims::inline_volume(&inline, &mut errors),
+    }
+    spec.field("nodeName").rule(&mut errors, names::is_dns1123_subdomain);
+    attachment_status(&At::of(new, "status"), &mut errors);
+    if name.is_set() {
+        name.rule(&mut errors, names::is_dns1123_subdomain);
+    }
+    errors
+}
+
+fn attachment_status(status: &At<'_, '_>, errors: &mut ErrorList) {
+    for name in ["attachError", "detachError"] {
+        let code = status.field(name);
+        code.field("errorCode").not_negative(errors);
+        code.field("message").not_too_long(errors, ERROR_BYTES_MAX);
+    }
+}
+
+/// CSIStorageCapacities.
+pub(super) fn capacity(base: Strategy) -> Strategy {
+    Strategy {
+        validate: |new, _| validate_capacity(new),
+        validate_change: |new, old| unchanged(new, old, &["nodeTopology", "storageClassName"]),
+        ..base
+    }
+}
+
+fn validate_capacity(new: &Object) -> ErrorList {
+    let mut errors = ErrorList::new();
+    At::of(new, "nodeTopology").label_selector(&mut errors);
+    At::of(new, "storageClassName").rule(&mut errors, names::is_dns1123_subdomain);
+    let capacity = At::of(new, "capacity");
+    if capacity.quantity().is_some_and(|amount| amount.sign() < 0) {
+        capacity.invalid(&mut errors, super::check::NOT_NEGATIVE);
+    }
+    errors
+}
+
+/// VolumeAttributesClasses.
+pub(super) fn attributes_class(base: Strategy) -> Strategy {
+    Strategy {
+        validate: |new, _| validate_attributes_class(new),
+        validate_change: validate_attributes_change,
+        ..base
+    }
+}
+
+fn validate_attributes_class(new: &Object) -> ErrorList {
+    let mut errors = ErrorList::new();
+    driver(&At::of(new, "driverName"), &mut errors);
+    parameters(&At::of(new, "parameters"), true, &mut errors);
+    errors
+}
+
+fn validate_attributes_change(new: &Object, old: Option<&Object>) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let Some(old) = old else { return errors };
+    for name in ["driverName", "parameters"] {
+        if new.get(name).unwrap_or(&Value::Null) != old.get(name).unwrap_or(&Value::Null) {
+            let words = format!("updates to {name} are forbidden.");
+            At::of(new, name).forbidden(&mut errors, &words);
+        }
+    }
+    errors
+}

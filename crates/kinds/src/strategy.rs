@@ -1,0 +1,371 @@
+//! [`Strategy`]: what no table of fields can say about a kind, as data and small functions. Strategies
+//! do no IO and never see HTTP.
+
+use crate::same;
+use keelson_meta::names::{self, NameRule};
+use keelson_meta::{ErrorList, Map, Object, Path, Str, User, Value};
+use keelson_schema::Schema;
+use smallvec::SmallVec;
+
+/// How `metadata.generation` moves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Generation {
+    /// The kind does not use it.
+    #[default]
+    Unused,
+    /// 1 at first, and so it stays.
+    First,
+    /// 1 at first, one more whenever anything but metadata and status changes.
+    OnSpecChange,
+    /// 1 at first, one more whenever anything but metadata changes, an empty list that comes or goes
+    /// included; `status` counts only where it is no subresource.
+    OnChange {
+        /// Whether `status` counts.
+        status_counts: bool,
+    },
+    /// The same, and one more when annotations change.
+    OnSpecOrAnnotationChange,
+}
+
+/// What a write to `status` may change in `metadata`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StatusMetadata {
+    /// Everything that an update may change.
+    #[default]
+    Free,
+    /// Everything but labels.
+    KeepLabels,
+    /// Nothing of what users write: labels, annotations, finalizers, owners.
+    Keep,
+    /// Nothing but managedFields.
+    KeepAll,
+}
+
+/// One check of a write. A kind lists its checks in the order in which upstream makes them: some look at
+/// metadata twice or not at all, and answers show that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Check {
+    /// The metadata as that of a new object.
+    Metadata,
+    /// What an update may change in the metadata.
+    MetadataChange,
+    /// The rules of the kind, or of the subresource that is written.
+    Rules,
+    /// What an update may change beside metadata ([`Strategy::validate_change`]).
+    Change,
+}
+
+/// What a kind's rules are given to compare.
+pub type Validate = fn(new: &Object, old: Option<&Object>) -> ErrorList;
+
+/// The rules of a subresource that writes a part of the object.
+#[derive(Clone, Copy)]
+pub struct PartRules {
+    /// The name in the URL.
+    pub name: &'static str,
+    /// Keeps what this subresource may not change.
+    pub prepare: fn(new: &mut Object, old: &Object),
+    /// What is checked of the write.
+    pub validate: Validate,
+}
+
+/// The rules of one kind.
+#[derive(Clone, Copy)]
+pub struct Strategy {
+    /// What names may look like.
+    pub name_rule: NameRule,
+    /// PUT to a name that does not exist creates.
+    pub create_on_update: bool,
+    /// PUT without a resourceVersion overwrites.
+    pub unconditional_update: bool,
+    /// DELETE answers with the object.
+    pub returns_deleted: bool,
+    /// Create keeps the status that the client sends.
+    pub status_on_create: bool,
+    /// How `metadata.generation` moves.
+    pub generation: Generation,
+    /// What a write to `status` may change in `metadata`.
+    pub status_metadata: StatusMetadata,
+    /// Fills in defaults that follow from other fields.
+    pub default: fn(&mut Object),
+    /// Sets what the server decides when an object is made.
+    pub prepare_create: fn(&mut Object),
+    /// Notes in a new object who made it.
+    pub note_user: fn(&mut Object, &User),
+    /// Sets what the server decides when an object changes.
+    pub prepare_update: fn(new: &mut Object, old: &Object),
+    /// Sets what the server decides when the status changes.
+    pub prepare_status: fn(new: &mut Object, old: &Object),
+    /// Notes in a changed object when it changed.
+    pub note_time: fn(new: &mut Object, old: &Object, now: &str),
+    /// The kind's own rules.
+    pub validate: Validate,
+    /// What an update may change, where [`Strategy::validate`] does not say so.
+    pub validate_change: Validate,
+    /// The rules of a write to `status`.
+    pub validate_status: Validate,
+    /// The checks of a new object.
+    pub create_checks: &'static [Check],
+    /// The checks of an update.
+    pub update_checks: &'static [Check],
+    /// The checks of a write to `status`.
+    pub status_checks: &'static [Check],
+    /// Finalizers without a domain must be of the known ones.
+    pub standard_finalizers: bool,
+    /// The rules of the subresources beside `status` that write a part of the object.
+    pub parts: &'static [PartRules],
+    /// Whether more than `metadata.finalizers` keeps an object that is being deleted.
+    pub is_held: fn(&Object) -> bool,
+    /// What a client is warned of, though it is taken.
+    pub warnings: fn(new: &Object, old: Option<&Object>) -> Vec<Str>,
+    /// Objects are deleted some time after their last write (`--event-ttl`).
+    pub expires: bool,
+    /// What is done to an object that is to be deleted, when something else has to come first.
+    pub terminate: Option<fn(&mut Object, now: &str)>,
+    /// Seconds of grace for a deletion, from what was asked for; `None`: deletions are immediate.
+    pub grace: Option<fn(&Object, asked: Option<i64>) -> i64>,
+    /// Owners of fields are noted in what conversion to the stored version and back leaves.
+    pub owned_as_converted: bool,
+    /// Names and places of the fields that field selectors may ask for.
+    pub fields: &'static [SelectableField],
+}
+
+impl std::fmt::Debug for Strategy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Strategy").field("generation", &self.generation).finish_non_exhaustive()
+    }
+}
+
+/// A field that field selectors may ask for.
+#[derive(Clone, Copy, Debug)]
+pub struct SelectableField {
+    /// As selectors write it.
+    pub name: &'static str,
+    /// Where it is found; the first place that is set counts.
+    pub places: &'static [&'static [&'static str]],
+    /// What an unset field counts as.
+    pub unset: &'static str,
+}
+
+impl Strategy {
+    /// The rules that most kinds share.
+    pub const GENERIC: Strategy = Strategy {
+        name_rule: names::name_is_dns_subdomain,
+        create_on_update: false,
+        unconditional_update: true,
+        returns_deleted: false,
+        status_on_create: false,
+        generation: Generation::Unused,
+        status_metadata: StatusMetadata::Free,
+        default: |_| (),
+        prepare_create: |_| (),
+        note_user: |_, _| (),
+        prepare_update: |_, _| (),
+        prepare_status: |_, _| (),
+        note_time: |_, _, _| (),
+        validate: |_, _| ErrorList::new(),
+        validate_change: |_, _| ErrorList::new(),
+        validate_status: |_, _| ErrorList::new(),
+        create_checks: &[Check::Metadata, Check::Rules],
+        update_checks: &[Check::MetadataChange, Check::Rules, Check::Change],
+        status_checks: &[Check::MetadataChange, Check::Rules],
+        standard_finalizers: true,
+        parts: &[],
+        is_held: |_| false,
+        warnings: |_, _| vec![],
+        expires: false,
+        terminate: None,
+        grace: None,
+        owned_as_converted: false,
+        fields: &[],
+    };
+
+    /// Runs checks of a write in their order; `rules` are those of what is written.
+    pub fn check(
+        &self,
+        checks: &[Check],
+        rules: Validate,
+        new: &Object,
+        old: Option<&Object>,
+        namespaced: bool,
+    ) -> ErrorList {
+        let mut errors = ErrorList::new();
+        for check in checks {
+            match (check, old) {
+                (Check::Metadata, _) => {
+                    errors.extend(validate_metadata(new, namespaced, self.name_rule));
+                    errors.extend(self.validate_finalizers(new));
+                }
+                (Check::MetadataChange, Some(old)) => {
+                    errors.extend(validate_metadata_update(new, old));
+                    errors.extend(self.validate_finalizers(new));
+                }
+                (Check::Rules, _) => errors.extend(rules(new, old)),
+                (Check::Change, _) => errors.extend((self.validate_change)(new, old)),
+                (Check::MetadataChange, None) => {}
+            }
+        }
+        errors
+    }
+
+    /// Checks the finalizers of a built-in kind.
+    fn validate_finalizers(&self, obj: &Object) -> ErrorList {
+        let finalizers = obj.array_at(&["metadata", "finalizers"]);
+        if !self.standard_finalizers || finalizers.is_empty() {
+            return ErrorList::new();
+        }
+        let metadata = Path::new("metadata");
+        let path = metadata.field("finalizers");
+        keelson_meta::object_meta::validate_built_in_finalizers(finalizers, &path)
+    }
+
+    /// The rules of a subresource.
+    pub fn part(&self, name: &str) -> Option<&'static PartRules> {
+        self.parts.iter().find(|rules| rules.name == name)
+    }
+
+    /// The selectable fields of an object.
+    pub fn selectable(&self, obj: &Object) -> SmallVec<[(&'static str, Str); 12]> {
+        self.fields.iter().map(|field| (field.name, field.of(obj))).collect()
+    }
+
+    /// Whether field selectors may ask for `field`.
+    pub fn is_selectable(&self, field: &str) -> bool {
+        matches!(field, "metadata.name" | "metadata.namespace")
+            || self.fields.iter().any(|known| known.name == field)
+    }
+
+    /// Moves the generation of an object that is made.
+    pub fn first_generation(&self, obj: &mut Object) {
+        match self.generation {
+            Generation::Unused => {}
+            Generation::First
+            | Generation::OnSpecChange
+            | Generation::OnChange { .. }
+            | Generation::OnSpecOrAnnotationChange => {
+                obj.metadata_mut().insert("generation", 1);
+            }
+        }
+    }
+
+    /// Moves the generation of an object that changes.
+    pub fn next_generation(&self, schema: &Schema, new: &mut Object, old: &Object) {
+        let mut generation = old.generation();
+        let annotations = ["metadata", "annotations"];
+        let changed = match self.generation {
+            Generation::Unused | Generation::First => false,
+            Generation::OnSpecChange => !same::desired(schema, new, old),
+            Generation::OnChange { status_counts } => {
+                !same::beside_metadata(new, old, status_counts)
+            }
+            Generation::OnSpecOrAnnotationChange => {
+                !same::desired(schema, new, old) || new.at(&annotations) != old.at(&annotations)
+            }
+        };
+        generation += i64::from(changed);
+        if generation == 0 {
+            new.metadata_mut().remove("generation");
+        } else {
+            new.metadata_mut().insert("generation", generation);
+        }
+    }
+}
+
+impl SelectableField {
+    fn of(&self, obj: &Object) -> Str {
+        let found = self.places.iter().find_map(|place| obj.at(place).filter(|v| !v.is_empty()));
+        match found {
+            Some(Value::String(text)) => text.clone(),
+            Some(Value::Int(number)) => Str::from(number.to_string()),
+            Some(Value::Bool(flag)) => Str::new_static(if *flag { "true" } else { "false" }),
+            _ => Str::new_static(self.unset),
+        }
+    }
+}
+
+/// Whether two values say the same: an absent list, map or struct is an empty one. What is written out
+/// for a struct that nobody set would otherwise count as a change when a client leaves it out again.
+pub(crate) fn alike(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Object(a), Value::Object(b)) => maps_alike(a, b),
+        (Value::Array(a), Value::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| alike(a, b))
+        }
+        (Value::Null, value) | (value, Value::Null) => is_hollow(value),
+        _ => one == other,
+    }
+}
+
+/// [`alike`] for the members of two maps. Looks at what both have once: twice at each level would cost
+/// twice as much for every level.
+pub(crate) fn maps_alike(one: &Map, other: &Map) -> bool {
+    one.iter().all(|(key, value)| alike(value, other.get(key).unwrap_or(&Value::Null)))
+        && other.iter().all(|(key, value)| one.contains_key(key) || is_hollow(value))
+}
+
+/// Nothing, or nothing but lists and maps that hold nothing.
+fn is_hollow(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(map) => map.iter().all(|(_, value)| is_hollow(value)),
+        _ => false,
+    }
+}
+
+/// Checks the metadata that all kinds share.
+pub fn validate_metadata(obj: &Object, namespaced: bool, rule: NameRule) -> ErrorList {
+    let empty = Map::new();
+    let metadata = obj.metadata().unwrap_or(&empty);
+    keelson_meta::object_meta::validate_object_meta(
+        metadata,
+        namespaced,
+        rule,
+        &Path::new("metadata"),
+    )
+}
+
+/// Checks what an update may change in the metadata that all kinds share.
+pub fn validate_metadata_update(new: &Object, old: &Object) -> ErrorList {
+    let empty = Map::new();
+    keelson_meta::object_meta::validate_object_meta_update(
+        new.metadata().unwrap_or(&empty),
+        old.metadata().unwrap_or(&empty),
+        &Path::new("metadata"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use keelson_meta::value;
+
+    #[test]
+    fn what_holds_nothing_is_like_what_is_absent() {
+        let check = |one: Value, other: Value, want: bool| {
+            assert_eq!(alike(&one, &other), want, "{one:?} {other:?}");
+            assert_eq!(alike(&other, &one), want, "{other:?} {one:?}");
+        };
+        check(value!({"a": {}, "b": 1}), value!({"b": 1, "c": []}), true);
+        check(value!({"a": {"b": {}}}), value!({}), true);
+        check(value!({"a": {"b": null}}), value!({"a": {"c": [], "d": {}}}), true);
+        check(value!({"a": {"b": {"c": 1}}}), value!({"a": {}}), false);
+        check(value!({"a": 0}), value!({}), false);
+        check(value!([{"a": 1}]), value!([{"a": 1, "b": {}}]), true);
+        check(value!([{"a": 1}]), value!([]), false);
+    }
+
+    /// Each level costs as much as the others: with a cost that doubles, this would never end.
+    #[test]
+    fn deep_values_are_compared_in_time() {
+        let deep = |leaf: i32| {
+            (0..200).fold(Value::from(leaf), |value, _| {
+                let mut map = Map::new();
+                map.insert("properties", value);
+                Value::Object(map)
+            })
+        };
+        assert!(alike(&deep(1), &deep(1)));
+        assert!(!alike(&deep(1), &deep(2)));
+    }
+}

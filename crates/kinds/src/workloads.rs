@@ -1,0 +1,666 @@
+//! Kinds that keep copies of a pod running: Deployments, ReplicaSets, StatefulSets, DaemonSets,
+//! ReplicationControllers, and the ControllerRevisions that some of them keep.
+
+use super::check::{At, NOT_NEGATIVE, child, children, default, default_empty};
+use super::pod;
+use crate::strategy::{Strategy, alike, maps_alike};
+use keelson_meta::names;
+use keelson_meta::object_meta::IMMUTABLE;
+use keelson_meta::selector::Selector;
+use keelson_meta::{ErrorList, FieldError, Map, Object, Value, value};
+
+const NO_MATCH: &str = "`selector` does not match template `labels`";
+const REPLICAS: &str = "replicas";
+
+/// Deployments.
+pub(super) fn deployment(base: Strategy) -> Strategy {
+    Strategy {
+        default: default_deployment,
+        validate: validate_deployment,
+        validate_status: deployment_status,
+        prepare_create: drop_disabled,
+        prepare_update: |new, _| drop_disabled(new),
+        warnings: pod::warnings::of_named_workload,
+        ..base
+    }
+}
+
+fn drop_disabled(obj: &mut Object) {
+    if let Some(template) = child(obj.object_mut("spec"), "template") {
+        pod::drop_disabled(template.object_at("spec"));
+    }
+}
+
+fn default_deployment(obj: &mut Object) {
+    let spec = obj.object_mut("spec");
+    default(spec, REPLICAS, 1);
+    let strategy = spec.object_at("strategy");
+    default_empty(strategy, "type", "RollingUpdate");
+    if strategy.get("type").and_then(Value::as_str) == Some("RollingUpdate") {
+        let update = strategy.object_at("rollingUpdate");
+        default(update, "maxUnavailable", "25%");
+        default(update, "maxSurge", "25%");
+    }
+    default(spec, "revisionHistoryLimit", 10);
+    default(spec, "progressDeadlineSeconds", 600);
+    pod::defaults::template(spec);
+}
+
+fn validate_deployment(new: &Object, old: Option<&Object>) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let spec = At::of(new, "spec");
+    spec.field(REPLICAS).not_negative(&mut errors);
+    selector_and_template(&spec, "deployment", &mut errors);
+    deployment_strategy(&spec.field("strategy"), &mut errors);
+    let ready = spec.field("minReadySeconds");
+    ready.not_negative(&mut errors);
+    spec.field("revisionHistoryLimit").not_negative(&mut errors);
+    let deadline = spec.field("progressDeadlineSeconds");
+    if deadline.is_set() {
+        deadline.not_negative(&mut errors);
+        if deadline.number() <= ready.number() {
+            deadline.invalid(&mut errors, "must be greater than minReadySeconds");
+        }
+    }
+    same_selector(&spec, old, &mut errors);
+    errors
+}
+
+/// The labels by which pods are chosen stay as they are.
+fn same_selector(spec: &At<'_, '_>, old: Option<&Object>, errors: &mut ErrorList) {
+    if let Some(old) = old {
+        let stored = At::of(old, "spec");
+        spec.field("selector").unchanged(errors, stored.get("selector"));
+    }
+}
+
+/// The labels by which pods are chosen, and the template whose labels they must match.
+fn selector_and_template(spec: &At<'_, '_>, kind: &str, errors: &mut ErrorList) {
+    if let Some(selector) = label_selector(spec, kind, errors) {
+        replicated_template(&spec.field("template"), &selector, "ReplicaSet", errors);
+    }
+}
+
+fn label_selector(spec: &At<'_, '_>, kind: &str, errors: &mut ErrorList) -> Option<Selector> {
+    let at = spec.field("selector");
+    if !at.is_set() {
+        at.required(errors, "");
+    } else {
+        at.label_selector(errors);
+        if is_empty_selector(at.value) {
+            at.invalid(errors, &format!("empty selector is invalid for {kind}"));
+        }
+    }
+    let selector = Selector::from_object(at.get_self());
+    if selector.is_err() {
+        at.invalid(errors, "invalid label selector");
+    }
+    selector.ok()
+}
+
+/// A selector without any condition.
+pub(super) fn is_empty_selector(selector: &Value) -> bool {
+    ["matchLabels", "matchExpressions"]
+        .iter()
+        .all(|name| selector.get(name).is_none_or(Value::is_empty))
+}
+
+/// Whether the labels of a template are among those that are chosen.
+pub(super) fn chooses(selector: &Selector, template: &At<'_, '_>) -> bool {
+    let labels = template.value.at(&["metadata", "labels"]);
+    let find = |key: &str| labels.and_then(|labels| labels.get(key)).and_then(Value::as_str);
+    selector.matches(find)
+}
+
+fn replicated_template(at: &At<'_, '_>, selector: &Selector, kind: &str, errors: &mut ErrorList) {
+    if !selector.is_everything() && !chooses(selector, at) {
+        labels_do_not_match(at, errors);
+    }
+    pod::spec::template(at, errors);
+    runs_forever(at, kind, errors);
+}
+
+/// The fault of a template whose labels are not chosen.
+pub(super) fn labels_do_not_match(template: &At<'_, '_>, errors: &mut ErrorList) {
+    template.field("metadata").field("labels").invalid(errors, NO_MATCH);
+}
+
+/// Pods that are replaced when they end have no end of their own.
+fn runs_forever(template: &At<'_, '_>, kind: &str, errors: &mut ErrorList) {
+    let spec = template.field("spec");
+    spec.field("restartPolicy").one_of(errors, &["Always"]);
+    if spec.has("activeDeadlineSeconds") {
+        let words = format!("activeDeadlineSeconds in {kind} is not Supported");
+        spec.field("activeDeadlineSeconds").forbidden(errors, &words);
+    }
+}
+
+fn deployment_strategy(at: &At<'_, '_>, errors: &mut ErrorList) {
+    let update = at.field("rollingUpdate");
+    match at.str("type") {
+        "Recreate" if update.is_set() => {
+            let words = "may not be specified when strategy `type` is 'Recreate'";
+            update.forbidden(errors, words);
+        }
+        "Recreate" => {}
+        "RollingUpdate" => {
+            let (down, up) = (update.field("maxUnavailable"), update.field("maxSurge"));
+            count_or_percent(&down, errors);
+            count_or_percent(&up, errors);
+            if amount(down.value) == 0 && amount(up.value) == 0 {
+                down.invalid(errors, "may not be 0 when `maxSurge` is 0");
+            }
+            not_above_all(&down, errors);
+        }
+        kind => {
+            let shown = keelson_meta::status::quote(kind);
+            let shown = format!("{{\"Type\":{shown},\"RollingUpdate\":null}}");
+            let error = FieldError::not_supported(&at.path, "", &["Recreate", "RollingUpdate"]);
+            errors.push(FieldError { shown: Some(shown), ..error });
+        }
+    }
+}
+
+/// A number, or a share like `25%`.
+pub(super) fn count_or_percent(at: &At<'_, '_>, errors: &mut ErrorList) {
+    match at.value {
+        Value::String(_) => at.rule(errors, names::is_valid_percent),
+        _ => at.not_negative(errors),
+    }
+}
+
+/// The number of a count or a share; 0 for what is neither.
+pub(super) fn amount(value: &Value) -> i64 {
+    match value {
+        Value::String(text) => text.strip_suffix('%').and_then(|t| t.parse().ok()).unwrap_or(0),
+        other => other.as_int().unwrap_or(0),
+    }
+}
+
+/// A share of at most all.
+pub(super) fn not_above_all(at: &At<'_, '_>, errors: &mut ErrorList) {
+    if matches!(at.value, Value::String(_)) && amount(at.value) > 100 {
+        at.invalid(errors, "must not be greater than 100%");
+    }
+}
+
+fn deployment_status(new: &Object, old: Option<&Object>) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let status = At::of(new, "status");
+    let counts = [
+        "observedGeneration",
+        REPLICAS,
+        "updatedReplicas",
+        "readyReplicas",
+        "availableReplicas",
+        "unavailableReplicas",
+        "terminatingReplicas",
+    ];
+    counts.iter().for_each(|name| status.field(name).not_negative(&mut errors));
+    status.field("collisionCount").not_negative(&mut errors);
+    not_more_than_replicas(&status, &["updatedReplicas", "readyReplicas"], &mut errors);
+    available(&status, &mut errors);
+    collisions(&status, old, &mut errors);
+    errors
+}
+
+fn not_more_than_replicas(status: &At<'_, '_>, names: &[&str], errors: &mut ErrorList) {
+    let replicas = status.int(REPLICAS).unwrap_or(0);
+    for name in names {
+        let at = status.field(name);
+        if at.number() > replicas {
+            at.invalid(errors, "cannot be greater than status.replicas");
+        }
+    }
+}
+
+fn available(status: &At<'_, '_>, errors: &mut ErrorList) {
+    available_of(status, "readyReplicas", errors);
+}
+
+/// The same; `ready` is what upstream calls those that are ready.
+fn available_of(status: &At<'_, '_>, ready: &str, errors: &mut ErrorList) {
+    not_more_than_replicas(status, &["availableReplicas"], errors);
+    let at = status.field("availableReplicas");
+    if at.number() > status.int("readyReplicas").unwrap_or(0) {
+        at.invalid(errors, &format!("cannot be greater than {ready}"));
+    }
+}
+
+fn collisions(status: &At<'_, '_>, old: Option<&Object>, errors: &mut ErrorList) {
+    let at = status.field("collisionCount");
+    let stored = old.and_then(|old| old.int_at(&["status", "collisionCount"]));
+    if stored.is_some_and(|stored| at.number() < stored) {
+        at.invalid_as(errors, at.number(), "cannot be decremented");
+    }
+}
+
+/// ReplicaSets.
+pub(super) fn replica_set(base: Strategy) -> Strategy {
+    Strategy {
+        default: |obj| {
+            let spec = obj.object_mut("spec");
+            default(spec, REPLICAS, 1);
+            pod::defaults::template(spec);
+        },
+        validate: validate_replica_set,
+        validate_status: |new, _| replica_set_status(new),
+        prepare_create: drop_disabled,
+        prepare_update: |new, _| drop_disabled(new),
+        warnings: pod::warnings::of_named_workload,
+        ..base
+    }
+}
+
+fn validate_replica_set(new: &Object, old: Option<&Object>) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let spec = At::of(new, "spec");
+    spec.field(REPLICAS).not_negative(&mut errors);
+    spec.field("minReadySeconds").not_negative(&mut errors);
+    selector_and_template(&spec, "deployment", &mut errors);
+    same_selector(&spec, old, &mut errors);
+    errors
+}
+
+fn replica_set_status(new: &Object) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let status = At::of(new, "status");
+    let counts = [
+        REPLICAS,
+        "fullyLabeledReplicas",
+        "readyReplicas",
+        "availableReplicas",
+        "terminatingReplicas",
+        "observedGeneration",
+    ];
+    counts.iter().for_each(|name| status.field(name).not_negative(&mut errors));
+    not_more_than_replicas(&status, &["fullyLabeledReplicas", "readyReplicas"], &mut errors);
+    available(&status, &mut errors);
+    errors
+}
+
+/// ReplicationControllers.
+pub(super) fn replication_controller(base: Strategy) -> Strategy {
+    Strategy {
+        default: default_replication_controller,
+        validate: |new, _| validate_replication_controller(new),
+        validate_status: |new, _| replica_set_status(new),
+        prepare_create: drop_disabled,
+        prepare_update: |new, _| drop_disabled(new),
+        warnings: pod::warnings::of_named_workload,
+        ..base
+    }
+}
+
+fn default_replication_controller(obj: &mut Object) {
+    let spec = obj.object_mut("spec");
+    default(spec, REPLICAS, 1);
+    let Some(template) = child(spec, "template") else { return };
+    pod::defaults::pod_spec(template.object_at("spec"));
+    let labels = template.get("metadata").and_then(|m| m.get("labels")).cloned();
+    let Some(labels) = labels.filter(|labels| !labels.is_empty()) else { return };
+    default_empty(spec, "selector", labels.clone());
+    default_empty(obj.metadata_mut(), "labels", labels);
+}
+
+fn validate_replication_controller(new: &Object) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let spec = At::of(new, "spec");
+    spec.field("minReadySeconds").not_negative(&mut errors);
+    let selector = spec.field("selector");
+    selector.not_empty(&mut errors, "");
+    spec.field(REPLICAS).not_negative(&mut errors);
+    let template = spec.field("template");
+    if !template.is_set() {
+        template.required(&mut errors, "");
+        return errors;
+    }
+    let labels = selector.value.as_object().into_iter().flat_map(Map::iter);
+    let labels = labels.map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default()));
+    let chosen = Selector::from_labels(labels);
+    replicated_template(&template, &chosen, "ReplicationController", &mut errors);
+    errors
+}
+
+/// DaemonSets.
+pub(super) fn daemon_set(base: Strategy) -> Strategy {
+    Strategy {
+        default: default_daemon_set,
+        validate: validate_daemon_set,
+        validate_status: daemon_set_status,
+        prepare_create: |obj| {
+            drop_disabled(obj);
+            set_template_generation(obj, 1);
+        },
+        prepare_update: |new, old| {
+            drop_disabled(new);
+            let stored = old.annotation(TEMPLATE_GENERATION).and_then(|text| text.parse().ok());
+            let template =
+                |obj: &Object| obj.at(&["spec", "template"]).cloned().unwrap_or_default();
+            let changed = i64::from(!alike(&template(new), &template(old)));
+            set_template_generation(new, stored.unwrap_or(1) + changed);
+        },
+        prepare_status: |new, old| {
+            let stored = old.annotation(TEMPLATE_GENERATION).and_then(|text| text.parse().ok());
+            set_template_generation(new, stored.unwrap_or(1));
+        },
+        warnings: pod::warnings::of_workload,
+        ..base
+    }
+}
+
+/// Counts the templates that a DaemonSet had; clients of the first versions read it.
+const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
+fn set_template_generation(obj: &mut Object, generation: i64) {
+    let annotations = obj.metadata_mut().object_at("annotations");
+    annotations.insert(TEMPLATE_GENERATION, generation.to_string());
+    annotations.sort();
+}
+
+fn default_daemon_set(obj: &mut Object) {
+    // Upstream reads the annotation into a field and writes it out again: one that is missing is 0 to
+    // the owners of fields.
+    if obj.annotation(TEMPLATE_GENERATION).is_none() {
+        set_template_generation(obj, 0);
+    }
+    let spec = obj.object_mut("spec");
+    let strategy = spec.object_at("updateStrategy");
+    default_empty(strategy, "type", "RollingUpdate");
+    if strategy.get("type").and_then(Value::as_str) == Some("RollingUpdate") {
+        let update = strategy.object_at("rollingUpdate");
+        default(update, "maxUnavailable", 1);
+        default(update, "maxSurge", 0);
+    }
+    default(spec, "revisionHistoryLimit", 10);
+    pod::defaults::template(spec);
+}
+
+fn validate_daemon_set(new: &Object, old: Option<&Object>) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let spec = At::of(new, "spec");
+    same_selector(&spec, old, &mut errors);
+    daemon_set_spec(&spec, &mut errors);
+    errors
+}
+
+fn daemon_set_spec(spec: &At<'_, '_>, errors: &mut ErrorList) {
+    let selector = spec.field("selector");
+    let template = spec.field("template");
+    selector.label_selector(errors);
+    if let Ok(chosen) = Selector::from_object(selector.get_self())
+        && !chooses(&chosen, &template)
+    {
+        labels_do_not_match(&template, errors);
+    }
+    if selector.is_set() && is_empty_selector(selector.value) {
+        selector.invalid(errors, "empty selector is invalid for daemonset");
+    }
+    pod::spec::template(&template, errors);
+    runs_forever(&template, "DaemonSet", errors);
+    spec.field("minReadySeconds").not_negative(errors);
+    daemon_set_strategy(&spec.field("updateStrategy"), errors);
+    spec.field("revisionHistoryLimit").not_negative(errors);
+}
+
+fn daemon_set_strategy(at: &At<'_, '_>, errors: &mut ErrorList) {
+    match at.str("type") {
+        "OnDelete" => {}
+        "RollingUpdate" => {
+            let update = at.field("rollingUpdate");
+            if !update.is_set() {
+                return update.required(errors, "");
+            }
+            let (down, up) = (update.field("maxUnavailable"), update.field("maxSurge"));
+            count_or_percent(&down, errors);
+            count_or_percent(&up, errors);
+            match (amount(down.value) > 0, amount(up.value) > 0) {
+                (true, true) => {
+                    up.invalid(errors, "may not be set when maxUnavailable is non-zero")
+                }
+                (false, false) => down.required(errors, "cannot be 0 when maxSurge is 0"),
+                _ => {}
+            }
+            not_above_all(&down, errors);
+            not_above_all(&up, errors);
+        }
+        other => {
+            // Messages show the Go struct.
+            let update = at.get("rollingUpdate").clone();
+            let shown = value!({"Type": other, "RollingUpdate": (update)});
+            let valid = ["RollingUpdate", "OnDelete"];
+            errors.push(FieldError::not_supported(&at.path, shown, &valid));
+        }
+    }
+}
+
+fn daemon_set_status(new: &Object, old: Option<&Object>) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let status = At::of(new, "status");
+    let counts = [
+        "currentNumberScheduled",
+        "numberMisscheduled",
+        "desiredNumberScheduled",
+        "numberReady",
+        "observedGeneration",
+        "updatedNumberScheduled",
+        "numberAvailable",
+        "numberUnavailable",
+    ];
+    counts.iter().for_each(|name| status.field(name).not_negative(&mut errors));
+    status.field("collisionCount").not_negative(&mut errors);
+    collisions(&status, old, &mut errors);
+    errors
+}
+
+/// StatefulSets.
+pub(super) fn stateful_set(base: Strategy) -> Strategy {
+    Strategy {
+        name_rule: names::name_is_dns_label,
+        default: default_stateful_set,
+        validate: validate_stateful_set,
+        validate_status: stateful_set_status,
+        prepare_create: drop_disabled,
+        prepare_update: |new, _| drop_disabled(new),
+        warnings: pod::warnings::of_workload,
+        ..base
+    }
+}
+
+fn default_stateful_set(obj: &mut Object) {
+    let spec = obj.object_mut("spec");
+    default_empty(spec, "podManagementPolicy", "OrderedReady");
+    let strategy = spec.object_at("updateStrategy");
+    default_empty(strategy, "type", "RollingUpdate");
+    if strategy.get("type").and_then(Value::as_str) == Some("RollingUpdate") {
+        default(strategy.object_at("rollingUpdate"), "partition", 0);
+    }
+    let policy = spec.object_at("persistentVolumeClaimRetentionPolicy");
+    default_empty(policy, "whenDeleted", "Retain");
+    default_empty(policy, "whenScaled", "Retain");
+    default(spec, REPLICAS, 1);
+    default(spec, "revisionHistoryLimit", 10);
+    pod::defaults::template(spec);
+    for claim in children(spec, "volumeClaimTemplates") {
+        default_empty(claim, "apiVersion", "v1");
+        default_empty(claim, "kind", "PersistentVolumeClaim");
+        super::claims::default_claim(claim);
+    }
+}
+
+fn validate_stateful_set(new: &Object, old: Option<&Object>) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let spec = At::of(new, "spec");
+    stateful_set_policies(&spec, &mut errors);
+    if old.is_none() {
+        for claim in spec.field("volumeClaimTemplates").items() {
+            super::claims::claim_spec(&claim.field("spec"), &mut errors);
+        }
+    }
+    for name in [REPLICAS, "minReadySeconds"] {
+        spec.field(name).not_negative(&mut errors);
+    }
+    spec.field("ordinals").field("start").not_negative(&mut errors);
+    if old.is_none() {
+        spec.field("serviceName").rule_if_set(&mut errors, names::is_dns1123_label);
+    }
+    stateful_set_template(&spec, &mut errors);
+    spec.field("revisionHistoryLimit").not_negative(&mut errors);
+    if let Some(old) = old {
+        stateful_set_update(new, old, &mut errors);
+    }
+    errors
+}
+
+fn stateful_set_policies(spec: &At<'_, '_>, errors: &mut ErrorList) {
+    let management = spec.field("podManagementPolicy");
+    match management.text() {
+        "" => management.required(errors, ""),
+        "OrderedReady" | "Parallel" => {}
+        _ => management.invalid(errors, "must be 'OrderedReady' or 'Parallel'"),
+    }
+    let strategy = spec.field("updateStrategy");
+    let update = strategy.field("rollingUpdate");
+    match strategy.str("type") {
+        "" => strategy.required(errors, ""),
+        "OnDelete" if update.is_set() => {
+            update.invalid(errors, "only allowed for updateStrategy 'RollingUpdate'");
+        }
+        "OnDelete" => {}
+        "RollingUpdate" => {
+            update.field("partition").not_negative(errors);
+            let down = update.field("maxUnavailable");
+            if down.is_set() {
+                count_or_percent(&down, errors);
+                if amount(down.value) == 0 {
+                    down.invalid(errors, "cannot be 0");
+                }
+                not_above_all(&down, errors);
+            }
+        }
+        _ => strategy.invalid(errors, "must be 'RollingUpdate' or 'OnDelete'"),
+    }
+    let retention = spec.field("persistentVolumeClaimRetentionPolicy");
+    for name in ["whenDeleted", "whenScaled"] {
+        retention.field(name).one_of(errors, &["Retain", "Delete"]);
+    }
+}
+
+fn stateful_set_template(spec: &At<'_, '_>, errors: &mut ErrorList) {
+    let selector = spec.field("selector");
+    let template = spec.field("template");
+    if !selector.is_set() {
+        selector.required(errors, "");
+    } else {
+        selector.label_selector(errors);
+        if is_empty_selector(selector.value) {
+            selector.invalid(errors, "empty selector is invalid for statefulset");
+        }
+    }
+    match Selector::from_object(selector.get_self()) {
+        Err(_) => selector.invalid(errors, ""),
+        Ok(chosen) => {
+            if !chosen.is_everything() && !chooses(&chosen, &template) {
+                labels_do_not_match(&template, errors);
+            }
+            let whole = with_claims(spec);
+            pod::spec::template(&At { value: &whole, path: template.path }, errors);
+            // Upstream looks at these once more.
+            pod::spec::template_metadata(&template, errors);
+        }
+    }
+    runs_forever(&template, "StatefulSet", errors);
+}
+
+/// The template with the volumes that its claims will be.
+fn with_claims(spec: &At<'_, '_>) -> Value {
+    let mut template = spec.get("template").clone();
+    let claims = spec.get("volumeClaimTemplates").as_array().unwrap_or_default();
+    let Some(inner) = template.as_object_mut().filter(|_| !claims.is_empty()) else {
+        return template;
+    };
+    let name = |item: &Value, at: &[&str]| item.str_at(at).unwrap_or_default().to_owned();
+    let claimed: Vec<String> =
+        claims.iter().map(|claim| name(claim, &["metadata", "name"])).collect();
+    let inner = inner.object_at("spec");
+    let mut volumes: Vec<Value> = claimed
+        .iter()
+        .map(|name| {
+            value!({
+                "name": (name.as_str()), "persistentVolumeClaim": {"claimName": (name.as_str())}
+            })
+        })
+        .collect();
+    let others = inner.get("volumes").and_then(Value::as_array).unwrap_or_default();
+    volumes.extend(others.iter().filter(|v| !claimed.contains(&name(v, &["name"]))).cloned());
+    inner.insert("volumes", volumes);
+    template
+}
+
+fn stateful_set_update(new: &Object, old: &Object, errors: &mut ErrorList) {
+    const CHANGEABLE: &[&str] = &[
+        REPLICAS,
+        "ordinals",
+        "template",
+        "updateStrategy",
+        "revisionHistoryLimit",
+        "persistentVolumeClaimRetentionPolicy",
+        "minReadySeconds",
+    ];
+    let rest = |obj: &Object| {
+        let mut spec = obj.get("spec").and_then(Value::as_object).cloned().unwrap_or_default();
+        spec.retain(|name, value| {
+            // An empty name is written out, and nobody has to repeat it.
+            !CHANGEABLE.contains(&name.as_str()) && !(name == "serviceName" && value.is_empty())
+        });
+        spec
+    };
+    if !maps_alike(&rest(new), &rest(old)) {
+        let words = "updates to statefulset spec for fields other than 'replicas', 'ordinals', \
+                     'template', 'updateStrategy', 'revisionHistoryLimit', \
+                     'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden";
+        At::of(new, "spec").forbidden(errors, words);
+    }
+}
+
+fn stateful_set_status(new: &Object, old: Option<&Object>) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let status = At::of(new, "status");
+    let counts =
+        [REPLICAS, "readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"];
+    counts.iter().for_each(|name| status.field(name).not_negative(&mut errors));
+    status.field("observedGeneration").not_negative(&mut errors);
+    status.field("collisionCount").not_negative(&mut errors);
+    let limited = ["readyReplicas", "currentReplicas", "updatedReplicas"];
+    not_more_than_replicas(&status, &limited, &mut errors);
+    available_of(&status, "status.readyReplicas", &mut errors);
+    collisions(&status, old, &mut errors);
+    errors
+}
+
+/// ControllerRevisions.
+pub(super) fn controller_revision(base: Strategy) -> Strategy {
+    Strategy { validate: validate_controller_revision, ..base }
+}
+
+fn validate_controller_revision(new: &Object, old: Option<&Object>) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let (data, revision) = (At::of(new, "data"), At::of(new, "revision"));
+    for _ in 0..=usize::from(old.is_some()) {
+        match data.value {
+            Value::Null => data.required(&mut errors, "data is mandatory"),
+            Value::Object(_) => {}
+            _ if old.is_some() => {}
+            _ => data.required(&mut errors, "data must be a valid JSON object"),
+        }
+        if revision.number() < 0 {
+            revision.invalid(&mut errors, NOT_NEGATIVE);
+        }
+    }
+    if let Some(old) = old
+        && old.get("data") != new.get("data")
+    {
+        errors.push(FieldError::invalid(&data.path, data.value.clone(), IMMUTABLE));
+    }
+    errors
+}

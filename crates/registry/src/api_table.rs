@@ -1,0 +1,305 @@
+//! [`ApiTable`]: what is served, by whom. One snapshot behind an atomic pointer; a request looks its
+//! [`Endpoint`] up once and carries it.
+//!
+//! The table has producers: the catalogue of built-in resources, made here, and whoever calls
+//! [`Registry::serve`](crate::Registry::serve) and [`Registry::withdraw`](crate::Registry::withdraw).
+
+use crate::kind::Kind;
+use bytes::Bytes;
+use keelson_meta::{GroupVersionKind, Str};
+use keelson_schema::Schema;
+use keelson_schema::catalogue::{Catalogue, Group, Resource, Version};
+use std::borrow::Cow;
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// All groups that are served, in the order of discovery: the built-in ones as the catalogue has them,
+/// then the others by name.
+#[derive(Debug, Default)]
+pub struct ApiTable {
+    groups: Vec<Arc<ApiGroup>>,
+    /// Places in `groups`, by name.
+    places: HashMap<Str, usize>,
+    /// How many of `groups` are in the catalogue.
+    built_in: usize,
+}
+
+/// A group that is served.
+#[derive(Clone, Debug)]
+pub struct ApiGroup {
+    /// `apps`; empty for the core group.
+    pub name: Str,
+    /// In the order of discovery: the preferred one first.
+    pub versions: Vec<ApiVersion>,
+    /// The resources that keep objects, served in some version, by name.
+    kinds: BTreeMap<Str, Arc<Kind>>,
+}
+
+/// A version of a group that is served.
+#[derive(Clone, Debug)]
+pub struct ApiVersion {
+    /// `v1`.
+    pub name: Str,
+    /// By name, which is the order of discovery.
+    endpoints: BTreeMap<Str, Arc<Endpoint>>,
+}
+
+/// One resource in one version, as it is served.
+#[derive(Debug)]
+pub struct Endpoint {
+    /// Names, verbs, scope and subresources.
+    pub facts: Cow<'static, Resource>,
+    /// Its objects, for resources that keep any; reviews and the like only answer.
+    pub kind: Option<Arc<Kind>>,
+    /// Who serves it.
+    pub source: Source,
+    /// What clients of this version are warned of.
+    pub deprecation: Option<Str>,
+    /// Its schema in OpenAPI v3, as JSON, where the catalogue does not know it.
+    pub openapi: Bytes,
+}
+
+/// Who serves a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The catalogue.
+    BuiltIn,
+    /// A producer at run time: a CustomResourceDefinition.
+    Custom,
+}
+
+impl ApiTable {
+    /// The table of the built-in resources that are served.
+    pub(crate) fn built_in(
+        catalogue: &'static Catalogue,
+        kinds: &HashMap<(Str, Str), Arc<Kind>>,
+        is_served: impl Fn(&Group, &Version, &Resource) -> bool,
+    ) -> ApiTable {
+        let mut groups = vec![];
+        for group in &catalogue.groups {
+            let mut versions = vec![];
+            for version in &group.versions {
+                let served = version.resources.iter().filter(|r| is_served(group, version, r));
+                let endpoints = served.map(|facts| {
+                    let kind = kinds.get(&(group.name.clone(), facts.name.clone())).cloned();
+                    let deprecation = deprecation(group, version, facts).map(Str::new_static);
+                    let (source, openapi) = (Source::BuiltIn, Bytes::new());
+                    let endpoint = Endpoint {
+                        facts: Cow::Borrowed(facts),
+                        kind,
+                        source,
+                        deprecation,
+                        openapi,
+                    };
+                    (facts.name.clone(), Arc::new(endpoint))
+                });
+                let endpoints: BTreeMap<_, _> = endpoints.collect();
+                if !endpoints.is_empty() {
+                    versions.push(ApiVersion { name: version.name.clone(), endpoints });
+                }
+            }
+            let group = ApiGroup::new(group.name.clone(), versions);
+            if !group.versions.is_empty() {
+                groups.push(Arc::new(group));
+            }
+        }
+        let built_in = groups.len();
+        ApiTable::of(groups, built_in)
+    }
+
+    fn of(mut groups: Vec<Arc<ApiGroup>>, built_in: usize) -> ApiTable {
+        groups[built_in..].sort_by(|one, other| one.name.cmp(&other.name));
+        let places = groups.iter().enumerate();
+        let places = places.map(|(place, group)| (group.name.clone(), place)).collect();
+        ApiTable { groups, places, built_in }
+    }
+
+    /// All groups, in the order of discovery.
+    pub fn groups(&self) -> impl Iterator<Item = &ApiGroup> {
+        self.groups.iter().map(|group| &**group)
+    }
+
+    /// A group.
+    pub fn group(&self, name: &str) -> Option<&ApiGroup> {
+        self.places.get(name).map(|place| &*self.groups[*place])
+    }
+
+    /// A resource in a version.
+    pub fn endpoint(&self, group: &str, version: &str, resource: &str) -> Option<&Arc<Endpoint>> {
+        self.group(group)?.version(version)?.endpoints.get(resource)
+    }
+
+    /// The resource that keeps objects of a kind, in the version of the kind.
+    pub fn of_kind(&self, gvk: &GroupVersionKind) -> Option<&Arc<Endpoint>> {
+        let version = self.group(&gvk.group)?.version(&gvk.version)?;
+        version.endpoints.values().find(|found| found.facts.kind == *gvk && found.kind.is_some())
+    }
+
+    /// A resource that keeps objects.
+    pub fn kind(&self, group: &str, resource: &str) -> Option<&Arc<Kind>> {
+        self.group(group)?.kinds.get(resource)
+    }
+
+    /// All resources that keep objects.
+    pub fn kinds(&self) -> impl Iterator<Item = &Arc<Kind>> {
+        self.groups.iter().flat_map(|group| group.kinds.values())
+    }
+
+    /// Whether a kind of this name and version is served by somebody else than the catalogue.
+    pub fn has_custom(&self, gvk: &GroupVersionKind) -> bool {
+        self.of_kind(gvk).is_some_and(|endpoint| endpoint.source == Source::Custom)
+    }
+
+    /// The same table with these endpoints of one resource in the place of those that it had; none
+    /// withdraws it.
+    pub(crate) fn with(
+        &self,
+        group: &str,
+        resource: &str,
+        endpoints: Vec<(Str, Arc<Endpoint>)>,
+    ) -> ApiTable {
+        let old = self.group(group);
+        let name = old.map_or_else(|| Str::new(group), |old| old.name.clone());
+        let mut versions = old.map(|old| old.versions.clone()).unwrap_or_default();
+        for version in &mut versions {
+            version.endpoints.remove(resource);
+        }
+        for (version, endpoint) in endpoints {
+            let place = versions.iter().position(|known| known.name == version);
+            let place = place.unwrap_or_else(|| {
+                versions.push(ApiVersion { name: version, endpoints: BTreeMap::new() });
+                versions.len() - 1
+            });
+            versions[place].endpoints.insert(Str::new(resource), endpoint);
+        }
+        versions.retain(|version| !version.endpoints.is_empty());
+        let place = self.places.get(group).copied();
+        // The catalogue has its own order of versions.
+        if place.is_none_or(|place| place >= self.built_in) {
+            versions.sort_by(|one, other| by_priority(&one.name, &other.name));
+        }
+        let (mut groups, mut built_in) = (self.groups.clone(), self.built_in);
+        let changed = ApiGroup::new(name, versions);
+        match place {
+            Some(place) if changed.versions.is_empty() => {
+                groups.remove(place);
+                built_in -= usize::from(place < built_in);
+            }
+            Some(place) => groups[place] = Arc::new(changed),
+            None if changed.versions.is_empty() => {}
+            None => groups.push(Arc::new(changed)),
+        }
+        ApiTable::of(groups, built_in)
+    }
+}
+
+impl ApiGroup {
+    fn new(name: Str, versions: Vec<ApiVersion>) -> ApiGroup {
+        let endpoints = versions.iter().flat_map(|version| version.endpoints.iter());
+        let kinds = endpoints.filter_map(|(name, endpoint)| {
+            endpoint.kind.as_ref().map(|kind| (name.clone(), kind.clone()))
+        });
+        let kinds = kinds.collect();
+        ApiGroup { name, versions, kinds }
+    }
+
+    /// A version.
+    pub fn version(&self, name: &str) -> Option<&ApiVersion> {
+        self.versions.iter().find(|version| version.name == name)
+    }
+}
+
+impl ApiVersion {
+    /// Its resources, in the order of discovery.
+    pub fn endpoints(&self) -> impl Iterator<Item = &Arc<Endpoint>> {
+        self.endpoints.values()
+    }
+}
+
+impl Endpoint {
+    /// The type of the objects in this version; none for resources that keep none.
+    pub fn schema(&self) -> Option<&Schema> {
+        self.kind.as_ref()?.schema(&self.facts.kind.version)
+    }
+}
+
+/// The order of versions in discovery (apimachinery `version.CompareKubeAwareVersionStrings`): stable ones
+/// first, then beta and alpha, each from the newest to the oldest; what is no such version comes last, by
+/// name.
+pub fn by_priority(one: &str, other: &str) -> Ordering {
+    match (numbers(one), numbers(other)) {
+        (Some(one), Some(other)) => other.cmp(&one),
+        (Some(_), None) => Ordering::Less,
+        (None, Some(_)) => Ordering::Greater,
+        (None, None) => one.cmp(other),
+    }
+}
+
+/// Of `v2beta1`: 2, stability 1, 1.
+fn numbers(version: &str) -> Option<(u8, u64, u64)> {
+    let number = |text: &str| {
+        let is_number = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        (is_number && !text.starts_with('0')).then(|| text.parse().ok()).flatten()
+    };
+    let rest = version.strip_prefix('v')?;
+    for (stability, word) in [(1, "beta"), (0, "alpha")] {
+        if let Some((major, minor)) = rest.split_once(word) {
+            return Some((stability, number(major)?, number(minor)?));
+        }
+    }
+    Some((2, number(rest)?, 0))
+}
+
+/// What clients of a deprecated built-in version are warned of, whatever they do (apiserver
+/// `endpoints/deprecation`).
+fn deprecation(group: &Group, version: &Version, resource: &Resource) -> Option<&'static str> {
+    match (group.name.as_str(), version.name.as_str(), resource.name.as_str()) {
+        ("", "v1", "componentstatuses") => Some("v1 ComponentStatus is deprecated in v1.19+"),
+        ("", "v1", "endpoints") => {
+            Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice")
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_stand_from_the_most_to_the_least_stable() {
+        let mut versions = [
+            "v1",
+            "foo10",
+            "v1beta1",
+            "v12alpha1",
+            "foo1",
+            "v10",
+            "v11alpha2",
+            "v3beta1",
+            "v2",
+            "v11beta2",
+            "v10beta3",
+            "v01",
+            "v",
+        ];
+        versions.sort_by(|one, other| by_priority(one, other));
+        let wanted = [
+            "v10",
+            "v2",
+            "v1",
+            "v11beta2",
+            "v10beta3",
+            "v3beta1",
+            "v1beta1",
+            "v12alpha1",
+            "v11alpha2",
+            "foo1",
+            "foo10",
+            "v",
+            "v01",
+        ];
+        assert_eq!(versions, wanted);
+    }
+}

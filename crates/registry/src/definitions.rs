@@ -1,0 +1,305 @@
+//! CustomResourceDefinitions: the producer of the API table that reads them from the store, accepts their
+//! names, and empties a resource whose definition is deleted (apiextensions `pkg/controller`).
+
+use crate::Registry;
+use crate::kind::Target;
+use crate::options::{DeleteOptions, ListOptions, WriteOptions};
+use crate::producer::{DefinedVersion, Definition};
+use crate::verbs::Part;
+use crate::verbs::update::Updated;
+use bytes::Bytes;
+use keelson_auth::Permit;
+use keelson_cache::Entry;
+use keelson_kinds::definitions::{CLEANUP_FINALIZER, has_condition, set_condition};
+use keelson_meta::{Failure, GroupVersionKind, Map, Object, Str, Value};
+use keelson_schema::json;
+use keelson_schema::structural::Structural;
+use keelson_store::Revision;
+use std::sync::Arc;
+
+/// Names that one definition may not have in common with another of its group, with the reason when it has.
+const NAMES: [(&str, &str); 5] = [
+    ("plural", "PluralConflict"),
+    ("singular", "SingularConflict"),
+    ("shortNames", "ShortNamesConflict"),
+    ("kind", "KindConflict"),
+    ("listKind", "ListKindConflict"),
+];
+
+impl Registry {
+    fn definitions(&self, name: &str) -> Option<Target> {
+        let kind = self.kind("apiextensions.k8s.io", "customresourcedefinitions")?;
+        Some(Target::of(&kind, "", name))
+    }
+
+    /// Serves what is established at the start of the server: clients find everything there.
+    pub(crate) fn serve_stored_definitions(&self) {
+        let Some(target) = self.definitions("") else { return };
+        for entry in self.readable(&target.kind).range("", "") {
+            match target.kind.decode(entry) {
+                Ok(definition) => self.serve_definition(&definition, Some(entry.modified())),
+                Err(error) => {
+                    tracing::error!(%error, name = entry.name(), "definition cannot be read; not served");
+                }
+            }
+        }
+    }
+
+    /// Brings a definition further that was stored: its names are accepted and it is served, or it is
+    /// emptied and let go. True: there is more to do, which should be tried again soon.
+    pub async fn follow_definition(&self, permit: &Permit, entry: &Entry) -> Result<bool, Failure> {
+        let Some(target) = self.definitions(entry.name()) else { return Ok(false) };
+        let definition = target.kind.decode(entry)?;
+        if definition.deletion_timestamp().is_some() {
+            return self.empty_definition(permit, &target, &definition).await;
+        }
+        let definition = self.accept_names(permit, &target, definition).await?;
+        self.serve_definition(&definition, None);
+        Ok(false)
+    }
+
+    /// Withdraws the resource of a definition that is gone.
+    pub fn forget_definition(&self, entry: &Entry) {
+        let Some(target) = self.definitions(entry.name()) else { return };
+        // One of the same name may have come meanwhile.
+        if self.objects(&target.kind).get(entry.key()).is_some() {
+            return;
+        }
+        if let Some((resource, group)) = entry.name().split_once('.') {
+            self.withdraw(group, resource);
+        }
+    }
+
+    fn serve_definition(&self, definition: &Object, since: Option<Revision>) {
+        if !has_condition(definition, "Established") {
+            return;
+        }
+        let generation = definition.generation();
+        let defined = defined(definition, since);
+        let (group, resource) = (&defined.group, &defined.resource);
+        let known = self.kind(group, resource);
+        let unchanged = known.is_some_and(|kind| {
+            kind.definition
+                .as_ref()
+                .is_some_and(|(uid, of)| *of == generation && *uid == definition.uid())
+        });
+        if unchanged {
+            return;
+        }
+        if let Err(error) = self.serve(&defined) {
+            tracing::warn!(%error, name = definition.name(), "definition cannot be served");
+        }
+    }
+
+    /// Sets which names are accepted and whether the resource is established.
+    async fn accept_names(
+        &self,
+        permit: &Permit,
+        target: &Target,
+        definition: Object,
+    ) -> Result<Object, Failure> {
+        let others = self.other_names(target, &definition)?;
+        let now = self.clock.now().text();
+        let accepted = |mut definition: Object| {
+            accept(&mut definition, &others, &now);
+            definition
+        };
+        let wanted = accepted(definition.clone());
+        if wanted.get("status") == definition.get("status") {
+            return Ok(definition);
+        }
+        let make = |live: Option<&Object>| {
+            let live = live.cloned().ok_or_else(|| target.not_found())?;
+            if live.deletion_timestamp().is_some() {
+                return Ok(Updated { object: live, owned: false, warnings: vec![] });
+            }
+            Ok(Updated { object: accepted(live), owned: false, warnings: vec![] })
+        };
+        let options = own_options();
+        self.change(permit, target, Part::Status, &make, &options).await?;
+        Ok(wanted)
+    }
+
+    /// The accepted names of the other definitions of a group.
+    fn other_names(&self, target: &Target, definition: &Object) -> Result<Vec<Map>, Failure> {
+        let group = definition.at(&["spec", "group"]).cloned();
+        let mut out = vec![];
+        for entry in self.readable(&target.kind).range("", "") {
+            if entry.name() == definition.name() {
+                continue;
+            }
+            let other = target.kind.decode(entry)?;
+            if other.at(&["spec", "group"]).cloned() != group {
+                continue;
+            }
+            let names = other.at(&["status", "acceptedNames"]).and_then(Value::as_object);
+            out.extend(names.cloned());
+        }
+        Ok(out)
+    }
+
+    /// Deletes the objects of a definition, and then its finalizer.
+    async fn empty_definition(
+        &self,
+        permit: &Permit,
+        target: &Target,
+        definition: &Object,
+    ) -> Result<bool, Failure> {
+        if !definition.finalizers().any(|name| name == CLEANUP_FINALIZER) {
+            return Ok(false);
+        }
+        let text = |name: &str| definition.at(&["spec", name]).and_then(Value::as_str);
+        let plural = definition.at(&["spec", "names", "plural"]).and_then(Value::as_str);
+        let kind = self.kind(text("group").unwrap_or_default(), plural.unwrap_or_default());
+        if let Some(kind) = kind {
+            let all = Target::of(&kind, "", "");
+            let (every, options) = (ListOptions::default(), DeleteOptions::default());
+            self.delete_collection(permit, &all, &every, &options).await?;
+            self.caught_up().await?;
+            if !self.objects(&kind).is_empty() {
+                return Ok(true);
+            }
+        }
+        let now = self.clock.now().text();
+        let completed = |live: Option<&Object>| {
+            let mut object = live.cloned().ok_or_else(|| target.not_found())?;
+            let why = "removed all instances";
+            let reason = ("InstanceDeletionCompleted", why);
+            set_condition(&mut object, ("Terminating", false), reason, &now);
+            Ok(Updated { object, owned: false, warnings: vec![] })
+        };
+        let options = own_options();
+        self.change(permit, target, Part::Status, &completed, &options).await?;
+        let released = |live: Option<&Object>| {
+            let mut object = live.cloned().ok_or_else(|| target.not_found())?;
+            let finalizers = object.array_at(&["metadata", "finalizers"]).iter();
+            let left = finalizers.filter(|name| name.as_str() != Some(CLEANUP_FINALIZER)).cloned();
+            let left: Vec<Value> = left.collect();
+            object.metadata_mut().insert("finalizers", left);
+            Ok(Updated { object, owned: false, warnings: vec![] })
+        };
+        self.change(permit, target, Part::Main, &released, &options).await?;
+        Ok(false)
+    }
+}
+
+fn own_options() -> WriteOptions {
+    WriteOptions { field_manager: "kube-apiserver".into(), ..WriteOptions::default() }
+}
+
+/// Words of a name: one, or a list of them.
+fn words<'n>(names: &'n Map, name: &str) -> Vec<&'n str> {
+    match names.get(name) {
+        Some(Value::String(word)) if !word.is_empty() => vec![word],
+        Some(Value::Array(words)) => words.iter().filter_map(Value::as_str).collect(),
+        _ => vec![],
+    }
+}
+
+/// Accepts the names of a definition that no other one has, and says what came of it.
+fn accept(definition: &mut Object, others: &[Map], now: &str) {
+    let wished = definition.at(&["spec", "names"]).and_then(Value::as_object).cloned();
+    let wished = wished.unwrap_or_default();
+    let before = definition.at(&["status", "acceptedNames"]).and_then(Value::as_object).cloned();
+    let mut accepted = before.unwrap_or_default();
+    // Kinds and list kinds share their names, and so do resources with their short forms.
+    let group = |name: &str| match name {
+        "kind" | "listKind" => ["kind", "listKind", "", "", ""],
+        _ => ["plural", "singular", "shortNames", "", ""],
+    };
+    let is_taken = |name: &str, word: &str| {
+        others.iter().any(|other| group(name).iter().any(|of| words(other, of).contains(&word)))
+    };
+    let mut conflict = None;
+    for (name, reason) in NAMES {
+        match words(&wished, name).into_iter().find(|word| is_taken(name, word)) {
+            Some(word) => conflict = Some((reason, format!("\"{word}\" is already in use"))),
+            None => match wished.get(name) {
+                Some(value) if !value.is_empty() => drop(accepted.insert(name, value.clone())),
+                _ => drop(accepted.remove(name)),
+            },
+        }
+    }
+    match wished.get("categories") {
+        Some(categories) if !categories.is_empty() => {
+            accepted.insert("categories", categories.clone());
+        }
+        _ => drop(accepted.remove("categories")),
+    }
+    definition.object_mut("status").insert("acceptedNames", accepted);
+    match &conflict {
+        None => {
+            let reason = ("NoConflicts", "no conflicts found");
+            set_condition(definition, ("NamesAccepted", true), reason, now);
+            if !has_condition(definition, "Established") {
+                let reason = ("InitialNamesAccepted", "the initial names have been accepted");
+                set_condition(definition, ("Established", true), reason, now);
+            }
+        }
+        Some((reason, message)) => {
+            set_condition(definition, ("NamesAccepted", false), (reason, message), now);
+            if !has_condition(definition, "Established") {
+                let reason = ("NotAccepted", "not all names are accepted");
+                set_condition(definition, ("Established", false), reason, now);
+            }
+        }
+    }
+}
+
+/// The resource that a definition describes.
+fn defined(definition: &Object, since: Option<Revision>) -> Definition {
+    let text = |path: &[&str]| {
+        definition.at(path).and_then(Value::as_str).map(Str::new).unwrap_or_default()
+    };
+    let name = |name: &str| text(&["status", "acceptedNames", name]);
+    let names = |name: &str| {
+        let words = definition.array_at(&["status", "acceptedNames", name]).iter();
+        words.filter_map(Value::as_str).map(Str::new).collect()
+    };
+    let group = text(&["spec", "group"]);
+    let preserves = definition.at(&["spec", "preserveUnknownFields"]) == Some(&true.into());
+    let versions = definition.array_at(&["spec", "versions"]).iter();
+    let kind = name("kind");
+    let versions = versions.map(|version| defined_version(version, &group, &kind, preserves));
+    Definition {
+        resource: text(&["spec", "names", "plural"]),
+        singular: name("singular"),
+        list_kind: name("listKind"),
+        short_names: names("shortNames"),
+        categories: names("categories"),
+        namespaced: text(&["spec", "scope"]) == "Namespaced",
+        versions: versions.collect(),
+        storage_version: keelson_kinds::definitions::storage_version(definition),
+        since,
+        definition: Some((Str::new(definition.uid()), definition.generation())),
+        group,
+        kind,
+    }
+}
+
+fn defined_version(version: &Value, group: &Str, kind: &Str, preserves: bool) -> DefinedVersion {
+    let text = |name: &str| version.str_at(&[name]).map(Str::new).unwrap_or_default();
+    let name = text("name");
+    let schema = version.at(&["schema", "openAPIV3Schema"]);
+    let structural = Structural::read(schema);
+    let structural = if preserves { structural.preserving() } else { structural };
+    let gvk = GroupVersionKind::new(group.clone(), name.clone(), kind.clone());
+    let warning = text("deprecationWarning");
+    let deprecated = version.get("deprecated") == Some(&true.into());
+    let mut openapi = vec![];
+    if let Some(schema) = schema {
+        json::write_value(schema, &mut openapi);
+    }
+    DefinedVersion {
+        schema: structural.schema(gvk),
+        structural: Some(Arc::new(structural)),
+        is_served: version.get("served") == Some(&true.into()),
+        has_status: version.at(&["subresources", "status"]).is_some(),
+        deprecation: deprecated.then(|| match warning.is_empty() {
+            true => Str::from(format!("{group}/{name} {kind} is deprecated")),
+            false => warning,
+        }),
+        openapi: Bytes::from(openapi),
+        name,
+    }
+}

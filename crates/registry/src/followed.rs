@@ -1,0 +1,178 @@
+//! What authorizers and authenticators read of the registry: objects, and the changes of some resources.
+
+use crate::kind::Kind;
+use crate::registry::Registry;
+use keelson_auth::{BoxFuture, Change, Feed, GroupResource, Objects};
+use keelson_cache::{Cursor, Entry, Resource};
+use keelson_meta::{Failure, Object, Status};
+use std::sync::{Arc, Weak};
+
+/// The registry, as authorizers see it. It does not keep the registry alive, which owns the authorizer.
+pub(crate) struct ReadOnly(pub Weak<Registry>);
+
+impl ReadOnly {
+    fn registry(&self) -> Result<Arc<Registry>, Failure> {
+        self.0.upgrade().ok_or_else(|| Status::unavailable("the server is shutting down"))
+    }
+}
+
+impl Objects for ReadOnly {
+    fn revision(&self) -> u64 {
+        self.0.upgrade().map_or(0, |registry| registry.cache.revision().0)
+    }
+
+    fn lag(&self) -> Option<BoxFuture<Result<(), Failure>>> {
+        let registry = match self.registry() {
+            Ok(registry) => registry,
+            Err(error) => return Some(Box::pin(async { Err(error) })),
+        };
+        if registry.cache.revision() >= registry.store.revision() {
+            return None;
+        }
+        Some(Box::pin(async move { registry.caught_up().await }))
+    }
+
+    fn latest(&self) -> BoxFuture<Result<(), Failure>> {
+        let registry = self.registry();
+        Box::pin(async move { registry?.fresh().await })
+    }
+
+    fn modified(
+        &self,
+        (group, resource): GroupResource,
+        namespace: &str,
+        name: &str,
+    ) -> Option<u64> {
+        let registry = self.0.upgrade()?;
+        let kind = registry.kind(group, resource)?;
+        let entry = registry.known_at(&kind, &kind.key(namespace, name)).ok()??;
+        Some(entry.modified().0)
+    }
+
+    fn follow(&self, resources: &'static [GroupResource]) -> Box<dyn Feed> {
+        let followed = |&(group, resource): &GroupResource| {
+            let registry = self.0.upgrade()?;
+            let kind = registry.kind(group, resource)?.clone();
+            let objects = registry.objects(&kind);
+            Some(Followed { kind, objects, cursor: None })
+        };
+        Box::new(Following {
+            registry: self.0.clone(),
+            resources: resources.iter().map(followed).collect(),
+        })
+    }
+
+    fn get(
+        &self,
+        (group, resource): GroupResource,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Object>, Failure> {
+        let registry = self.registry()?;
+        let Some(kind) = registry.kind(group, resource) else { return Ok(None) };
+        let entry = registry.known_at(&kind, &kind.key(namespace, name))?;
+        entry.map(|entry| kind.decode(&entry)).transpose()
+    }
+}
+
+/// Cursors over several resources; `None` for one that is not served.
+struct Following {
+    registry: Weak<Registry>,
+    resources: Vec<Option<Followed>>,
+}
+
+struct Followed {
+    kind: Arc<Kind>,
+    objects: Arc<Resource>,
+    /// `None`: all objects are to be told anew.
+    cursor: Option<Cursor>,
+}
+
+impl Feed for Following {
+    fn take(&mut self, out: &mut Vec<(usize, Change)>) -> Result<(), Failure> {
+        let Some(registry) = self.registry.upgrade() else {
+            return Err(Status::unavailable("the server is shutting down"));
+        };
+        for (index, followed) in self.resources.iter_mut().enumerate() {
+            if let Some(followed) = followed {
+                followed.take(&registry, &mut |change| out.push((index, change)))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Followed {
+    fn take(&mut self, registry: &Registry, out: &mut dyn FnMut(Change)) -> Result<(), Failure> {
+        let mut changes = vec![];
+        while let Some(cursor) = &mut self.cursor {
+            if cursor.take(&mut changes).is_err() {
+                self.cursor = None;
+            } else if changes.is_empty() {
+                break;
+            }
+            for change in changes.drain(..) {
+                match change.kind {
+                    keelson_cache::ChangeKind::Put => out(self.kind.change_of(&change.entry)),
+                    keelson_cache::ChangeKind::Delete => out(gone(change.entry.key())),
+                }
+            }
+        }
+        if self.cursor.is_none() {
+            self.relist(registry, out)?;
+        }
+        // What cannot be read must not be believed to be what it was.
+        for key in self.objects.unreadable_keys() {
+            out(gone(&key));
+        }
+        Ok(())
+    }
+
+    fn relist(&mut self, registry: &Registry, out: &mut dyn FnMut(Change)) -> Result<(), Failure> {
+        let snapshot = registry.cache.snapshot(&self.objects);
+        let cursor = self.objects.cursor(snapshot.revision);
+        out(Change::Reset);
+        for entry in snapshot.range("", "") {
+            out(self.kind.change_of(entry));
+        }
+        self.cursor =
+            Some(cursor.ok_or_else(|| {
+                Status::unavailable("the watch cache is being filled; try again")
+            })?);
+        Ok(())
+    }
+}
+
+impl Kind {
+    /// The object of an entry as it is now; one that cannot be decoded counts as gone.
+    fn change_of(&self, entry: &Entry) -> Change {
+        self.decode(entry).map_or_else(|_| gone(entry.key()), Change::Put)
+    }
+}
+
+fn gone(key: &str) -> Change {
+    let (namespace, name) = key.split_once('/').unwrap_or(("", key));
+    Change::Gone { namespace: namespace.into(), name: name.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_names_namespace_and_name() {
+        let check = |key: &str, want: (&str, &str)| match gone(key) {
+            Change::Gone { namespace, name } => assert_eq!((&*namespace, &*name), want),
+            other => panic!("{other:?}"),
+        };
+        check("ns/name", ("ns", "name"));
+        check("name", ("", "name"));
+    }
+
+    #[test]
+    fn a_registry_that_is_gone_refuses() {
+        let objects = ReadOnly(Weak::new());
+        assert!(objects.lag().is_some());
+        assert!(objects.get(("", "pods"), "a", "b").is_err());
+    }
+}

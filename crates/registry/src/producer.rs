@@ -1,0 +1,224 @@
+//! What a producer of the API table gives in: resources that are served, changed and withdrawn while the
+//! server runs.
+
+use crate::Registry;
+use crate::api_table::{Endpoint, Source};
+use crate::cel_rules::CelRules;
+use crate::kind::{Kind, VersionChecks};
+use bytes::Bytes;
+use keelson_kinds::{Generation, Strategy};
+use keelson_meta::{GroupVersionKind, GroupVersionResource, Str};
+use keelson_schema::Schema;
+use keelson_schema::catalogue::{Resource, Subresource};
+use keelson_schema::structural::Structural;
+use keelson_store::Revision;
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+/// A resource as a producer wants it served.
+#[derive(Clone, Debug)]
+pub struct Definition {
+    /// API group; it has a dot, since its objects stand beside those of built-in resources.
+    pub group: Str,
+    /// `widgets`.
+    pub resource: Str,
+    /// `widget`.
+    pub singular: Str,
+    /// `Widget`.
+    pub kind: Str,
+    /// `WidgetList`.
+    pub list_kind: Str,
+    /// `wd`.
+    pub short_names: Vec<Str>,
+    /// `all`.
+    pub categories: Vec<Str>,
+    /// Whether objects live in namespaces.
+    pub namespaced: bool,
+    /// All versions, those that are only stored too.
+    pub versions: Vec<DefinedVersion>,
+    /// The version in which objects are stored.
+    pub storage_version: Str,
+    /// The revision since which all objects were written by this definition; none: the present one. What is
+    /// older is read through its schema, which costs more than sending it as it is.
+    pub since: Option<Revision>,
+    /// Uid and generation of the CustomResourceDefinition, where it is one that describes the resource.
+    pub definition: Option<(Str, i64)>,
+}
+
+/// A version of such a resource.
+#[derive(Clone, Debug)]
+pub struct DefinedVersion {
+    /// `v1`.
+    pub name: Str,
+    /// Whether clients may speak it.
+    pub is_served: bool,
+    /// The type of its objects.
+    pub schema: Schema,
+    /// What validates them, beside their metadata.
+    pub structural: Option<Arc<Structural>>,
+    /// Whether `status` is a subresource.
+    pub has_status: bool,
+    /// What its clients are warned of.
+    pub deprecation: Option<Str>,
+    /// The schema as OpenAPI v3 shows it, as JSON; empty: an object of which nothing is said.
+    pub openapi: Bytes,
+}
+
+/// Why a resource cannot be served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServeError {
+    /// The group has no dot, so that its keys could not be told from those of built-in resources.
+    Group,
+    /// The catalogue has the resource.
+    BuiltIn,
+    /// No version has the name of the storage version.
+    Storage,
+}
+
+impl fmt::Display for ServeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ServeError::Group => "the group has no dot",
+            ServeError::BuiltIn => "the resource is built in",
+            ServeError::Storage => "there is no version by the name of the storage version",
+        })
+    }
+}
+
+impl std::error::Error for ServeError {}
+
+/// What can be done with objects of a custom resource.
+const VERBS: [&str; 8] =
+    ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
+/// What can be done with a part of them.
+const PART_VERBS: [&str; 3] = ["get", "patch", "update"];
+
+fn words(words: &[&'static str]) -> Vec<Str> {
+    words.iter().map(|word| Str::new_static(word)).collect()
+}
+
+impl DefinedVersion {
+    fn checks(&self) -> Option<VersionChecks> {
+        let (version, structural) = (self.name.clone(), self.structural.clone()?);
+        let rules = Arc::new(CelRules::new(self.openapi.clone()));
+        Some(VersionChecks { version, structural, rules })
+    }
+}
+
+impl Definition {
+    fn kind(&self, generation: u64, foreign_through: Revision) -> Result<Kind, ServeError> {
+        let storage = self.versions.iter().find(|version| version.name == self.storage_version);
+        let storage = storage.ok_or(ServeError::Storage)?.schema.clone();
+        let served = self.versions.iter().filter(|version| version.is_served);
+        let strategy = Strategy {
+            generation: Generation::OnChange {
+                status_counts: !self.versions.iter().any(|version| version.has_status),
+            },
+            unconditional_update: false,
+            standard_finalizers: false,
+            ..Strategy::GENERIC
+        };
+        let (group, resource) = (&self.group, &self.resource);
+        Ok(Kind {
+            gvr: GroupVersionResource::new(
+                group.clone(),
+                self.storage_version.clone(),
+                resource.clone(),
+            ),
+            versions: served.map(|version| version.schema.clone()).collect(),
+            storage,
+            namespaced: self.namespaced,
+            strategy,
+            prefix: self.prefix(),
+            has_status: self.versions.iter().any(|version| version.has_status),
+            list_kind: self.list_kind.clone(),
+            source: Source::Custom,
+            generation,
+            foreign_through: AtomicU64::new(foreign_through.0),
+            definition: self.definition.clone(),
+            checks: self.versions.iter().filter_map(DefinedVersion::checks).collect(),
+        })
+    }
+
+    fn endpoints(&self, kind: &Arc<Kind>) -> Vec<(Str, Arc<Endpoint>)> {
+        let served = self.versions.iter().filter(|version| version.is_served);
+        let endpoint = |version: &DefinedVersion| Endpoint {
+            facts: Cow::Owned(self.facts(version)),
+            kind: Some(kind.clone()),
+            source: Source::Custom,
+            deprecation: version.deprecation.clone(),
+            openapi: version.openapi.clone(),
+        };
+        served.map(|version| (version.name.clone(), Arc::new(endpoint(version)))).collect()
+    }
+
+    /// Where its objects stand in the store.
+    fn prefix(&self) -> Bytes {
+        Bytes::from(format!("/registry/{}/{}/", self.group, self.resource))
+    }
+
+    fn facts(&self, version: &DefinedVersion) -> Resource {
+        let kind =
+            GroupVersionKind::new(self.group.clone(), version.name.clone(), self.kind.clone());
+        let status = version.has_status.then(|| Subresource {
+            name: Str::new_static("status"),
+            kind: kind.clone(),
+            verbs: words(&PART_VERBS),
+        });
+        Resource {
+            name: self.resource.clone(),
+            kind,
+            namespaced: self.namespaced,
+            singular: self.singular.clone(),
+            short_names: self.short_names.clone(),
+            categories: self.categories.clone(),
+            verbs: words(&VERBS),
+            default_on: true,
+            subresources: status.into_iter().collect(),
+        }
+    }
+}
+
+impl Registry {
+    /// Serves a resource from now on, in the place of what it was if it is served already: then its
+    /// watches end, as their clients are to see what has changed.
+    pub fn serve(&self, definition: &Definition) -> Result<(), ServeError> {
+        let (group, resource) = (&definition.group, &definition.resource);
+        if !group.contains('.') {
+            return Err(ServeError::Group);
+        }
+        let objects = self.cache.add(&definition.prefix());
+        let was_served = self.change_api(|api, number| {
+            let was = api.kind(group, resource).map(|kind| kind.source);
+            if was == Some(Source::BuiltIn) {
+                return Err(ServeError::BuiltIn);
+            }
+            let foreign = match definition.since {
+                _ if objects.is_empty() => Revision(0),
+                Some(since) => since,
+                None => self.cache.revision(),
+            };
+            let kind = Arc::new(definition.kind(number, foreign)?);
+            Ok((api.with(group, resource, definition.endpoints(&kind)), was.is_some()))
+        })?;
+        if was_served {
+            self.cache.remove(&definition.prefix());
+        }
+        Ok(())
+    }
+
+    /// Serves a resource no longer, and ends its watches. Its objects stay where they are. False: it was
+    /// not served.
+    pub fn withdraw(&self, group: &str, resource: &str) -> bool {
+        let withdrawn = self.change_api(|api, _| {
+            let kind = api.kind(group, resource).filter(|kind| kind.source == Source::Custom);
+            let kind = kind.cloned().ok_or(())?;
+            Ok((api.with(group, resource, vec![]), kind))
+        });
+        let Ok::<_, ()>(kind) = withdrawn else { return false };
+        self.cache.remove(&kind.prefix);
+        true
+    }
+}

@@ -1,0 +1,213 @@
+//! TokenRequest: a token of a service account, bound to a Pod, Secret or Node when the request says so
+//! (`serviceaccounts/NAME/token`).
+
+use crate::admission::Write;
+use crate::kind::{Answer, Target};
+use crate::options::{Freshness, WriteOptions};
+use crate::registry::Registry;
+use keelson_admission::Operation;
+use keelson_auth::Permit;
+use keelson_auth::service_account::{Claims, Reference, ServiceAccountTokens};
+use keelson_meta::time::{GoDuration, Timestamp};
+use keelson_meta::{
+    ErrorList, Failure, FieldError, GroupVersion, GroupVersionResource, Map, Object, Path, Status,
+    Str, Value,
+};
+use keelson_schema::Schema;
+
+const EXPIRATION_SECONDS_DEFAULT: i64 = 3600;
+const EXPIRATION_SECONDS_MIN: i64 = 600;
+const EXPIRATION_SECONDS_MAX: i64 = 1 << 32;
+/// What kubelets ask for tokens of Pods: such a token lives longer, for clients that do not read it again.
+const EXTENDED_SECONDS: i64 = 3607;
+const EXTENSION_SECONDS: i64 = 365 * 24 * 60 * 60;
+
+impl Registry {
+    /// Answers a TokenRequest, with what the client is to be warned of.
+    pub async fn request_token(
+        &self,
+        permit: &Permit,
+        target: &Target,
+        tokens: &ServiceAccountTokens,
+        schema: &Schema,
+        mut request: Object,
+        options: &WriteOptions,
+    ) -> Result<(Object, Vec<Str>), Failure> {
+        target.assert_covered(permit, "create", "token");
+        let spec = request.object_mut("spec");
+        spec.entry_or("expirationSeconds", || EXPIRATION_SECONDS_DEFAULT.into());
+        self.note_manager(schema, "token", &mut request, options);
+        let write = Write {
+            permit,
+            target,
+            operation: Operation::Create,
+            subresource: "token",
+            name: &target.name,
+            dry_run: options.dry_run,
+            old: None,
+        };
+        let mut warnings = vec![];
+        self.admit(&write, &mut request, &mut warnings).await?;
+        check_names(target, &request)?;
+        let account = self.decoded(target).await?;
+        let own = &tokens.options().audiences;
+        let spec = request.object_mut("spec");
+        if spec.get("audiences").is_none_or(Value::is_empty) {
+            let audiences: Vec<Value> = own.iter().cloned().map(Value::String).collect();
+            spec.insert("audiences", audiences);
+        }
+        let now = self.clock.now();
+        request.set_meta("name", account.name());
+        request.set_meta("namespace", account.namespace());
+        request.set_meta("uid", account.uid());
+        request.set_meta("creationTimestamp", &now.text());
+        request.root.remove("status");
+        let mut asked = validate(&request)?;
+        self.validate_admitted(&write, &request, &mut warnings)?;
+        let mut claims = self.claims(target, &account, &request, now).await?;
+        if let Some(max) = tokens.options().expiration_seconds_max.filter(|max| asked > *max) {
+            warnings.push(
+                format!("requested expiration of {asked} seconds shortened to {max} seconds")
+                    .into(),
+            );
+            asked = max;
+            request.object_mut("spec").insert("expirationSeconds", max);
+        }
+        claims.expires = Some(now.seconds + asked);
+        let is_own = claims.audiences.iter().all(|audience| own.contains(audience));
+        let is_extended = tokens.options().extends_expiration && claims.pod.is_some() && is_own;
+        if is_extended && asked == EXTENDED_SECONDS {
+            claims.warn_after = claims.expires;
+            claims.expires = Some(now.seconds + EXTENSION_SECONDS);
+        }
+        let token = tokens.issue(&claims);
+        let token = token.ok_or_else(|| Status::internal("no key signs service account tokens"))?;
+        let mut status = Map::new();
+        status.insert("token", token.as_str());
+        let expires = now.plus(GoDuration(asked.saturating_mul(1_000_000_000)));
+        status.insert("expirationTimestamp", expires.truncated().text());
+        request.root.insert("status", status);
+        Ok((request, warnings))
+    }
+
+    /// What the token says, but for when it expires.
+    async fn claims(
+        &self,
+        target: &Target,
+        account: &Object,
+        request: &Object,
+        now: Timestamp,
+    ) -> Result<Claims, Failure> {
+        let audiences = request.array_at(&["spec", "audiences"]).iter().filter_map(Value::as_str);
+        let mut claims = Claims {
+            audiences: audiences.map(Str::new).collect(),
+            not_before: Some(now.seconds),
+            issued: Some(now.seconds),
+            id: self.new_uid(),
+            namespace: account.namespace().into(),
+            account: reference(account),
+            ..Claims::default()
+        };
+        let bound = request.at(&["spec", "boundObjectRef"]).filter(|bound| !bound.is_null());
+        let Some(bound) = bound else { return Ok(claims) };
+        let text = |name: &str| bound.str_at(&[name]).unwrap_or_default();
+        let (kind, name, namespace) = (text("kind"), text("name"), target.namespace.as_str());
+        let group = GroupVersion::parse(text("apiVersion"));
+        let is_core = group.as_ref().is_some_and(|group| group.group.is_empty());
+        let found = match (is_core, kind) {
+            (true, "Pod") => {
+                let pod = self.decoded(&self.target("", "pods", namespace, name)).await?;
+                if pod.str_at(&["spec", "serviceAccountName"]) != account.name() {
+                    return Err(Status::bad_request(format!(
+                        "cannot bind token for serviceaccount {:?} to pod running with different \
+                         serviceaccount name.",
+                        account.name()
+                    )));
+                }
+                claims.pod = Some(reference(&pod));
+                claims.node = self.node_of(&pod).await?;
+                pod
+            }
+            (true, "Secret") => {
+                let secret = self.decoded(&self.target("", "secrets", namespace, name)).await?;
+                claims.secret = Some(reference(&secret));
+                secret
+            }
+            (true, "Node") => {
+                let node = self.decoded(&self.target("", "nodes", "", name)).await?;
+                claims.node = Some(reference(&node));
+                node
+            }
+            _ => {
+                let version = group.map(|group| (group.group, group.version)).unwrap_or_default();
+                let what = format!("{}/{}, Kind={kind}", version.0, version.1);
+                let why = format!("cannot bind token to object of type {what}");
+                return Err(Status::bad_request(why));
+            }
+        };
+        let asked = text("uid");
+        if !asked.is_empty() && asked != found.uid() {
+            let why = format!(
+                "the UID in the bound object reference ({asked}) does not match the UID in record. \
+                 The object might have been deleted and then recreated"
+            );
+            return Err(Status::conflict(&GroupVersionResource::new("", "v1", kind), name, &why));
+        }
+        Ok(claims)
+    }
+
+    /// The node on which a pod runs; without uid when there is no such node.
+    async fn node_of(&self, pod: &Object) -> Result<Option<Reference>, Failure> {
+        let name = pod.str_at(&["spec", "nodeName"]);
+        if name.is_empty() {
+            return Ok(None);
+        }
+        match self.decoded(&self.target("", "nodes", "", name)).await {
+            Ok(node) => Ok(Some(reference(&node))),
+            Err(status) if status.code == 404 => {
+                Ok(Some(Reference { name: name.into(), uid: Str::default() }))
+            }
+            Err(status) => Err(status),
+        }
+    }
+
+    async fn decoded(&self, target: &Target) -> Result<Object, Failure> {
+        match self.read(target, Freshness::Latest).await? {
+            Answer::Entry(entry) => target.kind.decode(&entry),
+            Answer::Object(object) => Ok(object),
+            Answer::Success(_) => Err(target.not_found()),
+        }
+    }
+}
+
+fn reference(object: &Object) -> Reference {
+    Reference { name: object.name().into(), uid: object.uid().into() }
+}
+
+/// The name in the body must be that of the URL, if there is one.
+fn check_names(target: &Target, request: &Object) -> Result<(), Failure> {
+    let mut errors = ErrorList::new();
+    let (name, metadata) = (request.name(), Path::new("metadata"));
+    if !name.is_empty() && name != target.name {
+        let why = "must match the service account name if specified";
+        errors.push(FieldError::invalid(&metadata.field("name"), name, why));
+    }
+    errors.into_result("authentication.k8s.io", "TokenRequest", &target.name)
+}
+
+/// The seconds that are asked for.
+fn validate(request: &Object) -> Result<i64, Failure> {
+    let asked = request.int_at(&["spec", "expirationSeconds"]).unwrap_or_default();
+    let spec = Path::new("spec");
+    let path = spec.field("expirationSeconds");
+    let mut errors = ErrorList::new();
+    if asked < EXPIRATION_SECONDS_MIN {
+        let why = "may not specify a duration less than 10 minutes";
+        errors.push(FieldError::invalid(&path, asked, why));
+    }
+    if asked > EXPIRATION_SECONDS_MAX {
+        let why = "may not specify a duration larger than 2^32 seconds";
+        errors.push(FieldError::invalid(&path, asked, why));
+    }
+    errors.into_result("authentication.k8s.io", "TokenRequest", "").map(|()| asked)
+}

@@ -1,0 +1,257 @@
+//! Structural schemas: the types of custom resources, as CustomResourceDefinitions write them in
+//! `openAPIV3Schema` (apiextensions `pkg/apiserver/schema`).
+//!
+//! One tree ([`Node`]) is read from the document. The engine's [`Schema`](crate::Schema) is made of it, by
+//! which objects are decoded, pruned, given defaults, merged and applied; and it validates objects
+//! ([`Structural::validate`]) in the words of upstream.
+
+mod formats;
+mod types;
+mod validate;
+
+pub use validate::key_of;
+
+use keelson_meta::{Map, Str, Value};
+use regex::Regex;
+
+/// How deep schemas may nest.
+pub const DEPTH_MAX: usize = 200;
+
+/// The schema of one version of a custom resource.
+#[derive(Clone, Debug, Default)]
+pub struct Structural {
+    root: Node,
+}
+
+/// The JSON type that a schema asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Type {
+    Object,
+    Array,
+    String,
+    Integer,
+    Number,
+    Boolean,
+}
+
+/// One schema of the tree.
+#[derive(Clone, Debug, Default)]
+struct Node {
+    kind: Option<Type>,
+    nullable: bool,
+    /// `x-kubernetes-int-or-string`.
+    int_or_string: bool,
+    /// `x-kubernetes-preserve-unknown-fields`.
+    preserve: bool,
+    /// `x-kubernetes-embedded-resource`.
+    embedded: bool,
+    /// Sorted by name.
+    properties: Vec<(Str, Node)>,
+    /// Schema of the members that `properties` does not name.
+    additional: Additional,
+    items: Option<Box<Node>>,
+    default: Option<Box<Value>>,
+    list: ListType,
+    /// `x-kubernetes-map-type: atomic`.
+    atomic: bool,
+    /// What few schemas have.
+    checks: Option<Box<Checks>>,
+}
+
+/// `additionalProperties`.
+#[derive(Clone, Debug, Default)]
+enum Additional {
+    /// Not given, or `false`.
+    #[default]
+    None,
+    /// `true`.
+    Any,
+    /// A schema.
+    Of(Box<Node>),
+}
+
+/// `x-kubernetes-list-type` with its keys.
+#[derive(Clone, Debug, Default)]
+enum ListType {
+    #[default]
+    Atomic,
+    Set,
+    Map(Box<[Str]>),
+}
+
+/// What values are asked beside their type.
+#[derive(Clone, Debug, Default)]
+struct Checks {
+    required: Vec<Str>,
+    enumeration: Vec<Value>,
+    /// With whether the bound itself is outside.
+    minimum: Option<(Value, bool)>,
+    maximum: Option<(Value, bool)>,
+    multiple_of: Option<Value>,
+    min_length: Option<u64>,
+    max_length: Option<u64>,
+    min_items: Option<u64>,
+    max_items: Option<u64>,
+    min_properties: Option<u64>,
+    max_properties: Option<u64>,
+    pattern: Option<(Str, Regex)>,
+    format: Option<Str>,
+    all_of: Vec<Node>,
+    any_of: Vec<Node>,
+    one_of: Vec<Node>,
+    not: Option<Node>,
+}
+
+impl Structural {
+    /// Reads the `openAPIV3Schema` of a version; absent is an object of which nothing is said.
+    pub fn read(schema: Option<&Value>) -> Structural {
+        let root = match schema.and_then(Value::as_object) {
+            Some(schema) => Node::read(schema, 0),
+            None => Node { preserve: true, kind: Some(Type::Object), ..Node::default() },
+        };
+        Structural { root }
+    }
+
+    /// The same schema in which members that it does not know are kept (`spec.preserveUnknownFields`).
+    #[must_use]
+    pub fn preserving(mut self) -> Structural {
+        self.root.preserve = true;
+        self
+    }
+}
+
+impl Node {
+    fn read(schema: &Map, depth: usize) -> Node {
+        let text = |name: &str| schema.get(name).and_then(Value::as_str).unwrap_or_default();
+        let flag = |name: &str| schema.get(name).and_then(Value::as_bool).unwrap_or_default();
+        if depth > DEPTH_MAX {
+            return Node { preserve: true, ..Node::default() };
+        }
+        let child = |value: &Value| value.as_object().map(|schema| Node::read(schema, depth + 1));
+        let properties = schema.get("properties").and_then(Value::as_object);
+        let properties = properties.into_iter().flat_map(Map::iter);
+        let mut properties: Vec<(Str, Node)> =
+            properties.filter_map(|(name, schema)| Some((name.clone(), child(schema)?))).collect();
+        properties.sort_by(|(one, _), (other, _)| one.cmp(other));
+        let additional = match schema.get("additionalProperties") {
+            Some(Value::Bool(true)) => Additional::Any,
+            Some(value) => child(value).map_or(Additional::None, |of| Additional::Of(Box::new(of))),
+            None => Additional::None,
+        };
+        let keys = strings(schema, "x-kubernetes-list-map-keys");
+        let checks = Checks::read(schema, depth);
+        Node {
+            kind: match text("type") {
+                "object" => Some(Type::Object),
+                "array" => Some(Type::Array),
+                "string" => Some(Type::String),
+                "integer" => Some(Type::Integer),
+                "number" => Some(Type::Number),
+                "boolean" => Some(Type::Boolean),
+                _ => None,
+            },
+            nullable: flag("nullable"),
+            int_or_string: flag("x-kubernetes-int-or-string"),
+            preserve: flag("x-kubernetes-preserve-unknown-fields"),
+            embedded: flag("x-kubernetes-embedded-resource"),
+            properties,
+            additional,
+            items: schema.get("items").and_then(child).map(Box::new),
+            default: schema.get("default").filter(|v| !v.is_null()).cloned().map(Box::new),
+            list: match text("x-kubernetes-list-type") {
+                "set" => ListType::Set,
+                "map" => ListType::Map(keys.into()),
+                _ => ListType::Atomic,
+            },
+            atomic: text("x-kubernetes-map-type") == "atomic",
+            checks: checks.map(Box::new),
+        }
+    }
+
+    fn property(&self, name: &str) -> Option<&Node> {
+        let found = self.properties.binary_search_by(|(known, _)| known.as_str().cmp(name));
+        found.ok().map(|place| &self.properties[place].1)
+    }
+}
+
+/// The members of a schema that make [`Checks`].
+const CHECKED: [&str; 17] = [
+    "required",
+    "enum",
+    "minimum",
+    "maximum",
+    "multipleOf",
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "minProperties",
+    "maxProperties",
+    "pattern",
+    "format",
+    "allOf",
+    "anyOf",
+    "oneOf",
+    "not",
+];
+
+impl Checks {
+    fn read(schema: &Map, depth: usize) -> Option<Checks> {
+        if !CHECKED.iter().any(|name| schema.get(name).is_some()) {
+            return None;
+        }
+        let flag = |name: &str| schema.get(name).and_then(Value::as_bool).unwrap_or_default();
+        let count = |name: &str| {
+            let number = schema.get(name)?;
+            number.as_int().map(|number| u64::try_from(number).unwrap_or(0))
+        };
+        let bound = |name: &str, exclusive: &str| {
+            let number = schema.get(name).filter(|value| !value.is_null())?;
+            Some((number.clone(), flag(exclusive)))
+        };
+        let schemas = |name: &str| {
+            let list = schema.get(name).and_then(Value::as_array).unwrap_or_default();
+            let list = list.iter().filter_map(Value::as_object);
+            list.map(|schema| Node::read(schema, depth + 1)).collect()
+        };
+        let text = |name: &str| match schema.get(name) {
+            Some(Value::String(text)) if !text.is_empty() => Some(text.clone()),
+            _ => None,
+        };
+        let pattern = text("pattern").and_then(|text| Some((text.clone(), regex(&text)?)));
+        let list = schema.get("enum").and_then(Value::as_array).unwrap_or_default();
+        Some(Checks {
+            required: strings(schema, "required"),
+            enumeration: list.to_vec(),
+            minimum: bound("minimum", "exclusiveMinimum"),
+            maximum: bound("maximum", "exclusiveMaximum"),
+            multiple_of: schema.get("multipleOf").filter(|value| !value.is_null()).cloned(),
+            min_length: count("minLength"),
+            max_length: count("maxLength"),
+            min_items: count("minItems"),
+            max_items: count("maxItems"),
+            min_properties: count("minProperties"),
+            max_properties: count("maxProperties"),
+            pattern,
+            format: text("format"),
+            all_of: schemas("allOf"),
+            any_of: schemas("anyOf"),
+            one_of: schemas("oneOf"),
+            not: schema.get("not").and_then(Value::as_object).map(|s| Node::read(s, depth + 1)),
+        })
+    }
+}
+
+/// A pattern as Go's `regexp` reads it, whose words are those of the crate but for the end of a text.
+pub(crate) fn regex(pattern: &str) -> Option<Regex> {
+    Regex::new(&pattern.replace("\\Z", "\\z")).ok()
+}
+
+fn strings(schema: &Map, name: &str) -> Vec<Str> {
+    let list = schema.get(name).and_then(Value::as_array).unwrap_or_default();
+    let text = |value: &Value| match value {
+        Value::String(text) => Some(text.clone()),
+        _ => None,
+    };
+    list.iter().filter_map(text).collect()
+}

@@ -1,0 +1,122 @@
+//! The formats of texts that upstream checks (kube-openapi `pkg/validation/strfmt`); others mean nothing.
+
+use keelson_meta::{Timestamp, ip, names};
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// Whether a text has a format; `None`: the format is unknown.
+pub(super) fn has(format: &str, text: &str) -> Option<bool> {
+    let matches = |pattern: &str| super::regex(pattern).is_some_and(|regex| regex.is_match(text));
+    Some(match format {
+        "date" => is_date(text),
+        "date-time" | "datetime" => is_date_time(text),
+        "duration" => is_duration(text),
+        "email" => matches(r"^[^\s@<>,;]+@[A-Za-z0-9]([A-Za-z0-9.\-]*[A-Za-z0-9])?$"),
+        "hostname" => is_hostname(text),
+        "ipv4" => text.parse::<Ipv4Addr>().is_ok(),
+        "ipv6" => text.contains(':') && text.parse::<Ipv6Addr>().is_ok(),
+        "cidr" => ip::parse_cidr(text).is_some(),
+        "mac" => matches(r"^([0-9A-Fa-f]{2}[:-]){5}([0-9A-Fa-f]{2}([:-][0-9A-Fa-f]{2}){0,2})$"),
+        "uuid" => {
+            matches(r"(?i)^[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}$")
+        }
+        "uuid3" => {
+            matches(r"(?i)^[0-9a-f]{8}-?[0-9a-f]{4}-?3[0-9a-f]{3}-?[0-9a-f]{4}-?[0-9a-f]{12}$")
+        }
+        "uuid4" => matches(
+            r"(?i)^[0-9a-f]{8}-?[0-9a-f]{4}-?4[0-9a-f]{3}-?[89ab][0-9a-f]{3}-?[0-9a-f]{12}$",
+        ),
+        "uuid5" => matches(
+            r"(?i)^[0-9a-f]{8}-?[0-9a-f]{4}-?5[0-9a-f]{3}-?[89ab][0-9a-f]{3}-?[0-9a-f]{12}$",
+        ),
+        "byte" => is_base64(text),
+        "uri" => matches(r"^([A-Za-z][A-Za-z0-9+.\-]*:[^\s]+|/[^\s]*)$"),
+        "hexcolor" => matches("^#?([0-9a-fA-F]{3}|[0-9a-fA-F]{6})$"),
+        "rgbcolor" => matches(
+            r"^rgb\(\s*(0|[1-9]\d?|1\d\d?|2[0-4]\d|25[0-5])\s*,\s*(0|[1-9]\d?|1\d\d?|2[0-4]\d|25[0-5])\s*,\s*(0|[1-9]\d?|1\d\d?|2[0-4]\d|25[0-5])\s*\)$",
+        ),
+        "ssn" => matches(r"^\d{3}[- ]?\d{2}[- ]?\d{4}$"),
+        "isbn" => is_isbn10(text) || is_isbn13(text),
+        "isbn10" => is_isbn10(text),
+        "isbn13" => is_isbn13(text),
+        "bsonobjectid" => text.len() == 24 && text.bytes().all(|b| b.is_ascii_hexdigit()),
+        "creditcard" => is_credit_card(text),
+        "password" => true,
+        "k8s-short-name" => names::is_dns1123_label(text).is_empty(),
+        "k8s-long-name" => names::is_dns1123_subdomain(text).is_empty(),
+        _ => return None,
+    })
+}
+
+fn is_date(text: &str) -> bool {
+    text.len() == 10 && Timestamp::parse(&format!("{text}T00:00:00Z")).is_ok()
+}
+
+/// Strict RFC 3339, upper or lower case.
+fn is_date_time(text: &str) -> bool {
+    Timestamp::parse(&text.to_ascii_uppercase()).is_ok()
+}
+
+/// Go's durations, and some words of time (`3 days`).
+fn is_duration(text: &str) -> bool {
+    let pattern = r"^[+-]?(\d+(\.\d*)?|\.\d+)\s*(ns|us|µs|ms|s|m|h|d|w|hours?|hrs?|minutes?|mins?|seconds?|secs?|days?|weeks?|wks?|milliseconds?|millis?|nanoseconds?|nanos?|microseconds?|micros?)";
+    let go = r"^[+-]?((\d+(\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h))+$";
+    let is = |pattern: &str| super::regex(pattern).is_some_and(|regex| regex.is_match(text));
+    text == "0" || is(go) || is(&format!("{pattern}$"))
+}
+
+fn is_hostname(text: &str) -> bool {
+    let is_label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    text.len() <= 255 && text.trim_end_matches('.').split('.').all(is_label)
+}
+
+fn is_base64(text: &str) -> bool {
+    let body = text.trim_end_matches('=');
+    let is_word = |b: u8| b.is_ascii_alphanumeric() || b == b'+' || b == b'/';
+    text.len().is_multiple_of(4) && text.len() - body.len() <= 2 && body.bytes().all(is_word)
+}
+
+fn plain_digits(text: &str) -> String {
+    text.chars().filter(|c| !matches!(c, ' ' | '-')).collect()
+}
+
+fn is_isbn10(text: &str) -> bool {
+    let digits = plain_digits(text);
+    if digits.len() != 10 {
+        return false;
+    }
+    let value = |(place, c): (usize, char)| match c {
+        'X' | 'x' if place == 9 => Some(10),
+        c => c.to_digit(10),
+    };
+    let sum: Option<u32> = digits
+        .chars()
+        .enumerate()
+        .map(|(place, c)| Some(value((place, c))? * (u32::try_from(place).ok()? + 1)))
+        .sum();
+    sum.is_some_and(|sum| sum % 11 == 0)
+}
+
+fn is_isbn13(text: &str) -> bool {
+    let digits = plain_digits(text);
+    let weigh = |(place, c): (usize, char)| {
+        Some(c.to_digit(10)? * if place.is_multiple_of(2) { 1 } else { 3 })
+    };
+    let sum: Option<u32> = digits.chars().enumerate().map(weigh).sum();
+    digits.len() == 13 && sum.is_some_and(|sum| sum % 10 == 0)
+}
+
+fn is_credit_card(text: &str) -> bool {
+    let digits = plain_digits(text);
+    let weigh = |(place, c): (usize, char)| {
+        let digit = c.to_digit(10)?;
+        let double = if place % 2 == 1 { digit * 2 } else { digit };
+        Some(if double > 9 { double - 9 } else { double })
+    };
+    let sum: Option<u32> = digits.chars().rev().enumerate().map(weigh).sum();
+    (13..=16).contains(&digits.len()) && sum.is_some_and(|sum| sum % 10 == 0)
+}

@@ -1,0 +1,110 @@
+//! The engine's types of a structural schema.
+
+use super::{Additional, ListType, Node, Structural, Type};
+use crate::catalogue::Catalogue;
+use crate::types::{
+    Field, ListKind, ListShape, MapShape, Presence, Schema, Shape, Struct, StructId,
+};
+use keelson_meta::{GroupVersionKind, Str};
+use std::sync::Arc;
+
+impl Structural {
+    /// The type by which objects of this kind are decoded, pruned, given defaults, merged and applied.
+    pub fn schema(&self, gvk: GroupVersionKind) -> Schema {
+        let mut root = StructId(0);
+        let types = Catalogue::shared().types_beside_meta(|meta, first| {
+            let mut made = Made { structs: vec![], first, meta };
+            root = made.resource(&self.root, &gvk.kind);
+            made.structs
+        });
+        Schema { gvk, types: Arc::new(types), root }
+    }
+}
+
+/// The structs that were made so far.
+struct Made {
+    structs: Vec<Struct>,
+    first: StructId,
+    meta: StructId,
+}
+
+impl Made {
+    fn add(&mut self, made: Struct) -> StructId {
+        let place = u32::try_from(self.structs.len()).unwrap_or(u32::MAX);
+        self.structs.push(made);
+        StructId(self.first.0 + place)
+    }
+
+    /// A whole object: kind and metadata are those of every object.
+    fn resource(&mut self, node: &Node, name: &str) -> StructId {
+        let own =
+            |(name, _): &&(Str, Node)| !matches!(name.as_str(), "apiVersion" | "kind" | "metadata");
+        let metadata = Field::new("metadata", Shape::Struct(self.meta));
+        let mut fields = vec![
+            Field::new("kind", Shape::String),
+            Field::new("apiVersion", Shape::String),
+            Field { presence: Presence::Always, ..metadata },
+        ];
+        fields.extend(node.properties.iter().filter(own).map(|named| self.field(named)));
+        let is_open = node.preserve || !matches!(node.additional, Additional::None);
+        self.add(Struct::new(name, fields).of_custom_resource(is_open, false))
+    }
+
+    fn field(&mut self, (name, node): &(Str, Node)) -> Field {
+        let shape = self.shape(node);
+        let required = false;
+        let default = node.default.as_deref().cloned();
+        Field { nullable: node.nullable, required, default, ..Field::new(name.clone(), shape) }
+    }
+
+    fn shape(&mut self, node: &Node) -> Shape {
+        if node.int_or_string {
+            return Shape::Json;
+        }
+        match node.kind {
+            _ if node.embedded => Shape::Struct(self.embedded(node)),
+            Some(Type::Object) => self.object(node),
+            Some(Type::Array) => match &node.items {
+                Some(items) => Shape::List(Box::new(ListShape {
+                    item: self.shape(items),
+                    kind: match &node.list {
+                        ListType::Atomic => ListKind::Atomic,
+                        ListType::Set => ListKind::Set,
+                        ListType::Map(keys) => ListKind::Map(keys.clone()),
+                    },
+                    patch_merge: false,
+                    patch_merge_key: None,
+                })),
+                None => Shape::Json,
+            },
+            Some(Type::String) => Shape::String,
+            Some(Type::Boolean) => Shape::Bool,
+            Some(Type::Integer) => Shape::Int64,
+            Some(Type::Number) => Shape::Double,
+            None => Shape::Json,
+        }
+    }
+
+    fn object(&mut self, node: &Node) -> Shape {
+        match &node.additional {
+            Additional::Of(values) => {
+                let value = self.shape(values);
+                Shape::Map(Box::new(MapShape { value, atomic: node.atomic }))
+            }
+            Additional::Any => {
+                Shape::Map(Box::new(MapShape { value: Shape::Json, atomic: node.atomic }))
+            }
+            Additional::None if node.properties.is_empty() && node.preserve => Shape::Json,
+            Additional::None => {
+                let fields = node.properties.iter().map(|named| self.field(named)).collect();
+                let made = Struct::new("object", fields);
+                Shape::Struct(self.add(made.of_custom_resource(node.preserve, node.atomic)))
+            }
+        }
+    }
+
+    /// A resource within a resource: its metadata is pruned as that of every object.
+    fn embedded(&mut self, node: &Node) -> StructId {
+        self.resource(node, "object")
+    }
+}

@@ -1,0 +1,246 @@
+//! Access reviews: what somebody may do, answered by the same [`Authorizer`] that decides on requests.
+
+use keelson_auth::{Attributes, Authorizer, Decision, Outcome, Selectors, User};
+use keelson_meta::field_selector::{FieldSelector, escape};
+use keelson_meta::selector::{self, Selector, validate_label_selector};
+use keelson_meta::status::quote;
+use keelson_meta::{
+    ErrorList, Failure, FieldError, GroupVersionResource, Map, Object, Path, Status, Str, Value,
+    value,
+};
+
+const GROUP: &str = "authorization.k8s.io";
+
+/// Which access review is asked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// About whoever asks.
+    SelfSubject,
+    /// About somebody else.
+    Subject,
+    /// About somebody else, in the namespace of the review.
+    LocalSubject,
+}
+
+/// Puts the authorizer's answer into the status of a review, or 422 when it asks nothing.
+pub(crate) async fn answer(
+    authorizer: &Authorizer,
+    kind: Kind,
+    review: &mut Object,
+    asking: &User,
+) -> Result<(), Failure> {
+    validate(kind, review).into_result(GROUP, "", "")?;
+    let user = if kind == Kind::SelfSubject { asking.clone() } else { subject(review) };
+    let decision = authorizer.decide(&user, &attributes(review)).await;
+    review.root.insert("status", status(&decision));
+    Ok(())
+}
+
+fn status(decision: &Decision) -> Map {
+    let mut status = Map::new();
+    status.insert("allowed", decision.is_allowed());
+    if decision.outcome == Outcome::Deny {
+        status.insert("denied", true);
+    }
+    let reason = decision.reason.to_string();
+    if !reason.is_empty() {
+        status.insert("reason", reason.as_str());
+    }
+    if let Some(error) = &decision.error {
+        status.insert("evaluationError", error.message.as_str());
+    }
+    status
+}
+
+/// The rules that apply to a user in a namespace.
+pub(crate) async fn answer_rules(
+    authorizer: &Authorizer,
+    review: &Object,
+    user: &User,
+) -> Result<Value, Failure> {
+    let namespace = review.str_at(&["spec", "namespace"]);
+    if namespace.is_empty() {
+        return Err(Status::bad_request("no namespace on request"));
+    }
+    let rules = authorizer.rules_for(user, namespace).await;
+    let (mut resources, mut paths) = (vec![], vec![]);
+    for rule in &rules.rules {
+        let list = if rule.urls.is_empty() { &mut resources } else { &mut paths };
+        list.push(rule.to_value());
+    }
+    let mut status = Map::new();
+    status.insert("resourceRules", resources);
+    status.insert("nonResourceRules", paths);
+    status.insert("incomplete", rules.is_incomplete);
+    if !rules.error.is_empty() {
+        status.insert("evaluationError", rules.error.as_str());
+    }
+    Ok(value!({
+        "kind": "SelfSubjectRulesReview", "apiVersion": "authorization.k8s.io/v1",
+        "metadata": {}, "spec": {}, "status": (status)
+    }))
+}
+
+fn validate(kind: Kind, review: &Object) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let spec = Path::new("spec");
+    let part = |name: &str| review.at(&["spec", name]).filter(|value| !value.is_null());
+    let (resource, other) = (part("resourceAttributes"), part("nonResourceAttributes"));
+    let shown = other.map(|other| {
+        let text = |name: &str| quote(other.str_at(&[name]).unwrap_or_default());
+        format!("{{\"Path\":{},\"Verb\":{}}}", text("path"), text("verb"))
+    });
+    let other_is = |why: &str, errors: &mut ErrorList| {
+        let error = FieldError::invalid(&spec.field("nonResourceAttributes"), "", why);
+        errors.push(FieldError { shown: shown.clone(), ..error });
+    };
+    match (resource, other) {
+        (Some(_), Some(_)) => {
+            other_is("cannot be specified in combination with resourceAttributes", &mut errors);
+        }
+        (None, None) => {
+            let why =
+                "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+            let path = spec.field("resourceAttributes");
+            errors.push(FieldError::invalid(&path, Value::Null, why));
+        }
+        _ => {}
+    }
+    if let Some(resource) = resource {
+        validate_selectors(resource, &mut errors);
+    }
+    let has_subject = !review.str_at(&["spec", "user"]).is_empty()
+        || !review.array_at(&["spec", "groups"]).is_empty();
+    if kind != Kind::SelfSubject && !has_subject {
+        let why = "at least one of user or group must be specified";
+        errors.push(FieldError::invalid(&spec.field("user"), "", why));
+    }
+    let is_local = kind == Kind::LocalSubject;
+    let metadata = review.metadata().into_iter().flat_map(Map::iter);
+    let is_bare = |(name, value): (&Str, &Value)| {
+        name == "managedFields" || value.is_empty() || (is_local && name == "namespace")
+    };
+    if !metadata.map(is_bare).all(|is_bare| is_bare) {
+        let shown = review.get("metadata").cloned().unwrap_or_default();
+        errors.push(FieldError::invalid(&Path::new("metadata"), shown, "must be empty"));
+    }
+    if is_local {
+        let asked = resource.map(|r| r.str_at(&["namespace"]).unwrap_or_default());
+        if let Some(asked) = asked.filter(|asked| *asked != review.namespace()) {
+            let attributes = spec.field("resourceAttributes");
+            let why = "must match metadata.namespace";
+            errors.push(FieldError::invalid(&attributes.field("namespace"), asked, why));
+        }
+        if other.is_some() {
+            other_is("disallowed on this kind of request", &mut errors);
+        }
+    }
+    errors
+}
+
+fn validate_selectors(resource: &Value, errors: &mut ErrorList) {
+    let spec = Path::new("spec");
+    let attributes = spec.field("resourceAttributes");
+    for name in ["fieldSelector", "labelSelector"] {
+        let Some(selector) = resource.get(name).filter(|value| !value.is_null()) else { continue };
+        let path = attributes.field(name);
+        let raw = selector.str_at(&["rawSelector"]).unwrap_or_default();
+        let requirements = selector.array_at(&["requirements"]);
+        if raw.is_empty() && requirements.is_empty() {
+            let why = format!("when {path} is specified, requirements or rawSelector is required");
+            errors.push(FieldError::required(&path.field("requirements"), &why));
+        }
+        if !raw.is_empty() && !requirements.is_empty() {
+            let why = "may not specified at the same time as requirements";
+            errors.push(FieldError::invalid(&path.field("rawSelector"), raw, why));
+        } else if name == "labelSelector" {
+            let as_selector = value!({"matchExpressions": (requirements.to_vec())});
+            let found = validate_label_selector(Some(&as_selector), &path);
+            for error in found.iter() {
+                let field = error.field.replace("matchExpressions", "requirements");
+                errors.push(FieldError { field, ..error.clone() });
+            }
+        }
+    }
+}
+
+/// The user that a review asks about.
+fn subject(review: &Object) -> User {
+    let texts = |values: &[Value]| -> Vec<Str> {
+        values.iter().filter_map(Value::as_str).map(Str::new).collect()
+    };
+    let extra = review.at(&["spec", "extra"]).and_then(Value::as_object);
+    let extra = extra.into_iter().flat_map(Map::iter);
+    User {
+        name: review.str_at(&["spec", "user"]).into(),
+        uid: review.str_at(&["spec", "uid"]).into(),
+        groups: texts(review.array_at(&["spec", "groups"])).into(),
+        extra: extra
+            .map(|(key, values)| (key.clone(), texts(values.as_array().unwrap_or_default())))
+            .collect(),
+    }
+}
+
+/// What a review asks about.
+fn attributes(review: &Object) -> Attributes {
+    let resource = review.at(&["spec", "resourceAttributes"]).filter(|value| !value.is_null());
+    let Some(resource) = resource else {
+        let text = |name: &str| review.str_at(&["spec", "nonResourceAttributes", name]);
+        let (verb, path) = (text("verb").into(), text("path").to_owned());
+        return Attributes { verb, non_resource: true, path, ..Attributes::default() };
+    };
+    let text = |name: &str| Str::new(resource.str_at(&[name]).unwrap_or_default());
+    Attributes {
+        verb: text("verb"),
+        gvr: GroupVersionResource::new(text("group"), text("version"), text("resource")),
+        subresource: text("subresource"),
+        namespace: text("namespace"),
+        name: text("name"),
+        selectors: selectors(resource).map(Box::new),
+        ..Attributes::default()
+    }
+}
+
+fn selectors(resource: &Value) -> Option<Selectors> {
+    let part = |name: &str| resource.get(name).filter(|value| !value.is_null());
+    let (labels, fields) = (part("labelSelector"), part("fieldSelector"));
+    if labels.is_none() && fields.is_none() {
+        return None;
+    }
+    let labels = labels.map_or_else(
+        || selector::parse("").ok(),
+        |labels| match labels.str_at(&["rawSelector"]).unwrap_or_default() {
+            "" => {
+                let of =
+                    value!({"matchExpressions": (labels.array_at(&["requirements"]).to_vec())});
+                Selector::from_object(Some(&of)).ok()
+            }
+            raw => selector::parse(raw).ok(),
+        },
+    );
+    let fields = fields.map_or_else(
+        || FieldSelector::parse("").ok(),
+        |fields| match fields.str_at(&["rawSelector"]).unwrap_or_default() {
+            "" => field_requirements(fields.array_at(&["requirements"])),
+            raw => FieldSelector::parse(raw).ok(),
+        },
+    );
+    Some(Selectors { labels, fields })
+}
+
+/// Requirements of one value each as a field selector. Others select more than a field selector can say:
+/// they are left out, and the request asks for more.
+fn field_requirements(requirements: &[Value]) -> Option<FieldSelector> {
+    let term = |requirement: &Value| {
+        let key = requirement.str_at(&["key"])?;
+        let [value] = requirement.array_at(&["values"]) else { return None };
+        let operator = match requirement.str_at(&["operator"])? {
+            "In" => "=",
+            "NotIn" => "!=",
+            _ => return None,
+        };
+        Some(format!("{key}{operator}{}", escape(value.as_str()?)))
+    };
+    let terms: Vec<String> = requirements.iter().filter_map(term).collect();
+    FieldSelector::parse(&terms.join(",")).ok()
+}
