@@ -2,7 +2,9 @@
 
 use crate::charge::{CallCost, equality_cost};
 use crate::equality::{compare, equal};
-use crate::program::{BindNode, Call, FoldNode, Index, MapEntry, Node, Program, Relation, Select};
+use crate::program::{
+    BindNode, Call, FoldNode, Index, MapEntry, Node, Program, Relation, Select, StructNode,
+};
 use crate::value::{EvalError, Evaluated, Key, List, Map, OwnedMap, Text, Val};
 use std::sync::Arc;
 
@@ -112,6 +114,7 @@ impl<'a, 'l> Evaluation<'a, 'l> {
             }
             Node::List { items } => self.list(items),
             Node::Map { entries } => self.map(entries),
+            Node::Struct(literal) => self.struct_literal(literal),
             Node::Fold(fold) => self.fold(fold),
             Node::Bind(bind) => self.bind(bind),
             Node::Append { slot, item } => self.append(*slot, item),
@@ -357,6 +360,21 @@ impl<'a, 'l> Evaluation<'a, 'l> {
             insert(&mut out, key, value)?;
         }
         self.charge(crate::charge::MAP_CREATE_COST)?;
+        Ok(Val::Map(Map::Owned(Arc::new(out))))
+    }
+
+    fn struct_literal(&mut self, literal: &'a StructNode) -> Evaluated<'a> {
+        let mut out = OwnedMap::of_type(literal.name.clone());
+        for (name, node, optional) in &literal.fields {
+            let value = match (self.eval(node)?, optional) {
+                (val, false) => val,
+                (Val::Optional(Some(val)), true) => (*val).clone(),
+                (Val::Optional(None), true) => continue,
+                (other, true) => return Err(not_optional("struct", &other)),
+            };
+            out.set(Key::String(name.clone()), Val::String(Text::Borrowed(name)), value);
+        }
+        self.charge(crate::charge::STRUCT_CREATE_COST)?;
         Ok(Val::Map(Map::Owned(Arc::new(out))))
     }
 

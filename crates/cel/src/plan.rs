@@ -7,7 +7,10 @@ use crate::checker::{Checked, Global, Reference};
 use crate::environment::Environment;
 use crate::functions;
 use crate::literal::Literal;
-use crate::program::{BindNode, Call, FoldNode, Index, MapEntry, Node, Program, Relation, Select};
+use crate::program::{
+    BindNode, Call, FoldNode, Index, MapEntry, Node, Program, Relation, Select, StructNode,
+};
+use crate::types::Type;
 use crate::value::{Text, Val};
 use keelson_meta::Str;
 use std::sync::Arc;
@@ -70,7 +73,17 @@ impl Planner<'_> {
                 }
                 fold_map(planned)
             }
-            Kind::Struct { name, .. } => return Err(format!("unknown type: {name}")),
+            Kind::Struct { fields, .. } => {
+                let Type::Struct(name) = self.checked.ty(expr.id).clone() else {
+                    return Err("no type to make a value of".to_owned());
+                };
+                let mut planned = vec![];
+                for field in fields {
+                    let value = self.plan(&field.value)?;
+                    planned.push((field.name.clone(), value, field.optional));
+                }
+                Node::Struct(Box::new(StructNode { name, fields: planned }))
+            }
             Kind::Fold(fold) => self.fold(fold)?,
         })
     }

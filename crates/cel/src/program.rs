@@ -130,6 +130,7 @@ pub(crate) enum Node {
     Map {
         entries: Vec<MapEntry>,
     },
+    Struct(Box<StructNode>),
     Fold(Box<FoldNode>),
     /// A value with a name, computed when it is read.
     Bind(Box<BindNode>),
@@ -168,6 +169,13 @@ pub(crate) struct MapEntry {
     pub(crate) key: Node,
     pub(crate) value: Node,
     pub(crate) optional: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct StructNode {
+    pub(crate) name: Str,
+    /// Name, value, and whether an optional is unwrapped.
+    pub(crate) fields: Vec<(Str, Node, bool)>,
 }
 
 #[derive(Debug)]

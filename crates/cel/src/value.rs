@@ -230,12 +230,23 @@ impl Key {
 /// A map that was made while evaluating, in the order of insertion.
 #[derive(Clone, Debug, Default)]
 pub struct OwnedMap<'a> {
+    /// The type it is of, when it is a struct.
+    type_name: Option<Str>,
     entries: Vec<(Val<'a>, Val<'a>)>,
     /// Places by key.
     places: std::collections::BTreeMap<Key, usize>,
 }
 
 impl<'a> OwnedMap<'a> {
+    pub(crate) fn of_type(name: Str) -> Self {
+        OwnedMap { type_name: Some(name), ..OwnedMap::default() }
+    }
+
+    /// The type that it was made as: `Object.spec`; none for maps.
+    pub fn type_name(&self) -> Option<&str> {
+        self.type_name.as_deref()
+    }
+
     /// Adds an entry; false when its key is there already.
     pub(crate) fn insert(&mut self, key: Key, name: Val<'a>, value: Val<'a>) -> bool {
         let place = self.entries.len();
@@ -334,7 +345,10 @@ impl<'a> Val<'a> {
             Val::Timestamp(_) => Type::Timestamp,
             Val::Duration(_) => Type::Duration,
             Val::List(_) => Type::list(Type::Dyn),
-            Val::Map(_) => Type::map(Type::Dyn, Type::Dyn),
+            Val::Map(map) => match map.type_name() {
+                Some(name) => Type::Struct(name.into()),
+                None => Type::map(Type::Dyn, Type::Dyn),
+            },
             Val::Type(_) => Type::Type(None),
             Val::Optional(_) => Type::optional(Type::Dyn),
             Val::Opaque(opaque) => Type::Opaque(opaque.type_name()),
@@ -477,6 +491,13 @@ impl<'a> Map<'a> {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    fn type_name(&self) -> Option<&str> {
+        match self {
+            Map::Owned(map) => map.type_name(),
+            _ => None,
+        }
     }
 
     /// The value of a field or of a key that is text; none when it is absent.
