@@ -84,6 +84,12 @@ fn is_blocking(error: &FieldError) -> bool {
     matches!(error.fault, NotSupported | Required | TooLong | TooMany | TypeInvalid)
 }
 
+/// A scalar, as messages show it; of lists and objects nothing is shown.
+fn shown(value: &Value) -> Option<String> {
+    let is_scalar = !matches!(value, Value::Array(_) | Value::Object(_));
+    is_scalar.then(|| keelson_meta::status::show(value))
+}
+
 /// What a value is called where a rule could not be evaluated.
 fn type_name(value: &Value) -> &'static str {
     match value {
@@ -251,7 +257,7 @@ impl Rule {
         };
         let is_false = failed.is_none();
         let why = failed.unwrap_or_else(|| self.told(&variables, budget));
-        let mut error = self.error(path, is_false, &why);
+        let mut error = self.error(path, value, is_false, &why);
         if !is_false {
             error.shown = Some(format!("\"{}\"", type_name(value)));
         }
@@ -279,18 +285,18 @@ impl Rule {
         if is_usable { said.trim().to_owned() } else { self.words() }
     }
 
-    fn error(&self, path: &Path<'_>, is_false: bool, why: &str) -> FieldError {
+    fn error(&self, path: &Path<'_>, value: &Value, is_false: bool, why: &str) -> FieldError {
         let mut error = match self.reason.as_str() {
             "FieldValueRequired" if is_false => FieldError::required(path, why),
             "FieldValueForbidden" if is_false => FieldError::forbidden(path, why),
-            "FieldValueDuplicate" if is_false => FieldError {
-                fault: keelson_meta::Fault::Duplicate,
-                ..FieldError::forbidden(path, why)
-            },
-            _ => FieldError { shown: None, ..FieldError::invalid(path, Value::Null, why) },
+            // The message gets lost on its way.
+            "FieldValueDuplicate" if is_false => {
+                FieldError { shown: None, ..FieldError::duplicate(path, Value::Null) }
+            }
+            _ => FieldError { shown: shown(value), ..FieldError::invalid(path, Value::Null, why) },
         };
         if is_false && !self.field_path.is_empty() {
-            error.field.push_str(&self.field_path);
+            error.field.push_str(&self.field_path.replace("['", ".").replace("']", ""));
         }
         if error.field.is_empty() {
             error.field = "<nil>".to_owned();

@@ -13,10 +13,11 @@ use keelson_meta::{
 };
 use keelson_schema::Schema;
 use keelson_schema::structural::Structural;
+use keelson_schema::tables::CustomColumns;
 use keelson_schema::{decode, json};
 use smallvec::SmallVec;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Bytes that a thread keeps to encode the next object in.
 const SCRATCH_BYTES_MAX: usize = 64 << 10;
@@ -35,6 +36,8 @@ pub struct VersionChecks {
     pub structural: Arc<Structural>,
     /// Its rules in CEL.
     pub rules: Arc<CelRules>,
+    /// What tables show of it.
+    pub columns: Arc<CustomColumns>,
 }
 
 /// A resource that keeps objects.
@@ -64,6 +67,8 @@ pub struct Kind {
     pub foreign_through: AtomicU64,
     /// Uid and generation of the CustomResourceDefinition that describes it.
     pub definition: Option<(Str, i64)>,
+    /// Its definition is being deleted: nothing is made any more.
+    pub is_terminating: AtomicBool,
     /// What validates objects of a custom resource.
     pub checks: Vec<VersionChecks>,
 }
@@ -88,6 +93,12 @@ impl Kind {
         let old = old.map(|old| &old.root);
         errors.extend(checks.structural.validate(&new.root, old));
         checks.rules.validate(&new.root, old, errors);
+    }
+
+    /// What tables show of a version of a custom resource.
+    pub fn columns(&self, version: &str) -> Option<Arc<CustomColumns>> {
+        let checks = self.checks.iter().find(|checks| checks.version == version);
+        checks.map(|checks| checks.columns.clone())
     }
 
     /// The key behind the prefix.

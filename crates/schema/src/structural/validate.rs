@@ -104,8 +104,12 @@ impl Node {
             return;
         }
         self.type_of(value, path, errors);
-        if let Some(checks) = &self.checks {
-            checks.of_all(self, value, path, errors);
+        match &self.checks {
+            Some(checks) => checks.of_all(self, value, path, errors),
+            None if matches!(value, Value::Int(_) | Value::Float(_)) => {
+                Checks::default().of_range(self, value, path, errors);
+            }
+            None => {}
         }
         match value {
             Value::Object(map) if self.embedded => {
@@ -272,7 +276,7 @@ impl Checks {
     fn of_all(&self, node: &Node, value: &Value, path: &Path<'_>, errors: &mut ErrorList) {
         self.of_enumeration(value, path, errors);
         match value {
-            Value::String(text) => self.of_text(node, text, path, errors),
+            Value::String(text) => self.of_text(text, path, errors),
             Value::Int(_) | Value::Float(_) => self.of_number(node, value, path, errors),
             Value::Array(items) => {
                 self.of_count(items.len(), ("items", self.min_items, self.max_items), path, errors)
@@ -310,7 +314,7 @@ impl Checks {
         errors.push(FieldError::not_supported(path, value.clone(), &words));
     }
 
-    fn of_text(&self, node: &Node, text: &Str, path: &Path<'_>, errors: &mut ErrorList) {
+    fn of_text(&self, text: &Str, path: &Path<'_>, errors: &mut ErrorList) {
         let length = text.chars().count() as u64;
         let mut invalid = |why: String| {
             let why = format!("{path} in body {why}");
@@ -326,7 +330,7 @@ impl Checks {
         if let Some(most) = self.max_length.filter(|most| length > *most) {
             errors.push(FieldError::too_long(path, usize::try_from(most).unwrap_or(usize::MAX)));
         }
-        let format = self.format.as_deref().filter(|_| node.kind == Some(Type::String));
+        let format = self.format.as_deref();
         if let Some(format) = format
             && super::formats::has(format, text) == Some(false)
         {
