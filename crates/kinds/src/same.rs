@@ -22,6 +22,10 @@ fn same_member(types: &Types, field: &Field, one: Option<&Value>, other: Option<
 }
 
 fn same(types: &Types, shape: &Shape, is_pointer: bool, one: &Value, other: &Value) -> bool {
+    // Types may hold themselves: what neither has is not looked into.
+    if one.is_null() && other.is_null() {
+        return true;
+    }
     match shape {
         Shape::Struct(id) => {
             if is_pointer && one.is_null() != other.is_null() {
@@ -66,6 +70,19 @@ fn is_zero(value: &Value) -> bool {
     }
 }
 
+/// Whether two versions of an object are equal beside their metadata, empty lists and maps included; `status`
+/// only counts where it is no subresource.
+pub(crate) fn beside_metadata(one: &Object, other: &Object, status_counts: bool) -> bool {
+    let counts = |key: &str| match key {
+        "metadata" | "kind" | "apiVersion" => false,
+        "status" => status_counts,
+        _ => true,
+    };
+    let is_in = |of: &Object, key: &str, value: &Value| !counts(key) || of.get(key) == Some(value);
+    one.root.iter().all(|(key, value)| is_in(other, key, value))
+        && other.root.iter().all(|(key, value)| is_in(one, key, value))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,6 +114,9 @@ mod tests {
             value!({"ingress": [{"from": [{}]}]}),
             false,
         );
+        let schema = value!({"versions": [{"schema": {"openAPIV3Schema": {"type": "object"}}}]});
+        let definitions = "apiextensions.k8s.io";
+        check(definitions, "CustomResourceDefinition", schema.clone(), schema, true);
         check("apps", "StatefulSet", value!({"serviceName": ""}), value!({}), true);
         check("apps", "StatefulSet", value!({"replicas": 0}), value!({}), false);
         check("apps", "StatefulSet", value!({"replicas": 1}), value!({"replicas": 1}), true);

@@ -2,6 +2,7 @@
 //! speaks of. Below this, nobody can ask whether a kind is built in.
 
 use crate::api_table::Source;
+use crate::cel_rules::CelRules;
 use bytes::Bytes;
 use keelson_cache::{Entry, Record};
 use keelson_kinds::strategy::Strategy;
@@ -23,6 +24,17 @@ const SCRATCH_BYTES_MAX: usize = 64 << 10;
 thread_local! {
     /// Where objects are encoded: how long one is shows only then, and what is stored has no room left.
     static SCRATCH: Kept<Vec<u8>> = const { Kept::new(SCRATCH_BYTES_MAX) };
+}
+
+/// What validates objects of one version of a custom resource.
+#[derive(Clone, Debug)]
+pub struct VersionChecks {
+    /// `v1`.
+    pub version: Str,
+    /// Its schema.
+    pub structural: Arc<Structural>,
+    /// Its rules in CEL.
+    pub rules: Arc<CelRules>,
 }
 
 /// A resource that keeps objects.
@@ -52,8 +64,8 @@ pub struct Kind {
     pub foreign_through: AtomicU64,
     /// Uid and generation of the CustomResourceDefinition that describes it.
     pub definition: Option<(Str, i64)>,
-    /// What validates objects of a custom resource, by version.
-    pub structurals: Vec<(Str, Arc<Structural>)>,
+    /// What validates objects of a custom resource.
+    pub checks: Vec<VersionChecks>,
 }
 
 impl Kind {
@@ -62,10 +74,20 @@ impl Kind {
         self.versions.iter().find(|schema| schema.gvk.version == version)
     }
 
-    /// The faults that the schema of a custom resource finds in an object of a version.
-    pub(crate) fn validate_structural(&self, version: &str, obj: &Object) -> ErrorList {
-        let structural = self.structurals.iter().find(|(name, _)| name == version);
-        structural.map_or_else(ErrorList::new, |(_, structural)| structural.validate(&obj.root))
+    /// Adds the faults that the schema of a custom resource finds in an object of a version.
+    pub(crate) fn validate_structural(
+        &self,
+        version: &str,
+        new: &Object,
+        old: Option<&Object>,
+        errors: &mut ErrorList,
+    ) {
+        let Some(checks) = self.checks.iter().find(|checks| checks.version == version) else {
+            return;
+        };
+        let old = old.map(|old| &old.root);
+        errors.extend(checks.structural.validate(&new.root, old));
+        checks.rules.validate(&new.root, old, errors);
     }
 
     /// The key behind the prefix.

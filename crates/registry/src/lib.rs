@@ -7,6 +7,7 @@ mod admission;
 mod allocation;
 pub mod api_table;
 mod bootstrap;
+mod cel_rules;
 pub mod continue_token;
 mod definitions;
 mod escalation;

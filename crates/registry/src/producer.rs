@@ -3,7 +3,8 @@
 
 use crate::Registry;
 use crate::api_table::{Endpoint, Source};
-use crate::kind::Kind;
+use crate::cel_rules::CelRules;
+use crate::kind::{Kind, VersionChecks};
 use bytes::Bytes;
 use keelson_kinds::{Generation, Strategy};
 use keelson_meta::{GroupVersionKind, GroupVersionResource, Str};
@@ -98,13 +99,23 @@ fn words(words: &[&'static str]) -> Vec<Str> {
     words.iter().map(|word| Str::new_static(word)).collect()
 }
 
+impl DefinedVersion {
+    fn checks(&self) -> Option<VersionChecks> {
+        let (version, structural) = (self.name.clone(), self.structural.clone()?);
+        let rules = Arc::new(CelRules::new(self.openapi.clone()));
+        Some(VersionChecks { version, structural, rules })
+    }
+}
+
 impl Definition {
     fn kind(&self, generation: u64, foreign_through: Revision) -> Result<Kind, ServeError> {
         let storage = self.versions.iter().find(|version| version.name == self.storage_version);
         let storage = storage.ok_or(ServeError::Storage)?.schema.clone();
         let served = self.versions.iter().filter(|version| version.is_served);
         let strategy = Strategy {
-            generation: Generation::OnSpecChange,
+            generation: Generation::OnChange {
+                status_counts: !self.versions.iter().any(|version| version.has_status),
+            },
             unconditional_update: false,
             standard_finalizers: false,
             ..Strategy::GENERIC
@@ -127,11 +138,7 @@ impl Definition {
             generation,
             foreign_through: AtomicU64::new(foreign_through.0),
             definition: self.definition.clone(),
-            structurals: self
-                .versions
-                .iter()
-                .filter_map(|version| Some((version.name.clone(), version.structural.clone()?)))
-                .collect(),
+            checks: self.versions.iter().filter_map(DefinedVersion::checks).collect(),
         })
     }
 

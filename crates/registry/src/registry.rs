@@ -556,7 +556,7 @@ fn kind_of(
         generation: 0,
         foreign_through: AtomicU64::new(0),
         definition: None,
-        structurals: vec![],
+        checks: vec![],
         storage,
         versions,
         namespaced,

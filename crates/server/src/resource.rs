@@ -13,6 +13,7 @@ use http::{Method, header};
 use keelson_auth::Permit;
 use keelson_meta::status::{Details, quote};
 use keelson_meta::{Failure, Map, Reason, Status, value};
+use keelson_registry::api_table::Source;
 use keelson_registry::options::{Patch, PatchForm, WriteOptions};
 use keelson_registry::{
     Answer, Deleted, Endpoint, Part, ScaleChange, Target, WatchRefusal, Written, scale_kind,
@@ -283,6 +284,9 @@ impl<'a> Call<'a> {
 
     async fn patch(&self, body: Bytes) -> Result<Reply, Failure> {
         let (patch, options) = read_patch(self.ask, body)?;
+        if patch.form == PatchForm::Strategic && self.target.kind.source == Source::Custom {
+            return Err(no_strategic_patch());
+        }
         let registry = &self.app.registry;
         let patched = registry.patch(self.permit, self.target, self.part, &patch, &options);
         self.written(patched.await?)
@@ -398,6 +402,13 @@ fn check_patch_options(ask: &Ask, is_apply: bool) -> Result<(), Failure> {
         errors.push(FieldError::forbidden(&Path::new("force"), why));
     }
     errors.into_result("meta.k8s.io", "PatchOptions", "")
+}
+
+/// Custom resources have no patch strategies.
+fn no_strategic_patch() -> Failure {
+    let why = "the body of the request was in an unknown format - accepted media types include: \
+               application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
+    Status::new(Reason::UnsupportedMediaType, why)
 }
 
 fn unsupported_patch() -> Failure {

@@ -9,6 +9,7 @@ mod lease;
 mod past;
 mod proportion;
 mod records;
+mod refusals;
 mod replay;
 mod rules;
 mod several_keys;
