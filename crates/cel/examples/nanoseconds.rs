@@ -23,8 +23,8 @@ const EXPRESSIONS: &[&str] = &[
 
 fn main() -> std::io::Result<()> {
     let declared = declared();
-    let env = Environment::kubernetes(Version::NEW_EXPRESSIONS)
-        .with_declared("self", declared.clone());
+    let env =
+        Environment::kubernetes(Version::NEW_EXPRESSIONS).with_declared("self", declared.clone());
     let object = value!({
         "minReplicas": 1, "replicas": 3, "maxReplicas": 10, "name": "web", "memory": "512Mi",
         "labels": {"app": "web", "app.kubernetes.io/name": "web"},
