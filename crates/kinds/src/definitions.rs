@@ -9,7 +9,14 @@ pub const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io"
 
 /// CustomResourceDefinitions.
 pub(super) fn definition(base: Strategy) -> Strategy {
-    Strategy { default: fill, prepare_create, prepare_update, terminate: Some(terminate), standard_finalizers: false, ..base }
+    Strategy {
+        default: fill,
+        prepare_create,
+        prepare_update,
+        terminate: Some(terminate),
+        standard_finalizers: false,
+        ..base
+    }
 }
 
 fn fill(definition: &mut Object) {
