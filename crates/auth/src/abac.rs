@@ -199,6 +199,7 @@ mod tests {
             verb: verb.into(),
             gvr,
             namespace: namespace.into(),
+            non_resource: !path.is_empty(),
             path,
             ..Attributes::default()
         };

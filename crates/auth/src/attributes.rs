@@ -9,7 +9,7 @@ use keelson_meta::{GroupVersionResource, Str};
 pub struct Attributes {
     /// `get`, `list`, `watch`, `create`, ...; for non-resource URLs the lower-case HTTP method.
     pub verb: Str,
-    /// Group, version and resource; an empty resource for non-resource URLs.
+    /// Group, version and resource.
     pub gvr: GroupVersionResource,
     /// Subresource, or empty.
     pub subresource: Str,
@@ -17,6 +17,8 @@ pub struct Attributes {
     pub namespace: Str,
     /// Name, or empty.
     pub name: Str,
+    /// Whether this is about a non-resource URL, and not about a resource.
+    pub non_resource: bool,
     /// The URL path of a non-resource request.
     pub path: String,
     /// The selectors of a list, watch or deletecollection; absent when there are none.
@@ -36,7 +38,7 @@ pub struct Selectors {
 impl Attributes {
     /// Whether this is about a resource, and not about a non-resource URL.
     pub fn is_resource(&self) -> bool {
-        !self.gvr.resource.is_empty() || self.path.is_empty()
+        !self.non_resource
     }
 
     /// Whether nothing is changed (apiserver `AttributesRecord.IsReadOnly`).

@@ -1,7 +1,7 @@
 //! Authenticates requests: client certificates, then bearer tokens.
 
 use crate::service_account::ServiceAccountTokens;
-use crate::{ANONYMOUS, AUTHENTICATED, TokenFile, UNAUTHENTICATED};
+use crate::{ANONYMOUS, AUTHENTICATED, BootstrapTokens, TokenFile, UNAUTHENTICATED};
 use keelson_meta::{Failure, Status, Str, Timestamp, User};
 use std::fmt;
 use std::sync::Arc;
@@ -43,6 +43,7 @@ impl fmt::Debug for Credentials<'_> {
 pub struct Authenticator {
     tokens: TokenFile,
     service_accounts: Option<Arc<ServiceAccountTokens>>,
+    bootstrap: Option<BootstrapTokens>,
     /// `--anonymous-auth`: whether requests without credentials are served as [`ANONYMOUS`].
     anonymous: bool,
 }
@@ -59,13 +60,20 @@ static NO_AUDIENCES: [Str; 0] = [];
 impl Authenticator {
     /// With the tokens of a `--token-auth-file`.
     pub fn new(tokens: TokenFile) -> Self {
-        Authenticator { tokens, service_accounts: None, anonymous: true }
+        Authenticator { tokens, service_accounts: None, bootstrap: None, anonymous: true }
     }
 
     /// Accepts service account tokens, too.
     #[must_use]
     pub fn with_service_accounts(mut self, tokens: Arc<ServiceAccountTokens>) -> Self {
         self.service_accounts = Some(tokens);
+        self
+    }
+
+    /// Accepts bootstrap tokens, too.
+    #[must_use]
+    pub fn with_bootstrap_tokens(mut self, tokens: BootstrapTokens) -> Self {
+        self.bootstrap = Some(tokens);
         self
     }
 
@@ -121,7 +129,11 @@ impl Authenticator {
         asked: &[Str],
         now: Timestamp,
     ) -> Result<(User, Vec<Str>), Vec<String>> {
-        if let Some(user) = self.tokens.user(token) {
+        let mut user = self.tokens.user(token);
+        if let (None, Some(bootstrap)) = (&user, &self.bootstrap) {
+            user = bootstrap.authenticate(token, now).await;
+        }
+        if let Some(user) = user {
             // Such tokens are for the API server.
             let own = self.audiences();
             let is_asked = |one: &&Str| asked.is_empty() || asked.contains(one);

@@ -100,6 +100,7 @@ impl Authorizer {
                     Ok(()) => {
                         let (rules, errors) = self.rbac.index().rules_for(user, namespace);
                         all.rules.extend(rules);
+                        let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
                         all.error = aggregate(&errors);
                     }
                     Err(error) => all.error = error.message.clone(),

@@ -5,7 +5,6 @@
 //! before is not verified again.
 
 mod claims;
-mod der;
 mod jwt;
 mod keys;
 #[cfg(test)]

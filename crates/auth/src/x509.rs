@@ -1,5 +1,7 @@
 //! What X.509 certificates say, beside the user whom they name.
 
+use crate::der;
+use crate::service_account::{Algorithm, SigningKey};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// From when to when a certificate counts, in seconds since 1970.
@@ -39,4 +41,130 @@ pub fn is_signed_by(certificate: &[u8], authority: &[u8]) -> bool {
 pub fn has_public_key(certificate: &[u8], public_key: &[u8]) -> bool {
     X509Certificate::from_der(certificate)
         .is_ok_and(|(_, certificate)| certificate.public_key().raw == public_key)
+}
+
+/// A client certificate to be signed.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientCertificate<'a> {
+    /// The common name: the user.
+    pub user: &'a str,
+    /// The organizations: the groups.
+    pub groups: &'a [String],
+    /// The public key in DER (SubjectPublicKeyInfo).
+    pub public_key: &'a [u8],
+    /// Sixteen random bytes.
+    pub serial: [u8; 16],
+    /// When it counts.
+    pub validity: Validity,
+}
+
+impl ClientCertificate<'_> {
+    /// The certificate in DER, signed by an authority whose certificate is in DER; `None` when that cannot be
+    /// read. By hand, since rcgen writes one organization at most.
+    pub fn sign(&self, authority: &[u8], key: &SigningKey) -> Option<Vec<u8>> {
+        let (_, authority) = X509Certificate::from_der(authority).ok()?;
+        let algorithm = signature_algorithm(key.verifying.algorithm);
+        let name = |oid: &[u8], text: &str| {
+            let pair =
+                [der::wrap(der::OBJECT_ID, oid), der::wrap(der::UTF8_STRING, text.as_bytes())];
+            der::wrap(der::SET, &der::wrap(der::SEQUENCE, &der::concat(&pair)))
+        };
+        let mut subject: Vec<Vec<u8>> =
+            self.groups.iter().map(|group| name(ORGANIZATION, group)).collect();
+        subject.push(name(COMMON_NAME, self.user));
+        let times = [self.validity.not_before, self.validity.not_after].map(time);
+        let [not_before, not_after] = times;
+        // A serial number is positive, and not longer than need be.
+        let mut serial = self.serial;
+        serial[0] = (serial[0] & 0x3f) | 0x40;
+        let certificate = der::wrap(
+            der::SEQUENCE,
+            &der::concat(&[
+                der::wrap(VERSION, &der::wrap(der::INTEGER, &[2])),
+                der::wrap(der::INTEGER, &serial),
+                algorithm.clone(),
+                authority.subject().as_raw().to_vec(),
+                der::wrap(der::SEQUENCE, &der::concat(&[not_before?, not_after?])),
+                der::wrap(der::SEQUENCE, &der::concat(&subject)),
+                self.public_key.to_vec(),
+                der::wrap(EXTENSIONS, &client_extensions()),
+            ]),
+        );
+        let signature = key.sign(&certificate)?;
+        let signature = match key.verifying.algorithm {
+            Algorithm::RS256 => signature,
+            Algorithm::ES256 | Algorithm::ES384 => {
+                let (r, s) = signature.split_at(signature.len() / 2);
+                der::wrap(der::SEQUENCE, &der::concat(&[unsigned(r), unsigned(s)]))
+            }
+        };
+        let bits = [&[0], &*signature].concat();
+        let parts = der::concat(&[certificate, algorithm, der::wrap(der::BIT_STRING, &bits)]);
+        Some(der::wrap(der::SEQUENCE, &parts))
+    }
+}
+
+const VERSION: u8 = 0xa0;
+const EXTENSIONS: u8 = 0xa3;
+const BOOLEAN: u8 = 0x01;
+const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
+const ORGANIZATION: &[u8] = &[0x55, 0x04, 0x0a];
+const KEY_USAGE: &[u8] = &[0x55, 0x1d, 0x0f];
+const EXTENDED_KEY_USAGE: &[u8] = &[0x55, 0x1d, 0x25];
+const CLIENT_AUTH: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, 0x02];
+
+/// Key usage (digital signature) and extended key usage (client authentication).
+fn client_extensions() -> Vec<u8> {
+    let extension = |oid: &[u8], is_critical: bool, value: Vec<u8>| {
+        let critical = if is_critical { der::wrap(BOOLEAN, &[0xff]) } else { vec![] };
+        let oid = der::wrap(der::OBJECT_ID, oid);
+        let parts = der::concat(&[oid, critical, der::wrap(der::OCTET_STRING, &value)]);
+        der::wrap(der::SEQUENCE, &parts)
+    };
+    let usage = der::wrap(der::BIT_STRING, &[7, 0x80]);
+    let client = der::wrap(der::SEQUENCE, &der::wrap(der::OBJECT_ID, CLIENT_AUTH));
+    der::wrap(
+        der::SEQUENCE,
+        &der::concat(&[
+            extension(KEY_USAGE, true, usage),
+            extension(EXTENDED_KEY_USAGE, false, client),
+        ]),
+    )
+}
+
+fn signature_algorithm(algorithm: Algorithm) -> Vec<u8> {
+    const RSA_SHA256: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x0b];
+    const ECDSA_SHA256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02];
+    const ECDSA_SHA384: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x03];
+    let name = |oid: &[u8]| der::wrap(der::OBJECT_ID, oid);
+    let parts = match algorithm {
+        Algorithm::RS256 => der::concat(&[name(RSA_SHA256), der::wrap(der::NULL, &[])]),
+        Algorithm::ES256 => name(ECDSA_SHA256),
+        Algorithm::ES384 => name(ECDSA_SHA384),
+    };
+    der::wrap(der::SEQUENCE, &parts)
+}
+
+/// A number that is not negative, in as few bytes as it takes.
+fn unsigned(bytes: &[u8]) -> Vec<u8> {
+    let first = bytes.iter().position(|byte| *byte != 0).unwrap_or(bytes.len());
+    let bytes = &bytes[first..];
+    match bytes.first() {
+        Some(first) if *first < 0x80 => der::wrap(der::INTEGER, bytes),
+        _ => der::wrap(der::INTEGER, &[&[0], bytes].concat()),
+    }
+}
+
+/// A time as certificates have it: with two digits of the year until 2049.
+fn time(seconds: i64) -> Option<Vec<u8>> {
+    const UTC_TIME: u8 = 0x17;
+    const GENERALIZED_TIME: u8 = 0x18;
+    let text = keelson_meta::Timestamp::new(seconds, 0).text();
+    let digits: String = text.chars().filter(char::is_ascii_digit).collect();
+    let year: i32 = digits.get(..4)?.parse().ok()?;
+    Some(if (1950..2050).contains(&year) {
+        der::wrap(UTC_TIME, format!("{}Z", digits.get(2..14)?).as_bytes())
+    } else {
+        der::wrap(GENERALIZED_TIME, format!("{}Z", digits.get(..14)?).as_bytes())
+    })
 }

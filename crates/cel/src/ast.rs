@@ -110,6 +110,41 @@ impl Fold {
 }
 
 impl Expr {
+    /// How many nodes there are; counting ends above `most`.
+    pub(crate) fn node_count(&self, most: usize) -> usize {
+        let mut count = 0;
+        let mut left = vec![self];
+        while let Some(expr) = left.pop() {
+            count += 1;
+            if count > most {
+                break;
+            }
+            match &expr.kind {
+                Kind::Error | Kind::Literal(_) | Kind::Ident(_) => {}
+                Kind::Select { operand, .. } => left.push(operand),
+                Kind::Call { target, args, .. } => {
+                    left.extend(target.as_deref());
+                    left.extend(args);
+                }
+                Kind::List(items) => left.extend(items.iter().map(|item| &item.expr)),
+                Kind::Map(entries) => {
+                    left.extend(entries.iter().flat_map(|entry| [&entry.key, &entry.value]));
+                }
+                Kind::Struct { fields, .. } => {
+                    left.extend(fields.iter().map(|field| &field.value));
+                }
+                Kind::Fold(fold) => left.extend([
+                    &fold.range,
+                    &fold.init,
+                    &fold.condition,
+                    &fold.step,
+                    &fold.result,
+                ]),
+            }
+        }
+        count
+    }
+
     /// `a.b.c` as a name; none for anything else.
     pub(crate) fn qualified_name(&self) -> Option<String> {
         match &self.kind {

@@ -207,6 +207,9 @@ fn joined_floor(args: &[Val<'_>], left: u64) -> u64 {
     let separator = args.get(1).map_or(0, Val::size);
     let mut chars: u64 = 0;
     for (at, item) in list.iter().enumerate() {
+        if crate::steps::take().is_err() {
+            return left.saturating_add(1);
+        }
         let size = item.map_or(0, |item| item.size());
         chars = chars.saturating_add(size).saturating_add(if at > 0 { separator } else { 0 });
         if joined_part(chars) > left {
@@ -260,10 +263,10 @@ fn traversal_cost(val: &Val<'_>, left: u64) -> u64 {
 
 fn list_traversal_cost(list: &List<'_>, left: u64) -> u64 {
     let mut cost: u64 = 0;
-    for (at, item) in list.iter().enumerate() {
+    for item in list.iter() {
         cost = cost.saturating_add(item.map_or(1, |item| traversal_cost(&item, left)));
         // Empty texts cost nothing, but looking at them takes time.
-        if cost > left || at as u64 > left.saturating_mul(10) {
+        if cost > left || crate::steps::take().is_err() {
             return left.saturating_add(1);
         }
     }
@@ -276,8 +279,8 @@ fn map_traversal_cost(map: &Map<'_>, left: u64) -> u64 {
     for (key, value) in entries {
         cost = cost.saturating_add(traversal_cost(&key, left));
         cost = cost.saturating_add(traversal_cost(&value, left));
-        if cost > left {
-            break;
+        if cost > left || crate::steps::take().is_err() {
+            return left.saturating_add(1);
         }
     }
     cost

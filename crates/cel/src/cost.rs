@@ -94,6 +94,13 @@ pub(crate) struct Argument<'e> {
     pub(crate) size: Option<Estimate>,
 }
 
+/// What a call is given, and what each argument costs.
+struct Given<'e> {
+    target: Option<Argument<'e>>,
+    args: Vec<Argument<'e>>,
+    costs: Vec<Estimate>,
+}
+
 /// Estimates a checked expression.
 pub(crate) fn estimate(env: &Environment, checked: &Checked) -> Estimate {
     let mut estimator = Estimator {
@@ -244,10 +251,11 @@ impl Estimator<'_> {
             }
             None => None,
         };
+        let given = Given { target, args: arguments, costs };
         let mut cost: Option<Estimate> = None;
         let mut size: Option<Estimate> = None;
         for overload in overloads {
-            let one = self.overload(expr, name, overload.id, target.as_ref(), &arguments, &costs);
+            let one = self.overload(expr, name, overload.id, &given);
             cost = Some(cost.map_or(one.cost, |cost| cost.union(one.cost)));
             if let Some(one) = one.size {
                 size = Some(size.map_or(one, |size| size.union(one)));
@@ -278,15 +286,15 @@ impl Estimator<'_> {
         expr: &Expr,
         function: &str,
         overload: &str,
-        target: Option<&Argument<'_>>,
-        args: &[Argument<'_>],
-        costs: &[Estimate],
+        given: &Given<'_>,
     ) -> CallEstimate {
+        let Given { target, args, costs } = given;
+        let target = target.as_ref();
         let sum = costs.iter().fold(Estimate::default(), |sum, cost| sum.add(*cost));
         if let Some(found) = estimate::library(self, function, overload, target, args) {
             return CallEstimate { cost: found.cost.add(sum), size: found.size };
         }
-        match (function, args, costs) {
+        match (function, &args[..], &costs[..]) {
             (operator::AND | operator::OR, _, [one, two]) => {
                 let cost = Estimate { min: one.min, max: one.add(*two).max };
                 return CallEstimate { cost, size: None };

@@ -56,6 +56,7 @@ fn equal_lists(one: &List<'_>, two: &List<'_>) -> Result<bool, EvalError> {
         return equal_sets(one, two);
     }
     for (one, two) in one.iter().zip(two.iter()) {
+        crate::steps::take()?;
         if !equal(&one?, &two?)? {
             return Ok(false);
         }
@@ -69,6 +70,7 @@ fn equal_sets(one: &List<'_>, two: &List<'_>) -> Result<bool, EvalError> {
     let sorted = |list: &List<'_>| {
         let mut keys = vec![];
         for item in list.iter() {
+            crate::steps::take()?;
             keys.push(crate::value::Key::of(&item?));
         }
         keys.sort();
@@ -105,6 +107,7 @@ fn equal_keyed(
     let places: std::collections::HashMap<String, usize> =
         others.iter().enumerate().map(|(at, item)| (item_key(item, keys), at)).collect();
     for (at, item) in items.iter().enumerate() {
+        crate::steps::take()?;
         let Some(place) = places.get(&item_key(item, keys)) else { return Ok(false) };
         let (Some(here), Some(there)) = (one.get(at), two.get(*place)) else { return Ok(false) };
         if !equal(&here?, &there?)? {
@@ -119,6 +122,7 @@ fn equal_maps(one: &Map<'_>, two: &Map<'_>) -> Result<bool, EvalError> {
         return Ok(false);
     }
     for key in one.keys() {
+        crate::steps::take()?;
         let (Some(here), Some(there)) = (one.find(&key), two.find(&key)) else {
             return Ok(false);
         };

@@ -90,12 +90,12 @@ pub(crate) fn library(
     if let Some(found) = extended(overload, target, args) {
         return Some(found);
     }
+    if let Some(cost) = nominal(function) {
+        return only(Estimate::fixed(cost));
+    }
     let size = |at: usize| args.get(at).map_or(Estimate::UNKNOWN, Argument::size_or_unknown);
     let own = target.map_or(Estimate::UNKNOWN, Argument::size_or_unknown);
     match function {
-        "check" => only(Estimate::fixed(AUTHORIZER_CHECK_COST)),
-        "serviceAccount" | "path" | "group" | "resource" | "subresource" | "namespace" | "name"
-        | "allowed" | "reason" | "error" | "errored" => only(ONE),
         "fieldSelector" | "labelSelector" if args.len() == 1 => {
             let each = (LIST_CREATE_COST + STRUCT_CREATE_COST) as f64;
             let requirements = size(0).scale(0.5).scale(each);
@@ -128,6 +128,21 @@ pub(crate) fn library(
         "validate" if target.is_some() => {
             only(size(0).traversal().scale(FORMAT_REGEX_CHARS_MAX * REGEX_FACTOR))
         }
+        "cidr" | "isIP" | "isCIDR" | "ip" | "quantity" | "isQuantity" | "semver" | "isSemver" => {
+            only(size(0).traversal())
+        }
+        "ip.isCanonical" => only(size(0).scale(2.0 * TRAVERSAL_FACTOR)),
+        "_==_" => equality(args),
+        _ => None,
+    }
+}
+
+/// Functions whose cost is the same whatever they are given.
+fn nominal(function: &str) -> Option<u64> {
+    match function {
+        "check" => Some(AUTHORIZER_CHECK_COST),
+        "serviceAccount" | "path" | "group" | "resource" | "subresource" | "namespace" | "name"
+        | "allowed" | "reason" | "error" | "errored" => Some(1),
         "format.named"
         | "masked"
         | "prefixLength"
@@ -136,30 +151,12 @@ pub(crate) fn library(
         | "isLoopback"
         | "isLinkLocalMulticast"
         | "isLinkLocalUnicast"
-        | "isGlobalUnicast"
-        | "sign"
-        | "asInteger"
-        | "isInteger"
-        | "asApproximateFloat"
-        | "isGreaterThan"
-        | "isLessThan"
-        | "compareTo"
-        | "add"
-        | "sub"
-        | "major"
-        | "minor"
-        | "patch"
-        | "getScheme"
-        | "getHostname"
-        | "getHost"
-        | "getPort"
-        | "getEscapedPath"
-        | "getQuery" => only(ONE),
-        "cidr" | "isIP" | "isCIDR" | "ip" | "quantity" | "isQuantity" | "semver" | "isSemver" => {
-            only(size(0).traversal())
+        | "isGlobalUnicast" => Some(1),
+        "sign" | "asInteger" | "isInteger" | "asApproximateFloat" | "isGreaterThan"
+        | "isLessThan" | "compareTo" | "add" | "sub" | "major" | "minor" | "patch" => Some(1),
+        "getScheme" | "getHostname" | "getHost" | "getPort" | "getEscapedPath" | "getQuery" => {
+            Some(1)
         }
-        "ip.isCanonical" => only(size(0).scale(2.0 * TRAVERSAL_FACTOR)),
-        "_==_" => equality(args),
         _ => None,
     }
 }

@@ -143,6 +143,14 @@ impl<'a, 'l> Evaluation<'a, 'l> {
     }
 
     fn select(&mut self, select: &'a Select) -> Evaluated<'a> {
+        // Most often a field of a variable, which need not be copied for that.
+        if let Node::Variable { at, cost } = &select.operand
+            && let Some(Some(Val::Map(map))) = self.variables.get(*at)
+            && !select.optional
+        {
+            self.charge(u64::from(*cost) + u64::from(select.cost))?;
+            return map.field(&select.field).unwrap_or_else(|| Err(no_such_key(&select.field)));
+        }
         let operand = self.eval(&select.operand)?;
         self.charge(select.cost.into())?;
         let (map, optional) = match operand {
@@ -378,7 +386,7 @@ impl<'a, 'l> Evaluation<'a, 'l> {
         second: Option<Evaluated<'a>>,
     ) -> Result<bool, EvalError> {
         self.steps += 1;
-        if self.steps % STEPS_BETWEEN_LOOKS == 0
+        if self.steps.is_multiple_of(STEPS_BETWEEN_LOOKS)
             && self.limits.interrupted.is_some_and(|interrupted| interrupted())
         {
             return Err(EvalError::interrupted());

@@ -100,11 +100,16 @@ pub fn to_json(val: &Val<'_>) -> Result<Value, EvalError> {
             Value::from(crate::functions::convert::to_text(val)?)
         }
         Val::List(list) => {
-            Value::Array(list.iter().map(|item| to_json(&item?)).collect::<Result<_, _>>()?)
+            let item = |item: Evaluated<'_>| {
+                crate::steps::take()?;
+                to_json(&item?)
+            };
+            Value::Array(list.iter().map(item).collect::<Result<_, _>>()?)
         }
         Val::Map(map) => {
             let mut out = keelson_meta::Map::new();
             for (key, value) in map.entries()? {
+                crate::steps::take()?;
                 let Some(name) = key.as_str() else {
                     return Err(EvalError::new("JSON maps have keys of type string"));
                 };

@@ -30,6 +30,7 @@ mod program;
 mod registry;
 mod signatures;
 mod source;
+mod steps;
 mod types;
 mod unify;
 mod validate;

@@ -324,7 +324,9 @@ impl Maker<'_> {
         let body = args.pop().expect("optMap has two arguments");
         let message = format!("{function}() variable name must be a simple identifier");
         let name = self.variable(&args[0], &message)?;
-        let again = target.clone();
+        let Some(again) = self.builder.copy(&target) else {
+            return Err((self.offset, "expression is too large".to_owned()));
+        };
         let has_value = self.method(target, "hasValue");
         let value = self.method(again, "value");
         let mut mapped = self.named(name, value, body);

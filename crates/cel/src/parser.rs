@@ -94,10 +94,15 @@ pub(crate) fn parse(text: &str, syntax: Syntax, issues: &mut Issues) -> Option<P
     Some(Parsed { root: root.ok()?, offsets })
 }
 
+/// An expression has at most this many nodes, those that macros write twice included.
+const NODES_MAX: usize = 400_000;
+
 /// Numbers nodes and remembers where they stand.
 #[derive(Debug, Default)]
 pub(crate) struct Builder {
     offsets: Vec<u32>,
+    /// Nodes that are copies of others, and so have no number of their own.
+    copies: usize,
 }
 
 impl Builder {
@@ -108,6 +113,12 @@ impl Builder {
 
     pub(crate) fn node(&mut self, offset: u32, kind: Kind) -> Expr {
         Expr { id: self.id(offset), kind }
+    }
+
+    /// A copy of a node, unless there are too many already.
+    pub(crate) fn copy(&mut self, expr: &Expr) -> Option<Expr> {
+        self.copies = self.copies.saturating_add(expr.node_count(NODES_MAX));
+        (self.copies + self.offsets.len() <= NODES_MAX).then(|| expr.clone())
     }
 
     pub(crate) fn offset(&self, id: Id) -> u32 {
@@ -716,8 +727,7 @@ fn balance(terms: &mut [Option<Expr>], ids: &[Id], function: &'static str) -> Ex
     if let [only] = terms {
         return only.take().expect("each term is taken once");
     }
-    let middle = ids.len().div_ceil(2) - 1 + usize::from(ids.len() % 2 == 0);
-    let middle = middle.min(ids.len() - 1);
+    let middle = ids.len() / 2;
     let (left, right) = terms.split_at_mut(middle + 1);
     let left = balance(left, &ids[..middle], function);
     let right = balance(right, &ids[middle + 1..], function);

@@ -41,6 +41,7 @@ impl Program {
         variables: &'a [Option<Val<'a>>],
         limits: &Limits<'a>,
     ) -> Outcome<'a> {
+        crate::steps::begin();
         let mut evaluation = Evaluation::new(self, variables, limits);
         let result = evaluation.eval(&self.root);
         Outcome { result, cost: evaluation.cost() }

@@ -277,6 +277,7 @@ impl<'a> Val<'a> {
 
     /// Whether it equals another value as `==` has it.
     pub fn equals(&self, other: &Val<'_>) -> bool {
+        crate::steps::begin();
         crate::equality::equal(self, other).unwrap_or(false)
     }
 
@@ -408,7 +409,7 @@ impl<'a> List<'a> {
 
     /// All items.
     pub fn iter(&self) -> impl Iterator<Item = Evaluated<'a>> + '_ {
-        (0..self.len()).filter_map(|at| self.get(at))
+        Items { part: self, at: 0, behind: vec![] }
     }
 
     /// All items as a vector.
@@ -416,6 +417,34 @@ impl<'a> List<'a> {
         match self {
             List::Json { .. } | List::Joined(_) => self.iter().collect(),
             List::Owned(items) => Ok(items.to_vec()),
+        }
+    }
+}
+
+/// Walks over a list, however it was put together.
+struct Items<'v, 'a> {
+    part: &'v List<'a>,
+    at: usize,
+    /// Parts that follow, the next one last.
+    behind: Vec<&'v List<'a>>,
+}
+
+impl<'a> Iterator for Items<'_, 'a> {
+    type Item = Evaluated<'a>;
+
+    fn next(&mut self) -> Option<Evaluated<'a>> {
+        loop {
+            if let List::Joined(joined) = self.part {
+                self.behind.push(&joined.right);
+                self.part = &joined.left;
+                continue;
+            }
+            if let Some(item) = self.part.get(self.at) {
+                self.at += 1;
+                return Some(item);
+            }
+            self.part = self.behind.pop()?;
+            self.at = 0;
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What inputs are given to, and what must hold then.
 
 mod codecs;
+mod expressions;
 mod patches;
 mod texts;
 
@@ -19,7 +20,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub static TARGETS: [Target; 8] = [
+pub static TARGETS: [Target; 9] = [
     codecs::JSON,
     codecs::YAML,
     codecs::PROTOBUF,
@@ -28,6 +29,7 @@ pub static TARGETS: [Target; 8] = [
     texts::QUANTITY,
     texts::TIME,
     patches::PATCH,
+    expressions::CEL,
 ];
 
 /// The target of this name.

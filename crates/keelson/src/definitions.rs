@@ -4,7 +4,7 @@
 use keelson_auth::Permit;
 use keelson_meta::Failure;
 use keelson_registry::options::WatchOptions;
-use keelson_registry::{EventKind, Registry, WatchEvent, WatchRefusal};
+use keelson_registry::{Entry, EventKind, Registry, WatchEvent, WatchRefusal};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,25 +29,26 @@ async fn follow(registry: &Arc<Registry>) -> Result<(), Failure> {
     let all = registry.target("apiextensions.k8s.io", "customresourcedefinitions", "", "");
     let session = registry.watch(&permit, &all, &WatchOptions::default()).await;
     let mut session = session.map_err(WatchRefusal::into_failure)?;
-    let (mut events, mut left): (Vec<WatchEvent>, Vec<WatchEvent>) = (vec![], vec![]);
+    let (mut events, mut left): (Vec<WatchEvent>, Vec<Entry>) = (vec![], vec![]);
     loop {
         if session.take(&mut events).is_err() {
             return Ok(());
         }
-        let waiting: Vec<WatchEvent> = left.drain(..).chain(events.drain(..)).collect();
-        for event in waiting {
-            if matches!(event.kind, EventKind::Deleted) {
-                registry.forget_definition(&event.entry);
-                continue;
+        let mut waiting = std::mem::take(&mut left);
+        for event in events.drain(..) {
+            match event.kind {
+                EventKind::Deleted => waiting.extend(registry.forget_definition(&event.entry)),
+                _ => waiting.push(event.entry),
             }
-            match registry.follow_definition(&permit, &event.entry).await {
+        }
+        for entry in waiting {
+            match registry.follow_definition(&permit, &entry).await {
                 Ok(false) => {}
-                Ok(true) => left.push(event),
+                Ok(true) => left.push(entry),
                 Err(error) if error.code == 404 => {}
                 Err(error) => {
-                    let name = event.entry.name();
-                    tracing::warn!(%error, name, "definition not followed; trying again");
-                    left.push(event);
+                    tracing::warn!(%error, name = entry.name(), "definition not followed; trying again");
+                    left.push(entry);
                 }
             }
         }

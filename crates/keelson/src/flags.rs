@@ -33,6 +33,9 @@ pub enum Command {
     Serve(Box<Serve>),
     /// Print the administrator's kubeconfig, to be merged into your own:
     /// `KUBECONFIG=~/.kube/config:<(keelson kubeconfig) kubectl config view --flatten`.
+    ///
+    /// With --user, one for somebody else, whose client certificate the own authority signs. What that user
+    /// may do is up to roles and bindings. It ends with its duration; it cannot be taken back before.
     Kubeconfig(KubeconfigAsk),
     /// Save all data at one revision in a file, also while the server serves.
     ///
@@ -282,6 +285,9 @@ pub struct Serve {
     /// Audiences of the API [default: the issuers].
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     pub api_audiences: Vec<String>,
+    /// Whether bootstrap tokens, in Secrets of kube-system, authenticate.
+    #[arg(long, default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub enable_bootstrap_token_auth: bool,
     /// Whether requests without credentials are served as system:anonymous.
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub anonymous_auth: bool,
@@ -335,12 +341,42 @@ pub struct KubeconfigAsk {
     /// The data folder that `serve` was given.
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
+    /// Name of the user for whom a client certificate is made.
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
+    /// Group of that user; may be given several times.
+    #[arg(long, value_name = "GROUP", requires = "user")]
+    pub group: Vec<String>,
+    /// How long the certificate lasts: `24h0m0s`, at most a year.
+    #[arg(long, value_name = "DURATION", default_value = "24h0m0s", requires = "user")]
+    pub duration: String,
+    /// Folder of certificates that `serve` was given [default: pki in the data folder].
+    #[arg(long, value_name = "DIR", requires = "user")]
+    pub cert_dir: Option<PathBuf>,
+    /// Where the server is reached [default: as the administrator's kubeconfig says].
+    #[arg(long, value_name = "URL", requires = "user")]
+    pub server: Option<String>,
 }
 
 impl KubeconfigAsk {
     /// Where the kubeconfig is.
     pub fn path(&self) -> Result<PathBuf> {
         Ok(data_dir(self.data_dir.as_ref())?.join("admin.kubeconfig"))
+    }
+
+    /// The folder of certificates.
+    pub fn cert_dir(&self) -> Result<PathBuf> {
+        match &self.cert_dir {
+            Some(dir) => Ok(dir.clone()),
+            None => Ok(data_dir(self.data_dir.as_ref())?.join("pki")),
+        }
+    }
+
+    /// For whom a certificate is made, if for anybody.
+    pub fn certificate(&self) -> Result<Option<keelson::UserCertificate>> {
+        let Some(user) = self.user.clone() else { return Ok(None) };
+        let duration = duration("--duration", &self.duration, "24h0m0s")?;
+        Ok(Some(keelson::UserCertificate { user, groups: self.group.clone(), duration }))
     }
 }
 
@@ -391,6 +427,7 @@ impl Serve {
         builder.authorization = self.authorization()?;
         builder.service_account_tokens = self.service_account_tokens()?;
         builder.anonymous_auth = self.anonymous_auth;
+        builder.bootstrap_token_auth = self.enable_bootstrap_token_auth;
         for word in &self.runtime_config {
             let (name, value) = word.split_once('=').unwrap_or((word, "true"));
             let Ok(on) = value.parse::<bool>() else {

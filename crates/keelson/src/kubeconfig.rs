@@ -1,29 +1,36 @@
-//! The administrator's kubeconfig.
+//! Kubeconfigs: the administrator's, and those of others.
 
-use crate::certificates::Pki;
+use crate::certificates::{Pair, Pki};
 use crate::private_files::{self, FileError};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::path::Path;
 
-/// What a client needs to reach this server as its administrator.
+/// What a client needs to reach this server as a user.
 pub struct Kubeconfig {
     text: String,
 }
 
 impl Kubeconfig {
-    /// For a server at `url` with these certificates.
+    /// That of the administrator of a server at `url` with these certificates.
     pub fn new(url: &str, pki: &Pki) -> Kubeconfig {
+        Kubeconfig::of_user(url, &pki.ca, "keelson-admin", &pki.admin)
+    }
+
+    /// That of a user with a certificate of its own.
+    pub(crate) fn of_user(url: &str, ca: &str, user: &str, pair: &Pair) -> Kubeconfig {
+        // In quotes of JSON, which YAML reads: a name may have any character.
+        let user = keelson_meta::status::quote(user);
         let encode = |text: &str| STANDARD.encode(text);
         let text = format!(
             "apiVersion: v1\nkind: Config\nclusters:\n- name: keelson\n  cluster:\n    \
              server: {url}\n    certificate-authority-data: {}\ncontexts:\n- name: keelson\n  \
-             context:\n    cluster: keelson\n    user: keelson-admin\ncurrent-context: keelson\n\
-             users:\n- name: keelson-admin\n  user:\n    client-certificate-data: {}\n    \
+             context:\n    cluster: keelson\n    user: {user}\ncurrent-context: keelson\n\
+             users:\n- name: {user}\n  user:\n    client-certificate-data: {}\n    \
              client-key-data: {}\n",
-            encode(&pki.ca),
-            encode(&pki.admin.certificate),
-            encode(&pki.admin.key),
+            encode(ca),
+            encode(&pair.certificate),
+            encode(&pair.key),
         );
         Kubeconfig { text }
     }

@@ -31,6 +31,7 @@ mod service_account_keys;
 mod service_accounts;
 mod supervisor;
 mod tls_files;
+mod user_kubeconfig;
 
 pub use authorization::Authorization;
 pub use backup_socket::backup_socket;
@@ -47,3 +48,4 @@ pub use kubeconfig::Kubeconfig;
 pub use private_files::{FileError, write as write_private};
 pub use server::{Builder, Keelson, Renewals, StartError};
 pub use service_account_keys::ServiceAccountTokenOptions;
+pub use user_kubeconfig::{USER_CERTIFICATE_DURATION_MAX, UserCertificate};

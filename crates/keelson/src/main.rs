@@ -138,8 +138,29 @@ fn start_logs(serve: &Serve) {
 
 fn kubeconfig(ask: &flags::KubeconfigAsk) -> Result<()> {
     let path = ask.path()?;
-    let text = std::fs::read_to_string(&path).with_context(|| {
-        format!("{} is not there; `keelson serve` writes it (see --data-dir)", path.display())
-    })?;
+    let read = || {
+        std::fs::read_to_string(&path).with_context(|| {
+            format!("{} is not there; `keelson serve` writes it (see --data-dir)", path.display())
+        })
+    };
+    let text = match ask.certificate()? {
+        None => read()?,
+        Some(certificate) => {
+            let url = match &ask.server {
+                Some(url) => url.clone(),
+                None => server_of(&read()?).context("--server: the kubeconfig names none")?,
+            };
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
+            let now = i64::try_from(now.as_secs())?;
+            let made = certificate.kubeconfig(&ask.cert_dir()?, &url, now);
+            made.map_err(anyhow::Error::msg)?.text().to_owned()
+        }
+    };
     std::io::stdout().write_all(text.as_bytes()).context("write to standard output")
+}
+
+/// The server that a kubeconfig of ours names.
+fn server_of(kubeconfig: &str) -> Option<String> {
+    let line = kubeconfig.lines().find_map(|line| line.trim().strip_prefix("server: "));
+    line.map(str::to_owned)
 }

@@ -13,7 +13,7 @@ use crate::tls_files::TlsFiles;
 use crate::{allocation_repair, definitions, election, event_ttl, files, private_files};
 use keelson_admission::Chain;
 use keelson_auth::service_account::ServiceAccountTokens;
-use keelson_auth::{Authenticator, TokenFile, User};
+use keelson_auth::{Authenticator, BootstrapTokens, TokenFile, User};
 use keelson_registry::{Clock, OpenError as RegistryError, Registry, RegistryOptions, SystemClock};
 use keelson_server::{App, Health, Limits, Listening, State, VersionInfo};
 use keelson_store::{
@@ -111,6 +111,8 @@ pub struct Builder {
     pub authorization: Authorization,
     /// How service account tokens are made and checked.
     pub service_account_tokens: ServiceAccountTokenOptions,
+    /// Whether bootstrap tokens are accepted.
+    pub bootstrap_token_auth: bool,
     /// Whether requests without credentials are served as `system:anonymous`.
     pub anonymous_auth: bool,
     /// Known tokens.
@@ -152,6 +154,7 @@ impl Default for Builder {
             client_ca_file: None,
             authorization: Authorization::default(),
             service_account_tokens: ServiceAccountTokenOptions::default(),
+            bootstrap_token_auth: false,
             anonymous_auth: true,
             tokens: TokenFile::default(),
             service_ranges: vec!["10.0.0.0/24".to_owned()],
@@ -321,9 +324,14 @@ impl Builder {
         health: Arc<Health>,
         shutdown: watch::Receiver<bool>,
     ) -> Arc<App> {
-        let authenticator = Authenticator::new(self.tokens)
+        let mut authenticator = Authenticator::new(self.tokens)
             .with_service_accounts(account_tokens)
             .with_anonymous(self.anonymous_auth);
+        if self.bootstrap_token_auth {
+            let tokens = BootstrapTokens::default();
+            tokens.attach(registry.objects_reader());
+            authenticator = authenticator.with_bootstrap_tokens(tokens);
+        }
         Arc::new(App {
             authorizer: registry.options.authorizer.clone(),
             registry,

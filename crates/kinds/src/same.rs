@@ -70,6 +70,19 @@ fn is_zero(value: &Value) -> bool {
     }
 }
 
+/// Whether two versions of an object are equal beside their metadata, empty lists and maps included; `status`
+/// only counts where it is no subresource.
+pub(crate) fn beside_metadata(one: &Object, other: &Object, status_counts: bool) -> bool {
+    let counts = |key: &str| match key {
+        "metadata" | "kind" | "apiVersion" => false,
+        "status" => status_counts,
+        _ => true,
+    };
+    let is_in = |of: &Object, key: &str, value: &Value| !counts(key) || of.get(key) == Some(value);
+    one.root.iter().all(|(key, value)| is_in(other, key, value))
+        && other.root.iter().all(|(key, value)| is_in(one, key, value))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -17,6 +17,12 @@ pub enum Generation {
     First,
     /// 1 at first, one more whenever anything but metadata and status changes.
     OnSpecChange,
+    /// 1 at first, one more whenever anything but metadata changes, an empty list that comes or goes
+    /// included; `status` counts only where it is no subresource.
+    OnChange {
+        /// Whether `status` counts.
+        status_counts: bool,
+    },
     /// The same, and one more when annotations change.
     OnSpecOrAnnotationChange,
 }
@@ -233,7 +239,10 @@ impl Strategy {
     pub fn first_generation(&self, obj: &mut Object) {
         match self.generation {
             Generation::Unused => {}
-            Generation::First | Generation::OnSpecChange | Generation::OnSpecOrAnnotationChange => {
+            Generation::First
+            | Generation::OnSpecChange
+            | Generation::OnChange { .. }
+            | Generation::OnSpecOrAnnotationChange => {
                 obj.metadata_mut().insert("generation", 1);
             }
         }
@@ -246,6 +255,9 @@ impl Strategy {
         let changed = match self.generation {
             Generation::Unused | Generation::First => false,
             Generation::OnSpecChange => !same::desired(schema, new, old),
+            Generation::OnChange { status_counts } => {
+                !same::beside_metadata(new, old, status_counts)
+            }
             Generation::OnSpecOrAnnotationChange => {
                 !same::desired(schema, new, old) || new.at(&annotations) != old.at(&annotations)
             }

@@ -28,6 +28,7 @@ pub(crate) async fn ensure(registry: &Arc<Registry>) -> Result<(), Failure> {
         make(registry, &target, value!({"metadata": {"name": name}})).await?;
     }
     rbac::ensure(registry).await?;
+    ensure_token_tracking(registry).await?;
     for (name, priority, description) in PRIORITY_CLASSES {
         let target = registry.target("scheduling.k8s.io", "priorityclasses", "", name);
         let class = value!({
@@ -59,6 +60,17 @@ pub(crate) const PRIORITY_CLASSES: [(&str, i64, &str); 2] = [
          node if necessary.",
     ),
 ];
+
+/// Since when it is known which legacy service account tokens are used: clients that clean them up ask.
+async fn ensure_token_tracking(registry: &Registry) -> Result<(), Failure> {
+    const NAME: &str = "kube-apiserver-legacy-service-account-token-tracking";
+    let target = registry.target("", "configmaps", "kube-system", NAME);
+    let today: String = registry.clock.now().text().chars().take(10).collect();
+    let tracking = value!({
+        "metadata": {"name": NAME, "namespace": "kube-system"}, "data": {"since": (today)}
+    });
+    make(registry, &target, tracking).await
+}
 
 /// The service `kubernetes` and its endpoints.
 async fn ensure_service(registry: &Registry) -> Result<(), Failure> {

@@ -14,8 +14,10 @@ use keelson_kinds::definitions::{CLEANUP_FINALIZER, has_condition, set_condition
 use keelson_meta::{Failure, GroupVersionKind, Map, Object, Str, Value};
 use keelson_schema::json;
 use keelson_schema::structural::Structural;
+use keelson_schema::tables::CustomColumns;
 use keelson_store::Revision;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Names that one definition may not have in common with another of its group, with the reason when it has.
 const NAMES: [(&str, &str); 5] = [
@@ -58,16 +60,18 @@ impl Registry {
         Ok(false)
     }
 
-    /// Withdraws the resource of a definition that is gone.
-    pub fn forget_definition(&self, entry: &Entry) {
-        let Some(target) = self.definitions(entry.name()) else { return };
+    /// Withdraws the resource of a definition that is gone. Its names are free: what other definitions of the
+    /// group there are is given back, to be followed again.
+    pub fn forget_definition(&self, entry: &Entry) -> Vec<Entry> {
+        let Some(target) = self.definitions(entry.name()) else { return vec![] };
+        let Some((resource, group)) = entry.name().split_once('.') else { return vec![] };
         // One of the same name may have come meanwhile.
-        if self.objects(&target.kind).get(entry.key()).is_some() {
-            return;
-        }
-        if let Some((resource, group)) = entry.name().split_once('.') {
+        if self.objects(&target.kind).get(entry.key()).is_none() {
             self.withdraw(group, resource);
         }
+        let is_of_group =
+            |other: &&Entry| other.name().split_once('.').is_some_and(|(_, of)| of == group);
+        self.readable(&target.kind).range("", "").filter(is_of_group).cloned().collect()
     }
 
     fn serve_definition(&self, definition: &Object, since: Option<Revision>) {
@@ -152,6 +156,7 @@ impl Registry {
         let plural = definition.at(&["spec", "names", "plural"]).and_then(Value::as_str);
         let kind = self.kind(text("group").unwrap_or_default(), plural.unwrap_or_default());
         if let Some(kind) = kind {
+            kind.is_terminating.store(true, Ordering::Relaxed);
             let all = Target::of(&kind, "", "");
             let (every, options) = (ListOptions::default(), DeleteOptions::default());
             self.delete_collection(permit, &all, &every, &options).await?;
@@ -179,6 +184,7 @@ impl Registry {
             Ok(Updated { object, owned: false, warnings: vec![] })
         };
         self.change(permit, target, Part::Main, &released, &options).await?;
+        self.withdraw(text("group").unwrap_or_default(), plural.unwrap_or_default());
         Ok(false)
     }
 }
@@ -300,6 +306,7 @@ fn defined_version(version: &Value, group: &Str, kind: &Str, preserves: bool) ->
             false => warning,
         }),
         openapi: Bytes::from(openapi),
+        columns: Arc::new(CustomColumns::read(version.array_at(&["additionalPrinterColumns"]))),
         name,
     }
 }

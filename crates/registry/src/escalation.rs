@@ -84,7 +84,9 @@ impl Registry {
     async fn held(&self, write: &Write<'_>) -> Result<(Vec<Rule>, Vec<String>), Failure> {
         let rbac = self.options.authorizer.rbac();
         rbac.current().await?;
-        Ok(rbac.index().rules_for(write.permit.user(), &write.target.namespace))
+        let (rules, errors) = rbac.index().rules_for(write.permit.user(), &write.target.namespace);
+        let resource = &write.target.gvr().resource;
+        Ok((rules, errors.iter().map(|error| error.in_write_of(resource)).collect()))
     }
 
     /// Whether the writer may use one of RBAC's own verbs.

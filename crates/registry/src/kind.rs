@@ -2,6 +2,7 @@
 //! speaks of. Below this, nobody can ask whether a kind is built in.
 
 use crate::api_table::Source;
+use crate::cel_rules::CelRules;
 use bytes::Bytes;
 use keelson_cache::{Entry, Record};
 use keelson_kinds::strategy::Strategy;
@@ -12,10 +13,11 @@ use keelson_meta::{
 };
 use keelson_schema::Schema;
 use keelson_schema::structural::Structural;
+use keelson_schema::tables::CustomColumns;
 use keelson_schema::{decode, json};
 use smallvec::SmallVec;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Bytes that a thread keeps to encode the next object in.
 const SCRATCH_BYTES_MAX: usize = 64 << 10;
@@ -23,6 +25,19 @@ const SCRATCH_BYTES_MAX: usize = 64 << 10;
 thread_local! {
     /// Where objects are encoded: how long one is shows only then, and what is stored has no room left.
     static SCRATCH: Kept<Vec<u8>> = const { Kept::new(SCRATCH_BYTES_MAX) };
+}
+
+/// What validates objects of one version of a custom resource.
+#[derive(Clone, Debug)]
+pub struct VersionChecks {
+    /// `v1`.
+    pub version: Str,
+    /// Its schema.
+    pub structural: Arc<Structural>,
+    /// Its rules in CEL.
+    pub rules: Arc<CelRules>,
+    /// What tables show of it.
+    pub columns: Arc<CustomColumns>,
 }
 
 /// A resource that keeps objects.
@@ -52,8 +67,10 @@ pub struct Kind {
     pub foreign_through: AtomicU64,
     /// Uid and generation of the CustomResourceDefinition that describes it.
     pub definition: Option<(Str, i64)>,
-    /// What validates objects of a custom resource, by version.
-    pub structurals: Vec<(Str, Arc<Structural>)>,
+    /// Its definition is being deleted: nothing is made any more.
+    pub is_terminating: AtomicBool,
+    /// What validates objects of a custom resource.
+    pub checks: Vec<VersionChecks>,
 }
 
 impl Kind {
@@ -62,10 +79,26 @@ impl Kind {
         self.versions.iter().find(|schema| schema.gvk.version == version)
     }
 
-    /// The faults that the schema of a custom resource finds in an object of a version.
-    pub(crate) fn validate_structural(&self, version: &str, obj: &Object) -> ErrorList {
-        let structural = self.structurals.iter().find(|(name, _)| name == version);
-        structural.map_or_else(ErrorList::new, |(_, structural)| structural.validate(&obj.root))
+    /// Adds the faults that the schema of a custom resource finds in an object of a version.
+    pub(crate) fn validate_structural(
+        &self,
+        version: &str,
+        new: &Object,
+        old: Option<&Object>,
+        errors: &mut ErrorList,
+    ) {
+        let Some(checks) = self.checks.iter().find(|checks| checks.version == version) else {
+            return;
+        };
+        let old = old.map(|old| &old.root);
+        errors.extend(checks.structural.validate(&new.root, old));
+        checks.rules.validate(&new.root, old, errors);
+    }
+
+    /// What tables show of a version of a custom resource.
+    pub fn columns(&self, version: &str) -> Option<Arc<CustomColumns>> {
+        let checks = self.checks.iter().find(|checks| checks.version == version);
+        checks.map(|checks| checks.columns.clone())
     }
 
     /// The key behind the prefix.

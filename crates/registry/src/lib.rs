@@ -7,6 +7,7 @@ mod admission;
 mod allocation;
 pub mod api_table;
 mod bootstrap;
+mod cel_rules;
 pub mod continue_token;
 mod definitions;
 mod escalation;
@@ -37,6 +38,7 @@ mod verbs;
 pub use allocation::PortLeaks;
 pub use api_table::{ApiTable, Endpoint};
 pub use bootstrap::{default_rules, first_address};
+pub use keelson_cache::Entry;
 /// A value of the store for an object that is there and cannot be read, made of the reason.
 pub use keelson_cache::unreadable as unreadable_record;
 pub use kind::{Answer, Kind, Target, printed_form};

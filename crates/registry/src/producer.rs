@@ -3,18 +3,20 @@
 
 use crate::Registry;
 use crate::api_table::{Endpoint, Source};
-use crate::kind::Kind;
+use crate::cel_rules::CelRules;
+use crate::kind::{Kind, VersionChecks};
 use bytes::Bytes;
-use keelson_kinds::{Generation, Strategy};
+use keelson_kinds::{Generation, StatusMetadata, Strategy};
 use keelson_meta::{GroupVersionKind, GroupVersionResource, Str};
 use keelson_schema::Schema;
 use keelson_schema::catalogue::{Resource, Subresource};
 use keelson_schema::structural::Structural;
+use keelson_schema::tables::CustomColumns;
 use keelson_store::Revision;
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 /// A resource as a producer wants it served.
 #[derive(Clone, Debug)]
@@ -59,6 +61,8 @@ pub struct DefinedVersion {
     pub structural: Option<Arc<Structural>>,
     /// Whether `status` is a subresource.
     pub has_status: bool,
+    /// What tables show.
+    pub columns: Arc<CustomColumns>,
     /// What its clients are warned of.
     pub deprecation: Option<Str>,
     /// The schema as OpenAPI v3 shows it, as JSON; empty: an object of which nothing is said.
@@ -98,15 +102,26 @@ fn words(words: &[&'static str]) -> Vec<Str> {
     words.iter().map(|word| Str::new_static(word)).collect()
 }
 
+impl DefinedVersion {
+    fn checks(&self) -> Option<VersionChecks> {
+        let (version, structural) = (self.name.clone(), self.structural.clone()?);
+        let rules = Arc::new(CelRules::new(self.openapi.clone()));
+        Some(VersionChecks { version, structural, rules, columns: self.columns.clone() })
+    }
+}
+
 impl Definition {
     fn kind(&self, generation: u64, foreign_through: Revision) -> Result<Kind, ServeError> {
         let storage = self.versions.iter().find(|version| version.name == self.storage_version);
         let storage = storage.ok_or(ServeError::Storage)?.schema.clone();
         let served = self.versions.iter().filter(|version| version.is_served);
         let strategy = Strategy {
-            generation: Generation::OnSpecChange,
+            generation: Generation::OnChange {
+                status_counts: !self.versions.iter().any(|version| version.has_status),
+            },
             unconditional_update: false,
             standard_finalizers: false,
+            status_metadata: StatusMetadata::Keep,
             ..Strategy::GENERIC
         };
         let (group, resource) = (&self.group, &self.resource);
@@ -127,11 +142,8 @@ impl Definition {
             generation,
             foreign_through: AtomicU64::new(foreign_through.0),
             definition: self.definition.clone(),
-            structurals: self
-                .versions
-                .iter()
-                .filter_map(|version| Some((version.name.clone(), version.structural.clone()?)))
-                .collect(),
+            is_terminating: AtomicBool::new(false),
+            checks: self.versions.iter().filter_map(DefinedVersion::checks).collect(),
         })
     }
 

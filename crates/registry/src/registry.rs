@@ -20,7 +20,7 @@ use keelson_store::{
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use tokio_util::task::TaskTracker;
@@ -556,7 +556,8 @@ fn kind_of(
         generation: 0,
         foreign_through: AtomicU64::new(0),
         definition: None,
-        structurals: vec![],
+        is_terminating: AtomicBool::new(false),
+        checks: vec![],
         storage,
         versions,
         namespaced,

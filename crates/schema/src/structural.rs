@@ -9,6 +9,8 @@ mod formats;
 mod types;
 mod validate;
 
+pub use validate::key_of;
+
 use keelson_meta::{Map, Str, Value};
 use regex::Regex;
 

@@ -9,6 +9,7 @@ use keelson_meta::{Object, Timestamp, Value, value};
 use std::cmp::Ordering;
 
 mod column;
+mod custom;
 mod source;
 
 mod access;
@@ -23,6 +24,7 @@ mod workloads;
 
 pub use column::{Column, Description};
 use column::{NAME, date, words};
+pub use custom::CustomColumns;
 use source::Source;
 
 /// How objects of one kind become rows.

@@ -187,7 +187,7 @@ fn attributes(review: &Object) -> Attributes {
     let Some(resource) = resource else {
         let text = |name: &str| review.str_at(&["spec", "nonResourceAttributes", name]);
         let (verb, path) = (text("verb").into(), text("path").to_owned());
-        return Attributes { verb, path, ..Attributes::default() };
+        return Attributes { verb, non_resource: true, path, ..Attributes::default() };
     };
     let text = |name: &str| Str::new(resource.str_at(&[name]).unwrap_or_default());
     Attributes {
@@ -196,8 +196,8 @@ fn attributes(review: &Object) -> Attributes {
         subresource: text("subresource"),
         namespace: text("namespace"),
         name: text("name"),
-        path: String::new(),
         selectors: selectors(resource).map(Box::new),
+        ..Attributes::default()
     }
 }
 

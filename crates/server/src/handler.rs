@@ -341,10 +341,11 @@ fn attributes(ask: &Ask, route: &Route) -> Attributes {
         Route::Resource(route) => resource_attributes(ask, route),
         Route::Path(path) => Attributes {
             verb: Str::new_static(method_word(&ask.method)),
+            non_resource: true,
             path: path.clone(),
             ..Attributes::default()
         },
-        Route::Refused => Attributes::default(),
+        Route::Refused => Attributes { non_resource: true, ..Attributes::default() },
     }
 }
 
@@ -374,8 +375,8 @@ fn resource_attributes(ask: &Ask, route: &ResourceRoute) -> Attributes {
             None => Str::default(),
         },
         name,
-        path: String::new(),
         selectors: selectors.map(Box::new),
+        ..Attributes::default()
     }
 }
 

@@ -13,6 +13,7 @@ use http::{Method, header};
 use keelson_auth::Permit;
 use keelson_meta::status::{Details, quote};
 use keelson_meta::{Failure, Map, Reason, Status, value};
+use keelson_registry::api_table::Source;
 use keelson_registry::options::{Patch, PatchForm, WriteOptions};
 use keelson_registry::{
     Answer, Deleted, Endpoint, Part, ScaleChange, Target, WatchRefusal, Written, scale_kind,
@@ -63,14 +64,16 @@ pub(crate) fn find<'a>(
 ) -> Result<Option<Found<'a>>, Failure> {
     let api = app.registry.api();
     let Some(endpoint) = api.endpoint(&route.group, &route.version, &route.resource) else {
-        let is_known = api.group(&route.group).is_some() || app.registry.has_group(&route.group);
+        // Of a group that only has custom resources, nobody answers for what is not there.
+        let is_known = app.registry.has_group(&route.group);
         return if is_known { Err(Status::no_such_path()) } else { Ok(None) };
     };
     let facts = &endpoint.facts;
     // The scope is part of the route: what lives in namespaces is not reached without one, by name.
     let has_namespace = route.namespace.is_some();
     if has_namespace != facts.namespaced && (has_namespace || !route.name.is_empty()) {
-        return Err(Status::no_such_path());
+        let is_custom = endpoint.source == Source::Custom;
+        return if is_custom { Ok(None) } else { Err(Status::no_such_path()) };
     }
     // Reviews keep nothing: there is no collection of all namespaces, and there are no names.
     let answers_only = !facts.has_verb("list") && !facts.has_verb("get");
@@ -81,7 +84,7 @@ pub(crate) fn find<'a>(
         "" => None,
         name => {
             let place = facts.subresources.iter().position(|sub| sub.name == name);
-            Some(place.ok_or_else(Status::no_such_path)?)
+            Some(place.ok_or_else(|| no_subresource(endpoint, route))?)
         }
     };
     if !route.rest.is_empty() && !matches!(route.subresource.as_str(), "proxy") {
@@ -94,6 +97,14 @@ pub(crate) fn find<'a>(
         name: route.name.clone(),
     });
     Ok(Some(Found { endpoint: endpoint.clone(), sub, target, route }))
+}
+
+/// 404 for a subresource that a resource has not: of a custom one, the object is said not to be there.
+fn no_subresource(endpoint: &Endpoint, route: &ResourceRoute) -> Failure {
+    match &endpoint.kind {
+        Some(kind) if kind.source == Source::Custom => Status::not_found(&kind.gvr, &route.name),
+        _ => Status::no_such_path(),
+    }
 }
 
 /// The verb of a request, or 405.
@@ -282,7 +293,14 @@ impl<'a> Call<'a> {
     }
 
     async fn patch(&self, body: Bytes) -> Result<Reply, Failure> {
-        let (patch, options) = read_patch(self.ask, body)?;
+        let is_custom = self.target.kind.source == Source::Custom;
+        let (patch, options) = match read_patch(self.ask, body) {
+            Ok((patch, _)) if is_custom && patch.form == PatchForm::Strategic => {
+                return Err(no_strategic_patch());
+            }
+            Err(failure) if is_custom && failure.code == 415 => return Err(no_strategic_patch()),
+            read => read?,
+        };
         let registry = &self.app.registry;
         let patched = registry.patch(self.permit, self.target, self.part, &patch, &options);
         self.written(patched.await?)
@@ -398,6 +416,13 @@ fn check_patch_options(ask: &Ask, is_apply: bool) -> Result<(), Failure> {
         errors.push(FieldError::forbidden(&Path::new("force"), why));
     }
     errors.into_result("meta.k8s.io", "PatchOptions", "")
+}
+
+/// Custom resources have no patch strategies.
+fn no_strategic_patch() -> Failure {
+    let why = "the body of the request was in an unknown format - accepted media types include: \
+               application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
+    Status::new(Reason::UnsupportedMediaType, why)
 }
 
 fn unsupported_patch() -> Failure {

@@ -10,6 +10,7 @@ use keelson_cache::Entry;
 use keelson_meta::{
     Failure, FieldError, GroupVersionKind, Map, Object, Path, Reason, Status, Str, Value, value,
 };
+use keelson_registry::api_table::Source;
 use keelson_registry::{Answer, List, Target};
 use keelson_schema::{Schema, json, tables};
 use std::sync::Arc;
@@ -27,6 +28,8 @@ pub(crate) struct View {
     pub schema: Schema,
     /// `PodList`.
     list_kind: Str,
+    /// What tables show, for custom resources.
+    columns: Option<Arc<tables::CustomColumns>>,
     /// What of an object stands in a table's row.
     include: Include,
     /// Whether JSON is laid out for people.
@@ -66,7 +69,8 @@ impl View {
         };
         let (app, schema) = (app.clone(), shown.unwrap_or_else(|| target.schema()).clone());
         let list_kind = target.kind.list_kind.clone();
-        Ok(View { app, accepted, schema, list_kind, include, is_pretty: ask.pretty() })
+        let columns = if shown.is_none() { target.kind.columns(&target.version) } else { None };
+        Ok(View { app, accepted, schema, list_kind, columns, include, is_pretty: ask.pretty() })
     }
 
     fn meta_kind(&self, kind: &'static str) -> GroupVersionKind {
@@ -162,8 +166,11 @@ impl View {
     pub fn reply_list(&self, target: &Target, list: List) -> Result<Reply, Failure> {
         let mut metadata = Map::new();
         metadata.insert("resourceVersion", list.revision.to_string());
-        if let Some(token) = &list.continue_token {
-            metadata.insert("continue", token.as_str());
+        match &list.continue_token {
+            Some(token) => drop(metadata.insert("continue", token.as_str())),
+            // Written out for lists of custom resources.
+            None if target.kind.source == Source::Custom => drop(metadata.insert("continue", "")),
+            None => {}
         }
         if let Some(remaining) = list.remaining {
             metadata.insert("remainingItemCount", i64::try_from(remaining).unwrap_or(i64::MAX));
@@ -260,7 +267,11 @@ impl View {
     pub fn row(&self, obj: &Object) -> Value {
         let printer = self.printer();
         let printed = keelson_registry::printed_form(&self.schema.gvk, obj);
-        let cells = printer.cells(printed.as_ref().unwrap_or(obj), self.app.registry.clock.now());
+        let now = self.app.registry.clock.now();
+        let cells = match &self.columns {
+            Some(columns) => columns.cells(obj, now),
+            None => printer.cells(printed.as_ref().unwrap_or(obj), now),
+        };
         let mut row = Map::new();
         row.insert("cells", cells);
         let conditions = printer.conditions(obj);
@@ -283,12 +294,15 @@ impl View {
     /// A Table; `columns` says whether it carries its columns (only the first of a watch does).
     pub fn table(&self, metadata: Map, rows: Vec<Value>, columns: bool) -> Value {
         let definitions = if columns {
-            Value::Array(self.printer().column_definitions(|_, _| None))
+            Value::Array(match &self.columns {
+                Some(columns) => columns.definitions(),
+                None => self.printer().column_definitions(|_, _| None),
+            })
         } else {
             Value::Null
         };
         // Upstream's default table never makes the list of its rows when there are none.
-        let is_nil = rows.is_empty() && self.printer().is_default();
+        let is_nil = rows.is_empty() && self.columns.is_none() && self.printer().is_default();
         let rows = if is_nil { Value::Null } else { Value::Array(rows) };
         value!({
             "kind": "Table", "apiVersion": (self.meta_kind("Table").api_version()),

@@ -82,13 +82,7 @@ pub(crate) fn compact(rules: Vec<Rule>) -> Vec<Rule> {
         };
         let known = simple.as_ref().and_then(|simple| places.get(simple)).copied();
         match known.and_then(|place| compact.get_mut(place)) {
-            Some(known) => {
-                for verb in rule.verbs {
-                    if !known.verbs.contains(&verb) {
-                        known.verbs.push(verb);
-                    }
-                }
-            }
+            Some(known) => known.verbs.extend(rule.verbs),
             None => {
                 if let Some(simple) = simple {
                     places.insert(simple, compact.len());

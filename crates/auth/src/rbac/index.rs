@@ -103,6 +103,20 @@ impl fmt::Display for RoleError {
     }
 }
 
+impl RoleError {
+    /// As kube-apiserver says it where a role or binding is written: it calls the role by the resource of the
+    /// request.
+    pub fn in_write_of(&self, resource: &str) -> String {
+        match self.0.kind {
+            Ok(_) => {
+                let name = keelson_meta::status::quote(&self.0.name);
+                format!("{resource}.{} {name} not found", super::GROUP)
+            }
+            Err(_) => self.to_string(),
+        }
+    }
+}
+
 impl SubjectKind {
     /// As it stands in a binding.
     pub fn name(self) -> &'static str {
@@ -240,12 +254,12 @@ impl Index {
     }
 
     /// The rules that apply to a user in a namespace, and the roles that are missing.
-    pub fn rules_for(&self, user: &User, namespace: &str) -> (Vec<Rule>, Vec<String>) {
+    pub fn rules_for(&self, user: &User, namespace: &str) -> (Vec<Rule>, Vec<RoleError>) {
         let (mut all, mut errors) = (vec![], vec![]);
         self.visit(user, namespace, |_, rules| {
             match rules {
                 Ok(rules) => all.extend(rules.iter().cloned()),
-                Err(error) => errors.push(error.to_string()),
+                Err(error) => errors.push(error),
             }
             true
         });

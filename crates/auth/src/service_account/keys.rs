@@ -1,7 +1,7 @@
 //! Keys that sign and verify service account tokens: RSA (RS256) and ECDSA on P-256 and P-384 (ES256,
 //! ES384). The algorithm is that of the key; what a token says of it must be the same.
 
-use super::der;
+use crate::der;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL;
 use ring::rand::SystemRandom;

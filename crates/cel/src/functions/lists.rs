@@ -152,6 +152,7 @@ fn flatten<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
 
 fn flatten_into<'a>(items: &List<'a>, depth: i64, out: &mut Vec<Val<'a>>) -> Result<(), EvalError> {
     for item in items.iter() {
+        crate::steps::take()?;
         match item? {
             Val::List(inner) if depth > 0 => flatten_into(&inner, depth - 1, out)?,
             other => out.push(other),

@@ -83,8 +83,13 @@ pub(crate) fn format<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
                     return Err(EvalError::new(format!("index {at} out of range")));
                 };
                 at += 1;
-                write_value(&mut out, &val?, verb, precision)
-                    .map_err(|why| EvalError::new(format!("error during formatting: {why}")))?;
+                write_value(&mut out, &val?, verb, precision).map_err(|why| {
+                    // What ended the evaluation is no fault of the value.
+                    match crate::steps::take() {
+                        Ok(()) => EvalError::new(format!("error during formatting: {why}")),
+                        Err(ended) => ended,
+                    }
+                })?;
             }
         }
         if out.len() > 16 << 20 {
@@ -146,6 +151,7 @@ fn special(number: f64) -> Option<&'static str> {
 fn write_list(out: &mut String, list: &List<'_>) -> Result<(), String> {
     out.push('[');
     for (at, item) in list.iter().enumerate() {
+        crate::steps::take().map_err(|error| error.to_string())?;
         if at > 0 {
             out.push_str(", ");
         }
@@ -212,7 +218,7 @@ fn decimal(out: &mut String, val: &Val<'_>) -> Result<(), String> {
 fn grouped(digits: &str) -> String {
     let mut out = String::new();
     for (at, c) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at) % 3 == 0 {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
             out.push(',');
         }
         out.push(c);

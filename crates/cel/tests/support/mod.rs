@@ -41,7 +41,7 @@ pub fn val(json: &Json) -> Val<'static> {
         return Val::Null;
     };
     match kind.as_str() {
-        "bool_value" => Val::Bool(of.as_bool().unwrap()),
+        "bool_value" => Val::Bool(of.as_bool().expect("cel-spec's tests are well-formed")),
         "int64_value" => Val::Int(number(of)),
         "uint64_value" => Val::Uint(number(of)),
         "double_value" => Val::Double(match of.as_str() {
@@ -50,17 +50,20 @@ pub fn val(json: &Json) -> Val<'static> {
             Some("NaN") => f64::NAN,
             _ => number(of),
         }),
-        "string_value" => Val::text(of.as_str().unwrap()),
+        "string_value" => Val::text(of.as_str().expect("cel-spec's tests are well-formed")),
         "bytes_value" => {
-            let bytes = base64::engine::general_purpose::STANDARD.decode(of.as_str().unwrap());
-            Val::Bytes(bytes.unwrap().into())
+            let bytes = base64::engine::general_purpose::STANDARD
+                .decode(of.as_str().expect("cel-spec's tests are well-formed"));
+            Val::Bytes(bytes.expect("cel-spec's tests are well-formed").into())
         }
         "list_value" => Val::list(of["values"].as_array().into_iter().flatten().map(val).collect()),
         "map_value" => {
             let entries = of["entries"].as_array().into_iter().flatten();
             Val::map(entries.map(|entry| (val(&entry["key"]), val(&entry["value"]))).collect())
         }
-        "type_value" => Val::Type(Arc::new(named(of.as_str().unwrap()))),
+        "type_value" => {
+            Val::Type(Arc::new(named(of.as_str().expect("cel-spec's tests are well-formed"))))
+        }
         "object_value" => object(of),
         _ => Val::Null,
     }
@@ -87,12 +90,12 @@ fn named(name: &str) -> Type {
 fn object(json: &Json) -> Val<'static> {
     let text = json["value"].as_str().unwrap_or_default();
     match json["@type"].as_str().unwrap_or_default() {
-        "type.googleapis.com/google.protobuf.Timestamp" => {
-            Val::Timestamp(keelson_meta::Timestamp::parse(text).unwrap())
-        }
-        "type.googleapis.com/google.protobuf.Duration" => {
-            Val::Duration(keelson_meta::time::GoDuration::parse(text).unwrap())
-        }
+        "type.googleapis.com/google.protobuf.Timestamp" => Val::Timestamp(
+            keelson_meta::Timestamp::parse(text).expect("cel-spec's tests are well-formed"),
+        ),
+        "type.googleapis.com/google.protobuf.Duration" => Val::Duration(
+            keelson_meta::time::GoDuration::parse(text).expect("cel-spec's tests are well-formed"),
+        ),
         _ => Val::Null,
     }
 }
@@ -103,7 +106,12 @@ pub fn same(one: &Val<'_>, two: &Val<'_>) -> bool {
         (Val::Double(one), Val::Double(two)) => one == two || (one.is_nan() && two.is_nan()),
         (Val::List(one), Val::List(two)) => {
             one.len() == two.len()
-                && one.iter().zip(two.iter()).all(|(a, b)| same(&a.unwrap(), &b.unwrap()))
+                && one.iter().zip(two.iter()).all(|(a, b)| {
+                    same(
+                        &a.expect("cel-spec's tests are well-formed"),
+                        &b.expect("cel-spec's tests are well-formed"),
+                    )
+                })
         }
         (Val::Map(one), Val::Map(two)) => same_maps(one, two),
         (Val::Type(one), Val::Type(two)) => Val::Type(one.clone()).equals(&Val::Type(two.clone())),
@@ -112,7 +120,10 @@ pub fn same(one: &Val<'_>, two: &Val<'_>) -> bool {
 }
 
 fn same_maps(one: &Map<'_>, two: &Map<'_>) -> bool {
-    let (one, two) = (one.entries().unwrap(), two.entries().unwrap());
+    let (one, two) = (
+        one.entries().expect("cel-spec's tests are well-formed"),
+        two.entries().expect("cel-spec's tests are well-formed"),
+    );
     one.len() == two.len()
         && one.iter().all(|(key, value)| {
             two.iter().any(|(other, found)| same(key, other) && same(value, found))

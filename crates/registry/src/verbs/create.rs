@@ -2,6 +2,7 @@
 
 use crate::admission::Write;
 use crate::allocation::is_service;
+use crate::api_table::Source;
 use crate::kind::{Answer, Target};
 use crate::options::WriteOptions;
 use crate::owners;
@@ -19,6 +20,7 @@ use keelson_meta::{ErrorList, Failure, Object, Reason, Status, Str, names};
 use keelson_schema::decode::Decoded;
 use keelson_store::{Compare, Revision};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// Tries to find a generated name that is not taken.
@@ -34,6 +36,10 @@ impl Registry {
         options: &WriteOptions,
     ) -> Result<Written, Failure> {
         target.assert_covered(permit, "create", "");
+        if target.kind.is_terminating.load(Ordering::Relaxed) {
+            let why = "create not allowed while custom resource definition is terminating";
+            return Err(Status::forbidden(target.gvr(), body.object.name(), why));
+        }
         let warnings = check_body_fields(target.schema(), &body, options.field_validation)?;
         let mut obj = body.object;
         if let Err(failure) = check_namespace(target, &mut obj) {
@@ -308,6 +314,10 @@ fn prepare(registry: &Registry, permit: &Permit, target: &Target, obj: &mut Obje
     if target.kind.has_status && !strategy.status_on_create {
         obj.root.remove("status");
     }
+    if target.kind.source == Source::Custom {
+        // Upstream gives defaults again when it reads what it has stored.
+        keelson_schema::default::fill(&target.kind.storage, obj);
+    }
     strategy.first_generation(obj);
     (strategy.prepare_create)(obj);
     (strategy.note_user)(obj, permit.user());
@@ -318,7 +328,7 @@ fn validate(target: &Target, obj: &Object) -> Result<(), Failure> {
     let (strategy, namespaced) = (&kind.strategy, kind.namespaced);
     let checks = strategy.create_checks;
     let mut errors = strategy.check(checks, strategy.validate, obj, None, namespaced);
-    errors.extend(kind.validate_structural(&target.version, obj));
+    kind.validate_structural(&target.version, obj, None, &mut errors);
     invalid(target, obj, errors)?;
     if checks.contains(&Check::Metadata) {
         return Ok(());

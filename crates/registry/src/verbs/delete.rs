@@ -2,6 +2,7 @@
 
 use crate::admission::Write;
 use crate::allocation::is_service;
+use crate::api_table::Source;
 use crate::bootstrap::PRIORITY_CLASSES;
 use crate::kind::Target;
 use crate::options::{DeleteOptions, ListOptions, Propagation};
@@ -241,7 +242,7 @@ pub(crate) fn check_preconditions(
     let gvk = &target.schema().gvk;
     let early = GroupVersionResource { resource: gvk.kind.clone(), ..target.gvr().clone() };
     // Kinds whose objects may take their time are looked at before the deletion is tried.
-    let is_graceful = target.kind.strategy.grace.is_some();
+    let is_graceful = target.kind.strategy.grace.is_some() || target.kind.source == Source::Custom;
     let check = |what: &str, asked: Option<&str>, stored: &str, fate: &str| match asked {
         Some(asked) if asked != stored && is_graceful => Err(Status::conflict(
             &early,

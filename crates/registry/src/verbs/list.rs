@@ -1,5 +1,6 @@
 //! list: items of a snapshot, filtered, in pages.
 
+use crate::api_table::Source;
 use crate::continue_token;
 use crate::kind::Target;
 use crate::options::{ContinueToken, Freshness, ListOptions};
@@ -54,7 +55,9 @@ impl Filter {
                 let field = fields.terms().iter().find(|t| !strategy.is_selectable(&t.field));
                 let field = field.map_or("", |term| &term.field);
                 // Kinds with selectable fields of their own have words of their own.
-                Status::bad_request(if strategy.fields.is_empty() {
+                Status::bad_request(if target.kind.source == Source::Custom {
+                    format!("field label not supported: {field}")
+                } else if strategy.fields.is_empty() {
                     field_selector::not_known(field)
                 } else {
                     unknown

@@ -485,7 +485,7 @@ fn validate(target: &Target, part: Part, new: &Object, old: &Object) -> Result<(
         },
     };
     errors.extend(strategy.check(checks, rules, new, Some(old), kind.namespaced));
-    errors.extend(kind.validate_structural(&target.version, new));
+    kind.validate_structural(&target.version, new, Some(old), &mut errors);
     invalid(target, new, errors)
 }
 

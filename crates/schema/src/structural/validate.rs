@@ -3,16 +3,18 @@
 
 use super::{Additional, Checks, ListType, Node, Structural, Type};
 use keelson_meta::{ErrorList, FieldError, Map, Path, Str, Value};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// Where upstream puts what it does not know the field of.
 const NOWHERE: Path<'static> = Path::new("<nil>");
 
 impl Structural {
-    /// The faults of an object. Its kind, apiVersion and metadata are looked at elsewhere.
-    pub fn validate(&self, obj: &Map) -> ErrorList {
+    /// The faults of an object. Its kind, apiVersion and metadata are looked at elsewhere, and what an update
+    /// leaves as it was is not looked at (validation ratcheting).
+    pub fn validate(&self, obj: &Map, old: Option<&Map>) -> ErrorList {
         let mut errors = ErrorList::new();
-        self.root.members(obj, &["apiVersion", "kind", "metadata"], &Path::ROOT, &mut errors);
+        let known = ["apiVersion", "kind", "metadata"];
+        self.root.members((obj, old), &known, &Path::ROOT, &mut errors);
         if let Some(checks) = &self.root.checks {
             checks.of_all(&self.root, &Value::Object(obj.clone()), &Path::ROOT, &mut errors);
         }
@@ -25,6 +27,37 @@ impl Structural {
         }
         errors
     }
+}
+
+/// The items of a list before an update, by their keys: of other lists than maps nothing is known.
+struct Before<'v> {
+    keys: &'v [Str],
+    /// By the text of their keys.
+    items: HashMap<Vec<u8>, &'v Value>,
+}
+
+impl<'v> Before<'v> {
+    fn of(list: &'v ListType, old: Option<&'v Value>) -> Before<'v> {
+        let ListType::Map(keys) = list else { return Before { keys: &[], items: HashMap::new() } };
+        let old = old.and_then(Value::as_array).unwrap_or_default();
+        let items = old.iter().filter_map(|item| Some((key_of(keys, item)?, item)));
+        Before { keys, items: items.collect() }
+    }
+
+    fn find(&self, item: &Value) -> Option<&'v Value> {
+        let key = key_of(self.keys, item).filter(|_| !self.items.is_empty())?;
+        self.items.get(&key).copied()
+    }
+}
+
+/// The text of the keys of an item of a map; none when it has not all of them.
+pub fn key_of(keys: &[Str], item: &Value) -> Option<Vec<u8>> {
+    let mut text = vec![];
+    for key in keys {
+        crate::json::write_value(item.get(key)?, &mut text);
+        text.push(b',');
+    }
+    Some(text)
 }
 
 /// What a value is called.
@@ -65,24 +98,32 @@ impl Type {
 }
 
 impl Node {
-    fn value(&self, value: &Value, path: &Path<'_>, errors: &mut ErrorList) {
-        if value.is_null() && self.nullable {
+    /// The faults of a value, which was `old` before; none: nothing is known of that.
+    fn value(&self, value: &Value, old: Option<&Value>, path: &Path<'_>, errors: &mut ErrorList) {
+        if old == Some(value) || (value.is_null() && self.nullable) {
             return;
         }
         self.type_of(value, path, errors);
-        if let Some(checks) = &self.checks {
-            checks.of_all(self, value, path, errors);
+        match &self.checks {
+            Some(checks) => checks.of_all(self, value, path, errors),
+            None if matches!(value, Value::Int(_) | Value::Float(_)) => {
+                Checks::default().of_range(self, value, path, errors);
+            }
+            None => {}
         }
         match value {
             Value::Object(map) if self.embedded => {
-                self.members(map, &["metadata"], path, errors);
+                self.members((map, old.and_then(Value::as_object)), &["metadata"], path, errors);
                 self.type_members(map, path, errors);
             }
-            Value::Object(map) => self.members(map, &[], path, errors),
+            Value::Object(map) => {
+                self.members((map, old.and_then(Value::as_object)), &[], path, errors);
+            }
             Value::Array(items) => {
                 if let Some(node) = &self.items {
+                    let before = Before::of(&self.list, old);
                     for (i, item) in items.iter().enumerate() {
-                        node.value(item, &path.index(i), errors);
+                        node.value(item, before.find(item), &path.index(i), errors);
                     }
                 }
             }
@@ -107,12 +148,19 @@ impl Node {
     }
 
     /// The members of an object, but for those in `known`, which are looked at elsewhere.
-    fn members(&self, map: &Map, known: &[&str], path: &Path<'_>, errors: &mut ErrorList) {
+    fn members(
+        &self,
+        (map, old): (&Map, Option<&Map>),
+        known: &[&str],
+        path: &Path<'_>,
+        errors: &mut ErrorList,
+    ) {
         for (name, value) in map.iter().filter(|(name, _)| !known.contains(&name.as_str())) {
             let path = path.field(name);
+            let old = old.and_then(|old| old.get(name));
             match (self.property(name), &self.additional) {
-                (Some(node), _) => node.value(value, &path, errors),
-                (None, Additional::Of(node)) => node.value(value, &path, errors),
+                (Some(node), _) => node.value(value, old, &path, errors),
+                (None, Additional::Of(node)) => node.value(value, old, &path, errors),
                 (None, _) => {}
             }
         }
@@ -228,7 +276,7 @@ impl Checks {
     fn of_all(&self, node: &Node, value: &Value, path: &Path<'_>, errors: &mut ErrorList) {
         self.of_enumeration(value, path, errors);
         match value {
-            Value::String(text) => self.of_text(node, text, path, errors),
+            Value::String(text) => self.of_text(text, path, errors),
             Value::Int(_) | Value::Float(_) => self.of_number(node, value, path, errors),
             Value::Array(items) => {
                 self.of_count(items.len(), ("items", self.min_items, self.max_items), path, errors)
@@ -266,7 +314,7 @@ impl Checks {
         errors.push(FieldError::not_supported(path, value.clone(), &words));
     }
 
-    fn of_text(&self, node: &Node, text: &Str, path: &Path<'_>, errors: &mut ErrorList) {
+    fn of_text(&self, text: &Str, path: &Path<'_>, errors: &mut ErrorList) {
         let length = text.chars().count() as u64;
         let mut invalid = |why: String| {
             let why = format!("{path} in body {why}");
@@ -282,7 +330,7 @@ impl Checks {
         if let Some(most) = self.max_length.filter(|most| length > *most) {
             errors.push(FieldError::too_long(path, usize::try_from(most).unwrap_or(usize::MAX)));
         }
-        let format = self.format.as_deref().filter(|_| node.kind == Some(Type::String));
+        let format = self.format.as_deref();
         if let Some(format) = format
             && super::formats::has(format, text) == Some(false)
         {
@@ -363,7 +411,7 @@ impl Checks {
     fn of_schemas(&self, value: &Value, path: &Path<'_>, errors: &mut ErrorList) {
         let tried = |node: &Node| {
             let mut found = ErrorList::new();
-            node.value(value, path, &mut found);
+            node.value(value, None, path, &mut found);
             found
         };
         let nowhere = |why: String| {

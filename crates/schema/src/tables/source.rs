@@ -173,3 +173,8 @@ pub(super) fn first_items(items: &[String]) -> String {
 pub(super) fn human_seconds(seconds: i64) -> String {
     human_duration(GoDuration::from_seconds(seconds))
 }
+
+/// How long ago a time was, in the words of `kubectl`.
+pub(super) fn ago(time: Timestamp, now: Timestamp) -> String {
+    human_duration(now.since(time))
+}

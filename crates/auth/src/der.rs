@@ -7,6 +7,8 @@ pub const BIT_STRING: u8 = 0x03;
 pub const OCTET_STRING: u8 = 0x04;
 pub const NULL: u8 = 0x05;
 pub const OBJECT_ID: u8 = 0x06;
+pub const UTF8_STRING: u8 = 0x0c;
+pub const SET: u8 = 0x31;
 
 /// `rsaEncryption`, `ecPublicKey`, and the curves P-256 and P-384.
 pub const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];

@@ -1,0 +1,95 @@
+//! Prints how long expressions take to compile and to evaluate: `cargo run --release -p keelson-cel --example
+//! nanoseconds`.
+
+use keelson_cel::{
+    Declared, DeclaredField, Environment, Limits, ListKind, ObjectType, Shape, Version, adapt,
+};
+use keelson_meta::value;
+use std::hint::black_box;
+use std::io::Write;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const EXPRESSIONS: &[&str] = &[
+    "self.minReplicas <= self.replicas",
+    "self.minReplicas <= self.replicas && self.replicas <= self.maxReplicas",
+    "self.name == 'web'",
+    "has(self.name) && self.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
+    "self.ports.all(p, p.port > 0 && p.port < 65536)",
+    "self.ports.filter(p, p.port > 1000).map(p, p.name).join(',') != ''",
+    "self.labels.all(k, k.startsWith('app') || self.labels[k] != '')",
+    "quantity(self.memory).isLessThan(quantity('1Gi'))",
+];
+
+fn main() -> std::io::Result<()> {
+    let declared = declared();
+    let env =
+        Environment::kubernetes(Version::NEW_EXPRESSIONS).with_declared("self", declared.clone());
+    let object = value!({
+        "minReplicas": 1, "replicas": 3, "maxReplicas": 10, "name": "web", "memory": "512Mi",
+        "labels": {"app": "web", "app.kubernetes.io/name": "web"},
+        "ports": [{"name": "http", "port": 80}, {"name": "https", "port": 8443}]
+    });
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{:>12} {:>12}  expression", "compile ns", "evaluate ns")?;
+    for text in EXPRESSIONS {
+        let compile = nanoseconds(|| {
+            black_box(env.compile(black_box(text)).is_ok());
+        });
+        let Ok(compiled) = env.compile(text) else { continue };
+        let evaluate = nanoseconds(|| {
+            let variables = [adapt(black_box(&object), Some(&declared)).ok()];
+            let outcome = compiled.program.evaluate(&variables, &Limits::default());
+            black_box(outcome.result.is_ok());
+        });
+        writeln!(out, "{compile:>12.0} {evaluate:>12.0}  {text}")?;
+    }
+    Ok(())
+}
+
+/// How long one run takes, the best of several rounds.
+fn nanoseconds(mut run: impl FnMut()) -> f64 {
+    // Short rounds, so that on a busy machine some are not disturbed.
+    const ROUND: Duration = Duration::from_millis(1);
+    let mut best = f64::MAX;
+    for _ in 0..200 {
+        let begun = Instant::now();
+        let mut runs = 0_u32;
+        while begun.elapsed() < ROUND {
+            for _ in 0..20 {
+                run();
+            }
+            runs += 20;
+        }
+        best = best.min(begun.elapsed().as_nanos() as f64 / f64::from(runs));
+    }
+    best
+}
+
+fn object(name: &str, fields: Vec<(&str, Arc<Declared>)>) -> Arc<Declared> {
+    let field = |(name, declared): (&str, Arc<Declared>)| DeclaredField {
+        name: name.into(),
+        property: name.into(),
+        declared,
+    };
+    let fields = fields.into_iter().map(field).collect();
+    Arc::new(Declared::new(Shape::Object(Arc::new(ObjectType::new(name, fields)))))
+}
+
+fn declared() -> Arc<Declared> {
+    let of = |shape: Shape| Arc::new(Declared::new(shape).with_size_max(100));
+    let int = || Arc::new(Declared::new(Shape::Int));
+    let port = object("port", vec![("name", of(Shape::String)), ("port", int())]);
+    object(
+        "self",
+        vec![
+            ("minReplicas", int()),
+            ("replicas", int()),
+            ("maxReplicas", int()),
+            ("name", of(Shape::String)),
+            ("memory", of(Shape::String)),
+            ("labels", of(Shape::Map(of(Shape::String)))),
+            ("ports", of(Shape::List(port, ListKind::Atomic))),
+        ],
+    )
+}
