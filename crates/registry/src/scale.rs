@@ -176,7 +176,7 @@ impl Registry {
             }
             ScaleChange::Whole(body) => {
                 let warnings = check_body_fields(schema, body, validation)?;
-                check_uid(target, &body.object, before.uid())?;
+                check_uid(target, &body.object, before.uid(), options.dry_run)?;
                 (body.object.clone(), warnings)
             }
         };
