@@ -5,6 +5,7 @@ use crate::Registry;
 use crate::kind::Target;
 use crate::options::{DeleteOptions, ListOptions, WriteOptions};
 use crate::producer::{DefinedVersion, Definition};
+use crate::scale::ScalePaths;
 use crate::verbs::Part;
 use crate::verbs::update::Updated;
 use bytes::Bytes;
@@ -306,6 +307,9 @@ fn defined_version(version: &Value, group: &Str, kind: &Str, preserves: bool) ->
             false => warning,
         }),
         openapi: Bytes::from(openapi),
+        scale: version
+            .at(&["subresources", "scale"])
+            .map(|scale| Arc::new(ScalePaths::read(scale))),
         columns: Arc::new(CustomColumns::read(version.array_at(&["additionalPrinterColumns"]))),
         name,
     }
