@@ -41,6 +41,8 @@ pub struct VersionChecks {
     pub columns: Arc<CustomColumns>,
     /// Where its scale stands, if it has one.
     pub scale: Option<Arc<ScalePaths>>,
+    /// The fields that field selectors may ask for, as the members that lead to them.
+    pub selectable: Vec<Vec<Str>>,
 }
 
 /// A resource that keeps objects.
@@ -96,6 +98,12 @@ impl Kind {
         let old = old.map(|old| &old.root);
         errors.extend(checks.structural.validate(&new.root, old));
         checks.rules.validate(&new.root, old, errors);
+    }
+
+    /// Whether field selectors on a version may ask for a field of a custom resource.
+    pub(crate) fn is_selectable(&self, version: &str, field: &str) -> bool {
+        let checks = self.checks.iter().find(|checks| checks.version == version);
+        checks.is_some_and(|checks| checks.selectable.iter().any(|path| path.join(".") == field))
     }
 
     /// Where the scale of a version of a custom resource stands.

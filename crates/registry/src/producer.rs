@@ -64,6 +64,8 @@ pub struct DefinedVersion {
     pub has_status: bool,
     /// What tables show.
     pub columns: Arc<CustomColumns>,
+    /// The fields that field selectors may ask for, as the members that lead to them.
+    pub selectable: Vec<Vec<Str>>,
     /// Where its scale stands, if `scale` is a subresource.
     pub scale: Option<Arc<ScalePaths>>,
     /// What its clients are warned of.
@@ -115,6 +117,7 @@ impl DefinedVersion {
             rules,
             columns: self.columns.clone(),
             scale: self.scale.clone(),
+            selectable: self.selectable.clone(),
         })
     }
 }

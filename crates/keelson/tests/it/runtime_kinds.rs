@@ -43,6 +43,7 @@ fn version(name: &str, fields: usize) -> DefinedVersion {
         schema: schema(name, fields),
         structural: None,
         scale: None,
+        selectable: vec![],
         columns: Default::default(),
         has_status: true,
         deprecation: None,
