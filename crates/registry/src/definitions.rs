@@ -2,6 +2,7 @@
 //! names, and empties a resource whose definition is deleted (apiextensions `pkg/controller`).
 
 use crate::Registry;
+use crate::api_table::by_priority;
 use crate::kind::Target;
 use crate::options::{DeleteOptions, ListOptions, WriteOptions};
 use crate::producer::{DefinedVersion, Definition};
@@ -17,6 +18,7 @@ use keelson_schema::json;
 use keelson_schema::structural::Structural;
 use keelson_schema::tables::CustomColumns;
 use keelson_store::Revision;
+use std::cmp::Ordering as Order;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -267,7 +269,12 @@ fn defined(definition: &Object, since: Option<Revision>) -> Definition {
     let preserves = definition.at(&["spec", "preserveUnknownFields"]) == Some(&true.into());
     let versions = definition.array_at(&["spec", "versions"]).iter();
     let kind = name("kind");
-    let versions = versions.map(|version| defined_version(version, &group, &kind, preserves));
+    let all = definition.array_at(&["spec", "versions"]);
+    let versions = versions.map(|version| {
+        let defined = defined_version(version, &group, &kind, preserves);
+        let deprecation = deprecation(version, all, &group, &kind);
+        DefinedVersion { deprecation, ..defined }
+    });
     Definition {
         resource: text(&["spec", "names", "plural"]),
         singular: name("singular"),
@@ -291,8 +298,6 @@ fn defined_version(version: &Value, group: &Str, kind: &Str, preserves: bool) ->
     let structural = Structural::read(schema);
     let structural = if preserves { structural.preserving() } else { structural };
     let gvk = GroupVersionKind::new(group.clone(), name.clone(), kind.clone());
-    let warning = text("deprecationWarning");
-    let deprecated = version.get("deprecated") == Some(&true.into());
     let mut openapi = vec![];
     if let Some(schema) = schema {
         json::write_value(schema, &mut openapi);
@@ -302,10 +307,7 @@ fn defined_version(version: &Value, group: &Str, kind: &Str, preserves: bool) ->
         structural: Some(Arc::new(structural)),
         is_served: version.get("served") == Some(&true.into()),
         has_status: version.at(&["subresources", "status"]).is_some(),
-        deprecation: deprecated.then(|| match warning.is_empty() {
-            true => Str::from(format!("{group}/{name} {kind} is deprecated")),
-            false => warning,
-        }),
+        deprecation: None,
         openapi: Bytes::from(openapi),
         selectable: selectable(version),
         scale: version
@@ -323,4 +325,24 @@ fn selectable(version: &Value) -> Vec<Vec<Str>> {
     let members =
         |path: &str| path.split('.').filter(|name| !name.is_empty()).map(Str::new).collect();
     paths.map(members).collect()
+}
+
+/// What clients of a deprecated version are warned of: its own words, or which version to use.
+fn deprecation(version: &Value, all: &[Value], group: &str, kind: &str) -> Option<Str> {
+    let is = |version: &Value, name: &str| version.get(name) == Some(&true.into());
+    let name = |version: &Value| version.str_at(&["name"]).map(Str::new).unwrap_or_default();
+    if !is(version, "deprecated") {
+        return None;
+    }
+    if let Some(words) = version.str_at(&["deprecationWarning"]).filter(|words| !words.is_empty()) {
+        return Some(Str::new(words));
+    }
+    let own = name(version);
+    let newer = all.iter().filter(|other| is(other, "served") && !is(other, "deprecated"));
+    let newer = newer.map(name).filter(|other| by_priority(other, &own) == Order::Less);
+    let words = format!("{group}/{own} {kind} is deprecated");
+    Some(Str::from(match newer.min_by(|one, other| by_priority(one, other)) {
+        Some(newer) => format!("{words}; use {group}/{newer} {kind}"),
+        None => words,
+    }))
 }

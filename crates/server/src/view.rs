@@ -169,7 +169,11 @@ impl View {
         match &list.continue_token {
             Some(token) => drop(metadata.insert("continue", token.as_str())),
             // Written out for lists of custom resources.
-            None if target.kind.source == Source::Custom => drop(metadata.insert("continue", "")),
+            None if self.accepted.shape == Shape::Object
+                && target.kind.source == Source::Custom =>
+            {
+                metadata.insert("continue", "");
+            }
             None => {}
         }
         if let Some(remaining) = list.remaining {

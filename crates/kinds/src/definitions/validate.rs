@@ -37,7 +37,7 @@ pub(super) fn definition(new: &Object, old: Option<&Object>) -> ErrorList {
     let names = spec.get("names").and_then(Value::as_object).unwrap_or(&empty);
     let group = text(spec, "group");
     let wanted = format!("{}.{group}", text(names, "plural"));
-    if new.name() != wanted {
+    if new.name() != wanted && old.is_none() && !new.name().is_empty() {
         let why = "must be spec.names.plural+\".\"+spec.group";
         errors.push(invalid("metadata.name", new.name(), why));
     }

@@ -316,7 +316,7 @@ fn prepare(registry: &Registry, permit: &Permit, target: &Target, obj: &mut Obje
     }
     if target.kind.source == Source::Custom {
         // Upstream gives defaults again when it reads what it has stored.
-        keelson_schema::default::fill(&target.kind.storage, obj);
+        keelson_schema::default::fill(target.schema(), obj);
     }
     strategy.first_generation(obj);
     (strategy.prepare_create)(obj);
