@@ -180,7 +180,7 @@ pub(super) fn namespace(base: Strategy) -> Strategy {
         default: default_namespace,
         prepare_create: prepare_namespace,
         prepare_update: prepare_namespace_update,
-        validate: |new, _| validate_namespace_finalizers(new),
+        validate: |new, _| validate_namespace_finalizers(new, false),
         validate_status: |new, _| validate_namespace_phase(new),
         parts: &[PartRules {
             name: "finalize",
@@ -188,19 +188,20 @@ pub(super) fn namespace(base: Strategy) -> Strategy {
                 Some(status) => drop(new.root.insert("status", status)),
                 None => drop(new.root.remove("status")),
             },
-            validate: |new, _| validate_namespace_finalizers(new),
+            validate: |new, _| validate_namespace_finalizers(new, true),
         }],
         is_held: |namespace| !namespace.array_at(&["spec", "finalizers"]).is_empty(),
         ..base
     }
 }
 
-fn validate_namespace_finalizers(namespace: &Object) -> ErrorList {
+/// The faults of a finalizer stand at it in the finalize subresource, and at the list elsewhere.
+fn validate_namespace_finalizers(namespace: &Object, indexed: bool) -> ErrorList {
     let mut errors = ErrorList::new();
     let spec = Path::new("spec");
-    let path = spec.field("finalizers");
-    for name in namespace.array_at(&["spec", "finalizers"]) {
-        // The faults of each stand at the list.
+    let list = spec.field("finalizers");
+    for (number, name) in namespace.array_at(&["spec", "finalizers"]).iter().enumerate() {
+        let path = if indexed { list.index(number) } else { list };
         let at = At { value: name, path };
         at.rule(&mut errors, names::is_qualified_name);
         for fault in validate_built_in_finalizers(std::slice::from_ref(name), &path) {

@@ -611,7 +611,8 @@ fn stateful_set_update(new: &Object, old: &Object, errors: &mut ErrorList) {
         let mut spec = obj.get("spec").and_then(Value::as_object).cloned().unwrap_or_default();
         spec.retain(|name, value| {
             // An empty name is written out, and nobody has to repeat it.
-            !CHANGEABLE.contains(&name.as_str()) && !(name == "serviceName" && value.is_empty())
+            let empty_name = name == "serviceName" && value.is_empty();
+            !empty_name && !CHANGEABLE.contains(&name.as_str())
         });
         spec
     };

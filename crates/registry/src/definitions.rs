@@ -5,6 +5,7 @@ use crate::Registry;
 use crate::kind::Target;
 use crate::options::{DeleteOptions, ListOptions, WriteOptions};
 use crate::producer::{DefinedVersion, Definition};
+use crate::scale::ScalePaths;
 use crate::verbs::Part;
 use crate::verbs::update::Updated;
 use bytes::Bytes;
@@ -306,7 +307,20 @@ fn defined_version(version: &Value, group: &Str, kind: &Str, preserves: bool) ->
             false => warning,
         }),
         openapi: Bytes::from(openapi),
+        selectable: selectable(version),
+        scale: version
+            .at(&["subresources", "scale"])
+            .map(|scale| Arc::new(ScalePaths::read(scale))),
         columns: Arc::new(CustomColumns::read(version.array_at(&["additionalPrinterColumns"]))),
         name,
     }
+}
+
+/// The fields that field selectors may ask for (`selectableFields`), as the members that lead to them.
+fn selectable(version: &Value) -> Vec<Vec<Str>> {
+    let fields = version.array_at(&["selectableFields"]).iter();
+    let paths = fields.filter_map(|field| field.str_at(&["jsonPath"]));
+    let members =
+        |path: &str| path.split('.').filter(|name| !name.is_empty()).map(Str::new).collect();
+    paths.map(members).collect()
 }

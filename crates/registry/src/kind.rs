@@ -3,6 +3,7 @@
 
 use crate::api_table::Source;
 use crate::cel_rules::CelRules;
+use crate::scale::ScalePaths;
 use bytes::Bytes;
 use keelson_cache::{Entry, Record};
 use keelson_kinds::strategy::Strategy;
@@ -38,6 +39,10 @@ pub struct VersionChecks {
     pub rules: Arc<CelRules>,
     /// What tables show of it.
     pub columns: Arc<CustomColumns>,
+    /// Where its scale stands, if it has one.
+    pub scale: Option<Arc<ScalePaths>>,
+    /// The fields that field selectors may ask for, as the members that lead to them.
+    pub selectable: Vec<Vec<Str>>,
 }
 
 /// A resource that keeps objects.
@@ -93,6 +98,17 @@ impl Kind {
         let old = old.map(|old| &old.root);
         errors.extend(checks.structural.validate(&new.root, old));
         checks.rules.validate(&new.root, old, errors);
+    }
+
+    /// Whether field selectors on a version may ask for a field of a custom resource.
+    pub(crate) fn is_selectable(&self, version: &str, field: &str) -> bool {
+        let checks = self.checks.iter().find(|checks| checks.version == version);
+        checks.is_some_and(|checks| checks.selectable.iter().any(|path| path.join(".") == field))
+    }
+
+    /// Where the scale of a version of a custom resource stands.
+    pub(crate) fn scale(&self, version: &str) -> Option<Arc<ScalePaths>> {
+        self.checks.iter().find(|checks| checks.version == version)?.scale.clone()
     }
 
     /// What tables show of a version of a custom resource.

@@ -44,7 +44,7 @@ pub use keelson_cache::unreadable as unreadable_record;
 pub use kind::{Answer, Kind, Target, printed_form};
 pub use lease::Candidate;
 pub use registry::{OpenError, Registry, RegistryOptions};
-pub use scale::{ScaleChange, scale_kind};
+pub use scale::{ScaleChange, ScalePaths, scale_kind};
 pub use stamp::{Clock, SystemClock};
 pub use stored::{EncodeError, StoredForm};
 pub use stored_kinds::StoredKinds;

@@ -5,6 +5,7 @@ use crate::Registry;
 use crate::api_table::{Endpoint, Source};
 use crate::cel_rules::CelRules;
 use crate::kind::{Kind, VersionChecks};
+use crate::scale::{ScalePaths, scale_kind};
 use bytes::Bytes;
 use keelson_kinds::{Generation, StatusMetadata, Strategy};
 use keelson_meta::{GroupVersionKind, GroupVersionResource, Str};
@@ -63,6 +64,10 @@ pub struct DefinedVersion {
     pub has_status: bool,
     /// What tables show.
     pub columns: Arc<CustomColumns>,
+    /// The fields that field selectors may ask for, as the members that lead to them.
+    pub selectable: Vec<Vec<Str>>,
+    /// Where its scale stands, if `scale` is a subresource.
+    pub scale: Option<Arc<ScalePaths>>,
     /// What its clients are warned of.
     pub deprecation: Option<Str>,
     /// The schema as OpenAPI v3 shows it, as JSON; empty: an object of which nothing is said.
@@ -106,7 +111,14 @@ impl DefinedVersion {
     fn checks(&self) -> Option<VersionChecks> {
         let (version, structural) = (self.name.clone(), self.structural.clone()?);
         let rules = Arc::new(CelRules::new(self.openapi.clone()));
-        Some(VersionChecks { version, structural, rules, columns: self.columns.clone() })
+        Some(VersionChecks {
+            version,
+            structural,
+            rules,
+            columns: self.columns.clone(),
+            scale: self.scale.clone(),
+            selectable: self.selectable.clone(),
+        })
     }
 }
 
@@ -172,6 +184,11 @@ impl Definition {
             kind: kind.clone(),
             verbs: words(&PART_VERBS),
         });
+        let scale = version.scale.as_ref().map(|_| Subresource {
+            name: Str::new_static("scale"),
+            kind: scale_kind(),
+            verbs: words(&PART_VERBS),
+        });
         Resource {
             name: self.resource.clone(),
             kind,
@@ -181,7 +198,7 @@ impl Definition {
             categories: self.categories.clone(),
             verbs: words(&VERBS),
             default_on: true,
-            subresources: status.into_iter().collect(),
+            subresources: status.into_iter().chain(scale).collect(),
         }
     }
 }

@@ -19,8 +19,52 @@ use keelson_meta::{
 use keelson_schema::Schema;
 use keelson_schema::decode::Decoded;
 
-/// Where the replicas stand in every kind that has a scale.
+/// Where the replicas stand in a Scale, and in every built-in kind that has one.
 const REPLICAS: &[&str] = &["spec", "replicas"];
+
+/// Where the scale of a custom resource stands in its objects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScalePaths {
+    /// `.spec.replicas`.
+    spec_replicas: Vec<Str>,
+    /// `.status.replicas`.
+    status_replicas: Vec<Str>,
+    /// `.status.selector`; empty: there is none.
+    selector: Vec<Str>,
+}
+
+impl ScalePaths {
+    /// Reads `subresources.scale` of a CustomResourceDefinition.
+    pub fn read(scale: &Value) -> ScalePaths {
+        let path = |name: &str| {
+            let path = scale.str_at(&[name]).unwrap_or_default();
+            path.split('.').filter(|member| !member.is_empty()).map(Str::new).collect()
+        };
+        ScalePaths {
+            spec_replicas: path("specReplicasPath"),
+            status_replicas: path("statusReplicasPath"),
+            selector: path("labelSelectorPath"),
+        }
+    }
+}
+
+fn members(path: &[Str]) -> Vec<&str> {
+    path.iter().map(Str::as_str).collect()
+}
+
+/// Sets a value in objects below objects.
+fn set_at(object: &mut Object, path: &[&str], value: i64) {
+    let Some((last, parents)) = path.split_last() else { return };
+    let mut map = &mut object.root;
+    for parent in parents {
+        if map.get(parent).and_then(Value::as_object).is_none() {
+            map.insert(Str::new(*parent), Map::new());
+        }
+        let Some(inner) = map.get_mut(parent).and_then(Value::as_object_mut) else { return };
+        map = inner;
+    }
+    map.insert(Str::new(*last), value);
+}
 
 /// What `scale` speaks: autoscaling/v1 Scale.
 pub fn scale_kind() -> GroupVersionKind {
@@ -37,7 +81,41 @@ pub enum ScaleChange {
 }
 
 /// The Scale of an object.
-fn scale_of(obj: &Object) -> Object {
+fn scale_of(target: &Target, obj: &Object) -> Result<Object, Failure> {
+    match target.kind.scale(&target.version) {
+        Some(paths) => custom_scale(&paths, obj),
+        None => Ok(built_in_scale(obj)),
+    }
+}
+
+fn custom_scale(paths: &ScalePaths, obj: &Object) -> Result<Object, Failure> {
+    let Some(replicas) = obj.int_at(&members(&paths.spec_replicas)) else {
+        let path = paths.spec_replicas.join(".");
+        return Err(Status::internal(format!(
+            "the spec replicas field \".{path}\" does not exist"
+        )));
+    };
+    let mut status = Map::new();
+    let now = obj.int_at(&members(&paths.status_replicas));
+    status.insert("replicas", now.unwrap_or(0));
+    let selector = obj.str_at(&members(&paths.selector));
+    if !paths.selector.is_empty() && !selector.is_empty() {
+        status.insert("selector", selector);
+    }
+    Ok(scale(obj, replicas, status))
+}
+
+fn built_in_scale(obj: &Object) -> Object {
+    let mut status = Map::new();
+    status.insert("replicas", obj.int_at(&["status", "replicas"]).unwrap_or(0));
+    let text = selector_text(obj);
+    if !text.is_empty() {
+        status.insert("selector", text);
+    }
+    scale(obj, obj.int_at(REPLICAS).unwrap_or(0), status)
+}
+
+fn scale(obj: &Object, replicas: i64, status: Map) -> Object {
     let mut metadata = Map::new();
     for name in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
         if let Some(value) = obj.metadata().and_then(|m| m.get(name)) {
@@ -45,11 +123,19 @@ fn scale_of(obj: &Object) -> Object {
         }
     }
     let mut spec = Map::new();
-    spec.insert("replicas", obj.int_at(REPLICAS).unwrap_or(0));
-    let mut status = Map::new();
-    status.insert("replicas", obj.int_at(&["status", "replicas"]).unwrap_or(0));
+    spec.insert("replicas", replicas);
+    let mut scale = Object::new();
+    scale.set_gvk(&scale_kind());
+    scale.root.insert("metadata", metadata);
+    scale.root.insert("spec", spec);
+    scale.root.insert("status", status);
+    scale
+}
+
+/// The selector of a built-in kind, as text.
+fn selector_text(obj: &Object) -> String {
     let selector = obj.at(&["spec", "selector"]);
-    let text = match selector {
+    match selector {
         Some(map) if map.get("matchLabels").is_some() || map.get("matchExpressions").is_some() => {
             Selector::from_object(selector).map(|s| s.to_string()).unwrap_or_default()
         }
@@ -58,16 +144,7 @@ fn scale_of(obj: &Object) -> Object {
             Selector::from_labels(pairs).to_string()
         }
         _ => String::new(),
-    };
-    if !text.is_empty() {
-        status.insert("selector", text);
     }
-    let mut scale = Object::new();
-    scale.set_gvk(&scale_kind());
-    scale.root.insert("metadata", metadata);
-    scale.root.insert("spec", spec);
-    scale.root.insert("status", status);
-    scale
 }
 
 impl Registry {
@@ -80,7 +157,10 @@ impl Registry {
     ) -> Result<Answer, Failure> {
         target.assert_covered(permit, "get", "scale");
         match self.read(target, freshness).await? {
-            Answer::Entry(entry) => Ok(Answer::Object(scale_of(&target.kind.decode(&entry)?))),
+            Answer::Entry(entry) => {
+                let obj = target.kind.in_version(target.kind.decode(&entry)?, target.schema());
+                Ok(Answer::Object(scale_of(target, &obj)?))
+            }
             other => Ok(other),
         }
     }
@@ -114,7 +194,8 @@ impl Registry {
             Answer::Object(obj) => obj.clone(),
             Answer::Success(_) => return Err(Status::internal("a scale without an object")),
         };
-        written.answer = Answer::Object(scale_of(&obj));
+        let obj = target.kind.in_version(obj, target.schema());
+        written.answer = Answer::Object(scale_of(target, &obj)?);
         Ok(written)
     }
 
@@ -127,18 +208,21 @@ impl Registry {
         change: &ScaleChange,
         options: &WriteOptions,
     ) -> Result<(Object, Vec<Str>), Failure> {
-        let versions: Vec<(Str, Option<&[&str]>)> = target
+        let own = target.kind.scale(&target.version);
+        let own = own.as_ref().map(|paths| members(&paths.spec_replicas));
+        let place = own.as_deref().unwrap_or(REPLICAS);
+        let versions: Vec<String> = target
             .kind
             .versions
             .iter()
-            .map(|schema| (Str::new(schema.gvk.api_version()), Some(REPLICAS)))
+            .map(|schema| schema.gvk.api_version().to_string())
             .collect();
         let versions: Vec<(&str, Option<&[&str]>)> =
-            versions.iter().map(|(version, path)| (version.as_str(), *path)).collect();
+            versions.iter().map(|version| (version.as_str(), Some(place))).collect();
         let api_version = target.schema().gvk.api_version();
         let paths = ReplicasPaths { api_version: &api_version, versions: &versions };
         let entries = live.array_at(&["metadata", "managedFields"]);
-        let mut before = scale_of(live);
+        let mut before = scale_of(target, live)?;
         let shown = to_scale(entries, &paths).map_err(Status::internal)?;
         if !shown.is_empty() {
             before.metadata_mut().insert("managedFields", shown);
@@ -147,7 +231,7 @@ impl Registry {
         check(target, &scale)?;
         let mut object = live.clone();
         let replicas = scale.int_at(REPLICAS).unwrap_or(0);
-        object.object_mut("spec").insert("replicas", replicas);
+        set_at(&mut object, place, replicas);
         object.set_meta("resourceVersion", scale.resource_version());
         let owners = scale.array_at(&["metadata", "managedFields"]);
         let owners = to_resource(entries, owners, &paths).map_err(Status::internal)?;
@@ -176,7 +260,7 @@ impl Registry {
             }
             ScaleChange::Whole(body) => {
                 let warnings = check_body_fields(schema, body, validation)?;
-                check_uid(target, &body.object, before.uid())?;
+                check_uid(target, &body.object, before.uid(), options.dry_run)?;
                 (body.object.clone(), warnings)
             }
         };

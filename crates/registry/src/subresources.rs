@@ -41,7 +41,7 @@ impl Registry {
         let binding_resource = GroupVersionResource::new("", "v1", "pods/binding");
         let change = |live: Option<&Object>| {
             let live = live.ok_or_else(|| target.not_found())?;
-            check_uid(target, &binding, live.uid())?;
+            check_uid(target, &binding, live.uid(), dry_run)?;
             if live.deletion_timestamp().is_some() {
                 let why =
                     format!("pod {} is being deleted, cannot be assigned to a host", live.name());

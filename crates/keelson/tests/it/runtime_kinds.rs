@@ -42,6 +42,8 @@ fn version(name: &str, fields: usize) -> DefinedVersion {
         is_served: true,
         schema: schema(name, fields),
         structural: None,
+        scale: None,
+        selectable: vec![],
         columns: Default::default(),
         has_status: true,
         deprecation: None,

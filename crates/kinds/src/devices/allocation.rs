@@ -66,10 +66,8 @@ pub(super) fn validate(new: &Object, old: Option<&Object>) -> ErrorList {
     reserved(new, old, &consumers, allocation.is_set(), &mut errors);
     let before = old.and_then(|old| old.at(&["status", "allocation"])).filter(|v| !v.is_null());
     match before {
-        Some(before) if allocation.is_set() => {
-            if !alike(allocation.value, before) {
-                allocation.invalid(&mut errors, IMMUTABLE);
-            }
+        Some(before) if allocation.is_set() && !alike(allocation.value, before) => {
+            allocation.invalid(&mut errors, IMMUTABLE);
         }
         None if allocation.is_set() => result(&allocation, &known, &mut errors),
         _ => {}

@@ -29,7 +29,8 @@ pub(super) fn all(spec: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// No port twice, and no port of nodes where the type has none.
+/// No port twice, and no port of nodes where the type has none. Where ports of nodes are allocated, that
+/// refuses those that stand twice.
 pub(super) fn collisions(spec: &At<'_, '_>, errors: &mut ErrorList) {
     let list = spec.field("ports");
     if spec.str("type") == "ClusterIP" {
@@ -40,8 +41,10 @@ pub(super) fn collisions(spec: &At<'_, '_>, errors: &mut ErrorList) {
             }
         }
     }
+    let allocated =
+        matches!(spec.str("type"), "NodePort" | "LoadBalancer") && spec.str("clusterIP") != "None";
     let mut nodes: Seen<(&str, i64)> = Seen::new();
-    for port in list.items() {
+    for port in list.items().filter(|_| !allocated) {
         let node = port.field("nodePort");
         if node.number() != 0 && !nodes.insert((port.str("protocol"), node.number())) {
             node.duplicate(errors);

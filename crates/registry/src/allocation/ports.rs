@@ -5,7 +5,7 @@ use super::pool::{PortPool, Ports};
 use crate::kind::Kind;
 use crate::registry::Registry;
 use keelson_cache::Snapshot;
-use keelson_meta::{ErrorList, Failure, FieldError, Object, Path, Status, Value};
+use keelson_meta::{ErrorList, Failure, FieldError, Object, Path, Reason, Status, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a write of a service does to the ports.
@@ -244,6 +244,16 @@ fn init(pool: &mut Ports, service: &mut Object, change: &mut Change) -> Result<(
     Ok(())
 }
 
+/// The place of the first port of nodes that an earlier entry of its protocol has, and what is said of it.
+fn first_repeated(list: &[Value]) -> Option<(usize, String)> {
+    let mut seen = BTreeSet::new();
+    list.iter().enumerate().find_map(|(index, port)| {
+        let (number, protocol) = (node_port(port), port.str_at(&["protocol"]).unwrap_or("TCP"));
+        let repeated = number != 0 && !seen.insert((number, protocol));
+        repeated.then(|| (index, format!("duplicate nodePort: {{{protocol} {number}}}")))
+    })
+}
+
 fn extend(
     pool: &mut Ports,
     service: &mut Object,
@@ -251,8 +261,15 @@ fn extend(
     change: &mut Change,
 ) -> Result<(), Failure> {
     let fills_in = fills_in(service);
-    let entries: Vec<u16> = service.array_at(&["spec", "ports"]).iter().map(node_port).collect();
+    let list = service.array_at(&["spec", "ports"]);
+    let entries: Vec<u16> = list.iter().map(node_port).collect();
+    let repeated = first_repeated(list);
     for (index, given) in entries.into_iter().enumerate() {
+        if let Some((at, why)) = &repeated
+            && *at == index
+        {
+            return Err(Status::new(Reason::Unknown, why));
+        }
         if given == 0 {
             if fills_in {
                 let number = take_any(pool, change)?;

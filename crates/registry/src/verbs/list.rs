@@ -7,9 +7,9 @@ use crate::options::{ContinueToken, Freshness, ListOptions};
 use crate::registry::{Registry, unreadable};
 use keelson_auth::Permit;
 use keelson_cache::{Entry, Resource, Snapshot, Term, begins_with};
-use keelson_meta::field_selector::{self, FieldSelector};
+use keelson_meta::field_selector::{self, FieldSelector, FieldTerm};
 use keelson_meta::selector::Selector;
-use keelson_meta::{Failure, Reason, Status};
+use keelson_meta::{Failure, Reason, Status, Str, Value};
 use keelson_store::Revision;
 use std::sync::Arc;
 
@@ -36,6 +36,27 @@ pub struct Filter {
     pub prefix: String,
     labels: Selector,
     fields: FieldSelector,
+    /// Where fields of custom resources are asked for: their definitions change, so no record has them.
+    computed: Option<Target>,
+}
+
+/// The selectable fields of a custom resource, in the version that the request names.
+fn computed_fields(target: &Target, entry: &Entry) -> Vec<(String, Str)> {
+    let Ok(obj) = target.kind.decode(entry) else { return vec![] };
+    let obj = target.kind.in_version(obj, target.schema());
+    let checks = target.kind.checks.iter().find(|checks| checks.version == target.version);
+    let paths = checks.map(|checks| &checks.selectable[..]).unwrap_or_default();
+    let field = |path: &Vec<Str>| {
+        let members: Vec<&str> = path.iter().map(Str::as_str).collect();
+        let text = match obj.at(&members) {
+            Some(Value::String(text)) => text.clone(),
+            Some(Value::Int(number)) => Str::from(number.to_string()),
+            Some(Value::Bool(flag)) => Str::from(flag.to_string()),
+            _ => Str::default(),
+        };
+        (path.join("."), text)
+    };
+    paths.iter().map(field).collect()
 }
 
 impl Filter {
@@ -49,6 +70,7 @@ impl Filter {
         fields
             .check_fields(|field| {
                 strategy.is_selectable(field)
+                    || target.kind.is_selectable(&target.version, field)
                     || (field == "metadata.namespace" && !target.kind.namespaced)
             })
             .map_err(|unknown| {
@@ -65,7 +87,11 @@ impl Filter {
             })?;
         let namespaced = target.kind.namespaced && !target.namespace.is_empty();
         let prefix = if namespaced { format!("{}/", target.namespace) } else { String::new() };
-        let mut filter = Filter { prefix, labels: labels.clone(), fields: fields.clone() };
+        let is_computed =
+            |term: &FieldTerm| target.kind.is_selectable(&target.version, &term.field);
+        let computed = fields.terms().iter().any(is_computed).then(|| target.clone());
+        let (labels, fields) = (labels.clone(), fields.clone());
+        let mut filter = Filter { prefix, labels, fields, computed };
         if !target.name.is_empty() {
             filter.prefix.push_str(&target.name);
             filter.fields = FieldSelector::equals("metadata.name", &target.name);
@@ -82,12 +108,19 @@ impl Filter {
     pub fn matches(&self, entry: &Entry) -> bool {
         begins_with(entry.key(), &self.prefix)
             && (self.labels.is_everything() || self.labels.matches(|key| entry.label(key)))
-            && (self.fields.is_everything()
-                || self.fields.matches(|field| match field {
-                    "metadata.name" => Some(entry.name()),
-                    "metadata.namespace" => Some(entry.namespace()),
-                    field => entry.field(field),
-                }))
+            && (self.fields.is_everything() || self.fields_match(entry))
+    }
+
+    fn fields_match(&self, entry: &Entry) -> bool {
+        let computed = self.computed.as_ref().map(|target| computed_fields(target, entry));
+        self.fields.matches(|field| match (field, &computed) {
+            ("metadata.name", _) => Some(entry.name()),
+            ("metadata.namespace", _) => Some(entry.namespace()),
+            (field, None) => entry.field(field),
+            (field, Some(known)) => {
+                known.iter().find(|(name, _)| name == field).map(|(_, text)| text.as_str())
+            }
+        })
     }
 
     /// The label or field of which an index could know all that matches, and the value.
@@ -99,7 +132,7 @@ impl Filter {
         let field = self.fields.terms().iter().find_map(|term| {
             // Name and namespace are the key; a field without a value may be absent.
             let is_other = !term.field.starts_with("metadata.") && !term.value.is_empty();
-            let is_wanted = is_other && !term.negated;
+            let is_wanted = is_other && !term.negated && self.computed.is_none();
             is_wanted.then(|| (Term::Field(term.field.as_str().into()), term.value.as_str()))
         });
         field.or(label)

@@ -55,7 +55,7 @@ impl Registry {
         }
         let make = |live: Option<&Object>| {
             if live.is_some() || target.kind.strategy.create_on_update {
-                check_uid(target, &wished, live.map_or("", Object::uid))?;
+                check_uid(target, &wished, live.map_or("", Object::uid), options.dry_run)?;
             }
             Ok(Updated { object: wished.clone(), owned: false, warnings: warnings.clone() })
         };
@@ -352,15 +352,20 @@ fn check_version(target: &Target, wished: &Object, entry: &Entry) -> Result<(), 
 }
 
 /// The uid that the client sent must be that of the stored object, which has none when there is none.
-pub(crate) fn check_uid(target: &Target, wished: &Object, stored: &str) -> Result<(), Failure> {
+pub(crate) fn check_uid(
+    target: &Target,
+    wished: &Object,
+    stored: &str,
+    dry_run: bool,
+) -> Result<(), Failure> {
     let given = wished.uid();
     if given.is_empty() || given == stored {
         return Ok(());
     }
     let key = target.kind.store_key(&target.namespace, &target.name);
     let key = String::from_utf8_lossy(&key);
-    // Messages leave out the folder in which all keys are.
-    let key = key.strip_prefix("/registry").unwrap_or(&key);
+    // A dry run does not get as far as the folder in which all keys are.
+    let key = key.strip_prefix("/registry").filter(|_| dry_run).unwrap_or(&key);
     let why = format!(
         "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: \
          Precondition failed: UID in precondition: {given}, UID in object meta: {stored}"

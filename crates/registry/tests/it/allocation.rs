@@ -80,6 +80,38 @@ async fn a_dry_run_and_a_refused_write_take_nothing() {
 }
 
 #[tokio::test]
+async fn a_port_of_nodes_stands_in_a_service_once() {
+    let harness = Harness::open().await;
+    let ports = |node: &str| {
+        format!(r#"[{{"name":"a","port":80,"nodePort":30080}},{{"name":"b","port":81{node}}}]"#)
+    };
+    let twice = ports(r#","nodePort":30080"#);
+    let spec = format!(r#"{{"type":"NodePort","ports":{twice}}}"#);
+    let (code, refused) = create(&harness, "a", "", &spec).await;
+    let why = "spec.ports[1].nodePort: Invalid value: 30080: provided port is already allocated";
+    assert_eq!((code, harness::causes(&refused)), (422, vec![why.to_owned()]));
+    // A headless service is given no ports, the rules refuse it.
+    let spec = format!(r#"{{"type":"NodePort","clusterIP":"None","ports":{twice}}}"#);
+    let (code, refused) = create(&harness, "a", "", &spec).await;
+    let why = [
+        "spec.clusterIPs[0]: Invalid value: \"None\": may not be set to 'None' for NodePort services",
+        "spec.ports[1].nodePort: Duplicate value: 30080",
+    ];
+    assert_eq!((code, harness::causes(&refused)), (422, why.map(str::to_owned).to_vec()));
+    let spec = format!(r#"{{"type":"NodePort","ports":{}}}"#, ports(""));
+    assert_eq!(create(&harness, "a", "", &spec).await.0, 201);
+    let patch = br#"[{"op":"replace","path":"/spec/ports/1/nodePort","value":30080}]"#;
+    let (code, refused) = harness
+        .send("PATCH", &format!("{SERVICES}/a"), "application/json-patch+json", patch)
+        .await
+        .expect("an answer");
+    assert_eq!(
+        (code, refused.str_at(&["message"])),
+        (500, Some("duplicate nodePort: {TCP 30080}"))
+    );
+}
+
+#[tokio::test]
 async fn many_services_at_once_share_nothing() {
     let harness = Arc::new(Harness::open().await);
     let makers: Vec<_> = (0..60)

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
 /// Answers that were alike when this was last raised; it never goes down.
-const ALIKE_MIN: usize = 1042;
+const ALIKE_MIN: usize = 1098;
 
 const FOLDERS: &[&str] = &["kinds", "rest/kinds", "ext"];
 
