@@ -4,6 +4,7 @@
 pub(crate) mod arithmetic;
 pub(crate) mod convert;
 pub(crate) mod format;
+mod go_regex;
 pub(crate) mod lists;
 pub(crate) mod math;
 pub(crate) mod network;

@@ -4,6 +4,29 @@
 //! [`Program::evaluate`] computes it over [`keelson_meta::Value`] without copying the object, counting what
 //! it costs. Messages of errors are those of cel-go 0.26, which clients see in `Status`.
 //!
+//! ```
+//! use keelson_cel::{Declared, DeclaredField, Environment, Limits, ObjectType, Shape, Version, adapt};
+//! use keelson_meta::value;
+//! use std::sync::Arc;
+//!
+//! let int = || Arc::new(Declared::new(Shape::Int));
+//! let field = |name: &str| DeclaredField {
+//!     name: name.into(),
+//!     property: name.into(),
+//!     declared: int(),
+//! };
+//! let object = ObjectType::new("spec", vec![field("minReplicas"), field("replicas")]);
+//! let schema = Arc::new(Declared::new(Shape::Object(Arc::new(object))));
+//! let env = Environment::kubernetes(Version::NEW_EXPRESSIONS).with_declared("self", schema.clone());
+//! let rule = env.compile("self.minReplicas <= self.replicas").unwrap();
+//!
+//! let spec = value!({"minReplicas": 1, "replicas": 3});
+//! let variables = [adapt(&spec, Some(&schema)).ok()];
+//! let outcome = rule.program.evaluate(&variables, &Limits::default());
+//! assert_eq!(outcome.result.unwrap().as_bool(), Some(true));
+//! assert_eq!((outcome.cost, rule.cost.max), (5, 5));
+//! ```
+//!
 //! Promise: no IO, no clock, no async; equal inputs give equal outputs. No input panics, and no expression
 //! takes more time or memory than its cost limit pays for.
 //!

@@ -212,7 +212,8 @@ pub struct Declared {
     pub shape: Shape,
     /// Whether `null` may stand there.
     pub nullable: bool,
-    /// The most characters, bytes, items or properties it has; 0 for what has no size.
+    /// The most items, properties or bytes it has; 0 for what has no size. Upstream counts four bytes for
+    /// each character that `maxLength` allows.
     pub size_max: u64,
 }
 

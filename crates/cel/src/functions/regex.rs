@@ -1,44 +1,31 @@
 //! Regular expressions: linear time, whatever the pattern.
 
-use super::{Implementation, int_arg, text_arg};
+use super::{Implementation, go_regex, int_arg, text_arg};
 use crate::value::{EvalError, Evaluated, Val};
 use regex::{Regex, RegexBuilder};
+
+/// Of a pattern that does not compile, so many Unicode properties are looked at for the message.
+const PROPERTIES_LOOKED_AT_MAX: usize = 100;
 
 /// A compiled pattern takes at most this much.
 const PATTERN_BYTES_MAX: usize = 2 << 20;
 
-/// Compiles a pattern; the error is worded as Go's where that is easy to tell.
+/// Compiles a pattern as Go reads it; the error is worded as Go's.
 pub(crate) fn compile(pattern: &str) -> Result<Regex, String> {
-    RegexBuilder::new(pattern)
+    let translated = go_regex::translate(pattern)
+        .map_err(|message| format!("error parsing regexp: {message}"))?;
+    let built = RegexBuilder::new(&translated.text)
         .size_limit(PATTERN_BYTES_MAX)
         .dfa_size_limit(PATTERN_BYTES_MAX)
-        .build()
-        .map_err(|error| {
-            format!("error parsing regexp: {}", go_message(pattern, &error.to_string()))
-        })
-}
-
-/// Go's words for what is wrong with a pattern.
-fn go_message(pattern: &str, error: &str) -> String {
-    if error.contains("unclosed group") {
-        return format!("missing closing ): `{pattern}`");
-    }
-    if error.contains("unopened group") {
-        return format!("unexpected ): `{pattern}`");
-    }
-    if error.contains("unclosed character class") {
-        let from = pattern.find('[').unwrap_or(0);
-        return format!("missing closing ]: `{}`", &pattern[from..]);
-    }
-    if error.contains("repetition operator missing expression") {
-        let found = pattern.chars().find(|c| "*+?".contains(*c)).unwrap_or('*');
-        return format!("missing argument to repetition operator: `{found}`");
-    }
-    if error.contains("incomplete escape sequence") {
-        return "trailing backslash at end of expression: ``".to_owned();
-    }
-    let line = error.lines().rev().find_map(|line| line.strip_prefix("error: "));
-    format!("{}: `{pattern}`", line.unwrap_or("invalid or unsupported Perl syntax"))
+        .build();
+    built.map_err(|_| {
+        let properties = translated.properties.iter().take(PROPERTIES_LOOKED_AT_MAX);
+        let mut texts = properties.map(|at| &pattern[at.clone()]);
+        match texts.find(|text| Regex::new(text).is_err()) {
+            Some(text) => format!("error parsing regexp: invalid character class range: `{text}`"),
+            None => format!("error parsing regexp: expression too large: `{pattern}`"),
+        }
+    })
 }
 
 pub(crate) fn function(name: &str) -> Option<Implementation> {
@@ -69,4 +56,36 @@ fn find_all<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
     let count = usize::try_from(limit).unwrap_or(usize::MAX);
     let found = pattern.find_iter(text_arg(args, 0)?).take(count);
     Ok(Val::list(found.map(|found| Val::text(found.as_str())).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_mean_what_they_mean_in_go() {
+        let check = |pattern: &str, text: &str, expected: bool| {
+            let compiled = compile(pattern).unwrap_or_else(|error| panic!("{pattern}: {error}"));
+            assert_eq!(compiled.is_match(text), expected, "{pattern} of {text:?}");
+        };
+        check(r"^\d+$", "123", true);
+        check(r"^\d+$", "\u{661}\u{662}", false);
+        check(r"^\w+$", "aé", false);
+        check(r"^[\w-]+$", "a-b_1", true);
+        check(r"^[^\d\s]+$", "ab c", false);
+        check(r"\bfoo\b", "a foo b", true);
+        check("^[a&&b]+$", "a&b", true);
+        check("^[^[]+$", "abc", true);
+        check("^[]a]+$", "a]", true);
+        check("^[[:alpha:]-]+$", "a-b", true);
+        check(r"^\Qa.b\E+$", "a.bb", true);
+        check(r"^\x41\x{42}\103$", "ABC", true);
+        check("^a{,5}$", "a{,5}", true);
+        check("^(?i:A)b$", "ab", true);
+        check("(?P<n>a)(?<n>b)", "ab", true);
+        check("^a#b c$", "a#b c", true);
+        check(r"^[a\-z]+$", "b", false);
+        check(r"^\p{Greek}\pL$", "αb", true);
+        check("^(?s).$", "\n", true);
+    }
 }

@@ -91,6 +91,8 @@ pub const CEL: Target = Target {
         b"-9223372036854775808",
         b"[1, 2]",
         b"{'a': 1}",
+        b"Object{",
+        b"JSONPatch{",
     ],
     attempt: |input| {
         let Ok(text) = std::str::from_utf8(input) else { return Ok(0) };
@@ -133,6 +135,7 @@ const SEEDS: &[&str] = &[
     "cel.bind(y, self.items, sets.contains([y], [y])) && math.greatest(1, x) == 7",
     "{'a': [1u, 2u], ?'b': optional.none()}[?'a'].value()[0] == dyn(1.0)",
     "dyn(self).items[0].count / 0 == 1 || true",
+    "Object{spec: Object.spec{?a: self.?name}}.spec.a == JSONPatch{op: 'add', value: x}.value",
 ];
 
 type Fixture = (Environment, Arc<Declared>, Value);
@@ -145,6 +148,7 @@ fn fixture() -> &'static Fixture {
             .with_library(Library::Math)
             .with_library(Library::Bindings)
             .with_library(Library::JsonPatch)
+            .with_mutations()
             .with_declared("self", declared.clone())
             .with_variable("x", keelson_cel::Type::Int);
         let object = value!({

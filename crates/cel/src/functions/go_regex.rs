@@ -1,0 +1,442 @@
+//! Regular expressions as Go reads them, written anew for the crate `regex`: classes such as `\d` are of
+//! ASCII only, sets have no operators, and what Go refuses is refused with its words.
+
+use std::iter::Peekable;
+use std::ops::Range;
+use std::str::CharIndices;
+
+/// A repetition counts at most so far.
+const REPEAT_COUNT_MAX: u32 = 1000;
+
+const POSIX: [&str; 14] = [
+    "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct",
+    "space", "upper", "word", "xdigit",
+];
+
+/// The pattern in the syntax of the crate `regex`; the error is Go's.
+pub(crate) fn translate(pattern: &str) -> Result<Translated, String> {
+    let mut reader = Reader {
+        pattern,
+        chars: pattern.char_indices().peekable(),
+        out: String::with_capacity(pattern.len() + 16),
+        depth: 0,
+        last: Last::Nothing,
+        properties: vec![],
+    };
+    while reader.next_piece()? {}
+    if reader.depth > 0 {
+        return Err(format!("missing closing ): `{pattern}`"));
+    }
+    Ok(Translated { text: reader.out, properties: reader.properties })
+}
+
+/// A pattern for the crate `regex`.
+pub(crate) struct Translated {
+    pub(crate) text: String,
+    /// Where Unicode properties stand in the pattern it was made from.
+    pub(crate) properties: Vec<Range<usize>>,
+}
+
+/// What stands before a repetition.
+#[derive(Clone, Copy)]
+enum Last {
+    /// Nothing that could be repeated.
+    Nothing,
+    Piece,
+    /// A repetition, which begins there.
+    Repeat(usize),
+}
+
+struct Reader<'a> {
+    pattern: &'a str,
+    chars: Peekable<CharIndices<'a>>,
+    out: String,
+    /// Groups that are open.
+    depth: usize,
+    last: Last,
+    /// Where Unicode properties stand, which may be unknown.
+    properties: Vec<Range<usize>>,
+}
+
+impl Reader<'_> {
+    fn at(&mut self) -> usize {
+        self.chars.peek().map_or(self.pattern.len(), |(at, _)| *at)
+    }
+
+    fn rest(&mut self) -> &str {
+        let at = self.at();
+        &self.pattern[at..]
+    }
+
+    fn peek(&mut self) -> Option<char> {
+        self.chars.peek().map(|(_, c)| *c)
+    }
+
+    fn skip(&mut self, bytes: usize) {
+        let end = self.at() + bytes;
+        while self.chars.next_if(|(at, _)| *at < end).is_some() {}
+    }
+
+    fn literal(&mut self, c: char) {
+        push_literal(&mut self.out, c);
+    }
+
+    /// Reads one piece; false at the end.
+    fn next_piece(&mut self) -> Result<bool, String> {
+        let Some((at, c)) = self.chars.next() else { return Ok(false) };
+        let mut last = Last::Piece;
+        match c {
+            '(' => {
+                self.group(at)?;
+                last = Last::Nothing;
+            }
+            ')' => {
+                self.depth = self
+                    .depth
+                    .checked_sub(1)
+                    .ok_or_else(|| format!("unexpected ): `{}`", self.pattern))?;
+                self.out.push(')');
+            }
+            '|' => {
+                self.out.push('|');
+                last = Last::Nothing;
+            }
+            '^' | '$' | '.' => self.out.push(c),
+            '[' => self.class(at)?,
+            '\\' => self.escape(at)?,
+            '*' | '+' | '?' => last = self.repeat(at, c.to_string())?,
+            '{' => match self.counts(at)? {
+                Some(counts) => last = self.repeat(at, counts)?,
+                None => self.literal('{'),
+            },
+            _ => self.literal(c),
+        }
+        self.last = last;
+        Ok(true)
+    }
+
+    fn repeat(&mut self, at: usize, text: String) -> Result<Last, String> {
+        match self.last {
+            Last::Nothing => {
+                return Err(format!("missing argument to repetition operator: `{text}`"));
+            }
+            Last::Repeat(before) => {
+                let end = self.at();
+                let operators = &self.pattern[before..end];
+                return Err(format!("invalid nested repetition operator: `{operators}`"));
+            }
+            Last::Piece => self.out.push_str(&text),
+        }
+        if self.chars.next_if(|(_, c)| *c == '?').is_some() {
+            self.out.push('?');
+        }
+        Ok(Last::Repeat(at))
+    }
+
+    /// Counts behind an opened brace: `{2}`, `{2,}` or `{2,5}`; none when the brace is a character.
+    fn counts(&mut self, at: usize) -> Result<Option<String>, String> {
+        let rest = self.rest();
+        let Some(end) = rest.find('}') else { return Ok(None) };
+        let inner = &rest[..end];
+        let (low, high) = inner.split_once(',').unwrap_or((inner, inner));
+        let is_number = |text: &str| {
+            !text.is_empty()
+                && text.bytes().all(|b| b.is_ascii_digit())
+                && (text.len() == 1 || !text.starts_with('0'))
+        };
+        if !is_number(low) || !(high.is_empty() || is_number(high)) {
+            return Ok(None);
+        }
+        let number = |text: &str| text.parse::<u32>().unwrap_or(u32::MAX);
+        let most = if high.is_empty() { number(low) } else { number(high) };
+        let counts = format!("{{{inner}}}");
+        if number(low).max(most) > REPEAT_COUNT_MAX || most < number(low) {
+            let text = &self.pattern[at..at + counts.len()];
+            return Err(format!("invalid repeat count: `{text}`"));
+        }
+        let length = end + 1;
+        self.skip(length);
+        Ok(Some(counts))
+    }
+
+    fn group(&mut self, at: usize) -> Result<(), String> {
+        self.depth += 1;
+        if self.peek() != Some('?') {
+            self.out.push('(');
+            return Ok(());
+        }
+        let rest = self.rest();
+        for opening in ["?P<", "?<"] {
+            let Some(name) = rest.strip_prefix(opening) else { continue };
+            if rest.starts_with("?<=") || rest.starts_with("?<!") {
+                break;
+            }
+            let end = name.find('>');
+            let is_word = |name: &str| {
+                !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+            };
+            let Some(end) = end.filter(|end| is_word(&name[..*end])) else {
+                let shown = end.map_or(&self.pattern[at..], |end| {
+                    &self.pattern[at..at + 1 + opening.len() + end + 1]
+                });
+                return Err(format!("invalid named capture: `{shown}`"));
+            };
+            // Names do not matter: nothing asks for a group.
+            let length = opening.len() + end + 1;
+            self.skip(length);
+            self.out.push('(');
+            return Ok(());
+        }
+        self.flags(at)
+    }
+
+    fn flags(&mut self, at: usize) -> Result<(), String> {
+        self.out.push('(');
+        self.out.push('?');
+        self.skip(1);
+        let mut seen = 0;
+        for (here, c) in self.chars.by_ref() {
+            match c {
+                'i' | 'm' | 's' | 'U' => seen += 1,
+                '-' => seen = 0,
+                ':' | ')' if seen > 0 || here == at + 2 && c == ':' => {
+                    self.out.push(c);
+                    if c == ')' {
+                        self.depth -= 1;
+                    }
+                    return Ok(());
+                }
+                _ => {
+                    let shown = &self.pattern[at..here + c.len_utf8()];
+                    return Err(format!("invalid or unsupported Perl syntax: `{shown}`"));
+                }
+            }
+            self.out.push(c);
+        }
+        Err(format!("missing closing ): `{}`", self.pattern))
+    }
+
+    /// What follows a backslash, outside of a class.
+    fn escape(&mut self, at: usize) -> Result<(), String> {
+        let Some(c) = self.peek() else {
+            return Err("trailing backslash at end of expression: ``".to_owned());
+        };
+        if let Some(class) = perl_class(c) {
+            self.skip(1);
+            self.out.push_str(class);
+            return Ok(());
+        }
+        match c {
+            'A' | 'z' | 'B' => {
+                self.skip(1);
+                self.out.push('\\');
+                self.out.push(c);
+            }
+            'b' => {
+                self.skip(1);
+                self.out.push_str("(?-u:\\b)");
+            }
+            'Q' => {
+                self.skip(1);
+                let rest = self.rest();
+                let end = rest.find("\\E");
+                let quoted = rest[..end.unwrap_or(rest.len())].to_owned();
+                quoted.chars().for_each(|c| self.literal(c));
+                self.skip(quoted.len() + if end.is_some() { 2 } else { 0 });
+            }
+            'p' | 'P' => self.property(at)?,
+            _ => {
+                let c = self.escaped_char(at)?;
+                self.literal(c);
+            }
+        }
+        Ok(())
+    }
+
+    /// `\pN`, `\p{Greek}` and `\P...`; what the crate does not know it refuses itself.
+    fn property(&mut self, at: usize) -> Result<(), String> {
+        self.skip(1);
+        match self.peek() {
+            Some('{') => {
+                let Some(end) = self.rest().find('}') else {
+                    let shown = &self.pattern[at..];
+                    return Err(format!("invalid character class range: `{shown}`"));
+                };
+                self.skip(end + 1);
+            }
+            Some(c) => self.skip(c.len_utf8()),
+            None => {
+                let shown = &self.pattern[at..];
+                return Err(format!("invalid character class range: `{shown}`"));
+            }
+        }
+        let end = self.at();
+        let text = &self.pattern[at..end];
+        self.properties.push(at..end);
+        self.out.push_str(text);
+        Ok(())
+    }
+
+    /// A character that is written as an escape.
+    fn escaped_char(&mut self, at: usize) -> Result<char, String> {
+        let fault = |reader: &mut Self| {
+            let end = reader.at();
+            Err(format!("invalid escape sequence: `{}`", &reader.pattern[at..end]))
+        };
+        let Some((_, c)) = self.chars.next() else {
+            return Err("trailing backslash at end of expression: ``".to_owned());
+        };
+        let number = match c {
+            'a' => 7,
+            'f' => 12,
+            't' => 9,
+            'n' => 10,
+            'r' => 13,
+            'v' => 11,
+            'x' => return self.hexadecimal(at),
+            '0' => self.digits(0, 2, 8),
+            // A single digit would refer to a group, which cannot be.
+            '1'..='7' if self.peek().is_some_and(|next| next.is_digit(8)) => {
+                self.digits(c as u32 - '0' as u32, 2, 8)
+            }
+            _ if c.is_ascii() && !c.is_ascii_alphanumeric() => c as u32,
+            _ => return fault(self),
+        };
+        char::from_u32(number).map_or_else(|| fault(self), Ok)
+    }
+
+    fn digits(&mut self, mut number: u32, count: usize, radix: u32) -> u32 {
+        for _ in 0..count {
+            let Some(digit) = self.peek().and_then(|c| c.to_digit(radix)) else { break };
+            number = number * radix + digit;
+            self.skip(1);
+        }
+        number
+    }
+
+    fn hexadecimal(&mut self, at: usize) -> Result<char, String> {
+        let braces = self.chars.next_if(|(_, c)| *c == '{').is_some();
+        let before = self.at();
+        let number = self.digits(0, if braces { 6 } else { 2 }, 16);
+        let count = self.at() - before;
+        let closed = !braces || self.chars.next_if(|(_, c)| *c == '}').is_some();
+        let fits = closed && count > 0 && (braces || count == 2);
+        char::from_u32(number).filter(|_| fits).ok_or_else(|| {
+            let end = self.at();
+            format!("invalid escape sequence: `{}`", &self.pattern[at..end])
+        })
+    }
+
+    fn class(&mut self, at: usize) -> Result<(), String> {
+        self.out.push('[');
+        if self.chars.next_if(|(_, c)| *c == '^').is_some() {
+            self.out.push('^');
+        }
+        let mut first = true;
+        loop {
+            let missing = || format!("missing closing ]: `{}`", &self.pattern[at..]);
+            let Some(c) = self.chars.peek().map(|(_, c)| *c) else { return Err(missing()) };
+            if c == ']' && !first {
+                self.skip(1);
+                self.out.push(']');
+                return Ok(());
+            }
+            first = false;
+            if !self.named_class(c)? {
+                self.range(missing_text(self.pattern, at))?;
+            }
+        }
+    }
+
+    /// A class with a name within a class: `[:alpha:]`, `\d`, `\pN`.
+    fn named_class(&mut self, c: char) -> Result<bool, String> {
+        let here = self.at();
+        if c == '['
+            && let Some(inner) = self.rest().strip_prefix("[:")
+            && let Some(end) = inner.find(":]")
+        {
+            let name = &inner[..end];
+            let text = format!("[:{name}:]");
+            if !POSIX.contains(&name.strip_prefix('^').unwrap_or(name)) {
+                return Err(format!("invalid character class range: `{text}`"));
+            }
+            self.skip(text.len());
+            self.out.push_str(&text);
+            return Ok(true);
+        }
+        if c != '\\' {
+            return Ok(false);
+        }
+        let next = self.pattern[here + 1..].chars().next();
+        match next {
+            Some('p' | 'P') => {
+                self.skip(1);
+                self.property(here)?;
+            }
+            Some(next) => match perl_class(next) {
+                Some(class) => {
+                    self.skip(2);
+                    self.out.push_str(class);
+                }
+                None => return Ok(false),
+            },
+            None => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// A character or a range of characters within a class.
+    fn range(&mut self, missing: String) -> Result<(), String> {
+        let start = self.at();
+        let low = self.class_char(&missing)?;
+        self.literal(low);
+        let rest = self.rest();
+        if !rest.starts_with('-') || rest.starts_with("-]") || rest.len() == 1 {
+            return Ok(());
+        }
+        self.skip(1);
+        let high = self.class_char(&missing)?;
+        if high < low {
+            let end = self.at();
+            let text = &self.pattern[start..end];
+            return Err(format!("invalid character class range: `{text}`"));
+        }
+        self.out.push('-');
+        self.literal(high);
+        Ok(())
+    }
+
+    fn class_char(&mut self, missing: &str) -> Result<char, String> {
+        let here = self.at();
+        match self.chars.next() {
+            Some((_, '\\')) => self.escaped_char(here),
+            Some((_, c)) => Ok(c),
+            None => Err(missing.to_owned()),
+        }
+    }
+}
+
+fn missing_text(pattern: &str, at: usize) -> String {
+    format!("missing closing ]: `{}`", &pattern[at..])
+}
+
+fn push_literal(out: &mut String, c: char) {
+    if c.is_ascii() && !c.is_ascii_alphanumeric() {
+        out.push_str(&format!("\\x{{{:x}}}", c as u32));
+    } else {
+        out.push(c);
+    }
+}
+
+/// Perl's classes, which are of ASCII in Go. They can stand within other classes too.
+fn perl_class(c: char) -> Option<&'static str> {
+    Some(match c {
+        'd' => "[0-9]",
+        'D' => "[^0-9]",
+        's' => "[\\t\\n\\x0c\\r ]",
+        'S' => "[^\\t\\n\\x0c\\r ]",
+        'w' => "[0-9A-Za-z_]",
+        'W' => "[^0-9A-Za-z_]",
+        _ => return None,
+    })
+}
