@@ -17,7 +17,7 @@ pub enum Mode {
     /// Roles and bindings.
     Rbac,
     /// What nodes need.
-    Node(NodeAuthorizer),
+    Node(Box<NodeAuthorizer>),
     /// The lines of a policy file.
     Abac(Abac),
 }

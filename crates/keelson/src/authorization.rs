@@ -70,7 +70,7 @@ impl Authorization {
                 AuthorizationMode::Rbac => Some(Mode::Rbac),
                 AuthorizationMode::Node => {
                     let rules = keelson_registry::default_rules("system:node");
-                    Some(Mode::Node(NodeAuthorizer::new(rules)))
+                    Some(Mode::Node(Box::new(NodeAuthorizer::new(rules))))
                 }
             });
         }

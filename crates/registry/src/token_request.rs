@@ -10,10 +10,9 @@ use keelson_auth::Permit;
 use keelson_auth::service_account::{Claims, Reference, ServiceAccountTokens};
 use keelson_meta::time::{GoDuration, Timestamp};
 use keelson_meta::{
-    ErrorList, Failure, FieldError, GroupVersion, GroupVersionResource, Map, Object, Path, Status,
-    Str, Value,
+    ErrorList, Failure, FieldError, GroupVersion, GroupVersionKind, GroupVersionResource, Map,
+    Object, Path, Status, Str, Value,
 };
-use keelson_schema::Schema;
 
 const EXPIRATION_SECONDS_DEFAULT: i64 = 3600;
 const EXPIRATION_SECONDS_MIN: i64 = 600;
@@ -29,14 +28,16 @@ impl Registry {
         permit: &Permit,
         target: &Target,
         tokens: &ServiceAccountTokens,
-        schema: &Schema,
         mut request: Object,
         options: &WriteOptions,
     ) -> Result<(Object, Vec<Str>), Failure> {
         target.assert_covered(permit, "create", "token");
+        let kind = GroupVersionKind::new("authentication.k8s.io", "v1", "TokenRequest");
+        let schema = self.catalogue.schema(&kind);
+        let schema = schema.ok_or_else(|| Status::internal("TokenRequest has no schema"))?;
         let spec = request.object_mut("spec");
         spec.entry_or("expirationSeconds", || EXPIRATION_SECONDS_DEFAULT.into());
-        self.note_manager(schema, "token", &mut request, options);
+        self.note_manager(&schema, "token", &mut request, options);
         let write = Write {
             permit,
             target,

@@ -116,11 +116,11 @@ fn validate(kind: Kind, review: &Object) -> ErrorList {
         errors.push(FieldError::invalid(&spec.field("user"), "", why));
     }
     let is_local = kind == Kind::LocalSubject;
-    let metadata = review.metadata().into_iter().flat_map(Map::iter);
+    let mut metadata = review.metadata().into_iter().flat_map(Map::iter);
     let is_bare = |(name, value): (&Str, &Value)| {
         name == "managedFields" || value.is_empty() || (is_local && name == "namespace")
     };
-    if !metadata.map(is_bare).all(|is_bare| is_bare) {
+    if !metadata.all(is_bare) {
         let shown = review.get("metadata").cloned().unwrap_or_default();
         errors.push(FieldError::invalid(&Path::new("metadata"), shown, "must be empty"));
     }

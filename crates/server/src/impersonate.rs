@@ -336,7 +336,7 @@ mod tests {
             map.append(name, HeaderValue::from_bytes(value).expect("a header value"));
         }
         let admin = User { name: "admin".into(), ..User::default() };
-        let admin = admin.with_group(keelson_auth::MASTERS);
+        let admin = admin.with_group(MASTERS);
         let wanted = Attributes { verb: "get".into(), ..Attributes::default() };
         let got = match impersonated(&Authorizer::default(), &map, admin, &wanted).await {
             Ok(User { name, uid, groups, extra }) => {

@@ -133,8 +133,7 @@ pub(crate) async fn connect(
             let Some(tokens) = app.authenticator.service_accounts() else {
                 return Err(Status::no_such_path());
             };
-            let requested =
-                app.registry.request_token(permit, target, tokens, &schema, request, &options);
+            let requested = app.registry.request_token(permit, target, tokens, request, &options);
             let (answer, warnings) = requested.await?;
             let mut reply = reply_object(ask, 201, &schema, &answer)?;
             respond::warn(&mut reply, &warnings);
