@@ -72,11 +72,13 @@ pub(crate) struct Entry {
     pub(crate) optional: bool,
 }
 
-/// A field of a struct literal. There are no types that one could make, so its name does not matter.
+/// A field of a struct literal.
 #[derive(Clone, Debug)]
 pub(crate) struct Field {
     pub(crate) id: Id,
+    pub(crate) name: Str,
     pub(crate) value: Expr,
+    pub(crate) optional: bool,
 }
 
 /// A comprehension: what macros such as `all` and `map` become.

@@ -1,6 +1,6 @@
 //! Finds the type of each node and the overloads of each call, with cel-go's words for what is wrong.
 
-use crate::ast::{Entry, Expr, Fold, Id, Item, Kind, Parsed, operator};
+use crate::ast::{Entry, Expr, Field, Fold, Id, Item, Kind, Parsed, operator};
 use crate::environment::Environment;
 use crate::literal::Literal;
 use crate::registry::{self, Overload};
@@ -126,15 +126,12 @@ impl Checker<'_> {
             Kind::List(items) => self.list(items),
             Kind::Map(entries) => self.map(entries),
             Kind::Struct { name, fields } => {
-                let ty = self.struct_type(expr.id, name);
-                for field in fields {
+                let declared = self.struct_type(expr.id, name);
+                for field in fields.iter().filter(|_| declared.is_some()) {
                     self.check(&field.value);
-                    if ty == Type::Error {
-                        let message = format!("unexpected failed resolution of '{name}'");
-                        self.report(field.id, message);
-                    }
+                    self.struct_field(name, declared.as_ref(), field);
                 }
-                ty
+                declared.unwrap_or(Type::Error)
             }
             Kind::Fold(fold) => self.fold(fold),
         };
@@ -215,6 +212,13 @@ impl Checker<'_> {
             Type::Map(_, value) => (**value).clone(),
             Type::Object(object) => match object.field(field) {
                 Some(field) => field.declared.ty(),
+                None => {
+                    self.report(id, format!("undefined field '{field}'"));
+                    Type::Error
+                }
+            },
+            Type::Struct(name) => match Type::struct_field(name, field) {
+                Some(ty) => ty,
                 None => {
                     self.report(id, format!("undefined field '{field}'"));
                     Type::Error
@@ -415,21 +419,46 @@ impl Checker<'_> {
         Type::Dyn
     }
 
-    fn struct_type(&mut self, id: Id, name: &str) -> Type {
+    /// The type that a struct literal names; none when nothing has that name.
+    fn struct_type(&mut self, id: Id, name: &str) -> Option<Type> {
         let Some(global) = self.global(name) else {
             self.undeclared(id, name);
-            return Type::Error;
+            return None;
         };
         match global {
             Global::Variable(_) => {
                 let ty = self.global_type(&global);
                 self.report(id, format!("'{ty}' is not a type"));
             }
+            Global::Type(ty @ Type::Struct(_)) => return Some(ty),
             Global::Type(ty) => {
                 self.report(id, format!("'{ty}' is not a message type"));
             }
         }
-        Type::Error
+        Some(Type::Error)
+    }
+
+    /// Checks one field of a struct literal.
+    fn struct_field(&mut self, literal: &str, ty: Option<&Type>, field: &Field) {
+        let Some(Type::Struct(name)) = ty else {
+            let message = format!("unexpected failed resolution of '{literal}'");
+            return self.report(field.id, message);
+        };
+        let found = self.element(&field.value, field.optional);
+        let expected = Type::struct_field(name, &field.name);
+        if let Some(expected) = &expected
+            && self.bindings.assign(expected, &found)
+        {
+            return;
+        }
+        let expected = expected.map_or_else(String::new, |ty| ty.to_string());
+        let (name, found) = (&field.name, self.shown(&found));
+        self.report(
+            field.id,
+            format!(
+                "expected type of field '{name}' is '{expected}' but provided type is '{found}'"
+            ),
+        );
     }
 
     fn fold(&mut self, fold: &Fold) -> Type {

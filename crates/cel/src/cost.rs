@@ -193,7 +193,10 @@ impl Estimator<'_> {
         if test {
             return cost;
         }
-        let counts = matches!(self.checked.ty(operand.id), Type::Map(..) | Type::Object(_));
+        let counts = matches!(
+            self.checked.ty(operand.id),
+            Type::Map(..) | Type::Object(_) | Type::Struct(_)
+        );
         let mut path = self.path(operand);
         path.push(Step::Name(field.clone()));
         self.paths.insert(expr.id, path);

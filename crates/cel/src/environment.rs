@@ -79,6 +79,8 @@ pub struct Environment {
     /// Whether elements of a literal must be of one type.
     pub(crate) homogeneous_literals: bool,
     quoted_fields: bool,
+    /// Whether there are the types `Object` and `JSONPatch`.
+    mutations: bool,
 }
 
 /// Why an expression cannot be used.
@@ -130,6 +132,7 @@ impl Environment {
             container: String::new(),
             homogeneous_literals: true,
             quoted_fields: false,
+            mutations: false,
         }
     }
 
@@ -149,6 +152,12 @@ impl Environment {
     pub fn with_declared(mut self, name: impl Into<Str>, declared: Arc<Declared>) -> Self {
         let ty = declared.ty();
         self.variables.push(Variable { name: name.into(), ty, declared: Some(declared) });
+        self
+    }
+
+    /// Adds the types of mutating policies: `Object`, `Object.spec` and so on, and `JSONPatch`.
+    pub fn with_mutations(mut self) -> Self {
+        self.mutations = true;
         self
     }
 
@@ -233,6 +242,8 @@ impl Environment {
             "type" => Type::Type(None),
             "google.protobuf.Timestamp" => Type::Timestamp,
             "google.protobuf.Duration" => Type::Duration,
+            "JSONPatch" | "Object" if self.mutations => Type::Struct(name.into()),
+            _ if self.mutations && name.starts_with("Object.") => Type::Struct(name.into()),
             "optional_type" if self.libraries.has(Library::Optional) => Type::optional(Type::Dyn),
             "net.IP" if self.libraries.has(Library::Ip) => Type::Opaque("net.IP"),
             "net.CIDR" if self.libraries.has(Library::Cidr) => Type::Opaque("net.CIDR"),

@@ -2,7 +2,9 @@
 
 use crate::charge::{CallCost, equality_cost};
 use crate::equality::{compare, equal};
-use crate::program::{BindNode, Call, FoldNode, Index, MapEntry, Node, Program, Relation, Select};
+use crate::program::{
+    BindNode, Call, FoldNode, Index, MapEntry, Node, Program, Relation, Select, StructNode,
+};
 use crate::value::{EvalError, Evaluated, Key, List, Map, OwnedMap, Text, Val};
 use std::sync::Arc;
 
@@ -112,6 +114,7 @@ impl<'a, 'l> Evaluation<'a, 'l> {
             }
             Node::List { items } => self.list(items),
             Node::Map { entries } => self.map(entries),
+            Node::Struct(literal) => self.struct_literal(literal),
             Node::Fold(fold) => self.fold(fold),
             Node::Bind(bind) => self.bind(bind),
             Node::Append { slot, item } => self.append(*slot, item),
@@ -158,7 +161,8 @@ impl<'a, 'l> Evaluation<'a, 'l> {
             Val::Optional(None) => return Ok(Val::Optional(None)),
             Val::Optional(Some(inner)) => match &*inner {
                 Val::Map(map) => (map.clone(), true),
-                _ => return Err(no_such_key(&select.field)),
+                // What has no fields has none that one could choose.
+                _ => return Ok(Val::Optional(None)),
             },
             Val::List(_) => return Err(unsupported_index(&Val::text(select.field.clone()))),
             _ => return Err(no_such_key(&select.field)),
@@ -266,6 +270,17 @@ impl<'a, 'l> Evaluation<'a, 'l> {
         }
         let args = [one, two];
         self.charge(cost.before(&args, self.left()))?;
+        if matches!(
+            args[0],
+            Val::Null
+                | Val::List(_)
+                | Val::Map(_)
+                | Val::Type(_)
+                | Val::Optional(_)
+                | Val::Opaque(_)
+        ) {
+            return Err(EvalError::no_overload_of(relation.function()));
+        }
         match compare(&args[0], &args[1])? {
             Some(order) => Ok(Val::Bool(relation.holds(order))),
             None => Err(EvalError::new("NaN values cannot be ordered")),
@@ -345,6 +360,21 @@ impl<'a, 'l> Evaluation<'a, 'l> {
             insert(&mut out, key, value)?;
         }
         self.charge(crate::charge::MAP_CREATE_COST)?;
+        Ok(Val::Map(Map::Owned(Arc::new(out))))
+    }
+
+    fn struct_literal(&mut self, literal: &'a StructNode) -> Evaluated<'a> {
+        let mut out = OwnedMap::of_type(literal.name.clone());
+        for (name, node, optional) in &literal.fields {
+            let value = match (self.eval(node)?, optional) {
+                (val, false) => val,
+                (Val::Optional(Some(val)), true) => (*val).clone(),
+                (Val::Optional(None), true) => continue,
+                (other, true) => return Err(not_optional("struct", &other)),
+            };
+            out.set(Key::String(name.clone()), Val::String(Text::Borrowed(name)), value);
+        }
+        self.charge(crate::charge::STRUCT_CREATE_COST)?;
         Ok(Val::Map(Map::Owned(Arc::new(out))))
     }
 
@@ -479,7 +509,7 @@ fn no_such_key(key: &str) -> EvalError {
 }
 
 /// The name of a value's type in cel-go's source, which one of its messages shows.
-fn go_name(val: &Val<'_>) -> &'static str {
+pub(crate) fn go_name(val: &Val<'_>) -> &'static str {
     match val {
         Val::Null => "types.Null",
         Val::Bool(_) => "types.Bool",
@@ -513,6 +543,11 @@ fn find<'a>(target: &Val<'a>, key: &Val<'a>) -> Result<Option<Val<'a>>, EvalErro
                 Val::Uint(at) => i64::try_from(*at).ok(),
                 Val::Double(at) if at.fract() == 0.0 && at.abs() < 2_f64.powi(63) => {
                     Some(*at as i64)
+                }
+                Val::Double(_) => {
+                    let shown = crate::functions::convert::display(key);
+                    let message = format!("unsupported index value {shown} in list");
+                    return Err(EvalError::new(message));
                 }
                 _ => return Err(unsupported_index(key)),
             };

@@ -662,13 +662,13 @@ impl Parser<'_> {
     }
 
     fn field(&mut self) -> Parse<Field> {
-        self.take(Token::Question);
+        let optional = self.take(Token::Question).is_some();
         let start = self.here();
-        self.field_name(start, true)?;
+        let (_, name) = self.field_name(start, true)?;
         let colon = self.expect(Token::Colon)?;
         let id = self.builder.id(colon.start);
         let value = self.expression()?;
-        Ok(Field { id, value })
+        Ok(Field { id, name: name.into(), value, optional })
     }
 
     fn call_or_macro(

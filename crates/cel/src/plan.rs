@@ -7,7 +7,10 @@ use crate::checker::{Checked, Global, Reference};
 use crate::environment::Environment;
 use crate::functions;
 use crate::literal::Literal;
-use crate::program::{BindNode, Call, FoldNode, Index, MapEntry, Node, Program, Relation, Select};
+use crate::program::{
+    BindNode, Call, FoldNode, Index, MapEntry, Node, Program, Relation, Select, StructNode,
+};
+use crate::types::Type;
 use crate::value::{Text, Val};
 use keelson_meta::Str;
 use std::sync::Arc;
@@ -70,7 +73,17 @@ impl Planner<'_> {
                 }
                 fold_map(planned)
             }
-            Kind::Struct { name, .. } => return Err(format!("unknown type: {name}")),
+            Kind::Struct { fields, .. } => {
+                let Type::Struct(name) = self.checked.ty(expr.id).clone() else {
+                    return Err("no type to make a value of".to_owned());
+                };
+                let mut planned = vec![];
+                for field in fields {
+                    let value = self.plan(&field.value)?;
+                    planned.push((field.name.clone(), value, field.optional));
+                }
+                Node::Struct(Box::new(StructNode { name, fields: planned }))
+            }
             Kind::Fold(fold) => self.fold(fold)?,
         })
     }
@@ -188,6 +201,11 @@ impl Planner<'_> {
         let operand = self.plan(operand)?;
         let mut key = self.plan(key)?;
         unobserve(&mut key);
+        if let Node::Const(val) = &key
+            && crate::value::Key::of(val).is_none()
+        {
+            return Err(format!("invalid qualifier type: {}", crate::eval::go_name(val)));
+        }
         let cost = qualifier_cost(&operand);
         Ok(Node::Index(Box::new(Index { operand, key, optional, cost })))
     }
@@ -273,7 +291,8 @@ impl Planner<'_> {
     }
 }
 
-/// A map of constants is a constant, unless its keys are no keys or stand twice.
+/// A map of constants is a constant, unless its keys are no keys. Of two entries with one key the last
+/// stays; only in maps that are computed is that an error, as upstream has it.
 fn fold_map(entries: Vec<MapEntry>) -> Node {
     let mut map = crate::value::OwnedMap::default();
     for entry in &entries {
@@ -285,9 +304,7 @@ fn fold_map(entries: Vec<MapEntry>) -> Node {
         let Some(place) = crate::value::Key::of(key) else {
             return Node::Map { entries };
         };
-        if !map.insert(place, key.clone(), value.clone()) {
-            return Node::Map { entries };
-        }
+        map.set(place, key.clone(), value.clone());
     }
     Node::Const(Val::Map(crate::value::Map::Owned(Arc::new(map))))
 }

@@ -58,6 +58,15 @@ pub(crate) enum Relation {
 }
 
 impl Relation {
+    pub(crate) fn function(self) -> &'static str {
+        match self {
+            Relation::Less => "_<_",
+            Relation::LessEqual => "_<=_",
+            Relation::Greater => "_>_",
+            Relation::GreaterEqual => "_>=_",
+        }
+    }
+
     pub(crate) fn holds(self, order: Ordering) -> bool {
         match self {
             Relation::Less => order.is_lt(),
@@ -121,6 +130,7 @@ pub(crate) enum Node {
     Map {
         entries: Vec<MapEntry>,
     },
+    Struct(Box<StructNode>),
     Fold(Box<FoldNode>),
     /// A value with a name, computed when it is read.
     Bind(Box<BindNode>),
@@ -159,6 +169,13 @@ pub(crate) struct MapEntry {
     pub(crate) key: Node,
     pub(crate) value: Node,
     pub(crate) optional: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct StructNode {
+    pub(crate) name: Str,
+    /// Name, value, and whether an optional is unwrapped.
+    pub(crate) fields: Vec<(Str, Node, bool)>,
 }
 
 #[derive(Debug)]

@@ -290,7 +290,7 @@ const URLS: &[Row] = &[
 const QUANTITY: &[Row] = &[
     ("quantity", "string_to_quantity", "", "string", "kubernetes.Quantity"),
     ("isQuantity", "is_quantity_string", "", "string", "bool"),
-    ("sign", "quantity_sign", ".", "kubernetes.Quantity", "int"),
+    ("sign", "quantity_sign", "", "kubernetes.Quantity", "int"),
     (
         "isGreaterThan",
         "quantity_is_greater_than",

@@ -35,6 +35,8 @@ pub enum Type {
     Optional(Arc<Type>),
     /// An object with declared fields.
     Object(Arc<ObjectType>),
+    /// A type of which expressions make values: `Object.spec` or `JSONPatch` of admission policies.
+    Struct(Str),
     /// A type of a library, such as `kubernetes.Quantity`.
     Opaque(&'static str),
     /// A type as a value: `type(1)`.
@@ -67,6 +69,17 @@ impl Type {
         matches!(self, Type::Dyn | Type::Error)
     }
 
+    /// The type of a field of a struct; none when it has no such field.
+    pub(crate) fn struct_field(name: &str, field: &str) -> Option<Type> {
+        match (name, field) {
+            ("JSONPatch", "op" | "path" | "from") => Some(Type::String),
+            ("JSONPatch", "value") => Some(Type::Dyn),
+            ("JSONPatch", _) => None,
+            // An `Object` is whatever the policy says; the server looks at it when it is applied.
+            _ => Some(Type::Dyn),
+        }
+    }
+
     /// Whether values are of a fixed size.
     pub(crate) fn is_scalar(&self) -> bool {
         match self {
@@ -87,6 +100,7 @@ impl Type {
             self,
             Type::Null
                 | Type::Object(_)
+                | Type::Struct(_)
                 | Type::Opaque(_)
                 | Type::Optional(_)
                 | Type::Timestamp
@@ -111,6 +125,7 @@ impl Type {
             Type::Map(..) => "map",
             Type::Optional(_) => "optional_type",
             Type::Object(object) => &object.name,
+            Type::Struct(name) => name,
             Type::Opaque(name) => name,
             Type::Type(_) => "type",
         }

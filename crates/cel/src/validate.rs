@@ -77,12 +77,11 @@ impl Validator<'_> {
         };
         let Some((first, optional)) = elements.first() else { return };
         let expected = ty(first, *optional);
-        let found = elements.iter().skip(1).find_map(|(expr, optional)| {
+        for (expr, optional) in elements.iter().skip(1) {
             let found = ty(expr, *optional);
-            (expected != found).then_some((expr.id, found))
-        });
-        if let Some((id, found)) = found {
-            self.report(id, format!("expected type '{expected}' but found '{found}'"));
+            if expected != found {
+                self.report(expr.id, format!("expected type '{expected}' but found '{found}'"));
+            }
         }
     }
 

@@ -162,6 +162,12 @@ impl EvalError {
         EvalError(Box::new(Fault { message, cause: Cause::Interrupt }))
     }
 
+    /// The function has nothing to do with values of the first argument's type.
+    #[cold]
+    pub(crate) fn no_overload_of(function: &str) -> Self {
+        EvalError::new(format!("{NO_SUCH_OVERLOAD}: {function}"))
+    }
+
     #[cold]
     pub(crate) fn no_overload() -> Self {
         EvalError::new(NO_SUCH_OVERLOAD)
@@ -224,12 +230,23 @@ impl Key {
 /// A map that was made while evaluating, in the order of insertion.
 #[derive(Clone, Debug, Default)]
 pub struct OwnedMap<'a> {
+    /// The type it is of, when it is a struct.
+    type_name: Option<Str>,
     entries: Vec<(Val<'a>, Val<'a>)>,
     /// Places by key.
     places: std::collections::BTreeMap<Key, usize>,
 }
 
 impl<'a> OwnedMap<'a> {
+    pub(crate) fn of_type(name: Str) -> Self {
+        OwnedMap { type_name: Some(name), ..OwnedMap::default() }
+    }
+
+    /// The type that it was made as: `Object.spec`; none for maps.
+    pub fn type_name(&self) -> Option<&str> {
+        self.type_name.as_deref()
+    }
+
     /// Adds an entry; false when its key is there already.
     pub(crate) fn insert(&mut self, key: Key, name: Val<'a>, value: Val<'a>) -> bool {
         let place = self.entries.len();
@@ -239,6 +256,16 @@ impl<'a> OwnedMap<'a> {
                 slot.insert(place);
                 self.entries.push((name, value));
                 true
+            }
+        }
+    }
+
+    /// Adds an entry, in the place of one with the same key.
+    pub(crate) fn set(&mut self, key: Key, name: Val<'a>, value: Val<'a>) {
+        match self.places.get(&key) {
+            Some(place) => self.entries[*place] = (name, value),
+            None => {
+                self.insert(key, name, value);
             }
         }
     }
@@ -318,7 +345,10 @@ impl<'a> Val<'a> {
             Val::Timestamp(_) => Type::Timestamp,
             Val::Duration(_) => Type::Duration,
             Val::List(_) => Type::list(Type::Dyn),
-            Val::Map(_) => Type::map(Type::Dyn, Type::Dyn),
+            Val::Map(map) => match map.type_name() {
+                Some(name) => Type::Struct(name.into()),
+                None => Type::map(Type::Dyn, Type::Dyn),
+            },
             Val::Type(_) => Type::Type(None),
             Val::Optional(_) => Type::optional(Type::Dyn),
             Val::Opaque(opaque) => Type::Opaque(opaque.type_name()),
@@ -463,6 +493,13 @@ impl<'a> Map<'a> {
         self.len() == 0
     }
 
+    fn type_name(&self) -> Option<&str> {
+        match self {
+            Map::Owned(map) => map.type_name(),
+            _ => None,
+        }
+    }
+
     /// The value of a field or of a key that is text; none when it is absent.
     pub fn field(&self, name: &str) -> Option<Evaluated<'a>> {
         match self {
@@ -508,7 +545,7 @@ impl<'a> Map<'a> {
         match self {
             Map::Plain(map) | Map::Values(map, _) => map.iter().map(|(key, _)| text(key)).collect(),
             Map::Object(map, object) => {
-                let present = |property: &str| map.contains_key(property);
+                let present = |property: &str| map.get(property).is_some_and(|v| !v.is_null());
                 let fields = object.fields().iter().filter(|field| present(&field.property));
                 fields.map(|field| text(&field.name)).collect()
             }

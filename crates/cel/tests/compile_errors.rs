@@ -398,4 +398,12 @@ const COMPILE_ERRORS: &[(&str, &str)] = &[
         "program instantiation failed: invalid UTF-8 in bytes, cannot convert to string",
     ),
     ("timestamp('0000-01-01T00:00:00Z') == timestamp(self)", "1:11: invalid timestamp argument"),
+    (
+        "({true:1,2:2,5u:3}[true]) == (1)",
+        "1:10: expected type 'bool' but found 'int'\n1:14: expected type 'bool' but found 'uint'",
+    ),
+    (
+        "dyn({0:1,2:2,5:3}[dyn(b'')]) || true",
+        "program instantiation failed: invalid qualifier type: types.Bytes",
+    ),
 ];

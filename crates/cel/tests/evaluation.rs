@@ -400,4 +400,12 @@ const ANSWERS: &[(&str, &str)] = &[
         "= a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')",
     ),
     ("string(has(dyn(1).foo))", "= false"),
+    ("(null <= null) == (null <= null)", "no such overload: _<=_"),
+    ("[7, 8, 9][dyn(0.1)] == 7", "unsupported index value 0.1 in list"),
+    ("({true: 1, false: 2, true: 3}[true]) == 3", "true"),
+    ("!{'null_key': dyn(null)}.?null_key.invalid.hasValue()", "true"),
+    ("!{true: dyn(0)}[?true].absent.hasValue()", "true"),
+    ("dyn(self) - 1 == 1", "no such overload"),
+    ("dyn([1]) * 2 == 1", "no such overload: _*_"),
+    ("dyn(null) + 1 == 1", "no such overload: _+_"),
 ];

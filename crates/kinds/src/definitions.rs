@@ -1,5 +1,8 @@
 //! CustomResourceDefinitions (apiextensions `registry/customresourcedefinition`).
 
+mod schema;
+mod validate;
+
 use crate::check::{child, children, default, default_empty};
 use crate::strategy::Strategy;
 use keelson_meta::{Map, Object, Str, Value, value};
@@ -15,13 +18,13 @@ pub(super) fn definition(base: Strategy) -> Strategy {
         prepare_update,
         terminate: Some(terminate),
         standard_finalizers: false,
+        validate: validate::definition,
         ..base
     }
 }
 
 fn fill(definition: &mut Object) {
     let Some(spec) = child(&mut definition.root, "spec") else { return };
-    default_empty(spec, "scope", "Namespaced");
     if let Some(names) = child(spec, "names") {
         let kind = names.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
         default_empty(names, "singular", kind.to_lowercase());

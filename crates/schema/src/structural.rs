@@ -247,6 +247,11 @@ pub(crate) fn regex(pattern: &str) -> Option<Regex> {
     Regex::new(&pattern.replace("\\Z", "\\z")).ok()
 }
 
+/// Whether a text is a pattern that can be used.
+pub fn is_pattern(pattern: &str) -> bool {
+    regex(pattern).is_some()
+}
+
 fn strings(schema: &Map, name: &str) -> Vec<Str> {
     let list = schema.get(name).and_then(Value::as_array).unwrap_or_default();
     let text = |value: &Value| match value {

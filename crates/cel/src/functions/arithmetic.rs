@@ -23,6 +23,18 @@ pub(crate) fn function(name: &str) -> Option<Implementation> {
     })
 }
 
+/// The error for arguments that do not fit: it names the function when the first one never fits.
+fn misfit(args: &[Val<'_>], function: &str) -> EvalError {
+    let known = match args.first() {
+        Some(Val::String(_) | Val::Timestamp(_) | Val::Duration(_)) => true,
+        Some(Val::Int(_) | Val::Uint(_)) => true,
+        Some(Val::Double(_)) => function != "_%_",
+        Some(Val::Bytes(_) | Val::List(_)) => function == "_+_",
+        _ => false,
+    };
+    if known { EvalError::no_overload() } else { EvalError::no_overload_of(function) }
+}
+
 fn int_result<'a>(number: Option<i64>) -> Evaluated<'a> {
     number.map(Val::Int).ok_or_else(|| EvalError::new("integer overflow"))
 }
@@ -56,7 +68,7 @@ fn add<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
         | [Val::Duration(span), Val::Timestamp(time)] => {
             super::time::in_range(time.plus(*span)).map(Val::Timestamp)
         }
-        _ => Err(EvalError::no_overload()),
+        _ => Err(misfit(args, "_+_")),
     }
 }
 
@@ -121,7 +133,7 @@ fn subtract<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
             super::time::in_range(time.plus(GoDuration(back))).map(Val::Timestamp)
         }
         [Val::Timestamp(one), Val::Timestamp(two)] => duration_result(between(*one, *two)),
-        _ => Err(EvalError::no_overload()),
+        _ => Err(misfit(args, "_-_")),
     }
 }
 
@@ -136,7 +148,7 @@ fn multiply<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
         [Val::Int(one), Val::Int(two)] => int_result(one.checked_mul(*two)),
         [Val::Uint(one), Val::Uint(two)] => uint_result(one.checked_mul(*two)),
         [Val::Double(one), Val::Double(two)] => Ok(Val::Double(one * two)),
-        _ => Err(EvalError::no_overload()),
+        _ => Err(misfit(args, "_*_")),
     }
 }
 
@@ -148,7 +160,7 @@ fn divide<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
         [Val::Int(one), Val::Int(two)] => int_result(one.checked_div(*two)),
         [Val::Uint(one), Val::Uint(two)] => Ok(Val::Uint(one / two)),
         [Val::Double(one), Val::Double(two)] => Ok(Val::Double(one / two)),
-        _ => Err(EvalError::no_overload()),
+        _ => Err(misfit(args, "_/_")),
     }
 }
 
@@ -159,7 +171,7 @@ fn modulo<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
         }
         [Val::Int(one), Val::Int(two)] => int_result(one.checked_rem(*two)),
         [Val::Uint(one), Val::Uint(two)] => Ok(Val::Uint(one % two)),
-        _ => Err(EvalError::no_overload()),
+        _ => Err(misfit(args, "_%_")),
     }
 }
 
@@ -167,7 +179,7 @@ fn negate<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
     match args {
         [Val::Int(number)] => int_result(number.checked_neg()),
         [Val::Double(number)] => Ok(Val::Double(-number)),
-        _ => Err(EvalError::no_overload()),
+        _ => Err(misfit(args, "-_")),
     }
 }
 
@@ -176,7 +188,7 @@ fn size<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
         [val @ (Val::String(_) | Val::Bytes(_) | Val::List(_) | Val::Map(_))] => {
             Ok(Val::Int(i64::try_from(val.size()).unwrap_or(i64::MAX)))
         }
-        _ => Err(EvalError::new("no such overload: size")),
+        _ => Err(EvalError::no_overload_of("size")),
     }
 }
 

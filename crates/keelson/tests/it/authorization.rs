@@ -210,3 +210,51 @@ fn modes_are_asked_in_order_and_abac_by_its_file() {
     assert_eq!(status(abac, CONFIG_MAPS), 200);
     assert_eq!(status(modes(&["ABAC"]), CONFIG_MAPS), 403);
 }
+
+#[test]
+fn who_approves_or_signs_a_certificate_needs_the_right_to_its_signer() {
+    const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+    let server = Server::start_plain(quiet());
+    let client = server.client();
+    let pem = rcgen::CertificateParams::default();
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let pem = pem.serialize_request(&key).and_then(|request| request.pem()).expect("a request");
+    use base64::Engine;
+    let pem = base64::engine::general_purpose::STANDARD.encode(pem);
+    let request = json!({"metadata": {"name": "r"}, "spec": {"request": pem,
+        "signerName": "example.com/a", "usages": ["client auth"]}});
+    assert_eq!(client.post(REQUESTS, &request).status, 201);
+    let rule = |resource: &str, verbs: &[&str]| json!({"apiGroups": ["certificates.k8s.io"], "resources": [resource], "verbs": verbs});
+    let role = |signer: &str| {
+        let mut signers = rule("signers", &["approve"]);
+        signers["resourceNames"] = json!([signer]);
+        let write = rule("certificatesigningrequests/approval", &["patch"]);
+        let status = rule("certificatesigningrequests/status", &["patch"]);
+        json!({"metadata": {"name": "approver"}, "rules": [write, status, signers]})
+    };
+    let put = |signer: &str| {
+        let path = format!("{RBAC}/clusterroles/approver");
+        client.call("PUT", &path, "application/json", Some(&role(signer))).status
+    };
+    assert_eq!(put("example.com/b"), 201);
+    let bind = json!({"metadata": {"name": "approver"}, "subjects": [{"kind": "User", "name": "bob"}],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "approver"}});
+    assert_eq!(client.post(&format!("{RBAC}/clusterrolebindings"), &bind).status, 201);
+    let write = |part: &str, condition: &str| {
+        let body = json!({"status": {"conditions": [
+            {"type": condition, "status": "True", "reason": "r", "message": "m"}]}});
+        let path = format!("{REQUESTS}/r/{part}");
+        let answer =
+            call_as(&client, "bob", "PATCH", &path, "application/merge-patch+json", Some(&body));
+        (answer.status, answer.body["message"].as_str().unwrap_or_default().to_owned())
+    };
+    let refused = |verb: &str| {
+        let why = "certificatesigningrequests.certificates.k8s.io \"r\" is forbidden: user not";
+        (403, format!("{why} permitted to {verb} requests with signerName \"example.com/a\""))
+    };
+    assert_eq!(write("approval", "Approved"), refused("approve"));
+    assert_eq!(put("example.com/*"), 200);
+    assert_eq!(write("approval", "Approved").0, 200);
+    assert_eq!(write("status", "Failed"), refused("sign"));
+    server.stop();
+}

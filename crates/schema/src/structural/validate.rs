@@ -9,6 +9,13 @@ use std::collections::{HashMap, HashSet};
 const NOWHERE: Path<'static> = Path::new("<nil>");
 
 impl Structural {
+    /// The faults of a value that is no whole object, and whether it has members that the schema does not know.
+    pub fn check_value(&self, value: &Value) -> (ErrorList, bool) {
+        let mut errors = ErrorList::new();
+        self.root.value(value, None, &Path::ROOT, &mut errors);
+        (errors, self.root.has_unknown(value))
+    }
+
     /// The faults of an object. Its kind, apiVersion and metadata are looked at elsewhere, and what an update
     /// leaves as it was is not looked at (validation ratcheting).
     pub fn validate(&self, obj: &Map, old: Option<&Map>) -> ErrorList {
@@ -128,6 +135,29 @@ impl Node {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// Whether decoding would leave a part of a value out.
+    fn has_unknown(&self, value: &Value) -> bool {
+        match value {
+            Value::Object(map) => {
+                map.iter().any(|(name, value)| match (self.property(name), &self.additional) {
+                    (Some(node), _) => node.has_unknown(value),
+                    (None, Additional::Of(node)) => node.has_unknown(value),
+                    (None, Additional::Any) => false,
+                    (None, Additional::None) => {
+                        let is_type = self.embedded
+                            && matches!(name.as_str(), "apiVersion" | "kind" | "metadata");
+                        !self.preserve && !is_type
+                    }
+                })
+            }
+            Value::Array(items) => match &self.items {
+                Some(node) => items.iter().any(|item| node.has_unknown(item)),
+                None => false,
+            },
+            _ => false,
         }
     }
 

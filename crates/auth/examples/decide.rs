@@ -1,0 +1,151 @@
+//! What decisions and tokens cost: `decide [ROUNDS]`. RBAC with 1,000 roles and 5,000 bindings, and a service account
+//! token, verified and seen before.
+
+// An example says what it measured.
+#![allow(clippy::print_stdout)]
+
+use keelson_auth::rbac::{GROUP, Rbac};
+use keelson_auth::service_account::{
+    Claims, Reference, ServiceAccountOptions, ServiceAccountTokens, SigningKey,
+};
+use keelson_auth::{Attributes, BoxFuture, Change, Feed, GroupResource, Objects, User};
+use keelson_meta::{Failure, GroupVersionResource, Object, Str, Timestamp, Value, value};
+use std::sync::Arc;
+use std::time::Instant;
+
+const ROLES: usize = 1_000;
+const BINDINGS: usize = 5_000;
+const KEY: &str = include_str!("../src/service_account/testdata/p256.pem");
+
+/// Roles, bindings and one service account.
+struct Stored;
+
+impl Objects for Stored {
+    fn revision(&self) -> u64 {
+        1
+    }
+
+    fn lag(&self) -> Option<BoxFuture<Result<(), Failure>>> {
+        None
+    }
+
+    fn latest(&self) -> BoxFuture<Result<(), Failure>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn follow(&self, _: &'static [GroupResource]) -> Box<dyn Feed> {
+        Box::new(All)
+    }
+
+    fn modified(&self, _: GroupResource, _: &str, _: &str) -> Option<u64> {
+        Some(1)
+    }
+
+    fn get(&self, _: GroupResource, _: &str, name: &str) -> Result<Option<Object>, Failure> {
+        Ok(Object::from_value(value!({"metadata": {"name": name, "uid": "u"}})))
+    }
+}
+
+struct All;
+
+impl Feed for All {
+    fn take(&mut self, out: &mut Vec<(usize, Change)>) -> Result<(), Failure> {
+        let mut put = |resource: usize, object: Value| {
+            out.extend(Object::from_value(object).map(|object| (resource, Change::Put(object))));
+        };
+        for i in 0..ROLES {
+            let rule = |resource: String| {
+                value!({"verbs": ["get", "list", "watch"], "apiGroups": ["", "apps"],
+                    "resources": [(resource), "configmaps"]})
+            };
+            let rules: Vec<Value> = (0..8).map(|n| rule(format!("things{n}"))).collect();
+            let namespace = format!("ns{}", i % 50);
+            let name = format!("r{i}");
+            put(1, value!({"metadata": {"name": name, "namespace": namespace}, "rules": (rules)}));
+        }
+        for i in 0..BINDINGS {
+            let (name, namespace) = (format!("b{i}"), format!("ns{}", i % 50));
+            let role = format!("r{}", i % ROLES);
+            let (user, group) = (format!("user{}", i % 500), format!("group{}", i % 100));
+            put(
+                3,
+                value!({
+                    "metadata": {"name": name, "namespace": namespace},
+                    "roleRef": {"apiGroup": GROUP, "kind": "Role", "name": role},
+                    "subjects": [{"kind": "User", "name": user}, {"kind": "Group", "name": group}]
+                }),
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Prints what one round takes.
+async fn measure<F: Future<Output = bool>>(
+    what: &str,
+    rounds: usize,
+    want: bool,
+    work: impl Fn() -> F,
+) {
+    assert_eq!(work().await, want, "{what}");
+    let began = Instant::now();
+    for _ in 0..rounds {
+        assert_eq!(work().await, want);
+    }
+    let nanos = began.elapsed().as_nanos() / rounds.max(1) as u128;
+    println!("{what}: {:.2} us", nanos as f64 / 1000.0);
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    let rounds: usize = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(1);
+    let rbac = Rbac::default();
+    rbac.attach(Arc::new(Stored));
+    let groups: Vec<Str> = (0..4).map(|n| Str::from(format!("group{n}"))).collect();
+    let user = User { name: "user3".into(), groups: groups.into(), ..User::default() };
+    let ask = |resource: &str| Attributes {
+        verb: "get".into(),
+        gvr: GroupVersionResource::new("", "v1", resource),
+        namespace: "ns3".into(),
+        name: "x".into(),
+        ..Attributes::default()
+    };
+    let (yes, no) = (ask("configmaps"), ask("secrets"));
+    let allowed = async |ask: &Attributes| rbac.decide(&user, ask).await.is_allowed();
+    measure("RBAC allows", rounds, true, || allowed(&yes)).await;
+    measure("RBAC denies", rounds, false, || allowed(&no)).await;
+    let options = || {
+        let signing_key = SigningKey::read(KEY).expect("a key");
+        ServiceAccountOptions {
+            issuers: vec!["https://issuer".to_owned()],
+            audiences: vec!["api".into()],
+            keys: vec![signing_key.verifying.clone()],
+            signing_key: Some(signing_key),
+            expiration_seconds_max: None,
+            extends_expiration: true,
+            lookup: true,
+            jwks_uri: None,
+        }
+    };
+    let make = || {
+        let tokens = ServiceAccountTokens::new(options());
+        tokens.attach(Arc::new(Stored));
+        tokens
+    };
+    let account = Reference { name: "a".into(), uid: "u".into() };
+    let claims =
+        Claims { expires: Some(600), namespace: "ns".into(), account, ..Claims::default() };
+    let tokens = make();
+    let token = tokens.issue(&claims).expect("a token");
+    let is_known = async |tokens: &ServiceAccountTokens| {
+        tokens
+            .authenticate(&token, &[], Timestamp::new(0, 0))
+            .await
+            .is_ok_and(|user| user.is_some())
+    };
+    measure("token seen before", rounds, true, || is_known(&tokens)).await;
+    measure("token verified (and its key read)", rounds / 10, true, async || {
+        is_known(&make()).await
+    })
+    .await;
+}

@@ -1,0 +1,395 @@
+//! Validation of CustomResourceDefinitions (apiextensions `pkg/apis/apiextensions/validation`). Faults name
+//! fields of upstream's internal type: what all versions have in common stands at the top there.
+
+use super::{schema, storage_version};
+use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Str, Value, names};
+use std::collections::HashSet;
+
+/// Approves a group that belongs to Kubernetes.
+const APPROVAL: &str = "api-approved.kubernetes.io";
+const APPROVAL_PAGE: &str = "https://github.com/kubernetes/enhancements/pull/1111";
+const COLUMN_TYPES: [&str; 5] = ["boolean", "date", "integer", "number", "string"];
+const COLUMN_FORMATS: [&str; 8] =
+    ["byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
+
+/// Puts a fault at a field that is written out.
+pub(super) fn at(field: &str, error: FieldError) -> FieldError {
+    FieldError { field: field.to_owned(), ..error }
+}
+
+fn required(field: &str, why: &str) -> FieldError {
+    at(field, FieldError::required(&Path::ROOT, why))
+}
+
+fn invalid(field: &str, value: impl Into<Value>, why: &str) -> FieldError {
+    at(field, FieldError::invalid(&Path::ROOT, value, why))
+}
+
+fn text<'m>(map: &'m Map, name: &str) -> &'m str {
+    map.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The faults of a definition; `old` is what an update changes.
+pub(super) fn definition(new: &Object, old: Option<&Object>) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let empty = Map::new();
+    let spec = new.get("spec").and_then(Value::as_object).unwrap_or(&empty);
+    let names = spec.get("names").and_then(Value::as_object).unwrap_or(&empty);
+    let group = text(spec, "group");
+    let wanted = format!("{}.{group}", text(names, "plural"));
+    if new.name() != wanted {
+        let why = "must be spec.names.plural+\".\"+spec.group";
+        errors.push(invalid("metadata.name", new.name(), why));
+    }
+    approval(new, group, old, &mut errors);
+    of_group(group, &mut errors);
+    match text(spec, "scope") {
+        "" => errors.push(required("spec.scope", "")),
+        "Cluster" | "Namespaced" => {}
+        other => {
+            let error = FieldError::not_supported(&Path::ROOT, other, &["Cluster", "Namespaced"]);
+            errors.push(at("spec.scope", error));
+        }
+    }
+    if spec.get("preserveUnknownFields") == Some(&true.into())
+        && old.is_none_or(|old| old.at(&["spec", "preserveUnknownFields"]) != Some(&true.into()))
+    {
+        let why = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in \
+                   spec.versions[*].schema instead";
+        errors.push(invalid("spec.preserveUnknownFields", true, why));
+    }
+    versions(spec, &mut errors);
+    of_names(names, &mut errors);
+    conversion(spec, &mut errors);
+    stored_versions(new, spec, &mut errors);
+    if let Some(old) = old {
+        immutable(new, old, &mut errors);
+    }
+    errors
+}
+
+fn approval(new: &Object, group: &str, old: Option<&Object>, errors: &mut ErrorList) {
+    let is_protected = ["k8s.io", "kubernetes.io"]
+        .iter()
+        .any(|of| group == *of || group.ends_with(&format!(".{of}")));
+    let said = |obj: &Object| {
+        obj.meta_map("annotations")
+            .find(|(key, _)| *key == APPROVAL)
+            .map(|(_, value)| value.to_owned())
+    };
+    let now = said(new);
+    if !is_protected || old.is_some_and(|old| said(old) == now) {
+        return;
+    }
+    let field = format!("metadata.annotations[{APPROVAL}]");
+    match now.as_deref() {
+        None | Some("") => {
+            let why = format!(
+                "protected groups must have approval annotation \"{APPROVAL}\", see {APPROVAL_PAGE}"
+            );
+            errors.push(required(&field, &why));
+        }
+        Some(word) if word.starts_with("unapproved") => {}
+        Some(word) if word.starts_with("https://") || word.starts_with("http://") => {}
+        Some(word) => {
+            let why = format!(
+                "protected groups must have approval annotation \"{APPROVAL}\" with either a URL or a \
+                 reason starting with \"unapproved\", see {APPROVAL_PAGE}"
+            );
+            errors.push(invalid(&field, word, &why));
+        }
+    }
+}
+
+fn of_group(group: &str, errors: &mut ErrorList) {
+    if group.is_empty() {
+        return errors.push(required("spec.group", ""));
+    }
+    let faults = names::is_dns1123_subdomain(group);
+    if !faults.is_empty() {
+        errors.push(invalid("spec.group", group, &faults.join(",")));
+    } else if !group.contains('.') {
+        errors.push(invalid("spec.group", group, "should be a domain with at least one dot"));
+    }
+}
+
+/// Whether all versions say the same of something; upstream lifts it to the top of the spec then.
+fn in_common(versions: &[Value], name: &str) -> bool {
+    let mut all = versions.iter().map(|version| version.get(name));
+    let first = all.next().flatten();
+    first.is_some() && all.all(|other| other == first)
+}
+
+fn versions(spec: &Map, errors: &mut ErrorList) {
+    let none = vec![];
+    let versions = spec.get("versions").and_then(Value::as_array).unwrap_or(&none);
+    let is = |version: &Value, name: &str| version.get(name) == Some(&true.into());
+    let mut seen = HashSet::new();
+    let (mut is_unique, mut storage) = (true, 0);
+    for (i, version) in versions.iter().enumerate() {
+        let field = format!("spec.versions[{i}]");
+        let name = version.str_at(&["name"]).unwrap_or_default();
+        is_unique &= seen.insert(name);
+        storage += usize::from(is(version, "storage"));
+        let faults = names::is_dns1035_label(name);
+        if !faults.is_empty() {
+            errors.push(invalid(&format!("{field}.name"), name, &faults.join(",")));
+        }
+        if version.at(&["schema", "openAPIV3Schema"]).is_none() {
+            errors.push(required(&format!("{field}.schema.openAPIV3Schema"), ""));
+        }
+        let warning = version.get("deprecationWarning").and_then(Value::as_str);
+        if let Some(warning) = warning {
+            let field = format!("{field}.deprecationWarning");
+            if !is(version, "deprecated") {
+                errors.push(invalid(&field, warning, "can only be set for deprecated versions"));
+            } else if warning.is_empty() {
+                errors.push(invalid(&field, warning, "must not be an empty string"));
+            }
+        }
+    }
+    for (i, version) in versions.iter().enumerate() {
+        let place = |name: &str, top: &str| match in_common(versions, name) {
+            true if i > 0 => None,
+            true => Some(top.to_owned()),
+            false => Some(format!("spec.versions[{i}].{name}")),
+        };
+        if let Some(schema) = version.at(&["schema", "openAPIV3Schema"]).and_then(Value::as_object)
+            && let Some(field) = place("schema", "spec.validation")
+        {
+            schema::root(schema, &format!("{field}.openAPIV3Schema"), errors);
+        }
+        if let Some(field) = place("additionalPrinterColumns", "spec.additionalPrinterColumns") {
+            columns(version.array_at(&["additionalPrinterColumns"]), &field, errors);
+        }
+        let scale = version.at(&["subresources", "scale"]).and_then(Value::as_object);
+        if let (Some(scale), Some(field)) = (scale, place("subresources", "spec.subresources")) {
+            of_scale(scale, &format!("{field}.scale"), errors);
+        }
+    }
+    let shown = || match spec.get("versions") {
+        Some(Value::Array(_)) => internal(versions),
+        _ => Value::Null,
+    };
+    if !is_unique {
+        errors.push(invalid("spec.versions", shown(), "must contain unique version names"));
+    }
+    if storage != 1 {
+        let why = "must have exactly one version marked as storage version";
+        errors.push(invalid("spec.versions", shown(), why));
+    }
+}
+
+/// Versions as upstream's messages show them: its internal type, with what they have in common lifted off.
+fn internal(versions: &[Value]) -> Value {
+    let shown = versions.iter().map(|version| {
+        let mut out = Map::new();
+        let flag = |name: &str| version.get(name).cloned().unwrap_or(false.into());
+        out.insert("Name", version.str_at(&["name"]).unwrap_or_default());
+        out.insert("Served", flag("served"));
+        out.insert("Storage", flag("storage"));
+        out.insert("Deprecated", flag("deprecated"));
+        let warning = version.get("deprecationWarning").cloned().unwrap_or_default();
+        out.insert("DeprecationWarning", warning);
+        for (name, of) in [
+            ("Schema", "schema"),
+            ("Subresources", "subresources"),
+            ("AdditionalPrinterColumns", "additionalPrinterColumns"),
+            ("SelectableFields", "selectableFields"),
+        ] {
+            let own = if in_common(versions, of) { None } else { version.get(of).cloned() };
+            out.insert(Str::new_static(name), own.unwrap_or_default());
+        }
+        Value::Object(out)
+    });
+    Value::Array(shown.collect())
+}
+
+fn columns(columns: &[Value], field: &str, errors: &mut ErrorList) {
+    for (i, column) in columns.iter().enumerate() {
+        let text = |name: &str| column.str_at(&[name]).unwrap_or_default();
+        let field = |name: &str| format!("{field}[{i}].{name}");
+        if text("name").is_empty() {
+            errors.push(required(&field("name"), ""));
+        }
+        let types = format!("must be one of {}", COLUMN_TYPES.join(","));
+        match text("type") {
+            "" => errors.push(required(&field("type"), &types)),
+            kind if !COLUMN_TYPES.contains(&kind) => {
+                errors.push(invalid(&field("type"), kind, &types));
+            }
+            _ => {}
+        }
+        let format = text("format");
+        if !format.is_empty() && !COLUMN_FORMATS.contains(&format) {
+            let why = format!("must be one of {}", COLUMN_FORMATS.join(","));
+            errors.push(invalid(&field("format"), format, &why));
+        }
+        match text("jsonPath") {
+            "" => errors.push(required(&field("JSONPath"), "")),
+            path => {
+                simple_path(path, &field("JSONPath"), errors);
+            }
+        }
+    }
+}
+
+fn simple_path(path: &str, field: &str, errors: &mut ErrorList) -> bool {
+    let is_simple = path.starts_with('.');
+    if !is_simple {
+        errors.push(invalid(field, path, "must be a simple json path starting with ."));
+    }
+    is_simple
+}
+
+fn of_scale(scale: &Map, field: &str, errors: &mut ErrorList) {
+    let mut check = |name: &str, is_required: bool, roots: &[&str], why: &str| {
+        let (path, field) = (text(scale, name), format!("{field}.{name}"));
+        if path.is_empty() {
+            if is_required {
+                errors.push(required(&field, ""));
+            }
+        } else if simple_path(path, &field, errors)
+            && !roots.iter().any(|root| path.starts_with(root))
+        {
+            errors.push(invalid(&field, path, why));
+        }
+    };
+    check("specReplicasPath", true, &[".spec."], "should be a json path under .spec");
+    check("statusReplicasPath", true, &[".status."], "should be a json path under .status");
+    let why = "should be a json path under either .spec or .status";
+    check("labelSelectorPath", false, &[".spec.", ".status."], why);
+}
+
+fn of_names(given: &Map, errors: &mut ErrorList) {
+    for name in ["plural", "singular", "kind", "listKind"] {
+        let (value, field) = (text(given, name), format!("spec.names.{name}"));
+        let is_kind = matches!(name, "kind" | "listKind");
+        let label = if is_kind { value.to_lowercase() } else { value.to_owned() };
+        let faults = if value.is_empty() { vec![] } else { names::is_dns1035_label(&label) };
+        if value.is_empty() {
+            errors.push(required(&field, ""));
+        } else if !faults.is_empty() {
+            let why = faults.join(",");
+            let why = if is_kind {
+                format!("may have mixed case, but should otherwise match: {why}")
+            } else {
+                why
+            };
+            errors.push(invalid(&field, value, &why));
+        }
+    }
+    for name in ["shortNames", "categories"] {
+        let words = given.get(name).and_then(Value::as_array).unwrap_or_default();
+        for (i, word) in words.iter().filter_map(Value::as_str).enumerate() {
+            let faults = names::is_dns1035_label(word);
+            if !faults.is_empty() {
+                let field = format!("spec.names.{name}[{i}]");
+                errors.push(invalid(&field, word, &faults.join(",")));
+            }
+        }
+    }
+    let (kind, list) = (text(given, "kind"), text(given, "listKind"));
+    if !kind.is_empty() && kind == list {
+        errors.push(invalid("spec.names.listKind", list, "kind and listKind may not be the same"));
+    }
+}
+
+fn conversion(spec: &Map, errors: &mut ErrorList) {
+    let Some(conversion) = spec.get("conversion").and_then(Value::as_object) else { return };
+    let webhook = conversion.get("webhook").and_then(Value::as_object);
+    let client = webhook.and_then(|webhook| webhook.get("clientConfig"));
+    let reviews = webhook.and_then(|webhook| webhook.get("conversionReviewVersions"));
+    let (client_field, reviews_field) =
+        ("spec.conversion.webhookClientConfig", "spec.conversion.conversionReviewVersions");
+    match text(conversion, "strategy") {
+        "" => errors.push(required("spec.conversion.strategy", "")),
+        "None" => {
+            let why = "should not be set when strategy is not set to Webhook";
+            for (is_set, field) in
+                [(client.is_some(), client_field), (reviews.is_some(), reviews_field)]
+            {
+                if is_set {
+                    errors.push(at(field, FieldError::forbidden(&Path::ROOT, why)));
+                }
+            }
+        }
+        "Webhook" => {
+            match client.and_then(Value::as_object) {
+                None => {
+                    errors.push(required(client_field, "required when strategy is set to Webhook"));
+                }
+                Some(client) if client.get("url").is_some() == client.get("service").is_some() => {
+                    errors
+                        .push(required(client_field, "exactly one of url or service is required"));
+                }
+                Some(_) => {}
+            }
+            review_versions(reviews, reviews_field, errors);
+        }
+        other => {
+            let error = FieldError::not_supported(&Path::ROOT, other, &["None", "Webhook"]);
+            errors.push(at("spec.conversion.strategy", error));
+        }
+    }
+}
+
+fn review_versions(reviews: Option<&Value>, field: &str, errors: &mut ErrorList) {
+    let versions = reviews.and_then(Value::as_array).unwrap_or_default();
+    if versions.is_empty() {
+        return errors.push(required(field, ""));
+    }
+    let (mut seen, mut is_known) = (HashSet::new(), false);
+    for (i, version) in versions.iter().filter_map(Value::as_str).enumerate() {
+        is_known |= matches!(version, "v1" | "v1beta1");
+        if !seen.insert(version) {
+            errors.push(invalid(&format!("{field}[{i}]"), version, "duplicate version"));
+        }
+    }
+    if !is_known {
+        let shown = Value::Array(versions.to_vec());
+        errors.push(invalid(field, shown, "must include at least one of v1, v1beta1"));
+    }
+}
+
+/// What was a storage version must stay one of the versions.
+fn stored_versions(new: &Object, spec: &Map, errors: &mut ErrorList) {
+    let versions = spec.get("versions").and_then(Value::as_array).unwrap_or_default();
+    let names: HashSet<&str> = versions.iter().filter_map(|v| v.str_at(&["name"])).collect();
+    let stored = new.array_at(&["status", "storedVersions"]);
+    let (field, storage) = ("status.storedVersions", storage_version(new));
+    for (i, version) in stored.iter().filter_map(Value::as_str).enumerate() {
+        if !names.contains(version) && !version.is_empty() {
+            let why = format!(
+                "missing from spec.versions; {version} was previously a storage version, and must remain in \
+                 spec.versions until a storage migration ensures no data remains persisted in {version} and \
+                 removes {version} from status.storedVersions"
+            );
+            errors.push(invalid(&format!("{field}[{i}]"), version, &why));
+        }
+    }
+    let has_storage = stored.iter().any(|version| version.as_str() == Some(&storage));
+    if stored.is_empty() || storage.is_empty() {
+        errors.push(invalid(field, Value::Null, "must have at least one stored version"));
+    } else if !has_storage {
+        let why = format!("must have the storage version {storage}");
+        errors.push(invalid(field, Value::Array(stored.to_vec()), &why));
+    }
+}
+
+/// What may not change: the group and the plural never, the rest once the definition is established.
+fn immutable(new: &Object, old: &Object, errors: &mut ErrorList) {
+    let is_established = super::has_condition(old, "Established");
+    for (path, always) in [
+        (&["spec", "scope"][..], false),
+        (&["spec", "names", "kind"][..], false),
+        (&["spec", "group"][..], true),
+        (&["spec", "names", "plural"][..], true),
+    ] {
+        let (now, before) = (new.at(path), old.at(path));
+        if now != before && (always || is_established) {
+            let now = now.cloned().unwrap_or_default();
+            errors.push(invalid(&path.join("."), now, "field is immutable"));
+        }
+    }
+}
