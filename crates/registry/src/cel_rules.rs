@@ -151,7 +151,9 @@ impl Tree {
             return;
         }
         for rule in &self.rules {
-            rule.check(&self.declared, value, old, path, budget, errors);
+            if let Some(fault) = rule.check(&self.declared, value, old, path, budget) {
+                errors.push(fault);
+            }
         }
         match value {
             Value::Object(map) => {
@@ -221,8 +223,7 @@ impl Rule {
         old: Option<&Value>,
         path: &Path<'_>,
         budget: &mut Budget,
-        errors: &mut ErrorList,
-    ) {
+    ) -> Option<FieldError> {
         // A rule about a change says nothing of what is new; one about a value says nothing new of what
         // did not change.
         let is_skipped = match (self.uses_old, old) {
@@ -231,7 +232,7 @@ impl Rule {
             _ => false,
         };
         if is_skipped || budget.0 == 0 {
-            return;
+            return None;
         }
         let adapted = |value| adapt(value, Some(declared)).ok();
         let before = match old {
@@ -248,7 +249,7 @@ impl Rule {
                 let outcome = compiled.program.evaluate(&variables, &limits);
                 budget.0 = budget.0.saturating_sub(outcome.cost);
                 match outcome.result {
-                    Ok(Val::Bool(true)) => return,
+                    Ok(Val::Bool(true)) => return None,
                     Ok(Val::Bool(false)) => None,
                     Ok(_) => Some("rule did not give a boolean".to_owned()),
                     Err(error) => Some(format!("{error} evaluating rule: {}", self.words())),
@@ -261,7 +262,7 @@ impl Rule {
         if !is_false {
             error.shown = Some(format!("\"{}\"", type_name(value)));
         }
-        errors.push(error);
+        Some(error)
     }
 
     /// What is said of a rule that does not hold.

@@ -80,15 +80,8 @@ impl Stream {
         tokio::pin!(over);
         let timer = sleep_until(bookmark_after(Instant::now()));
         tokio::pin!(timer);
-        let form = |word| {
-            let (view, generation) = (&self.view, self.target.kind.generation);
-            format!("{word} {:?} {} {generation}", view.accepted, view.schema.gvk)
-        };
-        let has_no_form =
-            self.view.is_stored_text(&self.target) && self.target.kind.generation == 0;
         let mut out = Sent {
-            forms: ["ADDED", "MODIFIED", "DELETED"]
-                .map(|word| if has_no_form { String::new() } else { form(word) }),
+            forms: self.forms(),
             first: true,
             initial_end_due: self.session.marks_initial_end,
             through: self.session.began_at,
@@ -124,6 +117,17 @@ impl Stream {
                 }
             }
         }
+    }
+
+    /// What tells the events of a change apart as different watchers see them; nothing where all of them are
+    /// sent the stored text.
+    fn forms(&self) -> [String; 3] {
+        let (view, generation) = (&self.view, self.target.kind.generation);
+        let has_none = view.is_stored_text(&self.target) && generation == 0;
+        ["ADDED", "MODIFIED", "DELETED"].map(|word| match has_none {
+            true => String::new(),
+            false => format!("{word} {:?} {} {generation}", view.accepted, view.schema.gvk),
+        })
     }
 
     /// How long a watch lasts whose client does not say.

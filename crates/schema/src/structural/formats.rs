@@ -1,40 +1,51 @@
 //! The formats of texts that upstream checks (kube-openapi `pkg/validation/strfmt`); others mean nothing.
 
 use keelson_meta::{Timestamp, ip, names};
+use regex::Regex;
+use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::LazyLock;
+
+/// Formats that are patterns.
+const FORMATS: &[(&str, &str)] = &[
+    ("go duration", r"^[+-]?((\d+(\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h))+$"),
+    (
+        "words of time",
+        r"^[+-]?(\d+(\.\d*)?|\.\d+)\s*(ns|us|µs|ms|s|m|h|d|w|hours?|hrs?|minutes?|mins?|seconds?|secs?|days?|weeks?|wks?|milliseconds?|millis?|nanoseconds?|nanos?|microseconds?|micros?)$",
+    ),
+    ("email", r"^[^\s@<>,;]+@[A-Za-z0-9]([A-Za-z0-9.\-]*[A-Za-z0-9])?$"),
+    ("mac", r"^([0-9A-Fa-f]{2}[:-]){5}([0-9A-Fa-f]{2}([:-][0-9A-Fa-f]{2}){0,2})$"),
+    ("uuid", r"(?i)^[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}$"),
+    ("uuid3", r"(?i)^[0-9a-f]{8}-?[0-9a-f]{4}-?3[0-9a-f]{3}-?[0-9a-f]{4}-?[0-9a-f]{12}$"),
+    ("uuid4", r"(?i)^[0-9a-f]{8}-?[0-9a-f]{4}-?4[0-9a-f]{3}-?[89ab][0-9a-f]{3}-?[0-9a-f]{12}$"),
+    ("uuid5", r"(?i)^[0-9a-f]{8}-?[0-9a-f]{4}-?5[0-9a-f]{3}-?[89ab][0-9a-f]{3}-?[0-9a-f]{12}$"),
+    ("uri", r"^([A-Za-z][A-Za-z0-9+.\-]*:[^\s]+|/[^\s]*)$"),
+    ("hexcolor", "^#?([0-9a-fA-F]{3}|[0-9a-fA-F]{6})$"),
+    (
+        "rgbcolor",
+        r"^rgb\(\s*(0|[1-9]\d?|1\d\d?|2[0-4]\d|25[0-5])\s*,\s*(0|[1-9]\d?|1\d\d?|2[0-4]\d|25[0-5])\s*,\s*(0|[1-9]\d?|1\d\d?|2[0-4]\d|25[0-5])\s*\)$",
+    ),
+    ("ssn", r"^\d{3}[- ]?\d{2}[- ]?\d{4}$"),
+];
+
+static PATTERNS: LazyLock<HashMap<&str, Regex>> = LazyLock::new(|| {
+    FORMATS.iter().filter_map(|(name, pattern)| Some((*name, super::regex(pattern)?))).collect()
+});
 
 /// Whether a text has a format; `None`: the format is unknown.
 pub(super) fn has(format: &str, text: &str) -> Option<bool> {
-    let matches = |pattern: &str| super::regex(pattern).is_some_and(|regex| regex.is_match(text));
+    if let Some(pattern) = PATTERNS.get(format) {
+        return Some(pattern.is_match(text));
+    }
     Some(match format {
         "date" => is_date(text),
         "date-time" | "datetime" => is_date_time(text),
         "duration" => is_duration(text),
-        "email" => matches(r"^[^\s@<>,;]+@[A-Za-z0-9]([A-Za-z0-9.\-]*[A-Za-z0-9])?$"),
         "hostname" => is_hostname(text),
         "ipv4" => text.parse::<Ipv4Addr>().is_ok(),
         "ipv6" => text.contains(':') && text.parse::<Ipv6Addr>().is_ok(),
         "cidr" => ip::parse_cidr(text).is_some(),
-        "mac" => matches(r"^([0-9A-Fa-f]{2}[:-]){5}([0-9A-Fa-f]{2}([:-][0-9A-Fa-f]{2}){0,2})$"),
-        "uuid" => {
-            matches(r"(?i)^[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}$")
-        }
-        "uuid3" => {
-            matches(r"(?i)^[0-9a-f]{8}-?[0-9a-f]{4}-?3[0-9a-f]{3}-?[0-9a-f]{4}-?[0-9a-f]{12}$")
-        }
-        "uuid4" => matches(
-            r"(?i)^[0-9a-f]{8}-?[0-9a-f]{4}-?4[0-9a-f]{3}-?[89ab][0-9a-f]{3}-?[0-9a-f]{12}$",
-        ),
-        "uuid5" => matches(
-            r"(?i)^[0-9a-f]{8}-?[0-9a-f]{4}-?5[0-9a-f]{3}-?[89ab][0-9a-f]{3}-?[0-9a-f]{12}$",
-        ),
         "byte" => is_base64(text),
-        "uri" => matches(r"^([A-Za-z][A-Za-z0-9+.\-]*:[^\s]+|/[^\s]*)$"),
-        "hexcolor" => matches("^#?([0-9a-fA-F]{3}|[0-9a-fA-F]{6})$"),
-        "rgbcolor" => matches(
-            r"^rgb\(\s*(0|[1-9]\d?|1\d\d?|2[0-4]\d|25[0-5])\s*,\s*(0|[1-9]\d?|1\d\d?|2[0-4]\d|25[0-5])\s*,\s*(0|[1-9]\d?|1\d\d?|2[0-4]\d|25[0-5])\s*\)$",
-        ),
-        "ssn" => matches(r"^\d{3}[- ]?\d{2}[- ]?\d{4}$"),
         "isbn" => is_isbn10(text) || is_isbn13(text),
         "isbn10" => is_isbn10(text),
         "isbn13" => is_isbn13(text),
@@ -58,10 +69,7 @@ fn is_date_time(text: &str) -> bool {
 
 /// Go's durations, and some words of time (`3 days`).
 fn is_duration(text: &str) -> bool {
-    let pattern = r"^[+-]?(\d+(\.\d*)?|\.\d+)\s*(ns|us|µs|ms|s|m|h|d|w|hours?|hrs?|minutes?|mins?|seconds?|secs?|days?|weeks?|wks?|milliseconds?|millis?|nanoseconds?|nanos?|microseconds?|micros?)";
-    let go = r"^[+-]?((\d+(\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h))+$";
-    let is = |pattern: &str| super::regex(pattern).is_some_and(|regex| regex.is_match(text));
-    text == "0" || is(go) || is(&format!("{pattern}$"))
+    text == "0" || ["go duration", "words of time"].iter().any(|name| PATTERNS[name].is_match(text))
 }
 
 fn is_hostname(text: &str) -> bool {

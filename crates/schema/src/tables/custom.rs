@@ -192,7 +192,7 @@ fn bracket(text: &str) -> Option<Step> {
     }
     if let Some(filter) = text.trim().strip_prefix("?(").and_then(|f| f.strip_suffix(')')) {
         let (left, right) = filter.split_once("==")?;
-        let Some(members) = left.trim().strip_prefix("@.") else { return None };
+        let members = left.trim().strip_prefix("@.")?;
         let members = members.split('.').map(Str::new).collect();
         return Some(Step::Where(members, unquoted(right)?));
     }
