@@ -121,30 +121,71 @@ impl Expr {
             if count > most {
                 break;
             }
-            match &expr.kind {
-                Kind::Error | Kind::Literal(_) | Kind::Ident(_) => {}
-                Kind::Select { operand, .. } => left.push(operand),
-                Kind::Call { target, args, .. } => {
-                    left.extend(target.as_deref());
-                    left.extend(args);
-                }
-                Kind::List(items) => left.extend(items.iter().map(|item| &item.expr)),
-                Kind::Map(entries) => {
-                    left.extend(entries.iter().flat_map(|entry| [&entry.key, &entry.value]));
-                }
-                Kind::Struct { fields, .. } => {
-                    left.extend(fields.iter().map(|field| &field.value));
-                }
-                Kind::Fold(fold) => left.extend([
-                    &fold.range,
-                    &fold.init,
-                    &fold.condition,
-                    &fold.step,
-                    &fold.result,
-                ]),
-            }
+            expr.children(&mut |child| left.push(child));
         }
         count
+    }
+
+    /// Gives each child to `visit`.
+    fn children<'e>(&'e self, visit: &mut dyn FnMut(&'e Expr)) {
+        match &self.kind {
+            Kind::Error | Kind::Literal(_) | Kind::Ident(_) => {}
+            Kind::Select { operand, .. } => visit(operand),
+            Kind::Call { target, args, .. } => {
+                target.iter().for_each(|target| visit(target));
+                args.iter().for_each(visit);
+            }
+            Kind::List(items) => items.iter().for_each(|item| visit(&item.expr)),
+            Kind::Map(entries) => {
+                entries.iter().for_each(|entry| {
+                    visit(&entry.key);
+                    visit(&entry.value);
+                });
+            }
+            Kind::Struct { fields, .. } => fields.iter().for_each(|field| visit(&field.value)),
+            Kind::Fold(fold) => {
+                [&fold.range, &fold.init, &fold.condition, &fold.step, &fold.result]
+                    .into_iter()
+                    .for_each(visit);
+            }
+        }
+    }
+
+    /// Levels of nodes, counted without going down the stack.
+    pub(crate) fn depth(&self) -> usize {
+        let mut deepest = 0;
+        let mut left = vec![(self, 1)];
+        while let Some((expr, depth)) = left.pop() {
+            deepest = deepest.max(depth);
+            expr.children(&mut |child| left.push((child, depth + 1)));
+        }
+        deepest
+    }
+
+    /// Drops the tree without going down the stack.
+    pub(crate) fn dismantle(self) {
+        let mut left = vec![self];
+        while let Some(expr) = left.pop() {
+            match expr.kind {
+                Kind::Error | Kind::Literal(_) | Kind::Ident(_) => {}
+                Kind::Select { operand, .. } => left.push(*operand),
+                Kind::Call { target, args, .. } => {
+                    left.extend(target.map(|target| *target));
+                    left.extend(args);
+                }
+                Kind::List(items) => left.extend(items.into_iter().map(|item| item.expr)),
+                Kind::Map(entries) => {
+                    left.extend(entries.into_iter().flat_map(|entry| [entry.key, entry.value]));
+                }
+                Kind::Struct { fields, .. } => {
+                    left.extend(fields.into_iter().map(|field| field.value));
+                }
+                Kind::Fold(fold) => {
+                    let Fold { range, init, condition, step, result, .. } = *fold;
+                    left.extend([range, init, condition, step, result]);
+                }
+            }
+        }
     }
 
     /// `a.b.c` as a name; none for anything else.

@@ -115,6 +115,10 @@ impl Checker<'_> {
     }
 
     fn check(&mut self, expr: &Expr) {
+        crate::stack::with_room(|| self.check_node(expr));
+    }
+
+    fn check_node(&mut self, expr: &Expr) {
         let ty = match &expr.kind {
             Kind::Error => Type::Error,
             Kind::Literal(literal) => literal_type(literal),

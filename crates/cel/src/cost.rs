@@ -125,6 +125,10 @@ pub(crate) struct Estimator<'a> {
 
 impl Estimator<'_> {
     fn cost(&mut self, expr: &Expr) -> Estimate {
+        crate::stack::with_room(|| self.node_cost(expr))
+    }
+
+    fn node_cost(&mut self, expr: &Expr) -> Estimate {
         match &expr.kind {
             Kind::Error | Kind::Literal(_) => Estimate::default(),
             Kind::Ident(name) => self.ident(expr, name),

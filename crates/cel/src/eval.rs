@@ -20,6 +20,9 @@ pub const MATCH_CONDITIONS_COST_MAX: u64 = 2_500_000;
 /// A step of a comprehension asks whether to go on each time it has done this many.
 const STEPS_BETWEEN_LOOKS: u32 = 100;
 
+/// Each time it has gone down so many levels, an evaluation looks how much stack is left.
+const LEVELS_BETWEEN_LOOKS: u32 = 8;
+
 /// What an evaluation may spend.
 pub struct Limits<'a> {
     /// Cost units.
@@ -48,6 +51,8 @@ pub(crate) struct Evaluation<'a, 'l> {
     slots: Vec<Slot<'a>>,
     cost: u64,
     steps: u32,
+    /// How deep the evaluation stands in the program.
+    depth: u32,
 }
 
 impl<'a, 'l> Evaluation<'a, 'l> {
@@ -57,7 +62,7 @@ impl<'a, 'l> Evaluation<'a, 'l> {
         limits: &'l Limits<'a>,
     ) -> Self {
         let slots = (0..program.slots).map(|_| Slot::Set(Ok(Val::Null))).collect();
-        Evaluation { program, variables, limits, slots, cost: 0, steps: 0 }
+        Evaluation { program, variables, limits, slots, cost: 0, steps: 0, depth: 0 }
     }
 
     pub(crate) fn cost(&self) -> u64 {
@@ -74,7 +79,24 @@ impl<'a, 'l> Evaluation<'a, 'l> {
     }
 
     /// The value of a node; an error is a value too until something depends on it.
+    #[inline]
     pub(crate) fn eval(&mut self, node: &'a Node) -> Evaluated<'a> {
+        match node {
+            Node::Const(val) => return Ok(borrow(val)),
+            Node::Variable { at, cost } => return self.variable(*at, *cost),
+            _ => {}
+        }
+        self.depth += 1;
+        let result = if self.depth.is_multiple_of(LEVELS_BETWEEN_LOOKS) {
+            crate::stack::with_room(|| self.eval_node(node))
+        } else {
+            self.eval_node(node)
+        };
+        self.depth -= 1;
+        result
+    }
+
+    fn eval_node(&mut self, node: &'a Node) -> Evaluated<'a> {
         match node {
             Node::Const(val) => Ok(borrow(val)),
             Node::Variable { at, cost } => self.variable(*at, *cost),

@@ -53,6 +53,7 @@ mod program;
 mod registry;
 mod signatures;
 mod source;
+mod stack;
 mod steps;
 mod types;
 mod unify;

@@ -8,6 +8,7 @@ use crate::lexer::{Lexeme, Token, TokenSet, Unrecognized, tokens};
 use crate::literal::{self, Literal};
 use crate::macros::{self, Expansion, Macros};
 use crate::source::Issues;
+use crate::stack;
 use keelson_meta::Str;
 
 /// An expression has at most this many characters.
@@ -15,6 +16,10 @@ pub const EXPRESSION_CHARS_MAX: usize = 100_000;
 
 /// Expressions, selections and operators of one kind are nested less deep than this.
 pub const NESTING_DEPTH_MAX: usize = 250;
+
+/// A tree is at most this deep: macros and long chains within each other make it deeper than what stands
+/// in the text.
+const TREE_DEPTH_MAX: usize = 1000;
 
 const RESERVED: [&str; 21] = [
     "as",
@@ -91,7 +96,13 @@ pub(crate) fn parse(text: &str, syntax: Syntax, issues: &mut Issues) -> Option<P
     let root = parser.whole();
     parser.report_unrecognized(&unrecognized);
     let offsets = parser.builder.offsets;
-    Some(Parsed { root: root.ok()?, offsets })
+    let root = root.ok()?;
+    if root.depth() > TREE_DEPTH_MAX {
+        root.dismantle();
+        issues.report_whole(format!("expression recursion limit exceeded: {NESTING_DEPTH_MAX}"));
+        return None;
+    }
+    Some(Parsed { root, offsets })
 }
 
 /// An expression has at most this many nodes, those that macros write twice included.
@@ -282,6 +293,15 @@ impl Parser<'_> {
         }
     }
 
+    /// Refuses a tree that is too deep, before it is dropped in a way that takes stack.
+    fn shallow(&mut self, expr: Expr) -> Parse<Expr> {
+        if expr.depth() <= TREE_DEPTH_MAX {
+            return Ok(expr);
+        }
+        expr.dismantle();
+        Err(self.too_deep())
+    }
+
     fn too_deep(&mut self) -> Stop {
         self.issues
             .report_whole(format!("expression recursion limit exceeded: {NESTING_DEPTH_MAX}"));
@@ -296,6 +316,10 @@ impl Parser<'_> {
     }
 
     fn expression(&mut self) -> Parse<Expr> {
+        stack::with_room(|| self.conditional())
+    }
+
+    fn conditional(&mut self) -> Parse<Expr> {
         self.depth.expressions += 1;
         if self.depth.expressions >= NESTING_DEPTH_MAX {
             return Err(self.too_deep());
@@ -346,10 +370,10 @@ impl Parser<'_> {
         let (mut relations, mut sums) = (0, 0);
         loop {
             let token = self.peek();
-            let Some((precedence, function)) = binary(token) else { return Ok(left) };
-            if precedence < least {
-                return Ok(left);
-            }
+            let operator = binary(token).filter(|(precedence, _)| *precedence >= least);
+            let Some((precedence, function)) = operator else {
+                return if relations + sums > 0 { self.shallow(left) } else { Ok(left) };
+            };
             let count = if precedence == 0 { &mut relations } else { &mut sums };
             *count += 1;
             if self.depth.operators + *count >= NESTING_DEPTH_MAX {
@@ -399,6 +423,7 @@ impl Parser<'_> {
             expr = match self.peek() {
                 Token::Dot => self.select_or_call(expr)?,
                 Token::LeftBracket => self.index(expr)?,
+                _ if length > 1 => return self.shallow(expr),
                 _ => return Ok(expr),
             };
             length += 1;

@@ -42,6 +42,10 @@ const CONVERSIONS: [&str; 10] =
 
 impl Planner<'_> {
     fn plan(&mut self, expr: &Expr) -> Planned {
+        crate::stack::with_room(|| self.plan_node(expr))
+    }
+
+    fn plan_node(&mut self, expr: &Expr) -> Planned {
         Ok(match &expr.kind {
             Kind::Error => return Err("expression has syntax errors".to_owned()),
             Kind::Literal(literal) => Node::Const(constant(literal)),

@@ -29,6 +29,10 @@ impl Validator<'_> {
     }
 
     fn visit(&mut self, expr: &Expr) {
+        crate::stack::with_room(|| self.visit_node(expr));
+    }
+
+    fn visit_node(&mut self, expr: &Expr) {
         match &expr.kind {
             Kind::Error | Kind::Literal(_) | Kind::Ident(_) => {}
             Kind::Select { operand, .. } => self.visit(operand),

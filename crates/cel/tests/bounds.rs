@@ -24,8 +24,18 @@ fn nesting_ends_at_the_limit() {
         format!("{}x{} == 1", open.repeat(depth), close.repeat(depth))
     };
     let message = format!("expression recursion limit exceeded: {NESTING_DEPTH_MAX}");
-    for (open, close) in [("(", ")"), ("dyn(", ")"), ("[", "][0]"), ("[1].map(y, ", ")[0]")] {
-        assert!(evaluate(&nested(open, close, 100)).is_ok(), "{open}");
+    for (open, close) in [
+        ("(", ")"),
+        ("dyn(", ")"),
+        ("[", "][0]"),
+        ("[1].map(y, ", ")[0]"),
+        ("{'a': ", "}.a"),
+        ("true ? 1 : ", ""),
+        ("optional.of(1).optMap(y, ", ").value()"),
+        ("cel(x, ", ")"),
+    ] {
+        // What is within the limit fits the stack, whatever it means.
+        let _ = evaluate(&nested(open, close, 240));
         let error = evaluate(&nested(open, close, 300)).unwrap_err().to_string();
         assert!(error.contains(&message), "{open}: {error}");
     }
@@ -37,6 +47,26 @@ fn nesting_ends_at_the_limit() {
     ] {
         let error = evaluate(&long).unwrap_err().to_string();
         assert!(error.contains(&message), "{long}: {error}");
+    }
+}
+
+#[test]
+fn a_tree_that_is_deeper_than_its_text_is_refused_or_fits_the_stack() {
+    let message = format!("expression recursion limit exceeded: {NESTING_DEPTH_MAX}");
+    for (link, count) in [(".a", 240), (".map(y, [y])", 30), ("[0]", 240), (".filter(y, y)", 20)] {
+        for levels in [5, 200] {
+            let chain = link.repeat(count);
+            let text = format!("{}x{}", "(".repeat(levels), format!("{chain})").repeat(levels));
+            if let Err(error) = evaluate(&text) {
+                let shown = error.to_string();
+                let long = shown.contains("code point size exceeds limit");
+                assert!(long || shown.contains(&message), "{link}: {shown}");
+            }
+            // What is read so far is dropped when an error follows.
+            assert!(evaluate(&format!("{text} $")).is_err());
+        }
+        let long = format!("{}x{}", "(".repeat(200), format!("{})", link.repeat(30)).repeat(200));
+        assert!(evaluate(&long).unwrap_err().to_string().contains(&message), "{link}");
     }
 }
 
