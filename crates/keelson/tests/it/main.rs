@@ -16,6 +16,7 @@ mod clients;
 mod conformance;
 mod connection;
 mod connections;
+mod definitions;
 mod discovery;
 mod etcd;
 mod etcd_values;

@@ -1,0 +1,212 @@
+//! CustomResourceDefinitions: from their creation to objects that are validated, patched, printed and
+//! deleted with them.
+
+use crate::http::{Client, Server, quiet};
+use serde_json::{Value, json};
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const GADGETS: &str = "/apis/example.com/v1/namespaces/default/gadgets";
+
+fn definition(schema: &Value) -> Value {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "gadgets.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": {"plural": "gadgets", "kind": "Gadget", "shortNames": ["gd"]},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": schema},
+                "subresources": {"status": {}, "scale": {
+                    "specReplicasPath": ".spec.size", "statusReplicasPath": ".status.size"}},
+                "selectableFields": [{"jsonPath": ".spec.color"}],
+                "additionalPrinterColumns": [
+                    {"name": "Size", "type": "integer", "jsonPath": ".spec.size"}]
+            }]
+        }
+    })
+}
+
+fn schema() -> Value {
+    json!({"type": "object", "properties": {
+        "spec": {"type": "object", "required": ["color"], "properties": {
+            "color": {"type": "string", "enum": ["red", "blue"]},
+            "size": {"type": "integer", "minimum": 1, "default": 3},
+            "tags": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"}
+        }, "x-kubernetes-validations": [
+            {"rule": "self.color != 'blue' || self.size < 10", "message": "blue ones are small"},
+            {"rule": "self.size >= oldSelf.size", "message": "sizes only grow"}
+        ]},
+        "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}
+    }})
+}
+
+fn gadget(name: &str, spec: Value) -> Value {
+    json!({"apiVersion": "example.com/v1", "kind": "Gadget", "metadata": {"name": name}, "spec": spec})
+}
+
+/// A server with the definition, whose resource is served.
+fn serving() -> Server {
+    let server = Server::start_plain(quiet());
+    let client = server.client();
+    let made = client.post(DEFINITIONS, &definition(&schema()));
+    assert_eq!((made.status, &made.body["status"]["storedVersions"]), (201, &json!(["v1"])));
+    assert_eq!(made.body["spec"]["names"]["listKind"], "GadgetList");
+    client.poll(GADGETS, |answer| answer.status == 200);
+    server
+}
+
+fn causes(answer: &Value) -> Vec<String> {
+    let causes = answer["details"]["causes"].as_array().into_iter().flatten();
+    let text = |cause: &Value, name: &str| cause[name].as_str().unwrap_or_default().to_owned();
+    causes.map(|cause| format!("{}: {}", text(cause, "field"), text(cause, "message"))).collect()
+}
+
+fn put(client: &Client, path: &str, body: &Value) -> (u16, Value) {
+    let answer = client.call("PUT", path, "application/json", Some(body));
+    (answer.status, answer.body)
+}
+
+#[test]
+fn objects_are_pruned_given_defaults_and_validated() {
+    let server = serving();
+    let client = server.client();
+    let made = client.post(GADGETS, &gadget("a", json!({"color": "red", "more": 1})));
+    assert_eq!((made.status, &made.body["spec"]), (201, &json!({"color": "red", "size": 3})));
+    let check = |spec: Value, wanted: &[&str]| {
+        let refused = client.post(GADGETS, &gadget("b", spec.clone()));
+        assert_eq!(
+            (refused.status, causes(&refused.body)),
+            (422, wanted.iter().map(|w| (*w).to_owned()).collect()),
+            "{spec}"
+        );
+    };
+    let unchecked = "<nil>: Invalid value: null: some validation rules were not checked because the object \
+                     was invalid; correct the existing errors to complete validation";
+    check(json!({}), &["spec.color: Required value", unchecked]);
+    let words = "spec.color: Unsupported value: \"green\": supported values: \"red\", \"blue\"";
+    check(json!({"color": "green"}), &[words, unchecked]);
+    let words =
+        "spec.size: Invalid value: 0: spec.size in body should be greater than or equal to 1";
+    check(json!({"color": "red", "size": 0}), &[words]);
+    let words = "spec.size: Invalid value: \"string\": spec.size in body must be of type integer: \"string\"";
+    check(json!({"color": "red", "size": "x"}), &[words, unchecked]);
+    check(json!({"color": "red", "tags": ["a", "a"]}), &["spec.tags[1]: Duplicate value: \"a\""]);
+    check(json!({"color": "blue", "size": 10}), &["spec: Invalid value: blue ones are small"]);
+    let mut smaller = made.body.clone();
+    smaller["spec"]["size"] = 2.into();
+    let (code, refused) = put(&client, &format!("{GADGETS}/a"), &smaller);
+    assert_eq!(
+        (code, causes(&refused)),
+        (422, vec!["spec: Invalid value: sizes only grow".to_owned()])
+    );
+}
+
+#[test]
+fn scale_columns_and_field_selectors_are_those_of_the_definition() {
+    let server = serving();
+    let client = server.client();
+    for (name, color) in [("a", "red"), ("b", "blue")] {
+        assert_eq!(client.post(GADGETS, &gadget(name, json!({"color": color}))).status, 201);
+    }
+    let table = client.table(GADGETS).body;
+    assert_eq!(table["columnDefinitions"][1]["name"], "Size");
+    assert_eq!(table["rows"][1]["cells"], json!(["b", 3]));
+    let blue = client.get(&format!("{GADGETS}?fieldSelector=spec.color%3Dblue")).body;
+    let names: Vec<_> = blue["items"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|item| &item["metadata"]["name"])
+        .collect();
+    assert_eq!(names, ["b"]);
+    let path = format!("{GADGETS}/a/scale");
+    let mut scale = client.get(&path).body;
+    assert_eq!((&scale["kind"], &scale["spec"]["replicas"]), (&json!("Scale"), &json!(3)));
+    scale["spec"]["replicas"] = 5.into();
+    assert_eq!(put(&client, &path, &scale).0, 200);
+    assert_eq!(client.get(&format!("{GADGETS}/a")).body["spec"]["size"], 5);
+    let merge = "application/strategic-merge-patch+json";
+    let refused = client.call("PATCH", &format!("{GADGETS}/a"), merge, Some(&json!({})));
+    assert_eq!(refused.status, 415);
+}
+
+#[test]
+fn a_deleted_definition_takes_its_objects_with_it() {
+    let server = serving();
+    let client = server.client();
+    assert_eq!(client.post(GADGETS, &gadget("a", json!({"color": "red"}))).status, 201);
+    let path = format!("{DEFINITIONS}/gadgets.example.com");
+    let going = client.delete(&path);
+    assert_eq!(going.status, 200);
+    client.poll(&path, |answer| answer.status == 404);
+    client.poll(GADGETS, |answer| answer.status == 404);
+    assert_eq!(client.post(DEFINITIONS, &definition(&schema())).status, 201);
+    let list = client.poll(GADGETS, |answer| answer.status == 200).body;
+    assert_eq!(list["items"], json!([]));
+}
+
+#[test]
+fn definitions_that_are_not_structural_are_refused() {
+    let server = Server::start_plain(quiet());
+    let client = server.client();
+    let check = |schema: Value, wanted: &str| {
+        let refused = client.post(DEFINITIONS, &definition(&schema));
+        assert_eq!(
+            (refused.status, causes(&refused.body)),
+            (422, vec![wanted.to_owned()]),
+            "{schema}"
+        );
+    };
+    let of = |spec: Value| json!({"type": "object", "properties": {"spec": spec}});
+    let at = "spec.validation.openAPIV3Schema";
+    check(json!({}), &format!("{at}.type: Required value: must not be empty at the root"));
+    let words = "type: Required value: must not be empty for specified object fields";
+    check(of(json!({})), &format!("{at}.properties[spec].{words}"));
+    let list =
+        json!({"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "map"});
+    let words = "x-kubernetes-list-map-keys: Required value: must not be empty if x-kubernetes-list-type is map";
+    check(of(list), &format!("{at}.properties[spec].{words}"));
+    let default = json!({"type": "string", "default": 5});
+    let words = "default: Invalid value: \"integer\":  in body must be of type string: \"integer\"";
+    check(of(default), &format!("{at}.properties[spec].{words}"));
+}
+
+#[test]
+fn names_are_accepted_once_and_given_back() {
+    let server = serving();
+    let client = server.client();
+    let mut other = definition(&schema());
+    other["metadata"]["name"] = "doodads.example.com".into();
+    other["spec"]["names"] = json!({"plural": "doodads", "kind": "Gadget"});
+    assert_eq!(client.post(DEFINITIONS, &other).status, 201);
+    let path = format!("{DEFINITIONS}/doodads.example.com");
+    let condition = |body: &Value, kind: &str| {
+        let all = body["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let found = all.into_iter().find(|condition| condition["type"] == kind);
+        found.map(|condition| (condition["status"].clone(), condition["reason"].clone()))
+    };
+    let refused =
+        client.poll(&path, |answer| condition(&answer.body, "NamesAccepted").is_some()).body;
+    let wanted = Some((json!("False"), json!("ListKindConflict")));
+    assert_eq!(condition(&refused, "NamesAccepted"), wanted);
+    assert_eq!(client.delete(&format!("{DEFINITIONS}/gadgets.example.com")).status, 200);
+    client.poll(&path, |answer| {
+        condition(&answer.body, "Established").is_some_and(|(status, _)| status == "True")
+    });
+    client.poll("/apis/example.com/v1/namespaces/default/doodads", |answer| answer.status == 200);
+}
+
+#[test]
+fn custom_resources_are_there_after_a_restart() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let server = Server::start_plain(quiet().data_dir(dir.path()));
+    let client = server.client();
+    assert_eq!(client.post(DEFINITIONS, &definition(&schema())).status, 201);
+    client.poll(GADGETS, |answer| answer.status == 200);
+    let made = client.post(GADGETS, &gadget("a", json!({"color": "red"}))).body;
+    server.stop();
+    let server = Server::start_plain(quiet().data_dir(dir.path()));
+    assert_eq!(server.client().get(&format!("{GADGETS}/a")).body, made);
+    server.stop();
+}
