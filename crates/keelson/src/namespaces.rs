@@ -3,7 +3,7 @@
 use keelson_auth::Permit;
 use keelson_meta::Failure;
 use keelson_registry::options::{DeleteOptions, ListOptions, WatchOptions};
-use keelson_registry::{Registry, Target, WatchEvent, WatchRefusal};
+use keelson_registry::{Kind, Registry, Target, WatchEvent, WatchRefusal};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -72,10 +72,10 @@ async fn follow(registry: &Arc<Registry>) -> Result<(), Failure> {
 async fn empty(registry: &Arc<Registry>, permit: &Permit, name: &str) -> Result<bool, Failure> {
     let mut kinds = registry.kinds();
     kinds.retain(|kind| kind.namespaced);
-    kinds.sort_by_key(|kind| (kind.gvr.resource != "pods", kind.gvr.qualified()));
+    let is_pods = |kind: &Kind| kind.gvr.group.is_empty() && kind.gvr.resource == "pods";
+    kinds.sort_by_key(|kind| (!is_pods(kind), kind.gvr.qualified()));
     let mut remaining = 0;
     for kind in kinds {
-        let is_pods = kind.gvr.resource == "pods";
         let target = Target::of(&kind, name, "");
         let every = ListOptions::default();
         let options = DeleteOptions::default();
@@ -84,7 +84,7 @@ async fn empty(registry: &Arc<Registry>, permit: &Permit, name: &str) -> Result<
         }
         registry.delete_collection(permit, &target, &every, &options).await?;
         remaining += registry.list(permit, &target, &every).await?.items.len();
-        if is_pods && remaining > 0 {
+        if is_pods(&kind) && remaining > 0 {
             return Ok(false);
         }
     }

@@ -146,3 +146,19 @@ pub fn has_condition(definition: &Object, kind: &str) -> bool {
         is("type", kind) && is("status", "True")
     })
 }
+
+/// The schemas of a definition, each with the field at which faults in it are told: what all versions have in
+/// common stands at the top in upstream's messages, and once.
+pub fn schemas(definition: &Object) -> Vec<(&Map, String)> {
+    let versions = definition.array_at(&["spec", "versions"]);
+    let is_common = validate::in_common(versions, "schema");
+    let schemas = versions.iter().enumerate().filter_map(|(i, version)| {
+        let schema = version.at(&["schema", "openAPIV3Schema"])?.as_object()?;
+        let field = match is_common {
+            true => "spec.validation.openAPIV3Schema".to_owned(),
+            false => format!("spec.versions[{i}].schema.openAPIV3Schema"),
+        };
+        Some((schema, field))
+    });
+    schemas.take(if is_common { 1 } else { usize::MAX }).collect()
+}

@@ -2,11 +2,14 @@
 //! `pkg/apiserver/schema/cel`): compiled on first use, with the types that the schema declares.
 
 mod declare;
+mod validate;
+
+pub(crate) use validate::definition as validate_definition;
+use validate::environment;
 
 use bytes::Bytes;
 use keelson_cel::{
-    Compiled, Declared, EXPRESSION_COST_MAX, Environment, Limits, OBJECT_COST_MAX, Shape, Val,
-    Version, adapt,
+    Compiled, Declared, EXPRESSION_COST_MAX, Limits, OBJECT_COST_MAX, Shape, Val, Version, adapt,
 };
 use keelson_meta::{ErrorList, FieldError, Map, Path, Str, Value};
 use keelson_schema::json;
@@ -193,13 +196,7 @@ impl Rule {
             _ => Str::default(),
         };
         let optional_old = rule.get("optionalOldSelf") == Some(&true.into());
-        let env = Environment::kubernetes(Version::STORED_EXPRESSIONS)
-            .with_declared("self", declared.clone());
-        let env = if optional_old {
-            env.with_variable("oldSelf", keelson_cel::Type::optional(declared.ty()))
-        } else {
-            env.with_declared("oldSelf", declared.clone())
-        };
+        let env = environment(Version::STORED_EXPRESSIONS, declared, optional_old);
         let (source, message) = (text("rule"), text("messageExpression"));
         let compile = |text: &str| env.compile(text).map_err(|error| error.to_string());
         Rule {

@@ -6,7 +6,7 @@ use crate::cel_rules::CelRules;
 use crate::scale::ScalePaths;
 use bytes::Bytes;
 use keelson_cache::{Entry, Record};
-use keelson_kinds::strategy::Strategy;
+use keelson_kinds::strategy::{Strategy, Validate};
 use keelson_meta::room::Kept;
 use keelson_meta::{
     ErrorList, Failure, GroupVersion, GroupVersionKind, GroupVersionResource, Object, Status, Str,
@@ -72,6 +72,8 @@ pub struct Kind {
     pub foreign_through: AtomicU64,
     /// Uid and generation of the CustomResourceDefinition that describes it.
     pub definition: Option<(Str, i64)>,
+    /// Rules of a built-in kind that need more than the crate of rules has: expressions.
+    pub more_rules: Option<Validate>,
     /// Its definition is being deleted: nothing is made any more.
     pub is_terminating: AtomicBool,
     /// What validates objects of a custom resource.
@@ -84,14 +86,17 @@ impl Kind {
         self.versions.iter().find(|schema| schema.gvk.version == version)
     }
 
-    /// Adds the faults that the schema of a custom resource finds in an object of a version.
-    pub(crate) fn validate_structural(
+    /// Adds the faults that expressions, and the schema of a custom resource, find in an object of a version.
+    pub(crate) fn validate_further(
         &self,
         version: &str,
         new: &Object,
         old: Option<&Object>,
         errors: &mut ErrorList,
     ) {
+        if let Some(rules) = self.more_rules {
+            errors.extend(rules(new, old));
+        }
         let Some(checks) = self.checks.iter().find(|checks| checks.version == version) else {
             return;
         };

@@ -556,6 +556,7 @@ fn kind_of(
         generation: 0,
         foreign_through: AtomicU64::new(0),
         definition: None,
+        more_rules: more_rules(&group.name, name),
         is_terminating: AtomicBool::new(false),
         checks: vec![],
         storage,
@@ -583,6 +584,12 @@ pub(crate) fn is_served(
     let exact = runtime_config.iter().rev().find(|(key, _)| *key == name);
     let wide = runtime_config.iter().rev().find(|(key, _)| level(key));
     exact.or(wide).map_or(default_on, |(_, on)| *on)
+}
+
+/// Rules of a kind that need expressions.
+fn more_rules(group: &str, resource: &str) -> Option<keelson_kinds::strategy::Validate> {
+    let is_definition = (group, resource) == ("apiextensions.k8s.io", "customresourcedefinitions");
+    is_definition.then_some(crate::cel_rules::validate_definition)
 }
 
 /// The version in which our records have a kind, whichever versions are served: both Event resources share

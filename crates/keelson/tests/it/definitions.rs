@@ -210,3 +210,20 @@ fn custom_resources_are_there_after_a_restart() {
     assert_eq!(server.client().get(&format!("{GADGETS}/a")).body, made);
     server.stop();
 }
+
+#[test]
+fn a_cluster_resource_is_not_reached_through_a_namespace() {
+    let server = Server::start_plain(quiet());
+    let client = server.client();
+    let mut cluster = definition(&schema());
+    cluster["spec"]["scope"] = "Cluster".into();
+    assert_eq!(client.post(DEFINITIONS, &cluster).status, 201);
+    let all = "/apis/example.com/v1/gadgets";
+    client.poll(all, |answer| answer.status == 200);
+    assert_eq!(client.post(all, &gadget("a", json!({"color": "red"}))).status, 201);
+    for path in [GADGETS.to_owned(), format!("{GADGETS}/a")] {
+        assert_eq!(client.get(&path).status, 404, "{path}");
+        assert_eq!(client.delete(&path).status, 404, "{path}");
+    }
+    assert_eq!(client.get(&format!("{all}/a")).status, 200);
+}

@@ -31,6 +31,7 @@ mod kill;
 mod kubectl;
 mod logs;
 mod minimal;
+mod namespaces;
 mod nodes;
 mod random;
 mod requirements;

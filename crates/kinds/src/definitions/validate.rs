@@ -59,6 +59,9 @@ pub(super) fn definition(new: &Object, old: Option<&Object>) -> ErrorList {
         errors.push(invalid("spec.preserveUnknownFields", true, why));
     }
     versions(spec, &mut errors);
+    for (schema, field) in super::schemas(new) {
+        schema::root(schema, &field, &mut errors);
+    }
     of_names(names, &mut errors);
     conversion(spec, &mut errors);
     stored_versions(new, spec, &mut errors);
@@ -114,7 +117,7 @@ fn of_group(group: &str, errors: &mut ErrorList) {
 }
 
 /// Whether all versions say the same of something; upstream lifts it to the top of the spec then.
-fn in_common(versions: &[Value], name: &str) -> bool {
+pub(super) fn in_common(versions: &[Value], name: &str) -> bool {
     let mut all = versions.iter().map(|version| version.get(name));
     let first = all.next().flatten();
     first.is_some() && all.all(|other| other == first)
@@ -154,11 +157,6 @@ fn versions(spec: &Map, errors: &mut ErrorList) {
             true => Some(top.to_owned()),
             false => Some(format!("spec.versions[{i}].{name}")),
         };
-        if let Some(schema) = version.at(&["schema", "openAPIV3Schema"]).and_then(Value::as_object)
-            && let Some(field) = place("schema", "spec.validation")
-        {
-            schema::root(schema, &format!("{field}.openAPIV3Schema"), errors);
-        }
         if let Some(field) = place("additionalPrinterColumns", "spec.additionalPrinterColumns") {
             columns(version.array_at(&["additionalPrinterColumns"]), &field, errors);
         }
