@@ -4,9 +4,13 @@ use super::escalation::aggregate;
 use super::{Rule, rules_of};
 use crate::{Attributes, AuthorizationReason, Decision, SERVICE_ACCOUNT_PREFIX, User};
 use keelson_meta::{Object, Str, Value};
+use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+
+/// Roles that a decision remembers to have looked at.
+const ROLES_REMEMBERED_MAX: usize = 32;
 
 /// Roles and bindings, found without searching.
 #[derive(Default)]
@@ -236,11 +240,15 @@ impl Index {
     pub fn decide(&self, user: &User, attributes: &Attributes) -> Decision {
         let mut errors: Vec<String> = vec![];
         let mut allowed = None;
+        // A role that is bound many times is looked at once.
+        let mut refused: SmallVec<[*const Rule; ROLES_REMEMBERED_MAX]> = SmallVec::new();
         self.visit(user, &attributes.namespace, |grant, rules| {
             match rules {
+                Ok(rules) if refused.contains(&rules.as_ptr()) => {}
                 Ok(rules) if rules.iter().any(|rule| rule.allows(attributes)) => {
                     allowed = Some(grant.clone());
                 }
+                Ok(rules) if refused.len() < ROLES_REMEMBERED_MAX => refused.push(rules.as_ptr()),
                 Ok(_) => {}
                 Err(error) => errors.push(error.to_string()),
             }
