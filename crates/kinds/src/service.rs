@@ -324,7 +324,7 @@ fn load_balancer_status(new: &Object, old: Option<&Object>, errors: &mut ErrorLi
         && new.str_at(&["spec", "type"]) != "LoadBalancer"
         && stored != list.get_self()
     {
-        list.forbidden(errors, "may only be used when `spec.type` is 'LoadBalancer'");
+        return list.forbidden(errors, "may only be used when `spec.type` is 'LoadBalancer'");
     }
     ingress_points(&list, true, errors);
 }

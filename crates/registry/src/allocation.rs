@@ -79,6 +79,25 @@ impl Registry {
         }
     }
 
+    /// Why an invalid object is refused. A service is given its addresses and ports before it is
+    /// validated: when it does not get them, that alone is said. A headless one is not given any.
+    pub(crate) async fn refused(
+        &self,
+        target: &Target,
+        object: &Object,
+        old: Option<&Object>,
+        invalid: Failure,
+    ) -> Failure {
+        if !is_service(target) || object.str_at(&["spec", "clusterIP"]) == "None" {
+            return invalid;
+        }
+        let mut service = object.clone();
+        match Box::pin(self.claim(target, &mut service, old, true)).await {
+            Err(failure) => failure,
+            Ok(_) => invalid,
+        }
+    }
+
     async fn claim_all(
         &self,
         service: &mut Object,

@@ -1,7 +1,7 @@
 //! Ports of nodes that services are given.
 
 use super::families::refuse;
-use super::pool::{PortPool, Ports};
+use super::pool::{PortPool, Ports, RANGE};
 use crate::kind::Kind;
 use crate::registry::Registry;
 use keelson_cache::Snapshot;
@@ -15,6 +15,8 @@ pub(super) struct Change {
     pub taken: Vec<u16>,
     /// Those that the service no longer needs once it is stored.
     pub freed: Vec<u16>,
+    /// Whether it takes ports only to see what comes of it.
+    dry_run: bool,
 }
 
 /// The ports of nodes that a service has.
@@ -101,7 +103,7 @@ pub(super) async fn claim(
     }
     let given = &*service;
     let work = |ports: &mut Ports| {
-        let (mut service, mut change) = (given.clone(), Change::default());
+        let (mut service, mut change) = (given.clone(), Change { dry_run, ..Change::default() });
         match old {
             None => create(ports, &mut service, &mut change)?,
             Some(old) => update(ports, &mut service, old, &mut change)?,
@@ -186,7 +188,9 @@ fn take(
     number: u16,
     change: &mut Change,
 ) -> Result<(), Failure> {
-    if let Err(why) = pool.take(number) {
+    // As in kube-apiserver, a dry run does not look at the range.
+    let unranged = change.dry_run && !RANGE.contains(&number) && !change.taken.contains(&number);
+    if !unranged && let Err(why) = pool.take(number) {
         let mut errors = ErrorList::new();
         let spec = Path::new("spec");
         let ports = spec.field("ports");

@@ -133,7 +133,9 @@ impl Registry {
                 obj.set_meta("name", &name);
             }
             prepare(self, new.permit, new.target, obj);
-            validate(new.target, obj)?;
+            if let Err(invalid) = validate(new.target, obj) {
+                return Err(Box::pin(self.refused(new.target, obj, None, invalid)).await);
+            }
             // Only the last try counts.
             warnings.truncate(told);
             warnings.extend((new.target.kind.strategy.warnings)(obj, None));

@@ -182,7 +182,12 @@ impl Registry {
         prepare(target, part, &mut new, &stored);
         (kind.strategy.note_time)(&mut new, &stored, &self.clock.now().text());
         owners::keep_times(&stored, &mut new);
-        validate(target, part, &new, &stored)?;
+        if let Err(invalid) = validate(target, part, &new, &stored) {
+            if part != Part::Main {
+                return Err(invalid);
+            }
+            return Err(Box::pin(self.refused(target, &new, Some(&stored), invalid)).await);
+        }
         warnings.extend((kind.strategy.warnings)(&new, Some(&stored)));
         self.validate_admitted(&write, &new, warnings)?;
         let mut result = Changed { new, stored, entry: entry.clone() };

@@ -66,6 +66,7 @@ async fn a_dry_run_and_a_refused_write_take_nothing() {
     assert_eq!(code_of(&harness, "GET", held).await, 404);
     // The address is free, the port is not in the range: nothing may stay taken.
     let wrong = spec.replace("30080", "80");
+    assert_eq!(create(&harness, "a", "?dryRun=All", &wrong).await.0, 201);
     let (code, refused) = create(&harness, "a", "", &wrong).await;
     let why = "spec.ports[0].nodePort: Invalid value: 80: provided port is not in the valid range. \
                The range of valid ports is 30000-32767";
@@ -109,6 +110,21 @@ async fn a_port_of_nodes_stands_in_a_service_once() {
         (code, refused.str_at(&["message"])),
         (500, Some("duplicate nodePort: {TCP 30080}"))
     );
+}
+
+#[tokio::test]
+async fn a_service_is_validated_when_it_has_its_ports() {
+    let harness = Harness::open().await;
+    let spec = r#"{"type":"NodePort","ports":[{"port":80,"nodePort":30080}]}"#;
+    assert_eq!(create(&harness, "a", "", spec).await.0, 201);
+    let wrong = spec.replace(":80,", ":70000,");
+    let (code, refused) = create(&harness, "b", "", &wrong).await;
+    let why = "spec.ports[0].nodePort: Invalid value: 30080: provided port is already allocated";
+    assert_eq!((code, harness::causes(&refused)), (422, vec![why.to_owned()]));
+    // What an invalid service asks for stays free.
+    let (code, refused) = create(&harness, "b", "", &wrong.replace("30080", "30081")).await;
+    assert_eq!((code, harness::causes(&refused).len()), (422, 2), "{refused:?}");
+    assert_eq!(create(&harness, "b", "", &spec.replace("30080", "30081")).await.0, 201);
 }
 
 #[tokio::test]
