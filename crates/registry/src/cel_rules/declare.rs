@@ -52,6 +52,14 @@ fn field(name: &str, declared: Declared) -> Option<DeclaredField> {
     })
 }
 
+/// The same field under its plain name, where this is a word of the language that a selector may be.
+fn unescaped(field: &DeclaredField) -> Option<DeclaredField> {
+    let is_word = field.name == format!("__{}__", field.property);
+    let is_literal = matches!(field.property.as_str(), "true" | "false" | "null" | "in");
+    (is_word && !is_literal)
+        .then(|| DeclaredField { name: field.property.clone(), ..field.clone() })
+}
+
 fn with_type_meta(path: &str, mut fields: Vec<DeclaredField>) -> Vec<DeclaredField> {
     fields.retain(|field| !matches!(&*field.property, "kind" | "apiVersion" | "metadata"));
     let text = |size: u64| Declared::new(Shape::String).with_size_max(size);
@@ -135,7 +143,9 @@ fn object(schema: &Map, path: &str, depth: usize) -> (Shape, u64) {
         if is_required && !property.contains_key("default") {
             bytes += name.len() as u64 + found.json_bytes_min + 4;
         }
-        fields.extend(field(name, found.declared));
+        let field = field(name, found.declared);
+        fields.extend(field.as_ref().and_then(unescaped));
+        fields.extend(field);
     }
     if schema.get("x-kubernetes-embedded-resource") == Some(&true.into()) {
         fields = with_type_meta(path, fields);
