@@ -152,7 +152,9 @@ fn write(
     loop {
         let name = names[random.below(names.len())].clone();
         let path = format!("{MAPS}/{name}");
-        let text = format!("{}-{}", done.len(), "x".repeat(random.below(2_000)));
+        // Never what is there already: such a write would change nothing, and have no event.
+        let (number, filler) = (random.below(usize::MAX), "x".repeat(random.below(2_000)));
+        let text = format!("{}-{number}-{filler}", done.len());
         let obj = json!({"metadata": {"name": name}, "data": {"value": text}});
         let json = "application/json";
         let (word, method, path, media) = match (there[&name], random.below(4)) {
