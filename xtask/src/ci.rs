@@ -47,7 +47,7 @@ fn install() -> Result<()> {
         install_package("etcd", "etcd-server")?;
     }
     if !Path::new(PYTHON).exists() {
-        say("installing the Python client from PyPI into target/clients")?;
+        say("installing the Python client by pip into target/clients")?;
         let installed = step("python3", &["-m", "venv", "target/clients"]).and_then(|()| {
             let package = format!("kubernetes=={PYTHON_CLIENT}");
             step(PYTHON, &["-m", "pip", "install", "-q", "--disable-pip-version-check", &package])

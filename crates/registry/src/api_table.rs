@@ -6,7 +6,7 @@
 
 use crate::kind::Kind;
 use bytes::Bytes;
-use keelson_meta::{GroupVersionKind, Str};
+use keelson_meta::Str;
 use keelson_schema::Schema;
 use keelson_schema::catalogue::{Catalogue, Group, Resource, Version};
 use std::borrow::Cow;
@@ -130,12 +130,6 @@ impl ApiTable {
         self.group(group)?.version(version)?.endpoints.get(resource)
     }
 
-    /// The resource that keeps objects of a kind, in the version of the kind.
-    pub fn of_kind(&self, gvk: &GroupVersionKind) -> Option<&Arc<Endpoint>> {
-        let version = self.group(&gvk.group)?.version(&gvk.version)?;
-        version.endpoints.values().find(|found| found.facts.kind == *gvk && found.kind.is_some())
-    }
-
     /// A resource that keeps objects.
     pub fn kind(&self, group: &str, resource: &str) -> Option<&Arc<Kind>> {
         self.group(group)?.kinds.get(resource)
@@ -144,11 +138,6 @@ impl ApiTable {
     /// All resources that keep objects.
     pub fn kinds(&self) -> impl Iterator<Item = &Arc<Kind>> {
         self.groups.iter().flat_map(|group| group.kinds.values())
-    }
-
-    /// Whether a kind of this name and version is served by somebody else than the catalogue.
-    pub fn has_custom(&self, gvk: &GroupVersionKind) -> bool {
-        self.of_kind(gvk).is_some_and(|endpoint| endpoint.source == Source::Custom)
     }
 
     /// The same table with these endpoints of one resource in the place of those that it had; none
