@@ -11,6 +11,9 @@ use std::time::Duration;
 /// How long until a definition is looked at again whose objects are still going.
 const AGAIN: Duration = Duration::from_millis(200);
 
+/// How long until one is that could not be followed.
+const AFTER_FAILURE: Duration = Duration::from_secs(5);
+
 /// Runs until it is aborted.
 pub(crate) async fn run(registry: Arc<Registry>) {
     loop {
@@ -41,6 +44,7 @@ async fn follow(registry: &Arc<Registry>) -> Result<(), Failure> {
                 _ => waiting.push(event.entry),
             }
         }
+        let mut pause = AGAIN;
         for entry in waiting {
             match registry.follow_definition(&permit, &entry).await {
                 Ok(false) => {}
@@ -49,6 +53,7 @@ async fn follow(registry: &Arc<Registry>) -> Result<(), Failure> {
                 Err(error) => {
                     tracing::warn!(%error, name = entry.name(), "definition not followed; trying again");
                     left.push(entry);
+                    pause = AFTER_FAILURE;
                 }
             }
         }
@@ -57,7 +62,7 @@ async fn follow(registry: &Arc<Registry>) -> Result<(), Failure> {
                 return Ok(());
             }
         } else {
-            let _ = tokio::time::timeout(AGAIN, session.changed()).await;
+            let _ = tokio::time::timeout(pause, session.changed()).await;
         }
     }
 }
