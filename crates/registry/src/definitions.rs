@@ -6,7 +6,7 @@ use crate::api_table::by_priority;
 use crate::kind::Target;
 use crate::options::{DeleteOptions, ListOptions, WriteOptions};
 use crate::producer::{DefinedVersion, Definition};
-use crate::scale::ScalePaths;
+use crate::scale::{ScalePaths, path_members};
 use crate::verbs::Part;
 use crate::verbs::update::Updated;
 use bytes::Bytes;
@@ -81,19 +81,18 @@ impl Registry {
         if !has_condition(definition, "Established") {
             return;
         }
-        let generation = definition.generation();
-        let defined = defined(definition, since);
-        let (group, resource) = (&defined.group, &defined.resource);
-        let known = self.kind(group, resource);
+        // Its schemas are read only when they are new: its status changes more often.
+        let text = |path: &[&str]| definition.str_at(path).to_owned();
+        let known = self.kind(&text(&["spec", "group"]), &text(&["spec", "names", "plural"]));
         let unchanged = known.is_some_and(|kind| {
-            kind.definition
-                .as_ref()
-                .is_some_and(|(uid, of)| *of == generation && *uid == definition.uid())
+            kind.definition.as_ref().is_some_and(|(uid, generation)| {
+                *generation == definition.generation() && *uid == definition.uid()
+            })
         });
         if unchanged {
             return;
         }
-        if let Err(error) = self.serve(&defined) {
+        if let Err(error) = self.serve(&defined(definition, since)) {
             tracing::warn!(%error, name = definition.name(), "definition cannot be served");
         }
     }
@@ -267,13 +266,11 @@ fn defined(definition: &Object, since: Option<Revision>) -> Definition {
     };
     let group = text(&["spec", "group"]);
     let preserves = definition.at(&["spec", "preserveUnknownFields"]) == Some(&true.into());
-    let versions = definition.array_at(&["spec", "versions"]).iter();
     let kind = name("kind");
     let all = definition.array_at(&["spec", "versions"]);
-    let versions = versions.map(|version| {
-        let defined = defined_version(version, &group, &kind, preserves);
+    let versions = all.iter().map(|version| {
         let deprecation = deprecation(version, all, &group, &kind);
-        DefinedVersion { deprecation, ..defined }
+        defined_version(version, &group, &kind, preserves, deprecation)
     });
     Definition {
         resource: text(&["spec", "names", "plural"]),
@@ -291,7 +288,13 @@ fn defined(definition: &Object, since: Option<Revision>) -> Definition {
     }
 }
 
-fn defined_version(version: &Value, group: &Str, kind: &Str, preserves: bool) -> DefinedVersion {
+fn defined_version(
+    version: &Value,
+    group: &Str,
+    kind: &Str,
+    preserves: bool,
+    deprecation: Option<Str>,
+) -> DefinedVersion {
     let text = |name: &str| version.str_at(&[name]).map(Str::new).unwrap_or_default();
     let name = text("name");
     let schema = version.at(&["schema", "openAPIV3Schema"]);
@@ -307,7 +310,7 @@ fn defined_version(version: &Value, group: &Str, kind: &Str, preserves: bool) ->
         structural: Some(Arc::new(structural)),
         is_served: version.get("served") == Some(&true.into()),
         has_status: version.at(&["subresources", "status"]).is_some(),
-        deprecation: None,
+        deprecation,
         openapi: Bytes::from(openapi),
         selectable: selectable(version),
         scale: version
@@ -322,9 +325,7 @@ fn defined_version(version: &Value, group: &Str, kind: &Str, preserves: bool) ->
 fn selectable(version: &Value) -> Vec<Vec<Str>> {
     let fields = version.array_at(&["selectableFields"]).iter();
     let paths = fields.filter_map(|field| field.str_at(&["jsonPath"]));
-    let members =
-        |path: &str| path.split('.').filter(|name| !name.is_empty()).map(Str::new).collect();
-    paths.map(members).collect()
+    paths.map(path_members).collect()
 }
 
 /// What clients of a deprecated version are warned of: its own words, or which version to use.

@@ -86,6 +86,11 @@ impl Kind {
         self.versions.iter().find(|schema| schema.gvk.version == version)
     }
 
+    /// What belongs to a version of a custom resource.
+    pub(crate) fn checks_of(&self, version: &str) -> Option<&VersionChecks> {
+        self.checks.iter().find(|checks| checks.version == version)
+    }
+
     /// Adds the faults that expressions, and the schema of a custom resource, find in an object of a version.
     pub(crate) fn validate_further(
         &self,
@@ -97,9 +102,7 @@ impl Kind {
         if let Some(rules) = self.more_rules {
             errors.extend(rules(new, old));
         }
-        let Some(checks) = self.checks.iter().find(|checks| checks.version == version) else {
-            return;
-        };
+        let Some(checks) = self.checks_of(version) else { return };
         let old = old.map(|old| &old.root);
         errors.extend(checks.structural.validate(&new.root, old));
         checks.rules.validate(&new.root, old, errors);
@@ -107,19 +110,18 @@ impl Kind {
 
     /// Whether field selectors on a version may ask for a field of a custom resource.
     pub(crate) fn is_selectable(&self, version: &str, field: &str) -> bool {
-        let checks = self.checks.iter().find(|checks| checks.version == version);
+        let checks = self.checks_of(version);
         checks.is_some_and(|checks| checks.selectable.iter().any(|path| path.join(".") == field))
     }
 
     /// Where the scale of a version of a custom resource stands.
     pub(crate) fn scale(&self, version: &str) -> Option<Arc<ScalePaths>> {
-        self.checks.iter().find(|checks| checks.version == version)?.scale.clone()
+        self.checks_of(version)?.scale.clone()
     }
 
     /// What tables show of a version of a custom resource.
     pub fn columns(&self, version: &str) -> Option<Arc<CustomColumns>> {
-        let checks = self.checks.iter().find(|checks| checks.version == version);
-        checks.map(|checks| checks.columns.clone())
+        self.checks_of(version).map(|checks| checks.columns.clone())
     }
 
     /// The key behind the prefix.
@@ -154,9 +156,6 @@ impl Kind {
 
     /// Whether a stored text is of the storage version, as its first members say.
     pub(crate) fn is_of_storage(&self, text: &[u8]) -> bool {
-        let after = |text: &'_ [u8], word: &str| -> Option<usize> {
-            text.starts_with(word.as_bytes()).then_some(word.len())
-        };
         let GroupVersionKind { group, version, kind } = &self.storage.gvk;
         let words = [
             "{\"kind\":\"",
@@ -168,10 +167,12 @@ impl Kind {
             "\"",
         ];
         let mut rest = text;
-        words.iter().all(|word| {
-            let found = after(rest, word);
-            rest = &rest[found.unwrap_or(0)..];
-            found.is_some()
+        words.iter().all(|word| match rest.strip_prefix(word.as_bytes()) {
+            Some(after) => {
+                rest = after;
+                true
+            }
+            None => false,
         })
     }
 

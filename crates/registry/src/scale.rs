@@ -36,16 +36,18 @@ pub struct ScalePaths {
 impl ScalePaths {
     /// Reads `subresources.scale` of a CustomResourceDefinition.
     pub fn read(scale: &Value) -> ScalePaths {
-        let path = |name: &str| {
-            let path = scale.str_at(&[name]).unwrap_or_default();
-            path.split('.').filter(|member| !member.is_empty()).map(Str::new).collect()
-        };
+        let path = |name: &str| path_members(scale.str_at(&[name]).unwrap_or_default());
         ScalePaths {
             spec_replicas: path("specReplicasPath"),
             status_replicas: path("statusReplicasPath"),
             selector: path("labelSelectorPath"),
         }
     }
+}
+
+/// The members to which a simple JSONPath such as `.spec.replicas` leads.
+pub(crate) fn path_members(path: &str) -> Vec<Str> {
+    path.split('.').filter(|member| !member.is_empty()).map(Str::new).collect()
 }
 
 fn members(path: &[Str]) -> Vec<&str> {

@@ -44,7 +44,7 @@ pub struct Filter {
 fn computed_fields(target: &Target, entry: &Entry) -> Vec<(String, Str)> {
     let Ok(obj) = target.kind.decode(entry) else { return vec![] };
     let obj = target.kind.in_version(obj, target.schema());
-    let checks = target.kind.checks.iter().find(|checks| checks.version == target.version);
+    let checks = target.kind.checks_of(&target.version);
     let paths = checks.map(|checks| &checks.selectable[..]).unwrap_or_default();
     let field = |path: &Vec<Str>| {
         let members: Vec<&str> = path.iter().map(Str::as_str).collect();
