@@ -39,7 +39,9 @@ pub use certificates::{CertificateError, Pki};
 pub use etcd::Etcd;
 pub use feature_gates::{FeatureGateError, FeatureGates};
 pub use files::raise_open_files;
-pub use keelson_admission::{Chain as AdmissionChain, NameError as AdmissionNameError};
+pub use keelson_admission::{
+    Chain as AdmissionChain, NameError as AdmissionNameError, PlugInConfig as AdmissionConfig,
+};
 pub use keelson_meta::time::Timestamp;
 pub use keelson_registry::{Clock, Registry, SystemClock, producer};
 pub use keelson_server::Limits;
