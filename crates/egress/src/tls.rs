@@ -17,8 +17,11 @@ const BUNDLE_CERTIFICATES_MAX: usize = 4096;
 /// Why there can be no client for a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConfigError {
-    /// The bundle of authorities holds no certificate.
-    NoRoots,
+    /// The bundle of authorities holds no certificate that can be read.
+    NoRoots {
+        /// Whether there is PEM in it.
+        is_pem: bool,
+    },
     /// The client certificate or its key cannot be read.
     Identity(String),
     /// The host is neither a name nor an address.
@@ -30,8 +33,10 @@ pub enum ConfigError {
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ConfigError::NoRoots => {
-                f.write_str("unable to load root certificates: no valid certificate data seen")
+            ConfigError::NoRoots { is_pem } => {
+                let pem = "unable to parse bytes as PEM block";
+                let why = if *is_pem { "no valid certificate data seen" } else { pem };
+                write!(f, "unable to load root certificates: {why}")
             }
             ConfigError::Identity(why) => f.write_str(why),
             ConfigError::ServerName(name) => write!(f, "invalid server name {name:?}"),
@@ -85,10 +90,10 @@ fn verifier(
     // One that cannot be read is passed over, as Go does.
     let (added, _) = store.add_parsable_certificates(roots.iter().cloned());
     if added == 0 {
-        return Err(ConfigError::NoRoots);
+        return Err(ConfigError::NoRoots { is_pem: !roots.is_empty() });
     }
     let chain = WebPkiServerVerifier::builder_with_provider(Arc::new(store), provider.clone());
-    let chain = chain.build().map_err(|_| ConfigError::NoRoots)?;
+    let chain = chain.build().map_err(|_| ConfigError::NoRoots { is_pem: true })?;
     Ok(Arc::new(Verifier { chain, roots, provider }))
 }
 

@@ -104,7 +104,7 @@ async fn equal_peers_share_a_client_and_others_do_not() {
     }
     let empty = Peer { trust: Trust::Bundle(Arc::from(&b"none"[..])), ..peer };
     let error = egress.client(&empty).err().map(|error| error.to_string());
-    let want = "unable to load root certificates: no valid certificate data seen";
+    let want = "unable to load root certificates: unable to parse bytes as PEM block";
     assert_eq!(error.as_deref(), Some(want));
 }
 
