@@ -48,7 +48,7 @@ impl ServerCertVerifier for Verifier {
         if let Some(why) = time_fault(&parsed, now).or_else(|| name_fault(&parsed, name)) {
             return Err(fault(why));
         }
-        if self.roots.iter().any(|root| root == leaf) && serves(&parsed) {
+        if serves(&parsed) && self.trusts_authority(leaf, &parsed, &error, now) {
             return Ok(ServerCertVerified::assertion());
         }
         Err(fault(self.chain_fault(&parsed, &error)))
@@ -80,13 +80,40 @@ impl ServerCertVerifier for Verifier {
 }
 
 impl Verifier {
+    /// Whether the certificate of an authority, which webpki does not take from a server, is a root or
+    /// signed by one.
+    fn trusts_authority(
+        &self,
+        der: &CertificateDer<'_>,
+        leaf: &X509Certificate<'_>,
+        error: &Error,
+        now: UnixTime,
+    ) -> bool {
+        // Anything else that is wrong stays wrong.
+        let is_other =
+            matches!(error, Error::InvalidCertificate(CertificateError::Other(_))) && leaf.is_ca();
+        if !is_other {
+            return self.roots.iter().any(|root| root == der);
+        }
+        self.roots.iter().any(|root| {
+            let Ok((_, parsed)) = X509Certificate::from_der(root) else { return false };
+            root == der
+                || (parsed.is_ca()
+                    && parsed.subject().as_raw() == leaf.issuer().as_raw()
+                    && time_fault(&parsed, now).is_none()
+                    && leaf.verify_signature(Some(parsed.public_key())).is_ok())
+        })
+    }
+
     fn chain_fault(&self, leaf: &X509Certificate<'_>, error: &Error) -> String {
         let Error::InvalidCertificate(error) = error else { return format!("x509: {error}") };
         match error {
             CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
                 "x509: certificate specifies an incompatible key usage".to_owned()
             }
-            CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            CertificateError::UnknownIssuer
+            | CertificateError::BadSignature
+            | CertificateError::Other(_) => {
                 format!("x509: certificate signed by unknown authority{}", self.hint(leaf))
             }
             other => format!("x509: {other}"),

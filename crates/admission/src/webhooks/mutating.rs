@@ -3,7 +3,7 @@
 
 use super::call::{Asked, CallError, call, log_failure};
 use super::matching::{Invocation, Matcher, is_exempt};
-use super::response::Answer;
+use super::response::{Answer, not_an_object};
 use super::review::{encoded, request_of};
 use super::webhook::Webhook;
 use crate::attributes::{Call, DynamicPlugIn, Notes, Pending, Reinvocation};
@@ -194,7 +194,9 @@ impl<'a> Pass<'a, '_> {
         let internal = |why: String| refused(Status::internal(why));
         // Operations may name what the webhook saw, such as empty members that are not kept.
         let seen = json::parse(objects.object_json()).map_err(|e| internal(e.to_string()))?.value;
-        let patched = json_patch::apply(seen, patch).map_err(|e| internal(e.to_string()))?;
+        let operations = patch.as_array().unwrap_or_default();
+        let patched = json_patch::apply_operations(seen, operations);
+        let patched = patched.map_err(|error| internal(error.to_string()))?;
         check_type(&patched, &invocation.kind).map_err(internal)?;
         let new = self.call.api.conform(&invocation.kind, patched).map_err(internal)?;
         let changed = encoded(&objects.schema, Some(&new)) != objects.object_json();
@@ -255,6 +257,9 @@ fn patch_of(answer: &Answer) -> Result<Option<Value>, CallError> {
 
 /// A patch does not make an object of another kind; it may leave out what kind it is.
 fn check_type(patched: &Value, gvk: &GroupVersionKind) -> Result<(), String> {
+    if patched.as_object().is_none() {
+        return Err(not_an_object(patched));
+    }
     let text = |name: &str| patched.str_at(&[name]).unwrap_or_default();
     let (version, kind) = (text("apiVersion"), text("kind"));
     let is_version = version.is_empty() || version == gvk.api_version();

@@ -40,11 +40,7 @@ pub(super) struct Answer {
 pub(super) fn read(bytes: &[u8], version: Version) -> Result<Review, String> {
     let value = read_any(bytes)?;
     let Value::Object(root) = &value else {
-        let found = value.type_name();
-        return Err(format!(
-            "couldn't get version/kind; json parse error: json: cannot unmarshal {found} into Go \
-             value of type {TYPE_META}"
-        ));
+        return Err(not_an_object(&value));
     };
     let text = |name: &str| root.get(name).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
@@ -57,6 +53,15 @@ pub(super) fn read(bytes: &[u8], version: Version) -> Result<Review, String> {
         }
     };
     Ok(Review { api_version: api_version.into(), kind: kind.into(), response })
+}
+
+/// What Go says of a value that should be an object of some kind.
+pub(super) fn not_an_object(value: &Value) -> String {
+    let found = value.type_name();
+    format!(
+        "couldn't get version/kind; json parse error: json: cannot unmarshal {found} into Go value \
+         of type {TYPE_META}"
+    )
 }
 
 /// What begins as a JSON object is JSON, all else YAML.

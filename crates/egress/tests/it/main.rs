@@ -227,6 +227,12 @@ async fn an_unknown_authority_is_refused_and_a_served_root_is_trusted() {
     let other = Authority::named("other");
     let text = text_of(&client(&other, served.address), "/echo").await;
     assert_eq!(text, want.split(" (").next().unwrap_or_default());
+    let own = Certificate { is_authority: true, ..Certificate::default() };
+    let served = Served::start(&other.issue(&own), "h2").await;
+    assert!(post(&client(&other, served.address), "/echo").await.is_ok());
+    let stranger = Authority::named("stranger");
+    let text = text_of(&client(&stranger, served.address), "/echo").await;
+    assert_eq!(text, want.split(" (").next().unwrap_or_default());
     let (root, trust) = Authority::serving();
     let served = Served::start(&root, "h2").await;
     let peer = Peer { trust, ..Peer::new("127.0.0.1", served.address.port()) };

@@ -36,12 +36,14 @@ pub struct Certificate {
     pub years: (i32, i32),
     /// Whether it is that of a client.
     pub is_client: bool,
+    /// Whether it is that of an authority.
+    pub is_authority: bool,
 }
 
 impl Default for Certificate {
     fn default() -> Self {
         let names = ["127.0.0.1", "localhost"].map(str::to_owned).to_vec();
-        Certificate { names, years: (2000, 2100), is_client: false }
+        Certificate { names, years: (2000, 2100), is_client: false, is_authority: false }
     }
 }
 
@@ -96,6 +98,9 @@ impl Authority {
             ExtendedKeyUsagePurpose::ServerAuth
         };
         params.extended_key_usages = vec![usage];
+        if certificate.is_authority {
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        }
         let key = KeyPair::generate().expect("a key");
         let signed = params.signed_by(&key, &self.0).expect("a certificate");
         let key = PrivateKeyDer::try_from(key.serialize_der()).expect("a key");
