@@ -97,6 +97,8 @@ pub struct Reinvocation {
     /// Of plug-ins that look again only after changes by others: their name and name of the webhook or
     /// binding, with the object after it.
     pub seen: Vec<(Str, Object)>,
+    /// What the webhooks of the first round leave for the second.
+    pub webhooks: crate::webhooks::Rounds,
 }
 
 /// An admission plug-in that waits for others or evaluates expressions.

@@ -1,8 +1,6 @@
 //! [`Chain`]: the plug-ins that are on, in the order in which they are asked.
 
-use crate::attributes::DynamicPlugIn;
 use crate::config::PlugInConfig;
-use crate::owner_references::OwnerReferencesPermissionEnforcement;
 use crate::request::{Operation, Request};
 use crate::{
     always_pull_images, certificates, event_rate_limit, extended_resource_toleration,
@@ -207,15 +205,6 @@ impl Chain {
     /// What the configuration file says to plug-ins.
     pub fn config(&self) -> &PlugInConfig {
         &self.config
-    }
-
-    /// The plug-ins that are on and that wait for others or evaluate expressions, in their order.
-    pub fn dynamic(&self) -> Vec<Arc<dyn DynamicPlugIn>> {
-        let mut on: Vec<Arc<dyn DynamicPlugIn>> = vec![];
-        if self.has(owner_references::NAME) {
-            on.push(Arc::new(OwnerReferencesPermissionEnforcement));
-        }
-        on
     }
 
     /// Whether a plug-in is on.

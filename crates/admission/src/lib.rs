@@ -4,16 +4,19 @@
 //! read stored objects through [`Stored`]. Webhooks and policies ([`DynamicPlugIn`]) may wait: they see
 //! [`Attributes`], and the API through [`Api`]. No plug-in writes.
 
+mod admission_request;
 mod always_pull_images;
 mod attributes;
 mod certificates;
 mod chain;
 mod config;
 mod configurations;
+mod decisions;
 mod event_rate_limit;
 mod extended_resource_toleration;
 mod ingress_class;
 mod limit_ranger;
+mod match_conditions;
 pub mod namespace_lifecycle;
 mod node_restriction;
 mod nodes;
@@ -37,5 +40,8 @@ pub use attributes::{Api, Attributes, Call, DynamicPlugIn, Notes, Pending, Reinv
 pub use chain::{Chain, NAMESPACE_AUTO_PROVISION, NameError};
 pub use config::{ConfigError, PlugInConfig};
 pub use configurations::Configurations;
+pub use decisions::Decisions;
+pub use match_conditions::{MatchConditions, Matched};
+pub use owner_references::OwnerReferencesPermissionEnforcement;
 pub use pod::{Amounts, amounts};
 pub use request::{Operation, Request, Stored};

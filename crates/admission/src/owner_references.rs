@@ -10,7 +10,7 @@ use keelson_meta::{Failure, GroupVersion, GroupVersionResource, Object, Status, 
 pub struct OwnerReferencesPermissionEnforcement;
 
 /// The plug-in's name.
-pub const NAME: &str = "OwnerReferencesPermissionEnforcement";
+pub(crate) const NAME: &str = "OwnerReferencesPermissionEnforcement";
 
 impl DynamicPlugIn for OwnerReferencesPermissionEnforcement {
     fn name(&self) -> &'static str {

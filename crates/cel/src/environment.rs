@@ -155,6 +155,12 @@ impl Environment {
         self
     }
 
+    /// Leaves a place among the variables empty, so that expressions with and without a variable can be
+    /// evaluated with the same values.
+    pub fn without_variable(self) -> Self {
+        self.with_variable("", Type::Dyn)
+    }
+
     /// Adds the types of mutating policies: `Object`, `Object.spec` and so on, and `JSONPatch`.
     pub fn with_mutations(mut self) -> Self {
         self.mutations = true;

@@ -222,6 +222,9 @@ pub struct Declared {
 pub enum Shape {
     /// Whatever the JSON is: maps, lists, strings, numbers.
     Dyn,
+    /// The same, where expressions are checked as if it was of a type: a value that another expression
+    /// computes.
+    Computed(Type),
     /// An integer or a string.
     IntOrString,
     /// A boolean.
@@ -274,6 +277,7 @@ impl Declared {
     pub fn ty(&self) -> Type {
         match &self.shape {
             Shape::Dyn | Shape::IntOrString => Type::Dyn,
+            Shape::Computed(ty) => ty.clone(),
             Shape::Bool => Type::Bool,
             Shape::Int => Type::Int,
             Shape::Double => Type::Double,

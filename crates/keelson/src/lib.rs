@@ -17,6 +17,7 @@ mod certificates;
 mod cluster_roles;
 mod controllers;
 mod definitions;
+mod dynamic_admission;
 mod election;
 mod etcd;
 mod event_ttl;
