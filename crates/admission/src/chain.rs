@@ -1,6 +1,6 @@
 //! [`Chain`]: the plug-ins that are on, in the order in which they are asked.
 
-use crate::request::Request;
+use crate::request::{Operation, Request};
 use crate::{
     certificates, ingress_class, limit_ranger, namespace_lifecycle, node_restriction, nodes,
     pod_security, priority, quota, runtime_class, service_account, storage, tolerations,
@@ -186,13 +186,16 @@ impl Chain {
         )
     }
 
-    /// Lets every plug-in change the object; the first that refuses ends it.
+    /// Lets every plug-in change the object; the first that refuses ends it. None looks at connections.
     pub fn admit(
         &self,
         req: &Request<'_>,
         obj: &mut Object,
         warnings: &mut Vec<Str>,
     ) -> Result<(), Failure> {
+        if req.operation == Operation::Connect {
+            return Ok(());
+        }
         for plug_in in &self.on {
             if let Does::Steps { admit: Some(admit), .. } = plug_in.does {
                 admit(req, obj, warnings)?;
@@ -208,6 +211,9 @@ impl Chain {
         obj: &Object,
         warnings: &mut Vec<Str>,
     ) -> Result<(), Failure> {
+        if req.operation == Operation::Connect {
+            return Ok(());
+        }
         for plug_in in &self.on {
             if let Does::Steps { validate: Some(validate), .. } = plug_in.does {
                 validate(req, obj, warnings)?;

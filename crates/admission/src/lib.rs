@@ -1,11 +1,13 @@
-//! The built-in admission plug-ins: what changes an object before it is stored, and what refuses it,
-//! by looking at other objects.
+//! Admission: the plug-ins that change an object before it is stored, or refuse it.
 //!
-//! Promise: no IO, no clock. A plug-in sees the request and reads stored objects through [`Stored`]; it
-//! writes nothing, so that a dry run needs no care here. Only what asks an authorizer waits.
+//! Built-in plug-ins ([`Chain`]) do no IO, read no clock and are not async: they see the [`Request`], and
+//! read stored objects through [`Stored`]. Webhooks and policies ([`DynamicPlugIn`]) may wait: they see
+//! [`Attributes`], and the API through [`Api`]. No plug-in writes.
 
+mod attributes;
 mod certificates;
 mod chain;
+mod configurations;
 mod decisions;
 mod ingress_class;
 mod limit_ranger;
@@ -15,6 +17,7 @@ mod node_restriction;
 mod nodes;
 mod pod;
 mod pod_security;
+pub mod policies;
 mod priority;
 pub mod quota;
 mod request;
@@ -22,8 +25,11 @@ mod runtime_class;
 mod service_account;
 mod storage;
 mod tolerations;
+pub mod webhooks;
 
+pub use attributes::{Api, Attributes, Call, DynamicPlugIn, Notes, Pending, Reinvocation};
 pub use chain::{Chain, NameError};
+pub use configurations::Configurations;
 pub use decisions::Decisions;
 pub use match_conditions::{MatchConditions, Matched};
 pub use pod::{Amounts, amounts};

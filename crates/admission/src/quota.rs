@@ -27,7 +27,7 @@ pub fn concerns(req: &Request<'_>) -> bool {
         Operation::Update => {
             req.subresource.is_empty() && matches!(gvr, ("", "services" | "persistentvolumeclaims"))
         }
-        Operation::Delete => false,
+        Operation::Delete | Operation::Connect => false,
     }
 }
 

@@ -12,6 +12,20 @@ pub enum Operation {
     Update,
     /// Deletes it.
     Delete,
+    /// Opens a stream or a proxy to it.
+    Connect,
+}
+
+impl Operation {
+    /// As rules of webhooks and policies name it: `CREATE`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Operation::Create => "CREATE",
+            Operation::Update => "UPDATE",
+            Operation::Delete => "DELETE",
+            Operation::Connect => "CONNECT",
+        }
+    }
 }
 
 /// Stored objects, in their storage version.

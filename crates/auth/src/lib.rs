@@ -26,6 +26,7 @@ pub use authorize::{Authorizer, Mode, UserRules, forbidden};
 pub use bootstrap_token::BootstrapTokens;
 pub use decision::{AuthorizationReason, Decision, Outcome};
 pub use keelson_meta::User;
+pub use mirror::{Mirror, Mirrored};
 pub use objects::{BoxFuture, Change, Feed, GroupResource, Objects};
 pub use permit::{Action, Permit};
 pub use token_file::{TokenFile, TokenFileError};

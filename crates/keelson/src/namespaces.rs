@@ -82,7 +82,7 @@ async fn empty(registry: &Arc<Registry>, permit: &Permit, name: &str) -> Result<
         if registry.list(permit, &target, &every).await?.items.is_empty() {
             continue;
         }
-        registry.delete_collection(permit, &target, &every, &options).await?;
+        registry.delete_collection(permit, &target, &every, &options, &mut vec![]).await?;
         remaining += registry.list(permit, &target, &every).await?.items.len();
         if is_pods(&kind) && remaining > 0 {
             return Ok(false);

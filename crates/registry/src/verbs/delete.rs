@@ -1,6 +1,6 @@
 //! delete and deletecollection: preconditions, grace, finalizers, then the deletion itself.
 
-use crate::admission::Write;
+use crate::admission::{Options, Write};
 use crate::allocation::is_service;
 use crate::api_table::Source;
 use crate::bootstrap::PRIORITY_CLASSES;
@@ -13,7 +13,7 @@ use keelson_auth::Permit;
 use keelson_cache::Entry;
 use keelson_meta::time::{GoDuration, Timestamp};
 use keelson_meta::{
-    ErrorList, Failure, FieldError, GroupVersionResource, Object, Path, Status, Value,
+    ErrorList, Failure, FieldError, GroupVersionResource, Object, Path, Status, Str, Value,
 };
 use std::sync::Arc;
 use std::time::Instant;
@@ -43,23 +43,34 @@ enum Plan {
 }
 
 impl Registry {
-    /// Deletes an object, or marks it for deletion.
+    /// Deletes an object, or marks it for deletion. Texts of Warning headers go to the last argument.
     pub async fn delete(
         &self,
         permit: &Permit,
         target: &Target,
         options: &DeleteOptions,
+        warnings: &mut Vec<Str>,
     ) -> Result<Deleted, Failure> {
         target.assert_covered(permit, "delete", "");
-        self.delete_unchecked(permit, target, options).await
+        self.delete_unchecked(permit, target, options, Some(warnings)).await
     }
 
-    /// Deletes an object, for verbs that were authorized as something else than a delete.
-    pub(crate) async fn delete_unchecked(
+    /// Deletes an object, for what was authorized and admitted as something else than a delete.
+    pub(crate) async fn delete_admitted(
         &self,
         permit: &Permit,
         target: &Target,
         options: &DeleteOptions,
+    ) -> Result<Deleted, Failure> {
+        self.delete_unchecked(permit, target, options, None).await
+    }
+
+    async fn delete_unchecked(
+        &self,
+        permit: &Permit,
+        target: &Target,
+        options: &DeleteOptions,
+        mut warnings: Option<&mut Vec<Str>>,
     ) -> Result<Deleted, Failure> {
         check_lasting(target)?;
         self.check_ignore_read_error(options)?;
@@ -77,7 +88,7 @@ impl Registry {
         loop {
             tries.next(Instant::now())?;
             let entry = stored.ok_or_else(|| target.not_found())?;
-            match self.delete_once(permit, target, options, entry).await? {
+            match self.delete_once(permit, target, options, entry, warnings.as_deref_mut()).await? {
                 Ok(deleted) => return Ok(deleted),
                 Err(now) => stored = now,
             }
@@ -100,23 +111,25 @@ impl Registry {
         target: &Target,
         options: &DeleteOptions,
         entry: Entry,
+        warnings: Option<&mut Vec<Str>>,
     ) -> Result<Result<Deleted, Option<Entry>>, Failure> {
         let kind = &target.kind;
         let mut obj = kind.decode(&entry)?;
         check_preconditions(target, options, &obj)?;
-        self.validate_admitted(
-            &Write {
-                permit,
-                target,
-                operation: Operation::Delete,
-                subresource: "",
-                name: &target.name,
-                dry_run: options.dry_run,
-                old: Some(&obj),
-            },
-            &obj,
-            &mut vec![],
-        )?;
+        let write = Write {
+            permit,
+            target,
+            operation: Operation::Delete,
+            subresource: "",
+            name: &target.name,
+            dry_run: options.dry_run,
+            old: Some(&obj),
+            options: Options::Delete(options),
+            own: None,
+        };
+        if let Some(warnings) = warnings {
+            self.admit_deletion(&write, warnings).await?;
+        }
         let plan = plan(target, options, &mut obj, self.clock.now());
         let several = is_service(target) || matches!(plan, Plan::Mark { then_delete: true });
         if options.dry_run || !several {
@@ -181,6 +194,7 @@ impl Registry {
         target: &Target,
         list: &ListOptions,
         options: &DeleteOptions,
+        warnings: &mut Vec<Str>,
     ) -> Result<crate::List, Failure> {
         target.assert_covered_collection(permit, "deletecollection", &list.fields);
         if options.ignore_read_error && self.options.malformed_object_deletion {
@@ -190,7 +204,7 @@ impl Registry {
         let page = self.list_unchecked(target, list).await?;
         for entry in &page.items {
             let one = target.named(entry.namespace(), entry.name());
-            match self.delete_unchecked(permit, &one, options).await {
+            match self.delete_unchecked(permit, &one, options, Some(warnings)).await {
                 Ok(_) => {}
                 // Another request deleted it first: gone all the same.
                 Err(status) if status.code == 404 => {}
