@@ -2,6 +2,7 @@
 //! the API. [`DynamicPlugIn`]: one of them.
 
 use crate::configurations::Configurations;
+use crate::policies::Rounds;
 use crate::request::{Operation, Stored};
 use keelson_auth::{Authorizer, User};
 use keelson_meta::{Failure, GroupVersionKind, GroupVersionResource, Object, Str, Value};
@@ -97,6 +98,8 @@ pub struct Reinvocation {
     /// Of plug-ins that look again only after changes by others: their name and name of the webhook or
     /// binding, with the object after it.
     pub seen: Vec<(Str, Object)>,
+    /// What the mutating policies have done.
+    pub policies: Rounds,
 }
 
 /// An admission plug-in that waits for others or evaluates expressions.

@@ -4,6 +4,7 @@
 //! read stored objects through [`Stored`]. Webhooks and policies ([`DynamicPlugIn`]) may wait: they see
 //! [`Attributes`], and the API through [`Api`]. No plug-in writes.
 
+mod admission_request;
 mod attributes;
 mod certificates;
 mod chain;
@@ -21,6 +22,7 @@ pub mod policies;
 mod priority;
 pub mod quota;
 mod request;
+mod rules;
 mod runtime_class;
 mod service_account;
 mod storage;

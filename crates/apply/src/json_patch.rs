@@ -5,8 +5,10 @@
 //! replaced and tested but not added, moved or removed.
 
 use crate::PatchError;
+use keelson_meta::status::quote;
 use keelson_meta::{Map, Value};
 use std::borrow::Cow;
+use std::fmt;
 
 /// Operations in one patch.
 pub const OPERATIONS_MAX: usize = 10_000;
@@ -104,16 +106,8 @@ impl Work {
     fn run(&mut self, operation: &Value) -> Result<(), PatchError> {
         let word = operation.get("op").and_then(Value::as_str).unwrap_or("unknown");
         match word {
-            "add" => {
-                let path = member(operation, "path", "add operation failed to decode path")?;
-                let value = operation.get("value").cloned().unwrap_or_default();
-                let depth = value.depth();
-                self.add(path, value, depth)
-            }
-            "remove" => {
-                let path = member(operation, "path", "remove operation failed to decode path")?;
-                self.take(path).map(drop)
-            }
+            "add" => self.add(operation),
+            "remove" => self.remove(operation),
             "replace" => self.replace(operation),
             "move" => self.shift(operation),
             "test" => self.test(operation),
@@ -122,9 +116,27 @@ impl Work {
         }
     }
 
-    fn add(&mut self, path: &str, value: Value, depth: usize) -> Result<(), PatchError> {
+    fn add(&mut self, operation: &Value) -> Result<(), PatchError> {
+        let path = member(operation, "path", "add")?;
+        let value = operation.get("value").cloned().unwrap_or_default();
+        let depth = value.depth();
+        let missing = format_args!("add operation does not apply: doc is missing path: \"{path}\"");
+        let failed = format_args!("error in add for path: '{path}'");
+        self.put(path, value, depth, missing, failed)
+    }
+
+    /// Puts a value at a path. The words are those of an operation: where there is no such place, and for
+    /// any other error.
+    fn put(
+        &mut self,
+        path: &str,
+        value: Value,
+        depth: usize,
+        missing: fmt::Arguments<'_>,
+        failed: fmt::Arguments<'_>,
+    ) -> Result<(), PatchError> {
         self.deepen(path, depth)?;
-        let (container, key) = find(&mut self.doc, path)?;
+        let (container, key) = find(&mut self.doc, path).ok_or_else(|| missing_value(missing))?;
         match container {
             Container::Map(map) => {
                 map.insert(key.as_ref(), value);
@@ -134,7 +146,7 @@ impl Work {
             Container::List(list) => {
                 let at = match key.as_ref() {
                     "-" => list.len(),
-                    key => index(key, list.len() + 1)?,
+                    key => index(key, list.len() + 1).map_err(|why| refused(failed, &why))?,
                 };
                 self.shifted_items += list.len() - at;
                 list.insert(at, value);
@@ -143,18 +155,31 @@ impl Work {
         self.check_shifts()
     }
 
-    /// Takes the value at `path` out of the document.
-    fn take(&mut self, path: &str) -> Result<Value, PatchError> {
-        let (container, key) = find(&mut self.doc, path)?;
+    fn remove(&mut self, operation: &Value) -> Result<(), PatchError> {
+        let path = member(operation, "path", "remove")?;
+        let missing =
+            format_args!("remove operation does not apply: doc is missing path: \"{path}\"");
+        self.take(path, missing, |_| format!("error in remove for path: '{path}'")).map(|_| ())
+    }
+
+    /// Takes the value at `path` out of the document; `failed` is told the last step.
+    fn take(
+        &mut self,
+        path: &str,
+        missing: fmt::Arguments<'_>,
+        failed: impl Fn(&str) -> String,
+    ) -> Result<Value, PatchError> {
+        let (container, key) = find(&mut self.doc, path).ok_or_else(|| missing_value(missing))?;
+        let refused = |why: &str| refused(format_args!("{}", failed(&key)), why);
         let taken = match container {
             Container::Map(map) => {
                 self.shifted_items += cost(map);
                 map.remove(&key).ok_or_else(|| {
-                    PatchError::Unprocessable(format!("Unable to remove nonexistent key: {key}"))
+                    refused(&format!("Unable to remove nonexistent key: {key}: missing value"))
                 })?
             }
             Container::List(list) => {
-                let at = index(&key, list.len())?;
+                let at = index(&key, list.len()).map_err(|why| refused(&why))?;
                 self.shifted_items += list.len() - at;
                 list.remove(at)
             }
@@ -164,7 +189,7 @@ impl Work {
     }
 
     fn replace(&mut self, operation: &Value) -> Result<(), PatchError> {
-        let path = member(operation, "path", "replace operation failed to decode path")?;
+        let path = member(operation, "path", "replace")?;
         let value = operation.get("value").cloned().unwrap_or_default();
         self.deepen(path, value.depth())?;
         if path.is_empty() {
@@ -178,7 +203,9 @@ impl Work {
             }
             return Ok(());
         }
-        let (container, key) = find(&mut self.doc, path)?;
+        let words = "replace operation does not apply: doc is missing";
+        let (container, key) = find(&mut self.doc, path)
+            .ok_or_else(|| missing_value(format_args!("{words} path: {path}")))?;
         match container {
             Container::Map(map) => {
                 map.insert(key.as_ref(), value);
@@ -186,7 +213,8 @@ impl Work {
                 self.shifted_items += cost(map);
             }
             Container::List(list) => {
-                let at = index(&key, list.len())?;
+                let at = index(&key, list.len())
+                    .map_err(|_| missing_value(format_args!("{words} key: {path}")))?;
                 list[at] = value;
             }
         }
@@ -194,25 +222,32 @@ impl Work {
     }
 
     fn shift(&mut self, operation: &Value) -> Result<(), PatchError> {
-        let from = member(operation, "from", "move operation failed to decode from")?;
-        let value = self.take(from)?;
-        let path = member(operation, "path", "move operation failed to decode path")?;
+        let from = member(operation, "from", "move")?;
+        let words = "move operation does not apply: doc is missing";
+        let missing = format_args!("{words} from path: {from}");
+        let value = self.take(from, missing, |key| format!("error in move for path: '{key}'"))?;
+        let path = member(operation, "path", "move")?;
         // Measuring what is moved would cost its size each time: a bound is enough, while it holds.
         let bound = self.depth.saturating_sub(levels(from)).max(1);
         let depth = if levels(path) + bound <= DEPTH_MAX { bound } else { value.depth() };
-        self.add(path, value, depth)
+        let missing = format_args!("{words} destination path: {path}");
+        self.put(path, value, depth, missing, format_args!("error in move for path: '{path}'"))
     }
 
     fn test(&mut self, operation: &Value) -> Result<(), PatchError> {
-        let path = member(operation, "path", "test operation failed to decode path")?;
+        let path = member(operation, "path", "test")?;
+        let missing = format_args!("test operation does not apply: is missing path: {path}");
         let wanted = operation.get("value").unwrap_or(&Value::Null);
         let equal = if path.is_empty() {
             self.doc == *wanted
         } else {
-            match find(&mut self.doc, path)? {
+            match find(&mut self.doc, path).ok_or_else(|| missing_value(missing))? {
                 (Container::Map(map), key) => map.get(&key).unwrap_or(&Value::Null) == wanted,
                 (Container::List(list), key) => {
-                    let at = index(&key, list.len())?;
+                    let failed = |why: String| {
+                        refused(format_args!("error in test for path: '{path}'"), &why)
+                    };
+                    let at = index(&key, list.len()).map_err(failed)?;
                     list[at] == *wanted
                 }
             }
@@ -220,16 +255,21 @@ impl Work {
         if equal {
             return Ok(());
         }
-        Err(PatchError::Unprocessable(format!("testing value {path} failed: test failed")))
+        Err(PatchError::TestFailed(format!("testing value {path} failed: test failed")))
     }
 
     fn copy(&mut self, operation: &Value) -> Result<(), PatchError> {
-        let from = member(operation, "from", "copy operation failed to decode from")?;
-        let path = member(operation, "path", "copy operation failed to decode path")?;
-        let source = match find(&mut self.doc, from)? {
+        let from = member(operation, "from", "copy")?;
+        let path = member(operation, "path", "copy")?;
+        let words = "copy operation does not apply: doc is missing";
+        let found = find(&mut self.doc, from);
+        let missing = || missing_value(format_args!("{words} from path: {from}"));
+        let source = match found.ok_or_else(missing)? {
             (Container::Map(map), key) => map.get(&key),
             (Container::List(list), key) => {
-                let at = index(&key, list.len())?;
+                let failed =
+                    |why: String| refused(format_args!("error in copy for from: '{from}'"), &why);
+                let at = index(&key, list.len()).map_err(failed)?;
                 list.get(at)
             }
         };
@@ -247,7 +287,9 @@ impl Work {
                 self.copied_bytes
             )));
         }
-        self.add(path, value, depth)
+        let missing = format_args!("{words} destination path: {path}");
+        let failed = format_args!("error while adding value during copy");
+        self.put(path, value, depth, missing, failed)
     }
 
     /// Accounts for a value of `depth` levels that is put at `path`.
@@ -280,13 +322,8 @@ enum Container<'d> {
 
 /// Walks to the container of a path's last step, and sorts the maps on the way. What stands before
 /// the first slash does not count.
-fn find<'d, 'p>(
-    doc: &'d mut Value,
-    path: &'p str,
-) -> Result<(Container<'d>, Cow<'p, str>), PatchError> {
-    let missing =
-        || PatchError::Unprocessable(format!("doc is missing path: \"{path}\": missing value"));
-    let (_, steps) = path.split_once('/').ok_or_else(missing)?;
+fn find<'d, 'p>(doc: &'d mut Value, path: &'p str) -> Option<(Container<'d>, Cow<'p, str>)> {
+    let (_, steps) = path.split_once('/')?;
     let (parents, last) = match steps.rsplit_once('/') {
         Some((parents, last)) => (Some(parents), last),
         None => (None, steps),
@@ -295,21 +332,21 @@ fn find<'d, 'p>(
     for step in parents.into_iter().flat_map(|parents| parents.split('/')) {
         let step = unescape(step);
         at = match at {
-            Value::Object(map) => map.get_mut(&step).ok_or_else(missing)?,
+            Value::Object(map) => map.get_mut(&step)?,
             Value::Array(list) => {
-                let place = index(&step, list.len()).map_err(|_| missing())?;
+                let place = index(&step, list.len()).ok()?;
                 &mut list[place]
             }
-            _ => return Err(missing()),
+            _ => return None,
         };
         if let Value::Object(map) = at {
             sort(map);
         }
     }
     match at {
-        Value::Object(map) => Ok((Container::Map(map), unescape(last))),
-        Value::Array(list) => Ok((Container::List(list), unescape(last))),
-        _ => Err(missing()),
+        Value::Object(map) => Some((Container::Map(map), unescape(last))),
+        Value::Array(list) => Some((Container::List(list), unescape(last))),
+        _ => None,
     }
 }
 
@@ -325,9 +362,10 @@ fn cost(map: &Map) -> usize {
 }
 
 /// A list index below `len`; negative ones count from the end.
-fn index(key: &str, len: usize) -> Result<usize, PatchError> {
+fn index(key: &str, len: usize) -> Result<usize, String> {
     let number: i64 = key.parse().map_err(|_| {
-        PatchError::Unprocessable(format!("value was not a proper array index: '{key}'"))
+        let why = format!("strconv.Atoi: parsing {}: invalid syntax", quote(key));
+        format!("value was not a proper array index: '{key}': {why}")
     })?;
     let place = if number < 0 {
         usize::try_from(number.unsigned_abs()).ok().and_then(|back| len.checked_sub(back))
@@ -335,7 +373,7 @@ fn index(key: &str, len: usize) -> Result<usize, PatchError> {
         usize::try_from(number).ok().filter(|place| *place < len)
     };
     place.ok_or_else(|| {
-        PatchError::Unprocessable(format!("Unable to access invalid index: {number}"))
+        format!("Unable to access invalid index: {number}: invalid index referenced")
     })
 }
 
@@ -367,11 +405,21 @@ fn levels(path: &str) -> usize {
     path.bytes().filter(|byte| *byte == b'/').count()
 }
 
-fn member<'o>(operation: &'o Value, name: &str, error: &str) -> Result<&'o str, PatchError> {
-    operation
-        .get(name)
-        .and_then(Value::as_str)
-        .ok_or_else(|| PatchError::Unprocessable(format!("{error}: missing value")))
+/// The text of a member that an operation must have.
+fn member<'o>(operation: &'o Value, name: &str, kind: &str) -> Result<&'o str, PatchError> {
+    operation.get(name).and_then(Value::as_str).ok_or_else(|| {
+        missing_value(format_args!(
+            "{kind} operation failed to decode {name}: operation, missing {name} field"
+        ))
+    })
+}
+
+fn missing_value(words: fmt::Arguments<'_>) -> PatchError {
+    PatchError::Unprocessable(format!("{words}: missing value"))
+}
+
+fn refused(words: fmt::Arguments<'_>, why: &str) -> PatchError {
+    PatchError::Unprocessable(format!("{words}: {why}"))
 }
 
 #[cfg(test)]

@@ -27,17 +27,23 @@ fn an_index_outside_the_list_is_refused() {
     check(
         r#"{"a":[1]}"#,
         r#"[{"op":"add","path":"/a/9","value":3}]"#,
-        expect![[r#"Unprocessable("Unable to access invalid index: 9")"#]],
+        expect![[
+            r#"Unprocessable("error in add for path: '/a/9': Unable to access invalid index: 9: invalid index referenced")"#
+        ]],
     );
     check(
         r#"{"a":[1]}"#,
         r#"[{"op":"remove","path":"/a/-2"}]"#,
-        expect![[r#"Unprocessable("Unable to access invalid index: -2")"#]],
+        expect![[
+            r#"Unprocessable("error in remove for path: '/a/-2': Unable to access invalid index: -2: invalid index referenced")"#
+        ]],
     );
     check(
         r#"{"a":[1]}"#,
         r#"[{"op":"add","path":"/a/x","value":3}]"#,
-        expect![[r#"Unprocessable("value was not a proper array index: 'x'")"#]],
+        expect![[
+            r#"Unprocessable("error in add for path: '/a/x': value was not a proper array index: 'x': strconv.Atoi: parsing \"x\": invalid syntax")"#
+        ]],
     );
 }
 
@@ -46,7 +52,9 @@ fn remove_needs_the_member_and_replace_does_not() {
     check(
         r#"{"a":1}"#,
         r#"[{"op":"remove","path":"/b"}]"#,
-        expect![[r#"Unprocessable("Unable to remove nonexistent key: b")"#]],
+        expect![[
+            r#"Unprocessable("error in remove for path: '/b': Unable to remove nonexistent key: b: missing value")"#
+        ]],
     );
     check(
         r#"{"a":1}"#,
@@ -56,7 +64,9 @@ fn remove_needs_the_member_and_replace_does_not() {
     check(
         r#"{"a":1}"#,
         r#"[{"op":"add","path":"/b/c","value":2}]"#,
-        expect![[r#"Unprocessable("doc is missing path: \"/b/c\": missing value")"#]],
+        expect![[
+            r#"Unprocessable("add operation does not apply: doc is missing path: \"/b/c\": missing value")"#
+        ]],
     );
 }
 
@@ -76,7 +86,7 @@ fn a_failed_test_stops_the_patch() {
         r#"{"a":{"x":1,"y":[true]}}"#,
         r#"[{"op":"test","path":"/a","value":{"y":[true],"x":1}},
             {"op":"test","path":"/none","value":null},{"op":"test","path":"/a/x","value":2}]"#,
-        expect![[r#"Unprocessable("testing value /a/x failed: test failed")"#]],
+        expect![[r#"TestFailed("testing value /a/x failed: test failed")"#]],
     );
 }
 
@@ -90,7 +100,9 @@ fn the_whole_document_can_be_replaced_but_not_removed() {
     check(
         r#"{"a":1}"#,
         r#"[{"op":"remove","path":""}]"#,
-        expect![[r#"Unprocessable("doc is missing path: \"\": missing value")"#]],
+        expect![[
+            r#"Unprocessable("remove operation does not apply: doc is missing path: \"\": missing value")"#
+        ]],
     );
 }
 

@@ -11,7 +11,8 @@ use crate::service_account_keys::ServiceAccountTokenOptions;
 use crate::supervisor::{Loops, keep_running};
 use crate::tls_files::TlsFiles;
 use crate::{allocation_repair, definitions, election, event_ttl, files, private_files};
-use keelson_admission::Chain;
+use keelson_admission::policies::{MutatingPolicies, ValidatingPolicies};
+use keelson_admission::{Chain, DynamicPlugIn};
 use keelson_auth::service_account::ServiceAccountTokens;
 use keelson_auth::{Authenticator, BootstrapTokens, TokenFile, User};
 use keelson_registry::{Clock, OpenError as RegistryError, Registry, RegistryOptions, SystemClock};
@@ -401,7 +402,7 @@ impl Builder {
             runtime_config: self.runtime_config.clone(),
             malformed_object_deletion: self.feature_gates.malformed_object_deletion,
             admission: self.admission.clone(),
-            dynamic_admission: vec![],
+            dynamic_admission: dynamic_admission(&self.admission),
             authorizer: Arc::new(self.authorization.authorizer()),
             event_ttl: self.event_ttl,
         }
@@ -638,4 +639,11 @@ impl Renewals {
         }
         Kubeconfig::new(&self.url, &self.pki.borrow_and_update())
     }
+}
+
+/// The plug-ins that call webhooks and evaluate policies, as far as they are on, in their order.
+fn dynamic_admission(chain: &Chain) -> Vec<Arc<dyn DynamicPlugIn>> {
+    let all: [Arc<dyn DynamicPlugIn>; 2] =
+        [Arc::new(MutatingPolicies), Arc::new(ValidatingPolicies)];
+    all.into_iter().filter(|plug_in| chain.has(plug_in.name())).collect()
 }
