@@ -29,6 +29,7 @@ pub mod policies;
 mod priority;
 pub mod quota;
 mod request;
+mod rules;
 mod runtime_class;
 mod service_account;
 mod small;
