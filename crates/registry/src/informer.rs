@@ -76,6 +76,16 @@ struct Followed {
 }
 
 impl Registry {
+    /// An object as the cache has it. Like an informer, for loops of the server itself: nobody is asked.
+    pub fn cached(&self, kind: &Kind, namespace: &str, name: &str) -> Option<Entry> {
+        self.objects(kind).get(&kind.key(namespace, name))
+    }
+
+    /// All objects of a kind as the cache has them; the same holds.
+    pub fn cached_all(&self, kind: &Kind) -> Snapshot {
+        self.readable(kind)
+    }
+
     /// Follows the objects of many kinds.
     pub fn informer(self: &Arc<Self>, wanted: Wanted) -> Informer {
         let mut api = self.api_number();

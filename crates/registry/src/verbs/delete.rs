@@ -283,7 +283,8 @@ fn plan(target: &Target, options: &DeleteOptions, obj: &mut Object, now: Timesta
         Grace::Marked(seconds) => Some(seconds),
         Grace::None => None,
     };
-    let changed = set_propagation_finalizers(obj, options);
+    let orphans = target.kind.strategy.orphans_dependents;
+    let changed = set_propagation_finalizers(obj, options.propagation, orphans);
     let waits_for_finalizers = obj.finalizers().next().is_some();
     match graceful {
         Some(seconds) => Plan::Mark { then_delete: !waits_for_finalizers && seconds == 0 },
@@ -364,16 +365,20 @@ fn mark_deleting(obj: &mut Object, until: Timestamp, seconds: i64) {
 }
 
 /// Adds or takes off the finalizers that stand for a propagation policy; says whether any changed.
-fn set_propagation_finalizers(obj: &mut Object, options: &DeleteOptions) -> bool {
+fn set_propagation_finalizers(
+    obj: &mut Object,
+    propagation: Option<Propagation>,
+    orphans_by_default: bool,
+) -> bool {
     let before: Vec<String> = obj.finalizers().map(str::to_owned).collect();
     let has = |name: &str| before.iter().any(|f| f == name);
-    let wanted = match options.propagation {
+    let wanted = match propagation {
         Some(Propagation::Orphan) => Some(ORPHAN),
         Some(Propagation::Foreground) => Some(FOREGROUND),
         Some(Propagation::Background) => None,
         None if has(ORPHAN) => Some(ORPHAN),
         None if has(FOREGROUND) => Some(FOREGROUND),
-        None => None,
+        None => orphans_by_default.then_some(ORPHAN),
     };
     let mut after: Vec<String> =
         before.iter().filter(|f| *f != ORPHAN && *f != FOREGROUND).cloned().collect();
