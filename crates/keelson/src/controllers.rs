@@ -10,6 +10,7 @@ use keelson_registry::options::WatchOptions;
 use keelson_registry::{Entry, EventKind, Kind, WatchEvent, WatchRefusal};
 use keelson_server::Health;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -28,6 +29,8 @@ pub(crate) struct Duty {
     pub controllers: Controllers,
     pub context: Context,
     pub health: Arc<Health>,
+    /// Whether a kube-controller-manager runs loops in the place of this server.
+    pub stands_aside: Arc<AtomicBool>,
 }
 
 /// Control loops that run. Dropped, they end; [`Active::shutdown`] waits for their end.
@@ -126,13 +129,16 @@ async fn follow(
                 tracing::info!(%holder, "kube-controller-manager has its lease; stopping controllers");
                 loops.shutdown().await;
                 *running = None;
+                duty.stands_aside.store(true, Ordering::Relaxed);
             }
             (None, None) => {
                 let count = duty.controllers.otherwise().len();
                 tracing::info!(count, "no kube-controller-manager; starting controllers");
                 *running = Some(duty.start(duty.controllers.otherwise()));
+                duty.stands_aside.store(false, Ordering::Relaxed);
             }
-            (Some(_), None) | (None, Some(_)) => {}
+            (Some(_), None) => duty.stands_aside.store(true, Ordering::Relaxed),
+            (None, Some(_)) => {}
         }
         if !events.is_empty() {
             continue;

@@ -24,7 +24,7 @@ use keelson_store_etcd::EtcdStore;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -279,7 +279,11 @@ impl Builder {
         let identity = format!("{advertise}:{}_{}", address.port(), registry.new_uid());
         let context =
             Context { registry: registry.clone(), root_ca: pki.borrow().ca.as_str().into() };
-        let control_loops = self.control_loops(&backend, context, &health, identity, &told);
+        let controllers = Controllers::chosen(&self.controllers);
+        let stands_aside: Arc<AtomicBool> = Arc::default();
+        let duty = Duty { controllers, context, health: health.clone(), stands_aside };
+        let stands_aside = duty.stands_aside.clone();
+        let control_loops = self.control_loops(&backend, duty, identity, &told);
         let backups = self.backups(&backend);
         let url = self.url(address);
         let app = self.app(registry.clone(), account_tokens, health, told);
@@ -291,6 +295,7 @@ impl Builder {
             loops,
             is_broken,
             control_loops,
+            stands_aside,
             backups,
             registry,
             backend,
@@ -303,8 +308,7 @@ impl Builder {
     fn control_loops(
         &self,
         backend: &Backend,
-        context: Context,
-        health: &Arc<Health>,
+        duty: Duty,
         identity: String,
         told: &watch::Receiver<bool>,
     ) -> Option<JoinHandle<()>> {
@@ -315,12 +319,11 @@ impl Builder {
                 "--controllers names control loops that this server does not have"
             );
         }
-        let controllers = Controllers::chosen(&self.controllers);
-        if !controllers.any() {
+        if !duty.controllers.any() {
             return None;
         }
-        let duty = Arc::new(Duty { controllers, context, health: health.clone() });
-        let (health, told) = (health.clone(), told.clone());
+        let (health, told) = (duty.health.clone(), told.clone());
+        let duty = Arc::new(duty);
         Some(if matches!(backend, Backend::Etcd(_)) {
             let start = move || election::run(duty.clone(), identity.clone(), told.clone());
             tokio::spawn(keep_running("leader-election", start, health, true))
@@ -539,6 +542,7 @@ pub struct Keelson {
     loops: Loops,
     is_broken: watch::Receiver<Option<String>>,
     control_loops: Option<JoinHandle<()>>,
+    stands_aside: Arc<AtomicBool>,
     backups: Option<BackupSocket>,
     registry: Arc<Registry>,
     backend: Backend,
@@ -560,6 +564,11 @@ impl Keelson {
     /// Connections that are open.
     pub fn connections(&self) -> usize {
         self.listening.connections()
+    }
+
+    /// Whether it leaves control loops to a kube-controller-manager that has its lease.
+    pub fn stands_aside(&self) -> bool {
+        self.stands_aside.load(Ordering::Relaxed)
     }
 
     /// Where clients on this host reach it.
