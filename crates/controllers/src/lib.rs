@@ -8,6 +8,7 @@
 mod client;
 mod cluster_roles;
 mod control_loop;
+mod endpoints;
 mod garbage;
 mod metadata;
 mod namespaces;
@@ -66,6 +67,15 @@ impl std::fmt::Debug for Controller {
 pub const ALL: &[Controller] = &[
     Controller::new("clusterrole-aggregation-controller", |context| {
         Box::pin(cluster_roles::run(context.registry))
+    }),
+    Controller::new("endpoints-controller", |context| {
+        Box::pin(endpoints::objects::run(context.registry))
+    }),
+    Controller::new("endpointslice-controller", |context| {
+        Box::pin(endpoints::slices::run(context.registry))
+    }),
+    Controller::new("endpointslice-mirroring-controller", |context| {
+        Box::pin(endpoints::mirroring::run(context.registry))
     }),
     Controller::new("garbage-collector-controller", |context| {
         Box::pin(garbage::run(context.registry))

@@ -54,6 +54,11 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
         }
     }
 
+    /// Makes keys due now.
+    pub fn extend(&mut self, keys: impl IntoIterator<Item = K>) {
+        keys.into_iter().for_each(|key| self.add(key));
+    }
+
     /// Makes a key due at a time, unless it is due earlier.
     pub fn add_at(&mut self, key: K, at: Instant) {
         if self.is_ready.contains(&key) || self.due.get(&key).is_some_and(|due| *due <= at) {

@@ -8,6 +8,7 @@ use crate::kind::Target;
 use crate::options::{DeleteOptions, ListOptions, Propagation};
 use crate::registry::{Put, Registry, Removed};
 use crate::verbs::Tries;
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use keelson_admission::Operation;
 use keelson_auth::Permit;
 use keelson_cache::Entry;
@@ -18,6 +19,8 @@ use keelson_meta::{
 use std::sync::Arc;
 use std::time::Instant;
 
+/// Objects of a collection that are deleted side by side.
+const DELETIONS_MAX: usize = 32;
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
 
@@ -173,8 +176,8 @@ impl Registry {
         })
     }
 
-    /// Deletes every object that matches, in the order of their keys; answers with what they were before
-    /// that.
+    /// Deletes every object that matches, begun in the order of their keys; answers with what they were
+    /// before that.
     pub async fn delete_collection(
         &self,
         permit: &Permit,
@@ -188,16 +191,37 @@ impl Registry {
             invalid_ignore_read_error(&[why.to_owned()])?;
         }
         let page = self.list_unchecked(target, list).await?;
-        for entry in &page.items {
-            let one = target.named(entry.namespace(), entry.name());
-            match self.delete_unchecked(permit, &one, options).await {
-                Ok(_) => {}
-                // Another request deleted it first: gone all the same.
-                Err(status) if status.code == 404 => {}
-                Err(status) => return Err(status),
+        // Several share a sync to the disk.
+        let (mut entries, mut deleting) = (page.items.iter(), FuturesUnordered::new());
+        loop {
+            while deleting.len() < DELETIONS_MAX
+                && let Some(entry) = entries.next()
+            {
+                deleting.push(self.delete_item(permit, target, entry, options));
+            }
+            match deleting.next().await {
+                Some(deleted) => deleted?,
+                None => break,
             }
         }
+        drop(deleting);
         Ok(page)
+    }
+
+    /// Deletes an object of a collection.
+    async fn delete_item(
+        &self,
+        permit: &Permit,
+        target: &Target,
+        entry: &Entry,
+        options: &DeleteOptions,
+    ) -> Result<(), Failure> {
+        let one = target.named(entry.namespace(), entry.name());
+        match self.delete_unchecked(permit, &one, options).await {
+            // Another request deleted it first: gone all the same.
+            Err(status) if status.code == 404 => Ok(()),
+            deleted => deleted.map(drop),
+        }
     }
 }
 
