@@ -2,7 +2,7 @@
 //! itself, several side by side: what fails is tried again later and does not keep the others waiting.
 
 use crate::queue::Queue;
-use keelson_meta::Failure;
+use keelson_meta::{Failure, Status};
 use keelson_registry::{Informer, InformerEvent, Registry, Wanted};
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -45,9 +45,13 @@ pub(crate) async fn run<L: ControlLoop>(registry: &Arc<Registry>, control_loop: 
         while working.len() < L::WORKERS_MAX
             && let Some(key) = queue.next(Instant::now())
         {
-            let control_loop = control_loop.clone();
+            let (control_loop, registry) = (control_loop.clone(), registry.clone());
             working.spawn(async move {
-                let result = control_loop.sync(key.clone()).await;
+                // What a loop wrote before, it sees.
+                let result = match registry.cache.wait_known().await {
+                    Ok(()) => control_loop.sync(key.clone()).await,
+                    Err(error) => Err(Status::unavailable(error.to_string())),
+                };
                 Worked { key, result }
             });
         }

@@ -136,7 +136,10 @@ fn wanted(service: &Object, subsets: Vec<Value>, is_over_capacity: bool) -> Obje
         let annotations = wanted.metadata_mut().object_at("annotations");
         annotations.insert(OVER_CAPACITY_ANNOTATION, "truncated");
     }
-    wanted.root.insert("subsets", subsets);
+    // Nobody owns a list without items.
+    if !subsets.is_empty() {
+        wanted.root.insert("subsets", subsets);
+    }
     wanted
 }
 

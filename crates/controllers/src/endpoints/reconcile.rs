@@ -210,9 +210,15 @@ fn new_slice(owner: &Owner<'_>, family: &Str, ports: &[Value], endpoints: Vec<Va
                 "uid": (object.uid()), "controller": true, "blockOwnerDeletion": true
             }]
         },
-        "addressType": (family.clone()), "endpoints": endpoints, "ports": (ports.to_vec())
+        "addressType": (family.clone())
     });
     let mut slice = Object::from_value(slice).unwrap_or_default();
+    // Nobody owns a list without items.
+    for (name, items) in [("endpoints", endpoints), ("ports", ports.to_vec())] {
+        if !items.is_empty() {
+            slice.root.insert(name, items);
+        }
+    }
     set_metadata(owner, &mut slice);
     slice
 }
