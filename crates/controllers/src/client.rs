@@ -101,6 +101,17 @@ impl Client {
         entry.map(|entry| target.kind.decode(&entry)).transpose()
     }
 
+    /// The Scale of an object.
+    pub async fn scale(&self, target: &Target) -> Result<Option<Object>, Failure> {
+        let permit = self.permit("get", target, "scale").await?;
+        match self.registry.get_scale(&permit, target, Freshness::Latest).await {
+            Ok(Answer::Object(scale)) => Ok(Some(scale)),
+            Ok(_) => Ok(None),
+            Err(status) if status.code == 404 => Ok(None),
+            Err(status) => Err(status),
+        }
+    }
+
     /// The objects of a kind, of one namespace or of all.
     pub async fn list(&self, target: &Target) -> Result<List, Failure> {
         let permit = self.permit("list", target, "").await?;

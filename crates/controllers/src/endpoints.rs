@@ -7,6 +7,7 @@ mod reconcile;
 pub(crate) mod slices;
 mod trigger;
 
+use crate::pods;
 use crate::queue::Queue;
 use keelson_meta::{Object, Str, Value, ip};
 use keelson_registry::{Entry, InformerEvent, Kind, Registry};
@@ -56,7 +57,7 @@ impl Services {
                 let mut selecting = selectors.selecting(entry);
                 if let Some(previous) = previous {
                     selecting.extend(selectors.selecting(previous));
-                    if selecting.is_empty() || is_same(kind, previous, entry) {
+                    if selecting.is_empty() || pods::is_same(kind, previous, entry) {
                         return;
                     }
                 }
@@ -106,22 +107,6 @@ fn key_of(entry: &Entry) -> ServiceKey {
     (entry.namespace().into(), entry.name().into())
 }
 
-/// Whether two versions of a pod are the same to clients of services.
-fn is_same(kind: &Kind, before: &Entry, after: &Entry) -> bool {
-    let (Ok(before), Ok(after)) = (kind.decode(before), kind.decode(after)) else { return false };
-    let places: [&[&str]; 7] = [
-        &["metadata", "labels"],
-        &["metadata", "deletionTimestamp"],
-        &["metadata", "uid"],
-        &["spec", "nodeName"],
-        &["status", "podIP"],
-        &["status", "podIPs"],
-        &["status", "phase"],
-    ];
-    places.iter().all(|place| before.at(place) == after.at(place))
-        && ready_condition(&before) == ready_condition(&after)
-}
-
 /// The pods that a service selects, in the order of their names.
 fn pods_of(registry: &Registry, service: &Object) -> Vec<Object> {
     let selector: Vec<(Str, Str)> = service
@@ -141,18 +126,6 @@ fn pods_of(registry: &Registry, service: &Object) -> Vec<Object> {
         .range(&prefix, "")
         .filter(|pod| selector.iter().all(|(key, value)| pod.label(key) == Some(value)));
     selected.filter_map(|pod| kind.decode(pod).ok()).collect()
-}
-
-/// The condition Ready of a pod: its status, and since when.
-fn ready_condition(pod: &Object) -> Option<(&str, &str)> {
-    let conditions = pod.array_at(&["status", "conditions"]);
-    let ready = conditions.iter().find(|one| one.str_at(&["type"]) == Some("Ready"))?;
-    let text = |name| ready.str_at(&[name]).unwrap_or_default();
-    Some((text("status"), text("lastTransitionTime")))
-}
-
-fn is_ready(pod: &Object) -> bool {
-    ready_condition(pod).is_some_and(|(status, _)| status == "True")
 }
 
 /// Whether a pod can be reached at all: it has an address and has not ended.

@@ -8,15 +8,19 @@
 mod client;
 mod cluster_roles;
 mod control_loop;
+mod disruption;
 mod endpoints;
 mod garbage;
 mod metadata;
 mod namespaces;
+mod pods;
+mod protection;
 mod queue;
 mod quotas;
 mod root_ca;
 mod selection;
 mod service_accounts;
+mod ttl_after_finished;
 
 pub use selection::Controllers;
 
@@ -68,6 +72,7 @@ pub const ALL: &[Controller] = &[
     Controller::new("clusterrole-aggregation-controller", |context| {
         Box::pin(cluster_roles::run(context.registry))
     }),
+    Controller::new("disruption-controller", |context| Box::pin(disruption::run(context.registry))),
     Controller::new("endpoints-controller", |context| {
         Box::pin(endpoints::objects::run(context.registry))
     }),
@@ -81,11 +86,23 @@ pub const ALL: &[Controller] = &[
         Box::pin(garbage::run(context.registry))
     }),
     Controller::new("namespace-controller", |context| Box::pin(namespaces::run(context.registry))),
+    Controller::new("persistentvolume-protection-controller", |context| {
+        Box::pin(protection::volumes(context.registry))
+    }),
+    Controller::new("persistentvolumeclaim-protection-controller", |context| {
+        Box::pin(protection::claims(context.registry))
+    }),
     Controller::new("resourcequota-controller", |context| Box::pin(quotas::run(context.registry))),
     Controller::new("root-ca-certificate-publisher-controller", |context| {
         Box::pin(root_ca::run(context.registry, context.root_ca))
     }),
     Controller::new("serviceaccount-controller", |context| {
         Box::pin(service_accounts::run(context.registry))
+    }),
+    Controller::new("ttl-after-finished-controller", |context| {
+        Box::pin(ttl_after_finished::run(context.registry))
+    }),
+    Controller::new("volumeattributesclass-protection-controller", |context| {
+        Box::pin(protection::classes(context.registry))
     }),
 ];

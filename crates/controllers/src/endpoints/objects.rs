@@ -3,10 +3,11 @@
 use super::trigger::{ANNOTATION, Triggers};
 use super::{
     HEADLESS_LABEL, ServiceKey, Services, addresses, has_cluster_ip, hostname, is_reachable,
-    is_ready, key_of, pod_reference, pods_of, publishes_not_ready, target_port,
+    key_of, pod_reference, pods_of, publishes_not_ready, target_port,
 };
 use crate::client::{Client, unless_ending};
 use crate::control_loop::{self, ControlLoop};
+use crate::pods::is_ready;
 use crate::queue::Queue;
 use keelson_meta::{Failure, Map, Object, Str, Value, value};
 use keelson_registry::options::DeleteOptions;

@@ -4,10 +4,11 @@ use super::reconcile::{Group, Owner, SERVICE_NAME_LABEL, reconcile};
 use super::trigger::Triggers;
 use super::{
     HEADLESS_LABEL, ServiceKey, Services, addresses, has_cluster_ip, hostname, is_reachable,
-    is_ready, pod_reference, pods_of, publishes_not_ready, target_port,
+    pod_reference, pods_of, publishes_not_ready, target_port,
 };
 use crate::client::Client;
 use crate::control_loop::{self, ControlLoop};
+use crate::pods::is_ready;
 use crate::queue::Queue;
 use keelson_meta::{Failure, Map, Object, Str, Value, value};
 use keelson_registry::{InformerEvent, Registry, Wanted};

@@ -1,7 +1,8 @@
 //! [`Triggers`]: since when a change of pods or of a service waits to be told to its clients: the annotation
 //! `endpoints.kubernetes.io/last-change-trigger-time`, by which the delay is measured.
 
-use super::{ServiceKey, ready_condition};
+use super::ServiceKey;
+use crate::pods::ready_condition;
 use keelson_meta::{Object, Str};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};

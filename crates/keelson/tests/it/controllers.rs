@@ -3,6 +3,7 @@
 mod chaos;
 mod garbage;
 mod stepping_aside;
+mod workloads;
 
 use crate::http::{Client, PATIENCE, Server};
 use keelson::{AdmissionChain, Builder, Keelson};
