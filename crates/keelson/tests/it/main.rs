@@ -16,6 +16,7 @@ mod clients;
 mod conformance;
 mod connection;
 mod connections;
+mod controllers;
 mod definitions;
 mod discovery;
 mod etcd;
