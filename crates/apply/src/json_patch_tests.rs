@@ -28,17 +28,23 @@ fn an_index_outside_the_list_is_refused() {
     check(
         r#"{"a":[1]}"#,
         r#"[{"op":"add","path":"/a/9","value":3}]"#,
-        expect![[r#"Unprocessable("error in add for path: '/a/9': Unable to access invalid index: 9: invalid index referenced")"#]],
+        expect![[
+            r#"Unprocessable("error in add for path: '/a/9': Unable to access invalid index: 9: invalid index referenced")"#
+        ]],
     );
     check(
         r#"{"a":[1]}"#,
         r#"[{"op":"remove","path":"/a/-2"}]"#,
-        expect![[r#"Unprocessable("error in remove for path: '/a/-2': Unable to access invalid index: -2: invalid index referenced")"#]],
+        expect![[
+            r#"Unprocessable("error in remove for path: '/a/-2': Unable to access invalid index: -2: invalid index referenced")"#
+        ]],
     );
     check(
         r#"{"a":[1]}"#,
         r#"[{"op":"add","path":"/a/x","value":3}]"#,
-        expect![[r#"Unprocessable("error in add for path: '/a/x': value was not a proper array index: 'x': strconv.Atoi: parsing \"x\": invalid syntax")"#]],
+        expect![[
+            r#"Unprocessable("error in add for path: '/a/x': value was not a proper array index: 'x': strconv.Atoi: parsing \"x\": invalid syntax")"#
+        ]],
     );
 }
 
@@ -47,7 +53,9 @@ fn remove_needs_the_member_and_replace_does_not() {
     check(
         r#"{"a":1}"#,
         r#"[{"op":"remove","path":"/b"}]"#,
-        expect![[r#"Unprocessable("error in remove for path: '/b': Unable to remove nonexistent key: b: missing value")"#]],
+        expect![[
+            r#"Unprocessable("error in remove for path: '/b': Unable to remove nonexistent key: b: missing value")"#
+        ]],
     );
     check(
         r#"{"a":1}"#,
@@ -57,7 +65,9 @@ fn remove_needs_the_member_and_replace_does_not() {
     check(
         r#"{"a":1}"#,
         r#"[{"op":"add","path":"/b/c","value":2}]"#,
-        expect![[r#"Unprocessable("add operation does not apply: doc is missing path: \"/b/c\": missing value")"#]],
+        expect![[
+            r#"Unprocessable("add operation does not apply: doc is missing path: \"/b/c\": missing value")"#
+        ]],
     );
 }
 
@@ -91,7 +101,9 @@ fn the_whole_document_can_be_replaced_but_not_removed() {
     check(
         r#"{"a":1}"#,
         r#"[{"op":"remove","path":""}]"#,
-        expect![[r#"Unprocessable("remove operation does not apply: doc is missing path: \"\": missing value")"#]],
+        expect![[
+            r#"Unprocessable("remove operation does not apply: doc is missing path: \"\": missing value")"#
+        ]],
     );
 }
 

@@ -420,6 +420,13 @@ fn take_notes(notes: Notes, warnings: &mut Vec<Str>) {
     }
 }
 
+/// A namespace is deleted only as the one that was found, which upstream says in the options.
+fn keep_uid(options: &mut Value, old: &Object) {
+    if let Some(options) = options.as_object_mut() {
+        options.object_at("preconditions").entry_or("uid", || old.uid().into());
+    }
+}
+
 /// What [`Attributes`] borrow.
 struct Seen {
     operation: Operation,
@@ -444,17 +451,18 @@ impl Seen {
         let asked =
             || GroupVersionResource { version: target.version.clone(), ..target.gvr().clone() };
         let is_namespace = target.gvr().group.is_empty() && target.gvr().resource == "namespaces";
-        // A deletion of a collection names each of its objects.
-        let name = match (write.name, write.old) {
-            ("", Some(old)) => Str::new(old.name()),
-            (name, _) => Str::new(name),
-        };
-        let is_new = write.operation == Operation::Create && write.subresource.is_empty();
-        let namespace = match is_namespace && !is_new {
+        // A deletion of a collection names none of its objects.
+        let is_collection =
+            write.permit.attributes().is_some_and(|given| given.verb == "deletecollection");
+        let name = Str::new(if is_collection { "" } else { write.name });
+        let namespace = match is_namespace {
             true => name.clone(),
             false => target.namespace.clone(),
         };
-        let options = write.options.value(write.operation);
+        let mut options = write.options.value(write.operation);
+        if let (true, Operation::Delete, Some(old)) = (is_namespace, write.operation, write.old) {
+            keep_uid(&mut options, old);
+        }
         let resource = resource.unwrap_or_else(asked);
         Seen {
             operation: write.operation,
