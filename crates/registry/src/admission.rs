@@ -398,9 +398,10 @@ impl Registry {
 
     pub(crate) fn asked<T>(&self, write: &Write<'_>, ask: impl FnOnce(&Request<'_>) -> T) -> T {
         let generate_name = |base: &str| stamp::generated_name(self.clock.as_ref(), base);
+        let resource = write.own.and_then(|own| own.resource);
         ask(&Request {
             operation: write.operation,
-            gvr: write.target.gvr(),
+            gvr: resource.unwrap_or(write.target.gvr()),
             subresource: write.subresource,
             namespace: &write.target.namespace,
             name: write.name,
