@@ -2,6 +2,7 @@
 //! the API. [`DynamicPlugIn`]: one of them.
 
 use crate::configurations::Configurations;
+use crate::policies::Rounds;
 use crate::request::{Operation, Stored};
 use keelson_auth::{Authorizer, User};
 use keelson_meta::{Failure, GroupVersionKind, GroupVersionResource, Object, Str, Value};
@@ -99,6 +100,8 @@ pub struct Reinvocation {
     pub seen: Vec<(Str, Object)>,
     /// What the webhooks of the first round leave for the second.
     pub webhooks: crate::webhooks::Rounds,
+    /// What the mutating policies have done.
+    pub policies: Rounds,
 }
 
 /// An admission plug-in that waits for others or evaluates expressions.

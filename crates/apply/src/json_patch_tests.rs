@@ -87,7 +87,7 @@ fn a_failed_test_stops_the_patch() {
         r#"{"a":{"x":1,"y":[true]}}"#,
         r#"[{"op":"test","path":"/a","value":{"y":[true],"x":1}},
             {"op":"test","path":"/none","value":null},{"op":"test","path":"/a/x","value":2}]"#,
-        expect![[r#"Unprocessable("testing value /a/x failed: test failed")"#]],
+        expect![[r#"TestFailed("testing value /a/x failed: test failed")"#]],
     );
 }
 
@@ -187,7 +187,8 @@ fn many_shallow_moves_are_not_taken_for_depth() {
 fn operations_that_do_not_apply_are_told_in_upstream_words() {
     let check = |operation: Value, want: &str| {
         let doc = value!({"data": {"k": "v"}, "list": ["a"]});
-        let error = apply_operations(doc, &[operation.clone()]).map_err(|error| error.to_string());
+        let error = apply_operations(doc, std::slice::from_ref(&operation))
+            .map_err(|error| error.to_string());
         assert_eq!(error.err().as_deref(), Some(want), "{operation:?}");
     };
     let of = |op: &str, path: &str| value!({"op": (op), "path": (path), "value": "x"});

@@ -232,7 +232,7 @@ impl Checker<'_> {
                 self.bindings.assign(&Type::Dyn, &target);
                 Type::Dyn
             }
-            Type::Dyn | Type::Error => Type::Dyn,
+            Type::Dyn | Type::Any | Type::Error => Type::Dyn,
             other => {
                 let shown = self.shown(other);
                 self.report(id, format!("type '{shown}' does not support field selection"));
@@ -326,7 +326,7 @@ impl Checker<'_> {
             let found = self.bindings.substitute(&own(&overload.result), false);
             result = Some(match result {
                 None => found,
-                Some(Type::Dyn) => Type::Dyn,
+                Some(Type::Dyn | Type::Any) => Type::Dyn,
                 Some(known) if known == found => known,
                 Some(_) => Type::Dyn,
             });
@@ -381,7 +381,7 @@ impl Checker<'_> {
         }
         match self.bindings.substitute(&ty, false) {
             Type::Optional(inner) => (*inner).clone(),
-            Type::Dyn => Type::Dyn,
+            Type::Dyn | Type::Any => Type::Dyn,
             other => {
                 self.mismatch(expr.id, &Type::optional(other.clone()), &other);
                 other
@@ -477,7 +477,7 @@ impl Checker<'_> {
                 self.bindings.assign(&Type::Dyn, &range);
                 (Type::Dyn, Type::Dyn)
             }
-            Type::Dyn | Type::Error => (Type::Dyn, Type::Dyn),
+            Type::Dyn | Type::Any | Type::Error => (Type::Dyn, Type::Dyn),
             other => {
                 let shown = self.shown(other);
                 self.report(

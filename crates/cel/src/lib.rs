@@ -39,6 +39,7 @@ mod authorizer;
 mod charge;
 mod checker;
 mod cost;
+pub mod device;
 mod environment;
 mod equality;
 mod estimate;

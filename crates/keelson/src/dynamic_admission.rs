@@ -1,7 +1,8 @@
-//! The admission plug-ins that call webhooks, and how services are found for them.
+//! The admission plug-ins that wait for others or evaluate expressions, and how services are found for them.
 
+use keelson_admission::policies::{MutatingPolicies, ValidatingPolicies};
 use keelson_admission::webhooks::{MutatingWebhooks, ValidatingWebhooks};
-use keelson_admission::{Chain, DynamicPlugIn};
+use keelson_admission::{Chain, DynamicPlugIn, OwnerReferencesPermissionEnforcement};
 use keelson_auth::Objects;
 use keelson_egress::{BoxFuture, Egress, Resolved, Resolver};
 use keelson_meta::Object;
@@ -11,8 +12,11 @@ use std::sync::{Arc, OnceLock};
 /// The plug-ins that are on, in kube-apiserver's order.
 pub(crate) fn plug_ins(chain: &Chain, services: Arc<Services>) -> Vec<Arc<dyn DynamicPlugIn>> {
     let egress = Arc::new(Egress::new(services));
-    let all: [Arc<dyn DynamicPlugIn>; 2] = [
+    let all: [Arc<dyn DynamicPlugIn>; 5] = [
+        Arc::new(OwnerReferencesPermissionEnforcement),
+        Arc::new(MutatingPolicies),
         Arc::new(MutatingWebhooks::new(egress.clone())),
+        Arc::new(ValidatingPolicies),
         Arc::new(ValidatingWebhooks::new(egress)),
     ];
     all.into_iter().filter(|plug_in| chain.has(plug_in.name())).collect()

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
-use keelson::{AdmissionChain, Authorization, ServiceAccountTokenOptions};
+use keelson::{AdmissionChain, AdmissionConfig, Authorization, ServiceAccountTokenOptions};
 use keelson_auth::{Abac, TokenFile};
 use keelson_meta::time::GoDuration;
 use std::net::{IpAddr, SocketAddr};
@@ -231,8 +231,9 @@ pub struct Serve {
     /// Where the administrator's kubeconfig is written [default: admin.kubeconfig in the data folder].
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// Control loops that run: `*` all, `name` one, `-name` not this one.
-    #[arg(long, value_delimiter = ',', default_value = "*", allow_hyphen_values = true)]
+    /// Control loops that run: `*` all, `name` one, `-name` not this one [default: all, but those of a
+    /// kube-controller-manager only while none holds its lease].
+    #[arg(long, value_delimiter = ',', value_name = "NAMES", allow_hyphen_values = true)]
     pub controllers: Vec<String>,
     /// Address to listen on.
     #[arg(long, default_value = "0.0.0.0")]
@@ -310,6 +311,9 @@ pub struct Serve {
     /// Admission plug-ins to switch off.
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     pub disable_admission_plugins: Vec<String>,
+    /// An AdmissionConfiguration: what plug-ins are told, in the file or in files that it names.
+    #[arg(long, value_name = "FILE")]
+    pub admission_control_config_file: Option<PathBuf>,
     /// Requests at once that change nothing; 0 is any number. Watches and other long requests do not count,
     /// nor do members of system:masters.
     #[arg(long, default_value_t = 400, value_name = "COUNT", allow_hyphen_values = true)]
@@ -502,7 +506,14 @@ impl Serve {
     fn admission(&self) -> Result<AdmissionChain> {
         let (on, off) = (&self.enable_admission_plugins, &self.disable_admission_plugins);
         AdmissionChain::new(on, &[]).context("--enable-admission-plugins")?;
-        AdmissionChain::new(on, off).context("--disable-admission-plugins")
+        let chain = AdmissionChain::new(on, off).context("--disable-admission-plugins")?;
+        match &self.admission_control_config_file {
+            None => Ok(chain),
+            Some(path) => {
+                let config = AdmissionConfig::read(path);
+                Ok(chain.with_config(config.context("--admission-control-config-file")?))
+            }
+        }
     }
 
     fn etcd(&self) -> Result<Option<keelson::Etcd>> {
