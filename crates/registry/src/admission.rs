@@ -207,7 +207,7 @@ impl Registry {
     }
 
     /// The webhooks and policies that there are now.
-    async fn passes(&self) -> Result<Passes, Failure> {
+    pub(crate) async fn passes(&self) -> Result<Passes, Failure> {
         if self.options.dynamic_admission.is_empty() {
             return Ok(None);
         }

@@ -103,7 +103,13 @@ fn answers() -> Vec<Case> {
             validating(&format!("answer {word}"), vec![json!({"script": script})])
         })
         .collect();
-    cases.push(validating("slow", vec![json!({"script": "slow", "timeoutSeconds": 1})]));
+    cases.extend(failures_and_versions());
+    cases
+}
+
+/// What becomes of failures, and versions of reviews.
+fn failures_and_versions() -> Vec<Case> {
+    let mut cases = vec![validating("slow", vec![json!({"script": "slow", "timeoutSeconds": 1})])];
     let ignored = |script: &str| json!({"script": script, "failurePolicy": "Ignore"});
     cases.push(validating("ignored failures", vec![ignored("500"), ignored("close")]));
     cases.push(validating("a refusal is not ignored", vec![ignored("deny")]));
@@ -268,10 +274,6 @@ fn matching() -> Vec<Case> {
     let mut ignored = condition("object.data.x == 'v'");
     ignored["failurePolicy"] = json!("Ignore");
     cases.push(validating("match condition that fails", vec![ignored]));
-    let rule = |groups: &str, versions: &str, resources: &str, scope: &str| {
-        json!([{"operations": ["CREATE"], "apiGroups": [groups], "apiVersions": [versions],
-            "resources": [resources], "scope": scope}])
-    };
     for (rules, policy) in [
         (rule("", "v1", "configmaps", "Namespaced"), "Exact"),
         (rule("", "v1", "configmaps", "Cluster"), "Exact"),
@@ -285,6 +287,19 @@ fn matching() -> Vec<Case> {
         let webhook = deny(json!({"rules": rules, "matchPolicy": policy}));
         cases.push(validating("rules", vec![webhook]));
     }
+    cases.extend(equivalents());
+    cases
+}
+
+/// A rule for creations.
+fn rule(groups: &str, versions: &str, resources: &str, scope: &str) -> Value {
+    json!([{"operations": ["CREATE"], "apiGroups": [groups], "apiVersions": [versions],
+        "resources": [resources], "scope": scope}])
+}
+
+/// Rules for other versions and groups than the requested.
+fn equivalents() -> Vec<Case> {
+    let mut cases = vec![];
     for policy in ["Exact", "Equivalent"] {
         let scaler = json!({"metadata": {"name": "a"}, "spec": {"maxReplicas": 3,
             "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}}});
@@ -297,8 +312,8 @@ fn matching() -> Vec<Case> {
         cases.push(case);
         let event = json!({"metadata": {"name": "e"}, "reason": "R", "message": "m",
             "involvedObject": {"kind": "Pod", "name": "p", "namespace": "$NS"}});
-        let webhook = deny(json!({"matchPolicy": policy,
-            "rules": rule("events.k8s.io", "v1", "events", "*")}));
+        let webhook = json!({"script": "deny", "matchPolicy": policy,
+            "rules": rule("events.k8s.io", "v1", "events", "*")});
         let mut case = validating("another group", vec![webhook]);
         case.requests = vec![Request::new("POST", "/api/v1/namespaces/$NS/events", event)];
         cases.push(case);

@@ -111,7 +111,9 @@ impl Writes<'_> {
             self.seen(resource, "", "DELETE", "DELETE", &one, JSON, None);
         }
         if resource.has_verb("deletecollection") {
-            self.seen(resource, "", "DELETE", "DELETE", &all, JSON, None);
+            // Priority classes of the system are refused before.
+            let only = format!("{all}?fieldSelector=metadata.name%3D{}", name(&resource.name));
+            self.seen(resource, "", "DELETE", "DELETE", &only, JSON, None);
         }
     }
 

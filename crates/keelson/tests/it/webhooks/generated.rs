@@ -117,29 +117,36 @@ fn subject(dice: &mut Dice) -> (Subject, Vec<Request>, Request) {
             let request = Request::new("POST", &format!("{base}/events"), body);
             (subject, vec![], request)
         }
+        _ => deployment(dice, subject, &metadata),
+    }
+}
+
+/// A deployment or a part of it.
+fn deployment(
+    dice: &mut Dice,
+    mut subject: Subject,
+    metadata: &Value,
+) -> (Subject, Vec<Request>, Request) {
+    subject.group = "apps";
+    subject.other_group = "";
+    subject.resource = "deployments";
+    let template = json!({"metadata": {"labels": {"app": "a"}},
+        "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let spec = json!({"selector": {"matchLabels": {"app": "a"}}, "template": template});
+    let path = "/apis/apps/v1/namespaces/$NS/deployments";
+    let body = json!({"metadata": metadata, "spec": spec});
+    let create = Request::new("POST", path, body);
+    match dice.below(3) {
+        0 => (subject, vec![], create),
+        1 => {
+            subject.subresource = "status";
+            let body = json!({"status": {"replicas": 2}});
+            (subject, vec![create], patched(&format!("{path}/a/status"), &body))
+        }
         _ => {
-            subject.group = "apps";
-            subject.other_group = "";
-            subject.resource = "deployments";
-            let template = json!({"metadata": {"labels": {"app": "a"}},
-                "spec": {"containers": [{"name": "c", "image": "i"}]}});
-            let spec = json!({"selector": {"matchLabels": {"app": "a"}}, "template": template});
-            let path = "/apis/apps/v1/namespaces/$NS/deployments";
-            let body = json!({"metadata": metadata, "spec": spec});
-            let create = Request::new("POST", path, body);
-            match dice.below(3) {
-                0 => (subject, vec![], create),
-                1 => {
-                    subject.subresource = "status";
-                    let body = json!({"status": {"replicas": 2}});
-                    (subject, vec![create], patched(&format!("{path}/a/status"), &body))
-                }
-                _ => {
-                    subject.subresource = "scale";
-                    let body = json!({"spec": {"replicas": 2}});
-                    (subject, vec![create], patched(&format!("{path}/a/scale"), &body))
-                }
-            }
+            subject.subresource = "scale";
+            let body = json!({"spec": {"replicas": 2}});
+            (subject, vec![create], patched(&format!("{path}/a/scale"), &body))
         }
     }
 }
