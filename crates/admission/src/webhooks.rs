@@ -6,7 +6,6 @@ mod matching;
 mod mutating;
 mod response;
 mod review;
-mod rules;
 mod validating;
 mod webhook;
 

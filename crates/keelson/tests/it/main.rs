@@ -44,4 +44,5 @@ mod supervisor;
 mod taken_over;
 mod tokens;
 mod torture;
+mod webhooks;
 mod websocket;

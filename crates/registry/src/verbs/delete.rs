@@ -205,10 +205,12 @@ impl Registry {
             invalid_ignore_read_error(&[why.to_owned()])?;
         }
         let page = self.list_unchecked(target, list).await?;
-        // Several share a sync to the disk.
+        // Several share a sync to the disk. What a webhook or policy refuses ends the deletion before
+        // others are asked about, as upstream.
+        let deletions_max = if self.passes().await?.is_some() { 1 } else { DELETIONS_MAX };
         let (mut entries, mut deleting) = (page.items.iter(), FuturesUnordered::new());
         loop {
-            while deleting.len() < DELETIONS_MAX
+            while deleting.len() < deletions_max
                 && let Some(entry) = entries.next()
             {
                 deleting.push(self.delete_item(permit, target, entry, options));
