@@ -5,10 +5,8 @@
 //! replaced and tested but not added, moved or removed.
 
 use crate::PatchError;
-use keelson_meta::status::quote;
 use keelson_meta::{Map, Value};
 use std::borrow::Cow;
-use std::fmt;
 
 /// Operations in one patch.
 pub const OPERATIONS_MAX: usize = 10_000;
@@ -27,7 +25,14 @@ const SORTED_ENTRIES_MIN: usize = 33;
 /// ends up sorted by key, because upstream shows the patched text in its messages and sorts exactly
 /// those.
 pub fn apply(doc: Value, patch: &Value) -> Result<Value, PatchError> {
-    let operations = operations(patch)?;
+    apply_operations(doc, operations(patch)?)
+}
+
+/// The same for operations whose members may be of any type: one of a wrong type counts as missing.
+pub fn apply_operations(doc: Value, operations: &[Value]) -> Result<Value, PatchError> {
+    if operations.len() > OPERATIONS_MAX {
+        return Err(PatchError::TooManyOperations(operations.len()));
+    }
     let depth = doc.depth();
     let mut work = Work { doc, copied_bytes: 0, shifted_items: 0, depth, measured_times: 0 };
     if let Value::Object(root) = &mut work.doc {
@@ -86,9 +91,6 @@ fn operations(patch: &Value) -> Result<&[Value], PatchError> {
             }
         }
     }
-    if list.len() > OPERATIONS_MAX {
-        return Err(PatchError::TooManyOperations(list.len()));
-    }
     Ok(list)
 }
 
@@ -106,8 +108,27 @@ impl Work {
     fn run(&mut self, operation: &Value) -> Result<(), PatchError> {
         let word = operation.get("op").and_then(Value::as_str).unwrap_or("unknown");
         match word {
-            "add" => self.add(operation),
-            "remove" => self.remove(operation),
+            "add" => {
+                let path = member(operation, "path", "add operation failed to decode path")?;
+                let value = operation.get("value").cloned().unwrap_or_default();
+                let depth = value.depth();
+                self.add(path, value, depth).map_err(|fault| match fault {
+                    Fault::Missing => missing(format!(
+                        "add operation does not apply: doc is missing path: \"{path}\""
+                    )),
+                    other => other.within(format!("error in add for path: '{path}'")),
+                })
+            }
+            "remove" => {
+                let path = member(operation, "path", "remove operation failed to decode path")?;
+                let taken = self.take(path).map_err(|fault| match fault {
+                    Fault::Missing => missing(format!(
+                        "remove operation does not apply: doc is missing path: \"{path}\""
+                    )),
+                    other => other.within(format!("error in remove for path: '{path}'")),
+                });
+                taken.map(drop)
+            }
             "replace" => self.replace(operation),
             "move" => self.shift(operation),
             "test" => self.test(operation),
@@ -116,27 +137,9 @@ impl Work {
         }
     }
 
-    fn add(&mut self, operation: &Value) -> Result<(), PatchError> {
-        let path = member(operation, "path", "add")?;
-        let value = operation.get("value").cloned().unwrap_or_default();
-        let depth = value.depth();
-        let missing = format_args!("add operation does not apply: doc is missing path: \"{path}\"");
-        let failed = format_args!("error in add for path: '{path}'");
-        self.put(path, value, depth, missing, failed)
-    }
-
-    /// Puts a value at a path. The words are those of an operation: where there is no such place, and for
-    /// any other error.
-    fn put(
-        &mut self,
-        path: &str,
-        value: Value,
-        depth: usize,
-        missing: fmt::Arguments<'_>,
-        failed: fmt::Arguments<'_>,
-    ) -> Result<(), PatchError> {
+    fn add(&mut self, path: &str, value: Value, depth: usize) -> Result<(), Fault> {
         self.deepen(path, depth)?;
-        let (container, key) = find(&mut self.doc, path).ok_or_else(|| missing_value(missing))?;
+        let (container, key) = find(&mut self.doc, path)?;
         match container {
             Container::Map(map) => {
                 map.insert(key.as_ref(), value);
@@ -146,40 +149,28 @@ impl Work {
             Container::List(list) => {
                 let at = match key.as_ref() {
                     "-" => list.len(),
-                    key => index(key, list.len() + 1).map_err(|why| refused(failed, &why))?,
+                    key => index(key, list.len() + 1)?,
                 };
                 self.shifted_items += list.len() - at;
                 list.insert(at, value);
             }
         }
-        self.check_shifts()
+        Ok(self.check_shifts()?)
     }
 
-    fn remove(&mut self, operation: &Value) -> Result<(), PatchError> {
-        let path = member(operation, "path", "remove")?;
-        let missing =
-            format_args!("remove operation does not apply: doc is missing path: \"{path}\"");
-        self.take(path, missing, |_| format!("error in remove for path: '{path}'")).map(|_| ())
-    }
-
-    /// Takes the value at `path` out of the document; `failed` is told the last step.
-    fn take(
-        &mut self,
-        path: &str,
-        missing: fmt::Arguments<'_>,
-        failed: impl Fn(&str) -> String,
-    ) -> Result<Value, PatchError> {
-        let (container, key) = find(&mut self.doc, path).ok_or_else(|| missing_value(missing))?;
-        let refused = |why: &str| refused(format_args!("{}", failed(&key)), why);
+    /// Takes the value at `path` out of the document.
+    fn take(&mut self, path: &str) -> Result<Value, Fault> {
+        let (container, key) = find(&mut self.doc, path)?;
         let taken = match container {
             Container::Map(map) => {
                 self.shifted_items += cost(map);
                 map.remove(&key).ok_or_else(|| {
-                    refused(&format!("Unable to remove nonexistent key: {key}: missing value"))
+                    let why = "Unable to remove nonexistent key";
+                    Fault::Inside(format!("{why}: {key}: missing value"))
                 })?
             }
             Container::List(list) => {
-                let at = index(&key, list.len()).map_err(|why| refused(&why))?;
+                let at = index(&key, list.len())?;
                 self.shifted_items += list.len() - at;
                 list.remove(at)
             }
@@ -189,12 +180,13 @@ impl Work {
     }
 
     fn replace(&mut self, operation: &Value) -> Result<(), PatchError> {
-        let path = member(operation, "path", "replace")?;
+        let path = member(operation, "path", "replace operation failed to decode path")?;
         let value = operation.get("value").cloned().unwrap_or_default();
         self.deepen(path, value.depth())?;
         if path.is_empty() {
             if !matches!(value, Value::Object(_) | Value::Array(_)) {
-                let text = "replace operation value must be object or array";
+                // Upstream wraps an error there that is none.
+                let text = "replace operation value must be object or array: %!w(<nil>)";
                 return Err(PatchError::Unprocessable(text.to_owned()));
             }
             self.doc = value;
@@ -203,9 +195,10 @@ impl Work {
             }
             return Ok(());
         }
-        let words = "replace operation does not apply: doc is missing";
-        let (container, key) = find(&mut self.doc, path)
-            .ok_or_else(|| missing_value(format_args!("{words} path: {path}")))?;
+        let lost = |what: &str| {
+            missing(format!("replace operation does not apply: doc is missing {what}: {path}"))
+        };
+        let (container, key) = find(&mut self.doc, path).map_err(|_| lost("path"))?;
         match container {
             Container::Map(map) => {
                 map.insert(key.as_ref(), value);
@@ -213,8 +206,7 @@ impl Work {
                 self.shifted_items += cost(map);
             }
             Container::List(list) => {
-                let at = index(&key, list.len())
-                    .map_err(|_| missing_value(format_args!("{words} key: {path}")))?;
+                let at = index(&key, list.len()).map_err(|_| lost("key"))?;
                 list[at] = value;
             }
         }
@@ -222,32 +214,40 @@ impl Work {
     }
 
     fn shift(&mut self, operation: &Value) -> Result<(), PatchError> {
-        let from = member(operation, "from", "move")?;
-        let words = "move operation does not apply: doc is missing";
-        let missing = format_args!("{words} from path: {from}");
-        let value = self.take(from, missing, |key| format!("error in move for path: '{key}'"))?;
-        let path = member(operation, "path", "move")?;
+        const APPLY: &str = "move operation does not apply: doc is missing";
+        const DECODE: &str = "move operation failed to decode from: operation, missing from field";
+        let from = member(operation, "from", DECODE)?;
+        let value = self.take(from).map_err(|fault| match fault {
+            Fault::Missing => missing(format!("{APPLY} from path: {from}")),
+            other => {
+                let key = unescape(from.rsplit('/').next().unwrap_or_default());
+                other.within(format!("error in move for path: '{key}'"))
+            }
+        })?;
+        let path = member(operation, "path", "move operation failed to decode path")?;
         // Measuring what is moved would cost its size each time: a bound is enough, while it holds.
         let bound = self.depth.saturating_sub(levels(from)).max(1);
         let depth = if levels(path) + bound <= DEPTH_MAX { bound } else { value.depth() };
-        let missing = format_args!("{words} destination path: {path}");
-        self.put(path, value, depth, missing, format_args!("error in move for path: '{path}'"))
+        self.add(path, value, depth).map_err(|fault| match fault {
+            Fault::Missing => missing(format!("{APPLY} destination path: {path}")),
+            other => other.within(format!("error in move for path: '{path}'")),
+        })
     }
 
     fn test(&mut self, operation: &Value) -> Result<(), PatchError> {
-        let path = member(operation, "path", "test")?;
-        let missing = format_args!("test operation does not apply: is missing path: {path}");
+        let path = member(operation, "path", "test operation failed to decode path")?;
         let wanted = operation.get("value").unwrap_or(&Value::Null);
         let equal = if path.is_empty() {
             self.doc == *wanted
         } else {
-            match find(&mut self.doc, path).ok_or_else(|| missing_value(missing))? {
+            let found = find(&mut self.doc, path).map_err(|_| {
+                missing(format!("test operation does not apply: is missing path: {path}"))
+            })?;
+            match found {
                 (Container::Map(map), key) => map.get(&key).unwrap_or(&Value::Null) == wanted,
                 (Container::List(list), key) => {
-                    let failed = |why: String| {
-                        refused(format_args!("error in test for path: '{path}'"), &why)
-                    };
-                    let at = index(&key, list.len()).map_err(failed)?;
+                    let within = || format!("error in test for path: '{path}'");
+                    let at = index(&key, list.len()).map_err(|fault| fault.within(within()))?;
                     list[at] == *wanted
                 }
             }
@@ -259,17 +259,16 @@ impl Work {
     }
 
     fn copy(&mut self, operation: &Value) -> Result<(), PatchError> {
-        let from = member(operation, "from", "copy")?;
-        let path = member(operation, "path", "copy")?;
-        let words = "copy operation does not apply: doc is missing";
-        let found = find(&mut self.doc, from);
-        let missing = || missing_value(format_args!("{words} from path: {from}"));
-        let source = match found.ok_or_else(missing)? {
+        const APPLY: &str = "copy operation does not apply: doc is missing";
+        const DECODE: &str = "copy operation failed to decode from: operation, missing from field";
+        let from = member(operation, "from", DECODE)?;
+        let path = member(operation, "path", "copy operation failed to decode path")?;
+        let lost = |_| missing(format!("{APPLY} from path: {from}"));
+        let source = match find(&mut self.doc, from).map_err(lost)? {
             (Container::Map(map), key) => map.get(&key),
             (Container::List(list), key) => {
-                let failed =
-                    |why: String| refused(format_args!("error in copy for from: '{from}'"), &why);
-                let at = index(&key, list.len()).map_err(failed)?;
+                let within = || format!("error in copy for from: '{from}'");
+                let at = index(&key, list.len()).map_err(|fault| fault.within(within()))?;
                 list.get(at)
             }
         };
@@ -287,9 +286,10 @@ impl Work {
                 self.copied_bytes
             )));
         }
-        let missing = format_args!("{words} destination path: {path}");
-        let failed = format_args!("error while adding value during copy");
-        self.put(path, value, depth, missing, failed)
+        self.add(path, value, depth).map_err(|fault| match fault {
+            Fault::Missing => missing(format!("{APPLY} destination path: {path}")),
+            other => other.within("error while adding value during copy".to_owned()),
+        })
     }
 
     /// Accounts for a value of `depth` levels that is put at `path`.
@@ -314,6 +314,36 @@ impl Work {
     }
 }
 
+/// Why an operation cannot be done; upstream says it in other words for each operation.
+enum Fault {
+    /// The container of the last step is not there.
+    Missing,
+    /// The last step does not fit its container.
+    Inside(String),
+    /// A limit.
+    Limit(PatchError),
+}
+
+impl Fault {
+    fn within(self, what: String) -> PatchError {
+        match self {
+            Fault::Missing => missing(what),
+            Fault::Inside(why) => PatchError::Unprocessable(format!("{what}: {why}")),
+            Fault::Limit(error) => error,
+        }
+    }
+}
+
+impl From<PatchError> for Fault {
+    fn from(error: PatchError) -> Fault {
+        Fault::Limit(error)
+    }
+}
+
+fn missing(what: String) -> PatchError {
+    PatchError::Unprocessable(format!("{what}: missing value"))
+}
+
 /// Where a path ends: the map or list that holds the last step.
 enum Container<'d> {
     Map(&'d mut Map),
@@ -322,8 +352,8 @@ enum Container<'d> {
 
 /// Walks to the container of a path's last step, and sorts the maps on the way. What stands before
 /// the first slash does not count.
-fn find<'d, 'p>(doc: &'d mut Value, path: &'p str) -> Option<(Container<'d>, Cow<'p, str>)> {
-    let (_, steps) = path.split_once('/')?;
+fn find<'d, 'p>(doc: &'d mut Value, path: &'p str) -> Result<(Container<'d>, Cow<'p, str>), Fault> {
+    let (_, steps) = path.split_once('/').ok_or(Fault::Missing)?;
     let (parents, last) = match steps.rsplit_once('/') {
         Some((parents, last)) => (Some(parents), last),
         None => (None, steps),
@@ -332,21 +362,21 @@ fn find<'d, 'p>(doc: &'d mut Value, path: &'p str) -> Option<(Container<'d>, Cow
     for step in parents.into_iter().flat_map(|parents| parents.split('/')) {
         let step = unescape(step);
         at = match at {
-            Value::Object(map) => map.get_mut(&step)?,
+            Value::Object(map) => map.get_mut(&step).ok_or(Fault::Missing)?,
             Value::Array(list) => {
-                let place = index(&step, list.len()).ok()?;
+                let place = index(&step, list.len()).map_err(|_| Fault::Missing)?;
                 &mut list[place]
             }
-            _ => return None,
+            _ => return Err(Fault::Missing),
         };
         if let Value::Object(map) = at {
             sort(map);
         }
     }
     match at {
-        Value::Object(map) => Some((Container::Map(map), unescape(last))),
-        Value::Array(list) => Some((Container::List(list), unescape(last))),
-        _ => None,
+        Value::Object(map) => Ok((Container::Map(map), unescape(last))),
+        Value::Array(list) => Ok((Container::List(list), unescape(last))),
+        _ => Err(Fault::Missing),
     }
 }
 
@@ -362,10 +392,10 @@ fn cost(map: &Map) -> usize {
 }
 
 /// A list index below `len`; negative ones count from the end.
-fn index(key: &str, len: usize) -> Result<usize, String> {
+fn index(key: &str, len: usize) -> Result<usize, Fault> {
     let number: i64 = key.parse().map_err(|_| {
-        let why = format!("strconv.Atoi: parsing {}: invalid syntax", quote(key));
-        format!("value was not a proper array index: '{key}': {why}")
+        let why = "value was not a proper array index";
+        Fault::Inside(format!("{why}: '{key}': strconv.Atoi: parsing \"{key}\": invalid syntax"))
     })?;
     let place = if number < 0 {
         usize::try_from(number.unsigned_abs()).ok().and_then(|back| len.checked_sub(back))
@@ -373,7 +403,8 @@ fn index(key: &str, len: usize) -> Result<usize, String> {
         usize::try_from(number).ok().filter(|place| *place < len)
     };
     place.ok_or_else(|| {
-        format!("Unable to access invalid index: {number}: invalid index referenced")
+        let why = "Unable to access invalid index";
+        Fault::Inside(format!("{why}: {number}: invalid index referenced"))
     })
 }
 
@@ -405,21 +436,11 @@ fn levels(path: &str) -> usize {
     path.bytes().filter(|byte| *byte == b'/').count()
 }
 
-/// The text of a member that an operation must have.
-fn member<'o>(operation: &'o Value, name: &str, kind: &str) -> Result<&'o str, PatchError> {
-    operation.get(name).and_then(Value::as_str).ok_or_else(|| {
-        missing_value(format_args!(
-            "{kind} operation failed to decode {name}: operation, missing {name} field"
-        ))
-    })
-}
-
-fn missing_value(words: fmt::Arguments<'_>) -> PatchError {
-    PatchError::Unprocessable(format!("{words}: missing value"))
-}
-
-fn refused(words: fmt::Arguments<'_>, why: &str) -> PatchError {
-    PatchError::Unprocessable(format!("{words}: {why}"))
+fn member<'o>(operation: &'o Value, name: &str, error: &str) -> Result<&'o str, PatchError> {
+    operation
+        .get(name)
+        .and_then(Value::as_str)
+        .ok_or_else(|| PatchError::Unprocessable(format!("{error}: missing value")))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use crate::authorization::Authorization;
 use crate::backup_socket::{BackupSocket, backup_socket};
 use crate::certificates::{CertificateError, Pki, host_names};
 use crate::controllers::Controllers;
+use crate::dynamic_admission::{self, Services};
 use crate::etcd::{self, Etcd};
 use crate::feature_gates::FeatureGates;
 use crate::kubeconfig::Kubeconfig;
@@ -11,8 +12,7 @@ use crate::service_account_keys::ServiceAccountTokenOptions;
 use crate::supervisor::{Loops, keep_running};
 use crate::tls_files::TlsFiles;
 use crate::{allocation_repair, definitions, election, event_ttl, files, private_files};
-use keelson_admission::policies::{MutatingPolicies, ValidatingPolicies};
-use keelson_admission::{Chain, DynamicPlugIn};
+use keelson_admission::Chain;
 use keelson_auth::service_account::ServiceAccountTokens;
 use keelson_auth::{Authenticator, BootstrapTokens, TokenFile, User};
 use keelson_registry::{Clock, OpenError as RegistryError, Registry, RegistryOptions, SystemClock};
@@ -253,7 +253,8 @@ impl Builder {
         // The first objects and the certificates each wait for the disk: where there are threads
         // enough, side by side.
         let clock = std::mem::replace(&mut self.clock, Box::new(SystemClock));
-        let options = self.registry_options(advertise, address.port());
+        let services: Arc<Services> = Arc::default();
+        let options = self.registry_options(advertise, address.port(), services.clone());
         let opening = tokio::spawn(Registry::open(backend.store(), clock, options));
         let pki = tls_files.pki();
         let account_tokens = self.service_account_tokens.tokens(tls_files.dir.as_deref());
@@ -262,6 +263,7 @@ impl Builder {
         let (current_pki, pki) = watch::channel(pki?);
         let account_tokens = Arc::new(account_tokens?);
         account_tokens.attach(registry.objects_reader());
+        services.attach(registry.objects_reader());
         let tls = if self.tls { Some(tls_files.tls(&pki.borrow())?) } else { None };
         let (shutdown, told) = watch::channel(false);
         let health: Arc<Health> = Arc::default();
@@ -394,7 +396,12 @@ impl Builder {
         }
     }
 
-    fn registry_options(&mut self, advertise: IpAddr, port: u16) -> RegistryOptions {
+    fn registry_options(
+        &mut self,
+        advertise: IpAddr,
+        port: u16,
+        services: Arc<Services>,
+    ) -> RegistryOptions {
         RegistryOptions {
             service_ranges: self.service_ranges.clone(),
             advertise_address: advertise,
@@ -402,7 +409,7 @@ impl Builder {
             runtime_config: self.runtime_config.clone(),
             malformed_object_deletion: self.feature_gates.malformed_object_deletion,
             admission: self.admission.clone(),
-            dynamic_admission: dynamic_admission(&self.admission),
+            dynamic_admission: dynamic_admission::plug_ins(&self.admission, services),
             authorizer: Arc::new(self.authorization.authorizer()),
             event_ttl: self.event_ttl,
         }
@@ -639,11 +646,4 @@ impl Renewals {
         }
         Kubeconfig::new(&self.url, &self.pki.borrow_and_update())
     }
-}
-
-/// The plug-ins that call webhooks and evaluate policies, as far as they are on, in their order.
-fn dynamic_admission(chain: &Chain) -> Vec<Arc<dyn DynamicPlugIn>> {
-    let all: [Arc<dyn DynamicPlugIn>; 2] =
-        [Arc::new(MutatingPolicies), Arc::new(ValidatingPolicies)];
-    all.into_iter().filter(|plug_in| chain.has(plug_in.name())).collect()
 }

@@ -10,7 +10,8 @@ use crate::registry::Registry;
 use crate::stamp;
 use crate::verbs::Part;
 use keelson_admission::{
-    Attributes, Call, Configurations, Notes, Operation, Reinvocation, Request,
+    Attributes, Call, Configurations, NAMESPACE_AUTO_PROVISION, Notes, Operation, Reinvocation,
+    Request,
 };
 use keelson_auth::Permit;
 use keelson_meta::{
@@ -378,6 +379,10 @@ impl Registry {
         if !there() || chain.looks_around(write.target.gvr()) {
             self.fresh().await?;
         }
+        let creates = write.operation == Operation::Create && !write.dry_run;
+        if creates && !there() && chain.has(NAMESPACE_AUTO_PROVISION) {
+            Box::pin(self.provision_namespace(namespace)).await?;
+        }
         let Some(account) = self.asked(write, |req| chain.awaited_account(req, obj)) else {
             return Ok(());
         };
@@ -396,8 +401,18 @@ impl Registry {
         Ok(())
     }
 
+    /// Makes the namespace of an object that is about to be made (NamespaceAutoProvision).
+    async fn provision_namespace(&self, name: &str) -> Result<(), Failure> {
+        let target = self.target("", "namespaces", "", name);
+        let namespace = value!({"metadata": {"name": (Str::new(name))}});
+        let permit = Permit::internal("system:apiserver");
+        self.make_missing(&permit, &target, namespace, "kube-apiserver").await?;
+        self.fresh().await
+    }
+
     pub(crate) fn asked<T>(&self, write: &Write<'_>, ask: impl FnOnce(&Request<'_>) -> T) -> T {
         let generate_name = |base: &str| stamp::generated_name(self.clock.as_ref(), base);
+        let now = || self.clock.now();
         ask(&Request {
             operation: write.operation,
             gvr: write.target.gvr(),
@@ -408,6 +423,8 @@ impl Registry {
             dry_run: write.dry_run,
             old: write.old,
             stored: self,
+            config: self.options.admission.config(),
+            now: &now,
             generate_name: &generate_name,
         })
     }
@@ -444,11 +461,8 @@ impl Seen {
         let asked =
             || GroupVersionResource { version: target.version.clone(), ..target.gvr().clone() };
         let is_namespace = target.gvr().group.is_empty() && target.gvr().resource == "namespaces";
-        // A deletion of a collection names each of its objects.
-        let name = match (write.name, write.old) {
-            ("", Some(old)) => Str::new(old.name()),
-            (name, _) => Str::new(name),
-        };
+        // A deletion of a collection names none of its objects, as upstream has it.
+        let name = Str::new(write.name);
         let is_new = write.operation == Operation::Create && write.subresource.is_empty();
         let namespace = match is_namespace && !is_new {
             true => name.clone(),

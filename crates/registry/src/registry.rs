@@ -166,9 +166,9 @@ impl Registry {
     /// in the first version that they served.
     fn find_foreign_records(&self) {
         for kind in self.kinds() {
-            let snapshot = self.readable(&kind);
-            let foreign = snapshot.range("", "").filter(|e| !kind.is_of_storage(e.json_slice()));
-            let through = foreign.map(|entry| entry.modified().0).max().unwrap_or(0);
+            let heads = self.objects(&kind).heads();
+            let foreign = heads.iter().filter(|(head, _)| !kind.is_of_storage(head));
+            let through = foreign.map(|(_, through)| through.0).max().unwrap_or(0);
             kind.foreign_through.store(through, Ordering::Relaxed);
         }
     }

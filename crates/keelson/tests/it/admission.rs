@@ -165,7 +165,7 @@ fn a_name_that_is_no_plug_in_is_refused_with_the_flag() {
         &["--enable-admission-plugins=Priority", "--disable-admission-plugins=Priority"],
         &["--disable-admission-plugins", "Priority", "enabled and disabled"],
     );
-    check_refused(&["--enable-admission-plugins=EventRateLimit"], &["not there yet"]);
+    check_refused(&["--enable-admission-plugins=ImagePolicyWebhook"], &["not there yet"]);
 }
 
 #[test]

@@ -33,6 +33,7 @@ mod logs;
 mod minimal;
 mod namespaces;
 mod nodes;
+mod plug_ins;
 mod random;
 mod requirements;
 mod resources;
