@@ -462,7 +462,9 @@ impl Seen {
             || GroupVersionResource { version: target.version.clone(), ..target.gvr().clone() };
         let is_namespace = target.gvr().group.is_empty() && target.gvr().resource == "namespaces";
         // A deletion of a collection names none of its objects, as upstream has it.
-        let name = Str::new(write.name);
+        let given = write.permit.attributes();
+        let is_collection = given.is_some_and(|given| given.verb == "deletecollection");
+        let name = if is_collection { Str::default() } else { Str::new(write.name) };
         let is_new = write.operation == Operation::Create && write.subresource.is_empty();
         let namespace = match is_namespace && !is_new {
             true => name.clone(),
