@@ -5,6 +5,7 @@
 //! them by it. [`Controllers`] says which run; whoever runs them starts each with [`Controller::run`] and ends it
 //! by dropping that.
 
+mod certificates;
 mod client;
 mod cluster_roles;
 mod control_loop;
@@ -22,6 +23,7 @@ mod selection;
 mod service_accounts;
 mod ttl_after_finished;
 
+pub use certificates::Signing;
 pub use selection::Controllers;
 
 use keelson_registry::Registry;
@@ -35,6 +37,8 @@ pub struct Context {
     pub registry: Arc<Registry>,
     /// The authority of the server's certificate, in PEM.
     pub root_ca: Arc<str>,
+    /// Who signs certificates.
+    pub signing: Arc<Signing>,
 }
 
 /// A loop that runs until it is dropped.
@@ -69,6 +73,15 @@ impl std::fmt::Debug for Controller {
 
 /// All control loops, by name.
 pub const ALL: &[Controller] = &[
+    Controller::new("certificatesigningrequest-approving-controller", |context| {
+        Box::pin(certificates::approve(context.registry))
+    }),
+    Controller::new("certificatesigningrequest-cleaner-controller", |context| {
+        Box::pin(certificates::clean(context.registry))
+    }),
+    Controller::new("certificatesigningrequest-signing-controller", |context| {
+        Box::pin(certificates::sign(context.registry, context.signing))
+    }),
     Controller::new("clusterrole-aggregation-controller", |context| {
         Box::pin(cluster_roles::run(context.registry))
     }),

@@ -8,6 +8,7 @@ use crate::etcd::{self, Etcd};
 use crate::feature_gates::FeatureGates;
 use crate::kubeconfig::Kubeconfig;
 use crate::service_account_keys::ServiceAccountTokenOptions;
+use crate::signing::SigningOptions;
 use crate::supervisor::{Loops, keep_running};
 use crate::tls_files::TlsFiles;
 use crate::{allocation_repair, definitions, election, event_ttl, files, private_files};
@@ -131,6 +132,8 @@ pub struct Builder {
     /// The control loops that run: `*`, names, `-name`. None: all of them, but those that a
     /// kube-controller-manager runs only while there is none.
     pub controllers: Vec<String>,
+    /// Who signs certificates.
+    pub signing: SigningOptions,
     /// How long events live after their last write; zero is for ever.
     pub event_ttl: Duration,
     /// How long the history is kept; that of etcd lasts for its interval of compaction.
@@ -165,6 +168,7 @@ impl Default for Builder {
             feature_gates: FeatureGates::default(),
             admission: Chain::default(),
             controllers: vec![],
+            signing: SigningOptions::default(),
             event_ttl: EVENT_TTL_DEFAULT,
             history: Duration::from_secs(300),
             limits: Limits::default(),
@@ -277,8 +281,7 @@ impl Builder {
             });
         }
         let identity = format!("{advertise}:{}_{}", address.port(), registry.new_uid());
-        let context =
-            Context { registry: registry.clone(), root_ca: pki.borrow().ca.as_str().into() };
+        let context = self.context(&registry, &pki.borrow())?;
         let controllers = Controllers::chosen(&self.controllers);
         let stands_aside: Arc<AtomicBool> = Arc::default();
         let duty = Duty { controllers, context, health: health.clone(), stands_aside };
@@ -302,6 +305,12 @@ impl Builder {
             pki,
             url,
         })
+    }
+
+    /// What the control loops need.
+    fn context(&self, registry: &Arc<Registry>, pki: &Pki) -> Result<Context, StartError> {
+        let signing = Arc::new(self.signing.signing(pki)?);
+        Ok(Context { registry: registry.clone(), root_ca: pki.ca.as_str().into(), signing })
     }
 
     /// Starts the control loops: at once, or when this server is elected of those that share the store.

@@ -1,5 +1,6 @@
 //! The control loops of a server of its own, without a kube-controller-manager.
 
+mod certificates;
 mod chaos;
 mod garbage;
 mod stepping_aside;
