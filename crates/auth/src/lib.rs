@@ -24,7 +24,7 @@ pub use abac::{Abac, AbacError};
 pub use attributes::{Attributes, Selectors};
 pub use authenticate::{Authenticator, Certificate, Credentials};
 pub use authorize::{Authorizer, Mode, UserRules, forbidden};
-pub use bootstrap_token::BootstrapTokens;
+pub use bootstrap_token::{BootstrapToken, BootstrapTokens};
 pub use certificate_request::{CertificateAuthority, CertificateRequest, Names};
 pub use decision::{AuthorizationReason, Decision, Outcome};
 pub use keelson_meta::User;

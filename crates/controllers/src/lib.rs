@@ -5,6 +5,8 @@
 //! them by it. [`Controllers`] says which run; whoever runs them starts each with [`Controller::run`] and ends it
 //! by dropping that.
 
+mod account_tokens;
+mod bootstrap_tokens;
 mod certificates;
 mod client;
 mod cluster_roles;
@@ -26,6 +28,7 @@ mod ttl_after_finished;
 pub use certificates::Signing;
 pub use selection::Controllers;
 
+use keelson_auth::service_account::ServiceAccountTokens;
 use keelson_registry::Registry;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -39,6 +42,8 @@ pub struct Context {
     pub root_ca: Arc<str>,
     /// Who signs certificates.
     pub signing: Arc<Signing>,
+    /// Who signs tokens of service accounts.
+    pub tokens: Arc<ServiceAccountTokens>,
 }
 
 /// A loop that runs until it is dropped.
@@ -63,6 +68,11 @@ impl Controller {
     const fn new(name: &'static str, start: fn(Context) -> Running) -> Controller {
         Controller { name, is_kube_controller_managers: true, start }
     }
+
+    /// One that a kube-controller-manager runs only when it is told to.
+    const fn off_by_default_there(self) -> Controller {
+        Controller { is_kube_controller_managers: false, ..self }
+    }
 }
 
 impl std::fmt::Debug for Controller {
@@ -73,6 +83,10 @@ impl std::fmt::Debug for Controller {
 
 /// All control loops, by name.
 pub const ALL: &[Controller] = &[
+    Controller::new("bootstrap-signer-controller", |context| {
+        Box::pin(bootstrap_tokens::sign(context.registry))
+    })
+    .off_by_default_there(),
     Controller::new("certificatesigningrequest-approving-controller", |context| {
         Box::pin(certificates::approve(context.registry))
     }),
@@ -112,6 +126,13 @@ pub const ALL: &[Controller] = &[
     Controller::new("serviceaccount-controller", |context| {
         Box::pin(service_accounts::run(context.registry))
     }),
+    Controller::new("serviceaccount-token-controller", |context| {
+        Box::pin(account_tokens::run(context.registry, context.tokens, context.root_ca))
+    }),
+    Controller::new("token-cleaner-controller", |context| {
+        Box::pin(bootstrap_tokens::clean(context.registry))
+    })
+    .off_by_default_there(),
     Controller::new("ttl-after-finished-controller", |context| {
         Box::pin(ttl_after_finished::run(context.registry))
     }),

@@ -281,7 +281,7 @@ impl Builder {
             });
         }
         let identity = format!("{advertise}:{}_{}", address.port(), registry.new_uid());
-        let context = self.context(&registry, &pki.borrow())?;
+        let context = self.context(&registry, &pki.borrow(), &account_tokens)?;
         let controllers = Controllers::chosen(&self.controllers);
         let stands_aside: Arc<AtomicBool> = Arc::default();
         let duty = Duty { controllers, context, health: health.clone(), stands_aside };
@@ -308,9 +308,18 @@ impl Builder {
     }
 
     /// What the control loops need.
-    fn context(&self, registry: &Arc<Registry>, pki: &Pki) -> Result<Context, StartError> {
-        let signing = Arc::new(self.signing.signing(pki)?);
-        Ok(Context { registry: registry.clone(), root_ca: pki.ca.as_str().into(), signing })
+    fn context(
+        &self,
+        registry: &Arc<Registry>,
+        pki: &Pki,
+        tokens: &Arc<ServiceAccountTokens>,
+    ) -> Result<Context, StartError> {
+        Ok(Context {
+            registry: registry.clone(),
+            root_ca: pki.ca.as_str().into(),
+            signing: Arc::new(self.signing.signing(pki)?),
+            tokens: tokens.clone(),
+        })
     }
 
     /// Starts the control loops: at once, or when this server is elected of those that share the store.

@@ -4,6 +4,7 @@ mod certificates;
 mod chaos;
 mod garbage;
 mod stepping_aside;
+mod tokens;
 mod workloads;
 
 use crate::http::{Client, PATIENCE, Server};
