@@ -53,6 +53,13 @@ impl Client {
         Client { user: User { name, groups: groups.into(), ..User::default() }, ..client }
     }
 
+    /// A client that acts as the API server itself.
+    pub fn api_server(registry: &Arc<Registry>) -> Client {
+        let user = User { name: Str::new_static("system:apiserver"), ..User::default() };
+        let user = user.with_group(MASTERS);
+        Client { registry: registry.clone(), user, field_manager: "kube-apiserver" }
+    }
+
     /// The same, with writes that carry another name in managedFields.
     pub fn with_field_manager(self, field_manager: &'static str) -> Client {
         Client { field_manager, ..self }

@@ -6,6 +6,7 @@
 //! by dropping that.
 
 mod account_tokens;
+mod authentication_trust;
 mod bootstrap_tokens;
 mod certificates;
 mod client;
@@ -23,6 +24,7 @@ mod quotas;
 mod root_ca;
 mod selection;
 mod service_accounts;
+mod service_cidrs;
 mod ttl_after_finished;
 
 pub use certificates::Signing;
@@ -40,6 +42,8 @@ pub struct Context {
     pub registry: Arc<Registry>,
     /// The authority of the server's certificate, in PEM.
     pub root_ca: Arc<str>,
+    /// The authorities whose client certificates count, in PEM; empty: none do.
+    pub client_ca: Arc<str>,
     /// Who signs certificates.
     pub signing: Arc<Signing>,
     /// Who signs tokens of service accounts.
@@ -69,7 +73,7 @@ impl Controller {
         Controller { name, is_kube_controller_managers: true, start }
     }
 
-    /// One that a kube-controller-manager runs only when it is told to.
+    /// One that a kube-controller-manager does not run, or only when it is told to.
     const fn off_by_default_there(self) -> Controller {
         Controller { is_kube_controller_managers: false, ..self }
     }
@@ -96,6 +100,10 @@ pub const ALL: &[Controller] = &[
     Controller::new("certificatesigningrequest-signing-controller", |context| {
         Box::pin(certificates::sign(context.registry, context.signing))
     }),
+    Controller::new("cluster-authentication-trust-controller", |context| {
+        Box::pin(authentication_trust::run(context.registry, context.client_ca))
+    })
+    .off_by_default_there(),
     Controller::new("clusterrole-aggregation-controller", |context| {
         Box::pin(cluster_roles::run(context.registry))
     }),
@@ -122,6 +130,9 @@ pub const ALL: &[Controller] = &[
     Controller::new("resourcequota-controller", |context| Box::pin(quotas::run(context.registry))),
     Controller::new("root-ca-certificate-publisher-controller", |context| {
         Box::pin(root_ca::run(context.registry, context.root_ca))
+    }),
+    Controller::new("service-cidr-controller", |context| {
+        Box::pin(service_cidrs::run(context.registry))
     }),
     Controller::new("serviceaccount-controller", |context| {
         Box::pin(service_accounts::run(context.registry))

@@ -314,8 +314,15 @@ impl Builder {
         pki: &Pki,
         tokens: &Arc<ServiceAccountTokens>,
     ) -> Result<Context, StartError> {
+        let mut client_ca = if self.tls { pki.ca.clone() } else { String::new() };
+        if let Some(path) = self.client_ca_file.as_ref().filter(|_| self.tls) {
+            let more = std::fs::read_to_string(path);
+            let more = more.map_err(|error| StartError(format!("--client-ca-file: {error}")))?;
+            client_ca.push_str(&more);
+        }
         Ok(Context {
             registry: registry.clone(),
+            client_ca: client_ca.into(),
             root_ca: pki.ca.as_str().into(),
             signing: Arc::new(self.signing.signing(pki)?),
             tokens: tokens.clone(),

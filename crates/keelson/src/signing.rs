@@ -15,7 +15,8 @@ const DURATION_DEFAULT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// The files of an authority: its certificate and its key.
 pub type AuthorityFiles = (PathBuf, PathBuf);
 
-/// Which authorities sign, and for how long. Without any files the server's own authority signs everything.
+/// Which authorities sign, and for how long. Without any files the server's own authority signs
+/// for all signers but `kubernetes.io/legacy-unknown`.
 #[derive(Clone, Debug)]
 pub struct SigningOptions {
     /// `--cluster-signing-cert-file`: for all signers.
@@ -69,6 +70,10 @@ impl SigningOptions {
             let flag = format!("--cluster-signing-{name}-cert-file");
             let own = files.as_ref().map(|files| read(&flag, files)).transpose()?;
             signers.push(own.or_else(|| all.clone()));
+        }
+        if self.all.is_none() && self.legacy_unknown.is_none() {
+            // Its certificates may say anything; only an operator can let the own authority sign them.
+            signers[3] = None;
         }
         let mut signers = signers.into_iter();
         let mut next = || signers.next().flatten();

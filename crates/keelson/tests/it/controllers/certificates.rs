@@ -143,3 +143,27 @@ fn the_requests_of_kubelets_are_approved_when_they_may_have_that() {
     assert_eq!(waiting["status"].get("conditions"), None);
     server.stop();
 }
+
+#[test]
+fn extension_servers_are_told_whose_client_certificates_count() {
+    let server = crate::http::Server::start(keelson::Keelson::builder().token("t", "admin"));
+    let registry = server.keelson.registry().clone();
+    let ca = server.block_on(async {
+        let target =
+            registry.target("", "configmaps", "kube-system", "extension-apiserver-authentication");
+        let mut progress = registry.cache.progress();
+        let known = async {
+            loop {
+                let known = registry.cached(&target.kind, &target.namespace, &target.name);
+                if let Some(known) = known {
+                    return target.kind.decode(&known).expect("a ConfigMap");
+                }
+                progress.changed().await.expect("the cache is there");
+            }
+        };
+        tokio::time::timeout(crate::http::PATIENCE, known).await.expect("it is made")
+    });
+    let ca = ca.str_at(&["data", "client-ca-file"]).to_owned();
+    assert!(ca.starts_with("-----BEGIN CERTIFICATE-----"), "{ca}");
+    server.stop();
+}
