@@ -9,8 +9,12 @@ use keelson_meta::Object;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 
-/// The plug-ins that are on, in kube-apiserver's order.
-pub(crate) fn plug_ins(chain: &Chain, services: Arc<Services>) -> Vec<Arc<dyn DynamicPlugIn>> {
+/// The functions of the embedding program, then the plug-ins that are on, in kube-apiserver's order.
+pub(crate) fn plug_ins(
+    chain: &Chain,
+    in_process: &[Arc<dyn DynamicPlugIn>],
+    services: Arc<Services>,
+) -> Vec<Arc<dyn DynamicPlugIn>> {
     let egress = Arc::new(Egress::new(services));
     let all: [Arc<dyn DynamicPlugIn>; 5] = [
         Arc::new(OwnerReferencesPermissionEnforcement),
@@ -19,7 +23,8 @@ pub(crate) fn plug_ins(chain: &Chain, services: Arc<Services>) -> Vec<Arc<dyn Dy
         Arc::new(ValidatingPolicies),
         Arc::new(ValidatingWebhooks::new(egress)),
     ];
-    all.into_iter().filter(|plug_in| chain.has(plug_in.name())).collect()
+    let on = all.into_iter().filter(|plug_in| chain.has(plug_in.name()));
+    in_process.iter().cloned().chain(on).collect()
 }
 
 /// Finds services by `NAME.NAMESPACE.svc`: their ClusterIP, or the name that an ExternalName stands for

@@ -13,7 +13,7 @@ use crate::signing::SigningOptions;
 use crate::supervisor::{Loops, keep_running};
 use crate::tls_files::TlsFiles;
 use crate::{allocation_repair, definitions, election, event_ttl, files, private_files};
-use keelson_admission::Chain;
+use keelson_admission::{Chain, DynamicPlugIn};
 use keelson_auth::service_account::ServiceAccountTokens;
 use keelson_auth::{Authenticator, BootstrapTokens, TokenFile, User};
 use keelson_controllers::{Context, Controllers};
@@ -130,6 +130,8 @@ pub struct Builder {
     pub feature_gates: FeatureGates,
     /// The admission plug-ins that are on.
     pub admission: Chain,
+    /// Functions of the embedding program that look at writes; see [`Builder::admission`].
+    pub in_process_admission: Vec<Arc<dyn DynamicPlugIn>>,
     /// The control loops that run: `*`, names, `-name`. None: all of them, but those that a
     /// kube-controller-manager runs only while there is none.
     pub controllers: Vec<String>,
@@ -168,6 +170,7 @@ impl Default for Builder {
             runtime_config: vec![],
             feature_gates: FeatureGates::default(),
             admission: Chain::default(),
+            in_process_admission: vec![],
             controllers: vec![],
             signing: SigningOptions::default(),
             event_ttl: EVENT_TTL_DEFAULT,
@@ -451,7 +454,11 @@ impl Builder {
             runtime_config: self.runtime_config.clone(),
             malformed_object_deletion: self.feature_gates.malformed_object_deletion,
             admission: self.admission.clone(),
-            dynamic_admission: dynamic_admission::plug_ins(&self.admission, services),
+            dynamic_admission: dynamic_admission::plug_ins(
+                &self.admission,
+                &self.in_process_admission,
+                services,
+            ),
             authorizer: Arc::new(self.authorization.authorizer()),
             event_ttl: self.event_ttl,
         }

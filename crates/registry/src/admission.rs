@@ -133,7 +133,7 @@ impl Registry {
     ) -> Result<Passes, Failure> {
         self.settle(write, obj).await?;
         self.asked(write, |req| self.options.admission.admit(req, obj, warnings))?;
-        let passes = self.passes().await?;
+        let passes = self.passes(write.permit).await?;
         if let Some(configured) = &passes {
             Box::pin(self.admit_dynamically(write, configured, obj, warnings)).await?;
         }
@@ -206,9 +206,10 @@ impl Registry {
         Box::pin(self.pass(write.permit, &seen, write.old, None, warnings)).await
     }
 
-    /// The webhooks and policies that there are now.
-    pub(crate) async fn passes(&self) -> Result<Passes, Failure> {
-        if self.options.dynamic_admission.is_empty() {
+    /// The webhooks and policies that there are now. What the server writes on its own account passes none:
+    /// no webhook that cannot be reached may keep it from starting.
+    pub(crate) async fn passes(&self, permit: &Permit) -> Result<Passes, Failure> {
+        if permit.attributes().is_none() || self.options.dynamic_admission.is_empty() {
             return Ok(None);
         }
         self.configurations.current().await?;
@@ -292,7 +293,7 @@ impl Registry {
         mut obj: Option<&mut Object>,
         warnings: &mut Vec<Str>,
     ) -> Result<(), Failure> {
-        let Some(configured) = self.passes().await? else { return Ok(()) };
+        let Some(configured) = self.passes(permit).await? else { return Ok(()) };
         let attributes = seen.attributes(permit, old);
         let call = Call { attributes: &attributes, api: self, configured: &configured };
         let (mut notes, mut round) = (Notes::default(), Reinvocation::default());

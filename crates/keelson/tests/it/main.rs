@@ -28,6 +28,7 @@ mod frames;
 mod http;
 mod http_edges;
 mod impersonation;
+mod in_process_admission;
 mod kill;
 mod kubectl;
 mod logs;

@@ -207,7 +207,7 @@ impl Registry {
         let page = self.list_unchecked(target, list).await?;
         // Several share a sync to the disk. What a webhook or policy refuses ends the deletion before
         // others are asked about, as upstream.
-        let deletions_max = if self.passes().await?.is_some() { 1 } else { DELETIONS_MAX };
+        let deletions_max = if self.passes(permit).await?.is_some() { 1 } else { DELETIONS_MAX };
         let (mut entries, mut deleting) = (page.items.iter(), FuturesUnordered::new());
         loop {
             while deleting.len() < deletions_max
