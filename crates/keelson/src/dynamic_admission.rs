@@ -12,12 +12,13 @@ use std::sync::{Arc, OnceLock};
 /// The plug-ins that are on, in kube-apiserver's order.
 pub(crate) fn plug_ins(chain: &Chain, services: Arc<Services>) -> Vec<Arc<dyn DynamicPlugIn>> {
     let egress = Arc::new(Egress::new(services));
+    let credentials = |plug_in: &str| chain.config().webhook_credentials(plug_in);
     let all: [Arc<dyn DynamicPlugIn>; 5] = [
         Arc::new(OwnerReferencesPermissionEnforcement),
         Arc::new(MutatingPolicies),
-        Arc::new(MutatingWebhooks::new(egress.clone())),
+        Arc::new(MutatingWebhooks::new(egress.clone(), credentials("MutatingAdmissionWebhook"))),
         Arc::new(ValidatingPolicies),
-        Arc::new(ValidatingWebhooks::new(egress)),
+        Arc::new(ValidatingWebhooks::new(egress, credentials("ValidatingAdmissionWebhook"))),
     ];
     all.into_iter().filter(|plug_in| chain.has(plug_in.name())).collect()
 }

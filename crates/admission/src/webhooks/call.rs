@@ -1,12 +1,13 @@
 //! One call of a webhook, and what it means when it fails.
 
+use super::Caller;
 use super::response::{Answer, read, status_message};
 use super::review::{Version, Versioned, body};
 use super::webhook::{Endpoint, Webhook};
 use crate::attributes::{Attributes, Notes};
 use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
-use keelson_egress::{Client, Egress, Error, Phase, Request, Response};
+use keelson_egress::{Client, Error, Phase, Request, Response};
 use keelson_meta::status::quote;
 use keelson_meta::{Failure, Map, Status, Str};
 use std::sync::Arc;
@@ -53,7 +54,7 @@ pub(super) struct Asked<'a> {
 
 /// Calls a webhook. The answer allows the request; its warnings and audit annotations go to `notes`.
 pub(super) async fn call(
-    egress: &Egress,
+    caller: &Caller,
     asked: Asked<'_>,
     notes: &mut Notes,
 ) -> Result<Answer, CallError> {
@@ -68,7 +69,7 @@ pub(super) async fn call(
         return Err(CallError::Calling(format!("could not create admission objects: {why}")));
     };
     let (endpoint, client) = webhook
-        .endpoint(egress)
+        .endpoint(caller)
         .map_err(|why| CallError::Calling(format!("could not get REST client: {why}")))?;
     let body = body(version, asked.uid, asked.request, asked.objects);
     let response = send(endpoint, client, body, webhook.timeout).await;
