@@ -73,10 +73,10 @@ pub(super) async fn call(
         .map_err(|why| CallError::Calling(format!("could not get REST client: {why}")))?;
     let body = body(version, asked.uid, asked.request, asked.objects);
     let response = send(endpoint, client, body, webhook.timeout).await;
-    let response = response.and_then(|response| answered(&response));
     let failed = |why| CallError::Calling(format!("failed to call webhook: {why}"));
-    let bytes = response.map_err(failed)?;
-    let review = read(&bytes, version).map_err(failed)?;
+    let response = response.map_err(failed)?;
+    let bytes = answered(&response).map_err(failed)?;
+    let review = read(bytes, version).map_err(failed)?;
     let answer = review
         .verified(version, asked.uid, asked.is_mutating)
         .map_err(|why| CallError::Calling(format!("received invalid webhook response: {why}")))?;
@@ -145,7 +145,7 @@ fn retry_after(response: &Response) -> Option<Duration> {
 }
 
 /// The body of an answer that says `AdmissionReview`.
-fn answered(response: &Response) -> Result<Vec<u8>, String> {
+fn answered(response: &Response) -> Result<&[u8], String> {
     let content_type = response.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let code = response.status.as_u16();
     // Redirects are not followed.
@@ -158,7 +158,7 @@ fn answered(response: &Response) -> Result<Vec<u8>, String> {
             "0-length response with status code: {code} and content type: {content_type}"
         ));
     }
-    Ok(response.body.to_vec())
+    Ok(&response.body)
 }
 
 /// Logs a call that failed. What it was about is in the audit annotations.
