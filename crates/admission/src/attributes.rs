@@ -2,7 +2,6 @@
 //! the API. [`DynamicPlugIn`]: one of them.
 
 use crate::configurations::Configurations;
-use crate::policies::Rounds;
 use crate::request::{Operation, Stored};
 use keelson_auth::{Authorizer, User};
 use keelson_meta::{Failure, GroupVersionKind, GroupVersionResource, Object, Str, Value};
@@ -95,13 +94,10 @@ pub struct Reinvocation {
     pub is_reinvoked: bool,
     /// A plug-in wants the second round.
     pub is_requested: bool,
-    /// Of plug-ins that look again only after changes by others: their name and name of the webhook or
-    /// binding, with the object after it.
-    pub seen: Vec<(Str, Object)>,
     /// What the webhooks of the first round leave for the second.
     pub webhooks: crate::webhooks::Rounds,
     /// What the mutating policies have done.
-    pub policies: Rounds,
+    pub policies: crate::policies::Rounds,
 }
 
 /// An admission plug-in that waits for others or evaluates expressions.

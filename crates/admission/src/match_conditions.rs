@@ -4,7 +4,7 @@
 use crate::decisions::Decisions;
 use keelson_auth::Authorizer;
 use keelson_cel::admission::{Compiler, Expression, Inputs, Purpose, Variables, scope};
-use keelson_cel::{Computed, MATCH_CONDITIONS_COST_MAX, Resource, Val};
+use keelson_cel::{ComputedSet, MATCH_CONDITIONS_COST_MAX, Resource, Val};
 use keelson_meta::{Str, Value};
 
 /// The compiled `matchConditions` of a webhook or a policy.
@@ -56,15 +56,16 @@ impl MatchConditions {
         if self.is_empty() {
             return Matched::Yes;
         }
+        let none = ComputedSet::new();
         let evaluate = |decisions: &Decisions| {
-            self.evaluate(&inputs.variables_with(decisions, resource.clone()), &[])
+            self.evaluate(&inputs.variables_with(decisions, resource.clone()), &none)
         };
         decisions.settle(authorizer, evaluate).await
     }
 
     /// Evaluates the conditions, without waiting for decisions of the authorizer. A condition that is false
     /// decides, whatever became of the others.
-    pub fn evaluate(&self, variables: &Variables<'_>, computed: &[Computed]) -> Matched {
+    pub fn evaluate(&self, variables: &Variables<'_>, computed: &ComputedSet) -> Matched {
         let scope = scope(variables, computed);
         let mut budget = MATCH_CONDITIONS_COST_MAX;
         let mut is_false = None;

@@ -3,11 +3,11 @@
 //! what a row of expressions may cost together.
 
 use crate::authorizer::{Authorizer, Resource};
-use crate::environment::{Environment, Version};
+use crate::environment::{Composed, Environment, Version};
 use crate::eval::Limits;
 use crate::program::Program;
 use crate::registry::Library;
-use crate::scope::{Computed, Scope};
+use crate::scope::{Computed, ComputedSet, Scope};
 use crate::types::{Declared, DeclaredField, ListKind, ObjectType, Shape, Type};
 use crate::value::{Map, Val};
 use keelson_meta::Str;
@@ -25,7 +25,7 @@ pub struct Compiler {
     version: Version,
     has_params: bool,
     /// What `variables` has; none where there is no such variable.
-    composed: Option<Vec<DeclaredField>>,
+    composed: Option<Composed>,
 }
 
 /// What an expression is for: its type, and what it may use beside the objects.
@@ -71,7 +71,7 @@ impl Compiler {
 
     /// For a policy, with or without `paramKind`.
     pub fn policy(version: Version, has_params: bool) -> Compiler {
-        Compiler { version, has_params, composed: Some(vec![]) }
+        Compiler { version, has_params, composed: Some(Composed::default()) }
     }
 
     /// The same without `variables`.
@@ -90,10 +90,7 @@ impl Compiler {
     pub fn variable(&mut self, name: &str, text: &str) -> Computed {
         let program = self.compile(text, Purpose::Variable);
         let ty = program.as_ref().map_or(Type::Dyn, |program| composed_type(program.result_type()));
-        let fields = self.composed.get_or_insert_default();
-        fields.retain(|field| field.name != name);
-        let declared = Arc::new(Declared::new(Shape::Computed(ty)));
-        fields.push(DeclaredField { name: name.into(), property: name.into(), declared });
+        self.composed.get_or_insert_default().add(name, ty);
         Computed { name: name.into(), program }
     }
 
@@ -120,10 +117,7 @@ impl Compiler {
             .with_variable("namespaceObject", namespace_type().ty())
             .with_variable("request", request_type().ty());
         env = match &self.composed {
-            Some(fields) => {
-                let object = ObjectType::new("kubernetes.variables", fields.clone());
-                env.with_variable("variables", Type::Object(Arc::new(object)))
-            }
+            Some(types) => env.with_composed("variables", types.clone()),
             None => env.without_variable(),
         };
         env = match self.has_params {
@@ -216,7 +210,7 @@ impl<'a> Inputs<'a> {
 }
 
 /// The scope of a row of expressions, with the variables that a policy computes.
-pub fn scope<'a>(variables: &'a Variables<'a>, computed: &'a [Computed]) -> Scope<'a> {
+pub fn scope<'a>(variables: &'a Variables<'a>, computed: &'a ComputedSet) -> Scope<'a> {
     Scope::new(variables, COMPOSED_AT, computed)
 }
 

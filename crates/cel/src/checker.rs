@@ -1,7 +1,7 @@
 //! Finds the type of each node and the overloads of each call, with cel-go's words for what is wrong.
 
 use crate::ast::{Entry, Expr, Field, Fold, Id, Item, Kind, Parsed, operator};
-use crate::environment::Environment;
+use crate::environment::{COMPOSED, Environment};
 use crate::literal::Literal;
 use crate::registry::{self, Overload};
 use crate::source::Issues;
@@ -214,6 +214,13 @@ impl Checker<'_> {
         };
         let ty = match &target {
             Type::Map(_, value) => (**value).clone(),
+            Type::Object(object) if object.name() == COMPOSED => match self.env.composed(field) {
+                Some(ty) => ty,
+                None => {
+                    self.report(id, format!("undefined field '{field}'"));
+                    Type::Error
+                }
+            },
             Type::Object(object) => match object.field(field) {
                 Some(field) => field.declared.ty(),
                 None => {

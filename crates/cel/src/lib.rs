@@ -77,7 +77,7 @@ pub use json::{adapt, to_json};
 pub use parser::{EXPRESSION_CHARS_MAX, NESTING_DEPTH_MAX};
 pub use program::{Outcome, Program};
 pub use registry::Library;
-pub use scope::{Computed, Scope};
+pub use scope::{Computed, ComputedSet, Scope};
 pub use source::{CompileErrors, Issue, REPORTED_ERRORS_MAX};
 pub use types::{Declared, DeclaredField, ListKind, ObjectType, Shape, Type, escape};
 pub use value::{

@@ -5,6 +5,7 @@ use crate::program::Program;
 use crate::value::{EvalError, Evaluated, Val};
 use keelson_meta::Str;
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 
 /// A variable that an expression computes.
 #[derive(Debug)]
@@ -15,23 +16,54 @@ pub struct Computed {
     pub program: Result<Program, String>,
 }
 
+/// The variables that expressions compute, in the order in which they were compiled.
+#[derive(Debug, Default)]
+pub struct ComputedSet {
+    list: Vec<Computed>,
+    /// Places in `list`; of two of one name the last counts.
+    places: HashMap<Str, usize>,
+}
+
+impl ComputedSet {
+    /// None.
+    pub fn new() -> Self {
+        ComputedSet::default()
+    }
+
+    /// Adds a variable.
+    pub fn push(&mut self, computed: Computed) {
+        self.places.insert(computed.name.clone(), self.list.len());
+        self.list.push(computed);
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+}
+
 /// The variables of expressions that share an order of variables. Each computed one is evaluated when it is
 /// first read, and once.
 pub struct Scope<'a> {
     /// By place in the environment.
     pub(crate) given: &'a [Option<Val<'a>>],
-    computed: &'a [Computed],
+    computed: &'a ComputedSet,
     /// The place of the variable whose fields are the computed values.
     at: usize,
+    /// By place; empty until one is read.
     values: RefCell<Vec<Option<Evaluated<'a>>>>,
     cost: Cell<u64>,
 }
 
 impl<'a> Scope<'a> {
     /// Values by place in the environment; the fields of the variable at `at` are the computed ones.
-    pub fn new(given: &'a [Option<Val<'a>>], at: usize, computed: &'a [Computed]) -> Self {
-        let values = RefCell::new(vec![None; computed.len()]);
-        Scope { given, computed, at, values, cost: Cell::new(0) }
+    pub fn new(given: &'a [Option<Val<'a>>], at: usize, computed: &'a ComputedSet) -> Self {
+        Scope { given, computed, at, values: RefCell::default(), cost: Cell::new(0) }
     }
 
     /// What computing variables has cost since the last call.
@@ -46,15 +78,17 @@ impl<'a> Scope<'a> {
 
     /// The value of a computed variable; none when there is none of this name.
     pub(crate) fn field(&self, name: &str) -> Option<Evaluated<'a>> {
-        // Of two of one name the last counts.
-        let at = self.computed.iter().rposition(|computed| computed.name == name)?;
-        if let Some(known) = &self.values.borrow()[at] {
+        let at = *self.computed.places.get(name)?;
+        let mut values = self.values.borrow_mut();
+        values.resize(self.computed.list.len(), None);
+        if let Some(known) = &values[at] {
             return Some(known.clone());
         }
         // One that was named after a variable that it reads would read itself.
         let cycle = EvalError::new(format!("composited variable \"{name}\" reads itself"));
-        self.values.borrow_mut()[at] = Some(Err(cycle));
-        let value = self.compute(&self.computed[at]);
+        values[at] = Some(Err(cycle));
+        drop(values);
+        let value = self.compute(&self.computed.list[at]);
         self.values.borrow_mut()[at] = Some(value.clone());
         Some(value)
     }

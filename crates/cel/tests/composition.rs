@@ -1,7 +1,7 @@
 //! Variables of admission policies: computed when they are read, once, and paid for where they are read.
 
 use keelson_cel::admission::{Compiler, Expression, Inputs, Purpose, scope};
-use keelson_cel::{Computed, Type, Version};
+use keelson_cel::{ComputedSet, Type, Version};
 use keelson_meta::{Object, value};
 
 const BUDGET: u64 = 10_000;
@@ -9,8 +9,10 @@ const BUDGET: u64 = 10_000;
 /// The value or error of an expression, and what the budget was charged.
 fn evaluate(variables: &[(&str, &str)], text: &str) -> (Result<String, String>, u64) {
     let mut compiler = Compiler::policy(Version::STORED_EXPRESSIONS, false);
-    let computed: Vec<Computed> =
-        variables.iter().map(|(name, text)| compiler.variable(name, text)).collect();
+    let mut computed = ComputedSet::new();
+    for (name, text) in variables {
+        computed.push(compiler.variable(name, text));
+    }
     let expression = Expression::new(&compiler, text, Purpose::Message);
     let object = Object::from_value(value!({"a": 1, "list": [1, 2, 3]})).expect("a map");
     let inputs = Inputs { object: Some(&object.root), ..Inputs::default() };

@@ -11,6 +11,7 @@ use self::expressions::Expressions;
 use super::check::{At, child, children, default};
 use crate::strategy::{Generation, Strategy};
 use keelson_meta::{ErrorList, Map, Object, Seen, Value, names};
+use std::collections::HashMap;
 
 const TIMEOUT_SECONDS: i64 = 10;
 const TIMEOUT_SECONDS_MAX: i64 = 30;
@@ -74,9 +75,11 @@ fn validated(
 ) -> ErrorList {
     let mut errors = ErrorList::new();
     let list = At::of(new, "webhooks");
+    let old = old.map(|old| old.array_at(&["webhooks"])).unwrap_or_default().iter();
+    let old = old.filter_map(|old| Some((old.str_at(&["name"])?, old))).collect();
     let mut seen: Seen<&str> = Seen::new();
     for webhook in list.items() {
-        validate_webhook(&webhook, old, more, &mut errors);
+        validate_webhook(&webhook, &old, more, &mut errors);
         review_versions(&webhook.field("admissionReviewVersions"), &mut errors);
         let name = webhook.field("name");
         if !name.text().is_empty() && !seen.insert(name.text()) {
@@ -88,7 +91,7 @@ fn validated(
 
 fn validate_webhook(
     at: &At<'_, '_>,
-    old: Option<&Object>,
+    old: &HashMap<&str, &Value>,
     more: fn(&At<'_, '_>, &mut ErrorList),
     errors: &mut ErrorList,
 ) {
@@ -118,9 +121,7 @@ fn validate_webhook(
     at.field("objectSelector").label_selector(errors);
     more(at, errors);
     client(&at.field("clientConfig"), errors);
-    let same = |old: &&Value| old.str_at(&["name"]) == Some(name.text());
-    let old = old.and_then(|old| old.array_at(&["webhooks"]).iter().find(same));
-    let expressions = Expressions::of_webhook(old);
+    let expressions = Expressions::of_webhook(old.get(name.text()).copied());
     rules::match_conditions(&at.field("matchConditions"), &expressions, errors);
 }
 

@@ -4,7 +4,7 @@ use super::policy::Mutation;
 use crate::attributes::Api;
 use keelson_apply::{PatchError as JsonPatchError, json_patch, typed};
 use keelson_cel::admission::{Expression, Variables, scope};
-use keelson_cel::{Computed, List, Map as ValMap, OBJECT_COST_MAX, Val, to_json};
+use keelson_cel::{ComputedSet, List, Map as ValMap, OBJECT_COST_MAX, Val, to_json};
 use keelson_meta::{Failure, GroupVersionKind, Map, Object, Reason, Status, Value};
 use keelson_schema::Schema;
 
@@ -36,7 +36,7 @@ pub(super) enum Change {
 pub(super) fn evaluate(
     mutation: &Mutation,
     variables: &Variables<'_>,
-    computed: &[Computed],
+    computed: &ComputedSet,
 ) -> Result<Change, PatchError> {
     let (Mutation::JsonPatch(expression) | Mutation::ApplyConfiguration(expression)) = mutation;
     let scope = scope(variables, computed);

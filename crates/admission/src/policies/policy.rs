@@ -4,7 +4,7 @@
 use super::matching::MatchResources;
 use crate::match_conditions::MatchConditions;
 use keelson_cel::admission::{Compiler, Expression, Purpose};
-use keelson_cel::{Computed, Version};
+use keelson_cel::{ComputedSet, Version};
 use keelson_meta::selector::Selector;
 use keelson_meta::{GroupVersion, GroupVersionKind, Object, Reason, Str, Value};
 use std::sync::OnceLock;
@@ -26,7 +26,7 @@ pub(super) struct Policy {
 /// The expressions of a policy.
 #[derive(Debug)]
 pub(super) struct Compiled {
-    pub variables: Vec<Computed>,
+    pub variables: ComputedSet,
     pub conditions: MatchConditions,
     pub validations: Vec<Validation>,
     /// Keys and values of audit annotations.
@@ -125,7 +125,7 @@ impl Compiled {
         let text = |item: &'_ Value, name: &str| -> Str {
             item.str_at(&[name]).unwrap_or_default().into()
         };
-        let mut variables = vec![];
+        let mut variables = ComputedSet::new();
         for item in spec.array_at(&["variables"]) {
             let (name, source) = (text(item, "name"), text(item, "expression"));
             note(&source);

@@ -4,6 +4,7 @@ use crate::check::At;
 use keelson_cel::Version;
 use keelson_cel::admission::{Compiler, Purpose};
 use keelson_meta::{ErrorList, FieldError, Value};
+use std::collections::HashSet;
 
 /// Words of an error that is not the expression's fault alone.
 const INSTANTIATION: &str = "program instantiation failed";
@@ -12,13 +13,14 @@ const INSTANTIATION: &str = "program instantiation failed";
 /// ever released, new ones only what the version before this one understands too.
 pub(super) struct Expressions<'o> {
     compiler: Compiler,
-    old: Option<&'o Value>,
+    /// Texts of the expressions before an update.
+    old: HashSet<&'o str>,
 }
 
 impl<'o> Expressions<'o> {
     /// For the match conditions of a webhook; `old` is the webhook before an update.
     pub fn of_webhook(old: Option<&'o Value>) -> Expressions<'o> {
-        Expressions { compiler: Compiler::webhook(Version::NEW_EXPRESSIONS), old }
+        Expressions { compiler: Compiler::webhook(Version::NEW_EXPRESSIONS), old: texts(old) }
     }
 
     /// For a policy; `old` is its spec before an update.
@@ -29,19 +31,19 @@ impl<'o> Expressions<'o> {
             true => compiler.without_variables(),
             false => compiler,
         };
-        Expressions { compiler, old }
+        Expressions { compiler, old: texts(old) }
     }
 
     /// Checks the match conditions' expression at `at`, which sees no variables.
     pub fn match_condition(&self, at: &At<'_, '_>, errors: &mut ErrorList) {
         let compiler = self.compiler.without_variables();
-        check(&compiler, at, Purpose::Condition, self.is_old(at, "matchConditions"), errors);
+        check(&compiler, at, Purpose::Condition, self.old.contains(at.text()), errors);
     }
 
-    /// Checks an expression in an item of a list of the spec. What audit annotations and mutations say is
+    /// Checks an expression of the spec. What audit annotations and mutations say is
     /// read without blanks around it.
-    pub fn check(&self, at: &At<'_, '_>, list: &str, purpose: Purpose, errors: &mut ErrorList) {
-        check(&self.compiler, at, purpose, self.is_old(at, list), errors);
+    pub fn check(&self, at: &At<'_, '_>, purpose: Purpose, errors: &mut ErrorList) {
+        check(&self.compiler, at, purpose, self.old.contains(at.text()), errors);
     }
 
     /// Checks a variable, which the expressions that are checked after this can read.
@@ -50,17 +52,27 @@ impl<'o> Expressions<'o> {
             report(at, at.text(), why, errors);
         }
     }
-
-    fn is_old(&self, at: &At<'_, '_>, list: &str) -> bool {
-        let Some(old) = self.old else { return false };
-        old.array_at(&[list]).iter().any(|item| holds(item, at.text()))
-    }
 }
 
-/// Whether a text is one of the values of an item, or of the maps in it.
-fn holds(item: &Value, text: &str) -> bool {
-    let Some(map) = item.as_object() else { return false };
-    map.iter().any(|(_, value)| value.as_str() == Some(text) || holds(value, text))
+/// All texts in the lists of a webhook, or of the spec of a policy.
+fn texts(spec: Option<&Value>) -> HashSet<&str> {
+    let mut out = HashSet::new();
+    for list in ["matchConditions", "validations", "auditAnnotations", "mutations"] {
+        let items = spec.map(|spec| spec.array_at(&[list])).unwrap_or_default();
+        items.iter().for_each(|item| collect(item, &mut out));
+    }
+    out
+}
+
+/// The texts of an item, and of the maps in it.
+fn collect<'o>(item: &'o Value, out: &mut HashSet<&'o str>) {
+    match item {
+        Value::String(text) => {
+            out.insert(text);
+        }
+        Value::Object(map) => map.iter().for_each(|(_, value)| collect(value, out)),
+        _ => {}
+    }
 }
 
 fn check(

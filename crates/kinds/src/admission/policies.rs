@@ -193,13 +193,13 @@ fn validation(at: &At<'_, '_>, expressions: &Expressions<'_>, errors: &mut Error
     const EMPTY: &str = "must be non-empty if specified";
     let rule = at.field("expression");
     if expression(&rule, NO_EXPRESSION, errors) {
-        expressions.check(&rule, "validations", Purpose::Condition, errors);
+        expressions.check(&rule, Purpose::Condition, errors);
     }
     let computed = at.field("messageExpression");
     if !computed.text().is_empty() && computed.text().trim().is_empty() {
         computed.invalid(errors, EMPTY);
     } else if !computed.text().is_empty() {
-        expressions.check(&computed, "validations", Purpose::Message, errors);
+        expressions.check(&computed, Purpose::Message, errors);
     }
     let message = at.field("message");
     let text = message.text().trim();
@@ -238,7 +238,7 @@ fn audit_annotations(
         }
         let value = audit.field("valueExpression");
         if expression(&value, "valueExpression is not specified", errors) {
-            expressions.check(&value, "auditAnnotations", Purpose::Audit, errors);
+            expressions.check(&value, Purpose::Audit, errors);
         }
         if value.text().trim().len() > AUDIT_EXPRESSION_BYTES_MAX {
             let words = format!("must not exceed {AUDIT_EXPRESSION_BYTES_MAX} bytes in length");
@@ -269,7 +269,7 @@ fn mutation(at: &At<'_, '_>, expressions: &Expressions<'_>, errors: &mut ErrorLi
             };
             let text = form.field("expression");
             if expression(&text, "", errors) {
-                expressions.check(&text, "mutations", purpose, errors);
+                expressions.check(&text, purpose, errors);
             }
         } else {
             form.required(errors, &format!("must be specified when patchType is {name}"));
