@@ -3,6 +3,7 @@
 
 use crate::event_rate_limit::EventLimits;
 use crate::pod_security::{Defaults, Exemptions};
+use crate::webhooks::Credentials;
 use keelson_meta::{Map, Value};
 use keelson_schema::yaml;
 use std::collections::BTreeMap;
@@ -21,7 +22,9 @@ pub struct PlugInConfig {
     /// PodTolerationRestriction: what pods get and may have in namespaces that say nothing.
     pub(crate) default_tolerations: Vec<Value>,
     pub(crate) tolerations_whitelist: Vec<Value>,
-    /// The configurations of plug-ins that live elsewhere, by their names: `MutatingAdmissionWebhook`.
+    /// MutatingAdmissionWebhook and ValidatingAdmissionWebhook: what webhooks are shown.
+    webhook_credentials: BTreeMap<String, Arc<Credentials>>,
+    /// The configurations of plug-ins that live elsewhere, by their names.
     others: BTreeMap<String, Value>,
 }
 
@@ -109,6 +112,11 @@ impl PlugInConfig {
         self.others.get(name)
     }
 
+    /// What the webhooks of a plug-in are shown of who calls them.
+    pub fn webhook_credentials(&self, plug_in: &str) -> Arc<Credentials> {
+        self.webhook_credentials.get(plug_in).cloned().unwrap_or_default()
+    }
+
     fn take(&mut self, name: &str, own: Value) -> Result<(), String> {
         if !crate::chain::is_plug_in(name) {
             return Err("there is no such plug-in".to_owned());
@@ -132,6 +140,10 @@ impl PlugInConfig {
                 check_fields(&own, &["kind", "apiVersion", "default", "whitelist"])?;
                 self.default_tolerations = own.array_at(&["default"]).to_vec();
                 self.tolerations_whitelist = own.array_at(&["whitelist"]).to_vec();
+            }
+            "MutatingAdmissionWebhook" | "ValidatingAdmissionWebhook" => {
+                let credentials = Arc::new(Credentials::read(&own)?);
+                self.webhook_credentials.insert(name.to_owned(), credentials);
             }
             _ => {
                 self.others.insert(name.to_owned(), own);

@@ -2,6 +2,7 @@
 //! (apiserver `admission/plugin/webhook`).
 
 mod call;
+mod credentials;
 mod matching;
 mod mutating;
 mod response;
@@ -9,10 +10,12 @@ mod review;
 mod validating;
 mod webhook;
 
+pub use credentials::Credentials;
 pub use mutating::{MutatingWebhooks, Rounds};
 pub use validating::ValidatingWebhooks;
 
 use keelson_auth::Change;
+use keelson_egress::Egress;
 use keelson_meta::{Object, Str};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,6 +23,12 @@ use std::sync::Arc;
 use webhook::Webhook;
 
 const MUTATING: &str = "mutatingwebhookconfigurations";
+
+/// What a plug-in calls webhooks with.
+struct Caller {
+    egress: Arc<Egress>,
+    credentials: Arc<Credentials>,
+}
 
 /// The webhooks of one configuration, in its order.
 type Configuration = Arc<[Webhook]>;

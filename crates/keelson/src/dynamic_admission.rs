@@ -16,12 +16,13 @@ pub(crate) fn plug_ins(
     services: Arc<Services>,
 ) -> Vec<Arc<dyn DynamicPlugIn>> {
     let egress = Arc::new(Egress::new(services));
+    let credentials = |plug_in: &str| chain.config().webhook_credentials(plug_in);
     let all: [Arc<dyn DynamicPlugIn>; 5] = [
         Arc::new(OwnerReferencesPermissionEnforcement),
         Arc::new(MutatingPolicies),
-        Arc::new(MutatingWebhooks::new(egress.clone())),
+        Arc::new(MutatingWebhooks::new(egress.clone(), credentials("MutatingAdmissionWebhook"))),
         Arc::new(ValidatingPolicies),
-        Arc::new(ValidatingWebhooks::new(egress)),
+        Arc::new(ValidatingWebhooks::new(egress, credentials("ValidatingAdmissionWebhook"))),
     ];
     let on = all.into_iter().filter(|plug_in| chain.has(plug_in.name()));
     in_process.iter().cloned().chain(on).collect()

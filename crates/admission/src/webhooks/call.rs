@@ -1,12 +1,13 @@
 //! One call of a webhook, and what it means when it fails.
 
+use super::Caller;
 use super::response::{Answer, read, status_message};
 use super::review::{Version, Versioned, body};
 use super::webhook::{Endpoint, Webhook};
 use crate::attributes::{Attributes, Notes};
 use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
-use keelson_egress::{Client, Egress, Error, Phase, Request, Response};
+use keelson_egress::{Client, Error, Phase, Request, Response};
 use keelson_meta::status::quote;
 use keelson_meta::{Failure, Map, Status, Str};
 use std::sync::Arc;
@@ -53,7 +54,7 @@ pub(super) struct Asked<'a> {
 
 /// Calls a webhook. The answer allows the request; its warnings and audit annotations go to `notes`.
 pub(super) async fn call(
-    egress: &Egress,
+    caller: &Caller,
     asked: Asked<'_>,
     notes: &mut Notes,
 ) -> Result<Answer, CallError> {
@@ -68,14 +69,14 @@ pub(super) async fn call(
         return Err(CallError::Calling(format!("could not create admission objects: {why}")));
     };
     let (endpoint, client) = webhook
-        .endpoint(egress)
+        .endpoint(caller)
         .map_err(|why| CallError::Calling(format!("could not get REST client: {why}")))?;
     let body = body(version, asked.uid, asked.request, asked.objects);
     let response = send(endpoint, client, body, webhook.timeout).await;
-    let response = response.and_then(|response| answered(&response));
     let failed = |why| CallError::Calling(format!("failed to call webhook: {why}"));
-    let bytes = response.map_err(failed)?;
-    let review = read(&bytes, version).map_err(failed)?;
+    let response = response.map_err(failed)?;
+    let bytes = answered(&response).map_err(failed)?;
+    let review = read(bytes, version).map_err(failed)?;
     let answer = review
         .verified(version, asked.uid, asked.is_mutating)
         .map_err(|why| CallError::Calling(format!("received invalid webhook response: {why}")))?;
@@ -144,7 +145,7 @@ fn retry_after(response: &Response) -> Option<Duration> {
 }
 
 /// The body of an answer that says `AdmissionReview`.
-fn answered(response: &Response) -> Result<Vec<u8>, String> {
+fn answered(response: &Response) -> Result<&[u8], String> {
     let content_type = response.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let code = response.status.as_u16();
     // Redirects are not followed.
@@ -157,7 +158,7 @@ fn answered(response: &Response) -> Result<Vec<u8>, String> {
             "0-length response with status code: {code} and content type: {content_type}"
         ));
     }
-    Ok(response.body.to_vec())
+    Ok(&response.body)
 }
 
 /// Logs a call that failed. What it was about is in the audit annotations.

@@ -39,7 +39,8 @@ pub(super) fn is_exempt(kind: &GroupVersionKind) -> bool {
 /// A request whose webhooks are being found.
 pub(super) struct Matcher<'a> {
     call: &'a Call<'a>,
-    decisions: Decisions,
+    /// What the authorizer said to match conditions, once there are any.
+    decisions: Option<Decisions>,
     /// The labels of the request's namespace, once they are known.
     namespace: Option<Vec<(Str, Str)>>,
     /// The objects in the versions that were needed.
@@ -48,8 +49,7 @@ pub(super) struct Matcher<'a> {
 
 impl<'a> Matcher<'a> {
     pub fn new(call: &'a Call<'a>) -> Matcher<'a> {
-        let decisions = Decisions::new(call.attributes.user.clone());
-        Matcher { call, decisions, namespace: None, versions: vec![] }
+        Matcher { call, decisions: None, namespace: None, versions: vec![] }
     }
 
     /// The invocation of a webhook, if the request is for it.
@@ -178,6 +178,8 @@ impl<'a> Matcher<'a> {
         }
         self.versioned(&invocation.kind, object).await?;
         let Call { attributes, api, .. } = self.call;
+        let decisions = self.decisions.take();
+        let decisions = decisions.unwrap_or_else(|| Decisions::new(attributes.user.clone()));
         let Some(objects) = self.known(&invocation.kind) else { return Ok(true) };
         let request = request_of(attributes, invocation);
         let inputs = Inputs {
@@ -195,7 +197,9 @@ impl<'a> Matcher<'a> {
             ..Resource::default()
         };
         let conditions = &webhook.conditions;
-        match conditions.matches(&inputs, &resource, &self.decisions, api.authorizer()).await {
+        let matched = conditions.matches(&inputs, &resource, &decisions, api.authorizer()).await;
+        self.decisions = Some(decisions);
+        match matched {
             Matched::Yes => Ok(true),
             Matched::No { .. } => Ok(false),
             Matched::Failed(error) if webhook.ignores_failures => {

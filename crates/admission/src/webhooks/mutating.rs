@@ -6,6 +6,7 @@ use super::matching::{Invocation, Matcher, is_exempt};
 use super::response::{Answer, not_an_object};
 use super::review::{encoded, request_of};
 use super::webhook::Webhook;
+use super::{Caller, Credentials};
 use crate::attributes::{Call, DynamicPlugIn, Notes, Pending, Reinvocation};
 use crate::configurations::Configurations;
 use keelson_apply::json_patch;
@@ -22,7 +23,7 @@ const SCHEME: &str = "pkg/api/legacyscheme/scheme.go:30";
 
 /// Calls the webhooks of MutatingWebhookConfigurations.
 pub struct MutatingWebhooks {
-    egress: Arc<Egress>,
+    caller: Caller,
 }
 
 /// What the webhooks of the first round leave for the second.
@@ -62,7 +63,7 @@ impl Rounds {
 
 /// One pass over all webhooks.
 struct Pass<'a, 'n> {
-    egress: &'a Egress,
+    caller: &'a Caller,
     call: &'a Call<'a>,
     matcher: Matcher<'a>,
     notes: &'n mut Notes,
@@ -72,9 +73,9 @@ struct Pass<'a, 'n> {
 }
 
 impl MutatingWebhooks {
-    /// Calls go through `egress`.
-    pub fn new(egress: Arc<Egress>) -> MutatingWebhooks {
-        MutatingWebhooks { egress }
+    /// Calls go through `egress`, with these credentials.
+    pub fn new(egress: Arc<Egress>, credentials: Arc<Credentials>) -> MutatingWebhooks {
+        MutatingWebhooks { caller: Caller { egress, credentials } }
     }
 
     async fn dispatch(
@@ -91,7 +92,7 @@ impl MutatingWebhooks {
             round.webhooks.begin(object.as_deref());
         }
         let mut pass = Pass {
-            egress: &self.egress,
+            caller: &self.caller,
             call,
             matcher: Matcher::new(call),
             notes,
@@ -165,7 +166,7 @@ impl<'a> Pass<'a, '_> {
             objects: objects.map_err(CallError::Refused)?,
             is_mutating: true,
         };
-        let answer = call(self.egress, asked, self.notes).await?;
+        let answer = call(self.caller, asked, self.notes).await?;
         let Some(patch) = patch_of(&answer)? else { return Ok(false) };
         self.change(index, invocation, &answer, &patch, object).await
     }

@@ -4,6 +4,7 @@
 use super::call::{Asked, CallError, call, log_failure};
 use super::matching::{Invocation, Matcher, is_exempt};
 use super::review::request_of;
+use super::{Caller, Credentials};
 use crate::attributes::{Call, DynamicPlugIn, Notes, Pending};
 use crate::configurations::Configurations;
 use futures_util::future::join_all;
@@ -15,13 +16,13 @@ const FAILED_OPEN: &str = "failed-open.validating.webhook.admission.k8s.io";
 
 /// Calls the webhooks of ValidatingWebhookConfigurations.
 pub struct ValidatingWebhooks {
-    egress: Arc<Egress>,
+    caller: Caller,
 }
 
 impl ValidatingWebhooks {
-    /// Calls go through `egress`.
-    pub fn new(egress: Arc<Egress>) -> ValidatingWebhooks {
-        ValidatingWebhooks { egress }
+    /// Calls go through `egress`, with these credentials.
+    pub fn new(egress: Arc<Egress>, credentials: Arc<Credentials>) -> ValidatingWebhooks {
+        ValidatingWebhooks { caller: Caller { egress, credentials } }
     }
 
     async fn dispatch(
@@ -78,7 +79,7 @@ impl ValidatingWebhooks {
             objects,
             is_mutating: false,
         };
-        let Err(error) = call(&self.egress, asked, &mut notes).await else {
+        let Err(error) = call(&self.caller, asked, &mut notes).await else {
             return (Ok(()), notes);
         };
         log_failure(webhook, webhook.version, &error);

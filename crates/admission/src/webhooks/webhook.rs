@@ -1,5 +1,6 @@
 //! [`Webhook`]: one webhook of a configuration, compiled.
 
+use super::Caller;
 use super::review::Version;
 use crate::match_conditions::MatchConditions;
 use crate::rules::Rule;
@@ -7,7 +8,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::Uri;
 use keelson_cel::admission::Compiler;
-use keelson_egress::{Client, Egress, Peer, Route, Trust};
+use keelson_egress::{Client, Peer, Route, Trust};
 use keelson_meta::selector::Selector;
 use keelson_meta::{Str, Value};
 use std::sync::{Arc, OnceLock};
@@ -43,6 +44,8 @@ pub(super) struct Webhook {
 /// Where a webhook is.
 pub(super) struct Endpoint {
     peer: Peer,
+    /// The host as configured, with its port where one is named.
+    host: String,
     /// Path and query.
     pub path: String,
     /// The URL as errors show it.
@@ -81,11 +84,13 @@ impl Webhook {
     }
 
     /// Where it is, and what speaks to it.
-    pub fn endpoint(&self, egress: &Egress) -> Result<(&Endpoint, &Arc<Client>), &str> {
+    pub fn endpoint(&self, caller: &Caller) -> Result<(&Endpoint, &Arc<Client>), &str> {
         let endpoint = self.endpoint.as_ref().map_err(String::as_str)?;
-        let client = self
-            .client
-            .get_or_init(|| egress.client(&endpoint.peer).map_err(|error| error.to_string()));
+        let client = self.client.get_or_init(|| {
+            let mut peer = endpoint.peer.clone();
+            caller.credentials.equip(&mut peer, &endpoint.host);
+            caller.egress.client(&peer).map_err(|error| error.to_string())
+        });
         Ok((endpoint, client.as_ref().map_err(String::as_str)?))
     }
 }
@@ -102,7 +107,7 @@ impl Endpoint {
             peer.trust = Trust::Bundle(pem.into());
         }
         let path = format!("{}?timeout={seconds}s", clean(&path));
-        Ok(Endpoint { peer, url: format!("https://{shown}{path}"), path })
+        Ok(Endpoint { peer, url: format!("https://{shown}{path}"), host: shown, path })
     }
 }
 

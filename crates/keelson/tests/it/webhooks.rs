@@ -14,6 +14,7 @@ mod scripted;
 
 use crate::http::{Server, quiet};
 use api::Api;
+use keelson::{AdmissionConfig, Builder};
 use runner::run;
 use scripted::Webhook;
 use serde_json::{Value, json};
@@ -135,7 +136,11 @@ const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// A server with one webhook for ConfigMaps and things, and what became of a ConfigMap.
 fn with_webhook(sort: &str, config: &Value) -> (Server, String, u16) {
-    let server = Server::start_plain(quiet());
+    webhook_in(quiet(), sort, config)
+}
+
+fn webhook_in(builder: Builder, sort: &str, config: &Value) -> (Server, String, u16) {
+    let server = Server::start_plain(builder);
     let client = server.client();
     let webhook = json!({
         "name": "a.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
@@ -243,4 +248,29 @@ fn a_custom_resource_is_patched_and_pruned() {
     assert_eq!(sent["object"]["kind"], "Thing");
     assert_eq!(sent["kind"], json!({"group": "example.org", "version": "v1", "kind": "Thing"}));
     server.stop();
+}
+
+#[test]
+fn a_webhook_is_shown_the_credentials_of_the_admission_configuration() {
+    let hook = Webhook::start("h2", &["127.0.0.1"]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let users = json!([{"name": hook.address.to_string(), "user": {"token": "secret"}}]);
+    let kubeconfig = folder.path().join("kubeconfig");
+    std::fs::write(&kubeconfig, json!({"users": users}).to_string()).expect("a file");
+    let own = json!({"apiVersion": "apiserver.config.k8s.io/v1",
+        "kind": "WebhookAdmissionConfiguration", "kubeConfigFile": kubeconfig});
+    let plug_ins = json!([{"name": "ValidatingAdmissionWebhook", "configuration": own}]);
+    let config = json!({"apiVersion": "apiserver.config.k8s.io/v1",
+        "kind": "AdmissionConfiguration", "plugins": plug_ins});
+    let path = folder.path().join("admission.yaml");
+    std::fs::write(&path, config.to_string()).expect("a file");
+    for (sort, want) in [("validating", "Bearer secret"), ("mutating", "")] {
+        let mut builder = quiet();
+        let config = AdmissionConfig::read(&path).expect("a configuration");
+        builder.admission = builder.admission.with_config(config);
+        let (server, message, status) = webhook_in(builder, sort, &hook.config("allow"));
+        assert_eq!(status, 201, "{message}");
+        assert_eq!(hook.take()[0].authorization, want, "{sort}");
+        server.stop();
+    }
 }

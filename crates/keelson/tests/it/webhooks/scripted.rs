@@ -26,6 +26,8 @@ pub struct Call {
     pub path: String,
     /// The `AdmissionReview`.
     pub review: Value,
+    /// The header `Authorization`, or empty.
+    pub authorization: String,
 }
 
 /// A webhook.
@@ -107,9 +109,12 @@ async fn answer(
     let path = request.uri().path_and_query().map(ToString::to_string).unwrap_or_default();
     // What stands before the script tells webhooks with the same script apart.
     let script = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
+    let authorization = request.headers().get("authorization");
+    let authorization = authorization.and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let authorization = authorization.to_owned();
     let body = request.into_body().collect().await.map_err(std::io::Error::other)?.to_bytes();
     let review: Value = serde_json::from_slice(&body).unwrap_or_default();
-    calls.lock().expect("a lock").push(Call { path, review: review.clone() });
+    calls.lock().expect("a lock").push(Call { path, review: review.clone(), authorization });
     if script == "slow" {
         std::future::pending::<()>().await;
     }

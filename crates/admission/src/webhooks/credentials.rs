@@ -1,0 +1,202 @@
+//! [`Credentials`]: what webhooks are shown of who calls them, from the kubeconfig that
+//! `--admission-control-config-file` names (apiserver `util/webhook/authentication.go`).
+
+use crate::config::{check_fields, text};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use keelson_egress::{Identity, Peer};
+use keelson_meta::Value;
+use keelson_schema::yaml;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Credentials by the hosts that are shown them. Read once, at the start.
+#[derive(Clone, Default)]
+pub struct Credentials {
+    users: BTreeMap<String, Login>,
+    /// The user of the current context: for hosts that no user is named after.
+    current: Option<Login>,
+}
+
+/// Names the hosts and nothing else.
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.users.keys()).finish()
+    }
+}
+
+#[derive(Clone, Default)]
+struct Login {
+    authorization: Option<String>,
+    identity: Option<Identity>,
+}
+
+impl Credentials {
+    /// Reads a `WebhookAdmissionConfiguration` and the kubeconfig that it names.
+    pub(crate) fn read(config: &Value) -> Result<Credentials, String> {
+        const KINDS: [&str; 2] = ["WebhookAdmissionConfiguration", "WebhookAdmission"];
+        check_fields(config, &["kind", "apiVersion", "kubeConfigFile"])?;
+        let (kind, version) = (text(config, "kind"), text(config, "apiVersion"));
+        if !KINDS.contains(&kind) || !version.starts_with("apiserver.config.k8s.io/") {
+            return Err(format!("{kind:?} of {version:?} is no {}", KINDS[0]));
+        }
+        let file = text(config, "kubeConfigFile");
+        if file.is_empty() {
+            return Ok(Credentials::default());
+        }
+        let path = Path::new(file);
+        if !path.is_absolute() {
+            return Err(format!("kubeConfigFile: {file:?}: must be an absolute file path"));
+        }
+        let kubeconfig = fs::read_to_string(path).map_err(|error| format!("{file}: {error}"))?;
+        let kubeconfig = yaml::parse(&kubeconfig).map_err(|error| format!("{file}: {error}"))?;
+        let folder = path.parent().unwrap_or(Path::new("/"));
+        Credentials::of_kubeconfig(&kubeconfig.value, folder)
+            .map_err(|why| format!("{file}: {why}"))
+    }
+
+    fn of_kubeconfig(kubeconfig: &Value, folder: &Path) -> Result<Credentials, String> {
+        let mut users = BTreeMap::new();
+        for user in kubeconfig.array_at(&["users"]) {
+            let name = text(user, "name");
+            let login = Login::read(user.get("user").unwrap_or(&Value::Null), folder);
+            users.insert(name.to_owned(), login.map_err(|why| format!("user {name:?}: {why}"))?);
+        }
+        let wanted = text(kubeconfig, "current-context");
+        let contexts = kubeconfig.array_at(&["contexts"]).iter();
+        let context = contexts.rev().find(|context| text(context, "name") == wanted);
+        let user = context.and_then(|context| context.str_at(&["context", "user"]));
+        let current = user.filter(|_| !wanted.is_empty()).and_then(|user| users.get(user).cloned());
+        Ok(Credentials { users, current })
+    }
+
+    /// Gives a peer what it is to be shown; `host` is as configured, with the port where one is named.
+    pub(super) fn equip(&self, peer: &mut Peer, host: &str) {
+        let login = self.named_after(host);
+        let without_port = || self.named_after(host.strip_suffix(":443")?);
+        let login = login.or_else(without_port).or_else(|| self.users.get("*"));
+        let Some(login) = login.or(self.current.as_ref()) else { return };
+        peer.authorization.clone_from(&login.authorization);
+        peer.identity.clone_from(&login.identity);
+    }
+
+    /// The user named as the host, or with a star for its first labels.
+    fn named_after(&self, host: &str) -> Option<&Login> {
+        let dots = host.match_indices('.').map(|(at, _)| format!("*{}", &host[at..]));
+        self.users.get(host).or_else(|| {
+            let mut names = dots;
+            names.find_map(|name| self.users.get(&name))
+        })
+    }
+}
+
+impl Login {
+    fn read(user: &Value, folder: &Path) -> Result<Login, String> {
+        if let Some(name) = ["exec", "auth-provider"].iter().find(|name| user.get(name).is_some()) {
+            return Err(format!("{name} is not supported"));
+        }
+        let token = match (text(user, "token"), text(user, "tokenFile")) {
+            ("", "") => String::new(),
+            ("", file) => String::from_utf8_lossy(&read(folder, file)?).trim().to_owned(),
+            (token, _) => token.to_owned(),
+        };
+        let (name, password) = (text(user, "username"), text(user, "password"));
+        let authorization = match (token.is_empty(), name.is_empty()) {
+            (false, _) => Some(format!("Bearer {token}")),
+            (true, false) => {
+                Some(format!("Basic {}", STANDARD.encode(format!("{name}:{password}"))))
+            }
+            (true, true) => None,
+        };
+        let chain = data_or_file(user, "client-certificate", folder)?;
+        let key = data_or_file(user, "client-key", folder)?;
+        let identity = match (chain, key) {
+            (Some(chain), Some(key)) => Some(Identity { chain, key }),
+            (None, None) => None,
+            _ => return Err("a certificate needs a key, and a key a certificate".to_owned()),
+        };
+        Ok(Login { authorization, identity })
+    }
+}
+
+fn data_or_file(user: &Value, name: &str, folder: &Path) -> Result<Option<Arc<[u8]>>, String> {
+    let data = text(user, &format!("{name}-data"));
+    if !data.is_empty() {
+        let bytes = STANDARD.decode(data).map_err(|error| format!("{name}-data: {error}"))?;
+        return Ok(Some(bytes.into()));
+    }
+    match text(user, name) {
+        "" => Ok(None),
+        file => Ok(Some(read(folder, file)?.into())),
+    }
+}
+
+fn read(folder: &Path, file: &str) -> Result<Vec<u8>, String> {
+    fs::read(folder.join(file)).map_err(|error| format!("{file}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use keelson_meta::value;
+
+    fn shown(users: &[&str], current: &str, host: &str) -> String {
+        let user = |name: &&str| value!({"name": (*name), "user": {"token": (*name)}});
+        let users: Vec<Value> = users.iter().map(user).collect();
+        let kubeconfig = value!({
+            "users": (users), "current-context": "c",
+            "contexts": [{"name": "c", "context": {"user": (current)}}]
+        });
+        let credentials = Credentials::of_kubeconfig(&kubeconfig, Path::new("/")).unwrap();
+        let mut peer = Peer::new("h", 1);
+        credentials.equip(&mut peer, host);
+        peer.authorization.unwrap_or_default().replace("Bearer ", "")
+    }
+
+    #[test]
+    fn the_user_named_most_like_the_host_is_shown() {
+        let check = |users: &[&str], host: &str, want: &str| {
+            assert_eq!(shown(users, "", host), want, "{users:?} {host}");
+        };
+        check(&["a.b.svc:443", "a.b.svc", "*"], "a.b.svc:443", "a.b.svc:443");
+        check(&["a.b.svc", "*"], "a.b.svc:443", "a.b.svc");
+        check(&["a.b.svc", "*"], "a.b.svc:444", "*");
+        check(&["*.b.svc", "*.svc"], "a.b.svc:443", "*.b.svc");
+        check(&["*.svc:443", "*.b.svc"], "a.b.svc:443", "*.svc:443");
+        check(&["*.example.com"], "a.example.com", "*.example.com");
+        check(&["example.com"], "a.example.com", "");
+        assert_eq!(shown(&["me"], "me", "a.example.com"), "me");
+        assert_eq!(shown(&["me", "*"], "me", "a.example.com"), "*");
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_refused() {
+        let check = |user: Value, want: &str| {
+            let error = Login::read(&user, Path::new("/none")).err().unwrap_or_default();
+            assert!(error.contains(want), "{error}");
+        };
+        check(value!({"exec": {"command": "a"}}), "exec is not supported");
+        check(value!({"client-key-data": "YQ=="}), "a certificate needs a key");
+        check(value!({"tokenFile": "token"}), "token: No such file");
+        let config = |kind: &str, file: &str| {
+            let config = value!({"apiVersion": "apiserver.config.k8s.io/v1", "kind": (kind),
+                "kubeConfigFile": (file)});
+            Credentials::read(&config).err().unwrap_or_default()
+        };
+        assert!(config("Odd", "/a").contains("is no WebhookAdmissionConfiguration"));
+        let relative = config("WebhookAdmissionConfiguration", "a");
+        assert_eq!(relative, "kubeConfigFile: \"a\": must be an absolute file path");
+        assert_eq!(config("WebhookAdmission", ""), "");
+    }
+
+    #[test]
+    fn a_name_and_password_are_basic_credentials() {
+        let user = value!({"username": "a", "password": "b"});
+        let login = Login::read(&user, Path::new("/")).unwrap();
+        assert_eq!(login.authorization.as_deref(), Some("Basic YTpi"));
+        assert!(!format!("{:?}", Credentials::default()).contains("YTpi"));
+    }
+}
