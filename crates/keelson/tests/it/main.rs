@@ -34,6 +34,7 @@ mod minimal;
 mod namespaces;
 mod nodes;
 mod plug_ins;
+mod policies;
 mod random;
 mod requirements;
 mod resources;
