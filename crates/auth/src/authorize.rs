@@ -53,6 +53,11 @@ impl Authorizer {
         }
     }
 
+    /// Whether roles and bindings give permissions.
+    pub fn has_rbac(&self) -> bool {
+        self.modes.iter().any(|mode| matches!(mode, Mode::Rbac))
+    }
+
     /// The roles and bindings.
     pub fn rbac(&self) -> &Rbac {
         &self.rbac

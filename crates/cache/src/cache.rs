@@ -1,10 +1,11 @@
 //! All resources, fed by one watch of the store.
 
+use crate::follower::{Follower, Followers};
 use crate::resource::Loaded;
 use crate::{Entry, Resource, Snapshot, by_prefix, custom_prefix};
 use bytes::Bytes;
 use keelson_store::{Batch, KeyValue, ReadError, Revision, Store, Watch, WatchError};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::fmt;
 use std::sync::{Arc, RwLock};
@@ -111,6 +112,7 @@ struct Shared {
     applied: watch::Sender<Revision>,
     /// Why nothing is applied any more.
     stopped: watch::Sender<Option<Arc<str>>>,
+    followers: Followers,
 }
 
 /// All resources of one store.
@@ -143,6 +145,7 @@ impl Cache {
             resources: RwLock::new(resources),
             applied: watch::Sender::new(floor),
             stopped: watch::Sender::new(None),
+            followers: Followers::default(),
         });
         let following = tokio::spawn(follow(shared.clone(), store.clone(), watch));
         let feed = following.abort_handle();
@@ -184,9 +187,21 @@ impl Cache {
         let mut resources = self.shared.resources.write().expect("the cache state is not poisoned");
         let Some(resource) = resources.get(prefix) else { return };
         resource.end_cursors();
+        self.shared.followers.note(resource);
         if resource.has_nothing() {
             resources.remove(prefix);
         }
+    }
+
+    /// Follows all resources, also those that come later; or those with these prefixes. All that have objects
+    /// count as changed at first.
+    pub fn follow(&self, wanted: Option<BTreeSet<Bytes>>) -> Follower {
+        let follower = self.shared.followers.add(wanted);
+        let resources = self.shared.resources.read().expect("the cache state is not poisoned");
+        for resource in resources.values().filter(|resource| !resource.has_nothing()) {
+            follower.note(resource);
+        }
+        follower
     }
 
     /// Everything up to this revision can be read now.
@@ -356,14 +371,14 @@ async fn follow(shared: Arc<Shared>, store: Arc<dyn Store>, mut watch: Box<dyn W
         let next = tokio::select! {
             next = watch.next() => next,
             () = untold.due() => {
-                untold.tell();
+                untold.tell(&shared.followers);
                 lost = Ok(());
                 continue;
             }
         };
         lost = next.map(|batch| {
             apply(&shared, &batch, &mut untold);
-            untold.tell();
+            untold.tell(&shared.followers);
         });
     }
 }
@@ -386,7 +401,7 @@ async fn catch_up(
         let shared = shared.clone();
         let applying = tokio::spawn(async move {
             apply(&shared, &batch, &mut untold);
-            untold.tell();
+            untold.tell(&shared.followers);
             untold
         });
         let next = if through < newest { Some(watch.next().await) } else { None };
@@ -426,10 +441,11 @@ impl Untold {
     }
 
     /// Wakes the cursors of what is due.
-    fn tell(&mut self) {
+    fn tell(&mut self, followers: &Followers) {
         let now = Instant::now();
         for (_, resource) in self.resources.extract_if(.., |(due, _)| *due <= now) {
             resource.tell();
+            followers.note(&resource);
             resource.pack();
             self.told.insert(resource.prefix().clone(), now);
         }
@@ -479,8 +495,10 @@ async fn replace(shared: &Shared, store: &dyn Store) -> Result<Box<dyn Watch>, S
     for (prefix, resource) in &*known {
         resource.replace(loaded.remove(prefix).unwrap_or_default(), at);
     }
-    drop(known);
     shared.applied.send_replace(at);
+    for resource in known.values() {
+        shared.followers.note(resource);
+    }
     Ok(watch)
 }
 
@@ -552,6 +570,35 @@ mod tests {
         let mut changes = vec![];
         cursor.take(&mut changes).expect("changes");
         assert_eq!(changes[0].entry.key(), "ns/d");
+    }
+
+    #[tokio::test]
+    async fn a_follower_is_given_what_has_changed_and_resources_that_come_later() {
+        let store = Arc::new(Model::new());
+        put(&store, "ns/a").await;
+        let prefix = Bytes::from_static(PREFIX.as_bytes());
+        let cache = Cache::start(store.clone(), [prefix.clone()]).await.expect("start");
+        let names = |resources: Vec<Arc<Resource>>| -> Vec<Bytes> {
+            resources.iter().map(|resource| resource.prefix().clone()).collect()
+        };
+        let (mut all, mut other) =
+            (cache.follow(None), cache.follow(Some(BTreeSet::from([Bytes::from_static(b"/r/")]))));
+        assert_eq!(names(all.take()), [prefix.clone()], "what is there counts as changed");
+        assert_eq!(names(all.take()), [Bytes::new(); 0]);
+        put(&store, "ns/b").await;
+        put(&store, "ns/b").await;
+        all.changed().await;
+        assert_eq!(names(all.take()), [prefix.clone()]);
+        let KeyValue { value, .. } = stored("ns/a", &[], 0);
+        let key = Bytes::from_static(b"/registry/example.com/widgets/ns/a");
+        let ops = vec![Op::Put { key, value, lease: None }];
+        store.txn(Txn { compare: vec![], ops }).await.expect("a write");
+        all.changed().await;
+        assert_eq!(names(all.take()), ["/registry/example.com/widgets/"]);
+        // Whose watches end is read anew.
+        cache.remove(&prefix);
+        assert_eq!(names(all.take()), [prefix]);
+        assert_eq!(names(other.take()), [Bytes::new(); 0], "what is not wanted");
     }
 
     #[tokio::test(start_paused = true)]

@@ -13,6 +13,7 @@
 mod cache;
 mod difference;
 mod entry;
+mod follower;
 mod history;
 mod prefix;
 #[cfg(test)]
@@ -24,6 +25,7 @@ mod varint;
 
 pub use cache::{Cache, CacheError, StartError};
 pub use entry::{Entry, Record, RecordError, unreadable};
+pub use follower::Follower;
 pub use history::{Change, ChangeKind, HISTORY_BYTES_MAX, HISTORY_EVENTS_MAX};
 pub use prefix::{begins_with, by_prefix, custom_prefix};
 pub use resource::{Cursor, CursorError, Resource, Snapshot};

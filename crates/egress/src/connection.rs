@@ -180,6 +180,11 @@ pub(crate) fn hyper_cause(error: &hyper::Error, ends: Option<Ends>) -> Cause {
 fn h2_cause(error: &h2::Error, ends: Option<Ends>) -> Cause {
     match error.get_io() {
         Some(inner) => io_cause(copied(inner), ends),
+        None if error.is_reset() => {
+            let reason = error.reason().unwrap_or(h2::Reason::INTERNAL_ERROR);
+            let by = if error.is_remote() { "; received from peer" } else { "" };
+            Cause::Handshake(format!("stream error: {reason:?}{by}"))
+        }
         None => Cause::Handshake(format!("http2: {error}")),
     }
 }

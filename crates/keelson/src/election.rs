@@ -1,11 +1,9 @@
 //! Control loops run on one of the servers that share an etcd: the one that holds the Lease
 //! `kube-system/keelson-controllers`, taken and given up as kube-controller-manager does with its own.
 
-use crate::controllers::Controllers;
-use crate::supervisor::Loops;
+use crate::controllers::{Active, Duty};
 use keelson_auth::Permit;
-use keelson_registry::{Candidate, Registry};
-use keelson_server::Health;
+use keelson_registry::Candidate;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -24,7 +22,7 @@ const RESIGN_TIME_MAX: Duration = Duration::from_secs(2);
 /// The loops of a server that has the lease.
 struct Leading {
     /// They end with this.
-    loops: Loops,
+    loops: Active,
     /// When the last renewal began that was answered.
     renewed: Instant,
 }
@@ -32,19 +30,18 @@ struct Leading {
 impl Leading {
     /// How long the loops may go on without a renewal.
     fn left(&self) -> Duration {
-        RENEW_TIME_MAX.saturating_sub(self.renewed.elapsed())
+        left(self.renewed)
     }
+}
+
+fn left(renewed: Instant) -> Duration {
+    RENEW_TIME_MAX.saturating_sub(renewed.elapsed())
 }
 
 /// Runs the control loops while this server has the lease, until it is told to stop. `identity` is the
 /// server's alone.
-pub(crate) async fn run(
-    registry: Arc<Registry>,
-    controllers: Controllers,
-    identity: String,
-    health: Arc<Health>,
-    mut stop: watch::Receiver<bool>,
-) {
+pub(crate) async fn run(duty: Arc<Duty>, identity: String, mut stop: watch::Receiver<bool>) {
+    let registry = &duty.context.registry;
     let permit = Permit::internal("system:kube-controller-manager");
     let mut candidate = Candidate::new(LEASE, &identity, LEASE_TIME);
     let mut leading: Option<Leading> = None;
@@ -60,21 +57,21 @@ pub(crate) async fn run(
             Ok(Ok(true)) => match &mut leading {
                 Some(leading) => leading.renewed = began,
                 None => {
-                    tracing::info!(identity, "the control loops run here");
-                    let mut loops = Loops::new(health.clone());
-                    controllers.start(&registry, &mut loops);
-                    leading = Some(Leading { loops, renewed: began });
+                    tracing::info!(identity, "became leader; starting controllers");
+                    leading = Some(Leading { loops: Active::start(&duty), renewed: began });
                 }
             },
             Ok(Ok(false)) => lose(&mut leading, "another server has the lease"),
-            Ok(Err(error)) => tracing::warn!(%error, lease = LEASE, "the lease is not renewed"),
+            Ok(Err(error)) => {
+                tracing::warn!(%error, lease = LEASE, "lease not renewed; trying again")
+            }
             Err(_) => lose(&mut leading, "the lease could not be renewed"),
         }
         if leading.as_ref().is_some_and(|leading| leading.left().is_zero()) {
             lose(&mut leading, "the lease could not be renewed");
         }
         tokio::select! {
-            () = tokio::time::sleep(pause(leading.as_ref())) => {}
+            () = tokio::time::sleep(pause(leading.as_ref().map(Leading::left))) => {}
             () = stopped(&mut stop) => break,
         }
     }
@@ -87,13 +84,13 @@ pub(crate) async fn run(
 }
 
 /// How long to wait before the next try: a holder no longer than it may hold.
-fn pause(leading: Option<&Leading>) -> Duration {
-    leading.map_or(RETRY, |leading| leading.left().min(RETRY))
+fn pause(left: Option<Duration>) -> Duration {
+    left.map_or(RETRY, |left| left.min(RETRY))
 }
 
 fn lose(leading: &mut Option<Leading>, why: &str) {
     if leading.take().is_some() {
-        tracing::warn!(why, "the control loops end here");
+        tracing::warn!(why, "no longer leader; stopping controllers");
     }
 }
 
@@ -106,7 +103,7 @@ mod tests {
         let now = Instant::now();
         let pause_at = |since: Duration| {
             let renewed = now.checked_sub(since).expect("the machine runs for longer");
-            pause(Some(&Leading { loops: Loops::new(Arc::default()), renewed }))
+            pause(Some(left(renewed)))
         };
         assert_eq!((pause(None), pause_at(Duration::ZERO)), (RETRY, RETRY));
         let left = Duration::from_millis(500);

@@ -231,8 +231,9 @@ pub struct Serve {
     /// Where the administrator's kubeconfig is written [default: admin.kubeconfig in the data folder].
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// Control loops that run: `*` all, `name` one, `-name` not this one.
-    #[arg(long, value_delimiter = ',', default_value = "*", allow_hyphen_values = true)]
+    /// Control loops that run: `*` all, `name` one, `-name` not this one [default: all, but those of a
+    /// kube-controller-manager only while none holds its lease].
+    #[arg(long, value_delimiter = ',', value_name = "NAMES", allow_hyphen_values = true)]
     pub controllers: Vec<String>,
     /// Address to listen on.
     #[arg(long, default_value = "0.0.0.0")]

@@ -3,7 +3,7 @@
 use crate::authorization::Authorization;
 use crate::backup_socket::{BackupSocket, backup_socket};
 use crate::certificates::{CertificateError, Pki, host_names};
-use crate::controllers::Controllers;
+use crate::controllers::{self, Duty};
 use crate::dynamic_admission::{self, Services};
 use crate::etcd::{self, Etcd};
 use crate::feature_gates::FeatureGates;
@@ -15,6 +15,7 @@ use crate::{allocation_repair, definitions, election, event_ttl, files, private_
 use keelson_admission::Chain;
 use keelson_auth::service_account::ServiceAccountTokens;
 use keelson_auth::{Authenticator, BootstrapTokens, TokenFile, User};
+use keelson_controllers::{Context, Controllers};
 use keelson_registry::{Clock, OpenError as RegistryError, Registry, RegistryOptions, SystemClock};
 use keelson_server::{App, Health, Limits, Listening, State, VersionInfo};
 use keelson_store::{
@@ -24,7 +25,7 @@ use keelson_store_etcd::EtcdStore;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -42,8 +43,8 @@ const COMPACTION_LOOK: Duration = Duration::from_secs(15);
 
 /// As of kube-apiserver.
 const EVENT_TTL_DEFAULT: Duration = Duration::from_secs(3600);
-/// How long a server that stops waits until its lease is given up.
-const ELECTION_END_MAX: Duration = Duration::from_secs(5);
+/// How long a server that stops waits until its control loops have ended and its lease is given up.
+const CONTROL_LOOPS_END_MAX: Duration = Duration::from_secs(5);
 
 /// Why a server did not start; one line, naming the flag where one is at fault.
 #[derive(Debug)]
@@ -128,7 +129,8 @@ pub struct Builder {
     pub feature_gates: FeatureGates,
     /// The admission plug-ins that are on.
     pub admission: Chain,
-    /// The control loops that run: `*`, names, `-name`.
+    /// The control loops that run: `*`, names, `-name`. None: all of them, but those that a
+    /// kube-controller-manager runs only while there is none.
     pub controllers: Vec<String>,
     /// How long events live after their last write; zero is for ever.
     pub event_ttl: Duration,
@@ -163,7 +165,7 @@ impl Default for Builder {
             runtime_config: vec![],
             feature_gates: FeatureGates::default(),
             admission: Chain::default(),
-            controllers: vec!["*".to_owned()],
+            controllers: vec![],
             event_ttl: EVENT_TTL_DEFAULT,
             history: Duration::from_secs(300),
             limits: Limits::default(),
@@ -278,7 +280,13 @@ impl Builder {
             });
         }
         let identity = format!("{advertise}:{}_{}", address.port(), registry.new_uid());
-        let election = self.control_loops(&backend, &registry, &mut loops, identity, &told);
+        let context =
+            Context { registry: registry.clone(), root_ca: pki.borrow().ca.as_str().into() };
+        let controllers = Controllers::chosen(&self.controllers);
+        let stands_aside: Arc<AtomicBool> = Arc::default();
+        let duty = Duty { controllers, context, health: health.clone(), stands_aside };
+        let stands_aside = duty.stands_aside.clone();
+        let control_loops = self.control_loops(&backend, duty, identity, &told);
         let backups = self.backups(&backend);
         let url = self.url(address);
         let app = self.app(registry.clone(), account_tokens, health, told);
@@ -289,7 +297,8 @@ impl Builder {
             shutdown,
             loops,
             is_broken,
-            election,
+            control_loops,
+            stands_aside,
             backups,
             registry,
             backend,
@@ -302,22 +311,30 @@ impl Builder {
     fn control_loops(
         &self,
         backend: &Backend,
-        registry: &Arc<Registry>,
-        loops: &mut Loops,
+        duty: Duty,
         identity: String,
         told: &watch::Receiver<bool>,
     ) -> Option<JoinHandle<()>> {
-        let controllers = Controllers::chosen(&self.controllers);
-        match backend {
-            Backend::Etcd(_) if controllers.any() => {
-                Some(elect(registry, controllers, identity, loops.health(), told))
-            }
-            // Nobody else has this store.
-            _ => {
-                controllers.start(registry, loops);
-                None
-            }
+        let unknown = Controllers::unknown(&self.controllers);
+        if !unknown.is_empty() {
+            tracing::warn!(
+                ?unknown,
+                "--controllers names control loops that this server does not have"
+            );
         }
+        if !duty.controllers.any() {
+            return None;
+        }
+        let (health, told) = (duty.health.clone(), told.clone());
+        let duty = Arc::new(duty);
+        Some(if matches!(backend, Backend::Etcd(_)) {
+            let start = move || election::run(duty.clone(), identity.clone(), told.clone());
+            tokio::spawn(keep_running("leader-election", start, health, true))
+        } else {
+            // Nobody else has this store.
+            let start = move || controllers::run(duty.clone(), told.clone());
+            tokio::spawn(keep_running("controllers", start, health, true))
+        })
     }
 
     fn app(
@@ -484,25 +501,6 @@ fn within_files(limits: &Limits) -> Result<Limits, StartError> {
     })
 }
 
-/// Takes part in the election of the server that runs the control loops.
-fn elect(
-    registry: &Arc<Registry>,
-    controllers: Controllers,
-    identity: String,
-    health: &Arc<Health>,
-    told: &watch::Receiver<bool>,
-) -> JoinHandle<()> {
-    let (registry, told) = (registry.clone(), told.clone());
-    let start = {
-        let health = health.clone();
-        move || {
-            let (registry, health, told) = (registry.clone(), health.clone(), told.clone());
-            election::run(registry, controllers, identity.clone(), health, told)
-        }
-    };
-    tokio::spawn(keep_running("leader-election", start, health.clone(), true))
-}
-
 /// The address under which the API is known inside a cluster: the first one that leads outside.
 fn advertised(bind: IpAddr) -> IpAddr {
     if !bind.is_unspecified() {
@@ -552,7 +550,8 @@ pub struct Keelson {
     shutdown: watch::Sender<bool>,
     loops: Loops,
     is_broken: watch::Receiver<Option<String>>,
-    election: Option<JoinHandle<()>>,
+    control_loops: Option<JoinHandle<()>>,
+    stands_aside: Arc<AtomicBool>,
     backups: Option<BackupSocket>,
     registry: Arc<Registry>,
     backend: Backend,
@@ -574,6 +573,11 @@ impl Keelson {
     /// Connections that are open.
     pub fn connections(&self) -> usize {
         self.listening.connections()
+    }
+
+    /// Whether it leaves control loops to a kube-controller-manager that has its lease.
+    pub fn stands_aside(&self) -> bool {
+        self.stands_aside.load(Ordering::Relaxed)
     }
 
     /// Where clients on this host reach it.
@@ -611,11 +615,11 @@ impl Keelson {
     pub async fn stop(mut self) {
         let _ = self.shutdown.send(true);
         self.listening.stopped().await;
-        // It was told to stop, and gives up its lease first.
-        if let Some(mut election) = self.election
-            && timeout(ELECTION_END_MAX, &mut election).await.is_err()
+        // They were told to stop; an elected server gives up its lease first.
+        if let Some(mut control_loops) = self.control_loops
+            && timeout(CONTROL_LOOPS_END_MAX, &mut control_loops).await.is_err()
         {
-            election.abort();
+            control_loops.abort();
         }
         self.loops.shutdown().await;
         if timeout(WRITES_END_TIME_MAX, self.registry.writes_end()).await.is_err() {

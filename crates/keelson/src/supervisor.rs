@@ -35,11 +35,6 @@ impl Loops {
         Loops { tasks: JoinSet::new(), health }
     }
 
-    /// Where the health of the loops is told.
-    pub(crate) fn health(&self) -> &Arc<Health> {
-        &self.health
-    }
-
     /// Starts a loop, and starts it again whenever it panics or ends.
     pub(crate) fn run<F>(&mut self, name: &'static str, start: impl Fn() -> F + Send + 'static)
     where

@@ -22,6 +22,7 @@ const CRON_NAME_BYTES_MAX: usize = 52;
 pub(super) fn job(base: Strategy) -> Strategy {
     Strategy {
         generation: Generation::OnSpecChange,
+        orphans_dependents: true,
         default: |obj| {
             default_job_spec(obj.object_mut("spec"));
             labels_from_template(obj);

@@ -122,6 +122,8 @@ pub struct Strategy {
     pub expires: bool,
     /// What is done to an object that is to be deleted, when something else has to come first.
     pub terminate: Option<fn(&mut Object, now: &str)>,
+    /// Dependents of an object are orphaned unless its deletion asks for something else.
+    pub orphans_dependents: bool,
     /// Seconds of grace for a deletion, from what was asked for; `None`: deletions are immediate.
     pub grace: Option<fn(&Object, asked: Option<i64>) -> i64>,
     /// Owners of fields are noted in what conversion to the stored version and back leaves.
@@ -175,6 +177,7 @@ impl Strategy {
         warnings: |_, _| vec![],
         expires: false,
         terminate: None,
+        orphans_dependents: false,
         grace: None,
         owned_as_converted: false,
         fields: &[],

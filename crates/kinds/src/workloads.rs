@@ -288,6 +288,7 @@ pub(super) fn replication_controller(base: Strategy) -> Strategy {
         prepare_create: drop_disabled,
         prepare_update: |new, _| drop_disabled(new),
         warnings: pod::warnings::of_named_workload,
+        orphans_dependents: true,
         ..base
     }
 }

@@ -207,7 +207,7 @@ impl Registry {
     }
 
     /// The webhooks and policies that there are now.
-    async fn passes(&self) -> Result<Passes, Failure> {
+    pub(crate) async fn passes(&self) -> Result<Passes, Failure> {
         if self.options.dynamic_admission.is_empty() {
             return Ok(None);
         }
@@ -412,10 +412,11 @@ impl Registry {
 
     pub(crate) fn asked<T>(&self, write: &Write<'_>, ask: impl FnOnce(&Request<'_>) -> T) -> T {
         let generate_name = |base: &str| stamp::generated_name(self.clock.as_ref(), base);
+        let resource = write.own.and_then(|own| own.resource);
         let now = || self.clock.now();
         ask(&Request {
             operation: write.operation,
-            gvr: write.target.gvr(),
+            gvr: resource.unwrap_or(write.target.gvr()),
             subresource: write.subresource,
             namespace: &write.target.namespace,
             name: write.name,
@@ -434,6 +435,13 @@ fn take_notes(notes: Notes, warnings: &mut Vec<Str>) {
     warnings.extend(notes.warnings);
     for (key, value) in notes.annotations {
         tracing::debug!(%key, %value, "admission audit annotation");
+    }
+}
+
+/// A namespace is deleted only as the one that was found, which upstream says in the options.
+fn keep_uid(options: &mut Value, old: &Object) {
+    if let Some(options) = options.as_object_mut() {
+        options.object_at("preconditions").entry_or("uid", || old.uid().into());
     }
 }
 
@@ -461,16 +469,18 @@ impl Seen {
         let asked =
             || GroupVersionResource { version: target.version.clone(), ..target.gvr().clone() };
         let is_namespace = target.gvr().group.is_empty() && target.gvr().resource == "namespaces";
-        // A deletion of a collection names none of its objects, as upstream has it.
-        let given = write.permit.attributes();
-        let is_collection = given.is_some_and(|given| given.verb == "deletecollection");
-        let name = if is_collection { Str::default() } else { Str::new(write.name) };
-        let is_new = write.operation == Operation::Create && write.subresource.is_empty();
-        let namespace = match is_namespace && !is_new {
+        // A deletion of a collection names none of its objects.
+        let is_collection =
+            write.permit.attributes().is_some_and(|given| given.verb == "deletecollection");
+        let name = Str::new(if is_collection { "" } else { write.name });
+        let namespace = match is_namespace {
             true => name.clone(),
             false => target.namespace.clone(),
         };
-        let options = write.options.value(write.operation);
+        let mut options = write.options.value(write.operation);
+        if let (true, Operation::Delete, Some(old)) = (is_namespace, write.operation, write.old) {
+            keep_uid(&mut options, old);
+        }
         let resource = resource.unwrap_or_else(asked);
         Seen {
             operation: write.operation,

@@ -6,7 +6,7 @@
 
 use crate::kind::Kind;
 use bytes::Bytes;
-use keelson_meta::Str;
+use keelson_meta::{GroupVersionKind, Str};
 use keelson_schema::Schema;
 use keelson_schema::catalogue::{Catalogue, Group, Resource, Version};
 use std::borrow::Cow;
@@ -133,6 +133,13 @@ impl ApiTable {
     /// A resource that keeps objects.
     pub fn kind(&self, group: &str, resource: &str) -> Option<&Arc<Kind>> {
         self.group(group)?.kinds.get(resource)
+    }
+
+    /// The resource of the objects of a kind, served in this version.
+    pub fn of_kind(&self, kind: &GroupVersionKind) -> Option<&Arc<Kind>> {
+        let version = self.group(&kind.group)?.version(&kind.version)?;
+        let mut named = version.endpoints().filter(|endpoint| endpoint.facts.kind == *kind);
+        named.find_map(|endpoint| endpoint.kind.as_ref())
     }
 
     /// All resources that keep objects.

@@ -23,6 +23,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
 /// How long a read waits for a revision that lies ahead (the reference waits as long).
@@ -116,6 +117,8 @@ pub struct Registry {
     api: ArcSwap<ApiTable>,
     /// Held by who replaces the table: how often it was.
     api_changes: Mutex<u64>,
+    /// The same, for those who wait for another table.
+    api_number: watch::Sender<u64>,
 }
 
 impl Registry {
@@ -151,6 +154,7 @@ impl Registry {
             this: this.clone(),
             api: ArcSwap::from_pointee(api),
             api_changes: Mutex::default(),
+            api_number: watch::Sender::new(0),
         });
         registry.find_foreign_records();
         registry.serve_stored_definitions();
@@ -220,7 +224,13 @@ impl Registry {
         let (table, done) = change(&self.api.load(), *changes + 1)?;
         *changes += 1;
         self.api.store(Arc::new(table));
+        self.api_number.send_replace(*changes);
         Ok(done)
+    }
+
+    /// A receiver of how often the table was replaced.
+    pub(crate) fn api_number(&self) -> watch::Receiver<u64> {
+        self.api_number.subscribe()
     }
 
     /// Whether a group is one of those that the catalogue has, be it switched off.

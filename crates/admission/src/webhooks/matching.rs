@@ -7,7 +7,7 @@ use crate::attributes::{Attributes, Call};
 use crate::decisions::Decisions;
 use crate::match_conditions::Matched;
 use crate::request::Operation;
-use crate::rules::Requested;
+use crate::rules::{Requested, Rule};
 use keelson_cel::Resource;
 use keelson_cel::admission::Inputs;
 use keelson_meta::selector::Selector;
@@ -115,7 +115,8 @@ impl<'a> Matcher<'a> {
             let (resource, kind) = (attributes.resource.clone(), attributes.kind.clone());
             return Some(Invocation { webhook, resource, kind });
         }
-        if !webhook.matches_equivalents {
+        let could = |rule: &Rule| rule.matches_in_other_version(&requested);
+        if !webhook.matches_equivalents || !webhook.rules.iter().any(could) {
             return None;
         }
         let equivalents = api.equivalents(attributes.resource, attributes.subresource);

@@ -67,6 +67,8 @@ struct Pass<'a, 'n> {
     matcher: Matcher<'a>,
     notes: &'n mut Notes,
     round: usize,
+    /// Whether a patch was applied, be it one that changed nothing.
+    was_patched: bool,
 }
 
 impl MutatingWebhooks {
@@ -94,6 +96,7 @@ impl MutatingWebhooks {
             matcher: Matcher::new(call),
             notes,
             round: usize::from(round.is_reinvoked),
+            was_patched: round.is_reinvoked,
         };
         for (index, webhook) in call.configured.webhooks.mutating().enumerate() {
             let invocation = pass.matcher.invocation(webhook, object.as_deref()).await?;
@@ -177,6 +180,7 @@ impl<'a> Pass<'a, '_> {
         object: Option<&mut Object>,
     ) -> Result<bool, CallError> {
         let webhook = invocation.webhook;
+        let Call { attributes, api, .. } = self.call;
         let refused = CallError::Refused;
         let objects = self.matcher.known(&invocation.kind);
         let (Some(object), Some(objects)) = (object, objects) else {
@@ -198,16 +202,17 @@ impl<'a> Pass<'a, '_> {
         let patched = json_patch::apply_operations(seen, operations);
         let patched = patched.map_err(|error| internal(error.to_string()))?;
         check_type(&patched, &invocation.kind).map_err(internal)?;
-        let new = self.call.api.conform(&invocation.kind, patched).map_err(internal)?;
-        let changed = encoded(&objects.schema, Some(&new)) != objects.object_json();
+        let new = api.conform(&invocation.kind, patched).map_err(internal)?;
+        let differs = encoded(&objects.schema, Some(&new)) != objects.object_json();
+        let was_patched = std::mem::replace(&mut self.was_patched, true);
+        let changed = differs || (!was_patched && is_owned_anew(object, attributes.old));
         let described = describe(webhook, |out| {
             out.extend_from_slice(b",\"patch\":");
             json::write_value(patch, out);
             out.extend_from_slice(b",\"patchType\":\"JSONPatch\"");
         });
         self.annotate(format!("{PATCH}/round_{}_index_{index}", self.round), described);
-        if changed {
-            let Call { attributes, api, .. } = self.call;
+        if differs {
             let converted = api.convert(new, &invocation.kind, attributes.object_kind).await;
             *object = converted.map_err(refused)?;
             self.matcher.forget_versions();
@@ -218,6 +223,13 @@ impl<'a> Pass<'a, '_> {
     fn annotate(&mut self, key: String, value: Str) {
         self.notes.annotations.push((key.into(), value));
     }
+}
+
+/// Whether this request has set times of field owners. Upstream keeps them with nanoseconds, which an
+/// object loses on its first way through JSON: its first patch counts as a change, whatever it does.
+fn is_owned_anew(object: &Object, old: Option<&Object>) -> bool {
+    let owners = |object: &Object| object.at(&["metadata", "managedFields"]).cloned();
+    owners(object).is_some() && owners(object) != old.and_then(owners)
 }
 
 /// A webhook and more as JSON, for an audit annotation.

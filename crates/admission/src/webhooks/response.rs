@@ -11,6 +11,9 @@ use keelson_schema::decode::{Format, read_plain};
 /// Bytes of an error's text that are shown.
 const ERROR_TEXT_BYTES_MAX: usize = 2048;
 const GROUP: &str = "admission.k8s.io";
+/// Kinds without a group that every scheme has.
+const META_KINDS: [&str; 5] =
+    ["APIGroup", "APIGroupList", "APIResourceList", "APIVersions", "Status"];
 /// Where kube-apiserver's scheme for webhooks is made, which is its name.
 const SCHEME: &str = "k8s.io/apiserver/pkg/util/webhook/client.go:71";
 const TYPE_META: &str = "struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; \
@@ -39,12 +42,17 @@ pub(super) struct Answer {
 /// Reads an answer in the version of the review that was sent.
 pub(super) fn read(bytes: &[u8], version: Version) -> Result<Review, String> {
     let value = read_any(bytes)?;
-    let Value::Object(root) = &value else {
-        return Err(not_an_object(&value));
+    let root = match &value {
+        Value::Object(root) => root,
+        Value::Null => &Map::new(),
+        other => return Err(not_an_object(other)),
     };
-    let text = |name: &str| root.get(name).and_then(Value::as_str).unwrap_or_default();
-    let (api_version, kind) = (text("apiVersion"), text("kind"));
-    check_kind(api_version, kind, version)?;
+    let type_meta = |name: &str| {
+        text(root, "", name, "string")
+            .map_err(|why| format!("couldn't get version/kind; json parse error: {why}"))
+    };
+    let (api_version, kind) = (type_meta("apiVersion")?, type_meta("kind")?);
+    check_kind(&api_version, &kind, version)?;
     let response = match root.get("response") {
         None | Some(Value::Null) => None,
         Some(Value::Object(response)) => Some(Answer::read(response)?),
@@ -52,7 +60,7 @@ pub(super) fn read(bytes: &[u8], version: Version) -> Result<Review, String> {
             return Err(misfit(other, "AdmissionReview.response", response_type(version)));
         }
     };
-    Ok(Review { api_version: api_version.into(), kind: kind.into(), response })
+    Ok(Review { api_version, kind, response })
 }
 
 /// What Go says of a value that should be an object of some kind.
@@ -83,6 +91,12 @@ fn response_type(version: Version) -> &'static str {
 fn check_kind(api_version: &str, kind: &str, version: Version) -> Result<(), String> {
     if api_version.is_empty() && kind.is_empty() {
         return Ok(());
+    }
+    if api_version == "v1" && META_KINDS.contains(&kind) {
+        let to = version.name();
+        return Err(format!(
+            "converting (v1.{kind}) to ({to}.AdmissionReview): unknown conversion"
+        ));
     }
     let given = GroupVersion::parse(api_version).unwrap_or_default();
     let found = Version::parse(&given.version).filter(|_| given.group == GROUP);

@@ -124,9 +124,9 @@ fn of_url(url: &str) -> Result<Located, String> {
     let authority = uri.authority().ok_or_else(invalid)?;
     let host = authority.host();
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-    let port = match authority.port() {
-        None => HTTPS_PORT,
-        Some(port) => port.as_str().parse().map_err(|_| invalid())?,
+    let port = match authority.as_str().rsplit_once(':') {
+        Some((_, port)) if !port.ends_with(']') => port.parse().map_err(|_| invalid())?,
+        _ => HTTPS_PORT,
     };
     Ok((Peer::new(bare, port), authority.as_str().to_owned(), uri.path().to_owned()))
 }

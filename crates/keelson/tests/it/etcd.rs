@@ -304,7 +304,7 @@ fn history_is_compacted_and_watches_go_on() {
     let Some((_runtime, process)) = etcd() else { return };
     let etcd =
         Etcd { compaction_interval: Duration::from_millis(50), ..Etcd::new(vec![process.url()]) };
-    let server = Server::start_plain(Keelson::builder().etcd(etcd));
+    let server = Server::start_plain(Keelson::builder().etcd(etcd).no_controllers());
     let client = server.client();
     let first = revision_of(&client.post(MAPS, &map("first")).body);
     let mut watch = client.open_watch(&format!("{MAPS}?watch=1&resourceVersion={first}"));

@@ -15,7 +15,7 @@ const PARTIAL_LIST: &str = "application/vnd.kubernetes.protobuf;as=PartialObject
                             g=meta.k8s.io;v=v1";
 
 fn server(cbor: bool) -> Server {
-    let mut builder = Keelson::builder().in_memory();
+    let mut builder = Keelson::builder().in_memory().no_controllers();
     let gate = format!("CBORServingAndStorage={cbor}");
     builder.feature_gates.set(&gate).expect("a gate that can be switched");
     let server = Server::start_plain(builder);

@@ -39,7 +39,8 @@ impl Server {
         let tokens = dir.join("tokens.csv");
         std::fs::write(&tokens, "t,admin,u,\"system:masters\"\n").expect("a token file");
         let mut child = Command::new(env!("CARGO_BIN_EXE_keelson"))
-            .args(["serve", "--secure-port=0", "--bind-address=127.0.0.1", "--data-dir"])
+            .args(["serve", "--secure-port=0", "--bind-address=127.0.0.1", "--controllers=-*"])
+            .arg("--data-dir")
             .arg(dir)
             .arg("--token-auth-file")
             .arg(tokens)

@@ -431,7 +431,8 @@ fn events_are_listed() {
 
 #[test]
 fn watches_show_changes_as_they_come() {
-    let Some(bench) = Bench::start(Keelson::builder().in_memory()) else { return };
+    let builder = Keelson::builder().in_memory().no_controllers();
+    let Some(bench) = Bench::start(builder) else { return };
     bench.run(&[("k create cm first", 0, "created")]);
     let path = "kubectl --kubeconfig=admin.kubeconfig --cache-dir=cache";
     let mut table = bench.spawn(&format!("{path} get cm --watch"));

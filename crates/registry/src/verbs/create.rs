@@ -104,6 +104,10 @@ impl Registry {
             let guard = self.namespace_guard(target).await?;
             warnings.truncate(told);
             let passes = self.admit(&new.write(), &mut obj, warnings).await?;
+            if passes.is_some() {
+                // A webhook or policy may have changed it.
+                check_namespace(target, &mut obj)?;
+            }
             if kind.gvr.group == rbac::GROUP {
                 Box::pin(self.check_escalation(&new.write(), &obj)).await?;
             }

@@ -153,7 +153,6 @@ impl Registry {
         let Updated { mut object, owned, warnings: told } = make(Some(live))?;
         warnings.extend(told);
         check_version(target, &object, entry)?;
-        object.set_meta("resourceVersion", &entry.modified().to_string());
         keelson_schema::default::fill(target.schema(), &mut object);
         (kind.strategy.default)(&mut object);
         warnings.extend(references::dedup(&mut object));
@@ -166,6 +165,8 @@ impl Registry {
         let mut new = kind.to_storage(object, target.schema());
         let write = ask.write(&stored);
         let passes = self.admit_part(&write, part, &mut new, warnings).await?;
+        // Until here it is what the client said of it, which plug-ins see.
+        new.set_meta("resourceVersion", &entry.modified().to_string());
         if kind.gvr.group == rbac::GROUP {
             Box::pin(self.check_escalation(&write, &new)).await?;
         } else if part != Part::Main && kind.gvr.resource == "certificatesigningrequests" {

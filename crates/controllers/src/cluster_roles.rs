@@ -1,63 +1,70 @@
 //! The cluster role aggregation controller: fills cluster roles that have an aggregationRule with the
 //! rules of those that it selects.
 
-use bytes::Bytes;
-use keelson_auth::Permit;
+use crate::client::Client;
+use crate::control_loop::{self, ControlLoop};
+use crate::queue::Queue;
 use keelson_auth::rbac::{self, Rule, rules_of};
 use keelson_meta::selector::Selector;
 use keelson_meta::{Failure, Object, Value, value};
-use keelson_registry::options::{Patch, PatchForm, WatchOptions, WriteOptions};
-use keelson_registry::{EventKind, Part, Registry, WatchEvent, WatchRefusal};
-use keelson_schema::json;
+use keelson_registry::options::PatchForm;
+use keelson_registry::{InformerEvent, Part, Registry, Target, Wanted};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// From a failure to the next try.
-const RETRY_DELAY: Duration = Duration::from_millis(500);
-const FIELD_MANAGER: &str = "clusterrole-aggregation-controller";
+const ACCOUNT: &str = "clusterrole-aggregation-controller";
 
-/// Runs until it is aborted.
+/// Runs until it is dropped.
 pub(crate) async fn run(registry: Arc<Registry>) {
-    loop {
-        if let Err(error) = follow(&registry).await {
-            tracing::warn!(%error, "cluster role aggregation failed; trying again");
-        }
-        tokio::time::sleep(RETRY_DELAY).await;
-    }
+    let client = Client::new(&registry, ACCOUNT).with_field_manager(ACCOUNT);
+    control_loop::run(&registry, ClusterRoles { client }).await;
 }
 
-/// Watches cluster roles, and fills those that aggregate whenever one changes.
-async fn follow(registry: &Arc<Registry>) -> Result<(), Failure> {
-    let permit =
-        Permit::internal("system:serviceaccount:kube-system:clusterrole-aggregation-controller");
-    let all = registry.target(rbac::GROUP, "clusterroles", "", "");
-    let session = registry.watch(&permit, &all, &WatchOptions::default()).await;
-    let mut session = session.map_err(WatchRefusal::into_failure)?;
-    let mut roles: BTreeMap<String, Object> = BTreeMap::new();
-    let mut events: Vec<WatchEvent> = vec![];
-    loop {
-        loop {
-            events.clear();
-            if session.take(&mut events).is_err() {
-                return Ok(());
-            }
-            if events.is_empty() {
-                break;
-            }
-            for event in &events {
-                let name = event.entry.name().to_owned();
-                match (event.kind, all.kind.decode(&event.entry)) {
-                    (EventKind::Added | EventKind::Modified, Ok(role)) => roles.insert(name, role),
-                    _ => roles.remove(&name),
-                };
+struct ClusterRoles {
+    client: Client,
+}
+
+impl ControlLoop for ClusterRoles {
+    /// All cluster roles together.
+    type Key = ();
+    const NAME: &'static str = "clusterrole-aggregation-controller";
+    const WANTED: Wanted = Wanted::Only(&[(rbac::GROUP, "clusterroles")]);
+    const WORKERS_MAX: usize = 1;
+
+    fn observe(&self, _: Vec<InformerEvent>, queue: &mut Queue<()>) -> bool {
+        queue.add(());
+        false
+    }
+
+    async fn sync(&self, (): ()) -> Result<Option<Duration>, Failure> {
+        let Some(kind) = self.client.kind(rbac::GROUP, "clusterroles") else { return Ok(None) };
+        let mut roles: BTreeMap<String, Object> = BTreeMap::new();
+        for entry in self.client.registry.cached_all(&kind).range("", "") {
+            if let Ok(role) = kind.decode(entry) {
+                roles.insert(entry.name().to_owned(), role);
             }
         }
         for (name, rules) in wanted(&roles) {
-            apply(registry, &permit, &name, &rules).await?;
+            self.apply(&Target::of(&kind, "", &name), &rules).await?;
         }
-        if session.changed().await.is_err() {
-            return Ok(());
+        Ok(None)
+    }
+}
+
+impl ClusterRoles {
+    async fn apply(&self, target: &Target, rules: &[Rule]) -> Result<(), Failure> {
+        let rules: Vec<Value> = rules.iter().map(Rule::to_value).collect();
+        let mut role = value!({
+            "kind": "ClusterRole", "apiVersion": "rbac.authorization.k8s.io/v1",
+            "metadata": {"name": (target.name.clone())}
+        });
+        if let (Some(role), false) = (role.as_object_mut(), rules.is_empty()) {
+            role.insert("rules", rules);
+        }
+        match self.client.patch(target, Part::Main, PatchForm::ApplyYaml, &role).await {
+            Err(status) if status.code == 404 => Ok(()),
+            applied => applied.map(drop),
         }
     }
 }
@@ -88,32 +95,6 @@ fn wanted(roles: &BTreeMap<String, Object>) -> Vec<(String, Vec<Rule>)> {
         }
     }
     wanted
-}
-
-async fn apply(
-    registry: &Registry,
-    permit: &Permit,
-    name: &str,
-    rules: &[Rule],
-) -> Result<(), Failure> {
-    let target = registry.target(rbac::GROUP, "clusterroles", "", name);
-    let rules: Vec<Value> = rules.iter().map(Rule::to_value).collect();
-    let mut role = value!({
-        "kind": "ClusterRole", "apiVersion": "rbac.authorization.k8s.io/v1",
-        "metadata": {"name": name}
-    });
-    if let (Some(role), false) = (role.as_object_mut(), rules.is_empty()) {
-        role.insert("rules", rules);
-    }
-    let mut body = vec![];
-    json::write_value(&role, &mut body);
-    let patch = Patch { form: PatchForm::ApplyYaml, body: Bytes::from(body) };
-    let field_manager = FIELD_MANAGER.into();
-    let options = WriteOptions { field_manager, force: true, ..WriteOptions::default() };
-    match registry.patch(permit, &target, Part::Main, &patch, &options).await {
-        Err(status) if status.code == 404 => Ok(()),
-        applied => applied.map(drop),
-    }
 }
 
 #[cfg(test)]

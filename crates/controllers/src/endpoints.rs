@@ -1,0 +1,214 @@
+//! What the loops for Endpoints and EndpointSlices have in common: which pods a service selects, and what of a pod
+//! clients are told.
+
+pub(crate) mod mirroring;
+pub(crate) mod objects;
+mod reconcile;
+pub(crate) mod slices;
+mod trigger;
+
+use crate::pods;
+use crate::queue::Queue;
+use keelson_meta::{Object, Str, Value, ip};
+use keelson_registry::{Entry, InformerEvent, Kind, Registry};
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+/// Marks services without an address of their own, and what is made for them.
+const HEADLESS_LABEL: &str = "service.kubernetes.io/headless";
+
+/// A service: namespace and name.
+pub(crate) type ServiceKey = (Str, Str);
+
+/// The selectors of all services, by namespace and name.
+#[derive(Default)]
+struct Selectors(HashMap<Str, HashMap<Str, Vec<(Str, Str)>>>);
+
+/// What a loop knows of services.
+#[derive(Default)]
+struct Services(Mutex<Selectors>);
+
+impl Services {
+    /// Takes in a change of a service or a pod, and says which services are to be looked at.
+    fn observe(&self, event: &InformerEvent, queue: &mut Queue<ServiceKey>) {
+        let mut selectors = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        match event {
+            InformerEvent::Listed(kind, all) if kind.gvr.resource == "services" => {
+                selectors.0.clear();
+                for entry in all.range("", "") {
+                    selectors.note(kind, entry);
+                    queue.add(key_of(entry));
+                }
+            }
+            InformerEvent::Put { kind, entry, .. } if kind.gvr.resource == "services" => {
+                selectors.note(kind, entry);
+                queue.add(key_of(entry));
+            }
+            InformerEvent::Deleted { kind, entry } if kind.gvr.resource == "services" => {
+                selectors.forget(entry);
+                queue.add(key_of(entry));
+            }
+            InformerEvent::Listed(kind, _) if kind.gvr.resource == "pods" => {
+                for (namespace, services) in &selectors.0 {
+                    services.keys().for_each(|name| queue.add((namespace.clone(), name.clone())));
+                }
+            }
+            InformerEvent::Put { kind, entry, previous } if kind.gvr.resource == "pods" => {
+                let mut selecting = selectors.selecting(entry);
+                if let Some(previous) = previous {
+                    selecting.extend(selectors.selecting(previous));
+                    if selecting.is_empty() || pods::is_same(kind, previous, entry) {
+                        return;
+                    }
+                }
+                selecting.into_iter().for_each(|key| queue.add(key));
+            }
+            InformerEvent::Deleted { kind, entry } if kind.gvr.resource == "pods" => {
+                selectors.selecting(entry).into_iter().for_each(|key| queue.add(key));
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Selectors {
+    fn note(&mut self, kind: &Kind, entry: &Entry) {
+        let service = kind.decode(entry).unwrap_or_default();
+        let selector = service.at(&["spec", "selector"]).and_then(Value::as_object);
+        let Some(selector) = selector else { return self.forget(entry) };
+        let pairs = selector
+            .iter()
+            .map(|(key, value)| (key.clone(), Str::new(value.as_str().unwrap_or_default())));
+        let services = self.0.entry(entry.namespace().into()).or_default();
+        services.insert(entry.name().into(), pairs.collect());
+    }
+
+    fn forget(&mut self, entry: &Entry) {
+        if let Some(services) = self.0.get_mut(entry.namespace()) {
+            services.remove(entry.name());
+        }
+    }
+
+    /// The services that select a pod.
+    fn selecting(&self, pod: &Entry) -> Vec<ServiceKey> {
+        let Some((namespace, services)) = self.0.get_key_value(pod.namespace()) else {
+            return vec![];
+        };
+        let selects = |selector: &[(Str, Str)]| {
+            !selector.is_empty()
+                && selector.iter().all(|(key, value)| pod.label(key) == Some(value))
+        };
+        let selecting = services.iter().filter(|(_, selector)| selects(selector));
+        selecting.map(|(name, _)| (namespace.clone(), name.clone())).collect()
+    }
+}
+
+fn key_of(entry: &Entry) -> ServiceKey {
+    (entry.namespace().into(), entry.name().into())
+}
+
+/// The pods that a service selects, in the order of their names.
+fn pods_of(registry: &Registry, service: &Object) -> Vec<Object> {
+    let selector: Vec<(Str, Str)> = service
+        .at(&["spec", "selector"])
+        .and_then(Value::as_object)
+        .into_iter()
+        .flat_map(|selector| selector.iter())
+        .map(|(key, value)| (key.clone(), Str::new(value.as_str().unwrap_or_default())))
+        .collect();
+    let Some(kind) = registry.kind("", "pods") else { return vec![] };
+    if selector.is_empty() {
+        return vec![];
+    }
+    let prefix = format!("{}/", service.namespace());
+    let all = registry.cached_all(&kind);
+    let selected = all
+        .range(&prefix, "")
+        .filter(|pod| selector.iter().all(|(key, value)| pod.label(key) == Some(value)));
+    selected.filter_map(|pod| kind.decode(pod).ok()).collect()
+}
+
+/// Whether a pod can be reached at all: it has an address and has not ended.
+fn is_reachable(pod: &Object) -> bool {
+    !matches!(pod.str_at(&["status", "phase"]), "Failed" | "Succeeded")
+        && (!pod.str_at(&["status", "podIP"]).is_empty()
+            || !pod.array_at(&["status", "podIPs"]).is_empty())
+}
+
+/// The addresses of a pod that are of a family: `IPv4` or `IPv6`.
+fn addresses<'p>(pod: &'p Object, family: &str) -> Vec<&'p str> {
+    let all = pod.array_at(&["status", "podIPs"]).iter();
+    let all = all.filter_map(|address| address.str_at(&["ip"]));
+    all.filter(|address| family_of(address) == Some(family)).collect()
+}
+
+fn family_of(address: &str) -> Option<&'static str> {
+    let parsed = ip::parse_ip(address)?;
+    Some(if parsed.is_ipv4() { "IPv4" } else { "IPv6" })
+}
+
+/// The hostname under which a service makes a pod known.
+fn hostname<'p>(pod: &'p Object, service: &Object) -> Option<&'p str> {
+    let hostname = pod.str_at(&["spec", "hostname"]);
+    let is_of_service = pod.str_at(&["spec", "subdomain"]) == service.name();
+    (!hostname.is_empty() && is_of_service).then_some(hostname)
+}
+
+/// The port of a pod to which a port of a service leads: a number, or the name of a port of a container.
+fn target_port(pod: &Object, port: &Value) -> Option<i64> {
+    let wanted = match port.get("targetPort")? {
+        Value::Int(number) => return Some(*number),
+        name => name.as_str()?,
+    };
+    let protocol = port.str_at(&["protocol"]).unwrap_or("TCP");
+    // Of init containers, those that run beside the others have ports too.
+    let beside = pod.array_at(&["spec", "initContainers"]).iter();
+    let beside = beside.filter(|one| one.str_at(&["restartPolicy"]) == Some("Always"));
+    let containers = pod.array_at(&["spec", "containers"]).iter().chain(beside);
+    let mut ports = containers.flat_map(|container| container.array_at(&["ports"]));
+    let found = ports.find(|port| {
+        port.str_at(&["name"]) == Some(wanted)
+            && port.str_at(&["protocol"]).unwrap_or("TCP") == protocol
+    });
+    found?.int_at(&["containerPort"])
+}
+
+/// The reference to a pod in what is made for a service.
+fn pod_reference(pod: &Object) -> Value {
+    keelson_meta::value!({
+        "kind": "Pod", "namespace": (pod.namespace()), "name": (pod.name()), "uid": (pod.uid())
+    })
+}
+
+/// Whether a service has an address of its own.
+fn has_cluster_ip(service: &Object) -> bool {
+    !matches!(service.str_at(&["spec", "clusterIP"]), "" | "None")
+}
+
+fn publishes_not_ready(service: &Object) -> bool {
+    service.at(&["spec", "publishNotReadyAddresses"]).and_then(Value::as_bool).unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use keelson_meta::value;
+
+    #[test]
+    fn a_port_is_a_number_or_the_name_of_a_port_of_a_container() {
+        let pod = value!({"spec": {"containers": [
+            {"ports": [{"name": "web", "containerPort": 80, "protocol": "UDP"}]},
+            {"ports": [{"name": "web", "containerPort": 81}]}],
+            "initContainers": [{"ports": [{"name": "once", "containerPort": 82}]},
+                {"restartPolicy": "Always", "ports": [{"name": "beside", "containerPort": 83}]}]}});
+        let pod = Object::from_value(pod).expect("a map");
+        let check = |port: Value, want: Option<i64>| {
+            assert_eq!(target_port(&pod, &port), want, "{port:?}");
+        };
+        check(value!({"targetPort": 7}), Some(7));
+        check(value!({"targetPort": "web"}), Some(81));
+        check(value!({"targetPort": "web", "protocol": "UDP"}), Some(80));
+        check(value!({"targetPort": "beside"}), Some(83));
+        check(value!({"targetPort": "once"}), None);
+    }
+}

@@ -1,0 +1,239 @@
+//! The endpoints controller: keeps the Endpoints of every service that selects pods.
+
+use super::trigger::{ANNOTATION, Triggers};
+use super::{
+    HEADLESS_LABEL, ServiceKey, Services, addresses, has_cluster_ip, hostname, is_reachable,
+    key_of, pod_reference, pods_of, publishes_not_ready, target_port,
+};
+use crate::client::{Client, unless_ending};
+use crate::control_loop::{self, ControlLoop};
+use crate::pods::is_ready;
+use crate::queue::Queue;
+use keelson_meta::{Failure, Map, Object, Str, Value, value};
+use keelson_registry::options::DeleteOptions;
+use keelson_registry::{InformerEvent, Part, Registry, Target, Wanted};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+const MANAGED_BY_LABEL: &str = "endpoints.kubernetes.io/managed-by";
+const MANAGED_BY: &str = "endpoint-controller";
+const OVER_CAPACITY_ANNOTATION: &str = "endpoints.kubernetes.io/over-capacity";
+/// Endpoints with it are a lock of leader election, and belong to nobody else.
+const LEADER_ANNOTATION: &str = "control-plane.alpha.kubernetes.io/leader";
+/// Addresses that one object holds.
+const ADDRESSES_MAX: usize = 1000;
+
+/// Runs until it is dropped.
+pub(crate) async fn run(registry: Arc<Registry>) {
+    let client = Client::new(&registry, "endpoint-controller");
+    let (services, triggers) = Default::default();
+    control_loop::run(&registry, EndpointsLoop { client, services, triggers }).await;
+}
+
+struct EndpointsLoop {
+    client: Client,
+    services: Services,
+    triggers: Triggers,
+}
+
+impl ControlLoop for EndpointsLoop {
+    type Key = ServiceKey;
+    const NAME: &'static str = "endpoints-controller";
+    const WANTED: Wanted = Wanted::Only(&[("", "services"), ("", "pods"), ("", "endpoints")]);
+    const WORKERS_MAX: usize = 5;
+
+    fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<ServiceKey>) -> bool {
+        for event in events {
+            match &event {
+                // What is left of services that went while no loop ran.
+                InformerEvent::Listed(kind, all) if kind.gvr.resource == "endpoints" => {
+                    all.range("", "").for_each(|entry| queue.add(key_of(entry)));
+                }
+                InformerEvent::Deleted { kind, entry } if kind.gvr.resource == "endpoints" => {
+                    queue.add(key_of(entry));
+                }
+                event => self.services.observe(event, queue),
+            }
+        }
+        false
+    }
+
+    async fn sync(&self, key: ServiceKey) -> Result<Option<Duration>, Failure> {
+        let (Some(services), Some(kind)) =
+            (self.client.kind("", "services"), self.client.kind("", "endpoints"))
+        else {
+            return Ok(None);
+        };
+        let registry = &self.client.registry;
+        let target = Target::of(&kind, &key.0, &key.1);
+        let known = registry.cached(&kind, &key.0, &key.1);
+        let known = known.map(|entry| kind.decode(&entry)).transpose()?;
+        let Some(service) = registry.cached(&services, &key.0, &key.1) else {
+            self.triggers.forget(&key);
+            let is_lock = |known: &Object| known.annotation(LEADER_ANNOTATION).is_some();
+            if known.is_some_and(|known| !is_lock(&known)) {
+                unless_ending(self.client.delete(&target, &DeleteOptions::default()).await)?;
+            }
+            return Ok(None);
+        };
+        let service = services.decode(&service)?;
+        if service.str_at(&["spec", "type"]) == "ExternalName"
+            || service.at(&["spec", "selector"]).is_none()
+        {
+            return Ok(None);
+        }
+        let pods = pods_of(registry, &service);
+        let trigger = self.triggers.next(&key, &service, &pods);
+        let (subsets, is_over_capacity) = subsets(&service, &pods);
+        let wanted = wanted(&service, subsets, is_over_capacity);
+        match known {
+            None => {
+                let mut wanted = wanted;
+                note_trigger(&mut wanted, trigger);
+                unless_ending(self.client.create(&target, wanted).await)?;
+            }
+            Some(mut known) if !is_same(&known, &wanted) => {
+                let annotations = known.metadata_mut().object_at("annotations");
+                annotations.remove(OVER_CAPACITY_ANNOTATION);
+                for (name, text) in wanted.meta_map("annotations") {
+                    annotations.insert(name, text);
+                }
+                let labels = wanted.at(&["metadata", "labels"]).cloned().unwrap_or_default();
+                known.metadata_mut().insert("labels", labels);
+                known.root.insert("subsets", wanted.get("subsets").cloned().unwrap_or_default());
+                note_trigger(&mut known, trigger);
+                unless_ending(self.client.update(&target, Part::Main, known).await)?;
+            }
+            Some(_) => {}
+        }
+        Ok(None)
+    }
+}
+
+fn note_trigger(endpoints: &mut Object, trigger: Option<Str>) {
+    let annotations = endpoints.metadata_mut().object_at("annotations");
+    match trigger {
+        Some(time) => drop(annotations.insert(ANNOTATION, time)),
+        None => drop(annotations.remove(ANNOTATION)),
+    }
+}
+
+/// The Endpoints of a service, without what tells when they changed.
+fn wanted(service: &Object, subsets: Vec<Value>, is_over_capacity: bool) -> Object {
+    let mut wanted = Object::new();
+    wanted.set_meta("name", service.name());
+    wanted.set_meta("namespace", service.namespace());
+    let mut labels = Map::new();
+    for (name, text) in service.meta_map("labels").filter(|(name, _)| *name != HEADLESS_LABEL) {
+        labels.insert(name, text);
+    }
+    if !has_cluster_ip(service) {
+        labels.insert(HEADLESS_LABEL, "");
+    }
+    labels.insert(MANAGED_BY_LABEL, MANAGED_BY);
+    wanted.metadata_mut().insert("labels", labels);
+    if is_over_capacity {
+        let annotations = wanted.metadata_mut().object_at("annotations");
+        annotations.insert(OVER_CAPACITY_ANNOTATION, "truncated");
+    }
+    // Nobody owns a list without items.
+    if !subsets.is_empty() {
+        wanted.root.insert("subsets", subsets);
+    }
+    wanted
+}
+
+fn is_same(known: &Object, wanted: &Object) -> bool {
+    let capacity = |object: &Object| object.annotation(OVER_CAPACITY_ANNOTATION).map(Str::new);
+    known.array_at(&["subsets"]) == wanted.array_at(&["subsets"])
+        && known.at(&["metadata", "labels"]) == wanted.at(&["metadata", "labels"])
+        && capacity(known) == capacity(wanted)
+}
+
+/// Where a service leads, and whether that was more than one object may hold. Ports with the same addresses
+/// share a subset.
+fn subsets(service: &Object, pods: &[Object]) -> (Vec<Value>, bool) {
+    let publishes_not_ready = publishes_not_ready(service);
+    let family = service.array_at(&["spec", "ipFamilies"]).first().and_then(Value::as_str);
+    let ports = service.array_at(&["spec", "ports"]);
+    // Ports with name and number, and which pods stand behind them: addresses that are ready and that are not.
+    let mut by_port: BTreeMap<(Str, i64, Str), (Value, [Vec<Value>; 2])> = BTreeMap::new();
+    let (mut count, mut all) = (0, 0);
+    for pod in pods.iter().filter(|pod| is_reachable(pod)) {
+        if pod.deletion_timestamp().is_some() && !publishes_not_ready {
+            continue;
+        }
+        let Some(ip) = addresses(pod, family.unwrap_or("IPv4")).first().copied() else { continue };
+        all += 1;
+        if count == ADDRESSES_MAX {
+            continue;
+        }
+        count += 1;
+        let mut address = Map::new();
+        address.insert("ip", ip);
+        if let Some(hostname) = hostname(pod, service) {
+            address.insert("hostname", hostname);
+        }
+        let node = pod.str_at(&["spec", "nodeName"]);
+        if !node.is_empty() {
+            address.insert("nodeName", node);
+        }
+        address.insert("targetRef", pod_reference(pod));
+        let is_ready = publishes_not_ready || is_ready(pod);
+        let mut add = |key: (Str, i64, Str), port: Value| {
+            let (_, addresses) = by_port.entry(key).or_insert((port, [vec![], vec![]]));
+            addresses[usize::from(!is_ready)].push(Value::Object(address.clone()));
+        };
+        if ports.is_empty() && !has_cluster_ip(service) {
+            add(Default::default(), Value::Null);
+        }
+        for port in ports {
+            let Some(number) = target_port(pod, port) else { continue };
+            let text = |name: &str| Str::new(port.str_at(&[name]).unwrap_or_default());
+            let key = (text("name"), number, text("protocol"));
+            add(key, endpoint_port(port, number));
+        }
+    }
+    let mut subsets: Vec<([Vec<Value>; 2], Vec<Value>)> = vec![];
+    for (port, mut addresses) in by_port.into_values() {
+        addresses.iter_mut().for_each(|addresses| addresses.sort_by_key(ip_key));
+        match subsets.iter_mut().find(|(known, _)| *known == addresses) {
+            Some((_, ports)) => ports.push(port),
+            None => subsets.push((addresses, vec![port])),
+        }
+    }
+    (subsets.into_iter().map(subset).collect(), all > ADDRESSES_MAX)
+}
+
+fn ip_key(address: &Value) -> Str {
+    Str::new(address.str_at(&["ip"]).unwrap_or_default())
+}
+
+fn endpoint_port(port: &Value, number: i64) -> Value {
+    let mut out = Map::new();
+    if let Some(name) = port.str_at(&["name"]).filter(|name| !name.is_empty()) {
+        out.insert("name", name);
+    }
+    out.insert("port", number);
+    out.insert("protocol", port.str_at(&["protocol"]).unwrap_or("TCP"));
+    if let Some(protocol) = port.str_at(&["appProtocol"]) {
+        out.insert("appProtocol", protocol);
+    }
+    Value::Object(out)
+}
+
+fn subset(([ready, not_ready], ports): ([Vec<Value>; 2], Vec<Value>)) -> Value {
+    let ports: Vec<Value> = ports.into_iter().filter(|port| !port.is_null()).collect();
+    let mut subset = value!({});
+    if let Some(subset) = subset.as_object_mut() {
+        for (name, items) in
+            [("addresses", ready), ("notReadyAddresses", not_ready), ("ports", ports)]
+        {
+            if !items.is_empty() {
+                subset.insert(name, items);
+            }
+        }
+    }
+    subset
+}

@@ -1,0 +1,194 @@
+//! The endpoint slice controller: keeps the EndpointSlices of every service that selects pods.
+
+use super::reconcile::{Group, Owner, SERVICE_NAME_LABEL, reconcile};
+use super::trigger::Triggers;
+use super::{
+    HEADLESS_LABEL, ServiceKey, Services, addresses, has_cluster_ip, hostname, is_reachable,
+    pod_reference, pods_of, publishes_not_ready, target_port,
+};
+use crate::client::Client;
+use crate::control_loop::{self, ControlLoop};
+use crate::pods::is_ready;
+use crate::queue::Queue;
+use keelson_meta::{Failure, Map, Object, Str, Value, value};
+use keelson_registry::{InformerEvent, Registry, Wanted};
+use std::sync::Arc;
+use std::time::Duration;
+
+const MANAGED_BY: &str = "endpointslice-controller.k8s.io";
+const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
+/// Until a service is looked at again that selects a pod of a node that is not there.
+const NODE_DELAY: Duration = Duration::from_secs(5);
+
+/// Runs until it is dropped.
+pub(crate) async fn run(registry: Arc<Registry>) {
+    let client = Client::new(&registry, "endpointslice-controller");
+    let (services, triggers) = Default::default();
+    control_loop::run(&registry, Slices { client, services, triggers }).await;
+}
+
+struct Slices {
+    client: Client,
+    services: Services,
+    triggers: Triggers,
+}
+
+impl ControlLoop for Slices {
+    type Key = ServiceKey;
+    const NAME: &'static str = "endpointslice-controller";
+    const WANTED: Wanted =
+        Wanted::Only(&[("", "services"), ("", "pods"), ("discovery.k8s.io", "endpointslices")]);
+    const WORKERS_MAX: usize = 5;
+
+    fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<ServiceKey>) -> bool {
+        for event in events {
+            match &event {
+                InformerEvent::Put { kind, entry, .. } | InformerEvent::Deleted { kind, entry }
+                    if kind.gvr.resource == "endpointslices" =>
+                {
+                    queue.extend(super::reconcile::service_of(entry, MANAGED_BY));
+                }
+                event => self.services.observe(event, queue),
+            }
+        }
+        false
+    }
+
+    async fn sync(&self, key: ServiceKey) -> Result<Option<Duration>, Failure> {
+        let registry = &self.client.registry;
+        let Some(services) = registry.kind("", "services") else { return Ok(None) };
+        let Some(service) = registry.cached(&services, &key.0, &key.1) else {
+            // Its slices go with it: it owns them.
+            self.triggers.forget(&key);
+            return Ok(None);
+        };
+        let service = services.decode(&service)?;
+        if service.str_at(&["spec", "type"]) == "ExternalName"
+            || service.at(&["spec", "selector"]).is_none()
+            || service.deletion_timestamp().is_some()
+        {
+            return Ok(None);
+        }
+        let pods = pods_of(registry, &service);
+        let trigger = self.triggers.next(&key, &service, &pods);
+        let (groups, lacks_node) = self.groups(&service, &pods);
+        let owner = Owner {
+            managed_by: MANAGED_BY,
+            object: &service,
+            kind: "Service",
+            labels: labels(&service),
+            annotations: Map::new(),
+            trigger,
+            has_placeholder: true,
+        };
+        reconcile(&self.client, &owner, groups).await?;
+        Ok(lacks_node.then_some(NODE_DELAY))
+    }
+}
+
+/// The labels of a service's slices.
+fn labels(service: &Object) -> Map {
+    let mut labels = Map::new();
+    let is_free = |name: &str| name != HEADLESS_LABEL && name != SERVICE_NAME_LABEL;
+    for (name, text) in service.meta_map("labels").filter(|(name, _)| is_free(name)) {
+        labels.insert(name, text);
+    }
+    if !has_cluster_ip(service) {
+        labels.insert(HEADLESS_LABEL, "");
+    }
+    labels
+}
+
+impl Slices {
+    /// What is to be told of a service, by family and ports; and whether a pod was left out because its node
+    /// is not there.
+    fn groups(&self, service: &Object, pods: &[Object]) -> (Vec<Group>, bool) {
+        let families = service.array_at(&["spec", "ipFamilies"]).iter().filter_map(Value::as_str);
+        let families: Vec<&str> = families.collect();
+        let publishes_not_ready = publishes_not_ready(service);
+        let mut groups: Vec<Group> = vec![];
+        let mut lacks_node = false;
+        for pod in pods.iter().filter(|pod| is_reachable(pod)) {
+            let zone = self.zone(pod.str_at(&["spec", "nodeName"]));
+            if zone.is_none() && !publishes_not_ready {
+                lacks_node = true;
+                continue;
+            }
+            let zone = zone.flatten();
+            let ports = ports(service, pod);
+            for family in &families {
+                let addresses = addresses(pod, family);
+                if addresses.is_empty() {
+                    continue;
+                }
+                let endpoint = endpoint(service, pod, &addresses, zone.as_deref());
+                let is_of = |group: &&mut Group| group.family == *family && group.ports == ports;
+                match groups.iter_mut().find(is_of) {
+                    Some(group) => group.endpoints.push(endpoint),
+                    None => groups.push(Group {
+                        family: Str::new(family),
+                        ports: ports.clone(),
+                        endpoints: vec![endpoint],
+                    }),
+                }
+            }
+        }
+        // A family without any endpoint is told too.
+        for family in families {
+            if !groups.iter().any(|group| group.family == family) {
+                groups.push(Group { family: family.into(), ports: vec![], endpoints: vec![] });
+            }
+        }
+        (groups, lacks_node)
+    }
+
+    /// The zone of a node, if it says one; `None`: there is no such node.
+    fn zone(&self, node: &str) -> Option<Option<Str>> {
+        let kind = self.client.kind("", "nodes")?;
+        let entry = self.client.registry.cached(&kind, "", node)?;
+        Some(entry.label(ZONE_LABEL).map(Str::new))
+    }
+}
+
+/// The ports of a service as they are on a pod.
+fn ports(service: &Object, pod: &Object) -> Vec<Value> {
+    let mut out = vec![];
+    for port in service.array_at(&["spec", "ports"]) {
+        let Some(number) = target_port(pod, port) else { continue };
+        let mut own = Map::new();
+        own.insert("name", port.str_at(&["name"]).unwrap_or_default());
+        own.insert("protocol", port.str_at(&["protocol"]).unwrap_or("TCP"));
+        own.insert("port", number);
+        if let Some(protocol) = port.str_at(&["appProtocol"]) {
+            own.insert("appProtocol", protocol);
+        }
+        out.push(Value::Object(own));
+    }
+    out
+}
+
+fn endpoint(service: &Object, pod: &Object, addresses: &[&str], zone: Option<&str>) -> Value {
+    let addresses: Vec<Value> = addresses.iter().map(|address| Value::from(*address)).collect();
+    let (serving, terminating) = (is_ready(pod), pod.deletion_timestamp().is_some());
+    let ready = publishes_not_ready(service) || (serving && !terminating);
+    let mut endpoint = value!({
+        "addresses": addresses,
+        "conditions": {
+            "ready": (Value::Bool(ready)), "serving": (Value::Bool(serving)),
+            "terminating": (Value::Bool(terminating))
+        }
+    });
+    let Some(map) = endpoint.as_object_mut() else { return endpoint };
+    if let Some(hostname) = hostname(pod, service) {
+        map.insert("hostname", hostname);
+    }
+    map.insert("targetRef", pod_reference(pod));
+    let node = pod.str_at(&["spec", "nodeName"]);
+    if !node.is_empty() {
+        map.insert("nodeName", node);
+    }
+    if let Some(zone) = zone {
+        map.insert("zone", zone);
+    }
+    endpoint
+}

@@ -1,0 +1,332 @@
+//! The garbage collector: deletes objects whose owners are gone, deletes dependents before their owners where that
+//! is asked for, and takes owners that go away off those that stay.
+//!
+//! An owner reference names an object of the dependent's namespace, or a cluster-scoped one. An owner is there
+//! when an object of that kind and name has that uid. As long as one owner is there, and does not wait itself for
+//! its dependents to go, the dependent stays and the references to other owners are taken off it. Of an owner
+//! whose kind is not served nothing can be said: its dependents wait until it is.
+
+mod graph;
+
+use crate::client::{About, Client, Report};
+use crate::control_loop::{self, ControlLoop};
+use crate::metadata::{FOREGROUND, Metadata, ORPHAN, OwnerReference};
+use crate::queue::Queue;
+use graph::{Effects, Graph, ObjectRef, Work};
+use keelson_meta::{Failure, GroupVersion, Map, Status, Value, value};
+use keelson_registry::options::{DeleteOptions, PatchForm, Propagation};
+use keelson_registry::{Entry, InformerEvent, Kind, Part, Registry, Target, Wanted};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+const NAME: &str = "garbage-collector-controller";
+/// Dependents of one owner that are orphaned side by side.
+const ORPHANED_MAX: usize = 32;
+
+/// Runs until it is dropped.
+pub(crate) async fn run(registry: Arc<Registry>) {
+    let client = Client::new(&registry, "generic-garbage-collector");
+    control_loop::run(&registry, Garbage { client, graph: Mutex::default() }).await;
+}
+
+struct Garbage {
+    client: Client,
+    graph: Mutex<Graph>,
+}
+
+/// What the owners of an object are.
+#[derive(Default)]
+struct Owners {
+    /// There, and staying.
+    solid: bool,
+    /// Uids of those that are gone.
+    absent: Vec<OwnerReference>,
+    /// Uids of those that wait for their dependents to go.
+    waiting: Vec<OwnerReference>,
+}
+
+impl ControlLoop for Garbage {
+    type Key = Work;
+    const NAME: &'static str = NAME;
+    const WANTED: Wanted = Wanted::All;
+    const WORKERS_MAX: usize = 64;
+
+    fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<Work>) -> bool {
+        let mut effects = Effects::default();
+        let mut graph = self.graph();
+        for event in events {
+            graph.apply(event, &mut effects);
+        }
+        effects.work.into_iter().for_each(|work| queue.add(work));
+        effects.has_waiting_owner
+    }
+
+    async fn sync(&self, work: Work) -> Result<Option<Duration>, Failure> {
+        match &work {
+            Work::Collect(object) => self.collect(object).await?,
+            Work::Orphan(object) => self.orphan_dependents(object).await?,
+        }
+        Ok(None)
+    }
+}
+
+impl Garbage {
+    fn graph(&self) -> MutexGuard<'_, Graph> {
+        self.graph.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn target(&self, object: &ObjectRef) -> Target {
+        let kind = self.graph().kind(object);
+        let (namespace, name) = object.key.split_once('/').unwrap_or(("", &object.key));
+        Target::of(&kind, namespace, name)
+    }
+
+    /// Looks at one object.
+    async fn collect(&self, object: &ObjectRef) -> Result<(), Failure> {
+        let target = self.target(object);
+        if is_ignored(&target.kind) {
+            return Ok(());
+        }
+        let Some(entry) = self.client.entry(&target).await? else { return Ok(()) };
+        let metadata = Metadata::of(&entry);
+        if metadata.is_deleting_dependents() {
+            if self.graph().is_blocked(metadata.uid) {
+                return Ok(());
+            }
+            return self.remove_finalizer(&target, &entry, FOREGROUND).await;
+        }
+        if metadata.is_deleting || !metadata.has_owners() {
+            return Ok(());
+        }
+        if self.graph().take_unchecked(object) {
+            self.report_other_namespaces(&target, &metadata).await;
+        }
+        let Some(owners) = self.owners(object, &target, &metadata).await? else { return Ok(()) };
+        if owners.solid {
+            let gone: Vec<_> = owners.absent.iter().chain(&owners.waiting).collect();
+            return disown(&self.client, &target, &entry, &gone).await;
+        }
+        if !owners.waiting.is_empty() && self.graph().has_dependents(metadata.uid) {
+            if self.graph().has_waiting_dependent(metadata.uid) {
+                // Else they might wait for each other.
+                return self.unblock(&target, &entry).await;
+            }
+            return self.delete(&target, &entry, Propagation::Foreground).await;
+        }
+        let propagation = if metadata.has_finalizer(ORPHAN) {
+            Propagation::Orphan
+        } else if metadata.has_finalizer(FOREGROUND) {
+            Propagation::Foreground
+        } else {
+            Propagation::Background
+        };
+        self.delete(&target, &entry, propagation).await
+    }
+
+    /// What the owners of an object are; `None` when nothing can be said of one of them.
+    async fn owners(
+        &self,
+        object: &ObjectRef,
+        target: &Target,
+        metadata: &Metadata<'_>,
+    ) -> Result<Option<Owners>, Failure> {
+        let mut owners = Owners::default();
+        for owner in metadata.owners() {
+            let Some(kind) = self.kind_of(&owner) else {
+                self.graph().note_unmapped(object);
+                tracing::debug!(
+                    controller = NAME,
+                    ?object,
+                    ?owner,
+                    "owner's kind is not served; waiting"
+                );
+                return Ok(None);
+            };
+            if kind.namespaced && !target.kind.namespaced {
+                // No such owner can be told to be there or not.
+                return Ok(None);
+            }
+            let namespace = if kind.namespaced { target.namespace.as_str() } else { "" };
+            let stored = self.client.entry(&Target::of(&kind, namespace, &owner.name)).await?;
+            match stored.as_ref().map(Metadata::of) {
+                Some(stored) if stored.uid == owner.uid => {
+                    if stored.is_deleting_dependents() {
+                        owners.waiting.push(owner);
+                    } else {
+                        owners.solid = true;
+                    }
+                }
+                _ => owners.absent.push(owner),
+            }
+        }
+        Ok(Some(owners))
+    }
+
+    fn kind_of(&self, owner: &OwnerReference) -> Option<Arc<Kind>> {
+        let version = GroupVersion::parse(&owner.api_version)?;
+        self.client.registry.api().of_kind(&version.kind(owner.kind.clone())).cloned()
+    }
+
+    /// Deletes this version of an object.
+    async fn delete(
+        &self,
+        target: &Target,
+        entry: &Entry,
+        propagation: Propagation,
+    ) -> Result<(), Failure> {
+        let options = DeleteOptions {
+            propagation: Some(propagation),
+            uid: Some(Metadata::of(entry).uid.into()),
+            resource_version: Some(entry.modified().to_string().into()),
+            ..DeleteOptions::default()
+        };
+        let (resource, namespace, name) =
+            (target.gvr().qualified(), &target.namespace, &target.name);
+        tracing::debug!(%resource, %namespace, %name, ?propagation, "deleting object without owner");
+        unless_gone(self.client.delete(target, &options).await)
+    }
+
+    /// Lets the owners of an object go before it.
+    async fn unblock(&self, target: &Target, entry: &Entry) -> Result<(), Failure> {
+        let mut owners = Metadata::of(entry).owner_values();
+        for owner in owners.iter_mut().filter_map(Value::as_object_mut) {
+            if owner.get("blockOwnerDeletion").and_then(Value::as_bool) == Some(true) {
+                owner.insert("blockOwnerDeletion", false);
+            }
+        }
+        patch_metadata(&self.client, target, entry, "ownerReferences", owners).await
+    }
+
+    async fn remove_finalizer(
+        &self,
+        target: &Target,
+        entry: &Entry,
+        finalizer: &str,
+    ) -> Result<(), Failure> {
+        let mut left = Metadata::of(entry).finalizers();
+        left.retain(|name| name.as_str() != Some(finalizer));
+        patch_metadata(&self.client, target, entry, "finalizers", left).await
+    }
+
+    /// Takes an owner that is being deleted off its dependents, and then lets it go.
+    async fn orphan_dependents(&self, object: &ObjectRef) -> Result<(), Failure> {
+        let target = self.target(object);
+        let Some(entry) = self.client.entry(&target).await? else { return Ok(()) };
+        let metadata = Metadata::of(&entry);
+        if !metadata.is_orphaning_dependents() {
+            return Ok(());
+        }
+        let dependents = self.graph().dependents(metadata.uid);
+        let mut working = JoinSet::new();
+        for dependent in dependents {
+            if working.len() == ORPHANED_MAX {
+                orphaned(working.join_next().await)?;
+            }
+            let (target, client) = (self.target(&dependent), self.client.clone());
+            let owner: Arc<str> = metadata.uid.into();
+            working.spawn(async move { orphan(&client, &target, &owner).await });
+        }
+        while let Some(done) = working.join_next().await {
+            orphaned(Some(done))?;
+        }
+        self.remove_finalizer(&target, &entry, ORPHAN).await
+    }
+
+    /// Reports owners that there are, but in another namespace than the object.
+    async fn report_other_namespaces(&self, target: &Target, metadata: &Metadata<'_>) {
+        for owner in metadata.owners() {
+            let Some(kind) = self.kind_of(&owner).filter(|kind| kind.namespaced) else { continue };
+            let namespace = target.namespace.as_str();
+            let is_owner =
+                |entry: &Entry| entry.name() == owner.name && Metadata::of(entry).uid == owner.uid;
+            let near = self.client.registry.cached(&kind, namespace, &owner.name);
+            if near.is_some_and(|near| is_owner(&near)) {
+                continue;
+            }
+            let all = self.client.registry.cached_all(&kind);
+            if !all.range("", "").any(is_owner) {
+                continue;
+            }
+            let OwnerReference { api_version, kind, name, uid, .. } = &owner;
+            let message = format!(
+                "ownerRef [{api_version}/{kind}, namespace: {namespace}, name: {name}, uid: {uid}] \
+                 does not exist in namespace \"{namespace}\""
+            );
+            let about = About {
+                kind: target.kind.name(),
+                api_version: &target.schema().gvk.api_version(),
+                namespace,
+                name: &target.name,
+                uid: metadata.uid,
+                resource_version: "",
+            };
+            let reason = "OwnerRefInvalidNamespace";
+            let report = Report { kind: "Warning", reason, message: &message };
+            self.client.report(NAME, &about, report).await;
+        }
+    }
+}
+
+/// Takes references to owners off an object.
+async fn disown(
+    client: &Client,
+    target: &Target,
+    entry: &Entry,
+    gone: &[&OwnerReference],
+) -> Result<(), Failure> {
+    if gone.is_empty() {
+        return Ok(());
+    }
+    let is_gone = |value: &Value| gone.iter().any(|gone| value.str_at(&["uid"]) == Some(&gone.uid));
+    let mut left = Metadata::of(entry).owner_values();
+    left.retain(|owner| !is_gone(owner));
+    patch_metadata(client, target, entry, "ownerReferences", left).await
+}
+
+/// Takes an owner off one dependent.
+async fn orphan(client: &Client, target: &Target, owner: &str) -> Result<(), Failure> {
+    let Some(entry) = client.entry(target).await? else { return Ok(()) };
+    let owners = Metadata::of(&entry).owners();
+    let gone: Vec<_> = owners.iter().filter(|reference| reference.uid == owner).collect();
+    disown(client, target, &entry, &gone).await
+}
+
+/// Replaces a list in the metadata of this version of an object.
+async fn patch_metadata(
+    client: &Client,
+    target: &Target,
+    entry: &Entry,
+    name: &'static str,
+    items: Vec<Value>,
+) -> Result<(), Failure> {
+    let mut metadata = Map::new();
+    metadata.insert("uid", Metadata::of(entry).uid);
+    metadata.insert("resourceVersion", entry.modified().to_string());
+    metadata.insert(name, if items.is_empty() { Value::Null } else { Value::Array(items) });
+    let patch = value!({"metadata": (metadata)});
+    unless_gone(client.patch(target, Part::Main, PatchForm::Merge, &patch).await)
+}
+
+/// Events are no one's dependents: there are many, and they go by themselves.
+fn is_ignored(kind: &Kind) -> bool {
+    kind.gvr.resource == "events" && matches!(kind.gvr.group.as_str(), "" | "events.k8s.io")
+}
+
+fn orphaned(
+    done: Option<Result<Result<(), Failure>, tokio::task::JoinError>>,
+) -> Result<(), Failure> {
+    match done {
+        Some(Ok(done)) => done,
+        Some(Err(error)) => Err(Status::internal(error)),
+        None => Ok(()),
+    }
+}
+
+/// Of an object that is gone nothing is left to do.
+fn unless_gone<T>(done: Result<T, Failure>) -> Result<(), Failure> {
+    match done {
+        Err(status) if status.code == 404 => Ok(()),
+        done => done.map(drop),
+    }
+}

@@ -1,0 +1,108 @@
+//! The control loops that a bare API server needs to keep its promises. They act like any client does, within the
+//! process: each as a service account of its own, through authorization and admission.
+//!
+//! A loop has the name of the one of kube-controller-manager whose work it does, and `--controllers` chooses among
+//! them by it. [`Controllers`] says which run; whoever runs them starts each with [`Controller::run`] and ends it
+//! by dropping that.
+
+mod client;
+mod cluster_roles;
+mod control_loop;
+mod disruption;
+mod endpoints;
+mod garbage;
+mod metadata;
+mod namespaces;
+mod pods;
+mod protection;
+mod queue;
+mod quotas;
+mod root_ca;
+mod selection;
+mod service_accounts;
+mod ttl_after_finished;
+
+pub use selection::Controllers;
+
+use keelson_registry::Registry;
+use std::pin::Pin;
+use std::sync::Arc;
+
+/// What loops need beside the registry.
+#[derive(Clone)]
+pub struct Context {
+    /// The objects.
+    pub registry: Arc<Registry>,
+    /// The authority of the server's certificate, in PEM.
+    pub root_ca: Arc<str>,
+}
+
+/// A loop that runs until it is dropped.
+pub type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A control loop.
+#[derive(Clone, Copy)]
+pub struct Controller {
+    /// As `--controllers` names it.
+    pub name: &'static str,
+    /// Whether a kube-controller-manager runs it too, unless told otherwise.
+    pub is_kube_controller_managers: bool,
+    start: fn(Context) -> Running,
+}
+
+impl Controller {
+    /// Runs it.
+    pub fn run(&self, context: Context) -> Running {
+        (self.start)(context)
+    }
+
+    const fn new(name: &'static str, start: fn(Context) -> Running) -> Controller {
+        Controller { name, is_kube_controller_managers: true, start }
+    }
+}
+
+impl std::fmt::Debug for Controller {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// All control loops, by name.
+pub const ALL: &[Controller] = &[
+    Controller::new("clusterrole-aggregation-controller", |context| {
+        Box::pin(cluster_roles::run(context.registry))
+    }),
+    Controller::new("disruption-controller", |context| Box::pin(disruption::run(context.registry))),
+    Controller::new("endpoints-controller", |context| {
+        Box::pin(endpoints::objects::run(context.registry))
+    }),
+    Controller::new("endpointslice-controller", |context| {
+        Box::pin(endpoints::slices::run(context.registry))
+    }),
+    Controller::new("endpointslice-mirroring-controller", |context| {
+        Box::pin(endpoints::mirroring::run(context.registry))
+    }),
+    Controller::new("garbage-collector-controller", |context| {
+        Box::pin(garbage::run(context.registry))
+    }),
+    Controller::new("namespace-controller", |context| Box::pin(namespaces::run(context.registry))),
+    Controller::new("persistentvolume-protection-controller", |context| {
+        Box::pin(protection::volumes(context.registry))
+    }),
+    Controller::new("persistentvolumeclaim-protection-controller", |context| {
+        Box::pin(protection::claims(context.registry))
+    }),
+    Controller::new("resourcequota-controller", |context| Box::pin(quotas::run(context.registry))),
+    Controller::new("root-ca-certificate-publisher-controller", |context| {
+        Box::pin(root_ca::run(context.registry, context.root_ca))
+    }),
+    Controller::new("serviceaccount-controller", |context| {
+        Box::pin(service_accounts::run(context.registry))
+    }),
+    Controller::new("ttl-after-finished-controller", |context| {
+        Box::pin(ttl_after_finished::run(context.registry))
+    }),
+    Controller::new("volumeattributesclass-protection-controller", |context| {
+        Box::pin(protection::classes(context.registry))
+    }),
+];

@@ -1,0 +1,296 @@
+//! The namespace controller: deletes what is in a namespace that is being deleted, pods before everything that may
+//! protect them (CVE-2024-7598), tells in the namespace's conditions what is left, and then lets it go.
+
+use crate::client::Client;
+use crate::control_loop::{self, ControlLoop};
+use crate::metadata::Metadata;
+use crate::queue::Queue;
+use keelson_meta::{Failure, Object, Str, Value, value};
+use keelson_registry::{Entry, InformerEvent, Kind, Part, Registry, Target, Wanted};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// From the deletion of an object to the next look at its namespace: objects go in crowds.
+const GATHER: Duration = Duration::from_millis(50);
+/// Between looks at a namespace whose content stays.
+const LOOK_AGAIN: Duration = Duration::from_secs(15);
+
+/// Runs until it is dropped.
+pub(crate) async fn run(registry: Arc<Registry>) {
+    let client = Client::new(&registry, "namespace-controller");
+    control_loop::run(&registry, Namespaces { client, ending: Mutex::default() }).await;
+}
+
+struct Namespaces {
+    client: Client,
+    /// Namespaces that are being deleted.
+    ending: Mutex<HashSet<Str>>,
+}
+
+/// What is left in a namespace.
+#[derive(Debug, Default)]
+struct Content {
+    /// Objects, by resource.
+    objects: BTreeMap<String, usize>,
+    /// Objects, by finalizer.
+    finalizers: BTreeMap<Str, usize>,
+    /// Why resources could not be deleted.
+    errors: Vec<Failure>,
+}
+
+impl ControlLoop for Namespaces {
+    /// A namespace.
+    type Key = Str;
+    const NAME: &'static str = "namespace-controller";
+    const WANTED: Wanted = Wanted::All;
+    const WORKERS_MAX: usize = 10;
+
+    fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<Str>) -> bool {
+        let mut ending = self.ending.lock().unwrap_or_else(PoisonError::into_inner);
+        let soon = Instant::now() + GATHER;
+        for event in events {
+            match &event {
+                InformerEvent::Listed(kind, all) if is_namespaces(kind) => {
+                    ending.clear();
+                    for entry in all.range("", "").filter(|entry| is_ending(entry)) {
+                        ending.insert(entry.name().into());
+                        queue.add(entry.name().into());
+                    }
+                }
+                InformerEvent::Put { kind, entry, .. } if is_namespaces(kind) => {
+                    if is_ending(entry) {
+                        ending.insert(entry.name().into());
+                        queue.add(entry.name().into());
+                    }
+                }
+                InformerEvent::Deleted { kind, entry } if is_namespaces(kind) => {
+                    ending.remove(entry.name());
+                }
+                InformerEvent::Deleted { entry, .. } if !ending.is_empty() => {
+                    if let Some(namespace) = ending.get(entry.namespace()) {
+                        queue.add_at(namespace.clone(), soon);
+                    }
+                }
+                _ => {}
+            }
+        }
+        false
+    }
+
+    async fn sync(&self, namespace: Str) -> Result<Option<Duration>, Failure> {
+        let Some(kind) = self.client.kind("", "namespaces") else { return Ok(None) };
+        let target = Target::of(&kind, "", &namespace);
+        let Some(object) = self.client.get(&target).await? else { return Ok(None) };
+        let finalizers = object.array_at(&["spec", "finalizers"]);
+        if object.deletion_timestamp().is_none()
+            || !finalizers.iter().any(|name| name.as_str() == Some("kubernetes"))
+        {
+            return Ok(None);
+        }
+        let content = self.delete_content(&namespace).await;
+        if !self.note_conditions(&target, object, &content).await? {
+            return Ok(None);
+        }
+        if let Some(error) = content.errors.into_iter().next() {
+            return Err(error);
+        }
+        if !content.objects.is_empty() {
+            return Ok(Some(LOOK_AGAIN));
+        }
+        match self.client.finalize_namespace(&target).await {
+            Err(status) if status.code == 404 => Ok(None),
+            done => done.map(|()| None),
+        }
+    }
+}
+
+impl Namespaces {
+    /// Deletes everything in a namespace; what is left.
+    async fn delete_content(&self, namespace: &str) -> Content {
+        let mut content = Content::default();
+        let mut kinds = self.client.registry.kinds();
+        kinds.retain(|kind| kind.namespaced);
+        kinds.sort_by_key(|kind| (!is_pods(kind), kind.gvr.qualified()));
+        for kind in kinds {
+            self.delete_kind(&kind, namespace, &mut content).await;
+            if is_pods(&kind) && !(content.objects.is_empty() && content.errors.is_empty()) {
+                break;
+            }
+        }
+        content
+    }
+
+    async fn delete_kind(&self, kind: &Arc<Kind>, namespace: &str, content: &mut Content) {
+        let prefix = format!("{namespace}/");
+        let registry = &self.client.registry;
+        if registry.cached_all(kind).range(&prefix, "").next().is_none() {
+            return;
+        }
+        let target = Target::of(kind, namespace, "");
+        if let Err(error) = self.client.delete_all(&target).await {
+            content.errors.push(error);
+        }
+        let left = match self.client.list(&target).await {
+            Ok(left) => left.items,
+            Err(error) => return content.errors.push(error),
+        };
+        if left.is_empty() {
+            return;
+        }
+        let name = format!("{}.{}", kind.gvr.resource, kind.gvr.group);
+        *content.objects.entry(name).or_default() += left.len();
+        for entry in &left {
+            let finalizers = Metadata::of(entry).finalizers();
+            for finalizer in finalizers.iter().filter_map(Value::as_str) {
+                *content.finalizers.entry(finalizer.into()).or_default() += 1;
+            }
+        }
+    }
+
+    /// Writes the conditions, if they have changed. False: the namespace is gone.
+    async fn note_conditions(
+        &self,
+        target: &Target,
+        mut namespace: Object,
+        content: &Content,
+    ) -> Result<bool, Failure> {
+        if !set_conditions(&mut namespace, content, &self.client.now().text()) {
+            return Ok(true);
+        }
+        match self.client.update(target, Part::Status, namespace).await {
+            Err(status) if status.code == 404 => Ok(false),
+            written => written.map(|_| true),
+        }
+    }
+}
+
+fn is_namespaces(kind: &Kind) -> bool {
+    kind.gvr.group.is_empty() && kind.gvr.resource == "namespaces"
+}
+
+fn is_pods(kind: &Kind) -> bool {
+    kind.gvr.group.is_empty() && kind.gvr.resource == "pods"
+}
+
+fn is_ending(entry: &Entry) -> bool {
+    entry.field("status.phase") == Some("Terminating")
+}
+
+/// A condition: type, status, reason, message.
+type Condition = (&'static str, bool, &'static str, String);
+
+/// The conditions of a namespace with this content, in the order of kube-controller-manager.
+fn conditions(content: &Content) -> [Condition; 5] {
+    let discovery = "All resources successfully discovered".to_owned();
+    let parsing = "All legacy kube types successfully parsed".to_owned();
+    let deletion = if content.errors.is_empty() {
+        let message = "All content successfully deleted, may be waiting on finalization".to_owned();
+        (false, "ContentDeleted", message)
+    } else {
+        let mut errors: Vec<String> =
+            content.errors.iter().map(|error| error.message.clone()).collect();
+        errors.sort();
+        errors.dedup();
+        let all = match &errors[..] {
+            [one] => one.clone(),
+            _ => format!("[{}]", errors.join(", ")),
+        };
+        let count = content.errors.len();
+        let message = format!("Failed to delete all resource types, {count} remaining: {all}");
+        (true, "ContentDeletionFailed", message)
+    };
+    let left = content.objects.iter();
+    let left: Vec<String> =
+        left.map(|(name, count)| format!("{name} has {count} resource instances")).collect();
+    let remaining = if left.is_empty() {
+        (false, "ContentRemoved", "All content successfully removed".to_owned())
+    } else {
+        let message = format!("Some resources are remaining: {}", left.join(", "));
+        (true, "SomeResourcesRemain", message)
+    };
+    let held = content.finalizers.iter();
+    let held: Vec<String> =
+        held.map(|(name, count)| format!("{name} in {count} resource instances")).collect();
+    let finalizers = if held.is_empty() {
+        let message = "All content-preserving finalizers finished".to_owned();
+        (false, "ContentHasNoFinalizers", message)
+    } else {
+        let held = held.join(", ");
+        let message = format!("Some content in the namespace has finalizers remaining: {held}");
+        (true, "SomeFinalizersRemain", message)
+    };
+    [
+        ("NamespaceDeletionDiscoveryFailure", false, "ResourcesDiscovered", discovery),
+        ("NamespaceDeletionGroupVersionParsingFailure", false, "ParsedGroupVersions", parsing),
+        ("NamespaceDeletionContentFailure", deletion.0, deletion.1, deletion.2),
+        ("NamespaceContentRemaining", remaining.0, remaining.1, remaining.2),
+        ("NamespaceFinalizersRemaining", finalizers.0, finalizers.1, finalizers.2),
+    ]
+}
+
+/// Sets the conditions of a namespace; says whether one has changed.
+fn set_conditions(namespace: &mut Object, content: &Content, now: &str) -> bool {
+    let mut changed = false;
+    let status = namespace.object_mut("status");
+    let Value::Array(all) = status.entry_or("conditions", || Value::Array(vec![])) else {
+        return false;
+    };
+    for (name, is_true, reason, message) in conditions(content) {
+        let state = if is_true { "True" } else { "False" };
+        let known = all.iter_mut().find(|known| known.str_at(&["type"]) == Some(name));
+        let Some(known) = known.and_then(Value::as_object_mut) else {
+            all.push(value!({
+                "type": name, "status": state, "lastTransitionTime": now,
+                "reason": reason, "message": message
+            }));
+            changed = true;
+            continue;
+        };
+        let facts = [("status", state), ("reason", reason), ("message", message.as_str())];
+        let is_same =
+            |(name, fact): &(&str, &str)| known.get(name).and_then(Value::as_str) == Some(*fact);
+        if facts.iter().all(is_same) {
+            continue;
+        }
+        if !is_same(&facts[0]) {
+            known.insert("lastTransitionTime", now);
+        }
+        for (name, fact) in facts {
+            known.insert(name, fact);
+        }
+        changed = true;
+    }
+    changed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_condition_has_the_time_at_which_its_status_changed() {
+        let mut namespace = Object::new();
+        let mut content = Content::default();
+        content.objects.insert("secrets.".to_owned(), 1);
+        content.objects.insert("deployments.apps".to_owned(), 2);
+        assert!(set_conditions(&mut namespace, &content, "t1"));
+        assert!(!set_conditions(&mut namespace, &content, "t2"), "nothing has changed");
+        content.objects.remove("secrets.");
+        assert!(set_conditions(&mut namespace, &content, "t3"));
+        let remaining = |namespace: &Object| {
+            let condition = &namespace.array_at(&["status", "conditions"])[3];
+            ["type", "status", "lastTransitionTime", "message"]
+                .map(|name| condition.str_at(&[name]).unwrap_or_default().to_owned())
+        };
+        let message = "Some resources are remaining: deployments.apps has 2 resource instances";
+        let want = ["NamespaceContentRemaining", "True", "t1", message];
+        assert_eq!(remaining(&namespace), want);
+        content.objects.clear();
+        assert!(set_conditions(&mut namespace, &content, "t4"));
+        let want = ["NamespaceContentRemaining", "False", "t4", "All content successfully removed"];
+        assert_eq!(remaining(&namespace), want);
+        assert_eq!(namespace.array_at(&["status", "conditions"]).len(), 5);
+    }
+}

@@ -1,0 +1,81 @@
+//! The TTL-after-finished controller: deletes jobs that have ended for as long as `ttlSecondsAfterFinished` says.
+
+use crate::client::{Client, unless_ending};
+use crate::control_loop::{self, ControlLoop};
+use crate::queue::Queue;
+use keelson_meta::time::GoDuration;
+use keelson_meta::{Failure, Object, Str, Timestamp};
+use keelson_registry::options::{DeleteOptions, Propagation};
+use keelson_registry::{Entry, InformerEvent, Registry, Target, Wanted};
+use memchr::memmem;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Runs until it is dropped.
+pub(crate) async fn run(registry: Arc<Registry>) {
+    let client = Client::new(&registry, "ttl-after-finished-controller");
+    control_loop::run(&registry, TtlAfterFinished { client }).await;
+}
+
+struct TtlAfterFinished {
+    client: Client,
+}
+
+impl ControlLoop for TtlAfterFinished {
+    /// A job: namespace and name.
+    type Key = (Str, Str);
+    const NAME: &'static str = "ttl-after-finished-controller";
+    const WANTED: Wanted = Wanted::Only(&[("batch", "jobs")]);
+    const WORKERS_MAX: usize = 5;
+
+    fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<(Str, Str)>) -> bool {
+        let mut note = |entry: &Entry| {
+            if memmem::find(entry.json_slice(), b"\"ttlSecondsAfterFinished\":").is_some() {
+                queue.add((entry.namespace().into(), entry.name().into()));
+            }
+        };
+        for event in &events {
+            match event {
+                InformerEvent::Listed(_, all) => all.range("", "").for_each(&mut note),
+                InformerEvent::Put { entry, .. } => note(entry),
+                InformerEvent::Deleted { .. } | InformerEvent::Withdrawn(_) => {}
+            }
+        }
+        false
+    }
+
+    async fn sync(&self, (namespace, name): (Str, Str)) -> Result<Option<Duration>, Failure> {
+        let Some(kind) = self.client.kind("batch", "jobs") else { return Ok(None) };
+        let target = Target::of(&kind, &namespace, &name);
+        let known = self.client.registry.cached(&kind, &namespace, &name);
+        let Some(entry) = known else { return Ok(None) };
+        let job = kind.decode(&entry)?;
+        let Some(expires) = expires(&job) else { return Ok(None) };
+        let left = expires.since(self.client.now()).0;
+        if left > 0 {
+            return Ok(Some(Duration::from_nanos(left.unsigned_abs())));
+        }
+        let options = DeleteOptions {
+            propagation: Some(Propagation::Foreground),
+            uid: Some(job.uid().into()),
+            resource_version: Some(job.resource_version().into()),
+            ..DeleteOptions::default()
+        };
+        unless_ending(self.client.delete(&target, &options).await)?;
+        Ok(None)
+    }
+}
+
+/// When a job is to be deleted, if it has ended and is not being deleted yet.
+fn expires(job: &Object) -> Option<Timestamp> {
+    let seconds = job.int_at(&["spec", "ttlSecondsAfterFinished"])?;
+    if job.deletion_timestamp().is_some() {
+        return None;
+    }
+    let ended = job.array_at(&["status", "conditions"]).iter().find(|condition| {
+        matches!(condition.str_at(&["type"]), Some("Complete" | "Failed"))
+            && condition.str_at(&["status"]) == Some("True")
+    })?;
+    let ended = Timestamp::parse(ended.str_at(&["lastTransitionTime"])?).ok()?;
+    Some(ended.plus(GoDuration::from_seconds(seconds)))
+}

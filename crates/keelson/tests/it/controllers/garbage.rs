@@ -1,0 +1,254 @@
+//! Garbage collection: every propagation policy, and every way in which an owner may be missing.
+
+use super::{MAPS, MERGE, delete, dependent, gone, looping, make, owned_by, settle, until};
+use crate::http::Client;
+use serde_json::{Value, json};
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
+const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+
+fn path(name: &str) -> String {
+    format!("{MAPS}/{name}")
+}
+
+fn owner(client: &Client, name: &str) -> String {
+    make(client, MAPS, &dependent(name, &[]))
+}
+
+fn owners_of(client: &Client, name: &str) -> Vec<Value> {
+    let owners = &client.get(&path(name)).body["metadata"]["ownerReferences"];
+    owners.as_array().into_iter().flatten().map(|owner| owner["name"].clone()).collect()
+}
+
+fn serve_widgets(client: &Client) {
+    let definition = json!({"apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition", "metadata": {"name": "widgets.example.com"},
+        "spec": {"group": "example.com", "scope": "Namespaced",
+            "names": {"plural": "widgets", "kind": "Widget"},
+            "versions": [{"name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object"}}}]}});
+    make(client, DEFINITIONS, &definition);
+    client.poll(WIDGETS, |answer| answer.status == 200);
+}
+
+fn widget(name: &str, owners: &[Value]) -> Value {
+    let mut widget = dependent(name, owners);
+    widget["apiVersion"] = "example.com/v1".into();
+    widget["kind"] = "Widget".into();
+    widget
+}
+
+fn owned_by_widget(name: &str, uid: &str) -> Value {
+    json!({"apiVersion": "example.com/v1", "kind": "Widget", "name": name, "uid": uid})
+}
+
+#[test]
+fn dependents_go_after_their_owner_through_custom_resources_too() {
+    let server = looping();
+    let client = server.client();
+    serve_widgets(&client);
+    let uid = owner(&client, "top");
+    let uid = make(&client, WIDGETS, &widget("middle", &[owned_by("top", &uid, false)]));
+    make(&client, MAPS, &dependent("bottom", &[owned_by_widget("middle", &uid)]));
+    settle(&client);
+    assert_eq!(client.get(&path("bottom")).status, 200, "as long as its owner is there");
+    delete(&client, &path("top"), "Background");
+    assert_eq!(client.get(&path("top")).status, 404, "in the background the owner goes first");
+    gone(&client, &format!("{WIDGETS}/middle"));
+    gone(&client, &path("bottom"));
+    server.stop();
+}
+
+#[test]
+fn an_owner_in_foreground_deletion_waits_for_dependents_that_block_it() {
+    let server = looping();
+    let client = server.client();
+    let uid = owner(&client, "owner");
+    for (name, blocks) in [("blocks", true), ("follows", false)] {
+        let mut object = dependent(name, &[owned_by("owner", &uid, blocks)]);
+        object["metadata"]["finalizers"] = json!(["example.com/hold"]);
+        make(&client, MAPS, &object);
+    }
+    delete(&client, &path("owner"), "Foreground");
+    for name in ["blocks", "follows"] {
+        client.poll(&path(name), |got| !got.body["metadata"]["deletionTimestamp"].is_null());
+    }
+    settle(&client);
+    let waiting = client.get(&path("owner")).body;
+    assert_eq!(waiting["metadata"]["finalizers"], json!(["foregroundDeletion"]));
+    let release = json!({"metadata": {"finalizers": null}});
+    assert_eq!(client.call("PATCH", &path("blocks"), MERGE, Some(&release)).status, 200);
+    gone(&client, &path("owner"));
+    assert_eq!(client.get(&path("follows")).status, 200, "it is not waited for");
+    server.stop();
+}
+
+#[test]
+fn a_dependent_that_blocks_no_longer_lets_its_owner_go() {
+    let server = looping();
+    let client = server.client();
+    let (uid, other) = (owner(&client, "owner"), owner(&client, "other"));
+    let owners = [owned_by("owner", &uid, true), owned_by("other", &other, true)];
+    make(&client, MAPS, &dependent("shared", &owners));
+    delete(&client, &path("owner"), "Foreground");
+    gone(&client, &path("owner"));
+    assert_eq!(owners_of(&client, "shared"), ["other"], "its other owner keeps it");
+    server.stop();
+}
+
+#[test]
+fn objects_that_wait_for_each_other_in_foreground_deletion_go() {
+    let server = looping();
+    let client = server.client();
+    let first = owner(&client, "first");
+    let second = make(&client, MAPS, &dependent("second", &[owned_by("first", &first, true)]));
+    let patch = json!({"metadata": {"ownerReferences": [owned_by("second", &second, true)]}});
+    assert_eq!(client.call("PATCH", &path("first"), MERGE, Some(&patch)).status, 200);
+    delete(&client, &path("first"), "Foreground");
+    gone(&client, &path("first"));
+    gone(&client, &path("second"));
+    server.stop();
+}
+
+#[test]
+fn orphans_lose_the_reference_to_their_owner_and_stay() {
+    let server = looping();
+    let client = server.client();
+    let (uid, other) = (owner(&client, "owner"), owner(&client, "other"));
+    make(&client, MAPS, &dependent("one", &[owned_by("owner", &uid, true)]));
+    let owners = [owned_by("other", &other, false), owned_by("owner", &uid, false)];
+    make(&client, MAPS, &dependent("two", &owners));
+    delete(&client, &path("owner"), "Orphan");
+    gone(&client, &path("owner"));
+    assert_eq!(owners_of(&client, "one"), [""; 0]);
+    assert_eq!(owners_of(&client, "two"), ["other"]);
+    settle(&client);
+    assert_eq!(client.get(&path("one")).status, 200);
+    server.stop();
+}
+
+#[test]
+fn an_owner_that_is_not_there_keeps_nothing() {
+    let server = looping();
+    let client = server.client();
+    let uid = owner(&client, "owner");
+    let absent = "00000000-0000-0000-0000-000000000001";
+    // A uid that nobody has, one of another object, and a name that nobody has.
+    make(&client, MAPS, &dependent("absent", &[owned_by("nobody", absent, true)]));
+    make(&client, MAPS, &dependent("wrong-uid", &[owned_by("owner", absent, true)]));
+    make(&client, MAPS, &dependent("wrong-name", &[owned_by("nobody", &uid, true)]));
+    let owners = [owned_by("owner", &uid, true), owned_by("nobody", absent, true)];
+    make(&client, MAPS, &dependent("kept", &owners));
+    for name in ["absent", "wrong-uid", "wrong-name"] {
+        gone(&client, &path(name));
+    }
+    until("the absent owner is taken off", || owners_of(&client, "kept") == ["owner"]);
+    // An owner of the same name is another object.
+    make(&client, MAPS, &dependent("held", &[owned_by("owner", &uid, false)]));
+    settle(&client);
+    delete(&client, &path("owner"), "Background");
+    owner(&client, "owner");
+    gone(&client, &path("held"));
+    gone(&client, &path("kept"));
+    server.stop();
+}
+
+#[test]
+fn dependents_of_a_kind_that_is_not_served_wait_until_it_is() {
+    let server = looping();
+    let client = server.client();
+    let absent = "00000000-0000-0000-0000-000000000001";
+    make(&client, MAPS, &dependent("waits", &[owned_by_widget("w", absent)]));
+    settle(&client);
+    assert_eq!(client.get(&path("waits")).status, 200);
+    serve_widgets(&client);
+    gone(&client, &path("waits"));
+    server.stop();
+}
+
+#[test]
+fn owners_in_other_namespaces_are_reported_and_do_not_count() {
+    let server = looping();
+    let client = server.client();
+    let uid = owner(&client, "owner");
+    make(&client, "/api/v1/namespaces", &json!({"metadata": {"name": "other"}}));
+    let other = "/api/v1/namespaces/other/configmaps";
+    make(&client, other, &dependent("dep", &[owned_by("owner", &uid, false)]));
+    make(&client, ROLES, &dependent("cluster-dep", &[owned_by("owner", &uid, false)]));
+    gone(&client, &format!("{other}/dep"));
+    for (namespace, of, name) in [("other", "other", "dep"), ("default", "", "cluster-dep")] {
+        let events = format!(
+            "/api/v1/namespaces/{namespace}/events?fieldSelector=reason=OwnerRefInvalidNamespace"
+        );
+        let events = client.poll(&events, |got| got.body["items"][0].is_object()).body;
+        let event = &events["items"][0];
+        let message = format!(
+            "ownerRef [v1/ConfigMap, namespace: {of}, name: owner, uid: {uid}] does not exist in \
+             namespace \"{of}\""
+        );
+        assert_eq!((&event["message"], &event["type"]), (&message.into(), &"Warning".into()));
+        assert_eq!(event["involvedObject"]["name"], name);
+        assert_eq!(event["source"]["component"], "garbage-collector-controller");
+    }
+    assert_eq!(client.get(&format!("{ROLES}/cluster-dep")).status, 200, "nothing is known of it");
+    server.stop();
+}
+
+#[test]
+fn jobs_and_replication_controllers_orphan_unless_told_otherwise() {
+    let server = looping();
+    let client = server.client();
+    let pod = json!({"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never"});
+    let job = json!({"metadata": {"name": "job"}, "spec": {"template": {"spec": pod}}});
+    let jobs = "/apis/batch/v1/namespaces/default/jobs";
+    let uid = make(&client, jobs, &job);
+    let owner = json!({"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": uid});
+    make(&client, MAPS, &dependent("dep", &[owner]));
+    let deleted = client.delete(&format!("{jobs}/job")).body;
+    assert_eq!(deleted["metadata"]["finalizers"], json!(["orphan"]));
+    gone(&client, &format!("{jobs}/job"));
+    assert_eq!(owners_of(&client, "dep"), [""; 0]);
+    server.stop();
+}
+
+#[test]
+fn the_collector_may_do_what_its_role_allows_and_no_more() {
+    let server = looping();
+    let client = server.client();
+    let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+    let binding = format!("{bindings}/system:controller:generic-garbage-collector");
+    let mut given = client.get(&binding).body;
+    assert_eq!(client.delete(&binding).status, 200);
+    let absent = "00000000-0000-0000-0000-000000000001";
+    make(&client, MAPS, &dependent("dep", &[owned_by("nobody", absent, false)]));
+    // Another loop does its work meanwhile.
+    make(&client, "/api/v1/namespaces", &json!({"metadata": {"name": "other"}}));
+    client.poll("/api/v1/namespaces/other/configmaps/kube-root-ca.crt", |got| got.status == 200);
+    assert_eq!(client.get(&path("dep")).status, 200);
+    given["metadata"] = json!({"name": given["metadata"]["name"]});
+    make(&client, bindings, &given);
+    gone(&client, &path("dep"));
+    server.stop();
+}
+
+#[test]
+fn what_happened_while_the_server_was_down_is_collected() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let builder = || keelson::Keelson::builder().data_dir(dir.path());
+    let server = crate::http::Server::start_plain(builder().no_controllers());
+    let client = server.client();
+    let uid = owner(&client, "owner");
+    make(&client, MAPS, &dependent("dep", &[owned_by("owner", &uid, false)]));
+    let uid = owner(&client, "waiting");
+    make(&client, MAPS, &dependent("blocks", &[owned_by("waiting", &uid, true)]));
+    delete(&client, &path("owner"), "Background");
+    delete(&client, &path("waiting"), "Foreground");
+    server.stop();
+    let server = crate::http::Server::start_plain(builder());
+    let client = server.client();
+    for name in ["dep", "blocks", "waiting"] {
+        gone(&client, &path(name));
+    }
+    server.stop();
+}

@@ -1,0 +1,72 @@
+//! Loops leave their work to a kube-controller-manager while it renews its lease.
+
+use super::{MAPS, dependent, gone, looping, make, owned_by};
+use crate::http::{Client, Server};
+use keelson::Keelson;
+use serde_json::{Value, json};
+
+const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+const ABSENT: &str = "00000000-0000-0000-0000-000000000001";
+
+fn lease(seconds: u64) -> Value {
+    json!({"metadata": {"name": "kube-controller-manager"}, "spec": {
+        "holderIdentity": "kcm", "leaseDurationSeconds": seconds,
+        "renewTime": "9999-01-01T00:00:00.000000Z"}})
+}
+
+fn orphan(client: &Client, name: &str) -> String {
+    make(client, MAPS, &dependent(name, &[owned_by("nobody", ABSENT, false)]));
+    format!("{MAPS}/{name}")
+}
+
+fn is_stopped(server: &Server, is_stopped: bool) {
+    super::until("the loops notice the lease", || server.keelson.stands_aside() == is_stopped);
+}
+
+#[test]
+fn loops_stop_while_a_kube_controller_manager_has_its_lease() {
+    let server = looping();
+    let client = server.client();
+    gone(&client, &orphan(&client, "before"));
+    make(&client, LEASES, &lease(3600));
+    is_stopped(&server, true);
+    let path = orphan(&client, "meanwhile");
+    make(&client, "/api/v1/namespaces", &json!({"metadata": {"name": "other"}}));
+    assert_eq!(client.get(&path).status, 200);
+    assert_eq!(client.get("/api/v1/namespaces/other/serviceaccounts/default").status, 404);
+    // It gives its lease up: what was left is done.
+    let freed = json!({"spec": {"holderIdentity": ""}});
+    let path_of_lease = format!("{LEASES}/kube-controller-manager");
+    let patched = client.call("PATCH", &path_of_lease, super::MERGE, Some(&freed));
+    assert_eq!(patched.status, 200, "{patched:?}");
+    gone(&client, &path);
+    client.poll("/api/v1/namespaces/other/serviceaccounts/default", |got| got.status == 200);
+    server.stop();
+}
+
+#[test]
+fn a_lease_that_is_not_renewed_ends() {
+    let server = looping();
+    let client = server.client();
+    make(&client, LEASES, &lease(1));
+    is_stopped(&server, true);
+    gone(&client, &orphan(&client, "left"));
+    is_stopped(&server, false);
+    server.stop();
+}
+
+#[test]
+fn loops_that_are_named_run_whoever_has_the_lease() {
+    let mut builder = Keelson::builder();
+    builder.controllers = vec!["*".to_owned(), "-serviceaccount-controller".to_owned()];
+    let server = Server::start_plain(builder);
+    let client = server.client();
+    make(&client, LEASES, &lease(3600));
+    gone(&client, &orphan(&client, "left"));
+    make(&client, "/api/v1/namespaces", &json!({"metadata": {"name": "other"}}));
+    client.poll("/api/v1/namespaces/other/configmaps/kube-root-ca.crt", |got| got.status == 200);
+    let accounts = client.get("/api/v1/namespaces/other/serviceaccounts");
+    assert_eq!(accounts.body["items"], json!([]));
+    assert!(!server.keelson.stands_aside());
+    server.stop();
+}

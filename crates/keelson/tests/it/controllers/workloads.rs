@@ -1,0 +1,249 @@
+//! Loops beside workloads: endpoints of services, budgets of disruptions, jobs that have ended, protection of volumes
+//! and claims. What is compared with is what kube-controller-manager 1.36.2 writes for the same objects.
+
+use super::{MERGE, gone, looping, make, until};
+use crate::http::Client;
+use serde_json::{Value, json};
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const SERVICES: &str = "/api/v1/namespaces/default/services";
+const ENDPOINTS: &str = "/api/v1/namespaces/default/endpoints";
+const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
+const BUDGETS: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
+
+fn patch(client: &Client, path: &str, patch: &Value) {
+    let patched = client.call("PATCH", path, MERGE, Some(patch));
+    assert_eq!(patched.status, 200, "{patched:?}");
+}
+
+/// A pod of app `a` on the node `n`.
+fn pod(client: &Client, name: &str, ip: &str, ready: bool) {
+    let spec = json!({"nodeName": "n", "containers": [
+        {"name": "c", "image": "i", "ports": [{"name": "web", "containerPort": 8080}]}]});
+    make(client, PODS, &json!({"metadata": {"name": name, "labels": {"app": "a"}}, "spec": spec}));
+    let ready = if ready { "True" } else { "False" };
+    let status = json!({"status": {"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}],
+        "conditions": [{"type": "Ready", "status": ready,
+            "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
+    patch(client, &format!("{PODS}/{name}/status"), &status);
+}
+
+fn service(name: &str, spec: Value) -> Value {
+    json!({"metadata": {"name": name, "labels": {"l": name}}, "spec": spec})
+}
+
+/// The slices of a service: of each its endpoints and ports.
+fn slices(client: &Client, service: &str) -> Vec<(Value, Value)> {
+    let path = format!("{SLICES}?labelSelector=kubernetes.io/service-name={service}");
+    let list = client.get(&path).body;
+    let slices = list["items"].as_array().into_iter().flatten();
+    slices.map(|slice| (slice["endpoints"].clone(), slice["ports"].clone())).collect()
+}
+
+#[test]
+fn endpoints_and_slices_of_a_service_follow_its_pods() {
+    let server = looping();
+    let client = server.client();
+    let node = json!({"metadata": {"name": "n", "labels": {"topology.kubernetes.io/zone": "z"}}});
+    make(&client, "/api/v1/nodes", &node);
+    pod(&client, "ready", "10.1.0.1", true);
+    pod(&client, "waiting", "10.1.0.2", false);
+    let ports = json!([{"name": "http", "port": 80, "targetPort": "web"}]);
+    make(&client, SERVICES, &service("s", json!({"selector": {"app": "a"}, "ports": ports})));
+    let path = format!("{ENDPOINTS}/s");
+    let endpoints = client.poll(&path, |got| got.body["subsets"].is_array()).body;
+    let metadata = &endpoints["metadata"];
+    let labels = json!({"endpoints.kubernetes.io/managed-by": "endpoint-controller", "l": "s"});
+    assert_eq!(metadata["labels"], labels);
+    let trigger = "endpoints.kubernetes.io/last-change-trigger-time";
+    assert_eq!(metadata["annotations"][trigger], "2026-01-01T00:00:00Z");
+    assert_eq!(metadata["managedFields"][0]["manager"], "kube-controller-manager");
+    let subset = &endpoints["subsets"][0];
+    assert_eq!(subset["ports"], json!([{"name": "http", "port": 8080, "protocol": "TCP"}]));
+    let ip = |name: &str| subset[name][0]["ip"].clone();
+    assert_eq!((ip("addresses"), ip("notReadyAddresses")), ("10.1.0.1".into(), "10.1.0.2".into()));
+    let target = &subset["addresses"][0]["targetRef"];
+    assert_eq!((&target["kind"], &target["name"]), (&"Pod".into(), &"ready".into()));
+
+    until("the slice is there", || slices(&client, "s").len() == 1);
+    let (endpoints, ports) = slices(&client, "s").remove(0);
+    assert_eq!(ports, json!([{"name": "http", "port": 8080, "protocol": "TCP"}]));
+    let facts = |at: usize| {
+        let one = &endpoints[at];
+        json!([one["addresses"][0], one["conditions"], one["nodeName"], one["zone"]])
+    };
+    let conditions = |is: bool| json!({"ready": is, "serving": is, "terminating": false});
+    assert_eq!(facts(0), json!(["10.1.0.1", conditions(true), "n", "z"]));
+    assert_eq!(facts(1), json!(["10.1.0.2", conditions(false), "n", "z"]));
+
+    // It becomes ready; the other one goes.
+    let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+    patch(&client, &format!("{PODS}/waiting/status"), &ready);
+    assert_eq!(client.delete(&format!("{PODS}/ready?gracePeriodSeconds=0")).status, 200);
+    let is_second = |addresses: &Value| addresses.as_array().is_some_and(|all| all.len() == 1);
+    client.poll(&path, |got| {
+        let subset = &got.body["subsets"][0];
+        is_second(&subset["addresses"]) && subset["addresses"][0]["ip"] == "10.1.0.2"
+    });
+    until("the slice follows", || {
+        let (endpoints, _) = slices(&client, "s").remove(0);
+        is_second(&endpoints) && endpoints[0]["conditions"]["ready"] == true
+    });
+    assert_eq!(client.delete(&format!("{SERVICES}/s")).status, 200);
+    gone(&client, &path);
+    until("slices go with their service", || slices(&client, "s").is_empty());
+    server.stop();
+}
+
+#[test]
+fn endpoints_that_somebody_writes_are_mirrored() {
+    let server = looping();
+    let client = server.client();
+    make(&client, SERVICES, &service("free", json!({"ports": [{"port": 80}]})));
+    let endpoints = json!({"metadata": {"name": "free"}, "subsets": [{
+        "addresses": [{"ip": "1.2.3.4"}], "ports": [{"port": 80}]}]});
+    make(&client, ENDPOINTS, &endpoints);
+    until("there is a slice", || slices(&client, "free").len() == 1);
+    let (endpoints, ports) = slices(&client, "free").remove(0);
+    assert_eq!(endpoints, json!([{"addresses": ["1.2.3.4"], "conditions": {"ready": true}}]));
+    assert_eq!(ports, json!([{"name": "", "port": 80, "protocol": "TCP"}]));
+    let skip = json!({"metadata": {"labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}}});
+    patch(&client, &format!("{ENDPOINTS}/free"), &skip);
+    until("the slice is gone", || slices(&client, "free").is_empty());
+    server.stop();
+}
+
+#[test]
+fn a_budget_counts_its_pods_and_lets_as_many_be_evicted_as_it_can_spare() {
+    let server = looping();
+    let client = server.client();
+    pod(&client, "one", "10.1.0.1", true);
+    pod(&client, "two", "10.1.0.2", true);
+    let budget = json!({"metadata": {"name": "b"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "a"}}}});
+    make(&client, BUDGETS, &budget);
+    let path = format!("{BUDGETS}/b");
+    let status = client.poll(&path, |got| got.body["status"]["disruptionsAllowed"] == 1).body;
+    let counts = ["currentHealthy", "desiredHealthy", "expectedPods", "observedGeneration"];
+    assert_eq!(counts.map(|name| status["status"][name].clone()), [2, 1, 2, 1].map(Value::from));
+    let condition = &status["status"]["conditions"][0];
+    assert_eq!(
+        (&condition["status"], &condition["reason"]),
+        (&"True".into(), &"SufficientPods".into())
+    );
+    let evict = |name: &str| {
+        let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction",
+            "metadata": {"name": name}, "deleteOptions": {"gracePeriodSeconds": 0}});
+        client.post(&format!("{PODS}/{name}/eviction"), &eviction).status
+    };
+    assert_eq!(evict("one"), 201);
+    client.poll(&path, |got| {
+        let status = &got.body["status"];
+        status["expectedPods"] == 1 && status["disruptionsAllowed"] == 0
+    });
+    assert_eq!(evict("two"), 429);
+    server.stop();
+}
+
+#[test]
+fn a_budget_whose_pods_cannot_be_counted_says_why() {
+    let server = looping();
+    let client = server.client();
+    let node = make(&client, "/api/v1/nodes", &json!({"metadata": {"name": "n"}}));
+    let owner = json!({"apiVersion": "v1", "kind": "Node", "name": "n", "uid": node,
+        "controller": true});
+    let spec = json!({"nodeName": "n", "containers": [{"name": "c", "image": "i"}]});
+    let metadata = json!({"name": "p", "labels": {"app": "a"}, "ownerReferences": [owner]});
+    make(&client, PODS, &json!({"metadata": metadata, "spec": spec}));
+    let budget = json!({"metadata": {"name": "b"},
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "a"}}}});
+    make(&client, BUDGETS, &budget);
+    let path = format!("{BUDGETS}/b");
+    let got = client.poll(&path, |got| got.body["status"]["conditions"].is_array()).body;
+    let condition = &got["status"]["conditions"][0];
+    let why = "nodes does not implement the scale subresource";
+    assert_eq!((&condition["reason"], &condition["message"]), (&"SyncFailed".into(), &why.into()));
+    server.stop();
+}
+
+#[test]
+fn a_job_that_has_ended_is_deleted_with_its_pods_after_its_time() {
+    let server = looping();
+    let client = server.client();
+    let jobs = "/apis/batch/v1/namespaces/default/jobs";
+    let template = json!({"spec": {"restartPolicy": "Never",
+        "containers": [{"name": "c", "image": "i"}]}});
+    for (name, seconds) in [("short", 1), ("long", 3600)] {
+        let spec = json!({"ttlSecondsAfterFinished": seconds, "template": template});
+        make(&client, jobs, &json!({"metadata": {"name": name}, "spec": spec}));
+        let ended = "2026-01-01T00:00:00Z";
+        let late = "9999-01-01T00:00:00Z";
+        let at = if name == "short" { ended } else { late };
+        let condition =
+            |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": at});
+        let status = json!({"status": {"startTime": ended, "completionTime": ended, "succeeded": 1,
+            "conditions": [condition("SuccessCriteriaMet"), condition("Complete")]}});
+        patch(&client, &format!("{jobs}/{name}/status"), &status);
+    }
+    gone(&client, &format!("{jobs}/short"));
+    super::settle(&client);
+    assert_eq!(client.get(&format!("{jobs}/long")).status, 200);
+    server.stop();
+}
+
+#[test]
+fn claims_and_volumes_go_when_nobody_uses_them() {
+    let server = looping();
+    let client = server.client();
+    let spec =
+        json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1"}}});
+    for name in ["used", "free"] {
+        make(&client, CLAIMS, &json!({"metadata": {"name": name}, "spec": spec}));
+    }
+    let spec = json!({"nodeName": "n", "containers": [{"name": "c", "image": "i"}],
+        "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "used"}}]});
+    make(&client, PODS, &json!({"metadata": {"name": "p"}, "spec": spec}));
+    for name in ["used", "free"] {
+        assert_eq!(client.delete(&format!("{CLAIMS}/{name}")).status, 200);
+    }
+    gone(&client, &format!("{CLAIMS}/free"));
+    super::settle(&client);
+    let used = client.get(&format!("{CLAIMS}/used")).body;
+    assert_eq!(used["metadata"]["finalizers"], json!(["kubernetes.io/pvc-protection"]));
+    assert_eq!(client.delete(&format!("{PODS}/p?gracePeriodSeconds=0")).status, 200);
+    gone(&client, &format!("{CLAIMS}/used"));
+
+    let volumes = "/api/v1/persistentvolumes";
+    let spec = json!({"capacity": {"storage": "1"}, "accessModes": ["ReadWriteOnce"],
+        "hostPath": {"path": "/x"}});
+    make(&client, volumes, &json!({"metadata": {"name": "pv"}, "spec": spec}));
+    let path = format!("{volumes}/pv");
+    patch(&client, &format!("{path}/status"), &json!({"status": {"phase": "Bound"}}));
+    assert_eq!(client.delete(&path).status, 200);
+    super::settle(&client);
+    assert_eq!(client.get(&path).status, 200);
+    patch(&client, &format!("{path}/status"), &json!({"status": {"phase": "Released"}}));
+    gone(&client, &path);
+    server.stop();
+}
+
+#[test]
+fn an_attribute_class_goes_when_no_claim_has_it() {
+    let server = looping();
+    let client = server.client();
+    let classes = "/apis/storage.k8s.io/v1/volumeattributesclasses";
+    let class = json!({"metadata": {"name": "c"}, "driverName": "d", "parameters": {"a": "b"}});
+    make(&client, classes, &class);
+    let path = format!("{classes}/c");
+    client.poll(&path, |got| got.body["metadata"]["finalizers"].is_array());
+    let spec = json!({"accessModes": ["ReadWriteOnce"], "volumeAttributesClassName": "c",
+        "resources": {"requests": {"storage": "1"}}});
+    make(&client, CLAIMS, &json!({"metadata": {"name": "u"}, "spec": spec}));
+    assert_eq!(client.delete(&path).status, 200);
+    super::settle(&client);
+    assert_eq!(client.get(&path).status, 200);
+    assert_eq!(client.delete(&format!("{CLAIMS}/u")).status, 200);
+    gone(&client, &path);
+    server.stop();
+}
