@@ -50,16 +50,59 @@ impl BootstrapTokens {
     }
 }
 
+/// What the Secret of a bootstrap token says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BootstrapToken {
+    /// The part of the token that is no secret.
+    pub id: String,
+    /// When it ends; `None`: never. What cannot be read as a time is over.
+    pub expires: Option<Timestamp>,
+    /// Whether `cluster-info` is signed with it.
+    pub signs: bool,
+}
+
+impl BootstrapToken {
+    /// Reads a Secret; `None`: it is none of a bootstrap token.
+    pub fn read(stored: &Object) -> Option<BootstrapToken> {
+        if stored.str_at(&["type"]) != SECRET_TYPE || stored.namespace() != NAMESPACE {
+            return None;
+        }
+        let id = data(stored, "token-id").unwrap_or_default();
+        let expires = data(stored, "expiration").unwrap_or_default();
+        let time = || Timestamp::parse(&expires).unwrap_or_default();
+        let is_whole = is_word(&id, ID_CHARACTERS)
+            && stored.name() == format!("bootstrap-token-{id}")
+            && data(stored, "token-secret").is_some_and(|secret| !secret.is_empty());
+        let signs = is_whole && data(stored, "usage-bootstrap-signing").as_deref() == Some("true");
+        Some(BootstrapToken { id, expires: (!expires.is_empty()).then(time), signs })
+    }
+
+    /// Signs a text with the secret of a stored token: a JSON Web Signature whose payload is left out (RFC 7515,
+    /// appendix F), by which a new node knows the cluster.
+    pub fn sign(&self, stored: &Object, text: &str) -> Option<String> {
+        use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+        let secret = data(stored, "token-secret")?;
+        let header =
+            URL_SAFE_NO_PAD.encode(format!("{{\"alg\":\"HS256\",\"kid\":\"{}\"}}", self.id));
+        let signed = format!("{header}.{}", URL_SAFE_NO_PAD.encode(text));
+        let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, secret.as_bytes());
+        let signature = URL_SAFE_NO_PAD.encode(ring::hmac::sign(&key, signed.as_bytes()));
+        Some(format!("{header}..{signature}"))
+    }
+}
+
+/// A text of a Secret; absent is empty, what is not base64 is nothing.
+fn data(stored: &Object, key: &str) -> Option<String> {
+    let bytes = STANDARD.decode(stored.str_at(&["data", key])).ok()?;
+    String::from_utf8(bytes).ok()
+}
+
 fn is_word(text: &str, characters: usize) -> bool {
     text.len() == characters && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
 }
 
 fn user(stored: &Object, id: &str, secret: &str, now: Timestamp) -> Option<User> {
-    // Absent is empty; what is not base64 is nobody's token.
-    let data = |key: &str| {
-        let bytes = STANDARD.decode(stored.str_at(&["data", key])).ok()?;
-        String::from_utf8(bytes).ok()
-    };
+    let data = |key: &str| data(stored, key);
     if stored.deletion_timestamp().is_some() || stored.str_at(&["type"]) != SECRET_TYPE {
         return None;
     }

@@ -112,6 +112,12 @@ impl ServiceAccountTokens {
         jwt::sign(self.options.signing_key.as_ref()?, &claims.to_value(issuer))
     }
 
+    /// A token that stands in a Secret of this name and does not expire; `None` when there is no key.
+    pub fn issue_legacy(&self, account: &Object, secret: &str) -> Option<String> {
+        let claims = claims::legacy(account.namespace(), account.name(), account.uid(), secret);
+        jwt::sign(self.options.signing_key.as_ref()?, &claims)
+    }
+
     /// The user of a token, and for which of the `asked` audiences it is (those of the API server, when
     /// none is asked). `Ok(None)`: the token is not one of a service account.
     pub async fn authenticate(

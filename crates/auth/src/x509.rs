@@ -62,8 +62,6 @@ impl ClientCertificate<'_> {
     /// The certificate in DER, signed by an authority whose certificate is in DER; `None` when that cannot be
     /// read. By hand, since rcgen writes one organization at most.
     pub fn sign(&self, authority: &[u8], key: &SigningKey) -> Option<Vec<u8>> {
-        let (_, authority) = X509Certificate::from_der(authority).ok()?;
-        let algorithm = signature_algorithm(key.verifying.algorithm);
         let name = |oid: &[u8], text: &str| {
             let pair =
                 [der::wrap(der::OBJECT_ID, oid), der::wrap(der::UTF8_STRING, text.as_bytes())];
@@ -72,11 +70,47 @@ impl ClientCertificate<'_> {
         let mut subject: Vec<Vec<u8>> =
             self.groups.iter().map(|group| name(ORGANIZATION, group)).collect();
         subject.push(name(COMMON_NAME, self.user));
+        let usage = der::wrap(der::BIT_STRING, &[7, 0x80]);
+        let client = der::wrap(der::SEQUENCE, &der::wrap(der::OBJECT_ID, CLIENT_AUTH));
+        let unsigned = Unsigned {
+            subject: &der::wrap(der::SEQUENCE, &der::concat(&subject)),
+            public_key: self.public_key,
+            serial: self.serial,
+            validity: self.validity,
+            extensions: vec![
+                extension(KEY_USAGE, true, &usage),
+                extension(EXTENDED_KEY_USAGE, false, &client),
+            ],
+        };
+        unsigned.sign(authority, key)
+    }
+}
+
+/// A certificate to be signed.
+pub(crate) struct Unsigned<'a> {
+    /// The subject in DER.
+    pub subject: &'a [u8],
+    /// The public key in DER (SubjectPublicKeyInfo).
+    pub public_key: &'a [u8],
+    /// Sixteen random bytes.
+    pub serial: [u8; 16],
+    /// When it counts.
+    pub validity: Validity,
+    /// Each in DER.
+    pub extensions: Vec<Vec<u8>>,
+}
+
+impl Unsigned<'_> {
+    /// The certificate in DER; `None` when that of the authority cannot be read.
+    pub fn sign(&self, authority: &[u8], key: &SigningKey) -> Option<Vec<u8>> {
+        let (_, authority) = X509Certificate::from_der(authority).ok()?;
+        let algorithm = signature_algorithm(key.verifying.algorithm);
         let times = [self.validity.not_before, self.validity.not_after].map(time);
         let [not_before, not_after] = times;
         // A serial number is positive, and not longer than need be.
         let mut serial = self.serial;
         serial[0] = (serial[0] & 0x3f) | 0x40;
+        let extensions = der::wrap(der::SEQUENCE, &der::concat(&self.extensions));
         let certificate = der::wrap(
             der::SEQUENCE,
             &der::concat(&[
@@ -85,9 +119,9 @@ impl ClientCertificate<'_> {
                 algorithm.clone(),
                 authority.subject().as_raw().to_vec(),
                 der::wrap(der::SEQUENCE, &der::concat(&[not_before?, not_after?])),
-                der::wrap(der::SEQUENCE, &der::concat(&subject)),
+                self.subject.to_vec(),
                 self.public_key.to_vec(),
-                der::wrap(EXTENSIONS, &client_extensions()),
+                der::wrap(EXTENSIONS, &extensions),
             ]),
         );
         let signature = key.sign(&certificate)?;
@@ -109,27 +143,16 @@ const EXTENSIONS: u8 = 0xa3;
 const BOOLEAN: u8 = 0x01;
 const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 const ORGANIZATION: &[u8] = &[0x55, 0x04, 0x0a];
-const KEY_USAGE: &[u8] = &[0x55, 0x1d, 0x0f];
-const EXTENDED_KEY_USAGE: &[u8] = &[0x55, 0x1d, 0x25];
+pub(crate) const KEY_USAGE: &[u8] = &[0x55, 0x1d, 0x0f];
+pub(crate) const EXTENDED_KEY_USAGE: &[u8] = &[0x55, 0x1d, 0x25];
 const CLIENT_AUTH: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, 0x02];
 
-/// Key usage (digital signature) and extended key usage (client authentication).
-fn client_extensions() -> Vec<u8> {
-    let extension = |oid: &[u8], is_critical: bool, value: Vec<u8>| {
-        let critical = if is_critical { der::wrap(BOOLEAN, &[0xff]) } else { vec![] };
-        let oid = der::wrap(der::OBJECT_ID, oid);
-        let parts = der::concat(&[oid, critical, der::wrap(der::OCTET_STRING, &value)]);
-        der::wrap(der::SEQUENCE, &parts)
-    };
-    let usage = der::wrap(der::BIT_STRING, &[7, 0x80]);
-    let client = der::wrap(der::SEQUENCE, &der::wrap(der::OBJECT_ID, CLIENT_AUTH));
-    der::wrap(
-        der::SEQUENCE,
-        &der::concat(&[
-            extension(KEY_USAGE, true, usage),
-            extension(EXTENDED_KEY_USAGE, false, client),
-        ]),
-    )
+/// An extension of a certificate, in DER.
+pub(crate) fn extension(oid: &[u8], is_critical: bool, value: &[u8]) -> Vec<u8> {
+    let critical = if is_critical { der::wrap(BOOLEAN, &[0xff]) } else { vec![] };
+    let oid = der::wrap(der::OBJECT_ID, oid);
+    let parts = der::concat(&[oid, critical, der::wrap(der::OCTET_STRING, value)]);
+    der::wrap(der::SEQUENCE, &parts)
 }
 
 fn signature_algorithm(algorithm: Algorithm) -> Vec<u8> {

@@ -44,6 +44,22 @@ impl Client {
         Client { registry: registry.clone(), user, field_manager: FIELD_MANAGER }
     }
 
+    /// A client that acts as kube-controller-manager itself, as some loops do there.
+    pub fn manager(registry: &Arc<Registry>) -> Client {
+        let client = Client::new(registry, "");
+        let groups: Vec<Str> =
+            client.user.groups.iter().filter(|group| !group.contains("account")).cloned().collect();
+        let name = Str::new_static("system:kube-controller-manager");
+        Client { user: User { name, groups: groups.into(), ..User::default() }, ..client }
+    }
+
+    /// A client that acts as the API server itself.
+    pub fn api_server(registry: &Arc<Registry>) -> Client {
+        let user = User { name: Str::new_static("system:apiserver"), ..User::default() };
+        let user = user.with_group(MASTERS);
+        Client { registry: registry.clone(), user, field_manager: "kube-apiserver" }
+    }
+
     /// The same, with writes that carry another name in managedFields.
     pub fn with_field_manager(self, field_manager: &'static str) -> Client {
         Client { field_manager, ..self }

@@ -5,6 +5,10 @@
 //! them by it. [`Controllers`] says which run; whoever runs them starts each with [`Controller::run`] and ends it
 //! by dropping that.
 
+mod account_tokens;
+mod authentication_trust;
+mod bootstrap_tokens;
+mod certificates;
 mod client;
 mod cluster_roles;
 mod control_loop;
@@ -20,10 +24,13 @@ mod quotas;
 mod root_ca;
 mod selection;
 mod service_accounts;
+mod service_cidrs;
 mod ttl_after_finished;
 
+pub use certificates::Signing;
 pub use selection::Controllers;
 
+use keelson_auth::service_account::ServiceAccountTokens;
 use keelson_registry::Registry;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -35,6 +42,12 @@ pub struct Context {
     pub registry: Arc<Registry>,
     /// The authority of the server's certificate, in PEM.
     pub root_ca: Arc<str>,
+    /// The authorities whose client certificates count, in PEM; empty: none do.
+    pub client_ca: Arc<str>,
+    /// Who signs certificates.
+    pub signing: Arc<Signing>,
+    /// Who signs tokens of service accounts.
+    pub tokens: Arc<ServiceAccountTokens>,
 }
 
 /// A loop that runs until it is dropped.
@@ -59,6 +72,11 @@ impl Controller {
     const fn new(name: &'static str, start: fn(Context) -> Running) -> Controller {
         Controller { name, is_kube_controller_managers: true, start }
     }
+
+    /// One that a kube-controller-manager does not run, or only when it is told to.
+    const fn off_by_default_there(self) -> Controller {
+        Controller { is_kube_controller_managers: false, ..self }
+    }
 }
 
 impl std::fmt::Debug for Controller {
@@ -69,6 +87,23 @@ impl std::fmt::Debug for Controller {
 
 /// All control loops, by name.
 pub const ALL: &[Controller] = &[
+    Controller::new("bootstrap-signer-controller", |context| {
+        Box::pin(bootstrap_tokens::sign(context.registry))
+    })
+    .off_by_default_there(),
+    Controller::new("certificatesigningrequest-approving-controller", |context| {
+        Box::pin(certificates::approve(context.registry))
+    }),
+    Controller::new("certificatesigningrequest-cleaner-controller", |context| {
+        Box::pin(certificates::clean(context.registry))
+    }),
+    Controller::new("certificatesigningrequest-signing-controller", |context| {
+        Box::pin(certificates::sign(context.registry, context.signing))
+    }),
+    Controller::new("cluster-authentication-trust-controller", |context| {
+        Box::pin(authentication_trust::run(context.registry, context.client_ca))
+    })
+    .off_by_default_there(),
     Controller::new("clusterrole-aggregation-controller", |context| {
         Box::pin(cluster_roles::run(context.registry))
     }),
@@ -96,9 +131,19 @@ pub const ALL: &[Controller] = &[
     Controller::new("root-ca-certificate-publisher-controller", |context| {
         Box::pin(root_ca::run(context.registry, context.root_ca))
     }),
+    Controller::new("service-cidr-controller", |context| {
+        Box::pin(service_cidrs::run(context.registry))
+    }),
     Controller::new("serviceaccount-controller", |context| {
         Box::pin(service_accounts::run(context.registry))
     }),
+    Controller::new("serviceaccount-token-controller", |context| {
+        Box::pin(account_tokens::run(context.registry, context.tokens, context.root_ca))
+    }),
+    Controller::new("token-cleaner-controller", |context| {
+        Box::pin(bootstrap_tokens::clean(context.registry))
+    })
+    .off_by_default_there(),
     Controller::new("ttl-after-finished-controller", |context| {
         Box::pin(ttl_after_finished::run(context.registry))
     }),

@@ -59,11 +59,11 @@ impl ControlLoop for Namespaces {
                         queue.add(entry.name().into());
                     }
                 }
-                InformerEvent::Put { kind, entry, .. } if is_namespaces(kind) => {
-                    if is_ending(entry) {
-                        ending.insert(entry.name().into());
-                        queue.add(entry.name().into());
-                    }
+                InformerEvent::Put { kind, entry, .. }
+                    if is_namespaces(kind) && is_ending(entry) =>
+                {
+                    ending.insert(entry.name().into());
+                    queue.add(entry.name().into());
                 }
                 InformerEvent::Deleted { kind, entry } if is_namespaces(kind) => {
                     ending.remove(entry.name());

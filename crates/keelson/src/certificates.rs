@@ -3,7 +3,7 @@
 //! end.
 
 use crate::private_files::{self, FileError};
-use keelson_auth::x509;
+use keelson_auth::{CertificateAuthority, x509};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose, PublicKeyData,
@@ -125,6 +125,11 @@ impl Pki {
     /// Makes all of it, in memory only.
     pub fn make(names: &[String]) -> Result<Pki, CertificateError> {
         Pki::complete(Found::default(), names, now())
+    }
+
+    /// The own authority, to sign certificates.
+    pub(crate) fn authority(&self) -> Result<CertificateAuthority, String> {
+        CertificateAuthority::read(&self.ca, &self.ca_key)
     }
 
     /// The same authority, with those certificates made anew that have to be.

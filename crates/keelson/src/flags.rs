@@ -1,7 +1,10 @@
 //! Flags: kube-apiserver's names and meanings wherever it has the flag.
 
+mod cluster_signing;
+
 use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use cluster_signing::ClusterSigning;
 use keelson::{AdmissionChain, AdmissionConfig, Authorization, ServiceAccountTokenOptions};
 use keelson_auth::{Abac, TokenFile};
 use keelson_meta::time::GoDuration;
@@ -235,6 +238,9 @@ pub struct Serve {
     /// kube-controller-manager only while none holds its lease].
     #[arg(long, value_delimiter = ',', value_name = "NAMES", allow_hyphen_values = true)]
     pub controllers: Vec<String>,
+    /// Who signs certificates.
+    #[command(flatten)]
+    pub signing: ClusterSigning,
     /// Address to listen on.
     #[arg(long, default_value = "0.0.0.0")]
     pub bind_address: IpAddr,
@@ -417,6 +423,7 @@ impl Serve {
         builder.client_ca_file = self.client_ca_file.clone();
         builder.history = Duration::from_secs(self.history_seconds.max(1));
         builder.controllers = self.controllers.clone();
+        builder.signing = self.signing.options()?;
         builder.event_ttl = duration("--event-ttl", &self.event_ttl, "1h0m0s")?;
         builder.service_ranges = self.service_cluster_ip_range.clone();
         for range in &self.service_cluster_ip_range {

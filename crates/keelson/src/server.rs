@@ -9,6 +9,7 @@ use crate::etcd::{self, Etcd};
 use crate::feature_gates::FeatureGates;
 use crate::kubeconfig::Kubeconfig;
 use crate::service_account_keys::ServiceAccountTokenOptions;
+use crate::signing::SigningOptions;
 use crate::supervisor::{Loops, keep_running};
 use crate::tls_files::TlsFiles;
 use crate::{allocation_repair, definitions, election, event_ttl, files, private_files};
@@ -132,6 +133,8 @@ pub struct Builder {
     /// The control loops that run: `*`, names, `-name`. None: all of them, but those that a
     /// kube-controller-manager runs only while there is none.
     pub controllers: Vec<String>,
+    /// Who signs certificates.
+    pub signing: SigningOptions,
     /// How long events live after their last write; zero is for ever.
     pub event_ttl: Duration,
     /// How long the history is kept; that of etcd lasts for its interval of compaction.
@@ -166,6 +169,7 @@ impl Default for Builder {
             feature_gates: FeatureGates::default(),
             admission: Chain::default(),
             controllers: vec![],
+            signing: SigningOptions::default(),
             event_ttl: EVENT_TTL_DEFAULT,
             history: Duration::from_secs(300),
             limits: Limits::default(),
@@ -280,8 +284,7 @@ impl Builder {
             });
         }
         let identity = format!("{advertise}:{}_{}", address.port(), registry.new_uid());
-        let context =
-            Context { registry: registry.clone(), root_ca: pki.borrow().ca.as_str().into() };
+        let context = self.context(&registry, &pki.borrow(), &account_tokens)?;
         let controllers = Controllers::chosen(&self.controllers);
         let stands_aside: Arc<AtomicBool> = Arc::default();
         let duty = Duty { controllers, context, health: health.clone(), stands_aside };
@@ -304,6 +307,28 @@ impl Builder {
             backend,
             pki,
             url,
+        })
+    }
+
+    /// What the control loops need.
+    fn context(
+        &self,
+        registry: &Arc<Registry>,
+        pki: &Pki,
+        tokens: &Arc<ServiceAccountTokens>,
+    ) -> Result<Context, StartError> {
+        let mut client_ca = if self.tls { pki.ca.clone() } else { String::new() };
+        if let Some(path) = self.client_ca_file.as_ref().filter(|_| self.tls) {
+            let more = std::fs::read_to_string(path);
+            let more = more.map_err(|error| StartError(format!("--client-ca-file: {error}")))?;
+            client_ca.push_str(&more);
+        }
+        Ok(Context {
+            registry: registry.clone(),
+            client_ca: client_ca.into(),
+            root_ca: pki.ca.as_str().into(),
+            signing: Arc::new(self.signing.signing(pki)?),
+            tokens: tokens.clone(),
         })
     }
 

@@ -111,6 +111,24 @@ impl Claims {
     }
 }
 
+/// The claims of a token that stands in a Secret.
+pub fn legacy(namespace: &str, account: &str, uid: &str, secret: &str) -> Value {
+    let mut claims = Map::new();
+    let facts = [
+        ("namespace", namespace),
+        ("secret.name", secret),
+        ("service-account.name", account),
+        ("service-account.uid", uid),
+    ];
+    claims.insert("iss".to_owned(), LEGACY_ISSUER.into());
+    for (name, fact) in facts {
+        claims.insert(format!("{LEGACY}{name}"), fact.into());
+    }
+    let subject = format!("system:serviceaccount:{namespace}:{account}");
+    claims.insert("sub".to_owned(), subject.into());
+    Value::Object(claims)
+}
+
 /// One audience or several; `None` for anything else.
 fn audiences(value: Option<&Value>) -> Option<Vec<Str>> {
     match value {

@@ -151,14 +151,18 @@ fn is_same(known: &Object, wanted: &Object) -> bool {
         && capacity(known) == capacity(wanted)
 }
 
+/// A port of a subset: its name, number and protocol.
+type PortKey = (Str, i64, Str);
+/// Those that are ready, and those that are not.
+type Addresses = [Vec<Value>; 2];
+
 /// Where a service leads, and whether that was more than one object may hold. Ports with the same addresses
 /// share a subset.
 fn subsets(service: &Object, pods: &[Object]) -> (Vec<Value>, bool) {
     let publishes_not_ready = publishes_not_ready(service);
     let family = service.array_at(&["spec", "ipFamilies"]).first().and_then(Value::as_str);
     let ports = service.array_at(&["spec", "ports"]);
-    // Ports with name and number, and which pods stand behind them: addresses that are ready and that are not.
-    let mut by_port: BTreeMap<(Str, i64, Str), (Value, [Vec<Value>; 2])> = BTreeMap::new();
+    let mut by_port: BTreeMap<PortKey, (Value, Addresses)> = BTreeMap::new();
     let (mut count, mut all) = (0, 0);
     for pod in pods.iter().filter(|pod| is_reachable(pod)) {
         if pod.deletion_timestamp().is_some() && !publishes_not_ready {
@@ -181,7 +185,7 @@ fn subsets(service: &Object, pods: &[Object]) -> (Vec<Value>, bool) {
         }
         address.insert("targetRef", pod_reference(pod));
         let is_ready = publishes_not_ready || is_ready(pod);
-        let mut add = |key: (Str, i64, Str), port: Value| {
+        let mut add = |key: PortKey, port: Value| {
             let (_, addresses) = by_port.entry(key).or_insert((port, [vec![], vec![]]));
             addresses[usize::from(!is_ready)].push(Value::Object(address.clone()));
         };
@@ -195,7 +199,7 @@ fn subsets(service: &Object, pods: &[Object]) -> (Vec<Value>, bool) {
             add(key, endpoint_port(port, number));
         }
     }
-    let mut subsets: Vec<([Vec<Value>; 2], Vec<Value>)> = vec![];
+    let mut subsets: Vec<(Addresses, Vec<Value>)> = vec![];
     for (port, mut addresses) in by_port.into_values() {
         addresses.iter_mut().for_each(|addresses| addresses.sort_by_key(ip_key));
         match subsets.iter_mut().find(|(known, _)| *known == addresses) {
@@ -223,7 +227,7 @@ fn endpoint_port(port: &Value, number: i64) -> Value {
     Value::Object(out)
 }
 
-fn subset(([ready, not_ready], ports): ([Vec<Value>; 2], Vec<Value>)) -> Value {
+fn subset(([ready, not_ready], ports): (Addresses, Vec<Value>)) -> Value {
     let ports: Vec<Value> = ports.into_iter().filter(|port| !port.is_null()).collect();
     let mut subset = value!({});
     if let Some(subset) = subset.as_object_mut() {

@@ -102,6 +102,7 @@ fn plan(owner: &Owner<'_>, known: Vec<Object>, groups: Vec<Group>) -> Plan {
     plan
 }
 
+/// Plans the slices of one family.
 fn plan_family(
     owner: &Owner<'_>,
     family: &Str,
@@ -109,82 +110,85 @@ fn plan_family(
     groups: Vec<Group>,
     plan: &mut Plan,
 ) {
-    let (mut create, mut unchanged) = (vec![], 0);
-    let mut update = vec![];
-    let mut delete = vec![];
+    let (mut own, mut unchanged) = (Plan::default(), 0);
     for group in groups.into_iter().filter(|group| !group.endpoints.is_empty()) {
         let has_ports = |slice: &mut Object| slice.array_at(&["ports"]) == group.ports;
-        let own: Vec<Object> = slices.extract_if(.., has_ports).collect();
-        let mut left = group.endpoints;
-        let mut changed: Vec<Object> = vec![];
-        let mut full: Vec<Object> = vec![];
-        for mut slice in own {
-            let before = slice.array_at(&["endpoints"]);
-            let kept: Vec<Value> = before
-                .iter()
-                .filter_map(|known| {
-                    let at = left.iter().position(|new| is_same_endpoint(new, known))?;
-                    Some(left.remove(at))
-                })
-                .collect();
-            if kept.is_empty() {
-                delete.push(slice);
-            } else if kept != before || has_other_metadata(owner, &slice) {
-                slice.root.insert("endpoints", kept);
-                changed.push(slice);
-            } else {
-                full.push(slice);
-            }
-        }
-        for slice in &mut changed {
-            fill(slice, &mut left);
-        }
-        // A slice that had not to be written is only when all that is left finds room there.
-        let roomy =
-            |slice: &Object| slice.array_at(&["endpoints"]).len() + left.len() <= ENDPOINTS_MAX;
-        if !left.is_empty()
-            && let Some(at) = full.iter().position(roomy)
-        {
-            let mut slice = full.remove(at);
-            fill(&mut slice, &mut left);
-            changed.push(slice);
-        }
-        unchanged += full.len();
-        update.extend(changed);
-        while !left.is_empty() {
-            let rest = left.split_off(left.len().min(ENDPOINTS_MAX));
-            create.push(new_slice(owner, family, &group.ports, std::mem::replace(&mut left, rest)));
-        }
+        let known = slices.extract_if(.., has_ports).collect();
+        unchanged += plan_group(owner, group, known, &mut own);
     }
-    delete.extend(slices);
-    if owner.has_placeholder && create.is_empty() && update.is_empty() && unchanged == 0 {
+    own.delete.extend(slices);
+    if owner.has_placeholder && own.create.is_empty() && own.update.is_empty() && unchanged == 0 {
         let is_placeholder = |slice: &Object| {
             slice.array_at(&["ports"]).is_empty()
                 && slice.array_at(&["endpoints"]).is_empty()
                 && !has_other_metadata(owner, slice)
         };
-        match delete.iter().position(is_placeholder) {
-            Some(at) => drop(delete.remove(at)),
-            None => create.push(new_slice(owner, family, &[], vec![])),
+        match own.delete.iter().position(is_placeholder) {
+            Some(at) => drop(own.delete.remove(at)),
+            None => own.create.push(new_slice(owner, family, &[], vec![])),
         }
     }
     // A slice that is too much becomes one that is missing.
-    while let Some(new) = create.pop() {
-        let Some(mut old) = delete.pop() else {
-            create.push(new);
+    while let Some(new) = own.create.pop() {
+        let Some(mut old) = own.delete.pop() else {
+            own.create.push(new);
             break;
         };
         for name in ["endpoints", "ports"] {
             old.root.insert(name, new.get(name).cloned().unwrap_or_default());
         }
-        update.push(old);
+        own.update.push(old);
     }
-    for slice in &mut update {
+    for slice in &mut own.update {
         set_metadata(owner, slice);
     }
-    plan.create.extend(create);
-    plan.update.extend(update);
-    plan.delete.extend(delete);
+    plan.create.extend(own.create);
+    plan.update.extend(own.update);
+    plan.delete.extend(own.delete);
+}
+
+/// Plans the slices of one group, of which there are some; how many of them stay as they are.
+fn plan_group(owner: &Owner<'_>, group: Group, known: Vec<Object>, plan: &mut Plan) -> usize {
+    let mut left = group.endpoints;
+    let (mut changed, mut unchanged): (Vec<Object>, Vec<Object>) = (vec![], vec![]);
+    for mut slice in known {
+        let before = slice.array_at(&["endpoints"]);
+        let kept: Vec<Value> = before
+            .iter()
+            .filter_map(|known| {
+                let at = left.iter().position(|new| is_same_endpoint(new, known))?;
+                Some(left.remove(at))
+            })
+            .collect();
+        if kept.is_empty() {
+            plan.delete.push(slice);
+        } else if kept != before || has_other_metadata(owner, &slice) {
+            slice.root.insert("endpoints", kept);
+            changed.push(slice);
+        } else {
+            unchanged.push(slice);
+        }
+    }
+    for slice in &mut changed {
+        fill(slice, &mut left);
+    }
+    // A slice that had not to be written is only when all that is left finds room there.
+    let has_room =
+        |slice: &Object| slice.array_at(&["endpoints"]).len() + left.len() <= ENDPOINTS_MAX;
+    if !left.is_empty()
+        && let Some(at) = unchanged.iter().position(has_room)
+    {
+        let mut slice = unchanged.remove(at);
+        fill(&mut slice, &mut left);
+        changed.push(slice);
+    }
+    plan.update.extend(changed);
+    while !left.is_empty() {
+        let rest = left.split_off(left.len().min(ENDPOINTS_MAX));
+        let endpoints = std::mem::replace(&mut left, rest);
+        plan.create.push(new_slice(owner, &group.family, &group.ports, endpoints));
+    }
+    unchanged.len()
 }
 
 /// Moves as many endpoints into a slice as there is room for.

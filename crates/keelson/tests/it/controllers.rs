@@ -1,8 +1,10 @@
 //! The control loops of a server of its own, without a kube-controller-manager.
 
+mod certificates;
 mod chaos;
 mod garbage;
 mod stepping_aside;
+mod tokens;
 mod workloads;
 
 use crate::http::{Client, PATIENCE, Server};

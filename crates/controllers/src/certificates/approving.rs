@@ -1,0 +1,114 @@
+//! The approver: approves requests of kubelets for client certificates, when the one who asks may have that.
+
+use super::{
+    GROUP, KUBELET_CLIENT, RESOURCE, add_condition, has_certificate, has_condition,
+    not_of_kubelet_client, request_of, usages_of,
+};
+use crate::client::{Client, unless_ending};
+use crate::control_loop::{self, ControlLoop};
+use crate::queue::Queue;
+use keelson_auth::{Attributes, User};
+use keelson_meta::{Failure, GroupVersionResource, Object, Str, Value, value};
+use keelson_registry::{InformerEvent, Part, Registry, Target, Wanted};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Runs until it is dropped.
+pub(crate) async fn run(registry: Arc<Registry>) {
+    let client = Client::new(&registry, "certificate-controller");
+    control_loop::run(&registry, Approver { client }).await;
+}
+
+struct Approver {
+    client: Client,
+}
+
+impl ControlLoop for Approver {
+    /// The name of a request.
+    type Key = Str;
+    const NAME: &'static str = "certificatesigningrequest-approving-controller";
+    const WANTED: Wanted = Wanted::Only(&[(GROUP, RESOURCE)]);
+    const WORKERS_MAX: usize = 5;
+
+    fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<Str>) -> bool {
+        super::signing::observe(&events, queue);
+        false
+    }
+
+    async fn sync(&self, name: Str) -> Result<Option<Duration>, Failure> {
+        let Some(kind) = self.client.kind(GROUP, RESOURCE) else { return Ok(None) };
+        let target = Target::of(&kind, "", &name);
+        let known = self.client.registry.cached(&kind, "", &name);
+        let Some(entry) = known else { return Ok(None) };
+        let mut csr = kind.decode(&entry)?;
+        if csr.str_at(&["spec", "signerName"]) != KUBELET_CLIENT
+            || has_certificate(&csr)
+            || has_condition(&csr, "Approved")
+            || has_condition(&csr, "Denied")
+        {
+            return Ok(None);
+        }
+        let request = match request_of(&csr) {
+            Ok(request) => request,
+            Err(error) => {
+                tracing::debug!(%name, error, "certificate request cannot be read; not approved");
+                return Ok(None);
+            }
+        };
+        if not_of_kubelet_client(&request, &usages_of(&csr)).is_some() {
+            return Ok(None);
+        }
+        let is_own = csr.str_at(&["spec", "username"]) == request.common_name;
+        let own = (
+            "selfnodeclient",
+            "Auto approving self kubelet client certificate after SubjectAccessReview.",
+        );
+        let any =
+            ("nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview.");
+        let rules = if is_own { &[own, any][..] } else { &[any] };
+        for (permission, message) in rules {
+            if self.may(&csr, permission).await {
+                add_condition(
+                    &mut csr,
+                    value!({"type": "Approved", "status": "True", "reason": "AutoApproved",
+                        "message": (*message)}),
+                );
+                let part = Part::Other("approval");
+                unless_ending(self.client.update(&target, part, csr).await)?;
+                return Ok(None);
+            }
+        }
+        tracing::info!(%name, "kubelet's certificate request not approved: its user may not have that");
+        Ok(None)
+    }
+}
+
+impl Approver {
+    /// Whether the one who made a request may have such a certificate.
+    async fn may(&self, csr: &Object, permission: &'static str) -> bool {
+        let attributes = Attributes {
+            verb: Str::new_static("create"),
+            gvr: GroupVersionResource::new(GROUP, "v1", RESOURCE),
+            subresource: Str::new_static(permission),
+            ..Attributes::default()
+        };
+        self.client.registry.options.authorizer.allows(&requester(csr), &attributes).await
+    }
+}
+
+/// Who made a request.
+fn requester(csr: &Object) -> User {
+    let texts = |values: &[Value]| -> Vec<Str> {
+        values.iter().filter_map(Value::as_str).map(Str::new).collect()
+    };
+    let extra = csr.at(&["spec", "extra"]).and_then(Value::as_object);
+    let extra = extra.into_iter().flat_map(|extra| extra.iter());
+    User {
+        name: csr.str_at(&["spec", "username"]).into(),
+        uid: csr.str_at(&["spec", "uid"]).into(),
+        groups: texts(csr.array_at(&["spec", "groups"])).into(),
+        extra: extra
+            .map(|(name, values)| (name.clone(), texts(values.as_array().unwrap_or_default())))
+            .collect(),
+    }
+}

@@ -1,0 +1,194 @@
+//! The signer: signs approved requests of the signers that Kubernetes itself has.
+
+use super::{
+    API_SERVER_CLIENT, GROUP, KUBELET_CLIENT, KUBELET_SERVING, LEGACY_UNKNOWN, RESOURCE,
+    add_condition, has_certificate, has_condition, not_of_kubelet_client, not_of_kubelet_serving,
+    request_of, usages_of,
+};
+use crate::client::{Client, unless_ending};
+use crate::control_loop::{self, ControlLoop};
+use crate::queue::Queue;
+use base64::Engine;
+use keelson_auth::x509::Validity;
+use keelson_auth::{CertificateAuthority, CertificateRequest};
+use keelson_meta::{Failure, Object, Str, value};
+use keelson_registry::{InformerEvent, Part, Registry, Target, Wanted};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How far back validity begins, for clocks that are behind.
+const BACKDATED_SECONDS: i64 = 300;
+/// What lasts no longer than this lasts as long as it says, counted from now and not from when it begins.
+const SHORT_SECONDS: i64 = 8 * 60 * 60;
+const DURATION_SECONDS_MIN: i64 = 600;
+
+/// Which authorities sign what.
+#[derive(Debug)]
+pub struct Signing {
+    /// `kubernetes.io/kube-apiserver-client`.
+    pub api_server_client: Option<Arc<CertificateAuthority>>,
+    /// `kubernetes.io/kube-apiserver-client-kubelet`.
+    pub kubelet_client: Option<Arc<CertificateAuthority>>,
+    /// `kubernetes.io/kubelet-serving`.
+    pub kubelet_serving: Option<Arc<CertificateAuthority>>,
+    /// `kubernetes.io/legacy-unknown`.
+    pub legacy_unknown: Option<Arc<CertificateAuthority>>,
+    /// How long certificates last that ask for nothing else, and at most.
+    pub duration: Duration,
+}
+
+impl Signing {
+    fn authority(&self, signer: &str) -> Option<&CertificateAuthority> {
+        let authority = match signer {
+            API_SERVER_CLIENT => &self.api_server_client,
+            KUBELET_CLIENT => &self.kubelet_client,
+            KUBELET_SERVING => &self.kubelet_serving,
+            LEGACY_UNKNOWN => &self.legacy_unknown,
+            _ => return None,
+        };
+        authority.as_deref()
+    }
+
+    /// From when to when a certificate counts that is signed now, in seconds since 1970.
+    fn validity(&self, asked: Option<i64>, now: i64) -> Validity {
+        let longest = i64::try_from(self.duration.as_secs()).unwrap_or(i64::MAX);
+        let seconds = asked.map_or(longest, |asked| asked.max(DURATION_SECONDS_MIN).min(longest));
+        let not_before = now.saturating_sub(BACKDATED_SECONDS);
+        let from = if seconds < SHORT_SECONDS { now } else { not_before };
+        Validity { not_before, not_after: from.saturating_add(seconds) }
+    }
+}
+
+/// Runs until it is dropped.
+pub(crate) async fn run(registry: Arc<Registry>, signing: Arc<Signing>) {
+    let client = Client::new(&registry, "certificate-controller");
+    control_loop::run(&registry, Signer { client, signing }).await;
+}
+
+struct Signer {
+    client: Client,
+    signing: Arc<Signing>,
+}
+
+/// Queues every request that is made or changed.
+pub(super) fn observe(events: &[InformerEvent], queue: &mut Queue<Str>) {
+    for event in events {
+        match event {
+            InformerEvent::Listed(_, all) => {
+                queue.extend(all.range("", "").map(|entry| entry.name().into()));
+            }
+            InformerEvent::Put { entry, .. } => queue.add(entry.name().into()),
+            InformerEvent::Deleted { .. } | InformerEvent::Withdrawn(_) => {}
+        }
+    }
+}
+
+impl ControlLoop for Signer {
+    /// The name of a request.
+    type Key = Str;
+    const NAME: &'static str = "certificatesigningrequest-signing-controller";
+    const WANTED: Wanted = Wanted::Only(&[(GROUP, RESOURCE)]);
+    const WORKERS_MAX: usize = 5;
+
+    fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<Str>) -> bool {
+        observe(&events, queue);
+        false
+    }
+
+    async fn sync(&self, name: Str) -> Result<Option<Duration>, Failure> {
+        let Some(kind) = self.client.kind(GROUP, RESOURCE) else { return Ok(None) };
+        let target = Target::of(&kind, "", &name);
+        let known = self.client.registry.cached(&kind, "", &name);
+        let Some(entry) = known else { return Ok(None) };
+        let mut csr = kind.decode(&entry)?;
+        let signer = csr.str_at(&["spec", "signerName"]).to_owned();
+        let Some(authority) = self.signing.authority(&signer) else { return Ok(None) };
+        let is_approved = has_condition(&csr, "Approved") && !has_condition(&csr, "Denied");
+        if !is_approved || has_certificate(&csr) || has_condition(&csr, "Failed") {
+            return Ok(None);
+        }
+        let request = match request_of(&csr) {
+            Ok(request) => request,
+            Err(error) => {
+                tracing::warn!(%name, error, "certificate request cannot be read; not signed");
+                return Ok(None);
+            }
+        };
+        if let Some(why) = refusal(&signer, &request, &usages_of(&csr)) {
+            let condition = value!({"type": "Failed", "status": "True",
+                "reason": "SignerValidationFailure", "message": why});
+            add_condition(&mut csr, condition);
+        } else {
+            let Some(certificate) = self.certificate(authority, &csr, &request) else {
+                tracing::error!(%name, signer, "the authority's certificate cannot be read; not signed");
+                return Ok(None);
+            };
+            csr.object_mut("status").insert("certificate", certificate);
+        }
+        unless_ending(self.client.update(&target, Part::Status, csr).await)?;
+        Ok(None)
+    }
+}
+
+impl Signer {
+    /// The certificate, as the status has it: PEM in base64.
+    fn certificate(
+        &self,
+        authority: &CertificateAuthority,
+        csr: &Object,
+        request: &CertificateRequest,
+    ) -> Option<String> {
+        let asked = csr.int_at(&["spec", "expirationSeconds"]);
+        let validity = self.signing.validity(asked, self.client.now().seconds);
+        let serial = self.client.registry.clock.random();
+        let pem = authority.sign(request, &usages_of(csr), serial, validity)?;
+        Some(base64::engine::general_purpose::STANDARD.encode(pem))
+    }
+}
+
+/// Why a signer does not sign what it is asked for.
+fn refusal(signer: &str, request: &CertificateRequest, usages: &[&str]) -> Option<String> {
+    match signer {
+        KUBELET_CLIENT => not_of_kubelet_client(request, usages).map(str::to_owned),
+        KUBELET_SERVING => not_of_kubelet_serving(request, usages).map(str::to_owned),
+        API_SERVER_CLIENT => {
+            let is_fit = |usage: &&&str| {
+                matches!(**usage, "digital signature" | "key encipherment" | "client auth")
+            };
+            match usages.iter().find(|usage| !is_fit(usage)) {
+                Some(usage) => Some(format!("invalid usage for client certificate: {usage}")),
+                None if !usages.contains(&"client auth") => {
+                    Some("missing required usage for client certificate: client auth".to_owned())
+                }
+                None => None,
+            }
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn certificates_last_as_long_as_asked_within_bounds() {
+        let signing = Signing {
+            api_server_client: None,
+            kubelet_client: None,
+            kubelet_serving: None,
+            legacy_unknown: None,
+            duration: Duration::from_secs(100_000),
+        };
+        let check = |asked: Option<i64>, want: (i64, i64)| {
+            let Validity { not_before, not_after } = signing.validity(asked, 1_000_000);
+            assert_eq!((not_before, not_after), want, "{asked:?}");
+        };
+        check(None, (999_700, 1_099_700));
+        check(Some(200_000), (999_700, 1_099_700));
+        check(Some(50_000), (999_700, 1_049_700));
+        // Short ones are as long as they say.
+        check(Some(3600), (999_700, 1_003_600));
+        check(Some(1), (999_700, 1_000_600));
+    }
+}

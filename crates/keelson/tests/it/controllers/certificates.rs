@@ -1,0 +1,169 @@
+//! CertificateSigningRequests: approved, signed by the own authority, refused.
+
+use super::{MERGE, looping, make};
+use crate::http::Client;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
+use serde_json::{Value, json};
+
+const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+
+/// A request for a certificate, in PEM.
+fn pem(key: &KeyPair, common_name: &str, organization: &str, names: &[&str]) -> String {
+    let names = names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    let mut params = CertificateParams::new(names).expect("names");
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::OrganizationName, organization);
+    params.distinguished_name.push(DnType::CommonName, common_name);
+    params.serialize_request(key).expect("a request").pem().expect("PEM")
+}
+
+fn csr(name: &str, request: &str, signer: &str, usages: &[&str], seconds: Option<i64>) -> Value {
+    let mut spec = json!({"request": STANDARD.encode(request), "usages": usages,
+        "signerName": format!("kubernetes.io/{signer}")});
+    if let Some(seconds) = seconds {
+        spec["expirationSeconds"] = seconds.into();
+    }
+    json!({"metadata": {"name": name}, "spec": spec})
+}
+
+fn approve(client: &Client, name: &str) {
+    let condition = json!({"type": "Approved", "status": "True", "reason": "Test", "message": "m"});
+    let patch = json!({"status": {"conditions": [condition]}});
+    let approved =
+        client.call("PATCH", &format!("{REQUESTS}/{name}/approval"), MERGE, Some(&patch));
+    assert_eq!(approved.status, 200, "{approved:?}");
+}
+
+/// The certificate of a request, in DER, once it is there.
+fn certificate(client: &Client, name: &str) -> Vec<u8> {
+    let signed = client
+        .poll(&format!("{REQUESTS}/{name}"), |got| got.body["status"]["certificate"].is_string());
+    let text = signed.body["status"]["certificate"].as_str().expect("text").to_owned();
+    let pem = STANDARD.decode(text).expect("base64");
+    keelson_auth::CertificateAuthority::der(&pem).expect("PEM")
+}
+
+#[test]
+fn an_approved_request_is_signed_with_what_it_asks_for() {
+    let server = looping();
+    let client = server.client();
+    let key = KeyPair::generate().expect("a key");
+    let request = pem(&key, "jane", "devs", &["jane.example.com"]);
+    let usages = ["client auth", "digital signature"];
+    let asked = csr("jane", &request, "kube-apiserver-client", &usages, Some(3600));
+    make(&client, REQUESTS, &asked);
+    super::settle(&client);
+    let waiting = client.get(&format!("{REQUESTS}/jane")).body;
+    assert_eq!(waiting["status"].get("certificate"), None, "nobody approved it");
+    approve(&client, "jane");
+    let der = certificate(&client, "jane");
+    let (_, parsed) = x509_parser::parse_x509_certificate(&der).expect("a certificate");
+    assert_eq!(parsed.subject().to_string(), "O=devs, CN=jane");
+    assert_eq!(parsed.public_key().raw, rcgen::PublicKeyData::subject_public_key_info(&key));
+    let purposes = parsed.extended_key_usage().expect("readable").expect("there").value;
+    assert!(purposes.client_auth && !purposes.server_auth);
+    let usage = parsed.key_usage().expect("readable").expect("there").value;
+    assert!(usage.digital_signature() && !usage.key_cert_sign());
+    assert!(!parsed.is_ca());
+    let names = parsed.subject_alternative_name().expect("readable").expect("there");
+    assert_eq!(names.value.general_names.len(), 1);
+    let validity = parsed.validity();
+    let seconds = validity.not_after.timestamp() - validity.not_before.timestamp();
+    assert_eq!(seconds, 3600 + 300);
+    let ca = client.get("/api/v1/namespaces/default/configmaps/kube-root-ca.crt").body;
+    let ca = ca["data"]["ca.crt"].as_str().expect("text").as_bytes().to_vec();
+    let ca = keelson_auth::CertificateAuthority::der(&ca).expect("PEM");
+    assert!(keelson_auth::x509::is_signed_by(&der, &ca));
+    server.stop();
+}
+
+#[test]
+fn a_request_that_its_signer_does_not_sign_fails_with_the_reason() {
+    let server = looping();
+    let client = server.client();
+    let key = KeyPair::generate().expect("a key");
+    let request = pem(&key, "jane", "devs", &[]);
+    let check = |name: &str, signer: &str, usages: &[&str], why: &str| {
+        make(&client, REQUESTS, &csr(name, &request, signer, usages, None));
+        approve(&client, name);
+        let failed = client.poll(&format!("{REQUESTS}/{name}"), |got| {
+            got.body["status"]["conditions"].as_array().is_some_and(|all| all.len() == 2)
+        });
+        let condition = &failed.body["status"]["conditions"][1];
+        let facts = ["type", "status", "reason", "message"].map(|name| condition[name].clone());
+        let want = ["Failed", "True", "SignerValidationFailure", why].map(Value::from);
+        assert_eq!(facts, want);
+    };
+    let serving = ["server auth", "digital signature"];
+    let why = "invalid usage for client certificate: server auth";
+    check("client", "kube-apiserver-client", &serving, why);
+    let why = "subject organization is not system:nodes";
+    check("serving", "kubelet-serving", &serving, why);
+    check("kubelet", "kube-apiserver-client-kubelet", &["client auth"], why);
+    server.stop();
+}
+
+#[test]
+fn the_requests_of_kubelets_are_approved_when_they_may_have_that() {
+    let server = looping();
+    let client = server.client();
+    let key = KeyPair::generate().expect("a key");
+    let request = pem(&key, "system:node:n1", "system:nodes", &[]);
+    let usages = ["client auth", "digital signature"];
+    let signer = "kube-apiserver-client-kubelet";
+    // Who asks is an administrator, and may.
+    make(&client, REQUESTS, &csr("n1", &request, signer, &usages, None));
+    certificate(&client, "n1");
+    let condition = &client.get(&format!("{REQUESTS}/n1")).body["status"]["conditions"][0];
+    let message = "Auto approving kubelet client certificate after SubjectAccessReview.";
+    assert_eq!(
+        (&condition["reason"], &condition["message"]),
+        (&"AutoApproved".into(), &message.into())
+    );
+    // Somebody else, who may ask, but not have that.
+    let roles = "/apis/rbac.authorization.k8s.io/v1";
+    let rules = json!([{"verbs": ["create"], "apiGroups": ["certificates.k8s.io"],
+        "resources": ["certificatesigningrequests"]}]);
+    make(
+        &client,
+        &format!("{roles}/clusterroles"),
+        &json!({"metadata": {"name": "r"}, "rules": rules}),
+    );
+    let binding = json!({"metadata": {"name": "r"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "r"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "eve"}]});
+    make(&client, &format!("{roles}/clusterrolebindings"), &binding);
+    let asked = csr("n2", &request, signer, &usages, None);
+    let made = client.ask("POST", REQUESTS, "Impersonate-User: eve\r\n", Some(&asked));
+    assert_eq!(made.status, 201, "{made:?}");
+    super::settle(&client);
+    let waiting = client.get(&format!("{REQUESTS}/n2")).body;
+    assert_eq!(waiting["status"].get("conditions"), None);
+    server.stop();
+}
+
+#[test]
+fn extension_servers_are_told_whose_client_certificates_count() {
+    let server = crate::http::Server::start(keelson::Keelson::builder().token("t", "admin"));
+    let registry = server.keelson.registry().clone();
+    let ca = server.block_on(async {
+        let target =
+            registry.target("", "configmaps", "kube-system", "extension-apiserver-authentication");
+        let mut progress = registry.cache.progress();
+        let known = async {
+            loop {
+                let known = registry.cached(&target.kind, &target.namespace, &target.name);
+                if let Some(known) = known {
+                    return target.kind.decode(&known).expect("a ConfigMap");
+                }
+                progress.changed().await.expect("the cache is there");
+            }
+        };
+        tokio::time::timeout(crate::http::PATIENCE, known).await.expect("it is made")
+    });
+    let ca = ca.str_at(&["data", "client-ca-file"]).to_owned();
+    assert!(ca.starts_with("-----BEGIN CERTIFICATE-----"), "{ca}");
+    server.stop();
+}
