@@ -255,7 +255,7 @@ impl Work {
         if equal {
             return Ok(());
         }
-        Err(PatchError::Unprocessable(format!("testing value {path} failed: test failed")))
+        Err(PatchError::TestFailed(format!("testing value {path} failed: test failed")))
     }
 
     fn copy(&mut self, operation: &Value) -> Result<(), PatchError> {

@@ -195,6 +195,7 @@ impl<'a, 'l> Evaluation<'a, 'l> {
                 _ => return Ok(Val::Optional(None)),
             },
             Val::List(_) => return Err(unsupported_index(&Val::text(select.field.clone()))),
+            _ if select.optional => return Ok(Val::Optional(None)),
             _ => return Err(no_such_key(&select.field)),
         };
         match (map.field(&select.field), optional) {

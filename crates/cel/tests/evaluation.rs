@@ -42,6 +42,7 @@ const ANSWERS: &[(&str, &str)] = &[
     ("duration('1s') == null", "false"),
     ("dyn(1) == 'a'", "false"),
     ("optional.of(1) == optional.none()", "false"),
+    ("dyn(null).?a.?b.orValue('n') == 'n'", "true"),
     ("self in ['a']", "true"),
     ("self == 'b'", "false"),
     ("[1,2,3][5] == 1", "index out of bounds: 5"),

@@ -1,5 +1,8 @@
-//! Creates one Pod of 2 KB again and again, as dry runs, for callgrind: `create ROUNDS`.
+//! Creates one Pod of 2 KB again and again, as dry runs, for callgrind: `create ROUNDS [POLICIES RESOURCE]`. With
+//! POLICIES, so many ValidatingAdmissionPolicies for RESOURCE are there: `pods` match, others do not. Prints
+//! what a create takes.
 
+use keelson_admission::policies::{MutatingPolicies, ValidatingPolicies};
 use keelson_auth::Permit;
 use keelson_registry::options::WriteOptions;
 use keelson_registry::{Registry, RegistryOptions, SystemClock};
@@ -22,7 +25,10 @@ async fn main() {
         malformed_object_deletion: false,
         event_ttl: std::time::Duration::ZERO,
         admission: keelson_admission::Chain::default(),
-        dynamic_admission: vec![],
+        dynamic_admission: vec![
+            std::sync::Arc::new(MutatingPolicies),
+            std::sync::Arc::new(ValidatingPolicies),
+        ],
         authorizer: std::sync::Arc::default(),
     };
     let registry = Registry::open(Embedded::in_memory(), Box::new(SystemClock), options).await;
@@ -43,9 +49,20 @@ async fn main() {
     let name = format!("{{\"metadata\":{{\"name\":\"{account}\"}}}}").leak();
     let (target, body) = make("serviceaccounts", &namespace, name);
     let _ = registry.create(&permit, &target, body, &options).await;
+    let policies: usize = std::env::args().nth(2).and_then(|text| text.parse().ok()).unwrap_or(0);
+    let resource = std::env::args().nth(3).unwrap_or_default();
+    for number in 0..policies {
+        for (plural, body) in policy(number, &resource) {
+            let target = registry.target("admissionregistration.k8s.io", plural, "", "");
+            let body = decode::decode(target.schema(), body.as_bytes(), Format::Json, &|_| true);
+            let body = body.expect("the policy is valid");
+            registry.create(&permit, &target, body, &options).await.expect("a policy is made");
+        }
+    }
     let target = registry.target("", "pods", &namespace, "");
     let options = WriteOptions { dry_run: true, ..options };
     let mut created = 0;
+    let begin = std::time::Instant::now();
     for _ in 0..rounds {
         let mut body =
             decode::decode(target.schema(), POD, Format::Json, &|_| true).expect("valid");
@@ -59,4 +76,24 @@ async fn main() {
         created += usize::from(answer.is_ok());
     }
     assert_eq!(created, rounds);
+    let each = begin.elapsed() / u32::try_from(rounds.max(1)).unwrap_or(1);
+    println!("{each:?} a create with {policies} policies for {resource:?}");
+}
+
+/// A policy and its binding, each with its resource.
+fn policy(number: usize, resource: &str) -> [(&'static str, String); 2] {
+    let name = format!("{{\"name\":\"p{number}\"}}");
+    let rule = format!(
+        "{{\"apiGroups\":[\"\"],\"apiVersions\":[\"v1\"],\"operations\":[\"CREATE\",\"UPDATE\"],\
+         \"resources\":[\"{resource}\"]}}"
+    );
+    let expression = "object.spec.containers.all(c, !c.image.endsWith(':latest'))";
+    let policy = format!(
+        "{{\"metadata\":{name},\"spec\":{{\"matchConstraints\":{{\"resourceRules\":[{rule}]}},\
+         \"validations\":[{{\"expression\":\"{expression}\"}}]}}}}"
+    );
+    let binding = format!(
+        "{{\"metadata\":{name},\"spec\":{{\"policyName\":\"p{number}\",\"validationActions\":[\"Deny\"]}}}}"
+    );
+    [("validatingadmissionpolicies", policy), ("validatingadmissionpolicybindings", binding)]
 }

@@ -249,7 +249,11 @@ impl Registry {
         obj: &Object,
         warnings: &mut Vec<Str>,
     ) -> Result<(), Failure> {
-        let seen = Seen::of(write);
+        let mut seen = Seen::of(write);
+        if seen.operation == Operation::Create && seen.name.is_empty() {
+            // It was generated in between.
+            seen.name = obj.name().into();
+        }
         let attributes = seen.attributes(write.permit, write.old);
         let call = Call { attributes: &attributes, api: self, configured };
         let mut notes = Notes::default();

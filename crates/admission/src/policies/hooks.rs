@@ -112,3 +112,50 @@ impl Hooks {
         self.of_any.is_empty() && !self.by_resource.contains_key(resource)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use keelson_meta::{Object, Value, value};
+
+    fn object(name: &str, spec: Value) -> Change {
+        let object = Object::from_value(value!({"metadata": {"name": (name)}, "spec": (spec)}));
+        Change::Put(object.expect("a map"))
+    }
+
+    fn policy(name: &str, resources: &[&str]) -> Change {
+        let resources: Vec<Value> = resources.iter().map(|&text| text.into()).collect();
+        let rule = value!({"resources": (resources)});
+        object(name, value!({"matchConstraints": {"resourceRules": [(rule)]}}))
+    }
+
+    fn names(kinds: &Kinds, resource: &str) -> Vec<String> {
+        let found = kinds.hooks().candidates(resource);
+        let shown = |hook: &&Hook| format!("{} {}", hook.policy.name, hook.bindings.len());
+        let names: Vec<String> = found.iter().map(shown).collect();
+        assert_eq!(names.is_empty(), kinds.hooks().has_none_for(resource), "{resource}");
+        names
+    }
+
+    #[test]
+    fn policies_with_bindings_are_found_by_resource() {
+        let mut kinds = Kinds::default();
+        kinds.apply(false, policy("b", &["pods", "pods/status"]));
+        kinds.apply(false, policy("a", &["*/scale"]));
+        kinds.apply(false, policy("c", &["pods", "nodes"]));
+        assert!(kinds.hooks().is_empty(), "none has a binding");
+        for (name, policy) in [("1", "b"), ("2", "b"), ("3", "a"), ("4", "c"), ("5", "absent")] {
+            kinds.apply(true, object(name, value!({"policyName": (policy)})));
+        }
+        assert_eq!(names(&kinds, "pods"), ["a 1", "b 2", "c 1"]);
+        assert_eq!(names(&kinds, "nodes"), ["a 1", "c 1"]);
+        assert_eq!(names(&kinds, "secrets"), ["a 1"]);
+        let gone = |name: &str| Change::Gone { namespace: Str::default(), name: name.into() };
+        kinds.apply(false, gone("a"));
+        kinds.apply(true, gone("2"));
+        assert_eq!(names(&kinds, "pods"), ["b 1", "c 1"]);
+        assert!(names(&kinds, "secrets").is_empty());
+        kinds.apply(true, Change::Reset);
+        assert!(kinds.hooks().is_empty());
+    }
+}

@@ -207,3 +207,59 @@ fn merged(schema: &Schema, object: &Object, mut config: Map) -> Result<Map, Stri
     typed::merge(schema, &object.root, &config)
         .map_err(|error| format!("failed to merge patch: {error}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use keelson_cel::Version;
+    use keelson_cel::admission::{Compiler, Inputs, Purpose};
+    use keelson_meta::value;
+
+    fn evaluated(text: &str) -> String {
+        let compiler = Compiler::policy(Version::STORED_EXPRESSIONS, false);
+        let mutation = match text.starts_with('[') {
+            true => Mutation::JsonPatch(Expression::new(&compiler, text, Purpose::JsonPatch)),
+            false => Mutation::ApplyConfiguration(Expression::new(
+                &compiler,
+                text,
+                Purpose::ApplyConfiguration,
+            )),
+        };
+        let object = Object::from_value(value!({"data": {"a": "b"}})).expect("a map");
+        let inputs = Inputs { object: Some(&object.root), ..Inputs::default() };
+        match evaluate(&mutation, &inputs.variables(), &ComputedSet::new()) {
+            Ok(Change::JsonPatch(value)) => keelson_meta::status::show(&value),
+            Ok(Change::ApplyConfiguration(map)) => keelson_meta::status::show(&Value::Object(map)),
+            Err(PatchError::Refused(why)) => why,
+            Err(PatchError::Status(failure)) => failure.message,
+        }
+    }
+
+    /// The texts are those of kube-apiserver 1.36.
+    #[test]
+    fn mutations_give_patches_and_configurations() {
+        let check = |text: &str, want: &str| assert_eq!(evaluated(text), want, "{text}");
+        check("[]", "must evaluate to list(JSONPatch) but got list(dyn)");
+        check(
+            "[JSONPatch{op: 'add', path: '/data/c', value: object.data.a}]",
+            r#"[{"op":"add","path":"/data/c","value":"b"}]"#,
+        );
+        check("[JSONPatch{op: 'add', from: ''}]", r#"[{"op":"add","path":""}]"#);
+        check("Object{data: {'x': 'y'}}", r#"{"data":{"x":"y"}}"#);
+        check("Object{metadata: Object.metadata{}}", r#"{"metadata":{}}"#);
+        check(
+            "Object{spec: Object.spec{a: [Object.spec.b{}]}}",
+            "type mismatch: unexpected type name \"Object.spec.b\", expected \"Object.spec.a\", which matches field \
+             name path from root Object type",
+        );
+        check(
+            "[JSONPatch{op: 'add', path: '/x', value: Object.data{a: Object.x{}}}]",
+            "type mismatch: unexpected type name \"Object.x\", expected \"Object.data.a\", which matches field name \
+             path from root Object type",
+        );
+        check(
+            "Object{data: {'x': string(object.none)}}",
+            "expression 'Object{data: {'x': string(object.none)}}' resulted in error: no such key: none",
+        );
+    }
+}

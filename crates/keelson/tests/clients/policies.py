@@ -319,6 +319,8 @@ def normal(answer):
             (body.get("details") or {}).pop("uid", None)
     text = json.dumps([code, sorted(warnings), body], sort_keys=True)
     text = re.sub(r"((?:a|web|db-1|x)-)[bcdfghjklmnpqrstvwxz2456789]{5}\b", r"\1GEN", text)
+    # Bindings of one policy are asked in no order.
+    text = re.sub(r"-b\d\b", "-bN", text)
     return re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "TIME", text)
 
 
@@ -339,6 +341,8 @@ def prepare(server, number, batch):
         for name in NAMES:
             made = {"metadata": {"name": name, "labels": {"team": "blue"}}, "data": {"a": "prod", "x": "4"}}
             server.call("POST", base, made)
+    # A kube-apiserver that has not seen a parameter yet takes it for absent.
+    time.sleep(1.5)
     for namespace, spec, bindings, mutating in batch:
         kind = "Mutating" if mutating else "Validating"
         plural = kind.lower() + "admissionpolicies"
@@ -352,10 +356,34 @@ def prepare(server, number, batch):
     return answers
 
 
+def keep_informers(server):
+    """Policies that match nothing. A kube-apiserver 1.36 that has once stopped to follow a kind of parameters, for no
+    policy named it any more, never sees its objects again: it must be a new one, and these must stay."""
+    for number, kind in enumerate(["ConfigMap", "Namespace"]):
+        rules = [{"apiGroups": ["none"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*"]}]
+        for prefix in ("Mutating", "Validating"):
+            name = f"keep-{number}"
+            spec = {"paramKind": {"apiVersion": "v1", "kind": kind}, "matchConstraints": {"resourceRules": rules}}
+            bound = {"policyName": name, "paramRef": {"selector": {}, "parameterNotFoundAction": "Allow"}}
+            if prefix == "Mutating":
+                rules[0]["operations"] = ["CREATE"]
+                spec["reinvocationPolicy"] = "Never"
+                patch = {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": "Object{}"}}
+                spec["mutations"] = [patch]
+            else:
+                spec["validations"] = [{"expression": "true"}]
+                bound["validationActions"] = ["Deny"]
+            for plural, suffix, body in (("policies", "Policy", spec), ("policybindings", "PolicyBinding", bound)):
+                body = {"apiVersion": VERSION, "kind": f"{prefix}Admission{suffix}",
+                        "metadata": {"name": name, "labels": {"keep": "yes"}}, "spec": body}
+                answer = server.call("POST", f"{GROUP}/{prefix.lower()}admission{plural}", body)
+                assert answer[0] in (201, 409), answer
+
+
 def clean(server):
     for kind in ("mutating", "validating"):
         for plural in ("admissionpolicybindings", "admissionpolicies"):
-            server.call("DELETE", f"{GROUP}/{kind}{plural}")
+            server.call("DELETE", f"{GROUP}/{kind}{plural}?labelSelector=!keep")
 
 
 def run(args):
@@ -364,6 +392,8 @@ def run(args):
     alike, total, by_kind = 0, 0, collections.Counter()
     number = 0
     on_each(servers, clean)
+    on_each(servers, keep_informers)
+    time.sleep(3)
     while total < args.cases:
         number += 1
         batch = []

@@ -36,6 +36,7 @@ mod minimal;
 mod namespaces;
 mod nodes;
 mod plug_ins;
+mod policies;
 mod random;
 mod requirements;
 mod resources;
