@@ -12,9 +12,9 @@ use bytes::Bytes;
 use http::{Method, header};
 use keelson_auth::Permit;
 use keelson_meta::status::{Details, quote};
-use keelson_meta::{Failure, Map, Reason, Status, value};
+use keelson_meta::{Failure, Map, Reason, Status, Str, value};
 use keelson_registry::api_table::Source;
-use keelson_registry::options::{Patch, PatchForm, WriteOptions};
+use keelson_registry::options::{DeleteOptions, Patch, PatchForm, WriteOptions};
 use keelson_registry::{
     Answer, Deleted, Endpoint, Part, ScaleChange, Target, WatchRefusal, Written, scale_kind,
 };
@@ -320,7 +320,24 @@ impl<'a> Call<'a> {
         if options.ignore_read_error {
             self.may_ignore_read_errors().await?;
         }
-        match self.app.registry.delete(self.permit, target, &options).await? {
+        let deleted = self.app.registry.delete(self.permit, target, &options).await?;
+        let mut reply = self.deleted(deleted)?;
+        self.warn_of_dependents(&options, &mut reply);
+        Ok(reply)
+    }
+
+    /// Warns a client whose deletion does not say what becomes of dependents, where that is not what most
+    /// expect.
+    fn warn_of_dependents(&self, options: &DeleteOptions, reply: &mut Reply) {
+        let warning = self.target.kind.strategy.deletion_warning;
+        if let (None, Some(warning)) = (options.propagation, warning) {
+            respond::warn(reply, &[Str::new_static(warning)]);
+        }
+    }
+
+    fn deleted(&self, deleted: Deleted) -> Result<Reply, Failure> {
+        let target = self.target;
+        match deleted {
             Deleted::Unreadable => {
                 let status = value!({
                     "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
@@ -367,7 +384,9 @@ impl<'a> Call<'a> {
         let options = self.ask.query.delete_options(&body, format)?;
         let registry = &self.app.registry;
         let gone = registry.delete_collection(self.permit, self.target, &list, &options).await?;
-        self.view.reply_list(self.target, gone)
+        let mut reply = self.view.reply_list(self.target, gone)?;
+        self.warn_of_dependents(&options, &mut reply);
+        Ok(reply)
     }
 
     async fn scale(&self, verb: &str, body: Bytes) -> Result<Reply, Failure> {
