@@ -45,6 +45,18 @@ pub(crate) fn collect(dir: &Path, out: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
+/// What the first line of a function begins with.
+const FUNCTION_HEADS: [&str; 8] = [
+    "fn ",
+    "pub fn ",
+    "pub(crate) fn ",
+    "pub(super) fn ",
+    "async fn ",
+    "pub async fn ",
+    "pub(crate) async fn ",
+    "pub(super) async fn ",
+];
+
 fn check_file(path: &Path, text: &str, faults: &mut Vec<String>) {
     let shown = path.display();
     if !text.starts_with("//!") {
@@ -63,12 +75,16 @@ fn check_file(path: &Path, text: &str, faults: &mut Vec<String>) {
     for (number, line) in text.lines().enumerate() {
         let indent = line.len() - line.trim_start().len();
         let words = line.trim_start();
-        let is_head =
-            ["fn ", "pub fn ", "pub(crate) fn ", "pub(super) fn ", "async fn ", "pub async fn "]
-                .iter()
-                .any(|head| words.starts_with(head));
+        let is_head = FUNCTION_HEADS.iter().any(|head| words.starts_with(head));
         if is_head && begun.is_none() && !words.ends_with('}') && !words.ends_with(';') {
             begun = Some((number, indent, words));
+        }
+        // The end of a declaration without a body.
+        if begun.is_some_and(|(_, depth, _)| indent == depth)
+            && words.starts_with(')')
+            && words.ends_with(';')
+        {
+            begun = None;
         }
         if let Some((start, depth, head)) = begun
             && words == "}"

@@ -1,12 +1,16 @@
 //! [`Chain`]: the plug-ins that are on, in the order in which they are asked.
 
-use crate::request::Request;
+use crate::config::PlugInConfig;
+use crate::request::{Operation, Request};
 use crate::{
-    certificates, ingress_class, limit_ranger, namespace_lifecycle, node_restriction, nodes,
-    pod_security, priority, quota, runtime_class, service_account, storage, tolerations,
+    always_pull_images, certificates, event_rate_limit, extended_resource_toleration,
+    ingress_class, limit_ranger, namespace_lifecycle, node_restriction, nodes, owner_references,
+    pod_node_selector, pod_security, pod_toleration_restriction, priority, quota, runtime_class,
+    service_account, small, storage, tolerations,
 };
 use keelson_meta::{Failure, GroupVersionResource, Object, Str};
 use std::fmt;
+use std::sync::Arc;
 
 /// Changes the object of a request, or refuses it; texts of warnings go to the last argument.
 type Admit = fn(&Request<'_>, &mut Object, &mut Vec<Str>) -> Result<(), Failure>;
@@ -42,34 +46,46 @@ const fn both(name: &'static str, admit: Admit, validate: Validate) -> PlugIn {
     PlugIn { name, default_on: true, does }
 }
 
+impl PlugIn {
+    const fn off_by_default(self) -> PlugIn {
+        PlugIn { default_on: false, ..self }
+    }
+}
+
 const fn nothing(name: &'static str, default_on: bool) -> PlugIn {
     PlugIn { name, default_on, does: Does::Nothing }
 }
 
 /// All plug-ins that kube-apiserver knows, in its order (`pkg/kubeapiserver/options/plugins.go`).
-static PLUG_INS: [PlugIn; 40] = [
+static PLUG_INS: [PlugIn; 41] = [
     nothing("AlwaysAdmit", false),
-    nothing("NamespaceAutoProvision", false),
+    nothing(NAMESPACE_AUTO_PROVISION, false),
     both(namespace_lifecycle::NAME, namespace_lifecycle::admit, namespace_lifecycle::validate),
-    nothing("NamespaceExists", false),
-    nothing("LimitPodHardAntiAffinityTopology", false),
+    validates("NamespaceExists", small::namespace_exists).off_by_default(),
+    validates("LimitPodHardAntiAffinityTopology", small::limit_anti_affinity).off_by_default(),
     both("LimitRanger", limit_ranger::admit, limit_ranger::validate),
     both("ServiceAccount", service_account::admit, service_account::validate),
     both("NodeRestriction", node_restriction::admit, node_restriction::validate),
     mutates("TaintNodesByCondition", nodes::taint_new),
-    nothing("AlwaysPullImages", false),
+    both("AlwaysPullImages", always_pull_images::admit, always_pull_images::validate)
+        .off_by_default(),
     nothing("ImagePolicyWebhook", false),
     validates("PodSecurity", pod_security::validate),
-    nothing("PodNodeSelector", false),
+    both("PodNodeSelector", pod_node_selector::admit, pod_node_selector::validate).off_by_default(),
     both("Priority", priority::admit, priority::validate),
     mutates("DefaultTolerationSeconds", tolerations::add_defaults),
-    nothing("PodTolerationRestriction", false),
-    nothing("EventRateLimit", false),
-    nothing("ExtendedResourceToleration", false),
+    both(
+        "PodTolerationRestriction",
+        pod_toleration_restriction::admit,
+        pod_toleration_restriction::validate,
+    )
+    .off_by_default(),
+    validates("EventRateLimit", event_rate_limit::validate).off_by_default(),
+    mutates("ExtendedResourceToleration", extended_resource_toleration::admit).off_by_default(),
     mutates("DefaultStorageClass", storage::set_default_class),
     mutates("StorageObjectInUseProtection", storage::protect),
     nothing("PodGroupProtection", true),
-    nothing("OwnerReferencesPermissionEnforcement", false),
+    nothing(owner_references::NAME, false),
     validates("PersistentVolumeClaimResize", storage::validate_resize),
     both("RuntimeClass", runtime_class::admit, runtime_class::validate),
     nothing("CertificateApproval", true),
@@ -77,29 +93,40 @@ static PLUG_INS: [PlugIn; 40] = [
     nothing("ClusterTrustBundleAttest", true),
     validates("CertificateSubjectRestriction", certificates::validate_subject),
     mutates("DefaultIngressClass", ingress_class::set_default),
-    nothing("DenyServiceExternalIPs", false),
+    validates("DenyServiceExternalIPs", small::deny_external_ips).off_by_default(),
     mutates("PodTopologyLabels", nodes::copy_topology),
     nothing("PodGroupWorkloadExists", true),
     nothing("NodeDeclaredFeatureValidator", true),
     nothing("JobValidation", true),
+    nothing("PodResizeValidator", true),
     nothing("MutatingAdmissionPolicy", true),
     nothing("MutatingAdmissionWebhook", true),
     nothing("ValidatingAdmissionPolicy", true),
     nothing("ValidatingAdmissionWebhook", true),
     nothing(quota::NAME, true),
-    nothing("AlwaysDeny", false),
+    both("AlwaysDeny", small::deny_mutation, small::deny).off_by_default(),
 ];
 
-/// The plug-ins that are on, in the order in which they are asked.
+/// The plug-in that makes namespaces as they are needed; the registry does it, since plug-ins do not write.
+pub const NAMESPACE_AUTO_PROVISION: &str = "NamespaceAutoProvision";
+
+/// Whether kube-apiserver has a plug-in of this name.
+pub(crate) fn is_plug_in(name: &str) -> bool {
+    PLUG_INS.iter().any(|plug_in| plug_in.name == name)
+}
+
+/// The plug-ins that are on, in the order in which they are asked, with their configuration.
 #[derive(Clone)]
 pub struct Chain {
     on: Vec<&'static PlugIn>,
+    config: Arc<PlugInConfig>,
 }
 
 impl Default for Chain {
     /// Those that kube-apiserver has on by default.
     fn default() -> Self {
-        Chain { on: PLUG_INS.iter().filter(|plug_in| plug_in.default_on).collect() }
+        let on = PLUG_INS.iter().filter(|plug_in| plug_in.default_on).collect();
+        Chain { on, config: Arc::default() }
     }
 }
 
@@ -160,14 +187,24 @@ impl Chain {
         }
         for name in on {
             let plug_in = named(name)?;
-            if matches!(plug_in.does, Does::Nothing) && !plug_in.default_on {
+            if plug_in.name == "ImagePolicyWebhook" {
                 return Err(NameError::Missing { name: name.clone() });
             }
         }
         let is = |names: &[String], plug_in: &PlugIn| names.iter().any(|name| name == plug_in.name);
         let chosen =
             |plug_in: &&PlugIn| (plug_in.default_on && !is(off, plug_in)) || is(on, plug_in);
-        Ok(Chain { on: PLUG_INS.iter().filter(chosen).collect() })
+        Ok(Chain { on: PLUG_INS.iter().filter(chosen).collect(), config: Arc::default() })
+    }
+
+    /// With what a configuration file says to plug-ins.
+    pub fn with_config(self, config: PlugInConfig) -> Chain {
+        Chain { config: Arc::new(config), ..self }
+    }
+
+    /// What the configuration file says to plug-ins.
+    pub fn config(&self) -> &PlugInConfig {
+        &self.config
     }
 
     /// Whether a plug-in is on.
@@ -186,13 +223,16 @@ impl Chain {
         )
     }
 
-    /// Lets every plug-in change the object; the first that refuses ends it.
+    /// Lets every plug-in change the object; the first that refuses ends it. None looks at connections.
     pub fn admit(
         &self,
         req: &Request<'_>,
         obj: &mut Object,
         warnings: &mut Vec<Str>,
     ) -> Result<(), Failure> {
+        if req.operation == Operation::Connect {
+            return Ok(());
+        }
         for plug_in in &self.on {
             if let Does::Steps { admit: Some(admit), .. } = plug_in.does {
                 admit(req, obj, warnings)?;
@@ -208,6 +248,9 @@ impl Chain {
         obj: &Object,
         warnings: &mut Vec<Str>,
     ) -> Result<(), Failure> {
+        if req.operation == Operation::Connect {
+            return Ok(());
+        }
         for plug_in in &self.on {
             if let Does::Steps { validate: Some(validate), .. } = plug_in.does {
                 validate(req, obj, warnings)?;

@@ -21,7 +21,7 @@ fn applies(req: &Request<'_>) -> bool {
             req.is("", "persistentvolumeclaims")
                 || (req.subresource == "resize" && req.is_below("", "pods"))
         }
-        Operation::Delete => false,
+        Operation::Delete | Operation::Connect => false,
     };
     acts && !going
 }

@@ -113,6 +113,7 @@ impl Asked<'_> {
                 let why = "can only delete pods with spec.nodeName set to itself";
                 self.need(self.is_on_node(self.obj), why)
             }
+            Operation::Connect => Ok(()),
             Operation::Update => self.refuse(&format!(
                 "unexpected operation \"UPDATE\", node {} can only create and delete mirror pods",
                 quote(self.node)
@@ -364,7 +365,7 @@ impl Asked<'_> {
         let verb = match self.req.operation {
             Operation::Create => "create",
             Operation::Delete => "delete",
-            Operation::Update => return Ok(()),
+            Operation::Update | Operation::Connect => return Ok(()),
         };
         match self.is_on_node(self.obj) {
             true => Ok(()),

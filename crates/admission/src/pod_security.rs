@@ -1,10 +1,13 @@
 //! PodSecurity: labels of a namespace say which pods it takes, and of which it warns.
 
 mod checks;
+mod defaults;
 
 use crate::pod::CONTAINER_LISTS;
 use crate::request::{Operation, Request};
 use checks::{Template, violations};
+use defaults::exempt_warning;
+pub(crate) use defaults::{Defaults, Exemptions};
 use keelson_meta::{ErrorList, Failure, FieldError, Object, Path, Str, Value};
 use std::collections::BTreeMap;
 
@@ -23,7 +26,7 @@ const HARMLESS: [&str; 8] =
 
 /// How much a pod may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Level {
+pub(crate) enum Level {
     Privileged,
     Baseline,
     Restricted,
@@ -31,7 +34,7 @@ enum Level {
 
 /// A level as one Kubernetes version means it; without a version as the newest does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Standard {
+pub(crate) struct Standard {
     level: Level,
     minor: Option<u32>,
 }
@@ -50,25 +53,21 @@ impl std::fmt::Display for Standard {
     }
 }
 
-/// What a namespace asks for. Audit is read for its faults; there is no audit log yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Policy {
-    enforce: Standard,
-    warn: Standard,
-}
-
 /// Reads the labels of a namespace, with what is wrong with them: a level that nobody knows enforces
 /// the strictest, and warns of nothing.
-fn policy<'l>(label: impl Fn(&str) -> Option<&'l str>) -> (Policy, ErrorList) {
+fn policy<'l>(own: &Defaults, label: impl Fn(&str) -> Option<&'l str>) -> (Defaults, ErrorList) {
     let mut errors = ErrorList::new();
     let metadata = Path::new("metadata");
     let labels = metadata.field("labels");
-    let [enforce, _, warn] = LABELS.map(|(level_key, version_key)| {
+    let mut levels = *own;
+    let modes = [&mut levels.enforce, &mut levels.audit, &mut levels.warn];
+    for ((level_key, version_key), standard) in LABELS.into_iter().zip(modes) {
         let mut fault = |key: &str, text: &str, why: &str| {
             errors.push(FieldError::invalid(&labels.key(key), text, why));
         };
         let level = match label(level_key) {
-            None | Some("privileged") => Level::Privileged,
+            None => standard.level,
+            Some("privileged") => Level::Privileged,
             Some("baseline") => Level::Baseline,
             Some("restricted") => Level::Restricted,
             Some(other) => {
@@ -77,7 +76,8 @@ fn policy<'l>(label: impl Fn(&str) -> Option<&'l str>) -> (Policy, ErrorList) {
             }
         };
         let minor = match label(version_key) {
-            None | Some("latest") => None,
+            None => standard.minor,
+            Some("latest") => None,
             Some(text) => {
                 let minor = minor(text);
                 if minor.is_none() {
@@ -86,9 +86,9 @@ fn policy<'l>(label: impl Fn(&str) -> Option<&'l str>) -> (Policy, ErrorList) {
                 minor
             }
         };
-        Standard { level, minor }
-    });
-    (Policy { enforce, warn }, errors)
+        *standard = Standard { level, minor };
+    }
+    (levels, errors)
 }
 
 /// The 25 of `v1.25`.
@@ -110,7 +110,12 @@ pub(crate) fn validate(
         ("", "namespaces") if req.subresource.is_empty() => validate_namespace(req, obj, warnings),
         ("", "pods") if !HARMLESS.contains(&req.subresource) => validate_pod(req, obj, warnings),
         (group, resource) if req.subresource.is_empty() => {
-            if let Some(template) = template_of(group, resource, obj) {
+            let exempt = &req.config.pod_security.1;
+            let template = template_of(group, resource, obj);
+            let template = template.filter(|template| {
+                !exempt.exempts(req) && !exempt.exempts_class(Some(template.spec))
+            });
+            if let Some(template) = template {
                 warn(policy_of(req).warn, &template, warnings);
             }
             Ok(())
@@ -119,9 +124,12 @@ pub(crate) fn validate(
     }
 }
 
-fn policy_of(req: &Request<'_>) -> Policy {
+fn policy_of(req: &Request<'_>) -> Defaults {
     let labels = req.stored.labels_of(req.namespace);
-    policy(|key| labels.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())).0
+    policy(&req.config.pod_security.0, |key| {
+        labels.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
+    })
+    .0
 }
 
 /// The pod that a workload would make.
@@ -150,6 +158,10 @@ fn warn(standard: Standard, template: &Template<'_>, warnings: &mut Vec<Str>) {
 }
 
 fn validate_pod(req: &Request<'_>, pod: &Object, warnings: &mut Vec<Str>) -> Result<(), Failure> {
+    let exempt = &req.config.pod_security.1;
+    if exempt.exempts(req) || exempt.exempts_class(pod.get("spec")) {
+        return Ok(());
+    }
     let policy = policy_of(req);
     let standard = policy.enforce;
     let Some(template) = pod_template(pod) else {
@@ -205,15 +217,26 @@ fn validate_namespace(
     namespace: &Object,
     warnings: &mut Vec<Str>,
 ) -> Result<(), Failure> {
-    let (new, errors) = policy(|key| namespace.label(key));
+    let (own, exempt) = &req.config.pod_security;
+    let (new, errors) = policy(own, |key| namespace.label(key));
+    let is_exempt = exempt.has_namespace(namespace.name());
     let Some(old) = req.old else {
+        if is_exempt && errors.is_empty() {
+            warnings.extend(exempt_warning(namespace, &new, own).map(Str::from));
+        }
         return errors.into_result("", "Namespace", namespace.name());
     };
-    let (before, known) = policy(|key| old.label(key));
+    let (before, known) = policy(own, |key| old.label(key));
     let texts =
         |errors: &ErrorList| -> Vec<String> { errors.iter().map(ToString::to_string).collect() };
     if !errors.is_empty() && texts(&errors) != texts(&known) {
         return errors.into_result("", "Namespace", namespace.name());
+    }
+    if is_exempt {
+        if new != before {
+            warnings.extend(exempt_warning(namespace, &new, own).map(Str::from));
+        }
+        return Ok(());
     }
     let (new, before) = (new.enforce, before.enforce);
     let relaxed = new.minor == before.minor && new.level <= before.level;

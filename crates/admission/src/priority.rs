@@ -20,7 +20,7 @@ pub(crate) fn admit(
             keep(req, obj);
             Ok(())
         }
-        Operation::Delete => Ok(()),
+        Operation::Delete | Operation::Connect => Ok(()),
     }
 }
 

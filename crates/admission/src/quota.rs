@@ -27,7 +27,7 @@ pub fn concerns(req: &Request<'_>) -> bool {
         Operation::Update => {
             req.subresource.is_empty() && matches!(gvr, ("", "services" | "persistentvolumeclaims"))
         }
-        Operation::Delete => false,
+        Operation::Delete | Operation::Connect => false,
     }
 }
 
@@ -271,7 +271,7 @@ fn in_scope(pod: &Object, scope: &str, operator: &str, values: &[Value]) -> bool
 }
 
 /// Whether a pod neither asks for processor or memory nor limits them.
-fn is_best_effort(pod: &Object) -> bool {
+pub(crate) fn is_best_effort(pod: &Object) -> bool {
     let counts = |amounts: Amounts| {
         let mut native = ["cpu", "memory"].into_iter().filter_map(|what| amounts.get(what));
         native.any(|amount| !amount.is_zero())

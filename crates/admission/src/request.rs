@@ -1,7 +1,8 @@
 //! [`Request`]: what a plug-in is told of a request. [`Stored`]: what it may look at.
 
+use crate::config::PlugInConfig;
 use keelson_auth::User;
-use keelson_meta::{Failure, GroupVersionResource, Object, Status, Str};
+use keelson_meta::{Failure, GroupVersionResource, Object, Status, Str, Timestamp};
 
 /// What a request does to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +13,20 @@ pub enum Operation {
     Update,
     /// Deletes it.
     Delete,
+    /// Opens a stream or a proxy to it.
+    Connect,
+}
+
+impl Operation {
+    /// As rules of webhooks and policies name it: `CREATE`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Operation::Create => "CREATE",
+            Operation::Update => "UPDATE",
+            Operation::Delete => "DELETE",
+            Operation::Connect => "CONNECT",
+        }
+    }
 }
 
 /// Stored objects, in their storage version.
@@ -68,6 +83,10 @@ pub struct Request<'a> {
     pub old: Option<&'a Object>,
     /// What is stored beside it.
     pub stored: &'a dyn Stored,
+    /// What the configuration file says to plug-ins.
+    pub config: &'a PlugInConfig,
+    /// The time.
+    pub now: &'a dyn Fn() -> Timestamp,
     /// Makes a name of a prefix and random characters.
     pub generate_name: &'a dyn Fn(&str) -> Str,
 }

@@ -63,7 +63,7 @@ pub(crate) fn merge(first: &[Value], second: &[Value]) -> Vec<Value> {
 }
 
 /// Whether `wide` tolerates all that `narrow` tolerates (`pkg/util/tolerations`).
-fn includes(wide: &Value, narrow: &Value) -> bool {
+pub(crate) fn includes(wide: &Value, narrow: &Value) -> bool {
     if wide == narrow {
         return true;
     }

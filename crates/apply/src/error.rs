@@ -13,6 +13,8 @@ pub enum PatchError {
     TooManyOperations(usize),
     /// The patch does not fit the object: 422. Upstream hides the text from the client.
     Unprocessable(String),
+    /// A `test` operation found another value: 422 too.
+    TestFailed(String),
     /// What upstream answers with a bare error: 500 with the text.
     Bare(String),
 }
@@ -22,6 +24,7 @@ impl fmt::Display for PatchError {
         match self {
             PatchError::Malformed(text)
             | PatchError::Unprocessable(text)
+            | PatchError::TestFailed(text)
             | PatchError::Bare(text) => f.write_str(text),
             PatchError::TooManyOperations(count) => write!(
                 f,
@@ -41,7 +44,7 @@ impl From<PatchError> for Failure {
             PatchError::TooManyOperations(_) => {
                 Status::too_large(format!("Request entity too large: {error}"))
             }
-            PatchError::Unprocessable(_) => {
+            PatchError::Unprocessable(_) | PatchError::TestFailed(_) => {
                 let hidden = "the server rejected our request due to an error in our request";
                 let mut status = Status::new(Reason::Invalid, hidden);
                 status.details = Some(Details::default());

@@ -25,7 +25,14 @@ const SORTED_ENTRIES_MIN: usize = 33;
 /// ends up sorted by key, because upstream shows the patched text in its messages and sorts exactly
 /// those.
 pub fn apply(doc: Value, patch: &Value) -> Result<Value, PatchError> {
-    let operations = operations(patch)?;
+    apply_operations(doc, operations(patch)?)
+}
+
+/// The same for operations whose members may be of any type: one of a wrong type counts as missing.
+pub fn apply_operations(doc: Value, operations: &[Value]) -> Result<Value, PatchError> {
+    if operations.len() > OPERATIONS_MAX {
+        return Err(PatchError::TooManyOperations(operations.len()));
+    }
     let depth = doc.depth();
     let mut work = Work { doc, copied_bytes: 0, shifted_items: 0, depth, measured_times: 0 };
     if let Value::Object(root) = &mut work.doc {
@@ -84,9 +91,6 @@ fn operations(patch: &Value) -> Result<&[Value], PatchError> {
             }
         }
     }
-    if list.len() > OPERATIONS_MAX {
-        return Err(PatchError::TooManyOperations(list.len()));
-    }
     Ok(list)
 }
 
@@ -108,11 +112,22 @@ impl Work {
                 let path = member(operation, "path", "add operation failed to decode path")?;
                 let value = operation.get("value").cloned().unwrap_or_default();
                 let depth = value.depth();
-                self.add(path, value, depth)
+                self.add(path, value, depth).map_err(|fault| match fault {
+                    Fault::Missing => missing(format!(
+                        "add operation does not apply: doc is missing path: \"{path}\""
+                    )),
+                    other => other.within(format!("error in add for path: '{path}'")),
+                })
             }
             "remove" => {
                 let path = member(operation, "path", "remove operation failed to decode path")?;
-                self.take(path).map(drop)
+                let taken = self.take(path).map_err(|fault| match fault {
+                    Fault::Missing => missing(format!(
+                        "remove operation does not apply: doc is missing path: \"{path}\""
+                    )),
+                    other => other.within(format!("error in remove for path: '{path}'")),
+                });
+                taken.map(drop)
             }
             "replace" => self.replace(operation),
             "move" => self.shift(operation),
@@ -122,7 +137,7 @@ impl Work {
         }
     }
 
-    fn add(&mut self, path: &str, value: Value, depth: usize) -> Result<(), PatchError> {
+    fn add(&mut self, path: &str, value: Value, depth: usize) -> Result<(), Fault> {
         self.deepen(path, depth)?;
         let (container, key) = find(&mut self.doc, path)?;
         match container {
@@ -140,17 +155,18 @@ impl Work {
                 list.insert(at, value);
             }
         }
-        self.check_shifts()
+        Ok(self.check_shifts()?)
     }
 
     /// Takes the value at `path` out of the document.
-    fn take(&mut self, path: &str) -> Result<Value, PatchError> {
+    fn take(&mut self, path: &str) -> Result<Value, Fault> {
         let (container, key) = find(&mut self.doc, path)?;
         let taken = match container {
             Container::Map(map) => {
                 self.shifted_items += cost(map);
                 map.remove(&key).ok_or_else(|| {
-                    PatchError::Unprocessable(format!("Unable to remove nonexistent key: {key}"))
+                    let why = "Unable to remove nonexistent key";
+                    Fault::Inside(format!("{why}: {key}: missing value"))
                 })?
             }
             Container::List(list) => {
@@ -169,7 +185,8 @@ impl Work {
         self.deepen(path, value.depth())?;
         if path.is_empty() {
             if !matches!(value, Value::Object(_) | Value::Array(_)) {
-                let text = "replace operation value must be object or array";
+                // Upstream wraps an error there that is none.
+                let text = "replace operation value must be object or array: %!w(<nil>)";
                 return Err(PatchError::Unprocessable(text.to_owned()));
             }
             self.doc = value;
@@ -178,7 +195,10 @@ impl Work {
             }
             return Ok(());
         }
-        let (container, key) = find(&mut self.doc, path)?;
+        let lost = |what: &str| {
+            missing(format!("replace operation does not apply: doc is missing {what}: {path}"))
+        };
+        let (container, key) = find(&mut self.doc, path).map_err(|_| lost("path"))?;
         match container {
             Container::Map(map) => {
                 map.insert(key.as_ref(), value);
@@ -186,7 +206,7 @@ impl Work {
                 self.shifted_items += cost(map);
             }
             Container::List(list) => {
-                let at = index(&key, list.len())?;
+                let at = index(&key, list.len()).map_err(|_| lost("key"))?;
                 list[at] = value;
             }
         }
@@ -194,13 +214,24 @@ impl Work {
     }
 
     fn shift(&mut self, operation: &Value) -> Result<(), PatchError> {
-        let from = member(operation, "from", "move operation failed to decode from")?;
-        let value = self.take(from)?;
+        const APPLY: &str = "move operation does not apply: doc is missing";
+        const DECODE: &str = "move operation failed to decode from: operation, missing from field";
+        let from = member(operation, "from", DECODE)?;
+        let value = self.take(from).map_err(|fault| match fault {
+            Fault::Missing => missing(format!("{APPLY} from path: {from}")),
+            other => {
+                let key = unescape(from.rsplit('/').next().unwrap_or_default());
+                other.within(format!("error in move for path: '{key}'"))
+            }
+        })?;
         let path = member(operation, "path", "move operation failed to decode path")?;
         // Measuring what is moved would cost its size each time: a bound is enough, while it holds.
         let bound = self.depth.saturating_sub(levels(from)).max(1);
         let depth = if levels(path) + bound <= DEPTH_MAX { bound } else { value.depth() };
-        self.add(path, value, depth)
+        self.add(path, value, depth).map_err(|fault| match fault {
+            Fault::Missing => missing(format!("{APPLY} destination path: {path}")),
+            other => other.within(format!("error in move for path: '{path}'")),
+        })
     }
 
     fn test(&mut self, operation: &Value) -> Result<(), PatchError> {
@@ -209,10 +240,14 @@ impl Work {
         let equal = if path.is_empty() {
             self.doc == *wanted
         } else {
-            match find(&mut self.doc, path)? {
+            let found = find(&mut self.doc, path).map_err(|_| {
+                missing(format!("test operation does not apply: is missing path: {path}"))
+            })?;
+            match found {
                 (Container::Map(map), key) => map.get(&key).unwrap_or(&Value::Null) == wanted,
                 (Container::List(list), key) => {
-                    let at = index(&key, list.len())?;
+                    let within = || format!("error in test for path: '{path}'");
+                    let at = index(&key, list.len()).map_err(|fault| fault.within(within()))?;
                     list[at] == *wanted
                 }
             }
@@ -224,12 +259,16 @@ impl Work {
     }
 
     fn copy(&mut self, operation: &Value) -> Result<(), PatchError> {
-        let from = member(operation, "from", "copy operation failed to decode from")?;
+        const APPLY: &str = "copy operation does not apply: doc is missing";
+        const DECODE: &str = "copy operation failed to decode from: operation, missing from field";
+        let from = member(operation, "from", DECODE)?;
         let path = member(operation, "path", "copy operation failed to decode path")?;
-        let source = match find(&mut self.doc, from)? {
+        let lost = |_| missing(format!("{APPLY} from path: {from}"));
+        let source = match find(&mut self.doc, from).map_err(lost)? {
             (Container::Map(map), key) => map.get(&key),
             (Container::List(list), key) => {
-                let at = index(&key, list.len())?;
+                let within = || format!("error in copy for from: '{from}'");
+                let at = index(&key, list.len()).map_err(|fault| fault.within(within()))?;
                 list.get(at)
             }
         };
@@ -247,7 +286,10 @@ impl Work {
                 self.copied_bytes
             )));
         }
-        self.add(path, value, depth)
+        self.add(path, value, depth).map_err(|fault| match fault {
+            Fault::Missing => missing(format!("{APPLY} destination path: {path}")),
+            other => other.within("error while adding value during copy".to_owned()),
+        })
     }
 
     /// Accounts for a value of `depth` levels that is put at `path`.
@@ -272,6 +314,36 @@ impl Work {
     }
 }
 
+/// Why an operation cannot be done; upstream says it in other words for each operation.
+enum Fault {
+    /// The container of the last step is not there.
+    Missing,
+    /// The last step does not fit its container.
+    Inside(String),
+    /// A limit.
+    Limit(PatchError),
+}
+
+impl Fault {
+    fn within(self, what: String) -> PatchError {
+        match self {
+            Fault::Missing => missing(what),
+            Fault::Inside(why) => PatchError::Unprocessable(format!("{what}: {why}")),
+            Fault::Limit(error) => error,
+        }
+    }
+}
+
+impl From<PatchError> for Fault {
+    fn from(error: PatchError) -> Fault {
+        Fault::Limit(error)
+    }
+}
+
+fn missing(what: String) -> PatchError {
+    PatchError::Unprocessable(format!("{what}: missing value"))
+}
+
 /// Where a path ends: the map or list that holds the last step.
 enum Container<'d> {
     Map(&'d mut Map),
@@ -280,13 +352,8 @@ enum Container<'d> {
 
 /// Walks to the container of a path's last step, and sorts the maps on the way. What stands before
 /// the first slash does not count.
-fn find<'d, 'p>(
-    doc: &'d mut Value,
-    path: &'p str,
-) -> Result<(Container<'d>, Cow<'p, str>), PatchError> {
-    let missing =
-        || PatchError::Unprocessable(format!("doc is missing path: \"{path}\": missing value"));
-    let (_, steps) = path.split_once('/').ok_or_else(missing)?;
+fn find<'d, 'p>(doc: &'d mut Value, path: &'p str) -> Result<(Container<'d>, Cow<'p, str>), Fault> {
+    let (_, steps) = path.split_once('/').ok_or(Fault::Missing)?;
     let (parents, last) = match steps.rsplit_once('/') {
         Some((parents, last)) => (Some(parents), last),
         None => (None, steps),
@@ -295,12 +362,12 @@ fn find<'d, 'p>(
     for step in parents.into_iter().flat_map(|parents| parents.split('/')) {
         let step = unescape(step);
         at = match at {
-            Value::Object(map) => map.get_mut(&step).ok_or_else(missing)?,
+            Value::Object(map) => map.get_mut(&step).ok_or(Fault::Missing)?,
             Value::Array(list) => {
-                let place = index(&step, list.len()).map_err(|_| missing())?;
+                let place = index(&step, list.len()).map_err(|_| Fault::Missing)?;
                 &mut list[place]
             }
-            _ => return Err(missing()),
+            _ => return Err(Fault::Missing),
         };
         if let Value::Object(map) = at {
             sort(map);
@@ -309,7 +376,7 @@ fn find<'d, 'p>(
     match at {
         Value::Object(map) => Ok((Container::Map(map), unescape(last))),
         Value::Array(list) => Ok((Container::List(list), unescape(last))),
-        _ => Err(missing()),
+        _ => Err(Fault::Missing),
     }
 }
 
@@ -325,9 +392,10 @@ fn cost(map: &Map) -> usize {
 }
 
 /// A list index below `len`; negative ones count from the end.
-fn index(key: &str, len: usize) -> Result<usize, PatchError> {
+fn index(key: &str, len: usize) -> Result<usize, Fault> {
     let number: i64 = key.parse().map_err(|_| {
-        PatchError::Unprocessable(format!("value was not a proper array index: '{key}'"))
+        let why = "value was not a proper array index";
+        Fault::Inside(format!("{why}: '{key}': strconv.Atoi: parsing \"{key}\": invalid syntax"))
     })?;
     let place = if number < 0 {
         usize::try_from(number.unsigned_abs()).ok().and_then(|back| len.checked_sub(back))
@@ -335,7 +403,8 @@ fn index(key: &str, len: usize) -> Result<usize, PatchError> {
         usize::try_from(number).ok().filter(|place| *place < len)
     };
     place.ok_or_else(|| {
-        PatchError::Unprocessable(format!("Unable to access invalid index: {number}"))
+        let why = "Unable to access invalid index";
+        Fault::Inside(format!("{why}: {number}: invalid index referenced"))
     })
 }
 

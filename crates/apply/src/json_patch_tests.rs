@@ -3,6 +3,7 @@
 use super::*;
 use crate::testing::{json, show};
 use expect_test::{Expect, expect};
+use keelson_meta::value;
 
 fn check(doc: &str, patch: &str, expected: Expect) {
     let got = match apply(json(doc), &json(patch)) {
@@ -27,17 +28,23 @@ fn an_index_outside_the_list_is_refused() {
     check(
         r#"{"a":[1]}"#,
         r#"[{"op":"add","path":"/a/9","value":3}]"#,
-        expect![[r#"Unprocessable("Unable to access invalid index: 9")"#]],
+        expect![[
+            r#"Unprocessable("error in add for path: '/a/9': Unable to access invalid index: 9: invalid index referenced")"#
+        ]],
     );
     check(
         r#"{"a":[1]}"#,
         r#"[{"op":"remove","path":"/a/-2"}]"#,
-        expect![[r#"Unprocessable("Unable to access invalid index: -2")"#]],
+        expect![[
+            r#"Unprocessable("error in remove for path: '/a/-2': Unable to access invalid index: -2: invalid index referenced")"#
+        ]],
     );
     check(
         r#"{"a":[1]}"#,
         r#"[{"op":"add","path":"/a/x","value":3}]"#,
-        expect![[r#"Unprocessable("value was not a proper array index: 'x'")"#]],
+        expect![[
+            r#"Unprocessable("error in add for path: '/a/x': value was not a proper array index: 'x': strconv.Atoi: parsing \"x\": invalid syntax")"#
+        ]],
     );
 }
 
@@ -46,7 +53,9 @@ fn remove_needs_the_member_and_replace_does_not() {
     check(
         r#"{"a":1}"#,
         r#"[{"op":"remove","path":"/b"}]"#,
-        expect![[r#"Unprocessable("Unable to remove nonexistent key: b")"#]],
+        expect![[
+            r#"Unprocessable("error in remove for path: '/b': Unable to remove nonexistent key: b: missing value")"#
+        ]],
     );
     check(
         r#"{"a":1}"#,
@@ -56,7 +65,9 @@ fn remove_needs_the_member_and_replace_does_not() {
     check(
         r#"{"a":1}"#,
         r#"[{"op":"add","path":"/b/c","value":2}]"#,
-        expect![[r#"Unprocessable("doc is missing path: \"/b/c\": missing value")"#]],
+        expect![[
+            r#"Unprocessable("add operation does not apply: doc is missing path: \"/b/c\": missing value")"#
+        ]],
     );
 }
 
@@ -76,7 +87,7 @@ fn a_failed_test_stops_the_patch() {
         r#"{"a":{"x":1,"y":[true]}}"#,
         r#"[{"op":"test","path":"/a","value":{"y":[true],"x":1}},
             {"op":"test","path":"/none","value":null},{"op":"test","path":"/a/x","value":2}]"#,
-        expect![[r#"Unprocessable("testing value /a/x failed: test failed")"#]],
+        expect![[r#"TestFailed("testing value /a/x failed: test failed")"#]],
     );
 }
 
@@ -90,7 +101,9 @@ fn the_whole_document_can_be_replaced_but_not_removed() {
     check(
         r#"{"a":1}"#,
         r#"[{"op":"remove","path":""}]"#,
-        expect![[r#"Unprocessable("doc is missing path: \"\": missing value")"#]],
+        expect![[
+            r#"Unprocessable("remove operation does not apply: doc is missing path: \"\": missing value")"#
+        ]],
     );
 }
 
@@ -167,4 +180,55 @@ fn many_shallow_moves_are_not_taken_for_depth() {
     let patch = format!("[{}]", [there, back].repeat(2_000).join(","));
     let doc = json(r#"{"a":1,"b":{"c":{}}}"#);
     assert_eq!(apply(doc.clone(), &json(&patch)).unwrap(), doc);
+}
+
+/// The texts of a kube-apiserver 1.36 to patches of webhooks, which it shows.
+#[test]
+fn operations_that_do_not_apply_are_told_in_upstream_words() {
+    let check = |operation: Value, want: &str| {
+        let doc = value!({"data": {"k": "v"}, "list": ["a"]});
+        let error = apply_operations(doc, std::slice::from_ref(&operation))
+            .map_err(|error| error.to_string());
+        assert_eq!(error.err().as_deref(), Some(want), "{operation:?}");
+    };
+    let of = |op: &str, path: &str| value!({"op": (op), "path": (path), "value": "x"});
+    let from =
+        |op: &str, from: &str, path: &str| value!({"op": (op), "from": (from), "path": (path)});
+    let gone = "Unable to remove nonexistent key: z: missing value";
+    let outside = "Unable to access invalid index: 5: invalid index referenced";
+    let odd =
+        "value was not a proper array index: 'x': strconv.Atoi: parsing \"x\": invalid syntax";
+    let lost = "operation does not apply: doc is missing";
+    check(of("remove", "/z"), &format!("error in remove for path: '/z': {gone}"));
+    check(of("remove", "/a/b"), &format!("remove {lost} path: \"/a/b\": missing value"));
+    check(of("remove", "/list/5"), &format!("error in remove for path: '/list/5': {outside}"));
+    check(of("replace", "/a/b"), &format!("replace {lost} path: /a/b: missing value"));
+    check(of("replace", "/list/5"), &format!("replace {lost} key: /list/5: missing value"));
+    check(of("add", "/a/b"), &format!("add {lost} path: \"/a/b\": missing value"));
+    check(of("add", "/data/k/b"), &format!("add {lost} path: \"/data/k/b\": missing value"));
+    check(of("add", "/list/5"), &format!("error in add for path: '/list/5': {outside}"));
+    check(of("add", "/list/x"), &format!("error in add for path: '/list/x': {odd}"));
+    check(of("test", "/z"), "testing value /z failed: test failed");
+    check(
+        of("test", "/a/b"),
+        "test operation does not apply: is missing path: /a/b: missing value",
+    );
+    check(from("move", "/z", "/y"), &format!("error in move for path: 'z': {gone}"));
+    check(from("move", "/a/b", "/y"), &format!("move {lost} from path: /a/b: missing value"));
+    check(
+        from("move", "/data", "/q/y"),
+        &format!("move {lost} destination path: /q/y: missing value"),
+    );
+    check(from("copy", "/a/b", "/y"), &format!("copy {lost} from path: /a/b: missing value"));
+    check(
+        from("copy", "/data", "/q/y"),
+        &format!("copy {lost} destination path: /q/y: missing value"),
+    );
+    check(
+        value!({"op": "move", "path": "/y"}),
+        "move operation failed to decode from: operation, missing from field: missing value",
+    );
+    check(value!({"op": "add", "path": 1}), "add operation failed to decode path: missing value");
+    check(value!({"path": "/y"}), "Unexpected kind: unknown");
+    check(of("replace", ""), "replace operation value must be object or array: %!w(<nil>)");
 }

@@ -1,6 +1,7 @@
 //! Values seen through their schema, as server-side apply sees them: which parts are leaves, which
 //! items of lists are the same item, and what Go shows where nothing is set.
 
+mod atomic;
 mod check;
 mod compare;
 mod element;
@@ -9,6 +10,7 @@ mod owned;
 mod reconcile;
 mod remove;
 
+pub use atomic::atomics;
 pub use check::check;
 pub use compare::{Comparison, compare};
 pub use merge::merge;

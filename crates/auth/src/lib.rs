@@ -28,6 +28,7 @@ pub use bootstrap_token::{BootstrapToken, BootstrapTokens};
 pub use certificate_request::{CertificateAuthority, CertificateRequest, Names};
 pub use decision::{AuthorizationReason, Decision, Outcome};
 pub use keelson_meta::User;
+pub use mirror::{Mirror, Mirrored};
 pub use objects::{BoxFuture, Change, Feed, GroupResource, Objects};
 pub use permit::{Action, Permit};
 pub use token_file::{TokenFile, TokenFileError};

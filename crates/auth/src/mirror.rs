@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 /// What a [`Mirror`] keeps.
-pub(crate) trait Mirrored: Default {
+pub trait Mirrored: Default {
     /// The resources that it is made of.
     const RESOURCES: &'static [GroupResource];
 
@@ -16,7 +16,7 @@ pub(crate) trait Mirrored: Default {
 
 /// An index that takes in all that was written before it is read. Changes are taken in by whoever asks.
 #[derive(Default)]
-pub(crate) struct Mirror<I> {
+pub struct Mirror<I> {
     index: RwLock<I>,
     /// The revision up to which `index` has taken changes in.
     seen: AtomicU64,

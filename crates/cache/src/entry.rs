@@ -393,6 +393,11 @@ impl Entry {
         std::str::from_utf8(self.json_slice()).is_ok_and(|json| json.contains(wanted))
     }
 
+    /// What stands in front of the object's JSON as an item of a list: its `kind` and `apiVersion`.
+    pub(crate) fn head_slice(&self) -> &[u8] {
+        &self.json_slice()[..self.head().item_at as usize]
+    }
+
     /// The object's JSON as an item of a list, without the `{` in front.
     pub fn item_tail(&self) -> &[u8] {
         &self.json_slice()[self.head().item_at as usize..]

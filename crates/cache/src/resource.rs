@@ -18,6 +18,9 @@ use bytes::Bytes;
 
 /// Entries of writes whose events are awaited; of further ones, a second entry is made.
 const WRITTEN_ENTRIES_MAX: usize = 64;
+/// Different heads of objects that are told apart: one for each version that any release stored.
+const HEADS_MAX: usize = 8;
+
 /// The objects of a resource as they were at one revision. Cheap to clone, never changes.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
@@ -75,6 +78,22 @@ struct State {
     /// Objects whose stored form cannot be read, by key. `objects` may have what they were before.
     unreadable: BTreeMap<String, Arc<RecordError>>,
     history: History,
+    heads: Vec<(Box<[u8]>, Revision)>,
+}
+
+impl State {
+    /// Notes what an object's text begins with.
+    fn note_head(&mut self, entry: &Entry) {
+        let (head, at) = (entry.head_slice(), entry.modified());
+        let known = self.heads.iter().position(|(known, _)| **known == *head);
+        if known.is_none() && self.heads.len() < HEADS_MAX {
+            return self.heads.push((head.into(), at));
+        }
+        let place = known.unwrap_or(HEADS_MAX - 1);
+        if let Some((_, through)) = self.heads.get_mut(place) {
+            *through = at.max(*through);
+        }
+    }
 }
 
 /// All objects of a resource as the store has them.
@@ -125,6 +144,7 @@ impl Resource {
         let mut state = self.write();
         match entry {
             Ok(entry) => {
+                state.note_head(&entry);
                 state.objects.insert(entry);
                 Ok(())
             }
@@ -164,6 +184,7 @@ impl Resource {
                         entry.map_err(|error| state.note_unreadable(key, error))?
                     }
                 };
+                state.note_head(&entry);
                 state.objects.insert(entry.clone());
                 (ChangeKind::Put, entry)
             }
@@ -199,6 +220,12 @@ impl Resource {
     pub(crate) fn end_cursors(&self) {
         self.ends.fetch_add(1, Ordering::Release);
         self.next.send_modify(|_| ());
+    }
+
+    /// What the texts of objects begin with, up to where they begin as items of a list (`kind` and
+    /// `apiVersion`), each with the newest revision of such an object that was ever there.
+    pub fn heads(&self) -> Vec<(Box<[u8]>, Revision)> {
+        self.read().heads.clone()
     }
 
     /// Whether there is no object, readable or not.
@@ -250,6 +277,9 @@ impl Resource {
         state.unreadable.clear();
         for error in unreadable {
             state.note_unreadable(self.key_of(error.key.as_bytes()), error.clone());
+        }
+        for entry in &objects {
+            state.note_head(entry);
         }
         state.objects = objects.into_iter().collect();
         state.indexes = Arc::default();

@@ -1,7 +1,7 @@
 //! Finds the type of each node and the overloads of each call, with cel-go's words for what is wrong.
 
 use crate::ast::{Entry, Expr, Field, Fold, Id, Item, Kind, Parsed, operator};
-use crate::environment::Environment;
+use crate::environment::{COMPOSED, Environment};
 use crate::literal::Literal;
 use crate::registry::{self, Overload};
 use crate::source::Issues;
@@ -214,6 +214,13 @@ impl Checker<'_> {
         };
         let ty = match &target {
             Type::Map(_, value) => (**value).clone(),
+            Type::Object(object) if object.name() == COMPOSED => match self.env.composed(field) {
+                Some(ty) => ty,
+                None => {
+                    self.report(id, format!("undefined field '{field}'"));
+                    Type::Error
+                }
+            },
             Type::Object(object) => match object.field(field) {
                 Some(field) => field.declared.ty(),
                 None => {
@@ -232,7 +239,7 @@ impl Checker<'_> {
                 self.bindings.assign(&Type::Dyn, &target);
                 Type::Dyn
             }
-            Type::Dyn | Type::Error => Type::Dyn,
+            Type::Dyn | Type::Any | Type::Error => Type::Dyn,
             other => {
                 let shown = self.shown(other);
                 self.report(id, format!("type '{shown}' does not support field selection"));
@@ -326,7 +333,7 @@ impl Checker<'_> {
             let found = self.bindings.substitute(&own(&overload.result), false);
             result = Some(match result {
                 None => found,
-                Some(Type::Dyn) => Type::Dyn,
+                Some(Type::Dyn | Type::Any) => Type::Dyn,
                 Some(known) if known == found => known,
                 Some(_) => Type::Dyn,
             });
@@ -381,7 +388,7 @@ impl Checker<'_> {
         }
         match self.bindings.substitute(&ty, false) {
             Type::Optional(inner) => (*inner).clone(),
-            Type::Dyn => Type::Dyn,
+            Type::Dyn | Type::Any => Type::Dyn,
             other => {
                 self.mismatch(expr.id, &Type::optional(other.clone()), &other);
                 other
@@ -477,7 +484,7 @@ impl Checker<'_> {
                 self.bindings.assign(&Type::Dyn, &range);
                 (Type::Dyn, Type::Dyn)
             }
-            Type::Dyn | Type::Error => (Type::Dyn, Type::Dyn),
+            Type::Dyn | Type::Any | Type::Error => (Type::Dyn, Type::Dyn),
             other => {
                 let shown = self.shown(other);
                 self.report(

@@ -478,11 +478,17 @@ impl Estimator<'_> {
                     return Some(Estimate::default());
                 }
                 (Step::Name(name), Shape::Object(object)) => &object.field(name)?.declared,
+                (Step::Name(_), Shape::Map(values)) if is_any(values) => values,
                 _ => return None,
             };
         }
         Some(Estimate { min: 0, max: declared.size_max })
     }
+}
+
+/// Whether values may be anything, up to a size.
+fn is_any(declared: &Declared) -> bool {
+    matches!(declared.shape, Shape::Computed(Type::Any))
 }
 
 impl Argument<'_> {

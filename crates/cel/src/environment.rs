@@ -8,11 +8,12 @@ use crate::plan;
 use crate::program::Program;
 use crate::registry::{Libraries, Library, is_declared};
 use crate::source::{CompileErrors, Issues};
-use crate::types::{Declared, Type};
+use crate::types::{Declared, ObjectType, Type};
 use crate::validate;
 use keelson_meta::Str;
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// An expression's cost is estimated to be at most this, or its schema is refused.
 pub const ESTIMATED_RULE_COST_MAX: u64 = 10_000_000;
@@ -81,6 +82,26 @@ pub struct Environment {
     quoted_fields: bool,
     /// Whether there are the types `Object` and `JSONPatch`.
     mutations: bool,
+    /// The types of the values that other expressions compute.
+    composed: Option<Composed>,
+}
+
+/// The name of the type of `variables`.
+pub(crate) const COMPOSED: &str = "kubernetes.variables";
+
+/// The types of values that other expressions compute, by name. Clones are one: what is added later is seen
+/// by all environments that have it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Composed(Arc<Mutex<HashMap<Str, Type>>>);
+
+impl Composed {
+    pub(crate) fn add(&self, name: &str, ty: Type) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(name.into(), ty);
+    }
+
+    fn get(&self, name: &str) -> Option<Type> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
 }
 
 /// Why an expression cannot be used.
@@ -133,6 +154,7 @@ impl Environment {
             homogeneous_literals: true,
             quoted_fields: false,
             mutations: false,
+            composed: None,
         }
     }
 
@@ -153,6 +175,24 @@ impl Environment {
         let ty = declared.ty();
         self.variables.push(Variable { name: name.into(), ty, declared: Some(declared) });
         self
+    }
+
+    /// Adds a variable whose fields are values that other expressions compute.
+    pub(crate) fn with_composed(self, name: impl Into<Str>, types: Composed) -> Self {
+        let object = ObjectType::new(COMPOSED, vec![]);
+        let env = self.with_variable(name, Type::Object(Arc::new(object)));
+        Environment { composed: Some(types), ..env }
+    }
+
+    /// The type of a value that another expression computes.
+    pub(crate) fn composed(&self, name: &str) -> Option<Type> {
+        self.composed.as_ref()?.get(name)
+    }
+
+    /// Leaves a place among the variables empty, so that expressions with and without a variable can be
+    /// evaluated with the same values.
+    pub fn without_variable(self) -> Self {
+        self.with_variable("", Type::Dyn)
     }
 
     /// Adds the types of mutating policies: `Object`, `Object.spec` and so on, and `JSONPatch`.

@@ -5,6 +5,7 @@ use crate::equality::{compare, equal};
 use crate::program::{
     BindNode, Call, FoldNode, Index, MapEntry, Node, Program, Relation, Select, StructNode,
 };
+use crate::scope::Scope;
 use crate::value::{EvalError, Evaluated, Key, List, Map, OwnedMap, Text, Val};
 use std::sync::Arc;
 
@@ -47,6 +48,7 @@ enum Slot<'a> {
 pub(crate) struct Evaluation<'a, 'l> {
     program: &'a Program,
     variables: &'a [Option<Val<'a>>],
+    scope: Option<&'l Scope<'a>>,
     limits: &'l Limits<'a>,
     slots: Vec<Slot<'a>>,
     cost: u64,
@@ -59,10 +61,11 @@ impl<'a, 'l> Evaluation<'a, 'l> {
     pub(crate) fn new(
         program: &'a Program,
         variables: &'a [Option<Val<'a>>],
+        scope: Option<&'l Scope<'a>>,
         limits: &'l Limits<'a>,
     ) -> Self {
         let slots = (0..program.slots).map(|_| Slot::Set(Ok(Val::Null))).collect();
-        Evaluation { program, variables, limits, slots, cost: 0, steps: 0, depth: 0 }
+        Evaluation { program, variables, scope, limits, slots, cost: 0, steps: 0, depth: 0 }
     }
 
     pub(crate) fn cost(&self) -> u64 {
@@ -176,6 +179,11 @@ impl<'a, 'l> Evaluation<'a, 'l> {
             self.charge(u64::from(*cost) + u64::from(select.cost))?;
             return map.field(&select.field).unwrap_or_else(|| Err(no_such_key(&select.field)));
         }
+        if let Some((computed, cost)) = self.computed(select) {
+            self.charge(cost + u64::from(select.cost))?;
+            let value = computed.unwrap_or_else(|| Err(no_such_key(&select.field)))?;
+            return Ok(if select.optional { wrap(value) } else { value });
+        }
         let operand = self.eval(&select.operand)?;
         self.charge(select.cost.into())?;
         let (map, optional) = match operand {
@@ -197,7 +205,18 @@ impl<'a, 'l> Evaluation<'a, 'l> {
         }
     }
 
+    /// The computed variable that is selected, where one is, and what reaching it costs.
+    fn computed(&self, select: &Select) -> Option<(Option<Evaluated<'a>>, u64)> {
+        let Node::Variable { at, cost } = &select.operand else { return None };
+        let scope = self.scope.filter(|scope| scope.computes(*at))?;
+        Some((scope.field(&select.field), u64::from(*cost)))
+    }
+
     fn has(&mut self, select: &'a Select) -> Evaluated<'a> {
+        if let Some((computed, cost)) = self.computed(select) {
+            self.charge(cost + u64::from(select.cost))?;
+            return Ok(Val::Bool(computed.is_some()));
+        }
         let operand = self.eval(&select.operand)?;
         self.charge(select.cost.into())?;
         let map = match &operand {

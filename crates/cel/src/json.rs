@@ -45,11 +45,11 @@ fn other<'a>(value: &'a Value, declared: &'a Declared) -> Evaluated<'a> {
         let found = value.type_name();
         Err(EvalError::new(format!("invalid data, expected {wanted}, got {found}")))
     };
-    if value.is_null() && !matches!(declared.shape, Shape::Dyn) {
+    if value.is_null() && !matches!(declared.shape, Shape::Dyn | Shape::Computed(_)) {
         return Err(EvalError::new("invalid data, got null for schema with nullable=false"));
     }
     match (&declared.shape, value) {
-        (Shape::Dyn, _) => plain(value),
+        (Shape::Dyn | Shape::Computed(_), _) => plain(value),
         (Shape::IntOrString, Value::Int(_) | Value::String(_)) => plain(value),
         (Shape::IntOrString, _) => fault("XIntOrString value to be either a string or integer"),
         (Shape::Double, Value::Float(number)) => Ok(Val::Double(*number)),

@@ -33,11 +33,13 @@
 //! Why not the crate `cel` (0.15): it parses and interprets, but has no type checker, neither static
 //! nor runtime costs, none of Kubernetes' libraries, and its errors are not those clients know.
 
+pub mod admission;
 mod ast;
 mod authorizer;
 mod charge;
 mod checker;
 mod cost;
+pub mod device;
 mod environment;
 mod equality;
 mod estimate;
@@ -51,6 +53,7 @@ mod parser;
 mod plan;
 mod program;
 mod registry;
+mod scope;
 mod signatures;
 mod source;
 mod stack;
@@ -74,6 +77,7 @@ pub use json::{adapt, to_json};
 pub use parser::{EXPRESSION_CHARS_MAX, NESTING_DEPTH_MAX};
 pub use program::{Outcome, Program};
 pub use registry::Library;
+pub use scope::{Computed, ComputedSet, Scope};
 pub use source::{CompileErrors, Issue, REPORTED_ERRORS_MAX};
 pub use types::{Declared, DeclaredField, ListKind, ObjectType, Shape, Type, escape};
 pub use value::{

@@ -620,8 +620,11 @@ impl Parser<'_> {
         let start = self.here();
         let dot = if self.take(Token::Dot).is_some() { "." } else { "" };
         if self.peek() != Token::Identifier {
-            let expected = TokenSet::of(&[Token::Identifier]);
-            return Err(self.mismatched(expected));
+            let found = self.here();
+            let input = self.text(Lexeme { end: found.end, ..start });
+            let message = format!("no viable alternative at input '{}'", shown(&input));
+            self.syntax_error(found.start, &message);
+            return Err(Stop);
         }
         if self.is_struct() {
             return self.struct_literal(dot);

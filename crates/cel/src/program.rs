@@ -3,6 +3,7 @@
 use crate::charge::CallCost;
 use crate::eval::{Evaluation, Limits};
 use crate::functions::Implementation;
+use crate::scope::Scope;
 use crate::types::Type;
 use crate::value::{EvalError, Val};
 use keelson_meta::Str;
@@ -42,7 +43,23 @@ impl Program {
         limits: &Limits<'a>,
     ) -> Outcome<'a> {
         crate::steps::begin();
-        let mut evaluation = Evaluation::new(self, variables, limits);
+        let mut evaluation = Evaluation::new(self, variables, None, limits);
+        let result = evaluation.eval(&self.root);
+        Outcome { result, cost: evaluation.cost() }
+    }
+
+    /// Evaluates with the variables of a scope; what computed ones cost is counted there.
+    pub fn evaluate_in<'a>(&'a self, scope: &Scope<'a>, limits: &Limits<'a>) -> Outcome<'a> {
+        crate::steps::begin();
+        let mut evaluation = Evaluation::new(self, scope.given, Some(scope), limits);
+        let result = evaluation.eval(&self.root);
+        Outcome { result, cost: evaluation.cost() }
+    }
+
+    /// Computes a variable while another expression is evaluated, as a part of that evaluation's steps.
+    pub(crate) fn evaluate_within<'a>(&'a self, scope: &Scope<'a>) -> Outcome<'a> {
+        let limits = Limits::default();
+        let mut evaluation = Evaluation::new(self, scope.given, Some(scope), &limits);
         let result = evaluation.eval(&self.root);
         Outcome { result, cost: evaluation.cost() }
     }

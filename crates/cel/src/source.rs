@@ -88,6 +88,9 @@ impl fmt::Display for CompileErrors {
 }
 
 fn write_issue(f: &mut fmt::Formatter<'_>, text: &str, issue: &Issue) -> fmt::Result {
+    if text.is_empty() {
+        return write!(f, "ERROR: <input>:1:0: {}", issue.message);
+    }
     let Some(offset) = issue.offset else {
         return write!(f, "ERROR: <input>:-1:0: {}", issue.message);
     };
@@ -130,6 +133,7 @@ mod tests {
         check("1 +", 3, "ERROR: <input>:1:4: bad\n | 1 +\n | ...^");
         check("a\n\tb c", 4, "ERROR: <input>:2:3: bad\n |  b c\n | ..^");
         check("'é' == 1", 2, "ERROR: <input>:1:3: bad\n | 'é' == 1\n | .\u{ff0e}^");
+        check("", 0, "ERROR: <input>:1:0: bad");
         check("é", 0, "ERROR: <input>:1:1: bad\n | é\n | \u{ff3e}");
     }
 

@@ -9,6 +9,8 @@ use std::sync::Arc;
 pub enum Type {
     /// Any value; what it is shows at evaluation.
     Dyn,
+    /// Any value too, where a declaration says so: `google.protobuf.Any`.
+    Any,
     /// The type of `null`.
     Null,
     /// `bool`.
@@ -66,7 +68,7 @@ impl Type {
     }
 
     pub(crate) fn is_dyn_or_error(&self) -> bool {
-        matches!(self, Type::Dyn | Type::Error)
+        matches!(self, Type::Dyn | Type::Any | Type::Error)
     }
 
     /// The type of a field of a struct; none when it has no such field.
@@ -111,7 +113,7 @@ impl Type {
     /// The name of the type of a value, as `type(value)` has it.
     pub(crate) fn runtime_name(&self) -> &str {
         match self {
-            Type::Dyn | Type::Error | Type::Param(_) => "dyn",
+            Type::Dyn | Type::Any | Type::Error | Type::Param(_) => "dyn",
             Type::Null => "null_type",
             Type::Bool => "bool",
             Type::Int => "int",
@@ -135,6 +137,7 @@ impl Type {
 impl fmt::Display for Type {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Type::Any => f.write_str("any"),
             Type::Null => f.write_str("null"),
             Type::Timestamp => f.write_str("timestamp"),
             Type::Duration => f.write_str("duration"),
@@ -222,6 +225,9 @@ pub struct Declared {
 pub enum Shape {
     /// Whatever the JSON is: maps, lists, strings, numbers.
     Dyn,
+    /// The same, where expressions are checked as if it was of a type: a value that another expression
+    /// computes.
+    Computed(Type),
     /// An integer or a string.
     IntOrString,
     /// A boolean.
@@ -274,6 +280,7 @@ impl Declared {
     pub fn ty(&self) -> Type {
         match &self.shape {
             Shape::Dyn | Shape::IntOrString => Type::Dyn,
+            Shape::Computed(ty) => ty.clone(),
             Shape::Bool => Type::Bool,
             Shape::Int => Type::Int,
             Shape::Double => Type::Double,

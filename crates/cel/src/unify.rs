@@ -146,8 +146,8 @@ pub(crate) fn most_general<'a>(one: &'a Type, two: &'a Type) -> &'a Type {
 
 fn is_equal_or_less_specific(one: &Type, two: &Type) -> bool {
     match (one, two) {
-        (Type::Dyn | Type::Param(_), _) => true,
-        (_, Type::Dyn | Type::Param(_)) => false,
+        (Type::Dyn | Type::Any | Type::Param(_), _) => true,
+        (_, Type::Dyn | Type::Any | Type::Param(_)) => false,
         (Type::List(one), Type::List(two)) | (Type::Optional(one), Type::Optional(two)) => {
             is_equal_or_less_specific(one, two)
         }

@@ -55,6 +55,8 @@ const COMPILE_ERRORS: &[(&str, &str)] = &[
     ("1 +", "1:4: Syntax error: mismatched input '<EOF>' expecting BEGIN"),
     ("self.foo", "1:5: type 'string' does not support field selection"),
     ("x == 1", "1:1: undeclared reference to 'x' (in container '')"),
+    ("../a", "1:2: Syntax error: no viable alternative at input '..'"),
+    ("1 == .(", "1:7: Syntax error: no viable alternative at input '.('"),
     ("1 + 'a' == 2", "1:3: found no matching overload for '_+_' applied to '(int, string)'"),
     ("'a' == ", "1:8: Syntax error: mismatched input '<EOF>' expecting BEGIN"),
     ("self ==== 'a'", "1:8: Syntax error: extraneous input '==' expecting BEGIN"),

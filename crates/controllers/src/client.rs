@@ -181,7 +181,7 @@ impl Client {
         options: &DeleteOptions,
     ) -> Result<Deleted, Failure> {
         let permit = self.permit("delete", target, "").await?;
-        self.registry.delete(&permit, target, options).await
+        self.registry.delete(&permit, target, options, &mut vec![]).await
     }
 
     /// Deletes all objects of a kind in a namespace.
@@ -190,7 +190,10 @@ impl Client {
         let list = ListOptions::default();
         let propagation = Some(Propagation::Background);
         let options = DeleteOptions { propagation, ..DeleteOptions::default() };
-        self.registry.delete_collection(&permit, target, &list, &options).await.map(drop)
+        self.registry
+            .delete_collection(&permit, target, &list, &options, &mut vec![])
+            .await
+            .map(drop)
     }
 
     /// Takes the finalizer `kubernetes` off a namespace.

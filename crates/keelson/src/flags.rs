@@ -5,7 +5,7 @@ mod cluster_signing;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use cluster_signing::ClusterSigning;
-use keelson::{AdmissionChain, Authorization, ServiceAccountTokenOptions};
+use keelson::{AdmissionChain, AdmissionConfig, Authorization, ServiceAccountTokenOptions};
 use keelson_auth::{Abac, TokenFile};
 use keelson_meta::time::GoDuration;
 use std::net::{IpAddr, SocketAddr};
@@ -317,6 +317,9 @@ pub struct Serve {
     /// Admission plug-ins to switch off.
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     pub disable_admission_plugins: Vec<String>,
+    /// An AdmissionConfiguration: what plug-ins are told, in the file or in files that it names.
+    #[arg(long, value_name = "FILE")]
+    pub admission_control_config_file: Option<PathBuf>,
     /// Requests at once that change nothing; 0 is any number. Watches and other long requests do not count,
     /// nor do members of system:masters.
     #[arg(long, default_value_t = 400, value_name = "COUNT", allow_hyphen_values = true)]
@@ -510,7 +513,14 @@ impl Serve {
     fn admission(&self) -> Result<AdmissionChain> {
         let (on, off) = (&self.enable_admission_plugins, &self.disable_admission_plugins);
         AdmissionChain::new(on, &[]).context("--enable-admission-plugins")?;
-        AdmissionChain::new(on, off).context("--disable-admission-plugins")
+        let chain = AdmissionChain::new(on, off).context("--disable-admission-plugins")?;
+        match &self.admission_control_config_file {
+            None => Ok(chain),
+            Some(path) => {
+                let config = AdmissionConfig::read(path);
+                Ok(chain.with_config(config.context("--admission-control-config-file")?))
+            }
+        }
     }
 
     fn etcd(&self) -> Result<Option<keelson::Etcd>> {

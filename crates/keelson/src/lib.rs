@@ -16,6 +16,7 @@ mod backup_socket;
 mod certificates;
 mod controllers;
 mod definitions;
+mod dynamic_admission;
 mod election;
 mod etcd;
 mod event_ttl;
@@ -36,7 +37,9 @@ pub use certificates::{CertificateError, Pki};
 pub use etcd::Etcd;
 pub use feature_gates::{FeatureGateError, FeatureGates};
 pub use files::raise_open_files;
-pub use keelson_admission::{Chain as AdmissionChain, NameError as AdmissionNameError};
+pub use keelson_admission::{
+    Chain as AdmissionChain, NameError as AdmissionNameError, PlugInConfig as AdmissionConfig,
+};
 pub use keelson_meta::time::Timestamp;
 pub use keelson_registry::{Clock, Registry, SystemClock, producer};
 pub use keelson_server::Limits;

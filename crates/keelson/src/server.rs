@@ -4,6 +4,7 @@ use crate::authorization::Authorization;
 use crate::backup_socket::{BackupSocket, backup_socket};
 use crate::certificates::{CertificateError, Pki, host_names};
 use crate::controllers::{self, Duty};
+use crate::dynamic_admission::{self, Services};
 use crate::etcd::{self, Etcd};
 use crate::feature_gates::FeatureGates;
 use crate::kubeconfig::Kubeconfig;
@@ -258,7 +259,8 @@ impl Builder {
         // The first objects and the certificates each wait for the disk: where there are threads
         // enough, side by side.
         let clock = std::mem::replace(&mut self.clock, Box::new(SystemClock));
-        let options = self.registry_options(advertise, address.port());
+        let services: Arc<Services> = Arc::default();
+        let options = self.registry_options(advertise, address.port(), services.clone());
         let opening = tokio::spawn(Registry::open(backend.store(), clock, options));
         let pki = tls_files.pki();
         let account_tokens = self.service_account_tokens.tokens(tls_files.dir.as_deref());
@@ -267,6 +269,7 @@ impl Builder {
         let (current_pki, pki) = watch::channel(pki?);
         let account_tokens = Arc::new(account_tokens?);
         account_tokens.attach(registry.objects_reader());
+        services.attach(registry.objects_reader());
         let tls = if self.tls { Some(tls_files.tls(&pki.borrow())?) } else { None };
         let (shutdown, told) = watch::channel(false);
         let health: Arc<Health> = Arc::default();
@@ -435,7 +438,12 @@ impl Builder {
         }
     }
 
-    fn registry_options(&mut self, advertise: IpAddr, port: u16) -> RegistryOptions {
+    fn registry_options(
+        &mut self,
+        advertise: IpAddr,
+        port: u16,
+        services: Arc<Services>,
+    ) -> RegistryOptions {
         RegistryOptions {
             service_ranges: self.service_ranges.clone(),
             advertise_address: advertise,
@@ -443,6 +451,7 @@ impl Builder {
             runtime_config: self.runtime_config.clone(),
             malformed_object_deletion: self.feature_gates.malformed_object_deletion,
             admission: self.admission.clone(),
+            dynamic_admission: dynamic_admission::plug_ins(&self.admission, services),
             authorizer: Arc::new(self.authorization.authorizer()),
             event_ttl: self.event_ttl,
         }

@@ -1,14 +1,17 @@
-//! Webhook configurations and admission policies, as far as no expression has to be read.
+//! Webhook configurations and admission policies.
 
+mod expressions;
 mod policies;
 mod rules;
 mod url;
 
 pub(super) use policies::{binding, mutating_policy, validating_policy};
 
+use self::expressions::Expressions;
 use super::check::{At, child, children, default};
 use crate::strategy::{Generation, Strategy};
 use keelson_meta::{ErrorList, Map, Object, Seen, Value, names};
+use std::collections::HashMap;
 
 const TIMEOUT_SECONDS: i64 = 10;
 const TIMEOUT_SECONDS_MAX: i64 = 30;
@@ -19,7 +22,7 @@ pub(super) fn validating_webhooks(base: Strategy) -> Strategy {
     Strategy {
         generation: Generation::OnSpecChange,
         default: |obj| children(&mut obj.root, "webhooks").for_each(default_webhook),
-        validate: |new, _| validate_webhooks(new),
+        validate: validate_webhooks,
         ..base
     }
 }
@@ -34,13 +37,13 @@ pub(super) fn mutating_webhooks(base: Strategy) -> Strategy {
                 default(webhook, "reinvocationPolicy", "Never");
             }
         },
-        validate: |new, _| validate_mutating(new),
+        validate: validate_mutating,
         ..base
     }
 }
 
-fn validate_mutating(new: &Object) -> ErrorList {
-    validated(new, |webhook, errors| {
+fn validate_mutating(new: &Object, old: Option<&Object>) -> ErrorList {
+    validated(new, old, |webhook, errors| {
         let policy = webhook.field("reinvocationPolicy");
         policy.one_of_if_set(errors, &["IfNeeded", "Never"]);
     })
@@ -60,17 +63,23 @@ fn default_webhook(webhook: &mut Map) {
     }
 }
 
-fn validate_webhooks(new: &Object) -> ErrorList {
-    validated(new, |_, _| ())
+fn validate_webhooks(new: &Object, old: Option<&Object>) -> ErrorList {
+    validated(new, old, |_, _| ())
 }
 
 /// Checks all webhooks; `more` is what one sort asks beyond the other.
-fn validated(new: &Object, more: fn(&At<'_, '_>, &mut ErrorList)) -> ErrorList {
+fn validated(
+    new: &Object,
+    old: Option<&Object>,
+    more: fn(&At<'_, '_>, &mut ErrorList),
+) -> ErrorList {
     let mut errors = ErrorList::new();
     let list = At::of(new, "webhooks");
+    let old = old.map(|old| old.array_at(&["webhooks"])).unwrap_or_default().iter();
+    let old = old.filter_map(|old| Some((old.str_at(&["name"])?, old))).collect();
     let mut seen: Seen<&str> = Seen::new();
     for webhook in list.items() {
-        validate_webhook(&webhook, more, &mut errors);
+        validate_webhook(&webhook, &old, more, &mut errors);
         review_versions(&webhook.field("admissionReviewVersions"), &mut errors);
         let name = webhook.field("name");
         if !name.text().is_empty() && !seen.insert(name.text()) {
@@ -82,6 +91,7 @@ fn validated(new: &Object, more: fn(&At<'_, '_>, &mut ErrorList)) -> ErrorList {
 
 fn validate_webhook(
     at: &At<'_, '_>,
+    old: &HashMap<&str, &Value>,
     more: fn(&At<'_, '_>, &mut ErrorList),
     errors: &mut ErrorList,
 ) {
@@ -111,7 +121,8 @@ fn validate_webhook(
     at.field("objectSelector").label_selector(errors);
     more(at, errors);
     client(&at.field("clientConfig"), errors);
-    rules::match_conditions(&at.field("matchConditions"), errors);
+    let expressions = Expressions::of_webhook(old.get(name.text()).copied());
+    rules::match_conditions(&at.field("matchConditions"), &expressions, errors);
 }
 
 fn client(at: &At<'_, '_>, errors: &mut ErrorList) {

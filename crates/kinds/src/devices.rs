@@ -1,23 +1,28 @@
-//! DeviceClasses, ResourceClaims and ResourceClaimTemplates, as far as no expression has to be read.
+//! DeviceClasses, ResourceClaims and ResourceClaimTemplates.
 
 mod allocation;
 mod requests;
 
 use crate::check::{At, child, children, default, default_empty};
 use crate::strategy::{Strategy, alike};
+use keelson_cel::Version;
+use keelson_cel::device::{SELECTOR_BYTES_MAX, SelectorError, check_selector};
 use keelson_meta::object_meta::{IMMUTABLE, validate_annotations};
 use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Seen, Value, names};
 
 const SELECTORS_MAX: usize = 32;
 const CONFIGS_MAX: usize = 32;
 const DRIVER_BYTES_MAX: usize = 63;
+/// What expressions may use that were not there before, and what those may that were.
+const NEW: Version = Version::NEW_EXPRESSIONS;
+const STORED: Version = Version::STORED_EXPRESSIONS;
 const PARAMETERS_BYTES_MAX: usize = 10 * 1024;
 
 /// DeviceClasses.
 pub(super) fn class(base: Strategy) -> Strategy {
     Strategy {
         name_rule: names::name_is_dns_subdomain_unless_generated,
-        validate: |new, _| validate_class(new),
+        validate: validate_class,
         ..base
     }
 }
@@ -27,7 +32,7 @@ pub(super) fn claim(base: Strategy) -> Strategy {
     Strategy {
         default: |claim| default_devices(claim.object_mut("spec")),
         validate: |new, old| match old {
-            None => requests::validate(&At::of(new, "spec").field("devices")),
+            None => requests::validate(&At::of(new, "spec").field("devices"), NEW),
             Some(_) => ErrorList::new(),
         },
         validate_change: |new, old| validate_same_spec(new, old),
@@ -44,7 +49,7 @@ pub(super) fn claim_template(base: Strategy) -> Strategy {
                 default_devices(spec);
             }
         },
-        validate: |new, _| validate_template(new),
+        validate: validate_template,
         validate_change: |new, old| validate_same_spec(new, old),
         ..base
     }
@@ -85,10 +90,13 @@ fn validate_same_spec(new: &Object, old: Option<&Object>) -> ErrorList {
     errors
 }
 
-fn validate_class(new: &Object) -> ErrorList {
+fn validate_class(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
     let spec = At::of(new, "spec");
-    selectors(&spec.field("selectors"), &mut errors);
+    let list = spec.field("selectors");
+    let before = old.map(|old| old.array_at(&["spec", "selectors"]));
+    let version = if before == Some(list.array()) { STORED } else { NEW };
+    selectors(&list, version, &mut errors);
     let configs = spec.field("config");
     if not_too_many(&configs, CONFIGS_MAX, &mut errors) {
         configs.items().for_each(|config| configuration(&config, &mut errors));
@@ -100,7 +108,7 @@ fn validate_class(new: &Object) -> ErrorList {
     errors
 }
 
-fn validate_template(new: &Object) -> ErrorList {
+fn validate_template(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
     let spec = At::of(new, "spec");
     let metadata = spec.field("metadata");
@@ -129,7 +137,9 @@ fn validate_template(new: &Object) -> ErrorList {
         }
     }
     let claim = spec.field("spec");
-    errors.extend(requests::validate(&claim.field("devices")));
+    // The spec cannot be changed.
+    let version = if old.is_some() { STORED } else { NEW };
+    errors.extend(requests::validate(&claim.field("devices"), version));
     errors
 }
 
@@ -142,12 +152,28 @@ fn is_given(name: &str, value: &Value) -> bool {
     }
 }
 
-fn selectors(list: &At<'_, '_>, errors: &mut ErrorList) {
-    if not_too_many(list, SELECTORS_MAX, errors) {
-        for selector in list.items() {
-            if !selector.has("cel") {
-                selector.field("cel").required(errors, "");
-            }
+fn selectors(list: &At<'_, '_>, version: Version, errors: &mut ErrorList) {
+    if !not_too_many(list, SELECTORS_MAX, errors) {
+        return;
+    }
+    for selector in list.items() {
+        let cel = selector.field("cel");
+        match cel.is_set() {
+            true => expression(&cel.field("expression"), version, errors),
+            false => cel.required(errors, ""),
+        }
+    }
+}
+
+fn expression(at: &At<'_, '_>, version: Version, errors: &mut ErrorList) {
+    if at.text().len() > SELECTOR_BYTES_MAX {
+        return errors.push(FieldError::too_long(&at.path, SELECTOR_BYTES_MAX));
+    }
+    match check_selector(version, at.text()) {
+        Ok(()) => {}
+        Err(SelectorError::Invalid(why)) => at.invalid_as(errors, at.text(), &why),
+        Err(SelectorError::TooComplex) => {
+            at.forbidden(errors, "too complex, exceeds cost limit");
         }
     }
 }

@@ -120,6 +120,9 @@ pub struct Status {
     pub continue_token: Option<Str>,
     /// Texts of Warning headers that go with it; the body does not say them.
     pub warnings: Vec<Str>,
+    /// The word that a webhook gave for its refusal, shown in the place of `reason`. It decides nothing
+    /// here: a refusal that says `Conflict` is none.
+    pub given_reason: Str,
 }
 
 /// The error of every operation that a client can cause.
@@ -135,6 +138,7 @@ impl Status {
             details: None,
             continue_token: None,
             warnings: vec![],
+            given_reason: Str::default(),
         })
     }
 
@@ -330,7 +334,9 @@ impl Status {
         if !self.message.is_empty() {
             root.insert("message", self.message.as_str());
         }
-        if self.reason != Reason::Unknown {
+        if !self.given_reason.is_empty() {
+            root.insert("reason", self.given_reason.clone());
+        } else if self.reason != Reason::Unknown {
             root.insert("reason", self.reason.as_str());
         }
         if let Some(details) = &self.details {

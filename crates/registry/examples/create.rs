@@ -22,6 +22,7 @@ async fn main() {
         malformed_object_deletion: false,
         event_ttl: std::time::Duration::ZERO,
         admission: keelson_admission::Chain::default(),
+        dynamic_admission: vec![],
         authorizer: std::sync::Arc::default(),
     };
     let registry = Registry::open(Embedded::in_memory(), Box::new(SystemClock), options).await;

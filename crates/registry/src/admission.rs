@@ -1,18 +1,30 @@
-//! The way of a write through admission: what plug-ins are told of it, and what they may read.
+//! The way of a write through admission: what plug-ins see of it, and in which order they are asked.
+//!
+//! First the built-in plug-ins that change objects, then policies and webhooks that do (twice, when one of
+//! them asks for another round); after the object is prepared and validated, the built-in ones that refuse,
+//! then policies and webhooks that do.
 
 use crate::kind::Target;
+use crate::options::{DeleteOptions, WriteOptions};
 use crate::registry::Registry;
 use crate::stamp;
-use keelson_admission::{Operation, Request, Stored};
+use crate::verbs::Part;
+use keelson_admission::{
+    Attributes, Call, Configurations, NAMESPACE_AUTO_PROVISION, Notes, Operation, Reinvocation,
+    Request,
+};
 use keelson_auth::Permit;
-use keelson_meta::{Failure, Object, Str};
+use keelson_meta::{
+    Failure, GroupVersionKind, GroupVersionResource, Map, Object, Str, Value, value,
+};
 use std::time::Duration;
 
 /// How long a new pod waits for the service account that a control loop is about to make (upstream
 /// asks ten times, up to 200 ms apart).
 const ACCOUNT_WAIT: Duration = Duration::from_millis(1_500);
 
-/// What a write tells of itself.
+/// A write on its way through admission.
+#[derive(Clone, Copy)]
 pub(crate) struct Write<'a> {
     pub permit: &'a Permit,
     pub target: &'a Target,
@@ -24,7 +36,92 @@ pub(crate) struct Write<'a> {
     pub dry_run: bool,
     /// The stored object, in the storage version.
     pub old: Option<&'a Object>,
+    pub options: Options<'a>,
+    /// What is written, where that is not an object of the target's kind.
+    pub own: Option<OwnKind<'a>>,
 }
+
+/// The kind and resource of what a subresource takes: an Eviction, a Scale, the options of a stream.
+#[derive(Clone, Copy)]
+pub(crate) struct OwnKind<'a> {
+    pub kind: &'a GroupVersionKind,
+    /// Where that is not the target's.
+    pub resource: Option<&'a GroupVersionResource>,
+}
+
+/// The options of a request, as webhooks and policies see them.
+#[derive(Clone, Copy)]
+pub(crate) enum Options<'a> {
+    /// Of create and, for updates, update.
+    Write(&'a WriteOptions),
+    Delete(&'a DeleteOptions),
+    /// Connections have none.
+    None,
+}
+
+impl Options<'_> {
+    fn value(&self, operation: Operation) -> Value {
+        let (kind, mut options) = match self {
+            Options::None => return Value::Null,
+            Options::Write(options) if operation == Operation::Create => {
+                ("CreateOptions", options.to_map())
+            }
+            Options::Write(options) => ("UpdateOptions", options.to_map()),
+            Options::Delete(options) => ("DeleteOptions", options.to_map()),
+        };
+        options.insert("kind", kind);
+        options.insert("apiVersion", "meta.k8s.io/v1");
+        Value::Object(options)
+    }
+}
+
+impl WriteOptions {
+    /// As `CreateOptions` and `UpdateOptions` have them.
+    fn to_map(&self) -> Map {
+        let mut map = Map::new();
+        if self.dry_run {
+            map.insert("dryRun", value!(["All"]));
+        }
+        if !self.field_manager_is_default {
+            map.insert("fieldManager", self.field_manager.clone());
+        }
+        if let Some(given) = self.given_validation() {
+            map.insert("fieldValidation", given);
+        }
+        map
+    }
+}
+
+impl DeleteOptions {
+    fn to_map(&self) -> Map {
+        let mut map = Map::new();
+        if let Some(seconds) = self.grace_period_seconds {
+            map.insert("gracePeriodSeconds", seconds);
+        }
+        let mut preconditions = Map::new();
+        for (name, given) in [("uid", &self.uid), ("resourceVersion", &self.resource_version)] {
+            if let Some(given) = given {
+                preconditions.insert(name, given.clone());
+            }
+        }
+        if !preconditions.is_empty() {
+            map.insert("preconditions", preconditions);
+        }
+        if let Some(propagation) = self.propagation {
+            map.insert("propagationPolicy", propagation.name());
+        }
+        if self.dry_run {
+            map.insert("dryRun", value!(["All"]));
+        }
+        if self.ignore_read_error {
+            map.insert("ignoreStoreReadErrorWithClusterBreakingPotential", true);
+        }
+        map
+    }
+}
+
+/// The webhooks and policies that a write has to pass; `None` when there are none.
+pub(crate) type Passes = Option<Box<Configurations>>;
 
 impl Registry {
     /// Lets plug-ins change the object of a write, which is in the storage version.
@@ -33,19 +130,244 @@ impl Registry {
         write: &Write<'_>,
         obj: &mut Object,
         warnings: &mut Vec<Str>,
-    ) -> Result<(), Failure> {
+    ) -> Result<Passes, Failure> {
         self.settle(write, obj).await?;
-        self.asked(write, |req| self.options.admission.admit(req, obj, warnings))
+        self.asked(write, |req| self.options.admission.admit(req, obj, warnings))?;
+        let passes = self.passes().await?;
+        if let Some(configured) = &passes {
+            Box::pin(self.admit_dynamically(write, configured, obj, warnings)).await?;
+        }
+        Ok(passes)
     }
 
     /// Asks plug-ins about the object as it would be stored.
-    pub(crate) fn validate_admitted(
+    pub(crate) async fn validate_admitted(
         &self,
         write: &Write<'_>,
+        passes: &Passes,
         obj: &Object,
         warnings: &mut Vec<Str>,
     ) -> Result<(), Failure> {
-        self.asked(write, |req| self.options.admission.validate(req, obj, warnings))
+        self.asked(write, |req| self.options.admission.validate(req, obj, warnings))?;
+        match passes {
+            None => Ok(()),
+            Some(configured) => {
+                Box::pin(self.validate_dynamically(write, configured, obj, warnings)).await
+            }
+        }
+    }
+
+    /// [`Registry::admit`] for a change of a part of an object.
+    pub(crate) async fn admit_part(
+        &self,
+        write: &Write<'_>,
+        part: Part,
+        obj: &mut Object,
+        warnings: &mut Vec<Str>,
+    ) -> Result<Passes, Failure> {
+        match part {
+            Part::Effect(_) => Ok(None),
+            Part::Other("scale") => Box::pin(self.admit_scale(write, obj, warnings)).await,
+            _ => self.admit(write, obj, warnings).await,
+        }
+    }
+
+    /// [`Registry::validate_admitted`] for a change of a part of an object.
+    pub(crate) async fn validate_part(
+        &self,
+        write: &Write<'_>,
+        part: Part,
+        passes: &Passes,
+        obj: &Object,
+        warnings: &mut Vec<Str>,
+    ) -> Result<(), Failure> {
+        match part {
+            Part::Effect(_) => Ok(()),
+            Part::Other("scale") => {
+                Box::pin(self.validate_scale(write, passes, obj, warnings)).await
+            }
+            _ => self.validate_admitted(write, passes, obj, warnings).await,
+        }
+    }
+
+    /// Asks plug-ins about the deletion of `write.old`.
+    pub(crate) async fn admit_deletion(
+        &self,
+        write: &Write<'_>,
+        warnings: &mut Vec<Str>,
+    ) -> Result<(), Failure> {
+        if let Some(old) = write.old {
+            self.asked(write, |req| self.options.admission.validate(req, old, warnings))?;
+        }
+        if self.options.dynamic_admission.is_empty() {
+            return Ok(());
+        }
+        let seen = Seen::of(write);
+        Box::pin(self.pass(write.permit, &seen, write.old, None, warnings)).await
+    }
+
+    /// The webhooks and policies that there are now.
+    pub(crate) async fn passes(&self) -> Result<Passes, Failure> {
+        if self.options.dynamic_admission.is_empty() {
+            return Ok(None);
+        }
+        self.configurations.current().await?;
+        let index = self.configurations.index();
+        let is_idle = self.options.dynamic_admission.iter().all(|plug_in| plug_in.is_idle(&index));
+        Ok((!is_idle).then(|| Box::new(index.clone())))
+    }
+
+    async fn admit_dynamically(
+        &self,
+        write: &Write<'_>,
+        configured: &Configurations,
+        obj: &mut Object,
+        warnings: &mut Vec<Str>,
+    ) -> Result<(), Failure> {
+        let seen = Seen::of(write);
+        let attributes = seen.attributes(write.permit, write.old);
+        let call = Call { attributes: &attributes, api: self, configured };
+        let (mut notes, mut round) = (Notes::default(), Reinvocation::default());
+        let mut admitted = self.mutate(&call, Some(obj), &mut notes, &mut round).await;
+        if admitted.is_ok() && round.is_requested {
+            round.is_reinvoked = true;
+            let chain = &self.options.admission;
+            admitted = self.asked(write, |req| chain.admit(req, obj, &mut notes.warnings));
+            if admitted.is_ok() {
+                admitted = self.mutate(&call, Some(obj), &mut notes, &mut round).await;
+            }
+        }
+        take_notes(notes, warnings);
+        admitted
+    }
+
+    async fn validate_dynamically(
+        &self,
+        write: &Write<'_>,
+        configured: &Configurations,
+        obj: &Object,
+        warnings: &mut Vec<Str>,
+    ) -> Result<(), Failure> {
+        let seen = Seen::of(write);
+        let attributes = seen.attributes(write.permit, write.old);
+        let call = Call { attributes: &attributes, api: self, configured };
+        let mut notes = Notes::default();
+        let validated = self.validate_by(&call, Some(obj), &mut notes).await;
+        take_notes(notes, warnings);
+        validated
+    }
+
+    /// One round of the plug-ins that change objects.
+    async fn mutate(
+        &self,
+        call: &Call<'_>,
+        mut obj: Option<&mut Object>,
+        notes: &mut Notes,
+        round: &mut Reinvocation,
+    ) -> Result<(), Failure> {
+        for plug_in in &self.options.dynamic_admission {
+            plug_in.admit(call, obj.as_deref_mut(), notes, round).await?;
+        }
+        Ok(())
+    }
+
+    async fn validate_by(
+        &self,
+        call: &Call<'_>,
+        obj: Option<&Object>,
+        notes: &mut Notes,
+    ) -> Result<(), Failure> {
+        for plug_in in &self.options.dynamic_admission {
+            plug_in.validate(call, obj, notes).await?;
+        }
+        Ok(())
+    }
+
+    /// Both phases of a request that leaves no object of the target: a deletion, a connection, a review.
+    async fn pass(
+        &self,
+        permit: &Permit,
+        seen: &Seen,
+        old: Option<&Object>,
+        mut obj: Option<&mut Object>,
+        warnings: &mut Vec<Str>,
+    ) -> Result<(), Failure> {
+        let Some(configured) = self.passes().await? else { return Ok(()) };
+        let attributes = seen.attributes(permit, old);
+        let call = Call { attributes: &attributes, api: self, configured: &configured };
+        let (mut notes, mut round) = (Notes::default(), Reinvocation::default());
+        let mut passed = self.mutate(&call, obj.as_deref_mut(), &mut notes, &mut round).await;
+        if passed.is_ok() && round.is_requested {
+            round.is_reinvoked = true;
+            passed = self.mutate(&call, obj.as_deref_mut(), &mut notes, &mut round).await;
+        }
+        if passed.is_ok() {
+            passed = self.validate_by(&call, obj.as_deref(), &mut notes).await;
+        }
+        take_notes(notes, warnings);
+        passed
+    }
+
+    /// Lets webhooks and policies see a resource that keeps no objects: a review.
+    pub async fn admit_review(
+        &self,
+        permit: &Permit,
+        resource: &GroupVersionResource,
+        kind: &GroupVersionKind,
+        obj: &mut Object,
+        options: &WriteOptions,
+    ) -> Result<Vec<Str>, Failure> {
+        let seen = Seen {
+            operation: Operation::Create,
+            object_kind: kind.clone(),
+            kind: kind.clone(),
+            resource: resource.clone(),
+            subresource: Str::default(),
+            namespace: obj.namespace().into(),
+            name: obj.name().into(),
+            dry_run: options.dry_run,
+            options: Options::Write(options).value(Operation::Create),
+        };
+        let mut warnings = vec![];
+        match Box::pin(self.pass(permit, &seen, None, Some(obj), &mut warnings)).await {
+            Ok(()) => Ok(warnings),
+            Err(failure) => Err(failure.with_warnings(warnings)),
+        }
+    }
+
+    /// Lets plug-ins see a stream or proxy to an object; `options` is what the URL asks of it.
+    pub async fn admit_connection(
+        &self,
+        permit: &Permit,
+        target: &Target,
+        kind: &GroupVersionKind,
+        options: &mut Object,
+    ) -> Result<(), Failure> {
+        target.assert_connected(permit);
+        let subresource = permit.attributes().map_or("", |given| given.subresource.as_str());
+        let write = Write {
+            permit,
+            target,
+            operation: Operation::Connect,
+            subresource,
+            name: &target.name,
+            dry_run: false,
+            old: None,
+            options: Options::None,
+            own: Some(OwnKind { kind, resource: None }),
+        };
+        self.admit_all(&write, options, &mut vec![]).await
+    }
+
+    /// Admits a write that changes nothing which is stored here: an Eviction, a review, a connection.
+    pub(crate) async fn admit_all(
+        &self,
+        write: &Write<'_>,
+        obj: &mut Object,
+        warnings: &mut Vec<Str>,
+    ) -> Result<(), Failure> {
+        let passes = self.admit(write, obj, warnings).await?;
+        self.validate_admitted(write, &passes, obj, warnings).await
     }
 
     /// Makes sure that what plug-ins will look for is there to be seen.
@@ -56,6 +378,10 @@ impl Registry {
         let chain = &self.options.admission;
         if !there() || chain.looks_around(write.target.gvr()) {
             self.fresh().await?;
+        }
+        let creates = write.operation == Operation::Create && !write.dry_run;
+        if creates && !there() && chain.has(NAMESPACE_AUTO_PROVISION) {
+            Box::pin(self.provision_namespace(namespace)).await?;
         }
         let Some(account) = self.asked(write, |req| chain.awaited_account(req, obj)) else {
             return Ok(());
@@ -75,11 +401,22 @@ impl Registry {
         Ok(())
     }
 
+    /// Makes the namespace of an object that is about to be made (NamespaceAutoProvision).
+    async fn provision_namespace(&self, name: &str) -> Result<(), Failure> {
+        let target = self.target("", "namespaces", "", name);
+        let namespace = value!({"metadata": {"name": (Str::new(name))}});
+        let permit = Permit::internal("system:apiserver");
+        self.make_missing(&permit, &target, namespace, "kube-apiserver").await?;
+        self.fresh().await
+    }
+
     pub(crate) fn asked<T>(&self, write: &Write<'_>, ask: impl FnOnce(&Request<'_>) -> T) -> T {
         let generate_name = |base: &str| stamp::generated_name(self.clock.as_ref(), base);
+        let resource = write.own.and_then(|own| own.resource);
+        let now = || self.clock.now();
         ask(&Request {
             operation: write.operation,
-            gvr: write.target.gvr(),
+            gvr: resource.unwrap_or(write.target.gvr()),
             subresource: write.subresource,
             namespace: &write.target.namespace,
             name: write.name,
@@ -87,57 +424,90 @@ impl Registry {
             dry_run: write.dry_run,
             old: write.old,
             stored: self,
+            config: self.options.admission.config(),
+            now: &now,
             generate_name: &generate_name,
         })
     }
 }
 
-impl Stored for Registry {
-    fn get(
-        &self,
-        group: &str,
-        resource: &str,
-        namespace: &str,
-        name: &str,
-    ) -> Result<Option<Object>, Failure> {
-        let Some(kind) = self.kind(group, resource) else {
-            return Ok(None);
+fn take_notes(notes: Notes, warnings: &mut Vec<Str>) {
+    warnings.extend(notes.warnings);
+    for (key, value) in notes.annotations {
+        tracing::debug!(%key, %value, "admission audit annotation");
+    }
+}
+
+/// A namespace is deleted only as the one that was found, which upstream says in the options.
+fn keep_uid(options: &mut Value, old: &Object) {
+    if let Some(options) = options.as_object_mut() {
+        options.object_at("preconditions").entry_or("uid", || old.uid().into());
+    }
+}
+
+/// What [`Attributes`] borrow.
+struct Seen {
+    operation: Operation,
+    subresource: Str,
+    dry_run: bool,
+    object_kind: GroupVersionKind,
+    kind: GroupVersionKind,
+    resource: GroupVersionResource,
+    namespace: Str,
+    name: Str,
+    options: Value,
+}
+
+impl Seen {
+    fn of(write: &Write<'_>) -> Seen {
+        let target = write.target;
+        let (kind, object_kind) = match write.own {
+            Some(own) => (own.kind.clone(), own.kind.clone()),
+            None => (target.schema().gvk.clone(), target.kind.storage.gvk.clone()),
         };
-        let entry = self.known_at(&kind, &kind.key(namespace, name))?;
-        entry.map(|entry| kind.decode(&entry)).transpose()
+        let resource = write.own.and_then(|own| own.resource.cloned());
+        let asked =
+            || GroupVersionResource { version: target.version.clone(), ..target.gvr().clone() };
+        let is_namespace = target.gvr().group.is_empty() && target.gvr().resource == "namespaces";
+        // A deletion of a collection names none of its objects.
+        let is_collection =
+            write.permit.attributes().is_some_and(|given| given.verb == "deletecollection");
+        let name = Str::new(if is_collection { "" } else { write.name });
+        let namespace = match is_namespace {
+            true => name.clone(),
+            false => target.namespace.clone(),
+        };
+        let mut options = write.options.value(write.operation);
+        if let (true, Operation::Delete, Some(old)) = (is_namespace, write.operation, write.old) {
+            keep_uid(&mut options, old);
+        }
+        let resource = resource.unwrap_or_else(asked);
+        Seen {
+            operation: write.operation,
+            subresource: write.subresource.into(),
+            dry_run: write.dry_run,
+            object_kind,
+            kind,
+            resource,
+            namespace,
+            name,
+            options,
+        }
     }
 
-    fn list_with(
-        &self,
-        group: &str,
-        resource: &str,
-        namespace: &str,
-        words: &[&str],
-    ) -> Result<Vec<Object>, Failure> {
-        let Some(kind) = self.kind(group, resource) else {
-            return Ok(vec![]);
-        };
-        let prefix = if namespace.is_empty() { String::new() } else { format!("{namespace}/") };
-        // What cannot be read, a limit say, must not count as absent.
-        let snapshot = self.all_under(&kind, &prefix)?;
-        let entries = snapshot.range(&prefix, "");
-        let wanted = entries
-            .filter(|entry| words.is_empty() || words.iter().any(|word| entry.has_text(word)));
-        wanted.map(|entry| kind.decode(entry)).collect()
-    }
-
-    fn is_terminating(&self, namespace: &str) -> Option<bool> {
-        let entry = self.objects(&*self.kind("", "namespaces")?).get(namespace)?;
-        Some(entry.field("status.phase") == Some("Terminating"))
-    }
-
-    fn labels_of(&self, namespace: &str) -> Vec<(Str, Str)> {
-        let kind = self.kind("", "namespaces");
-        let Some(entry) = kind.and_then(|kind| self.objects(&kind).get(namespace)) else {
-            return vec![];
-        };
-        let mut labels = Vec::with_capacity(entry.labels().len());
-        labels.extend(entry.labels().map(|(key, value)| (key.into(), value.into())));
-        labels
+    fn attributes<'a>(&'a self, permit: &'a Permit, old: Option<&'a Object>) -> Attributes<'a> {
+        Attributes {
+            operation: self.operation,
+            object_kind: &self.object_kind,
+            kind: &self.kind,
+            resource: &self.resource,
+            subresource: &self.subresource,
+            namespace: &self.namespace,
+            name: &self.name,
+            user: permit.user(),
+            dry_run: self.dry_run,
+            options: &self.options,
+            old,
+        }
     }
 }

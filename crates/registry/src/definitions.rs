@@ -161,7 +161,7 @@ impl Registry {
             kind.is_terminating.store(true, Ordering::Relaxed);
             let all = Target::of(&kind, "", "");
             let (every, options) = (ListOptions::default(), DeleteOptions::default());
-            self.delete_collection(permit, &all, &every, &options).await?;
+            self.delete_collection(permit, &all, &every, &options, &mut vec![]).await?;
             self.caught_up().await?;
             if !self.objects(&kind).is_empty() {
                 return Ok(true);

@@ -1,6 +1,6 @@
 //! Eviction: the deletion of a pod as far as its disruption budget allows.
 
-use crate::admission::Write;
+use crate::admission::{Options, OwnKind, Write};
 use crate::kind::{Answer, Target};
 use crate::options::{DeleteOptions, Freshness, ListOptions, WriteOptions};
 use crate::registry::Registry;
@@ -11,7 +11,7 @@ use keelson_admission::Operation;
 use keelson_auth::Permit;
 use keelson_meta::selector::Selector;
 use keelson_meta::status::Details;
-use keelson_meta::{Cause, Failure, Object, Reason, Status, Str, Value, value};
+use keelson_meta::{Cause, Failure, GroupVersionKind, Object, Reason, Status, Str, Value, value};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -21,24 +21,46 @@ const DISRUPTED_PODS_MAX: usize = 2000;
 const RETRY_SECONDS: u32 = 10;
 
 impl Registry {
-    /// Deletes a pod as its disruption budget allows, or 429. Done to its end once begun: a disruption
-    /// that was taken from a budget is for a pod that goes.
+    /// Deletes a pod as its disruption budget allows, or 429; answers with texts of warnings. Done to its
+    /// end once begun: a disruption that was taken from a budget is for a pod that goes.
     pub async fn evict(
         &self,
         permit: &Permit,
         target: &Target,
         eviction: &Object,
-        dry_run: bool,
-    ) -> Result<(), Failure> {
+        options: &WriteOptions,
+    ) -> Result<Vec<Str>, Failure> {
         target.assert_covered(permit, "create", "eviction");
-        if dry_run {
-            return self.evict_pod(permit, target, eviction, true).await;
+        let mut warnings = vec![];
+        let (mut eviction, dry_run) = (eviction.clone(), options.dry_run);
+        let kind = GroupVersionKind::new("policy", "v1", "Eviction");
+        let write = Write {
+            permit,
+            target,
+            operation: Operation::Create,
+            subresource: "eviction",
+            name: &target.name,
+            dry_run,
+            old: None,
+            options: Options::Write(options),
+            own: Some(OwnKind { kind: &kind, resource: None }),
+        };
+        let passes = self.admit(&write, &mut eviction, &mut warnings).await;
+        let passes = passes.map_err(|failure| failure.with_warnings(warnings.clone()))?;
+        if !eviction.name().is_empty() && eviction.name() != target.name {
+            return Err(Status::bad_request("name in URL does not match name in Eviction object"));
         }
-        let (permit, target, eviction) = (permit.clone(), target.clone(), eviction.clone());
+        let admitted = self.validate_admitted(&write, &passes, &eviction, &mut warnings).await;
+        admitted.map_err(|failure| failure.with_warnings(warnings.clone()))?;
+        if dry_run {
+            self.evict_pod(permit, target, &eviction, true).await?;
+            return Ok(warnings);
+        }
+        let (permit, target) = (permit.clone(), target.clone());
         let evict = |registry: Arc<Registry>| async move {
             registry.evict_pod(&permit, &target, &eviction, false).await
         };
-        self.to_the_end(evict).await
+        self.to_the_end(evict).await.map(|()| warnings)
     }
 
     async fn evict_pod(
@@ -48,19 +70,6 @@ impl Registry {
         eviction: &Object,
         dry_run: bool,
     ) -> Result<(), Failure> {
-        if !eviction.name().is_empty() && eviction.name() != target.name {
-            return Err(Status::bad_request("name in URL does not match name in Eviction object"));
-        }
-        let write = Write {
-            permit,
-            target,
-            operation: Operation::Create,
-            subresource: "eviction",
-            name: &target.name,
-            dry_run,
-            old: None,
-        };
-        self.validate_admitted(&write, eviction, &mut vec![])?;
         let options = delete_options(eviction, dry_run);
         let free = options.resource_version.is_none() && options.uid.is_none();
         let is_conflict = |status: &Status| status.reason == Reason::Conflict && free;
@@ -181,7 +190,7 @@ impl Registry {
                 // The server says this on its own account: nobody comes to own it.
                 Ok(Updated { object, owned: true, warnings: vec![] })
             };
-            let (part, write) = (Part::Other("eviction"), WriteOptions::default());
+            let (part, write) = (Part::Effect("eviction"), WriteOptions::default());
             let written = self.change(permit, target, part, &change, &write).await?;
             if let (Some(version), Answer::Entry(entry)) =
                 (&mut options.resource_version, &written.answer)
@@ -189,7 +198,7 @@ impl Registry {
                 *version = entry.modified().to_string().into();
             }
         }
-        self.delete_unchecked(permit, target, &options).await.map(drop)
+        self.delete_admitted(permit, target, &options).await.map(drop)
     }
 }
 

@@ -4,6 +4,7 @@
 //! Every function takes a [`Permit`](keelson_auth::Permit): without one there is no read and no write.
 
 mod admission;
+mod admission_api;
 mod allocation;
 pub mod api_table;
 mod bootstrap;

@@ -29,6 +29,21 @@ pub struct WriteOptions {
     pub field_validation: FieldValidation,
     /// `force=true` of server-side apply.
     pub force: bool,
+    /// The client named no field manager; `field_manager` is made of its user agent.
+    pub field_manager_is_default: bool,
+    /// The client said how unknown fields are treated.
+    pub field_validation_is_given: bool,
+}
+
+impl WriteOptions {
+    /// `fieldValidation` as the client gave it.
+    pub(crate) fn given_validation(&self) -> Option<&'static str> {
+        self.field_validation_is_given.then_some(match self.field_validation {
+            FieldValidation::Ignore => "Ignore",
+            FieldValidation::Warn => "Warn",
+            FieldValidation::Strict => "Strict",
+        })
+    }
 }
 
 /// Which state of a resource a read wants.
@@ -105,6 +120,17 @@ pub enum Propagation {
     Background,
     /// Dependents go first.
     Foreground,
+}
+
+impl Propagation {
+    /// As `DeleteOptions` names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Propagation::Orphan => "Orphan",
+            Propagation::Background => "Background",
+            Propagation::Foreground => "Foreground",
+        }
+    }
 }
 
 /// Options of delete.

@@ -100,7 +100,7 @@ fn excluded(target: &Target, part: Part) -> Option<&'static Filter> {
             StatusMetadata::KeepLabels => all_but!(["spec"], ["metadata", "labels"]),
             StatusMetadata::Keep | StatusMetadata::KeepAll => all_but!(["spec"], ["metadata"]),
         },
-        Part::Main | Part::Other(_) => None,
+        Part::Main | Part::Other(_) | Part::Effect(_) => None,
     }
 }
 

@@ -9,8 +9,8 @@ use crate::stored;
 use crate::turns::Turns;
 use arc_swap::{ArcSwap, Guard};
 use bytes::Bytes;
-use keelson_admission::namespace_lifecycle;
-use keelson_auth::{Authorizer, Objects};
+use keelson_admission::{Configurations, DynamicPlugIn, namespace_lifecycle};
+use keelson_auth::{Authorizer, Mirror, Objects};
 use keelson_cache::{Cache, Entry, Resource, Snapshot, StartError};
 use keelson_meta::{Failure, GroupVersionResource, Reason, Status, Str};
 use keelson_schema::catalogue::Catalogue;
@@ -36,7 +36,7 @@ const OBJECT_BYTES_MAX: usize = 1_572_864;
 const UNKNOWN_RETRY_SECONDS: u32 = 2;
 
 /// What the server is told at start.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct RegistryOptions {
     /// `--service-cluster-ip-range`.
     pub service_ranges: Vec<String>,
@@ -50,8 +50,10 @@ pub struct RegistryOptions {
     /// refused where upstream refuses them. Objects that cannot be read can be deleted so with or
     /// without it.
     pub malformed_object_deletion: bool,
-    /// The admission plug-ins that are on.
+    /// The built-in admission plug-ins that are on.
     pub admission: keelson_admission::Chain,
+    /// The webhooks, policies and plug-ins of the embedding program, in the order in which they are asked.
+    pub dynamic_admission: Vec<Arc<dyn DynamicPlugIn>>,
     /// Decides who may do what; reads roles and others from the registry once that is open.
     pub authorizer: Arc<Authorizer>,
     /// `--event-ttl`: how long events live after their last write; zero is for ever.
@@ -103,6 +105,8 @@ pub struct Registry {
     pub clock: Box<dyn Clock>,
     /// What the server was told at start.
     pub options: RegistryOptions,
+    /// The webhooks and policies that are stored.
+    pub(crate) configurations: Mirror<Configurations>,
     /// Ports of nodes that services have.
     pub(crate) ports: Arc<PortPool>,
     /// Charging and counting quotas, by namespace.
@@ -143,6 +147,7 @@ impl Registry {
             cache,
             clock,
             options,
+            configurations: Mirror::default(),
             ports,
             quota_turns: Turns::default(),
             writes: TaskTracker::new(),
@@ -154,6 +159,7 @@ impl Registry {
         registry.find_foreign_records();
         registry.serve_stored_definitions();
         registry.options.authorizer.attach(&registry.objects_reader());
+        registry.configurations.attach(registry.objects_reader());
         crate::bootstrap::ensure(&registry)
             .await
             .map_err(|source| OpenError::Bootstrap { source })?;
@@ -164,9 +170,9 @@ impl Registry {
     /// in the first version that they served.
     fn find_foreign_records(&self) {
         for kind in self.kinds() {
-            let snapshot = self.readable(&kind);
-            let foreign = snapshot.range("", "").filter(|e| !kind.is_of_storage(e.json_slice()));
-            let through = foreign.map(|entry| entry.modified().0).max().unwrap_or(0);
+            let heads = self.objects(&kind).heads();
+            let foreign = heads.iter().filter(|(head, _)| !kind.is_of_storage(head));
+            let through = foreign.map(|(_, through)| through.0).max().unwrap_or(0);
             kind.foreign_through.store(through, Ordering::Relaxed);
         }
     }

@@ -1,6 +1,7 @@
 //! The `scale` subresource: one small kind over the replica counts of several (registry
 //! `apps/deployment/storage`, `core/replicationcontroller/storage`).
 
+use crate::admission::{OwnKind, Passes, Write};
 use crate::kind::{Answer, Target};
 use crate::options::{Freshness, Patch, WriteOptions};
 use crate::owners::Endpoint;
@@ -82,7 +83,12 @@ pub enum ScaleChange {
     Patch(Patch),
 }
 
-/// The Scale of an object.
+/// The Scale of an object in the storage version.
+fn shown_scale(target: &Target, obj: &Object) -> Result<Object, Failure> {
+    scale_of(target, &target.kind.in_version(obj.clone(), target.schema()))
+}
+
+/// The Scale of an object in the version of the target.
 fn scale_of(target: &Target, obj: &Object) -> Result<Object, Failure> {
     match target.kind.scale(&target.version) {
         Some(paths) => custom_scale(&paths, obj),
@@ -199,6 +205,46 @@ impl Registry {
         let obj = target.kind.in_version(obj, target.schema());
         written.answer = Answer::Object(scale_of(target, &obj)?);
         Ok(written)
+    }
+
+    /// Lets plug-ins change the Scale of a changed object, which is in the storage version.
+    pub(crate) async fn admit_scale(
+        &self,
+        write: &Write<'_>,
+        obj: &mut Object,
+        warnings: &mut Vec<Str>,
+    ) -> Result<Passes, Failure> {
+        let (kind, old) = (scale_kind(), self.stored_scale(write)?);
+        let own = Some(OwnKind { kind: &kind, resource: None });
+        let write = Write { old: old.as_ref(), own, ..*write };
+        let mut scale = shown_scale(write.target, obj)?;
+        let before = scale.int_at(REPLICAS);
+        let passes = self.admit(&write, &mut scale, warnings).await?;
+        if let Some(replicas) = scale.int_at(REPLICAS).filter(|after| before != Some(*after)) {
+            let paths = write.target.kind.scale(&write.target.version);
+            let path = paths.as_ref().map(|paths| members(&paths.spec_replicas));
+            set_at(obj, path.as_deref().unwrap_or(REPLICAS), replicas);
+        }
+        Ok(passes)
+    }
+
+    /// Asks plug-ins about the Scale of an object as it would be stored.
+    pub(crate) async fn validate_scale(
+        &self,
+        write: &Write<'_>,
+        passes: &Passes,
+        obj: &Object,
+        warnings: &mut Vec<Str>,
+    ) -> Result<(), Failure> {
+        let (kind, old) = (scale_kind(), self.stored_scale(write)?);
+        let own = Some(OwnKind { kind: &kind, resource: None });
+        let scale = shown_scale(write.target, obj)?;
+        let write = Write { old: old.as_ref(), own, ..*write };
+        self.validate_admitted(&write, passes, &scale, warnings).await
+    }
+
+    fn stored_scale(&self, write: &Write<'_>) -> Result<Option<Object>, Failure> {
+        write.old.map(|old| shown_scale(write.target, old)).transpose()
     }
 
     /// The object with the replicas of its new Scale, whose owners become the object's own.

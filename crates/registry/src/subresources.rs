@@ -1,6 +1,6 @@
 //! Subresources that act on one object: binding, finalize, and what a node would answer.
 
-use crate::admission::Write;
+use crate::admission::{Options, OwnKind, Write};
 use crate::kind::{Answer, Target};
 use crate::options::WriteOptions;
 use crate::registry::Registry;
@@ -10,33 +10,53 @@ use keelson_admission::Operation;
 use keelson_auth::Permit;
 use keelson_meta::status::Failure;
 use keelson_meta::{
-    ErrorList, FieldError, GroupVersionResource, Object, Path, Reason, Status, Value,
+    ErrorList, FieldError, GroupVersionKind, GroupVersionResource, Object, Path, Reason, Status,
+    Str, Value,
 };
 
 impl Registry {
-    /// Puts a pod on a node: `pods/NAME/binding` and the older `bindings`.
+    /// Puts a pod on a node: `pods/NAME/binding` and the older `bindings`. Answers with texts of warnings.
     pub async fn bind(
         &self,
         permit: &Permit,
         target: &Target,
         binding: &Object,
-        dry_run: bool,
-    ) -> Result<(), Failure> {
+        options: &WriteOptions,
+    ) -> Result<Vec<Str>, Failure> {
         target.assert_bindable(permit);
-        let mut binding = binding.clone();
+        let mut warnings = vec![];
+        match self.bind_admitted(permit, target, binding, options, &mut warnings).await {
+            Ok(()) => Ok(warnings),
+            Err(failure) => Err(failure.with_warnings(warnings)),
+        }
+    }
+
+    async fn bind_admitted(
+        &self,
+        permit: &Permit,
+        target: &Target,
+        binding: &Object,
+        options: &WriteOptions,
+        warnings: &mut Vec<Str>,
+    ) -> Result<(), Failure> {
+        let (mut binding, dry_run) = (binding.clone(), options.dry_run);
+        let kind = GroupVersionKind::new("", "v1", "Binding");
+        let resource = permit.attributes().map(|given| &given.gvr);
+        let resource = resource.filter(|asked| asked.resource == "bindings");
         let write = Write {
             permit,
             target,
             operation: Operation::Create,
-            subresource: "binding",
+            subresource: if resource.is_some() { "" } else { "binding" },
             name: &target.name,
             dry_run,
             old: None,
+            options: Options::Write(options),
+            own: Some(OwnKind { kind: &kind, resource }),
         };
-        let mut warnings = vec![];
-        self.admit(&write, &mut binding, &mut warnings).await?;
+        let passes = self.admit(&write, &mut binding, warnings).await?;
         check_binding(target, &binding)?;
-        self.validate_admitted(&write, &binding, &mut warnings)?;
+        self.validate_admitted(&write, &passes, &binding, warnings).await?;
         let node = binding.str_at(&["target", "name"]).to_owned();
         let binding_resource = GroupVersionResource::new("", "v1", "pods/binding");
         let change = |live: Option<&Object>| {
@@ -68,7 +88,7 @@ impl Registry {
             Ok(Updated { object, owned: true, warnings: vec![] })
         };
         let options = WriteOptions { dry_run, ..WriteOptions::default() };
-        self.change(permit, target, Part::Other("binding"), &change, &options).await.map(drop)
+        self.change(permit, target, Part::Effect("binding"), &change, &options).await.map(drop)
     }
 }
 

@@ -1,7 +1,7 @@
 //! TokenRequest: a token of a service account, bound to a Pod, Secret or Node when the request says so
 //! (`serviceaccounts/NAME/token`).
 
-use crate::admission::Write;
+use crate::admission::{Options, OwnKind, Write};
 use crate::kind::{Answer, Target};
 use crate::options::{Freshness, WriteOptions};
 use crate::registry::Registry;
@@ -46,9 +46,11 @@ impl Registry {
             name: &target.name,
             dry_run: options.dry_run,
             old: None,
+            options: Options::Write(options),
+            own: Some(OwnKind { kind: &kind, resource: None }),
         };
         let mut warnings = vec![];
-        self.admit(&write, &mut request, &mut warnings).await?;
+        let passes = self.admit(&write, &mut request, &mut warnings).await?;
         check_names(target, &request)?;
         let account = self.decoded(target).await?;
         let own = &tokens.options().audiences;
@@ -64,7 +66,7 @@ impl Registry {
         request.set_meta("creationTimestamp", &now.text());
         request.root.remove("status");
         let mut asked = validate(&request)?;
-        self.validate_admitted(&write, &request, &mut warnings)?;
+        self.validate_admitted(&write, &passes, &request, &mut warnings).await?;
         let mut claims = self.claims(target, &account, &request, now).await?;
         if let Some(max) = tokens.options().expiration_seconds_max.filter(|max| asked > *max) {
             warnings.push(

@@ -29,6 +29,9 @@ pub enum Part {
     Status,
     /// Another subresource, by name, whose rules are in the change itself.
     Other(&'static str),
+    /// What a subresource such as `binding` does to the object behind it: admitted before, as the request
+    /// that it is.
+    Effect(&'static str),
 }
 
 impl Part {
@@ -37,7 +40,7 @@ impl Part {
         match self {
             Part::Main => "",
             Part::Status => "status",
-            Part::Other(name) => name,
+            Part::Other(name) | Part::Effect(name) => name,
         }
     }
 }

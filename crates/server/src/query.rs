@@ -294,7 +294,14 @@ impl Query {
         } else {
             manager.into()
         };
-        Ok(WriteOptions { dry_run, field_manager, field_validation, force })
+        Ok(WriteOptions {
+            dry_run,
+            field_manager,
+            field_validation,
+            force,
+            field_manager_is_default: manager.is_empty(),
+            field_validation_is_given: !self.text("fieldValidation").is_empty(),
+        })
     }
 
     fn dry_run(&self, errors: &mut ErrorList) -> bool {

@@ -12,9 +12,9 @@ use bytes::Bytes;
 use http::{Method, header};
 use keelson_auth::Permit;
 use keelson_meta::status::{Details, quote};
-use keelson_meta::{Failure, Map, Reason, Status, Str, value};
+use keelson_meta::{Failure, GroupVersionResource, Map, Reason, Status, value};
 use keelson_registry::api_table::Source;
-use keelson_registry::options::{DeleteOptions, Patch, PatchForm, WriteOptions};
+use keelson_registry::options::{Patch, PatchForm, WriteOptions};
 use keelson_registry::{
     Answer, Deleted, Endpoint, Part, ScaleChange, Target, WatchRefusal, Written, scale_kind,
 };
@@ -40,6 +40,12 @@ impl Found<'_> {
     /// The facts of the resource.
     pub fn facts(&self) -> &Resource {
         &self.endpoint.facts
+    }
+
+    /// Group, version and resource of the URL.
+    pub fn resource(&self) -> GroupVersionResource {
+        let ResourceRoute { group, version, resource, .. } = self.route;
+        GroupVersionResource::new(group.clone(), version.clone(), resource.clone())
     }
 
     /// The subresource, when the URL names one.
@@ -320,31 +326,16 @@ impl<'a> Call<'a> {
         if options.ignore_read_error {
             self.may_ignore_read_errors().await?;
         }
-        let deleted = self.app.registry.delete(self.permit, target, &options).await?;
-        let mut reply = self.deleted(deleted)?;
-        self.warn_of_dependents(&options, &mut reply);
-        Ok(reply)
-    }
-
-    /// Warns a client whose deletion does not say what becomes of dependents, where that is not what most
-    /// expect.
-    fn warn_of_dependents(&self, options: &DeleteOptions, reply: &mut Reply) {
-        let warning = self.target.kind.strategy.deletion_warning;
-        if let (None, Some(warning)) = (options.propagation, warning) {
-            respond::warn(reply, &[Str::new_static(warning)]);
-        }
-    }
-
-    fn deleted(&self, deleted: Deleted) -> Result<Reply, Failure> {
-        let target = self.target;
-        match deleted {
+        let mut warnings = vec![];
+        let deleted = self.app.registry.delete(self.permit, target, &options, &mut warnings).await;
+        let mut reply = match deleted.map_err(|f| f.with_warnings(warnings.clone()))? {
             Deleted::Unreadable => {
                 let status = value!({
                     "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
                     "details": {"name": (target.name.clone()), "kind": (target.kind.name().clone())},
                     "code": 200
                 });
-                Ok(respond::value(self.ask, 200, self.view.accepted.encoding, &status))
+                respond::value(self.ask, 200, self.view.accepted.encoding, &status)
             }
             Deleted::Gone(obj) if !target.kind.strategy.returns_deleted => {
                 let mut details = Map::new();
@@ -358,12 +349,14 @@ impl<'a> Call<'a> {
                     "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
                     "details": (details)
                 });
-                Ok(respond::value(self.ask, 200, self.view.accepted.encoding, &status))
+                respond::value(self.ask, 200, self.view.accepted.encoding, &status)
             }
             Deleted::Gone(obj) | Deleted::Waiting(obj) => {
-                self.view.reply(200, target, &Answer::Object(obj))
+                self.view.reply(200, target, &Answer::Object(obj))?
             }
-        }
+        };
+        respond::warn(&mut reply, &warnings);
+        Ok(reply)
     }
 
     /// To delete what cannot be read is asked for as a verb of its own.
@@ -383,9 +376,12 @@ impl<'a> Call<'a> {
         let format = delete_format(self.ask, &body)?;
         let options = self.ask.query.delete_options(&body, format)?;
         let registry = &self.app.registry;
-        let gone = registry.delete_collection(self.permit, self.target, &list, &options).await?;
+        let mut warnings = vec![];
+        let gone =
+            registry.delete_collection(self.permit, self.target, &list, &options, &mut warnings);
+        let gone = gone.await.map_err(|failure| failure.with_warnings(warnings.clone()))?;
         let mut reply = self.view.reply_list(self.target, gone)?;
-        self.warn_of_dependents(&options, &mut reply);
+        respond::warn(&mut reply, &warnings);
         Ok(reply)
     }
 

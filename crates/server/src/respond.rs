@@ -198,10 +198,13 @@ fn pretty(text: &[u8]) -> Bytes {
 }
 
 /// Adds Warning headers (RFC 7234 with the agent `-`), each text once. When all of them are too long
-/// together, each is cut, and those that still find no room are left out.
+/// together, each is cut, and those that still find no room are left out. Empty texts and those with
+/// control characters are left out, as upstream does.
 pub(crate) fn warn(reply: &mut Reply, warnings: &[Str]) {
     let mut seen: Seen<&str> = Seen::new();
-    let mut distinct = warnings.iter().map(Str::as_str).filter(|text| seen.insert(text));
+    let is_header = |text: &&str| !text.is_empty() && !text.chars().any(char::is_control);
+    let texts = warnings.iter().map(Str::as_str).filter(is_header);
+    let mut distinct = texts.filter(|text| seen.insert(text));
     let mut texts: Vec<&str> = vec![];
     let mut characters = 0;
     for text in distinct.by_ref() {
@@ -258,6 +261,7 @@ mod tests {
         };
         let long = |first: char| format!("{first}{}", "x".repeat(999));
         assert_eq!(sent(&["a".into(), "b".into(), "a".into()]), [1, 1]);
+        assert_eq!(sent(&["".into(), "a\nb".into(), "c".into()]), [1]);
         assert_eq!(sent(&['a', 'b', 'c', 'd', 'd'].map(long)), [1000; 4]);
         assert_eq!(sent(&['a', 'b', 'c', 'd', 'e'].map(long)), [256; 5]);
         let many: Vec<String> = (10..99).map(|at| format!("{at}{}", "x".repeat(98))).collect();

@@ -6,7 +6,9 @@ use crate::negotiate;
 use crate::resource::{Found, decoded, write_options};
 use crate::respond::{self, Reply};
 use keelson_auth::{Permit, User};
-use keelson_meta::{Failure, GroupVersionResource, Map, Object, Status, Str, Value, value};
+use keelson_meta::{
+    Failure, GroupVersionKind, GroupVersionResource, Map, Object, Status, Str, Value, value,
+};
 use keelson_registry::Target;
 use keelson_registry::options::WriteOptions;
 use keelson_schema::Schema;
@@ -30,6 +32,12 @@ pub(crate) async fn answer(
     }
     let options = write_options(ask, "CreateOptions")?;
     let mut obj = checked(ask, &schema, found, &options, body)?;
+    let mut warnings = vec![];
+    if found.facts().name != "bindings" {
+        app.registry.note_manager(&schema, "", &mut obj, &options);
+        let (kind, resource) = (&found.facts().kind, found.resource());
+        warnings = app.registry.admit_review(permit, &resource, kind, &mut obj, &options).await?;
+    }
     match found.facts().name.as_str() {
         "selfsubjectreviews" => obj = self_subject_review(app, permit, &schema),
         "selfsubjectrulesreviews" => {
@@ -37,13 +45,11 @@ pub(crate) async fn answer(
             obj = Object::from_value(rules).unwrap_or_default();
         }
         "tokenreviews" => {
-            app.registry.note_manager(&schema, "", &mut obj, &options);
             token_review(app, &mut obj).await?;
         }
         name @ ("selfsubjectaccessreviews"
         | "subjectaccessreviews"
         | "localsubjectaccessreviews") => {
-            app.registry.note_manager(&schema, "", &mut obj, &options);
             let kind = match name {
                 "selfsubjectaccessreviews" => access_review::Kind::SelfSubject,
                 "subjectaccessreviews" => access_review::Kind::Subject,
@@ -58,12 +64,14 @@ pub(crate) async fn answer(
                 found.route.namespace.as_deref().unwrap_or_default(),
                 obj.name(),
             );
-            app.registry.bind(permit, &target, &obj, options.dry_run).await?;
-            return Ok(success(ask, 201));
+            let warnings = app.registry.bind(permit, &target, &obj, &options).await?;
+            return Ok(success(ask, 201, &warnings));
         }
         _ => return Err(Status::method_not_allowed()),
     }
-    reply_object(ask, 201, &schema, &obj)
+    let mut reply = reply_object(ask, 201, &schema, &obj)?;
+    respond::warn(&mut reply, &warnings);
+    Ok(reply)
 }
 
 /// The body of a review or binding, in the namespace of the URL.
@@ -117,15 +125,15 @@ pub(crate) async fn connect(
     match (sub.name.as_str(), verb, schema) {
         ("binding", "create", Some(schema)) => {
             let binding = decoded(ask, &schema, body)?.object;
-            let dry_run = write_options(ask, "CreateOptions")?.dry_run;
-            app.registry.bind(permit, target, &binding, dry_run).await?;
-            Ok(success(ask, 201))
+            let options = write_options(ask, "CreateOptions")?;
+            let warnings = app.registry.bind(permit, target, &binding, &options).await?;
+            Ok(success(ask, 201, &warnings))
         }
         ("eviction", "create", Some(schema)) => {
             let eviction = decoded(ask, &schema, body)?.object;
-            let dry_run = write_options(ask, "CreateOptions")?.dry_run;
-            app.registry.evict(permit, target, &eviction, dry_run).await?;
-            Ok(success(ask, 201))
+            let options = write_options(ask, "CreateOptions")?;
+            let warnings = app.registry.evict(permit, target, &eviction, &options).await?;
+            Ok(success(ask, 201, &warnings))
         }
         ("token", "create", Some(schema)) => {
             let options = write_options(ask, "CreateOptions")?;
@@ -149,10 +157,44 @@ pub(crate) async fn connect(
             if verb == "get" && matches!(sub.name.as_str(), "exec" | "attach" | "portforward") {
                 Box::pin(check_create(app, permit, target)).await?;
             }
+            let mut options = connect_options(ask, &sub.kind, &found.route.rest);
+            app.registry.admit_connection(permit, target, &sub.kind, &mut options).await?;
             let container = ask.query.get("container").unwrap_or_default();
             Err(app.registry.no_node(permit, target, container).await)
         }
     }
+}
+
+/// What the URL of a stream or proxy asks of it, as an object of the subresource's kind (`PodExecOptions`,
+/// `ServiceProxyOptions`, ...).
+fn connect_options(ask: &Ask, kind: &GroupVersionKind, path: &str) -> Object {
+    let mut options = Object::new();
+    options.set_gvk(kind);
+    if kind.kind.ends_with("ProxyOptions") {
+        if !path.is_empty() {
+            options.root.insert("path", path);
+        }
+        return options;
+    }
+    for name in ["stdin", "stdout", "stderr", "tty"] {
+        if matches!(ask.query.get(name), Some("1" | "t" | "T" | "true" | "TRUE" | "True")) {
+            options.root.insert(name, true);
+        }
+    }
+    if let Some(container) = ask.query.get("container").filter(|name| !name.is_empty()) {
+        options.root.insert("container", container);
+    }
+    let command: Vec<Value> = ask.query.all("command").map(Value::from).collect();
+    if !command.is_empty() {
+        options.root.insert("command", command);
+    }
+    let ports = ask.query.all("ports").flat_map(|list| list.split(','));
+    let ports: Vec<Value> =
+        ports.filter_map(|port| port.parse::<i64>().ok()).map(Value::from).collect();
+    if !ports.is_empty() {
+        options.root.insert("ports", ports);
+    }
+    options
 }
 
 /// Who opens a stream must be allowed to create it, too (AuthorizePodWebsocketUpgradeCreatePermission).
@@ -165,7 +207,7 @@ async fn check_create(app: &App, permit: &Permit, target: &Target) -> Result<(),
     Err(Status::forbidden(target.gvr(), &target.name, &decision.reason.to_string()))
 }
 
-fn success(ask: &Ask, code: u16) -> Reply {
+fn success(ask: &Ask, code: u16, warnings: &[Str]) -> Reply {
     let status =
         value!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"});
     let status = match status {
@@ -175,7 +217,9 @@ fn success(ask: &Ask, code: u16) -> Reply {
         }
         other => other,
     };
-    respond::value(ask, code, negotiate::Encoding::Json, &status)
+    let mut reply = respond::value(ask, code, negotiate::Encoding::Json, &status);
+    respond::warn(&mut reply, warnings);
+    reply
 }
 
 fn reply_object(ask: &Ask, code: u16, schema: &Schema, obj: &Object) -> Result<Reply, Failure> {

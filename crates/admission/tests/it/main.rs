@@ -5,7 +5,7 @@ mod pods;
 mod quotas;
 mod security;
 
-use keelson_admission::{Chain, Operation, Request, Stored};
+use keelson_admission::{Chain, Operation, PlugInConfig, Request, Stored};
 use keelson_auth::User;
 use keelson_meta::{Failure, GroupVersionResource, Object, Str, Value};
 
@@ -95,6 +95,8 @@ pub fn asked<T>(
         dry_run: false,
         old,
         stored: world,
+        config: PlugInConfig::none(),
+        now: &|| keelson_meta::Timestamp { seconds: 0, nanos: 0 },
         generate_name: &|base| Str::from(format!("{base}abcde")),
     })
 }

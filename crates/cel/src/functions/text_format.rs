@@ -357,7 +357,7 @@ fn hex_bytes(bytes: &[u8]) -> String {
 pub(crate) fn type_fault(verb: char, ty: &Type) -> Option<String> {
     let name = ty.runtime_name();
     let fits = match (verb, ty) {
-        (_, Type::Dyn | Type::Error | Type::Param(_)) => true,
+        (_, Type::Dyn | Type::Any | Type::Error | Type::Param(_)) => true,
         ('s', Type::Optional(_) | Type::Opaque(_) | Type::Object(_)) => false,
         ('s', _) => true,
         ('d' | 'o', Type::Int | Type::Uint) => true,

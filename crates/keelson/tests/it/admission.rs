@@ -165,7 +165,7 @@ fn a_name_that_is_no_plug_in_is_refused_with_the_flag() {
         &["--enable-admission-plugins=Priority", "--disable-admission-plugins=Priority"],
         &["--disable-admission-plugins", "Priority", "enabled and disabled"],
     );
-    check_refused(&["--enable-admission-plugins=EventRateLimit"], &["not there yet"]);
+    check_refused(&["--enable-admission-plugins=ImagePolicyWebhook"], &["not there yet"]);
 }
 
 #[test]
@@ -180,12 +180,11 @@ fn a_quota_that_cannot_be_counted_does_not_stop_the_others() {
     let quota = json!({"metadata": {"name": "huge"}, "spec": {"hard": hard}});
     let made = client.post("/api/v1/namespaces/a/resourcequotas", &quota);
     assert_eq!(made.status, 201, "{:?}", made.body["message"]);
-    let hard = json!({"count/configmaps": "2"});
+    let hard = json!({"count/secrets": "2"});
     let quota = json!({"metadata": {"name": "small"}, "spec": {"hard": hard}});
     assert_eq!(client.post("/api/v1/namespaces/b/resourcequotas", &quota).status, 201);
-    // There is kube-root-ca.crt.
     let small = || client.get("/api/v1/namespaces/b/resourcequotas/small");
-    let used = |answer: &Answer| answer.body["status"]["used"]["count/configmaps"] == "1";
+    let used = |answer: &Answer| answer.body["status"]["used"]["count/secrets"] == "0";
     let counted = until(small, used);
     assert!(used(&counted), "{counted:?}");
     let huge = client.get("/api/v1/namespaces/a/resourcequotas/huge");

@@ -1,7 +1,7 @@
 //! Servers whose data lives in a real etcd: two on one cluster, restarts of etcd under load, TLS, and
 //! what is said when etcd cannot be used.
 
-use crate::http::{Answer, Client, PATIENCE, Server, revision_of, without_root_ca};
+use crate::http::{Answer, Client, PATIENCE, Server, revision_of};
 use keelson::{Etcd, Keelson, Pki};
 use keelson_store::{Op, Store, Txn};
 use keelson_store_etcd::testing::{EtcdProcess, ServerFiles};
@@ -32,7 +32,7 @@ pub fn etcd() -> Option<(Runtime, EtcdProcess)> {
 }
 
 pub fn serve(etcd: &EtcdProcess) -> Server {
-    Server::start_plain(without_root_ca().etcd(Etcd::new(vec![etcd.url()])))
+    Server::start_plain(Keelson::builder().etcd(Etcd::new(vec![etcd.url()])))
 }
 
 fn map(name: &str) -> Value {
@@ -304,7 +304,7 @@ fn history_is_compacted_and_watches_go_on() {
     let Some((_runtime, process)) = etcd() else { return };
     let etcd =
         Etcd { compaction_interval: Duration::from_millis(50), ..Etcd::new(vec![process.url()]) };
-    let server = Server::start_plain(without_root_ca().etcd(etcd));
+    let server = Server::start_plain(Keelson::builder().etcd(etcd).no_controllers());
     let client = server.client();
     let first = revision_of(&client.post(MAPS, &map("first")).body);
     let mut watch = client.open_watch(&format!("{MAPS}?watch=1&resourceVersion={first}"));

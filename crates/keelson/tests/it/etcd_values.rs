@@ -2,7 +2,9 @@
 //! kube-apiserver has left is served.
 
 use crate::etcd::{etcd, serve};
+use crate::http::Server;
 use bytes::Bytes;
+use keelson::{Etcd, Keelson};
 use keelson_meta::GroupVersion;
 use keelson_schema::catalogue::Catalogue;
 use keelson_schema::{json, proto};
@@ -204,7 +206,8 @@ fn keys_of_others_and_what_cannot_be_read_break_nothing_else() {
     foreign("before");
     raw.put("/registry/secrets/default/locked", "k8s:enc:aescbc:v1:key1:...");
     raw.put("/registry/pods/other/torn", "k8s\0\x0a\x7f");
-    let server = serve(&etcd);
+    let builder = Keelson::builder().etcd(Etcd::new(vec![etcd.url()])).no_controllers();
+    let server = Server::start_plain(builder);
     let client = server.client();
     let locked = r#"unable to transform key "/registry/secrets/default/locked": identity transformer tried to read encrypted data"#;
     for path in [SECRETS, "/api/v1/secrets", &format!("{SECRETS}/locked")] {

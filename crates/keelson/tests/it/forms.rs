@@ -1,6 +1,6 @@
 //! The forms that objects travel in: metadata alone in protobuf, and CBOR where it is switched on.
 
-use crate::http::{Client, Plain, Server, without_root_ca};
+use crate::http::{Client, Plain, Server};
 use keelson::Keelson;
 use keelson_meta::{GroupVersionKind, Object, Value, value};
 use keelson_schema::catalogue::Catalogue;
@@ -15,7 +15,7 @@ const PARTIAL_LIST: &str = "application/vnd.kubernetes.protobuf;as=PartialObject
                             g=meta.k8s.io;v=v1";
 
 fn server(cbor: bool) -> Server {
-    let mut builder = without_root_ca().in_memory();
+    let mut builder = Keelson::builder().in_memory().no_controllers();
     let gate = format!("CBORServingAndStorage={cbor}");
     builder.feature_gates.set(&gate).expect("a gate that can be switched");
     let server = Server::start_plain(builder);

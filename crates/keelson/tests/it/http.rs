@@ -18,16 +18,6 @@ pub fn quiet() -> Builder {
     Builder { admission, ..Keelson::builder().no_controllers() }
 }
 
-/// The loop that makes a ConfigMap in every namespace, left out.
-pub const NO_ROOT_CA: &str = "-root-ca-certificate-publisher-controller";
-
-/// How a server is to run whose namespaces have no ConfigMap of its own.
-pub fn without_root_ca() -> Builder {
-    let mut builder = Keelson::builder();
-    builder.controllers.push(NO_ROOT_CA.to_owned());
-    builder
-}
-
 /// The revision at which an object was written.
 pub fn revision_of(obj: &Value) -> u64 {
     let text = obj["metadata"]["resourceVersion"].as_str().unwrap_or_default();

@@ -1,7 +1,7 @@
 //! The real kubectl against the server: tables of commands, the exit code of each, and a part of
 //! what it says. Lines run in a shell, in which `k` is kubectl with the server's kubeconfig.
 
-use crate::http::{Client, PATIENCE, Server, quiet, without_root_ca};
+use crate::http::{Client, PATIENCE, Server, quiet};
 use keelson::Keelson;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -431,7 +431,8 @@ fn events_are_listed() {
 
 #[test]
 fn watches_show_changes_as_they_come() {
-    let Some(bench) = Bench::start(without_root_ca().in_memory()) else { return };
+    let builder = Keelson::builder().in_memory().no_controllers();
+    let Some(bench) = Bench::start(builder) else { return };
     bench.run(&[("k create cm first", 0, "created")]);
     let path = "kubectl --kubeconfig=admin.kubeconfig --cache-dir=cache";
     let mut table = bench.spawn(&format!("{path} get cm --watch"));
@@ -461,7 +462,7 @@ fn watches_show_changes_as_they_come() {
 
 #[test]
 fn the_proxy_carries_plain_requests() {
-    let Some(bench) = Bench::start(without_root_ca().in_memory()) else { return };
+    let Some(bench) = Bench::start(Keelson::builder().in_memory()) else { return };
     let path = "kubectl --kubeconfig=admin.kubeconfig --cache-dir=cache";
     let mut proxy = bench.spawn(&format!("{path} proxy --port=0"));
     let line = proxy.line();

@@ -14,8 +14,8 @@ const RESOURCES: usize = 60;
 fn every_resource_lives_and_dies() {
     let mut builder = Keelson::builder().in_memory();
     // What others write would stand between what a client writes and reads.
-    builder.controllers =
-        ["namespace-controller", "serviceaccount-controller"].map(str::to_owned).to_vec();
+    let loops = ["namespace-controller", "serviceaccount-controller"];
+    builder.controllers = loops.map(str::to_owned).to_vec();
     let server = Server::start_plain(builder);
     let client = server.client();
     let mut faults = vec![];

@@ -1,6 +1,6 @@
 //! Data outlives the server: objects, history and the order of revisions.
 
-use crate::http::{Client, Server, revision_of, without_root_ca};
+use crate::http::{Client, Server, revision_of};
 use keelson::Keelson;
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ fn create(client: &Client, name: &str) -> Value {
 #[test]
 fn objects_history_and_revisions_outlive_the_server() {
     let dir = tempfile::tempdir().expect("a folder");
-    let start = || Server::start_plain(without_root_ca().data_dir(dir.path()));
+    let start = || Server::start_plain(Keelson::builder().no_controllers().data_dir(dir.path()));
     let server = start();
     let client = server.client();
     let first = create(&client, "first");
@@ -64,7 +64,7 @@ fn many_restarts_lose_nothing() {
     let dir = tempfile::tempdir().expect("a folder");
     let mut newest = 0;
     for round in 0..5 {
-        let server = Server::start_plain(without_root_ca().data_dir(dir.path()));
+        let server = Server::start_plain(Keelson::builder().no_controllers().data_dir(dir.path()));
         let client = server.client();
         let list = client.get(MAPS).body;
         assert_eq!(list["items"].as_array().map(Vec::len), Some(round), "{list}");

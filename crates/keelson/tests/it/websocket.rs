@@ -1,6 +1,6 @@
 //! Watches over WebSocket, frame by frame.
 
-use crate::http::{Client, Server, without_root_ca};
+use crate::http::{Client, Server};
 use keelson::Keelson;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -63,7 +63,7 @@ fn create(client: &Client, name: &str) {
 
 #[test]
 fn events_are_messages() {
-    let server = Server::start_plain(without_root_ca());
+    let server = Server::start_plain(Keelson::builder().no_controllers());
     let client = server.client();
     create(&client, "a");
     create(&client, "b");
@@ -86,7 +86,7 @@ fn events_are_messages() {
 
 #[test]
 fn protobuf_goes_as_binary_and_tokens_as_protocols() {
-    let server = Server::start_plain(without_root_ca());
+    let server = Server::start_plain(Keelson::builder().no_controllers());
     let client = server.client();
     create(&client, "a");
     let accept = "Accept: application/vnd.kubernetes.protobuf;stream=watch\r\n";
@@ -102,7 +102,7 @@ fn protobuf_goes_as_binary_and_tokens_as_protocols() {
 
 #[test]
 fn what_is_no_handshake_is_refused() {
-    let server = Server::start_plain(without_root_ca());
+    let server = Server::start_plain(Keelson::builder().no_controllers());
     let client = server.client();
     let refused = |headers: &str, code: &str| {
         let (head, _) = ask(&client, headers);
@@ -121,7 +121,7 @@ fn what_is_no_handshake_is_refused() {
 /// A client has nothing to say but that it goes: room for a long message is never made.
 #[test]
 fn a_frame_that_is_too_long_ends_the_socket_before_its_payload_comes() {
-    let server = Server::start_plain(without_root_ca());
+    let server = Server::start_plain(Keelson::builder().no_controllers());
     let client = server.client();
     let (head, mut reader) = ask(&client, &format!("{UPGRADE}{ORIGIN}{TOKEN}"));
     assert_eq!(head[0], "HTTP/1.1 101 Switching Protocols");

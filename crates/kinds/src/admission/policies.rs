@@ -1,8 +1,10 @@
 //! ValidatingAdmissionPolicies, MutatingAdmissionPolicies and their bindings.
 
+use super::expressions::Expressions;
 use super::rules::{expression, match_conditions, match_resources};
 use crate::check::{At, child, children, default};
 use crate::strategy::Strategy;
+use keelson_cel::admission::Purpose;
 use keelson_meta::{ErrorList, FieldError, GroupVersion, Map, Object, Seen, names};
 
 const NO_EXPRESSION: &str = "expression is not specified";
@@ -11,12 +13,12 @@ const AUDIT_EXPRESSION_BYTES_MAX: usize = 5 * 1024;
 
 /// ValidatingAdmissionPolicies.
 pub(crate) fn validating_policy(base: Strategy) -> Strategy {
-    Strategy { default: default_policy, validate: |new, _| validate_validating(new), ..base }
+    Strategy { default: default_policy, validate: validate_validating, ..base }
 }
 
 /// MutatingAdmissionPolicies.
 pub(crate) fn mutating_policy(base: Strategy) -> Strategy {
-    Strategy { default: default_policy, validate: |new, _| validate_mutating(new), ..base }
+    Strategy { default: default_policy, validate: validate_mutating, ..base }
 }
 
 /// The bindings of both.
@@ -53,33 +55,37 @@ fn default_match(resources: &mut Map) {
     }
 }
 
-fn validate_validating(new: &Object) -> ErrorList {
+fn validate_validating(new: &Object, old: Option<&Object>) -> ErrorList {
     const NOTHING: &str = "validations or auditAnnotations must contain at least one item";
     let mut errors = ErrorList::new();
     let spec = At::of(new, "spec");
     constraints(&spec, false, &mut errors);
-    match_conditions(&spec.field("matchConditions"), &mut errors);
-    variables(&spec.field("variables"), &mut errors);
+    let old = old.and_then(|old| old.get("spec"));
+    let mut expressions = Expressions::of_policy(&spec, old);
+    match_conditions(&spec.field("matchConditions"), &expressions, &mut errors);
+    variables(&spec.field("variables"), &mut expressions, &mut errors);
     let (validations, audits) = (spec.field("validations"), spec.field("auditAnnotations"));
     if validations.array().is_empty() && audits.array().is_empty() {
         validations.required(&mut errors, NOTHING);
         audits.required(&mut errors, NOTHING);
         return errors;
     }
-    validations.items().for_each(|item| validation(&item, &mut errors));
-    audit_annotations(&audits, new.name(), &mut errors);
+    validations.items().for_each(|item| validation(&item, &expressions, &mut errors));
+    audit_annotations(&audits, new.name(), &expressions, &mut errors);
     errors
 }
 
-fn validate_mutating(new: &Object) -> ErrorList {
+fn validate_mutating(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
     let spec = At::of(new, "spec");
     constraints(&spec, true, &mut errors);
-    match_conditions(&spec.field("matchConditions"), &mut errors);
-    variables(&spec.field("variables"), &mut errors);
+    let old = old.and_then(|old| old.get("spec"));
+    let mut expressions = Expressions::of_policy(&spec, old);
+    match_conditions(&spec.field("matchConditions"), &expressions, &mut errors);
+    variables(&spec.field("variables"), &mut expressions, &mut errors);
     let mutations = spec.field("mutations");
     mutations.not_empty(&mut errors, "mutations must contain at least one item");
-    mutations.items().for_each(|item| mutation(&item, &mut errors));
+    mutations.items().for_each(|item| mutation(&item, &expressions, &mut errors));
     spec.field("reinvocationPolicy").required_one_of(&mut errors, &["IfNeeded", "Never"]);
     errors
 }
@@ -139,13 +145,16 @@ fn param_kind(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn variables(list: &At<'_, '_>, errors: &mut ErrorList) {
+fn variables(list: &At<'_, '_>, expressions: &mut Expressions<'_>, errors: &mut ErrorList) {
     for variable in list.items() {
         let name = variable.field("name");
         if name.not_empty(errors, "name is not specified") && !is_identifier(name.text()) {
             name.invalid(errors, "must be a valid CEL identifier");
         }
-        expression(&variable.field("expression"), NO_EXPRESSION, errors);
+        let text = variable.field("expression");
+        if expression(&text, NO_EXPRESSION, errors) {
+            expressions.variable(name.text(), &text, errors);
+        }
     }
 }
 
@@ -180,13 +189,17 @@ fn is_identifier(text: &str) -> bool {
         && !RESERVED.contains(&text)
 }
 
-fn validation(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn validation(at: &At<'_, '_>, expressions: &Expressions<'_>, errors: &mut ErrorList) {
     const EMPTY: &str = "must be non-empty if specified";
     let rule = at.field("expression");
-    expression(&rule, NO_EXPRESSION, errors);
+    if expression(&rule, NO_EXPRESSION, errors) {
+        expressions.check(&rule, Purpose::Condition, errors);
+    }
     let computed = at.field("messageExpression");
     if !computed.text().is_empty() && computed.text().trim().is_empty() {
         computed.invalid(errors, EMPTY);
+    } else if !computed.text().is_empty() {
+        expressions.check(&computed, Purpose::Message, errors);
     }
     let message = at.field("message");
     let text = message.text().trim();
@@ -202,7 +215,12 @@ fn validation(at: &At<'_, '_>, errors: &mut ErrorList) {
     at.field("reason").one_of_if_set(errors, reasons);
 }
 
-fn audit_annotations(list: &At<'_, '_>, policy: &str, errors: &mut ErrorList) {
+fn audit_annotations(
+    list: &At<'_, '_>,
+    policy: &str,
+    expressions: &Expressions<'_>,
+    errors: &mut ErrorList,
+) {
     let count = list.array().len();
     if count > AUDIT_ANNOTATIONS_MAX {
         let words = format!("must not have more than {AUDIT_ANNOTATIONS_MAX} auditAnnotations");
@@ -219,7 +237,9 @@ fn audit_annotations(list: &At<'_, '_>, policy: &str, errors: &mut ErrorList) {
             key.invalid_as(errors, full.as_str(), &why);
         }
         let value = audit.field("valueExpression");
-        expression(&value, "valueExpression is not specified", errors);
+        if expression(&value, "valueExpression is not specified", errors) {
+            expressions.check(&value, Purpose::Audit, errors);
+        }
         if value.text().trim().len() > AUDIT_EXPRESSION_BYTES_MAX {
             let words = format!("must not exceed {AUDIT_EXPRESSION_BYTES_MAX} bytes in length");
             value.required(errors, &words);
@@ -230,7 +250,7 @@ fn audit_annotations(list: &At<'_, '_>, policy: &str, errors: &mut ErrorList) {
     }
 }
 
-fn mutation(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn mutation(at: &At<'_, '_>, expressions: &Expressions<'_>, errors: &mut ErrorList) {
     const FORMS: [(&str, &str); 2] =
         [("ApplyConfiguration", "applyConfiguration"), ("JSONPatch", "jsonPatch")];
     let kind = at.field("patchType");
@@ -243,7 +263,14 @@ fn mutation(at: &At<'_, '_>, errors: &mut ErrorList) {
     for (name, member) in FORMS.iter().filter(|(name, _)| *name == kind.text()) {
         let form = at.field(member);
         if form.is_set() {
-            expression(&form.field("expression"), "", errors);
+            let purpose = match *member {
+                "jsonPatch" => Purpose::JsonPatch,
+                _ => Purpose::ApplyConfiguration,
+            };
+            let text = form.field("expression");
+            if expression(&text, "", errors) {
+                expressions.check(&text, purpose, errors);
+            }
         } else {
             form.required(errors, &format!("must be specified when patchType is {name}"));
         }

@@ -1,5 +1,6 @@
 //! Which requests a webhook or a policy is for.
 
+use super::expressions::Expressions;
 use crate::check::At;
 use keelson_meta::{ErrorList, FieldError, Seen, names};
 use std::collections::HashSet;
@@ -94,15 +95,22 @@ fn resources(list: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// `matchConditions`: their names, and that there is an expression.
-pub(super) fn match_conditions(list: &At<'_, '_>, errors: &mut ErrorList) {
+/// `matchConditions`: their names and expressions.
+pub(super) fn match_conditions(
+    list: &At<'_, '_>,
+    expressions: &Expressions<'_>,
+    errors: &mut ErrorList,
+) {
     let count = list.array().len();
     if count > MATCH_CONDITIONS_MAX {
         return errors.push(FieldError::too_many(&list.path, count, MATCH_CONDITIONS_MAX));
     }
     let mut seen: Seen<&str> = Seen::new();
     for condition in list.items() {
-        expression(&condition.field("expression"), "", errors);
+        let text = condition.field("expression");
+        if expression(&text, "", errors) {
+            expressions.match_condition(&text, errors);
+        }
         let name = condition.field("name");
         name.required_rule(errors, names::is_qualified_name);
         if !name.text().is_empty() && !seen.insert(name.text()) {
@@ -111,9 +119,11 @@ pub(super) fn match_conditions(list: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// An expression must say something; what it says is not read.
-pub(super) fn expression(at: &At<'_, '_>, detail: &str, errors: &mut ErrorList) {
-    if at.text().trim().is_empty() {
+/// Whether an expression says something, as it must.
+pub(super) fn expression(at: &At<'_, '_>, detail: &str, errors: &mut ErrorList) -> bool {
+    let is_empty = at.text().trim().is_empty();
+    if is_empty {
         at.required(errors, detail);
     }
+    !is_empty
 }

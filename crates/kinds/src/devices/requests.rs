@@ -2,6 +2,7 @@
 
 use super::{configuration, fully_qualified, named, not_too_many, selectors, toleration, unique};
 use crate::check::At;
+use keelson_cel::Version;
 use keelson_meta::{ErrorList, FieldError, Value, names};
 use std::collections::{HashMap, HashSet};
 
@@ -36,12 +37,12 @@ impl<'v> Names<'v> {
 }
 
 /// Checks `devices` of a claim.
-pub(super) fn validate(devices: &At<'_, '_>) -> ErrorList {
+pub(super) fn validate(devices: &At<'_, '_>, version: Version) -> ErrorList {
     let mut errors = ErrorList::new();
     let known = Names::of(devices);
     let requests = devices.field("requests");
     if not_too_many(&requests, REQUESTS_MAX, &mut errors) {
-        requests.items().for_each(|request| validate_request(&request, &mut errors));
+        requests.items().for_each(|request| validate_request(&request, version, &mut errors));
         unique(&requests, named("name"), &mut errors);
     }
     let constraints = devices.field("constraints");
@@ -58,7 +59,7 @@ pub(super) fn validate(devices: &At<'_, '_>) -> ErrorList {
     errors
 }
 
-fn validate_request(request: &At<'_, '_>, errors: &mut ErrorList) {
+fn validate_request(request: &At<'_, '_>, version: Version, errors: &mut ErrorList) {
     request.field("name").rule(errors, names::is_dns1123_label);
     let (exactly, choices) = (request.field("exactly"), request.field("firstAvailable"));
     match (exactly.is_set(), !choices.array().is_empty()) {
@@ -70,11 +71,11 @@ fn validate_request(request: &At<'_, '_>, errors: &mut ErrorList) {
                          fields are set";
             request.invalid_as(errors, Value::Null, words);
         }
-        (true, false) => devices_of(&exactly, errors),
+        (true, false) => devices_of(&exactly, version, errors),
         (false, true) if not_too_many(&choices, CHOICES_MAX, errors) => {
             for choice in choices.items() {
                 choice.field("name").rule(errors, names::is_dns1123_label);
-                devices_of(&choice, errors);
+                devices_of(&choice, version, errors);
             }
             unique(&choices, named("name"), errors);
         }
@@ -82,9 +83,9 @@ fn validate_request(request: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn devices_of(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn devices_of(at: &At<'_, '_>, version: Version, errors: &mut ErrorList) {
     at.field("deviceClassName").required_rule(errors, names::is_dns1123_subdomain);
-    selectors(&at.field("selectors"), errors);
+    selectors(&at.field("selectors"), version, errors);
     let (mode, count) = (at.field("allocationMode"), at.field("count"));
     match mode.text() {
         "All" if count.number() != 0 => {

@@ -216,7 +216,7 @@ impl Registry {
         let permit = Permit::internal("system:apiserver");
         for name in addresses {
             let target = self.target("networking.k8s.io", "ipaddresses", "", name);
-            let done = self.delete(&permit, &target, &DeleteOptions::default()).await;
+            let done = self.delete(&permit, &target, &DeleteOptions::default(), &mut vec![]).await;
             match done {
                 Ok(_) => {}
                 Err(status) if status.code == 404 => {}

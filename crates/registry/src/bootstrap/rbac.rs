@@ -42,7 +42,7 @@ async fn ensure_one(registry: &Registry, target: &Target, expected: Object) -> R
     let permit = Permit::internal("system:apiserver");
     if existing.get("roleRef").is_some_and(|role| Some(role) != expected.get("roleRef")) {
         // The reference cannot be changed.
-        registry.delete(&permit, target, &Default::default()).await?;
+        registry.delete(&permit, target, &Default::default(), &mut vec![]).await?;
         return make(registry, target, expected.into_value()).await;
     }
     let change = |live: Option<&Object>| {

@@ -1,6 +1,6 @@
 //! create.
 
-use crate::admission::Write;
+use crate::admission::{Options, Passes, Write};
 use crate::allocation::is_service;
 use crate::api_table::Source;
 use crate::kind::{Answer, Target};
@@ -95,7 +95,7 @@ impl Registry {
         }
         let mut obj = kind.to_storage(obj, target.schema());
         let given = Str::new(obj.name());
-        let new = Creation { permit, target, given: &given, dry_run: options.dry_run };
+        let new = Creation { permit, target, given: &given, options };
         let told = warnings.len();
         let mut tries = Tries::begin(Instant::now());
         loop {
@@ -103,11 +103,17 @@ impl Registry {
             // Looked at before the plug-ins look: what they see is this, or newer.
             let guard = self.namespace_guard(target).await?;
             warnings.truncate(told);
-            self.admit(&new.write(), &mut obj, warnings).await?;
+            let passes = self.admit(&new.write(), &mut obj, warnings).await?;
+            if passes.is_some() {
+                // A webhook or policy may have changed it.
+                check_namespace(target, &mut obj)?;
+            }
             if kind.gvr.group == rbac::GROUP {
                 Box::pin(self.check_escalation(&new.write(), &obj)).await?;
             }
-            if let Some(answer) = self.name_and_store(&new, &mut obj, guard, warnings).await? {
+            if let Some(answer) =
+                self.name_and_store(&new, &mut obj, guard, &passes, warnings).await?
+            {
                 return Ok(answer);
             }
             // The namespace has changed: it may be going, and plug-ins read its labels.
@@ -122,6 +128,7 @@ impl Registry {
         new: &Creation<'_>,
         obj: &mut Object,
         mut guard: Option<Compare>,
+        passes: &Passes,
         warnings: &mut Vec<Str>,
     ) -> Result<Option<Answer>, Failure> {
         let told = warnings.len();
@@ -140,7 +147,7 @@ impl Registry {
             warnings.truncate(told);
             warnings.extend((new.target.kind.strategy.warnings)(obj, None));
             self.authorize_create(new.permit).await?;
-            self.validate_admitted(&new.write(), obj, warnings)?;
+            self.validate_admitted(&new.write(), passes, obj, warnings).await?;
             let target = new.target.named(obj.namespace(), obj.name());
             // Only a name that is generated may be tried again.
             let guard = if generates { guard.clone() } else { guard.take() };
@@ -181,7 +188,7 @@ impl Registry {
         obj: &mut Object,
         guard: Option<Compare>,
     ) -> Result<New, Failure> {
-        if new.dry_run {
+        if new.options.dry_run {
             // In a box, as what is done seldom, so that the future of each write stays small.
             return Box::pin(self.try_new(new, obj)).await;
         }
@@ -190,10 +197,12 @@ impl Registry {
             let put = self.put(new.target, record, Revision(0), guard).await?;
             return stored(new.target, put);
         }
-        let (permit, target) = (new.permit.clone(), new.target.clone());
+        let (permit, target, options) =
+            (new.permit.clone(), new.target.clone(), new.options.clone());
         let (given, mut obj) = (Str::new(new.given), obj.clone());
         let store = |registry: Arc<Registry>| async move {
-            let new = Creation { permit: &permit, target: &target, given: &given, dry_run: false };
+            let new =
+                Creation { permit: &permit, target: &target, given: &given, options: &options };
             registry.charge_and_put(&new, &mut obj, guard).await
         };
         Box::pin(self.to_the_end(store)).await
@@ -246,7 +255,7 @@ struct Creation<'a> {
     target: &'a Target,
     /// The name that the client gave, or empty.
     given: &'a str,
-    dry_run: bool,
+    options: &'a WriteOptions,
 }
 
 impl<'a> Creation<'a> {
@@ -257,8 +266,10 @@ impl<'a> Creation<'a> {
             operation: Operation::Create,
             subresource: "",
             name: self.given,
-            dry_run: self.dry_run,
+            dry_run: self.options.dry_run,
             old: None,
+            options: Options::Write(self.options),
+            own: None,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! delete and deletecollection: preconditions, grace, finalizers, then the deletion itself.
 
-use crate::admission::Write;
+use crate::admission::{Options, Write};
 use crate::allocation::is_service;
 use crate::api_table::Source;
 use crate::bootstrap::PRIORITY_CLASSES;
@@ -14,7 +14,7 @@ use keelson_auth::Permit;
 use keelson_cache::Entry;
 use keelson_meta::time::{GoDuration, Timestamp};
 use keelson_meta::{
-    ErrorList, Failure, FieldError, GroupVersionResource, Object, Path, Status, Value,
+    ErrorList, Failure, FieldError, GroupVersionResource, Object, Path, Status, Str, Value,
 };
 use std::sync::Arc;
 use std::time::Instant;
@@ -46,23 +46,35 @@ enum Plan {
 }
 
 impl Registry {
-    /// Deletes an object, or marks it for deletion.
+    /// Deletes an object, or marks it for deletion. Texts of Warning headers go to the last argument.
     pub async fn delete(
         &self,
         permit: &Permit,
         target: &Target,
         options: &DeleteOptions,
+        warnings: &mut Vec<Str>,
     ) -> Result<Deleted, Failure> {
         target.assert_covered(permit, "delete", "");
-        self.delete_unchecked(permit, target, options).await
+        warn_of_dependents(target, options, warnings);
+        self.delete_unchecked(permit, target, options, Some(warnings)).await
     }
 
-    /// Deletes an object, for verbs that were authorized as something else than a delete.
-    pub(crate) async fn delete_unchecked(
+    /// Deletes an object, for what was authorized and admitted as something else than a delete.
+    pub(crate) async fn delete_admitted(
         &self,
         permit: &Permit,
         target: &Target,
         options: &DeleteOptions,
+    ) -> Result<Deleted, Failure> {
+        self.delete_unchecked(permit, target, options, None).await
+    }
+
+    async fn delete_unchecked(
+        &self,
+        permit: &Permit,
+        target: &Target,
+        options: &DeleteOptions,
+        mut warnings: Option<&mut Vec<Str>>,
     ) -> Result<Deleted, Failure> {
         check_lasting(target)?;
         self.check_ignore_read_error(options)?;
@@ -80,7 +92,7 @@ impl Registry {
         loop {
             tries.next(Instant::now())?;
             let entry = stored.ok_or_else(|| target.not_found())?;
-            match self.delete_once(permit, target, options, entry).await? {
+            match self.delete_once(permit, target, options, entry, warnings.as_deref_mut()).await? {
                 Ok(deleted) => return Ok(deleted),
                 Err(now) => stored = now,
             }
@@ -103,23 +115,25 @@ impl Registry {
         target: &Target,
         options: &DeleteOptions,
         entry: Entry,
+        warnings: Option<&mut Vec<Str>>,
     ) -> Result<Result<Deleted, Option<Entry>>, Failure> {
         let kind = &target.kind;
         let mut obj = kind.decode(&entry)?;
         check_preconditions(target, options, &obj)?;
-        self.validate_admitted(
-            &Write {
-                permit,
-                target,
-                operation: Operation::Delete,
-                subresource: "",
-                name: &target.name,
-                dry_run: options.dry_run,
-                old: Some(&obj),
-            },
-            &obj,
-            &mut vec![],
-        )?;
+        let write = Write {
+            permit,
+            target,
+            operation: Operation::Delete,
+            subresource: "",
+            name: &target.name,
+            dry_run: options.dry_run,
+            old: Some(&obj),
+            options: Options::Delete(options),
+            own: None,
+        };
+        if let Some(warnings) = warnings {
+            self.admit_deletion(&write, warnings).await?;
+        }
         let plan = plan(target, options, &mut obj, self.clock.now());
         let several = is_service(target) || matches!(plan, Plan::Mark { then_delete: true });
         if options.dry_run || !several {
@@ -184,23 +198,27 @@ impl Registry {
         target: &Target,
         list: &ListOptions,
         options: &DeleteOptions,
+        warnings: &mut Vec<Str>,
     ) -> Result<crate::List, Failure> {
         target.assert_covered_collection(permit, "deletecollection", &list.fields);
+        warn_of_dependents(target, options, warnings);
         if options.ignore_read_error && self.options.malformed_object_deletion {
             let why = "is not allowed with DELETECOLLECTION, try again after removing the option";
             invalid_ignore_read_error(&[why.to_owned()])?;
         }
         let page = self.list_unchecked(target, list).await?;
-        // Several share a sync to the disk.
+        // Several share a sync to the disk. What a webhook or policy refuses ends the deletion before
+        // others are asked about, as upstream.
+        let deletions_max = if self.passes().await?.is_some() { 1 } else { DELETIONS_MAX };
         let (mut entries, mut deleting) = (page.items.iter(), FuturesUnordered::new());
         loop {
-            while deleting.len() < DELETIONS_MAX
+            while deleting.len() < deletions_max
                 && let Some(entry) = entries.next()
             {
                 deleting.push(self.delete_item(permit, target, entry, options));
             }
             match deleting.next().await {
-                Some(deleted) => deleted?,
+                Some(told) => warnings.extend(told?),
                 None => break,
             }
         }
@@ -208,19 +226,20 @@ impl Registry {
         Ok(page)
     }
 
-    /// Deletes an object of a collection.
+    /// Deletes an object of a collection; texts of warnings.
     async fn delete_item(
         &self,
         permit: &Permit,
         target: &Target,
         entry: &Entry,
         options: &DeleteOptions,
-    ) -> Result<(), Failure> {
-        let one = target.named(entry.namespace(), entry.name());
-        match self.delete_unchecked(permit, &one, options).await {
+    ) -> Result<Vec<Str>, Failure> {
+        let (one, mut warnings) = (target.named(entry.namespace(), entry.name()), vec![]);
+        match self.delete_unchecked(permit, &one, options, Some(&mut warnings)).await {
             // Another request deleted it first: gone all the same.
-            Err(status) if status.code == 404 => Ok(()),
-            deleted => deleted.map(drop),
+            Err(status) if status.code == 404 => Ok(warnings),
+            Err(status) => Err(status.with_warnings(warnings)),
+            Ok(_) => Ok(warnings),
         }
     }
 }
@@ -255,6 +274,13 @@ fn check_lasting(target: &Target) -> Result<(), Failure> {
         return Err(Status::forbidden(gvr, &target.name, why));
     }
     Ok(())
+}
+
+/// Warns a client whose deletion does not say what becomes of dependents, where that is not what most expect.
+fn warn_of_dependents(target: &Target, options: &DeleteOptions, warnings: &mut Vec<Str>) {
+    if options.propagation.is_none() {
+        warnings.extend(target.kind.strategy.deletion_warning.map(Str::new_static));
+    }
 }
 
 /// Refuses an object that is not the one that the request means.

@@ -1,6 +1,6 @@
 //! update: the one loop in which every change of a stored object happens.
 
-use crate::admission::Write;
+use crate::admission::{Options, Write};
 use crate::allocation::is_service;
 use crate::kind::{Answer, Target};
 use crate::options::WriteOptions;
@@ -153,7 +153,6 @@ impl Registry {
         let Updated { mut object, owned, warnings: told } = make(Some(live))?;
         warnings.extend(told);
         check_version(target, &object, entry)?;
-        object.set_meta("resourceVersion", &entry.modified().to_string());
         keelson_schema::default::fill(target.schema(), &mut object);
         (kind.strategy.default)(&mut object);
         warnings.extend(references::dedup(&mut object));
@@ -164,16 +163,10 @@ impl Registry {
             Endpoint::of(target, part).updated(live, &mut object, options, self.clock.now());
         }
         let mut new = kind.to_storage(object, target.schema());
-        let write = Write {
-            permit,
-            target,
-            operation: Operation::Update,
-            subresource: part.name(),
-            name: &target.name,
-            dry_run: options.dry_run,
-            old: Some(&stored),
-        };
-        self.admit(&write, &mut new, warnings).await?;
+        let write = ask.write(&stored);
+        let passes = self.admit_part(&write, part, &mut new, warnings).await?;
+        // Until here it is what the client said of it, which plug-ins see.
+        new.set_meta("resourceVersion", &entry.modified().to_string());
         if kind.gvr.group == rbac::GROUP {
             Box::pin(self.check_escalation(&write, &new)).await?;
         } else if part != Part::Main && kind.gvr.resource == "certificatesigningrequests" {
@@ -189,9 +182,9 @@ impl Registry {
             return Err(Box::pin(self.refused(target, &new, Some(&stored), invalid)).await);
         }
         warnings.extend((kind.strategy.warnings)(&new, Some(&stored)));
-        self.validate_admitted(&write, &new, warnings)?;
+        self.validate_part(&write, part, &passes, &new, warnings).await?;
         let mut result = Changed { new, stored, entry: entry.clone() };
-        let several = is_service(target) || self.has_quotas(&result.write(ask));
+        let several = is_service(target) || self.has_quotas(&ask.write(&result.stored));
         if !several {
             return self.put_change(ask, &mut result).await;
         }
@@ -209,7 +202,7 @@ impl Registry {
 
     /// The last step of a change: takes what it needs from quotas, addresses and ports, and stores it.
     async fn store_change(&self, ask: &Ask<'_>, mut result: Changed) -> Result<Step, Failure> {
-        let charge = self.charge(&result.write(ask), &result.new).await?;
+        let charge = self.charge(&ask.write(&result.stored), &result.new).await?;
         let step = self.put_change(ask, &mut result).await;
         if !matches!(step, Ok(Step::Done(_))) {
             self.refund(charge).await;
@@ -236,7 +229,7 @@ impl Registry {
             Part::Main if is_service(target) => {
                 Some(self.claim(target, new, Some(stored), options.dry_run).await?)
             }
-            Part::Main | Part::Status | Part::Other(_) => None,
+            Part::Main | Part::Status | Part::Other(_) | Part::Effect(_) => None,
         };
         let record = kind.record(new);
         if entry.is_record(&record) {
@@ -268,26 +261,28 @@ struct Changed {
     entry: Entry,
 }
 
-impl Changed {
-    fn write<'a>(&'a self, ask: &Ask<'a>) -> Write<'a> {
-        Write {
-            permit: ask.permit,
-            target: ask.target,
-            operation: Operation::Update,
-            subresource: ask.part.name(),
-            name: &ask.target.name,
-            dry_run: ask.options.dry_run,
-            old: Some(&self.stored),
-        }
-    }
-}
-
 /// What a change is about, the same in every try.
 struct Ask<'a> {
     permit: &'a Permit,
     target: &'a Target,
     part: Part,
     options: &'a WriteOptions,
+}
+
+impl<'a> Ask<'a> {
+    fn write(&self, stored: &'a Object) -> Write<'a> {
+        Write {
+            permit: self.permit,
+            target: self.target,
+            operation: Operation::Update,
+            subresource: self.part.name(),
+            name: &self.target.name,
+            dry_run: self.options.dry_run,
+            old: Some(stored),
+            options: Options::Write(self.options),
+            own: None,
+        }
+    }
 }
 
 enum Step {
@@ -396,7 +391,7 @@ fn prepare(target: &Target, part: Part, new: &mut Object, old: &Object) {
             }
             keep_metadata(new, old, strategy.status_metadata);
         }
-        Part::Other(name) => {
+        Part::Other(name) | Part::Effect(name) => {
             if let Some(rules) = strategy.part(name) {
                 (rules.prepare)(new, old);
             }
@@ -407,10 +402,10 @@ fn prepare(target: &Target, part: Part, new: &mut Object, old: &Object) {
     match part {
         Part::Main => (strategy.prepare_update)(new, old),
         Part::Status => (strategy.prepare_status)(new, old),
-        Part::Other(_) => {}
+        Part::Other(_) | Part::Effect(_) => {}
     }
     // To find its node is not a change that a client has asked for.
-    if part != Part::Other("binding") {
+    if part != Part::Effect("binding") {
         strategy.next_generation(&target.kind.storage, new, old);
     }
 }
@@ -484,7 +479,7 @@ fn validate(target: &Target, part: Part, new: &Object, old: &Object) -> Result<(
     let (checks, rules) = match part {
         Part::Main => (strategy.update_checks, strategy.validate),
         Part::Status => (strategy.status_checks, strategy.validate_status),
-        Part::Other(name) => match strategy.part(name) {
+        Part::Other(name) | Part::Effect(name) => match strategy.part(name) {
             Some(rules) => (strategy.status_checks, rules.validate),
             None => return invalid(target, new, errors),
         },

@@ -58,8 +58,12 @@ async fn each_verb_refuses_a_permit_for_something_else() {
                     "create" => drop(registry.create(&permit, &all, body, &write).await),
                     "update" => drop(registry.update(&permit, &one, part, body, &write).await),
                     "patch" => drop(registry.patch(&permit, &one, part, &patch, &write).await),
-                    "delete" => drop(registry.delete(&permit, &one, &delete).await),
-                    _ => drop(registry.delete_collection(&permit, &all, &list, &delete).await),
+                    "delete" => drop(registry.delete(&permit, &one, &delete, &mut vec![]).await),
+                    _ => drop(
+                        registry
+                            .delete_collection(&permit, &all, &list, &delete, &mut vec![])
+                            .await,
+                    ),
                 }
             })
         };

@@ -41,6 +41,7 @@ impl Harness {
             runtime_config: vec![],
             malformed_object_deletion: false,
             admission: Default::default(),
+            dynamic_admission: vec![],
             authorizer: Arc::default(),
             event_ttl: std::time::Duration::ZERO,
         };
@@ -146,7 +147,7 @@ impl Harness {
             grace_period_seconds: given.int_at(&["gracePeriodSeconds"]),
             ..DeleteOptions::default()
         };
-        let result = self.registry.delete(&self.permit, target, &options).await;
+        let result = self.registry.delete(&self.permit, target, &options, &mut vec![]).await;
         Some((result.map_or_else(|status| status.code, |_| 200), Value::Null))
     }
 }

@@ -149,13 +149,13 @@ async fn an_object_that_cannot_be_read_costs_only_itself_and_can_be_deleted() {
     assert_eq!(names(Freshness::Any).await.expect("a list"), ["good"]);
     let options = DeleteOptions { ignore_read_error: true, ..DeleteOptions::default() };
     let one = |name: &str| registry.target("", "configmaps", "default", name);
-    let deleted = registry.delete(&harness.permit, &one("bad"), &options).await;
+    let deleted = registry.delete(&harness.permit, &one("bad"), &options, &mut vec![]).await;
     assert!(matches!(deleted, Ok(Deleted::Unreadable)), "{deleted:?}");
     assert_eq!(names(Freshness::Latest).await.expect("a list"), ["good"]);
     // An object that can be read is deleted as without the option.
-    let deleted = registry.delete(&harness.permit, &one("good"), &options).await;
+    let deleted = registry.delete(&harness.permit, &one("good"), &options, &mut vec![]).await;
     assert!(matches!(deleted, Ok(Deleted::Gone(_))), "{deleted:?}");
-    let none = registry.delete(&harness.permit, &one("bad"), &options).await;
+    let none = registry.delete(&harness.permit, &one("bad"), &options, &mut vec![]).await;
     assert_eq!(none.expect_err("it is gone").code, 404);
 }
 
@@ -181,7 +181,10 @@ async fn the_deepest_body_that_is_taken_can_be_read_back() {
         let Answer::Entry(entry) = written.answer else { panic!("not an entry") };
         let data = target.kind.decode(&entry).expect("it can be read");
         assert!(matches!(data.get("data"), Some(Value::Object(_))));
-        let deleted = harness.registry.delete(&harness.permit, &target, &Default::default()).await;
+        let deleted = harness
+            .registry
+            .delete(&harness.permit, &target, &Default::default(), &mut vec![])
+            .await;
         deleted.expect("it can be deleted");
         stored += 1;
     }

@@ -185,10 +185,13 @@ async fn remove_namespace(harness: &Harness, name: &str) {
     let registry = &harness.registry;
     let target = registry.target("", "namespaces", "", name);
     let options = DeleteOptions::default();
-    registry.delete(&harness.permit, &target, &options).await.expect("it is marked");
+    registry.delete(&harness.permit, &target, &options, &mut vec![]).await.expect("it is marked");
     let all = registry.target("", "configmaps", name, "");
     let every = ListOptions::default();
-    registry.delete_collection(&harness.permit, &all, &every, &options).await.expect("emptied");
+    registry
+        .delete_collection(&harness.permit, &all, &every, &options, &mut vec![])
+        .await
+        .expect("emptied");
     let gone = registry.finalize_namespace(&harness.permit, name).await;
     assert!(gone.expect("it is let go"), "{name} is still there");
 }

@@ -77,6 +77,7 @@ async fn listen(faults: Arc<Faults>, shutdown: watch::Receiver<bool>) -> Listeni
         runtime_config: vec![],
         malformed_object_deletion: false,
         admission: keelson::AdmissionChain::default(),
+        dynamic_admission: vec![],
         authorizer: Arc::default(),
         event_ttl: std::time::Duration::ZERO,
     };

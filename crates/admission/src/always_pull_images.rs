@@ -1,0 +1,72 @@
+//! AlwaysPullImages: images are pulled whenever a container starts, so that nobody runs one from a node's
+//! store without the right to pull it.
+
+use crate::request::{Operation, Request};
+use keelson_meta::{Failure, Object, Reason, Status, Str, Value};
+
+/// Ephemeral containers come by a subresource, which is left alone.
+const LISTS: [&str; 2] = ["initContainers", "containers"];
+
+pub(crate) fn admit(
+    req: &Request<'_>,
+    pod: &mut Object,
+    _warnings: &mut Vec<Str>,
+) -> Result<(), Failure> {
+    if !concerns(req, pod) {
+        return Ok(());
+    }
+    let spec = pod.object_mut("spec");
+    for list in LISTS {
+        let containers = spec.get_mut(list).and_then(Value::as_array_mut);
+        for container in containers.into_iter().flatten().filter_map(Value::as_object_mut) {
+            container.insert("imagePullPolicy", "Always");
+        }
+    }
+    let volumes = spec.get_mut("volumes").and_then(Value::as_array_mut);
+    for volume in volumes.into_iter().flatten().filter_map(Value::as_object_mut) {
+        if let Some(image) = volume.get_mut("image").and_then(Value::as_object_mut) {
+            image.insert("pullPolicy", "Always");
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn validate(
+    req: &Request<'_>,
+    pod: &Object,
+    _warnings: &mut Vec<Str>,
+) -> Result<(), Failure> {
+    if !concerns(req, pod) {
+        return Ok(());
+    }
+    for list in LISTS {
+        for (place, container) in pod.array_at(&["spec", list]).iter().enumerate() {
+            let policy = container.str_at(&["imagePullPolicy"]).unwrap_or_default();
+            if policy != "Always" {
+                let why = format!(
+                    "spec.{list}[{place}].imagePullPolicy: Unsupported value: {policy:?}: supported \
+                     values: \"Always\""
+                );
+                let refused = req.forbidden(pod, &why);
+                return Err(Status::new(Reason::Unknown, refused.message.clone()));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// New pods, and those that get another image.
+fn concerns(req: &Request<'_>, pod: &Object) -> bool {
+    let writes = matches!(req.operation, Operation::Create | Operation::Update);
+    writes && req.is("", "pods") && req.old.is_none_or(|old| has_new_image(pod, old))
+}
+
+fn has_new_image(pod: &Object, old: &Object) -> bool {
+    let images = |pod: &'_ Object| -> Vec<String> {
+        let lists = LISTS.iter().flat_map(|list| pod.array_at(&["spec", list]));
+        let images = lists.filter_map(|container| container.str_at(&["image"]));
+        images.map(str::to_owned).collect()
+    };
+    let known = images(old);
+    images(pod).iter().any(|image| !known.contains(image))
+}

@@ -1,0 +1,165 @@
+//! [`PlugInConfig`]: what `--admission-control-config-file` says to plug-ins (`apiserver.config.k8s.io/v1`
+//! AdmissionConfiguration).
+
+use crate::event_rate_limit::EventLimits;
+use crate::pod_security::{Defaults, Exemptions};
+use keelson_meta::{Map, Value};
+use keelson_schema::yaml;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock};
+use std::{fmt, fs, io};
+
+/// The configuration of plug-ins.
+#[derive(Clone, Debug, Default)]
+pub struct PlugInConfig {
+    pub(crate) event_limits: Option<Arc<EventLimits>>,
+    pub(crate) pod_security: (Defaults, Exemptions),
+    /// PodNodeSelector: by namespace, the labels that its pods may ask for; under
+    /// `clusterDefaultNodeSelector` what pods get in namespaces that say nothing.
+    pub(crate) node_selectors: BTreeMap<String, String>,
+    /// PodTolerationRestriction: what pods get and may have in namespaces that say nothing.
+    pub(crate) default_tolerations: Vec<Value>,
+    pub(crate) tolerations_whitelist: Vec<Value>,
+    /// The configurations of plug-ins that live elsewhere, by their names: `MutatingAdmissionWebhook`.
+    others: BTreeMap<String, Value>,
+}
+
+/// Why a configuration cannot be used.
+#[derive(Debug)]
+pub enum ConfigError {
+    /// A file cannot be read.
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file says something that cannot be meant.
+    Invalid {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ConfigError::Read { path, .. } => write!(f, "read {}", path.display()),
+            ConfigError::Invalid { path, why } => write!(f, "{}: {why}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            ConfigError::Read { source, .. } => Some(source),
+            ConfigError::Invalid { .. } => None,
+        }
+    }
+}
+
+impl PlugInConfig {
+    /// That of a server without a configuration file.
+    pub fn none() -> &'static PlugInConfig {
+        static NONE: LazyLock<PlugInConfig> = LazyLock::new(PlugInConfig::default);
+        &NONE
+    }
+
+    /// Reads an AdmissionConfiguration, and the files that it names.
+    pub fn read(path: &Path) -> Result<PlugInConfig, ConfigError> {
+        let document = read_yaml(path)?;
+        let invalid = |why: String| ConfigError::Invalid { path: path.to_owned(), why };
+        let (kind, version) = (text(&document, "kind"), text(&document, "apiVersion"));
+        let versions = ["apiserver.config.k8s.io/v1", "apiserver.k8s.io/v1alpha1"];
+        if kind != "AdmissionConfiguration" || !versions.contains(&version) {
+            return Err(invalid(format!(
+                "is no AdmissionConfiguration of {}, but {kind:?} of {version:?}",
+                versions[0]
+            )));
+        }
+        check_fields(&document, &["kind", "apiVersion", "plugins"]).map_err(invalid)?;
+        let mut config = PlugInConfig::default();
+        for plug_in in document.array_at(&["plugins"]) {
+            check_fields(plug_in, &["name", "path", "configuration"]).map_err(invalid)?;
+            let (name, file) = (text(plug_in, "name"), text(plug_in, "path"));
+            let (own, from) = match (plug_in.get("configuration"), file) {
+                (Some(own), _) if !own.is_null() => (own.clone(), path.to_owned()),
+                (_, "") => continue,
+                (_, file) => {
+                    let folder = path.parent().unwrap_or(Path::new("."));
+                    let file = folder.join(file);
+                    (read_yaml(&file)?, file)
+                }
+            };
+            let taken = config.take(name, own);
+            taken.map_err(|why| ConfigError::Invalid {
+                path: from,
+                why: format!("{name}: {why}"),
+            })?;
+        }
+        Ok(config)
+    }
+
+    /// The configuration of a plug-in that is not built in.
+    pub fn other(&self, name: &str) -> Option<&Value> {
+        self.others.get(name)
+    }
+
+    fn take(&mut self, name: &str, own: Value) -> Result<(), String> {
+        if !crate::chain::is_plug_in(name) {
+            return Err("there is no such plug-in".to_owned());
+        }
+        match name {
+            "EventRateLimit" => self.event_limits = Some(Arc::new(EventLimits::read(&own)?)),
+            "PodSecurity" => {
+                check_fields(&own, &["kind", "apiVersion", "defaults", "exemptions"])?;
+                self.pod_security = (Defaults::read(&own)?, Exemptions::read(&own)?);
+            }
+            "PodNodeSelector" => {
+                check_fields(&own, &["podNodeSelectorPluginConfig"])?;
+                let by_name = own.get("podNodeSelectorPluginConfig").and_then(Value::as_object);
+                let texts = by_name.into_iter().flat_map(Map::iter);
+                let texts = texts.map(|(name, selector)| {
+                    (name.to_string(), selector.as_str().unwrap_or_default().to_owned())
+                });
+                self.node_selectors = texts.collect();
+            }
+            "PodTolerationRestriction" => {
+                check_fields(&own, &["kind", "apiVersion", "default", "whitelist"])?;
+                self.default_tolerations = own.array_at(&["default"]).to_vec();
+                self.tolerations_whitelist = own.array_at(&["whitelist"]).to_vec();
+            }
+            _ => {
+                self.others.insert(name.to_owned(), own);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn read_yaml(path: &Path) -> Result<Value, ConfigError> {
+    let read = |source| ConfigError::Read { path: path.to_owned(), source };
+    let bytes = fs::read_to_string(path).map_err(read)?;
+    let parsed = yaml::parse(&bytes);
+    let parsed = parsed
+        .map_err(|why| ConfigError::Invalid { path: path.to_owned(), why: why.to_string() })?;
+    Ok(parsed.value)
+}
+
+/// A text field, or empty.
+pub(crate) fn text<'v>(value: &'v Value, name: &str) -> &'v str {
+    value.str_at(&[name]).unwrap_or_default()
+}
+
+/// Refuses fields that nobody reads: a misspelt one must not be taken as absent.
+pub(crate) fn check_fields(value: &Value, known: &[&str]) -> Result<(), String> {
+    let fields = value.as_object().into_iter().flat_map(Map::iter);
+    match fields.map(|(name, _)| name).find(|name| !known.contains(&name.as_str())) {
+        Some(name) => Err(format!("unknown field {name:?}; known are {}", known.join(", "))),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,44 @@
+//! [`Configurations`]: the webhooks and policies that are stored, kept from watches.
+
+use crate::policies::PolicySet;
+use crate::webhooks::WebhookSet;
+use keelson_auth::{Change, GroupResource, Mirrored};
+use std::sync::Arc;
+
+const GROUP: &str = "admissionregistration.k8s.io";
+
+/// The webhooks and policies that are stored. A request looks at one state from its beginning to its end:
+/// a clone is two pointers.
+#[derive(Clone, Debug, Default)]
+pub struct Configurations {
+    /// Webhooks.
+    pub webhooks: Arc<WebhookSet>,
+    /// Policies and their bindings.
+    pub policies: Arc<PolicySet>,
+}
+
+impl Configurations {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.webhooks.is_empty() && self.policies.is_empty()
+    }
+}
+
+impl Mirrored for Configurations {
+    const RESOURCES: &'static [GroupResource] = &[
+        (GROUP, "mutatingwebhookconfigurations"),
+        (GROUP, "validatingwebhookconfigurations"),
+        (GROUP, "mutatingadmissionpolicies"),
+        (GROUP, "mutatingadmissionpolicybindings"),
+        (GROUP, "validatingadmissionpolicies"),
+        (GROUP, "validatingadmissionpolicybindings"),
+    ];
+
+    fn apply(&mut self, resource: usize, change: Change) {
+        let (_, name) = Self::RESOURCES[resource];
+        match resource {
+            0 | 1 => Arc::make_mut(&mut self.webhooks).apply(name, change),
+            _ => Arc::make_mut(&mut self.policies).apply(name, change),
+        }
+    }
+}

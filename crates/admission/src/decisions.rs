@@ -1,0 +1,121 @@
+//! [`Decisions`]: the `authorizer` variable of expressions. Expressions are evaluated without waiting, and
+//! authorizers may have to be waited for: an evaluation that asks for an unknown decision is done again
+//! when the decision is there.
+
+use keelson_auth::{Attributes, Authorizer, SERVICE_ACCOUNT_PREFIX, Selectors, User};
+use keelson_cel::{Check, Decision, Target};
+use keelson_meta::field_selector::FieldSelector;
+use keelson_meta::{GroupVersionResource, Str, selector};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What authorizers have said of one request's user, as far as expressions asked.
+#[derive(Debug)]
+pub struct Decisions {
+    user: User,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Each check with its answer. Few: a check costs a third of what an expression may.
+    known: Vec<(Check, Decision)>,
+    /// The first check of an evaluation whose answer is unknown.
+    missing: Option<Check>,
+}
+
+impl Decisions {
+    /// None yet.
+    pub fn new(user: User) -> Decisions {
+        Decisions { user, state: Mutex::default() }
+    }
+
+    /// Evaluates until all decisions that were asked for are known. Each evaluation but the last makes one
+    /// more known, so that the costs of expressions bound their number.
+    pub async fn settle<T>(
+        &self,
+        authorizer: &Authorizer,
+        mut evaluate: impl FnMut(&Decisions) -> T,
+    ) -> T {
+        loop {
+            let check = {
+                let result = evaluate(self);
+                match self.state().missing.take() {
+                    None => return result,
+                    Some(check) => check,
+                }
+            };
+            let decision = self.decide(authorizer, &check).await;
+            self.state().known.push((check, decision));
+        }
+    }
+
+    async fn decide(&self, authorizer: &Authorizer, check: &Check) -> Decision {
+        let attributes = attributes(check);
+        let decision = match &check.service_account {
+            None => authorizer.decide(&self.user, &attributes).await,
+            Some((namespace, name)) => {
+                authorizer.decide(&service_account(namespace, name), &attributes).await
+            }
+        };
+        Decision {
+            allowed: decision.is_allowed(),
+            reason: decision.reason.to_string(),
+            error: decision.error.map(|error| error.message.clone()),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl keelson_cel::Authorizer for Decisions {
+    fn authorize(&self, check: &Check) -> Decision {
+        let mut state = self.state();
+        if let Some((_, decision)) = state.known.iter().find(|(known, _)| known == check) {
+            return decision.clone();
+        }
+        // What follows from the answer below is thrown away, later checks included.
+        state.missing.get_or_insert_with(|| check.clone());
+        Decision::default()
+    }
+}
+
+fn attributes(check: &Check) -> Attributes {
+    let verb = check.verb.clone();
+    let resource = match &check.target {
+        Target::Path(path) => {
+            let path = path.to_string();
+            return Attributes { verb, non_resource: true, path, ..Attributes::default() };
+        }
+        Target::Resource(resource) => resource,
+    };
+    let selectors = Selectors {
+        labels: Some(&resource.label_selector)
+            .filter(|text| !text.is_empty())
+            .and_then(|text| selector::parse(text).ok()),
+        fields: Some(&resource.field_selector)
+            .filter(|text| !text.is_empty())
+            .and_then(|text| FieldSelector::parse(text).ok()),
+    };
+    let has_selectors = selectors.labels.is_some() || selectors.fields.is_some();
+    Attributes {
+        verb,
+        gvr: GroupVersionResource::new(&*resource.group, "*", &*resource.resource),
+        subresource: resource.subresource.clone(),
+        namespace: resource.namespace.clone(),
+        name: resource.name.clone(),
+        selectors: has_selectors.then(|| Box::new(selectors)),
+        ..Attributes::default()
+    }
+}
+
+/// The user that a service account is, without what its tokens add.
+fn service_account(namespace: &str, name: &str) -> User {
+    let groups = ["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")];
+    User {
+        name: format!("{SERVICE_ACCOUNT_PREFIX}{namespace}:{name}").into(),
+        groups: groups.into_iter().map(Str::from).collect(),
+        ..User::default()
+    }
+}

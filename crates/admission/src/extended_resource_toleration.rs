@@ -1,0 +1,41 @@
+//! ExtendedResourceToleration: pods that ask for devices tolerate the taints that keep others off the nodes
+//! which have them.
+
+use crate::pod::{Side, of_container};
+use crate::request::{Operation, Request};
+use crate::tolerations::includes;
+use keelson_meta::{Failure, Object, Str, value};
+use std::collections::BTreeSet;
+
+pub(crate) fn admit(
+    req: &Request<'_>,
+    pod: &mut Object,
+    _warnings: &mut Vec<Str>,
+) -> Result<(), Failure> {
+    if !req.is("", "pods") || !matches!(req.operation, Operation::Create | Operation::Update) {
+        return Ok(());
+    }
+    let lists = ["initContainers", "containers"];
+    let containers = lists.iter().flat_map(|list| pod.array_at(&["spec", list]));
+    let asked = containers.flat_map(|container| of_container(container, Side::Requests));
+    let names: BTreeSet<String> =
+        asked.map(|(name, _)| name).filter(|name| is_extended(name)).collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    let mut all = pod.array_at(&["spec", "tolerations"]).to_vec();
+    for name in names {
+        let new = value!({"key": (name), "operator": "Exists", "effect": "NoSchedule"});
+        if !all.iter().any(|known| includes(known, &new) && known == &new) {
+            all.push(new);
+        }
+    }
+    pod.object_mut("spec").insert("tolerations", all);
+    Ok(())
+}
+
+/// Whether a resource is none of Kubernetes' own (`helper.IsExtendedResourceName`).
+fn is_extended(name: &str) -> bool {
+    let is_native = !name.contains('/') || name.contains("kubernetes.io/");
+    !is_native && !name.starts_with("requests.")
+}

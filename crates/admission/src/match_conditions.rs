@@ -1,0 +1,203 @@
+//! [`MatchConditions`]: the expressions by which webhooks and admission policies say which requests they
+//! are for (apiserver `admission/plugin/webhook/matchconditions`).
+
+use crate::decisions::Decisions;
+use keelson_auth::Authorizer;
+use keelson_cel::admission::{Compiler, Expression, Inputs, Purpose, Variables, scope};
+use keelson_cel::{ComputedSet, MATCH_CONDITIONS_COST_MAX, Resource, Val};
+use keelson_meta::{Str, Value};
+
+/// The compiled `matchConditions` of a webhook or a policy.
+#[derive(Debug, Default)]
+pub struct MatchConditions {
+    /// Names and expressions.
+    conditions: Vec<(Str, Expression)>,
+}
+
+/// What match conditions say of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Matched {
+    /// All are true: the webhook or policy is for this request.
+    Yes,
+    /// The named one is false.
+    No {
+        /// Its name.
+        condition: Str,
+    },
+    /// None is false, and some could not be evaluated: the failure policy decides.
+    Failed(String),
+}
+
+impl MatchConditions {
+    /// Compiles a list of conditions as a configuration has it. One that does not compile fails where it is
+    /// evaluated.
+    pub fn new(compiler: &Compiler, conditions: &[Value]) -> MatchConditions {
+        let compiled = conditions.iter().map(|condition| {
+            let text = |name: &str| condition.str_at(&[name]).unwrap_or_default();
+            let expression = Expression::new(compiler, text("expression"), Purpose::Condition);
+            (text("name").into(), expression)
+        });
+        MatchConditions { conditions: compiled.collect() }
+    }
+
+    /// Whether there are none: they match every request.
+    pub fn is_empty(&self) -> bool {
+        self.conditions.is_empty()
+    }
+
+    /// Evaluates the conditions of a webhook; `resource` is that of the request.
+    pub async fn matches(
+        &self,
+        inputs: &Inputs<'_>,
+        resource: &Resource,
+        decisions: &Decisions,
+        authorizer: &Authorizer,
+    ) -> Matched {
+        if self.is_empty() {
+            return Matched::Yes;
+        }
+        let none = ComputedSet::new();
+        let evaluate = |decisions: &Decisions| {
+            self.evaluate(&inputs.variables_with(decisions, resource.clone()), &none)
+        };
+        decisions.settle(authorizer, evaluate).await
+    }
+
+    /// Evaluates the conditions, without waiting for decisions of the authorizer. A condition that is false
+    /// decides, whatever became of the others.
+    pub fn evaluate(&self, variables: &Variables<'_>, computed: &ComputedSet) -> Matched {
+        let scope = scope(variables, computed);
+        let mut budget = MATCH_CONDITIONS_COST_MAX;
+        let mut is_false = None;
+        let mut errors: Vec<String> = vec![];
+        for (name, expression) in &self.conditions {
+            match expression.evaluate(&scope, &mut budget) {
+                Err(out_of_budget) => return Matched::Failed(out_of_budget.to_string()),
+                Ok(Err(error)) => errors.push(error),
+                Ok(Ok(Val::Bool(false))) => is_false = is_false.or(Some(name)),
+                Ok(Ok(_)) => {}
+            }
+        }
+        match is_false {
+            Some(condition) => Matched::No { condition: condition.clone() },
+            None if errors.is_empty() => Matched::Yes,
+            None => Matched::Failed(aggregate(errors)),
+        }
+    }
+}
+
+/// Several errors as one, each text once.
+fn aggregate(errors: Vec<String>) -> String {
+    let mut unlike: Vec<String> = vec![];
+    for error in errors {
+        if !unlike.contains(&error) {
+            unlike.push(error);
+        }
+    }
+    match unlike.as_slice() {
+        [one] => one.clone(),
+        _ => format!("[{}]", unlike.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use keelson_auth::{Mode, User};
+    use keelson_cel::Version;
+    use keelson_meta::{Map, value};
+
+    /// The authorizers under test never wait.
+    fn now<T>(future: impl Future<Output = T>) -> T {
+        let mut future = std::pin::pin!(future);
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        match future.as_mut().poll(&mut cx) {
+            std::task::Poll::Ready(done) => done,
+            std::task::Poll::Pending => panic!("the authorizer waits"),
+        }
+    }
+
+    fn map(value: Value) -> Map {
+        keelson_meta::Object::from_value(value).unwrap().root
+    }
+
+    fn matched(modes: Vec<Mode>, expressions: &[&str]) -> String {
+        let compiler = Compiler::webhook(Version::STORED_EXPRESSIONS);
+        let conditions: Vec<Value> = expressions
+            .iter()
+            .enumerate()
+            .map(|(i, text)| value!({"name": (format!("c{i}")), "expression": (*text)}))
+            .collect();
+        let conditions = MatchConditions::new(&compiler, &conditions);
+        let object = map(value!({"metadata": {"name": "a"}, "data": {"k": "v"}}));
+        let request = map(value!({"operation": "CREATE", "name": "a"}));
+        let inputs = Inputs { object: Some(&object), request: Some(&request), ..Inputs::default() };
+        let resource = Resource { resource: "configmaps".into(), ..Resource::default() };
+        let decisions = Decisions::new(User { name: "bob".into(), ..User::default() });
+        let authorizer = Authorizer::new(modes);
+        match now(conditions.matches(&inputs, &resource, &decisions, &authorizer)) {
+            Matched::Yes => "yes".to_owned(),
+            Matched::No { condition } => format!("no: {condition}"),
+            Matched::Failed(error) => error,
+        }
+    }
+
+    #[test]
+    fn a_false_condition_decides_whatever_the_others_are() {
+        let check = |expressions: &[&str], want: &str| {
+            assert_eq!(matched(vec![], expressions), want, "{expressions:?}");
+        };
+        check(&[], "yes");
+        check(&["true", "object.data.k == 'v'", "request.operation == 'CREATE'"], "yes");
+        check(&["object.data.x == 'v'", "false"], "no: c1");
+        check(&["false", "1 +", "object.x.y == 1"], "no: c0");
+        check(&["oldObject == null && namespaceObject == null"], "yes");
+    }
+
+    #[test]
+    fn errors_are_told_when_nothing_is_false() {
+        let check = |expressions: &[&str], want: &str| {
+            assert_eq!(matched(vec![], expressions), want, "{expressions:?}");
+        };
+        check(
+            &["true", "object.data.x == 'v'"],
+            "expression 'object.data.x == 'v'' resulted in error: no such key: x",
+        );
+        check(
+            &["object.x == 1", "object.y == 1"],
+            "[expression 'object.x == 1' resulted in error: no such key: x, \
+             expression 'object.y == 1' resulted in error: no such key: y]",
+        );
+        check(&["1"], "compilation error: must evaluate to bool but got int");
+    }
+
+    #[test]
+    fn decisions_are_awaited_and_asked_for_once() {
+        let check = |modes: fn() -> Vec<Mode>, expression: &str, want: &str| {
+            assert_eq!(matched(modes(), &[expression]), want, "{expression}");
+        };
+        let all = || vec![Mode::AlwaysAllow];
+        let none = || vec![Mode::AlwaysDeny];
+        let one = "authorizer.requestResource.check('get').allowed()";
+        check(all, one, "yes");
+        check(none, one, "no: c0");
+        check(all, &format!("{one} && {one} && object != null"), "yes");
+        check(
+            none,
+            "authorizer.path('/x').check('get').reason() == 'Everything is forbidden.'",
+            "yes",
+        );
+        check(all, "authorizer.serviceAccount('a', 'b').path('/x').check('get').allowed()", "yes");
+    }
+
+    #[test]
+    fn conditions_have_a_budget_together() {
+        let one = "authorizer.requestResource.check('get').allowed()";
+        let two = format!("{one} && {one}");
+        let words = "validation failed due to running out of cost budget, no further validation rules will \
+                     be run";
+        let rows: Vec<&str> = vec![&two; 4];
+        assert_eq!(matched(vec![Mode::AlwaysAllow], &rows), words);
+        assert_eq!(matched(vec![Mode::AlwaysAllow], &rows[..3]), "yes");
+    }
+}

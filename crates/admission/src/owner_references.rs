@@ -1,0 +1,127 @@
+//! OwnerReferencesPermissionEnforcement: who sets an owner must be allowed to delete the object, and who
+//! holds an owner back from going, to set its finalizers.
+
+use crate::attributes::{Attributes, Call, DynamicPlugIn, Notes, Pending};
+use crate::configurations::Configurations;
+use crate::request::Operation;
+use keelson_meta::{Failure, GroupVersion, GroupVersionResource, Object, Status, Str, Value};
+
+/// The plug-in.
+pub struct OwnerReferencesPermissionEnforcement;
+
+/// The plug-in's name.
+pub(crate) const NAME: &str = "OwnerReferencesPermissionEnforcement";
+
+impl DynamicPlugIn for OwnerReferencesPermissionEnforcement {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn is_idle(&self, _configured: &Configurations) -> bool {
+        false
+    }
+
+    fn validate<'a>(
+        &'a self,
+        call: &'a Call<'a>,
+        object: Option<&'a Object>,
+        _notes: &'a mut Notes,
+    ) -> Pending<'a, Result<(), Failure>> {
+        Box::pin(async move {
+            let writes = matches!(call.attributes.operation, Operation::Create | Operation::Update);
+            match object {
+                Some(object) if writes => check(call, object).await,
+                _ => Ok(()),
+            }
+        })
+    }
+}
+
+async fn check(call: &Call<'_>, object: &Object) -> Result<(), Failure> {
+    let attributes = call.attributes;
+    let resource = attributes.resource;
+    // Kubelets may write the status of pods of which they may not delete.
+    let is_pod_status = resource.group.is_empty()
+        && resource.resource == "pods"
+        && attributes.subresource == "status";
+    let owners = |object: &Object| object.array_at(&["metadata", "ownerReferences"]).to_vec();
+    let (new, old) = (owners(object), attributes.old.map(owners).unwrap_or_default());
+    if is_pod_status || new == old {
+        return Ok(());
+    }
+    let forbidden =
+        |why: String| Err(Status::forbidden(resource, name_of(attributes, object), &why));
+    if attributes.operation != Operation::Create {
+        let asked = keelson_auth::Attributes {
+            verb: Str::new_static("delete"),
+            gvr: resource.clone(),
+            subresource: attributes.subresource.into(),
+            namespace: attributes.namespace.into(),
+            name: attributes.name.into(),
+            ..keelson_auth::Attributes::default()
+        };
+        if let Some(why) = refusal(call, &asked).await {
+            return forbidden(format!(
+                "cannot set an ownerRef on a resource you can't delete: {why}"
+            ));
+        }
+    }
+    for owner in new.iter().filter(|owner| blocks(owner) && !was_blocking(owner, &old)) {
+        let Some(asked) = finalizers_of(call, owner) else {
+            let (version, kind) = (text(owner, "apiVersion"), text(owner, "kind"));
+            return forbidden(format!(
+                "cannot set blockOwnerDeletion in this case because cannot find RESTMapping for \
+                 APIVersion {version} Kind {kind}: no matches for kind {kind:?} in version \
+                 {version:?}"
+            ));
+        };
+        if let Some(why) = refusal(call, &asked).await {
+            return forbidden(format!(
+                "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't \
+                 set finalizers on: {why}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Why a user may not do something; `None` when he may.
+async fn refusal(call: &Call<'_>, asked: &keelson_auth::Attributes) -> Option<String> {
+    let decision = call.api.authorizer().decide(call.attributes.user, asked).await;
+    if decision.is_allowed() {
+        return None;
+    }
+    let error = decision.error.as_ref().map_or("<nil>", |error| error.message.as_str());
+    Some(format!("{}, {error}", decision.reason))
+}
+
+/// What the right to hold an owner back is asked of.
+fn finalizers_of(call: &Call<'_>, owner: &Value) -> Option<keelson_auth::Attributes> {
+    let version = GroupVersion::parse(text(owner, "apiVersion"))?;
+    let (gvr, namespaced): (GroupVersionResource, bool) =
+        call.api.resource_of(&version.kind(text(owner, "kind")))?;
+    Some(keelson_auth::Attributes {
+        verb: Str::new_static("update"),
+        gvr,
+        subresource: Str::new_static("finalizers"),
+        namespace: if namespaced { call.attributes.namespace.into() } else { Str::default() },
+        name: text(owner, "name").into(),
+        ..keelson_auth::Attributes::default()
+    })
+}
+
+fn text<'v>(owner: &'v Value, name: &str) -> &'v str {
+    owner.str_at(&[name]).unwrap_or_default()
+}
+
+fn blocks(owner: &Value) -> bool {
+    owner.get("blockOwnerDeletion").and_then(Value::as_bool) == Some(true)
+}
+
+fn was_blocking(owner: &Value, old: &[Value]) -> bool {
+    old.iter().any(|known| text(known, "uid") == text(owner, "uid") && blocks(known))
+}
+
+fn name_of<'a>(attributes: &Attributes<'a>, object: &'a Object) -> &'a str {
+    if attributes.name.is_empty() { object.name() } else { attributes.name }
+}

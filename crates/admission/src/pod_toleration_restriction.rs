@@ -1,0 +1,78 @@
+//! PodTolerationRestriction: annotations of a namespace give its pods tolerations, and say which they may
+//! have.
+
+use crate::request::{Operation, Request};
+use crate::tolerations::{includes, merge};
+use keelson_meta::{Failure, Object, Reason, Status, Str, Value, value};
+use keelson_schema::json;
+
+const DEFAULTS: &str = "scheduler.alpha.kubernetes.io/defaultTolerations";
+const ALLOWED: &str = "scheduler.alpha.kubernetes.io/tolerationsWhitelist";
+
+pub(crate) fn admit(
+    req: &Request<'_>,
+    pod: &mut Object,
+    warnings: &mut Vec<Str>,
+) -> Result<(), Failure> {
+    if !writes_pod(req) {
+        return Ok(());
+    }
+    let mut more = vec![];
+    if req.operation == Operation::Create {
+        let given = annotation(req, DEFAULTS)?;
+        more = given.unwrap_or_else(|| req.config.default_tolerations.clone());
+    }
+    if !crate::quota::is_best_effort(pod) {
+        more.push(value!({
+            "key": "node.kubernetes.io/memory-pressure", "operator": "Exists",
+            "effect": "NoSchedule"
+        }));
+    }
+    if !more.is_empty() {
+        let all = merge(pod.array_at(&["spec", "tolerations"]), &more);
+        pod.object_mut("spec").insert("tolerations", all);
+    }
+    validate(req, pod, warnings)
+}
+
+pub(crate) fn validate(
+    req: &Request<'_>,
+    pod: &Object,
+    _warnings: &mut Vec<Str>,
+) -> Result<(), Failure> {
+    let own = pod.array_at(&["spec", "tolerations"]);
+    if !writes_pod(req) || own.is_empty() {
+        return Ok(());
+    }
+    let (allowed, scope) = match annotation(req, ALLOWED)? {
+        Some(allowed) => (allowed, "namespace"),
+        None => (req.config.tolerations_whitelist.clone(), "cluster"),
+    };
+    let is_allowed = |one: &Value| allowed.iter().any(|wide| includes(wide, one));
+    if allowed.is_empty() || own.iter().all(is_allowed) {
+        return Ok(());
+    }
+    let why = format!(
+        "pod tolerations (possibly merged with namespace default tolerations) conflict with its \
+         {scope} whitelist"
+    );
+    Err(Status::new(Reason::Unknown, why))
+}
+
+fn writes_pod(req: &Request<'_>) -> bool {
+    req.is("", "pods") && matches!(req.operation, Operation::Create | Operation::Update)
+}
+
+/// The tolerations of an annotation of the namespace; `None` when it has none.
+fn annotation(req: &Request<'_>, name: &str) -> Result<Option<Vec<Value>>, Failure> {
+    let namespace = req.stored.get("", "namespaces", "", req.namespace)?;
+    let Some(text) = namespace.as_ref().and_then(|namespace| namespace.annotation(name)) else {
+        return Ok(None);
+    };
+    if text.is_empty() {
+        return Ok(Some(vec![]));
+    }
+    let parsed = json::parse(text.as_bytes());
+    let parsed = parsed.map_err(|why| Status::new(Reason::Unknown, why.to_string()))?;
+    Ok(Some(parsed.value.as_array().unwrap_or_default().to_vec()))
+}

@@ -1,0 +1,114 @@
+//! [`Hooks`]: the policies that have bindings, found by the resources that they are for.
+
+use super::policy::{Binding, Policy};
+use keelson_auth::Change;
+use keelson_meta::Str;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, OnceLock};
+
+/// Policies of one kind, and their bindings.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Kinds {
+    policies: BTreeMap<Str, Arc<Policy>>,
+    bindings: BTreeMap<Str, Arc<Binding>>,
+    /// Made when it is first read after a change.
+    hooks: OnceLock<Arc<Hooks>>,
+}
+
+/// A policy with its bindings.
+#[derive(Debug)]
+pub(super) struct Hook {
+    pub policy: Arc<Policy>,
+    pub bindings: Vec<Arc<Binding>>,
+}
+
+/// The policies that have bindings, by name.
+#[derive(Debug, Default)]
+pub(super) struct Hooks {
+    hooks: Vec<Hook>,
+    /// Places in `hooks` by a resource that rules name.
+    by_resource: HashMap<Str, Vec<u32>>,
+    /// Places of those with a rule for any resource.
+    of_any: Vec<u32>,
+}
+
+impl Kinds {
+    pub fn apply(&mut self, is_binding: bool, change: Change) {
+        self.hooks = OnceLock::new();
+        match (is_binding, change) {
+            (false, Change::Reset) => self.policies.clear(),
+            (false, Change::Put(policy)) => {
+                let policy = Policy::new(policy);
+                self.policies.insert(policy.name.clone(), Arc::new(policy));
+            }
+            (false, Change::Gone { name, .. }) => {
+                self.policies.remove(&name);
+            }
+            (true, Change::Reset) => self.bindings.clear(),
+            (true, Change::Put(binding)) => {
+                let binding = Binding::new(&binding);
+                self.bindings.insert(binding.name.clone(), Arc::new(binding));
+            }
+            (true, Change::Gone { name, .. }) => {
+                self.bindings.remove(&name);
+            }
+        }
+    }
+
+    pub fn hooks(&self) -> &Arc<Hooks> {
+        self.hooks.get_or_init(|| Arc::new(self.make()))
+    }
+
+    fn make(&self) -> Hooks {
+        let mut bound: BTreeMap<&Str, Vec<Arc<Binding>>> = BTreeMap::new();
+        for binding in self.bindings.values() {
+            bound.entry(&binding.policy).or_default().push(binding.clone());
+        }
+        let mut out = Hooks::default();
+        for (name, bindings) in bound {
+            // A binding may come before its policy.
+            let Some(policy) = self.policies.get(name) else { continue };
+            out.push(Hook { policy: policy.clone(), bindings });
+        }
+        out
+    }
+}
+
+impl Hooks {
+    pub fn is_empty(&self) -> bool {
+        self.hooks.is_empty()
+    }
+
+    fn push(&mut self, hook: Hook) {
+        let at = self.hooks.len() as u32;
+        let resources = hook.policy.constraints.resources();
+        if resources.iter().any(|resource| *resource == "*") {
+            self.of_any.push(at);
+        } else {
+            for resource in resources {
+                let places = self.by_resource.entry(resource.clone()).or_default();
+                if places.last() != Some(&at) {
+                    places.push(at);
+                }
+            }
+        }
+        self.hooks.push(hook);
+    }
+
+    /// The hooks that a request to a resource may be for, by the policy's name. Whatever the version or group
+    /// is in which an object is served, its resource has one name.
+    pub fn candidates(&self, resource: &str) -> Vec<&Hook> {
+        let named = self.by_resource.get(resource).map(Vec::as_slice).unwrap_or_default();
+        let mut places: Vec<u32> = Vec::with_capacity(named.len() + self.of_any.len());
+        places.extend(named.iter().chain(&self.of_any));
+        if !named.is_empty() && !self.of_any.is_empty() {
+            places.sort_unstable();
+        }
+        places.into_iter().map(|at| &self.hooks[at as usize]).collect()
+    }
+
+    /// Whether no request to a resource is for any of them.
+    pub fn has_none_for(&self, resource: &str) -> bool {
+        self.of_any.is_empty() && !self.by_resource.contains_key(resource)
+    }
+}

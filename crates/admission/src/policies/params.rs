@@ -1,0 +1,127 @@
+//! The parameters with which a binding has its policy evaluated (apiserver `generic.CollectParams`).
+
+use super::policy::{ParamRef, Policy};
+use crate::attributes::Call;
+use keelson_meta::{Failure, GroupVersionKind, GroupVersionResource, Object, Status, Str};
+
+/// Why a policy or binding cannot be evaluated.
+#[derive(Debug)]
+pub(super) enum ConfigError {
+    /// The policy's own fault.
+    Policy(String),
+    /// The binding's.
+    Binding(String),
+}
+
+impl ConfigError {
+    /// As messages have it.
+    pub fn message(&self) -> String {
+        match self {
+            ConfigError::Policy(why) => format!("failed to configure policy: {why}"),
+            ConfigError::Binding(why) => format!("failed to configure binding: {why}"),
+        }
+    }
+}
+
+/// Where the parameters of a policy are.
+pub(super) struct ParamResource<'p> {
+    kind: &'p GroupVersionKind,
+    resource: GroupVersionResource,
+    namespaced: bool,
+}
+
+impl<'p> ParamResource<'p> {
+    /// The resource that the policy's `paramKind` names, if it has one.
+    pub fn of(policy: &'p Policy, call: &Call<'_>) -> Result<Option<Self>, ConfigError> {
+        let Some(kind) = &policy.param_kind else { return Ok(None) };
+        let Some((resource, namespaced)) = call.api.resource_of(kind) else {
+            let GroupVersionKind { group, version, kind } = kind;
+            return Err(ConfigError::Policy(format!(
+                "failed to find resource referenced by paramKind: '{group}/{version}, Kind={kind}'"
+            )));
+        };
+        Ok(Some(ParamResource { kind, resource, namespaced }))
+    }
+
+    /// The objects that a binding names; one `None` when the policy is evaluated without parameters.
+    pub async fn collect(
+        this: Option<&Self>,
+        params: Option<&ParamRef>,
+        call: &Call<'_>,
+    ) -> Result<Vec<Option<Object>>, ConfigError> {
+        let (Some(this), Some(params)) = (this, params) else { return Ok(vec![None]) };
+        let found = this.find(params, call).await.map_err(ConfigError::Binding)?;
+        if found.is_empty() && params.required {
+            let why = "no params found for policy binding with `Deny` parameterNotFoundAction";
+            return Err(ConfigError::Binding(why.to_owned()));
+        }
+        Ok(found.into_iter().map(Some).collect())
+    }
+
+    async fn find(&self, params: &ParamRef, call: &Call<'_>) -> Result<Vec<Object>, String> {
+        let namespace = self.namespace(params, call)?;
+        let text = |failure: Failure| failure.message.clone();
+        let mut found = match &params.selector {
+            None => self.named(namespace, &params.name, call).await.map_err(text)?,
+            Some(selector) => {
+                let selector = selector.as_ref().map_err(Clone::clone)?;
+                let (group, resource) = (&self.resource.group, &self.resource.resource);
+                let mut all = call.api.list(group, resource, namespace).map_err(text)?;
+                all.retain(|object| selector.matches_object(object));
+                all
+            }
+        };
+        for object in &mut found {
+            self.as_named(object, call).await.map_err(text)?;
+        }
+        Ok(found)
+    }
+
+    fn namespace<'a>(&self, params: &'a ParamRef, call: &Call<'a>) -> Result<&'a str, String> {
+        let (given, asked) = (params.namespace.as_str(), call.attributes.namespace);
+        match (self.namespaced, given.is_empty()) {
+            (false, true) => Ok(""),
+            (false, false) => Err("paramRef.namespace must not be provided for a cluster-scoped \
+                                   `paramKind`"
+                .to_owned()),
+            (true, false) => Ok(given),
+            (true, true) if asked.is_empty() => Err("cannot use namespaced paramRef in policy \
+                                                     binding that matches cluster-scoped resources"
+                .to_owned()),
+            (true, true) => Ok(asked),
+        }
+    }
+
+    async fn named(
+        &self,
+        namespace: &str,
+        name: &Str,
+        call: &Call<'_>,
+    ) -> Result<Vec<Object>, Failure> {
+        let (group, resource) = (&self.resource.group, &self.resource.resource);
+        let known = call.api.get(group, resource, namespace, name)?;
+        if known.is_some() {
+            return Ok(known.into_iter().collect());
+        }
+        // It may have been made a moment ago.
+        call.api.fresh().await?;
+        Ok(call.api.get(group, resource, namespace, name)?.into_iter().collect())
+    }
+
+    /// Brings an object into the version that `paramKind` names.
+    async fn as_named(&self, object: &mut Object, call: &Call<'_>) -> Result<(), Failure> {
+        let stored = object_kind(object)?;
+        if stored != *self.kind {
+            let taken = std::mem::take(object);
+            *object = call.api.convert(taken, &stored, self.kind).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The kind that an object says it is of.
+fn object_kind(object: &Object) -> Result<GroupVersionKind, Failure> {
+    let version = keelson_meta::GroupVersion::parse(object.str_at(&["apiVersion"]));
+    let version = version.ok_or_else(|| Status::internal("a parameter has no apiVersion"))?;
+    Ok(version.kind(object.str_at(&["kind"])))
+}

@@ -1,0 +1,209 @@
+//! [`Change`]: what a mutation makes of an object (`mutating/patch`).
+
+use super::policy::Mutation;
+use crate::attributes::Api;
+use keelson_apply::{PatchError as JsonPatchError, json_patch, typed};
+use keelson_cel::admission::{Expression, Variables, scope};
+use keelson_cel::{ComputedSet, List, Map as ValMap, OBJECT_COST_MAX, Val, to_json};
+use keelson_meta::{Failure, GroupVersionKind, Map, Object, Reason, Status, Value};
+use keelson_schema::Schema;
+
+/// Why an object is not changed.
+#[derive(Debug)]
+pub(super) enum PatchError {
+    /// The policy refuses the request, unless its failures are ignored.
+    Refused(String),
+    /// The answer to the request, whatever the failure policy is.
+    Status(Failure),
+}
+
+impl From<Failure> for PatchError {
+    fn from(failure: Failure) -> Self {
+        PatchError::Status(failure)
+    }
+}
+
+/// What the expression of a mutation asks for.
+#[derive(Debug)]
+pub(super) enum Change {
+    /// Operations of a JSON patch.
+    JsonPatch(Value),
+    /// Fields to set.
+    ApplyConfiguration(Map),
+}
+
+/// Evaluates a mutation, without waiting for decisions of the authorizer.
+pub(super) fn evaluate(
+    mutation: &Mutation,
+    variables: &Variables<'_>,
+    computed: &ComputedSet,
+) -> Result<Change, PatchError> {
+    let (Mutation::JsonPatch(expression) | Mutation::ApplyConfiguration(expression)) = mutation;
+    let scope = scope(variables, computed);
+    let mut budget = OBJECT_COST_MAX;
+    let refused = |why: String| PatchError::Refused(why);
+    if let Some(error) = Expression::error(expression) {
+        return Err(refused(error.to_owned()));
+    }
+    let val = expression.evaluate(&scope, &mut budget);
+    let val = val.map_err(|error| refused(error.to_string()))?.map_err(refused)?;
+    match mutation {
+        Mutation::JsonPatch(_) => operations(&val).map(Change::JsonPatch).map_err(refused),
+        Mutation::ApplyConfiguration(_) => {
+            check_types(&val).map_err(refused)?;
+            let json = to_json(&val).map_err(|error| refused(error.to_string()))?;
+            let Value::Object(map) = json else {
+                return Err(refused(
+                    "unsupported return type from ApplyConfiguration expression".into(),
+                ));
+            };
+            Ok(Change::ApplyConfiguration(map))
+        }
+    }
+}
+
+/// A list of `JSONPatch` as JSON.
+fn operations(val: &Val<'_>) -> Result<Value, String> {
+    const NO_LIST: &str = "type mismatch: JSONPatchType.expression should evaluate to array";
+    let Val::List(list) = val else { return Err(NO_LIST.to_owned()) };
+    let mut out = vec![];
+    for item in list.iter() {
+        out.push(operation(&item.map_err(|error| error.to_string())?)?);
+    }
+    Ok(Value::Array(out))
+}
+
+fn operation(val: &Val<'_>) -> Result<Value, String> {
+    const NO_JSON: &str =
+        "JSONPath valueExpression evaluated to a type that could not marshal to JSON";
+    let Val::Map(ValMap::Owned(fields)) = val else {
+        return Err(
+            "type mismatch: JSONPatchType.expression should evaluate to array of JSONPatch"
+                .to_owned(),
+        );
+    };
+    let mut out = Map::new();
+    out.insert("op", "");
+    out.insert("path", "");
+    for (name, value) in fields.entries() {
+        let Some(name) = name.as_str() else { continue };
+        if name == "value" {
+            check_types(value)?;
+        }
+        let json = to_json(value).map_err(|error| format!("{NO_JSON}: {error}"))?;
+        if name != "from" || !json.is_empty() {
+            out.insert(name, json);
+        }
+    }
+    Ok(Value::Object(out))
+}
+
+/// The types of objects within an object say where they stand: `Object.spec` at `spec` of an `Object`.
+fn check_types(val: &Val<'_>) -> Result<(), String> {
+    let Some(name) = type_name(val) else { return Ok(()) };
+    let mut errors = vec![];
+    check_at(val, name, &mut errors);
+    match errors.is_empty() {
+        true => Ok(()),
+        false => Err(format!("type mismatch: {}", errors.join("\n"))),
+    }
+}
+
+fn type_name<'v>(val: &'v Val<'_>) -> Option<&'v str> {
+    match val {
+        Val::Map(ValMap::Owned(map)) => map.type_name(),
+        _ => None,
+    }
+}
+
+fn check_at(val: &Val<'_>, path: &str, errors: &mut Vec<String>) {
+    match val {
+        Val::Map(ValMap::Owned(map)) => {
+            let Some(name) = map.type_name() else {
+                return map.entries().iter().for_each(|(_, value)| check_at(value, path, errors));
+            };
+            if name != path {
+                errors.push(format!(
+                    "unexpected type name \"{name}\", expected \"{path}\", which matches field name path from \
+                     root Object type"
+                ));
+            }
+            for (field, value) in map.entries() {
+                let field = field.as_str().unwrap_or_default();
+                check_at(value, &format!("{path}.{field}"), errors);
+            }
+        }
+        Val::List(list @ (List::Owned(_) | List::Joined(_))) => {
+            list.iter().flatten().for_each(|item| check_at(&item, path, errors));
+        }
+        Val::Optional(Some(inner)) => check_at(inner, path, errors),
+        _ => {}
+    }
+}
+
+impl Change {
+    /// The object with the change; none when a test of the patch found something else.
+    pub fn apply(
+        self,
+        object: &Object,
+        kind: &GroupVersionKind,
+        api: &dyn Api,
+    ) -> Result<Option<Object>, PatchError> {
+        let Some(schema) = api.schema(kind) else {
+            let why = format!(
+                "Resource kind {}/{}, Kind={} not found. There can be a delay between when \
+                 CustomResourceDefinitions are created and when they are available.",
+                kind.group, kind.version, kind.kind
+            );
+            return Err(Status::new(Reason::ServiceUnavailable, why).into());
+        };
+        let changed = match self {
+            Change::JsonPatch(patch) => match patched(&schema, object, &patch)? {
+                Some(value) => value,
+                None => return Ok(None),
+            },
+            Change::ApplyConfiguration(config) => {
+                let why = |why: String| PatchError::Refused(format!("error applying patch: {why}"));
+                Value::Object(merged(&schema, object, config).map_err(why)?)
+            }
+        };
+        let conformed = api.conform(kind, changed).map_err(Status::internal)?;
+        Ok(Some(conformed))
+    }
+}
+
+fn patched(schema: &Schema, object: &Object, patch: &Value) -> Result<Option<Value>, PatchError> {
+    let patched = match json_patch::apply(Value::Object(object.root.clone()), patch) {
+        Ok(patched) => patched,
+        Err(JsonPatchError::TestFailed(_)) => return Ok(None),
+        Err(error) => return Err(PatchError::Refused(format!("JSON Patch: {error}"))),
+    };
+    let decoded = keelson_schema::decode::conform(schema, patched.clone());
+    let strict = decoded.map_err(Status::internal)?.strict;
+    if !strict.is_empty() {
+        let why = format!("strict decoding error: {}", strict.join(", "));
+        return Err(Status::internal(why).into());
+    }
+    Ok(Some(patched))
+}
+
+fn merged(schema: &Schema, object: &Object, mut config: Map) -> Result<Map, String> {
+    for name in ["apiVersion", "kind"] {
+        config.insert(name, object.get(name).cloned().unwrap_or_default());
+    }
+    let config = Value::Object(config);
+    let unfit = |error: &dyn std::fmt::Display| {
+        format!("failed to convert patch object to typed object: {error}")
+    };
+    typed::check(schema, &config).map_err(|error| unfit(&error))?;
+    let Value::Object(config) = config else { return Err("no object".to_owned()) };
+    let atomics = typed::atomics(schema, &config);
+    if !atomics.is_empty() {
+        return Err(format!(
+            "invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {}",
+            atomics.join(", ")
+        ));
+    }
+    typed::merge(schema, &object.root, &config)
+        .map_err(|error| format!("failed to merge patch: {error}"))
+}

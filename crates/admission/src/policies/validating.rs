@@ -1,0 +1,281 @@
+//! [`ValidatingPolicies`]: asks the ValidatingAdmissionPolicies that a request is for
+//! (apiserver `admission/plugin/policy/validating`).
+
+mod judge;
+
+use super::hooks::{Hook, Hooks};
+use super::is_exempt;
+use super::matching::Seen;
+use super::params::{ConfigError, ParamResource};
+use super::policy::{Action, Binding, Policy};
+use super::round::Round;
+use crate::attributes::{Call, DynamicPlugIn, Notes, Pending};
+use crate::configurations::Configurations;
+use crate::decisions::Decisions;
+use judge::{Verdict, judge};
+use keelson_cel::admission::Inputs;
+use keelson_meta::status::{Cause, quote};
+use keelson_meta::{Failure, Object, Reason, Status, Str};
+
+/// An audit annotation holds at most this.
+const ANNOTATION_BYTES_MAX: usize = 10 * 1024;
+
+/// The key under which the failures of bindings with the action `Audit` are noted.
+const FAILURE_KEY: &str = "validation.policy.admission.k8s.io/validation_failure";
+
+/// The plug-in ValidatingAdmissionPolicy.
+#[derive(Debug, Default)]
+pub struct ValidatingPolicies;
+
+impl DynamicPlugIn for ValidatingPolicies {
+    fn name(&self) -> &'static str {
+        "ValidatingAdmissionPolicy"
+    }
+
+    fn is_idle(&self, configured: &Configurations) -> bool {
+        configured.policies.validating.hooks().is_empty()
+    }
+
+    fn validate<'a>(
+        &'a self,
+        call: &'a Call<'a>,
+        object: Option<&'a Object>,
+        notes: &'a mut Notes,
+    ) -> Pending<'a, Result<(), Failure>> {
+        let hooks = call.configured.policies.validating.hooks();
+        let resource = &call.attributes.resource.resource;
+        if hooks.has_none_for(resource) || is_exempt(call.attributes) {
+            return Box::pin(std::future::ready(Ok(())));
+        }
+        Box::pin(dispatch(call, hooks, object, notes))
+    }
+}
+
+/// The first failure of a policy, which refuses the request.
+struct Denial {
+    policy: Str,
+    binding: Option<Str>,
+    reason: Reason,
+    message: String,
+}
+
+async fn dispatch(
+    call: &Call<'_>,
+    hooks: &Hooks,
+    object: Option<&Object>,
+    notes: &mut Notes,
+) -> Result<(), Failure> {
+    let mut outcome = Outcome { notes, denial: None };
+    let mut round = Round::new(call);
+    for hook in hooks.candidates(&call.attributes.resource.resource) {
+        let seen = match hook.policy.constraints.matches(&mut round, object).await {
+            Ok(Some(seen)) => seen,
+            Ok(None) => continue,
+            Err(failure) => {
+                let error = ConfigError::Policy(failure.message.clone());
+                outcome.misconfigured(&hook.policy, None, &error);
+                continue;
+            }
+        };
+        ask(hook, &seen, object, &mut round, &mut outcome).await?;
+    }
+    match outcome.denial {
+        None => Ok(()),
+        Some(denial) => Err(refusal(call, object, denial)),
+    }
+}
+
+/// Asks one policy, once for each binding and each of its parameters.
+async fn ask(
+    hook: &Hook,
+    seen: &Seen,
+    object: Option<&Object>,
+    round: &mut Round<'_>,
+    outcome: &mut Outcome<'_>,
+) -> Result<(), Failure> {
+    let policy = &hook.policy;
+    let params = match ParamResource::of(policy, round.call) {
+        Ok(params) => params,
+        Err(error) => {
+            outcome.misconfigured(policy, None, &error);
+            return Ok(());
+        }
+    };
+    let mut annotations: Vec<(Str, Vec<String>)> = vec![];
+    for binding in &hook.bindings {
+        let matched = match &binding.resources {
+            None => Ok(true),
+            Some(resources) => resources.matches(round, object).await.map(|seen| seen.is_some()),
+        };
+        match matched {
+            Ok(true) => {}
+            Ok(false) => continue,
+            Err(failure) => {
+                let error = ConfigError::Binding(failure.message.clone());
+                outcome.misconfigured(policy, Some(binding), &error);
+                continue;
+            }
+        }
+        let found = ParamResource::collect(params.as_ref(), binding.params.as_ref(), round.call);
+        let found = match found.await {
+            Ok(found) => found,
+            Err(error) => {
+                outcome.misconfigured(policy, Some(binding), &error);
+                continue;
+            }
+        };
+        for param in &found {
+            let verdict = evaluate(policy, seen, object, param.as_ref(), round).await?;
+            outcome.take(policy, binding, verdict, &mut annotations);
+        }
+    }
+    outcome.publish(policy, annotations);
+    Ok(())
+}
+
+async fn evaluate(
+    policy: &Policy,
+    seen: &Seen,
+    object: Option<&Object>,
+    param: Option<&Object>,
+    round: &mut Round<'_>,
+) -> Result<Verdict, Failure> {
+    let compiled = policy.compiled();
+    round.prepare(seen, object, compiled.reads_namespace).await?;
+    let (object, old) = round.objects(seen, object);
+    let inputs = Inputs {
+        object: object.map(|object| &object.root),
+        old_object: old.map(|old| &old.root),
+        request: round.request(seen),
+        namespace: round.namespace(),
+        params: param.map(|param| &param.root),
+    };
+    let evaluate =
+        |decisions: &Decisions| judge(policy, compiled, &inputs, &round.resource, decisions);
+    Ok(round.decisions.settle(round.call.api.authorizer(), evaluate).await)
+}
+
+/// What came of the policies so far.
+struct Outcome<'n> {
+    notes: &'n mut Notes,
+    denial: Option<Denial>,
+}
+
+impl Outcome<'_> {
+    fn deny(&mut self, policy: &Policy, binding: Option<&Binding>, reason: Reason, message: &str) {
+        self.denial.get_or_insert_with(|| Denial {
+            policy: policy.name.clone(),
+            binding: binding.map(|binding| binding.name.clone()),
+            reason,
+            message: message.to_owned(),
+        });
+    }
+
+    /// A policy or binding that cannot be evaluated refuses the request, whatever the binding's actions are.
+    fn misconfigured(&mut self, policy: &Policy, binding: Option<&Binding>, error: &ConfigError) {
+        if !policy.ignores_failures {
+            self.deny(policy, binding, Reason::Invalid, &error.message());
+        }
+    }
+
+    fn take(
+        &mut self,
+        policy: &Policy,
+        binding: &Binding,
+        verdict: Verdict,
+        annotations: &mut Vec<(Str, Vec<String>)>,
+    ) {
+        for failure in &verdict.failures {
+            for action in &binding.actions {
+                match action {
+                    Action::Deny => {
+                        self.deny(policy, Some(binding), failure.reason, &failure.message);
+                    }
+                    Action::Warn => self.notes.warnings.push(
+                        format!(
+                            "Validation failed for ValidatingAdmissionPolicy '{}' with binding '{}': {}",
+                            policy.name, binding.name, failure.message
+                        )
+                        .into(),
+                    ),
+                    Action::Audit => {
+                        let value = failure_annotation(binding, failure.index, &failure.message);
+                        self.annotate(FAILURE_KEY.into(), value);
+                    }
+                }
+            }
+        }
+        for (key, value) in verdict.annotations {
+            let at = annotations.iter().position(|(known, _)| *known == key);
+            let at = at.unwrap_or_else(|| {
+                annotations.push((key, vec![]));
+                annotations.len() - 1
+            });
+            let values = &mut annotations[at].1;
+            let value = cut(value);
+            if !values.contains(&value) {
+                values.push(value);
+            }
+        }
+        for error in &verdict.annotation_errors {
+            self.deny(policy, Some(binding), Reason::Invalid, error);
+        }
+    }
+
+    /// Notes the audit annotations of a policy: of several bindings or parameters, the values in a row.
+    fn publish(&mut self, policy: &Policy, annotations: Vec<(Str, Vec<String>)>) {
+        for (key, values) in annotations {
+            self.annotate(format!("{}/{key}", policy.name).into(), values.join(", "));
+        }
+    }
+
+    /// Of several values of one key the last counts.
+    fn annotate(&mut self, key: Str, value: String) {
+        self.notes.annotations.retain(|(known, _)| *known != key);
+        self.notes.annotations.push((key, value.into()));
+    }
+}
+
+/// A text without what is beyond the limit.
+fn cut(mut text: String) -> String {
+    if text.len() > ANNOTATION_BYTES_MAX {
+        let end = (0..=ANNOTATION_BYTES_MAX).rev().find(|at| text.is_char_boundary(*at));
+        text.truncate(end.unwrap_or(0));
+    }
+    text
+}
+
+/// The value that notes a failure: a list, for there may be several one day.
+fn failure_annotation(binding: &Binding, index: usize, message: &str) -> String {
+    let actions: Vec<String> =
+        binding.actions.iter().map(|action| format!("\"{}\"", action.name())).collect();
+    format!(
+        "[{{\"message\":{},\"policy\":{},\"binding\":{},\"expressionIndex\":{index},\
+         \"validationActions\":[{}]}}]",
+        quote(message),
+        quote(&binding.policy),
+        quote(&binding.name),
+        actions.join(",")
+    )
+}
+
+fn refusal(call: &Call<'_>, object: Option<&Object>, denial: Denial) -> Failure {
+    let Denial { policy, binding, reason, message } = denial;
+    let with = binding.map(|name| format!(" with binding '{name}'")).unwrap_or_default();
+    let message = format!("ValidatingAdmissionPolicy '{policy}'{with} denied request: {message}");
+    let mut status = forbidden(call, object, &message);
+    status.reason = reason;
+    status.code = reason.code();
+    let details = status.details.get_or_insert_default();
+    details.causes.push(Cause { message, ..Cause::default() });
+    status
+}
+
+/// 403 for the object of a request.
+pub(super) fn forbidden(call: &Call<'_>, object: Option<&Object>, why: &str) -> Failure {
+    let attributes = call.attributes;
+    let given = object.map_or(["", ""], |object| [object.name(), object.generate_name()]);
+    let names = [attributes.name, given[0], given[1], "Unknown"];
+    let name = names.into_iter().find(|name| !name.is_empty()).unwrap_or_default();
+    Status::forbidden(attributes.resource, name, why)
+}

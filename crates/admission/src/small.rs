@@ -1,0 +1,82 @@
+//! Plug-ins of one rule each: AlwaysDeny, DenyServiceExternalIPs, LimitPodHardAntiAffinityTopology,
+//! NamespaceExists.
+
+use crate::request::{Operation, Request};
+use keelson_meta::{Failure, GroupVersionResource, Object, Status, Str, Value};
+
+/// AlwaysDeny.
+pub(crate) fn deny_mutation(
+    req: &Request<'_>,
+    obj: &mut Object,
+    warnings: &mut Vec<Str>,
+) -> Result<(), Failure> {
+    deny(req, obj, warnings)
+}
+
+/// AlwaysDeny.
+pub(crate) fn deny(
+    req: &Request<'_>,
+    obj: &Object,
+    _warnings: &mut Vec<Str>,
+) -> Result<(), Failure> {
+    Err(req.forbidden(obj, "admission control is denying all modifications"))
+}
+
+/// DenyServiceExternalIPs: a service keeps the external IPs that it has, and gets no more.
+pub(crate) fn deny_external_ips(
+    req: &Request<'_>,
+    service: &Object,
+    _warnings: &mut Vec<Str>,
+) -> Result<(), Failure> {
+    let writes = matches!(req.operation, Operation::Create | Operation::Update);
+    if !writes || !req.is("", "services") {
+        return Ok(());
+    }
+    let path = ["spec", "externalIPs"];
+    let known: &[Value] = req.old.map_or(&[], |old| old.array_at(&path));
+    if service.array_at(&path).iter().all(|ip| known.contains(ip)) {
+        return Ok(());
+    }
+    Err(req.forbidden(service, "Use of external IPs is denied by admission control"))
+}
+
+/// LimitPodHardAntiAffinityTopology: pods keep others off a node, not off a zone.
+pub(crate) fn limit_anti_affinity(
+    req: &Request<'_>,
+    pod: &Object,
+    _warnings: &mut Vec<Str>,
+) -> Result<(), Failure> {
+    const HOST: &str = "kubernetes.io/hostname";
+    let writes = matches!(req.operation, Operation::Create | Operation::Update);
+    if !writes || !req.is("", "pods") {
+        return Ok(());
+    }
+    let path =
+        ["spec", "affinity", "podAntiAffinity", "requiredDuringSchedulingIgnoredDuringExecution"];
+    for term in pod.array_at(&path) {
+        let key = term.str_at(&["topologyKey"]).unwrap_or_default();
+        if key != HOST {
+            let why = format!(
+                "affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey {key} but only \
+                 key {HOST} is allowed"
+            );
+            return Err(req.forbidden(pod, &why));
+        }
+    }
+    Ok(())
+}
+
+/// NamespaceExists: what is namespaced needs a namespace.
+pub(crate) fn namespace_exists(
+    req: &Request<'_>,
+    _obj: &Object,
+    _warnings: &mut Vec<Str>,
+) -> Result<(), Failure> {
+    let is_namespace = req.is_below("", "namespaces");
+    let is_there = || req.stored.is_terminating(req.namespace).is_some();
+    if req.namespace.is_empty() || is_namespace || is_there() {
+        return Ok(());
+    }
+    let namespaces = GroupVersionResource::new("", "v1", "namespaces");
+    Err(Status::not_found(&namespaces, req.namespace))
+}

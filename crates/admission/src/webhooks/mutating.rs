@@ -1,0 +1,303 @@
+//! [`MutatingWebhooks`]: webhooks that change objects, one after the other
+//! (apiserver `admission/plugin/webhook/mutating`).
+
+use super::call::{Asked, CallError, call, log_failure};
+use super::matching::{Invocation, Matcher, is_exempt};
+use super::response::{Answer, not_an_object};
+use super::review::{encoded, request_of};
+use super::webhook::Webhook;
+use crate::attributes::{Call, DynamicPlugIn, Notes, Pending, Reinvocation};
+use crate::configurations::Configurations;
+use keelson_apply::json_patch;
+use keelson_egress::Egress;
+use keelson_meta::status::quote;
+use keelson_meta::{Failure, GroupVersionKind, Object, Status, Str, Value};
+use keelson_schema::json;
+use std::sync::Arc;
+
+const MUTATION: &str = "mutation.webhook.admission.k8s.io";
+const PATCH: &str = "patch.webhook.admission.k8s.io";
+/// Where kube-apiserver's scheme of built-in kinds is made, which is its name.
+const SCHEME: &str = "pkg/api/legacyscheme/scheme.go:30";
+
+/// Calls the webhooks of MutatingWebhookConfigurations.
+pub struct MutatingWebhooks {
+    egress: Arc<Egress>,
+}
+
+/// What the webhooks of the first round leave for the second.
+#[derive(Debug, Default)]
+pub struct Rounds {
+    /// Webhooks with `reinvocationPolicy: IfNeeded` after which nothing has changed: configuration, name.
+    previous: Vec<(Str, Str)>,
+    /// Those after which something has.
+    again: Vec<(Str, Str)>,
+    /// The object after the last webhook, while there is one that may be called again.
+    output: Option<Object>,
+}
+
+impl Rounds {
+    /// The object has changed after the webhooks that were called.
+    fn require_previous(&mut self) {
+        self.again.append(&mut self.previous);
+    }
+
+    /// Begins the second round: other plug-ins may have changed the object since the first.
+    fn begin(&mut self, object: Option<&Object>) {
+        if self.output.take().is_some_and(|output| object != Some(&output)) {
+            self.require_previous();
+        }
+    }
+
+    fn end(&mut self, object: Option<&Object>) {
+        if !self.previous.is_empty() {
+            self.output = object.cloned();
+        }
+    }
+
+    fn is_wanted(&self, webhook: &Webhook) -> bool {
+        self.again.iter().any(|(configuration, name)| webhook.key() == (configuration, name))
+    }
+}
+
+/// One pass over all webhooks.
+struct Pass<'a, 'n> {
+    egress: &'a Egress,
+    call: &'a Call<'a>,
+    matcher: Matcher<'a>,
+    notes: &'n mut Notes,
+    round: usize,
+    /// Whether a patch was applied, be it one that changed nothing.
+    was_patched: bool,
+}
+
+impl MutatingWebhooks {
+    /// Calls go through `egress`.
+    pub fn new(egress: Arc<Egress>) -> MutatingWebhooks {
+        MutatingWebhooks { egress }
+    }
+
+    async fn dispatch(
+        &self,
+        call: &Call<'_>,
+        mut object: Option<&mut Object>,
+        notes: &mut Notes,
+        round: &mut Reinvocation,
+    ) -> Result<(), Failure> {
+        if is_exempt(call.attributes.kind) {
+            return Ok(());
+        }
+        if round.is_reinvoked {
+            round.webhooks.begin(object.as_deref());
+        }
+        let mut pass = Pass {
+            egress: &self.egress,
+            call,
+            matcher: Matcher::new(call),
+            notes,
+            round: usize::from(round.is_reinvoked),
+            was_patched: round.is_reinvoked,
+        };
+        for (index, webhook) in call.configured.webhooks.mutating().enumerate() {
+            let invocation = pass.matcher.invocation(webhook, object.as_deref()).await?;
+            let Some(invocation) = invocation else { continue };
+            if round.is_reinvoked && !round.webhooks.is_wanted(webhook) {
+                continue;
+            }
+            if pass.invoke(index, &invocation, object.as_deref_mut()).await? {
+                round.webhooks.require_previous();
+                round.is_requested = true;
+            }
+            if webhook.is_reinvoked {
+                let (configuration, name) = webhook.key();
+                round.webhooks.previous.push((configuration.clone(), name.clone()));
+            }
+        }
+        round.webhooks.end(object.as_deref());
+        Ok(())
+    }
+}
+
+impl<'a> Pass<'a, '_> {
+    /// Calls a webhook. Returns whether the object has changed.
+    async fn invoke(
+        &mut self,
+        index: usize,
+        invocation: &Invocation<'a>,
+        object: Option<&mut Object>,
+    ) -> Result<bool, Failure> {
+        let webhook = invocation.webhook;
+        let asked = self.ask(index, invocation, object).await;
+        let changed = matches!(asked, Ok(true));
+        let place = format!("round_{}_index_{index}", self.round);
+        let mutation = describe(webhook, |out| {
+            out.extend_from_slice(b",\"mutated\":");
+            out.extend_from_slice(changed.to_string().as_bytes());
+        });
+        self.annotate(format!("{MUTATION}/{place}"), mutation);
+        match asked {
+            Ok(changed) => Ok(changed),
+            Err(error) => {
+                log_failure(webhook, webhook.version, &error);
+                if !webhook.ignores_failures || matches!(error, CallError::Refused(_)) {
+                    return Err(error.into_failure(webhook));
+                }
+                self.annotate(format!("failed-open.{MUTATION}/{place}"), webhook.name.clone());
+                Ok(false)
+            }
+        }
+    }
+
+    async fn ask(
+        &mut self,
+        index: usize,
+        invocation: &Invocation<'a>,
+        object: Option<&mut Object>,
+    ) -> Result<bool, CallError> {
+        let (attributes, api) = (self.call.attributes, self.call.api);
+        let uid = api.new_uid();
+        let objects = self.matcher.versioned(&invocation.kind, object.as_deref()).await;
+        let asked = Asked {
+            webhook: invocation.webhook,
+            attributes,
+            uid: &uid,
+            request: &request_of(attributes, invocation),
+            objects: objects.map_err(CallError::Refused)?,
+            is_mutating: true,
+        };
+        let answer = call(self.egress, asked, self.notes).await?;
+        let Some(patch) = patch_of(&answer)? else { return Ok(false) };
+        self.change(index, invocation, &answer, &patch, object).await
+    }
+
+    /// Applies a patch to the object.
+    async fn change(
+        &mut self,
+        index: usize,
+        invocation: &Invocation<'a>,
+        answer: &Answer,
+        patch: &Value,
+        object: Option<&mut Object>,
+    ) -> Result<bool, CallError> {
+        let webhook = invocation.webhook;
+        let Call { attributes, api, .. } = self.call;
+        let refused = CallError::Refused;
+        let objects = self.matcher.known(&invocation.kind);
+        let (Some(object), Some(objects)) = (object, objects) else {
+            let name = quote(&webhook.name);
+            return Err(refused(Status::internal(format!(
+                "admission webhook {name} attempted to modify the object, which is not supported \
+                 for this operation"
+            ))));
+        };
+        let patch_type = answer.patch_type.as_deref().unwrap_or_default();
+        if patch_type != "JSONPatch" {
+            let shown = quote(patch_type);
+            return Err(CallError::Calling(format!("unsupported patch type {shown}")));
+        }
+        let internal = |why: String| refused(Status::internal(why));
+        // Operations may name what the webhook saw, such as empty members that are not kept.
+        let seen = json::parse(objects.object_json()).map_err(|e| internal(e.to_string()))?.value;
+        let operations = patch.as_array().unwrap_or_default();
+        let patched = json_patch::apply_operations(seen, operations);
+        let patched = patched.map_err(|error| internal(error.to_string()))?;
+        check_type(&patched, &invocation.kind).map_err(internal)?;
+        let new = api.conform(&invocation.kind, patched).map_err(internal)?;
+        let differs = encoded(&objects.schema, Some(&new)) != objects.object_json();
+        let was_patched = std::mem::replace(&mut self.was_patched, true);
+        let changed = differs || (!was_patched && is_owned_anew(object, attributes.old));
+        let described = describe(webhook, |out| {
+            out.extend_from_slice(b",\"patch\":");
+            json::write_value(patch, out);
+            out.extend_from_slice(b",\"patchType\":\"JSONPatch\"");
+        });
+        self.annotate(format!("{PATCH}/round_{}_index_{index}", self.round), described);
+        if differs {
+            let converted = api.convert(new, &invocation.kind, attributes.object_kind).await;
+            *object = converted.map_err(refused)?;
+            self.matcher.forget_versions();
+        }
+        Ok(changed)
+    }
+
+    fn annotate(&mut self, key: String, value: Str) {
+        self.notes.annotations.push((key.into(), value));
+    }
+}
+
+/// Whether this request has set times of field owners. Upstream keeps them with nanoseconds, which an
+/// object loses on its first way through JSON: its first patch counts as a change, whatever it does.
+fn is_owned_anew(object: &Object, old: Option<&Object>) -> bool {
+    let owners = |object: &Object| object.at(&["metadata", "managedFields"]).cloned();
+    owners(object).is_some() && owners(object) != old.and_then(owners)
+}
+
+/// A webhook and more as JSON, for an audit annotation.
+fn describe(webhook: &Webhook, more: impl FnOnce(&mut Vec<u8>)) -> Str {
+    let mut out = b"{\"configuration\":".to_vec();
+    json::write_string(&webhook.configuration, &mut out);
+    out.extend_from_slice(b",\"webhook\":");
+    json::write_string(&webhook.name, &mut out);
+    more(&mut out);
+    out.push(b'}');
+    String::from_utf8_lossy(&out).into()
+}
+
+/// The operations of an answer, if there are any.
+fn patch_of(answer: &Answer) -> Result<Option<Value>, CallError> {
+    if answer.patch.is_empty() {
+        return Ok(None);
+    }
+    let undecodable =
+        |why| CallError::Calling(format!("received undecodable patch in webhook response: {why}"));
+    let patch = json::parse(&answer.patch).map_err(|error| undecodable(error.to_string()))?.value;
+    let misfit = |value: &Value, of: &str| {
+        let found = value.type_name();
+        undecodable(format!("json: cannot unmarshal {found} into Go value of type jsonpatch.{of}"))
+    };
+    let operations = match &patch {
+        Value::Array(operations) => operations,
+        Value::Null => return Ok(None),
+        other => return Err(misfit(other, "Patch")),
+    };
+    let odd = operations.iter().find(|one| !matches!(one, Value::Object(_) | Value::Null));
+    match odd {
+        Some(odd) => Err(misfit(odd, "Operation")),
+        None => Ok((!operations.is_empty()).then_some(patch)),
+    }
+}
+
+/// A patch does not make an object of another kind; it may leave out what kind it is.
+fn check_type(patched: &Value, gvk: &GroupVersionKind) -> Result<(), String> {
+    if patched.as_object().is_none() {
+        return Err(not_an_object(patched));
+    }
+    let text = |name: &str| patched.str_at(&[name]).unwrap_or_default();
+    let (version, kind) = (text("apiVersion"), text("kind"));
+    let is_version = version.is_empty() || version == gvk.api_version();
+    if is_version && (kind.is_empty() || kind == gvk.kind) {
+        return Ok(());
+    }
+    let (kind, version) = (quote(kind), quote(version));
+    Err(format!("no kind {kind} is registered for version {version} in scheme \"{SCHEME}\""))
+}
+
+impl DynamicPlugIn for MutatingWebhooks {
+    fn name(&self) -> &'static str {
+        "MutatingAdmissionWebhook"
+    }
+
+    fn is_idle(&self, configured: &Configurations) -> bool {
+        configured.webhooks.mutating.is_empty()
+    }
+
+    fn admit<'a>(
+        &'a self,
+        call: &'a Call<'a>,
+        object: Option<&'a mut Object>,
+        notes: &'a mut Notes,
+        round: &'a mut Reinvocation,
+    ) -> Pending<'a, Result<(), Failure>> {
+        Box::pin(self.dispatch(call, object, notes, round))
+    }
+}

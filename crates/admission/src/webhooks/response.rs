@@ -1,0 +1,354 @@
+//! What webhooks answer: an `AdmissionReview` with a response, or an error of HTTP. Texts are those of
+//! client-go and of Go's `encoding/json`, which clients of a kube-apiserver see.
+
+use super::review::Version;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use keelson_meta::status::{Cause, Details, quote};
+use keelson_meta::{Failure, GroupVersion, Map, Reason, Status, Str, Value};
+use keelson_schema::decode::{Format, read_plain};
+
+/// Bytes of an error's text that are shown.
+const ERROR_TEXT_BYTES_MAX: usize = 2048;
+const GROUP: &str = "admission.k8s.io";
+/// Kinds without a group that every scheme has.
+const META_KINDS: [&str; 5] =
+    ["APIGroup", "APIGroupList", "APIResourceList", "APIVersions", "Status"];
+/// Where kube-apiserver's scheme for webhooks is made, which is its name.
+const SCHEME: &str = "k8s.io/apiserver/pkg/util/webhook/client.go:71";
+const TYPE_META: &str = "struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; \
+                         Kind string \"json:\\\"kind,omitempty\\\"\" }";
+
+/// An `AdmissionReview` that was answered.
+pub(super) struct Review {
+    api_version: Str,
+    kind: Str,
+    response: Option<Answer>,
+}
+
+/// The response of an `AdmissionReview`.
+#[derive(Default)]
+pub(super) struct Answer {
+    uid: Str,
+    pub is_allowed: bool,
+    /// A `Status`, or null.
+    status: Value,
+    pub patch: Vec<u8>,
+    pub patch_type: Option<Str>,
+    pub annotations: Vec<(Str, Str)>,
+    pub warnings: Vec<Str>,
+}
+
+/// Reads an answer in the version of the review that was sent.
+pub(super) fn read(bytes: &[u8], version: Version) -> Result<Review, String> {
+    let value = read_any(bytes)?;
+    let root = match &value {
+        Value::Object(root) => root,
+        Value::Null => &Map::new(),
+        other => return Err(not_an_object(other)),
+    };
+    let type_meta = |name: &str| {
+        text(root, "", name, "string")
+            .map_err(|why| format!("couldn't get version/kind; json parse error: {why}"))
+    };
+    let (api_version, kind) = (type_meta("apiVersion")?, type_meta("kind")?);
+    check_kind(&api_version, &kind, version)?;
+    let response = match root.get("response") {
+        None | Some(Value::Null) => None,
+        Some(Value::Object(response)) => Some(Answer::read(response)?),
+        Some(other) => {
+            return Err(misfit(other, "AdmissionReview.response", response_type(version)));
+        }
+    };
+    Ok(Review { api_version, kind, response })
+}
+
+/// What Go says of a value that should be an object of some kind.
+pub(super) fn not_an_object(value: &Value) -> String {
+    let found = value.type_name();
+    format!(
+        "couldn't get version/kind; json parse error: json: cannot unmarshal {found} into Go value \
+         of type {TYPE_META}"
+    )
+}
+
+/// What begins as a JSON object is JSON, all else YAML.
+fn read_any(bytes: &[u8]) -> Result<Value, String> {
+    if bytes.trim_ascii_start().starts_with(b"{") {
+        return read_plain(bytes, Format::Json);
+    }
+    read_plain(bytes, Format::Yaml).map_err(|why| format!("error converting YAML to JSON: {why}"))
+}
+
+fn response_type(version: Version) -> &'static str {
+    match version {
+        Version::V1 => "v1.AdmissionResponse",
+        Version::V1Beta1 => "v1beta1.AdmissionResponse",
+    }
+}
+
+/// Whether a review of this version can be read as the one that was asked for. One that says no kind can.
+fn check_kind(api_version: &str, kind: &str, version: Version) -> Result<(), String> {
+    if api_version.is_empty() && kind.is_empty() {
+        return Ok(());
+    }
+    if api_version == "v1" && META_KINDS.contains(&kind) {
+        let to = version.name();
+        return Err(format!(
+            "converting (v1.{kind}) to ({to}.AdmissionReview): unknown conversion"
+        ));
+    }
+    let given = GroupVersion::parse(api_version).unwrap_or_default();
+    let found = Version::parse(&given.version).filter(|_| given.group == GROUP);
+    match found.filter(|_| kind == "AdmissionReview") {
+        Some(found) if found == version => Ok(()),
+        Some(found) => {
+            let (from, to) = (found.name(), version.name());
+            Err(format!(
+                "converting ({from}.AdmissionReview) to ({to}.AdmissionReview): unknown conversion"
+            ))
+        }
+        None => Err(format!(
+            "no kind {} is registered for version {} in scheme \"{SCHEME}\"",
+            quote(kind),
+            quote(api_version)
+        )),
+    }
+}
+
+fn misfit(value: &Value, field: &str, go_type: &str) -> String {
+    let found = value.type_name();
+    format!("json: cannot unmarshal {found} into Go struct field {field} of type {go_type}")
+}
+
+/// The text of a member; empty when it is absent or null.
+fn text(map: &Map, path: &str, name: &str, go_type: &str) -> Result<Str, String> {
+    match map.get(name) {
+        None | Some(Value::Null) => Ok(Str::default()),
+        Some(Value::String(text)) => Ok(text.clone()),
+        Some(other) => Err(misfit(other, &format!("{path}.{name}"), go_type)),
+    }
+}
+
+impl Answer {
+    fn read(response: &Map) -> Result<Answer, String> {
+        const PATH: &str = "AdmissionResponse.response";
+        let is_allowed = match response.get("allowed") {
+            None | Some(Value::Null) => false,
+            Some(Value::Bool(is_allowed)) => *is_allowed,
+            Some(other) => return Err(misfit(other, &format!("{PATH}.allowed"), "bool")),
+        };
+        let status = match response.get("status") {
+            None | Some(Value::Null) => Value::Null,
+            Some(status @ Value::Object(_)) => checked_status(status)?,
+            Some(other) => return Err(misfit(other, &format!("{PATH}.status"), "v1.Status")),
+        };
+        let patch_type = response.get("patchType").filter(|value| !value.is_null());
+        Ok(Answer {
+            uid: text(response, PATH, "uid", "types.UID")?,
+            is_allowed,
+            status,
+            patch: patch(&text(response, PATH, "patch", "[]uint8")?)?,
+            patch_type: patch_type
+                .map(|_| text(response, PATH, "patchType", "v1.PatchType"))
+                .transpose()?,
+            annotations: annotations(response.get("auditAnnotations"))?,
+            warnings: warnings(response.get("warnings"))?,
+        })
+    }
+
+    /// The refusal as the client gets it. Its code is one of an error, and its status a failure.
+    pub fn refusal(&self, webhook: &str) -> Failure {
+        let status = &self.status;
+        let denied = format!("admission webhook {} denied the request", quote(webhook));
+        let reason = status.str_at(&["reason"]).unwrap_or_default();
+        let message = match status.str_at(&["message"]).unwrap_or_default() {
+            "" if reason.is_empty() => format!("{denied} without explanation"),
+            "" => format!("{denied}: {reason}"),
+            message => format!("{denied}: {message}"),
+        };
+        let mut failure = Status::new(Reason::Unknown, message);
+        failure.given_reason = reason.into();
+        let code = status.int_at(&["code"]).unwrap_or_default();
+        failure.code = u16::try_from(code).ok().filter(|c| (400..1000).contains(c)).unwrap_or(400);
+        failure.details = status.get("details").and_then(Value::as_object).map(details);
+        failure
+    }
+}
+
+fn checked_status(status: &Value) -> Result<Value, String> {
+    let map = status.as_object().cloned().unwrap_or_default();
+    text(&map, "Status.response.status", "message", "string")?;
+    text(&map, "Status.response.status", "reason", "v1.StatusReason")?;
+    match map.get("code") {
+        None | Some(Value::Null | Value::Int(_)) => Ok(Value::Object(map)),
+        Some(other) => Err(misfit(other, "Status.response.status.code", "int32")),
+    }
+}
+
+/// The bytes of a patch; Go counts the bytes before the one that is no base64.
+fn patch(text: &str) -> Result<Vec<u8>, String> {
+    STANDARD.decode(text).map_err(|error| {
+        let at = match error {
+            base64::DecodeError::InvalidByte(at, _)
+            | base64::DecodeError::InvalidLastSymbol(at, _) => at,
+            _ => text.len(),
+        };
+        format!("illegal base64 data at input byte {at}")
+    })
+}
+
+fn annotations(value: Option<&Value>) -> Result<Vec<(Str, Str)>, String> {
+    const FIELD: &str = "AdmissionResponse.response.auditAnnotations";
+    let map = match value {
+        None | Some(Value::Null) => return Ok(vec![]),
+        Some(Value::Object(map)) => map,
+        Some(other) => return Err(misfit(other, FIELD, "map[string]string")),
+    };
+    let entry = |(name, value): (&Str, &Value)| match value {
+        Value::String(text) => Ok((name.clone(), text.clone())),
+        Value::Null => Ok((name.clone(), Str::default())),
+        other => Err(misfit(other, FIELD, "string")),
+    };
+    map.iter().map(entry).collect()
+}
+
+fn warnings(value: Option<&Value>) -> Result<Vec<Str>, String> {
+    const FIELD: &str = "AdmissionResponse.response.warnings";
+    let list = match value {
+        None | Some(Value::Null) => return Ok(vec![]),
+        Some(Value::Array(list)) => list,
+        Some(other) => return Err(misfit(other, FIELD, "[]string")),
+    };
+    let item = |value: &Value| match value {
+        Value::String(text) => Ok(text.clone()),
+        Value::Null => Ok(Str::default()),
+        other => Err(misfit(other, FIELD, "string")),
+    };
+    list.iter().map(item).collect()
+}
+
+fn details(map: &Map) -> Details {
+    let text = |map: &Map, name: &str| -> Str {
+        map.get(name).and_then(Value::as_str).unwrap_or_default().into()
+    };
+    let causes = map.get("causes").and_then(Value::as_array).unwrap_or_default();
+    let cause = |cause: &Value| {
+        let cause = cause.as_object()?;
+        let (message, field) = (text(cause, "message"), text(cause, "field"));
+        let reason = text(cause, "reason");
+        Some(Cause { reason, message: message.to_string(), field: field.to_string() })
+    };
+    let seconds = map.get("retryAfterSeconds").and_then(Value::as_int).unwrap_or_default();
+    Details {
+        name: text(map, "name"),
+        group: text(map, "group"),
+        kind: text(map, "kind"),
+        uid: text(map, "uid"),
+        causes: causes.iter().filter_map(cause).collect(),
+        retry_after_seconds: u32::try_from(seconds).unwrap_or_default(),
+    }
+}
+
+impl Review {
+    /// The response, if it answers the review of this uid and version. v1beta1 asked for less.
+    pub fn verified(
+        self,
+        version: Version,
+        uid: &str,
+        is_mutating: bool,
+    ) -> Result<Answer, String> {
+        let Some(mut answer) = self.response else {
+            return Err("webhook response was absent".to_owned());
+        };
+        if version == Version::V1Beta1 {
+            let patches = is_mutating && !answer.patch.is_empty();
+            answer.patch_type = patches.then(|| Str::new_static("JSONPatch"));
+            if !is_mutating {
+                answer.patch.clear();
+            }
+            return Ok(answer);
+        }
+        if answer.uid != uid {
+            let (wanted, found) = (quote(uid), quote(&answer.uid));
+            return Err(format!("expected response.uid={wanted}, got {found}"));
+        }
+        if self.kind.is_empty() {
+            let found = format!("{}, Kind={}", shown_version(&self.api_version), self.kind);
+            return Err(format!(
+                "expected webhook response of {GROUP}/v1, Kind=AdmissionReview, got {found}"
+            ));
+        }
+        let has_patch = !answer.patch.is_empty();
+        let why = match (&answer.patch_type, is_mutating) {
+            (None, true) if has_patch => {
+                "webhook returned response.patch but not response.patchType"
+            }
+            (Some(_), true) if !has_patch => {
+                "webhook returned response.patchType but not response.patch"
+            }
+            (Some(kind), true) if kind.is_empty() => {
+                "webhook returned invalid response.patchType of \"\""
+            }
+            (_, false) if has_patch => "validating webhook may not return response.patch",
+            (Some(_), false) => "validating webhook may not return response.patchType",
+            _ => return Ok(answer),
+        };
+        Err(why.to_owned())
+    }
+}
+
+/// `group/version`, with the slash also where there is neither.
+fn shown_version(api_version: &str) -> String {
+    let gv = GroupVersion::parse(api_version).unwrap_or_default();
+    format!("{}/{}", gv.group, gv.version)
+}
+
+/// What client-go makes of an answer that is an error: the message of a `Status`, or a text by its code.
+pub(super) fn status_message(code: u16, content_type: Option<&str>, body: &[u8]) -> String {
+    let plain = read_plain(body, Format::Json).unwrap_or_default();
+    let is = |name: &str, want: &str| plain.str_at(&[name]) == Some(want);
+    if is("kind", "Status") && is("apiVersion", "v1") && is("status", "Failure") {
+        return plain.str_at(&["message"]).unwrap_or_default().to_owned();
+    }
+    let is_text = content_type.is_none_or(|text| text.trim_start().starts_with("text/"));
+    let text = if is_text { shown_text(body) } else { "unknown".to_owned() };
+    let known = match code {
+        400 => "the server rejected our request for an unknown reason",
+        401 => "the server has asked for the client to provide credentials",
+        403 | 415 => return text,
+        404 => "the server could not find the requested resource",
+        405 => "the server does not allow this method on the requested resource",
+        406 if text.is_empty() || text == "unknown" => {
+            "the server was unable to respond with a content type that the client supports"
+        }
+        406 => return text,
+        409 => "the server reported a conflict",
+        422 => "the server rejected our request due to an error in our request",
+        429 => "the server has received too many requests and has asked us to try again later",
+        503 => "the server is currently unable to handle the request",
+        504 => {
+            "the server was unable to return a response in the time allotted, but may still be \
+             processing the request"
+        }
+        500.. => {
+            return format!(
+                "an error on the server ({}) has prevented the request from succeeding",
+                quote(&text)
+            );
+        }
+        _ => {
+            return format!(
+                "the server responded with the status code {code} but did not return more \
+                 information"
+            );
+        }
+    };
+    known.to_owned()
+}
+
+/// The beginning of a text.
+fn shown_text(body: &[u8]) -> String {
+    let cut = &body[..body.len().min(ERROR_TEXT_BYTES_MAX)];
+    String::from_utf8_lossy(cut).trim().to_owned()
+}

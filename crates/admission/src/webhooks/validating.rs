@@ -1,0 +1,111 @@
+//! [`ValidatingWebhooks`]: webhooks that refuse objects, called side by side
+//! (apiserver `admission/plugin/webhook/validating`).
+
+use super::call::{Asked, CallError, call, log_failure};
+use super::matching::{Invocation, Matcher, is_exempt};
+use super::review::request_of;
+use crate::attributes::{Call, DynamicPlugIn, Notes, Pending};
+use crate::configurations::Configurations;
+use futures_util::future::join_all;
+use keelson_egress::Egress;
+use keelson_meta::{Failure, Object, Status};
+use std::sync::Arc;
+
+const FAILED_OPEN: &str = "failed-open.validating.webhook.admission.k8s.io";
+
+/// Calls the webhooks of ValidatingWebhookConfigurations.
+pub struct ValidatingWebhooks {
+    egress: Arc<Egress>,
+}
+
+impl ValidatingWebhooks {
+    /// Calls go through `egress`.
+    pub fn new(egress: Arc<Egress>) -> ValidatingWebhooks {
+        ValidatingWebhooks { egress }
+    }
+
+    async fn dispatch(
+        &self,
+        call: &Call<'_>,
+        object: Option<&Object>,
+        notes: &mut Notes,
+    ) -> Result<(), Failure> {
+        if is_exempt(call.attributes.kind) {
+            return Ok(());
+        }
+        let mut matcher = Matcher::new(call);
+        let mut invocations = vec![];
+        for webhook in call.configured.webhooks.validating() {
+            if let Some(invocation) = matcher.invocation(webhook, object).await? {
+                matcher.versioned(&invocation.kind, object).await?;
+                invocations.push(invocation);
+            }
+        }
+        let asked = invocations
+            .iter()
+            .enumerate()
+            .map(|(index, invocation)| self.invoke(index, call, invocation, &matcher));
+        let mut first = Ok(());
+        for (verdict, told) in join_all(asked).await {
+            notes.warnings.extend(told.warnings);
+            notes.annotations.extend(told.annotations);
+            first = first.and(verdict);
+        }
+        first
+    }
+
+    /// Calls a webhook; what it notes is returned beside its verdict.
+    async fn invoke(
+        &self,
+        index: usize,
+        the_call: &Call<'_>,
+        invocation: &Invocation<'_>,
+        matcher: &Matcher<'_>,
+    ) -> (Result<(), Failure>, Notes) {
+        let mut notes = Notes::default();
+        let Call { attributes, api, .. } = the_call;
+        let webhook = invocation.webhook;
+        let Some(objects) = matcher.known(&invocation.kind) else {
+            let why = format!("unable to convert to {}", invocation.kind);
+            return (Err(Status::internal(why)), notes);
+        };
+        let uid = api.new_uid();
+        let asked = Asked {
+            webhook,
+            attributes,
+            uid: &uid,
+            request: &request_of(attributes, invocation),
+            objects,
+            is_mutating: false,
+        };
+        let Err(error) = call(&self.egress, asked, &mut notes).await else {
+            return (Ok(()), notes);
+        };
+        log_failure(webhook, webhook.version, &error);
+        if webhook.ignores_failures && matches!(error, CallError::Calling(_)) {
+            let key = format!("{FAILED_OPEN}/round_0_index_{index}");
+            notes.annotations.push((key.into(), webhook.name.clone()));
+            return (Ok(()), notes);
+        }
+        (Err(error.into_failure(webhook)), notes)
+    }
+}
+
+impl DynamicPlugIn for ValidatingWebhooks {
+    fn name(&self) -> &'static str {
+        "ValidatingAdmissionWebhook"
+    }
+
+    fn is_idle(&self, configured: &Configurations) -> bool {
+        configured.webhooks.validating.is_empty()
+    }
+
+    fn validate<'a>(
+        &'a self,
+        call: &'a Call<'a>,
+        object: Option<&'a Object>,
+        notes: &'a mut Notes,
+    ) -> Pending<'a, Result<(), Failure>> {
+        Box::pin(self.dispatch(call, object, notes))
+    }
+}

@@ -1,0 +1,364 @@
+//! [`Client`]: sends requests to one peer over pooled connections. [`Egress`]: the clients of all peers.
+
+use crate::connection::{self, Body, Ends, Sender, hyper_cause, was_refused};
+use crate::error::{Cause, Error};
+use crate::peer::{Peer, Route};
+use crate::resolve::{ADDRESSES_MAX, Resolved, Resolver, lookup};
+use crate::tls::{self, ConfigError};
+use bytes::{Bytes, BytesMut};
+use http::header::{AUTHORIZATION, HOST};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
+use rustls::ClientConfig;
+use rustls_pki_types::ServerName;
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout_at};
+
+/// Peers whose connections are shared; a further one gets a client of its own.
+const CLIENTS_MAX: usize = 1024;
+/// Exchanges with one peer at a time; further ones wait.
+const EXCHANGES_MAX: usize = 256;
+/// Idle HTTP/1.1 connections to one peer.
+const IDLE_CONNECTIONS_MAX: usize = 32;
+/// How long a connection may be idle.
+const IDLE_TIME_MAX: Duration = Duration::from_secs(90);
+/// How often a request that the peer has not taken is sent anew.
+const TRIES_MAX: usize = 4;
+
+/// A request to a peer.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The method.
+    pub method: Method,
+    /// Path and query.
+    pub path: String,
+    /// Headers, without `Host` and `Authorization`.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: Bytes,
+}
+
+/// An answer, whole.
+#[derive(Debug)]
+pub struct Response {
+    /// Its status; a redirect is an answer like others.
+    pub status: StatusCode,
+    /// Its headers.
+    pub headers: HeaderMap,
+    /// Its body.
+    pub body: Bytes,
+}
+
+/// The clients of all peers. Peers that are equal share a client, and so connections.
+pub struct Egress {
+    resolver: Arc<dyn Resolver>,
+    clients: Mutex<HashMap<Peer, Arc<Client>>>,
+}
+
+impl Egress {
+    /// Peers with [`Route::Given`] are found by `resolver`.
+    pub fn new(resolver: Arc<dyn Resolver>) -> Egress {
+        Egress { resolver, clients: Mutex::default() }
+    }
+
+    /// The client of a peer.
+    pub fn client(&self, peer: &Peer) -> Result<Arc<Client>, ConfigError> {
+        if let Some(client) = self.clients().get(peer) {
+            return Ok(client.clone());
+        }
+        let client = Arc::new(Client::new(peer.clone(), self.resolver.clone())?);
+        let mut clients = self.clients();
+        if clients.len() >= CLIENTS_MAX {
+            // Nobody else holds these.
+            clients.retain(|_, client| Arc::strong_count(client) > 1);
+        }
+        if clients.len() < CLIENTS_MAX {
+            clients.insert(peer.clone(), client.clone());
+        }
+        Ok(client)
+    }
+
+    fn clients(&self) -> MutexGuard<'_, HashMap<Peer, Arc<Client>>> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Sends requests to one peer.
+pub struct Client {
+    peer: Peer,
+    authority: String,
+    authorization: Option<HeaderValue>,
+    resolver: Arc<dyn Resolver>,
+    tls: Arc<ClientConfig>,
+    name: ServerName<'static>,
+    exchanges: Semaphore,
+    /// Held while a connection is opened to a peer that may speak HTTP/2: others wait and share it.
+    opening: tokio::sync::Mutex<()>,
+    pool: Mutex<Pool>,
+}
+
+#[derive(Default)]
+struct Pool {
+    http2: Option<Idle<http2::SendRequest<Body>>>,
+    /// The one used last is taken first.
+    http1: Vec<Idle<http1::SendRequest<Body>>>,
+    speaks_http1: bool,
+    is_swept: bool,
+}
+
+struct Idle<S> {
+    sender: S,
+    ends: Ends,
+    since: Instant,
+}
+
+/// A connection for one exchange.
+struct Taken {
+    sender: Sender,
+    ends: Ends,
+    is_new: bool,
+}
+
+/// An answer whose body has not been read.
+struct Begun {
+    response: http::Response<Incoming>,
+    ends: Ends,
+    http1: Option<http1::SendRequest<Body>>,
+}
+
+impl Client {
+    fn new(peer: Peer, resolver: Arc<dyn Resolver>) -> Result<Client, ConfigError> {
+        let authorization = peer.authorization.as_deref().map(|text| {
+            let mut value = HeaderValue::from_str(text)?;
+            value.set_sensitive(true);
+            Ok::<_, http::header::InvalidHeaderValue>(value)
+        });
+        Ok(Client {
+            authority: peer.authority(),
+            authorization: authorization.transpose().map_err(|_| ConfigError::Authorization)?,
+            resolver,
+            tls: Arc::new(tls::config(&peer)?),
+            name: tls::server_name(&peer)?,
+            exchanges: Semaphore::new(EXCHANGES_MAX),
+            opening: tokio::sync::Mutex::default(),
+            pool: Mutex::default(),
+            peer,
+        })
+    }
+
+    /// Sends a request and reads the whole answer, whose body may have `bytes_max` bytes. All of it
+    /// ends at the deadline.
+    pub async fn send(
+        self: &Arc<Self>,
+        request: &Request,
+        bytes_max: usize,
+        deadline: Instant,
+    ) -> Result<Response, Error> {
+        let late = |_| Cause::Deadline;
+        let head = async {
+            let Ok(_permit) = self.exchanges.acquire().await else { return Err(Cause::Closed) };
+            Ok((self.begin(request, deadline).await?, _permit))
+        };
+        let head = timeout_at(deadline, head).await.map_err(late).flatten();
+        let (begun, _permit) = head.map_err(Error::head)?;
+        let (parts, body) = begun.response.into_parts();
+        let body = timeout_at(deadline, collect(body, bytes_max, begun.ends)).await;
+        let body = body.map_err(late).flatten().map_err(Error::body)?;
+        if let Some(sender) = begun.http1 {
+            self.give_back(sender, begun.ends);
+        }
+        Ok(Response { status: parts.status, headers: parts.headers, body })
+    }
+
+    /// Sends a request; one that the peer has not taken is sent again over another connection.
+    async fn begin(self: &Arc<Self>, request: &Request, deadline: Instant) -> Result<Begun, Cause> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let Taken { sender, ends, is_new } = self.take(deadline).await?;
+            let may_retry = !is_new && tries < TRIES_MAX;
+            match sender {
+                Sender::Http1(mut sender) => {
+                    let sent = sender.try_send_request(self.message(request, Version::HTTP_11));
+                    match sent.await {
+                        Ok(response) => return Ok(Begun { response, ends, http1: Some(sender) }),
+                        Err(error) if may_retry && error.message().is_some() => {}
+                        Err(error) => return Err(hyper_cause(error.error(), Some(ends))),
+                    }
+                }
+                Sender::Http2(mut sender) => {
+                    let sent = sender.try_send_request(self.message(request, Version::HTTP_2));
+                    match sent.await {
+                        Ok(response) => return Ok(Begun { response, ends, http1: None }),
+                        Err(error)
+                            if may_retry
+                                && (error.message().is_some() || was_refused(error.error())) =>
+                        {
+                            self.pool().http2 = None;
+                        }
+                        Err(error) => return Err(hyper_cause(error.error(), Some(ends))),
+                    }
+                }
+            }
+        }
+    }
+
+    fn message(&self, request: &Request, version: Version) -> http::Request<Body> {
+        let mut message = http::Request::new(Full::new(request.body.clone()));
+        *message.method_mut() = request.method.clone();
+        *message.version_mut() = version;
+        *message.headers_mut() = request.headers.clone();
+        if let Some(value) = &self.authorization {
+            message.headers_mut().insert(AUTHORIZATION, value.clone());
+        }
+        let path = request.path.as_str();
+        let uri = if version == Version::HTTP_2 {
+            Uri::builder()
+                .scheme("https")
+                .authority(self.authority.as_str())
+                .path_and_query(path)
+                .build()
+        } else {
+            if let Ok(host) = HeaderValue::from_str(&self.authority) {
+                message.headers_mut().insert(HOST, host);
+            }
+            Uri::builder().path_and_query(path).build()
+        };
+        *message.uri_mut() = uri.unwrap_or_default();
+        message
+    }
+
+    /// A connection that is there, or a new one.
+    async fn take(self: &Arc<Self>, deadline: Instant) -> Result<Taken, Cause> {
+        if let Some(taken) = self.pooled().await {
+            return Ok(taken);
+        }
+        if self.pool().speaks_http1 {
+            return self.open(deadline).await;
+        }
+        let _opening = self.opening.lock().await;
+        match self.pooled().await {
+            Some(taken) => Ok(taken),
+            None => self.open(deadline).await,
+        }
+    }
+
+    async fn pooled(&self) -> Option<Taken> {
+        loop {
+            let mut idle = {
+                let mut pool = self.pool();
+                if let Some(idle) = &mut pool.http2 {
+                    if !idle.sender.is_closed() {
+                        idle.since = Instant::now();
+                        let sender = Sender::Http2(idle.sender.clone());
+                        return Some(Taken { sender, ends: idle.ends, is_new: false });
+                    }
+                    pool.http2 = None;
+                }
+                pool.http1.pop()?
+            };
+            // A connection becomes ready a moment after the body of the last answer was read.
+            if !idle.sender.is_closed() && idle.sender.ready().await.is_ok() {
+                let sender = Sender::Http1(idle.sender);
+                return Some(Taken { sender, ends: idle.ends, is_new: false });
+            }
+        }
+    }
+
+    async fn open(self: &Arc<Self>, deadline: Instant) -> Result<Taken, Cause> {
+        let addresses = self.addresses().await?;
+        let (sender, ends) = connection::open(&addresses, &self.tls, &self.name, deadline).await?;
+        let is_swept = {
+            let mut pool = self.pool();
+            pool.speaks_http1 = matches!(sender, Sender::Http1(_));
+            if let Sender::Http2(sender) = &sender {
+                let sender = sender.clone();
+                pool.http2 = Some(Idle { sender, ends, since: Instant::now() });
+            }
+            std::mem::replace(&mut pool.is_swept, true)
+        };
+        if !is_swept {
+            tokio::spawn(sweep(Arc::downgrade(self)));
+        }
+        Ok(Taken { sender, ends, is_new: true })
+    }
+
+    async fn addresses(&self) -> Result<Vec<SocketAddr>, Cause> {
+        let Peer { host, port, route, .. } = &self.peer;
+        if *route == Route::Dns {
+            return lookup(host, *port).await;
+        }
+        match self.resolver.resolve(host, *port).await.map_err(Cause::Resolve)? {
+            Resolved::Addresses(mut found) => {
+                found.truncate(ADDRESSES_MAX);
+                Ok(found)
+            }
+            Resolved::Name { host, port } => lookup(&host, port).await,
+        }
+    }
+
+    fn give_back(&self, sender: http1::SendRequest<Body>, ends: Ends) {
+        let mut pool = self.pool();
+        if !sender.is_closed() && pool.http1.len() < IDLE_CONNECTIONS_MAX {
+            pool.http1.push(Idle { sender, ends, since: Instant::now() });
+        }
+    }
+
+    fn pool(&self) -> MutexGuard<'_, Pool> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Pool {
+    /// Closes what has been idle for long or was closed. Returns whether a connection is left.
+    fn sweep(&mut self, now: Instant) -> bool {
+        let is_fresh = |since: Instant| now.duration_since(since) < IDLE_TIME_MAX;
+        self.http1.retain(|idle| is_fresh(idle.since) && !idle.sender.is_closed());
+        self.http2 =
+            self.http2.take().filter(|idle| is_fresh(idle.since) && !idle.sender.is_closed());
+        self.http2.is_some() || !self.http1.is_empty()
+    }
+}
+
+/// Closes idle connections of a client for as long as there are any.
+async fn sweep(client: std::sync::Weak<Client>) {
+    loop {
+        tokio::time::sleep(IDLE_TIME_MAX / 2).await;
+        let Some(client) = client.upgrade() else { return };
+        let mut pool = client.pool();
+        if !pool.sweep(Instant::now()) {
+            pool.is_swept = false;
+            return;
+        }
+    }
+}
+
+async fn collect(mut body: Incoming, bytes_max: usize, ends: Ends) -> Result<Bytes, Cause> {
+    let mut first = Bytes::new();
+    let mut all = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| match hyper_cause(&error, Some(ends)) {
+            Cause::Closed | Cause::Protocol(_) => Cause::Cut,
+            other => other,
+        })?;
+        let Ok(data) = frame.into_data() else { continue };
+        if first.len() + all.len() + data.len() > bytes_max {
+            return Err(Cause::TooLarge { bytes_max });
+        }
+        if first.is_empty() && all.is_empty() {
+            first = data;
+            continue;
+        }
+        if all.is_empty() {
+            all.extend_from_slice(&std::mem::take(&mut first));
+        }
+        all.extend_from_slice(&data);
+    }
+    Ok(if all.is_empty() { first } else { all.freeze() })
+}

@@ -1,0 +1,212 @@
+//! One connection: dialled, secured, and spoken over in HTTP/1.1 or HTTP/2.
+
+use crate::error::Cause;
+use crate::resolve::ADDRESSES_MAX;
+use crate::verify::CertificateFault;
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustls::{AlertDescription, CertificateError, ClientConfig, InvalidMessage};
+use rustls_pki_types::ServerName;
+use std::error::Error as _;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout_at};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+/// Bytes of the head of an answer in HTTP/1.1.
+const HEAD_BYTES_MAX: usize = 256 * 1024;
+/// Headers of an answer in HTTP/1.1.
+const HEADERS_MAX: usize = 256;
+/// Bytes of the headers of an answer in HTTP/2.
+const HEADER_LIST_BYTES_MAX: u32 = 256 * 1024;
+/// Bytes that a peer may send on one stream before they are read.
+const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
+/// Bytes that a peer may send on one connection before they are read.
+const CONNECTION_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
+/// After how long a silence the peer of an exchange is asked whether it is still there.
+const PING_AFTER: Duration = Duration::from_secs(30);
+/// How long that answer may take.
+const PING_TIME_MAX: Duration = Duration::from_secs(15);
+/// The least time that one address of several gets.
+const CONNECT_TIME_MIN: Duration = Duration::from_secs(2);
+
+/// A body of a request.
+pub(crate) type Body = Full<Bytes>;
+
+/// The sender of a connection.
+pub(crate) enum Sender {
+    /// Takes one request after the other.
+    Http1(http1::SendRequest<Body>),
+    /// Takes many at once.
+    Http2(http2::SendRequest<Body>),
+}
+
+/// The addresses of both ends.
+pub(crate) type Ends = (SocketAddr, SocketAddr);
+
+/// Connects to the first address that answers, and does the handshakes.
+pub(crate) async fn open(
+    addresses: &[SocketAddr],
+    config: &Arc<ClientConfig>,
+    name: &ServerName<'static>,
+    deadline: Instant,
+) -> Result<(Sender, Ends), Cause> {
+    let stream = dial(addresses, deadline).await?;
+    let ends = stream.local_addr().and_then(|local| Ok((local, stream.peer_addr()?)));
+    let ends = ends.map_err(|error| Cause::Transport { ends: None, error })?;
+    let tls = TlsConnector::from(config.clone()).connect(name.clone(), stream);
+    let stream = tls.await.map_err(|error| io_cause(error, Some(ends)))?;
+    let sender = speak(stream).await.map_err(|error| hyper_cause(&error, Some(ends)))?;
+    Ok((sender, ends))
+}
+
+async fn dial(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, Cause> {
+    let mut first = None;
+    let count = addresses.len().min(ADDRESSES_MAX);
+    for (index, &address) in addresses.iter().take(count).enumerate() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let share = left / u32::try_from(count - index).unwrap_or(1);
+        let until = deadline.min(Instant::now() + share.max(CONNECT_TIME_MIN));
+        let error = match timeout_at(until, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => {
+                let _ = stream.set_nodelay(true);
+                return Ok(stream);
+            }
+            Ok(Err(error)) => Cause::Connect { address, error },
+            Err(_) => Cause::Deadline,
+        };
+        first.get_or_insert(error);
+    }
+    Err(first.unwrap_or_else(|| Cause::Resolve("dial tcp: no address".to_owned())))
+}
+
+/// Begins to speak what both ends have agreed on. The task of the connection ends with its senders.
+async fn speak(stream: TlsStream<TcpStream>) -> hyper::Result<Sender> {
+    let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    let io = TokioIo::new(stream);
+    if is_http2 {
+        let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .max_header_list_size(HEADER_LIST_BYTES_MAX)
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .keep_alive_interval(PING_AFTER)
+            .keep_alive_timeout(PING_TIME_MAX)
+            .handshake(io)
+            .await?;
+        tokio::spawn(connection);
+        return Ok(Sender::Http2(sender));
+    }
+    let (sender, connection) = http1::Builder::new()
+        .max_buf_size(HEAD_BYTES_MAX)
+        .max_headers(HEADERS_MAX)
+        .handshake(io)
+        .await?;
+    tokio::spawn(connection);
+    Ok(Sender::Http1(sender))
+}
+
+/// What an error of the transport means.
+pub(crate) fn io_cause(error: io::Error, ends: Option<Ends>) -> Cause {
+    let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    match tls {
+        Some(tls) => tls_cause(tls),
+        None if error.kind() == io::ErrorKind::UnexpectedEof => Cause::Closed,
+        None => Cause::Transport { ends, error },
+    }
+}
+
+fn tls_cause(error: &rustls::Error) -> Cause {
+    match error {
+        rustls::Error::InvalidCertificate(CertificateError::Other(other)) => {
+            let why = other.0.downcast_ref::<CertificateFault>();
+            Cause::Certificate(why.map_or_else(|| other.to_string(), ToString::to_string))
+        }
+        rustls::Error::InvalidCertificate(why) => Cause::Certificate(format!("x509: {why}")),
+        rustls::Error::AlertReceived(alert) => Cause::Alert(alert_text(*alert)),
+        rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => Cause::NotTls,
+        other => Cause::Handshake(format!("tls: {other}")),
+    }
+}
+
+fn alert_text(alert: AlertDescription) -> String {
+    let known = match alert {
+        AlertDescription::HandshakeFailure => "handshake failure",
+        AlertDescription::BadCertificate => "bad certificate",
+        AlertDescription::UnsupportedCertificate => "unsupported certificate",
+        AlertDescription::CertificateRevoked => "revoked certificate",
+        AlertDescription::CertificateExpired => "expired certificate",
+        AlertDescription::CertificateUnknown => "unknown certificate",
+        AlertDescription::CertificateRequired => "certificate required",
+        AlertDescription::UnknownCA => "unknown certificate authority",
+        AlertDescription::AccessDenied => "access denied",
+        AlertDescription::ProtocolVersion => "protocol version not supported",
+        AlertDescription::InternalError => "internal error",
+        AlertDescription::UnrecognisedName => "unrecognized name",
+        AlertDescription::NoApplicationProtocol => "no application protocol",
+        other => return format!("{other:?}"),
+    };
+    known.to_owned()
+}
+
+/// What an error of hyper means.
+pub(crate) fn hyper_cause(error: &hyper::Error, ends: Option<Ends>) -> Cause {
+    if error.is_incomplete_message() || error.is_closed() || error.is_canceled() {
+        return Cause::Closed;
+    }
+    let mut source = error.source();
+    while let Some(inner) = source {
+        if let Some(inner) = inner.downcast_ref::<io::Error>() {
+            let tls = inner.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+            return match tls {
+                Some(tls) => tls_cause(tls),
+                None => io_cause(copied(inner), ends),
+            };
+        }
+        if let Some(inner) = inner.downcast_ref::<h2::Error>() {
+            return h2_cause(inner, ends);
+        }
+        source = inner.source();
+    }
+    Cause::Protocol("malformed HTTP response".to_owned())
+}
+
+fn h2_cause(error: &h2::Error, ends: Option<Ends>) -> Cause {
+    match error.get_io() {
+        Some(inner) => io_cause(copied(inner), ends),
+        None if error.is_reset() => {
+            let reason = error.reason().unwrap_or(h2::Reason::INTERNAL_ERROR);
+            let by = if error.is_remote() { "; received from peer" } else { "" };
+            Cause::Handshake(format!("stream error: {reason:?}{by}"))
+        }
+        None => Cause::Handshake(format!("http2: {error}")),
+    }
+}
+
+/// Errors of the operating system are copied by their number, others by their text.
+fn copied(error: &io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(number) => io::Error::from_raw_os_error(number),
+        None => io::Error::new(error.kind(), error.to_string()),
+    }
+}
+
+/// Whether the peer said that it did nothing for the request.
+pub(crate) fn was_refused(error: &hyper::Error) -> bool {
+    let mut source = error.source();
+    while let Some(inner) = source {
+        if let Some(inner) = inner.downcast_ref::<h2::Error>() {
+            let is_refused = inner.reason() == Some(h2::Reason::REFUSED_STREAM);
+            let leaves = inner.is_go_away() && inner.reason() == Some(h2::Reason::NO_ERROR);
+            return inner.is_remote() && (is_refused || leaves);
+        }
+        source = inner.source();
+    }
+    false
+}

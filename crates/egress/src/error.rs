@@ -1,0 +1,133 @@
+//! Why an exchange failed, in the words of Go's `net/http`.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+
+/// How far an exchange came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// There is no answer yet.
+    Head,
+    /// Status and headers have come, the body has not.
+    Body,
+}
+
+/// Why an exchange failed. Shown as its cause.
+#[derive(Debug)]
+pub struct Error {
+    /// How far it came.
+    pub phase: Phase,
+    /// What happened.
+    pub cause: Cause,
+}
+
+impl Error {
+    pub(crate) fn head(cause: Cause) -> Error {
+        Error { phase: Phase::Head, cause }
+    }
+
+    pub(crate) fn body(cause: Cause) -> Error {
+        Error { phase: Phase::Body, cause }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.cause.fmt(f)
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// What happened.
+#[derive(Debug)]
+pub enum Cause {
+    /// The name of the peer has no address; the whole text.
+    Resolve(String),
+    /// The name of the peer leads to an address that names must not lead to.
+    Forbidden(SocketAddr),
+    /// There is no connection.
+    Connect {
+        /// Where to.
+        address: SocketAddr,
+        /// Why.
+        error: io::Error,
+    },
+    /// The peer's certificate does not prove who it is.
+    Certificate(String),
+    /// The peer ended the handshake with an alert.
+    Alert(String),
+    /// The peer does not speak TLS.
+    NotTls,
+    /// Another fault of the handshake.
+    Handshake(String),
+    /// The connection failed.
+    Transport {
+        /// The addresses of both ends.
+        ends: Option<(SocketAddr, SocketAddr)>,
+        /// Why.
+        error: io::Error,
+    },
+    /// The peer closed the connection before an answer came.
+    Closed,
+    /// The peer closed the connection in the middle of an answer.
+    Cut,
+    /// What came is not HTTP, or breaks its rules.
+    Protocol(String),
+    /// The deadline has passed.
+    Deadline,
+    /// The answer is larger than allowed.
+    TooLarge {
+        /// What is allowed.
+        bytes_max: usize,
+    },
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Cause::Resolve(text) | Cause::Handshake(text) => f.write_str(text),
+            Cause::Forbidden(address) => {
+                write!(f, "dial tcp {address}: the name leads to a local address")
+            }
+            Cause::Connect { address, error } => {
+                write!(f, "dial tcp {address}: connect: {}", errno(error))
+            }
+            Cause::Certificate(why) => write!(f, "tls: failed to verify certificate: {why}"),
+            Cause::Alert(text) => write!(f, "remote error: tls: {text}"),
+            Cause::NotTls => f.write_str("http: server gave HTTP response to HTTPS client"),
+            Cause::Transport { ends: Some((local, peer)), error } => {
+                write!(f, "read tcp {local}->{peer}: read: {}", errno(error))
+            }
+            Cause::Transport { ends: None, error } => f.write_str(&errno(error)),
+            Cause::Closed => f.write_str("EOF"),
+            Cause::Cut => f.write_str("unexpected EOF"),
+            Cause::Protocol(text) => {
+                write!(f, "net/http: HTTP/1.x transport connection broken: {text}")
+            }
+            Cause::Deadline => f.write_str("context deadline exceeded"),
+            Cause::TooLarge { bytes_max } => {
+                write!(f, "http: response body is larger than {bytes_max} bytes")
+            }
+        }
+    }
+}
+
+/// The text that Go has for an error of the operating system.
+fn errno(error: &io::Error) -> String {
+    let known = match error.kind() {
+        io::ErrorKind::ConnectionRefused => "connection refused",
+        io::ErrorKind::ConnectionReset => "connection reset by peer",
+        io::ErrorKind::BrokenPipe => "broken pipe",
+        io::ErrorKind::HostUnreachable => "no route to host",
+        io::ErrorKind::NetworkUnreachable => "network is unreachable",
+        io::ErrorKind::TimedOut => "connection timed out",
+        _ => {
+            let text = error.to_string().to_lowercase();
+            let end = text.find(" (os error").unwrap_or(text.len());
+            return text[..end].to_owned();
+        }
+    };
+    known.to_owned()
+}

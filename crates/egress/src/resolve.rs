@@ -1,0 +1,110 @@
+//! From a name to the addresses that may be dialled.
+
+use crate::error::Cause;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+
+/// Addresses of one name that are looked at.
+pub(crate) const ADDRESSES_MAX: usize = 8;
+
+/// A future in a box.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Finds hosts that DNS does not know, such as the services of a cluster.
+pub trait Resolver: Send + Sync {
+    /// Where connections to `host:port` go. The error is shown to clients as it is.
+    fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, Result<Resolved, String>>;
+}
+
+/// What a [`Resolver`] found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Resolved {
+    /// One of these.
+    Addresses(Vec<SocketAddr>),
+    /// What DNS says of this name.
+    Name {
+        /// The name.
+        host: String,
+        /// The port.
+        port: u16,
+    },
+}
+
+/// The addresses of a name by the system's resolver, each of them checked.
+pub(crate) async fn lookup(host: &str, port: u16) -> Result<Vec<SocketAddr>, Cause> {
+    if let Ok(ip) = host.parse::<IpAddr>() {
+        // Whoever wrote the address meant it.
+        return Ok(vec![SocketAddr::new(ip, port)]);
+    }
+    let found = match tokio::net::lookup_host((host, port)).await {
+        Ok(found) => found.take(ADDRESSES_MAX).collect::<Vec<_>>(),
+        Err(error) => return Err(Cause::Resolve(lookup_failed(host, &error.to_string()))),
+    };
+    if found.is_empty() {
+        return Err(Cause::Resolve(lookup_failed(host, "")));
+    }
+    checked(host, found)
+}
+
+/// No name leads to this host or to its link-local neighbours, among them the metadata services of
+/// clouds, except the names of this host.
+fn checked(host: &str, mut found: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, Cause> {
+    let host = host.trim_end_matches('.').to_ascii_lowercase();
+    let is_own = host == "localhost" || host.ends_with(".localhost");
+    let first = found[0];
+    found.retain(|address| !is_local(address.ip()) || (is_own && is_loopback(address.ip())));
+    if found.is_empty() { Err(Cause::Forbidden(first)) } else { Ok(found) }
+}
+
+fn is_loopback(ip: IpAddr) -> bool {
+    ip.to_canonical().is_loopback()
+}
+
+fn is_local(ip: IpAddr) -> bool {
+    let ip = ip.to_canonical();
+    let is_link_local = match ip {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    };
+    ip.is_loopback() || ip.is_unspecified() || ip.is_multicast() || is_link_local
+}
+
+/// The text of Go's resolver, which names the name server that it asked.
+fn lookup_failed(host: &str, detail: &str) -> String {
+    let server = std::fs::read_to_string("/etc/resolv.conf").ok().and_then(|text| {
+        let line = text.lines().find_map(|line| line.strip_prefix("nameserver"))?;
+        line.trim().parse::<IpAddr>().ok()
+    });
+    let why =
+        if detail.contains("emporary failure") { "server misbehaving" } else { "no such host" };
+    match server {
+        Some(server) => {
+            format!("dial tcp: lookup {host} on {}: {why}", SocketAddr::new(server, 53))
+        }
+        None => format!("dial tcp: lookup {host}: {why}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(host: &str, addresses: &[&str], want: &[&str]) {
+        let parse = |list: &[&str]| -> Vec<SocketAddr> {
+            list.iter().map(|ip| SocketAddr::new(ip.parse().expect("an address"), 443)).collect()
+        };
+        let got = checked(host, parse(addresses)).unwrap_or_default();
+        assert_eq!(got, parse(want), "{host}");
+    }
+
+    #[test]
+    fn a_name_does_not_lead_to_this_host_or_to_the_metadata_service() {
+        check("hook.example", &["10.0.0.1", "127.0.0.1"], &["10.0.0.1"]);
+        check("hook.example", &["169.254.169.254"], &[]);
+        check("hook.example", &["fe80::1", "::1", "::ffff:127.0.0.1", "0.0.0.0"], &[]);
+        check("localhost", &["::1", "127.0.0.1"], &["::1", "127.0.0.1"]);
+        check("localhost", &["169.254.169.254"], &[]);
+        check("a.LOCALHOST.", &["127.0.0.1"], &["127.0.0.1"]);
+    }
+}

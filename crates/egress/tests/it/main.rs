@@ -1,0 +1,286 @@
+//! Exchanges with real peers on this host: connections shared and closed, limits, deadlines, and the
+//! texts of failures, which are those that kube-apiserver 1.36 shows of the same peer.
+
+mod peer;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, StatusCode};
+use keelson_egress::{
+    BoxFuture, Client, Egress, Error, Peer, Phase, Request, Resolved, Resolver, Response, Route,
+    Trust,
+};
+use peer::{Authority, Certificate, Served};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+const BYTES_MAX: usize = 100_000;
+
+/// Every name but one is a peer on this host.
+struct Table(SocketAddr);
+
+impl Resolver for Table {
+    fn resolve<'a>(&'a self, host: &'a str, _: u16) -> BoxFuture<'a, Result<Resolved, String>> {
+        Box::pin(async move {
+            match host {
+                "gone.default.svc" => Err("service \"gone\" not found".to_owned()),
+                "named.default.svc" => {
+                    Ok(Resolved::Name { host: "localhost".to_owned(), port: self.0.port() })
+                }
+                _ => Ok(Resolved::Addresses(vec![self.0])),
+            }
+        })
+    }
+}
+
+fn client(authority: &Authority, address: SocketAddr) -> Arc<Client> {
+    let peer = Peer { trust: authority.trust(), ..Peer::new("127.0.0.1", address.port()) };
+    Egress::new(Arc::new(Table(address))).client(&peer).expect("a client")
+}
+
+async fn post(client: &Arc<Client>, path: &str) -> Result<Response, Error> {
+    post_within(client, path, Duration::from_secs(20)).await
+}
+
+async fn post_within(client: &Arc<Client>, path: &str, time: Duration) -> Result<Response, Error> {
+    let request = Request {
+        method: Method::POST,
+        path: path.to_owned(),
+        headers: HeaderMap::new(),
+        body: Bytes::from_static(b"ping"),
+    };
+    client.send(&request, BYTES_MAX, Instant::now() + time).await
+}
+
+async fn text_of(client: &Arc<Client>, path: &str) -> String {
+    post(client, path).await.expect_err("a failure").to_string()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_are_shared_in_both_protocols() {
+    for alpn in ["http/1.1", "h2"] {
+        let authority = Authority::new();
+        let served = Served::start(&authority.issue(&Certificate::default()), alpn).await;
+        let client = client(&authority, served.address);
+        for _ in 0..5 {
+            let answer = post(&client, "/echo?timeout=1s").await.expect("an answer");
+            assert_eq!((answer.status, &answer.body[..]), (StatusCode::OK, &b"ping"[..]));
+        }
+        assert_eq!(served.connections(), 1, "{alpn}");
+        assert_eq!(served.hosts(), [format!("127.0.0.1:{}", served.address.port())], "{alpn}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn first_requests_that_come_together_share_one_connection_over_http2() {
+    let authority = Authority::new();
+    let served = Served::start(&authority.issue(&Certificate::default()), "h2").await;
+    let client = client(&authority, served.address);
+    let sent = (0..20).map(|_| {
+        let client = client.clone();
+        tokio::spawn(async move { post(&client, "/echo").await.is_ok() })
+    });
+    for task in sent.collect::<Vec<_>>() {
+        assert!(task.await.expect("no panic"));
+    }
+    assert_eq!(served.connections(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn equal_peers_share_a_client_and_others_do_not() {
+    let authority = Authority::new();
+    let egress = Egress::new(Arc::new(Table(SocketAddr::from(([127, 0, 0, 1], 1)))));
+    let peer = Peer { trust: authority.trust(), ..Peer::new("127.0.0.1", 1) };
+    let same = egress.client(&peer.clone()).expect("a client");
+    assert!(Arc::ptr_eq(&same, &egress.client(&peer).expect("a client")));
+    for other in [
+        Peer { port: 2, ..peer.clone() },
+        Peer { trust: Authority::new().trust(), ..peer.clone() },
+        Peer { server_name: Some("a".to_owned()), ..peer.clone() },
+        Peer { authorization: Some("Bearer a".to_owned()), ..peer.clone() },
+    ] {
+        assert!(!Arc::ptr_eq(&same, &egress.client(&other).expect("a client")));
+    }
+    let empty = Peer { trust: Trust::Bundle(Arc::from(&b"none"[..])), ..peer };
+    let error = egress.client(&empty).err().map(|error| error.to_string());
+    let want = "unable to load root certificates: unable to parse bytes as PEM block";
+    assert_eq!(error.as_deref(), Some(want));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn credentials_go_to_the_peer_and_not_into_debug_output() {
+    let authority = Authority::new();
+    let served = Served::start(&authority.issue(&Certificate::default()), "h2").await;
+    let peer = Peer {
+        trust: authority.trust(),
+        authorization: Some("Bearer secret".to_owned()),
+        ..Peer::new("127.0.0.1", served.address.port())
+    };
+    assert!(!format!("{peer:?}").contains("secret"));
+    let client = Egress::new(Arc::new(Table(served.address))).client(&peer).expect("a client");
+    let answer = post(&client, "/authorization").await.expect("an answer");
+    assert_eq!(&answer.body[..], b"Bearer secret");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redirect_is_an_answer() {
+    let authority = Authority::new();
+    let served = Served::start(&authority.issue(&Certificate::default()), "h2").await;
+    let answer = post(&client(&authority, served.address), "/redirect").await.expect("an answer");
+    assert_eq!((answer.status.as_u16(), served.requests()), (307, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_has_limits() {
+    for alpn in ["http/1.1", "h2"] {
+        let authority = Authority::new();
+        let served = Served::start(&authority.issue(&Certificate::default()), alpn).await;
+        let client = client(&authority, served.address);
+        let time = Duration::from_millis(200);
+        let slow = post_within(&client, "/slow", time).await.expect_err("too slow");
+        assert_eq!(
+            (slow.phase, slow.to_string().as_str()),
+            (Phase::Head, "context deadline exceeded"),
+            "{alpn}"
+        );
+        let slow = post_within(&client, "/slow-body", time).await.expect_err("too slow");
+        assert_eq!(
+            (slow.phase, slow.to_string().as_str()),
+            (Phase::Body, "context deadline exceeded"),
+            "{alpn}"
+        );
+        let large = post(&client, "/large").await.expect_err("too large");
+        let want = "http: response body is larger than 100000 bytes";
+        assert_eq!((large.phase, large.to_string().as_str()), (Phase::Body, want), "{alpn}");
+        let heads = post(&client, "/large-head").await.expect_err("too large a head");
+        assert_eq!(heads.phase, Phase::Head, "{alpn}");
+        assert!(post(&client, "/echo").await.is_ok(), "{alpn}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_was_not_taken_is_sent_anew() {
+    for alpn in ["http/1.1", "h2"] {
+        let authority = Authority::new();
+        let served = Served::start(&authority.issue(&Certificate::default()), alpn).await;
+        let client = client(&authority, served.address);
+        for _ in 0..5 {
+            match post(&client, "/last").await {
+                Ok(answer) => assert_eq!(&answer.body[..], b"ping", "{alpn}"),
+                // It was sent in the moment of the closing, and may have been worked on.
+                Err(error) => assert_eq!((alpn, &*error.to_string()), ("http/1.1", "EOF")),
+            }
+        }
+        assert!(served.connections() >= 3, "{alpn}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_are_refused_in_go_words() {
+    let authority = Authority::new();
+    let start = "tls: failed to verify certificate: x509: ";
+    let legacy = "certificate relies on legacy Common Name field, use SANs instead";
+    let no_ip = "cannot validate certificate for 127.0.0.1 because it doesn't contain any IP SANs";
+    let names = |names: &[&str]| Certificate {
+        names: names.iter().map(|&name| name.to_owned()).collect(),
+        ..Certificate::default()
+    };
+    let years = |from, to| Certificate { years: (from, to), ..Certificate::default() };
+    for (certificate, host, want) in [
+        (
+            names(&["10.1.2.3", "a.b"]),
+            "127.0.0.1",
+            "certificate is valid for 10.1.2.3, not 127.0.0.1",
+        ),
+        (names(&["a.b"]), "127.0.0.1", no_ip),
+        (
+            names(&["a.b", "*.c.d"]),
+            "localhost",
+            "certificate is valid for a.b, *.c.d, not localhost",
+        ),
+        (names(&[]), "localhost", legacy),
+        (
+            Certificate { is_client: true, ..Certificate::default() },
+            "127.0.0.1",
+            "certificate specifies an incompatible key usage",
+        ),
+        (years(2000, 2001), "127.0.0.1", " is after 2001-01-01T00:00:00Z"),
+        (years(2200, 2201), "127.0.0.1", " is before 2200-01-01T00:00:00Z"),
+    ] {
+        let served = Served::start(&authority.issue(&certificate), "h2").await;
+        let peer = Peer { trust: authority.trust(), ..Peer::new(host, served.address.port()) };
+        let client = Egress::new(Arc::new(Table(served.address))).client(&peer).expect("a client");
+        let text = text_of(&client, "/echo").await;
+        assert!(text.starts_with(start) && text.ends_with(want), "{text}, not {want}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unknown_authority_is_refused_and_a_served_root_is_trusted() {
+    let (authority, other) = (Authority::named("ca"), Authority::named("ca"));
+    let served = Served::start(&other.issue(&Certificate::default()), "h2").await;
+    let want = "tls: failed to verify certificate: x509: certificate signed by unknown authority \
+                (possibly because of \"x509: ECDSA verification failure\" while trying to verify \
+                candidate authority certificate \"ca\")";
+    assert_eq!(text_of(&client(&authority, served.address), "/echo").await, want);
+    let other = Authority::named("other");
+    let text = text_of(&client(&other, served.address), "/echo").await;
+    assert_eq!(text, want.split(" (").next().unwrap_or_default());
+    let own = Certificate { is_authority: true, ..Certificate::default() };
+    let served = Served::start(&other.issue(&own), "h2").await;
+    assert!(post(&client(&other, served.address), "/echo").await.is_ok());
+    let stranger = Authority::named("stranger");
+    let text = text_of(&client(&stranger, served.address), "/echo").await;
+    assert_eq!(text, want.split(" (").next().unwrap_or_default());
+    let (root, trust) = Authority::serving();
+    let served = Served::start(&root, "h2").await;
+    let peer = Peer { trust, ..Peer::new("127.0.0.1", served.address.port()) };
+    let client = Egress::new(Arc::new(Table(served.address))).client(&peer).expect("a client");
+    assert!(post(&client, "/echo").await.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn peers_that_are_not_there_or_speak_no_tls() {
+    let authority = Authority::new();
+    let free = peer::free_port().await;
+    let text = text_of(&client(&authority, free), "/").await;
+    assert_eq!(text, format!("dial tcp {free}: connect: connection refused"));
+    let plain = peer::says(b"HTTP/1.0 400 Bad Request\r\n\r\n").await;
+    let text = text_of(&client(&authority, plain), "/").await;
+    assert_eq!(text, "http: server gave HTTP response to HTTPS client");
+    let silent = peer::says(b"").await;
+    let text = text_of(&client(&authority, silent), "/").await;
+    assert!(text == "EOF" || text.ends_with("read: connection reset by peer"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_peer_that_breaks_off_is_told_by_how_far_it_came() {
+    let authority = Authority::new();
+    let served = Served::start(&authority.issue(&Certificate::default()), "http/1.1").await;
+    let client = client(&authority, served.address);
+    let cut = post(&client, "/cut").await.expect_err("a cut body");
+    assert_eq!((cut.phase, cut.to_string().as_str()), (Phase::Body, "unexpected EOF"));
+    let closed = post(&client, "/close").await.expect_err("no answer");
+    assert_eq!((closed.phase, closed.to_string().as_str()), (Phase::Head, "EOF"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn services_are_found_by_the_resolver_and_checked_by_their_name() {
+    let authority = Authority::new();
+    let names = ["a.default.svc", "named.default.svc"].map(str::to_owned).to_vec();
+    let certificate = authority.issue(&Certificate { names, ..Certificate::default() });
+    let served = Served::start(&certificate, "h2").await;
+    let egress = Egress::new(Arc::new(Table(served.address)));
+    let service = |name: &str| {
+        let host = format!("{name}.default.svc");
+        let peer = Peer { route: Route::Given, trust: authority.trust(), ..Peer::new(host, 443) };
+        egress.client(&peer).expect("a client")
+    };
+    assert!(post(&service("a"), "/echo").await.is_ok());
+    assert!(post(&service("named"), "/echo").await.is_ok());
+    assert_eq!(served.hosts(), ["a.default.svc:443", "named.default.svc:443"]);
+    let text = text_of(&service("b"), "/echo").await;
+    assert!(text.ends_with("not b.default.svc"), "{text}");
+    assert_eq!(text_of(&service("gone"), "/echo").await, "service \"gone\" not found");
+}

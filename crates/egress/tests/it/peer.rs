@@ -1,0 +1,282 @@
+//! Peers on this host, and the authorities that sign their certificates.
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Body, Frame, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use keelson_egress::Trust;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+};
+use rustls::ServerConfig;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+/// Signs certificates.
+pub struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+/// What a certificate says.
+pub struct Certificate {
+    /// Names and addresses.
+    pub names: Vec<String>,
+    /// The years in which its validity begins and ends.
+    pub years: (i32, i32),
+    /// Whether it is that of a client.
+    pub is_client: bool,
+    /// Whether it is that of an authority.
+    pub is_authority: bool,
+}
+
+impl Default for Certificate {
+    fn default() -> Self {
+        let names = ["127.0.0.1", "localhost"].map(str::to_owned).to_vec();
+        Certificate { names, years: (2000, 2100), is_client: false, is_authority: false }
+    }
+}
+
+/// A certificate and its key.
+pub struct Issued(CertificateDer<'static>, PrivateKeyDer<'static>);
+
+impl Authority {
+    /// A new one.
+    pub fn new() -> Authority {
+        Authority::named("test")
+    }
+
+    /// A new one with a name.
+    pub fn named(name: &str) -> Authority {
+        let mut params = CertificateParams::new(vec![]).expect("no names");
+        params.distinguished_name.push(rcgen::DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().expect("a key");
+        Authority(CertifiedIssuer::self_signed(params, key).expect("a certificate"))
+    }
+
+    /// An authority that serves with its own certificate, and who trusts only that.
+    pub fn serving() -> (Issued, Trust) {
+        let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("a name");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().expect("a key");
+        let signed = params.self_signed(&key).expect("a certificate");
+        let trust = Trust::Bundle(signed.pem().into_bytes().into());
+        (
+            Issued(
+                signed.der().clone(),
+                PrivateKeyDer::try_from(key.serialize_der()).expect("a key"),
+            ),
+            trust,
+        )
+    }
+
+    /// Whoever trusts only this authority.
+    pub fn trust(&self) -> Trust {
+        Trust::Bundle(self.0.pem().into_bytes().into())
+    }
+
+    /// Signs a certificate.
+    pub fn issue(&self, certificate: &Certificate) -> Issued {
+        let mut params = CertificateParams::new(certificate.names.clone()).expect("names");
+        params.distinguished_name.push(rcgen::DnType::CommonName, "leaf");
+        params.not_before = rcgen::date_time_ymd(certificate.years.0, 1, 1);
+        params.not_after = rcgen::date_time_ymd(certificate.years.1, 1, 1);
+        let usage = if certificate.is_client {
+            ExtendedKeyUsagePurpose::ClientAuth
+        } else {
+            ExtendedKeyUsagePurpose::ServerAuth
+        };
+        params.extended_key_usages = vec![usage];
+        if certificate.is_authority {
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        }
+        let key = KeyPair::generate().expect("a key");
+        let signed = params.signed_by(&key, &self.0).expect("a certificate");
+        let key = PrivateKeyDer::try_from(key.serialize_der()).expect("a key");
+        Issued(signed.der().clone(), key)
+    }
+}
+
+#[derive(Default)]
+struct Seen {
+    connections: AtomicUsize,
+    requests: AtomicUsize,
+    hosts: Mutex<Vec<String>>,
+}
+
+/// A peer that does what the path of a request says.
+pub struct Served {
+    /// Where it listens.
+    pub address: SocketAddr,
+    seen: Arc<Seen>,
+}
+
+impl Served {
+    /// Starts it; it speaks only this protocol.
+    pub async fn start(Issued(chain, key): &Issued, alpn: &str) -> Served {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_no_client_auth()
+            .with_single_cert(vec![chain.clone()], key.clone_key())
+            .expect("a certificate");
+        config.alpn_protocols = vec![alpn.as_bytes().to_vec()];
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let seen = Arc::new(Seen::default());
+        let served = Served { address, seen: seen.clone() };
+        let is_http2 = alpn == "h2";
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (acceptor, seen) = (acceptor.clone(), seen.clone());
+                tokio::spawn(async move {
+                    let Ok(stream) = acceptor.accept(stream).await else { return };
+                    seen.connections.fetch_add(1, Ordering::SeqCst);
+                    serve(stream, seen, is_http2).await;
+                });
+            }
+        });
+        served
+    }
+
+    /// Connections so far.
+    pub fn connections(&self) -> usize {
+        self.seen.connections.load(Ordering::SeqCst)
+    }
+
+    /// Requests so far.
+    pub fn requests(&self) -> usize {
+        self.seen.requests.load(Ordering::SeqCst)
+    }
+
+    /// The hosts that requests were for, each once.
+    pub fn hosts(&self) -> Vec<String> {
+        let mut hosts = self.seen.hosts.lock().expect("a lock").clone();
+        hosts.dedup();
+        hosts
+    }
+}
+
+async fn serve(stream: TlsStream<TcpStream>, seen: Arc<Seen>, is_http2: bool) {
+    // Told when the connection is to be closed after the answer.
+    let last = Arc::new(Notify::new());
+    let answers = service_fn({
+        let last = last.clone();
+        move |request| answer(request, seen.clone(), last.clone())
+    });
+    let io = TokioIo::new(stream);
+    if is_http2 {
+        let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+        let mut connection = std::pin::pin!(builder.serve_connection(io, answers));
+        tokio::select! {
+            _ = &mut connection => return,
+            () = last.notified() => connection.as_mut().graceful_shutdown(),
+        }
+        let _ = connection.await;
+    } else {
+        let builder = hyper::server::conn::http1::Builder::new();
+        let mut connection = std::pin::pin!(builder.serve_connection(io, answers));
+        tokio::select! {
+            _ = &mut connection => return,
+            () = last.notified() => connection.as_mut().graceful_shutdown(),
+        }
+        let _ = connection.await;
+    }
+}
+
+type Answer = Response<BoxBody<Bytes, std::io::Error>>;
+
+async fn answer(
+    request: Request<Incoming>,
+    seen: Arc<Seen>,
+    last: Arc<Notify>,
+) -> Result<Answer, std::io::Error> {
+    seen.requests.fetch_add(1, Ordering::SeqCst);
+    let host = request.uri().authority().map(|authority| authority.to_string());
+    let header = |name: &str| {
+        let value = request.headers().get(name).and_then(|value| value.to_str().ok());
+        value.unwrap_or_default().to_owned()
+    };
+    seen.hosts.lock().expect("a lock").push(host.unwrap_or_else(|| header("host")));
+    let (authorization, path) = (header("authorization"), request.uri().path().to_owned());
+    let body = request.into_body().collect().await.map_err(std::io::Error::other)?.to_bytes();
+    let whole = |bytes: Bytes| Full::new(bytes).map_err(|never: Infallible| match never {}).boxed();
+    let mut response = Response::new(whole(body));
+    match path.as_str() {
+        "/authorization" => *response.body_mut() = whole(authorization.into()),
+        "/redirect" => {
+            *response.status_mut() = StatusCode::TEMPORARY_REDIRECT;
+            let to = http::HeaderValue::from_static("/echo");
+            response.headers_mut().insert("location", to);
+        }
+        "/slow" => std::future::pending::<()>().await,
+        "/slow-body" => *response.body_mut() = Stalls { polls: 0, ends: false }.boxed(),
+        "/cut" => *response.body_mut() = Stalls { polls: 0, ends: true }.boxed(),
+        "/large" => *response.body_mut() = whole(vec![b'x'; 200_000].into()),
+        "/large-head" => {
+            let value = http::HeaderValue::from_str(&"x".repeat(600_000)).expect("a header");
+            response.headers_mut().insert("x-large", value);
+        }
+        "/last" => last.notify_one(),
+        "/close" => return Err(std::io::Error::other("closed")),
+        _ => {}
+    }
+    Ok(response)
+}
+
+/// A body that sends something, and then fails or stalls.
+struct Stalls {
+    polls: u32,
+    ends: bool,
+}
+
+impl Body for Stalls {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
+        self.polls += 1;
+        match self.polls {
+            1 => return Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(b"{"))))),
+            // What was sent is flushed when nothing more is there.
+            2 => context.waker().wake_by_ref(),
+            _ if self.ends => return Poll::Ready(Some(Err(std::io::Error::other("cut")))),
+            _ => {}
+        }
+        Poll::Pending
+    }
+}
+
+/// An address on which nobody listens.
+pub async fn free_port() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    listener.local_addr().expect("an address")
+}
+
+/// A peer that says this to whomever connects, and closes.
+pub async fn says(text: &'static [u8]) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let _ = stream.write_all(text).await;
+        }
+    });
+    address
+}

@@ -1,0 +1,263 @@
+//! Admission plug-ins that are off by default, and their configuration file. Statuses and messages are those
+//! that kube-apiserver 1.36.2 gave to the same requests with the same configuration.
+
+use crate::admission::check_refused;
+use crate::http::{Answer, Client, Server, quiet};
+use keelson::{AdmissionChain, AdmissionConfig, Builder};
+use serde_json::{Value, json};
+
+const CONFIG: &str = "\
+apiVersion: apiserver.config.k8s.io/v1
+kind: AdmissionConfiguration
+plugins:
+- name: EventRateLimit
+  configuration:
+    limits:
+    - {type: Namespace, qps: 1, burst: 3}
+- name: PodNodeSelector
+  configuration:
+    podNodeSelectorPluginConfig:
+      clusterDefaultNodeSelector: disk=ssd
+      sel: zone=a
+- name: PodTolerationRestriction
+  path: tolerations.yaml
+- name: PodSecurity
+  configuration:
+    apiVersion: pod-security.admission.config.k8s.io/v1
+    kind: PodSecurityConfiguration
+    defaults: {enforce: baseline, warn: restricted}
+    exemptions: {namespaces: [exempt], usernames: [free], runtimeClasses: [box]}
+";
+const TOLERATIONS: &str = "\
+apiVersion: podtolerationrestriction.admission.k8s.io/v1alpha1
+kind: Configuration
+default:
+- {key: def, operator: Exists}
+whitelist:
+- {key: def, operator: Exists}
+- {key: ok, operator: Exists}
+- {key: node.kubernetes.io/not-ready, operator: Exists, effect: NoExecute}
+- {key: node.kubernetes.io/unreachable, operator: Exists, effect: NoExecute}
+";
+const OWN: &str = "scheduler.alpha.kubernetes.io";
+
+fn start(on: &[&str]) -> Server {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("admission.yaml");
+    std::fs::write(&path, CONFIG).expect("written");
+    std::fs::write(folder.path().join("tolerations.yaml"), TOLERATIONS).expect("written");
+    let on: Vec<String> = on.iter().map(|name| (*name).to_owned()).collect();
+    // Nothing makes service accounts while no control loop runs.
+    let chain = AdmissionChain::new(&on, &["ServiceAccount".to_owned()]).expect("plug-ins");
+    let admission = chain.with_config(AdmissionConfig::read(&path).expect("a configuration"));
+    Server::start_plain(Builder { admission, ..quiet() })
+}
+
+fn namespace(client: &Client, name: &str, annotations: &Value) -> Answer {
+    let body = json!({"metadata": {"name": name, "annotations": annotations}});
+    client.post("/api/v1/namespaces", &body)
+}
+
+fn pod(name: &str, spec: &Value) -> Value {
+    let mut whole = json!({"containers": [{"name": "c", "image": "a"}]});
+    for (key, value) in spec.as_object().into_iter().flatten() {
+        whole[key] = value.clone();
+    }
+    json!({"metadata": {"name": name}, "spec": whole})
+}
+
+fn post_pod(client: &Client, namespace: &str, spec: &Value) -> Answer {
+    let path = format!("/api/v1/namespaces/{namespace}/pods?dryRun=All");
+    client.post(&path, &pod("p", spec))
+}
+
+fn check(answer: &Answer, status: u16, message: &str) {
+    let got = (answer.status, answer.body["message"].as_str().unwrap_or_default());
+    assert_eq!(got, (status, message), "{}", answer.body);
+}
+
+#[test]
+fn pods_get_the_node_selector_of_their_namespace_and_keep_to_what_is_allowed() {
+    let server = start(&["PodNodeSelector"]);
+    let client = server.client();
+    let selector = |text: &str| json!({format!("{OWN}/node-selector"): text});
+    for (name, annotations) in [
+        ("plain", json!({})),
+        ("own", selector("env=prod,zone=b")),
+        ("bad", selector("env==")),
+        ("sel", json!({})),
+    ] {
+        assert_eq!(namespace(&client, name, &annotations).status, 201);
+    }
+    let made = |namespace: &str, spec: Value| post_pod(&client, namespace, &spec);
+    let selected = |answer: Answer| answer.body["spec"]["nodeSelector"].clone();
+    assert_eq!(selected(made("plain", json!({}))), json!({"disk": "ssd"}));
+    let merged = made("own", json!({"nodeSelector": {"x": "y"}}));
+    assert_eq!(selected(merged), json!({"env": "prod", "x": "y", "zone": "b"}));
+    let conflicts = "pods \"p\" is forbidden: pod node label selector conflicts with its namespace \
+                     node label selector";
+    check(&made("own", json!({"nodeSelector": {"env": "dev"}})), 403, conflicts);
+    check(&made("bad", json!({})), 500, "invalid selector: [env  ]");
+    let not_allowed = "pods \"p\" is forbidden: pod node label selector labels conflict with its \
+                       namespace whitelist";
+    check(&made("sel", json!({"nodeSelector": {"zone": "a"}})), 403, not_allowed);
+    server.stop();
+}
+
+#[test]
+fn pods_get_the_tolerations_of_their_namespace_and_keep_to_what_is_allowed() {
+    let server = start(&["PodTolerationRestriction", "ExtendedResourceToleration"]);
+    let client = server.client();
+    let defaults = format!("{OWN}/defaultTolerations");
+    let allowed = format!("{OWN}/tolerationsWhitelist");
+    namespace(&client, "plain", &json!({}));
+    namespace(&client, "bad", &json!({(defaults.as_str()): "x"}));
+    namespace(&client, "free", &json!({(defaults.as_str()): "", (allowed.as_str()): ""}));
+    let keys = |answer: &Answer| -> Vec<String> {
+        let all = answer.body["spec"]["tolerations"].as_array().cloned().unwrap_or_default();
+        all.iter().map(|one| one["key"].as_str().unwrap_or_default().to_owned()).collect()
+    };
+    let (ready, reachable) = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable");
+    let tolerates = |key: &str| json!({"tolerations": [{"key": key, "operator": "Exists"}]});
+    let made = post_pod(&client, "plain", &tolerates("ok"));
+    assert_eq!(keys(&made), ["ok", ready, reachable, "def"], "{}", made.body);
+    let why = "pod tolerations (possibly merged with namespace default tolerations) conflict with \
+               its cluster whitelist";
+    check(&post_pod(&client, "plain", &tolerates("bad")), 500, why);
+    let syntax = "invalid character 'x' looking for beginning of value";
+    check(&post_pod(&client, "bad", &json!({})), 500, syntax);
+    let device = json!({"containers": [{"name": "c", "image": "a", "resources": {
+        "requests": {"example.com/gpu": "1", "cpu": "1"}, "limits": {"example.com/gpu": "1"}
+    }}]});
+    let made = post_pod(&client, "free", &device);
+    let pressure = "node.kubernetes.io/memory-pressure";
+    assert_eq!(keys(&made), [ready, reachable, pressure, "example.com/gpu"], "{}", made.body);
+    server.stop();
+}
+
+#[test]
+fn pod_security_has_defaults_and_exemptions() {
+    let server = start(&[]);
+    let client = server.client();
+    for name in ["plain", "exempt"] {
+        assert_eq!(namespace(&client, name, &json!({})).status, 201);
+    }
+    let open = json!({"containers": [
+        {"name": "c", "image": "a", "securityContext": {"privileged": true}}
+    ]});
+    let why = "pods \"p\" is forbidden: violates PodSecurity \"baseline:latest\": privileged \
+               (container \"c\" must not set securityContext.privileged=true)";
+    check(&post_pod(&client, "plain", &open), 403, why);
+    let warned = post_pod(&client, "plain", &json!({}));
+    let text = warned.header("warning").unwrap_or_default();
+    assert!(text.contains("would violate PodSecurity \\\"restricted:latest\\\""), "{text}");
+    assert_eq!(post_pod(&client, "exempt", &open).status, 201);
+    let class = json!({"metadata": {"name": "box"}, "handler": "h"});
+    assert_eq!(client.post("/apis/node.k8s.io/v1/runtimeclasses", &class).status, 201);
+    let mut boxed = open.clone();
+    boxed["runtimeClassName"] = json!("box");
+    assert_eq!(post_pod(&client, "plain", &boxed).status, 201);
+    let labels = json!({"metadata": {"labels": {
+        "pod-security.kubernetes.io/enforce": "baseline",
+        "pod-security.kubernetes.io/enforce-version": "v1.20"
+    }}});
+    let kind = "application/merge-patch+json";
+    let patched = client.call("PATCH", "/api/v1/namespaces/exempt", kind, Some(&labels));
+    assert_eq!(
+        patched.header("warning"),
+        Some(
+            "299 - \"namespace \\\"exempt\\\" is exempt from Pod Security, and the policy \
+             (enforce=baseline:v1.20) will be ignored\""
+        )
+    );
+    server.stop();
+}
+
+#[test]
+fn more_events_than_the_limit_are_refused() {
+    let server = start(&["EventRateLimit"]);
+    let client = server.client();
+    assert_eq!(namespace(&client, "t", &json!({})).status, 201);
+    let event = |name: &str| {
+        let body = json!({
+            "metadata": {"name": name},
+            "involvedObject": {"kind": "Pod", "namespace": "t", "name": "a"}
+        });
+        client.post("/api/v1/namespaces/t/events", &body)
+    };
+    let mut refused = vec![];
+    for at in 0..40 {
+        let answer = event(&format!("e{at}"));
+        if answer.status != 201 {
+            refused.push(answer);
+        } else {
+            assert!(at < 3 || !refused.is_empty(), "the first three pass");
+        }
+    }
+    let why = "Too many requests: limit reached on type Namespace for key t";
+    check(refused.first().expect("forty at once are too many"), 429, why);
+    server.stop();
+}
+
+#[test]
+fn rules_of_one_line_each() {
+    let on = ["AlwaysPullImages", "LimitPodHardAntiAffinityTopology", "DenyServiceExternalIPs"];
+    let server = start(&[on[0], on[1], on[2], "NamespaceAutoProvision"]);
+    let client = server.client();
+    let dry = client.post("/api/v1/namespaces/n/configmaps?dryRun=All", &pod("x", &json!({})));
+    check(&dry, 404, "namespaces \"n\" not found");
+    let map = json!({"metadata": {"name": "x"}});
+    assert_eq!(client.post("/api/v1/namespaces/n/configmaps", &map).status, 201);
+    assert_eq!(client.get("/api/v1/namespaces/n").body["status"]["phase"], "Active");
+    let never = json!({
+        "containers": [{"name": "c", "image": "a:1", "imagePullPolicy": "Never"}],
+        "volumes": [{"name": "v", "image": {"reference": "r:1", "pullPolicy": "Never"}}]
+    });
+    let made = post_pod(&client, "n", &never);
+    let spec = &made.body["spec"];
+    assert_eq!(spec["containers"][0]["imagePullPolicy"], "Always", "{}", made.body);
+    assert_eq!(spec["volumes"][0]["image"]["pullPolicy"], "Always");
+    let zone = json!({"affinity": {"podAntiAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {"labelSelector": {"matchLabels": {"a": "b"}}, "topologyKey": "zone"}
+        ]
+    }}});
+    let why = "pods \"p\" is forbidden: affinity.PodAntiAffinity.RequiredDuringScheduling has \
+               TopologyKey zone but only key kubernetes.io/hostname is allowed";
+    check(&post_pod(&client, "n", &zone), 403, why);
+    let service = json!({
+        "metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}], "externalIPs": ["1.2.3.4"]}
+    });
+    let why = "services \"s\" is forbidden: Use of external IPs is denied by admission control";
+    check(&client.post("/api/v1/namespaces/n/services", &service), 403, why);
+    server.stop();
+}
+
+#[test]
+fn a_configuration_that_cannot_be_meant_is_refused_with_the_flag() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("admission.yaml");
+    let check = |text: &str, words: &[&str]| {
+        std::fs::write(&path, text).expect("written");
+        let flag = format!("--admission-control-config-file={}", path.display());
+        let mut all = vec!["--admission-control-config-file", "admission.yaml"];
+        all.extend(words);
+        check_refused(&[&flag], &all);
+    };
+    check("kind: Pod\n", &["AdmissionConfiguration"]);
+    let with = |plug_in: &str| {
+        format!(
+            "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins: [{plug_in}]\n"
+        )
+    };
+    check(&with("{name: Nope, configuration: {a: b}}"), &["Nope", "no such plug-in"]);
+    check(
+        &with("{name: PodSecurity, configuration: {defaults: {enforce: strict}}}"),
+        &["defaults.enforce", "\"strict\"", "baseline"],
+    );
+    check(
+        &with("{name: PodSecurity, configuration: {default: {}}}"),
+        &["unknown field", "default"],
+    );
+    check(&with("{name: EventRateLimit, configuration: {limits: []}}"), &["limits", "empty"]);
+}

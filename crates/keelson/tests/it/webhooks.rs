@@ -1,0 +1,246 @@
+//! Admission webhooks over the whole server: scripted webhooks, and kube-apiserver's answers to the same.
+//!
+//! The answers in `files/webhooks.txt` and `files/webhook_cases.txt` were recorded from a kube-apiserver
+//! 1.36 (`--disable-admission-plugins=ServiceAccount`, and the token `admintoken` of an administrator
+//! `admin` with the uid `admin-uid` in `system:masters`) by these tests themselves, with its URL in
+//! `KEELSON_WEBHOOKS_RECORD`.
+
+mod api;
+mod cases;
+mod coverage;
+mod generated;
+mod runner;
+mod scripted;
+
+use crate::http::{Server, quiet};
+use api::Api;
+use runner::run;
+use scripted::Webhook;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+
+fn recordings(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/files").join(name)
+}
+
+/// The API under test, and whether its answers are to be recorded.
+fn api() -> (Api, bool) {
+    match std::env::var("KEELSON_WEBHOOKS_RECORD") {
+        Ok(url) => (Api::Recorded(url), true),
+        Err(_) => (Api::start(), false),
+    }
+}
+
+/// Each line of a recording, made anew or compared.
+fn hold(file: &str, lines: &[String], is_recording: bool) {
+    let path = recordings(file);
+    if is_recording {
+        return std::fs::write(path, lines.join("\n") + "\n").expect("a recording");
+    }
+    let recorded = std::fs::read_to_string(path).expect("a recording");
+    let recorded: Vec<&str> = recorded.lines().collect();
+    assert_eq!(recorded.len(), lines.len(), "cases of {file}");
+    let differs = |(have, want): &(&String, &&str)| have.as_str() != **want;
+    let faults: Vec<String> = lines
+        .iter()
+        .zip(&recorded)
+        .filter(differs)
+        .map(|(have, want)| format!("have {have}\nwant {want}"))
+        .collect();
+    let (count, of) = (faults.len(), lines.len());
+    assert!(faults.is_empty(), "{count} of {of} differ:\n{}", faults.join("\n\n"));
+}
+
+#[test]
+fn webhooks_are_called_and_believed_as_by_kube_apiserver() {
+    let (api, is_recording) = api();
+    let hook = Webhook::start("h2", &["127.0.0.1"]);
+    let stamp = stamp();
+    let mut lines = vec![];
+    for (index, case) in cases::all().iter().enumerate() {
+        let seen = run(&api, &hook, case, &format!("case-{stamp}-{index}"));
+        lines.extend(seen.iter().map(|seen| format!("{}: {seen}", case.name)));
+    }
+    hold("webhooks.txt", &lines, is_recording);
+    api.stop();
+}
+
+/// How many cases are made at random.
+const GENERATED: u64 = 1_000;
+
+/// A recording of each would take megabytes: of what the webhooks saw there is only a checksum. `KEELSON_WEBHOOKS_CASE`
+/// shows all of one case.
+#[test]
+fn generated_webhooks_are_called_and_believed_as_by_kube_apiserver() {
+    let (api, is_recording) = api();
+    let hook = Webhook::start("http/1.1", &["127.0.0.1"]);
+    let only = std::env::var("KEELSON_WEBHOOKS_CASE").ok().and_then(|text| text.parse().ok());
+    let stamp = stamp();
+    let numbers: Vec<u64> = only.map_or_else(|| (0..GENERATED).collect(), |number| vec![number]);
+    let lines: Vec<String> = numbers
+        .iter()
+        .flat_map(|&number| {
+            let seen = run(&api, &hook, &generated::case(number), &format!("gen-{stamp}-{number}"));
+            seen.into_iter().map(without_race).map(move |seen| match only {
+                None => digest(number, &seen),
+                Some(_) => format!("{number} {seen}"),
+            })
+        })
+        .collect();
+    api.stop();
+    match only {
+        Some(number) => panic!("case {number}: {:?}\n{lines:?}", generated::case(number)),
+        None => hold("webhook_cases.txt", &lines, is_recording),
+    }
+}
+
+/// Where several validating webhooks refuse, kube-apiserver answers the refusal that comes first, and we
+/// the first in order: only what the webhooks saw is compared. The same with the order of warnings.
+fn without_race(mut seen: Value) -> Value {
+    let warns = scripted::hex("warnings");
+    let validating = |warn: bool| {
+        let calls = seen["calls"].as_array().into_iter().flatten();
+        let paths = calls.filter_map(|call| call["path"].as_str());
+        let paths = paths.filter(|path| path.starts_with("/v") && !path.contains("/allow"));
+        paths.filter(|path| path.contains(&warns) == warn).count()
+    };
+    let (refusing, warning) = (validating(false), validating(true));
+    if refusing > 1 {
+        (seen["status"], seen["body"]) = (json!("race"), Value::Null);
+    }
+    if let Some(warnings) = seen["warnings"].as_array_mut().filter(|_| warning > 1) {
+        warnings.sort_by_key(Value::to_string);
+    }
+    seen
+}
+
+/// The verdict on a request, and a checksum of all that was seen (FNV-1a).
+fn digest(number: u64, seen: &Value) -> String {
+    let mut sum: u64 = 0xcbf2_9ce4_8422_2325;
+    for byte in seen.to_string().bytes() {
+        sum = (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    let calls = seen["calls"].as_array().map_or(0, Vec::len);
+    let message = seen["body"]["message"].as_str().unwrap_or("-");
+    format!("{number} {} calls={calls} {sum:016x} {message}", seen["status"])
+}
+
+/// What tells the names of this run from those of others.
+fn stamp() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |time| time.as_secs())
+}
+
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// A server with one webhook for ConfigMaps and things, and what became of a ConfigMap.
+fn with_webhook(sort: &str, config: &Value) -> (Server, String, u16) {
+    let server = Server::start_plain(quiet());
+    let client = server.client();
+    let webhook = json!({
+        "name": "a.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+        "clientConfig": config, "timeoutSeconds": 5,
+        "rules": [{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"],
+            "resources": ["configmaps", "things"]}]
+    });
+    let body = json!({"metadata": {"name": "a"}, "webhooks": [webhook]});
+    let path = format!("/apis/admissionregistration.k8s.io/v1/{sort}webhookconfigurations");
+    assert_eq!(client.post(&path, &body).status, 201);
+    let answer = client.post(CONFIG_MAPS, &json!({"metadata": {"name": "a"}}));
+    let message = answer.body["message"].as_str().unwrap_or_default().to_owned();
+    (server, message, answer.status)
+}
+
+#[test]
+fn a_webhook_with_another_name_is_not_believed() {
+    let hook = Webhook::start("h2", &["other.example.com"]);
+    let (server, message, status) = with_webhook("validating", &hook.config("allow"));
+    let want = "tls: failed to verify certificate: x509: cannot validate certificate for 127.0.0.1 \
+                because it doesn't contain any IP SANs";
+    assert!(status == 500 && message.ends_with(want), "{status} {message}");
+    assert!(hook.take().is_empty());
+    server.stop();
+}
+
+#[test]
+fn a_redirect_is_not_followed() {
+    let hook = Webhook::start("http/1.1", &["127.0.0.1"]);
+    let (server, message, status) = with_webhook("mutating", &hook.config("307"));
+    let want = "the server responded with the status code 307 but did not return more information";
+    assert!(status == 500 && message.ends_with(want), "{status} {message}");
+    assert_eq!(hook.take().len(), 1);
+    server.stop();
+}
+
+#[test]
+fn a_service_is_called_by_its_name_and_checked_by_it() {
+    let hook = Webhook::start("h2", &["hook.default.svc"]);
+    let service = |name: &str| {
+        json!({"caBundle": hook.bundle, "service": {"namespace": "default", "name": name,
+            "port": hook.address.port(), "path": "/deny"}})
+    };
+    let (server, message, status) = with_webhook("validating", &service("hook"));
+    let url = format!("https://hook.default.svc:{}/deny?timeout=5s", hook.address.port());
+    let want = format!("failed to call webhook: Post \"{url}\": service \"hook\" not found");
+    assert!(status == 500 && message.ends_with(&want), "{status} {message}");
+    let client = server.client();
+    let external = json!({"metadata": {"name": "hook"},
+        "spec": {"type": "ExternalName", "externalName": "localhost"}});
+    assert_eq!(client.post("/api/v1/namespaces/default/services", &external).status, 201);
+    let answer = client.post(CONFIG_MAPS, &json!({"metadata": {"name": "a"}}));
+    assert_eq!((answer.status, hook.take().len()), (400, 1), "{answer:?}");
+    server.stop();
+}
+
+#[test]
+fn a_configuration_counts_from_its_answer_on_until_it_is_deleted() {
+    let hook = Webhook::start("h2", &["127.0.0.1"]);
+    let (server, _, status) = with_webhook("validating", &hook.config("deny"));
+    assert_eq!(status, 400);
+    let client = server.client();
+    let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/a";
+    let allow = json!([{"op": "replace", "path": "/webhooks/0/clientConfig/url",
+        "value": hook.config("allow")["url"]}]);
+    let patched = client.call("PATCH", path, "application/json-patch+json", Some(&allow));
+    assert_eq!(patched.status, 200, "{patched:?}");
+    let make = |name: &str| client.post(CONFIG_MAPS, &json!({"metadata": {"name": name}})).status;
+    assert_eq!(make("b"), 201);
+    assert_eq!(hook.take().len(), 2);
+    assert_eq!(client.delete(path).status, 200);
+    assert_eq!((make("c"), hook.take().len()), (201, 0));
+    server.stop();
+}
+
+#[test]
+fn a_custom_resource_is_patched_and_pruned() {
+    let hook = Webhook::start("h2", &["127.0.0.1"]);
+    let operations = json!([
+        {"op": "add", "path": "/spec", "value": {"size": 3, "unknown": 1}},
+        {"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}
+    ]);
+    let script = format!("patch={}", scripted::hex(&operations.to_string()));
+    let (server, _, _) = with_webhook("mutating", &hook.config(&script));
+    let client = server.client();
+    let spec = json!({"type": "object", "properties": {"size": {"type": "integer"},
+        "color": {"type": "string", "default": "red"}}});
+    let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}});
+    let definition = json!({"metadata": {"name": "things.example.org"}, "spec": {
+        "group": "example.org", "scope": "Namespaced",
+        "names": {"plural": "things", "singular": "thing", "kind": "Thing"},
+        "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}]}});
+    let made = client.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition);
+    assert_eq!(made.status, 201, "{made:?}");
+    let path = "/apis/example.org/v1/namespaces/default/things";
+    client.poll(path, |answer| answer.status == 200);
+    hook.take();
+    let thing = json!({"apiVersion": "example.org/v1", "kind": "Thing", "metadata": {"name": "a"}});
+    let made = client.post(path, &thing);
+    assert_eq!(made.status, 201, "{made:?}");
+    assert_eq!(made.body["spec"], json!({"size": 3, "color": "red"}));
+    assert_eq!(made.body["metadata"]["labels"], json!({"a": "b"}));
+    let calls = hook.take();
+    let sent = &calls[0].review["request"];
+    assert_eq!(sent["object"]["kind"], "Thing");
+    assert_eq!(sent["kind"], json!({"group": "example.org", "version": "v1", "kind": "Thing"}));
+    server.stop();
+}

@@ -1,0 +1,216 @@
+//! No way around webhooks: each write verb of each resource and subresource of the API table is seen by one
+//! that refuses everything.
+
+use super::scripted::Webhook;
+use crate::http::{Answer, Client, Server, quiet};
+use crate::minimal::{collection, kept, minimal, name};
+use keelson_schema::catalogue::{Catalogue, Resource, Subresource};
+use serde_json::{Value, json};
+
+const JSON: &str = "application/json";
+const MERGE: &str = "application/merge-patch+json";
+const GROUP: &str = "admissionregistration.k8s.io";
+
+/// Write verbs of resources and subresources: a change of it is to be noticed.
+const WRITES: usize = 390;
+
+#[test]
+fn a_webhook_sees_every_write() {
+    let hook = Webhook::start("h2", &["127.0.0.1"]);
+    for sort in ["validating", "mutating"] {
+        let server = Server::start_plain(quiet());
+        let client = server.client();
+        let limits = |resource: &&Resource| {
+            matches!(resource.name.as_str(), "limitranges" | "resourcequotas")
+        };
+        // Those that limit others come last.
+        for resource in kept().filter(|r| !limits(r)).chain(kept().filter(limits)) {
+            let made = client.post(&collection(resource), &object(resource));
+            assert!(matches!(made.status, 201 | 409), "{}: {made:?}", resource.name);
+        }
+        refuse_all(&client, &hook, sort);
+        let mut writes = Writes { client: &client, hook: &hook, count: 0, faults: vec![] };
+        let own = |resource: &&Resource| resource.name.ends_with("webhookconfigurations");
+        for resource in kept().filter(|resource| !own(resource)) {
+            writes.resource(resource);
+        }
+        for resource in reviews() {
+            writes.review(resource);
+        }
+        // The deletion of all of them ends the webhook.
+        for resource in kept().filter(own) {
+            writes.resource(resource);
+        }
+        let Writes { count, faults, .. } = writes;
+        println!("{sort}: {count} writes, {} unseen", faults.len());
+        assert!(faults.is_empty(), "{sort}:\n{}", faults.join("\n"));
+        assert_eq!(count, WRITES, "{sort}");
+        server.stop();
+    }
+}
+
+/// Makes a webhook that refuses what it sees.
+fn refuse_all(client: &Client, hook: &Webhook, sort: &str) {
+    let webhook = json!({
+        "name": "all.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+        "clientConfig": hook.config("deny"),
+        "rules": [{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"],
+            "resources": ["*/*"]}]
+    });
+    let body = json!({"metadata": {"name": "all"}, "webhooks": [webhook]});
+    let path = format!("/apis/{GROUP}/v1/{sort}webhookconfigurations");
+    let made = client.post(&path, &body);
+    assert_eq!(made.status, 201, "{made:?}");
+}
+
+/// The smallest object of a resource that passes the limits that are there.
+fn object(resource: &Resource) -> Value {
+    let mut object = minimal(resource);
+    if resource.name == "pods" {
+        object["spec"]["containers"][0]["resources"] = json!({"limits": {"cpu": "1"}});
+    }
+    object
+}
+
+/// Resources that keep no objects.
+fn reviews() -> impl Iterator<Item = &'static Resource> {
+    let versions = Catalogue::shared().groups.iter().flat_map(|group| &group.versions);
+    let resources = versions.filter(|version| version.default_on).flat_map(|v| &v.resources);
+    resources.filter(|resource| {
+        resource.default_on && resource.has_verb("create") && !resource.has_verb("list")
+    })
+}
+
+struct Writes<'t> {
+    client: &'t Client,
+    hook: &'t Webhook,
+    count: usize,
+    faults: Vec<String>,
+}
+
+impl Writes<'_> {
+    fn resource(&mut self, resource: &Resource) {
+        let all = collection(resource);
+        let one = format!("{all}/{}", name(&resource.name));
+        let mut new = object(resource);
+        new["metadata"]["name"] = json!("other");
+        if matches!(resource.name.as_str(), "ipaddresses" | "apiservices") {
+            new["metadata"] = json!({"name": if resource.name == "ipaddresses" { "10.9.0.2" } else { "v2.example.org" }});
+            new["spec"]["version"] = json!("v2");
+        }
+        if resource.name == "customresourcedefinitions" {
+            new["metadata"]["name"] = json!("others.example.org");
+            new["spec"]["names"] = json!({"plural": "others", "kind": "Other"});
+        }
+        self.seen(resource, "", "CREATE", "POST", &all, JSON, Some(&new));
+        self.changes(resource, "", &one, &resource.verbs);
+        for sub in &resource.subresources {
+            self.subresource(resource, sub, &one);
+        }
+        if resource.has_verb("delete") {
+            self.seen(resource, "", "DELETE", "DELETE", &one, JSON, None);
+        }
+        if resource.has_verb("deletecollection") {
+            // Priority classes of the system are refused before.
+            let only = format!("{all}?fieldSelector=metadata.name%3D{}", name(&resource.name));
+            self.seen(resource, "", "DELETE", "DELETE", &only, JSON, None);
+        }
+    }
+
+    /// Updates and patches of an object or a part of it.
+    fn changes(&mut self, resource: &Resource, sub: &str, path: &str, verbs: &[keelson_meta::Str]) {
+        if verbs.iter().any(|verb| verb == "update") {
+            let part = self.client.get(path);
+            let whole = || self.client.get(path.trim_end_matches(&format!("/{sub}"))).body;
+            let mut body = if part.status == 200 { part.body } else { whole() };
+            body["metadata"]["labels"]["changed"] = json!("yes");
+            self.seen(resource, sub, "UPDATE", "PUT", path, JSON, Some(&body));
+        }
+        if verbs.iter().any(|verb| verb == "patch") {
+            let body = json!({"metadata": {"labels": {"changed": "yes"}}});
+            self.seen(resource, sub, "UPDATE", "PATCH", path, MERGE, Some(&body));
+        }
+    }
+
+    fn subresource(&mut self, resource: &Resource, sub: &Subresource, one: &str) {
+        let path = format!("{one}/{}", sub.name);
+        let place = format!("{}/{}", resource.name, sub.name);
+        let connects = ["exec", "attach", "portforward", "proxy"].contains(&sub.name.as_str());
+        if connects {
+            let query = if sub.name == "proxy" { "" } else { "?command=a&container=c&ports=80" };
+            let path = format!("{path}{query}");
+            for method in ["GET", "POST"] {
+                self.seen(resource, &sub.name, "CONNECT", method, &path, JSON, None);
+            }
+            return;
+        }
+        let body = match place.as_str() {
+            "pods/binding" => {
+                json!({"metadata": {"name": "sample"}, "target": {"kind": "Node", "name": "n"}})
+            }
+            "pods/eviction" => {
+                json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "sample"}})
+            }
+            "serviceaccounts/token" => json!({"spec": {}}),
+            _ => return self.changes(resource, &sub.name, &path, &sub.verbs),
+        };
+        self.seen(resource, &sub.name, "CREATE", "POST", &path, JSON, Some(&body));
+    }
+
+    fn review(&mut self, resource: &Resource) {
+        let attributes = json!({"verb": "get", "resource": "pods", "namespace": "default"});
+        let spec = match resource.name.as_str() {
+            "tokenreviews" => json!({"token": "x"}),
+            "selfsubjectrulesreviews" => json!({"namespace": "default"}),
+            _ => json!({"resourceAttributes": attributes, "user": "x"}),
+        };
+        let namespace = if resource.namespaced { "default" } else { "" };
+        let body = match resource.name.as_str() {
+            "bindings" => {
+                json!({"metadata": {"name": "sample"}, "target": {"kind": "Node", "name": "n"}})
+            }
+            "selfsubjectreviews" => json!({}),
+            _ => json!({"metadata": {"namespace": namespace}, "spec": spec}),
+        };
+        self.seen(resource, "", "CREATE", "POST", &collection(resource), JSON, Some(&body));
+    }
+
+    /// Sends a request, which the webhook must see and refuse, unless it is about itself.
+    #[allow(clippy::too_many_arguments)] // A row of a table.
+    fn seen(
+        &mut self,
+        resource: &Resource,
+        sub: &str,
+        operation: &str,
+        method: &str,
+        path: &str,
+        media: &str,
+        body: Option<&Value>,
+    ) {
+        self.count += 1;
+        self.hook.take();
+        let answer = self.client.call(method, path, media, body);
+        let calls = self.hook.take();
+        let is_exempt = resource.kind.group == GROUP;
+        let was_seen = calls.iter().any(|call| {
+            let request = &call.review["request"];
+            request["operation"] == operation
+                && request["requestResource"]["resource"] == resource.name.as_str()
+                && request["requestResource"]["group"] == resource.kind.group.as_str()
+                && request["requestSubResource"].as_str().unwrap_or_default() == sub
+        });
+        if was_seen == is_exempt || is_denied(&answer) == is_exempt {
+            let text = answer.body["message"].as_str().unwrap_or_default();
+            self.faults.push(format!(
+                "{operation} {method} {path} ({sub}): {} calls, {} {text}",
+                calls.len(),
+                answer.status
+            ));
+        }
+    }
+}
+
+fn is_denied(answer: &Answer) -> bool {
+    let message = answer.body["message"].as_str().unwrap_or_default();
+    answer.status == 400 && message.starts_with("admission webhook \"all.example.com\" denied")
+}

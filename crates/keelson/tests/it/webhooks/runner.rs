@@ -1,0 +1,238 @@
+//! Runs a case: configurations and requests, and what became of both.
+
+use super::api::{Answer, Api};
+use super::scripted::{Call, Webhook};
+use crate::http::PATIENCE;
+use serde_json::{Map, Value, json};
+use std::time::Instant;
+
+const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1";
+
+/// Webhooks and the requests that they see. `$NS` stands for a namespace of the case.
+#[derive(Clone, Debug, Default)]
+pub struct Case {
+    pub name: String,
+    /// Mutating ones; see [`webhook`].
+    pub mutating: Vec<Value>,
+    /// Validating ones.
+    pub validating: Vec<Value>,
+    /// Requests that are made before the webhooks are there.
+    pub before: Vec<Request>,
+    /// The requests that count.
+    pub requests: Vec<Request>,
+}
+
+/// A request.
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub method: &'static str,
+    pub path: String,
+    pub media: &'static str,
+    pub body: Value,
+}
+
+impl Request {
+    /// One in JSON.
+    pub fn new(method: &'static str, path: &str, body: Value) -> Request {
+        Request { method, path: path.to_owned(), media: "application/json", body }
+    }
+}
+
+/// A webhook as a configuration has it; members of `given` take the place of defaults, and `script` says
+/// what it answers.
+fn webhook(hook: &Webhook, sort: &str, index: usize, given: &Value) -> Value {
+    let script = given["script"].as_str().unwrap_or("allow");
+    let mut webhook = json!({
+        "name": format!("{sort}{index}.example.com"),
+        "admissionReviewVersions": ["v1"], "sideEffects": "None", "timeoutSeconds": 5,
+        "clientConfig": hook.config(&format!("{sort}{index}/{script}")),
+        "namespaceSelector": {"matchLabels": {"case": "$NS"}},
+        "rules": [{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"],
+            "resources": ["configmaps"]}]
+    });
+    for (name, value) in given.as_object().into_iter().flatten() {
+        if name != "script" {
+            webhook[name] = value.clone();
+        }
+    }
+    webhook
+}
+
+/// Runs a case in a namespace of its own. Returns what the clients and the webhooks saw, without what
+/// differs from run to run.
+pub fn run(api: &Api, hook: &Webhook, case: &Case, namespace: &str) -> Vec<Value> {
+    let own = json!({"metadata": {"name": namespace, "labels": {"case": namespace}}});
+    api.make("/api/v1/namespaces", &own);
+    let send = |request: &Request| {
+        let path = request.path.replace("$NS", namespace);
+        let body = placed(&request.body, namespace);
+        let body = (!body.is_null()).then_some(&body);
+        api.call(request.method, &path, request.media, body)
+    };
+    for request in &case.before {
+        let answer = send(request);
+        assert!(answer.status < 300, "{}: {request:?} {answer:?}", case.name);
+    }
+    // In this order what refuses the probe of the first is in the configuration of the first.
+    let sorts = [("validating", "v", &case.validating), ("mutating", "m", &case.mutating)];
+    for (sort, short, webhooks) in sorts {
+        if !webhooks.is_empty() {
+            configure(api, hook, sort, short, webhooks, namespace);
+        }
+    }
+    let mut seen = vec![];
+    for request in &case.requests {
+        hook.take();
+        let answer = send(request);
+        seen.push(record(&answer, hook, namespace));
+    }
+    for (sort, _, webhooks) in sorts {
+        if !webhooks.is_empty() {
+            let path = format!("{CONFIGURATIONS}/{sort}webhookconfigurations/{namespace}");
+            assert_eq!(api.call("DELETE", &path, "application/json", None).status, 200);
+        }
+    }
+    seen
+}
+
+/// Makes a configuration, and waits until it counts: its first webhook refuses secrets
+/// with a certain label.
+fn configure(
+    api: &Api,
+    hook: &Webhook,
+    sort: &str,
+    short: &str,
+    webhooks: &[Value],
+    namespace: &str,
+) {
+    let rules = json!([{"operations": ["*"], "apiGroups": [""], "apiVersions": ["*"],
+        "resources": ["secrets"]}]);
+    let label = json!({"probe": sort});
+    let probe = json!({"script": "deny", "rules": rules, "objectSelector": {"matchLabels": label}});
+    let mut all = vec![webhook(hook, "probe", 0, &probe)];
+    let given = webhooks.iter().enumerate();
+    all.extend(given.map(|(index, given)| webhook(hook, short, index, given)));
+    let body = placed(&json!({"metadata": {"name": "$NS"}, "webhooks": all}), namespace);
+    api.make(&format!("{CONFIGURATIONS}/{sort}webhookconfigurations"), &body);
+    let path = format!("/api/v1/namespaces/{namespace}/secrets?dryRun=All");
+    let probe = json!({"metadata": {"name": "probe", "labels": label}});
+    let deadline = Instant::now() + PATIENCE;
+    let is_live = || {
+        let answer = api.call("POST", &path, "application/json", Some(&probe));
+        let message = answer.body["message"].as_str().unwrap_or_default();
+        answer.status != 201 && (sort == "validating" || message.contains("probe0.example.com"))
+    };
+    while !is_live() {
+        assert!(Instant::now() < deadline, "the configuration does not come into force");
+    }
+}
+
+/// A value with the namespace of the case.
+fn placed(value: &Value, namespace: &str) -> Value {
+    serde_json::from_str(&value.to_string().replace("$NS", namespace)).expect("JSON")
+}
+
+fn record(answer: &Answer, hook: &Webhook, namespace: &str) -> Value {
+    let mut calls = hook.take();
+    // Validating webhooks are called side by side.
+    calls.sort_by_key(|call| match call.path.strip_prefix("/m") {
+        Some(_) => String::new(),
+        None => call.path.clone(),
+    });
+    let body = match answer.body["kind"].as_str() {
+        Some("Status") => answer.body.clone(),
+        _ => short(&answer.body),
+    };
+    let calls: Vec<Value> = calls.into_iter().map(sent).collect();
+    let record = json!({
+        "status": answer.status, "warnings": answer.warnings, "body": body, "calls": calls
+    });
+    let address = hook.address.to_string();
+    normal(record, &[(&address, "HOOK"), (namespace, "$NS")])
+}
+
+/// What webhooks change of an object.
+fn short(object: &Value) -> Value {
+    let mut short = Map::new();
+    let metadata = &object["metadata"];
+    for (name, value) in [
+        ("name", &metadata["name"]),
+        ("labels", &metadata["labels"]),
+        ("annotations", &metadata["annotations"]),
+        ("data", &object["data"]),
+        ("replicas", &object["spec"]["replicas"]),
+    ] {
+        if !value.is_null() {
+            short.insert(name.to_owned(), value.clone());
+        }
+    }
+    Value::Object(short)
+}
+
+fn sent(call: Call) -> Value {
+    json!({"path": call.path, "review": call.review})
+}
+
+/// A value without what differs from run to run.
+fn normal(value: Value, words: &[(&str, &str)]) -> Value {
+    match value {
+        Value::Object(map) => {
+            let member = |(name, value): (String, Value)| {
+                let value = match (name.as_str(), &value) {
+                    ("uid", Value::String(_)) => json!("UID"),
+                    ("creationTimestamp" | "time" | "deletionTimestamp", Value::String(_)) => {
+                        json!("TIME")
+                    }
+                    ("resourceVersion", Value::String(_)) => json!("RV"),
+                    _ => normal(value, words),
+                };
+                (name, value)
+            };
+            // Who owns fields of a Scale is told by its own rules, which are no matter of webhooks.
+            let is_scale = map.get("kind") == Some(&json!("Scale"));
+            let mut map: Map<String, Value> = map.into_iter().map(member).collect();
+            if let Some(metadata) = map.get_mut("metadata").filter(|_| is_scale) {
+                metadata.as_object_mut().map(|metadata| metadata.remove("managedFields"));
+            }
+            Value::Object(map)
+        }
+        Value::Array(list) => list.into_iter().map(|item| normal(item, words)).collect(),
+        Value::String(mut text) => {
+            for (word, by) in words {
+                text = text.replace(word, by);
+            }
+            json!(without_stream(&without_uuids(&text)))
+        }
+        other => other,
+    }
+}
+
+/// A text without the number of an HTTP/2 stream.
+fn without_stream(text: &str) -> String {
+    let Some((before, after)) = text.split_once("stream ID ") else { return text.to_owned() };
+    let rest = after.split_once("; ").map_or(after, |(_, rest)| rest);
+    format!("{before}{rest}")
+}
+
+fn without_uuids(text: &str) -> String {
+    const LENGTH: usize = 36;
+    let is_uuid = |part: &str| {
+        part.len() == LENGTH
+            && part.bytes().enumerate().all(|(at, byte)| match at {
+                8 | 13 | 18 | 23 => byte == b'-',
+                _ => byte.is_ascii_hexdigit(),
+            })
+    };
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        if rest.get(..LENGTH).is_some_and(is_uuid) {
+            out.push_str("UID");
+            rest = &rest[LENGTH..];
+        } else {
+            out.push(c);
+            rest = &rest[c.len_utf8()..];
+        }
+    }
+    out
+}

@@ -1,0 +1,197 @@
+//! A webhook that answers as the path of a request says, over HTTPS in HTTP/1.1 or HTTP/2, and keeps
+//! what it was sent.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rcgen::{CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rustls::ServerConfig;
+use rustls_pki_types::PrivateKeyDer;
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio_rustls::TlsAcceptor;
+
+/// What a webhook was sent.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// Path and query.
+    pub path: String,
+    /// The `AdmissionReview`.
+    pub review: Value,
+}
+
+/// A webhook.
+pub struct Webhook {
+    pub address: SocketAddr,
+    /// The bundle by which it is trusted, as `caBundle` has it.
+    pub bundle: String,
+    calls: Arc<Mutex<Vec<Call>>>,
+    _runtime: Runtime,
+}
+
+impl Webhook {
+    /// One that speaks `protocol`, with a certificate for `names`.
+    pub fn start(protocol: &str, names: &[&str]) -> Webhook {
+        let runtime = Runtime::new().expect("a runtime");
+        let (config, bundle) = certificate(protocol, names);
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let calls: Arc<Mutex<Vec<Call>>> = Arc::default();
+        let (acceptor, kept) = (TlsAcceptor::from(Arc::new(config)), calls.clone());
+        let is_http2 = protocol == "h2";
+        runtime.spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (acceptor, kept) = (acceptor.clone(), kept.clone());
+                tokio::spawn(async move {
+                    let Ok(stream) = acceptor.accept(stream).await else { return };
+                    let io = TokioIo::new(stream);
+                    let answers = service_fn(move |request| answer(request, kept.clone()));
+                    if is_http2 {
+                        let http2 = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+                        let _ = http2.serve_connection(io, answers).await;
+                    } else {
+                        let http1 = hyper::server::conn::http1::Builder::new();
+                        let _ = http1.serve_connection(io, answers).await;
+                    }
+                });
+            }
+        });
+        Webhook { address, bundle, calls, _runtime: runtime }
+    }
+
+    /// The `clientConfig` of a script.
+    pub fn config(&self, script: &str) -> Value {
+        json!({"url": format!("https://{}/{script}", self.address), "caBundle": self.bundle})
+    }
+
+    /// What it was sent since the last time.
+    pub fn take(&self) -> Vec<Call> {
+        std::mem::take(&mut *self.calls.lock().expect("a lock"))
+    }
+}
+
+fn certificate(protocol: &str, names: &[&str]) -> (ServerConfig, String) {
+    let mut params = CertificateParams::new(vec![]).expect("no names");
+    params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let key = KeyPair::generate().expect("a key");
+    let authority = CertifiedIssuer::self_signed(params, key).expect("a certificate");
+    let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+    let params = CertificateParams::new(names).expect("names");
+    let key = KeyPair::generate().expect("a key");
+    let leaf = params.signed_by(&key, &authority).expect("a certificate");
+    let key = PrivateKeyDer::try_from(key.serialize_der()).expect("a key");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_no_client_auth()
+        .with_single_cert(vec![leaf.der().clone()], key)
+        .expect("a certificate");
+    config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
+    (config, STANDARD.encode(authority.pem()))
+}
+
+/// An answer, or an error, which ends the connection.
+async fn answer(
+    request: Request<Incoming>,
+    calls: Arc<Mutex<Vec<Call>>>,
+) -> Result<Response<Full<Bytes>>, std::io::Error> {
+    let path = request.uri().path_and_query().map(ToString::to_string).unwrap_or_default();
+    // What stands before the script tells webhooks with the same script apart.
+    let script = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
+    let body = request.into_body().collect().await.map_err(std::io::Error::other)?.to_bytes();
+    let review: Value = serde_json::from_slice(&body).unwrap_or_default();
+    calls.lock().expect("a lock").push(Call { path, review: review.clone() });
+    if script == "slow" {
+        std::future::pending::<()>().await;
+    }
+    if script == "close" {
+        return Err(std::io::Error::other("closed"));
+    }
+    let (status, media, body) = scripted(&script, &review);
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = StatusCode::from_u16(status).expect("a status");
+    let headers = response.headers_mut();
+    headers.insert("content-type", media.parse().expect("a media type"));
+    if status / 100 == 3 {
+        headers.insert("location", "/allow".parse().expect("a path"));
+    }
+    Ok(response)
+}
+
+const JSON: &str = "application/json";
+
+/// Status, media type and body. A word and its argument stand in `word=argument`, where the argument is
+/// JSON in hexadecimal digits.
+fn scripted(script: &str, review: &Value) -> (u16, &'static str, Vec<u8>) {
+    let (word, argument) = script.split_once('=').unwrap_or((script, ""));
+    let argument = unhex(argument);
+    let respond = |members: Value| {
+        let mut answer = json!({
+            "apiVersion": review["apiVersion"], "kind": review["kind"],
+            "response": {"uid": review["request"]["uid"], "allowed": true}
+        });
+        for (name, value) in members.as_object().into_iter().flatten() {
+            answer["response"][name] = value.clone();
+        }
+        answer
+    };
+    let patch = |operations: &[u8]| {
+        respond(json!({"patchType": "JSONPatch", "patch": STANDARD.encode(operations)}))
+    };
+    let value = || serde_json::from_slice::<Value>(&argument).unwrap_or_default();
+    let review = match word {
+        "allow" => respond(json!({})),
+        "deny" => respond(json!({"allowed": false})),
+        "refuse" => respond(json!({"allowed": false, "status": value()})),
+        // Members of the response.
+        "respond" => respond(value()),
+        // Members of the review.
+        "review" => {
+            let mut answer = respond(json!({}));
+            for (name, value) in value().as_object().into_iter().flatten() {
+                answer[name] = value.clone();
+            }
+            answer
+        }
+        "patch" => patch(&argument),
+        "large" => respond(json!({"auditAnnotations": {"a": "x".repeat(3 << 20)}})),
+        "yaml" => {
+            let uid = review["request"]["uid"].as_str().unwrap_or_default();
+            let text = format!(
+                "apiVersion: admission.k8s.io/v1\nkind: AdmissionReview\n\
+                 response:\n  uid: {uid}\n  allowed: true\n"
+            );
+            return (200, JSON, text.into_bytes());
+        }
+        "body" => return (200, JSON, argument),
+        "text" => {
+            let status = script.rsplit('.').next().and_then(|code| code.parse().ok());
+            return (status.unwrap_or(500), "text/plain", b"some text".to_vec());
+        }
+        code => {
+            let status = code.parse().unwrap_or(404);
+            return (status, JSON, if status == 204 { vec![] } else { b"some text".to_vec() });
+        }
+    };
+    (200, JSON, review.to_string().into_bytes())
+}
+
+/// JSON as an argument of a script.
+pub fn hex(text: &str) -> String {
+    text.bytes().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(digits: &str) -> Vec<u8> {
+    let digits: Vec<u8> = digits.bytes().collect();
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    digits.chunks(2).filter_map(byte).collect()
+}

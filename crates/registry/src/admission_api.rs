@@ -1,0 +1,164 @@
+//! What admission may ask of the registry: stored objects, for built-in plug-ins; types, conversion and
+//! equivalent resources, for webhooks and policies.
+
+use crate::api_table::{ApiTable, Endpoint, Source};
+use crate::registry::Registry;
+use keelson_admission::{Api, Pending, Stored};
+use keelson_auth::Authorizer;
+use keelson_meta::{Failure, GroupVersionKind, GroupVersionResource, Object, Status, Str, Value};
+use keelson_schema::{Schema, decode};
+use std::sync::Arc;
+
+impl Stored for Registry {
+    fn get(
+        &self,
+        group: &str,
+        resource: &str,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Object>, Failure> {
+        let Some(kind) = self.kind(group, resource) else {
+            return Ok(None);
+        };
+        let entry = self.known_at(&kind, &kind.key(namespace, name))?;
+        entry.map(|entry| kind.decode(&entry)).transpose()
+    }
+
+    fn list_with(
+        &self,
+        group: &str,
+        resource: &str,
+        namespace: &str,
+        words: &[&str],
+    ) -> Result<Vec<Object>, Failure> {
+        let Some(kind) = self.kind(group, resource) else {
+            return Ok(vec![]);
+        };
+        let prefix = if namespace.is_empty() { String::new() } else { format!("{namespace}/") };
+        // What cannot be read, a limit say, must not count as absent.
+        let snapshot = self.all_under(&kind, &prefix)?;
+        let entries = snapshot.range(&prefix, "");
+        let wanted = entries
+            .filter(|entry| words.is_empty() || words.iter().any(|word| entry.has_text(word)));
+        wanted.map(|entry| kind.decode(entry)).collect()
+    }
+
+    fn is_terminating(&self, namespace: &str) -> Option<bool> {
+        let entry = self.objects(&*self.kind("", "namespaces")?).get(namespace)?;
+        Some(entry.field("status.phase") == Some("Terminating"))
+    }
+
+    fn labels_of(&self, namespace: &str) -> Vec<(Str, Str)> {
+        let kind = self.kind("", "namespaces");
+        let Some(entry) = kind.and_then(|kind| self.objects(&kind).get(namespace)) else {
+            return vec![];
+        };
+        let mut labels = Vec::with_capacity(entry.labels().len());
+        labels.extend(entry.labels().map(|(key, value)| (key.into(), value.into())));
+        labels
+    }
+}
+
+impl Api for Registry {
+    fn equivalents(
+        &self,
+        resource: &GroupVersionResource,
+        subresource: &str,
+    ) -> Vec<(GroupVersionResource, GroupVersionKind)> {
+        let api = self.api();
+        let Some(kind) = api.kind(&resource.group, &resource.resource) else { return vec![] };
+        let mut found = vec![];
+        // Objects of one prefix are the same objects: events have two groups.
+        let same = api.groups().filter(|group| {
+            group.name == resource.group
+                || (kind.source == Source::BuiltIn
+                    && api
+                        .kind(&group.name, &resource.resource)
+                        .is_some_and(|other| other.prefix == kind.prefix))
+        });
+        for group in same {
+            for version in &group.versions {
+                let gvr = GroupVersionResource::new(
+                    group.name.clone(),
+                    version.name.clone(),
+                    resource.resource.clone(),
+                );
+                let endpoint = api.endpoint(&group.name, &version.name, &resource.resource);
+                let (Some(endpoint), false) = (endpoint, gvr == *resource) else { continue };
+                let shown = match subresource {
+                    "" => Some(&endpoint.facts.kind),
+                    name => endpoint.facts.subresource(name).map(|sub| &sub.kind),
+                };
+                found.extend(shown.map(|shown| (gvr, shown.clone())));
+            }
+        }
+        found
+    }
+
+    fn schema(&self, kind: &GroupVersionKind) -> Option<Schema> {
+        let custom = endpoint_of(&self.api(), kind).filter(|e| e.source == Source::Custom);
+        match custom {
+            Some(endpoint) => endpoint.schema().cloned(),
+            None => self.catalogue.schema_of_any(kind),
+        }
+    }
+
+    fn resource_of(&self, kind: &GroupVersionKind) -> Option<(GroupVersionResource, bool)> {
+        let endpoint = endpoint_of(&self.api(), kind)?;
+        let (group, version) = (kind.group.clone(), kind.version.clone());
+        let gvr = GroupVersionResource::new(group, version, endpoint.facts.name.clone());
+        Some((gvr, endpoint.facts.namespaced))
+    }
+
+    fn convert<'a>(
+        &'a self,
+        object: Object,
+        from: &'a GroupVersionKind,
+        to: &'a GroupVersionKind,
+    ) -> Pending<'a, Result<Object, Failure>> {
+        Box::pin(async move {
+            if from == to {
+                return Ok(object);
+            }
+            let endpoint = endpoint_of(&self.api(), from);
+            let kind = endpoint.and_then(|endpoint| endpoint.kind.clone());
+            let custom = kind.filter(|kind| kind.source == Source::Custom);
+            let Some(kind) = custom else {
+                return Ok(keelson_kinds::convert(object, from, to));
+            };
+            match (kind.schema(&from.version), kind.schema(&to.version)) {
+                (Some(from), Some(to)) => Ok(kind.convert(object, from, to)),
+                _ => Err(Status::internal(format!("{from} cannot be converted to {to}"))),
+            }
+        })
+    }
+
+    fn conform(&self, kind: &GroupVersionKind, value: Value) -> Result<Object, String> {
+        let schema = Api::schema(self, kind).ok_or_else(|| format!("no kind {kind} is served"))?;
+        let mut object = decode::conform(&schema, value)?.object;
+        keelson_schema::default::fill(&schema, &mut object);
+        let kind = endpoint_of(&self.api(), kind).and_then(|endpoint| endpoint.kind.clone());
+        if let Some(kind) = kind {
+            (kind.strategy.default)(&mut object);
+        }
+        Ok(object)
+    }
+
+    fn authorizer(&self) -> &Authorizer {
+        &self.options.authorizer
+    }
+
+    fn fresh(&self) -> Pending<'_, Result<(), Failure>> {
+        Box::pin(Registry::fresh(self))
+    }
+
+    fn new_uid(&self) -> Str {
+        Registry::new_uid(self)
+    }
+}
+
+/// The resource whose objects are of a kind.
+fn endpoint_of(api: &ApiTable, kind: &GroupVersionKind) -> Option<Arc<Endpoint>> {
+    let version = api.group(&kind.group)?.version(&kind.version)?;
+    version.endpoints().find(|endpoint| endpoint.facts.kind == *kind).cloned()
+}
