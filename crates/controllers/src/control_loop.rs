@@ -11,6 +11,10 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
+/// Between two looks at what has changed: under many writes, loops that are woken for each would cost more than the
+/// writes do.
+const GATHER: Duration = Duration::from_millis(5);
+
 /// One control loop.
 pub(crate) trait ControlLoop: Send + Sync + 'static {
     /// What one look is about: mostly an object.
@@ -40,8 +44,12 @@ pub(crate) async fn run<L: ControlLoop>(registry: &Arc<Registry>, control_loop: 
     let mut informer = registry.informer(L::WANTED);
     let mut queue = Queue::default();
     let mut working: JoinSet<Worked<L::Key>> = JoinSet::new();
+    let mut next_look = Instant::now();
     loop {
-        observe(&*control_loop, &mut informer, &mut queue);
+        if Instant::now() >= next_look {
+            observe(&*control_loop, &mut informer, &mut queue);
+            next_look = Instant::now() + GATHER;
+        }
         while working.len() < L::WORKERS_MAX
             && let Some(key) = queue.next(Instant::now())
         {
@@ -56,7 +64,7 @@ pub(crate) async fn run<L: ControlLoop>(registry: &Arc<Registry>, control_loop: 
             });
         }
         tokio::select! {
-            () = informer.changed() => {}
+            () = changed(&mut informer, next_look) => {}
             Some(worked) = working.join_next() => {
                 finish::<L>(&mut queue, worked);
                 while let Some(worked) = working.try_join_next() {
@@ -80,6 +88,12 @@ fn observe<L: ControlLoop>(control_loop: &L, informer: &mut Informer, queue: &mu
     while !events.is_empty() && control_loop.observe(std::mem::take(&mut events), queue) {
         informer.take_all(&mut events);
     }
+}
+
+/// Waits for a change, but not for less than until the next look.
+async fn changed(informer: &mut Informer, next_look: Instant) {
+    informer.changed().await;
+    sleep_until(next_look).await;
 }
 
 async fn due<K: Clone + Eq + Hash + Ord>(queue: &Queue<K>) {

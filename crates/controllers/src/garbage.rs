@@ -88,6 +88,10 @@ impl Garbage {
         if is_ignored(&target.kind) {
             return Ok(());
         }
+        if self.has_all_owners(&target) {
+            self.graph().take_unchecked(object);
+            return Ok(());
+        }
         let Some(entry) = self.client.entry(&target).await? else { return Ok(()) };
         let metadata = Metadata::of(&entry);
         if metadata.is_deleting_dependents() {
@@ -122,6 +126,25 @@ impl Garbage {
             Propagation::Background
         };
         self.delete(&target, &entry, propagation).await
+    }
+
+    /// Whether an object is there with all its owners, as the cache knows them: of most objects nothing else is to
+    /// be found out.
+    fn has_all_owners(&self, target: &Target) -> bool {
+        let registry = &self.client.registry;
+        let known = registry.cached(&target.kind, &target.namespace, &target.name);
+        let Some(entry) = known else { return false };
+        let metadata = Metadata::of(&entry);
+        !metadata.is_deleting
+            && metadata.owners().iter().all(|owner| {
+                let Some(kind) = self.kind_of(owner) else { return false };
+                let namespace = if kind.namespaced { target.namespace.as_str() } else { "" };
+                let stored = registry.cached(&kind, namespace, &owner.name);
+                stored.is_some_and(|stored| {
+                    let stored = Metadata::of(&stored);
+                    stored.uid == owner.uid && !stored.is_deleting_dependents()
+                })
+            })
     }
 
     /// What the owners of an object are; `None` when nothing can be said of one of them.

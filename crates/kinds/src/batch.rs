@@ -23,6 +23,11 @@ pub(super) fn job(base: Strategy) -> Strategy {
     Strategy {
         generation: Generation::OnSpecChange,
         orphans_dependents: true,
+        deletion_warning: Some(
+            "child pods are preserved by default when jobs are deleted; set \
+             propagationPolicy=Background to remove them or set propagationPolicy=Orphan to \
+             suppress this warning",
+        ),
         default: |obj| {
             default_job_spec(obj.object_mut("spec"));
             labels_from_template(obj);

@@ -124,6 +124,8 @@ pub struct Strategy {
     pub terminate: Option<fn(&mut Object, now: &str)>,
     /// Dependents of an object are orphaned unless its deletion asks for something else.
     pub orphans_dependents: bool,
+    /// What a client is warned of whose deletion does not say what becomes of dependents.
+    pub deletion_warning: Option<&'static str>,
     /// Seconds of grace for a deletion, from what was asked for; `None`: deletions are immediate.
     pub grace: Option<fn(&Object, asked: Option<i64>) -> i64>,
     /// Owners of fields are noted in what conversion to the stored version and back leaves.
@@ -178,6 +180,7 @@ impl Strategy {
         expires: false,
         terminate: None,
         orphans_dependents: false,
+        deletion_warning: None,
         grace: None,
         owned_as_converted: false,
         fields: &[],

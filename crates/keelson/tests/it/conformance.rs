@@ -1,13 +1,19 @@
 //! The recorded transcripts, replayed against a server of our own. A scenario that was once exact may
 //! not fall back: `files/exact.txt` lists them and only grows.
 
-use keelson::Keelson;
+use keelson::{Builder, Keelson};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use tokio::runtime::Runtime;
 
 /// Folders of transcripts that need no control loop.
 const FOLDERS: [&str; 3] = ["rest/simple", "rest/kinds", "kinds"];
+/// What control loops do: all of it is exact.
+const CONTROLLERS: &str = "sys/controllers";
+/// Scenarios that are replayed side by side: those of loops mostly wait.
+const JOBS: &str = "8";
+const CONTROLLER_JOBS: &str = "24";
 
 fn shared() -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -16,11 +22,11 @@ fn shared() -> Option<PathBuf> {
 }
 
 /// The names of a folder's scenarios that are exact.
-fn exact(dir: &Path, url: &str, folder: &str) -> BTreeSet<String> {
+fn exact(dir: &Path, url: &str, folder: &str, jobs: &str) -> BTreeSet<String> {
     let transcripts = dir.join("transcripts").join(folder);
     let output = Command::new("python3")
         .arg(dir.join("transcript"))
-        .args(["replay", "--server", url, "--jobs", "8"])
+        .args(["replay", "--server", url, "--jobs", jobs])
         .arg(&transcripts)
         .output()
         .expect("python3 runs");
@@ -32,6 +38,7 @@ fn exact(dir: &Path, url: &str, folder: &str) -> BTreeSet<String> {
     assert!(text.contains(" passed, "), "{folder}: the replay did not end: {text}");
     let mut names = BTreeSet::new();
     collect(&transcripts, &mut names);
+    assert!(!names.is_empty(), "{folder}: no scenarios");
     names.retain(|name| !fallen.contains(name.as_str()));
     names
 }
@@ -40,13 +47,36 @@ fn collect(dir: &Path, names: &mut BTreeSet<String>) {
     for entry in std::fs::read_dir(dir).expect("transcripts are readable") {
         let path = entry.expect("transcripts are readable").path();
         if path.is_dir() {
-            if path.file_name().is_none_or(|name| name != "controllers") {
-                collect(&path, names);
-            }
+            collect(&path, names);
         } else if path.extension().is_some_and(|ending| ending == "json") {
             names.insert(path.file_stem().unwrap_or_default().to_string_lossy().into_owned());
         }
     }
+}
+
+/// A server for the replay.
+fn serve(tokens: &str, builder: Builder) -> (Runtime, Keelson) {
+    let runtime = Runtime::new().expect("runtime");
+    let mut builder = builder.in_memory().plain_http();
+    builder.tokens = keelson_auth::TokenFile::parse(tokens).expect("tokens.csv");
+    let keelson = runtime.block_on(builder.start()).expect("the server starts");
+    (runtime, keelson)
+}
+
+#[test]
+fn what_control_loops_do_is_exact() {
+    let Some(dir) = shared() else {
+        println!("skipped: no transcripts beside the repository");
+        return;
+    };
+    let tokens = std::fs::read_to_string(dir.join("tokens.csv")).expect("tokens.csv");
+    let (runtime, keelson) = serve(&tokens, Keelson::builder());
+    let exact = exact(&dir, keelson.url(), CONTROLLERS, CONTROLLER_JOBS);
+    runtime.block_on(keelson.stop());
+    let mut all = BTreeSet::new();
+    collect(&dir.join("transcripts").join(CONTROLLERS), &mut all);
+    let fallen: Vec<&String> = all.difference(&exact).collect();
+    assert!(fallen.is_empty(), "not exact: {fallen:#?}");
 }
 
 #[test]
@@ -56,17 +86,11 @@ fn scenarios_that_were_exact_stay_exact() {
         return;
     };
     let tokens = std::fs::read_to_string(dir.join("tokens.csv")).expect("tokens.csv");
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("runtime");
-    let keelson = runtime.block_on(async {
-        let mut builder = Keelson::builder().in_memory().plain_http().no_controllers();
-        builder.tokens = keelson_auth::TokenFile::parse(&tokens).expect("tokens.csv");
-        builder.start().await.expect("the server starts")
-    });
+    let (runtime, keelson) = serve(&tokens, Keelson::builder().no_controllers());
     let url = keelson.url().to_owned();
     let mut now: BTreeSet<String> = BTreeSet::new();
     for folder in FOLDERS {
-        now.extend(exact(&dir, &url, folder));
+        now.extend(exact(&dir, &url, folder, JOBS));
     }
     runtime.block_on(keelson.stop());
     let known = include_str!("files/exact.txt");

@@ -37,3 +37,48 @@ fn pods_go_before_what_protects_them() {
     assert!(policy > pod, "the policy went at {policy}, the pod at {pod}");
     client.poll("/api/v1/namespaces/ns", |answer| answer.status == 404);
 }
+
+/// Objects that a namespace has before it is deleted, beside those of the loops.
+const OBJECTS: usize = 600;
+
+#[test]
+fn what_holds_a_namespace_stands_in_its_conditions() {
+    let server = Server::start_plain(Keelson::builder());
+    let client = server.client();
+    let namespace = json!({"metadata": {"name": "ns"}});
+    assert_eq!(client.post("/api/v1/namespaces", &namespace).status, 201);
+    let maps = "/api/v1/namespaces/ns/configmaps";
+    for n in 0..OBJECTS {
+        let map = json!({"metadata": {"name": format!("m{n}")}});
+        assert_eq!(client.post(maps, &map).status, 201);
+    }
+    let held = json!({"metadata": {"name": "held", "finalizers": ["example.com/hold"]}});
+    assert_eq!(client.post(maps, &held).status, 201);
+    assert_eq!(client.delete("/api/v1/namespaces/ns").status, 200);
+    let message = "Some resources are remaining: configmaps. has 1 resource instances";
+    let left = client.poll("/api/v1/namespaces/ns", |got| {
+        got.body["status"]["conditions"][3]["message"] == message
+    });
+    let conditions = left.body["status"]["conditions"].as_array().expect("conditions");
+    let facts: Vec<_> = conditions
+        .iter()
+        .map(|one| ["type", "status", "reason"].map(|name| one[name].as_str().unwrap_or_default()))
+        .collect();
+    let want = [
+        ["NamespaceDeletionDiscoveryFailure", "False", "ResourcesDiscovered"],
+        ["NamespaceDeletionGroupVersionParsingFailure", "False", "ParsedGroupVersions"],
+        ["NamespaceDeletionContentFailure", "False", "ContentDeleted"],
+        ["NamespaceContentRemaining", "True", "SomeResourcesRemain"],
+        ["NamespaceFinalizersRemaining", "True", "SomeFinalizersRemain"],
+    ];
+    assert_eq!(facts, want);
+    let message = "Some content in the namespace has finalizers remaining: example.com/hold in 1 \
+                   resource instances";
+    assert_eq!(conditions[4]["message"], message);
+    let release = json!({"metadata": {"finalizers": null}});
+    let path = format!("{maps}/held");
+    let released = client.call("PATCH", &path, "application/merge-patch+json", Some(&release));
+    assert_eq!(released.status, 200);
+    client.poll("/api/v1/namespaces/ns", |answer| answer.status == 404);
+    server.stop();
+}

@@ -55,6 +55,7 @@ impl Registry {
         warnings: &mut Vec<Str>,
     ) -> Result<Deleted, Failure> {
         target.assert_covered(permit, "delete", "");
+        warn_of_dependents(target, options, warnings);
         self.delete_unchecked(permit, target, options, Some(warnings)).await
     }
 
@@ -200,6 +201,7 @@ impl Registry {
         warnings: &mut Vec<Str>,
     ) -> Result<crate::List, Failure> {
         target.assert_covered_collection(permit, "deletecollection", &list.fields);
+        warn_of_dependents(target, options, warnings);
         if options.ignore_read_error && self.options.malformed_object_deletion {
             let why = "is not allowed with DELETECOLLECTION, try again after removing the option";
             invalid_ignore_read_error(&[why.to_owned()])?;
@@ -272,6 +274,13 @@ fn check_lasting(target: &Target) -> Result<(), Failure> {
         return Err(Status::forbidden(gvr, &target.name, why));
     }
     Ok(())
+}
+
+/// Warns a client whose deletion does not say what becomes of dependents, where that is not what most expect.
+fn warn_of_dependents(target: &Target, options: &DeleteOptions, warnings: &mut Vec<Str>) {
+    if options.propagation.is_none() {
+        warnings.extend(target.kind.strategy.deletion_warning.map(Str::new_static));
+    }
 }
 
 /// Refuses an object that is not the one that the request means.
