@@ -3,11 +3,12 @@
 //! what a create takes.
 
 use keelson_admission::policies::{MutatingPolicies, ValidatingPolicies};
-use keelson_auth::Permit;
+use keelson_auth::{Attributes, Permit, User};
 use keelson_registry::options::WriteOptions;
 use keelson_registry::{Registry, RegistryOptions, SystemClock};
 use keelson_schema::decode::{self, Format};
 use keelson_store::Embedded;
+use std::io::Write;
 
 const POD: &[u8] = include_bytes!("../../schema/examples/pod.json");
 
@@ -61,6 +62,15 @@ async fn main() {
     }
     let target = registry.target("", "pods", &namespace, "");
     let options = WriteOptions { dry_run: true, ..options };
+    // The server's own writes pass no policy.
+    let asked = Attributes {
+        verb: "create".into(),
+        gvr: target.gvr().clone(),
+        namespace: target.namespace.clone(),
+        ..Attributes::default()
+    };
+    let authorizer = registry.options.authorizer.clone();
+    let permit = authorizer.authorize(User::default(), asked).await.expect("everybody may");
     let mut created = 0;
     let begin = std::time::Instant::now();
     for _ in 0..rounds {
@@ -77,7 +87,8 @@ async fn main() {
     }
     assert_eq!(created, rounds);
     let each = begin.elapsed() / u32::try_from(rounds.max(1)).unwrap_or(1);
-    println!("{each:?} a create with {policies} policies for {resource:?}");
+    let line = format!("{each:?} a create with {policies} policies for {resource:?}\n");
+    std::io::stdout().write_all(line.as_bytes()).expect("standard output is there");
 }
 
 /// A policy and its binding, each with its resource.
