@@ -583,7 +583,7 @@ mod tests {
             prefixes.map(|prefix| String::from_utf8_lossy(prefix).into_owned()).collect()
         };
         let text = String::from_utf8_lossy(&prefix).into_owned();
-        let (only, none) = ([text], [const { String::new() }; 0]);
+        let (only, none): ([String; 1], [String; 0]) = ([text], []);
         let (mut all, mut other) =
             (cache.follow(None), cache.follow(Some(BTreeSet::from([Bytes::from_static(b"/r/")]))));
         assert_eq!(names(all.take()), only, "what is there counts as changed");

@@ -3,7 +3,7 @@
 //! what a create takes.
 
 use keelson_admission::policies::{MutatingPolicies, ValidatingPolicies};
-use keelson_auth::{Attributes, Permit, User};
+use keelson_auth::{Attributes, MASTERS, Permit, User};
 use keelson_registry::options::WriteOptions;
 use keelson_registry::{Registry, RegistryOptions, SystemClock};
 use keelson_schema::decode::{self, Format};
@@ -70,7 +70,10 @@ async fn main() {
         ..Attributes::default()
     };
     let authorizer = registry.options.authorizer.clone();
-    let permit = authorizer.authorize(User::default(), asked).await.expect("everybody may");
+    let permit = authorizer
+        .authorize(User::default().with_group(MASTERS), asked)
+        .await
+        .expect("an administrator may");
     let mut created = 0;
     let begin = std::time::Instant::now();
     for _ in 0..rounds {
