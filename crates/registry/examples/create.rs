@@ -2,6 +2,8 @@
 //! POLICIES, so many ValidatingAdmissionPolicies for RESOURCE are there: `pods` match, others do not. Prints
 //! what a create takes.
 
+#![allow(clippy::print_stdout)]
+
 use keelson_admission::policies::{MutatingPolicies, ValidatingPolicies};
 use keelson_auth::{Attributes, MASTERS, Permit, User};
 use keelson_registry::options::WriteOptions;
