@@ -31,8 +31,11 @@ pub fn etcd() -> Option<(Runtime, EtcdProcess)> {
     Some((runtime, etcd?))
 }
 
+/// A server whose namespaces have no ConfigMap of its own.
 pub fn serve(etcd: &EtcdProcess) -> Server {
-    Server::start_plain(Keelson::builder().etcd(Etcd::new(vec![etcd.url()])))
+    let mut builder = Keelson::builder().etcd(Etcd::new(vec![etcd.url()]));
+    builder.controllers.push("-root-ca-certificate-publisher-controller".to_owned());
+    Server::start_plain(builder)
 }
 
 fn map(name: &str) -> Value {
