@@ -1,6 +1,7 @@
 //! [`Hooks`]: the policies that have bindings, found by the resources that they are for.
 
 use super::policy::{Binding, Policy};
+use crate::rules::Requested;
 use keelson_auth::Change;
 use keelson_meta::Str;
 use std::collections::{BTreeMap, HashMap};
@@ -95,16 +96,18 @@ impl Hooks {
         self.hooks.push(hook);
     }
 
-    /// The hooks that a request to a resource may be for, by the policy's name. Whatever the version or group
-    /// is in which an object is served, its resource has one name.
-    pub fn candidates(&self, resource: &str) -> Vec<&Hook> {
+    /// The hooks that a request may be for, by the policy's name. Whatever the version or group is in which an
+    /// object is served, its resource has one name.
+    pub fn candidates(&self, requested: &Requested<'_>) -> Vec<&Hook> {
+        let resource = requested.resource.resource.as_str();
         let named = self.by_resource.get(resource).map(Vec::as_slice).unwrap_or_default();
         let mut places: Vec<u32> = Vec::with_capacity(named.len() + self.of_any.len());
         places.extend(named.iter().chain(&self.of_any));
         if !named.is_empty() && !self.of_any.is_empty() {
             places.sort_unstable();
         }
-        places.into_iter().map(|at| &self.hooks[at as usize]).collect()
+        let hooks = places.into_iter().map(|at| &self.hooks[at as usize]);
+        hooks.filter(|hook| hook.policy.constraints.may_match(requested)).collect()
     }
 
     /// Whether no request to a resource is for any of them.
@@ -116,7 +119,8 @@ impl Hooks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use keelson_meta::{Object, Value, value};
+    use crate::request::Operation;
+    use keelson_meta::{GroupVersionResource, Object, Value, value};
 
     fn object(name: &str, spec: Value) -> Change {
         let object = Object::from_value(value!({"metadata": {"name": (name)}, "spec": (spec)}));
@@ -125,26 +129,33 @@ mod tests {
 
     fn policy(name: &str, resources: &[&str]) -> Change {
         let resources: Vec<Value> = resources.iter().map(|&text| text.into()).collect();
-        let rule = value!({"resources": (resources)});
+        let rule = value!({"resources": (resources), "operations": ["CREATE"]});
         object(name, value!({"matchConstraints": {"resourceRules": [(rule)]}}))
     }
 
     fn names(kinds: &Kinds, resource: &str) -> Vec<String> {
-        let found = kinds.hooks().candidates(resource);
+        let gvr = GroupVersionResource::new("", "v1", resource);
+        let operation = Operation::Create;
+        let requested =
+            Requested { operation, resource: &gvr, subresource: "scale", namespace: "a" };
+        let found = kinds.hooks().candidates(&requested);
         let shown = |hook: &&Hook| format!("{} {}", hook.policy.name, hook.bindings.len());
         let names: Vec<String> = found.iter().map(shown).collect();
-        assert_eq!(names.is_empty(), kinds.hooks().has_none_for(resource), "{resource}");
+        assert!(names.is_empty() || !kinds.hooks().has_none_for(resource), "{resource}");
         names
     }
 
     #[test]
     fn policies_with_bindings_are_found_by_resource() {
         let mut kinds = Kinds::default();
-        kinds.apply(false, policy("b", &["pods", "pods/status"]));
+        kinds.apply(false, policy("b", &["pods", "pods/scale"]));
         kinds.apply(false, policy("a", &["*/scale"]));
-        kinds.apply(false, policy("c", &["pods", "nodes"]));
+        kinds.apply(false, policy("c", &["pods/*", "nodes/*"]));
         assert!(kinds.hooks().is_empty(), "none has a binding");
-        for (name, policy) in [("1", "b"), ("2", "b"), ("3", "a"), ("4", "c"), ("5", "absent")] {
+        kinds.apply(false, policy("d", &["pods/status"]));
+        for (name, policy) in
+            [("0", "d"), ("1", "b"), ("2", "b"), ("3", "a"), ("4", "c"), ("5", "absent")]
+        {
             kinds.apply(true, object(name, value!({"policyName": (policy)})));
         }
         assert_eq!(names(&kinds, "pods"), ["a 1", "b 2", "c 1"]);

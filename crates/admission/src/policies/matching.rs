@@ -2,7 +2,7 @@
 //! (apiserver `admission/plugin/policy/matching`).
 
 use super::round::Round;
-use crate::attributes::Call;
+use crate::attributes::{Attributes, Call};
 use crate::request::Operation;
 use crate::rules::{Requested, Rule};
 use keelson_meta::selector::Selector;
@@ -50,6 +50,12 @@ impl MatchResources {
     /// The names of the resources that the rules are for; `*` is any.
     pub fn resources(&self) -> Vec<&Str> {
         self.rules.iter().flat_map(|named| named.rule.resources()).collect()
+    }
+
+    /// Whether a rule may be for a request, in whatever version. Costs little: most policies are not.
+    pub fn may_match(&self, requested: &Requested<'_>) -> bool {
+        self.rules.is_empty()
+            || self.rules.iter().any(|named| named.rule.matches_in_other_version(requested))
     }
 
     /// How the policy sees the request, when it is for it. A failure counts only where the rules match.
@@ -135,16 +141,21 @@ impl Seen {
     }
 }
 
-/// What the first rule that matches is for.
-fn find(rules: &[NamedRule], round: &mut Round<'_>, equivalent: bool) -> Option<Seen> {
-    let call = round.call;
-    let Call { attributes, .. } = call;
-    let requested = Requested {
+/// What rules are compared with.
+pub(super) fn requested<'a>(attributes: &Attributes<'a>) -> Requested<'a> {
+    Requested {
         operation: attributes.operation,
         resource: attributes.resource,
         subresource: attributes.subresource,
         namespace: attributes.namespace,
-    };
+    }
+}
+
+/// What the first rule that matches is for.
+fn find(rules: &[NamedRule], round: &mut Round<'_>, equivalent: bool) -> Option<Seen> {
+    let call = round.call;
+    let Call { attributes, .. } = call;
+    let requested = requested(attributes);
     let name = attributes.name;
     if rules.iter().any(|rule| rule.matches(&requested, name)) {
         return Some(Seen::as_requested(call));

@@ -3,7 +3,7 @@
 
 use super::hooks::Hooks;
 use super::is_exempt;
-use super::matching::Seen;
+use super::matching::{Seen, requested};
 use super::params::{ConfigError, ParamResource};
 use super::patch::{Change, PatchError, evaluate};
 use super::policy::{Binding, Mutation, Policy};
@@ -164,7 +164,7 @@ async fn find(
     faults: &mut Faults,
 ) -> Vec<Invocation> {
     let mut found = vec![];
-    for hook in hooks.candidates(&call.attributes.resource.resource) {
+    for hook in hooks.candidates(&requested(call.attributes)) {
         let policy = &hook.policy;
         let seen = match policy.constraints.matches(round, object).await {
             Ok(Some(seen)) => seen,

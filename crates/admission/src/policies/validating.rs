@@ -5,7 +5,7 @@ mod judge;
 
 use super::hooks::{Hook, Hooks};
 use super::is_exempt;
-use super::matching::Seen;
+use super::matching::{Seen, requested};
 use super::params::{ConfigError, ParamResource};
 use super::policy::{Action, Binding, Policy};
 use super::round::Round;
@@ -67,7 +67,7 @@ async fn dispatch(
 ) -> Result<(), Failure> {
     let mut outcome = Outcome { notes, denial: None };
     let mut round = Round::new(call);
-    for hook in hooks.candidates(&call.attributes.resource.resource) {
+    for hook in hooks.candidates(&requested(call.attributes)) {
         let seen = match hook.policy.constraints.matches(&mut round, object).await {
             Ok(Some(seen)) => seen,
             Ok(None) => continue,
