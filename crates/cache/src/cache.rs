@@ -399,7 +399,8 @@ async fn catch_up(
         };
         through = batch.through;
         let shared = shared.clone();
-        let applying = tokio::spawn(async move {
+        // A task that is spawned waits for its own thread, which the store keeps busy.
+        let applying = tokio::task::spawn_blocking(move || {
             apply(&shared, &batch, &mut untold);
             untold.tell(&shared.followers);
             untold
