@@ -114,14 +114,17 @@ pub struct Resource {
     next: watch::Sender<u64>,
     /// How often all cursors were ended.
     ends: AtomicU64,
+    /// How often anything of this was changed.
+    changes: AtomicU64,
 }
 
 impl Resource {
     pub(crate) fn new(prefix: Bytes, floor: Revision) -> Self {
         let state = RwLock::new(State { history: History::new(floor), ..State::default() });
         let next = watch::Sender::new(0);
-        let (scans, written, ends) = (Mutex::default(), Mutex::default(), AtomicU64::new(0));
-        Resource { prefix, state, scans, written, next, ends }
+        let (scans, written) = (Mutex::default(), Mutex::default());
+        let (ends, changes) = (AtomicU64::new(0), AtomicU64::new(0));
+        Resource { prefix, state, scans, written, next, ends, changes }
     }
 
     /// The prefix of the resource's keys in the store.
@@ -135,7 +138,9 @@ impl Resource {
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, State> {
-        self.state.write().expect("the cache state is not poisoned")
+        let state = self.state.write().expect("the cache state is not poisoned");
+        self.changes.fetch_add(1, Ordering::Release);
+        state
     }
 
     /// Takes an object in without a change, when the store is loaded.
@@ -205,6 +210,12 @@ impl Resource {
         Ok(())
     }
 
+    /// Grows with every change, before that can be read: while it stays the same, a cursor that has taken all has
+    /// nothing more to take.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
     /// Wakes cursors for what has been applied.
     pub(crate) fn tell(&self) {
         let next = self.read().history.next();
@@ -219,6 +230,7 @@ impl Resource {
     /// Ends all cursors that there are.
     pub(crate) fn end_cursors(&self) {
         self.ends.fetch_add(1, Ordering::Release);
+        self.changes.fetch_add(1, Ordering::Release);
         self.next.send_modify(|_| ());
     }
 

@@ -54,7 +54,7 @@ impl Objects for ReadOnly {
             let registry = self.0.upgrade()?;
             let kind = registry.kind(group, resource)?.clone();
             let objects = registry.objects(&kind);
-            Some(Followed { kind, objects, cursor: None })
+            Some(Followed { kind, objects, cursor: None, seen: None })
         };
         Box::new(Following {
             registry: self.0.clone(),
@@ -86,6 +86,8 @@ struct Followed {
     objects: Arc<Resource>,
     /// `None`: all objects are to be told anew.
     cursor: Option<Cursor>,
+    /// [`Resource::changes`] up to which everything was told; `None` after a failure.
+    seen: Option<u64>,
 }
 
 impl Feed for Following {
@@ -104,6 +106,12 @@ impl Feed for Following {
 
 impl Followed {
     fn take(&mut self, registry: &Registry, out: &mut dyn FnMut(Change)) -> Result<(), Failure> {
+        // Read before the objects: what changes meanwhile is looked at again.
+        let now = self.objects.changes();
+        if self.seen == Some(now) {
+            return Ok(());
+        }
+        self.seen = None;
         let mut changes = vec![];
         while let Some(cursor) = &mut self.cursor {
             if cursor.take(&mut changes).is_err() {
@@ -125,6 +133,7 @@ impl Followed {
         for key in self.objects.unreadable_keys() {
             out(gone(&key));
         }
+        self.seen = Some(now);
         Ok(())
     }
 
