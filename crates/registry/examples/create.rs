@@ -20,22 +20,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
     let rounds: usize = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(1);
-    let options = RegistryOptions {
-        service_ranges: vec!["10.0.0.0/24".into()],
-        advertise_address: [192, 0, 2, 1].into(),
-        advertise_port: 6443,
-        runtime_config: vec![],
-        malformed_object_deletion: false,
-        event_ttl: std::time::Duration::ZERO,
-        admission: keelson_admission::Chain::default(),
-        dynamic_admission: vec![
-            std::sync::Arc::new(MutatingPolicies),
-            std::sync::Arc::new(ValidatingPolicies),
-        ],
-        authorizer: std::sync::Arc::default(),
-    };
-    let registry = Registry::open(Embedded::in_memory(), Box::new(SystemClock), options).await;
-    let registry = registry.expect("an empty store opens");
+    let registry = open().await;
     let permit = Permit::internal("example");
     let make = |resource: &str, namespace: &str, body: &'static str| {
         let target = registry.target("", resource, namespace, "");
@@ -94,6 +79,26 @@ async fn main() {
     let each = begin.elapsed() / u32::try_from(rounds.max(1)).unwrap_or(1);
     let line = format!("{each:?} a create with {policies} policies for {resource:?}\n");
     std::io::stdout().write_all(line.as_bytes()).expect("standard output is there");
+}
+
+/// A server without a network, whose policies act.
+async fn open() -> std::sync::Arc<Registry> {
+    let options = RegistryOptions {
+        service_ranges: vec!["10.0.0.0/24".into()],
+        advertise_address: [192, 0, 2, 1].into(),
+        advertise_port: 6443,
+        runtime_config: vec![],
+        malformed_object_deletion: false,
+        event_ttl: std::time::Duration::ZERO,
+        admission: keelson_admission::Chain::default(),
+        dynamic_admission: vec![
+            std::sync::Arc::new(MutatingPolicies),
+            std::sync::Arc::new(ValidatingPolicies),
+        ],
+        authorizer: std::sync::Arc::default(),
+    };
+    let registry = Registry::open(Embedded::in_memory(), Box::new(SystemClock), options).await;
+    registry.expect("an empty store opens")
 }
 
 /// A policy and its binding, each with its resource.
