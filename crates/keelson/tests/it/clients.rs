@@ -66,7 +66,7 @@ fn objects() -> Vec<DynamicObject> {
 
 #[test]
 fn kube_rs_works() {
-    let server = Server::start(Keelson::builder());
+    let server = Server::start(Keelson::builder().no_controllers());
     let kubeconfig = Kubeconfig::from_yaml(server.keelson.kubeconfig().text());
     let kubeconfig = kubeconfig.expect("a kubeconfig that kube-rs reads");
     server.block_on(async {

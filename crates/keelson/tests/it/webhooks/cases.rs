@@ -1,6 +1,6 @@
 //! The cases that are written down: one a fact.
 
-use super::runner::{Case, Request};
+use super::runner::{Case, Request, sorted};
 use super::scripted::hex;
 use serde_json::{Value, json};
 
@@ -31,7 +31,7 @@ fn deployment() -> Request {
 }
 
 fn script(word: &str, argument: &Value) -> String {
-    format!("{word}={}", hex(&argument.to_string()))
+    format!("{word}={}", hex(&sorted(argument).to_string()))
 }
 
 fn validating(name: &str, webhooks: Vec<Value>) -> Case {

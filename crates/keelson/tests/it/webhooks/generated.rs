@@ -1,7 +1,7 @@
 //! Cases made at random, the same in every run: webhooks with all their fields, and a request that may
 //! be for some of them.
 
-use super::runner::{Case, Request};
+use super::runner::{Case, Request, sorted};
 use super::scripted::hex;
 use serde_json::{Value, json};
 
@@ -246,7 +246,8 @@ fn rule(dice: &mut Dice, subject: &Subject) -> Value {
 }
 
 fn script(dice: &mut Dice, index: usize, mutates: bool) -> String {
-    let of = |word: &str, argument: &Value| format!("{word}={}", hex(&argument.to_string()));
+    let of =
+        |word: &str, argument: &Value| format!("{word}={}", hex(&sorted(argument).to_string()));
     let add = |path: &str, value: Value| {
         of("patch", &json!([{"op": "add", "path": path, "value": value}]))
     };

@@ -4,6 +4,7 @@ use super::api::{Answer, Api};
 use super::scripted::{Call, Webhook};
 use crate::http::PATIENCE;
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1";
@@ -173,7 +174,20 @@ fn sent(call: Call) -> Value {
     json!({"path": call.path, "review": call.review})
 }
 
-/// A value without what differs from run to run.
+/// A value whose members stand in the order of their names, whatever features `serde_json` is built with.
+pub fn sorted(value: &Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let members: BTreeMap<String, Value> =
+                map.iter().map(|(name, value)| (name.clone(), sorted(value))).collect();
+            Value::Object(Map::from_iter(members))
+        }
+        Value::Array(list) => list.iter().map(sorted).collect(),
+        other => other.clone(),
+    }
+}
+
+/// A value without what differs from run to run, its members in the order of their names.
 fn normal(value: Value, words: &[(&str, &str)]) -> Value {
     match value {
         Value::Object(map) => {
@@ -190,7 +204,8 @@ fn normal(value: Value, words: &[(&str, &str)]) -> Value {
             };
             // Who owns fields of a Scale is told by its own rules, which are no matter of webhooks.
             let is_scale = map.get("kind") == Some(&json!("Scale"));
-            let mut map: Map<String, Value> = map.into_iter().map(member).collect();
+            let members: BTreeMap<String, Value> = map.into_iter().map(member).collect();
+            let mut map = Map::from_iter(members);
             if let Some(metadata) = map.get_mut("metadata").filter(|_| is_scale) {
                 metadata.as_object_mut().map(|metadata| metadata.remove("managedFields"));
             }
