@@ -3,6 +3,7 @@
 
 use crate::request::{Operation, Request};
 use keelson_meta::{Failure, Object, Reason, Status, Str, Value};
+use std::collections::HashSet;
 
 /// Ephemeral containers come by a subresource, which is left alone.
 const LISTS: [&str; 2] = ["initContainers", "containers"];
@@ -62,11 +63,11 @@ fn concerns(req: &Request<'_>, pod: &Object) -> bool {
 }
 
 fn has_new_image(pod: &Object, old: &Object) -> bool {
-    let images = |pod: &'_ Object| -> Vec<String> {
-        let lists = LISTS.iter().flat_map(|list| pod.array_at(&["spec", list]));
-        let images = lists.filter_map(|container| container.str_at(&["image"]));
-        images.map(str::to_owned).collect()
-    };
-    let known = images(old);
-    images(pod).iter().any(|image| !known.contains(image))
+    let known: HashSet<&str> = images(old).collect();
+    images(pod).any(|image| !known.contains(image))
+}
+
+fn images(pod: &Object) -> impl Iterator<Item = &str> {
+    let containers = LISTS.iter().flat_map(|list| pod.array_at(&["spec", list]));
+    containers.filter_map(|container| container.str_at(&["image"]))
 }

@@ -40,6 +40,20 @@ pub struct Attributes<'a> {
     pub old: Option<&'a Object>,
 }
 
+impl Attributes<'_> {
+    /// The resource, as expressions know it by `authorizer.requestResource`.
+    pub(crate) fn cel_resource(&self) -> keelson_cel::Resource {
+        keelson_cel::Resource {
+            group: self.resource.group.clone(),
+            resource: self.resource.resource.clone(),
+            subresource: self.subresource.into(),
+            namespace: self.namespace.into(),
+            name: self.name.into(),
+            ..keelson_cel::Resource::default()
+        }
+    }
+}
+
 /// What webhooks and policies may ask of the API: implemented by the registry.
 pub trait Api: Stored + Send + Sync {
     /// The other resources under which the same objects are served, with their kinds: other versions,

@@ -3,8 +3,7 @@
 
 use crate::pod::{Side, of_container};
 use crate::request::{Operation, Request};
-use crate::tolerations::includes;
-use keelson_meta::{Failure, Object, Str, value};
+use keelson_meta::{Failure, Object, Str, Value, value};
 use std::collections::BTreeSet;
 
 pub(crate) fn admit(
@@ -18,20 +17,25 @@ pub(crate) fn admit(
     let lists = ["initContainers", "containers"];
     let containers = lists.iter().flat_map(|list| pod.array_at(&["spec", list]));
     let asked = containers.flat_map(|container| of_container(container, Side::Requests));
-    let names: BTreeSet<String> =
+    let mut names: BTreeSet<String> =
         asked.map(|(name, _)| name).filter(|name| is_extended(name)).collect();
     if names.is_empty() {
         return Ok(());
     }
     let mut all = pod.array_at(&["spec", "tolerations"]).to_vec();
-    for name in names {
-        let new = value!({"key": (name), "operator": "Exists", "effect": "NoSchedule"});
-        if !all.iter().any(|known| includes(known, &new) && known == &new) {
-            all.push(new);
+    for known in &all {
+        let key = known.str_at(&["key"]).unwrap_or_default();
+        if names.contains(key) && *known == toleration(key) {
+            names.remove(key);
         }
     }
+    all.extend(names.iter().map(|name| toleration(name)));
     pod.object_mut("spec").insert("tolerations", all);
     Ok(())
+}
+
+fn toleration(key: &str) -> Value {
+    value!({"key": (Str::new(key)), "operator": "Exists", "effect": "NoSchedule"})
 }
 
 /// Whether a resource is none of Kubernetes' own (`helper.IsExtendedResourceName`).

@@ -5,6 +5,7 @@ use crate::attributes::{Attributes, Call, DynamicPlugIn, Notes, Pending};
 use crate::configurations::Configurations;
 use crate::request::Operation;
 use keelson_meta::{Failure, GroupVersion, GroupVersionResource, Object, Status, Str, Value};
+use std::collections::HashSet;
 
 /// The plug-in.
 pub struct OwnerReferencesPermissionEnforcement;
@@ -44,8 +45,9 @@ async fn check(call: &Call<'_>, object: &Object) -> Result<(), Failure> {
     let is_pod_status = resource.group.is_empty()
         && resource.resource == "pods"
         && attributes.subresource == "status";
-    let owners = |object: &Object| object.array_at(&["metadata", "ownerReferences"]).to_vec();
-    let (new, old) = (owners(object), attributes.old.map(owners).unwrap_or_default());
+    let path = ["metadata", "ownerReferences"];
+    let (new, old) =
+        (object.array_at(&path), attributes.old.map_or(&[][..], |o| o.array_at(&path)));
     if is_pod_status || new == old {
         return Ok(());
     }
@@ -66,7 +68,9 @@ async fn check(call: &Call<'_>, object: &Object) -> Result<(), Failure> {
             ));
         }
     }
-    for owner in new.iter().filter(|owner| blocks(owner) && !was_blocking(owner, &old)) {
+    let held: HashSet<&str> =
+        old.iter().filter(|owner| blocks(owner)).map(|owner| text(owner, "uid")).collect();
+    for owner in new.iter().filter(|owner| blocks(owner) && !held.contains(text(owner, "uid"))) {
         let Some(asked) = finalizers_of(call, owner) else {
             let (version, kind) = (text(owner, "apiVersion"), text(owner, "kind"));
             return forbidden(format!(
@@ -116,10 +120,6 @@ fn text<'v>(owner: &'v Value, name: &str) -> &'v str {
 
 fn blocks(owner: &Value) -> bool {
     owner.get("blockOwnerDeletion").and_then(Value::as_bool) == Some(true)
-}
-
-fn was_blocking(owner: &Value, old: &[Value]) -> bool {
-    old.iter().any(|known| text(known, "uid") == text(owner, "uid") && blocks(known))
 }
 
 fn name_of<'a>(attributes: &Attributes<'a>, object: &'a Object) -> &'a str {

@@ -2,7 +2,8 @@
 //! NamespaceExists.
 
 use crate::request::{Operation, Request};
-use keelson_meta::{Failure, GroupVersionResource, Object, Status, Str, Value};
+use keelson_meta::{Failure, GroupVersionResource, Object, Status, Str};
+use std::collections::HashSet;
 
 /// AlwaysDeny.
 pub(crate) fn deny_mutation(
@@ -33,8 +34,10 @@ pub(crate) fn deny_external_ips(
         return Ok(());
     }
     let path = ["spec", "externalIPs"];
-    let known: &[Value] = req.old.map_or(&[], |old| old.array_at(&path));
-    if service.array_at(&path).iter().all(|ip| known.contains(ip)) {
+    let ips = |service: &'_ Object| -> HashSet<Option<Str>> {
+        service.array_at(&path).iter().map(|ip| ip.as_str().map(Str::new)).collect()
+    };
+    if ips(service).is_subset(&req.old.map(ips).unwrap_or_default()) {
         return Ok(());
     }
     Err(req.forbidden(service, "Use of external IPs is denied by admission control"))

@@ -49,14 +49,7 @@ struct Versioned {
 impl<'a> Round<'a> {
     pub fn new(call: &'a Call<'a>) -> Round<'a> {
         let attributes = call.attributes;
-        let resource = Resource {
-            group: attributes.resource.group.clone(),
-            resource: attributes.resource.resource.clone(),
-            subresource: attributes.subresource.into(),
-            namespace: attributes.namespace.into(),
-            name: attributes.name.into(),
-            ..Resource::default()
-        };
+        let resource = attributes.cel_resource();
         Round {
             call,
             decisions: Decisions::new(attributes.user.clone()),

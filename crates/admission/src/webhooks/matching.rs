@@ -8,7 +8,6 @@ use crate::decisions::Decisions;
 use crate::match_conditions::Matched;
 use crate::request::Operation;
 use crate::rules::{Requested, Rule};
-use keelson_cel::Resource;
 use keelson_cel::admission::Inputs;
 use keelson_meta::selector::Selector;
 use keelson_meta::{Failure, GroupVersionKind, GroupVersionResource, Object, Status, Str};
@@ -188,14 +187,7 @@ impl<'a> Matcher<'a> {
             request: Some(&request),
             ..Inputs::default()
         };
-        let resource = Resource {
-            group: attributes.resource.group.clone(),
-            resource: attributes.resource.resource.clone(),
-            subresource: attributes.subresource.into(),
-            namespace: attributes.namespace.into(),
-            name: attributes.name.into(),
-            ..Resource::default()
-        };
+        let resource = attributes.cel_resource();
         let conditions = &webhook.conditions;
         let matched = conditions.matches(&inputs, &resource, &decisions, api.authorizer()).await;
         self.decisions = Some(decisions);
