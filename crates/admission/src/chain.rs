@@ -5,8 +5,8 @@ use crate::request::{Operation, Request};
 use crate::{
     always_pull_images, certificates, event_rate_limit, extended_resource_toleration,
     ingress_class, limit_ranger, namespace_lifecycle, node_restriction, nodes, owner_references,
-    pod_node_selector, pod_security, pod_toleration_restriction, priority, quota, runtime_class,
-    service_account, small, storage, tolerations,
+    pod_node_selector, pod_resize, pod_security, pod_toleration_restriction, priority, quota,
+    runtime_class, service_account, small, storage, tolerations,
 };
 use keelson_meta::{Failure, GroupVersionResource, Object, Str};
 use std::fmt;
@@ -98,7 +98,7 @@ static PLUG_INS: [PlugIn; 41] = [
     nothing("PodGroupWorkloadExists", true),
     nothing("NodeDeclaredFeatureValidator", true),
     nothing("JobValidation", true),
-    nothing("PodResizeValidator", true),
+    validates("PodResizeValidator", pod_resize::validate),
     nothing("MutatingAdmissionPolicy", true),
     nothing("MutatingAdmissionWebhook", true),
     nothing("ValidatingAdmissionPolicy", true),

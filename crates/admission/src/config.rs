@@ -162,6 +162,17 @@ fn read_yaml(path: &Path) -> Result<Value, ConfigError> {
     Ok(parsed.value)
 }
 
+/// A kubeconfig that a configuration names, with its folder.
+pub(crate) fn read_kubeconfig(file: &str) -> Result<(Value, &Path), String> {
+    let path = Path::new(file);
+    if !path.is_absolute() {
+        return Err(format!("kubeConfigFile: {file:?}: must be an absolute file path"));
+    }
+    let text = fs::read_to_string(path).map_err(|error| format!("{file}: {error}"))?;
+    let parsed = yaml::parse(&text).map_err(|error| format!("{file}: {error}"))?;
+    Ok((parsed.value, path.parent().unwrap_or(Path::new("/"))))
+}
+
 /// A text field, or empty.
 pub(crate) fn text<'v>(value: &'v Value, name: &str) -> &'v str {
     value.str_at(&[name]).unwrap_or_default()

@@ -23,6 +23,7 @@ mod nodes;
 mod owner_references;
 mod pod;
 mod pod_node_selector;
+mod pod_resize;
 mod pod_security;
 mod pod_toleration_restriction;
 pub mod policies;
