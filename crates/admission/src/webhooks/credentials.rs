@@ -37,6 +37,9 @@ impl Credentials {
         if file.is_empty() {
             return Ok(Credentials::default());
         }
+        if !Path::new(file).is_absolute() {
+            return Err(format!("kubeConfigFile: {file:?}: must be an absolute file path"));
+        }
         let (kubeconfig, folder) = crate::config::read_kubeconfig(file)?;
         Credentials::of_kubeconfig(&kubeconfig, folder).map_err(|why| format!("{file}: {why}"))
     }

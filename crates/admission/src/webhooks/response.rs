@@ -12,7 +12,7 @@ use keelson_schema::decode::{Format, read_plain};
 const ERROR_TEXT_BYTES_MAX: usize = 2048;
 const GROUP: &str = "admission.k8s.io";
 /// Kinds without a group that every scheme has.
-const META_KINDS: [&str; 5] =
+pub(crate) const META_KINDS: [&str; 5] =
     ["APIGroup", "APIGroupList", "APIResourceList", "APIVersions", "Status"];
 /// Where kube-apiserver's scheme for webhooks is made, which is its name.
 const SCHEME: &str = "k8s.io/apiserver/pkg/util/webhook/client.go:71";
@@ -41,17 +41,7 @@ pub(super) struct Answer {
 
 /// Reads an answer in the version of the review that was sent.
 pub(super) fn read(bytes: &[u8], version: Version) -> Result<Review, String> {
-    let value = read_any(bytes)?;
-    let root = match &value {
-        Value::Object(root) => root,
-        Value::Null => &Map::new(),
-        other => return Err(not_an_object(other)),
-    };
-    let type_meta = |name: &str| {
-        text(root, "", name, "string")
-            .map_err(|why| format!("couldn't get version/kind; json parse error: {why}"))
-    };
-    let (api_version, kind) = (type_meta("apiVersion")?, type_meta("kind")?);
+    let (root, api_version, kind) = read_object(bytes)?;
     check_kind(&api_version, &kind, version)?;
     let response = match root.get("response") {
         None | Some(Value::Null) => None,
@@ -61,6 +51,21 @@ pub(super) fn read(bytes: &[u8], version: Version) -> Result<Review, String> {
         }
     };
     Ok(Review { api_version, kind, response })
+}
+
+/// An object with its `apiVersion` and `kind`, which may be empty.
+pub(crate) fn read_object(bytes: &[u8]) -> Result<(Map, Str, Str), String> {
+    let root = match read_any(bytes)? {
+        Value::Object(root) => root,
+        Value::Null => Map::new(),
+        other => return Err(not_an_object(&other)),
+    };
+    let type_meta = |name: &str| {
+        text(&root, "", name, "string")
+            .map_err(|why| format!("couldn't get version/kind; json parse error: {why}"))
+    };
+    let (api_version, kind) = (type_meta("apiVersion")?, type_meta("kind")?);
+    Ok((root, api_version, kind))
 }
 
 /// What Go says of a value that should be an object of some kind.
@@ -116,13 +121,13 @@ fn check_kind(api_version: &str, kind: &str, version: Version) -> Result<(), Str
     }
 }
 
-fn misfit(value: &Value, field: &str, go_type: &str) -> String {
+pub(crate) fn misfit(value: &Value, field: &str, go_type: &str) -> String {
     let found = value.type_name();
     format!("json: cannot unmarshal {found} into Go struct field {field} of type {go_type}")
 }
 
 /// The text of a member; empty when it is absent or null.
-fn text(map: &Map, path: &str, name: &str, go_type: &str) -> Result<Str, String> {
+pub(crate) fn text(map: &Map, path: &str, name: &str, go_type: &str) -> Result<Str, String> {
     match map.get(name) {
         None | Some(Value::Null) => Ok(Str::default()),
         Some(Value::String(text)) => Ok(text.clone()),
@@ -152,7 +157,10 @@ impl Answer {
             patch_type: patch_type
                 .map(|_| text(response, PATH, "patchType", "v1.PatchType"))
                 .transpose()?,
-            annotations: annotations(response.get("auditAnnotations"))?,
+            annotations: annotations(
+                response.get("auditAnnotations"),
+                &format!("{PATH}.auditAnnotations"),
+            )?,
             warnings: warnings(response.get("warnings"))?,
         })
     }
@@ -198,17 +206,16 @@ fn patch(text: &str) -> Result<Vec<u8>, String> {
     })
 }
 
-fn annotations(value: Option<&Value>) -> Result<Vec<(Str, Str)>, String> {
-    const FIELD: &str = "AdmissionResponse.response.auditAnnotations";
+pub(crate) fn annotations(value: Option<&Value>, field: &str) -> Result<Vec<(Str, Str)>, String> {
     let map = match value {
         None | Some(Value::Null) => return Ok(vec![]),
         Some(Value::Object(map)) => map,
-        Some(other) => return Err(misfit(other, FIELD, "map[string]string")),
+        Some(other) => return Err(misfit(other, field, "map[string]string")),
     };
     let entry = |(name, value): (&Str, &Value)| match value {
         Value::String(text) => Ok((name.clone(), text.clone())),
         Value::Null => Ok((name.clone(), Str::default())),
-        other => Err(misfit(other, FIELD, "string")),
+        other => Err(misfit(other, field, "string")),
     };
     map.iter().map(entry).collect()
 }
