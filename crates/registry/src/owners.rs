@@ -1,5 +1,6 @@
 //! Who owns which field: `metadata.managedFields`, kept by the apply crate's rules.
 
+use crate::conversion::Conversions;
 use crate::kind::{Kind, Target};
 use crate::options::WriteOptions;
 use crate::registry::Registry;
@@ -22,6 +23,8 @@ pub(crate) struct Endpoint<'a> {
     filter: Option<&'static Filter>,
     /// The kind with its other versions; `None` where there is but one.
     kind: Option<&'a Kind>,
+    /// Where conversions by a webhook are asked for.
+    conversions: Option<&'a Conversions>,
 }
 
 impl<'a> Endpoint<'a> {
@@ -29,12 +32,22 @@ impl<'a> Endpoint<'a> {
     pub fn of(target: &'a Target, part: Part) -> Endpoint<'a> {
         let filter = excluded(target, part);
         let subresource = part.name();
-        Endpoint { schema: target.schema(), subresource, filter, kind: Some(&target.kind) }
+        let (schema, kind) = (target.schema(), Some(&*target.kind));
+        Endpoint { schema, subresource, filter, kind, conversions: None }
+    }
+
+    /// The same, for a kind that may have a webhook.
+    pub fn converting(
+        target: &'a Target,
+        part: Part,
+        conversions: &'a Conversions,
+    ) -> Endpoint<'a> {
+        Endpoint { conversions: Some(conversions), ..Endpoint::of(target, part) }
     }
 
     /// A subresource with a kind of its own.
     pub fn with_own_kind(schema: &'a Schema, subresource: &'a str) -> Endpoint<'a> {
-        Endpoint { schema, subresource, filter: None, kind: None }
+        Endpoint { schema, subresource, filter: None, kind: None, conversions: None }
     }
 
     /// Calls `work` with the endpoint in the words of the apply crate.
@@ -45,6 +58,10 @@ impl<'a> Endpoint<'a> {
                 return same.then(|| (self.schema.clone(), obj.clone()));
             };
             let to = kind.versions.iter().find(|to| to.gvk.group_version() == *version)?;
+            if kind.webhook.is_some() && to.gvk != self.schema.gvk {
+                let converted = self.conversions?.get(obj, self.schema, to)?;
+                return Some((to.clone(), converted));
+            }
             Some((to.clone(), kind.convert(obj.clone(), self.schema, to)))
         };
         work(&Scope {

@@ -2,6 +2,7 @@
 //! `apps/deployment/storage`, `core/replicationcontroller/storage`).
 
 use crate::admission::{OwnKind, Passes, Write};
+use crate::api_table::Source;
 use crate::kind::{Answer, Target};
 use crate::options::{Freshness, Patch, WriteOptions};
 use crate::owners::Endpoint;
@@ -83,9 +84,12 @@ pub enum ScaleChange {
     Patch(Patch),
 }
 
-/// The Scale of an object in the storage version.
+/// The Scale of an object in the version that writes work on.
 fn shown_scale(target: &Target, obj: &Object) -> Result<Object, Failure> {
-    scale_of(target, &target.kind.in_version(obj.clone(), target.schema()))
+    match target.kind.source {
+        Source::BuiltIn => scale_of(target, &target.kind.in_version(obj.clone(), target.schema())),
+        Source::Custom => scale_of(target, obj),
+    }
 }
 
 /// The Scale of an object in the version of the target.
@@ -166,7 +170,7 @@ impl Registry {
         target.assert_covered(permit, "get", "scale");
         match self.read(target, freshness).await? {
             Answer::Entry(entry) => {
-                let obj = target.kind.in_version(target.kind.decode(&entry)?, target.schema());
+                let obj = target.kind.object_in(&entry, target.schema())?;
                 Ok(Answer::Object(scale_of(target, &obj)?))
             }
             other => Ok(other),
@@ -198,16 +202,15 @@ impl Registry {
         let part = Part::Other("scale");
         let mut written = self.change(permit, target, part, &make, options).await?;
         let obj = match &written.answer {
-            Answer::Entry(entry) => target.kind.decode(entry)?,
+            Answer::Entry(entry) => target.kind.object_in(entry, target.schema())?,
             Answer::Object(obj) => obj.clone(),
             Answer::Success(_) => return Err(Status::internal("a scale without an object")),
         };
-        let obj = target.kind.in_version(obj, target.schema());
         written.answer = Answer::Object(scale_of(target, &obj)?);
         Ok(written)
     }
 
-    /// Lets plug-ins change the Scale of a changed object, which is in the storage version.
+    /// Lets plug-ins change the Scale of a changed object, which is in the version that writes work on.
     pub(crate) async fn admit_scale(
         &self,
         write: &Write<'_>,

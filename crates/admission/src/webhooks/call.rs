@@ -90,7 +90,7 @@ pub(super) async fn call(
 }
 
 /// Sends a body, anew when the webhook asks to come back, until the time is over.
-async fn send(
+pub(super) async fn send(
     endpoint: &Endpoint,
     client: &Arc<Client>,
     body: Vec<u8>,
@@ -145,7 +145,7 @@ fn retry_after(response: &Response) -> Option<Duration> {
 }
 
 /// The body of an answer that says `AdmissionReview`.
-fn answered(response: &Response) -> Result<&[u8], String> {
+pub(super) fn answered(response: &Response) -> Result<&[u8], String> {
     let content_type = response.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let code = response.status.as_u16();
     // Redirects are not followed.
