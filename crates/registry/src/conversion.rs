@@ -132,7 +132,10 @@ impl Registry {
                 return Ok(done);
             }
             for (object, from, to) in missing {
-                let converted = self.convert_one(kind, object.clone(), &from, &to).await?;
+                let Some(webhook) = &kind.webhook else { continue };
+                let one = std::slice::from_ref(&object);
+                let converted = self.convert_by(webhook, one, &from, &to).await?;
+                let Some(converted) = converted.into_iter().next() else { continue };
                 let known = (object, to.gvk.group_version(), converted);
                 conversions.lock().known.push(known);
             }
@@ -153,9 +156,11 @@ impl Registry {
         }
         let Some(webhook) = &kind.webhook else { return Ok(kind.convert(object, from, to)) };
         let converted = self.convert_by(webhook, &[object], from, to).await?;
-        converted.into_iter().next().ok_or_else(|| Status::internal("no object was converted"))
+        let converted = converted.into_iter().next();
+        pruned(to, converted.ok_or_else(|| Status::internal("no object was converted"))?)
     }
 
+    /// Converts objects of one version; what the other has not is still there.
     async fn convert_by(
         &self,
         webhook: &ConversionWebhook,
@@ -165,16 +170,10 @@ impl Registry {
     ) -> Result<Vec<Object>, Failure> {
         let (uid, version) = (self.new_uid(), to.gvk.group_version());
         let converted = Box::pin(webhook.convert(objects, &from.gvk, &version, &uid)).await;
-        let converted = converted.map_err(|error| {
+        converted.map_err(|error| {
             tracing::warn!(from = %from.gvk, %version, %error, "conversion webhook failed");
             Status::new(Reason::Unknown, error.to_string())
-        })?;
-        let pruned = converted.into_iter().map(|object| {
-            decode::conform(to, object.into_value())
-                .map(|conformed| conformed.object)
-                .map_err(|why| Status::new(Reason::Unknown, why))
-        });
-        pruned.collect()
+        })
     }
 
     /// The object of an entry in the version that writes of a target work on.
@@ -295,7 +294,7 @@ impl Registry {
         }
         let converted = self.convert_by(webhook, &batch.objects, &batch.from, to).await?;
         for (at, object) in batch.places.drain(..).zip(converted) {
-            let entry = entry_of(kind, to, &entries[at], object)?;
+            let entry = entry_of(kind, to, &entries[at], pruned(to, object)?)?;
             kind.converted.insert(&to.gvk.version, entry.clone());
             entries[at] = entry;
         }
@@ -322,6 +321,12 @@ impl Batch {
     fn is_full(&self) -> bool {
         self.objects.len() >= BATCH_OBJECTS_MAX || self.bytes >= BATCH_BYTES_MAX
     }
+}
+
+/// A converted object without what its version has not.
+fn pruned(to: &Schema, object: Object) -> Result<Object, Failure> {
+    let conformed = decode::conform(to, object.into_value());
+    conformed.map(|done| done.object).map_err(|why| Status::new(Reason::Unknown, why))
 }
 
 /// The entry of an object in a version, in the place of the one that is stored.
