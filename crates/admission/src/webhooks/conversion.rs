@@ -4,8 +4,8 @@
 //! A webhook may change everything of an object but its kind, name, namespace and uid; of the rest of the
 //! metadata, labels and annotations are its own, and all else stays as it was.
 
-use super::call::{answered, send};
-use super::response::{ReviewType, Typed, misfit, read_typed, shown_version, text};
+use super::post::{Target, answered, post};
+use super::response::{ReviewType, check_kind, misfit, read_object, shown_version, text};
 use super::review::Version;
 use super::webhook::Endpoint;
 use super::{Caller, Credentials};
@@ -106,7 +106,8 @@ impl ConversionWebhook {
         let client = client.as_ref().map_err(|why| failed(why.clone()))?;
         let body = body(version, uid, to, objects);
         let timeout = Duration::from_secs(TIMEOUT_SECONDS);
-        let response = send(endpoint, client, body, timeout).await.map_err(failed)?;
+        let target = Target { client, path: &endpoint.path, url: &endpoint.url };
+        let response = post(target, body, timeout).await.map_err(failed)?;
         let bytes = answered(&response).map_err(failed)?;
         let converted = read(bytes, version, uid).map_err(failed)?;
         if converted.len() != objects.len() {
@@ -146,7 +147,8 @@ fn body(version: Version, uid: &str, to: &GroupVersion, objects: &[Object]) -> V
 
 /// The objects of an answer.
 fn read(bytes: &[u8], version: Version, uid: &str) -> Result<Vec<Value>, String> {
-    let Typed { mut root, api_version, kind } = read_typed(bytes, version, CONVERSION_REVIEW)?;
+    let (mut root, api_version, kind) = read_object(bytes)?;
+    check_kind(&api_version, &kind, version, CONVERSION_REVIEW)?;
     // v1beta1 asked for less.
     if version == Version::V1 && kind.is_empty() {
         let found = format!("{}, Kind={kind}", shown_version(&api_version));

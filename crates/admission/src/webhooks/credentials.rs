@@ -2,16 +2,12 @@
 //! `--admission-control-config-file` names (apiserver `util/webhook/authentication.go`).
 
 use crate::config::{check_fields, text};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use keelson_egress::{Identity, Peer};
+use keelson_egress::Peer;
+use keelson_egress::kubeconfig::{self, Login};
 use keelson_meta::Value;
-use keelson_schema::yaml;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs;
 use std::path::Path;
-use std::sync::Arc;
 
 /// Credentials by the hosts that are shown them. Read once, at the start.
 #[derive(Clone, Default)]
@@ -28,12 +24,6 @@ impl fmt::Debug for Credentials {
     }
 }
 
-#[derive(Clone, Default)]
-struct Login {
-    authorization: Option<String>,
-    identity: Option<Identity>,
-}
-
 impl Credentials {
     /// Reads a `WebhookAdmissionConfiguration` and the kubeconfig that it names.
     pub(crate) fn read(config: &Value) -> Result<Credentials, String> {
@@ -47,29 +37,17 @@ impl Credentials {
         if file.is_empty() {
             return Ok(Credentials::default());
         }
-        let path = Path::new(file);
-        if !path.is_absolute() {
+        if !Path::new(file).is_absolute() {
             return Err(format!("kubeConfigFile: {file:?}: must be an absolute file path"));
         }
-        let kubeconfig = fs::read_to_string(path).map_err(|error| format!("{file}: {error}"))?;
-        let kubeconfig = yaml::parse(&kubeconfig).map_err(|error| format!("{file}: {error}"))?;
-        let folder = path.parent().unwrap_or(Path::new("/"));
-        Credentials::of_kubeconfig(&kubeconfig.value, folder)
-            .map_err(|why| format!("{file}: {why}"))
+        let (kubeconfig, folder) = crate::config::read_kubeconfig(file)?;
+        Credentials::of_kubeconfig(&kubeconfig, folder).map_err(|why| format!("{file}: {why}"))
     }
 
     fn of_kubeconfig(kubeconfig: &Value, folder: &Path) -> Result<Credentials, String> {
-        let mut users = BTreeMap::new();
-        for user in kubeconfig.array_at(&["users"]) {
-            let name = text(user, "name");
-            let login = Login::read(user.get("user").unwrap_or(&Value::Null), folder);
-            users.insert(name.to_owned(), login.map_err(|why| format!("user {name:?}: {why}"))?);
-        }
-        let wanted = text(kubeconfig, "current-context");
-        let contexts = kubeconfig.array_at(&["contexts"]).iter();
-        let context = contexts.rev().find(|context| text(context, "name") == wanted);
-        let user = context.and_then(|context| context.str_at(&["context", "user"]));
-        let current = user.filter(|_| !wanted.is_empty()).and_then(|user| users.get(user).cloned());
+        let users = kubeconfig::users(kubeconfig, folder)?;
+        let user = kubeconfig::current_context(kubeconfig).map(|context| text(context, "user"));
+        let current = user.and_then(|user| users.get(user).cloned());
         Ok(Credentials { users, current })
     }
 
@@ -79,8 +57,7 @@ impl Credentials {
         let without_port = || self.named_after(host.strip_suffix(":443")?);
         let login = login.or_else(without_port).or_else(|| self.users.get("*"));
         let Some(login) = login.or(self.current.as_ref()) else { return };
-        peer.authorization.clone_from(&login.authorization);
-        peer.identity.clone_from(&login.identity);
+        login.equip(peer);
     }
 
     /// The user named as the host, or with a star for its first labels.
@@ -91,51 +68,6 @@ impl Credentials {
             names.find_map(|name| self.users.get(&name))
         })
     }
-}
-
-impl Login {
-    fn read(user: &Value, folder: &Path) -> Result<Login, String> {
-        if let Some(name) = ["exec", "auth-provider"].iter().find(|name| user.get(name).is_some()) {
-            return Err(format!("{name} is not supported"));
-        }
-        let token = match (text(user, "token"), text(user, "tokenFile")) {
-            ("", "") => String::new(),
-            ("", file) => String::from_utf8_lossy(&read(folder, file)?).trim().to_owned(),
-            (token, _) => token.to_owned(),
-        };
-        let (name, password) = (text(user, "username"), text(user, "password"));
-        let authorization = match (token.is_empty(), name.is_empty()) {
-            (false, _) => Some(format!("Bearer {token}")),
-            (true, false) => {
-                Some(format!("Basic {}", STANDARD.encode(format!("{name}:{password}"))))
-            }
-            (true, true) => None,
-        };
-        let chain = data_or_file(user, "client-certificate", folder)?;
-        let key = data_or_file(user, "client-key", folder)?;
-        let identity = match (chain, key) {
-            (Some(chain), Some(key)) => Some(Identity { chain, key }),
-            (None, None) => None,
-            _ => return Err("a certificate needs a key, and a key a certificate".to_owned()),
-        };
-        Ok(Login { authorization, identity })
-    }
-}
-
-fn data_or_file(user: &Value, name: &str, folder: &Path) -> Result<Option<Arc<[u8]>>, String> {
-    let data = text(user, &format!("{name}-data"));
-    if !data.is_empty() {
-        let bytes = STANDARD.decode(data).map_err(|error| format!("{name}-data: {error}"))?;
-        return Ok(Some(bytes.into()));
-    }
-    match text(user, name) {
-        "" => Ok(None),
-        file => Ok(Some(read(folder, file)?.into())),
-    }
-}
-
-fn read(folder: &Path, file: &str) -> Result<Vec<u8>, String> {
-    fs::read(folder.join(file)).map_err(|error| format!("{file}: {error}"))
 }
 
 #[cfg(test)]
@@ -174,13 +106,6 @@ mod tests {
 
     #[test]
     fn what_cannot_be_used_is_refused() {
-        let check = |user: Value, want: &str| {
-            let error = Login::read(&user, Path::new("/none")).err().unwrap_or_default();
-            assert!(error.contains(want), "{error}");
-        };
-        check(value!({"exec": {"command": "a"}}), "exec is not supported");
-        check(value!({"client-key-data": "YQ=="}), "a certificate needs a key");
-        check(value!({"tokenFile": "token"}), "token: No such file");
         let config = |kind: &str, file: &str| {
             let config = value!({"apiVersion": "apiserver.config.k8s.io/v1", "kind": (kind),
                 "kubeConfigFile": (file)});
@@ -190,13 +115,5 @@ mod tests {
         let relative = config("WebhookAdmissionConfiguration", "a");
         assert_eq!(relative, "kubeConfigFile: \"a\": must be an absolute file path");
         assert_eq!(config("WebhookAdmission", ""), "");
-    }
-
-    #[test]
-    fn a_name_and_password_are_basic_credentials() {
-        let user = value!({"username": "a", "password": "b"});
-        let login = Login::read(&user, Path::new("/")).unwrap();
-        assert_eq!(login.authorization.as_deref(), Some("Basic YTpi"));
-        assert!(!format!("{:?}", Credentials::default()).contains("YTpi"));
     }
 }

@@ -12,7 +12,7 @@ use keelson_schema::decode::{Format, read_plain};
 const ERROR_TEXT_BYTES_MAX: usize = 2048;
 const GROUP: &str = "admission.k8s.io";
 /// Kinds without a group that every scheme has.
-const META_KINDS: [&str; 5] =
+pub(crate) const META_KINDS: [&str; 5] =
     ["APIGroup", "APIGroupList", "APIResourceList", "APIVersions", "Status"];
 /// Where kube-apiserver's scheme for webhooks is made, which is its name.
 const SCHEME: &str = "k8s.io/apiserver/pkg/util/webhook/client.go:71";
@@ -50,7 +50,8 @@ pub(super) struct Answer {
 
 /// Reads an answer in the version of the review that was sent.
 pub(super) fn read(bytes: &[u8], version: Version) -> Result<Review, String> {
-    let Typed { root, api_version, kind } = read_typed(bytes, version, ADMISSION_REVIEW)?;
+    let (root, api_version, kind) = read_object(bytes)?;
+    check_kind(&api_version, &kind, version, ADMISSION_REVIEW)?;
     let response = match root.get("response") {
         None | Some(Value::Null) => None,
         Some(Value::Object(response)) => Some(Answer::read(response)?),
@@ -61,19 +62,8 @@ pub(super) fn read(bytes: &[u8], version: Version) -> Result<Review, String> {
     Ok(Review { api_version, kind, response })
 }
 
-/// An object that says of what kind it is.
-pub(super) struct Typed {
-    pub root: Map,
-    pub api_version: Str,
-    pub kind: Str,
-}
-
-/// Reads a review of a type and version. One that says no kind is taken.
-pub(super) fn read_typed(
-    bytes: &[u8],
-    version: Version,
-    expected: ReviewType,
-) -> Result<Typed, String> {
+/// An object with its `apiVersion` and `kind`, which may be empty.
+pub(crate) fn read_object(bytes: &[u8]) -> Result<(Map, Str, Str), String> {
     let root = match read_any(bytes)? {
         Value::Object(root) => root,
         Value::Null => Map::new(),
@@ -84,8 +74,7 @@ pub(super) fn read_typed(
             .map_err(|why| format!("couldn't get version/kind; json parse error: {why}"))
     };
     let (api_version, kind) = (type_meta("apiVersion")?, type_meta("kind")?);
-    check_kind(&api_version, &kind, version, expected)?;
-    Ok(Typed { root, api_version, kind })
+    Ok((root, api_version, kind))
 }
 
 /// What Go says of a value that should be an object of some kind.
@@ -113,7 +102,7 @@ fn response_type(version: Version) -> &'static str {
 }
 
 /// Whether a review of this version can be read as the one that was asked for. One that says no kind can.
-fn check_kind(
+pub(super) fn check_kind(
     api_version: &str,
     kind: &str,
     version: Version,
@@ -143,13 +132,13 @@ fn check_kind(
     }
 }
 
-pub(super) fn misfit(value: &Value, field: &str, go_type: &str) -> String {
+pub(crate) fn misfit(value: &Value, field: &str, go_type: &str) -> String {
     let found = value.type_name();
     format!("json: cannot unmarshal {found} into Go struct field {field} of type {go_type}")
 }
 
 /// The text of a member; empty when it is absent or null.
-pub(super) fn text(map: &Map, path: &str, name: &str, go_type: &str) -> Result<Str, String> {
+pub(crate) fn text(map: &Map, path: &str, name: &str, go_type: &str) -> Result<Str, String> {
     match map.get(name) {
         None | Some(Value::Null) => Ok(Str::default()),
         Some(Value::String(text)) => Ok(text.clone()),
@@ -179,7 +168,10 @@ impl Answer {
             patch_type: patch_type
                 .map(|_| text(response, PATH, "patchType", "v1.PatchType"))
                 .transpose()?,
-            annotations: annotations(response.get("auditAnnotations"))?,
+            annotations: annotations(
+                response.get("auditAnnotations"),
+                &format!("{PATH}.auditAnnotations"),
+            )?,
             warnings: warnings(response.get("warnings"))?,
         })
     }
@@ -225,17 +217,16 @@ fn patch(text: &str) -> Result<Vec<u8>, String> {
     })
 }
 
-fn annotations(value: Option<&Value>) -> Result<Vec<(Str, Str)>, String> {
-    const FIELD: &str = "AdmissionResponse.response.auditAnnotations";
+pub(crate) fn annotations(value: Option<&Value>, field: &str) -> Result<Vec<(Str, Str)>, String> {
     let map = match value {
         None | Some(Value::Null) => return Ok(vec![]),
         Some(Value::Object(map)) => map,
-        Some(other) => return Err(misfit(other, FIELD, "map[string]string")),
+        Some(other) => return Err(misfit(other, field, "map[string]string")),
     };
     let entry = |(name, value): (&Str, &Value)| match value {
         Value::String(text) => Ok((name.clone(), text.clone())),
         Value::Null => Ok((name.clone(), Str::default())),
-        other => Err(misfit(other, FIELD, "string")),
+        other => Err(misfit(other, field, "string")),
     };
     map.iter().map(entry).collect()
 }

@@ -165,7 +165,8 @@ fn a_name_that_is_no_plug_in_is_refused_with_the_flag() {
         &["--enable-admission-plugins=Priority", "--disable-admission-plugins=Priority"],
         &["--disable-admission-plugins", "Priority", "enabled and disabled"],
     );
-    check_refused(&["--enable-admission-plugins=ImagePolicyWebhook"], &["not there yet"]);
+    let images = ["ImagePolicyWebhook needs an entry in --admission-control-config-file"];
+    check_refused(&["--enable-admission-plugins=ImagePolicyWebhook"], &images);
 }
 
 #[test]

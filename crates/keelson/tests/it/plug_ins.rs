@@ -174,6 +174,47 @@ fn pod_security_has_defaults_and_exemptions() {
 }
 
 #[test]
+fn a_pod_is_resized_only_to_what_its_node_can_give() {
+    let server = start(&[]);
+    let client = server.client();
+    let merge = "application/merge-patch+json";
+    for (name, os) in [("lin", "linux"), ("win", "windows")] {
+        let node = json!({"metadata": {"name": name, "labels": {"kubernetes.io/os": os}}});
+        assert_eq!(client.post("/api/v1/nodes", &node).status, 201);
+        let status = json!({"status": {"allocatable": {"cpu": "2", "memory": "1Gi"}}});
+        let path = format!("/api/v1/nodes/{name}/status");
+        assert_eq!(client.call("PATCH", &path, merge, Some(&status)).status, 200);
+    }
+    for (name, node) in [("a", "lin"), ("b", "win"), ("c", "gone")] {
+        let resources = json!({"requests": {"cpu": "1"}, "limits": {"memory": "4Gi"}});
+        let containers = json!([{"name": "c", "image": "x", "resources": resources}]);
+        let spec = json!({"nodeName": node, "containers": containers});
+        let path = "/api/v1/namespaces/default/pods";
+        assert_eq!(client.post(path, &pod(name, &spec)).status, 201);
+    }
+    let resize = |name: &str, cpu: &str| {
+        let requests = json!({"cpu": cpu, "memory": "2Gi"});
+        let container = json!({"name": "c", "resources": {"requests": requests}});
+        let body = json!({"spec": {"containers": [container]}});
+        let path = format!("/api/v1/namespaces/default/pods/{name}/resize");
+        client.call("PATCH", &path, "application/strategic-merge-patch+json", Some(&body))
+    };
+    let check_cause = |name: &str, cpu: &str, message: &str, cause: Value| {
+        let answer = resize(name, cpu);
+        check(&answer, 403, message);
+        assert_eq!(answer.body["details"]["causes"], cause);
+    };
+    let short = "pods \"a\" is forbidden: node didn't have enough allocatable resources: cpu, \
+                 requested: 3000, allocatable: 2000; memory, requested: 2147483648, allocatable: \
+                 1073741824";
+    check_cause("a", "3", short, json!([{"reason": "NodeCapacity"}]));
+    let windows = "pods \"b\" is forbidden: pod resize is only supported on linux nodes, node \
+                   \"win\" is \"windows\"";
+    check_cause("b", "1", windows, json!([{"reason": "UnsupportedPlatform"}]));
+    check_cause("c", "1", "pods \"c\" is forbidden: node \"gone\" not found", Value::Null);
+}
+
+#[test]
 fn more_events_than_the_limit_are_refused() {
     let server = start(&["EventRateLimit"]);
     let client = server.client();

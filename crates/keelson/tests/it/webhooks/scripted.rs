@@ -179,6 +179,17 @@ fn scripted(script: &str, review: &Value) -> (u16, &'static str, Vec<u8>) {
             return (200, JSON, text.into_bytes());
         }
         "body" => return (200, JSON, argument),
+        // An ImageReview: the first image says what to answer.
+        "images" => {
+            let status = match review["spec"]["containers"][0]["image"].as_str() {
+                Some("good") => json!({"allowed": true}),
+                Some("bad") => json!({"allowed": false}),
+                Some("old") => json!({"allowed": false, "reason": "too old"}),
+                _ => return (500, JSON, b"some text".to_vec()),
+            };
+            let (version, kind) = (&review["apiVersion"], &review["kind"]);
+            json!({"apiVersion": version, "kind": kind, "status": status})
+        }
         "text" => {
             let status = script.rsplit('.').next().and_then(|code| code.parse().ok());
             return (status.unwrap_or(500), "text/plain", b"some text".to_vec());
