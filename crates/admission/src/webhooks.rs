@@ -2,6 +2,7 @@
 //! (apiserver `admission/plugin/webhook`).
 
 mod call;
+mod conversion;
 mod credentials;
 mod matching;
 mod mutating;
@@ -11,6 +12,7 @@ mod review;
 mod validating;
 mod webhook;
 
+pub use conversion::{ConversionError, ConversionWebhook, ConversionWebhooks};
 pub use credentials::Credentials;
 pub use mutating::{MutatingWebhooks, Rounds};
 pub use validating::ValidatingWebhooks;

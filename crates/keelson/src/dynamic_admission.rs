@@ -15,9 +15,8 @@ use std::sync::{Arc, OnceLock};
 pub(crate) fn plug_ins(
     chain: &Chain,
     in_process: &[Arc<dyn DynamicPlugIn>],
-    services: Arc<Services>,
+    egress: Arc<Egress>,
 ) -> Vec<Arc<dyn DynamicPlugIn>> {
-    let egress = Arc::new(Egress::new(services));
     let credentials = |plug_in: &str| chain.config().webhook_credentials(plug_in);
     let images = ImagePolicyWebhook::new(egress.clone(), chain.config().image_policy());
     let images = images.map(|plug_in| Arc::new(plug_in) as Arc<dyn DynamicPlugIn>);

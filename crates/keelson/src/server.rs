@@ -13,10 +13,12 @@ use crate::signing::SigningOptions;
 use crate::supervisor::{Loops, keep_running};
 use crate::tls_files::TlsFiles;
 use crate::{allocation_repair, definitions, election, event_ttl, files, private_files};
+use keelson_admission::webhooks::ConversionWebhooks;
 use keelson_admission::{Chain, DynamicPlugIn};
 use keelson_auth::service_account::ServiceAccountTokens;
 use keelson_auth::{Authenticator, BootstrapTokens, TokenFile, User};
 use keelson_controllers::{Context, Controllers};
+use keelson_egress::Egress;
 use keelson_registry::{Clock, OpenError as RegistryError, Registry, RegistryOptions, SystemClock};
 use keelson_server::{App, Health, Limits, Listening, State, VersionInfo};
 use keelson_store::{
@@ -447,6 +449,7 @@ impl Builder {
         port: u16,
         services: Arc<Services>,
     ) -> RegistryOptions {
+        let egress = Arc::new(Egress::new(services));
         RegistryOptions {
             service_ranges: self.service_ranges.clone(),
             advertise_address: advertise,
@@ -457,8 +460,9 @@ impl Builder {
             dynamic_admission: dynamic_admission::plug_ins(
                 &self.admission,
                 &self.in_process_admission,
-                services,
+                egress.clone(),
             ),
+            conversion_webhooks: Some(Arc::new(ConversionWebhooks::new(egress))),
             authorizer: Arc::new(self.authorization.authorizer()),
             event_ttl: self.event_ttl,
         }

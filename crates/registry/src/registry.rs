@@ -2,6 +2,7 @@
 
 use crate::allocation::PortPool;
 use crate::api_table::{ApiTable, Source};
+use crate::conversion::ConvertedEntries;
 use crate::followed::ReadOnly;
 use crate::kind::{Kind, Target};
 use crate::stamp::Clock;
@@ -9,6 +10,7 @@ use crate::stored;
 use crate::turns::Turns;
 use arc_swap::{ArcSwap, Guard};
 use bytes::Bytes;
+use keelson_admission::webhooks::ConversionWebhooks;
 use keelson_admission::{Configurations, DynamicPlugIn, namespace_lifecycle};
 use keelson_auth::{Authorizer, Mirror, Objects};
 use keelson_cache::{Cache, Entry, Resource, Snapshot, StartError};
@@ -54,6 +56,9 @@ pub struct RegistryOptions {
     pub admission: keelson_admission::Chain,
     /// The webhooks, policies and plug-ins of the embedding program, in the order in which they are asked.
     pub dynamic_admission: Vec<Arc<dyn DynamicPlugIn>>,
+    /// Calls the conversion webhooks of CustomResourceDefinitions. Without it they are not called, and
+    /// versions are converted as by the strategy `None`.
+    pub conversion_webhooks: Option<Arc<ConversionWebhooks>>,
     /// Decides who may do what; reads roles and others from the registry once that is open.
     pub authorizer: Arc<Authorizer>,
     /// `--event-ttl`: how long events live after their last write; zero is for ever.
@@ -177,6 +182,12 @@ impl Registry {
         }
     }
 
+    /// The registry, unless it is shutting down.
+    pub(crate) fn shared(&self) -> Result<Arc<Registry>, Failure> {
+        let shared = self.this.upgrade();
+        shared.ok_or_else(|| Status::unavailable("the server is shutting down"))
+    }
+
     /// Runs a write that touches several keys in a task of its own: when the caller goes away (a timeout,
     /// a reset, a client that vanished), the write is done to its end all the same.
     pub(crate) async fn to_the_end<T, F>(
@@ -187,9 +198,7 @@ impl Registry {
         T: Send + 'static,
         F: Future<Output = Result<T, Failure>> + Send + 'static,
     {
-        let Some(registry) = self.this.upgrade() else {
-            return Err(Status::unavailable("the server is shutting down"));
-        };
+        let registry = self.shared()?;
         match self.writes.spawn(Box::pin(write(registry))).await {
             Ok(done) => done,
             Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
@@ -575,6 +584,9 @@ fn kind_of(
         more_rules: more_rules(&group.name, name),
         is_terminating: AtomicBool::new(false),
         checks: vec![],
+        all_versions: vec![],
+        webhook: None,
+        converted: ConvertedEntries::default(),
         storage,
         versions,
         namespaced,

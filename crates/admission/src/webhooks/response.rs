@@ -19,6 +19,15 @@ const SCHEME: &str = "k8s.io/apiserver/pkg/util/webhook/client.go:71";
 const TYPE_META: &str = "struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; \
                          Kind string \"json:\\\"kind,omitempty\\\"\" }";
 
+/// The type of a review.
+#[derive(Clone, Copy)]
+pub(super) struct ReviewType {
+    pub group: &'static str,
+    pub kind: &'static str,
+}
+
+const ADMISSION_REVIEW: ReviewType = ReviewType { group: GROUP, kind: "AdmissionReview" };
+
 /// An `AdmissionReview` that was answered.
 pub(super) struct Review {
     api_version: Str,
@@ -42,7 +51,7 @@ pub(super) struct Answer {
 /// Reads an answer in the version of the review that was sent.
 pub(super) fn read(bytes: &[u8], version: Version) -> Result<Review, String> {
     let (root, api_version, kind) = read_object(bytes)?;
-    check_kind(&api_version, &kind, version)?;
+    check_kind(&api_version, &kind, version, ADMISSION_REVIEW)?;
     let response = match root.get("response") {
         None | Some(Value::Null) => None,
         Some(Value::Object(response)) => Some(Answer::read(response)?),
@@ -93,25 +102,27 @@ fn response_type(version: Version) -> &'static str {
 }
 
 /// Whether a review of this version can be read as the one that was asked for. One that says no kind can.
-fn check_kind(api_version: &str, kind: &str, version: Version) -> Result<(), String> {
+pub(super) fn check_kind(
+    api_version: &str,
+    kind: &str,
+    version: Version,
+    expected: ReviewType,
+) -> Result<(), String> {
+    let wanted = expected.kind;
     if api_version.is_empty() && kind.is_empty() {
         return Ok(());
     }
     if api_version == "v1" && META_KINDS.contains(&kind) {
         let to = version.name();
-        return Err(format!(
-            "converting (v1.{kind}) to ({to}.AdmissionReview): unknown conversion"
-        ));
+        return Err(format!("converting (v1.{kind}) to ({to}.{wanted}): unknown conversion"));
     }
     let given = GroupVersion::parse(api_version).unwrap_or_default();
-    let found = Version::parse(&given.version).filter(|_| given.group == GROUP);
-    match found.filter(|_| kind == "AdmissionReview") {
+    let found = Version::parse(&given.version).filter(|_| given.group == expected.group);
+    match found.filter(|_| kind == wanted) {
         Some(found) if found == version => Ok(()),
         Some(found) => {
             let (from, to) = (found.name(), version.name());
-            Err(format!(
-                "converting ({from}.AdmissionReview) to ({to}.AdmissionReview): unknown conversion"
-            ))
+            Err(format!("converting ({from}.{wanted}) to ({to}.{wanted}): unknown conversion"))
         }
         None => Err(format!(
             "no kind {} is registered for version {} in scheme \"{SCHEME}\"",
@@ -306,7 +317,7 @@ impl Review {
 }
 
 /// `group/version`, with the slash also where there is neither.
-fn shown_version(api_version: &str) -> String {
+pub(super) fn shown_version(api_version: &str) -> String {
     let gv = GroupVersion::parse(api_version).unwrap_or_default();
     format!("{}/{}", gv.group, gv.version)
 }

@@ -7,6 +7,7 @@
 
 mod api;
 mod cases;
+mod conversion;
 mod coverage;
 mod generated;
 mod runner;

@@ -42,6 +42,7 @@ impl Harness {
             malformed_object_deletion: false,
             admission: Default::default(),
             dynamic_admission: vec![],
+            conversion_webhooks: None,
             authorizer: Arc::default(),
             event_ttl: std::time::Duration::ZERO,
         };
