@@ -1,7 +1,7 @@
-//! Authenticates requests: client certificates, then bearer tokens.
+//! Authenticates requests: the headers of a front proxy, then client certificates, then bearer tokens.
 
 use crate::service_account::ServiceAccountTokens;
-use crate::{ANONYMOUS, AUTHENTICATED, BootstrapTokens, TokenFile, UNAUTHENTICATED};
+use crate::{ANONYMOUS, AUTHENTICATED, BootstrapTokens, FrontProxy, TokenFile, UNAUTHENTICATED};
 use keelson_meta::{Failure, Status, Str, Timestamp, User};
 use std::fmt;
 use std::sync::Arc;
@@ -14,6 +14,8 @@ pub struct Credentials<'a> {
     pub authorization: Option<&'a str>,
     /// What the TLS layer says of the client's certificate.
     pub certificate: Certificate<'a>,
+    /// The user that a front proxy names in its headers; its certificate was verified.
+    pub front_proxy: Option<User>,
 }
 
 /// A client's certificate.
@@ -34,6 +36,7 @@ impl fmt::Debug for Credentials<'_> {
         f.debug_struct("Credentials")
             .field("authorization", &self.authorization.is_some())
             .field("certificate", &(self.certificate != Certificate::Absent))
+            .field("front_proxy", &self.front_proxy.is_some())
             .finish()
     }
 }
@@ -44,6 +47,7 @@ pub struct Authenticator {
     tokens: TokenFile,
     service_accounts: Option<Arc<ServiceAccountTokens>>,
     bootstrap: Option<BootstrapTokens>,
+    front_proxy: Option<Arc<FrontProxy>>,
     /// `--anonymous-auth`: whether requests without credentials are served as [`ANONYMOUS`].
     anonymous: bool,
 }
@@ -60,7 +64,13 @@ static NO_AUDIENCES: [Str; 0] = [];
 impl Authenticator {
     /// With the tokens of a `--token-auth-file`.
     pub fn new(tokens: TokenFile) -> Self {
-        Authenticator { tokens, service_accounts: None, bootstrap: None, anonymous: true }
+        Authenticator {
+            tokens,
+            service_accounts: None,
+            bootstrap: None,
+            front_proxy: None,
+            anonymous: true,
+        }
     }
 
     /// Accepts service account tokens, too.
@@ -75,6 +85,18 @@ impl Authenticator {
     pub fn with_bootstrap_tokens(mut self, tokens: BootstrapTokens) -> Self {
         self.bootstrap = Some(tokens);
         self
+    }
+
+    /// Believes the headers of a front proxy (`--requestheader-*`).
+    #[must_use]
+    pub fn with_front_proxy(mut self, front_proxy: Option<Arc<FrontProxy>>) -> Self {
+        self.front_proxy = front_proxy;
+        self
+    }
+
+    /// Whose headers name users, if anybody's do.
+    pub fn front_proxy(&self) -> Option<&FrontProxy> {
+        self.front_proxy.as_deref()
     }
 
     /// Serves requests without credentials, or refuses them (`--anonymous-auth`).
@@ -93,9 +115,12 @@ impl Authenticator {
     /// `system:anonymous`; wrong ones are 401.
     pub async fn authenticate(
         &self,
-        credentials: &Credentials<'_>,
+        credentials: Credentials<'_>,
         now: Timestamp,
     ) -> Result<User, Failure> {
+        if let Some(user) = credentials.front_proxy {
+            return Ok(user);
+        }
         if let Certificate::Verified(der) = credentials.certificate
             && let Some(user) = certificate_user(der)
         {
@@ -167,6 +192,15 @@ fn bearer(header: &str) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
+/// A user who was authenticated, in the group of all who were; [`ANONYMOUS`] and members of
+/// [`UNAUTHENTICATED`] stay as they are.
+pub(crate) fn in_authenticated_group(user: User) -> User {
+    if user.name == ANONYMOUS || user.is_in(UNAUTHENTICATED) {
+        return user;
+    }
+    user.with_group(AUTHENTICATED)
+}
+
 /// Whether a certificate has a common name, be it one that cannot be read.
 fn names_somebody(der: &[u8]) -> bool {
     let Ok((_, certificate)) = X509Certificate::from_der(der) else { return true };
@@ -204,7 +238,7 @@ mod tests {
         let authenticator = Authenticator::new(tokens);
         let check = async |header: Option<&str>| {
             let credentials = Credentials { authorization: header, ..Credentials::default() };
-            let user = authenticator.authenticate(&credentials, Timestamp::new(0, 0)).await;
+            let user = authenticator.authenticate(credentials, Timestamp::new(0, 0)).await;
             user.map(|user| (user.name, user.groups))
         };
         let alice = check(Some("Bearer secret")).await.unwrap();
@@ -223,8 +257,9 @@ mod tests {
         let tokens = TokenFile::parse("secret,alice,u1\n").unwrap();
         let authenticator = Authenticator::new(tokens);
         let check = async |authorization| {
-            let credentials = Credentials { authorization, certificate: Certificate::Refused };
-            let user = authenticator.authenticate(&credentials, Timestamp::new(0, 0)).await;
+            let certificate = Certificate::Refused;
+            let credentials = Credentials { authorization, certificate, ..Credentials::default() };
+            let user = authenticator.authenticate(credentials, Timestamp::new(0, 0)).await;
             user.map(|user| user.name).map_err(|s| s.code)
         };
         assert_eq!(check(None).await, Err(401));

@@ -1,6 +1,7 @@
 //! Flags: kube-apiserver's names and meanings wherever it has the flag.
 
 mod cluster_signing;
+mod request_header;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
@@ -8,6 +9,7 @@ use cluster_signing::ClusterSigning;
 use keelson::{AdmissionChain, AdmissionConfig, Authorization, ServiceAccountTokenOptions};
 use keelson_auth::{Abac, TokenFile};
 use keelson_meta::time::GoDuration;
+use request_header::RequestHeader;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -262,6 +264,9 @@ pub struct Serve {
     /// Authorities whose client certificates name users.
     #[arg(long, value_name = "FILE")]
     pub client_ca_file: Option<PathBuf>,
+    /// Which proxies name users in headers.
+    #[command(flatten)]
+    pub request_header: RequestHeader,
     /// Authorizers, in the order in which they are asked: Node, RBAC, ABAC, AlwaysAllow, AlwaysDeny.
     #[arg(long, value_delimiter = ',', default_value = "Node,RBAC", value_name = "MODE")]
     pub authorization_mode: Vec<String>,
@@ -421,6 +426,7 @@ impl Serve {
         builder.advertise = self.advertise_address;
         builder.tls_files = self.tls_cert_file.clone().zip(self.tls_private_key_file.clone());
         builder.client_ca_file = self.client_ca_file.clone();
+        builder.front_proxy = self.request_header.options()?;
         builder.history = Duration::from_secs(self.history_seconds.max(1));
         builder.controllers = self.controllers.clone();
         builder.signing = self.signing.options()?;

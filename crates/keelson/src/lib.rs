@@ -22,6 +22,7 @@ mod etcd;
 mod event_ttl;
 mod feature_gates;
 mod files;
+mod front_proxy;
 mod in_process_admission;
 mod kubeconfig;
 mod private_files;
@@ -38,6 +39,7 @@ pub use certificates::{CertificateError, Pki};
 pub use etcd::Etcd;
 pub use feature_gates::{FeatureGateError, FeatureGates};
 pub use files::raise_open_files;
+pub use front_proxy::FrontProxyOptions;
 pub use in_process_admission::AdmittedWrite;
 pub use keelson_admission::Operation;
 pub use keelson_admission::{

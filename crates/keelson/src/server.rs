@@ -7,16 +7,17 @@ use crate::controllers::{self, Duty};
 use crate::dynamic_admission::{self, Services};
 use crate::etcd::{self, Etcd};
 use crate::feature_gates::FeatureGates;
+use crate::front_proxy::FrontProxyOptions;
 use crate::kubeconfig::Kubeconfig;
 use crate::service_account_keys::ServiceAccountTokenOptions;
 use crate::signing::SigningOptions;
 use crate::supervisor::{Loops, keep_running};
-use crate::tls_files::TlsFiles;
+use crate::tls_files::{CurrentFiles, TlsFiles};
 use crate::{allocation_repair, definitions, election, event_ttl, files, private_files};
 use keelson_admission::{Chain, DynamicPlugIn};
 use keelson_auth::service_account::ServiceAccountTokens;
 use keelson_auth::{Authenticator, BootstrapTokens, TokenFile, User};
-use keelson_controllers::{Context, Controllers};
+use keelson_controllers::{ClientTrust, Context, Controllers};
 use keelson_registry::{Clock, OpenError as RegistryError, Registry, RegistryOptions, SystemClock};
 use keelson_server::{App, Health, Limits, Listening, State, VersionInfo};
 use keelson_store::{
@@ -110,6 +111,8 @@ pub struct Builder {
     pub tls_files: Option<(PathBuf, PathBuf)>,
     /// Further authorities whose client certificates count.
     pub client_ca_file: Option<PathBuf>,
+    /// Which proxies name users in headers, if any do.
+    pub front_proxy: Option<FrontProxyOptions>,
     /// Decides who may do what.
     pub authorization: Authorization,
     /// How service account tokens are made and checked.
@@ -160,6 +163,7 @@ impl Default for Builder {
             tls: true,
             tls_files: None,
             client_ca_file: None,
+            front_proxy: None,
             authorization: Authorization::default(),
             service_account_tokens: ServiceAccountTokenOptions::default(),
             bootstrap_token_auth: false,
@@ -269,7 +273,11 @@ impl Builder {
         let account_tokens = self.service_account_tokens.tokens(tls_files.dir.as_deref());
         let registry =
             opening.await.map_err(|error| StartError(format!("registry: {error}")))??;
-        let (current_pki, pki) = watch::channel(pki?);
+        let pki = pki?;
+        let trust = if self.tls { tls_files.trust(&pki)? } else { ClientTrust::default() };
+        let (current_pki, pki) = watch::channel(pki);
+        let (current_trust, trust) = watch::channel(trust);
+        let current = CurrentFiles { pki: current_pki, trust: current_trust };
         let account_tokens = Arc::new(account_tokens?);
         account_tokens.attach(registry.objects_reader());
         services.attach(registry.objects_reader());
@@ -283,11 +291,11 @@ impl Builder {
         if let Some(tls) = tls.clone() {
             let look = self.certificate_look;
             loops.run("certificates", move || {
-                tls_files.clone().follow(tls.clone(), current_pki.clone(), look)
+                tls_files.clone().follow(tls.clone(), current.clone(), look)
             });
         }
         let identity = format!("{advertise}:{}_{}", address.port(), registry.new_uid());
-        let context = self.context(&registry, &pki.borrow(), &account_tokens)?;
+        let context = self.context(&registry, &pki.borrow(), trust, &account_tokens)?;
         let controllers = Controllers::chosen(&self.controllers);
         let stands_aside: Arc<AtomicBool> = Arc::default();
         let duty = Duty { controllers, context, health: health.clone(), stands_aside };
@@ -318,17 +326,12 @@ impl Builder {
         &self,
         registry: &Arc<Registry>,
         pki: &Pki,
+        client_trust: watch::Receiver<ClientTrust>,
         tokens: &Arc<ServiceAccountTokens>,
     ) -> Result<Context, StartError> {
-        let mut client_ca = if self.tls { pki.ca.clone() } else { String::new() };
-        if let Some(path) = self.client_ca_file.as_ref().filter(|_| self.tls) {
-            let more = std::fs::read_to_string(path);
-            let more = more.map_err(|error| StartError(format!("--client-ca-file: {error}")))?;
-            client_ca.push_str(&more);
-        }
         Ok(Context {
             registry: registry.clone(),
-            client_ca: client_ca.into(),
+            client_trust,
             root_ca: pki.ca.as_str().into(),
             signing: Arc::new(self.signing.signing(pki)?),
             tokens: tokens.clone(),
@@ -374,6 +377,7 @@ impl Builder {
     ) -> Arc<App> {
         let mut authenticator = Authenticator::new(self.tokens)
             .with_service_accounts(account_tokens)
+            .with_front_proxy(self.front_proxy.map(|proxy| proxy.headers))
             .with_anonymous(self.anonymous_auth);
         if self.bootstrap_token_auth {
             let tokens = BootstrapTokens::default();
@@ -521,6 +525,7 @@ impl Builder {
             names: host_names(service, &[self.bind.ip(), advertise]),
             serving: self.tls_files.clone(),
             client_ca: self.client_ca_file.clone(),
+            front_proxy: self.front_proxy.as_ref().map(FrontProxyOptions::of_files),
         }
     }
 }

@@ -25,6 +25,7 @@ mod event_ttl;
 mod faults;
 mod forms;
 mod frames;
+mod front_proxy;
 mod http;
 mod http_edges;
 mod impersonation;
