@@ -1,5 +1,7 @@
 //! Authenticates requests: the headers of a front proxy, then client certificates, then bearer tokens.
 
+use crate::oidc::AnonymousConfig;
+use crate::remote_tokens::RemoteTokens;
 use crate::service_account::ServiceAccountTokens;
 use crate::{ANONYMOUS, AUTHENTICATED, BootstrapTokens, FrontProxy, TokenFile, UNAUTHENTICATED};
 use keelson_meta::{Failure, Status, Str, Timestamp, User};
@@ -8,7 +10,7 @@ use std::sync::Arc;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// What a request brought along to say who sent it.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub struct Credentials<'a> {
     /// The `Authorization` header.
     pub authorization: Option<&'a str>,
@@ -16,6 +18,8 @@ pub struct Credentials<'a> {
     pub certificate: Certificate<'a>,
     /// The user that a front proxy names in its headers; its certificate was verified.
     pub front_proxy: Option<User>,
+    /// The path of the request: where nobody is known, some may be served and others not.
+    pub path: &'a str,
 }
 
 /// A client's certificate.
@@ -48,8 +52,9 @@ pub struct Authenticator {
     service_accounts: Option<Arc<ServiceAccountTokens>>,
     bootstrap: Option<BootstrapTokens>,
     front_proxy: Option<Arc<FrontProxy>>,
-    /// `--anonymous-auth`: whether requests without credentials are served as [`ANONYMOUS`].
-    anonymous: bool,
+    remote: Option<RemoteTokens>,
+    /// Which requests without credentials are served as [`ANONYMOUS`].
+    anonymous: AnonymousConfig,
 }
 
 impl Default for Authenticator {
@@ -69,7 +74,8 @@ impl Authenticator {
             service_accounts: None,
             bootstrap: None,
             front_proxy: None,
-            anonymous: true,
+            remote: None,
+            anonymous: AnonymousConfig { enabled: true, paths: vec![] },
         }
     }
 
@@ -99,9 +105,16 @@ impl Authenticator {
         self.front_proxy.as_deref()
     }
 
+    /// Accepts tokens that others issue or know, too.
+    #[must_use]
+    pub fn with_remote_tokens(mut self, remote: RemoteTokens) -> Self {
+        self.remote = Some(remote);
+        self
+    }
+
     /// Serves requests without credentials, or refuses them (`--anonymous-auth`).
     #[must_use]
-    pub fn with_anonymous(mut self, anonymous: bool) -> Self {
+    pub fn with_anonymous(mut self, anonymous: AnonymousConfig) -> Self {
         self.anonymous = anonymous;
         self
     }
@@ -139,7 +152,7 @@ impl Authenticator {
                 // One that names nobody is none; one that cannot be read is wrong.
                 Certificate::Verified(der) => names_somebody(der),
             };
-        if is_wrong || !self.anonymous {
+        if is_wrong || !self.anonymous.serves(credentials.path) {
             return Err(Status::unauthorized());
         }
         let anonymous = User { name: Str::new_static(ANONYMOUS), ..User::default() };
@@ -159,21 +172,31 @@ impl Authenticator {
             user = bootstrap.authenticate(token, now).await;
         }
         if let Some(user) = user {
-            // Such tokens are for the API server.
-            let own = self.audiences();
-            let is_asked = |one: &&Str| asked.is_empty() || asked.contains(one);
-            let audiences: Vec<Str> = own.iter().filter(is_asked).cloned().collect();
-            if audiences.is_empty() && !own.is_empty() {
-                return Err(vec![]);
+            return self.for_api_server(user, asked).ok_or_else(Vec::new);
+        }
+        let mut errors = vec![];
+        if let Some(service_accounts) = &self.service_accounts {
+            match service_accounts.authenticate(token, asked, now).await {
+                Ok(Some(known)) => return Ok(known),
+                Ok(None) => {}
+                Err(error) => errors.push(error),
             }
-            return Ok((user, audiences));
         }
-        let Some(service_accounts) = &self.service_accounts else { return Err(vec![]) };
-        match service_accounts.authenticate(token, asked, now).await {
-            Ok(Some(known)) => Ok(known),
-            Ok(None) => Err(vec![]),
-            Err(error) => Err(vec![error]),
+        let Some(remote) = &self.remote else { return Err(errors) };
+        // In a box, as what waits for others, so that the future of each request stays small.
+        match Box::pin(remote.authenticate(token, now, &mut errors)).await {
+            Some(user) => self.for_api_server(user, asked).ok_or(errors),
+            None => Err(errors),
         }
+    }
+
+    /// A user whose token is for the API server, and for which of the asked audiences that is; `None`: for
+    /// none.
+    fn for_api_server(&self, user: User, asked: &[Str]) -> Option<(User, Vec<Str>)> {
+        let own = self.audiences();
+        let is_asked = |one: &&Str| asked.is_empty() || asked.contains(one);
+        let audiences: Vec<Str> = own.iter().filter(is_asked).cloned().collect();
+        (!audiences.is_empty() || own.is_empty()).then_some((user, audiences))
     }
 
     /// `--api-audiences`.

@@ -9,14 +9,17 @@ mod authenticate;
 mod authorize;
 mod bootstrap_token;
 mod certificate_request;
+mod config;
 mod decision;
 mod der;
 mod front_proxy;
 mod mirror;
 pub mod node;
 mod objects;
+pub mod oidc;
 mod permit;
 pub mod rbac;
+mod remote_tokens;
 pub mod service_account;
 mod token_file;
 pub mod x509;
@@ -33,6 +36,7 @@ pub use keelson_meta::User;
 pub use mirror::{Mirror, Mirrored};
 pub use objects::{BoxFuture, Change, Feed, GroupResource, Objects};
 pub use permit::{Action, Permit};
+pub use remote_tokens::{JwtSlot, RemoteTokens};
 pub use token_file::{TokenFile, TokenFileError};
 
 /// The group that may do everything.

@@ -13,16 +13,18 @@ use std::sync::{Arc, OnceLock};
 pub(crate) fn plug_ins(
     chain: &Chain,
     in_process: &[Arc<dyn DynamicPlugIn>],
-    services: Arc<Services>,
+    egress: &Arc<Egress>,
 ) -> Vec<Arc<dyn DynamicPlugIn>> {
-    let egress = Arc::new(Egress::new(services));
     let credentials = |plug_in: &str| chain.config().webhook_credentials(plug_in);
     let all: [Arc<dyn DynamicPlugIn>; 5] = [
         Arc::new(OwnerReferencesPermissionEnforcement),
         Arc::new(MutatingPolicies),
         Arc::new(MutatingWebhooks::new(egress.clone(), credentials("MutatingAdmissionWebhook"))),
         Arc::new(ValidatingPolicies),
-        Arc::new(ValidatingWebhooks::new(egress, credentials("ValidatingAdmissionWebhook"))),
+        Arc::new(ValidatingWebhooks::new(
+            egress.clone(),
+            credentials("ValidatingAdmissionWebhook"),
+        )),
     ];
     let on = all.into_iter().filter(|plug_in| chain.has(plug_in.name()));
     in_process.iter().cloned().chain(on).collect()

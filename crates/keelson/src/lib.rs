@@ -11,6 +11,7 @@
 //! There are no globals: any number of servers can run in one process.
 
 mod allocation_repair;
+mod authentication;
 mod authorization;
 mod backup_socket;
 mod certificates;
@@ -33,6 +34,7 @@ mod supervisor;
 mod tls_files;
 mod user_kubeconfig;
 
+pub use authentication::{AuthenticationFile, JwtOptions};
 pub use authorization::Authorization;
 pub use backup_socket::backup_socket;
 pub use certificates::{CertificateError, Pki};

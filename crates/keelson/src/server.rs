@@ -1,5 +1,6 @@
 //! [`Keelson`]: one running server, and the [`Builder`] that starts it.
 
+use crate::authentication::{JwtOptions, Reload};
 use crate::authorization::Authorization;
 use crate::backup_socket::{BackupSocket, backup_socket};
 use crate::certificates::{CertificateError, Pki, host_names};
@@ -15,9 +16,11 @@ use crate::supervisor::{Loops, keep_running};
 use crate::tls_files::{CurrentFiles, TlsFiles};
 use crate::{allocation_repair, definitions, election, event_ttl, files, private_files};
 use keelson_admission::{Chain, DynamicPlugIn};
+use keelson_auth::oidc::AnonymousConfig;
 use keelson_auth::service_account::ServiceAccountTokens;
-use keelson_auth::{Authenticator, BootstrapTokens, TokenFile, User};
+use keelson_auth::{Authenticator, BootstrapTokens, RemoteTokens, TokenFile, User};
 use keelson_controllers::{ClientTrust, Context, Controllers};
+use keelson_egress::Egress;
 use keelson_registry::{Clock, OpenError as RegistryError, Registry, RegistryOptions, SystemClock};
 use keelson_server::{App, Health, Limits, Listening, State, VersionInfo};
 use keelson_store::{
@@ -119,8 +122,10 @@ pub struct Builder {
     pub service_account_tokens: ServiceAccountTokenOptions,
     /// Whether bootstrap tokens are accepted.
     pub bootstrap_token_auth: bool,
-    /// Whether requests without credentials are served as `system:anonymous`.
-    pub anonymous_auth: bool,
+    /// Which requests without credentials are served as `system:anonymous`.
+    pub anonymous: AnonymousConfig,
+    /// Which other issuers' tokens are accepted.
+    pub jwt: Option<JwtOptions>,
     /// Known tokens.
     pub tokens: TokenFile,
     /// `--service-cluster-ip-range`.
@@ -167,7 +172,8 @@ impl Default for Builder {
             authorization: Authorization::default(),
             service_account_tokens: ServiceAccountTokenOptions::default(),
             bootstrap_token_auth: false,
-            anonymous_auth: true,
+            anonymous: AnonymousConfig { enabled: true, paths: vec![] },
+            jwt: None,
             tokens: TokenFile::default(),
             service_ranges: vec!["10.0.0.0/24".to_owned()],
             advertise: None,
@@ -267,7 +273,8 @@ impl Builder {
         // enough, side by side.
         let clock = std::mem::replace(&mut self.clock, Box::new(SystemClock));
         let services: Arc<Services> = Arc::default();
-        let options = self.registry_options(advertise, address.port(), services.clone());
+        let egress = Arc::new(Egress::new(services.clone()));
+        let options = self.registry_options(advertise, address.port(), &egress);
         let opening = tokio::spawn(Registry::open(backend.store(), clock, options));
         let pki = tls_files.pki();
         let account_tokens = self.service_account_tokens.tokens(tls_files.dir.as_deref());
@@ -303,7 +310,8 @@ impl Builder {
         let control_loops = self.control_loops(&backend, duty, identity, &told);
         let backups = self.backups(&backend);
         let url = self.url(address);
-        let app = self.app(registry.clone(), account_tokens, health, told);
+        let remote = self.remote_tokens(&egress, &mut loops)?;
+        let app = self.app(registry.clone(), account_tokens, remote, health, told);
         let listening = keelson_server::serve(app, listener, tls)
             .map_err(|error| StartError(format!("listen: {error}")))?;
         Ok(Keelson {
@@ -372,13 +380,17 @@ impl Builder {
         self,
         registry: Arc<Registry>,
         account_tokens: Arc<ServiceAccountTokens>,
+        remote: Option<RemoteTokens>,
         health: Arc<Health>,
         shutdown: watch::Receiver<bool>,
     ) -> Arc<App> {
         let mut authenticator = Authenticator::new(self.tokens)
             .with_service_accounts(account_tokens)
             .with_front_proxy(self.front_proxy.map(|proxy| proxy.headers))
-            .with_anonymous(self.anonymous_auth);
+            .with_anonymous(self.anonymous);
+        if let Some(remote) = remote {
+            authenticator = authenticator.with_remote_tokens(remote);
+        }
         if self.bootstrap_token_auth {
             let tokens = BootstrapTokens::default();
             tokens.attach(registry.objects_reader());
@@ -399,6 +411,29 @@ impl Builder {
             draining: AtomicBool::new(false),
             shutdown,
         })
+    }
+
+    /// Who authenticates tokens that are none of this server's own, if anybody does.
+    fn remote_tokens(
+        &self,
+        egress: &Arc<Egress>,
+        loops: &mut Loops,
+    ) -> Result<Option<RemoteTokens>, StartError> {
+        let Some(jwt) = &self.jwt else { return Ok(None) };
+        let remote = RemoteTokens::default();
+        let disallowed = &self.service_account_tokens.issuers;
+        jwt.start(&remote.jwt, Some(&self.anonymous), disallowed, egress)?;
+        if let Some(file) = &jwt.file {
+            let reload = Reload {
+                file: file.clone(),
+                slot: remote.jwt.clone(),
+                disallowed_issuers: disallowed.clone(),
+                egress: egress.clone(),
+                look: self.certificate_look,
+            };
+            loops.run("authentication-config", move || reload.clone().run());
+        }
+        Ok(Some(remote))
     }
 
     /// Where clients on this host reach a server that listens on this address.
@@ -449,7 +484,7 @@ impl Builder {
         &mut self,
         advertise: IpAddr,
         port: u16,
-        services: Arc<Services>,
+        egress: &Arc<Egress>,
     ) -> RegistryOptions {
         RegistryOptions {
             service_ranges: self.service_ranges.clone(),
@@ -461,7 +496,7 @@ impl Builder {
             dynamic_admission: dynamic_admission::plug_ins(
                 &self.admission,
                 &self.in_process_admission,
-                services,
+                egress,
             ),
             authorizer: Arc::new(self.authorization.authorizer()),
             event_ttl: self.event_ttl,

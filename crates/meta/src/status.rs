@@ -609,7 +609,7 @@ impl ErrorList {
     }
 
     /// The faults in one line, equal ones once: `a`, or `[a, b]`.
-    fn aggregate(&self) -> String {
+    pub fn aggregate(&self) -> String {
         let texts: Vec<String> = self.errors.iter().map(FieldError::to_string).collect();
         let mut seen: Seen<&str> = Seen::new();
         let mut distinct: Vec<&str> =

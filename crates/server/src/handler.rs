@@ -19,7 +19,7 @@ use crate::respond::{self, Reply};
 use crate::route::{ResourceRoute, Route};
 use crate::sending::{Held, Sending};
 use crate::websocket;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, Version, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, Version, header};
 use hyper::body::Incoming;
 use keelson_auth::{
     ANONYMOUS, Attributes, Authenticator, Authorizer, Certificate, Credentials, FrontProxy, Permit,
@@ -106,6 +106,8 @@ pub struct App {
 pub struct Ask {
     /// HTTP method.
     pub method: Method,
+    /// The URL, for its path as it was sent.
+    uri: Uri,
     /// Headers.
     pub headers: HeaderMap,
     /// Query parameters.
@@ -203,6 +205,7 @@ impl App {
         let mut ask = Ask {
             query: Query::parse(parts.uri.query().unwrap_or_default()),
             method: parts.method,
+            uri: parts.uri,
             headers: parts.headers,
             cbor: self.cbor,
             peer,
@@ -280,6 +283,7 @@ impl App {
                 Some(shown) => shown.verified().map_or(Certificate::Refused, Certificate::Verified),
             },
             front_proxy: self.proxied_user(ask)?,
+            path: ask.uri.path(),
         };
         let now = self.registry.clock.now();
         let user = self.authenticator.authenticate(credentials, now).await;

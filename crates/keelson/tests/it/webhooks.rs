@@ -10,7 +10,7 @@ mod cases;
 mod coverage;
 mod generated;
 mod runner;
-mod scripted;
+pub mod scripted;
 
 use crate::http::{Server, quiet};
 use api::Api;
