@@ -3,6 +3,7 @@
 mod containers;
 pub(super) mod defaults;
 mod env;
+mod parts;
 pub(super) mod probes;
 pub(super) mod resources;
 pub(super) mod scheduling;
@@ -38,6 +39,7 @@ pub(super) fn pod(base: Strategy) -> Strategy {
         },
         validate,
         warnings: warnings::of_pod,
+        parts: parts::PARTS,
         grace: Some(grace),
         ..base
     }
