@@ -1,7 +1,7 @@
 //! The subresources of a pod that write a part of its spec: `ephemeralcontainers` and `resize`.
 
 use super::resources::class_of_service;
-use super::{containers, spec, update};
+use super::{annotations, containers, spec, update};
 use crate::check::{At, child};
 use crate::strategy::{PartRules, alike};
 use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Value};
@@ -17,7 +17,6 @@ pub(super) const PARTS: &[PartRules] = &[
     PartRules { name: "resize", prepare: keep_all_but_resources, validate: validate_resize },
 ];
 
-const MIRROR: &str = "kubernetes.io/config.mirror";
 const LISTS: [&str; 2] = ["containers", "initContainers"];
 /// What a resize may change.
 const RESIZED: [&str; 2] = ["cpu", "memory"];
@@ -110,7 +109,7 @@ fn validate_ephemeral_containers(new: &Object, old: Option<&Object>) -> ErrorLis
 }
 
 fn is_mirror(pod: &Object) -> bool {
-    pod.meta_map("annotations").any(|(key, _)| key == MIRROR)
+    pod.meta_map("annotations").any(|(key, _)| key == annotations::MIRROR)
 }
 
 fn validate_resize(new: &Object, old: Option<&Object>) -> ErrorList {

@@ -4,12 +4,12 @@ use crate::harness::{self, Harness};
 use keelson_meta::Value;
 
 /// Requests in order against one namespace `n`.
-struct Session {
-    harness: Harness,
+pub(crate) struct Session {
+    pub harness: Harness,
 }
 
 impl Session {
-    async fn open() -> Session {
+    pub async fn open() -> Session {
         let harness = Harness::open().await;
         let body = br#"{"metadata":{"name":"n"}}"#;
         harness.send("POST", "/api/v1/namespaces", "", body).await;
@@ -18,21 +18,21 @@ impl Session {
         Session { harness }
     }
 
-    async fn send(&self, request: &str, body: &str) -> (u16, Value) {
+    pub async fn send(&self, request: &str, body: &str) -> (u16, Value) {
         let (method, path) = request.split_once(' ').expect("a request is a method and a path");
         let media = if method == "PATCH" { "application/merge-patch+json" } else { "" };
         self.harness.send(method, path, media, body.as_bytes()).await.expect("the path is known")
     }
 
     /// The answer is `code` and the causes are these.
-    async fn check(&self, request: &str, body: &str, code: u16, causes: &[&str]) {
+    pub async fn check(&self, request: &str, body: &str, code: u16, causes: &[&str]) {
         let (got, answer) = self.send(request, body).await;
         assert_eq!(harness::causes(&answer), causes, "{request} {body}");
         assert_eq!(got, code, "{request} {body}");
     }
 
     /// The answer holds this text at this place.
-    async fn check_at(&self, request: &str, body: &str, place: &[&str], expected: &str) {
+    pub async fn check_at(&self, request: &str, body: &str, place: &[&str], expected: &str) {
         let (_, answer) = self.send(request, body).await;
         let found = answer.at(place).map(keelson_meta::status::show).unwrap_or_default();
         assert_eq!(found, expected, "{request} {body} at {place:?}");
@@ -252,114 +252,29 @@ async fn a_list_that_must_be_there_and_is_empty_reads_back_as_null() {
     session.check_at(&format!("GET {roles}/r"), "", &["rules"], "null").await;
 }
 
-/// A write to a part of a pod that stands at `/api/v1/namespaces/n/pods/p`: the faults of a JSON patch.
-async fn check_part(pod: &str, part: &str, cases: &[(&str, &[&str])]) {
+#[tokio::test]
+async fn what_is_stored_of_an_older_version_is_converted_once() {
     let session = Session::open().await;
-    session.check("POST /api/v1/namespaces/n/pods", pod, 201, &[]).await;
-    let path = format!("/api/v1/namespaces/n/pods/p/{part}?dryRun=All");
-    for (patch, causes) in cases {
-        let media = "application/json-patch+json";
-        let answer = session.harness.send("PATCH", &path, media, patch.as_bytes()).await;
-        let (code, answer) = answer.expect("the path is known");
-        assert_eq!(harness::causes(&answer), *causes, "{patch}");
-        assert_eq!(code, if causes.is_empty() { 200 } else { 422 }, "{patch}");
-    }
+    let path = "apis/autoscaling/v1/namespaces/n/horizontalpodautoscalers";
+    let body = r#"{"metadata":{"name":"h"},"spec":{"maxReplicas":3,
+        "scaleTargetRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"d"}}}"#;
+    session.check(&format!("POST /{path}"), body, 201, &[]).await;
+    let body = r#"{"status":{"currentCPUUtilizationPercentage":60,"currentReplicas":1,
+        "desiredReplicas":1}}"#;
+    session.check(&format!("PATCH /{path}/h/status"), body, 200, &[]).await;
+    let path = "GET /apis/autoscaling/v2/namespaces/n/horizontalpodautoscalers/h";
+    let current =
+        r#"[{"type":"Resource","resource":{"name":"cpu","current":{"averageUtilization":60}}}]"#;
+    session.check_at(path, "", &["status", "currentMetrics"], current).await;
 }
 
 #[tokio::test]
-async fn a_resize_changes_cpu_and_memory_of_the_same_containers() {
-    let pod = r#"{"metadata":{"name":"p"},"spec":{"containers":[
-        {"name":"c","image":"i","resources":{"requests":{"cpu":"1"},"limits":{"cpu":"2"}}}]}}"#;
-    const SPEC: &str = "spec: Forbidden: only cpu and memory resources are mutable";
-    let cases: &[(&str, &[&str])] = &[
-        (
-            r#"[{"op":"add","path":"/spec/containers/0/resources/requests/cpu","value":"1500m"}]"#,
-            &[],
-        ),
-        (r#"[{"op":"add","path":"/spec/containers/0/image","value":"other"}]"#, &[]),
-        (
-            r#"[{"op":"add","path":"/spec/containers/0/resources/requests/ephemeral-storage",
-                "value":"1Gi"}]"#,
-            &[SPEC],
-        ),
-        (
-            r#"[{"op":"add","path":"/spec/containers/0/resizePolicy",
-                "value":[{"resourceName":"cpu","restartPolicy":"NotRequired"}]}]"#,
-            &[SPEC],
-        ),
-        (
-            r#"[{"op":"add","path":"/spec/containers/0/name","value":"x"}]"#,
-            &["spec.containers[0].name: Forbidden: containers may not be renamed or reordered on \
-               resize"],
-        ),
-        (
-            r#"[{"op":"remove","path":"/spec/containers/0/resources"}]"#,
-            &[
-                "spec: Invalid value: \"Burstable\": Pod QOS Class may not change as a result of \
-                 resizing",
-                "spec.containers[0].resources.requests: Forbidden: resource requests cannot be \
-                 removed",
-                "spec.containers[0].resources.limits: Forbidden: resource limits cannot be removed",
-            ],
-        ),
-        (
-            r#"[{"op":"add","path":"/spec/initContainers","value":[{"name":"x","image":"i"}]}]"#,
-            &[
-                "spec.initContainers: Forbidden: initContainers may not be added or removed on resize",
-            ],
-        ),
-        (
-            r#"[{"op":"add","path":"/spec/containers/0/resources/requests/cpu","value":"3"}]"#,
-            &["spec.containers[0].resources.requests: Invalid value: \"3\": must be less than or \
-               equal to cpu limit of 2"],
-        ),
-    ];
-    check_part(pod, "resize", cases).await;
-    let windows = pod.replace(r#""spec":{"#, r#""spec":{"os":{"name":"windows"},"#);
-    let patch = r#"[{"op":"add","path":"/spec/containers/0/resources/requests/cpu","value":"1"}]"#;
-    let refused: &[&str] = &["[]: Forbidden: windows pods cannot be resized"];
-    check_part(&windows, "resize", &[(patch, refused)]).await;
-}
-
-#[tokio::test]
-async fn ephemeral_containers_are_added_and_stay() {
-    let pod = r#"{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}"#;
-    let place = "/spec/ephemeralContainers";
-    let add =
-        |container: &str| format!(r#"[{{"op":"add","path":"{place}","value":[{container}]}}]"#);
-    let cases = [
-        (r#"{"name":"d","image":"i","targetContainerName":"c"}"#, vec![]),
-        (
-            r#"{"name":"d","image":" i ","targetContainerName":"x"}"#,
-            vec![
-                "spec.ephemeralContainers[0].targetContainerName: Not found: \"x\"",
-                "spec.ephemeralContainers[0].image: Invalid value: \" i \": must not have leading or \
-                 trailing whitespace",
-            ],
-        ),
-        (
-            r#"{"name":"c","image":"i","restartPolicy":"Always"}"#,
-            vec![
-                "spec.ephemeralContainers[0].name: Duplicate value: \"c\"",
-                "spec.ephemeralContainers[0].restartPolicy: Forbidden: cannot be set for an \
-                 Ephemeral Container",
-            ],
-        ),
-    ];
-    let patches: Vec<_> = cases.iter().map(|(container, _)| add(container)).collect();
-    let cases: Vec<_> =
-        patches.iter().zip(&cases).map(|(patch, (_, causes))| (&**patch, &causes[..])).collect();
-    check_part(pod, "ephemeralcontainers", &cases).await;
-
+async fn a_node_gets_no_configuration_that_it_had_not() {
     let session = Session::open().await;
-    session.check("POST /api/v1/namespaces/n/pods", pod, 201, &[]).await;
-    let part = "PATCH /api/v1/namespaces/n/pods/p/ephemeralcontainers";
-    let body = r#"{"metadata":{"labels":{"a":"b"}},
-        "spec":{"activeDeadlineSeconds":5,"ephemeralContainers":[{"name":"d","image":"i"}]}}"#;
-    let (_, answer) = session.send(part, body).await;
-    assert_eq!(answer.at(&["metadata", "labels"]), None, "only the containers are written");
-    assert_eq!(answer.at(&["spec", "activeDeadlineSeconds"]), None);
-    let gone = "existing ephemeral containers \"d\" may not be removed\n";
-    let causes = [&*format!("spec.ephemeralContainers: Forbidden: {gone}")];
-    session.check(part, r#"{"spec":{"ephemeralContainers":null}}"#, 422, &causes).await;
+    session.check("POST /api/v1/nodes", r#"{"metadata":{"name":"x"}}"#, 201, &[]).await;
+    let body =
+        r#"{"status":{"config":{"active":{"configMap":{"name":"x"}}},"volumesInUse":["a"]}}"#;
+    let path = "PATCH /api/v1/nodes/x/status";
+    session.check_at(path, body, &["status", "config"], "").await;
+    session.check_at(path, body, &["status", "volumesInUse"], r#"["a"]"#).await;
 }
