@@ -121,13 +121,13 @@ fn legacy_resource(
 }
 
 /// `/api` and `/apis` in aggregated form: everything in one document.
-pub(crate) fn aggregated(app: &App, core: bool, beta: bool) -> Value {
+pub(crate) fn aggregated(app: &App, core: bool) -> Value {
     let api = app.registry.api();
     let groups = api.groups().filter(|group| group.name.is_empty() == core);
     let items: Vec<Value> = groups.map(aggregated_group).collect();
-    let version = if beta { "apidiscovery.k8s.io/v2beta1" } else { "apidiscovery.k8s.io/v2" };
     value!({
-        "kind": "APIGroupDiscoveryList", "apiVersion": version, "metadata": {}, "items": (items)
+        "kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {},
+        "items": (items)
     })
 }
 
@@ -136,7 +136,6 @@ fn aggregated_group(group: &ApiGroup) -> Value {
     if !group.name.is_empty() {
         metadata.insert("name", group.name.clone());
     }
-    metadata.insert("creationTimestamp", Value::Null);
     let version = |version: &ApiVersion| {
         let resources = version.endpoints().map(|endpoint| aggregated_resource(&endpoint.facts));
         let resources: Vec<Value> = resources.collect();

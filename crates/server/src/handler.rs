@@ -323,10 +323,15 @@ impl App {
 
     /// Whether the server is ready to serve, and if not, why.
     pub fn ready(&self) -> Result<(), String> {
-        if self.draining.load(Ordering::Relaxed) {
+        if self.is_draining() {
             return Err("shutting down".to_owned());
         }
         self.live()
+    }
+
+    /// Whether the server is going down.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
     }
 
     /// Whether the server works, and if not, why.

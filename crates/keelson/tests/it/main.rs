@@ -19,6 +19,7 @@ mod connections;
 mod controllers;
 mod definitions;
 mod discovery;
+mod documents;
 mod etcd;
 mod etcd_values;
 mod event_ttl;
