@@ -5,6 +5,7 @@ mod rbac;
 
 pub use rbac::default_rules;
 
+use crate::api_services;
 use crate::kind::Target;
 use crate::options::WriteOptions;
 use crate::registry::Registry;
@@ -29,6 +30,9 @@ pub(crate) async fn ensure(registry: &Arc<Registry>) -> Result<(), Failure> {
     }
     rbac::ensure(registry).await?;
     ensure_token_tracking(registry).await?;
+    for (target, service) in api_services::at_start(registry) {
+        make(registry, &target, service).await?;
+    }
     for (name, priority, description) in PRIORITY_CLASSES {
         let target = registry.target("scheduling.k8s.io", "priorityclasses", "", name);
         let class = value!({

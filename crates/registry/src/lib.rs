@@ -6,6 +6,7 @@
 mod admission;
 mod admission_api;
 mod allocation;
+pub mod api_services;
 pub mod api_table;
 mod bootstrap;
 mod cel_rules;

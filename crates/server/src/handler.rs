@@ -2,6 +2,7 @@
 
 use crate::bodies::Bodies;
 use crate::body::Body;
+use crate::discovery;
 use crate::documents::Documents;
 use crate::health::Health;
 use crate::health_log::HealthLog;
@@ -281,7 +282,11 @@ impl App {
             Route::Path(path) => paths::answer(self, ask, path).await,
             Route::Resource(route) => {
                 let Some(found) = resource::find(self, route)? else {
-                    return Ok(respond::no_such_page());
+                    let is_remote = discovery::is_remote(self, &route.group, &route.version);
+                    return Ok(match is_remote {
+                        true => respond::service_unavailable(),
+                        false => respond::no_such_page(),
+                    });
                 };
                 let verb = resource::verb(ask, route, &found)?;
                 let mut work = pin!(self.resource(ask, &permit, &found, verb, body));

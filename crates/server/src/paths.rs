@@ -146,6 +146,7 @@ fn resources(app: &App, ask: &Ask, group: &str, version: &str) -> Result<Reply, 
             document(ask, &found)
         }
         // The group answers for its versions; nobody answers for a group that is not there.
+        None if discovery::is_remote(app, group, version) => Ok(respond::service_unavailable()),
         None if app.registry.has_group(group) => Err(Status::no_such_path()),
         None => Ok(respond::no_such_page()),
     }

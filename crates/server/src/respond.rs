@@ -65,6 +65,11 @@ pub(crate) fn no_such_page() -> Reply {
     text(404, "404 page not found\n")
 }
 
+/// What upstream's aggregator says while the server behind an APIService cannot be asked.
+pub(crate) fn service_unavailable() -> Reply {
+    text(503, "service unavailable\n")
+}
+
 /// What Go's server says of requests that it cannot read; the connection ends.
 pub(crate) fn bad_request(line: &'static str) -> Reply {
     let mut reply = text(400, line);

@@ -5,6 +5,7 @@
 #![allow(clippy::print_stdout)]
 
 mod admission;
+mod api_services;
 mod authorization;
 mod backup;
 mod bad_input;
