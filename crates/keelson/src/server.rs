@@ -17,8 +17,8 @@ use keelson_admission::{Chain, DynamicPlugIn};
 use keelson_auth::service_account::ServiceAccountTokens;
 use keelson_auth::{Authenticator, BootstrapTokens, TokenFile, User};
 use keelson_controllers::{Context, Controllers};
-use keelson_registry::api_services;
 use keelson_registry::{Clock, OpenError as RegistryError, Registry, RegistryOptions, SystemClock};
+use keelson_registry::{api_services, flow_control};
 use keelson_server::{App, Health, Limits, Listening, State, VersionInfo};
 use keelson_store::{
     CompactionWindow, Embedded, EmbeddedOptions, Lease, OpenError, StandIn, Store,
@@ -479,6 +479,8 @@ impl Builder {
         loops.run("definitions", move || definitions::run(ours.clone()));
         let ours = registry.clone();
         loops.run("api-services", move || api_services::run(ours.clone()));
+        let ours = registry.clone();
+        loops.run("flow-control", move || flow_control::run(ours.clone()));
         if matches!(backend, Backend::Etcd(_)) || self.event_ttl.is_zero() {
             return Ok(());
         }

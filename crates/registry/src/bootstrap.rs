@@ -5,11 +5,11 @@ mod rbac;
 
 pub use rbac::default_rules;
 
-use crate::api_services;
 use crate::kind::Target;
 use crate::options::WriteOptions;
 use crate::registry::Registry;
 use crate::verbs::update::Updated;
+use crate::{api_services, flow_control};
 use keelson_auth::Permit;
 use keelson_meta::{Failure, Object, Value, value};
 use std::net::{IpAddr, Ipv4Addr};
@@ -33,6 +33,7 @@ pub(crate) async fn ensure(registry: &Arc<Registry>) -> Result<(), Failure> {
     for (target, service) in api_services::at_start(registry) {
         make(registry, &target, service).await?;
     }
+    flow_control::ensure(registry).await?;
     for (name, priority, description) in PRIORITY_CLASSES {
         let target = registry.target("scheduling.k8s.io", "priorityclasses", "", name);
         let class = value!({
@@ -129,8 +130,18 @@ pub fn first_address(range: &str) -> Option<IpAddr> {
 }
 
 async fn make(registry: &Registry, target: &Target, value: Value) -> Result<(), Failure> {
+    make_as(registry, target, value, "kube-apiserver").await
+}
+
+/// Makes an object of the server's own as a field manager, unless there is one of its name.
+pub(crate) async fn make_as(
+    registry: &Registry,
+    target: &Target,
+    value: Value,
+    field_manager: &'static str,
+) -> Result<(), Failure> {
     let permit = Permit::internal("system:apiserver");
-    match registry.make_missing(&permit, target, value, "kube-apiserver").await {
+    match registry.make_missing(&permit, target, value, field_manager).await {
         Err(failure) if !made_elsewhere(registry, target).await => Err(failure),
         _ => Ok(()),
     }

@@ -14,6 +14,7 @@ pub mod continue_token;
 mod definitions;
 mod escalation;
 mod eviction;
+pub mod flow_control;
 mod followed;
 mod informer;
 mod kind;

@@ -25,6 +25,7 @@ mod etcd;
 mod etcd_values;
 mod event_ttl;
 mod faults;
+mod flow_control;
 mod forms;
 mod frames;
 mod http;
