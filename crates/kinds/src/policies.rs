@@ -137,7 +137,7 @@ pub(super) fn priority_level(base: Strategy) -> Strategy {
     Strategy {
         default: default_level,
         validate: |new, _| validate_level(new),
-        validate_status: |new, _| super::flow::validate_conditions(new),
+        validate_status: |new, _| flow::validate_conditions(new),
         ..base
     }
 }

@@ -10,6 +10,7 @@ use crate::options::WriteOptions;
 use crate::registry::Registry;
 use crate::verbs::update::Updated;
 use crate::{api_services, flow_control};
+use futures_util::future::try_join_all;
 use keelson_auth::Permit;
 use keelson_meta::{Failure, Object, Value, value};
 use std::net::{IpAddr, Ipv4Addr};
@@ -30,10 +31,9 @@ pub(crate) async fn ensure(registry: &Arc<Registry>) -> Result<(), Failure> {
     }
     rbac::ensure(registry).await?;
     ensure_token_tracking(registry).await?;
-    for (target, service) in api_services::at_start(registry) {
-        make(registry, &target, service).await?;
-    }
+    make_all(registry, api_services::at_start(registry), "kube-apiserver").await?;
     flow_control::ensure(registry).await?;
+    flow_control::note_all(registry).await?;
     for (name, priority, description) in PRIORITY_CLASSES {
         let target = registry.target("scheduling.k8s.io", "priorityclasses", "", name);
         let class = value!({
@@ -133,8 +133,20 @@ async fn make(registry: &Registry, target: &Target, value: Value) -> Result<(), 
     make_as(registry, target, value, "kube-apiserver").await
 }
 
+/// Makes objects side by side: their writes share syncs of the disk.
+pub(crate) async fn make_all(
+    registry: &Arc<Registry>,
+    objects: Vec<(Target, Value)>,
+    field_manager: &'static str,
+) -> Result<(), Failure> {
+    let make = |(target, value): (Target, Value)| async move {
+        make_as(registry, &target, value, field_manager).await
+    };
+    try_join_all(objects.into_iter().map(make)).await.map(drop)
+}
+
 /// Makes an object of the server's own as a field manager, unless there is one of its name.
-pub(crate) async fn make_as(
+async fn make_as(
     registry: &Registry,
     target: &Target,
     value: Value,

@@ -8,6 +8,7 @@ use crate::options::{Patch, PatchForm, WriteOptions};
 use crate::registry::Registry;
 use crate::verbs::Part;
 use bytes::Bytes;
+use futures_util::future::try_join_all;
 use keelson_auth::Permit;
 use keelson_meta::{Failure, Map, Object, Value, value};
 use keelson_schema::json;
@@ -23,6 +24,8 @@ const PRODUCER: &str = "api-priority-and-fairness-config-producer-v1";
 const CONSUMER: &str = "api-priority-and-fairness-config-consumer-v1";
 /// Objects that somebody has deleted are made again this often.
 const MADE_AGAIN: Duration = Duration::from_secs(60);
+/// Clients that change what they have just made find it as they know it for this long, as upstream.
+const SETTLE: Duration = Duration::from_millis(200);
 /// Until what could not be written is tried again.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
@@ -103,7 +106,7 @@ const FLOW_SCHEMAS: &[Schema] = &[
 ];
 
 /// Makes what is missing.
-pub(crate) async fn ensure(registry: &Registry) -> Result<(), Failure> {
+pub(crate) async fn ensure(registry: &Arc<Registry>) -> Result<(), Failure> {
     let (Some(levels), Some(schemas)) =
         (registry.kind(GROUP, LEVELS), registry.kind(GROUP, SCHEMAS))
     else {
@@ -113,15 +116,13 @@ pub(crate) async fn ensure(registry: &Registry) -> Result<(), Failure> {
         "type": "Exempt", "exempt": {"nominalConcurrencyShares": 0, "lendablePercent": 0}
     });
     let limited = LIMITED.iter().map(|level| (level.0, limited(level)));
-    for (name, spec) in limited.chain([("exempt", exempt)]) {
-        bootstrap::make_as(registry, &Target::of(&levels, "", name), made(name, spec), PRODUCER)
-            .await?;
-    }
-    for schema in FLOW_SCHEMAS {
-        let target = Target::of(&schemas, "", schema.name);
-        bootstrap::make_as(registry, &target, made(schema.name, schema.spec()), PRODUCER).await?;
-    }
-    Ok(())
+    let all = limited.chain([("exempt", exempt)]);
+    let all = all.map(|(name, spec)| (Target::of(&levels, "", name), made(name, spec)));
+    bootstrap::make_all(registry, all.collect(), PRODUCER).await?;
+    let all = FLOW_SCHEMAS.iter().map(|schema| {
+        (Target::of(&schemas, "", schema.name), made(schema.name, schema.spec()))
+    });
+    bootstrap::make_all(registry, all.collect(), PRODUCER).await
 }
 
 fn made(name: &str, spec: Value) -> Value {
@@ -222,34 +223,41 @@ pub async fn run(registry: Arc<Registry>) {
             next = Instant::now() + AFTER_FAILURE;
         }
         let _ = tokio::time::timeout_at(next, informer.changed()).await;
+        tokio::time::sleep(SETTLE).await;
     }
 }
 
 /// Writes the condition of each FlowSchema where it is not what it should be.
-async fn note_all(registry: &Registry) -> Result<(), Failure> {
+pub(crate) async fn note_all(registry: &Registry) -> Result<(), Failure> {
     let (Some(levels), Some(schemas)) =
         (registry.kind(GROUP, LEVELS), registry.kind(GROUP, SCHEMAS))
     else {
         return Ok(());
     };
-    let permit = Permit::internal("system:apiserver");
+    registry.fresh().await?;
+    let now = registry.clock.now().text();
+    let mut changes = vec![];
     for entry in registry.cached_all(&schemas).range("", "") {
         let Ok(schema) = schemas.decode(entry) else { continue };
         let level = schema.str_at(&["spec", "priorityLevelConfiguration", "name"]);
         let is_there = registry.cached(&levels, "", level).is_some();
-        let Some(condition) = changed_condition(&schema, level, is_there) else { continue };
-        let now = registry.clock.now().text();
-        let body = applied(&schema, condition, &now);
-        let target = Target::of(&schemas, "", schema.name());
+        if let Some(condition) = changed_condition(&schema, level, is_there) {
+            let target = Target::of(&schemas, "", schema.name());
+            changes.push((target, applied(&schema, condition, &now)));
+        }
+    }
+    let apply = |(target, body): (Target, Bytes)| async move {
         let patch = Patch { form: PatchForm::ApplyYaml, body };
         let options =
             WriteOptions { field_manager: CONSUMER.into(), force: true, ..WriteOptions::default() };
+        let permit = Permit::internal("system:apiserver");
         match registry.patch(&permit, &target, Part::Status, &patch, &options).await {
-            Err(failure) if failure.code != 404 => return Err(failure),
-            _ => {}
+            // It is gone, or another one of its name.
+            Err(failure) if !matches!(failure.code, 404 | 409) => Err(failure),
+            _ => Ok(()),
         }
-    }
-    Ok(())
+    };
+    try_join_all(changes.into_iter().map(apply)).await.map(drop)
 }
 
 /// Status, reason and message that the condition should have, where it has not.
