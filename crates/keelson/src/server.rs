@@ -23,6 +23,7 @@ use keelson_auth::{Authenticator, BootstrapTokens, RemoteTokens, TokenFile, User
 use keelson_controllers::{ClientTrust, Context, Controllers};
 use keelson_egress::Egress;
 use keelson_registry::{Clock, OpenError as RegistryError, Registry, RegistryOptions, SystemClock};
+use keelson_registry::{api_services, flow_control};
 use keelson_server::{App, Health, Limits, Listening, State, VersionInfo};
 use keelson_store::{
     CompactionWindow, Embedded, EmbeddedOptions, Lease, OpenError, StandIn, Store,
@@ -517,6 +518,10 @@ impl Builder {
         loops.run("allocation-repair", move || allocation_repair::run(ours.clone()));
         let ours = registry.clone();
         loops.run("definitions", move || definitions::run(ours.clone()));
+        let ours = registry.clone();
+        loops.run("api-services", move || api_services::run(ours.clone()));
+        let ours = registry.clone();
+        loops.run("flow-control", move || flow_control::run(ours.clone()));
         if matches!(backend, Backend::Etcd(_)) || self.event_ttl.is_zero() {
             return Ok(());
         }

@@ -190,9 +190,6 @@ impl Registry {
         keelson_schema::default::fill(target.schema(), &mut object);
         (kind.strategy.default)(&mut object);
         warnings.extend(references::dedup(&mut object));
-        if kind.strategy.owned_as_converted {
-            object = kind.round_trip(object, target.schema());
-        }
         if !owned && kind.webhook.is_some() {
             let endpoint = Endpoint::converting(target, part, conversions);
             let work = || {
@@ -202,7 +199,9 @@ impl Registry {
             };
             object = Box::pin(self.with_conversions(kind, conversions, work)).await?;
         } else if !owned {
-            Endpoint::of(target, part).updated(live, &mut object, options, self.clock.now());
+            kind.note_owners(&mut object, target.schema(), |object| {
+                Endpoint::of(target, part).updated(live, object, options, self.clock.now());
+            });
         }
         let mut new = kind.to_working(object, target.schema());
         let write = ask.write(&stored);

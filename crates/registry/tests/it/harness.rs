@@ -109,6 +109,8 @@ impl Harness {
         let part = match place.sub.as_str() {
             "" => Part::Main,
             "status" => Part::Status,
+            "resize" => Part::Other("resize"),
+            "ephemeralcontainers" => Part::Other("ephemeralcontainers"),
             _ => return None,
         };
         let target = &place.target;
