@@ -135,6 +135,9 @@ pub async fn run(registry: Arc<Registry>) {
     }
 }
 
+/// Versions with their priorities.
+type Prioritized = Vec<(i64, Str)>;
+
 /// What is known of definitions and APIServices.
 #[derive(Default)]
 struct State {
@@ -192,7 +195,7 @@ impl State {
 
     /// The group versions that other servers serve, by their priority.
     fn remote_groups(&self) -> Vec<RemoteGroup> {
-        let mut groups: BTreeMap<&str, (i64, Vec<(i64, Str)>)> = BTreeMap::new();
+        let mut groups: BTreeMap<&str, (i64, Prioritized)> = BTreeMap::new();
         for service in self.services.values().filter(|service| service.is_remote) {
             let number = |name| service.object.int_at(&["spec", name]).unwrap_or(0);
             let (priority, versions) =
