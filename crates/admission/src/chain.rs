@@ -3,10 +3,10 @@
 use crate::config::PlugInConfig;
 use crate::request::{Operation, Request};
 use crate::{
-    always_pull_images, certificates, event_rate_limit, extended_resource_toleration, image_policy,
-    ingress_class, limit_ranger, namespace_lifecycle, node_restriction, nodes, owner_references,
-    pod_node_selector, pod_resize, pod_security, pod_toleration_restriction, priority, quota,
-    runtime_class, service_account, small, storage, tolerations,
+    admin_access, always_pull_images, certificates, event_rate_limit, extended_resource_toleration,
+    image_policy, ingress_class, limit_ranger, namespace_lifecycle, node_restriction, nodes,
+    owner_references, pod_node_selector, pod_resize, pod_security, pod_toleration_restriction,
+    priority, quota, runtime_class, service_account, small, storage, tolerations,
 };
 use keelson_meta::{Failure, GroupVersionResource, Object, Str};
 use std::fmt;
@@ -248,6 +248,7 @@ impl Chain {
         if req.operation == Operation::Connect {
             return Ok(());
         }
+        admin_access::validate(req, obj)?;
         for plug_in in &self.on {
             if let Does::Steps { validate: Some(validate), .. } = plug_in.does {
                 validate(req, obj, warnings)?;
