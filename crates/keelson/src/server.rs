@@ -1,6 +1,6 @@
 //! [`Keelson`]: one running server, and the [`Builder`] that starts it.
 
-use crate::authentication::{JwtOptions, Reload};
+use crate::authentication::{JwtOptions, Reload, TokenWebhookOptions};
 use crate::authorization::Authorization;
 use crate::backup_socket::{BackupSocket, backup_socket};
 use crate::certificates::{CertificateError, Pki, host_names};
@@ -126,6 +126,8 @@ pub struct Builder {
     pub anonymous: AnonymousConfig,
     /// Which other issuers' tokens are accepted.
     pub jwt: Option<JwtOptions>,
+    /// A webhook that knows bearer tokens.
+    pub token_webhook: Option<TokenWebhookOptions>,
     /// Known tokens.
     pub tokens: TokenFile,
     /// `--service-cluster-ip-range`.
@@ -174,6 +176,7 @@ impl Default for Builder {
             bootstrap_token_auth: false,
             anonymous: AnonymousConfig { enabled: true, paths: vec![] },
             jwt: None,
+            token_webhook: None,
             tokens: TokenFile::default(),
             service_ranges: vec!["10.0.0.0/24".to_owned()],
             advertise: None,
@@ -274,7 +277,7 @@ impl Builder {
         let clock = std::mem::replace(&mut self.clock, Box::new(SystemClock));
         let services: Arc<Services> = Arc::default();
         let egress = Arc::new(Egress::new(services.clone()));
-        let options = self.registry_options(advertise, address.port(), &egress);
+        let options = self.registry_options(advertise, address.port(), &egress)?;
         let opening = tokio::spawn(Registry::open(backend.store(), clock, options));
         let pki = tls_files.pki();
         let account_tokens = self.service_account_tokens.tokens(tls_files.dir.as_deref());
@@ -282,9 +285,8 @@ impl Builder {
             opening.await.map_err(|error| StartError(format!("registry: {error}")))??;
         let pki = pki?;
         let trust = if self.tls { tls_files.trust(&pki)? } else { ClientTrust::default() };
-        let (current_pki, pki) = watch::channel(pki);
-        let (current_trust, trust) = watch::channel(trust);
-        let current = CurrentFiles { pki: current_pki, trust: current_trust };
+        let current = CurrentFiles::new(pki, trust);
+        let (pki, trust) = (current.pki.subscribe(), current.trust.subscribe());
         let account_tokens = Arc::new(account_tokens?);
         account_tokens.attach(registry.objects_reader());
         services.attach(registry.objects_reader());
@@ -311,6 +313,7 @@ impl Builder {
         let backups = self.backups(&backend);
         let url = self.url(address);
         let remote = self.remote_tokens(&egress, &mut loops)?;
+        self.follow_authorization(&registry, &egress, &mut loops);
         let app = self.app(registry.clone(), account_tokens, remote, health, told);
         let listening = keelson_server::serve(app, listener, tls)
             .map_err(|error| StartError(format!("listen: {error}")))?;
@@ -413,14 +416,26 @@ impl Builder {
         })
     }
 
+    /// Starts the loop that reads `--authorization-config` again, if there is such a file.
+    fn follow_authorization(&self, registry: &Registry, egress: &Arc<Egress>, loops: &mut Loops) {
+        let authorizer = &registry.options.authorizer;
+        if let Some(reload) = self.authorization.reload(authorizer, egress, self.certificate_look) {
+            loops.run("authorization-config", move || reload.clone().run());
+        }
+    }
+
     /// Who authenticates tokens that are none of this server's own, if anybody does.
     fn remote_tokens(
         &self,
         egress: &Arc<Egress>,
         loops: &mut Loops,
     ) -> Result<Option<RemoteTokens>, StartError> {
-        let Some(jwt) = &self.jwt else { return Ok(None) };
-        let remote = RemoteTokens::default();
+        if self.jwt.is_none() && self.token_webhook.is_none() {
+            return Ok(None);
+        }
+        let webhook = self.token_webhook.as_ref().map(|webhook| webhook.webhook(egress));
+        let remote = RemoteTokens { webhook: webhook.transpose()?, ..RemoteTokens::default() };
+        let Some(jwt) = &self.jwt else { return Ok(Some(remote)) };
         let disallowed = &self.service_account_tokens.issuers;
         jwt.start(&remote.jwt, Some(&self.anonymous), disallowed, egress)?;
         if let Some(file) = &jwt.file {
@@ -485,8 +500,8 @@ impl Builder {
         advertise: IpAddr,
         port: u16,
         egress: &Arc<Egress>,
-    ) -> RegistryOptions {
-        RegistryOptions {
+    ) -> Result<RegistryOptions, StartError> {
+        Ok(RegistryOptions {
             service_ranges: self.service_ranges.clone(),
             advertise_address: advertise,
             advertise_port: port,
@@ -498,9 +513,9 @@ impl Builder {
                 &self.in_process_admission,
                 egress,
             ),
-            authorizer: Arc::new(self.authorization.authorizer()),
+            authorizer: Arc::new(self.authorization.authorizer(egress)?),
             event_ttl: self.event_ttl,
-        }
+        })
     }
 
     /// Starts the loops that keep the store in order.

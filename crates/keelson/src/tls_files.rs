@@ -31,6 +31,12 @@ pub(crate) struct CurrentFiles {
     pub trust: watch::Sender<ClientTrust>,
 }
 
+impl CurrentFiles {
+    pub fn new(pki: Pki, trust: ClientTrust) -> CurrentFiles {
+        CurrentFiles { pki: watch::Sender::new(pki), trust: watch::Sender::new(trust) }
+    }
+}
+
 /// Where certificates come from.
 #[derive(Clone)]
 pub(crate) struct TlsFiles {

@@ -2,16 +2,14 @@
 //! `--admission-control-config-file` names (apiserver `util/webhook/authentication.go`).
 
 use crate::config::{check_fields, text};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use keelson_egress::{Identity, Peer};
+use keelson_auth::webhook::Login;
+use keelson_egress::Peer;
 use keelson_meta::Value;
 use keelson_schema::yaml;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
 
 /// Credentials by the hosts that are shown them. Read once, at the start.
 #[derive(Clone, Default)]
@@ -26,12 +24,6 @@ impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.users.keys()).finish()
     }
-}
-
-#[derive(Clone, Default)]
-struct Login {
-    authorization: Option<String>,
-    identity: Option<Identity>,
 }
 
 impl Credentials {
@@ -79,8 +71,7 @@ impl Credentials {
         let without_port = || self.named_after(host.strip_suffix(":443")?);
         let login = login.or_else(without_port).or_else(|| self.users.get("*"));
         let Some(login) = login.or(self.current.as_ref()) else { return };
-        peer.authorization.clone_from(&login.authorization);
-        peer.identity.clone_from(&login.identity);
+        login.equip(peer);
     }
 
     /// The user named as the host, or with a star for its first labels.
@@ -91,51 +82,6 @@ impl Credentials {
             names.find_map(|name| self.users.get(&name))
         })
     }
-}
-
-impl Login {
-    fn read(user: &Value, folder: &Path) -> Result<Login, String> {
-        if let Some(name) = ["exec", "auth-provider"].iter().find(|name| user.get(name).is_some()) {
-            return Err(format!("{name} is not supported"));
-        }
-        let token = match (text(user, "token"), text(user, "tokenFile")) {
-            ("", "") => String::new(),
-            ("", file) => String::from_utf8_lossy(&read(folder, file)?).trim().to_owned(),
-            (token, _) => token.to_owned(),
-        };
-        let (name, password) = (text(user, "username"), text(user, "password"));
-        let authorization = match (token.is_empty(), name.is_empty()) {
-            (false, _) => Some(format!("Bearer {token}")),
-            (true, false) => {
-                Some(format!("Basic {}", STANDARD.encode(format!("{name}:{password}"))))
-            }
-            (true, true) => None,
-        };
-        let chain = data_or_file(user, "client-certificate", folder)?;
-        let key = data_or_file(user, "client-key", folder)?;
-        let identity = match (chain, key) {
-            (Some(chain), Some(key)) => Some(Identity { chain, key }),
-            (None, None) => None,
-            _ => return Err("a certificate needs a key, and a key a certificate".to_owned()),
-        };
-        Ok(Login { authorization, identity })
-    }
-}
-
-fn data_or_file(user: &Value, name: &str, folder: &Path) -> Result<Option<Arc<[u8]>>, String> {
-    let data = text(user, &format!("{name}-data"));
-    if !data.is_empty() {
-        let bytes = STANDARD.decode(data).map_err(|error| format!("{name}-data: {error}"))?;
-        return Ok(Some(bytes.into()));
-    }
-    match text(user, name) {
-        "" => Ok(None),
-        file => Ok(Some(read(folder, file)?.into())),
-    }
-}
-
-fn read(folder: &Path, file: &str) -> Result<Vec<u8>, String> {
-    fs::read(folder.join(file)).map_err(|error| format!("{file}: {error}"))
 }
 
 #[cfg(test)]
@@ -196,7 +142,9 @@ mod tests {
     fn a_name_and_password_are_basic_credentials() {
         let user = value!({"username": "a", "password": "b"});
         let login = Login::read(&user, Path::new("/")).unwrap();
-        assert_eq!(login.authorization.as_deref(), Some("Basic YTpi"));
+        let mut peer = Peer::new("h", 1);
+        login.equip(&mut peer);
+        assert_eq!(peer.authorization.as_deref(), Some("Basic YTpi"));
         assert!(!format!("{:?}", Credentials::default()).contains("YTpi"));
     }
 }

@@ -6,6 +6,7 @@
 
 mod admission;
 mod authorization;
+mod authorization_webhooks;
 mod backup;
 mod bad_input;
 mod bad_input_tls;
