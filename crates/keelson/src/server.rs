@@ -313,7 +313,7 @@ impl Builder {
         let backups = self.backups(&backend);
         let url = self.url(address);
         let remote = self.remote_tokens(&egress, &mut loops)?;
-        self.follow_authorization(&registry, &egress, &mut loops);
+        self.follow_files(&registry, &egress, &account_tokens, &mut loops);
         let app = self.app(registry.clone(), account_tokens, remote, health, told);
         let listening = keelson_server::serve(app, listener, tls)
             .map_err(|error| StartError(format!("listen: {error}")))?;
@@ -416,12 +416,27 @@ impl Builder {
         })
     }
 
-    /// Starts the loop that reads `--authorization-config` again, if there is such a file.
-    fn follow_authorization(&self, registry: &Registry, egress: &Arc<Egress>, loops: &mut Loops) {
-        let authorizer = &registry.options.authorizer;
-        if let Some(reload) = self.authorization.reload(authorizer, egress, self.certificate_look) {
+    /// Starts the loops that read `--authorization-config` and the keys of service account tokens again, and the
+    /// one that writes down which legacy tokens are used.
+    fn follow_files(
+        &self,
+        registry: &Arc<Registry>,
+        egress: &Arc<Egress>,
+        tokens: &Arc<ServiceAccountTokens>,
+        loops: &mut Loops,
+    ) {
+        let (authorizer, look) = (&registry.options.authorizer, self.certificate_look);
+        if let Some(reload) = self.authorization.reload(authorizer, egress, look) {
             loops.run("authorization-config", move || reload.clone().run());
         }
+        if self.service_account_tokens.has_files() {
+            let (options, ours) = (self.service_account_tokens.clone(), tokens.clone());
+            loops.run("service-account-keys", move || options.clone().follow(ours.clone(), look));
+        }
+        let (registry, tokens) = (registry.clone(), tokens.clone());
+        loops.run("legacy-token-tracking", move || {
+            keelson_controllers::track_legacy_uses(registry.clone(), tokens.clone())
+        });
     }
 
     /// Who authenticates tokens that are none of this server's own, if anybody does.

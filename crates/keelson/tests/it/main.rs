@@ -34,6 +34,7 @@ mod impersonation;
 mod in_process_admission;
 mod kill;
 mod kubectl;
+mod legacy_tokens;
 mod logs;
 mod minimal;
 mod namespaces;
