@@ -3,10 +3,10 @@
 use crate::config::PlugInConfig;
 use crate::request::{Operation, Request};
 use crate::{
-    always_pull_images, certificates, event_rate_limit, extended_resource_toleration,
+    always_pull_images, certificates, event_rate_limit, extended_resource_toleration, image_policy,
     ingress_class, limit_ranger, namespace_lifecycle, node_restriction, nodes, owner_references,
-    pod_node_selector, pod_security, pod_toleration_restriction, priority, quota, runtime_class,
-    service_account, small, storage, tolerations,
+    pod_node_selector, pod_resize, pod_security, pod_toleration_restriction, priority, quota,
+    runtime_class, service_account, small, storage, tolerations,
 };
 use keelson_meta::{Failure, GroupVersionResource, Object, Str};
 use std::fmt;
@@ -69,7 +69,7 @@ static PLUG_INS: [PlugIn; 41] = [
     mutates("TaintNodesByCondition", nodes::taint_new),
     both("AlwaysPullImages", always_pull_images::admit, always_pull_images::validate)
         .off_by_default(),
-    nothing("ImagePolicyWebhook", false),
+    nothing(image_policy::NAME, false),
     validates("PodSecurity", pod_security::validate),
     both("PodNodeSelector", pod_node_selector::admit, pod_node_selector::validate).off_by_default(),
     both("Priority", priority::admit, priority::validate),
@@ -98,7 +98,7 @@ static PLUG_INS: [PlugIn; 41] = [
     nothing("PodGroupWorkloadExists", true),
     nothing("NodeDeclaredFeatureValidator", true),
     nothing("JobValidation", true),
-    nothing("PodResizeValidator", true),
+    validates("PodResizeValidator", pod_resize::validate),
     nothing("MutatingAdmissionPolicy", true),
     nothing("MutatingAdmissionWebhook", true),
     nothing("ValidatingAdmissionPolicy", true),
@@ -144,11 +144,6 @@ pub enum NameError {
         /// The name.
         name: String,
     },
-    /// kube-apiserver has it, off by default; this server does not.
-    Missing {
-        /// The name.
-        name: String,
-    },
     /// It is to be on and off.
     Both {
         /// The name.
@@ -163,7 +158,6 @@ impl fmt::Display for NameError {
                 let known: Vec<&str> = PLUG_INS.iter().map(|plug_in| plug_in.name).collect();
                 write!(f, "there is no plug-in {name:?}; known are {}", known.join(", "))
             }
-            NameError::Missing { name } => write!(f, "the plug-in {name} is not there yet"),
             NameError::Both { name } => write!(f, "the plug-in {name} is enabled and disabled"),
         }
     }
@@ -186,10 +180,7 @@ impl Chain {
             }
         }
         for name in on {
-            let plug_in = named(name)?;
-            if plug_in.name == "ImagePolicyWebhook" {
-                return Err(NameError::Missing { name: name.clone() });
-            }
+            named(name)?;
         }
         let is = |names: &[String], plug_in: &PlugIn| names.iter().any(|name| name == plug_in.name);
         let chosen =
@@ -200,6 +191,12 @@ impl Chain {
     /// With what a configuration file says to plug-ins.
     pub fn with_config(self, config: PlugInConfig) -> Chain {
         Chain { config: Arc::new(config), ..self }
+    }
+
+    /// A plug-in that is on and cannot act without being configured.
+    pub fn unconfigured(&self) -> Option<&'static str> {
+        let is = self.has(image_policy::NAME) && self.config.image_policy().is_none();
+        is.then_some(image_policy::NAME)
     }
 
     /// What the configuration file says to plug-ins.

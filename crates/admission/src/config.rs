@@ -2,7 +2,9 @@
 //! AdmissionConfiguration).
 
 use crate::event_rate_limit::EventLimits;
+use crate::image_policy::ImagePolicyConfig;
 use crate::pod_security::{Defaults, Exemptions};
+use crate::quota::{self, LimitedResource};
 use crate::webhooks::Credentials;
 use keelson_meta::{Map, Value};
 use keelson_schema::yaml;
@@ -22,6 +24,8 @@ pub struct PlugInConfig {
     /// PodTolerationRestriction: what pods get and may have in namespaces that say nothing.
     pub(crate) default_tolerations: Vec<Value>,
     pub(crate) tolerations_whitelist: Vec<Value>,
+    pub(crate) image_policy: Option<ImagePolicyConfig>,
+    pub(crate) limited_resources: Vec<LimitedResource>,
     /// MutatingAdmissionWebhook and ValidatingAdmissionWebhook: what webhooks are shown.
     webhook_credentials: BTreeMap<String, Arc<Credentials>>,
     /// The configurations of plug-ins that live elsewhere, by their names.
@@ -112,6 +116,11 @@ impl PlugInConfig {
         self.others.get(name)
     }
 
+    /// What ImagePolicyWebhook is told.
+    pub fn image_policy(&self) -> Option<&ImagePolicyConfig> {
+        self.image_policy.as_ref()
+    }
+
     /// What the webhooks of a plug-in are shown of who calls them.
     pub fn webhook_credentials(&self, plug_in: &str) -> Arc<Credentials> {
         self.webhook_credentials.get(plug_in).cloned().unwrap_or_default()
@@ -123,6 +132,7 @@ impl PlugInConfig {
         }
         match name {
             "EventRateLimit" => self.event_limits = Some(Arc::new(EventLimits::read(&own)?)),
+            "ImagePolicyWebhook" => self.image_policy = Some(ImagePolicyConfig::read(&own)?),
             "PodSecurity" => {
                 check_fields(&own, &["kind", "apiVersion", "defaults", "exemptions"])?;
                 self.pod_security = (Defaults::read(&own)?, Exemptions::read(&own)?);
@@ -141,6 +151,7 @@ impl PlugInConfig {
                 self.default_tolerations = own.array_at(&["default"]).to_vec();
                 self.tolerations_whitelist = own.array_at(&["whitelist"]).to_vec();
             }
+            quota::NAME => self.limited_resources = LimitedResource::read_all(&own)?,
             "MutatingAdmissionWebhook" | "ValidatingAdmissionWebhook" => {
                 let credentials = Arc::new(Credentials::read(&own)?);
                 self.webhook_credentials.insert(name.to_owned(), credentials);
@@ -160,6 +171,14 @@ fn read_yaml(path: &Path) -> Result<Value, ConfigError> {
     let parsed = parsed
         .map_err(|why| ConfigError::Invalid { path: path.to_owned(), why: why.to_string() })?;
     Ok(parsed.value)
+}
+
+/// A kubeconfig that a configuration names, with its folder.
+pub(crate) fn read_kubeconfig(file: &str) -> Result<(Value, &Path), String> {
+    let path = Path::new(file);
+    let text = fs::read_to_string(path).map_err(|error| format!("{file}: {error}"))?;
+    let parsed = yaml::parse(&text).map_err(|error| format!("{file}: {error}"))?;
+    Ok((parsed.value, path.parent().unwrap_or(Path::new("/"))))
 }
 
 /// A text field, or empty.

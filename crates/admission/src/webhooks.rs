@@ -2,14 +2,17 @@
 //! (apiserver `admission/plugin/webhook`).
 
 mod call;
+mod conversion;
 mod credentials;
 mod matching;
 mod mutating;
-mod response;
+pub(crate) mod post;
+pub(crate) mod response;
 mod review;
 mod validating;
 mod webhook;
 
+pub use conversion::{ConversionError, ConversionWebhook, ConversionWebhooks};
 pub use credentials::Credentials;
 pub use mutating::{MutatingWebhooks, Rounds};
 pub use validating::ValidatingWebhooks;

@@ -7,17 +7,16 @@ mod access;
 mod access_config;
 mod cache;
 mod conditions;
-mod kubeconfig;
 mod token;
 
 pub use access::{FailurePolicy, WebhookAuthorizer, WebhookOptions};
 pub use access_config::{AuthorizationConfiguration, AuthorizerConfig, WebhookConfig};
-pub use kubeconfig::{Kubeconfig, Login};
 pub use token::WebhookTokens;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use keelson_egress::kubeconfig::Server;
 use keelson_egress::{Client, Egress, Phase, Request, Response};
 use keelson_meta::status::{quote, server_error_text};
 use serde_json::Value;
@@ -72,10 +71,11 @@ struct Reviewer {
 }
 
 impl Reviewer {
-    fn new(config: &Kubeconfig, timeout: Duration, egress: &Egress) -> Result<Reviewer, String> {
-        let client = egress.client(config.peer()).map_err(|error| error.to_string())?;
-        let path = format!("{}?timeout={}s", config.path(), timeout.as_secs_f64());
-        let url = format!("https://{}{path}", config.peer().authority());
+    fn new(server: &Server, timeout: Duration, egress: &Egress) -> Result<Reviewer, String> {
+        let client = egress.client(&server.peer).map_err(|error| error.to_string())?;
+        let query = format!("?timeout={}s", timeout.as_secs_f64());
+        let path = if server.path.is_empty() { "/" } else { server.path.as_str() };
+        let (path, url) = (format!("{path}{query}"), format!("{}{query}", server.url));
         Ok(Reviewer { client, url, path, timeout })
     }
 

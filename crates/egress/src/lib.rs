@@ -5,11 +5,13 @@
 //! bodies have maximums, and each exchange has one deadline for all of it. Error texts are those of Go's
 //! `net/http`, because clients of a kube-apiserver see them.
 //!
-//! This crate knows nothing of Kubernetes: how a service is found is for a [`Resolver`] from outside.
+//! This crate knows nothing of the API: how a service is found is for a [`Resolver`] from outside. Of
+//! Kubernetes it knows how a [`kubeconfig`] names a peer.
 
 mod client;
 mod connection;
 mod error;
+pub mod kubeconfig;
 mod peer;
 mod resolve;
 mod tls;

@@ -4,11 +4,11 @@
 use crate::server::StartError;
 use keelson_auth::node::NodeAuthorizer;
 use keelson_auth::webhook::{
-    AuthorizationConfiguration, AuthorizerConfig, Kubeconfig, WebhookAuthorizer, WebhookConfig,
-    WebhookOptions,
+    AuthorizationConfiguration, AuthorizerConfig, WebhookAuthorizer, WebhookConfig, WebhookOptions,
 };
 use keelson_auth::{Abac, Authorizer, Mode};
 use keelson_egress::Egress;
+use keelson_egress::kubeconfig::Server;
 use keelson_meta::Value;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -154,11 +154,11 @@ fn webhook(authorizer: &AuthorizerConfig, egress: &Egress) -> Result<WebhookAuth
 }
 
 /// Reads the kubeconfig of a webhook.
-pub(crate) fn kubeconfig(path: &Path) -> Result<Kubeconfig, String> {
+pub(crate) fn kubeconfig(path: &Path) -> Result<Server, String> {
     let failed = |why: String| format!("{}: {why}", path.display());
     let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
     let parsed = yaml(&text).map_err(failed)?;
-    Kubeconfig::read(&parsed, path.parent().unwrap_or(Path::new("/"))).map_err(failed)
+    Server::read(&parsed, path.parent().unwrap_or(Path::new("/"))).map_err(failed)
 }
 
 fn parse(text: &str) -> Result<AuthorizationConfiguration, String> {

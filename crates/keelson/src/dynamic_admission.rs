@@ -2,7 +2,9 @@
 
 use keelson_admission::policies::{MutatingPolicies, ValidatingPolicies};
 use keelson_admission::webhooks::{MutatingWebhooks, ValidatingWebhooks};
-use keelson_admission::{Chain, DynamicPlugIn, OwnerReferencesPermissionEnforcement};
+use keelson_admission::{
+    Chain, DynamicPlugIn, ImagePolicyWebhook, OwnerReferencesPermissionEnforcement,
+};
 use keelson_auth::Objects;
 use keelson_egress::{BoxFuture, Egress, Resolved, Resolver};
 use keelson_meta::Object;
@@ -16,7 +18,9 @@ pub(crate) fn plug_ins(
     egress: &Arc<Egress>,
 ) -> Vec<Arc<dyn DynamicPlugIn>> {
     let credentials = |plug_in: &str| chain.config().webhook_credentials(plug_in);
-    let all: [Arc<dyn DynamicPlugIn>; 5] = [
+    let images = ImagePolicyWebhook::new(egress.clone(), chain.config().image_policy());
+    let images = images.map(|plug_in| Arc::new(plug_in) as Arc<dyn DynamicPlugIn>);
+    let others: [Arc<dyn DynamicPlugIn>; 5] = [
         Arc::new(OwnerReferencesPermissionEnforcement),
         Arc::new(MutatingPolicies),
         Arc::new(MutatingWebhooks::new(egress.clone(), credentials("MutatingAdmissionWebhook"))),
@@ -26,7 +30,8 @@ pub(crate) fn plug_ins(
             credentials("ValidatingAdmissionWebhook"),
         )),
     ];
-    let on = all.into_iter().filter(|plug_in| chain.has(plug_in.name()));
+    let all = images.into_iter().chain(others);
+    let on = all.filter(|plug_in| chain.has(plug_in.name()));
     in_process.iter().cloned().chain(on).collect()
 }
 

@@ -519,13 +519,15 @@ impl Serve {
         let (on, off) = (&self.enable_admission_plugins, &self.disable_admission_plugins);
         AdmissionChain::new(on, &[]).context("--enable-admission-plugins")?;
         let chain = AdmissionChain::new(on, off).context("--disable-admission-plugins")?;
-        match &self.admission_control_config_file {
-            None => Ok(chain),
-            Some(path) => {
-                let config = AdmissionConfig::read(path);
-                Ok(chain.with_config(config.context("--admission-control-config-file")?))
-            }
+        let file = self.admission_control_config_file.as_deref().map(AdmissionConfig::read);
+        let config = file.transpose().context("--admission-control-config-file")?;
+        let chain = chain.with_config(config.unwrap_or_default());
+        if let Some(name) = chain.unconfigured() {
+            bail!(
+                "--enable-admission-plugins: {name} needs an entry in --admission-control-config-file"
+            );
         }
+        Ok(chain)
     }
 
     fn etcd(&self) -> Result<Option<keelson::Etcd>> {

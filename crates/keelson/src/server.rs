@@ -15,6 +15,7 @@ use crate::signing::SigningOptions;
 use crate::supervisor::{Loops, keep_running};
 use crate::tls_files::{CurrentFiles, TlsFiles};
 use crate::{allocation_repair, definitions, election, event_ttl, files, private_files};
+use keelson_admission::webhooks::ConversionWebhooks;
 use keelson_admission::{Chain, DynamicPlugIn};
 use keelson_auth::oidc::AnonymousConfig;
 use keelson_auth::service_account::ServiceAccountTokens;
@@ -22,6 +23,7 @@ use keelson_auth::{Authenticator, BootstrapTokens, RemoteTokens, TokenFile, User
 use keelson_controllers::{ClientTrust, Context, Controllers};
 use keelson_egress::Egress;
 use keelson_registry::{Clock, OpenError as RegistryError, Registry, RegistryOptions, SystemClock};
+use keelson_registry::{api_services, flow_control};
 use keelson_server::{App, Health, Limits, Listening, State, VersionInfo};
 use keelson_store::{
     CompactionWindow, Embedded, EmbeddedOptions, Lease, OpenError, StandIn, Store,
@@ -528,6 +530,7 @@ impl Builder {
                 &self.in_process_admission,
                 egress,
             ),
+            conversion_webhooks: Some(Arc::new(ConversionWebhooks::new(egress.clone()))),
             authorizer: Arc::new(self.authorization.authorizer(egress)?),
             event_ttl: self.event_ttl,
         })
@@ -545,6 +548,10 @@ impl Builder {
         loops.run("allocation-repair", move || allocation_repair::run(ours.clone()));
         let ours = registry.clone();
         loops.run("definitions", move || definitions::run(ours.clone()));
+        let ours = registry.clone();
+        loops.run("api-services", move || api_services::run(ours.clone()));
+        let ours = registry.clone();
+        loops.run("flow-control", move || flow_control::run(ours.clone()));
         if matches!(backend, Backend::Etcd(_)) || self.event_ttl.is_zero() {
             return Ok(());
         }

@@ -95,6 +95,7 @@ async fn open() -> std::sync::Arc<Registry> {
             std::sync::Arc::new(MutatingPolicies),
             std::sync::Arc::new(ValidatingPolicies),
         ],
+        conversion_webhooks: None,
         authorizer: std::sync::Arc::default(),
     };
     let registry = Registry::open(Embedded::in_memory(), Box::new(SystemClock), options).await;

@@ -34,7 +34,7 @@ pub(crate) struct Write<'a> {
     /// The name that the client gave, or empty.
     pub name: &'a str,
     pub dry_run: bool,
-    /// The stored object, in the storage version.
+    /// The stored object, in the version that writes work on.
     pub old: Option<&'a Object>,
     pub options: Options<'a>,
     /// What is written, where that is not an object of the target's kind.
@@ -124,7 +124,7 @@ impl DeleteOptions {
 pub(crate) type Passes = Option<Box<Configurations>>;
 
 impl Registry {
-    /// Lets plug-ins change the object of a write, which is in the storage version.
+    /// Lets plug-ins change the object of a write, which is in the version that writes work on.
     pub(crate) async fn admit(
         &self,
         write: &Write<'_>,
@@ -468,7 +468,7 @@ impl Seen {
         let target = write.target;
         let (kind, object_kind) = match write.own {
             Some(own) => (own.kind.clone(), own.kind.clone()),
-            None => (target.schema().gvk.clone(), target.kind.storage.gvk.clone()),
+            None => (target.schema().gvk.clone(), target.working().gvk.clone()),
         };
         let resource = write.own.and_then(|own| own.resource.cloned());
         let asked =

@@ -127,7 +127,7 @@ impl Api for Registry {
                 return Ok(keelson_kinds::convert(object, from, to));
             };
             match (kind.schema(&from.version), kind.schema(&to.version)) {
-                (Some(from), Some(to)) => Ok(kind.convert(object, from, to)),
+                (Some(from), Some(to)) => self.convert_one(&kind, object, from, to).await,
                 _ => Err(Status::internal(format!("{from} cannot be converted to {to}"))),
             }
         })

@@ -92,7 +92,15 @@ impl Registry {
         if unchanged {
             return;
         }
-        if let Err(error) = self.serve(&defined(definition, since)) {
+        let mut defined = defined(definition, since);
+        let conversion = definition.at(&["spec", "conversion"]);
+        if conversion.and_then(|conversion| conversion.str_at(&["strategy"])) == Some("Webhook")
+            && let Some(webhook) = conversion.and_then(|conversion| conversion.get("webhook"))
+        {
+            let webhooks = self.options.conversion_webhooks.as_ref();
+            defined.webhook = webhooks.map(|webhooks| Arc::new(webhooks.webhook(webhook)));
+        }
+        if let Err(error) = self.serve(&defined) {
             tracing::warn!(%error, name = definition.name(), "definition cannot be served");
         }
     }
@@ -282,6 +290,7 @@ fn defined(definition: &Object, since: Option<Revision>) -> Definition {
         versions: versions.collect(),
         storage_version: keelson_kinds::definitions::storage_version(definition),
         since,
+        webhook: None,
         definition: Some((Str::new(definition.uid()), definition.generation())),
         group,
         kind,

@@ -3,8 +3,10 @@
 
 use crate::api_table::Source;
 use crate::cel_rules::CelRules;
+use crate::conversion::ConvertedEntries;
 use crate::scale::ScalePaths;
 use bytes::Bytes;
+use keelson_admission::webhooks::ConversionWebhook;
 use keelson_cache::{Entry, Record};
 use keelson_kinds::strategy::{Strategy, Validate};
 use keelson_meta::room::Kept;
@@ -78,6 +80,12 @@ pub struct Kind {
     pub is_terminating: AtomicBool,
     /// What validates objects of a custom resource.
     pub checks: Vec<VersionChecks>,
+    /// All versions of a custom resource, also those that are not served.
+    pub(crate) all_versions: Vec<Schema>,
+    /// Converts between the versions of a custom resource; `None`: only the apiVersion differs.
+    pub webhook: Option<Arc<ConversionWebhook>>,
+    /// Objects that the webhook has converted.
+    pub(crate) converted: ConvertedEntries,
 }
 
 impl Kind {
@@ -146,38 +154,26 @@ impl Kind {
         &self.storage.gvk.kind
     }
 
-    /// Whether a record was written by this schema in the storage version, so that its text is what clients
-    /// of that version see.
-    pub fn is_current(&self, entry: &Entry) -> bool {
+    /// Whether an entry was written by this schema.
+    pub(crate) fn is_of_this_schema(&self, entry: &Entry) -> bool {
         let foreign = self.foreign_through.load(Ordering::Relaxed);
-        (foreign == 0 || entry.modified().0 > foreign)
-            && (self.source == Source::BuiltIn || self.is_of_storage(entry.json_slice()))
+        foreign == 0 || entry.modified().0 > foreign
+    }
+
+    /// Whether the text of an entry is what clients see of it in a version: the storage version, or any that
+    /// a webhook has converted it to.
+    pub fn is_current(&self, entry: &Entry, schema: &Schema) -> bool {
+        (self.is_of_this_schema(entry) || self.webhook.is_some())
+            && (self.source == Source::BuiltIn || is_of(&schema.gvk, entry.json_slice()))
     }
 
     /// Whether a stored text is of the storage version, as its first members say.
     pub(crate) fn is_of_storage(&self, text: &[u8]) -> bool {
-        let GroupVersionKind { group, version, kind } = &self.storage.gvk;
-        let words = [
-            "{\"kind\":\"",
-            kind,
-            "\",\"apiVersion\":\"",
-            group,
-            if group.is_empty() { "" } else { "/" },
-            version,
-            "\"",
-        ];
-        let mut rest = text;
-        words.iter().all(|word| match rest.strip_prefix(word.as_bytes()) {
-            Some(after) => {
-                rest = after;
-                true
-            }
-            None => false,
-        })
+        is_of(&self.storage.gvk, text)
     }
 
-    /// The object of a record that another schema or another version may have written: what this schema does
-    /// not know is left out, what it has by default is filled in.
+    /// The object of a record of a built-in kind that another version may have written: what this schema
+    /// does not know is left out, what it has by default is filled in.
     fn decode_foreign(&self, text: &[u8]) -> Result<Object, Failure> {
         let parsed = json::parse(text).map_err(Status::internal)?;
         let given = |name| parsed.value.str_at(&[name]).unwrap_or_default().to_owned();
@@ -195,25 +191,65 @@ impl Kind {
 
     /// The object of an entry, in the storage version.
     pub fn decode(&self, entry: &Entry) -> Result<Object, Failure> {
-        let text = entry.json_slice();
-        if !self.is_current(entry) {
-            let mut obj = self.decode_foreign(text)?;
+        self.object_in(entry, &self.storage)
+    }
+
+    /// The object of an entry in a version. An entry of a custom resource with a webhook must be in that
+    /// version.
+    pub fn object_in(&self, entry: &Entry, to: &Schema) -> Result<Object, Failure> {
+        if self.source == Source::Custom {
+            return self.custom_object_in(entry, to);
+        }
+        let obj = if self.is_of_this_schema(entry) {
+            read_stored(&self.storage, entry)?
+        } else {
+            let mut obj = self.decode_foreign(entry.json_slice())?;
             obj.metadata_mut().insert("resourceVersion", entry.modified().to_string());
-            return Ok(obj);
+            obj
+        };
+        Ok(self.convert(obj, &self.storage, to))
+    }
+
+    fn custom_object_in(&self, entry: &Entry, to: &Schema) -> Result<Object, Failure> {
+        if self.is_current(entry, to) {
+            return read_stored(to, entry);
         }
-        if let Some(root) = json::read_stored(&self.storage, text) {
-            return Ok(Object { root });
+        let (obj, from) = self.own_object(entry)?;
+        if from.gvk != to.gvk && self.webhook.is_some() {
+            let why = format!("{} was not converted to {}", entry.name(), to.gvk);
+            return Err(Status::internal(why));
         }
-        let parsed = json::parse(text).map_err(Status::internal)?;
-        Object::from_value(parsed.value)
-            .ok_or_else(|| Status::internal(format!("stored object {entry:?} is not a map")))
+        Ok(self.convert(obj, &from, to))
+    }
+
+    /// An object of a custom resource in the version in which it is stored, and the schema of that. One that
+    /// was written by another schema is pruned and given defaults.
+    pub(crate) fn own_object(&self, entry: &Entry) -> Result<(Object, Schema), Failure> {
+        let parsed = json::parse(entry.json_slice()).map_err(Status::internal)?;
+        let version = parsed.value.str_at(&["apiVersion"]).and_then(GroupVersion::parse);
+        let version = version.unwrap_or_default().version;
+        let schema = self.all_versions.iter().find(|schema| schema.gvk.version == version);
+        let schema = schema.unwrap_or(&self.storage);
+        if is_of(&schema.gvk, entry.json_slice()) && self.is_of_this_schema(entry) {
+            return Ok((read_stored(schema, entry)?, schema.clone()));
+        }
+        let conformed = decode::conform(schema, parsed.value);
+        let mut obj = conformed.map_err(Status::internal)?.object;
+        keelson_schema::default::fill(schema, &mut obj);
+        obj.metadata_mut().insert("resourceVersion", entry.modified().to_string());
+        Ok((obj, schema.clone()))
     }
 
     /// The stored form of an object in the storage version.
     pub fn record(&self, obj: &mut Object) -> Bytes {
+        self.record_in(&self.storage, obj)
+    }
+
+    /// The form of an object in a version that entries are made of.
+    pub(crate) fn record_in(&self, schema: &Schema, obj: &mut Object) -> Bytes {
         obj.metadata_mut().insert("resourceVersion", "0");
         let mut text = Kept::take(&SCRATCH);
-        let marks = json::encode(&self.storage, obj, &mut text);
+        let marks = json::encode(schema, obj, &mut text);
         let labels: SmallVec<[(&str, &str); 8]> = obj.meta_map("labels").collect();
         let fields = self.strategy.selectable(obj);
         let record = Record {
@@ -241,16 +277,10 @@ impl Kind {
         })
     }
 
-    /// An object of another version as it is stored, with what the storage version has by default.
-    pub fn to_storage(&self, obj: Object, from: &Schema) -> Object {
-        if from.gvk == self.storage.gvk {
-            return obj;
-        }
-        if self.source == Source::Custom {
-            // Conversion without a webhook changes nothing but the version; what another version has not is
-            // left out where it is read.
-            let mut obj = obj;
-            obj.set_gvk(&self.storage.gvk);
+    /// An object of another version in the one that writes work on, with what that has by default. See
+    /// [`Target::working`].
+    pub(crate) fn to_working(&self, obj: Object, from: &Schema) -> Object {
+        if from.gvk == self.storage.gvk || self.source == Source::Custom {
             return obj;
         }
         let mut obj = self.convert(obj, from, &self.storage);
@@ -270,16 +300,22 @@ impl Kind {
         json::read_stored(to, &text).map_or(obj, |root| Object { root })
     }
 
-    /// What the stored version can say of an object of another one.
-    pub fn round_trip(&self, obj: Object, schema: &Schema) -> Object {
-        if schema.gvk == self.storage.gvk {
-            return obj;
+    /// Has `note` write `metadata.managedFields`. Of a kind that conversion changes, owners are those of the
+    /// fields that conversion to the stored version and back leaves; what is stored is converted once.
+    pub fn note_owners(&self, obj: &mut Object, schema: &Schema, note: impl FnOnce(&mut Object)) {
+        if !self.strategy.owned_as_converted || schema.gvk == self.storage.gvk {
+            return note(obj);
         }
-        let obj = self.convert(obj, schema, &self.storage);
-        self.convert(obj, &self.storage, schema)
+        let converted = self.convert(obj.clone(), schema, &self.storage);
+        let mut converted = self.convert(converted, &self.storage, schema);
+        note(&mut converted);
+        match converted.metadata_mut().remove("managedFields") {
+            Some(owners) => obj.metadata_mut().insert("managedFields", owners),
+            None => obj.metadata_mut().remove("managedFields"),
+        };
     }
 
-    /// Converts between two served versions; objects keep what both can say.
+    /// Converts between two versions without a webhook; objects keep what both can say.
     pub fn convert(&self, obj: Object, from: &Schema, to: &Schema) -> Object {
         if from.gvk == to.gvk {
             return obj;
@@ -287,16 +323,47 @@ impl Kind {
         if self.source == Source::BuiltIn {
             return keelson_kinds::convert(obj, &from.gvk, &to.gvk);
         }
-        let mut obj = match decode::conform(to, obj.into_value()) {
+        match decode::conform(to, obj.into_value()) {
             Ok(conformed) => conformed.object,
             Err(why) => {
                 tracing::warn!(kind = %to.gvk, %why, "stored object does not fit a served version");
                 Object::new()
             }
-        };
-        keelson_schema::default::fill(to, &mut obj);
-        obj
+        }
     }
+}
+
+/// Whether the first members of an object's text say that it is of a kind and version.
+fn is_of(gvk: &GroupVersionKind, text: &[u8]) -> bool {
+    let GroupVersionKind { group, version, kind } = gvk;
+    let words = [
+        "{\"kind\":\"",
+        kind,
+        "\",\"apiVersion\":\"",
+        group,
+        if group.is_empty() { "" } else { "/" },
+        version,
+        "\"",
+    ];
+    let mut rest = text;
+    words.iter().all(|word| match rest.strip_prefix(word.as_bytes()) {
+        Some(after) => {
+            rest = after;
+            true
+        }
+        None => false,
+    })
+}
+
+/// The object of an entry whose text is in the form of a schema.
+fn read_stored(schema: &Schema, entry: &Entry) -> Result<Object, Failure> {
+    let text = entry.json_slice();
+    if let Some(root) = json::read_stored(schema, text) {
+        return Ok(Object { root });
+    }
+    let parsed = json::parse(text).map_err(Status::internal)?;
+    Object::from_value(parsed.value)
+        .ok_or_else(|| Status::internal(format!("stored object {entry:?} is not a map")))
 }
 
 /// The form of an object of which tables are made, when it is another: upstream prints the internal one.
@@ -331,6 +398,15 @@ impl Target {
     /// The schema of the version in the URL.
     pub fn schema(&self) -> &Schema {
         self.kind.schema(&self.version).unwrap_or(&self.kind.storage)
+    }
+
+    /// The version in which writes work on objects: of a built-in kind the storage version, of a custom
+    /// resource that of the URL, whose rules are asked.
+    pub(crate) fn working(&self) -> &Schema {
+        match self.kind.source {
+            Source::BuiltIn => &self.kind.storage,
+            Source::Custom => self.schema(),
+        }
     }
 
     /// Group, version and resource as messages name them.

@@ -1,5 +1,7 @@
 //! Who owns which field: `metadata.managedFields`, kept by the apply crate's rules.
 
+use crate::api_table::Source;
+use crate::conversion::Conversions;
 use crate::kind::{Kind, Target};
 use crate::options::WriteOptions;
 use crate::registry::Registry;
@@ -8,9 +10,9 @@ use keelson_apply::apply::{self, Request};
 use keelson_apply::fields::{FieldSet, Filter};
 use keelson_apply::managed::{self, Scope};
 use keelson_kinds::strategy::StatusMetadata;
-use keelson_meta::{Failure, GroupVersion, Object, Timestamp, Value};
-use keelson_schema::Schema;
-use std::sync::LazyLock;
+use keelson_meta::{Failure, GroupVersion, Object, Reason, Status, Timestamp, Value};
+use keelson_schema::{Schema, decode};
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 /// What a write came through: fields are owned in its kind and by its name.
 pub(crate) struct Endpoint<'a> {
@@ -22,6 +24,10 @@ pub(crate) struct Endpoint<'a> {
     filter: Option<&'static Filter>,
     /// The kind with its other versions; `None` where there is but one.
     kind: Option<&'a Kind>,
+    /// Where conversions by a webhook are asked for.
+    conversions: Option<&'a Conversions>,
+    /// Why a conversion cannot be compared.
+    fault: Mutex<Option<String>>,
 }
 
 impl<'a> Endpoint<'a> {
@@ -29,12 +35,24 @@ impl<'a> Endpoint<'a> {
     pub fn of(target: &'a Target, part: Part) -> Endpoint<'a> {
         let filter = excluded(target, part);
         let subresource = part.name();
-        Endpoint { schema: target.schema(), subresource, filter, kind: Some(&target.kind) }
+        let (schema, kind) = (target.schema(), Some(&*target.kind));
+        let fault = Mutex::default();
+        Endpoint { schema, subresource, filter, kind, conversions: None, fault }
+    }
+
+    /// The same, for a kind that may have a webhook.
+    pub fn converting(
+        target: &'a Target,
+        part: Part,
+        conversions: &'a Conversions,
+    ) -> Endpoint<'a> {
+        Endpoint { conversions: Some(conversions), ..Endpoint::of(target, part) }
     }
 
     /// A subresource with a kind of its own.
     pub fn with_own_kind(schema: &'a Schema, subresource: &'a str) -> Endpoint<'a> {
-        Endpoint { schema, subresource, filter: None, kind: None }
+        let fault = Mutex::default();
+        Endpoint { schema, subresource, filter: None, kind: None, conversions: None, fault }
     }
 
     /// Calls `work` with the endpoint in the words of the apply crate.
@@ -45,7 +63,17 @@ impl<'a> Endpoint<'a> {
                 return same.then(|| (self.schema.clone(), obj.clone()));
             };
             let to = kind.versions.iter().find(|to| to.gvk.group_version() == *version)?;
-            Some((to.clone(), kind.convert(obj.clone(), self.schema, to)))
+            if kind.source == Source::BuiltIn {
+                return Some((to.clone(), kind.convert(obj.clone(), self.schema, to)));
+            }
+            let given = obj.api_version();
+            let from = kind.versions.iter().find(|from| from.gvk.api_version() == given);
+            let from = from.unwrap_or(self.schema);
+            let converted = match kind.webhook {
+                Some(_) if from.gvk != to.gvk => self.conversions?.get(obj, from, to)?,
+                _ => obj.clone(),
+            };
+            Some((to.clone(), self.conforming(to, converted)?))
         };
         work(&Scope {
             schema: self.schema,
@@ -55,10 +83,30 @@ impl<'a> Endpoint<'a> {
         })
     }
 
+    /// An object of a custom resource in another version. One with fields that the version does not have is
+    /// a fault: upstream does not prune what it compares.
+    fn conforming(&self, to: &Schema, object: Object) -> Option<Object> {
+        let conformed = decode::conform(to, object.into_value()).ok()?;
+        if let Some(unknown) = conformed.strict.first() {
+            let field = unknown.trim_start_matches("unknown field ").trim_matches('"');
+            let why = format!(".{field}: field not declared in schema");
+            self.fault.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
+        }
+        Some(conformed.object)
+    }
+
+    fn take_fault(&self) -> Option<String> {
+        self.fault.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
     /// Notes the owner of the fields that an update changed.
     pub fn updated(&self, old: &Object, new: &mut Object, options: &WriteOptions, now: Timestamp) {
         let (manager, now) = (&options.field_manager, now.text());
         self.scoped(|scope| managed::update(scope, manager, &now, Some(old), new));
+        // As upstream: the write is done, and nobody owns anything any more.
+        if self.take_fault().is_some() {
+            new.metadata_mut().remove("managedFields");
+        }
     }
 
     /// Server-side apply.
@@ -74,6 +122,12 @@ impl<'a> Endpoint<'a> {
         let none = Object::new();
         let live = live.unwrap_or(&none);
         let applied = self.scoped(|scope| apply::apply(scope, &request, live, config))?;
+        if let Some(fault) = self.take_fault() {
+            let name = format!("{}/{}", live.namespace(), live.name());
+            let gvk = &self.schema.gvk;
+            let why = format!("failed to convert merged object ({name}; {gvk}): {fault}");
+            return Err(Status::new(Reason::Unknown, why));
+        }
         Ok(applied.object)
     }
 }

@@ -4,9 +4,11 @@
 use crate::Registry;
 use crate::api_table::{Endpoint, Source};
 use crate::cel_rules::CelRules;
+use crate::conversion::ConvertedEntries;
 use crate::kind::{Kind, VersionChecks};
 use crate::scale::{ScalePaths, scale_kind};
 use bytes::Bytes;
+use keelson_admission::webhooks::ConversionWebhook;
 use keelson_kinds::{Generation, StatusMetadata, Strategy};
 use keelson_meta::{GroupVersionKind, GroupVersionResource, Str};
 use keelson_schema::Schema;
@@ -47,6 +49,8 @@ pub struct Definition {
     pub since: Option<Revision>,
     /// Uid and generation of the CustomResourceDefinition, where it is one that describes the resource.
     pub definition: Option<(Str, i64)>,
+    /// Converts between the versions; `None`: only the apiVersion differs.
+    pub webhook: Option<Arc<ConversionWebhook>>,
 }
 
 /// A version of such a resource.
@@ -157,6 +161,9 @@ impl Definition {
             more_rules: None,
             is_terminating: AtomicBool::new(false),
             checks: self.versions.iter().filter_map(DefinedVersion::checks).collect(),
+            all_versions: self.versions.iter().map(|version| version.schema.clone()).collect(),
+            webhook: self.webhook.clone(),
+            converted: ConvertedEntries::default(),
         })
     }
 

@@ -1,7 +1,9 @@
 //! [`Registry`]: all kinds over one store.
 
 use crate::allocation::PortPool;
+use crate::api_services::RemoteGroup;
 use crate::api_table::{ApiTable, Source};
+use crate::conversion::ConvertedEntries;
 use crate::followed::ReadOnly;
 use crate::kind::{Kind, Target};
 use crate::stamp::Clock;
@@ -9,6 +11,7 @@ use crate::stored;
 use crate::turns::Turns;
 use arc_swap::{ArcSwap, Guard};
 use bytes::Bytes;
+use keelson_admission::webhooks::ConversionWebhooks;
 use keelson_admission::{Configurations, DynamicPlugIn, namespace_lifecycle};
 use keelson_auth::{Authorizer, Mirror, Objects};
 use keelson_cache::{Cache, Entry, Resource, Snapshot, StartError};
@@ -54,6 +57,9 @@ pub struct RegistryOptions {
     pub admission: keelson_admission::Chain,
     /// The webhooks, policies and plug-ins of the embedding program, in the order in which they are asked.
     pub dynamic_admission: Vec<Arc<dyn DynamicPlugIn>>,
+    /// Calls the conversion webhooks of CustomResourceDefinitions. Without it they are not called, and
+    /// versions are converted as by the strategy `None`.
+    pub conversion_webhooks: Option<Arc<ConversionWebhooks>>,
     /// Decides who may do what; reads roles and others from the registry once that is open.
     pub authorizer: Arc<Authorizer>,
     /// `--event-ttl`: how long events live after their last write; zero is for ever.
@@ -117,6 +123,8 @@ pub struct Registry {
     api: ArcSwap<ApiTable>,
     /// Held by who replaces the table: how often it was.
     api_changes: Mutex<u64>,
+    /// Groups of other servers that APIServices name.
+    remote_groups: ArcSwap<Vec<RemoteGroup>>,
     /// The same, for those who wait for another table.
     api_number: watch::Sender<u64>,
 }
@@ -154,6 +162,7 @@ impl Registry {
             this: this.clone(),
             api: ArcSwap::from_pointee(api),
             api_changes: Mutex::default(),
+            remote_groups: ArcSwap::default(),
             api_number: watch::Sender::new(0),
         });
         registry.find_foreign_records();
@@ -177,6 +186,12 @@ impl Registry {
         }
     }
 
+    /// The registry, unless it is shutting down.
+    pub(crate) fn shared(&self) -> Result<Arc<Registry>, Failure> {
+        let shared = self.this.upgrade();
+        shared.ok_or_else(|| Status::unavailable("the server is shutting down"))
+    }
+
     /// Runs a write that touches several keys in a task of its own: when the caller goes away (a timeout,
     /// a reset, a client that vanished), the write is done to its end all the same.
     pub(crate) async fn to_the_end<T, F>(
@@ -187,9 +202,7 @@ impl Registry {
         T: Send + 'static,
         F: Future<Output = Result<T, Failure>> + Send + 'static,
     {
-        let Some(registry) = self.this.upgrade() else {
-            return Err(Status::unavailable("the server is shutting down"));
-        };
+        let registry = self.shared()?;
         match self.writes.spawn(Box::pin(write(registry))).await {
             Ok(done) => done,
             Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
@@ -231,6 +244,17 @@ impl Registry {
     /// A receiver of how often the table was replaced.
     pub(crate) fn api_number(&self) -> watch::Receiver<u64> {
         self.api_number.subscribe()
+    }
+
+    /// The groups of other servers that APIServices name, the one of the highest priority first.
+    pub fn remote_groups(&self) -> Arc<Vec<RemoteGroup>> {
+        self.remote_groups.load_full()
+    }
+
+    pub(crate) fn set_remote_groups(&self, groups: Vec<RemoteGroup>) {
+        if **self.remote_groups.load() != groups {
+            self.remote_groups.store(Arc::new(groups));
+        }
     }
 
     /// Whether a group is one of those that the catalogue has, be it switched off.
@@ -575,6 +599,9 @@ fn kind_of(
         more_rules: more_rules(&group.name, name),
         is_terminating: AtomicBool::new(false),
         checks: vec![],
+        all_versions: vec![],
+        webhook: None,
+        converted: ConvertedEntries::default(),
         storage,
         versions,
         namespaced,

@@ -2,6 +2,7 @@
 //! `apps/deployment/storage`, `core/replicationcontroller/storage`).
 
 use crate::admission::{OwnKind, Passes, Write};
+use crate::api_table::Source;
 use crate::kind::{Answer, Target};
 use crate::options::{Freshness, Patch, WriteOptions};
 use crate::owners::Endpoint;
@@ -83,26 +84,37 @@ pub enum ScaleChange {
     Patch(Patch),
 }
 
-/// The Scale of an object in the storage version.
-fn shown_scale(target: &Target, obj: &Object) -> Result<Object, Failure> {
-    scale_of(target, &target.kind.in_version(obj.clone(), target.schema()))
+/// The Scale of an object in the version that writes work on.
+fn shown_scale(target: &Target, obj: &Object) -> Object {
+    match target.kind.source {
+        Source::BuiltIn => {
+            scale_before(target, &target.kind.in_version(obj.clone(), target.schema()))
+        }
+        Source::Custom => scale_before(target, obj),
+    }
 }
 
 /// The Scale of an object in the version of the target.
 fn scale_of(target: &Target, obj: &Object) -> Result<Object, Failure> {
+    let Some(paths) = target.kind.scale(&target.version) else { return Ok(built_in_scale(obj)) };
+    if obj.int_at(&members(&paths.spec_replicas)).is_none() {
+        let path = paths.spec_replicas.join(".");
+        let why = format!("the spec replicas field \".{path}\" does not exist");
+        return Err(Status::internal(why));
+    }
+    Ok(custom_scale(&paths, obj))
+}
+
+/// The same for an object that is about to change: one that has no replicas yet has 0.
+fn scale_before(target: &Target, obj: &Object) -> Object {
     match target.kind.scale(&target.version) {
         Some(paths) => custom_scale(&paths, obj),
-        None => Ok(built_in_scale(obj)),
+        None => built_in_scale(obj),
     }
 }
 
-fn custom_scale(paths: &ScalePaths, obj: &Object) -> Result<Object, Failure> {
-    let Some(replicas) = obj.int_at(&members(&paths.spec_replicas)) else {
-        let path = paths.spec_replicas.join(".");
-        return Err(Status::internal(format!(
-            "the spec replicas field \".{path}\" does not exist"
-        )));
-    };
+fn custom_scale(paths: &ScalePaths, obj: &Object) -> Object {
+    let replicas = obj.int_at(&members(&paths.spec_replicas)).unwrap_or(0);
     let mut status = Map::new();
     let now = obj.int_at(&members(&paths.status_replicas));
     status.insert("replicas", now.unwrap_or(0));
@@ -110,7 +122,7 @@ fn custom_scale(paths: &ScalePaths, obj: &Object) -> Result<Object, Failure> {
     if !paths.selector.is_empty() && !selector.is_empty() {
         status.insert("selector", selector);
     }
-    Ok(scale(obj, replicas, status))
+    scale(obj, replicas, status)
 }
 
 fn built_in_scale(obj: &Object) -> Object {
@@ -166,7 +178,7 @@ impl Registry {
         target.assert_covered(permit, "get", "scale");
         match self.read(target, freshness).await? {
             Answer::Entry(entry) => {
-                let obj = target.kind.in_version(target.kind.decode(&entry)?, target.schema());
+                let obj = target.kind.object_in(&entry, target.schema())?;
                 Ok(Answer::Object(scale_of(target, &obj)?))
             }
             other => Ok(other),
@@ -198,26 +210,25 @@ impl Registry {
         let part = Part::Other("scale");
         let mut written = self.change(permit, target, part, &make, options).await?;
         let obj = match &written.answer {
-            Answer::Entry(entry) => target.kind.decode(entry)?,
+            Answer::Entry(entry) => target.kind.object_in(entry, target.schema())?,
             Answer::Object(obj) => obj.clone(),
             Answer::Success(_) => return Err(Status::internal("a scale without an object")),
         };
-        let obj = target.kind.in_version(obj, target.schema());
         written.answer = Answer::Object(scale_of(target, &obj)?);
         Ok(written)
     }
 
-    /// Lets plug-ins change the Scale of a changed object, which is in the storage version.
+    /// Lets plug-ins change the Scale of a changed object, which is in the version that writes work on.
     pub(crate) async fn admit_scale(
         &self,
         write: &Write<'_>,
         obj: &mut Object,
         warnings: &mut Vec<Str>,
     ) -> Result<Passes, Failure> {
-        let (kind, old) = (scale_kind(), self.stored_scale(write)?);
+        let (kind, old) = (scale_kind(), stored_scale(write));
         let own = Some(OwnKind { kind: &kind, resource: None });
         let write = Write { old: old.as_ref(), own, ..*write };
-        let mut scale = shown_scale(write.target, obj)?;
+        let mut scale = shown_scale(write.target, obj);
         let before = scale.int_at(REPLICAS);
         let passes = self.admit(&write, &mut scale, warnings).await?;
         if let Some(replicas) = scale.int_at(REPLICAS).filter(|after| before != Some(*after)) {
@@ -236,15 +247,11 @@ impl Registry {
         obj: &Object,
         warnings: &mut Vec<Str>,
     ) -> Result<(), Failure> {
-        let (kind, old) = (scale_kind(), self.stored_scale(write)?);
+        let (kind, old) = (scale_kind(), stored_scale(write));
         let own = Some(OwnKind { kind: &kind, resource: None });
-        let scale = shown_scale(write.target, obj)?;
+        let scale = shown_scale(write.target, obj);
         let write = Write { old: old.as_ref(), own, ..*write };
         self.validate_admitted(&write, passes, &scale, warnings).await
-    }
-
-    fn stored_scale(&self, write: &Write<'_>) -> Result<Option<Object>, Failure> {
-        write.old.map(|old| shown_scale(write.target, old)).transpose()
     }
 
     /// The object with the replicas of its new Scale, whose owners become the object's own.
@@ -270,7 +277,7 @@ impl Registry {
         let api_version = target.schema().gvk.api_version();
         let paths = ReplicasPaths { api_version: &api_version, versions: &versions };
         let entries = live.array_at(&["metadata", "managedFields"]);
-        let mut before = scale_of(target, live)?;
+        let mut before = scale_before(target, live);
         let shown = to_scale(entries, &paths).map_err(Status::internal)?;
         if !shown.is_empty() {
             before.metadata_mut().insert("managedFields", shown);
@@ -317,6 +324,10 @@ impl Registry {
         endpoint.updated(before, &mut scale, options, now);
         Ok((scale, warnings))
     }
+}
+
+fn stored_scale(write: &Write<'_>) -> Option<Object> {
+    write.old.map(|old| shown_scale(write.target, old))
 }
 
 fn check(target: &Target, scale: &Object) -> Result<(), Failure> {

@@ -2,6 +2,7 @@
 
 use crate::bodies::Bodies;
 use crate::body::Body;
+use crate::discovery;
 use crate::documents::Documents;
 use crate::health::Health;
 use crate::health_log::HealthLog;
@@ -314,7 +315,11 @@ impl App {
             Route::Path(path) => paths::answer(self, ask, path).await,
             Route::Resource(route) => {
                 let Some(found) = resource::find(self, route)? else {
-                    return Ok(respond::no_such_page());
+                    let is_remote = discovery::is_remote(self, &route.group, &route.version);
+                    return Ok(match is_remote {
+                        true => respond::service_unavailable(),
+                        false => respond::no_such_page(),
+                    });
                 };
                 let verb = resource::verb(ask, route, &found)?;
                 let mut work = pin!(self.resource(ask, &permit, &found, verb, body));
@@ -356,10 +361,15 @@ impl App {
 
     /// Whether the server is ready to serve, and if not, why.
     pub fn ready(&self) -> Result<(), String> {
-        if self.draining.load(Ordering::Relaxed) {
+        if self.is_draining() {
             return Err("shutting down".to_owned());
         }
         self.live()
+    }
+
+    /// Whether the server is going down.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
     }
 
     /// Whether the server works, and if not, why.

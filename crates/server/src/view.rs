@@ -97,8 +97,7 @@ impl View {
 
     /// A stored object, in the version of the view.
     pub fn decoded(&self, target: &Target, entry: &Entry) -> Result<Object, Failure> {
-        let obj = target.kind.decode(entry)?;
-        Ok(target.kind.convert(obj, &target.kind.storage, &self.schema))
+        target.kind.object_in(entry, &self.schema)
     }
 
     /// An object as the client sees it, as [`respond::encoded`] takes it.
@@ -106,7 +105,9 @@ impl View {
         let is_text = matches!(self.accepted.encoding, Encoding::Json | Encoding::Yaml);
         match (self.accepted.shape, answer) {
             (Shape::Object, Answer::Entry(entry))
-                if is_text && self.is_storage(target) && target.kind.is_current(entry) =>
+                if is_text
+                    && self.is_storage(target)
+                    && target.kind.is_current(entry, &self.schema) =>
             {
                 Ok(entry.json())
             }
@@ -142,9 +143,9 @@ impl View {
             && self.is_storage(target)
     }
 
-    /// Whether objects are stored in the version that the client sees.
+    /// Whether objects are stored in the version that the client sees, or were converted to it by a webhook.
     fn is_storage(&self, target: &Target) -> bool {
-        target.kind.storage.gvk == self.schema.gvk
+        target.kind.webhook.is_some() || target.kind.storage.gvk == self.schema.gvk
     }
 
     /// An answer with one object.
@@ -152,7 +153,7 @@ impl View {
         let encoding = self.accepted.encoding;
         if let Answer::Entry(entry) = answer
             && self.is_stored_text(target)
-            && target.kind.is_current(entry)
+            && target.kind.is_current(entry, &self.schema)
             && !self.is_pretty
         {
             let body = Body::Whole(Some(entry.json_line()));
@@ -179,7 +180,8 @@ impl View {
         if let Some(remaining) = list.remaining {
             metadata.insert("remainingItemCount", i64::try_from(remaining).unwrap_or(i64::MAX));
         }
-        let is_current = || list.items.iter().all(|entry| target.kind.is_current(entry));
+        let is_current =
+            || list.items.iter().all(|entry| target.kind.is_current(entry, &self.schema));
         if self.is_stored_text(target) && !self.is_pretty && is_current() {
             let head = self.list_head(&metadata);
             let body = Body::List(ListBody::new(head, list.items));

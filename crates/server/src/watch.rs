@@ -10,7 +10,7 @@ use crate::view::{self, View};
 use bytes::{BufMut, Bytes, BytesMut};
 use keelson_cache::CursorError;
 use keelson_meta::{Failure, Map, Status, value};
-use keelson_registry::{EventKind, Target, WatchEvent, WatchSession};
+use keelson_registry::{EventKind, Target, WatchError, WatchEvent, WatchSession};
 use keelson_schema::{cbor, proto};
 use keelson_store::Revision;
 use std::sync::Arc;
@@ -89,6 +89,23 @@ impl Stream {
         loop {
             // Read before the events: all up to here have been applied when they are taken.
             let applied = self.view.app.registry.cache.revision();
+            if self.session.is_converting() {
+                let prepared = Box::pin(self.session.prepare());
+                tokio::select! {
+                    prepared = prepared => match prepared {
+                        Ok(()) => {}
+                        // Its clients ask again, and are told why when they do.
+                        Err(WatchError::Conversion(_) | WatchError::Cursor(CursorError::Closed)) => {
+                            return;
+                        }
+                        Err(WatchError::Cursor(error)) => {
+                            let Ended::Failure(failure) = Ended::from(error) else { return };
+                            return slot.put(self.error_frame(&failure)).await;
+                        }
+                    },
+                    () = over.as_mut() => return,
+                }
+            }
             match self.chunk(&mut out, applied) {
                 Ok(Some(chunk)) => {
                     slot.put(chunk).await;
@@ -100,8 +117,7 @@ impl Stream {
                 Ok(None) => {}
                 Err(Ended::Quietly) => return,
                 Err(Ended::Failure(failure)) => {
-                    let frame = error_frame(&self.view.app, self.view.accepted.encoding, &failure);
-                    return slot.put(frame).await;
+                    return slot.put(self.error_frame(&failure)).await;
                 }
             }
             tokio::select! {
@@ -117,6 +133,10 @@ impl Stream {
                 }
             }
         }
+    }
+
+    fn error_frame(&self, failure: &Failure) -> Bytes {
+        error_frame(&self.view.app, self.view.accepted.encoding, failure)
     }
 
     /// What tells the events of a change apart as different watchers see them; nothing where all of them are
@@ -174,7 +194,7 @@ impl Stream {
             EventKind::Modified => "MODIFIED",
             EventKind::Deleted => "DELETED",
         };
-        if self.view.is_stored_text(&self.target) && self.target.kind.is_current(&event.entry) {
+        if self.view.is_stored_text(&self.target) && self.is_current(event) {
             let object = event.entry.json_slice();
             frames.reserve(object.len() + FRAME_BYTES);
             put_json(word, object, frames);
@@ -193,6 +213,10 @@ impl Stream {
             _ => make()?,
         });
         Ok(())
+    }
+
+    fn is_current(&self, event: &WatchEvent) -> bool {
+        self.target.kind.is_current(&event.entry, &self.view.schema)
     }
 
     /// `BOOKMARK`: everything up to `revision` has been sent.

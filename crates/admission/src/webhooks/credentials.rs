@@ -2,13 +2,11 @@
 //! `--admission-control-config-file` names (apiserver `util/webhook/authentication.go`).
 
 use crate::config::{check_fields, text};
-use keelson_auth::webhook::Login;
 use keelson_egress::Peer;
+use keelson_egress::kubeconfig::{self, Login};
 use keelson_meta::Value;
-use keelson_schema::yaml;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs;
 use std::path::Path;
 
 /// Credentials by the hosts that are shown them. Read once, at the start.
@@ -39,29 +37,17 @@ impl Credentials {
         if file.is_empty() {
             return Ok(Credentials::default());
         }
-        let path = Path::new(file);
-        if !path.is_absolute() {
+        if !Path::new(file).is_absolute() {
             return Err(format!("kubeConfigFile: {file:?}: must be an absolute file path"));
         }
-        let kubeconfig = fs::read_to_string(path).map_err(|error| format!("{file}: {error}"))?;
-        let kubeconfig = yaml::parse(&kubeconfig).map_err(|error| format!("{file}: {error}"))?;
-        let folder = path.parent().unwrap_or(Path::new("/"));
-        Credentials::of_kubeconfig(&kubeconfig.value, folder)
-            .map_err(|why| format!("{file}: {why}"))
+        let (kubeconfig, folder) = crate::config::read_kubeconfig(file)?;
+        Credentials::of_kubeconfig(&kubeconfig, folder).map_err(|why| format!("{file}: {why}"))
     }
 
     fn of_kubeconfig(kubeconfig: &Value, folder: &Path) -> Result<Credentials, String> {
-        let mut users = BTreeMap::new();
-        for user in kubeconfig.array_at(&["users"]) {
-            let name = text(user, "name");
-            let login = Login::read(user.get("user").unwrap_or(&Value::Null), folder);
-            users.insert(name.to_owned(), login.map_err(|why| format!("user {name:?}: {why}"))?);
-        }
-        let wanted = text(kubeconfig, "current-context");
-        let contexts = kubeconfig.array_at(&["contexts"]).iter();
-        let context = contexts.rev().find(|context| text(context, "name") == wanted);
-        let user = context.and_then(|context| context.str_at(&["context", "user"]));
-        let current = user.filter(|_| !wanted.is_empty()).and_then(|user| users.get(user).cloned());
+        let users = kubeconfig::users(kubeconfig, folder)?;
+        let user = kubeconfig::current_context(kubeconfig).map(|context| text(context, "user"));
+        let current = user.and_then(|user| users.get(user).cloned());
         Ok(Credentials { users, current })
     }
 
@@ -120,13 +106,6 @@ mod tests {
 
     #[test]
     fn what_cannot_be_used_is_refused() {
-        let check = |user: Value, want: &str| {
-            let error = Login::read(&user, Path::new("/none")).err().unwrap_or_default();
-            assert!(error.contains(want), "{error}");
-        };
-        check(value!({"exec": {"command": "a"}}), "exec is not supported");
-        check(value!({"client-key-data": "YQ=="}), "a certificate needs a key");
-        check(value!({"tokenFile": "token"}), "token: No such file");
         let config = |kind: &str, file: &str| {
             let config = value!({"apiVersion": "apiserver.config.k8s.io/v1", "kind": (kind),
                 "kubeConfigFile": (file)});
@@ -136,15 +115,5 @@ mod tests {
         let relative = config("WebhookAdmissionConfiguration", "a");
         assert_eq!(relative, "kubeConfigFile: \"a\": must be an absolute file path");
         assert_eq!(config("WebhookAdmission", ""), "");
-    }
-
-    #[test]
-    fn a_name_and_password_are_basic_credentials() {
-        let user = value!({"username": "a", "password": "b"});
-        let login = Login::read(&user, Path::new("/")).unwrap();
-        let mut peer = Peer::new("h", 1);
-        login.equip(&mut peer);
-        assert_eq!(peer.authorization.as_deref(), Some("Basic YTpi"));
-        assert!(!format!("{:?}", Credentials::default()).contains("YTpi"));
     }
 }

@@ -12,12 +12,21 @@ use keelson_schema::decode::{Format, read_plain};
 const ERROR_TEXT_BYTES_MAX: usize = 2048;
 const GROUP: &str = "admission.k8s.io";
 /// Kinds without a group that every scheme has.
-const META_KINDS: [&str; 5] =
+pub(crate) const META_KINDS: [&str; 5] =
     ["APIGroup", "APIGroupList", "APIResourceList", "APIVersions", "Status"];
 /// Where kube-apiserver's scheme for webhooks is made, which is its name.
 const SCHEME: &str = "k8s.io/apiserver/pkg/util/webhook/client.go:71";
 const TYPE_META: &str = "struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; \
                          Kind string \"json:\\\"kind,omitempty\\\"\" }";
+
+/// The type of a review.
+#[derive(Clone, Copy)]
+pub(super) struct ReviewType {
+    pub group: &'static str,
+    pub kind: &'static str,
+}
+
+const ADMISSION_REVIEW: ReviewType = ReviewType { group: GROUP, kind: "AdmissionReview" };
 
 /// An `AdmissionReview` that was answered.
 pub(super) struct Review {
@@ -41,18 +50,8 @@ pub(super) struct Answer {
 
 /// Reads an answer in the version of the review that was sent.
 pub(super) fn read(bytes: &[u8], version: Version) -> Result<Review, String> {
-    let value = read_any(bytes)?;
-    let root = match &value {
-        Value::Object(root) => root,
-        Value::Null => &Map::new(),
-        other => return Err(not_an_object(other)),
-    };
-    let type_meta = |name: &str| {
-        text(root, "", name, "string")
-            .map_err(|why| format!("couldn't get version/kind; json parse error: {why}"))
-    };
-    let (api_version, kind) = (type_meta("apiVersion")?, type_meta("kind")?);
-    check_kind(&api_version, &kind, version)?;
+    let (root, api_version, kind) = read_object(bytes)?;
+    check_kind(&api_version, &kind, version, ADMISSION_REVIEW)?;
     let response = match root.get("response") {
         None | Some(Value::Null) => None,
         Some(Value::Object(response)) => Some(Answer::read(response)?),
@@ -61,6 +60,21 @@ pub(super) fn read(bytes: &[u8], version: Version) -> Result<Review, String> {
         }
     };
     Ok(Review { api_version, kind, response })
+}
+
+/// An object with its `apiVersion` and `kind`, which may be empty.
+pub(crate) fn read_object(bytes: &[u8]) -> Result<(Map, Str, Str), String> {
+    let root = match read_any(bytes)? {
+        Value::Object(root) => root,
+        Value::Null => Map::new(),
+        other => return Err(not_an_object(&other)),
+    };
+    let type_meta = |name: &str| {
+        text(&root, "", name, "string")
+            .map_err(|why| format!("couldn't get version/kind; json parse error: {why}"))
+    };
+    let (api_version, kind) = (type_meta("apiVersion")?, type_meta("kind")?);
+    Ok((root, api_version, kind))
 }
 
 /// What Go says of a value that should be an object of some kind.
@@ -88,25 +102,27 @@ fn response_type(version: Version) -> &'static str {
 }
 
 /// Whether a review of this version can be read as the one that was asked for. One that says no kind can.
-fn check_kind(api_version: &str, kind: &str, version: Version) -> Result<(), String> {
+pub(super) fn check_kind(
+    api_version: &str,
+    kind: &str,
+    version: Version,
+    expected: ReviewType,
+) -> Result<(), String> {
+    let wanted = expected.kind;
     if api_version.is_empty() && kind.is_empty() {
         return Ok(());
     }
     if api_version == "v1" && META_KINDS.contains(&kind) {
         let to = version.name();
-        return Err(format!(
-            "converting (v1.{kind}) to ({to}.AdmissionReview): unknown conversion"
-        ));
+        return Err(format!("converting (v1.{kind}) to ({to}.{wanted}): unknown conversion"));
     }
     let given = GroupVersion::parse(api_version).unwrap_or_default();
-    let found = Version::parse(&given.version).filter(|_| given.group == GROUP);
-    match found.filter(|_| kind == "AdmissionReview") {
+    let found = Version::parse(&given.version).filter(|_| given.group == expected.group);
+    match found.filter(|_| kind == wanted) {
         Some(found) if found == version => Ok(()),
         Some(found) => {
             let (from, to) = (found.name(), version.name());
-            Err(format!(
-                "converting ({from}.AdmissionReview) to ({to}.AdmissionReview): unknown conversion"
-            ))
+            Err(format!("converting ({from}.{wanted}) to ({to}.{wanted}): unknown conversion"))
         }
         None => Err(format!(
             "no kind {} is registered for version {} in scheme \"{SCHEME}\"",
@@ -116,13 +132,13 @@ fn check_kind(api_version: &str, kind: &str, version: Version) -> Result<(), Str
     }
 }
 
-fn misfit(value: &Value, field: &str, go_type: &str) -> String {
+pub(crate) fn misfit(value: &Value, field: &str, go_type: &str) -> String {
     let found = value.type_name();
     format!("json: cannot unmarshal {found} into Go struct field {field} of type {go_type}")
 }
 
 /// The text of a member; empty when it is absent or null.
-fn text(map: &Map, path: &str, name: &str, go_type: &str) -> Result<Str, String> {
+pub(crate) fn text(map: &Map, path: &str, name: &str, go_type: &str) -> Result<Str, String> {
     match map.get(name) {
         None | Some(Value::Null) => Ok(Str::default()),
         Some(Value::String(text)) => Ok(text.clone()),
@@ -152,7 +168,10 @@ impl Answer {
             patch_type: patch_type
                 .map(|_| text(response, PATH, "patchType", "v1.PatchType"))
                 .transpose()?,
-            annotations: annotations(response.get("auditAnnotations"))?,
+            annotations: annotations(
+                response.get("auditAnnotations"),
+                &format!("{PATH}.auditAnnotations"),
+            )?,
             warnings: warnings(response.get("warnings"))?,
         })
     }
@@ -198,17 +217,16 @@ fn patch(text: &str) -> Result<Vec<u8>, String> {
     })
 }
 
-fn annotations(value: Option<&Value>) -> Result<Vec<(Str, Str)>, String> {
-    const FIELD: &str = "AdmissionResponse.response.auditAnnotations";
+pub(crate) fn annotations(value: Option<&Value>, field: &str) -> Result<Vec<(Str, Str)>, String> {
     let map = match value {
         None | Some(Value::Null) => return Ok(vec![]),
         Some(Value::Object(map)) => map,
-        Some(other) => return Err(misfit(other, FIELD, "map[string]string")),
+        Some(other) => return Err(misfit(other, field, "map[string]string")),
     };
     let entry = |(name, value): (&Str, &Value)| match value {
         Value::String(text) => Ok((name.clone(), text.clone())),
         Value::Null => Ok((name.clone(), Str::default())),
-        other => Err(misfit(other, FIELD, "string")),
+        other => Err(misfit(other, field, "string")),
     };
     map.iter().map(entry).collect()
 }
@@ -299,7 +317,7 @@ impl Review {
 }
 
 /// `group/version`, with the slash also where there is neither.
-fn shown_version(api_version: &str) -> String {
+pub(super) fn shown_version(api_version: &str) -> String {
     let gv = GroupVersion::parse(api_version).unwrap_or_default();
     format!("{}/{}", gv.group, gv.version)
 }

@@ -86,17 +86,21 @@ impl Webhook {
     /// Where it is, and what speaks to it.
     pub fn endpoint(&self, caller: &Caller) -> Result<(&Endpoint, &Arc<Client>), &str> {
         let endpoint = self.endpoint.as_ref().map_err(String::as_str)?;
-        let client = self.client.get_or_init(|| {
-            let mut peer = endpoint.peer.clone();
-            caller.credentials.equip(&mut peer, &endpoint.host);
-            caller.egress.client(&peer).map_err(|error| error.to_string())
-        });
+        let client = self.client.get_or_init(|| endpoint.client(caller));
         Ok((endpoint, client.as_ref().map_err(String::as_str)?))
     }
 }
 
 impl Endpoint {
-    fn new(webhook: &Value, seconds: u64) -> Result<Endpoint, String> {
+    /// The client that speaks to it.
+    pub fn client(&self, caller: &Caller) -> Result<Arc<Client>, String> {
+        let mut peer = self.peer.clone();
+        caller.credentials.equip(&mut peer, &self.host);
+        caller.egress.client(&peer).map_err(|error| error.to_string())
+    }
+
+    /// The endpoint of `clientConfig` in a webhook, and how long a call may take.
+    pub fn new(webhook: &Value, seconds: u64) -> Result<Endpoint, String> {
         let config = webhook.get("clientConfig").unwrap_or(&Value::Null);
         let (mut peer, shown, path) = match config.get("service") {
             Some(service) if !service.is_null() => of_service(service),

@@ -3,9 +3,10 @@
 
 use super::cache::Answers;
 use super::conditions::{Conditions, Matched};
-use super::{Kubeconfig, ReviewVersion, Reviewer};
+use super::{ReviewVersion, Reviewer};
 use crate::{Attributes, AuthorizationReason, Decision, Outcome, Selectors, User};
 use keelson_egress::Egress;
+use keelson_egress::kubeconfig::Server;
 use keelson_meta::selector::Operator;
 use keelson_meta::{Failure, Reason, Status, Str};
 use serde_json::{Map, Value, json};
@@ -59,11 +60,11 @@ impl std::fmt::Debug for WebhookAuthorizer {
 impl WebhookAuthorizer {
     /// Asks the server of a kubeconfig.
     pub fn new(
-        config: &Kubeconfig,
+        server: &Server,
         options: WebhookOptions,
         egress: &Egress,
     ) -> Result<WebhookAuthorizer, String> {
-        let reviewer = Reviewer::new(config, options.timeout, egress)?;
+        let reviewer = Reviewer::new(server, options.timeout, egress)?;
         let conditions = Conditions::compile(&options.match_conditions)?;
         Ok(WebhookAuthorizer { reviewer, options, conditions, answers: Answers::new() })
     }

@@ -1,10 +1,11 @@
 //! [`WebhookTokens`]: bearer tokens that a webhook knows (`--authentication-token-webhook-*`).
 
 use super::cache::Answers;
-use super::{Kubeconfig, ReviewVersion, Reviewer};
+use super::{ReviewVersion, Reviewer};
 use crate::User;
 use crate::authenticate::in_authenticated_group;
 use keelson_egress::Egress;
+use keelson_egress::kubeconfig::Server;
 use keelson_meta::Str;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -32,12 +33,12 @@ impl std::fmt::Debug for WebhookTokens {
 impl WebhookTokens {
     /// Asks the server of a kubeconfig.
     pub fn new(
-        config: &Kubeconfig,
+        server: &Server,
         version: ReviewVersion,
         cache_ttl: Duration,
         egress: &Egress,
     ) -> Result<WebhookTokens, String> {
-        let reviewer = Reviewer::new(config, TIMEOUT, egress)?;
+        let reviewer = Reviewer::new(server, TIMEOUT, egress)?;
         Ok(WebhookTokens { reviewer, version, cache_ttl, known: Answers::new() })
     }
 

@@ -5,6 +5,7 @@
 #![allow(clippy::print_stdout)]
 
 mod admission;
+mod api_services;
 mod authorization;
 mod authorization_webhooks;
 mod backup;
@@ -20,10 +21,12 @@ mod connections;
 mod controllers;
 mod definitions;
 mod discovery;
+mod documents;
 mod etcd;
 mod etcd_values;
 mod event_ttl;
 mod faults;
+mod flow_control;
 mod forms;
 mod frames;
 mod front_proxy;

@@ -21,6 +21,16 @@ plugins:
       sel: zone=a
 - name: PodTolerationRestriction
   path: tolerations.yaml
+- name: ResourceQuota
+  configuration:
+    apiVersion: apiserver.config.k8s.io/v1
+    kind: ResourceQuotaConfiguration
+    limitedResources:
+    - {resource: pods, matchContains: [nvidia.com/gpu]}
+    - {resource: services, matchContains: [loadbalancers]}
+    - resource: pods
+      matchScopes:
+      - {scopeName: PriorityClass, operator: In, values: [system-node-critical]}
 - name: PodSecurity
   configuration:
     apiVersion: pod-security.admission.config.k8s.io/v1
@@ -171,6 +181,104 @@ fn pod_security_has_defaults_and_exemptions() {
         )
     );
     server.stop();
+}
+
+#[test]
+fn a_pod_is_resized_only_to_what_its_node_can_give() {
+    let server = start(&[]);
+    let client = server.client();
+    let merge = "application/merge-patch+json";
+    for (name, os) in [("lin", "linux"), ("win", "windows")] {
+        let node = json!({"metadata": {"name": name, "labels": {"kubernetes.io/os": os}}});
+        assert_eq!(client.post("/api/v1/nodes", &node).status, 201);
+        let status = json!({"status": {"allocatable": {"cpu": "2", "memory": "1Gi"}}});
+        let path = format!("/api/v1/nodes/{name}/status");
+        assert_eq!(client.call("PATCH", &path, merge, Some(&status)).status, 200);
+    }
+    for (name, node) in [("a", "lin"), ("b", "win"), ("c", "gone")] {
+        let resources = json!({"requests": {"cpu": "1"}, "limits": {"memory": "4Gi"}});
+        let containers = json!([{"name": "c", "image": "x", "resources": resources}]);
+        let spec = json!({"nodeName": node, "containers": containers});
+        let path = "/api/v1/namespaces/default/pods";
+        assert_eq!(client.post(path, &pod(name, &spec)).status, 201);
+    }
+    let resize = |name: &str, cpu: &str| {
+        let requests = json!({"cpu": cpu, "memory": "2Gi"});
+        let container = json!({"name": "c", "resources": {"requests": requests}});
+        let body = json!({"spec": {"containers": [container]}});
+        let path = format!("/api/v1/namespaces/default/pods/{name}/resize");
+        client.call("PATCH", &path, "application/strategic-merge-patch+json", Some(&body))
+    };
+    let check_cause = |name: &str, cpu: &str, message: &str, cause: Value| {
+        let answer = resize(name, cpu);
+        check(&answer, 403, message);
+        assert_eq!(answer.body["details"]["causes"], cause);
+    };
+    let short = "pods \"a\" is forbidden: node didn't have enough allocatable resources: cpu, \
+                 requested: 3000, allocatable: 2000; memory, requested: 2147483648, allocatable: \
+                 1073741824";
+    check_cause("a", "3", short, json!([{"reason": "NodeCapacity"}]));
+    let windows = "pods \"b\" is forbidden: pod resize is only supported on linux nodes, node \
+                   \"win\" is \"windows\"";
+    check_cause("b", "1", windows, json!([{"reason": "UnsupportedPlatform"}]));
+    check_cause("c", "1", "pods \"c\" is forbidden: node \"gone\" not found", Value::Null);
+}
+
+#[test]
+fn what_is_limited_is_used_only_under_a_quota() {
+    let server = start(&[]);
+    let client = server.client();
+    assert_eq!(namespace(&client, "lim", &json!({})).status, 201);
+    let forbidden = |what: &str, name: &str, why: &str| {
+        format!("{what} \"{name}\" is forbidden: insufficient quota to consume: {why}")
+    };
+    let gpu = |count: &str| {
+        let resources = json!({"limits": {"nvidia.com/gpu": count}});
+        json!({"containers": [{"name": "c", "image": "x", "resources": resources}]})
+    };
+    let urgent = json!({"priorityClassName": "system-node-critical",
+        "containers": [{"name": "c", "image": "x"}]});
+    let post =
+        |name: &str, spec: &Value| client.post("/api/v1/namespaces/lim/pods", &pod(name, spec));
+    let why = forbidden("pods", "a", "requests.nvidia.com/gpu");
+    check(&post("a", &gpu("1")), 403, &why);
+    // The error is bare upstream too.
+    let uncovered =
+        "insufficient quota to match these scopes: [{PriorityClass In [system-node-critical]}]";
+    let refused = post("b", &urgent);
+    check(&refused, 500, uncovered);
+    assert_eq!(refused.body["reason"], Value::Null);
+    let services = "/api/v1/namespaces/lim/services";
+    let service =
+        json!({"metadata": {"name": "s"}, "spec": {"type": "NodePort", "ports": [{"port": 80}]}});
+    assert_eq!(client.post(services, &service).status, 201);
+    let (merge, balanced) =
+        ("application/merge-patch+json", json!({"spec": {"type": "LoadBalancer"}}));
+    let path = format!("{services}/s");
+    let patched = client.call("PATCH", &path, merge, Some(&balanced));
+    check(&patched, 403, &forbidden("services", "s", "services.loadbalancers"));
+    let quota = |name: &str, hard: Value, scopes: Value| {
+        let quotas = "/api/v1/namespaces/lim/resourcequotas";
+        let spec = json!({"hard": hard, "scopeSelector": {"matchExpressions": scopes}});
+        assert_eq!(
+            client.post(quotas, &json!({"metadata": {"name": name}, "spec": spec})).status,
+            201
+        );
+        let used: Value =
+            hard.as_object().into_iter().flatten().map(|(k, _)| (k.clone(), json!("0"))).collect();
+        let status = json!({"status": {"hard": hard, "used": used}});
+        let path = format!("{quotas}/{name}/status");
+        assert_eq!(client.call("PATCH", &path, merge, Some(&status)).status, 200);
+    };
+    quota("all", json!({"requests.nvidia.com/gpu": "1", "services.loadbalancers": "1"}), json!([]));
+    let scope = json!({"scopeName": "PriorityClass", "operator": "Exists"});
+    quota("urgent", json!({"pods": "1"}), json!([scope]));
+    assert_eq!(post("a", &gpu("1")).status, 201);
+    assert_eq!(post("b", &urgent).status, 201);
+    assert_eq!(client.call("PATCH", &path, merge, Some(&balanced)).status, 200);
+    let exceeded = "pods \"c\" is forbidden: exceeded quota: urgent, requested: pods=1, used: \
+                    pods=1, limited: pods=1";
+    check(&post("c", &urgent), 403, exceeded);
 }
 
 #[test]

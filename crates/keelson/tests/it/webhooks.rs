@@ -7,6 +7,7 @@
 
 mod api;
 mod cases;
+mod conversion;
 mod coverage;
 mod generated;
 mod runner;
@@ -14,7 +15,7 @@ pub mod scripted;
 
 use crate::http::{Server, quiet};
 use api::Api;
-use keelson::{AdmissionConfig, Builder};
+use keelson::{AdmissionChain, AdmissionConfig, Builder};
 use runner::run;
 use scripted::Webhook;
 use serde_json::{Value, json};
@@ -273,4 +274,70 @@ fn a_webhook_is_shown_the_credentials_of_the_admission_configuration() {
         assert_eq!(hook.take()[0].authorization, want, "{sort}");
         server.stop();
     }
+}
+
+#[test]
+fn a_backend_decides_which_images_pods_may_have() {
+    let hook = Webhook::start("h2", &["127.0.0.1"]);
+    let server = start_with_image_policy(&hook, false);
+    let client = server.client();
+    let post = |name: &str, image: &str| {
+        let annotations = json!({"b": "1", "my.image-policy.k8s.io/ticket": "2"});
+        let containers = json!([{"name": "c", "image": image}]);
+        let init = json!([{"name": "i", "image": "init"}]);
+        let body = json!({"metadata": {"name": name, "annotations": annotations},
+            "spec": {"containers": containers, "initContainers": init}});
+        let answer = client.post("/api/v1/namespaces/default/pods", &body);
+        (answer.status, answer.body["message"].as_str().unwrap_or_default().to_owned())
+    };
+    assert_eq!(post("a", "good").0, 201);
+    let calls = hook.take();
+    assert_eq!(calls.len(), 1);
+    assert_eq!(
+        (calls[0].path.as_str(), calls[0].authorization.as_str()),
+        ("/images?timeout=30s", "Bearer secret")
+    );
+    let want = json!({"kind": "ImageReview", "apiVersion": "imagepolicy.k8s.io/v1alpha1",
+        "metadata": {}, "status": {"allowed": false}, "spec": {"namespace": "default",
+            "containers": [{"image": "good"}, {"image": "init"}],
+            "annotations": {"my.image-policy.k8s.io/ticket": "2"}}});
+    assert_eq!(calls[0].review, want);
+    assert_eq!(post("b", "good").0, 201);
+    assert_eq!(hook.take().len(), 0, "the verdict is remembered");
+    let check = |image: &str, why: &str, calls: usize| {
+        assert_eq!(post("c", image), (403, format!("pods \"c\" is forbidden: {why}")));
+        assert_eq!(hook.take().len(), calls, "{image}");
+    };
+    check("bad", "one or more images rejected by webhook backend", 1);
+    check("old", "image policy webhook backend denied one or more images: too old", 1);
+    let broken = "an error on the server (\"unknown\") has prevented the request from succeeding";
+    check("odd", broken, 5);
+    server.stop();
+    let server = start_with_image_policy(&hook, true);
+    let body = json!({"metadata": {"name": "a"},
+        "spec": {"containers": [{"name": "c", "image": "odd"}]}});
+    let answer = server.client().post("/api/v1/namespaces/default/pods", &body);
+    assert_eq!(answer.status, 201, "a backend that fails lets pods pass with defaultAllow");
+}
+
+fn start_with_image_policy(hook: &Webhook, default_allow: bool) -> Server {
+    let folder = tempfile::tempdir().expect("a folder");
+    let kubeconfig = folder.path().join("kubeconfig");
+    let cluster = json!({"server": format!("https://{}/images", hook.address),
+        "certificate-authority-data": hook.bundle});
+    let text = json!({"current-context": "x", "users": [{"name": "u", "user": {"token": "secret"}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": cluster}]});
+    std::fs::write(&kubeconfig, text.to_string()).expect("a file");
+    let own = json!({"imagePolicy": {"kubeConfigFile": kubeconfig, "retryBackoff": 1,
+        "defaultAllow": default_allow}});
+    let plug_ins = json!([{"name": "ImagePolicyWebhook", "configuration": own}]);
+    let config = json!({"apiVersion": "apiserver.config.k8s.io/v1",
+        "kind": "AdmissionConfiguration", "plugins": plug_ins});
+    let path = folder.path().join("admission.yaml");
+    std::fs::write(&path, config.to_string()).expect("a file");
+    let (on, off) = (["ImagePolicyWebhook".to_owned()], ["ServiceAccount".to_owned()]);
+    let admission = AdmissionChain::new(&on, &off).expect("plug-ins");
+    let admission = admission.with_config(AdmissionConfig::read(&path).expect("a configuration"));
+    Server::start_plain(Builder { admission, ..quiet() })
 }

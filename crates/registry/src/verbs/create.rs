@@ -10,8 +10,9 @@ use crate::references;
 use crate::registry::{Put, Registry};
 use crate::stamp;
 use crate::verbs::Tries;
-use crate::verbs::update::Updated;
+use crate::verbs::update::{Updated, shown_object};
 use crate::verbs::{Written, check_body_fields};
+use bytes::Bytes;
 use keelson_admission::Operation;
 use keelson_auth::{Permit, rbac};
 use keelson_cache::Entry;
@@ -68,7 +69,10 @@ impl Registry {
     ) -> Result<Written, Failure> {
         let mut warnings = vec![];
         match self.make_object(permit, target, made, options, &mut warnings).await {
-            Ok(answer) => Ok(Written { answer, warnings, created: true }),
+            Ok(answer) => {
+                let answer = self.shown_answer(target, answer).await?;
+                Ok(Written { answer, warnings, created: true })
+            }
             Err(failure) => Err(failure.with_warnings(warnings)),
         }
     }
@@ -87,13 +91,12 @@ impl Registry {
         keelson_schema::default::fill(target.schema(), &mut obj);
         (kind.strategy.default)(&mut obj);
         warnings.extend(references::dedup(&mut obj));
-        if kind.strategy.owned_as_converted {
-            obj = kind.round_trip(obj, target.schema());
-        }
         if !owned {
-            owners::created(target, &mut obj, &options.field_manager, self.clock.now());
+            kind.note_owners(&mut obj, target.schema(), |obj| {
+                owners::created(target, obj, &options.field_manager, self.clock.now());
+            });
         }
-        let mut obj = kind.to_storage(obj, target.schema());
+        let mut obj = kind.to_working(obj, target.schema());
         let given = Str::new(obj.name());
         let new = Creation { permit, target, given: &given, options };
         let told = warnings.len();
@@ -139,12 +142,13 @@ impl Registry {
                 let name = stamp::generated_name(self.clock.as_ref(), &base);
                 obj.set_meta("name", &name);
             }
+            // Only the last try counts.
+            warnings.truncate(told);
+            warnings.extend((new.target.kind.strategy.prepare_warnings)(obj));
             prepare(self, new.permit, new.target, obj);
             if let Err(invalid) = validate(new.target, obj) {
                 return Err(Box::pin(self.refused(new.target, obj, None, invalid)).await);
             }
-            // Only the last try counts.
-            warnings.truncate(told);
             warnings.extend((new.target.kind.strategy.warnings)(obj, None));
             self.authorize_create(new.permit).await?;
             self.validate_admitted(&new.write(), passes, obj, warnings).await?;
@@ -193,7 +197,7 @@ impl Registry {
             return Box::pin(self.try_new(new, obj)).await;
         }
         if !is_service(new.target) && !self.has_quotas(&new.write()) {
-            let record = new.target.kind.record(obj);
+            let record = self.new_record(new.target, obj).await?;
             let put = self.put(new.target, record, Revision(0), guard).await?;
             return stored(new.target, put);
         }
@@ -218,7 +222,7 @@ impl Registry {
         let charge = self.charge(&new.write(), obj).await?;
         let put = match self.claim(target, obj, None, false).await {
             Ok(claim) => {
-                let record = target.kind.record(obj);
+                let record = self.new_record(target, obj).await?;
                 self.put_claimed(target, record, Revision(0), guard, claim).await
             }
             Err(failure) => Err(failure),
@@ -240,11 +244,20 @@ impl Registry {
         if let Some(known) = self.known(target)? {
             return taken(target, Some(known));
         }
-        kind.check_record(&kind.record(obj))?;
+        kind.check_record(&self.record(target, obj).await?)?;
         // Nobody looks at it, and the answer repeats it.
         obj.set_meta("resourceVersion", &given);
-        let shown = kind.convert(obj.clone(), &kind.storage, target.schema());
+        let shown = shown_object(target, obj.clone());
         Ok(New::Stored(Answer::Object(shown)))
+    }
+
+    /// The record of a new object.
+    async fn new_record(&self, target: &Target, obj: &mut Object) -> Result<Bytes, Failure> {
+        if target.kind.source == Source::Custom {
+            // Upstream gives defaults again when it reads what it has stored.
+            keelson_schema::default::fill(target.schema(), obj);
+        }
+        self.record(target, obj).await
     }
 }
 
@@ -293,7 +306,12 @@ fn stored(target: &Target, put: Put) -> Result<New, Failure> {
 }
 
 fn taken(target: &Target, known: Option<Entry>) -> Result<New, Failure> {
-    let known = known.map(|entry| target.kind.decode(&entry)).transpose()?;
+    // Its version does not matter.
+    let known = known.map(|entry| match target.kind.webhook {
+        None => target.kind.decode(&entry),
+        Some(_) => target.kind.own_object(&entry).map(|(known, _)| known),
+    });
+    let known = known.transpose()?;
     Ok(New::Taken { ends: known.is_some_and(|known| known.deletion_timestamp().is_some()) })
 }
 
@@ -326,10 +344,6 @@ fn prepare(registry: &Registry, permit: &Permit, target: &Target, obj: &mut Obje
     metadata.insert("uid", stamp::uid(registry.clock.as_ref()));
     if target.kind.has_status && !strategy.status_on_create {
         obj.root.remove("status");
-    }
-    if target.kind.source == Source::Custom {
-        // Upstream gives defaults again when it reads what it has stored.
-        keelson_schema::default::fill(target.schema(), obj);
     }
     strategy.first_generation(obj);
     (strategy.prepare_create)(obj);

@@ -2,12 +2,12 @@
 
 use crate::admission::{Options, Write};
 use crate::allocation::is_service;
-use crate::api_table::Source;
 use crate::bootstrap::PRIORITY_CLASSES;
 use crate::kind::Target;
 use crate::options::{DeleteOptions, ListOptions, Propagation};
 use crate::registry::{Put, Registry, Removed};
 use crate::verbs::Tries;
+use crate::verbs::update::shown_object;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use keelson_admission::Operation;
 use keelson_auth::Permit;
@@ -117,8 +117,7 @@ impl Registry {
         entry: Entry,
         warnings: Option<&mut Vec<Str>>,
     ) -> Result<Result<Deleted, Option<Entry>>, Failure> {
-        let kind = &target.kind;
-        let mut obj = kind.decode(&entry)?;
+        let mut obj = self.object_of(target, &entry).await?;
         check_preconditions(target, options, &obj)?;
         let write = Write {
             permit,
@@ -155,8 +154,7 @@ impl Registry {
         mut entry: Entry,
         dry_run: bool,
     ) -> Result<Result<Deleted, Option<Entry>>, Failure> {
-        let kind = &target.kind;
-        let shown = |obj: Object| kind.convert(obj, &kind.storage, target.schema());
+        let shown = |obj: Object| shown_object(target, obj);
         match plan {
             Plan::Leave => return Ok(Ok(Deleted::Waiting(shown(obj)))),
             Plan::Mark { then_delete } if dry_run => {
@@ -166,7 +164,8 @@ impl Registry {
                 return Ok(Ok(deleted));
             }
             Plan::Mark { then_delete } => {
-                match self.put(target, kind.record(&mut obj), entry.modified(), None).await? {
+                let record = self.record(target, &mut obj).await?;
+                match self.put(target, record, entry.modified(), None).await? {
                     Put::Lost(now) => return Ok(Err(now)),
                     Put::Overtaken => return Ok(Err(self.known(target)?)),
                     Put::Done(marked) => {
@@ -291,10 +290,10 @@ pub(crate) fn check_preconditions(
 ) -> Result<(), Failure> {
     let gvk = &target.schema().gvk;
     let early = GroupVersionResource { resource: gvk.kind.clone(), ..target.gvr().clone() };
-    // Kinds whose objects may take their time are looked at before the deletion is tried.
-    let is_graceful = target.kind.strategy.grace.is_some() || target.kind.source == Source::Custom;
+    // Namespaces are marked before anything is looked at, in a transaction with words of its own.
+    let is_early = target.gvr().resource != "namespaces" || !target.gvr().group.is_empty();
     let check = |what: &str, asked: Option<&str>, stored: &str, fate: &str| match asked {
-        Some(asked) if asked != stored && is_graceful => Err(Status::conflict(
+        Some(asked) if asked != stored && is_early => Err(Status::conflict(
             &early,
             &target.name,
             &format!(

@@ -31,6 +31,7 @@ impl Registry {
                 self.not_older(revision).await?;
             }
         }
-        self.known(target)?.map(Answer::Entry).ok_or_else(|| target.not_found())
+        let entry = self.known(target)?.ok_or_else(|| target.not_found())?;
+        Ok(Answer::Entry(self.shown(target, entry).await?))
     }
 }

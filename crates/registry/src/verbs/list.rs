@@ -2,6 +2,7 @@
 
 use crate::api_table::Source;
 use crate::continue_token;
+use crate::conversion::not_listed;
 use crate::kind::Target;
 use crate::options::{ContinueToken, Freshness, ListOptions};
 use crate::registry::{Registry, unreadable};
@@ -15,6 +16,9 @@ use std::sync::Arc;
 
 /// Items that a list has room for before it is known how many there are.
 const ROOM_MAX: usize = 1 << 14;
+
+/// Items that are converted before selectors are asked of them.
+const CONVERTED_ITEMS: usize = 500;
 
 /// A page of a list.
 #[derive(Debug)]
@@ -42,8 +46,7 @@ pub struct Filter {
 
 /// The selectable fields of a custom resource, in the version that the request names.
 fn computed_fields(target: &Target, entry: &Entry) -> Vec<(String, Str)> {
-    let Ok(obj) = target.kind.decode(entry) else { return vec![] };
-    let obj = target.kind.in_version(obj, target.schema());
+    let Ok(obj) = target.kind.object_in(entry, target.schema()) else { return vec![] };
     let checks = target.kind.checks_of(&target.version);
     let paths = checks.map(|checks| &checks.selectable[..]).unwrap_or_default();
     let field = |path: &Vec<Str>| {
@@ -198,16 +201,25 @@ impl Registry {
             Some(token) => format!("{}{}", filter.prefix, token.start),
             None => String::new(),
         };
-        let page = match self.state(target, options).await? {
+        let (from, converts) = ((start.as_str(), limit), target.kind.webhook.is_some());
+        let mut page = match self.state(target, options).await? {
             State::Known(snapshot) => {
                 self.check_complete(target, &filter, options)?;
-                self.page(target, &filter, (&start, limit), &snapshot)
+                if converts && !filter.is_everything() {
+                    Box::pin(self.page_of_converted(target, &filter, from, &snapshot)).await?
+                } else {
+                    self.page(target, &filter, from, &snapshot)
+                }
             }
             State::Past(revision) => {
-                let page = self.past_page(target, &filter, (&start, limit), revision).await?;
+                let page = self.past_page(target, &filter, from, revision).await?;
                 page.ok_or_else(|| expired(options))?
             }
         };
+        if converts {
+            let shown = Box::pin(self.all_shown(target, std::mem::take(&mut page.items))).await;
+            page.items = shown.map_err(|why| not_listed(target.schema(), &why))?;
+        }
         let token = page.items.last().filter(|_| page.more).map(|last| {
             let start = last.key()[filter.prefix.len()..].into();
             continue_token::encode(&ContinueToken { revision: Some(page.revision), start })
@@ -260,6 +272,33 @@ impl Registry {
             }
         }
         Page { items, revision: snapshot.revision, more, remaining }
+    }
+
+    /// The same for a kind with a webhook, which may change labels and fields: what selectors ask for is
+    /// known once objects are converted.
+    async fn page_of_converted(
+        &self,
+        target: &Target,
+        filter: &Filter,
+        (start, limit): (&str, usize),
+        snapshot: &Snapshot,
+    ) -> Result<Page, Failure> {
+        let only = filter.only_key();
+        let wanted = |entry: &&Entry| only.as_ref().is_none_or(|key| entry.key() == key);
+        let mut rest = snapshot.range(&filter.prefix, start).filter(wanted).cloned();
+        let (mut items, mut more) = (vec![], false);
+        while !more {
+            let batch: Vec<Entry> = rest.by_ref().take(CONVERTED_ITEMS).collect();
+            if batch.is_empty() {
+                break;
+            }
+            let shown = self.all_shown(target, batch).await;
+            let shown = shown.map_err(|why| not_listed(target.schema(), &why))?;
+            items.extend(shown.into_iter().filter(|entry| filter.matches(entry)));
+            more = items.len() > limit;
+        }
+        items.truncate(limit);
+        Ok(Page { items, revision: snapshot.revision, more, remaining: None })
     }
 
     /// The state that a list asks for.

@@ -1,5 +1,6 @@
 //! patch: a change that is told as a difference, applied to the stored object in the update loop.
 
+use crate::conversion::Conversions;
 use crate::kind::Target;
 use crate::options::{FieldValidation, Patch, PatchForm, WriteOptions};
 use crate::owners::Endpoint;
@@ -25,28 +26,29 @@ impl Registry {
         options: &WriteOptions,
     ) -> Result<Written, Failure> {
         target.assert_covered(permit, "patch", part.name());
+        let conversions = Conversions::default();
         let make = |live: Option<&Object>| {
             if patch.form.is_apply() {
-                return self.applied(target, part, live, patch, options);
+                let endpoint = Endpoint::converting(target, part, &conversions);
+                return self.applied(target, &endpoint, live, patch, options);
             }
             let live = live.ok_or_else(|| target.not_found())?;
             patched(target, live, patch, options)
         };
-        self.change(permit, target, part, &make, options).await
+        self.change_converting(permit, target, part, (&make, &conversions), options).await
     }
 
     fn applied(
         &self,
         target: &Target,
-        part: Part,
+        endpoint: &Endpoint<'_>,
         live: Option<&Object>,
         patch: &Patch,
         options: &WriteOptions,
     ) -> Result<Updated, Failure> {
         let applied = Applied::read(patch)?;
-        let endpoint = Endpoint::of(target, part);
         let (object, warnings) =
-            applied.apply(target, &endpoint, live, options, self.clock.now())?;
+            applied.apply(target, endpoint, live, options, self.clock.now())?;
         Ok(Updated { object, owned: true, warnings })
     }
 }

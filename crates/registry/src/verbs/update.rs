@@ -2,6 +2,8 @@
 
 use crate::admission::{Options, Write};
 use crate::allocation::is_service;
+use crate::api_table::Source;
+use crate::conversion::Conversions;
 use crate::kind::{Answer, Target};
 use crate::options::WriteOptions;
 use crate::owners::{self, Endpoint};
@@ -71,7 +73,20 @@ impl Registry {
         make: Change<'_>,
         options: &WriteOptions,
     ) -> Result<Written, Failure> {
-        let ask = Ask { permit, target, part, options };
+        let conversions = Conversions::default();
+        self.change_converting(permit, target, part, (make, &conversions), options).await
+    }
+
+    /// The same, where the change itself may need conversions by a webhook.
+    pub(crate) async fn change_converting(
+        &self,
+        permit: &Permit,
+        target: &Target,
+        part: Part,
+        (make, conversions): (Change<'_>, &Conversions),
+        options: &WriteOptions,
+    ) -> Result<Written, Failure> {
+        let ask = Ask { permit, target, part, options, conversions };
         // What this process knows is nearly always the newest there is. A write says so; whatever else
         // comes of it counts once the store was asked.
         self.caught_up().await?;
@@ -101,11 +116,24 @@ impl Registry {
             }
             match step {
                 Ok(Step::Done(answer)) => {
+                    let answer = self.shown_answer(target, answer).await?;
                     return Ok(Written { answer, warnings, created: false });
                 }
                 Ok(Step::Lost(now)) => (stored, is_newest) = (now, true),
                 Err(failure) => return Err(failure.with_warnings(warnings)),
             }
+        }
+    }
+
+    /// The answer of a write, in the version of the target.
+    pub(crate) async fn shown_answer(
+        &self,
+        target: &Target,
+        answer: Answer,
+    ) -> Result<Answer, Failure> {
+        match answer {
+            Answer::Entry(entry) => Ok(Answer::Entry(self.shown(target, entry).await?)),
+            made => Ok(made),
         }
     }
 
@@ -144,25 +172,38 @@ impl Registry {
         entry: &Entry,
         warnings: &mut Vec<Str>,
     ) -> Result<Step, Failure> {
-        let Ask { permit, target, part, options } = *ask;
+        let Ask { permit, target, part, options, conversions } = *ask;
         let kind = &target.kind;
-        let stored = kind.decode(entry)?;
-        let converted = (target.schema().gvk != kind.storage.gvk)
+        let stored = self.object_of(target, entry).await?;
+        let converted = (target.schema().gvk != target.working().gvk)
             .then(|| kind.in_version(stored.clone(), target.schema()));
         let live = converted.as_ref().unwrap_or(&stored);
-        let Updated { mut object, owned, warnings: told } = make(Some(live))?;
+        let Updated { mut object, owned, warnings: told } = match &kind.webhook {
+            None => make(Some(live))?,
+            Some(_) => {
+                let made = self.with_conversions(kind, conversions, || make(Some(live)));
+                Box::pin(made).await??
+            }
+        };
         warnings.extend(told);
         check_version(target, &object, entry)?;
         keelson_schema::default::fill(target.schema(), &mut object);
         (kind.strategy.default)(&mut object);
         warnings.extend(references::dedup(&mut object));
-        if kind.strategy.owned_as_converted {
-            object = kind.round_trip(object, target.schema());
+        if !owned && kind.webhook.is_some() {
+            let endpoint = Endpoint::converting(target, part, conversions);
+            let work = || {
+                let mut owned = object.clone();
+                endpoint.updated(live, &mut owned, options, self.clock.now());
+                owned
+            };
+            object = Box::pin(self.with_conversions(kind, conversions, work)).await?;
+        } else if !owned {
+            kind.note_owners(&mut object, target.schema(), |object| {
+                Endpoint::of(target, part).updated(live, object, options, self.clock.now());
+            });
         }
-        if !owned {
-            Endpoint::of(target, part).updated(live, &mut object, options, self.clock.now());
-        }
-        let mut new = kind.to_storage(object, target.schema());
+        let mut new = kind.to_working(object, target.schema());
         let write = ask.write(&stored);
         let passes = self.admit_part(&write, part, &mut new, warnings).await?;
         // Until here it is what the client said of it, which plug-ins see.
@@ -194,7 +235,9 @@ impl Registry {
         }
         let (permit, target, options) = (permit.clone(), target.clone(), options.clone());
         let store = |registry: Arc<Registry>| async move {
-            let ask = Ask { permit: &permit, target: &target, part, options: &options };
+            let conversions = &Conversions::default();
+            let ask =
+                Ask { permit: &permit, target: &target, part, options: &options, conversions };
             registry.store_change(&ask, result).await
         };
         Box::pin(self.to_the_end(store)).await
@@ -219,7 +262,7 @@ impl Registry {
                 Removed::Done(revision) => {
                     self.release(target, new).await;
                     new.set_meta("resourceVersion", &revision.to_string());
-                    let gone = kind.convert(std::mem::take(new), &kind.storage, target.schema());
+                    let gone = shown_object(target, std::mem::take(new));
                     Step::Done(Answer::Object(gone))
                 }
                 Removed::Lost(now) => Step::Lost(now),
@@ -231,15 +274,14 @@ impl Registry {
             }
             Part::Main | Part::Status | Part::Other(_) | Part::Effect(_) => None,
         };
-        let record = kind.record(new);
+        let record = self.record(target, new).await?;
         if entry.is_record(&record) {
             return Ok(Step::Done(Answer::Entry(entry.clone())));
         }
         if options.dry_run {
             kind.check_record(&record)?;
             new.set_meta("resourceVersion", &entry.modified().to_string());
-            let new = kind.convert(std::mem::take(new), &kind.storage, target.schema());
-            return Ok(Step::Done(Answer::Object(new)));
+            return Ok(Step::Done(Answer::Object(shown_object(target, std::mem::take(new)))));
         }
         let put = match claim {
             Some(claim) => self.put_claimed(target, record, entry.modified(), None, claim).await?,
@@ -254,7 +296,15 @@ impl Registry {
     }
 }
 
-/// What a change makes of a stored object, both in the storage version.
+/// An object that a write worked on, in the version of the target.
+pub(crate) fn shown_object(target: &Target, object: Object) -> Object {
+    match target.kind.source {
+        Source::BuiltIn => target.kind.convert(object, &target.kind.storage, target.schema()),
+        Source::Custom => object,
+    }
+}
+
+/// What a change makes of a stored object, both in the version that writes work on.
 struct Changed {
     new: Object,
     stored: Object,
@@ -267,6 +317,7 @@ struct Ask<'a> {
     target: &'a Target,
     part: Part,
     options: &'a WriteOptions,
+    conversions: &'a Conversions,
 }
 
 impl<'a> Ask<'a> {
@@ -406,7 +457,7 @@ fn prepare(target: &Target, part: Part, new: &mut Object, old: &Object) {
     }
     // To find its node is not a change that a client has asked for.
     if part != Part::Effect("binding") {
-        strategy.next_generation(&target.kind.storage, new, old);
+        strategy.next_generation(target.working(), new, old);
     }
 }
 

@@ -1,5 +1,6 @@
 //! watch: a cursor into the history of a resource, and what matches on its way.
 
+use crate::conversion::not_listed;
 use crate::kind::Target;
 use crate::options::{WatchOptions, WatchStart};
 use crate::registry::Registry;
@@ -44,6 +45,33 @@ pub struct WatchSession {
     pub began_at: Revision,
     /// The client asked to be told when the initial events are through.
     pub marks_initial_end: bool,
+    /// What a webhook has converted, of a kind that has one.
+    converting: Option<Box<Converting>>,
+}
+
+/// Events of a kind with a webhook. What matches is known once objects are converted.
+struct Converting {
+    registry: Arc<Registry>,
+    target: Target,
+    ready: VecDeque<WatchEvent>,
+}
+
+/// Objects that are there at the start and are converted at once.
+const CONVERTED_ITEMS: usize = 256;
+
+/// Why a watch cannot go on.
+#[derive(Debug)]
+pub enum WatchError {
+    /// Its place in the history.
+    Cursor(CursorError),
+    /// An object cannot be converted to its version.
+    Conversion(Failure),
+}
+
+impl From<CursorError> for WatchError {
+    fn from(error: CursorError) -> WatchError {
+        WatchError::Cursor(error)
+    }
 }
 
 /// Why a watch does not begin, by the way in which the client is told.
@@ -104,14 +132,36 @@ impl Registry {
             let why = format!("too old resource version: {asked} ({oldest})");
             WatchRefusal::Event(Status::expired(why))
         })?;
-        let initial = if sends_state {
+        let converting = match target.kind.webhook {
+            None => None,
+            Some(_) => {
+                let (registry, target) = (self.shared()?, target.clone());
+                Some(Box::new(Converting { registry, target, ready: VecDeque::new() }))
+            }
+        };
+        let initial = if !sends_state {
+            VecDeque::new()
+        } else if converting.is_some() {
+            snapshot.range(&filter.prefix, "").cloned().collect()
+        } else {
             // An object that cannot be read is left out, as upstream's watch cache does.
             filter.select(&objects, &snapshot, "").cloned().collect()
-        } else {
-            VecDeque::new()
         };
         let marks_initial_end = options.initial_events == Some(true) && options.bookmarks;
-        Ok(WatchSession { initial, cursor, filter, taken: vec![], began_at, marks_initial_end })
+        let taken = vec![];
+        let mut session = WatchSession {
+            initial,
+            cursor,
+            filter,
+            taken,
+            began_at,
+            marks_initial_end,
+            converting,
+        };
+        if let Err(WatchError::Conversion(why)) = Box::pin(session.prepare()).await {
+            return Err(WatchRefusal::Answer(not_listed(target.schema(), &why)));
+        }
+        Ok(session)
     }
 }
 
@@ -119,6 +169,10 @@ impl WatchSession {
     /// Appends events at hand to `out`, without waiting; none when there are none at all. Initial events come
     /// first.
     pub fn take(&mut self, out: &mut Vec<WatchEvent>) -> Result<(), CursorError> {
+        if let Some(converting) = &mut self.converting {
+            out.extend(converting.ready.drain(..));
+            return Ok(());
+        }
         if !self.initial.is_empty() {
             let entries = self.initial.drain(..self.initial.len().min(256));
             out.extend(entries.map(|entry| WatchEvent {
@@ -140,7 +194,7 @@ impl WatchSession {
             }
             // A watch may begin ahead of the newest revision; what leads up to there is not for it.
             let taken = self.taken.drain(..).filter(|change| change.revision > self.began_at);
-            out.extend(taken.filter_map(|change| event(&self.filter, change)));
+            out.extend(taken.filter_map(|change| event(&self.filter, change, None)));
         }
         Ok(())
     }
@@ -148,6 +202,44 @@ impl WatchSession {
     /// Whether the objects that were there at the start have all been taken.
     pub fn initial_is_through(&self) -> bool {
         self.initial.is_empty()
+            && self.converting.as_ref().is_none_or(|converting| converting.ready.is_empty())
+    }
+
+    /// Whether [`WatchSession::prepare`] is to be called before events are taken.
+    pub fn is_converting(&self) -> bool {
+        self.converting.is_some()
+    }
+
+    /// Converts the next events of a kind with a webhook.
+    pub async fn prepare(&mut self) -> Result<(), WatchError> {
+        let Some(converting) = &mut self.converting else { return Ok(()) };
+        let Converting { registry, target, ready } = &mut **converting;
+        while ready.is_empty() && !self.initial.is_empty() {
+            let count = self.initial.len().min(CONVERTED_ITEMS);
+            let entries = self.initial.drain(..count).collect();
+            let shown =
+                registry.all_shown(target, entries).await.map_err(WatchError::Conversion)?;
+            let matching = shown.into_iter().filter(|entry| self.filter.matches(entry));
+            let kind = EventKind::Added;
+            ready.extend(matching.map(|entry| WatchEvent { kind, entry, change: None }));
+        }
+        while ready.is_empty() {
+            self.cursor.take(&mut self.taken)?;
+            if self.taken.is_empty() {
+                return Ok(());
+            }
+            for change in self.taken.drain(..).filter(|change| change.revision > self.began_at) {
+                let shown = async |entry: &Entry| registry.shown_to_watchers(target, entry).await;
+                let entry = shown(&change.entry).await.map_err(WatchError::Conversion)?;
+                let previous = match &change.previous {
+                    None => None,
+                    Some(entry) => Some(shown(entry).await.map_err(WatchError::Conversion)?),
+                };
+                let converted = Some(Converted { entry, previous });
+                ready.extend(event(&self.filter, change, converted));
+            }
+        }
+        Ok(())
     }
 
     /// Waits until there may be a further event.
@@ -156,22 +248,29 @@ impl WatchSession {
     }
 }
 
-/// What a change is to a watcher with this filter.
-fn event(filter: &Filter, change: Arc<Change>) -> Option<WatchEvent> {
-    let before = change.previous.as_ref().is_some_and(|entry| filter.matches(entry));
-    let now = change.kind == ChangeKind::Put && filter.matches(&change.entry);
-    let entry = change.entry.clone();
-    match (before, now) {
-        (false, false) => None,
-        (false, true) => Some(WatchEvent { kind: EventKind::Added, entry, change: Some(change) }),
-        (true, true) => Some(WatchEvent { kind: EventKind::Modified, entry, change: Some(change) }),
-        (true, false) if change.kind == ChangeKind::Delete => {
-            Some(WatchEvent { kind: EventKind::Deleted, entry, change: Some(change) })
-        }
+/// The objects of a change in the version of a watch.
+struct Converted {
+    entry: Entry,
+    previous: Option<Entry>,
+}
+
+/// What a change is to a watcher with this filter; `converted` are its objects where a webhook converts them.
+fn event(filter: &Filter, change: Arc<Change>, converted: Option<Converted>) -> Option<WatchEvent> {
+    let (entry, previous) = match &converted {
+        None => (&change.entry, change.previous.as_ref()),
+        Some(converted) => (&converted.entry, converted.previous.as_ref()),
+    };
+    let before = previous.is_some_and(|entry| filter.matches(entry));
+    let now = change.kind == ChangeKind::Put && filter.matches(entry);
+    let (kind, entry) = match (before, now) {
+        (false, false) => return None,
+        (false, true) => (EventKind::Added, entry.clone()),
+        (true, true) => (EventKind::Modified, entry.clone()),
+        (true, false) if change.kind == ChangeKind::Delete => (EventKind::Deleted, entry.clone()),
         (true, false) => {
-            let previous = change.previous.as_ref()?;
-            let entry = previous.at_revision(change.revision);
-            Some(WatchEvent { kind: EventKind::Deleted, entry, change: None })
+            let entry = previous?.at_revision(change.revision);
+            return Some(WatchEvent { kind: EventKind::Deleted, entry, change: None });
         }
-    }
+    };
+    Some(WatchEvent { kind, entry, change: Some(change) })
 }

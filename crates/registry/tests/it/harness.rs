@@ -42,6 +42,7 @@ impl Harness {
             malformed_object_deletion: false,
             admission: Default::default(),
             dynamic_admission: vec![],
+            conversion_webhooks: None,
             authorizer: Arc::default(),
             event_ttl: std::time::Duration::ZERO,
         };
@@ -108,6 +109,8 @@ impl Harness {
         let part = match place.sub.as_str() {
             "" => Part::Main,
             "status" => Part::Status,
+            "resize" => Part::Other("resize"),
+            "ephemeralcontainers" => Part::Other("ephemeralcontainers"),
             _ => return None,
         };
         let target = &place.target;

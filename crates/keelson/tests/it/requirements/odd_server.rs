@@ -78,6 +78,7 @@ async fn listen(faults: Arc<Faults>, shutdown: watch::Receiver<bool>) -> Listeni
         malformed_object_deletion: false,
         admission: keelson::AdmissionChain::default(),
         dynamic_admission: vec![],
+        conversion_webhooks: None,
         authorizer: Arc::default(),
         event_ttl: std::time::Duration::ZERO,
     };

@@ -155,6 +155,7 @@ fn scripted(script: &str, review: &Value) -> (u16, &'static str, Vec<u8>) {
     };
     let value = || serde_json::from_slice::<Value>(&argument).unwrap_or_default();
     let review = match word {
+        "convert" => converted(review, &value()),
         "allow" => respond(json!({})),
         "deny" => respond(json!({"allowed": false})),
         "refuse" => respond(json!({"allowed": false, "status": value()})),
@@ -179,6 +180,17 @@ fn scripted(script: &str, review: &Value) -> (u16, &'static str, Vec<u8>) {
             return (200, JSON, text.into_bytes());
         }
         "body" => return (200, JSON, argument),
+        // An ImageReview: the first image says what to answer.
+        "images" => {
+            let status = match review["spec"]["containers"][0]["image"].as_str() {
+                Some("good") => json!({"allowed": true}),
+                Some("bad") => json!({"allowed": false}),
+                Some("old") => json!({"allowed": false, "reason": "too old"}),
+                _ => return (500, JSON, b"some text".to_vec()),
+            };
+            let (version, kind) = (&review["apiVersion"], &review["kind"]);
+            json!({"apiVersion": version, "kind": kind, "status": status})
+        }
         "text" => {
             let status = script.rsplit('.').next().and_then(|code| code.parse().ok());
             return (status.unwrap_or(500), "text/plain", b"some text".to_vec());
@@ -189,6 +201,55 @@ fn scripted(script: &str, review: &Value) -> (u16, &'static str, Vec<u8>) {
         }
     };
     (200, JSON, review.to_string().into_bytes())
+}
+
+/// The answer to a `ConversionReview`: `spec.hostPort` of v1beta1 is `spec.host` and `spec.port` of v1. Members of
+/// `changes` are put into the review, the response, each object and its metadata; null takes them away.
+fn converted(review: &Value, changes: &Value) -> Value {
+    let version = &review["request"]["desiredAPIVersion"];
+    let convert = |object: &Value| {
+        let mut object = object.clone();
+        object["apiVersion"] = version.clone();
+        let spec = object["spec"].as_object_mut();
+        if let Some(spec) = spec {
+            let text = |value: Value| value.as_str().unwrap_or_default().to_owned();
+            if version.as_str().is_some_and(|version| version.ends_with("/v1")) {
+                let both = text(spec.remove("hostPort").unwrap_or_default());
+                let (host, port) = both.split_once(':').unwrap_or((&both, ""));
+                spec.insert("host".to_owned(), host.into());
+                spec.insert("port".to_owned(), port.into());
+            } else {
+                let host = text(spec.remove("host").unwrap_or_default());
+                let port = text(spec.remove("port").unwrap_or_default());
+                spec.insert("hostPort".to_owned(), format!("{host}:{port}").into());
+            }
+        }
+        change(&mut object, &changes["object"]);
+        change(&mut object["metadata"], &changes["metadata"]);
+        object
+    };
+    let objects = review["request"]["objects"].as_array().into_iter().flatten();
+    let objects: Vec<Value> = objects.map(convert).collect();
+    let mut answer = json!({
+        "apiVersion": review["apiVersion"], "kind": review["kind"],
+        "response": {
+            "uid": review["request"]["uid"], "convertedObjects": objects,
+            "result": {"status": "Success"}
+        }
+    });
+    change(&mut answer["response"], &changes["response"]);
+    change(&mut answer, &changes["review"]);
+    answer
+}
+
+fn change(value: &mut Value, changes: &Value) {
+    let Some(map) = value.as_object_mut() else { return };
+    for (name, value) in changes.as_object().into_iter().flatten() {
+        match value {
+            Value::Null => drop(map.remove(name)),
+            value => drop(map.insert(name.clone(), value.clone())),
+        }
+    }
 }
 
 /// JSON as an argument of a script.

@@ -1,0 +1,314 @@
+//! ImagePolicyWebhook: a backend outside says whether the images of a pod may run
+//! (`imagepolicy.k8s.io/v1alpha1` ImageReview).
+
+use crate::attributes::{Attributes, Call, DynamicPlugIn, Notes, Pending};
+use crate::config::{check_fields, read_kubeconfig, text};
+use crate::configurations::Configurations;
+use crate::request::Operation;
+use crate::webhooks::post::{Target, answered, post};
+use crate::webhooks::response::{self, META_KINDS};
+use http::StatusCode;
+use keelson_egress::kubeconfig::Server;
+use keelson_egress::{Client, Egress};
+use keelson_meta::status::quote;
+use keelson_meta::{Failure, Map, Object, Status, Str, Value, value};
+use keelson_schema::json;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+const VERSION: &str = "imagepolicy.k8s.io/v1alpha1";
+const KIND: &str = "ImageReview";
+/// What annotations of a pod have in their names that the backend is shown.
+const SHOWN_ANNOTATIONS: &str = ".image-policy.k8s.io/";
+const AUDIT_PREFIX: &str = "imagepolicywebhook.image-policy.k8s.io/";
+/// Where kube-apiserver's scheme is made, which is its name.
+const SCHEME: &str = "pkg/api/legacyscheme/scheme.go:30";
+/// How long one call may take. The URL says so to the backend.
+const CALL_TIME_MAX: Duration = Duration::from_secs(30);
+const CALLS_MAX: u32 = 5;
+/// Verdicts that are remembered.
+const VERDICTS_MAX: usize = 1024;
+const TTL_MAX: Duration = Duration::from_secs(30 * 60);
+const BACKOFF_MAX: Duration = Duration::from_secs(5 * 60);
+
+/// What `--admission-control-config-file` says to the plug-in.
+#[derive(Clone)]
+pub struct ImagePolicyConfig {
+    server: Server,
+    allow_ttl: Duration,
+    deny_ttl: Duration,
+    backoff: Duration,
+    default_allow: bool,
+}
+
+/// Leaves out the credentials.
+impl fmt::Debug for ImagePolicyConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ImagePolicyConfig").field("url", &self.server.url).finish_non_exhaustive()
+    }
+}
+
+impl ImagePolicyConfig {
+    pub(crate) fn read(own: &Value) -> Result<ImagePolicyConfig, String> {
+        check_fields(own, &["imagePolicy"])?;
+        let own = own.get("imagePolicy").ok_or("imagePolicy is missing")?;
+        let fields = ["kubeConfigFile", "allowTTL", "denyTTL", "retryBackoff", "defaultAllow"];
+        check_fields(own, &fields)?;
+        let default_allow = match own.get("defaultAllow") {
+            None | Some(Value::Null) => false,
+            Some(Value::Bool(allow)) => *allow,
+            Some(_) => return Err("defaultAllow: must be true or false".to_owned()),
+        };
+        let seconds = Duration::from_secs;
+        let ttl = |name, default| duration(own, name, seconds, (seconds(1), TTL_MAX), default);
+        let (allow_ttl, deny_ttl) = (ttl("allowTTL", 300)?, ttl("denyTTL", 30)?);
+        let backoffs = (Duration::from_nanos(1), BACKOFF_MAX);
+        let backoff = duration(own, "retryBackoff", Duration::from_millis, backoffs, 500)?;
+        let file = text(own, "kubeConfigFile");
+        let (kubeconfig, folder) = read_kubeconfig(file)?;
+        let server = Server::read(&kubeconfig, folder).map_err(|why| format!("{file}: {why}"))?;
+        Ok(ImagePolicyConfig { server, allow_ttl, deny_ttl, backoff, default_allow })
+    }
+}
+
+/// A number of units; 0 stands for the default, -1 for no time at all.
+fn duration(
+    own: &Value,
+    name: &str,
+    unit: fn(u64) -> Duration,
+    (min, max): (Duration, Duration),
+    default: u64,
+) -> Result<Duration, String> {
+    let number = match own.get(name) {
+        None | Some(Value::Null) => 0,
+        Some(number) => number.as_int().ok_or_else(|| format!("{name}: must be a number"))?,
+    };
+    let given = match u64::try_from(number) {
+        Ok(0) => return Ok(unit(default)),
+        Ok(number) => unit(number),
+        Err(_) if number == -1 => return Ok(Duration::ZERO),
+        Err(_) => Duration::ZERO,
+    };
+    if given < min || given > max {
+        return Err(format!("{name}: must be between {min:?} and {max:?}, -1 or 0, not {number}"));
+    }
+    Ok(given)
+}
+
+/// The plug-in.
+pub struct ImagePolicyWebhook {
+    egress: Arc<Egress>,
+    config: ImagePolicyConfig,
+    client: OnceLock<Result<Arc<Client>, String>>,
+    verdicts: Mutex<HashMap<Vec<u8>, (Verdict, Instant)>>,
+}
+
+/// What the backend said of some images.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Verdict {
+    is_allowed: bool,
+    reason: Str,
+    annotations: Vec<(Str, Str)>,
+}
+
+impl DynamicPlugIn for ImagePolicyWebhook {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn is_idle(&self, _configured: &Configurations) -> bool {
+        false
+    }
+
+    fn validate<'a>(
+        &'a self,
+        call: &'a Call<'a>,
+        object: Option<&'a Object>,
+        notes: &'a mut Notes,
+    ) -> Pending<'a, Result<(), Failure>> {
+        Box::pin(async move {
+            match object.filter(|_| concerns(call.attributes)) {
+                Some(pod) => self.check(call.attributes, pod, notes).await,
+                None => Ok(()),
+            }
+        })
+    }
+}
+
+/// The plug-in's name.
+pub(crate) const NAME: &str = "ImagePolicyWebhook";
+
+fn concerns(attributes: &Attributes<'_>) -> bool {
+    let resource = attributes.resource;
+    matches!(attributes.operation, Operation::Create | Operation::Update)
+        && resource.group.is_empty()
+        && resource.resource == "pods"
+        && matches!(attributes.subresource, "" | "ephemeralcontainers")
+}
+
+impl ImagePolicyWebhook {
+    /// `None` when nothing says where the backend is.
+    pub fn new(egress: Arc<Egress>, config: Option<&ImagePolicyConfig>) -> Option<Self> {
+        let config = config?.clone();
+        let (client, verdicts) = (OnceLock::new(), Mutex::default());
+        Some(ImagePolicyWebhook { egress, config, client, verdicts })
+    }
+
+    async fn check(
+        &self,
+        attributes: &Attributes<'_>,
+        pod: &Object,
+        notes: &mut Notes,
+    ) -> Result<(), Failure> {
+        let forbidden = |why: &str| Status::forbidden(attributes.resource, attributes.name, why);
+        let body = review(attributes, pod);
+        let verdict = match self.verdict(body).await {
+            Ok(verdict) => verdict,
+            Err(why) if self.config.default_allow => {
+                let (server, pod) = (&self.config.server.url, attributes.name);
+                tracing::warn!(%server, %pod, error = %why, "image policy webhook failed; failing open");
+                notes
+                    .annotations
+                    .push((Str::from(format!("{AUDIT_PREFIX}failed-open")), "true".into()));
+                return Ok(());
+            }
+            Err(why) => return Err(forbidden(&why)),
+        };
+        let key = |name: &Str| Str::from(format!("{AUDIT_PREFIX}{name}"));
+        notes.annotations.extend(verdict.annotations.iter().map(|(k, v)| (key(k), v.clone())));
+        match (verdict.is_allowed, verdict.reason.as_str()) {
+            (true, _) => Ok(()),
+            (false, "") => Err(forbidden("one or more images rejected by webhook backend")),
+            (false, reason) => Err(forbidden(&format!(
+                "image policy webhook backend denied one or more images: {reason}"
+            ))),
+        }
+    }
+
+    /// What the backend says, or has said not long ago.
+    async fn verdict(&self, body: Vec<u8>) -> Result<Verdict, String> {
+        let now = Instant::now();
+        if let Some((verdict, until)) = self.verdicts().get(&body)
+            && now < *until
+        {
+            return Ok(verdict.clone());
+        }
+        let verdict = self.ask(&body).await?;
+        let config = &self.config;
+        let ttl = if verdict.is_allowed { config.allow_ttl } else { config.deny_ttl };
+        if !ttl.is_zero() {
+            self.remember(body, verdict.clone(), ttl);
+        }
+        Ok(verdict)
+    }
+
+    fn remember(&self, body: Vec<u8>, verdict: Verdict, ttl: Duration) {
+        let now = Instant::now();
+        let mut verdicts = self.verdicts();
+        if verdicts.len() >= VERDICTS_MAX {
+            verdicts.retain(|_, (_, until)| now < *until);
+        }
+        if verdicts.len() >= VERDICTS_MAX {
+            verdicts.clear();
+        }
+        verdicts.insert(body, (verdict, now + ttl));
+    }
+
+    fn verdicts(&self) -> std::sync::MutexGuard<'_, HashMap<Vec<u8>, (Verdict, Instant)>> {
+        self.verdicts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks the backend, anew with growing pauses when it is broken or overloaded.
+    async fn ask(&self, body: &[u8]) -> Result<Verdict, String> {
+        let server = &self.config.server;
+        let client = || self.egress.client(&server.peer).map_err(|error| error.to_string());
+        let client = self.client.get_or_init(client).as_ref().map_err(Clone::clone)?;
+        let query = format!("?timeout={}s", CALL_TIME_MAX.as_secs());
+        let path = format!("{}{query}", if server.path.is_empty() { "/" } else { &server.path });
+        let url = format!("{}{query}", server.url);
+        let mut pause = self.config.backoff;
+        for call in 1.. {
+            let target = Target { client, path: &path, url: &url };
+            let answer = post(target, body.to_vec(), CALL_TIME_MAX).await?;
+            let may_recover = [StatusCode::INTERNAL_SERVER_ERROR, StatusCode::TOO_MANY_REQUESTS];
+            if call == CALLS_MAX || !may_recover.contains(&answer.status) {
+                return Verdict::read(answered(&answer)?);
+            }
+            tokio::time::sleep(pause).await;
+            pause += pause / 2;
+        }
+        unreachable!("the last call returns")
+    }
+}
+
+/// The review of a pod's images, which two pods share that are alike for the backend.
+fn review(attributes: &Attributes<'_>, pod: &Object) -> Vec<u8> {
+    let lists: &[&str] = match attributes.subresource {
+        "ephemeralcontainers" => &["ephemeralContainers"],
+        _ => &["containers", "initContainers"],
+    };
+    let containers = lists.iter().flat_map(|list| pod.array_at(&["spec", list]));
+    let images = containers.map(|container| {
+        let image = container.get("image").cloned();
+        Value::Object(Map::from_iter(image.map(|image| (Str::new_static("image"), image))))
+    });
+    let mut spec = Map::new();
+    spec.insert("containers", images.collect::<Vec<_>>());
+    let annotations = pod.at(&["metadata", "annotations"]).and_then(Value::as_object);
+    let mut shown: Vec<_> = annotations.into_iter().flat_map(Map::iter).collect();
+    shown.retain(|(name, _)| name.contains(SHOWN_ANNOTATIONS));
+    shown.sort_by_key(|(name, _)| *name);
+    if !shown.is_empty() {
+        let shown = shown.into_iter().map(|(name, text)| (name.clone(), text.clone()));
+        spec.insert("annotations", Map::from_iter(shown));
+    }
+    if !attributes.namespace.is_empty() {
+        spec.insert("namespace", Str::new(attributes.namespace));
+    }
+    let review = value!({"kind": KIND, "apiVersion": VERSION, "metadata": {},
+        "spec": (Value::Object(spec)), "status": {"allowed": false}});
+    let mut body = vec![];
+    json::write_value(&review, &mut body);
+    body
+}
+
+impl Verdict {
+    fn read(bytes: &[u8]) -> Result<Verdict, String> {
+        const STATUS: &str = "ImageReviewStatus.status";
+        let (root, version, kind) = response::read_object(bytes)?;
+        if version == "v1" && META_KINDS.contains(&kind.as_str()) {
+            return Err(format!("converting (v1.{kind}) to (v1alpha1.{KIND}): unknown conversion"));
+        }
+        if (kind != KIND || version != VERSION) && !(kind.is_empty() && version.is_empty()) {
+            return Err(format!(
+                "no kind {} is registered for version {} in scheme \"{SCHEME}\"",
+                quote(&kind),
+                quote(&version)
+            ));
+        }
+        let status = match root.get("status") {
+            None | Some(Value::Null) => return Ok(Verdict::default()),
+            Some(Value::Object(status)) => status,
+            Some(other) => {
+                let go_type = "v1alpha1.ImageReviewStatus";
+                return Err(response::misfit(other, "ImageReview.status", go_type));
+            }
+        };
+        let is_allowed = match status.get("allowed") {
+            None | Some(Value::Null) => false,
+            Some(Value::Bool(is_allowed)) => *is_allowed,
+            Some(other) => {
+                return Err(response::misfit(other, &format!("{STATUS}.allowed"), "bool"));
+            }
+        };
+        let annotations = status.get("auditAnnotations");
+        Ok(Verdict {
+            is_allowed,
+            reason: response::text(status, STATUS, "reason", "string")?,
+            annotations: response::annotations(annotations, &format!("{STATUS}.auditAnnotations"))?,
+        })
+    }
+}

@@ -1,0 +1,66 @@
+//! PodResizeValidator: a pod is resized only to what its node can give, and only on Linux.
+
+use crate::pod::{Side, add, amounts, of_pod};
+use crate::request::{Operation, Request};
+use keelson_meta::status::Cause;
+use keelson_meta::{Failure, Object, Str};
+
+const OS: &str = "kubernetes.io/os";
+
+pub(crate) fn validate(
+    req: &Request<'_>,
+    pod: &Object,
+    _warnings: &mut Vec<Str>,
+) -> Result<(), Failure> {
+    let is_resize = req.operation == Operation::Update && req.subresource == "resize";
+    if !is_resize || !req.is_below("", "pods") {
+        return Ok(());
+    }
+    let node = pod.str_at(&["spec", "nodeName"]);
+    let is_changed = req.old.is_some_and(|old| old.at(&["spec"]) != pod.at(&["spec"]));
+    if node.is_empty() || !is_changed {
+        return Ok(());
+    }
+    let Some(node) = req.stored.get("", "nodes", "", node)? else {
+        return Err(req.forbidden(pod, &format!("node {node:?} not found")));
+    };
+    let os = node.label(OS).unwrap_or_default();
+    if os != "linux" {
+        let name = node.name();
+        let why = format!("pod resize is only supported on linux nodes, node {name:?} is {os:?}");
+        return Err(refusal(req, pod, &why, "UnsupportedPlatform"));
+    }
+    match shortage(pod, &node) {
+        Some(why) => Err(refusal(req, pod, &why, "NodeCapacity")),
+        None => Ok(()),
+    }
+}
+
+/// What the pod asks for beyond all that its node can give, whoever else runs there.
+fn shortage(pod: &Object, node: &Object) -> Option<String> {
+    let mut requests = of_pod(pod, Side::Requests);
+    add(&mut requests, &amounts(pod.at(&["spec", "overhead"])));
+    let allocatable = amounts(node.at(&["status", "allocatable"]));
+    let mut short = vec![];
+    for name in ["cpu", "memory"] {
+        let amount = |of: &crate::Amounts| {
+            of.get(name).map_or(0, |amount| match name {
+                "cpu" => amount.milli_value(),
+                _ => amount.value(),
+            })
+        };
+        let (requested, allocatable) = (amount(&requests), amount(&allocatable));
+        if requested > allocatable {
+            short.push(format!("{name}, requested: {requested}, allocatable: {allocatable}"));
+        }
+    }
+    let short = short.join("; ");
+    (!short.is_empty()).then(|| format!("node didn't have enough allocatable resources: {short}"))
+}
+
+fn refusal(req: &Request<'_>, pod: &Object, why: &str, reason: &'static str) -> Failure {
+    let mut failure = req.forbidden(pod, why);
+    let cause = Cause { reason: Str::new_static(reason), ..Cause::default() };
+    failure.details.get_or_insert_default().causes.push(cause);
+    failure
+}

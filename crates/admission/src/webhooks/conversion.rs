@@ -1,0 +1,310 @@
+//! [`ConversionWebhook`]: converts objects of a custom resource between its versions
+//! (apiextensions-apiserver `pkg/apiserver/conversion/webhook_converter.go`).
+//!
+//! A webhook may change everything of an object but its kind, name, namespace and uid; of the rest of the
+//! metadata, labels and annotations are its own, and all else stays as it was.
+
+use super::post::{Target, answered, post};
+use super::response::{ReviewType, check_kind, misfit, read_object, shown_version, text};
+use super::review::Version;
+use super::webhook::Endpoint;
+use super::{Caller, Credentials};
+use keelson_egress::{Client, Egress};
+use keelson_meta::object_meta::{validate_annotations, validate_labels};
+use keelson_meta::status::quote;
+use keelson_meta::{GroupVersion, GroupVersionKind, Map, Object, Path, Value};
+use keelson_schema::json;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// How long a call may take.
+const TIMEOUT_SECONDS: u64 = 30;
+
+const CONVERSION_REVIEW: ReviewType =
+    ReviewType { group: "apiextensions.k8s.io", kind: "ConversionReview" };
+
+/// What Go calls the members of a response.
+const RESPONSE: &str = "ConversionResponse.response";
+
+/// Makes the webhooks of CustomResourceDefinitions.
+pub struct ConversionWebhooks {
+    caller: Arc<Caller>,
+}
+
+impl ConversionWebhooks {
+    /// Calls go through `egress`, without credentials.
+    pub fn new(egress: Arc<Egress>) -> ConversionWebhooks {
+        let credentials = Arc::new(Credentials::default());
+        ConversionWebhooks { caller: Arc::new(Caller { egress, credentials }) }
+    }
+
+    /// The webhook that `spec.conversion.webhook` of a definition describes.
+    pub fn webhook(&self, webhook: &Value) -> ConversionWebhook {
+        let versions = webhook.array_at(&["conversionReviewVersions"]).iter();
+        ConversionWebhook {
+            caller: self.caller.clone(),
+            version: versions.filter_map(Value::as_str).find_map(Version::parse),
+            endpoint: Endpoint::new(webhook, TIMEOUT_SECONDS),
+            client: OnceLock::new(),
+        }
+    }
+}
+
+impl fmt::Debug for ConversionWebhooks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ConversionWebhooks")
+    }
+}
+
+/// The conversion webhook of one CustomResourceDefinition.
+pub struct ConversionWebhook {
+    caller: Arc<Caller>,
+    /// The first of `conversionReviewVersions` that is known.
+    version: Option<Version>,
+    endpoint: Result<Endpoint, String>,
+    client: OnceLock<Result<Arc<Client>, String>>,
+}
+
+impl fmt::Debug for ConversionWebhook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let url = self.endpoint.as_ref().map(|endpoint| endpoint.url.as_str());
+        f.debug_struct("ConversionWebhook").field("url", &url).finish_non_exhaustive()
+    }
+}
+
+/// Why objects could not be converted, as clients of a kube-apiserver are told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConversionError(String);
+
+impl fmt::Display for ConversionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ConversionError {}
+
+impl ConversionWebhook {
+    /// Converts objects of one kind to another version in one call. `uid` is that of the review.
+    pub async fn convert(
+        &self,
+        objects: &[Object],
+        from: &GroupVersionKind,
+        to: &GroupVersion,
+        uid: &str,
+    ) -> Result<Vec<Object>, ConversionError> {
+        let failed =
+            |why: String| ConversionError(format!("conversion webhook for {from} failed: {why}"));
+        let version = self.version.ok_or_else(|| {
+            ConversionError(format!(
+                "conversion webhook for {from}: no supported conversion review versions"
+            ))
+        })?;
+        let endpoint = self.endpoint.as_ref().map_err(|why| failed(why.clone()))?;
+        let client = self.client.get_or_init(|| endpoint.client(&self.caller));
+        let client = client.as_ref().map_err(|why| failed(why.clone()))?;
+        let body = body(version, uid, to, objects);
+        let timeout = Duration::from_secs(TIMEOUT_SECONDS);
+        let target = Target { client, path: &endpoint.path, url: &endpoint.url };
+        let response = post(target, body, timeout).await.map_err(failed)?;
+        let bytes = answered(&response).map_err(failed)?;
+        let converted = read(bytes, version, uid).map_err(failed)?;
+        if converted.len() != objects.len() {
+            let (count, expected) = (converted.len(), objects.len());
+            return Err(ConversionError(format!(
+                "conversion webhook for {from} returned {count} objects, expected {expected}"
+            )));
+        }
+        let pairs = objects.iter().zip(converted);
+        pairs.map(|(object, converted)| checked(object, converted, from, to)).collect()
+    }
+}
+
+/// The body of a call. Objects are sent without a resourceVersion, as they are stored.
+fn body(version: Version, uid: &str, to: &GroupVersion, objects: &[Object]) -> Vec<u8> {
+    let mut out = vec![];
+    out.extend_from_slice(b"{\"kind\":\"ConversionReview\",\"apiVersion\":\"apiextensions.k8s.io/");
+    out.extend_from_slice(version.name().as_bytes());
+    out.extend_from_slice(b"\",\"request\":{\"uid\":");
+    json::write_string(uid, &mut out);
+    out.extend_from_slice(b",\"desiredAPIVersion\":");
+    json::write_string(&to.to_string(), &mut out);
+    out.extend_from_slice(b",\"objects\":[");
+    for (at, object) in objects.iter().enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        let mut object = object.clone();
+        object.metadata_mut().remove("resourceVersion");
+        json::write_value(&object.into_value(), &mut out);
+    }
+    out.extend_from_slice(
+        b"]},\"response\":{\"uid\":\"\",\"convertedObjects\":null,\"result\":{\"metadata\":{}}}}\n",
+    );
+    out
+}
+
+/// The objects of an answer.
+fn read(bytes: &[u8], version: Version, uid: &str) -> Result<Vec<Value>, String> {
+    let (mut root, api_version, kind) = read_object(bytes)?;
+    check_kind(&api_version, &kind, version, CONVERSION_REVIEW)?;
+    // v1beta1 asked for less.
+    if version == Version::V1 && kind.is_empty() {
+        let found = format!("{}, Kind={kind}", shown_version(&api_version));
+        return Err(format!(
+            "expected webhook response of apiextensions.k8s.io/v1, Kind=ConversionReview, got \
+             {found}"
+        ));
+    }
+    let mut response = match root.remove("response") {
+        None | Some(Value::Null) => return Err("no response provided".to_owned()),
+        Some(Value::Object(response)) => response,
+        Some(other) => {
+            let go_type = format!("{}.ConversionResponse", version.name());
+            return Err(misfit(&other, "ConversionReview.response", &go_type));
+        }
+    };
+    let given = text(&response, RESPONSE, "uid", "types.UID")?;
+    let (status, message) = result(&response)?;
+    let objects = match response.remove("convertedObjects") {
+        None | Some(Value::Null) => vec![],
+        Some(Value::Array(objects)) => objects,
+        Some(other) => {
+            let field = format!("{RESPONSE}.convertedObjects");
+            return Err(misfit(&other, &field, "[]runtime.RawExtension"));
+        }
+    };
+    if version == Version::V1 && given != uid {
+        return Err(format!("expected response.uid={}, got {}", quote(uid), quote(&given)));
+    }
+    match status.as_str() {
+        "Success" => Ok(objects),
+        _ if !message.is_empty() => Err(message),
+        status => Err(format!("response.result.status was '{status}', not 'Success'")),
+    }
+}
+
+/// Status and message of the result of an answer.
+fn result(response: &Map) -> Result<(String, String), String> {
+    let result = match response.get("result") {
+        None | Some(Value::Null) => return Ok(Default::default()),
+        Some(Value::Object(result)) => result,
+        Some(other) => return Err(misfit(other, &format!("{RESPONSE}.result"), "v1.Status")),
+    };
+    let text = |name| text(result, &format!("{RESPONSE}.result"), name, "string");
+    Ok((text("status")?.to_string(), text("message")?.to_string()))
+}
+
+/// A converted object that is the same as the one that was sent, with the metadata of that.
+fn checked(
+    object: &Object,
+    converted: Value,
+    from: &GroupVersionKind,
+    to: &GroupVersion,
+) -> Result<Object, ConversionError> {
+    let converted = object_of(converted).map_err(ConversionError)?;
+    let invalid = |why: String| {
+        ConversionError(format!("conversion webhook for {from} returned invalid {why}"))
+    };
+    let given = GroupVersion::parse(converted.api_version()).unwrap_or_default();
+    if given != *to {
+        let why = format!("invalid groupVersion (expected {to}, received {given})");
+        return Err(invalid(format!("object at index 0: {why}")));
+    }
+    if converted.kind() != from.kind {
+        let (expected, given) = (&from.kind, converted.kind());
+        let why = format!("invalid kind (expected {expected}, received {given})");
+        return Err(invalid(format!("object at index 0: {why}")));
+    }
+    let same = |what: &str, one: &str, other: &str| match one == other {
+        true => Ok(()),
+        false => Err(invalid(format!("object: must have the same {what}: {one} != {other}"))),
+    };
+    same("name", object.name(), converted.name())?;
+    same("namespace", object.namespace(), converted.namespace())?;
+    same("UID", object.uid(), converted.uid())?;
+    restored(object, converted).map_err(|why| invalid(format!("metadata: {why}")))
+}
+
+fn object_of(value: Value) -> Result<Object, String> {
+    if value.is_null() {
+        return Err("unexpected end of JSON input".to_owned());
+    }
+    let found = value.type_name();
+    let object = Object::from_value(value).ok_or_else(|| {
+        format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}")
+    })?;
+    if object.kind().is_empty() || GroupVersion::parse(object.api_version()).is_none() {
+        let mut text = vec![];
+        json::write_value(&object.into_value(), &mut text);
+        let text = String::from_utf8_lossy(&text);
+        return Err(format!("Object 'Kind' is missing in '{text}'"));
+    }
+    Ok(object)
+}
+
+/// The converted object with the metadata of the original, but for its own labels and annotations.
+fn restored(original: &Object, mut converted: Object) -> Result<Object, String> {
+    let given = match converted.root.remove("metadata") {
+        None => return Err("missing metadata in converted object".to_owned()),
+        Some(Value::Object(given)) => given,
+        Some(other) => {
+            let found = go_type(&other);
+            return Err(format!("invalid metadata of type {found} in converted object"));
+        }
+    };
+    let mut metadata = original.metadata().cloned().unwrap_or_default();
+    for field in ["labels", "annotations"] {
+        match given.get(field) {
+            None | Some(Value::Null) => drop(metadata.remove(field)),
+            Some(Value::Object(map)) => {
+                check_texts(field, map, metadata.get(field))?;
+                metadata.insert(field, map.clone());
+            }
+            Some(other) => {
+                let found = go_type(other);
+                return Err(format!(
+                    "invalid metadata.{field} of type {found} in converted object"
+                ));
+            }
+        }
+    }
+    converted.root.insert("metadata", metadata);
+    Ok(converted)
+}
+
+/// Checks labels or annotations that a webhook has set.
+fn check_texts(field: &str, map: &Map, before: Option<&Value>) -> Result<(), String> {
+    for (key, value) in map.iter() {
+        if value.as_str().is_none() {
+            let found = go_type(value);
+            return Err(format!(
+                "metadata.{field}[{key}] must be a string, but is {found} in converted object"
+            ));
+        }
+    }
+    if before.and_then(Value::as_object) == Some(map) {
+        return Ok(());
+    }
+    let path = Path::new("metadata");
+    let errors = match field {
+        "labels" => validate_labels(Some(map), &path.field("labels")),
+        // The name upstream has for it here.
+        _ => validate_annotations(Some(map), &path.field("annotation")),
+    };
+    if errors.is_empty() { Ok(()) } else { Err(errors.aggregate()) }
+}
+
+/// What Go calls the type of a JSON value.
+fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Int(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+        _ => "float64",
+    }
+}

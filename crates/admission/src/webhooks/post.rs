@@ -1,0 +1,96 @@
+//! A POST of JSON to a webhook, as client-go sends it; texts of failures are client-go's.
+
+use super::response::status_message;
+use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER, USER_AGENT};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use keelson_egress::{Client, Error, Phase, Request, Response};
+use keelson_meta::status::quote;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Bytes of an answer.
+const ANSWER_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// How often a call is made anew when the webhook asks for that with `Retry-After`.
+const RETRIES_MAX: usize = 10;
+
+/// Where a body is sent.
+#[derive(Clone, Copy)]
+pub(crate) struct Target<'a> {
+    pub client: &'a Arc<Client>,
+    /// Path and query.
+    pub path: &'a str,
+    /// The URL as errors show it.
+    pub url: &'a str,
+}
+
+/// Sends a body, anew when the webhook asks to come back, until the time is over.
+pub(crate) async fn post(
+    target: Target<'_>,
+    body: Vec<u8>,
+    timeout: Duration,
+) -> Result<Response, String> {
+    let deadline = Instant::now() + timeout;
+    let request = Request {
+        method: Method::POST,
+        path: target.path.to_owned(),
+        headers: headers(),
+        body: body.into(),
+    };
+    let mut retries = 0;
+    loop {
+        let response = target.client.send(&request, ANSWER_BYTES_MAX, deadline).await;
+        let response = response.map_err(|error| failure_text(target.url, &error))?;
+        let Some(wait) = retry_after(&response).filter(|_| retries < RETRIES_MAX) else {
+            return Ok(response);
+        };
+        retries += 1;
+        let until = Instant::now() + wait;
+        if until >= deadline {
+            tokio::time::sleep_until(deadline).await;
+            return Err(format!("Post {}: context deadline exceeded", quote(target.url)));
+        }
+        tokio::time::sleep_until(until).await;
+    }
+}
+
+fn headers() -> HeaderMap {
+    let mut headers = HeaderMap::with_capacity(4);
+    headers.insert(ACCEPT, HeaderValue::from_static("application/json, */*"));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(USER_AGENT, HeaderValue::from_static("kube-apiserver-admission"));
+    headers
+}
+
+fn failure_text(url: &str, error: &Error) -> String {
+    match error.phase {
+        Phase::Head => format!("Post {}: {error}", quote(url)),
+        Phase::Body => format!(
+            "unexpected error when reading response body. Please retry. Original error: {error}"
+        ),
+    }
+}
+
+/// How long a webhook that is overloaded or broken asks to wait.
+fn retry_after(response: &Response) -> Option<Duration> {
+    let may = response.status == StatusCode::TOO_MANY_REQUESTS || response.status.is_server_error();
+    let seconds = response.headers.get(RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
+    may.then_some(Duration::from_secs(seconds))
+}
+
+/// The body of an answer that is no error.
+pub(crate) fn answered(response: &Response) -> Result<&[u8], String> {
+    let content_type = response.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let code = response.status.as_u16();
+    // Redirects are not followed.
+    if !(200..=206).contains(&code) {
+        return Err(status_message(code, content_type, &response.body));
+    }
+    if response.body.is_empty() {
+        let content_type = content_type.unwrap_or("application/json");
+        return Err(format!(
+            "0-length response with status code: {code} and content type: {content_type}"
+        ));
+    }
+    Ok(&response.body)
+}
