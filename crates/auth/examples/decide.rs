@@ -6,7 +6,7 @@
 
 use keelson_auth::rbac::{GROUP, Rbac};
 use keelson_auth::service_account::{
-    Claims, Reference, ServiceAccountOptions, ServiceAccountTokens, SigningKey,
+    Claims, Reference, ServiceAccountOptions, ServiceAccountTokens, SigningKey, TokenKeys,
 };
 use keelson_auth::{Attributes, BoxFuture, Change, Feed, GroupResource, Objects, User};
 use keelson_meta::{Failure, GroupVersionResource, Object, Str, Timestamp, Value, value};
@@ -114,21 +114,21 @@ async fn main() {
     let allowed = async |ask: &Attributes| rbac.decide(&user, ask).await.is_allowed();
     measure("RBAC allows", rounds, true, || allowed(&yes)).await;
     measure("RBAC denies", rounds, false, || allowed(&no)).await;
-    let options = || {
-        let signing_key = SigningKey::read(KEY).expect("a key");
-        ServiceAccountOptions {
-            issuers: vec!["https://issuer".to_owned()],
-            audiences: vec!["api".into()],
-            keys: vec![signing_key.verifying.clone()],
-            signing_key: Some(signing_key),
-            expiration_seconds_max: None,
-            extends_expiration: true,
-            lookup: true,
-            jwks_uri: None,
-        }
+    let options = || ServiceAccountOptions {
+        issuers: vec!["https://issuer".to_owned()],
+        audiences: vec!["api".into()],
+        expiration_seconds_max: None,
+        extends_expiration: true,
+        lookup: true,
+        jwks_uri: None,
     };
     let make = || {
-        let tokens = ServiceAccountTokens::new(options());
+        let tokens = {
+            let signing = SigningKey::read(KEY).expect("a key");
+            let verifying = vec![signing.verifying.clone()];
+            let keys = TokenKeys { signing: Some(Arc::new(signing)), verifying };
+            ServiceAccountTokens::new(options(), keys)
+        };
         tokens.attach(Arc::new(Stored));
         tokens
     };

@@ -1,7 +1,7 @@
 //! Authenticates requests: the headers of a front proxy, then client certificates, then bearer tokens.
 
 use crate::oidc::AnonymousConfig;
-use crate::remote_tokens::RemoteTokens;
+use crate::remote_tokens::{Found, RemoteTokens};
 use crate::service_account::ServiceAccountTokens;
 use crate::{ANONYMOUS, AUTHENTICATED, BootstrapTokens, FrontProxy, TokenFile, UNAUTHENTICATED};
 use keelson_meta::{Failure, Status, Str, Timestamp, User};
@@ -184,8 +184,10 @@ impl Authenticator {
         }
         let Some(remote) = &self.remote else { return Err(errors) };
         // In a box, as what waits for others, so that the future of each request stays small.
-        match Box::pin(remote.authenticate(token, now, &mut errors)).await {
-            Some(user) => self.for_api_server(user, asked).ok_or(errors),
+        let own = self.audiences();
+        match Box::pin(remote.authenticate(token, asked, own, now, &mut errors)).await {
+            Some(Found::ForApiServer(user)) => self.for_api_server(user, asked).ok_or(errors),
+            Some(Found::For(user, audiences)) => Ok((user, audiences)),
             None => Err(errors),
         }
     }

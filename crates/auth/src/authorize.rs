@@ -3,7 +3,9 @@
 use crate::abac::Abac;
 use crate::node::NodeAuthorizer;
 use crate::rbac::{Rbac, Rule, aggregate, full_authority};
+use crate::webhook::WebhookAuthorizer;
 use crate::{Attributes, AuthorizationReason, Decision, MASTERS, Objects, Outcome, Permit, User};
+use arc_swap::ArcSwap;
 use keelson_meta::status::{Details, quote};
 use keelson_meta::{Failure, Reason, Status};
 use std::sync::Arc;
@@ -17,45 +19,60 @@ pub enum Mode {
     /// Roles and bindings.
     Rbac,
     /// What nodes need.
-    Node(Box<NodeAuthorizer>),
+    Node(Arc<NodeAuthorizer>),
     /// The lines of a policy file.
-    Abac(Abac),
+    Abac(Arc<Abac>),
+    /// What a webhook says.
+    Webhook(Box<WebhookAuthorizer>),
 }
+
+const NO_RULES_OF_WEBHOOKS: &str = "webhook authorizer does not support user rule resolution";
 
 /// Decides who may do what. Members of `system:masters` may do everything; of all others each mode is asked
 /// in turn, until one allows or denies.
 #[derive(Default)]
 pub struct Authorizer {
-    modes: Vec<Mode>,
+    modes: ArcSwap<Vec<Mode>>,
     /// Roles and bindings: also without [`Mode::Rbac`], for those who grant permissions.
     rbac: Rbac,
 }
 
 impl std::fmt::Debug for Authorizer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Authorizer").field("modes", &self.modes.len()).finish()
+        f.debug_struct("Authorizer").field("modes", &self.modes.load().len()).finish()
     }
 }
 
 impl Authorizer {
     /// Asks these modes, in order.
     pub fn new(modes: Vec<Mode>) -> Authorizer {
-        Authorizer { modes, rbac: Rbac::default() }
+        Authorizer { modes: ArcSwap::from_pointee(modes), rbac: Rbac::default() }
+    }
+
+    /// Asks these modes from the next request on. Those that read objects must have been attached.
+    pub fn set_modes(&self, modes: Vec<Mode>) {
+        self.modes.store(Arc::new(modes));
+    }
+
+    /// The Node authorizer, if it is asked.
+    pub fn node(&self) -> Option<Arc<NodeAuthorizer>> {
+        self.modes.load().iter().find_map(|mode| match mode {
+            Mode::Node(node) => Some(node.clone()),
+            _ => None,
+        })
     }
 
     /// Lets the authorizers that read objects read them. Before this they allow nothing.
     pub fn attach(&self, objects: &Arc<dyn Objects>) {
         self.rbac.attach(objects.clone());
-        for mode in &self.modes {
-            if let Mode::Node(node) = mode {
-                node.attach(objects.clone());
-            }
+        if let Some(node) = self.node() {
+            node.attach(objects.clone());
         }
     }
 
     /// Whether roles and bindings give permissions.
     pub fn has_rbac(&self) -> bool {
-        self.modes.iter().any(|mode| matches!(mode, Mode::Rbac))
+        self.modes.load().iter().any(|mode| matches!(mode, Mode::Rbac))
     }
 
     /// The roles and bindings.
@@ -70,7 +87,7 @@ impl Authorizer {
         }
         let mut reasons: Vec<String> = vec![];
         let mut error = None;
-        for mode in &self.modes {
+        for mode in self.modes.load().iter() {
             let decision = self.ask(mode, user, attributes).await;
             if decision.outcome != Outcome::NoOpinion {
                 return decision;
@@ -90,29 +107,38 @@ impl Authorizer {
             Mode::Rbac => self.rbac.decide(user, attributes).await,
             Mode::Node(node) => node.decide(user, attributes).await,
             Mode::Abac(abac) => abac.decide(user, attributes),
+            // In a box, as what waits for others, so that the future of each request stays small.
+            Mode::Webhook(webhook) => Box::pin(webhook.decide(user, attributes)).await,
         }
     }
 
     /// The rules that apply to a user in a namespace, as far as the authorizers can list them.
     pub async fn rules_for(&self, user: &User, namespace: &str) -> UserRules {
         let mut all = UserRules::default();
-        for mode in &self.modes {
+        let mut errors = vec![];
+        for mode in self.modes.load().iter() {
             match mode {
                 Mode::AlwaysAllow => all.rules.extend(full_authority()),
                 // Upstream lists none either.
                 Mode::AlwaysDeny | Mode::Node(_) => {}
                 Mode::Rbac => match self.rbac.current().await {
                     Ok(()) => {
-                        let (rules, errors) = self.rbac.index().rules_for(user, namespace);
+                        let (rules, of_rbac) = self.rbac.index().rules_for(user, namespace);
                         all.rules.extend(rules);
-                        let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
-                        all.error = aggregate(&errors);
+                        let of_rbac: Vec<String> =
+                            of_rbac.iter().map(ToString::to_string).collect();
+                        errors.extend(Some(aggregate(&of_rbac)).filter(|text| !text.is_empty()));
                     }
-                    Err(error) => all.error = error.message.clone(),
+                    Err(error) => errors.push(error.message.clone()),
                 },
+                Mode::Webhook(_) => {
+                    all.is_incomplete = true;
+                    errors.push(NO_RULES_OF_WEBHOOKS.to_owned());
+                }
                 Mode::Abac(abac) => all.rules.extend(abac.rules_for(user, namespace)),
             }
         }
+        all.error = aggregate(&errors);
         all
     }
 

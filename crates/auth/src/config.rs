@@ -113,11 +113,16 @@ impl<'v> Fields<'v> {
 
     /// A truth; absent is false.
     pub fn flag(&self, name: &str) -> bool {
-        let Some(value) = self.get(name) else { return false };
+        self.flag_or(name, false)
+    }
+
+    /// A truth that may be absent.
+    pub fn flag_or(&self, name: &str, default: bool) -> bool {
+        let Some(value) = self.get(name) else { return default };
         if value.as_bool().is_none() {
             self.wrong(name, "a boolean", value);
         }
-        value.as_bool().unwrap_or_default()
+        value.as_bool().unwrap_or(default)
     }
 
     /// A list of texts.

@@ -13,6 +13,7 @@ mod config;
 mod decision;
 mod der;
 mod front_proxy;
+mod json;
 mod mirror;
 pub mod node;
 mod objects;
@@ -22,6 +23,7 @@ pub mod rbac;
 mod remote_tokens;
 pub mod service_account;
 mod token_file;
+pub mod webhook;
 pub mod x509;
 
 pub use abac::{Abac, AbacError};

@@ -1,8 +1,9 @@
-//! [`RemoteTokens`]: bearer tokens that others issue or know: OpenID Connect.
+//! [`RemoteTokens`]: bearer tokens that others issue or know: OpenID Connect and webhooks.
 
 use crate::User;
 use crate::oidc::JwtAuthenticators;
-use keelson_meta::Timestamp;
+use crate::webhook::WebhookTokens;
+use keelson_meta::{Str, Timestamp};
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// The issuers that count now; they may be replaced while the server runs.
@@ -25,6 +26,16 @@ impl JwtSlot {
 pub struct RemoteTokens {
     /// OpenID Connect.
     pub jwt: Arc<JwtSlot>,
+    /// A webhook.
+    pub webhook: Option<WebhookTokens>,
+}
+
+/// The user of a token.
+pub(crate) enum Found {
+    /// Its issuer says nothing of audiences: it is for the API server.
+    ForApiServer(User),
+    /// For these of the asked audiences.
+    For(User, Vec<Str>),
 }
 
 impl RemoteTokens {
@@ -32,16 +43,24 @@ impl RemoteTokens {
     pub(crate) async fn authenticate(
         &self,
         token: &str,
+        asked: &[Str],
+        own: &[Str],
         now: Timestamp,
         errors: &mut Vec<String>,
-    ) -> Option<User> {
+    ) -> Option<Found> {
         if let Some(issuers) = self.jwt.current() {
             match issuers.authenticate(token, now).await {
-                Ok(Some(user)) => return Some(user),
+                Ok(Some(user)) => return Some(Found::ForApiServer(user)),
                 Ok(None) => {}
                 Err(error) => errors.push(error),
             }
         }
-        None
+        match self.webhook.as_ref()?.authenticate(token, asked, own).await {
+            Ok(found) => found.map(|(user, audiences)| Found::For(user, audiences)),
+            Err(error) => {
+                errors.push(error);
+                None
+            }
+        }
     }
 }

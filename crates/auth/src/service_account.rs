@@ -7,19 +7,23 @@
 mod claims;
 mod jwt;
 mod keys;
+mod legacy;
 #[cfg(test)]
 mod tests;
 
 pub use claims::{Claims, LEGACY_ISSUER, Reference};
 pub(crate) use jwt::unverified_claims;
 pub use keys::{Algorithm, KeyError, SigningKey, VerifyingKey};
+use legacy::LegacyUses;
+pub use legacy::{INVALID_SINCE_LABEL, LAST_USED_LABEL, day};
 
 use crate::{AUTHENTICATED, GroupResource, Objects, SERVICE_ACCOUNT_PREFIX, User};
 use base64::Engine;
 use keelson_meta::{Object, Str, Timestamp};
 use serde_json::Value;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use subtle::ConstantTimeEq;
 
 /// Clocks may differ by this much; also how long deleted objects still count (as in kube-apiserver).
@@ -39,10 +43,6 @@ pub struct ServiceAccountOptions {
     pub issuers: Vec<String>,
     /// `--api-audiences`; whom tokens are for that name nobody.
     pub audiences: Vec<Str>,
-    /// The key that signs; without one no token is issued.
-    pub signing_key: Option<SigningKey>,
-    /// The keys that verify.
-    pub keys: Vec<VerifyingKey>,
     /// `--service-account-max-token-expiration`, in seconds.
     pub expiration_seconds_max: Option<i64>,
     /// `--service-account-extend-token-expiration`.
@@ -53,9 +53,20 @@ pub struct ServiceAccountOptions {
     pub jwks_uri: Option<String>,
 }
 
+/// The keys of tokens; they may be replaced while the server runs.
+#[derive(Debug, Default)]
+pub struct TokenKeys {
+    /// The key that signs; without one no token is issued.
+    pub signing: Option<Arc<SigningKey>>,
+    /// The keys that verify.
+    pub verifying: Vec<VerifyingKey>,
+}
+
 /// Signs and verifies service account tokens.
 pub struct ServiceAccountTokens {
     options: ServiceAccountOptions,
+    keys: RwLock<Arc<TokenKeys>>,
+    legacy_uses: LegacyUses,
     objects: OnceLock<Arc<dyn Objects>>,
     seen: Mutex<Seen>,
 }
@@ -71,6 +82,8 @@ impl std::fmt::Debug for ServiceAccountTokens {
 struct Seen {
     new: HashMap<[u8; 32], Arc<Verified>>,
     old: HashMap<[u8; 32], Arc<Verified>>,
+    /// Grows when the keys are replaced, by which these were verified.
+    generation: u64,
 }
 
 /// A token whose signature is right.
@@ -80,10 +93,12 @@ struct Verified {
     user: User,
     /// The versions of the objects for which [`ServiceAccountTokens::check_objects`] passed.
     checked: Mutex<Vec<u64>>,
+    /// The day, counted from 1970, on which the use of a legacy token was taken in last.
+    used: AtomicI64,
 }
 
 impl Verified {
-    fn checked(&self) -> std::sync::MutexGuard<'_, Vec<u64>> {
+    fn checked(&self) -> MutexGuard<'_, Vec<u64>> {
         self.checked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -93,8 +108,31 @@ pub type TokenError = String;
 
 impl ServiceAccountTokens {
     /// Tokens by these rules. Until [`ServiceAccountTokens::attach`] none is accepted.
-    pub fn new(options: ServiceAccountOptions) -> ServiceAccountTokens {
-        ServiceAccountTokens { options, objects: OnceLock::new(), seen: Mutex::default() }
+    pub fn new(options: ServiceAccountOptions, keys: TokenKeys) -> ServiceAccountTokens {
+        ServiceAccountTokens {
+            options,
+            keys: RwLock::new(Arc::new(keys)),
+            legacy_uses: LegacyUses::default(),
+            objects: OnceLock::new(),
+            seen: Mutex::default(),
+        }
+    }
+
+    /// Replaces the keys from the next token on; what only the old ones signed does not count any more.
+    pub fn set_keys(&self, keys: TokenKeys) {
+        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        *seen = Seen { generation: seen.generation + 1, ..Seen::default() };
+    }
+
+    /// The keys as they are now.
+    pub fn keys(&self) -> Arc<TokenKeys> {
+        self.keys.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Waits for a Secret, by namespace and name, whose token was used today, and whose label does not say so.
+    pub async fn next_legacy_use(&self) -> (Str, Str) {
+        self.legacy_uses.next().await
     }
 
     /// Lets it look for service accounts, and what tokens are bound to.
@@ -110,13 +148,13 @@ impl ServiceAccountTokens {
     /// A signed token; `None` when there is no key.
     pub fn issue(&self, claims: &Claims) -> Option<String> {
         let issuer = self.options.issuers.first()?;
-        jwt::sign(self.options.signing_key.as_ref()?, &claims.to_value(issuer))
+        jwt::sign(self.keys().signing.as_ref()?, &claims.to_value(issuer))
     }
 
     /// A token that stands in a Secret of this name and does not expire; `None` when there is no key.
     pub fn issue_legacy(&self, account: &Object, secret: &str) -> Option<String> {
         let claims = claims::legacy(account.namespace(), account.name(), account.uid(), secret);
-        jwt::sign(self.options.signing_key.as_ref()?, &claims)
+        jwt::sign(self.keys().signing.as_ref()?, &claims)
     }
 
     /// The user of a token, and for which of the `asked` audiences it is (those of the API server, when
@@ -131,10 +169,14 @@ impl ServiceAccountTokens {
         let digest: [u8; 32] = digest.as_ref().try_into().unwrap_or_default();
         let verified = match self.known(&digest) {
             Some(verified) => verified,
-            None => match self.verify(token)? {
-                Some(verified) => self.remember(digest, verified),
-                None => return Ok(None),
-            },
+            None => {
+                // Read before the keys are: a token of keys that are replaced meanwhile is not remembered.
+                let generation = self.seen().generation;
+                match self.verify(token)? {
+                    Some(verified) => self.remember(digest, verified, generation),
+                    None => return Ok(None),
+                }
+            }
         };
         let own = &self.options.audiences;
         let asked = if asked.is_empty() { own } else { asked };
@@ -150,11 +192,14 @@ impl ServiceAccountTokens {
         }
         check_times(&verified.claims, now.seconds)?;
         self.check_objects(token, &verified, now).await?;
+        if verified.claims.is_legacy {
+            self.take_in_use(&verified, now);
+        }
         Ok(Some((verified.user.clone(), audiences)))
     }
 
     fn known(&self, digest: &[u8; 32]) -> Option<Arc<Verified>> {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.seen();
         if let Some(known) = seen.new.get(digest) {
             return Some(known.clone());
         }
@@ -163,11 +208,33 @@ impl ServiceAccountTokens {
         Some(known)
     }
 
-    fn remember(&self, digest: [u8; 32], verified: Verified) -> Arc<Verified> {
+    fn remember(&self, digest: [u8; 32], verified: Verified, generation: u64) -> Arc<Verified> {
         let verified = Arc::new(verified);
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.insert(digest, verified.clone());
+        let mut seen = self.seen();
+        if seen.generation == generation {
+            seen.insert(digest, verified.clone());
+        }
         verified
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes in that a legacy token is used, once a day.
+    fn take_in_use(&self, verified: &Verified, now: Timestamp) {
+        const DAY_SECONDS: i64 = 86_400;
+        let today = now.seconds / DAY_SECONDS;
+        let (Some(objects), Some(secret)) = (self.objects.get(), &verified.claims.secret) else {
+            return;
+        };
+        if !self.options.lookup || verified.used.swap(today, Ordering::Relaxed) == today {
+            return;
+        }
+        let namespace = &verified.claims.namespace;
+        if let Ok(Some(secret)) = objects.get(SECRETS, namespace, &secret.name) {
+            self.legacy_uses.add(&secret, now);
+        }
     }
 
     /// Checks issuer and signature.
@@ -177,7 +244,7 @@ impl ServiceAccountTokens {
         if issuer != LEGACY_ISSUER && !self.options.issuers.iter().any(|own| own == issuer) {
             return Ok(None);
         }
-        if !jwt::is_signed(token, &self.options.keys) {
+        if !jwt::is_signed(token, &self.keys().verifying) {
             return Err("go-jose/go-jose: error in cryptographic primitive".to_owned());
         }
         let claims = Claims::read(&claims).ok_or("service account token claims are not valid")?;
@@ -185,7 +252,8 @@ impl ServiceAccountTokens {
             return Err("service account token does not expire".to_owned());
         }
         let user = user(&claims);
-        Ok(Some(Verified { claims, user, checked: Mutex::default() }))
+        let used = AtomicI64::new(i64::MIN);
+        Ok(Some(Verified { claims, user, checked: Mutex::default(), used }))
     }
 
     /// Checks that the service account and what the token is bound to are there, and not others of the same
@@ -248,7 +316,7 @@ impl ServiceAccountTokens {
                 is_final = false;
             }
             if is_secret_of_legacy {
-                check_legacy_secret(&found, token)?;
+                check_legacy_secret(&found, &claims.account.name, token)?;
             } else if found.uid() != reference.uid {
                 let uid = found.uid();
                 return Err(format!("{what} UID ({uid}) does not match service account claim"));
@@ -262,7 +330,7 @@ impl ServiceAccountTokens {
         let issuer =
             self.options.issuers.first().filter(|issuer| issuer.starts_with("https://"))?;
         let mut algorithms: Vec<&str> =
-            self.options.keys.iter().map(|key| key.algorithm.name()).collect();
+            self.keys().verifying.iter().map(|key| key.algorithm.name()).collect();
         algorithms.sort_unstable();
         algorithms.dedup();
         let own = format!("https://{address}/openid/v1/jwks");
@@ -276,7 +344,7 @@ impl ServiceAccountTokens {
 
     /// `/openid/v1/jwks`.
     pub fn key_set(&self) -> Value {
-        let keys: Vec<Value> = self.options.keys.iter().map(VerifyingKey::to_jwk).collect();
+        let keys: Vec<Value> = self.keys().verifying.iter().map(VerifyingKey::to_jwk).collect();
         serde_json::json!({"keys": keys})
     }
 }
@@ -321,16 +389,24 @@ fn check_times(claims: &Claims, now: i64) -> Result<(), TokenError> {
 }
 
 /// A legacy token must be the one that stands in its Secret.
-fn check_legacy_secret(secret: &Object, token: &str) -> Result<(), TokenError> {
+fn check_legacy_secret(secret: &Object, account: &str, token: &str) -> Result<(), TokenError> {
     let stored =
         base64::engine::general_purpose::STANDARD.decode(secret.str_at(&["data", "token"]));
     let is_same = stored.is_ok_and(|stored| bool::from(stored.ct_eq(token.as_bytes())));
     if !is_same {
         return Err("service account token has been invalidated".to_owned());
     }
-    match secret.label("kubernetes.io/legacy-token-invalid-since") {
-        Some(_) => Err("the token has been marked as invalid".to_owned()),
-        None => Ok(()),
+    match secret.label(INVALID_SINCE_LABEL).unwrap_or_default() {
+        "" => Ok(()),
+        _ => {
+            let (namespace, name) = (secret.namespace(), secret.name());
+            Err(format!(
+                "the token in secret {namespace}/{name} for service account {namespace}/{account} has \
+                 been marked invalid. Use tokens from the TokenRequest API or manually created \
+                 secret-based tokens, or remove the '{INVALID_SINCE_LABEL}' label from the secret to \
+                 temporarily allow use of this token"
+            ))
+        }
     }
 }
 

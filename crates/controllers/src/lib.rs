@@ -15,6 +15,7 @@ mod control_loop;
 mod disruption;
 mod endpoints;
 mod garbage;
+mod legacy_tokens;
 mod metadata;
 mod namespaces;
 mod pods;
@@ -29,6 +30,7 @@ mod ttl_after_finished;
 
 pub use authentication_trust::ClientTrust;
 pub use certificates::Signing;
+pub use legacy_tokens::track_legacy_uses;
 pub use selection::Controllers;
 
 use keelson_auth::service_account::ServiceAccountTokens;
@@ -121,6 +123,13 @@ pub const ALL: &[Controller] = &[
     }),
     Controller::new("garbage-collector-controller", |context| {
         Box::pin(garbage::run(context.registry))
+    }),
+    Controller::new("legacy-service-account-token-tracking-controller", |context| {
+        Box::pin(legacy_tokens::tracked_since(context.registry))
+    })
+    .off_by_default_there(),
+    Controller::new("legacy-serviceaccount-token-cleaner-controller", |context| {
+        Box::pin(legacy_tokens::clean(context.registry))
     }),
     Controller::new("namespace-controller", |context| Box::pin(namespaces::run(context.registry))),
     Controller::new("persistentvolume-protection-controller", |context| {

@@ -71,7 +71,7 @@ mod tests {
             let names = |all: &[Controller]| {
                 let namespace = all.iter().any(|one| one.name == "namespace-controller");
                 let quota = all.iter().any(|one| one.name == "resourcequota-controller");
-                format!("{} {namespace} {quota}", if all.len() > 3 { "many" } else { "few" })
+                format!("{} {namespace} {quota}", if all.len() > 5 { "many" } else { "few" })
             };
             assert_eq!(names(&chosen.always), always, "{words:?}");
             assert_eq!(names(&chosen.otherwise), otherwise, "{words:?}");

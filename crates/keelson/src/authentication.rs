@@ -1,11 +1,13 @@
 //! [`JwtOptions`]: which issuers' tokens are accepted, and the loop that reads `--authentication-config` again
 //! when it changes.
 
+use crate::authorization;
 use crate::server::StartError;
 use keelson_auth::JwtSlot;
 use keelson_auth::oidc::{
     self, AnonymousConfig, AuthenticationConfiguration, JoseAlgorithm, JwtAuthenticators, JwtConfig,
 };
+use keelson_auth::webhook::{ReviewVersion, WebhookTokens};
 use keelson_egress::Egress;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,6 +30,26 @@ pub struct AuthenticationFile {
     path: PathBuf,
     /// As it was read last.
     text: String,
+}
+
+/// A webhook that knows bearer tokens (`--authentication-token-webhook-*`).
+#[derive(Clone, Debug)]
+pub struct TokenWebhookOptions {
+    /// The kubeconfig that says where it is.
+    pub kubeconfig: PathBuf,
+    /// The version of reviews that it speaks.
+    pub version: ReviewVersion,
+    /// How long the users that it names are remembered.
+    pub cache_ttl: Duration,
+}
+
+impl TokenWebhookOptions {
+    pub(crate) fn webhook(&self, egress: &Egress) -> Result<WebhookTokens, StartError> {
+        let failed =
+            |why| StartError::new(format!("--authentication-token-webhook-config-file: {why}"));
+        let kubeconfig = authorization::kubeconfig(&self.kubeconfig).map_err(failed)?;
+        WebhookTokens::new(&kubeconfig, self.version, self.cache_ttl, egress).map_err(failed)
+    }
 }
 
 impl JwtOptions {

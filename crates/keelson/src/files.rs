@@ -1,6 +1,8 @@
 //! How many files the process may have open (RLIMIT_NOFILE).
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 /// The number of files that may be open at once.
 pub(crate) fn open_max() -> u64 {
@@ -18,4 +20,16 @@ pub fn raise_open_files() -> u64 {
         }
     }
     open_max()
+}
+
+/// What tells files from what they were: change time, size, number of each. `None`: it is not there.
+pub(crate) type Fingerprint = Vec<Option<(i64, i64, u64, u64)>>;
+
+/// What tells these files from what they were.
+pub(crate) fn fingerprint(files: impl IntoIterator<Item = impl AsRef<Path>>) -> Fingerprint {
+    let of = |file: &Path| {
+        let found = std::fs::metadata(file).ok()?;
+        Some((found.mtime(), found.mtime_nsec(), found.size(), found.ino()))
+    };
+    files.into_iter().map(|file| of(file.as_ref())).collect()
 }

@@ -1,15 +1,17 @@
 //! Flags: kube-apiserver's names and meanings wherever it has the flag.
 
+mod authorization;
 mod cluster_signing;
 mod oidc;
 mod request_header;
 
 use anyhow::{Context, Result, bail};
+use authorization::AuthorizationFlags;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use cluster_signing::ClusterSigning;
-use keelson::{AdmissionChain, AdmissionConfig, Authorization, ServiceAccountTokenOptions};
+use keelson::{AdmissionChain, AdmissionConfig, ServiceAccountTokenOptions};
+use keelson_auth::TokenFile;
 use keelson_auth::oidc::AnonymousConfig;
-use keelson_auth::{Abac, TokenFile};
 use keelson_meta::time::GoDuration;
 use oidc::Oidc;
 use request_header::RequestHeader;
@@ -270,12 +272,9 @@ pub struct Serve {
     /// Which proxies name users in headers.
     #[command(flatten)]
     pub request_header: RequestHeader,
-    /// Authorizers, in the order in which they are asked: Node, RBAC, ABAC, AlwaysAllow, AlwaysDeny.
-    #[arg(long, value_delimiter = ',', default_value = "Node,RBAC", value_name = "MODE")]
-    pub authorization_mode: Vec<String>,
-    /// Policies of the mode ABAC: a JSON object a line.
-    #[arg(long, value_name = "FILE")]
-    pub authorization_policy_file: Option<PathBuf>,
+    /// Who decides on requests, and which webhooks are asked.
+    #[command(flatten)]
+    pub authorization: AuthorizationFlags,
     /// Who issues service account tokens: the first named signs, all are accepted.
     #[arg(long, value_name = "URL", default_value = "https://kubernetes.default.svc")]
     pub service_account_issuer: Vec<String>,
@@ -447,7 +446,8 @@ impl Serve {
             builder.tokens = TokenFile::parse(&text)
                 .with_context(|| format!("--token-auth-file: {}", path.display()))?;
         }
-        builder.authorization = self.authorization()?;
+        builder.authorization = self.authorization.authorization()?;
+        builder.token_webhook = self.authorization.token_webhook()?;
         builder.service_account_tokens = self.service_account_tokens()?;
         let (jwt, anonymous) = self.oidc.options()?;
         if anonymous.is_some() && self.anonymous_auth.is_some() {
@@ -513,24 +513,6 @@ impl Serve {
             lookup: self.service_account_lookup,
             jwks_uri: self.service_account_jwks_uri.clone(),
         })
-    }
-
-    fn authorization(&self) -> Result<Authorization> {
-        let mut authorization = Authorization::modes(&self.authorization_mode)
-            .map_err(|why| anyhow::anyhow!("--authorization-mode: {why}"))?;
-        match (&self.authorization_policy_file, authorization.is_abac()) {
-            (None, false) => {}
-            (Some(path), true) => {
-                let context = || format!("--authorization-policy-file: {}", path.display());
-                let text = std::fs::read_to_string(path).with_context(context)?;
-                authorization.abac = Some(Abac::parse(&text).with_context(context)?);
-            }
-            (None, true) => bail!("--authorization-mode: ABAC needs --authorization-policy-file"),
-            (Some(_), false) => {
-                bail!("--authorization-policy-file: --authorization-mode does not name ABAC")
-            }
-        }
-        Ok(authorization)
     }
 
     fn admission(&self) -> Result<AdmissionChain> {

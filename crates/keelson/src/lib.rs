@@ -34,7 +34,7 @@ mod supervisor;
 mod tls_files;
 mod user_kubeconfig;
 
-pub use authentication::{AuthenticationFile, JwtOptions};
+pub use authentication::{AuthenticationFile, JwtOptions, TokenWebhookOptions};
 pub use authorization::Authorization;
 pub use backup_socket::backup_socket;
 pub use certificates::{CertificateError, Pki};

@@ -1,6 +1,6 @@
 //! [`Keelson`]: one running server, and the [`Builder`] that starts it.
 
-use crate::authentication::{JwtOptions, Reload};
+use crate::authentication::{JwtOptions, Reload, TokenWebhookOptions};
 use crate::authorization::Authorization;
 use crate::backup_socket::{BackupSocket, backup_socket};
 use crate::certificates::{CertificateError, Pki, host_names};
@@ -128,6 +128,8 @@ pub struct Builder {
     pub anonymous: AnonymousConfig,
     /// Which other issuers' tokens are accepted.
     pub jwt: Option<JwtOptions>,
+    /// A webhook that knows bearer tokens.
+    pub token_webhook: Option<TokenWebhookOptions>,
     /// Known tokens.
     pub tokens: TokenFile,
     /// `--service-cluster-ip-range`.
@@ -176,6 +178,7 @@ impl Default for Builder {
             bootstrap_token_auth: false,
             anonymous: AnonymousConfig { enabled: true, paths: vec![] },
             jwt: None,
+            token_webhook: None,
             tokens: TokenFile::default(),
             service_ranges: vec!["10.0.0.0/24".to_owned()],
             advertise: None,
@@ -276,7 +279,7 @@ impl Builder {
         let clock = std::mem::replace(&mut self.clock, Box::new(SystemClock));
         let services: Arc<Services> = Arc::default();
         let egress = Arc::new(Egress::new(services.clone()));
-        let options = self.registry_options(advertise, address.port(), &egress);
+        let options = self.registry_options(advertise, address.port(), &egress)?;
         let opening = tokio::spawn(Registry::open(backend.store(), clock, options));
         let pki = tls_files.pki();
         let account_tokens = self.service_account_tokens.tokens(tls_files.dir.as_deref());
@@ -284,9 +287,8 @@ impl Builder {
             opening.await.map_err(|error| StartError(format!("registry: {error}")))??;
         let pki = pki?;
         let trust = if self.tls { tls_files.trust(&pki)? } else { ClientTrust::default() };
-        let (current_pki, pki) = watch::channel(pki);
-        let (current_trust, trust) = watch::channel(trust);
-        let current = CurrentFiles { pki: current_pki, trust: current_trust };
+        let current = CurrentFiles::new(pki, trust);
+        let (pki, trust) = (current.pki.subscribe(), current.trust.subscribe());
         let account_tokens = Arc::new(account_tokens?);
         account_tokens.attach(registry.objects_reader());
         services.attach(registry.objects_reader());
@@ -313,6 +315,7 @@ impl Builder {
         let backups = self.backups(&backend);
         let url = self.url(address);
         let remote = self.remote_tokens(&egress, &mut loops)?;
+        self.follow_files(&registry, &egress, &account_tokens, &mut loops);
         let app = self.app(registry.clone(), account_tokens, remote, health, told);
         let listening = keelson_server::serve(app, listener, tls)
             .map_err(|error| StartError(format!("listen: {error}")))?;
@@ -415,14 +418,41 @@ impl Builder {
         })
     }
 
+    /// Starts the loops that read `--authorization-config` and the keys of service account tokens again, and the
+    /// one that writes down which legacy tokens are used.
+    fn follow_files(
+        &self,
+        registry: &Arc<Registry>,
+        egress: &Arc<Egress>,
+        tokens: &Arc<ServiceAccountTokens>,
+        loops: &mut Loops,
+    ) {
+        let (authorizer, look) = (&registry.options.authorizer, self.certificate_look);
+        if let Some(reload) = self.authorization.reload(authorizer, egress, look) {
+            loops.run("authorization-config", move || reload.clone().run());
+        }
+        if self.service_account_tokens.has_files() {
+            let (options, ours) = (self.service_account_tokens.clone(), tokens.clone());
+            loops.run("service-account-keys", move || options.clone().follow(ours.clone(), look));
+        }
+        let (registry, tokens) = (registry.clone(), tokens.clone());
+        loops.run("legacy-token-tracking", move || {
+            keelson_controllers::track_legacy_uses(registry.clone(), tokens.clone())
+        });
+    }
+
     /// Who authenticates tokens that are none of this server's own, if anybody does.
     fn remote_tokens(
         &self,
         egress: &Arc<Egress>,
         loops: &mut Loops,
     ) -> Result<Option<RemoteTokens>, StartError> {
-        let Some(jwt) = &self.jwt else { return Ok(None) };
-        let remote = RemoteTokens::default();
+        if self.jwt.is_none() && self.token_webhook.is_none() {
+            return Ok(None);
+        }
+        let webhook = self.token_webhook.as_ref().map(|webhook| webhook.webhook(egress));
+        let remote = RemoteTokens { webhook: webhook.transpose()?, ..RemoteTokens::default() };
+        let Some(jwt) = &self.jwt else { return Ok(Some(remote)) };
         let disallowed = &self.service_account_tokens.issuers;
         jwt.start(&remote.jwt, Some(&self.anonymous), disallowed, egress)?;
         if let Some(file) = &jwt.file {
@@ -487,8 +517,8 @@ impl Builder {
         advertise: IpAddr,
         port: u16,
         egress: &Arc<Egress>,
-    ) -> RegistryOptions {
-        RegistryOptions {
+    ) -> Result<RegistryOptions, StartError> {
+        Ok(RegistryOptions {
             service_ranges: self.service_ranges.clone(),
             advertise_address: advertise,
             advertise_port: port,
@@ -501,9 +531,9 @@ impl Builder {
                 egress,
             ),
             conversion_webhooks: Some(Arc::new(ConversionWebhooks::new(egress.clone()))),
-            authorizer: Arc::new(self.authorization.authorizer()),
+            authorizer: Arc::new(self.authorization.authorizer(egress)?),
             event_ttl: self.event_ttl,
-        }
+        })
     }
 
     /// Starts the loops that keep the store in order.

@@ -1,14 +1,17 @@
 //! Keys, issuers and audiences of service account tokens: kube-apiserver's flags, or an own key that is
 //! made at the first start and kept beside the certificates.
 
+use crate::files::fingerprint;
 use crate::private_files;
 use crate::server::StartError;
 use keelson_auth::service_account::{
-    ServiceAccountOptions, ServiceAccountTokens, SigningKey, VerifyingKey,
+    ServiceAccountOptions, ServiceAccountTokens, SigningKey, TokenKeys, VerifyingKey,
 };
 use keelson_meta::Str;
 use rcgen::KeyPair;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 /// The own key, in the folder of certificates.
 const OWN_KEY: &str = "sa.key";
@@ -55,35 +58,82 @@ impl ServiceAccountTokenOptions {
     /// Reads the keys, or makes the own one. `dir` is the folder of certificates; `None` keeps the own key in
     /// memory.
     pub(crate) fn tokens(&self, dir: Option<&Path>) -> Result<ServiceAccountTokens, StartError> {
-        let signing_key = match &self.signing_key_file {
-            Some(path) => {
-                let flag = "--service-account-signing-key-file";
-                SigningKey::read(&read(flag, path)?).map_err(|error| named(flag, path, &error))?
-            }
+        let signing = match &self.signing_key_file {
+            Some(path) => read_signing(path)?,
             None => own_key(dir)?,
         };
-        let mut keys = vec![signing_key.verifying.clone()];
-        for path in &self.key_files {
-            let flag = "--service-account-key-file";
-            let read = VerifyingKey::read_all(&read(flag, path)?);
-            for key in read.map_err(|error| named(flag, path, &error))? {
-                if keys.iter().all(|known| known.id != key.id) {
-                    keys.push(key);
-                }
-            }
-        }
         let audiences = if self.audiences.is_empty() { &self.issuers } else { &self.audiences };
-        Ok(ServiceAccountTokens::new(ServiceAccountOptions {
+        let options = ServiceAccountOptions {
             issuers: self.issuers.clone(),
             audiences: audiences.iter().map(Str::from).collect(),
-            signing_key: Some(signing_key),
-            keys,
             expiration_seconds_max: self.expiration_seconds_max,
             extends_expiration: self.extends_expiration,
             lookup: self.lookup,
             jwks_uri: self.jwks_uri.clone(),
-        }))
+        };
+        Ok(ServiceAccountTokens::new(options, self.keys(Arc::new(signing))?))
     }
+
+    fn keys(&self, signing: Arc<SigningKey>) -> Result<TokenKeys, StartError> {
+        let mut verifying = vec![signing.verifying.clone()];
+        for path in &self.key_files {
+            let flag = "--service-account-key-file";
+            let read = VerifyingKey::read_all(&read(flag, path)?);
+            for key in read.map_err(|error| named(flag, path, &error))? {
+                if verifying.iter().all(|known| known.id != key.id) {
+                    verifying.push(key);
+                }
+            }
+        }
+        Ok(TokenKeys { signing: Some(signing), verifying })
+    }
+
+    /// Reads the key files again. The own key stays as it is.
+    fn reloaded(&self, tokens: &ServiceAccountTokens) -> Result<TokenKeys, StartError> {
+        let signing = match &self.signing_key_file {
+            Some(path) => Arc::new(read_signing(path)?),
+            None => match &tokens.keys().signing {
+                Some(own) => own.clone(),
+                None => return Err(StartError::new("there is no own key".to_owned())),
+            },
+        };
+        self.keys(signing)
+    }
+
+    /// Whether keys are read from files that are not the server's own.
+    pub(crate) fn has_files(&self) -> bool {
+        self.signing_key_file.is_some() || !self.key_files.is_empty()
+    }
+
+    /// Follows the key files until it is dropped. What cannot be read is logged, and what was before goes on.
+    pub(crate) async fn follow(self, tokens: Arc<ServiceAccountTokens>, look: Duration) {
+        let files = || fingerprint(self.signing_key_file.iter().chain(&self.key_files));
+        let mut seen = files();
+        loop {
+            tokio::time::sleep(look).await;
+            let now = files();
+            if now == seen {
+                continue;
+            }
+            match self.reloaded(&tokens) {
+                Ok(keys) => {
+                    let count = keys.verifying.len();
+                    tokens.set_keys(keys);
+                    tracing::info!(count, "service account keys reloaded");
+                }
+                Err(error) => {
+                    tracing::error!(%error, "service account keys not reloaded; keeping those before");
+                }
+            }
+            // Not as it is by now: what changed meanwhile is met at the next look.
+            seen = now;
+        }
+    }
+}
+
+fn read_signing(path: &Path) -> Result<SigningKey, StartError> {
+    let flag = "--service-account-signing-key-file";
+    SigningKey::read(&read(flag, path)?).map_err(|error| named(flag, path, &error))
 }
 
 /// The own key of a folder, made when there is none.

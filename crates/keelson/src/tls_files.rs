@@ -2,6 +2,7 @@
 //! that change are read again, and own certificates are renewed before they end.
 
 use crate::certificates::{ADMIN_NAME, Pki};
+use crate::files::{Fingerprint, fingerprint};
 use crate::private_files;
 use crate::server::StartError;
 use keelson_auth::{FrontProxy, x509};
@@ -10,7 +11,6 @@ use keelson_server::{ClientAuthorities, Tls};
 use rustls::RootCertStore;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +29,12 @@ pub(crate) struct CurrentFiles {
     pub pki: watch::Sender<Pki>,
     /// Whose client certificates count.
     pub trust: watch::Sender<ClientTrust>,
+}
+
+impl CurrentFiles {
+    pub fn new(pki: Pki, trust: ClientTrust) -> CurrentFiles {
+        CurrentFiles { pki: watch::Sender::new(pki), trust: watch::Sender::new(trust) }
+    }
 }
 
 /// Where certificates come from.
@@ -55,9 +61,6 @@ struct Material {
     clients: ClientAuthorities,
     trust: ClientTrust,
 }
-
-/// What tells a file from what it was: change time, size, number. `None`: it is not there.
-type Fingerprint = Vec<Option<(i64, i64, u64, u64)>>;
 
 impl TlsFiles {
     /// Reads or makes the own certificates.
@@ -169,11 +172,7 @@ impl TlsFiles {
         let serving = self.serving.iter().flat_map(|(one, other)| [one.clone(), other.clone()]);
         let front_proxy = self.front_proxy.as_ref().map(|(path, _)| path.clone());
         let files = own.chain(serving).chain(self.client_ca.clone()).chain(front_proxy);
-        let of = |path: PathBuf| {
-            let found = std::fs::metadata(path).ok()?;
-            Some((found.mtime(), found.mtime_nsec(), found.size(), found.ino()))
-        };
-        files.map(of).collect()
+        fingerprint(files)
     }
 }
 

@@ -391,6 +391,42 @@ impl fmt::Display for Status {
 
 impl std::error::Error for Status {}
 
+/// What client-go makes of an answer that is an error and no `Status`; `text` is what is shown of its body.
+pub fn server_error_text(code: u16, text: &str) -> String {
+    let known = match code {
+        400 => "the server rejected our request for an unknown reason",
+        401 => "the server has asked for the client to provide credentials",
+        403 | 415 => text,
+        404 => "the server could not find the requested resource",
+        405 => "the server does not allow this method on the requested resource",
+        406 if text.is_empty() || text == "unknown" => {
+            "the server was unable to respond with a content type that the client supports"
+        }
+        406 => text,
+        409 => "the server reported a conflict",
+        422 => "the server rejected our request due to an error in our request",
+        429 => "the server has received too many requests and has asked us to try again later",
+        503 => "the server is currently unable to handle the request",
+        504 => {
+            "the server was unable to return a response in the time allotted, but may still be \
+             processing the request"
+        }
+        500.. => {
+            let text = quote(text);
+            return format!(
+                "an error on the server ({text}) has prevented the request from succeeding"
+            );
+        }
+        _ => {
+            return format!(
+                "the server responded with the status code {code} but did not return more \
+                 information"
+            );
+        }
+    };
+    known.to_owned()
+}
+
 /// The kinds of fault that a field can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // The names are the API's own words.

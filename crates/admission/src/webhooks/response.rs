@@ -4,7 +4,7 @@
 use super::review::Version;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use keelson_meta::status::{Cause, Details, quote};
+use keelson_meta::status::{Cause, Details, quote, server_error_text};
 use keelson_meta::{Failure, GroupVersion, Map, Reason, Status, Str, Value};
 use keelson_schema::decode::{Format, read_plain};
 
@@ -331,38 +331,7 @@ pub(super) fn status_message(code: u16, content_type: Option<&str>, body: &[u8])
     }
     let is_text = content_type.is_none_or(|text| text.trim_start().starts_with("text/"));
     let text = if is_text { shown_text(body) } else { "unknown".to_owned() };
-    let known = match code {
-        400 => "the server rejected our request for an unknown reason",
-        401 => "the server has asked for the client to provide credentials",
-        403 | 415 => return text,
-        404 => "the server could not find the requested resource",
-        405 => "the server does not allow this method on the requested resource",
-        406 if text.is_empty() || text == "unknown" => {
-            "the server was unable to respond with a content type that the client supports"
-        }
-        406 => return text,
-        409 => "the server reported a conflict",
-        422 => "the server rejected our request due to an error in our request",
-        429 => "the server has received too many requests and has asked us to try again later",
-        503 => "the server is currently unable to handle the request",
-        504 => {
-            "the server was unable to return a response in the time allotted, but may still be \
-             processing the request"
-        }
-        500.. => {
-            return format!(
-                "an error on the server ({}) has prevented the request from succeeding",
-                quote(&text)
-            );
-        }
-        _ => {
-            return format!(
-                "the server responded with the status code {code} but did not return more \
-                 information"
-            );
-        }
-    };
-    known.to_owned()
+    server_error_text(code, &text)
 }
 
 /// The beginning of a text.

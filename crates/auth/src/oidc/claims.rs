@@ -2,6 +2,7 @@
 
 use super::config::{JwtConfig, Mapping};
 use super::expressions::{Expression, Rules};
+use crate::json::to_value;
 use keelson_meta::status::quote;
 use keelson_meta::{Map, Str, User};
 use serde_json::Value;
@@ -190,24 +191,6 @@ fn wrong_type(value: &Value, wanted: &str) -> String {
         Value::Object(_) => "object",
     };
     format!("json: cannot unmarshal {found} into Go value of type {wanted}")
-}
-
-/// JSON as expressions read it.
-fn to_value(value: &Value) -> keelson_meta::Value {
-    match value {
-        Value::Null => keelson_meta::Value::Null,
-        Value::Bool(flag) => (*flag).into(),
-        Value::Number(number) => match number.as_i64() {
-            Some(number) => number.into(),
-            None => keelson_meta::Value::Float(number.as_f64().unwrap_or_default()),
-        },
-        Value::String(text) => text.as_str().into(),
-        Value::Array(items) => keelson_meta::Value::Array(items.iter().map(to_value).collect()),
-        Value::Object(map) => {
-            let map = map.iter().map(|(name, value)| (Str::from(name), to_value(value)));
-            keelson_meta::Value::Object(map.collect())
-        }
-    }
 }
 
 /// A user as expressions read it.

@@ -67,16 +67,16 @@ fn tokens(signing: &str, public: &[&str]) -> (ServiceAccountTokens, Stored) {
     let signing_key = SigningKey::read(signing).expect("a key");
     let mut keys = vec![signing_key.verifying.clone()];
     keys.extend(public.iter().flat_map(|pem| VerifyingKey::read_all(pem).expect("a key")));
-    let tokens = ServiceAccountTokens::new(ServiceAccountOptions {
+    let keys = TokenKeys { signing: Some(Arc::new(signing_key)), verifying: keys };
+    let options = ServiceAccountOptions {
         issuers: vec!["https://issuer".to_owned(), "https://older".to_owned()],
         audiences: vec!["api".into()],
-        signing_key: Some(signing_key),
-        keys,
         expiration_seconds_max: None,
         extends_expiration: true,
         lookup: true,
         jwks_uri: None,
-    });
+    };
+    let tokens = ServiceAccountTokens::new(options, keys);
     let stored = Stored::default();
     stored.put("serviceaccounts/ns/a", 1, value!({"metadata": {"name": "a", "uid": "u"}}));
     stored.put("pods/ns/p", 2, value!({"metadata": {"name": "p", "uid": "pu"}}));
@@ -158,7 +158,8 @@ async fn the_times_of_a_token_count_on_each_request() {
 #[tokio::test]
 async fn issuer_and_audience_are_checked() {
     let (tokens, _) = tokens(P256, &[]);
-    let key = tokens.options.signing_key.as_ref().expect("a key");
+    let keys = tokens.keys();
+    let key = keys.signing.as_ref().expect("a key");
     let signed =
         |issuer: &str, claims: &Claims| jwt::sign(key, &claims.to_value(issuer)).expect("a token");
     check(&tokens, &signed("https://older", &claims()), OK).await;
@@ -178,7 +179,7 @@ async fn the_algorithm_is_that_of_the_key_and_never_the_tokens_choice() {
     let (tokens, _) = tokens(RSA, &[]);
     let good = tokens.issue(&claims()).expect("a token");
     let claims = good.split('.').nth(1).expect("claims");
-    let id = &tokens.options.keys[0].id;
+    let id = &tokens.keys().verifying[0].id;
     let forged = |header: Value, sign: &dyn Fn(&str) -> Vec<u8>| {
         let message = format!("{}.{claims}", URL_SAFE_NO_PAD.encode(header.to_string()));
         format!("{message}.{}", URL_SAFE_NO_PAD.encode(sign(&message)))
@@ -196,7 +197,8 @@ async fn the_algorithm_is_that_of_the_key_and_never_the_tokens_choice() {
         check(&tokens, &forged(json!({"alg": "RS256", "kid": id}), &sign), BAD_SIGNATURE).await;
     }
     // A right signature under the name of another algorithm, and with an extension to be understood.
-    let key = tokens.options.signing_key.as_ref().expect("a key");
+    let keys = tokens.keys();
+    let key = keys.signing.as_ref().expect("a key");
     let sign = |message: &str| key.sign(message.as_bytes()).expect("a signature");
     check(&tokens, &forged(json!({"alg": "RS512", "kid": id}), &sign), BAD_SIGNATURE).await;
     let critical = json!({"alg": "RS256", "kid": id, "crit": ["x"]});
@@ -221,7 +223,8 @@ async fn a_token_that_was_changed_or_is_of_another_key_is_refused() {
     let mixed = json!({"iss": "https://issuer", "sub": "system:serviceaccount:kube-system:root",
         "exp": NOW + 600, "kubernetes.io":
         {"namespace": "ns", "serviceaccount": {"name": "a", "uid": "u"}}});
-    let key = tokens.options.signing_key.as_ref().expect("a key");
+    let keys = tokens.keys();
+    let key = keys.signing.as_ref().expect("a key");
     let mixed = jwt::sign(key, &mixed).expect("a token");
     check(&tokens, &mixed, "service account token claims are not valid").await;
 }
@@ -268,12 +271,12 @@ async fn a_legacy_token_counts_while_it_stands_in_its_secret() {
     let claims = json!({"iss": LEGACY_ISSUER, "sub": OK, (part("namespace")): "ns",
         (part("secret.name")): "s", (part("service-account.name")): "a",
         (part("service-account.uid")): "u"});
-    let key = tokens.options.signing_key.as_ref().expect("a key");
-    let token = jwt::sign(key, &claims).expect("a token");
+    let keys = tokens.keys();
+    let token = jwt::sign(keys.signing.as_ref().expect("a key"), &claims).expect("a token");
     check(&tokens, &token, "secret \"s\" not found").await;
     let secret = |token: &str| {
         let data = STANDARD.encode(token);
-        value!({"metadata": {"name": "s", "uid": "x"}, "data": {"token": (data)}})
+        value!({"metadata": {"name": "s", "namespace": "ns", "uid": "x"}, "data": {"token": (data)}})
     };
     stored.put("secrets/ns/s", 5, secret(&token));
     check(&tokens, &token, OK).await;
@@ -285,7 +288,31 @@ async fn a_legacy_token_counts_while_it_stands_in_its_secret() {
         labels.insert("kubernetes.io/legacy-token-invalid-since", "2026-01-01");
     }
     stored.put("secrets/ns/s", 7, invalid);
-    check(&tokens, &token, "the token has been marked as invalid").await;
+    let why = "the token in secret ns/s for service account ns/a has been marked invalid. Use tokens \
+               from the TokenRequest API or manually created secret-based tokens, or remove the \
+               'kubernetes.io/legacy-token-invalid-since' label from the secret to temporarily allow \
+               use of this token";
+    check(&tokens, &token, why).await;
+}
+
+#[tokio::test]
+async fn keys_that_are_replaced_end_what_only_they_signed() {
+    let (tokens, _) = tokens(RSA, &[]);
+    let old = tokens.issue(&claims()).expect("a token");
+    check(&tokens, &old, OK).await;
+    let signing = SigningKey::read(P256).expect("a key");
+    let mut verifying = vec![signing.verifying.clone()];
+    verifying.extend(VerifyingKey::read_all(RSA_PUBLIC).expect("a key"));
+    tokens.set_keys(TokenKeys { signing: Some(Arc::new(signing)), verifying });
+    let new = tokens.issue(&claims()).expect("a token");
+    for token in [&old, &new] {
+        check(&tokens, token, OK).await;
+    }
+    let signing = SigningKey::read(P256).expect("a key");
+    let verifying = vec![signing.verifying.clone()];
+    tokens.set_keys(TokenKeys { signing: Some(Arc::new(signing)), verifying });
+    check(&tokens, &new, OK).await;
+    check(&tokens, &old, BAD_SIGNATURE).await;
 }
 
 #[tokio::test]

@@ -204,10 +204,9 @@ fn modes_are_asked_in_order_and_abac_by_its_file() {
     assert_eq!(status(modes(&["AlwaysAllow"]), CONFIG_MAPS), 200);
     assert_eq!(status(modes(&["AlwaysDeny"]), "/version"), 403);
     assert_eq!(status(modes(&["RBAC", "AlwaysAllow"]), CONFIG_MAPS), 200);
-    let mut abac = modes(&["ABAC"]);
     let policy = r#"{"user":"bob","resource":"configmaps","readonly":true}"#;
-    abac.abac = Some(keelson_auth::Abac::parse(policy).expect("a policy"));
-    assert_eq!(status(abac, CONFIG_MAPS), 200);
+    let abac = keelson_auth::Abac::parse(policy).expect("a policy");
+    assert_eq!(status(modes(&["ABAC"]).with_abac(abac), CONFIG_MAPS), 200);
     assert_eq!(status(modes(&["ABAC"]), CONFIG_MAPS), 403);
 }
 

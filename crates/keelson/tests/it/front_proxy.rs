@@ -99,14 +99,16 @@ fn an_authority_of_users_is_one_of_proxies_only_for_allowed_names() {
     let file = data.path().join("ca.pem");
     let (pem, both) = authority("both");
     std::fs::write(&file, pem).expect("a file");
-    let start = |names: &[&str]| Builder {
+    let other = tempfile::tempdir().expect("a folder");
+    let start = |data: &Path, names: &[&str]| Builder {
         client_ca_file: Some(file.clone()),
-        ..builder(data.path(), &file, names)
+        ..builder(data, &file, names)
     };
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let refused = runtime.block_on(start(&[]).start()).err().expect("a refusal").to_string();
+    let refused =
+        runtime.block_on(start(other.path(), &[]).start()).err().expect("a refusal").to_string();
     assert!(refused.contains("--requestheader-allowed-names must say"), "{refused}");
-    let server = Server::start(start(&["front"]));
+    let server = Server::start(start(data.path(), &["front"]));
     let who =
         |name: &str| who(&mut connect(&server, client(&both, name, HOUR)), "X-Remote-User: u\r\n");
     assert_eq!(who("front"), "u [\"system:authenticated\"]");

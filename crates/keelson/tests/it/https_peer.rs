@@ -19,6 +19,10 @@ use tokio_rustls::TlsAcceptor;
 /// What a peer is asked.
 pub struct Asked {
     pub path: String,
+    /// The header `Authorization`, or empty.
+    pub authorization: String,
+    /// The body as JSON.
+    pub body: Value,
 }
 
 /// What a peer answers: a status and JSON. `None`: nothing, ever.
@@ -70,8 +74,12 @@ async fn respond(
     answer: impl FnOnce(Asked) -> Answer,
 ) -> Result<Response<Full<Bytes>>, std::io::Error> {
     let path = request.uri().path().to_owned();
-    request.into_body().collect().await.map_err(std::io::Error::other)?;
-    let Some((status, body)) = answer(Asked { path }) else {
+    let authorization = request.headers().get("authorization");
+    let authorization = authorization.and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let authorization = authorization.to_owned();
+    let body = request.into_body().collect().await.map_err(std::io::Error::other)?.to_bytes();
+    let body = serde_json::from_slice(&body).unwrap_or_default();
+    let Some((status, body)) = answer(Asked { path, authorization, body }) else {
         return std::future::pending().await;
     };
     let mut response = Response::new(Full::new(body.to_string().into()));

@@ -7,6 +7,7 @@
 mod admission;
 mod api_services;
 mod authorization;
+mod authorization_webhooks;
 mod backup;
 mod bad_input;
 mod bad_input_tls;
@@ -36,6 +37,7 @@ mod impersonation;
 mod in_process_admission;
 mod kill;
 mod kubectl;
+mod legacy_tokens;
 mod logs;
 mod minimal;
 mod namespaces;

@@ -1,0 +1,153 @@
+//! [`Conditions`]: which requests an authorization webhook is asked about, in CEL over the spec of a
+//! SubjectAccessReview.
+
+use crate::json::to_value;
+use keelson_cel::{
+    Declared, DeclaredField, Environment, Limits, ListKind, MATCH_CONDITIONS_COST_MAX, ObjectType,
+    Program, Shape, Type, Version, adapt,
+};
+use std::sync::Arc;
+
+/// Compiled conditions.
+#[derive(Debug)]
+pub(super) struct Conditions {
+    conditions: Vec<(String, Program)>,
+    spec: Arc<Declared>,
+}
+
+/// Whether a request is one that the webhook is asked about.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Matched {
+    Yes,
+    No,
+    /// None is false, and some cannot be evaluated.
+    Failed(String),
+}
+
+/// Compiles one condition; why it does not compile as kube-apiserver words it.
+pub(super) fn compile(text: &str) -> Result<Program, String> {
+    let env = Environment::kubernetes(Version::NEW_EXPRESSIONS)
+        .with_declared("request", Arc::new(spec_type()));
+    let program = env.compile(text).map_err(|error| error.to_string())?.program;
+    match program.result_type() {
+        Type::Bool => Ok(program),
+        other => Err(format!("must evaluate to bool but got {other}")),
+    }
+}
+
+impl Conditions {
+    pub fn compile(texts: &[String]) -> Result<Conditions, String> {
+        let conditions = texts.iter().map(|text| Ok((text.clone(), compile(text)?)));
+        let conditions = conditions.collect::<Result<_, String>>()?;
+        Ok(Conditions { conditions, spec: Arc::new(spec_type()) })
+    }
+
+    /// Whether all conditions hold. One that is false decides, whatever became of the others.
+    pub fn matches(&self, spec: &serde_json::Value) -> Matched {
+        if self.conditions.is_empty() {
+            return Matched::Yes;
+        }
+        let spec = to_value(spec);
+        let variables = [adapt(&spec, Some(&self.spec)).ok()];
+        let mut left = MATCH_CONDITIONS_COST_MAX;
+        let mut errors: Vec<String> = vec![];
+        for (text, program) in &self.conditions {
+            let limits = Limits { cost_max: left, ..Limits::default() };
+            let outcome = program.evaluate(&variables, &limits);
+            left = left.saturating_sub(outcome.cost);
+            match outcome.result.map(|value| value.as_bool()) {
+                Ok(Some(true)) => {}
+                Ok(Some(false)) => return Matched::No,
+                Ok(None) => errors.push(format!("cel evaluation error: {text} is no boolean")),
+                Err(error) => {
+                    errors.push(format!(
+                        "cel evaluation error: expression '{text}' resulted in error: {error}"
+                    ));
+                }
+            }
+        }
+        match errors.as_slice() {
+            [] => Matched::Yes,
+            [one] => Matched::Failed(one.clone()),
+            several => Matched::Failed(format!("[{}]", several.join(", "))),
+        }
+    }
+}
+
+/// The type of the spec of a SubjectAccessReview.
+fn spec_type() -> Declared {
+    let text = || Declared::new(Shape::String);
+    let texts = || Declared::new(Shape::List(Arc::new(text()), ListKind::Atomic));
+    let object = |name: &str, fields: Vec<(&str, Declared)>| {
+        let fields = fields.into_iter().map(|(name, declared)| DeclaredField {
+            name: name.into(),
+            property: name.into(),
+            declared: Arc::new(declared),
+        });
+        Declared::new(Shape::Object(Arc::new(ObjectType::new(name, fields.collect()))))
+    };
+    let selector = |name: &str| {
+        let requirement = object(
+            &format!("kubernetes.{name}Requirement"),
+            vec![("key", text()), ("operator", text()), ("values", texts())],
+        );
+        let requirements = Declared::new(Shape::List(Arc::new(requirement), ListKind::Atomic));
+        object(
+            &format!("kubernetes.{name}Attributes"),
+            vec![("rawSelector", text()), ("requirements", requirements)],
+        )
+    };
+    let resource = object(
+        "kubernetes.ResourceAttributes",
+        vec![
+            ("namespace", text()),
+            ("verb", text()),
+            ("group", text()),
+            ("version", text()),
+            ("resource", text()),
+            ("subresource", text()),
+            ("name", text()),
+            ("fieldSelector", selector("FieldSelector")),
+            ("labelSelector", selector("LabelSelector")),
+        ],
+    );
+    let path = object("kubernetes.NonResourceAttributes", vec![("path", text()), ("verb", text())]);
+    object(
+        "kubernetes.SubjectAccessReviewSpec",
+        vec![
+            ("resourceAttributes", resource),
+            ("nonResourceAttributes", path),
+            ("user", text()),
+            ("groups", texts()),
+            ("extra", Declared::new(Shape::Map(Arc::new(texts())))),
+            ("uid", text()),
+        ],
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn check(conditions: &[&str], want: &Matched) {
+        let texts: Vec<String> = conditions.iter().map(|text| (*text).to_owned()).collect();
+        let spec = json!({"user": "a", "groups": ["g"],
+            "resourceAttributes": {"verb": "get", "resource": "pods"}});
+        let got = Conditions::compile(&texts).unwrap().matches(&spec);
+        assert_eq!(got, *want, "{conditions:?}");
+    }
+
+    #[test]
+    fn a_false_condition_decides_whatever_the_others_are() {
+        check(&[], &Matched::Yes);
+        check(&["has(request.resourceAttributes)", "'g' in request.groups"], &Matched::Yes);
+        check(
+            &["request.resourceAttributes.namespace == 'n'", "request.user == 'b'"],
+            &Matched::No,
+        );
+        let error = "cel evaluation error: expression 'request.uid == 'n'' resulted in error: no \
+                     such key: uid";
+        check(&["request.uid == 'n'"], &Matched::Failed(error.to_owned()));
+    }
+}

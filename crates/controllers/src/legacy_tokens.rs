@@ -1,0 +1,294 @@
+//! Tokens that stand in Secrets and do not expire: since when their use is tracked, when each was used last, and
+//! the controller that ends and removes those that were made for service accounts and are used no more.
+
+use crate::client::{Client, unless_ending};
+use crate::control_loop::{self, ControlLoop};
+use crate::queue::Queue;
+use keelson_auth::service_account::{
+    INVALID_SINCE_LABEL, LAST_USED_LABEL, ServiceAccountTokens, day,
+};
+use keelson_meta::{Failure, Map, Object, Str, Timestamp, Value, value};
+use keelson_registry::options::{DeleteOptions, PatchForm};
+use keelson_registry::{InformerEvent, Part, Registry, Target, Wanted};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+const NAMESPACE: &str = "kube-system";
+const CONFIG_MAP: &str = "kube-apiserver-legacy-service-account-token-tracking";
+const SINCE: &str = "since";
+const SECRET_TYPE: &str = "kubernetes.io/service-account-token";
+const ACCOUNT_ANNOTATION: &str = "kubernetes.io/service-account.name";
+const ACCOUNT_UID_ANNOTATION: &str = "kubernetes.io/service-account.uid";
+/// How long a token is kept that nobody uses, and how long one that was ended, as in kube-controller-manager.
+const CLEAN_UP_DAYS: i64 = 365;
+const DAY_SECONDS: i64 = 86_400;
+/// How often it is looked for them.
+const CLEAN_UP_LOOK: Duration = Duration::from_secs(86_400);
+/// From a label that could not be written to the next try.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+
+/// Writes the day of their last use to the Secrets of tokens that are used, on every server. Runs until it is
+/// dropped.
+pub async fn track_legacy_uses(registry: Arc<Registry>, tokens: Arc<ServiceAccountTokens>) {
+    let client = Client::api_server(&registry);
+    loop {
+        let (namespace, name) = tokens.next_legacy_use().await;
+        if let Err(error) = mark_used(&client, &namespace, &name).await {
+            let (namespace, name) = (namespace.as_str(), name.as_str());
+            tracing::debug!(%error, namespace, name, "last use of a legacy token not written");
+            tokio::time::sleep(RETRY_DELAY).await;
+        }
+    }
+}
+
+async fn mark_used(client: &Client, namespace: &str, name: &str) -> Result<(), Failure> {
+    let today = day(client.now());
+    set_label(client, namespace, name, LAST_USED_LABEL, &today).await
+}
+
+async fn set_label(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    label: &str,
+    value: &str,
+) -> Result<(), Failure> {
+    let Some(kind) = client.kind("", "secrets") else { return Ok(()) };
+    let target = Target::of(&kind, namespace, name);
+    let mut labels = Map::new();
+    labels.insert(label, value);
+    let patch = value!({"metadata": {"labels": (labels)}});
+    unless_ending(client.patch(&target, Part::Main, PatchForm::Merge, &patch).await)
+}
+
+/// Keeps the ConfigMap that says since when the use of tokens is tracked. Runs until it is dropped.
+pub(crate) async fn tracked_since(registry: Arc<Registry>) {
+    let client = Client::api_server(&registry);
+    control_loop::run(&registry, TrackedSince { client }).await;
+}
+
+struct TrackedSince {
+    client: Client,
+}
+
+impl ControlLoop for TrackedSince {
+    /// The one ConfigMap.
+    type Key = ();
+    const NAME: &'static str = "legacy-service-account-token-tracking-controller";
+    const WANTED: Wanted = Wanted::Only(&[("", "configmaps")]);
+    const WORKERS_MAX: usize = 1;
+
+    fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<()>) -> bool {
+        let concerns = |event: &InformerEvent| match event {
+            InformerEvent::Listed(..) => true,
+            InformerEvent::Put { entry, .. } | InformerEvent::Deleted { entry, .. } => {
+                entry.namespace() == NAMESPACE && entry.name() == CONFIG_MAP
+            }
+            InformerEvent::Withdrawn(_) => false,
+        };
+        if events.iter().any(concerns) {
+            queue.add(());
+        }
+        false
+    }
+
+    async fn sync(&self, (): ()) -> Result<Option<Duration>, Failure> {
+        let Some(kind) = self.client.kind("", "configmaps") else { return Ok(None) };
+        let target = Target::of(&kind, NAMESPACE, CONFIG_MAP);
+        let known = self.client.get(&target).await?;
+        let today = day(self.client.now());
+        match known {
+            None => {
+                let mut map = Object::new();
+                map.set_meta("name", CONFIG_MAP);
+                map.set_meta("namespace", NAMESPACE);
+                map.object_mut("data").insert(SINCE, today.as_str());
+                unless_ending(self.client.create(&target, map).await)?;
+            }
+            Some(mut map) if seconds(map.str_at(&["data", SINCE])).is_none() => {
+                map.object_mut("data").insert(SINCE, today.as_str());
+                unless_ending(self.client.update(&target, Part::Main, map).await)?;
+            }
+            Some(_) => {}
+        }
+        Ok(None)
+    }
+}
+
+/// The first second of a day, since 1970; `None` for what is no day.
+fn seconds(day: &str) -> Option<i64> {
+    Timestamp::parse(&format!("{day}T00:00:00Z")).ok().map(|time| time.seconds)
+}
+
+/// Ends and removes tokens that are used no more. Runs until it is dropped.
+pub(crate) async fn clean(registry: Arc<Registry>) {
+    let client = Client::new(&registry, "legacy-service-account-token-cleaner");
+    let cleaner = Cleaner { client };
+    loop {
+        if let Err(error) = cleaner.look().await {
+            tracing::warn!(%error, "legacy tokens not looked at; again in a day");
+        }
+        tokio::time::sleep(CLEAN_UP_LOOK).await;
+    }
+}
+
+struct Cleaner {
+    client: Client,
+}
+
+/// What is to be done about a Secret.
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    Keep,
+    /// Its token does not count any more from now on.
+    End,
+    Delete,
+}
+
+impl Cleaner {
+    async fn look(&self) -> Result<(), Failure> {
+        let registry = &self.client.registry;
+        let kinds = ["configmaps", "secrets", "serviceaccounts", "pods"];
+        let kinds = kinds.map(|resource| self.client.kind("", resource));
+        let [Some(maps), Some(secrets), Some(accounts), Some(pods)] = kinds else { return Ok(()) };
+        let map = registry.cached(&maps, NAMESPACE, CONFIG_MAP);
+        let map = map.map(|entry| maps.decode(&entry)).transpose()?;
+        let since = map.as_ref().and_then(|map| seconds(map.str_at(&["data", SINCE])));
+        let now = self.client.now();
+        let oldest = now.seconds - CLEAN_UP_DAYS * DAY_SECONDS;
+        // What was used before tracking began is not known.
+        if since.is_none_or(|since| since > oldest) {
+            return Ok(());
+        }
+        let mut mounted: HashSet<(Str, Str)> = HashSet::new();
+        for entry in registry.cached_all(&pods).range("", "") {
+            let pod = pods.decode(entry)?;
+            let names = secret_volumes(&pod).map(|name| (pod.namespace().into(), name.into()));
+            mounted.extend(names);
+        }
+        for entry in registry.cached_all(&secrets).range("", "") {
+            if entry.field("type") != Some(SECRET_TYPE) {
+                continue;
+            }
+            let secret = secrets.decode(entry)?;
+            let owner = secret.annotation(ACCOUNT_ANNOTATION).unwrap_or_default();
+            let account = registry.cached(&accounts, secret.namespace(), owner);
+            let account = account.map(|entry| accounts.decode(&entry)).transpose()?;
+            let is_mounted =
+                mounted.contains(&(Str::new(secret.namespace()), Str::new(secret.name())));
+            let is_auto_made = account.is_some_and(|account| is_auto_made(&secret, &account));
+            if is_mounted || !is_auto_made {
+                continue;
+            }
+            self.act(&secret, verdict(&secret, oldest), now).await?;
+        }
+        Ok(())
+    }
+
+    async fn act(&self, secret: &Object, verdict: Verdict, now: Timestamp) -> Result<(), Failure> {
+        let (namespace, name) = (secret.namespace(), secret.name());
+        match verdict {
+            Verdict::Keep => Ok(()),
+            Verdict::End => {
+                tracing::info!(namespace, name, "unused legacy token marked as invalid");
+                set_label(&self.client, namespace, name, INVALID_SINCE_LABEL, &day(now)).await
+            }
+            Verdict::Delete => {
+                let Some(kind) = self.client.kind("", "secrets") else { return Ok(()) };
+                let target = Target::of(&kind, namespace, name);
+                let options = DeleteOptions {
+                    uid: Some(secret.uid().into()),
+                    resource_version: Some(secret.resource_version().into()),
+                    ..DeleteOptions::default()
+                };
+                tracing::info!(namespace, name, "unused legacy token deleted");
+                unless_ending(self.client.delete(&target, &options).await)
+            }
+        }
+    }
+}
+
+/// Whether a Secret was made for its service account, as kube-controller-manager once did for each.
+fn is_auto_made(secret: &Object, account: &Object) -> bool {
+    let is_named = |reference: &Value| reference.str_at(&["name"]) == Some(secret.name());
+    let uid = secret.annotation(ACCOUNT_UID_ANNOTATION).unwrap_or_default();
+    (uid.is_empty() || uid == account.uid()) && account.array_at(&["secrets"]).iter().any(is_named)
+}
+
+/// The names of the Secrets that a pod mounts.
+fn secret_volumes(pod: &Object) -> impl Iterator<Item = &str> {
+    let volumes = pod.array_at(&["spec", "volumes"]).iter();
+    volumes.filter_map(|volume| volume.str_at(&["secret", "secretName"]))
+}
+
+/// What is to be done about a Secret that nobody mounts; `oldest` is the beginning of the time in which tokens
+/// are kept.
+fn verdict(secret: &Object, oldest: i64) -> Verdict {
+    let created = Timestamp::parse(secret.creation_timestamp()).map_or(i64::MAX, |t| t.seconds);
+    if created >= oldest || secret.deletion_timestamp().is_some() {
+        return Verdict::Keep;
+    }
+    let oldest_day = day(Timestamp::new(oldest, 0));
+    match secret.label(LAST_USED_LABEL) {
+        // What cannot be read as a day keeps it.
+        Some(used) if seconds(used).is_none() || used >= oldest_day.as_str() => {
+            return Verdict::Keep;
+        }
+        _ => {}
+    }
+    match secret.label(INVALID_SINCE_LABEL) {
+        Some(since) if seconds(since).is_some() => {
+            if since >= oldest_day.as_str() {
+                Verdict::Keep
+            } else {
+                Verdict::Delete
+            }
+        }
+        _ => Verdict::End,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_ended_after_a_year_without_use_and_deleted_a_year_later() {
+        let oldest = seconds("2025-06-01").expect("a day");
+        let check = |created: &str, used: &str, invalid: &str, want: Verdict| {
+            let mut secret = Object::from_value(value!({
+                "metadata": {"name": "s", "creationTimestamp": (format!("{created}T10:00:00Z"))}
+            }))
+            .expect("an object");
+            for (label, text) in [(LAST_USED_LABEL, used), (INVALID_SINCE_LABEL, invalid)] {
+                if !text.is_empty() {
+                    secret.metadata_mut().object_at("labels").insert(label, text);
+                }
+            }
+            assert_eq!(verdict(&secret, oldest), want, "{created} {used} {invalid}");
+        };
+        check("2025-07-01", "", "", Verdict::Keep);
+        check("2024-07-01", "", "", Verdict::End);
+        check("2024-07-01", "2025-06-01", "", Verdict::Keep);
+        check("2024-07-01", "2025-05-31", "", Verdict::End);
+        check("2024-07-01", "today", "", Verdict::Keep);
+        check("2024-07-01", "2025-05-31", "soon", Verdict::End);
+        check("2024-07-01", "2025-05-31", "2025-06-01", Verdict::Keep);
+        check("2024-07-01", "2025-05-31", "2025-05-31", Verdict::Delete);
+        check("2024-07-01", "2025-07-01", "2025-05-31", Verdict::Keep);
+    }
+
+    #[test]
+    fn only_tokens_that_their_account_refers_to_were_made_for_it() {
+        let object = |value| Object::from_value(value).expect("an object");
+        let account = object(value!({"metadata": {"uid": "u"}, "secrets": [{"name": "s"}]}));
+        let secret = |name: &str, uid: &str| {
+            object(value!({"metadata": {"name": (name), "annotations": {
+                "kubernetes.io/service-account.uid": (uid)}}}))
+        };
+        assert!(is_auto_made(&secret("s", "u"), &account));
+        assert!(!is_auto_made(&secret("t", "u"), &account));
+        assert!(!is_auto_made(&secret("s", "other"), &account));
+    }
+}
