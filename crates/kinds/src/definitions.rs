@@ -6,6 +6,8 @@ mod validate;
 use crate::check::{child, children, default, default_empty};
 use crate::strategy::Strategy;
 use keelson_meta::{Map, Object, Str, Value, value};
+use keelson_schema::structural::is_format;
+use std::collections::BTreeSet;
 
 /// Keeps a definition until its objects are gone.
 pub const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
@@ -19,11 +21,17 @@ pub(super) fn definition(base: Strategy) -> Strategy {
         terminate: Some(terminate),
         standard_finalizers: false,
         validate: validate::definition,
+        warnings,
         ..base
     }
 }
 
 fn fill(definition: &mut Object) {
+    let storage = storage_version(definition);
+    let stored = definition.array_at(&["status", "storedVersions"]);
+    if stored.is_empty() && !storage.is_empty() {
+        definition.object_mut("status").insert("storedVersions", vec![Value::String(storage)]);
+    }
     let Some(spec) = child(&mut definition.root, "spec") else { return };
     if let Some(names) = child(spec, "names") {
         let kind = names.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -46,6 +54,36 @@ fn fill(definition: &mut Object) {
     }
 }
 
+/// Formats that mean nothing, in the schemas of a definition.
+fn warnings(new: &Object, old: Option<&Object>) -> Vec<Str> {
+    let is_same = old.is_some_and(|old| old.get("spec") == new.get("spec"));
+    let mut unknown = BTreeSet::new();
+    if !is_same {
+        for (schema, _) in schemas(new) {
+            unknown_formats(schema, &mut unknown);
+        }
+    }
+    unknown.iter().map(|format| Str::from(format!("unrecognized format {format:?}"))).collect()
+}
+
+fn unknown_formats(schema: &Map, unknown: &mut BTreeSet<Str>) {
+    let kind = schema.get("type").and_then(Value::as_str).unwrap_or_default();
+    if let Some(Value::String(format)) = schema.get("format")
+        && !format.is_empty()
+        && kind == "string"
+        && !is_format(format)
+    {
+        unknown.insert(format.clone());
+    }
+    let inner = ["properties"].iter().filter_map(|name| schema.get(name)?.as_object());
+    let inner = inner.flat_map(Map::iter).map(|(_, value)| value);
+    let others =
+        ["items", "additionalProperties", "not"].iter().filter_map(|name| schema.get(name));
+    for inner in inner.chain(others).filter_map(Value::as_object) {
+        unknown_formats(inner, unknown);
+    }
+}
+
 /// The version in which objects are stored.
 pub fn storage_version(definition: &Object) -> Str {
     let versions = definition.array_at(&["spec", "versions"]);
@@ -55,7 +93,12 @@ pub fn storage_version(definition: &Object) -> Str {
 }
 
 fn prepare_create(definition: &mut Object) {
-    let stored: Vec<Value> = vec![Value::String(storage_version(definition))];
+    let mut storage = definition.array_at(&["spec", "versions"]).iter();
+    let storage = storage.find(|version| version.get("storage") == Some(&true.into()));
+    let stored: Vec<Value> = storage
+        .map(|version| version.get("name").cloned().unwrap_or("".into()))
+        .into_iter()
+        .collect();
     definition.root.insert(
         "status",
         value!({

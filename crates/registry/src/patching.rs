@@ -10,7 +10,7 @@ use keelson_meta::{
 };
 use keelson_schema::catalogue::Catalogue;
 use keelson_schema::conform::Words;
-use keelson_schema::decode::{Decoded, check_gvk, check_maps, conform_in};
+use keelson_schema::decode::{Decoded, check_custom_type, check_gvk, check_maps, conform_in};
 use keelson_schema::{Schema, json};
 
 /// The text of a patch, as a value.
@@ -66,6 +66,9 @@ impl Difference {
         validation: FieldValidation,
     ) -> Result<(Object, Vec<Str>), Failure> {
         let after = self.changed(schema, live)?;
+        if schema.types.is_custom_resource() && after.get("kind").is_some() {
+            check_custom_type(&after, schema)?;
+        }
         // The text is needed for refusals alone; they make it anew.
         let refused = |why: String| match self.changed(schema, live) {
             Ok(after) => self.refused(&after, &why),
@@ -108,6 +111,12 @@ impl Difference {
     fn decoded(&self, schema: &Schema, after: Value) -> Result<Decoded, String> {
         if self.form == PatchForm::Strategic {
             return conform_in(schema, after, Words::Converter);
+        }
+        if schema.types.is_custom_resource() && after.str_at(&["kind"]).unwrap_or("").is_empty() {
+            let mut text = vec![];
+            json::write_value(&after, &mut text);
+            let text = String::from_utf8_lossy(&text);
+            return Err(format!("Object 'Kind' is missing in '{text}'"));
         }
         let given = said_gvk(&after, &schema.gvk)?;
         if given == schema.gvk {

@@ -264,9 +264,14 @@ impl<'t> Conform<'t> {
 
     fn refused(&self, given: &str, wanted: &str, of: &Struct) -> TypeError {
         let trail: Vec<&str> = self.trail.iter().map(Str::as_str).collect();
+        // Of a custom resource, Go reads the metadata alone.
+        let is_custom = self.types.is_custom_resource();
+        let (name, trail) = match trail.as_slice() {
+            ["metadata", inner @ ..] if is_custom && !inner.is_empty() => ("ObjectMeta", inner),
+            trail => (last_word(&of.name), trail),
+        };
         TypeError(format!(
-            "json: cannot unmarshal {given} into Go struct field {}.{} of type {wanted}",
-            last_word(&of.name),
+            "json: cannot unmarshal {given} into Go struct field {name}.{} of type {wanted}",
             trail.join("."),
         ))
     }

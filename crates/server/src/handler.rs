@@ -283,6 +283,9 @@ impl App {
                 let Some(found) = resource::find(self, route)? else {
                     return Ok(respond::no_such_page());
                 };
+                if resource::is_across_namespaces(ask, route, &found) {
+                    return Ok(respond::no_such_page());
+                }
                 let verb = resource::verb(ask, route, &found)?;
                 let mut work = pin!(self.resource(ask, &permit, &found, verb, body));
                 let reply = match verb {

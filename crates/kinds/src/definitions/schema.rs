@@ -63,10 +63,10 @@ fn value(schema: &Map, place: Place, field: &str, depth: usize, errors: &mut Err
     }
     of_type(schema, place, field, errors);
     if let Some(pattern) = schema.get("pattern").and_then(Value::as_str)
-        && !is_pattern(pattern)
+        && let Some(why) = pattern_fault(pattern)
     {
-        let why = "must be a valid regular expression, but isn't: error parsing regexp";
-        errors.push(invalid(format!("{field}.pattern"), pattern, why));
+        let why = format!("must be a valid regular expression, but isn't: {why}");
+        errors.push(invalid(format!("{field}.pattern"), pattern, &why));
     }
     of_list(schema, field, errors);
     of_map(schema, field, errors);
@@ -93,6 +93,12 @@ fn value(schema: &Map, place: Place, field: &str, depth: usize, errors: &mut Err
         value(items, Place::Item, &format!("{field}.items"), depth + 1, errors);
     }
     further(schema, field, flag(schema, "x-kubernetes-int-or-string"), depth, errors);
+}
+
+/// Why a pattern cannot be used, in the words of Go.
+fn pattern_fault(pattern: &str) -> Option<String> {
+    let go = keelson_cel::check_pattern(pattern).err();
+    go.or_else(|| (!is_pattern(pattern)).then(|| "error parsing regexp".to_owned()))
 }
 
 fn of_type(schema: &Map, place: Place, field: &str, errors: &mut ErrorList) {

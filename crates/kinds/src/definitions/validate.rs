@@ -1,7 +1,9 @@
 //! Validation of CustomResourceDefinitions (apiextensions `pkg/apis/apiextensions/validation`). Faults name
 //! fields of upstream's internal type: what all versions have in common stands at the top there.
 
-use super::{schema, storage_version};
+use super::schema;
+use crate::admission::client;
+use crate::check::At;
 use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Str, Value, names};
 use std::collections::HashSet;
 
@@ -51,6 +53,7 @@ pub(super) fn definition(new: &Object, old: Option<&Object>) -> ErrorList {
             errors.push(at("spec.scope", error));
         }
     }
+    schemas_are_there(spec, &mut errors);
     if spec.get("preserveUnknownFields") == Some(&true.into())
         && old.is_none_or(|old| old.at(&["spec", "preserveUnknownFields"]) != Some(&true.into()))
     {
@@ -123,6 +126,15 @@ pub(super) fn in_common(versions: &[Value], name: &str) -> bool {
     first.is_some() && all.all(|other| other == first)
 }
 
+fn schemas_are_there(spec: &Map, errors: &mut ErrorList) {
+    let versions = spec.get("versions").and_then(Value::as_array).unwrap_or_default();
+    for (i, version) in versions.iter().enumerate() {
+        if version.at(&["schema", "openAPIV3Schema"]).is_none() {
+            errors.push(required(&format!("spec.versions[{i}].schema.openAPIV3Schema"), ""));
+        }
+    }
+}
+
 fn versions(spec: &Map, errors: &mut ErrorList) {
     let none = vec![];
     let versions = spec.get("versions").and_then(Value::as_array).unwrap_or(&none);
@@ -137,9 +149,6 @@ fn versions(spec: &Map, errors: &mut ErrorList) {
         let faults = names::is_dns1035_label(name);
         if !faults.is_empty() {
             errors.push(invalid(&format!("{field}.name"), name, &faults.join(",")));
-        }
-        if version.at(&["schema", "openAPIV3Schema"]).is_none() {
-            errors.push(required(&format!("{field}.schema.openAPIV3Schema"), ""));
         }
         let warning = version.get("deprecationWarning").and_then(Value::as_str);
         if let Some(warning) = warning {
@@ -296,7 +305,7 @@ fn of_names(given: &Map, errors: &mut ErrorList) {
 fn conversion(spec: &Map, errors: &mut ErrorList) {
     let Some(conversion) = spec.get("conversion").and_then(Value::as_object) else { return };
     let webhook = conversion.get("webhook").and_then(Value::as_object);
-    let client = webhook.and_then(|webhook| webhook.get("clientConfig"));
+    let given_client = webhook.and_then(|webhook| webhook.get("clientConfig"));
     let reviews = webhook.and_then(|webhook| webhook.get("conversionReviewVersions"));
     let (client_field, reviews_field) =
         ("spec.conversion.webhookClientConfig", "spec.conversion.conversionReviewVersions");
@@ -305,7 +314,7 @@ fn conversion(spec: &Map, errors: &mut ErrorList) {
         "None" => {
             let why = "should not be set when strategy is not set to Webhook";
             for (is_set, field) in
-                [(client.is_some(), client_field), (reviews.is_some(), reviews_field)]
+                [(given_client.is_some(), client_field), (reviews.is_some(), reviews_field)]
             {
                 if is_set {
                     errors.push(at(field, FieldError::forbidden(&Path::ROOT, why)));
@@ -313,15 +322,11 @@ fn conversion(spec: &Map, errors: &mut ErrorList) {
             }
         }
         "Webhook" => {
-            match client.and_then(Value::as_object) {
+            match given_client.filter(|client| client.as_object().is_some()) {
                 None => {
                     errors.push(required(client_field, "required when strategy is set to Webhook"));
                 }
-                Some(client) if client.get("url").is_some() == client.get("service").is_some() => {
-                    errors
-                        .push(required(client_field, "exactly one of url or service is required"));
-                }
-                Some(_) => {}
+                Some(given) => client(&At::new(Some(given), Path::new(client_field)), errors),
             }
             review_versions(reviews, reviews_field, errors);
         }
@@ -355,9 +360,20 @@ fn stored_versions(new: &Object, spec: &Map, errors: &mut ErrorList) {
     let versions = spec.get("versions").and_then(Value::as_array).unwrap_or_default();
     let names: HashSet<&str> = versions.iter().filter_map(|v| v.str_at(&["name"])).collect();
     let stored = new.array_at(&["status", "storedVersions"]);
-    let (field, storage) = ("status.storedVersions", storage_version(new));
+    let field = "status.storedVersions";
+    if stored.is_empty() {
+        return errors.push(invalid(field, Value::Null, "must have at least one stored version"));
+    }
+    for version in versions {
+        let name = version.str_at(&["name"]).unwrap_or_default();
+        let is_stored = stored.iter().any(|known| known.as_str() == Some(name));
+        if version.get("storage") == Some(&true.into()) && !is_stored {
+            let why = format!("must have the storage version {name}");
+            errors.push(invalid(field, Value::Array(stored.to_vec()), &why));
+        }
+    }
     for (i, version) in stored.iter().filter_map(Value::as_str).enumerate() {
-        if !names.contains(version) && !version.is_empty() {
+        if !names.contains(version) {
             let why = format!(
                 "missing from spec.versions; {version} was previously a storage version, and must remain in \
                  spec.versions until a storage migration ensures no data remains persisted in {version} and \
@@ -365,13 +381,6 @@ fn stored_versions(new: &Object, spec: &Map, errors: &mut ErrorList) {
             );
             errors.push(invalid(&format!("{field}[{i}]"), version, &why));
         }
-    }
-    let has_storage = stored.iter().any(|version| version.as_str() == Some(&storage));
-    if stored.is_empty() || storage.is_empty() {
-        errors.push(invalid(field, Value::Null, "must have at least one stored version"));
-    } else if !has_storage {
-        let why = format!("must have the storage version {storage}");
-        errors.push(invalid(field, Value::Array(stored.to_vec()), &why));
     }
 }
 

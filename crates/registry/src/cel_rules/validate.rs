@@ -1,10 +1,10 @@
 //! Validation of `x-kubernetes-validations` in a definition: they compile, give what they should, and do not
 //! cost too much by what the schema declares (apiextensions `pkg/apis/apiextensions/validation`).
 
-use super::declare;
+use super::{Budget, Tree, declare};
 use keelson_cel::{
     Compiled, Declared, ESTIMATED_RULE_COST_MAX, ESTIMATED_SCHEMA_COST_MAX, Environment, ListKind,
-    Shape, Type, Version,
+    OBJECT_COST_MAX, Shape, Type, Version,
 };
 use keelson_kinds::definitions::schemas;
 use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Str, Value, value};
@@ -86,6 +86,7 @@ impl Walk<'_> {
             let field = format!("{}.{RULES}[{i}]", place.field);
             self.rule(rule, schema, declared, &Place { field: &field, ..*place });
         }
+        self.default(schema, declared, place, depth);
         let properties = schema.get("properties").and_then(Value::as_object);
         for (name, member) in properties.into_iter().flat_map(Map::iter) {
             let field = format!("{}.properties[{name}]", place.field);
@@ -105,6 +106,21 @@ impl Walk<'_> {
         let apart = if is_apart { place.apart.or(Some(place.field)) } else { place.apart };
         let times = place.times.saturating_mul(declared.size_max.max(1));
         self.schema(member, inner, &Place { field: &field, times, apart }, depth + 1);
+    }
+
+    /// A default must hold to the rules of its own schema.
+    fn default(&mut self, schema: &Map, declared: &Arc<Declared>, place: &Place<'_>, depth: usize) {
+        let Some(default) = schema.get("default").filter(|default| !default.is_null()) else {
+            return;
+        };
+        let Some(tree) = Tree::read(schema, declared, depth) else { return };
+        let (field, mut faults) = (format!("{}.default", place.field), ErrorList::new());
+        let mut budget = Budget(OBJECT_COST_MAX);
+        tree.check(default, None, &Path::new(&field), &mut budget, &mut faults);
+        // Rules that do not compile are told where they stand.
+        if self.errors.is_empty() {
+            self.errors.extend(faults);
+        }
     }
 
     fn rule(&mut self, rule: &Map, schema: &Map, declared: &Arc<Declared>, place: &Place<'_>) {

@@ -81,9 +81,12 @@ fn type_name(value: &Value) -> &'static str {
     }
 }
 
-/// Whether a number is one of 64 bits without a fraction.
+/// The largest whole number that JSON's numbers tell from its neighbours.
+const WHOLE_MAX: f64 = 9_007_199_254_740_991.0;
+
+/// Whether a number has no fraction.
 fn is_whole(number: f64) -> bool {
-    number.fract() == 0.0 && number.abs() < 9.3e18
+    number.fract() == 0.0 && number.abs() <= WHOLE_MAX
 }
 
 impl Type {
@@ -163,6 +166,18 @@ impl Node {
 
     fn type_of(&self, value: &Value, path: &Path<'_>, errors: &mut ErrorList) {
         let given = type_name(value);
+        if let Some((format, given)) = self.misformed(value) {
+            return errors.push_with(|| {
+                let why = format!("{path} in body must be of type {format}: \"{given}\"");
+                FieldError::type_invalid(path, given, &why)
+            });
+        }
+        let has_format = self.format().is_some();
+        let is_number = matches!(self.kind, Some(Type::Integer | Type::Number));
+        // Upstream leaves these to the format.
+        if has_format && !is_number && matches!(value, Value::String(_) | Value::Array(_)) {
+            return;
+        }
         let wanted = if self.int_or_string {
             let takes = matches!(given, "integer" | "string");
             (!takes).then_some("integer,string")
@@ -175,6 +190,23 @@ impl Node {
                 FieldError::type_invalid(path, given, &why)
             });
         }
+    }
+
+    fn format(&self) -> Option<&str> {
+        self.checks.as_ref()?.format.as_deref().filter(|format| !format.is_empty())
+    }
+
+    /// The format that a value should have and the one it has, where its type is another and it is neither
+    /// text nor a list.
+    fn misformed(&self, value: &Value) -> Option<(&str, &'static str)> {
+        let (format, kind) = (self.format()?, self.kind?);
+        let given = match value {
+            Value::String(_) | Value::Array(_) => return None,
+            Value::Int(_) => "int64",
+            Value::Float(_) => "float64",
+            _ => "",
+        };
+        (!kind.takes(value) && given != format).then_some((format, given))
     }
 
     /// The members of an object, but for those in `known`, which are looked at elsewhere.
@@ -381,16 +413,16 @@ impl Checks {
         if let Some(of) = self.multiple_of.as_ref().filter(|of| !is_multiple(value, of)) {
             invalid(format!("a multiple of {}", shown(of)));
         }
-        if let Some((bound, is_outside)) = &self.maximum
-            && (is_less(bound, value) || (*is_outside && !is_less(value, bound)))
-        {
-            let words = if *is_outside { "less than" } else { "less than or equal to" };
-            invalid(format!("{words} {}", shown(bound)));
-        }
         if let Some((bound, is_outside)) = &self.minimum
             && (is_less(value, bound) || (*is_outside && !is_less(bound, value)))
         {
             let words = if *is_outside { "greater than" } else { "greater than or equal to" };
+            invalid(format!("{words} {}", shown(bound)));
+        }
+        if let Some((bound, is_outside)) = &self.maximum
+            && (is_less(bound, value) || (*is_outside && !is_less(value, bound)))
+        {
+            let words = if *is_outside { "less than" } else { "less than or equal to" };
             invalid(format!("{words} {}", shown(bound)));
         }
     }
