@@ -358,7 +358,8 @@ fn review_versions(reviews: Option<&Value>, field: &str, errors: &mut ErrorList)
 /// What was a storage version must stay one of the versions.
 fn stored_versions(new: &Object, spec: &Map, errors: &mut ErrorList) {
     let versions = spec.get("versions").and_then(Value::as_array).unwrap_or_default();
-    let names: HashSet<&str> = versions.iter().filter_map(|v| v.str_at(&["name"])).collect();
+    let name = |version: &'_ Value| version.str_at(&["name"]).unwrap_or_default().to_owned();
+    let names: HashSet<String> = versions.iter().map(name).collect();
     let stored = new.array_at(&["status", "storedVersions"]);
     let field = "status.storedVersions";
     if stored.is_empty() {

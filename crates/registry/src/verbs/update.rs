@@ -530,7 +530,12 @@ fn validate(target: &Target, part: Part, new: &Object, old: &Object) -> Result<(
         Part::Status => (strategy.status_checks, strategy.validate_status),
         Part::Other(name) | Part::Effect(name) => match strategy.part(name) {
             Some(rules) => (strategy.status_checks, rules.validate),
-            None => return invalid(target, new, errors),
+            None => {
+                if target.kind.source == Source::Custom {
+                    kind.validate_further(&target.version, new, Some(old), &mut errors);
+                }
+                return invalid(target, new, errors);
+            }
         },
     };
     errors.extend(strategy.check(checks, rules, new, Some(old), kind.namespaced));

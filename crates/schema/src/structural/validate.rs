@@ -2,7 +2,8 @@
 //! `pkg/validation/validate`, apiextensions `pkg/apiserver/validation` and `schema/listtype`).
 
 use super::{Additional, Checks, ListType, Node, Structural, Type};
-use keelson_meta::{ErrorList, FieldError, Map, Path, Str, Value};
+use keelson_meta::object_meta::validate_object_meta;
+use keelson_meta::{ErrorList, FieldError, GroupVersion, Map, Path, Str, Value, names};
 use std::collections::{HashMap, HashSet};
 
 /// Where upstream puts what it does not know the field of.
@@ -238,10 +239,36 @@ impl Node {
     /// What every resource within a resource has.
     fn type_members(&self, map: &Map, path: &Path<'_>, errors: &mut ErrorList) {
         for name in ["apiVersion", "kind"] {
-            if map.get(name).and_then(Value::as_str).unwrap_or_default().is_empty() {
-                errors.push_with(|| FieldError::required(&path.field(name), ""));
-            }
+            let (field, value) = (path.field(name), map.get(name));
+            let why = match value.and_then(Value::as_str) {
+                None => {
+                    errors.push_with(|| FieldError::required(&field, ""));
+                    continue;
+                }
+                Some("") => "must not be empty".to_owned(),
+                Some(text) if name == "apiVersion" => match GroupVersion::parse(text) {
+                    Some(_) => continue,
+                    None => format!("unexpected GroupVersion string: {text}"),
+                },
+                Some(text) => match names::is_dns1035_label(&text.to_lowercase()) {
+                    faults if faults.is_empty() => continue,
+                    faults => format!(
+                        "may have mixed case, but should otherwise match: {}",
+                        faults.join(",")
+                    ),
+                },
+            };
+            let value = value.cloned().unwrap_or_default();
+            errors.push(FieldError::invalid(&field, value, &why));
         }
+        let Some(metadata) = map.get("metadata").and_then(Value::as_object) else { return };
+        let mut metadata = metadata.clone();
+        if metadata.get("name").and_then(Value::as_str).unwrap_or_default().is_empty() {
+            metadata.insert("name", "fakename");
+        }
+        let namespaced = metadata.get("namespace").is_some_and(|namespace| !namespace.is_empty());
+        let rule = names::name_is_path_segment;
+        errors.extend(validate_object_meta(&metadata, namespaced, rule, &path.field("metadata")));
     }
 
     /// Items that stand twice in sets and maps.
