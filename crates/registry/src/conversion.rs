@@ -200,6 +200,18 @@ impl Registry {
         Ok(kind.record(&mut converted))
     }
 
+    /// What would be read of an object once it was stored in another version.
+    pub(crate) async fn round_trip(
+        &self,
+        target: &Target,
+        object: Object,
+    ) -> Result<Object, Failure> {
+        let (kind, version) = (&target.kind, target.working());
+        let mut stored = self.convert_one(kind, object, version, &kind.storage).await?;
+        default::fill(&kind.storage, &mut stored);
+        self.convert_one(kind, stored, &kind.storage, version).await
+    }
+
     /// An entry of a kind with a webhook as clients of the target's version see it. See `shown!`.
     pub(crate) async fn converted(&self, target: &Target, entry: Entry) -> Result<Entry, Failure> {
         let (kind, to) = (&target.kind, target.schema());
@@ -313,6 +325,20 @@ macro_rules! record_of {
     };
 }
 
+/// What a write of a custom resource that is not done would leave to be read.
+macro_rules! read_back {
+    ($registry:expr, $target:expr, $object:expr) => {
+        if $target.kind.source == $crate::api_table::Source::Custom {
+            if $target.working().gvk == $target.kind.storage.gvk {
+                keelson_schema::default::fill($target.working(), $object);
+            } else {
+                let trip = $registry.round_trip($target, std::mem::take($object));
+                *$object = Box::pin(trip).await?;
+            }
+        }
+    };
+}
+
 /// An entry as clients of the target's version see it.
 macro_rules! shown {
     ($registry:expr, $target:expr, $entry:expr) => {
@@ -323,7 +349,7 @@ macro_rules! shown {
     };
 }
 
-pub(crate) use {object_of, record_of, shown};
+pub(crate) use {object_of, read_back, record_of, shown};
 
 /// Objects of one version that are to be converted together.
 struct Batch {

@@ -266,6 +266,10 @@ impl<'t> Conform<'t> {
         let trail: Vec<&str> = self.trail.iter().map(Str::as_str).collect();
         // Of a custom resource, Go reads the metadata alone.
         let is_custom = self.types.is_custom_resource();
+        if is_custom && trail == ["metadata"] {
+            let why = format!("json: cannot unmarshal {given} into Go value of type {wanted}");
+            return TypeError(why);
+        }
         let (name, trail) = match trail.as_slice() {
             ["metadata", inner @ ..] if is_custom && !inner.is_empty() => ("ObjectMeta", inner),
             trail => (last_word(&of.name), trail),

@@ -3,7 +3,7 @@
 use crate::admission::{Options, Passes, Write};
 use crate::allocation::is_service;
 use crate::api_table::Source;
-use crate::conversion::{record_of, shown};
+use crate::conversion::{read_back, record_of, shown};
 use crate::kind::{Answer, Target};
 use crate::options::WriteOptions;
 use crate::owners;
@@ -250,6 +250,7 @@ impl Registry {
             return taken(target, Some(known));
         }
         kind.check_record(&record_of!(self, target, obj)?)?;
+        read_back!(self, target, obj);
         // Nobody looks at it, and the answer repeats it.
         obj.set_meta("resourceVersion", &given);
         let shown = shown_object(target, obj.clone());

@@ -3,7 +3,7 @@
 use crate::admission::{Options, Write};
 use crate::allocation::is_service;
 use crate::api_table::Source;
-use crate::conversion::{Conversions, object_of, record_of, shown};
+use crate::conversion::{Conversions, object_of, read_back, record_of, shown};
 use crate::kind::{Answer, Target};
 use crate::options::WriteOptions;
 use crate::owners::{self, Endpoint};
@@ -272,6 +272,7 @@ impl Registry {
         }
         if options.dry_run {
             kind.check_record(&record)?;
+            read_back!(self, target, new);
             new.set_meta("resourceVersion", &entry.modified().to_string());
             return Ok(Step::Done(Answer::Object(shown_object(target, std::mem::take(new)))));
         }
