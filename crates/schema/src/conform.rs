@@ -66,11 +66,8 @@ impl<'t> Conform<'t> {
             let Some(at) = of.position_near(last, key) else {
                 if of.preserve_unknown {
                     last = usize::MAX;
-                } else if self.unknown.len() < UNKNOWN_MAX && self.unknown_bytes < UNKNOWN_BYTES_MAX
-                {
-                    let text = path.field(key).to_string();
-                    self.unknown_bytes += text.len();
-                    self.unknown.push(text);
+                } else {
+                    self.note_unknown(&path.field(key));
                 }
                 return of.preserve_unknown;
             };
@@ -148,8 +145,36 @@ impl<'t> Conform<'t> {
             (Shape::Struct(id), value) if !self.types.get(*id).lenient => {
                 self.text(&Shape::Struct(*id), value, of)
             }
-            (_, value) if of.lenient => Ok(value),
+            (Shape::Struct(id), value) if self.types.get(*id).preserve_unknown => Ok(value),
+            (_, mut value) if of.lenient => {
+                self.empty(&mut value, path);
+                Ok(value)
+            }
             (shape, value) => self.text(shape, value, of),
+        }
+    }
+
+    /// Takes the members of objects away that stand where the schema of a custom resource has something else.
+    fn empty(&mut self, value: &mut Value, path: &Path<'_>) {
+        match value {
+            Value::Object(map) => {
+                map.iter().for_each(|(key, _)| self.note_unknown(&path.field(key)));
+                *map = Map::new();
+            }
+            Value::Array(items) => {
+                for (i, item) in items.iter_mut().enumerate() {
+                    self.empty(item, &path.index(i));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn note_unknown(&mut self, path: &Path<'_>) {
+        if self.unknown.len() < UNKNOWN_MAX && self.unknown_bytes < UNKNOWN_BYTES_MAX {
+            let text = path.to_string();
+            self.unknown_bytes += text.len();
+            self.unknown.push(text);
         }
     }
 

@@ -419,19 +419,19 @@ impl Checks {
 
     fn of_text(&self, text: &Str, path: &Path<'_>, errors: &mut ErrorList) {
         let length = text.chars().count() as u64;
-        let mut invalid = |why: String| {
+        let invalid = |why: String| {
             let why = format!("{path} in body {why}");
-            errors.push(FieldError::invalid(path, Value::String(text.clone()), &why));
+            FieldError::invalid(path, Value::String(text.clone()), &why)
         };
-        if let Some(least) = self.min_length.filter(|least| length < *least) {
-            invalid(format!("should be at least {least} chars long"));
-        }
-        if let Some((pattern, _)) = self.pattern.as_ref().filter(|(_, regex)| !regex.is_match(text))
-        {
-            invalid(format!("should match '{pattern}'"));
-        }
+        // Of these, upstream tells the first.
         if let Some(most) = self.max_length.filter(|most| length > *most) {
             errors.push(FieldError::too_long(path, usize::try_from(most).unwrap_or(usize::MAX)));
+        } else if let Some(least) = self.min_length.filter(|least| length < *least) {
+            errors.push(invalid(format!("should be at least {least} chars long")));
+        } else if let Some((pattern, _)) =
+            self.pattern.as_ref().filter(|(_, regex)| !regex.is_match(text))
+        {
+            errors.push(invalid(format!("should match '{pattern}'")));
         }
         let format = self.format.as_deref();
         if let Some(format) = format
