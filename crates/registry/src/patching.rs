@@ -65,13 +65,14 @@ impl Difference {
         live: &Object,
         validation: FieldValidation,
     ) -> Result<(Object, Vec<Str>), Failure> {
+        let is_custom = schema.types.is_custom_resource();
         let after = self.changed(schema, live)?;
-        if schema.types.is_custom_resource() && after.get("kind").is_some() {
+        if is_custom && after.get("kind").is_some() {
             check_custom_type(&after, schema)?;
         }
         // The text is needed for refusals alone; they make it anew.
         let refused = |why: String| match self.changed(schema, live) {
-            Ok(after) => self.refused(&after, &why),
+            Ok(after) => self.refused(&after, &why, is_custom),
             Err(failure) => failure,
         };
         let mut decoded = self.decoded(schema, after).map_err(refused)?;
@@ -113,9 +114,7 @@ impl Difference {
             return conform_in(schema, after, Words::Converter);
         }
         if schema.types.is_custom_resource() && after.str_at(&["kind"]).unwrap_or("").is_empty() {
-            let mut text = vec![];
-            json::write_value(&after, &mut text);
-            let text = String::from_utf8_lossy(&text);
+            let text = text_of(&json::expanded(after).sorted());
             return Err(format!("Object 'Kind' is missing in '{text}'"));
         }
         let given = said_gvk(&after, &schema.gvk)?;
@@ -134,19 +133,22 @@ impl Difference {
     }
 
     /// 422 for a patch whose result is not an object of its kind.
-    fn refused(&self, after: &Value, why: &str) -> Failure {
+    fn refused(&self, after: &Value, why: &str, is_custom: bool) -> Failure {
         let shown = match self.form {
             PatchForm::Strategic => gofmt::plain(&self.value),
-            _ => {
-                let mut text = vec![];
-                json::write_value(after, &mut text);
-                String::from_utf8_lossy(&text).into_owned()
-            }
+            _ if is_custom => text_of(&json::expanded(after.clone()).sorted()),
+            _ => text_of(after),
         };
         let mut errors = ErrorList::new();
         errors.push(FieldError::invalid(&Path::new("patch"), shown.as_str(), why));
         Status::invalid("", "", "", errors)
     }
+}
+
+fn text_of(value: &Value) -> String {
+    let mut text = vec![];
+    json::write_value(value, &mut text);
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 /// The kind that a value says it is; what it does not say is `expected`.

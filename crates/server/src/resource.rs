@@ -108,7 +108,10 @@ pub(crate) fn find<'a>(
 /// 404 for a subresource that a resource has not: of a custom one, the object is said not to be there.
 fn no_subresource(endpoint: &Endpoint, route: &ResourceRoute) -> Failure {
     match &endpoint.kind {
-        Some(kind) if kind.source == Source::Custom => Status::not_found(&kind.gvr, &route.name),
+        Some(kind) if kind.source == Source::Custom => {
+            let warnings = endpoint.deprecation.iter().cloned().collect();
+            Status::not_found(&kind.gvr, &route.name).with_warnings(warnings)
+        }
         _ => Status::no_such_path(),
     }
 }

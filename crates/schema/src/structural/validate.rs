@@ -321,23 +321,9 @@ impl Node {
             let mut text = vec![];
             crate::json::write_value(&key, &mut text);
             if !seen.insert(text.clone()) && told.insert(text) {
-                errors.push_with(|| FieldError::duplicate(&path.index(i), sorted(key)));
+                errors.push_with(|| FieldError::duplicate(&path.index(i), key.sorted()));
             }
         }
-    }
-}
-
-/// A value with its members by name, as Go prints maps.
-fn sorted(value: Value) -> Value {
-    match value {
-        Value::Object(map) => {
-            let members = map.into_iter().map(|(name, value)| (name, sorted(value)));
-            let mut map: Map = members.collect();
-            map.sort();
-            Value::Object(map)
-        }
-        Value::Array(items) => Value::Array(items.into_iter().map(sorted).collect()),
-        other => other,
     }
 }
 
