@@ -318,7 +318,7 @@ def differences(want, got, path=""):
     if isinstance(want, list):
         if len(want) != len(got):
             both = [[item for item in one if item not in other] for one, other in ((want, got), (got, want))]
-            return [f"{path}: missing {json.dumps(both[0])[:500]} unexpected {json.dumps(both[1])[:500]}"]
+            return [f"{path}: missing {json.dumps(both[0])[:1500]} unexpected {json.dumps(both[1])[:1500]}"]
         return [line for i, pair in enumerate(zip(want, got)) for line in differences(*pair, f"{path}[{i}]")]
     return [] if want == got else [f"{path}: want {json.dumps(want)[:300]} got {json.dumps(got)[:300]}"]
 

@@ -1,7 +1,7 @@
 //! Validation of CustomResourceDefinitions (apiextensions `pkg/apis/apiextensions/validation`). Faults name
 //! fields of upstream's internal type: what all versions have in common stands at the top there.
 
-use super::schema;
+use super::{schema, selectable};
 use crate::admission::client;
 use crate::check::At;
 use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Str, Value, names};
@@ -62,8 +62,18 @@ pub(super) fn definition(new: &Object, old: Option<&Object>) -> ErrorList {
         errors.push(invalid("spec.preserveUnknownFields", true, why));
     }
     versions(spec, &mut errors);
-    for (schema, field) in super::schemas(new) {
-        schema::root(schema, &field, &mut errors);
+    let all = new.array_at(&["spec", "versions"]);
+    let has_status = |version: &Value| {
+        version.at(&["subresources", "status"]).is_some_and(|status| !status.is_null())
+    };
+    for (at, (schema, field)) in super::schemas(new).into_iter().enumerate() {
+        let is_common = field == "spec.validation.openAPIV3Schema";
+        // What is said of all versions is asked of the subresources that all of them have.
+        let has_status = match is_common {
+            true => in_common(all, "subresources") && all.iter().all(has_status),
+            false => all.get(at).is_some_and(has_status),
+        };
+        schema::root(schema, &field, has_status, &mut errors);
     }
     of_names(names, &mut errors);
     conversion(spec, &mut errors);
@@ -168,6 +178,10 @@ fn versions(spec: &Map, errors: &mut ErrorList) {
         };
         if let Some(field) = place("additionalPrinterColumns", "spec.additionalPrinterColumns") {
             columns(version.array_at(&["additionalPrinterColumns"]), &field, errors);
+        }
+        if let Some(field) = place("selectableFields", "spec.selectableFields") {
+            let schema = version.at(&["schema", "openAPIV3Schema"]).and_then(Value::as_object);
+            selectable::fields(version.array_at(&["selectableFields"]), schema, &field, errors);
         }
         let scale = version.at(&["subresources", "scale"]).and_then(Value::as_object);
         if let (Some(scale), Some(field)) = (scale, place("subresources", "spec.subresources")) {
