@@ -72,17 +72,30 @@ fn unknown_formats(schema: &Map, unknown: &mut BTreeSet<Str>) {
     let kind = schema.get("type").and_then(Value::as_str).unwrap_or_default();
     if let Some(Value::String(format)) = schema.get("format")
         && !format.is_empty()
-        && kind == "string"
-        && !is_format(format)
+        && !is_known_format(kind, format)
     {
         unknown.insert(format.clone());
     }
-    let inner = ["properties"].iter().filter_map(|name| schema.get(name)?.as_object());
-    let inner = inner.flat_map(Map::iter).map(|(_, value)| value);
-    let others =
-        ["items", "additionalProperties", "not"].iter().filter_map(|name| schema.get(name));
-    for inner in inner.chain(others).filter_map(Value::as_object) {
+    let inner = schema.get("properties").and_then(Value::as_object);
+    let inner = inner.into_iter().flat_map(Map::iter).map(|(_, value)| value);
+    let lists = ["allOf", "anyOf", "oneOf"].iter().filter_map(|name| schema.get(name)?.as_array());
+    let others = ["items", "additionalProperties", "not"].iter();
+    let others = others.filter_map(|name| schema.get(name));
+    for inner in inner.chain(lists.flatten()).chain(others).filter_map(Value::as_object) {
         unknown_formats(inner, unknown);
+    }
+}
+
+/// Whether a format means anything for values of a type; without a type, any will do.
+fn is_known_format(kind: &str, format: &str) -> bool {
+    let is_integer = matches!(format, "int32" | "int64");
+    let is_number = matches!(format, "float" | "double");
+    match kind {
+        "string" => is_format(format),
+        "integer" => is_integer,
+        "number" => is_number,
+        "" => is_integer || is_number || is_format(format),
+        _ => false,
     }
 }
 

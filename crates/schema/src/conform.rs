@@ -133,7 +133,7 @@ impl<'t> Conform<'t> {
                 }
                 for (key, slot) in map.iter_mut() {
                     let item = std::mem::take(slot);
-                    *slot = self.value(&shape.value, item, of, &path.key(key))?;
+                    *slot = self.value(&shape.value, item, of, &path.field(key))?;
                 }
                 Ok(Value::Object(map))
             }

@@ -1,6 +1,6 @@
 //! Schemas as upstream's messages show them: its internal type `JSONSchemaProps`, with all of its members.
 
-use keelson_meta::{Map, Str, Value, value};
+use keelson_meta::{Map, Value, value};
 
 /// Members of the internal type in their order, with the name in JSON and what they are when they are absent.
 const MEMBERS: [(&str, &str, Absent); 44] = [
@@ -57,19 +57,21 @@ enum Absent {
     False,
 }
 
-/// A schema in the internal form.
+/// A schema in the internal form, as text: a map of so many members would be sorted.
 pub(super) fn schema(schema: &Map) -> Value {
-    let mut out = Map::new();
-    for (shown, name, absent) in MEMBERS {
+    let mut out = String::from("{");
+    for (at, (shown, name, absent)) in MEMBERS.into_iter().enumerate() {
         let value = match (schema.get(name).filter(|value| !value.is_null()), absent) {
             (Some(value), _) => member(name, value),
             (None, Absent::Null) => Value::Null,
             (None, Absent::Text) => Value::from(""),
             (None, Absent::False) => Value::Bool(false),
         };
-        out.insert(Str::new_static(shown), value);
+        let comma = if at > 0 { "," } else { "" };
+        out.push_str(&format!("{comma}\"{shown}\":{}", keelson_meta::status::show(&value)));
     }
-    Value::Object(out)
+    out.push('}');
+    Value::Raw(out.into())
 }
 
 fn member(name: &str, value: &Value) -> Value {

@@ -513,6 +513,12 @@ fn condition(schema: &Map, field: &str, depth: usize, errors: &mut ErrorList) {
     if depth > DEPTH_MAX {
         return;
     }
+    of_list(schema, field, errors);
+    of_map(schema, field, errors);
+    if let Some(why) = schema.get("pattern").and_then(Value::as_str).and_then(pattern_fault) {
+        let why = format!("must be a valid regular expression, but isn't: {why}");
+        errors.push(invalid(format!("{field}.pattern"), text(schema, "pattern"), &why));
+    }
     let is_set = |value: &Value| !value.is_empty() && *value != Value::Bool(false);
     for (name, why) in FORBIDDEN_WHEN_SET {
         if schema.get(name).is_some_and(is_set) {

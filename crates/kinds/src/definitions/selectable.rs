@@ -35,16 +35,17 @@ fn fault(path: &str, schema: Option<&Map>) -> Option<String> {
         let word = path.split(['.', '[']).next().unwrap_or_default();
         return Some(format!("is an invalid path: expected [ or . but got: {word}"));
     };
-    if rest.contains('[') {
-        return Some("is an invalid path: array notation is not allowed".to_owned());
-    }
     let mut at = schema;
     for (depth, name) in rest.split('.').enumerate() {
+        let (name, index) = name.split_once('[').unwrap_or((name, ""));
         let is_meta = depth == 0 && matches!(name, "metadata" | "kind" | "apiVersion");
         let member = at.and_then(|schema| schema.get("properties")?.get(name)?.as_object());
         at = member.filter(|_| !is_meta);
         if at.is_none() {
             return Some("is an invalid path: does not refer to a valid field".to_owned());
+        }
+        if !index.is_empty() {
+            return Some("is an invalid path: array notation is not allowed".to_owned());
         }
     }
     let kind = at.and_then(|schema| schema.get("type")).and_then(Value::as_str);

@@ -14,6 +14,9 @@ const COLUMN_TYPES: [&str; 5] = ["boolean", "date", "integer", "number", "string
 const COLUMN_FORMATS: [&str; 8] =
     ["byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
 
+/// Bytes of the warning of a deprecated version.
+const WARNING_BYTES_MAX: usize = 256;
+
 /// Puts a fault at a field that is written out.
 pub(super) fn at(field: &str, error: FieldError) -> FieldError {
     FieldError { field: field.to_owned(), ..error }
@@ -151,6 +154,12 @@ fn versions(spec: &Map, errors: &mut ErrorList) {
     let is = |version: &Value, name: &str| version.get(name) == Some(&true.into());
     let mut seen = HashSet::new();
     let (mut is_unique, mut storage) = (true, 0);
+    let first = versions.first().and_then(|version| version.str_at(&["name"])).unwrap_or_default();
+    let faults = names::is_dns1035_label(first);
+    if !first.is_empty() && !faults.is_empty() {
+        // Upstream's internal type has the first version in a place of its own.
+        errors.push(invalid("spec.version", first, &faults.join(",")));
+    }
     for (i, version) in versions.iter().enumerate() {
         let field = format!("spec.versions[{i}]");
         let name = version.str_at(&["name"]).unwrap_or_default();
@@ -165,6 +174,9 @@ fn versions(spec: &Map, errors: &mut ErrorList) {
             let field = format!("{field}.deprecationWarning");
             if !is(version, "deprecated") {
                 errors.push(invalid(&field, warning, "can only be set for deprecated versions"));
+            } else if warning.len() > WARNING_BYTES_MAX {
+                let why = format!("must be <= {WARNING_BYTES_MAX} characters long");
+                errors.push(invalid(&field, warning, &why));
             } else if warning.is_empty() {
                 errors.push(invalid(&field, warning, "must not be an empty string"));
             }
@@ -179,13 +191,21 @@ fn versions(spec: &Map, errors: &mut ErrorList) {
         if let Some(field) = place("additionalPrinterColumns", "spec.additionalPrinterColumns") {
             columns(version.array_at(&["additionalPrinterColumns"]), &field, errors);
         }
-        if let Some(field) = place("selectableFields", "spec.selectableFields") {
-            let schema = version.at(&["schema", "openAPIV3Schema"]).and_then(Value::as_object);
-            selectable::fields(version.array_at(&["selectableFields"]), schema, &field, errors);
-        }
         let scale = version.at(&["subresources", "scale"]).and_then(Value::as_object);
         if let (Some(scale), Some(field)) = (scale, place("subresources", "spec.subresources")) {
             of_scale(scale, &format!("{field}.scale"), errors);
+        }
+        if let Some(field) = place("selectableFields", "spec.selectableFields") {
+            let schema = version.at(&["schema", "openAPIV3Schema"]).and_then(Value::as_object);
+            if field != "spec.selectableFields"
+                && in_common(versions, "schema")
+                && version.get("selectableFields").is_some()
+            {
+                let why = "may only be set when `version.schema.openAPIV3Schema` is not included";
+                errors.push(invalid(&field, "", why));
+                continue;
+            }
+            selectable::fields(version.array_at(&["selectableFields"]), schema, &field, errors);
         }
     }
     let shown = || match spec.get("versions") {
@@ -323,9 +343,10 @@ fn conversion(spec: &Map, errors: &mut ErrorList) {
     let reviews = webhook.and_then(|webhook| webhook.get("conversionReviewVersions"));
     let (client_field, reviews_field) =
         ("spec.conversion.webhookClientConfig", "spec.conversion.conversionReviewVersions");
-    match text(conversion, "strategy") {
-        "" => errors.push(required("spec.conversion.strategy", "")),
-        "None" => {
+    let strategy = text(conversion, "strategy");
+    match strategy {
+        _ if strategy != "Webhook" => {
+            unknown_strategy(strategy, errors);
             let why = "should not be set when strategy is not set to Webhook";
             for (is_set, field) in
                 [(given_client.is_some(), client_field), (reviews.is_some(), reviews_field)]
@@ -335,7 +356,7 @@ fn conversion(spec: &Map, errors: &mut ErrorList) {
                 }
             }
         }
-        "Webhook" => {
+        _ => {
             match given_client.filter(|client| client.as_object().is_some()) {
                 None => {
                     errors.push(required(client_field, "required when strategy is set to Webhook"));
@@ -344,6 +365,13 @@ fn conversion(spec: &Map, errors: &mut ErrorList) {
             }
             review_versions(reviews, reviews_field, errors);
         }
+    }
+}
+
+fn unknown_strategy(strategy: &str, errors: &mut ErrorList) {
+    match strategy {
+        "" => errors.push(required("spec.conversion.strategy", "")),
+        "None" | "Webhook" => {}
         other => {
             let error = FieldError::not_supported(&Path::ROOT, other, &["None", "Webhook"]);
             errors.push(at("spec.conversion.strategy", error));
