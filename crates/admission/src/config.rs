@@ -4,6 +4,7 @@
 use crate::event_rate_limit::EventLimits;
 use crate::image_policy::ImagePolicyConfig;
 use crate::pod_security::{Defaults, Exemptions};
+use crate::quota::{self, LimitedResource};
 use crate::webhooks::Credentials;
 use keelson_meta::{Map, Value};
 use keelson_schema::yaml;
@@ -24,6 +25,7 @@ pub struct PlugInConfig {
     pub(crate) default_tolerations: Vec<Value>,
     pub(crate) tolerations_whitelist: Vec<Value>,
     pub(crate) image_policy: Option<ImagePolicyConfig>,
+    pub(crate) limited_resources: Vec<LimitedResource>,
     /// MutatingAdmissionWebhook and ValidatingAdmissionWebhook: what webhooks are shown.
     webhook_credentials: BTreeMap<String, Arc<Credentials>>,
     /// The configurations of plug-ins that live elsewhere, by their names.
@@ -149,6 +151,7 @@ impl PlugInConfig {
                 self.default_tolerations = own.array_at(&["default"]).to_vec();
                 self.tolerations_whitelist = own.array_at(&["whitelist"]).to_vec();
             }
+            quota::NAME => self.limited_resources = LimitedResource::read_all(&own)?,
             "MutatingAdmissionWebhook" | "ValidatingAdmissionWebhook" => {
                 let credentials = Arc::new(Credentials::read(&own)?);
                 self.webhook_credentials.insert(name.to_owned(), credentials);

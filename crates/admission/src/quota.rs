@@ -1,14 +1,61 @@
 //! ResourceQuota: what objects use up of the quotas of their namespace. The one plug-in that leads to
 //! a write: this says what is to be charged, the caller stores it.
 
+use crate::config::{check_fields, text};
 use crate::pod::{Amounts, Side, add, amounts, of_container, of_pod, quantity};
-use crate::request::{Operation, Request};
+use crate::request::{Operation, Request, Stored};
 use keelson_meta::quantity::Format;
-use keelson_meta::{Failure, Object, Quantity, Value};
+use keelson_meta::{Failure, Object, Quantity, Reason, Status, Value};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+mod devices;
 
 /// The plug-in's name.
 pub const NAME: &str = "ResourceQuota";
+
+/// What `ResourceQuotaConfiguration` says of a resource: it is used only under a quota.
+#[derive(Clone, Debug)]
+pub(crate) struct LimitedResource {
+    group: String,
+    resource: String,
+    /// Parts of the names of what is limited.
+    contained: Vec<String>,
+    scopes: Vec<Scope>,
+}
+
+impl LimitedResource {
+    /// Reads a `ResourceQuotaConfiguration`.
+    pub(crate) fn read_all(own: &Value) -> Result<Vec<LimitedResource>, String> {
+        const KINDS: [&str; 2] = ["ResourceQuotaConfiguration", "Configuration"];
+        check_fields(own, &["kind", "apiVersion", "limitedResources"])?;
+        let (kind, version) = (text(own, "kind"), text(own, "apiVersion"));
+        let known = ["apiserver.config.k8s.io/v1", "resourcequota.admission.k8s.io/v1beta1"];
+        if !KINDS.contains(&kind) || !known.contains(&version) {
+            return Err(format!("{kind:?} of {version:?} is no {} of {}", KINDS[0], known[0]));
+        }
+        own.array_at(&["limitedResources"]).iter().map(LimitedResource::read).collect()
+    }
+
+    fn read(limited: &Value) -> Result<LimitedResource, String> {
+        check_fields(limited, &["apiGroup", "resource", "matchContains", "matchScopes"])?;
+        let resource = text(limited, "resource").to_owned();
+        if resource.is_empty() {
+            return Err("limitedResources: resource must not be empty".to_owned());
+        }
+        let contained = limited.array_at(&["matchContains"]).iter().filter_map(Value::as_str);
+        Ok(LimitedResource {
+            group: text(limited, "apiGroup").to_owned(),
+            resource,
+            contained: contained.map(str::to_owned).collect(),
+            scopes: limited.array_at(&["matchScopes"]).iter().map(Scope::read).collect(),
+        })
+    }
+
+    fn contains(&self, what: &str) -> bool {
+        self.contained.iter().any(|part| what.contains(part.as_str()))
+    }
+}
 
 /// What a pod's containers must ask for when a quota limits it.
 const EXPLICIT: [&str; 6] =
@@ -31,6 +78,86 @@ pub fn concerns(req: &Request<'_>) -> bool {
     }
 }
 
+/// Whether a request may be refused although there is no quota.
+pub fn is_limited(req: &Request<'_>) -> bool {
+    limits(req).next().is_some()
+}
+
+/// Refuses an object that says too little for a quota, or that takes of what must be under some quota
+/// and is under none. `quotas` are those of its namespace.
+pub fn check(req: &Request<'_>, obj: &Object, quotas: &[Object]) -> Result<(), Failure> {
+    let (group, resource) = (req.gvr.group.as_str(), req.gvr.resource.as_str());
+    let all_hard: Vec<Amounts> =
+        quotas.iter().map(|quota| amounts(quota.at(&["status", "hard"]))).collect();
+    let mut covered: BTreeSet<&str> = BTreeSet::new();
+    for (quota, hard) in quotas.iter().zip(&all_hard) {
+        if !matches(quota, group, resource, obj) {
+            continue;
+        }
+        let (name, tracked) = (quota.name(), tracked(group, resource, hard));
+        if (group, resource) == ("", "pods")
+            && let Some(missing) = missing(obj, &tracked)
+        {
+            let why = format!("failed quota: {name}: must specify {missing}");
+            return Err(req.forbidden(obj, &why));
+        }
+        let used = amounts(quota.at(&["status", "used"]));
+        if tracked.iter().any(|what| !used.contains_key(*what)) {
+            let what = tracked.into_iter().collect::<Vec<_>>().join(",");
+            let why = format!("status unknown for quota: {name}, resources: {what}");
+            return Err(req.forbidden(obj, &why));
+        }
+        covered.extend(tracked);
+    }
+    check_limited(req, obj, quotas, &covered)
+}
+
+/// Refuses what the configuration limits and no quota covers.
+fn check_limited(
+    req: &Request<'_>,
+    obj: &Object,
+    quotas: &[Object],
+    covered: &BTreeSet<&str>,
+) -> Result<(), Failure> {
+    if !is_limited(req) {
+        return Ok(());
+    }
+    let (group, resource) = (req.gvr.group.as_str(), req.gvr.resource.as_str());
+    let mut taken = usage(group, resource, obj, req.stored)?;
+    if let Some(old) = req.old {
+        subtract(&mut taken, &usage(group, resource, old, req.stored)?);
+    }
+    let is_limited = |what: &String| limits(req).any(|limit| limit.contains(what));
+    let uncovered = taken.iter().filter(|(what, amount)| {
+        amount.sign() > 0 && !covered.contains(what.as_str()) && is_limited(what)
+    });
+    let uncovered: Vec<&str> = uncovered.map(|(what, _)| what.as_str()).collect();
+    if !uncovered.is_empty() {
+        let why = format!("insufficient quota to consume: {}", uncovered.join(","));
+        return Err(req.forbidden(obj, &why));
+    }
+    let holds = |scope: &Scope| in_scope(group, resource, obj, scope);
+    let quota_scopes: Vec<Scope> = quotas.iter().flat_map(scopes).filter(|s| holds(s)).collect();
+    let is_covered = |scope: &Scope| quota_scopes.iter().any(|own| own.name == scope.name);
+    let limits = limits(req).flat_map(|limit| &limit.scopes);
+    let uncovered: Vec<String> =
+        limits.filter(|s| holds(s) && !is_covered(s)).map(Scope::to_string).collect();
+    if uncovered.is_empty() {
+        return Ok(());
+    }
+    let scopes = uncovered.join(" ");
+    let message = format!("insufficient quota to match these scopes: [{scopes}]");
+    // Upstream lets the bare error through, which makes it a 500 without a reason.
+    Err(Status::new(Reason::Unknown, message))
+}
+
+/// What the configuration says of the resource of a request.
+fn limits<'a>(req: &Request<'a>) -> impl Iterator<Item = &'a LimitedResource> + use<'a> {
+    let gvr = req.gvr;
+    let all = req.config.limited_resources.iter();
+    all.filter(|limit| limit.resource == gvr.resource.as_str() && limit.group == gvr.group.as_str())
+}
+
 /// What `status.used` of a quota becomes by this request; `None` when it stays as it is.
 pub fn charged(
     req: &Request<'_>,
@@ -44,24 +171,9 @@ pub fn charged(
         return Ok(None);
     }
     let name = quota.name();
-    let tracked = tracked(group, resource, &hard);
-    if (group, resource) == ("", "pods")
-        && let Some(missing) = missing(obj, &tracked)
-    {
-        return Err(req.forbidden(obj, &format!("failed quota: {name}: must specify {missing}")));
-    }
-    if tracked.iter().any(|what| !used.contains_key(*what)) {
-        let what = tracked.into_iter().collect::<Vec<_>>().join(",");
-        let why = format!("status unknown for quota: {name}, resources: {what}");
-        return Err(req.forbidden(obj, &why));
-    }
-    let mut delta = usage(group, resource, obj);
+    let mut delta = usage(group, resource, obj, req.stored)?;
     if let Some(old) = req.old.filter(|old| matches(quota, group, resource, old)) {
-        for (what, before) in usage(group, resource, old) {
-            if let Some(amount) = delta.get_mut(&what) {
-                *amount = amount.sub(&before);
-            }
-        }
+        subtract(&mut delta, &usage(group, resource, old, req.stored)?);
     }
     delta.retain(|what, amount| amount.sign() > 0 && hard.contains_key(what));
     if delta.is_empty() {
@@ -91,8 +203,22 @@ fn quantity_of(of: &Amounts, what: &str) -> Quantity {
     of.get(what).cloned().unwrap_or_default()
 }
 
+/// Takes what there is of `less` off the amounts of the same names.
+fn subtract(from: &mut Amounts, less: &Amounts) {
+    for (what, amount) in from {
+        if let Some(less) = less.get(what) {
+            *amount = amount.sub(less);
+        }
+    }
+}
+
 /// What an object counts for, by the names that quotas have for it.
-pub fn usage(group: &str, resource: &str, obj: &Object) -> Amounts {
+pub fn usage(
+    group: &str,
+    resource: &str,
+    obj: &Object,
+    stored: &dyn Stored,
+) -> Result<Amounts, Failure> {
     let one = || Quantity::new(1, Format::DecimalSi);
     let mut all = Amounts::from([(count_name(group, resource), one())]);
     match (group, resource) {
@@ -109,9 +235,10 @@ pub fn usage(group: &str, resource: &str, obj: &Object) -> Amounts {
         ("", "configmaps" | "resourcequotas" | "replicationcontrollers" | "secrets") => {
             all.insert(resource.to_owned(), one());
         }
+        ("resource.k8s.io", "resourceclaims") => all.extend(devices::of_claim(obj, stored)?),
         _ => {}
     }
-    all
+    Ok(all)
 }
 
 /// `count/deployments.apps`.
@@ -159,7 +286,8 @@ fn named(requests: &Amounts, limits: &Amounts) -> Amounts {
 
 /// Whether a resource is one that nodes advertise beside those of Kubernetes.
 fn is_extended(what: &str) -> bool {
-    what.contains('/') && !what.contains("kubernetes.io/") && !what.starts_with("requests.")
+    let native = what.contains("kubernetes.io/") && !what.starts_with(devices::IMPLICIT);
+    what.contains('/') && !native && !what.starts_with("requests.")
 }
 
 fn of_service(service: &Object) -> Amounts {
@@ -220,6 +348,7 @@ fn tracked<'h>(group: &str, resource: &str, hard: &'h Amounts) -> BTreeSet<&'h s
         ("", "configmaps" | "resourcequotas" | "replicationcontrollers" | "secrets") => {
             what == resource
         }
+        ("resource.k8s.io", "resourceclaims") => devices::is_counted(what),
         _ => false,
     };
     hard.keys().map(String::as_str).filter(|what| *what == count || is(what)).collect()
@@ -234,36 +363,89 @@ pub fn tracks(quota: &Object, group: &str, resource: &str) -> bool {
 /// Whether a quota counts this object: it names something of the resource, and all its scopes hold.
 pub fn matches(quota: &Object, group: &str, resource: &str, obj: &Object) -> bool {
     let hard = amounts(quota.at(&["status", "hard"]));
-    let is_pod = (group, resource) == ("", "pods");
-    let scopes = quota.array_at(&["spec", "scopes"]).iter().filter_map(Value::as_str);
-    let expressions = quota.array_at(&["spec", "scopeSelector", "matchExpressions"]);
-    let mut scopes = scopes.map(|scope| is_pod && in_scope(obj, scope, "Exists", &[]));
-    let mut selected = expressions.iter().map(|one| {
-        let text = |name: &str| one.str_at(&[name]).unwrap_or_default();
-        is_pod && in_scope(obj, text("scopeName"), text("operator"), one.array_at(&["values"]))
-    });
-    scopes.all(|holds| holds)
-        && selected.all(|holds| holds)
+    scopes(quota).all(|scope| in_scope(group, resource, obj, &scope))
         && !tracked(group, resource, &hard).is_empty()
 }
 
-fn in_scope(pod: &Object, scope: &str, operator: &str, values: &[Value]) -> bool {
+/// What a quota or a configuration asks of objects (`ScopedResourceSelectorRequirement`).
+#[derive(Clone, Debug)]
+pub(crate) struct Scope {
+    name: String,
+    operator: String,
+    values: Vec<String>,
+}
+
+impl Scope {
+    pub(crate) fn read(requirement: &Value) -> Scope {
+        let text = |name: &str| requirement.str_at(&[name]).unwrap_or_default().to_owned();
+        let values = requirement.array_at(&["values"]).iter().filter_map(Value::as_str);
+        Scope {
+            name: text("scopeName"),
+            operator: text("operator"),
+            values: values.map(str::to_owned).collect(),
+        }
+    }
+
+    /// Whether a class, or the absence of one, is what is asked for.
+    fn selects(&self, class: Option<&str>) -> bool {
+        let is_listed = || class.is_some_and(|class| self.values.iter().any(|own| own == class));
+        match self.operator.as_str() {
+            "In" => is_listed(),
+            "NotIn" => !is_listed(),
+            "DoesNotExist" => class.is_none(),
+            _ => class.is_some(),
+        }
+    }
+}
+
+/// As Go prints it.
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{{{} {} [{}]}}", self.name, self.operator, self.values.join(" "))
+    }
+}
+
+fn scopes(quota: &Object) -> impl Iterator<Item = Scope> {
+    let plain = quota.array_at(&["spec", "scopes"]).iter().filter_map(Value::as_str);
+    let plain = plain.map(|name| Scope {
+        name: name.to_owned(),
+        operator: "Exists".to_owned(),
+        values: vec![],
+    });
+    let expressions = quota.array_at(&["spec", "scopeSelector", "matchExpressions"]);
+    plain.chain(expressions.iter().map(Scope::read))
+}
+
+fn in_scope(group: &str, resource: &str, obj: &Object, scope: &Scope) -> bool {
+    match (group, resource) {
+        ("", "pods") => is_pod_in(obj, scope),
+        ("", "persistentvolumeclaims") if scope.name == "VolumeAttributesClass" => {
+            let classes = [
+                obj.str_at(&["spec", "volumeAttributesClassName"]),
+                obj.str_at(&["status", "modifyVolumeStatus", "targetVolumeAttributesClassName"]),
+                obj.str_at(&["status", "currentVolumeAttributesClassName"]),
+            ];
+            let mut classes = classes.into_iter().filter(|class| !class.is_empty()).peekable();
+            match classes.peek() {
+                None => scope.selects(None),
+                Some(_) => classes.any(|class| scope.selects(Some(class))),
+            }
+        }
+        _ => false,
+    }
+}
+
+fn is_pod_in(pod: &Object, scope: &Scope) -> bool {
     let terminating =
         || pod.int_at(&["spec", "activeDeadlineSeconds"]).is_some_and(|seconds| seconds >= 0);
-    match scope {
+    match scope.name.as_str() {
         "Terminating" => terminating(),
         "NotTerminating" => !terminating(),
         "BestEffort" => is_best_effort(pod),
         "NotBestEffort" => !is_best_effort(pod),
         "PriorityClass" => {
             let class = pod.str_at(&["spec", "priorityClassName"]);
-            let listed = || values.iter().any(|value| value.as_str() == Some(class));
-            match operator {
-                "In" => !class.is_empty() && listed(),
-                "NotIn" => class.is_empty() || !listed(),
-                "DoesNotExist" => class.is_empty(),
-                _ => !class.is_empty(),
-            }
+            scope.selects(Some(class).filter(|class| !class.is_empty()))
         }
         "CrossNamespacePodAffinity" => looks_across_namespaces(pod),
         _ => false,

@@ -1,19 +1,25 @@
-//! Authenticates requests: client certificates, then bearer tokens.
+//! Authenticates requests: the headers of a front proxy, then client certificates, then bearer tokens.
 
+use crate::oidc::AnonymousConfig;
+use crate::remote_tokens::RemoteTokens;
 use crate::service_account::ServiceAccountTokens;
-use crate::{ANONYMOUS, AUTHENTICATED, BootstrapTokens, TokenFile, UNAUTHENTICATED};
+use crate::{ANONYMOUS, AUTHENTICATED, BootstrapTokens, FrontProxy, TokenFile, UNAUTHENTICATED};
 use keelson_meta::{Failure, Status, Str, Timestamp, User};
 use std::fmt;
 use std::sync::Arc;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// What a request brought along to say who sent it.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub struct Credentials<'a> {
     /// The `Authorization` header.
     pub authorization: Option<&'a str>,
     /// What the TLS layer says of the client's certificate.
     pub certificate: Certificate<'a>,
+    /// The user that a front proxy names in its headers; its certificate was verified.
+    pub front_proxy: Option<User>,
+    /// The path of the request: where nobody is known, some may be served and others not.
+    pub path: &'a str,
 }
 
 /// A client's certificate.
@@ -34,6 +40,7 @@ impl fmt::Debug for Credentials<'_> {
         f.debug_struct("Credentials")
             .field("authorization", &self.authorization.is_some())
             .field("certificate", &(self.certificate != Certificate::Absent))
+            .field("front_proxy", &self.front_proxy.is_some())
             .finish()
     }
 }
@@ -44,8 +51,10 @@ pub struct Authenticator {
     tokens: TokenFile,
     service_accounts: Option<Arc<ServiceAccountTokens>>,
     bootstrap: Option<BootstrapTokens>,
-    /// `--anonymous-auth`: whether requests without credentials are served as [`ANONYMOUS`].
-    anonymous: bool,
+    front_proxy: Option<Arc<FrontProxy>>,
+    remote: Option<RemoteTokens>,
+    /// Which requests without credentials are served as [`ANONYMOUS`].
+    anonymous: AnonymousConfig,
 }
 
 impl Default for Authenticator {
@@ -60,7 +69,14 @@ static NO_AUDIENCES: [Str; 0] = [];
 impl Authenticator {
     /// With the tokens of a `--token-auth-file`.
     pub fn new(tokens: TokenFile) -> Self {
-        Authenticator { tokens, service_accounts: None, bootstrap: None, anonymous: true }
+        Authenticator {
+            tokens,
+            service_accounts: None,
+            bootstrap: None,
+            front_proxy: None,
+            remote: None,
+            anonymous: AnonymousConfig { enabled: true, paths: vec![] },
+        }
     }
 
     /// Accepts service account tokens, too.
@@ -77,9 +93,28 @@ impl Authenticator {
         self
     }
 
+    /// Believes the headers of a front proxy (`--requestheader-*`).
+    #[must_use]
+    pub fn with_front_proxy(mut self, front_proxy: Option<Arc<FrontProxy>>) -> Self {
+        self.front_proxy = front_proxy;
+        self
+    }
+
+    /// Whose headers name users, if anybody's do.
+    pub fn front_proxy(&self) -> Option<&FrontProxy> {
+        self.front_proxy.as_deref()
+    }
+
+    /// Accepts tokens that others issue or know, too.
+    #[must_use]
+    pub fn with_remote_tokens(mut self, remote: RemoteTokens) -> Self {
+        self.remote = Some(remote);
+        self
+    }
+
     /// Serves requests without credentials, or refuses them (`--anonymous-auth`).
     #[must_use]
-    pub fn with_anonymous(mut self, anonymous: bool) -> Self {
+    pub fn with_anonymous(mut self, anonymous: AnonymousConfig) -> Self {
         self.anonymous = anonymous;
         self
     }
@@ -93,9 +128,12 @@ impl Authenticator {
     /// `system:anonymous`; wrong ones are 401.
     pub async fn authenticate(
         &self,
-        credentials: &Credentials<'_>,
+        credentials: Credentials<'_>,
         now: Timestamp,
     ) -> Result<User, Failure> {
+        if let Some(user) = credentials.front_proxy {
+            return Ok(user);
+        }
         if let Certificate::Verified(der) = credentials.certificate
             && let Some(user) = certificate_user(der)
         {
@@ -114,7 +152,7 @@ impl Authenticator {
                 // One that names nobody is none; one that cannot be read is wrong.
                 Certificate::Verified(der) => names_somebody(der),
             };
-        if is_wrong || !self.anonymous {
+        if is_wrong || !self.anonymous.serves(credentials.path) {
             return Err(Status::unauthorized());
         }
         let anonymous = User { name: Str::new_static(ANONYMOUS), ..User::default() };
@@ -134,21 +172,31 @@ impl Authenticator {
             user = bootstrap.authenticate(token, now).await;
         }
         if let Some(user) = user {
-            // Such tokens are for the API server.
-            let own = self.audiences();
-            let is_asked = |one: &&Str| asked.is_empty() || asked.contains(one);
-            let audiences: Vec<Str> = own.iter().filter(is_asked).cloned().collect();
-            if audiences.is_empty() && !own.is_empty() {
-                return Err(vec![]);
+            return self.for_api_server(user, asked).ok_or_else(Vec::new);
+        }
+        let mut errors = vec![];
+        if let Some(service_accounts) = &self.service_accounts {
+            match service_accounts.authenticate(token, asked, now).await {
+                Ok(Some(known)) => return Ok(known),
+                Ok(None) => {}
+                Err(error) => errors.push(error),
             }
-            return Ok((user, audiences));
         }
-        let Some(service_accounts) = &self.service_accounts else { return Err(vec![]) };
-        match service_accounts.authenticate(token, asked, now).await {
-            Ok(Some(known)) => Ok(known),
-            Ok(None) => Err(vec![]),
-            Err(error) => Err(vec![error]),
+        let Some(remote) = &self.remote else { return Err(errors) };
+        // In a box, as what waits for others, so that the future of each request stays small.
+        match Box::pin(remote.authenticate(token, now, &mut errors)).await {
+            Some(user) => self.for_api_server(user, asked).ok_or(errors),
+            None => Err(errors),
         }
+    }
+
+    /// A user whose token is for the API server, and for which of the asked audiences that is; `None`: for
+    /// none.
+    fn for_api_server(&self, user: User, asked: &[Str]) -> Option<(User, Vec<Str>)> {
+        let own = self.audiences();
+        let is_asked = |one: &&Str| asked.is_empty() || asked.contains(one);
+        let audiences: Vec<Str> = own.iter().filter(is_asked).cloned().collect();
+        (!audiences.is_empty() || own.is_empty()).then_some((user, audiences))
     }
 
     /// `--api-audiences`.
@@ -165,6 +213,15 @@ fn bearer(header: &str) -> Option<&str> {
     let (scheme, token) = header.trim().split_once(' ')?;
     let token = token.trim();
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+/// A user who was authenticated, in the group of all who were; [`ANONYMOUS`] and members of
+/// [`UNAUTHENTICATED`] stay as they are.
+pub(crate) fn in_authenticated_group(user: User) -> User {
+    if user.name == ANONYMOUS || user.is_in(UNAUTHENTICATED) {
+        return user;
+    }
+    user.with_group(AUTHENTICATED)
 }
 
 /// Whether a certificate has a common name, be it one that cannot be read.
@@ -204,7 +261,7 @@ mod tests {
         let authenticator = Authenticator::new(tokens);
         let check = async |header: Option<&str>| {
             let credentials = Credentials { authorization: header, ..Credentials::default() };
-            let user = authenticator.authenticate(&credentials, Timestamp::new(0, 0)).await;
+            let user = authenticator.authenticate(credentials, Timestamp::new(0, 0)).await;
             user.map(|user| (user.name, user.groups))
         };
         let alice = check(Some("Bearer secret")).await.unwrap();
@@ -223,8 +280,9 @@ mod tests {
         let tokens = TokenFile::parse("secret,alice,u1\n").unwrap();
         let authenticator = Authenticator::new(tokens);
         let check = async |authorization| {
-            let credentials = Credentials { authorization, certificate: Certificate::Refused };
-            let user = authenticator.authenticate(&credentials, Timestamp::new(0, 0)).await;
+            let certificate = Certificate::Refused;
+            let credentials = Credentials { authorization, certificate, ..Credentials::default() };
+            let user = authenticator.authenticate(credentials, Timestamp::new(0, 0)).await;
             user.map(|user| user.name).map_err(|s| s.code)
         };
         assert_eq!(check(None).await, Err(401));

@@ -175,7 +175,7 @@ impl CertificateAuthority {
             validity: Validity { not_after, ..validity },
             extensions,
         };
-        unsigned.sign(&self.certificate, &self.key).map(|der| pem(&der))
+        unsigned.sign(&self.certificate, &self.key).map(|der| crate::x509::pem(&der))
     }
 
     /// The extension that names the authority's key, if its certificate gives that a name.
@@ -218,16 +218,4 @@ fn usage_extensions(usages: &[&str]) -> Vec<Vec<u8>> {
         extensions.push(extension(EXTENDED_KEY_USAGE, false, &value));
     }
     extensions
-}
-
-fn pem(der: &[u8]) -> String {
-    use base64::Engine;
-    const LINE_CHARACTERS: usize = 64;
-    let text = base64::engine::general_purpose::STANDARD.encode(der);
-    let mut lines = "-----BEGIN CERTIFICATE-----\n".to_owned();
-    for line in text.as_bytes().chunks(LINE_CHARACTERS) {
-        lines.push_str(&String::from_utf8_lossy(line));
-        lines.push('\n');
-    }
-    lines + "-----END CERTIFICATE-----\n"
 }

@@ -11,6 +11,7 @@ mod keys;
 mod tests;
 
 pub use claims::{Claims, LEGACY_ISSUER, Reference};
+pub(crate) use jwt::unverified_claims;
 pub use keys::{Algorithm, KeyError, SigningKey, VerifyingKey};
 
 use crate::{AUTHENTICATED, GroupResource, Objects, SERVICE_ACCOUNT_PREFIX, User};
@@ -171,7 +172,7 @@ impl ServiceAccountTokens {
 
     /// Checks issuer and signature.
     fn verify(&self, token: &str) -> Result<Option<Verified>, TokenError> {
-        let Some(claims) = jwt::unverified_claims(token) else { return Ok(None) };
+        let Some(claims) = unverified_claims(token) else { return Ok(None) };
         let issuer = claims.get("iss").and_then(Value::as_str).unwrap_or_default();
         if issuer != LEGACY_ISSUER && !self.options.issuers.iter().any(|own| own == issuer) {
             return Ok(None);

@@ -2,6 +2,7 @@
 
 use crate::der;
 use crate::service_account::{Algorithm, SigningKey};
+use x509_parser::pem::Pem;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// From when to when a certificate counts, in seconds since 1970.
@@ -21,6 +22,25 @@ pub fn validity(der: &[u8]) -> Option<Validity> {
         not_before: validity.not_before.timestamp(),
         not_after: validity.not_after.timestamp(),
     })
+}
+
+/// The certificates of a bundle in PEM, each in DER. What is no certificate is left out.
+pub fn certificates(pem: &str) -> Vec<Vec<u8>> {
+    let parts = Pem::iter_from_buffer(pem.as_bytes()).filter_map(Result::ok);
+    parts.filter(|part| part.label == "CERTIFICATE").map(|part| part.contents).collect()
+}
+
+/// A certificate in PEM.
+pub fn pem(der: &[u8]) -> String {
+    use base64::Engine;
+    const LINE_CHARACTERS: usize = 64;
+    let text = base64::engine::general_purpose::STANDARD.encode(der);
+    let mut lines = "-----BEGIN CERTIFICATE-----\n".to_owned();
+    for line in text.as_bytes().chunks(LINE_CHARACTERS) {
+        lines.push_str(&String::from_utf8_lossy(line));
+        lines.push('\n');
+    }
+    lines + "-----END CERTIFICATE-----\n"
 }
 
 /// The common name of a certificate's subject.

@@ -126,6 +126,28 @@ impl Expr {
         count
     }
 
+    /// Whether it selects a field of a variable: `a.b`, `has(a.b)` or `a.?b`.
+    pub(crate) fn selects(&self, variable: &str, field: &str) -> bool {
+        let is_variable = |expr: &Expr| matches!(&expr.kind, Kind::Ident(name) if name == variable);
+        let mut left = vec![self];
+        while let Some(expr) = left.pop() {
+            let is_selection = match &expr.kind {
+                Kind::Select { operand, field: of, .. } => is_variable(operand) && of == field,
+                Kind::Call { function, target: None, args } => {
+                    function == operator::OPTIONAL_SELECT
+                        && matches!(args.as_slice(), [operand, name] if is_variable(operand)
+                            && matches!(&name.kind, Kind::Literal(Literal::String(text)) if **text == *field))
+                }
+                _ => false,
+            };
+            if is_selection {
+                return true;
+            }
+            expr.children(&mut |child| left.push(child));
+        }
+        false
+    }
+
     /// Gives each child to `visit`.
     fn children<'e>(&'e self, visit: &mut dyn FnMut(&'e Expr)) {
         match &self.kind {

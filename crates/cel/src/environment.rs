@@ -241,6 +241,14 @@ impl Environment {
         Ok(Compiled { program, cost })
     }
 
+    /// Whether an expression selects a field of a variable anywhere: `claims.email`, `has(claims.email)` or
+    /// `claims.?email`. One that does not parse selects nothing.
+    pub fn selects(&self, text: &str, variable: &str, field: &str) -> bool {
+        let mut issues = Issues::default();
+        let parsed = parser::parse(text, self.syntax(), &mut issues);
+        parsed.is_some_and(|parsed| parsed.root.selects(variable, field))
+    }
+
     fn syntax(&self) -> Syntax {
         Syntax {
             macros: Macros {

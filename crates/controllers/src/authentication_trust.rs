@@ -1,28 +1,51 @@
 //! The cluster authentication trust controller, which every kube-apiserver runs: tells extension API servers, in the
-//! ConfigMap `kube-system/extension-apiserver-authentication`, whose client certificates count here.
+//! ConfigMap `kube-system/extension-apiserver-authentication`, whose client certificates count here, and which
+//! headers of a front proxy name users.
+//!
+//! Several servers may share the ConfigMap: each adds what it trusts, and removes only authorities that have expired
+//! (kube-apiserver `clusterauthenticationtrust`).
 
 use crate::client::{Client, unless_ending};
 use crate::control_loop::{self, ControlLoop};
 use crate::queue::Queue;
-use keelson_meta::{Failure, Object};
+use keelson_auth::{FrontProxy, x509};
+use keelson_meta::{Failure, Map, Object};
 use keelson_registry::{InformerEvent, Part, Registry, Target, Wanted};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 
 const NAMESPACE: &str = "kube-system";
 const CONFIG_MAP: &str = "extension-apiserver-authentication";
 const CLIENT_CA: &str = "client-ca-file";
+const FRONT_PROXY_CA: &str = "requestheader-client-ca-file";
+/// How often the ConfigMap is looked at for authorities that have expired.
+const RESYNC: Duration = Duration::from_secs(60);
+
+/// Whose client certificates count, as extension API servers are told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClientTrust {
+    /// The authorities of users, in PEM; empty: none count.
+    pub client_ca: String,
+    /// The authorities of front proxies, in PEM, and which headers name users.
+    pub front_proxy: Option<(String, Arc<FrontProxy>)>,
+}
 
 /// Runs until it is dropped.
-pub(crate) async fn run(registry: Arc<Registry>, client_ca: Arc<str>) {
-    let client = Client::api_server(&registry);
-    control_loop::run(&registry, AuthenticationTrust { client, client_ca }).await;
+pub(crate) async fn run(registry: Arc<Registry>, mut trust: watch::Receiver<ClientTrust>) {
+    loop {
+        let client = Client::api_server(&registry);
+        let trusts = AuthenticationTrust { client, trust: trust.borrow_and_update().clone() };
+        tokio::select! {
+            () = control_loop::run(&registry, trusts) => return,
+            changed = trust.changed() => if changed.is_err() { std::future::pending().await },
+        }
+    }
 }
 
 struct AuthenticationTrust {
     client: Client,
-    /// In PEM; empty: no client certificates count.
-    client_ca: Arc<str>,
+    trust: ClientTrust,
 }
 
 impl ControlLoop for AuthenticationTrust {
@@ -40,7 +63,7 @@ impl ControlLoop for AuthenticationTrust {
             }
             InformerEvent::Withdrawn(_) => false,
         };
-        if !self.client_ca.is_empty() && events.iter().any(concerns) {
+        if self.trust != ClientTrust::default() && events.iter().any(concerns) {
             queue.add(());
         }
         false
@@ -57,15 +80,63 @@ impl ControlLoop for AuthenticationTrust {
             map.set_meta("namespace", NAMESPACE);
             map
         });
-        if map.str_at(&["data", CLIENT_CA]) == &*self.client_ca {
-            return Ok(None);
+        let before = map.get("data").and_then(|data| data.as_object()).cloned().unwrap_or_default();
+        let data = combined(&before, &self.trust, self.client.now().seconds);
+        if data == before {
+            return Ok(Some(RESYNC));
         }
-        map.object_mut("data").insert(CLIENT_CA, &*self.client_ca);
+        map.root.insert("data", data);
         if is_new {
             unless_ending(self.client.create(&target, map).await)?;
         } else {
             unless_ending(self.client.update(&target, Part::Main, map).await)?;
         }
-        Ok(None)
+        Ok(Some(RESYNC))
     }
+}
+
+/// What stands in the ConfigMap, and what this server trusts.
+fn combined(before: &Map, trust: &ClientTrust, now: i64) -> Map {
+    let mut data = before.clone();
+    let mut authorities = |key: &str, pem: &str| {
+        let known = before.get(key).and_then(|value| value.as_str()).unwrap_or_default();
+        let together = united_authorities(known, pem, now);
+        if !together.is_empty() {
+            data.insert(key, together);
+        }
+    };
+    authorities(CLIENT_CA, &trust.client_ca);
+    let Some((pem, proxy)) = &trust.front_proxy else { return data };
+    authorities(FRONT_PROXY_CA, pem);
+    let lists = [
+        ("requestheader-allowed-names", &proxy.allowed_names),
+        ("requestheader-extra-headers-prefix", &proxy.extra_header_prefixes),
+        ("requestheader-group-headers", &proxy.group_headers),
+        ("requestheader-uid-headers", &proxy.uid_headers),
+        ("requestheader-username-headers", &proxy.username_headers),
+    ];
+    for (key, names) in lists {
+        let known = before.get(key).and_then(|value| value.as_str()).unwrap_or("[]");
+        // What cannot be read names nobody.
+        let mut all: Vec<String> = serde_json::from_str(known).unwrap_or_default();
+        for name in names {
+            if !all.contains(name) {
+                all.push(name.clone());
+            }
+        }
+        data.insert(key, serde_json::json!(all).to_string());
+    }
+    data
+}
+
+/// The certificates of two bundles in PEM, each once, without those that have expired.
+fn united_authorities(first: &str, second: &str, now: i64) -> String {
+    let mut seen: Vec<Vec<u8>> = vec![];
+    for certificate in x509::certificates(first).into_iter().chain(x509::certificates(second)) {
+        let is_over = x509::validity(&certificate).is_none_or(|v| v.not_after < now);
+        if !is_over && !seen.contains(&certificate) {
+            seen.push(certificate);
+        }
+    }
+    seen.iter().map(|certificate| x509::pem(certificate)).collect()
 }

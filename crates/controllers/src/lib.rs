@@ -27,6 +27,7 @@ mod service_accounts;
 mod service_cidrs;
 mod ttl_after_finished;
 
+pub use authentication_trust::ClientTrust;
 pub use certificates::Signing;
 pub use selection::Controllers;
 
@@ -34,6 +35,7 @@ use keelson_auth::service_account::ServiceAccountTokens;
 use keelson_registry::Registry;
 use std::pin::Pin;
 use std::sync::Arc;
+use tokio::sync::watch;
 
 /// What loops need beside the registry.
 #[derive(Clone)]
@@ -42,8 +44,8 @@ pub struct Context {
     pub registry: Arc<Registry>,
     /// The authority of the server's certificate, in PEM.
     pub root_ca: Arc<str>,
-    /// The authorities whose client certificates count, in PEM; empty: none do.
-    pub client_ca: Arc<str>,
+    /// Whose client certificates count.
+    pub client_trust: watch::Receiver<ClientTrust>,
     /// Who signs certificates.
     pub signing: Arc<Signing>,
     /// Who signs tokens of service accounts.
@@ -101,7 +103,7 @@ pub const ALL: &[Controller] = &[
         Box::pin(certificates::sign(context.registry, context.signing))
     }),
     Controller::new("cluster-authentication-trust-controller", |context| {
-        Box::pin(authentication_trust::run(context.registry, context.client_ca))
+        Box::pin(authentication_trust::run(context.registry, context.client_trust))
     })
     .off_by_default_there(),
     Controller::new("clusterrole-aggregation-controller", |context| {

@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 pub(crate) fn plug_ins(
     chain: &Chain,
     in_process: &[Arc<dyn DynamicPlugIn>],
-    egress: Arc<Egress>,
+    egress: &Arc<Egress>,
 ) -> Vec<Arc<dyn DynamicPlugIn>> {
     let credentials = |plug_in: &str| chain.config().webhook_credentials(plug_in);
     let images = ImagePolicyWebhook::new(egress.clone(), chain.config().image_policy());
@@ -25,7 +25,10 @@ pub(crate) fn plug_ins(
         Arc::new(MutatingPolicies),
         Arc::new(MutatingWebhooks::new(egress.clone(), credentials("MutatingAdmissionWebhook"))),
         Arc::new(ValidatingPolicies),
-        Arc::new(ValidatingWebhooks::new(egress, credentials("ValidatingAdmissionWebhook"))),
+        Arc::new(ValidatingWebhooks::new(
+            egress.clone(),
+            credentials("ValidatingAdmissionWebhook"),
+        )),
     ];
     let all = images.into_iter().chain(others);
     let on = all.filter(|plug_in| chain.has(plug_in.name()));

@@ -1,13 +1,18 @@
 //! Flags: kube-apiserver's names and meanings wherever it has the flag.
 
 mod cluster_signing;
+mod oidc;
+mod request_header;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use cluster_signing::ClusterSigning;
 use keelson::{AdmissionChain, AdmissionConfig, Authorization, ServiceAccountTokenOptions};
+use keelson_auth::oidc::AnonymousConfig;
 use keelson_auth::{Abac, TokenFile};
 use keelson_meta::time::GoDuration;
+use oidc::Oidc;
+use request_header::RequestHeader;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -262,6 +267,9 @@ pub struct Serve {
     /// Authorities whose client certificates name users.
     #[arg(long, value_name = "FILE")]
     pub client_ca_file: Option<PathBuf>,
+    /// Which proxies name users in headers.
+    #[command(flatten)]
+    pub request_header: RequestHeader,
     /// Authorizers, in the order in which they are asked: Node, RBAC, ABAC, AlwaysAllow, AlwaysDeny.
     #[arg(long, value_delimiter = ',', default_value = "Node,RBAC", value_name = "MODE")]
     pub authorization_mode: Vec<String>,
@@ -295,9 +303,12 @@ pub struct Serve {
     /// Whether bootstrap tokens, in Secrets of kube-system, authenticate.
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub enable_bootstrap_token_auth: bool,
-    /// Whether requests without credentials are served as system:anonymous.
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
-    pub anonymous_auth: bool,
+    /// Whether requests without credentials are served as system:anonymous [default: true].
+    #[arg(long, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub anonymous_auth: Option<bool>,
+    /// Which other issuers' tokens are accepted.
+    #[command(flatten)]
+    pub oidc: Oidc,
     /// File of tokens: lines of `token,user,uid,"group,group"`.
     #[arg(long, value_name = "FILE")]
     pub token_auth_file: Option<PathBuf>,
@@ -421,6 +432,7 @@ impl Serve {
         builder.advertise = self.advertise_address;
         builder.tls_files = self.tls_cert_file.clone().zip(self.tls_private_key_file.clone());
         builder.client_ca_file = self.client_ca_file.clone();
+        builder.front_proxy = self.request_header.options()?;
         builder.history = Duration::from_secs(self.history_seconds.max(1));
         builder.controllers = self.controllers.clone();
         builder.signing = self.signing.options()?;
@@ -437,7 +449,18 @@ impl Serve {
         }
         builder.authorization = self.authorization()?;
         builder.service_account_tokens = self.service_account_tokens()?;
-        builder.anonymous_auth = self.anonymous_auth;
+        let (jwt, anonymous) = self.oidc.options()?;
+        if anonymous.is_some() && self.anonymous_auth.is_some() {
+            bail!(
+                "anonymous: Forbidden: --anonymous-auth flag cannot be set when anonymous field is \
+                 configured in authentication configuration file"
+            );
+        }
+        builder.jwt = jwt;
+        builder.anonymous = anonymous.unwrap_or(AnonymousConfig {
+            enabled: self.anonymous_auth.unwrap_or(true),
+            paths: vec![],
+        });
         builder.bootstrap_token_auth = self.enable_bootstrap_token_auth;
         for word in &self.runtime_config {
             let (name, value) = word.split_once('=').unwrap_or((word, "true"));

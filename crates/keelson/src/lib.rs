@@ -11,6 +11,7 @@
 //! There are no globals: any number of servers can run in one process.
 
 mod allocation_repair;
+mod authentication;
 mod authorization;
 mod backup_socket;
 mod certificates;
@@ -22,6 +23,7 @@ mod etcd;
 mod event_ttl;
 mod feature_gates;
 mod files;
+mod front_proxy;
 mod in_process_admission;
 mod kubeconfig;
 mod private_files;
@@ -32,12 +34,14 @@ mod supervisor;
 mod tls_files;
 mod user_kubeconfig;
 
+pub use authentication::{AuthenticationFile, JwtOptions};
 pub use authorization::Authorization;
 pub use backup_socket::backup_socket;
 pub use certificates::{CertificateError, Pki};
 pub use etcd::Etcd;
 pub use feature_gates::{FeatureGateError, FeatureGates};
 pub use files::raise_open_files;
+pub use front_proxy::FrontProxyOptions;
 pub use in_process_admission::AdmittedWrite;
 pub use keelson_admission::Operation;
 pub use keelson_admission::{

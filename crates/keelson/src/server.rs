@@ -1,5 +1,6 @@
 //! [`Keelson`]: one running server, and the [`Builder`] that starts it.
 
+use crate::authentication::{JwtOptions, Reload};
 use crate::authorization::Authorization;
 use crate::backup_socket::{BackupSocket, backup_socket};
 use crate::certificates::{CertificateError, Pki, host_names};
@@ -7,19 +8,22 @@ use crate::controllers::{self, Duty};
 use crate::dynamic_admission::{self, Services};
 use crate::etcd::{self, Etcd};
 use crate::feature_gates::FeatureGates;
+use crate::front_proxy::FrontProxyOptions;
 use crate::kubeconfig::Kubeconfig;
 use crate::service_account_keys::ServiceAccountTokenOptions;
 use crate::signing::SigningOptions;
 use crate::supervisor::{Loops, keep_running};
-use crate::tls_files::TlsFiles;
+use crate::tls_files::{CurrentFiles, TlsFiles};
 use crate::{allocation_repair, definitions, election, event_ttl, files, private_files};
 use keelson_admission::webhooks::ConversionWebhooks;
 use keelson_admission::{Chain, DynamicPlugIn};
+use keelson_auth::oidc::AnonymousConfig;
 use keelson_auth::service_account::ServiceAccountTokens;
-use keelson_auth::{Authenticator, BootstrapTokens, TokenFile, User};
-use keelson_controllers::{Context, Controllers};
+use keelson_auth::{Authenticator, BootstrapTokens, RemoteTokens, TokenFile, User};
+use keelson_controllers::{ClientTrust, Context, Controllers};
 use keelson_egress::Egress;
 use keelson_registry::{Clock, OpenError as RegistryError, Registry, RegistryOptions, SystemClock};
+use keelson_registry::{api_services, flow_control};
 use keelson_server::{App, Health, Limits, Listening, State, VersionInfo};
 use keelson_store::{
     CompactionWindow, Embedded, EmbeddedOptions, Lease, OpenError, StandIn, Store,
@@ -112,14 +116,18 @@ pub struct Builder {
     pub tls_files: Option<(PathBuf, PathBuf)>,
     /// Further authorities whose client certificates count.
     pub client_ca_file: Option<PathBuf>,
+    /// Which proxies name users in headers, if any do.
+    pub front_proxy: Option<FrontProxyOptions>,
     /// Decides who may do what.
     pub authorization: Authorization,
     /// How service account tokens are made and checked.
     pub service_account_tokens: ServiceAccountTokenOptions,
     /// Whether bootstrap tokens are accepted.
     pub bootstrap_token_auth: bool,
-    /// Whether requests without credentials are served as `system:anonymous`.
-    pub anonymous_auth: bool,
+    /// Which requests without credentials are served as `system:anonymous`.
+    pub anonymous: AnonymousConfig,
+    /// Which other issuers' tokens are accepted.
+    pub jwt: Option<JwtOptions>,
     /// Known tokens.
     pub tokens: TokenFile,
     /// `--service-cluster-ip-range`.
@@ -162,10 +170,12 @@ impl Default for Builder {
             tls: true,
             tls_files: None,
             client_ca_file: None,
+            front_proxy: None,
             authorization: Authorization::default(),
             service_account_tokens: ServiceAccountTokenOptions::default(),
             bootstrap_token_auth: false,
-            anonymous_auth: true,
+            anonymous: AnonymousConfig { enabled: true, paths: vec![] },
+            jwt: None,
             tokens: TokenFile::default(),
             service_ranges: vec!["10.0.0.0/24".to_owned()],
             advertise: None,
@@ -265,13 +275,18 @@ impl Builder {
         // enough, side by side.
         let clock = std::mem::replace(&mut self.clock, Box::new(SystemClock));
         let services: Arc<Services> = Arc::default();
-        let options = self.registry_options(advertise, address.port(), services.clone());
+        let egress = Arc::new(Egress::new(services.clone()));
+        let options = self.registry_options(advertise, address.port(), &egress);
         let opening = tokio::spawn(Registry::open(backend.store(), clock, options));
         let pki = tls_files.pki();
         let account_tokens = self.service_account_tokens.tokens(tls_files.dir.as_deref());
         let registry =
             opening.await.map_err(|error| StartError(format!("registry: {error}")))??;
-        let (current_pki, pki) = watch::channel(pki?);
+        let pki = pki?;
+        let trust = if self.tls { tls_files.trust(&pki)? } else { ClientTrust::default() };
+        let (current_pki, pki) = watch::channel(pki);
+        let (current_trust, trust) = watch::channel(trust);
+        let current = CurrentFiles { pki: current_pki, trust: current_trust };
         let account_tokens = Arc::new(account_tokens?);
         account_tokens.attach(registry.objects_reader());
         services.attach(registry.objects_reader());
@@ -285,11 +300,11 @@ impl Builder {
         if let Some(tls) = tls.clone() {
             let look = self.certificate_look;
             loops.run("certificates", move || {
-                tls_files.clone().follow(tls.clone(), current_pki.clone(), look)
+                tls_files.clone().follow(tls.clone(), current.clone(), look)
             });
         }
         let identity = format!("{advertise}:{}_{}", address.port(), registry.new_uid());
-        let context = self.context(&registry, &pki.borrow(), &account_tokens)?;
+        let context = self.context(&registry, &pki.borrow(), trust, &account_tokens)?;
         let controllers = Controllers::chosen(&self.controllers);
         let stands_aside: Arc<AtomicBool> = Arc::default();
         let duty = Duty { controllers, context, health: health.clone(), stands_aside };
@@ -297,7 +312,8 @@ impl Builder {
         let control_loops = self.control_loops(&backend, duty, identity, &told);
         let backups = self.backups(&backend);
         let url = self.url(address);
-        let app = self.app(registry.clone(), account_tokens, health, told);
+        let remote = self.remote_tokens(&egress, &mut loops)?;
+        let app = self.app(registry.clone(), account_tokens, remote, health, told);
         let listening = keelson_server::serve(app, listener, tls)
             .map_err(|error| StartError(format!("listen: {error}")))?;
         Ok(Keelson {
@@ -320,17 +336,12 @@ impl Builder {
         &self,
         registry: &Arc<Registry>,
         pki: &Pki,
+        client_trust: watch::Receiver<ClientTrust>,
         tokens: &Arc<ServiceAccountTokens>,
     ) -> Result<Context, StartError> {
-        let mut client_ca = if self.tls { pki.ca.clone() } else { String::new() };
-        if let Some(path) = self.client_ca_file.as_ref().filter(|_| self.tls) {
-            let more = std::fs::read_to_string(path);
-            let more = more.map_err(|error| StartError(format!("--client-ca-file: {error}")))?;
-            client_ca.push_str(&more);
-        }
         Ok(Context {
             registry: registry.clone(),
-            client_ca: client_ca.into(),
+            client_trust,
             root_ca: pki.ca.as_str().into(),
             signing: Arc::new(self.signing.signing(pki)?),
             tokens: tokens.clone(),
@@ -371,12 +382,17 @@ impl Builder {
         self,
         registry: Arc<Registry>,
         account_tokens: Arc<ServiceAccountTokens>,
+        remote: Option<RemoteTokens>,
         health: Arc<Health>,
         shutdown: watch::Receiver<bool>,
     ) -> Arc<App> {
         let mut authenticator = Authenticator::new(self.tokens)
             .with_service_accounts(account_tokens)
-            .with_anonymous(self.anonymous_auth);
+            .with_front_proxy(self.front_proxy.map(|proxy| proxy.headers))
+            .with_anonymous(self.anonymous);
+        if let Some(remote) = remote {
+            authenticator = authenticator.with_remote_tokens(remote);
+        }
         if self.bootstrap_token_auth {
             let tokens = BootstrapTokens::default();
             tokens.attach(registry.objects_reader());
@@ -397,6 +413,29 @@ impl Builder {
             draining: AtomicBool::new(false),
             shutdown,
         })
+    }
+
+    /// Who authenticates tokens that are none of this server's own, if anybody does.
+    fn remote_tokens(
+        &self,
+        egress: &Arc<Egress>,
+        loops: &mut Loops,
+    ) -> Result<Option<RemoteTokens>, StartError> {
+        let Some(jwt) = &self.jwt else { return Ok(None) };
+        let remote = RemoteTokens::default();
+        let disallowed = &self.service_account_tokens.issuers;
+        jwt.start(&remote.jwt, Some(&self.anonymous), disallowed, egress)?;
+        if let Some(file) = &jwt.file {
+            let reload = Reload {
+                file: file.clone(),
+                slot: remote.jwt.clone(),
+                disallowed_issuers: disallowed.clone(),
+                egress: egress.clone(),
+                look: self.certificate_look,
+            };
+            loops.run("authentication-config", move || reload.clone().run());
+        }
+        Ok(Some(remote))
     }
 
     /// Where clients on this host reach a server that listens on this address.
@@ -447,9 +486,8 @@ impl Builder {
         &mut self,
         advertise: IpAddr,
         port: u16,
-        services: Arc<Services>,
+        egress: &Arc<Egress>,
     ) -> RegistryOptions {
-        let egress = Arc::new(Egress::new(services));
         RegistryOptions {
             service_ranges: self.service_ranges.clone(),
             advertise_address: advertise,
@@ -460,9 +498,9 @@ impl Builder {
             dynamic_admission: dynamic_admission::plug_ins(
                 &self.admission,
                 &self.in_process_admission,
-                egress.clone(),
+                egress,
             ),
-            conversion_webhooks: Some(Arc::new(ConversionWebhooks::new(egress))),
+            conversion_webhooks: Some(Arc::new(ConversionWebhooks::new(egress.clone()))),
             authorizer: Arc::new(self.authorization.authorizer()),
             event_ttl: self.event_ttl,
         }
@@ -480,6 +518,10 @@ impl Builder {
         loops.run("allocation-repair", move || allocation_repair::run(ours.clone()));
         let ours = registry.clone();
         loops.run("definitions", move || definitions::run(ours.clone()));
+        let ours = registry.clone();
+        loops.run("api-services", move || api_services::run(ours.clone()));
+        let ours = registry.clone();
+        loops.run("flow-control", move || flow_control::run(ours.clone()));
         if matches!(backend, Backend::Etcd(_)) || self.event_ttl.is_zero() {
             return Ok(());
         }
@@ -525,6 +567,7 @@ impl Builder {
             names: host_names(service, &[self.bind.ip(), advertise]),
             serving: self.tls_files.clone(),
             client_ca: self.client_ca_file.clone(),
+            front_proxy: self.front_proxy.as_ref().map(FrontProxyOptions::of_files),
         }
     }
 }

@@ -4,18 +4,32 @@
 use crate::certificates::{ADMIN_NAME, Pki};
 use crate::private_files;
 use crate::server::StartError;
+use keelson_auth::{FrontProxy, x509};
+use keelson_controllers::ClientTrust;
 use keelson_server::{ClientAuthorities, Tls};
 use rustls::RootCertStore;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// How often own certificates are looked at for whether they end soon.
 const RENEWAL_LOOK: Duration = Duration::from_secs(60 * 60);
+
+const FRONT_PROXY_CA: &str = "--requestheader-client-ca-file";
+
+/// What was read last, for those who follow it.
+#[derive(Clone)]
+pub(crate) struct CurrentFiles {
+    /// The own certificates.
+    pub pki: watch::Sender<Pki>,
+    /// Whose client certificates count.
+    pub trust: watch::Sender<ClientTrust>,
+}
 
 /// Where certificates come from.
 #[derive(Clone)]
@@ -30,6 +44,8 @@ pub(crate) struct TlsFiles {
     pub serving: Option<(PathBuf, PathBuf)>,
     /// `--client-ca-file`.
     pub client_ca: Option<PathBuf>,
+    /// `--requestheader-client-ca-file`, and which headers count.
+    pub front_proxy: Option<(PathBuf, Arc<FrontProxy>)>,
 }
 
 /// A certificate chain with its key, and whose client certificates count.
@@ -37,6 +53,7 @@ struct Material {
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
     clients: ClientAuthorities,
+    trust: ClientTrust,
 }
 
 /// What tells a file from what it was: change time, size, number. `None`: it is not there.
@@ -58,7 +75,7 @@ impl TlsFiles {
 
     /// TLS as the files and the own certificates have it now.
     pub fn tls(&self, pki: &Pki) -> Result<Tls, StartError> {
-        let Material { chain, key, clients } = self.material(pki)?;
+        let Material { chain, key, clients, .. } = self.material(pki)?;
         let made = Tls::new(chain, key, &clients);
         made.map_err(|error| StartError::new(format!("--tls-cert-file: {error}")))
     }
@@ -75,28 +92,39 @@ impl TlsFiles {
             .map_err(|error| StartError::new(format!("--tls-cert-file: {error}")))?;
         let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
             .map_err(|error| StartError::new(format!("--tls-private-key-file: {error}")))?;
-        Ok(Material { chain, key, clients: self.clients(pki)? })
+        let trust = self.trust(pki)?;
+        Ok(Material { chain, key, clients: self.clients(pki, &trust)?, trust })
+    }
+
+    /// Whose client certificates count, as extension API servers are told.
+    pub fn trust(&self, pki: &Pki) -> Result<ClientTrust, StartError> {
+        let mut client_ca = pki.ca.clone();
+        if let Some(path) = &self.client_ca {
+            client_ca.push_str(&read("--client-ca-file", path)?);
+        }
+        let front_proxy = match &self.front_proxy {
+            Some((path, headers)) => Some((read(FRONT_PROXY_CA, path)?, headers.clone())),
+            None => None,
+        };
+        Ok(ClientTrust { client_ca, front_proxy })
     }
 
     /// The authorities of `--client-ca-file` take the place of the own one, of which then only the
     /// administrator's certificate counts.
-    fn clients(&self, pki: &Pki) -> Result<ClientAuthorities, StartError> {
+    fn clients(&self, pki: &Pki, trust: &ClientTrust) -> Result<ClientAuthorities, StartError> {
         let own = roots("--cert-dir", &pki.ca)?;
+        let front_proxy = front_proxy_authorities(trust)?;
         let Some(path) = &self.client_ca else {
-            return Ok(ClientAuthorities { roots: own, restricted: None });
+            return Ok(ClientAuthorities { roots: own, restricted: None, front_proxy });
         };
-        let roots = roots("--client-ca-file", &read("--client-ca-file", path)?)?;
-        if roots.is_empty() {
-            let path = path.display();
-            return Err(StartError::new(format!("--client-ca-file: {path}: no certificate in it")));
-        }
+        let roots = some_roots("--client-ca-file", &read("--client-ca-file", path)?)?;
         let restricted = Some((own, vec![ADMIN_NAME.to_owned()]));
-        Ok(ClientAuthorities { roots, restricted })
+        Ok(ClientAuthorities { roots, restricted, front_proxy })
     }
 
     /// Follows the files and the ages of certificates until it is aborted. What cannot be read is logged,
     /// and what was before goes on.
-    pub async fn follow(self, tls: Tls, pki: watch::Sender<Pki>, look: Duration) {
+    pub async fn follow(self, tls: Tls, current: CurrentFiles, look: Duration) {
         let mut seen = self.fingerprint();
         let mut renewal_due = Instant::now() + RENEWAL_LOOK;
         loop {
@@ -106,7 +134,7 @@ impl TlsFiles {
                 continue;
             }
             renewal_due = Instant::now() + RENEWAL_LOOK;
-            match self.reload(&tls, &pki) {
+            match self.reload(&tls, &current) {
                 Ok(()) => {}
                 Err(error) => {
                     tracing::error!(%error, "certificates not reloaded; keeping those before");
@@ -117,20 +145,17 @@ impl TlsFiles {
         }
     }
 
-    fn reload(&self, tls: &Tls, current: &watch::Sender<Pki>) -> Result<(), StartError> {
+    fn reload(&self, tls: &Tls, current: &CurrentFiles) -> Result<(), StartError> {
         let renewed = match &self.dir {
             Some(_) => self.pki()?,
-            None => current.borrow().renewed(&self.names)?,
+            None => current.pki.borrow().renewed(&self.names)?,
         };
-        let Material { chain, key, clients } = self.material(&renewed)?;
+        let Material { chain, key, clients, trust } = self.material(&renewed)?;
         let failed = |flag: &str, error: rustls::Error| StartError::new(format!("{flag}: {error}"));
         tls.set_serving(chain, key).map_err(|error| failed("--tls-cert-file", error))?;
         tls.set_clients(&clients).map_err(|error| failed("--client-ca-file", error))?;
-        let is_new = current.send_if_modified(|pki| {
-            let is_new = *pki != renewed;
-            *pki = renewed;
-            is_new
-        });
+        let is_new = set(&current.pki, renewed);
+        set(&current.trust, trust);
         tracing::info!(own_certificates_changed = is_new, "certificates reloaded");
         Ok(())
     }
@@ -142,13 +167,50 @@ impl TlsFiles {
             names.map(|name| dir.join(name))
         });
         let serving = self.serving.iter().flat_map(|(one, other)| [one.clone(), other.clone()]);
-        let files = own.chain(serving).chain(self.client_ca.clone());
+        let front_proxy = self.front_proxy.as_ref().map(|(path, _)| path.clone());
+        let files = own.chain(serving).chain(self.client_ca.clone()).chain(front_proxy);
         let of = |path: PathBuf| {
             let found = std::fs::metadata(path).ok()?;
             Some((found.mtime(), found.mtime_nsec(), found.size(), found.ino()))
         };
         files.map(of).collect()
     }
+}
+
+/// Makes this the value, if it is another one.
+fn set<T: PartialEq>(place: &watch::Sender<T>, value: T) -> bool {
+    place.send_if_modified(|current| {
+        let is_new = *current != value;
+        *current = value;
+        is_new
+    })
+}
+
+/// Who may be a front proxy. Its authority must not be one of users, unless names are restricted: else every
+/// user could name another one.
+fn front_proxy_authorities(
+    trust: &ClientTrust,
+) -> Result<Option<(RootCertStore, Vec<String>)>, StartError> {
+    let Some((pem, headers)) = &trust.front_proxy else { return Ok(None) };
+    let roots = some_roots(FRONT_PROXY_CA, pem)?;
+    let of_users = x509::certificates(&trust.client_ca);
+    let is_shared = x509::certificates(pem).iter().any(|one| of_users.contains(one));
+    if is_shared && headers.allowed_names.is_empty() {
+        return Err(StartError::new(format!(
+            "{FRONT_PROXY_CA}: an authority of user certificates (--client-ca-file) is in it; \
+             --requestheader-allowed-names must say which of its certificates are front proxies"
+        )));
+    }
+    Ok(Some((roots, headers.allowed_names.clone())))
+}
+
+/// The certificates of a file, of which there must be one.
+fn some_roots(flag: &str, pem: &str) -> Result<RootCertStore, StartError> {
+    let roots = roots(flag, pem)?;
+    if roots.is_empty() {
+        return Err(StartError::new(format!("{flag}: no certificate in it")));
+    }
+    Ok(roots)
 }
 
 fn roots(flag: &str, pem: &str) -> Result<RootCertStore, StartError> {

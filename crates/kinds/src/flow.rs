@@ -1,9 +1,9 @@
 //! FlowSchemas: which requests are of which level of flow control.
 
 use super::check::{At, default_empty};
-use crate::strategy::Strategy;
+use crate::strategy::{Strategy, alike};
 use keelson_meta::status::quote;
-use keelson_meta::{ErrorList, FieldError, Object, Seen, Value, names};
+use keelson_meta::{ErrorList, FieldError, Object, Seen, Value, names, value};
 
 const PRECEDENCE: i64 = 1000;
 const PRECEDENCE_MAX: i64 = 10_000;
@@ -65,7 +65,62 @@ fn validate(new: &Object) -> ErrorList {
         name.rule(&mut errors, names::is_dns1123_subdomain);
     }
     spec.field("rules").items().for_each(|rule| validate_rule(&rule, &mut errors));
+    let rules = || {
+        let subjects: Vec<Value> = match new.name() {
+            "exempt" => vec![group("system:masters")],
+            _ => vec![group("system:unauthenticated"), group("system:authenticated")],
+        };
+        value!([{
+            "subjects": (subjects),
+            "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"],
+                "clusterScope": true, "namespaces": ["*"]}],
+            "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}]
+        }])
+    };
+    let fixed = match new.name() {
+        "exempt" => value!({
+            "priorityLevelConfiguration": {"name": "exempt"}, "matchingPrecedence": 1,
+            "rules": (rules())
+        }),
+        "catch-all" => value!({
+            "priorityLevelConfiguration": {"name": "catch-all"}, "matchingPrecedence": 10000,
+            "distinguisherMethod": {"type": "ByUser"}, "rules": (rules())
+        }),
+        _ => return errors,
+    };
+    if !alike(spec.value, &fixed) {
+        let words = format!("spec of '{}' must equal the fixed value", new.name());
+        spec.invalid(&mut errors, &words);
+    }
     errors
+}
+
+fn group(name: &'static str) -> Value {
+    value!({"kind": "Group", "group": {"name": name}})
+}
+
+/// The levels that every server has are what they are, but for the shares of the exempt one.
+pub(super) fn validate_fixed_level(level: &Object, errors: &mut ErrorList) {
+    let spec = At::of(level, "spec");
+    let mut given = spec.value.as_object().cloned().unwrap_or_default();
+    let (fixed, what) = match level.name() {
+        "exempt" => {
+            given.remove("exempt");
+            (value!({"type": "Exempt"}), " except the 'spec.exempt' field")
+        }
+        "catch-all" => {
+            let fixed = value!({"type": "Limited", "limited": {
+                "nominalConcurrencyShares": 5, "limitResponse": {"type": "Reject"},
+                "lendablePercent": 0
+            }});
+            (fixed, "")
+        }
+        _ => return,
+    };
+    if !alike(&Value::Object(given), &fixed) {
+        let words = format!("spec of '{}'{what} must equal the fixed value", level.name());
+        spec.invalid(errors, &words);
+    }
 }
 
 fn validate_rule(rule: &At<'_, '_>, errors: &mut ErrorList) {

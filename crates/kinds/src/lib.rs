@@ -9,6 +9,7 @@ mod rows;
 pub mod strategy;
 
 mod admission;
+pub mod api_services;
 mod autoscaling;
 mod batch;
 mod certificates;

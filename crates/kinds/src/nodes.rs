@@ -19,6 +19,7 @@ pub(super) fn node(base: Strategy) -> Strategy {
         default: default_node,
         prepare_create: |node| drop_config_source(node, None),
         prepare_update: |node, old| drop_config_source(node, Some(old)),
+        prepare_status: drop_config_status,
         validate: |new, _| validate(new),
         validate_change,
         validate_status: validate_change,
@@ -62,6 +63,15 @@ fn drop_config_source(node: &mut Object, old: Option<&Object>) {
         && let Some(spec) = child(&mut node.root, "spec")
     {
         spec.remove("configSource");
+    }
+}
+
+/// The same for what kubelets told of it.
+fn drop_config_status(node: &mut Object, old: &Object) {
+    if old.at(&["status", "config"]).is_none()
+        && let Some(status) = child(&mut node.root, "status")
+    {
+        status.remove("config");
     }
 }
 

@@ -1,8 +1,10 @@
 //! Pods, and what all kinds with a template of pods share.
 
+mod annotations;
 mod containers;
 pub(super) mod defaults;
 mod env;
+mod parts;
 pub(super) mod probes;
 pub(super) mod resources;
 pub(super) mod scheduling;
@@ -37,7 +39,9 @@ pub(super) fn pod(base: Strategy) -> Strategy {
             }
         },
         validate,
+        prepare_warnings: annotations::warnings,
         warnings: warnings::of_pod,
+        parts: parts::PARTS,
         grace: Some(grace),
         ..base
     }
@@ -98,7 +102,6 @@ fn negative_grace(spec: &mut Map) {
 
 fn prepare_update(new: &mut Object, _: &Object) {
     drop_disabled(new.object_mut("spec"));
-    app_armor_of_annotations(new);
 }
 
 /// Takes out what a kube-apiserver of this version does not keep unless told to.
@@ -157,12 +160,11 @@ fn merge(term: &mut Map, keys: &str, operator: &str, labels: &Map) {
 
 /// The profile that an annotation names, for containers that say nothing themselves.
 fn app_armor_of_annotations(pod: &mut Object) {
-    const PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
     let of_pod = pod.at(&["spec", "securityContext", "appArmorProfile"]).cloned();
     let found: HashMap<String, Value> = pod
         .meta_map("annotations")
         .filter_map(|(key, text)| {
-            Some((key.strip_prefix(PREFIX)?.to_owned(), app_armor_profile(text)?))
+            Some((key.strip_prefix(annotations::APPARMOR)?.to_owned(), app_armor_profile(text)?))
         })
         .collect();
     if found.is_empty() {
@@ -207,12 +209,17 @@ fn grace(pod: &Object, asked: Option<i64>) -> i64 {
 fn validate(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
     let at = At::of(new, "spec");
+    let metadata = At::of(new, "metadata");
+    let annotations = metadata.field("annotations");
+    annotations::validate(&annotations, &at, annotations::is_cost_of(old), &mut errors);
     spec::pod_spec(&at, true, &mut errors);
     containers::images(&at, &mut errors);
     if let Some(old) = old {
+        annotations::validate_update(new, old, &mut errors);
         update::validate(new, old, &mut errors);
         return errors;
     }
+    annotations::match_fields(&annotations, &at, &mut errors);
     let ephemeral = at.field("ephemeralContainers");
     if !ephemeral.array().is_empty() {
         ephemeral.forbidden(&mut errors, "cannot be set on create");

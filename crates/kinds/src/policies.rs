@@ -2,6 +2,7 @@
 //! levels of flow control.
 
 use super::check::{At, child, default, default_empty};
+use super::flow;
 use crate::strategy::Strategy;
 use keelson_meta::{ErrorList, FieldError, Object, Seen, Value, names, value};
 
@@ -136,7 +137,7 @@ pub(super) fn priority_level(base: Strategy) -> Strategy {
     Strategy {
         default: default_level,
         validate: |new, _| validate_level(new),
-        validate_status: |new, _| super::flow::validate_conditions(new),
+        validate_status: |new, _| flow::validate_conditions(new),
         ..base
     }
 }
@@ -188,6 +189,7 @@ fn validate_level(new: &Object) -> ErrorList {
         }
         _ => kind.not_supported(&mut errors, &["Exempt", "Limited"]),
     }
+    flow::validate_fixed_level(new, &mut errors);
     errors
 }
 

@@ -2,8 +2,9 @@
 
 use crate::strategy::{Check, Generation, SelectableField, StatusMetadata, Strategy};
 use crate::{
-    admission, autoscaling, batch, certificates, claims, config, definitions, devices, endpoints,
-    events, flow, limits, networking, nodes, pod, policies, rbac, service, storage, workloads,
+    admission, api_services, autoscaling, batch, certificates, claims, config, definitions,
+    devices, endpoints, events, flow, limits, networking, nodes, pod, policies, rbac, service,
+    storage, workloads,
 };
 
 const fn field(name: &'static str, places: &'static [&'static [&'static str]]) -> SelectableField {
@@ -205,6 +206,7 @@ fn other_kind(resource: &str, base: Strategy) -> Strategy {
         "runtimeclasses" => policies::runtime_class(base),
         "leases" => policies::lease(base),
         "customresourcedefinitions" => definitions::definition(base),
+        "apiservices" => api_services::api_service(base),
         "flowschemas" => flow::flow_schema(base),
         "prioritylevelconfigurations" => policies::priority_level(base),
         _ => base,
@@ -293,6 +295,7 @@ fn update_checks(group: &str, resource: &str) -> &'static [Check] {
             &[Metadata, Rules, MetadataChange, Change]
         }
         ("", "persistentvolumes") => &[Metadata, Rules, Metadata, Rules, Change],
+        ("apiregistration.k8s.io", _) => &[MetadataChange, Metadata, Rules],
         ("", "limitranges")
         | ("admissionregistration.k8s.io" | "discovery.k8s.io", _)
         | ("flowcontrol.apiserver.k8s.io", _)

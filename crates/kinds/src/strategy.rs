@@ -116,6 +116,8 @@ pub struct Strategy {
     pub parts: &'static [PartRules],
     /// Whether more than `metadata.finalizers` keeps an object that is being deleted.
     pub is_held: fn(&Object) -> bool,
+    /// What a client is warned of before the server sets anything, whether the object is taken or not.
+    pub prepare_warnings: fn(&Object) -> Vec<Str>,
     /// What a client is warned of, though it is taken.
     pub warnings: fn(new: &Object, old: Option<&Object>) -> Vec<Str>,
     /// Objects are deleted some time after their last write (`--event-ttl`).
@@ -176,6 +178,7 @@ impl Strategy {
         standard_finalizers: true,
         parts: &[],
         is_held: |_| false,
+        prepare_warnings: |_| vec![],
         warnings: |_, _| vec![],
         expires: false,
         terminate: None,

@@ -9,6 +9,8 @@ use crate::kind::Target;
 use crate::options::WriteOptions;
 use crate::registry::Registry;
 use crate::verbs::update::Updated;
+use crate::{api_services, flow_control};
+use futures_util::future::try_join_all;
 use keelson_auth::Permit;
 use keelson_meta::{Failure, Object, Value, value};
 use std::net::{IpAddr, Ipv4Addr};
@@ -29,6 +31,9 @@ pub(crate) async fn ensure(registry: &Arc<Registry>) -> Result<(), Failure> {
     }
     rbac::ensure(registry).await?;
     ensure_token_tracking(registry).await?;
+    make_all(registry, api_services::at_start(registry), "kube-apiserver").await?;
+    flow_control::ensure(registry).await?;
+    flow_control::note_all(registry).await?;
     for (name, priority, description) in PRIORITY_CLASSES {
         let target = registry.target("scheduling.k8s.io", "priorityclasses", "", name);
         let class = value!({
@@ -125,8 +130,30 @@ pub fn first_address(range: &str) -> Option<IpAddr> {
 }
 
 async fn make(registry: &Registry, target: &Target, value: Value) -> Result<(), Failure> {
+    make_as(registry, target, value, "kube-apiserver").await
+}
+
+/// Makes objects side by side: their writes share syncs of the disk.
+pub(crate) async fn make_all(
+    registry: &Arc<Registry>,
+    objects: Vec<(Target, Value)>,
+    field_manager: &'static str,
+) -> Result<(), Failure> {
+    let make = |(target, value): (Target, Value)| async move {
+        make_as(registry, &target, value, field_manager).await
+    };
+    try_join_all(objects.into_iter().map(make)).await.map(drop)
+}
+
+/// Makes an object of the server's own as a field manager, unless there is one of its name.
+async fn make_as(
+    registry: &Registry,
+    target: &Target,
+    value: Value,
+    field_manager: &'static str,
+) -> Result<(), Failure> {
     let permit = Permit::internal("system:apiserver");
-    match registry.make_missing(&permit, target, value, "kube-apiserver").await {
+    match registry.make_missing(&permit, target, value, field_manager).await {
         Err(failure) if !made_elsewhere(registry, target).await => Err(failure),
         _ => Ok(()),
     }

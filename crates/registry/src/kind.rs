@@ -303,13 +303,19 @@ impl Kind {
         json::read_stored(to, &text).map_or(obj, |root| Object { root })
     }
 
-    /// What the stored version can say of an object of another one.
-    pub fn round_trip(&self, obj: Object, schema: &Schema) -> Object {
-        if schema.gvk == self.storage.gvk {
-            return obj;
+    /// Has `note` write `metadata.managedFields`. Of a kind that conversion changes, owners are those of the
+    /// fields that conversion to the stored version and back leaves; what is stored is converted once.
+    pub fn note_owners(&self, obj: &mut Object, schema: &Schema, note: impl FnOnce(&mut Object)) {
+        if !self.strategy.owned_as_converted || schema.gvk == self.storage.gvk {
+            return note(obj);
         }
-        let obj = self.convert(obj, schema, &self.storage);
-        self.convert(obj, &self.storage, schema)
+        let converted = self.convert(obj.clone(), schema, &self.storage);
+        let mut converted = self.convert(converted, &self.storage, schema);
+        note(&mut converted);
+        match converted.metadata_mut().remove("managedFields") {
+            Some(owners) => obj.metadata_mut().insert("managedFields", owners),
+            None => obj.metadata_mut().remove("managedFields"),
+        };
     }
 
     /// Converts between two versions without a webhook; objects keep what both can say.

@@ -6,6 +6,7 @@
 mod admission;
 mod admission_api;
 mod allocation;
+pub mod api_services;
 pub mod api_table;
 mod bootstrap;
 mod cel_rules;
@@ -14,6 +15,7 @@ mod conversion;
 mod definitions;
 mod escalation;
 mod eviction;
+pub mod flow_control;
 mod followed;
 mod informer;
 mod kind;

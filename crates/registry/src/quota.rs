@@ -28,10 +28,17 @@ pub(crate) struct Charge {
 }
 
 impl Registry {
-    /// Whether quotas may have something to say about a write.
+    /// Whether quotas may have something to say about a write. They have nothing to say about what the
+    /// server writes on its own account, which it needs to start.
     pub(crate) fn has_quotas(&self, write: &Write<'_>) -> bool {
+        if write.permit.attributes().is_none() {
+            return false;
+        }
         if !self.options.admission.has(quota::NAME) || !self.asked(write, quota::concerns) {
             return false;
+        }
+        if self.asked(write, quota::is_limited) {
+            return true;
         }
         let quotas = self.target("", "resourcequotas", "", "").kind;
         let objects = self.objects(&quotas);
@@ -55,8 +62,10 @@ impl Registry {
         };
         // Whoever had the turn before may just have changed what is read now.
         self.caught_up().await?;
+        let quotas = Stored::list(self, "", "resourcequotas", &namespace)?;
+        self.asked(write, |req| quota::check(req, obj, &quotas))?;
         let mut due = vec![];
-        for quota in Stored::list(self, "", "resourcequotas", &namespace)? {
+        for quota in quotas {
             if self.asked(write, |req| quota::charged(req, obj, &quota))?.is_some() {
                 due.push(Str::new(quota.name()));
             }
@@ -184,7 +193,7 @@ impl Registry {
                 if !quota::matches(quota, group, resource, &obj) {
                     continue;
                 }
-                for (what, amount) in quota::usage(group, resource, &obj) {
+                for (what, amount) in quota::usage(group, resource, &obj, self)? {
                     if let Some(sum) = used.get_mut(&what) {
                         *sum = sum.add(&amount);
                     }

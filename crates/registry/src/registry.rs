@@ -1,6 +1,7 @@
 //! [`Registry`]: all kinds over one store.
 
 use crate::allocation::PortPool;
+use crate::api_services::RemoteGroup;
 use crate::api_table::{ApiTable, Source};
 use crate::conversion::ConvertedEntries;
 use crate::followed::ReadOnly;
@@ -122,6 +123,8 @@ pub struct Registry {
     api: ArcSwap<ApiTable>,
     /// Held by who replaces the table: how often it was.
     api_changes: Mutex<u64>,
+    /// Groups of other servers that APIServices name.
+    remote_groups: ArcSwap<Vec<RemoteGroup>>,
     /// The same, for those who wait for another table.
     api_number: watch::Sender<u64>,
 }
@@ -159,6 +162,7 @@ impl Registry {
             this: this.clone(),
             api: ArcSwap::from_pointee(api),
             api_changes: Mutex::default(),
+            remote_groups: ArcSwap::default(),
             api_number: watch::Sender::new(0),
         });
         registry.find_foreign_records();
@@ -240,6 +244,17 @@ impl Registry {
     /// A receiver of how often the table was replaced.
     pub(crate) fn api_number(&self) -> watch::Receiver<u64> {
         self.api_number.subscribe()
+    }
+
+    /// The groups of other servers that APIServices name, the one of the highest priority first.
+    pub fn remote_groups(&self) -> Arc<Vec<RemoteGroup>> {
+        self.remote_groups.load_full()
+    }
+
+    pub(crate) fn set_remote_groups(&self, groups: Vec<RemoteGroup>) {
+        if **self.remote_groups.load() != groups {
+            self.remote_groups.store(Arc::new(groups));
+        }
     }
 
     /// Whether a group is one of those that the catalogue has, be it switched off.

@@ -174,6 +174,12 @@ impl Catalogue {
         is_of(&self.served) || is_of(&self.all().1)
     }
 
+    /// Every struct, of kinds that a server speaks and of the others.
+    #[cfg(test)]
+    pub(crate) fn all_types(&self) -> &Types {
+        &self.all().0
+    }
+
     fn all(&self) -> &(Arc<Types>, Kinds) {
         self.all.get_or_init(|| read(&[TYPES, UNSERVED]))
     }

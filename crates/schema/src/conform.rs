@@ -1,6 +1,7 @@
 //! Brings a freshly decoded value into the form its schema asks for: type checks with Go's words, names
 //! of members that no field has, nulls and empty members dropped where Go would not see them.
 
+use crate::go_types;
 use crate::types::{Field, ListShape, Presence, SchemaOr, Shape, Struct, Types};
 use keelson_meta::{Map, Path, Str, Value};
 
@@ -25,8 +26,8 @@ pub struct Conform<'t> {
     /// Paths of the members that no field has, in order of appearance.
     pub unknown: Vec<String>,
     unknown_bytes: usize,
-    /// JSON names from the root down to the value at hand, without indexes, as Go's errors show them.
-    trail: Vec<Str>,
+    /// The members from the root down to the value at hand, as places in their structs.
+    trail: Vec<(&'t Struct, usize)>,
     /// The first wrong type: Go reads on after it, and a text that its type cannot read counts more.
     first: Option<TypeError>,
 }
@@ -42,7 +43,7 @@ impl<'t> Conform<'t> {
     }
 
     /// Checks a value against a struct and makes it canonical.
-    pub fn object(&mut self, of: &Struct, value: Value) -> Result<Map, TypeError> {
+    pub fn object(&mut self, of: &'t Struct, value: Value) -> Result<Map, TypeError> {
         match value {
             Value::Object(map) => {
                 let map = self.members(of, map, &Path::ROOT)?;
@@ -57,7 +58,7 @@ impl<'t> Conform<'t> {
         }
     }
 
-    fn members(&mut self, of: &Struct, mut map: Map, path: &Path<'_>) -> Result<Map, TypeError> {
+    fn members(&mut self, of: &'t Struct, mut map: Map, path: &Path<'_>) -> Result<Map, TypeError> {
         let (mut last, mut is_sorted, mut fault) = (0, true, None);
         map.retain(|key, slot| {
             if fault.is_some() {
@@ -75,7 +76,7 @@ impl<'t> Conform<'t> {
             if slot.is_null() && !field.nullable {
                 return false;
             }
-            self.trail.push(field.name.clone());
+            self.trail.push((of, at));
             match self.value(&field.shape, std::mem::take(slot), of, &path.field(&field.name)) {
                 Ok(value) => *slot = value,
                 Err(why) => fault = Some(why),
@@ -103,7 +104,7 @@ impl<'t> Conform<'t> {
         &mut self,
         shape: &Shape,
         value: Value,
-        of: &Struct,
+        of: &'t Struct,
         path: &Path<'_>,
     ) -> Result<Value, TypeError> {
         match (shape, value) {
@@ -182,7 +183,7 @@ impl<'t> Conform<'t> {
         &mut self,
         list: &ListShape,
         mut items: Vec<Value>,
-        of: &Struct,
+        of: &'t Struct,
         path: &Path<'_>,
     ) -> Result<Value, TypeError> {
         for (i, slot) in items.iter_mut().enumerate() {
@@ -197,7 +198,7 @@ impl<'t> Conform<'t> {
         second: SchemaOr,
         id: crate::StructId,
         value: Value,
-        of: &Struct,
+        of: &'t Struct,
         path: &Path<'_>,
     ) -> Result<Value, TypeError> {
         match (second, value) {
@@ -241,7 +242,7 @@ impl<'t> Conform<'t> {
     }
 
     /// Shapes whose JSON form is text with rules of its own.
-    fn text(&mut self, shape: &Shape, value: Value, of: &Struct) -> Result<Value, TypeError> {
+    fn text(&mut self, shape: &Shape, value: Value, of: &'t Struct) -> Result<Value, TypeError> {
         match (shape, value) {
             (Shape::Bytes, Value::String(text)) => match (crate::text::bytes(text), self.words) {
                 (Err(TypeError(why)), Words::Converter) => {
@@ -279,7 +280,7 @@ impl<'t> Conform<'t> {
     }
 
     /// What a type says that reads a text of its own and was given something else.
-    fn misread(&self, given: &str, wanted: &str, of: &Struct) -> TypeError {
+    fn misread(&self, given: &str, wanted: &str, of: &'t Struct) -> TypeError {
         if self.words == Words::Converter {
             let why = format!("json: cannot unmarshal {given} into Go value of type {wanted}");
             return TypeError(why);
@@ -287,25 +288,50 @@ impl<'t> Conform<'t> {
         self.refused(given, wanted, of)
     }
 
-    fn refused(&self, given: &str, wanted: &str, of: &Struct) -> TypeError {
-        let trail: Vec<&str> = self.trail.iter().map(Str::as_str).collect();
+    fn refused(&self, given: &str, wanted: &str, of: &'t Struct) -> TypeError {
         // Of a custom resource, Go reads the metadata alone.
-        let is_custom = self.types.is_custom_resource();
-        if is_custom && trail == ["metadata"] {
+        let is_metadata = self.types.is_custom_resource()
+            && self.trail.first().is_some_and(|(of, at)| of.fields[*at].name == "metadata");
+        if is_metadata && self.trail.len() == 1 {
             let why = format!("json: cannot unmarshal {given} into Go value of type {wanted}");
             return TypeError(why);
         }
-        let (name, trail) = match trail.as_slice() {
-            ["metadata", inner @ ..] if is_custom && !inner.is_empty() => ("ObjectMeta", inner),
-            trail => (last_word(&of.name), trail),
-        };
+        let mut trail = String::new();
+        for (of, at) in self.trail.iter().skip(usize::from(is_metadata)) {
+            let name = &of.fields[*at].name;
+            let embedded = go_types::member(&of.name, name).embedded;
+            for word in embedded.into_iter().chain([name.as_str()]) {
+                trail.push('.');
+                trail.push_str(word);
+            }
+        }
+        let of = if is_metadata { "ObjectMeta" } else { last_word(&of.name) };
         TypeError(format!(
-            "json: cannot unmarshal {given} into Go struct field {name}.{} of type {wanted}",
-            trail.join("."),
+            "json: cannot unmarshal {given} into Go struct field {of}{trail} of type {wanted}"
         ))
     }
 
-    fn mismatch(&self, shape: &Shape, value: &Value, of: &Struct) -> TypeError {
+    /// The Go type of a value whose shape is that of the member at hand, or of what it holds.
+    fn go_type(&self, shape: &Shape) -> String {
+        self.named_go_type(shape).map_or_else(|| self.plain_go_type(shape), str::to_owned)
+    }
+
+    fn named_go_type(&self, shape: &Shape) -> Option<&'static str> {
+        let (of, at) = self.trail.last()?;
+        let field = &of.fields[*at];
+        let mut name = go_types::member(&of.name, &field.name).go_type?;
+        let mut outer = &field.shape;
+        while !std::ptr::eq(outer, shape) {
+            (outer, name) = match outer {
+                Shape::List(list) => (&list.item, name.strip_prefix("[]")?),
+                Shape::Map(map) => (&map.value, name.split_once(']')?.1),
+                _ => return None,
+            };
+        }
+        Some(name)
+    }
+
+    fn mismatch(&self, shape: &Shape, value: &Value, of: &'t Struct) -> TypeError {
         if self.words == Words::Converter {
             return TypeError(self.not_converted(shape, value));
         }
@@ -334,11 +360,11 @@ impl<'t> Conform<'t> {
             | (Shape::Int32 | Shape::Int64, Value::Float(_) | Value::Int(_)) => {
                 format!("cannot convert {given} to {}", self.go_type(shape))
             }
-            _ => format!("unrecognized type: {}", self.go_type(shape)),
+            _ => format!("unrecognized type: {}", self.plain_go_type(shape)),
         }
     }
 
-    fn go_type(&self, shape: &Shape) -> String {
+    fn plain_go_type(&self, shape: &Shape) -> String {
         match shape {
             Shape::String => "string".to_owned(),
             Shape::Bool => "bool".to_owned(),
@@ -355,8 +381,8 @@ impl<'t> Conform<'t> {
             Shape::RawExtension => "runtime.RawExtension".to_owned(),
             Shape::FieldsV1 => "v1.FieldsV1".to_owned(),
             Shape::SchemaOr(_, id) | Shape::Struct(id) => go_type_of_struct(self.types.get(*id)),
-            Shape::List(list) => format!("[]{}", self.go_type(&list.item)),
-            Shape::Map(map) => format!("map[string]{}", self.go_type(&map.value)),
+            Shape::List(list) => format!("[]{}", self.plain_go_type(&list.item)),
+            Shape::Map(map) => format!("map[string]{}", self.plain_go_type(&map.value)),
         }
     }
 }
@@ -472,6 +498,41 @@ mod tests {
         check(
             value!({"items": "x"}),
             Err("json: cannot unmarshal string into Go struct field Thing.items of type []v1.Item"),
+        );
+    }
+
+    #[test]
+    fn refusals_name_go_types_and_embedded_structs() {
+        let schema = crate::catalogue::Catalogue::shared().named("io.k8s.api.core.v1.PodSpec");
+        let schema = schema.expect("the catalogue has pods");
+        let check = |value: Value, want: &str| {
+            let got = Conform::new(&schema.types, Words::Json).object(schema.root(), value);
+            let want = format!("json: cannot unmarshal {want}");
+            assert_eq!(got, Err(TypeError(want)));
+        };
+        check(
+            value!({"restartPolicy": 7}),
+            "number into Go struct field PodSpec.restartPolicy of type v1.RestartPolicy",
+        );
+        check(
+            value!({"volumes": [{"secret": {"items": 7}}]}),
+            "number into Go struct field SecretVolumeSource.volumes.VolumeSource.secret.items of \
+             type []v1.KeyToPath",
+        );
+        check(
+            value!({"volumes": [{"persistentVolumeClaim": 7}]}),
+            "number into Go struct field Volume.volumes.VolumeSource.persistentVolumeClaim of type \
+             v1.PersistentVolumeClaimVolumeSource",
+        );
+        check(
+            value!({"containers": [{"resources": {"limits": "x"}}]}),
+            "string into Go struct field ResourceRequirements.containers.resources.limits of type \
+             v1.ResourceList",
+        );
+        check(
+            value!({"containers": [{"securityContext": {"capabilities": {"add": [7]}}}]}),
+            "number into Go struct field Capabilities.containers.securityContext.capabilities.add of \
+             type v1.Capability",
         );
     }
 

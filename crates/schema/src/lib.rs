@@ -8,6 +8,7 @@ pub mod cbor;
 pub mod conform;
 pub mod decode;
 pub mod default;
+mod go_types;
 pub mod json;
 pub mod openapi;
 pub mod proto;

@@ -145,7 +145,10 @@ impl<'a> OpenApi<'a> {
         let descriptions = Descriptions::read();
         let schemas =
             Schemas::new(self.catalogue, &facts, &descriptions, Dialect::V3, group_version);
-        let names = self.reachable(&items);
+        let names = match custom {
+            Some(_) => self.reachable(&items),
+            None => reachable(&self.catalogue.types, type_names(&items)),
+        };
         let own = custom.map(|custom| custom.definitions(Dialect::V3)).unwrap_or_default();
         let mut out = b"{\"openapi\":\"3.0.0\",\"info\":".to_vec();
         write_value(&info(), &mut out);

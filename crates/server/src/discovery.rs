@@ -3,6 +3,7 @@
 
 use crate::handler::App;
 use keelson_meta::{Map, Str, Value, value};
+use keelson_registry::api_services::RemoteGroup;
 use keelson_registry::api_table::{ApiGroup, ApiVersion, Endpoint};
 use keelson_schema::catalogue::Resource;
 
@@ -23,38 +24,59 @@ pub(crate) fn core_versions(address: &str) -> Value {
 }
 
 fn legacy_group(group: &ApiGroup, typed: bool) -> Value {
-    let entry = |version: &ApiVersion| {
-        value!({
-            "groupVersion": (group_version(&group.name, &version.name)),
-            "version": (version.name.clone())
-        })
-    };
+    let versions: Vec<(&str, &str)> =
+        group.versions.iter().map(|version| (group.name.as_str(), version.name.as_str())).collect();
+    written_group(&group.name, &versions, typed)
+}
+
+fn written_group(name: &Str, versions: &[(&str, &str)], typed: bool) -> Value {
+    let entry = |(group, version): &(&str, &str)| value!({"groupVersion": (group_version(group, version)), "version": (Str::new(version))});
     let mut out = Map::new();
     if typed {
         out.insert("kind", "APIGroup");
         out.insert("apiVersion", "v1");
     }
-    out.insert("name", group.name.clone());
-    out.insert("versions", group.versions.iter().map(entry).collect::<Vec<_>>());
-    if let Some(first) = group.versions.first() {
+    out.insert("name", name.clone());
+    out.insert("versions", versions.iter().map(entry).collect::<Vec<_>>());
+    if let Some(first) = versions.first() {
         out.insert("preferredVersion", entry(first));
     }
     Value::Object(out)
+}
+
+/// A group of another server.
+fn remote_group(group: &RemoteGroup, typed: bool) -> Value {
+    let versions: Vec<(&str, &str)> =
+        group.versions.iter().map(|version| (group.name.as_str(), version.as_str())).collect();
+    written_group(&group.name, &versions, typed)
+}
+
+/// Whether an APIService leads to another server for a group version.
+pub(crate) fn is_remote(app: &App, group: &str, version: &str) -> bool {
+    let remote = app.registry.remote_groups();
+    let group = remote.iter().find(|remote| remote.name == group);
+    group.is_some_and(|group| group.versions.iter().any(|known| known == version))
 }
 
 /// `/apis`.
 pub(crate) fn groups(app: &App) -> Value {
     let api = app.registry.api();
     let groups = api.groups().filter(|group| !group.name.is_empty());
-    let groups: Vec<Value> = groups.map(|group| legacy_group(group, false)).collect();
+    let mut groups: Vec<Value> = groups.map(|group| legacy_group(group, false)).collect();
+    let remote = app.registry.remote_groups();
+    let others = remote.iter().filter(|remote| api.group(&remote.name).is_none());
+    groups.extend(others.map(|remote| remote_group(remote, false)));
     value!({"kind": "APIGroupList", "apiVersion": "v1", "groups": (groups)})
 }
 
 /// `/apis/GROUP`.
 pub(crate) fn group(app: &App, name: &str) -> Option<Value> {
     let api = app.registry.api();
-    let group = api.group(name).filter(|group| !group.name.is_empty())?;
-    Some(legacy_group(group, true))
+    if let Some(group) = api.group(name) {
+        return (!group.name.is_empty()).then(|| legacy_group(group, true));
+    }
+    let remote = app.registry.remote_groups();
+    remote.iter().find(|remote| remote.name == name).map(|remote| remote_group(remote, true))
 }
 
 /// `/api/v1` and `/apis/GROUP/VERSION`.
@@ -121,13 +143,25 @@ fn legacy_resource(
 }
 
 /// `/api` and `/apis` in aggregated form: everything in one document.
-pub(crate) fn aggregated(app: &App, core: bool, beta: bool) -> Value {
+pub(crate) fn aggregated(app: &App, core: bool) -> Value {
     let api = app.registry.api();
     let groups = api.groups().filter(|group| group.name.is_empty() == core);
-    let items: Vec<Value> = groups.map(aggregated_group).collect();
-    let version = if beta { "apidiscovery.k8s.io/v2beta1" } else { "apidiscovery.k8s.io/v2" };
+    let mut items: Vec<Value> = groups.map(aggregated_group).collect();
+    let remote = app.registry.remote_groups();
+    if !core {
+        let others = remote.iter().filter(|remote| api.group(&remote.name).is_none());
+        items.extend(others.map(|remote| {
+            let versions = remote
+                .versions
+                .iter()
+                .map(|version| value!({"version": (version.clone()), "freshness": "Stale"}));
+            let versions: Vec<Value> = versions.collect();
+            value!({"metadata": {"name": (remote.name.clone())}, "versions": (versions)})
+        }));
+    }
     value!({
-        "kind": "APIGroupDiscoveryList", "apiVersion": version, "metadata": {}, "items": (items)
+        "kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {},
+        "items": (items)
     })
 }
 
@@ -136,7 +170,6 @@ fn aggregated_group(group: &ApiGroup) -> Value {
     if !group.name.is_empty() {
         metadata.insert("name", group.name.clone());
     }
-    metadata.insert("creationTimestamp", Value::Null);
     let version = |version: &ApiVersion| {
         let resources = version.endpoints().map(|endpoint| aggregated_resource(&endpoint.facts));
         let resources: Vec<Value> = resources.collect();

@@ -2,6 +2,7 @@
 
 use crate::bodies::Bodies;
 use crate::body::Body;
+use crate::discovery;
 use crate::documents::Documents;
 use crate::health::Health;
 use crate::health_log::HealthLog;
@@ -11,6 +12,7 @@ use crate::limits::Limits;
 use crate::listen::Peer;
 use crate::negotiate::{self, Accepted};
 use crate::paths;
+use crate::peer_certificate::PeerCertificate;
 use crate::query::{self, Query};
 use crate::request_body::RequestBody;
 use crate::resource;
@@ -18,10 +20,11 @@ use crate::respond::{self, Reply};
 use crate::route::{ResourceRoute, Route};
 use crate::sending::{Held, Sending};
 use crate::websocket;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, Version, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, Version, header};
 use hyper::body::Incoming;
 use keelson_auth::{
-    ANONYMOUS, Attributes, Authenticator, Authorizer, Certificate, Credentials, Permit, Selectors,
+    ANONYMOUS, Attributes, Authenticator, Authorizer, Certificate, Credentials, FrontProxy, Permit,
+    Selectors, User,
 };
 use keelson_meta::{Failure, Status, Str};
 use keelson_registry::{Registry, stamp};
@@ -104,6 +107,8 @@ pub struct App {
 pub struct Ask {
     /// HTTP method.
     pub method: Method,
+    /// The URL, for its path as it was sent.
+    uri: Uri,
     /// Headers.
     pub headers: HeaderMap,
     /// Query parameters.
@@ -198,14 +203,17 @@ impl App {
         let is_http2 = parts.version == Version::HTTP_2;
         let mut body = RequestBody::new(incoming, &parts.headers);
         let route = Route::parse(parts.uri.path());
-        let ask = Ask {
+        let mut ask = Ask {
             query: Query::parse(parts.uri.query().unwrap_or_default()),
             method: parts.method,
+            uri: parts.uri,
             headers: parts.headers,
             cbor: self.cbor,
             peer,
         };
-        let reply = match self.admit(&ask, &route, held).await {
+        let admitted = self.admit(&ask, &route, held).await;
+        self.drop_credentials(&mut ask.headers);
+        let reply = match admitted {
             Ok((permit, end)) => self.dispatch(&ask, &route, permit, &mut body, end).await,
             Err(Refused::Failure(failure)) => Err(failure),
             Err(Refused::Busy) => Ok(respond::too_many_requests()),
@@ -238,6 +246,30 @@ impl App {
         Ok((self.permit(ask, route, held).await?, Instant::now() + timeout))
     }
 
+    /// Removes the headers that only authentication reads: whatever passes a request on must not pass on whose
+    /// it was.
+    fn drop_credentials(&self, headers: &mut HeaderMap) {
+        headers.remove(header::AUTHORIZATION);
+        let proxy = self.authenticator.front_proxy();
+        let names_user = |name: &str| {
+            FrontProxy::is_standard_header(name) || proxy.is_some_and(|proxy| proxy.reads(name))
+        };
+        while let Some(name) = headers.keys().find(|name| names_user(name.as_str())) {
+            let name = name.clone();
+            headers.remove(name);
+        }
+    }
+
+    /// The user that a front proxy names in the headers of a request.
+    fn proxied_user(&self, ask: &Ask) -> Result<Option<User>, Failure> {
+        let Some(proxy) = self.authenticator.front_proxy() else { return Ok(None) };
+        if !ask.peer.certificate.as_ref().is_some_and(PeerCertificate::is_front_proxy) {
+            return Ok(None);
+        }
+        let headers = ask.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+        proxy.user(&headers.collect::<Vec<_>>())
+    }
+
     /// Authenticates and authorizes a request. Nothing of the body is read before this says yes.
     async fn permit(&self, ask: &Ask, route: &Route, held: &mut Held) -> Result<Permit, Refused> {
         let by_protocol = websocket::authorization(&ask.headers)?;
@@ -251,9 +283,11 @@ impl App {
                 None => Certificate::Absent,
                 Some(shown) => shown.verified().map_or(Certificate::Refused, Certificate::Verified),
             },
+            front_proxy: self.proxied_user(ask)?,
+            path: ask.uri.path(),
         };
         let now = self.registry.clock.now();
-        let user = self.authenticator.authenticate(&credentials, now).await;
+        let user = self.authenticator.authenticate(credentials, now).await;
         match &user {
             Ok(user) if user.name != ANONYMOUS => ask.peer.place.authenticated(),
             // HTTP/2 costs much: who is not known has a connection for one request
@@ -281,7 +315,11 @@ impl App {
             Route::Path(path) => paths::answer(self, ask, path).await,
             Route::Resource(route) => {
                 let Some(found) = resource::find(self, route)? else {
-                    return Ok(respond::no_such_page());
+                    let is_remote = discovery::is_remote(self, &route.group, &route.version);
+                    return Ok(match is_remote {
+                        true => respond::service_unavailable(),
+                        false => respond::no_such_page(),
+                    });
                 };
                 if resource::is_across_namespaces(ask, route, &found) {
                     return Ok(respond::no_such_page());
@@ -326,10 +364,15 @@ impl App {
 
     /// Whether the server is ready to serve, and if not, why.
     pub fn ready(&self) -> Result<(), String> {
-        if self.draining.load(Ordering::Relaxed) {
+        if self.is_draining() {
             return Err("shutting down".to_owned());
         }
         self.live()
+    }
+
+    /// Whether the server is going down.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
     }
 
     /// Whether the server works, and if not, why.

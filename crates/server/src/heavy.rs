@@ -1,13 +1,16 @@
 //! Requests with large bodies: their work is done beside the threads that serve all others, by a bounded
-//! number of them at once.
+//! number of them at once. One that waits for somebody else, a webhook for instance, lets others work.
 
 use keelson_meta::status::Details;
 use keelson_meta::{Failure, Reason, Status};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 use tokio::runtime::{Handle, RuntimeFlavor};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
+use tokio::time::timeout;
 
 /// Bytes of a body up to which a request is served as it comes: the work for as many takes a few
 /// milliseconds at most.
@@ -17,7 +20,9 @@ const LIGHT_BYTES_MAX: usize = 128 << 10;
 const HEAVY_AT_ONCE_MAX: u32 = 2;
 /// Bytes of a body from which on a request is worked on while no other of these is.
 const ALONE_BYTES_MIN: usize = 1 << 20;
-/// Such requests that wait for their turn. More are told to come back.
+/// How long a request keeps its turn while it waits; a commit takes less.
+const IDLE_TURN_MAX: Duration = Duration::from_millis(50);
+/// Such requests that wait for their first turn. More are told to come back.
 const HEAVY_WAITING_MAX: usize = 64;
 
 /// The turns of this process, which has its processors and its memory once.
@@ -53,9 +58,21 @@ impl Turns {
     ) -> Result<T, Failure> {
         let waits = self.wait().ok_or_else(too_many)?;
         let turns = if bytes < ALONE_BYTES_MIN { 1 } else { HEAVY_AT_ONCE_MAX };
-        let _turns = self.free.acquire_many(turns).await.map_err(Status::internal)?;
+        let mut turn = self.free.acquire_many(turns).await.map_err(Status::internal)?;
         drop(waits);
-        OffWorker { work }.await
+        let mut work = work;
+        let woken = Arc::new(Woken(Notify::new()));
+        let waker = Waker::from(woken.clone());
+        loop {
+            if let Poll::Ready(done) = step(work.as_mut(), &mut Context::from_waker(&waker)) {
+                return done;
+            }
+            if timeout(IDLE_TURN_MAX, woken.0.notified()).await.is_err() {
+                drop(turn);
+                woken.0.notified().await;
+                turn = self.free.acquire_many(turns).await.map_err(Status::internal)?;
+            }
+        }
     }
 
     /// A place among those that wait, if there is one.
@@ -84,22 +101,21 @@ fn too_many() -> Failure {
     status
 }
 
-/// A future whose every step first hands the other tasks of its thread to another thread.
-struct OffWorker<'w, F> {
-    work: Pin<&'w mut F>,
+/// Hears that a request may go on.
+struct Woken(Notify);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.notify_one();
+    }
 }
 
-impl<F: Future> Future for OffWorker<'_, F> {
-    type Output = F::Output;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        match Handle::try_current().map(|handle| handle.runtime_flavor()) {
-            Ok(RuntimeFlavor::MultiThread) => {
-                tokio::task::block_in_place(|| self.work.as_mut().poll(cx))
-            }
-            // There is one thread for all.
-            _ => self.work.as_mut().poll(cx),
-        }
+/// Takes a step, after the other tasks of this thread were handed to another thread.
+fn step<F: Future>(work: Pin<&mut F>, cx: &mut Context<'_>) -> Poll<F::Output> {
+    match Handle::try_current().map(|handle| handle.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(|| work.poll(cx)),
+        // There is one thread for all.
+        _ => work.poll(cx),
     }
 }
 
@@ -134,6 +150,21 @@ mod tests {
     async fn a_runtime_of_one_thread_works_on_large_bodies_too() {
         assert_eq!(run(LIGHT_BYTES_MAX + 1, pin!(async { Ok(7) })).await.ok(), Some(7));
         assert_eq!(run(0, pin!(async { Ok(7) })).await.ok(), Some(7));
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_somebody_else_lets_others_work() {
+        static TURNS: Turns = Turns::new();
+        let (say, hear) = tokio::sync::oneshot::channel();
+        let waits = pin!(async { hear.await.map_err(Status::internal) });
+        let waits = TURNS.run(ALONE_BYTES_MIN, waits);
+        let other = async {
+            let worked = TURNS.run(ALONE_BYTES_MIN, pin!(async { Ok(7) })).await;
+            say.send(worked.ok()).expect("the first waits");
+        };
+        let both = async { tokio::join!(waits, other) };
+        let (heard, ()) = timeout(DEADLINE, both).await.expect("nobody keeps a turn for ever");
+        assert_eq!(heard.ok(), Some(Some(7)));
     }
 
     #[test]

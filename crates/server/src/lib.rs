@@ -12,6 +12,7 @@ mod discovery;
 mod documents;
 mod handler;
 mod health;
+mod health_checks;
 mod health_log;
 mod heavy;
 mod host;

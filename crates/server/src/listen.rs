@@ -190,7 +190,10 @@ async fn secured(app: Arc<App>, stream: TcpStream, tls: Tls, place: Place, openi
     };
     let (wire, session) = stream.get_ref();
     let certificate = tls.peer(session.peer_certificates());
-    if certificate.as_ref().is_some_and(|shown| shown.verified().is_some()) {
+    if certificate
+        .as_ref()
+        .is_some_and(|shown| shown.verified().is_some() || shown.is_front_proxy())
+    {
         place.authenticated();
     }
     if session.alpn_protocol() == Some(b"h2") {

@@ -32,7 +32,7 @@ pub fn spoken(cbor: bool) -> &'static [Encoding] {
 
 /// The encodings of documents that are no objects.
 pub fn of_documents() -> &'static [Encoding] {
-    &ENCODINGS[..2]
+    &ENCODINGS[..3]
 }
 
 /// What of an object an answer shows.

@@ -2,6 +2,7 @@
 
 use crate::discovery;
 use crate::handler::{App, Ask};
+use crate::health_checks;
 use crate::negotiate::{self, Encoding};
 use crate::respond::{self, Reply};
 use bytes::Bytes;
@@ -14,8 +15,8 @@ use std::sync::Arc;
 
 /// Answers a request for such a path.
 pub(crate) async fn answer(app: &Arc<App>, ask: &Ask, path: &str) -> Result<Reply, Failure> {
-    if let Some(check) = health(path) {
-        return Ok(health_reply(app, ask, path, check));
+    if let Some(reply) = health_checks::answer(app, ask, path) {
+        return Ok(reply);
     }
     let parts: Vec<&str> = path.split('/').skip(1).collect();
     let parts: &[&str] = match parts.as_slice() {
@@ -23,7 +24,7 @@ pub(crate) async fn answer(app: &Arc<App>, ask: &Ask, path: &str) -> Result<Repl
         all => all,
     };
     match parts {
-        [""] => only_get(ask).map(|()| index(app, ask)),
+        ["" | "index.html"] => only_get(ask).map(|()| index(app, ask)),
         ["api"] => discovery_root(app, ask, true),
         ["apis"] => discovery_root(app, ask, false),
         ["api", version] => resources(app, ask, "", version),
@@ -39,7 +40,7 @@ pub(crate) async fn answer(app: &Arc<App>, ask: &Ask, path: &str) -> Result<Repl
         }
         [".well-known", "openid-configuration"] => openid_configuration(app, ask),
         ["openid", "v1", "jwks"] => key_set(app, ask),
-        ["metrics"] => Ok(respond::text(200, "")),
+        ["metrics"] | ["metrics", "slis"] => Ok(respond::text(200, "")),
         _ => Ok(respond::no_such_page()),
     }
 }
@@ -95,34 +96,30 @@ fn only_get(ask: &Ask) -> Result<(), Failure> {
 /// A discovery document in the form that the client accepts.
 fn document(ask: &Ask, value: &Value) -> Result<Reply, Failure> {
     let accepted = negotiate::accept(ask.header(header::ACCEPT), negotiate::of_documents())?;
-    Ok(respond::value(ask, 200, accepted.encoding, value))
+    Ok(respond::document(ask, accepted.encoding, value))
 }
+
+/// The media type of aggregated discovery.
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 /// `/api` and `/apis`, aggregated when the client asks for that.
 fn discovery_root(app: &App, ask: &Ask, core: bool) -> Result<Reply, Failure> {
     only_get(ask)?;
     let accept = ask.header(header::ACCEPT).unwrap_or_default();
-    for (version, beta) in [("v=v2;", false), ("v=v2beta1;", true)] {
-        let wanted =
-            accept.split(',').map(|entry| format!("{};", entry.replace(' ', ""))).any(|entry| {
-                entry.starts_with("application/json;")
-                    && entry.contains("as=APIGroupDiscoveryList;")
-                    && entry.contains("g=apidiscovery.k8s.io;")
-                    && entry.contains(version)
-            });
-        if wanted {
-            let list = discovery::aggregated(app, core, beta);
-            let mut reply = respond::value(ask, 200, Encoding::Json, &list);
-            let media_type = if beta {
-                "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
-            } else {
-                "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-            };
-            let value = http::HeaderValue::from_static(media_type);
-            reply.headers_mut().insert(header::CONTENT_TYPE, value);
-            vary_accept(&mut reply);
-            return Ok(reply);
-        }
+    let is_aggregated = |entry: &str| {
+        let entry = format!("{};", entry.replace(' ', ""));
+        entry.starts_with("application/json;")
+            && ["as=APIGroupDiscoveryList;", "g=apidiscovery.k8s.io;", "v=v2;"]
+                .iter()
+                .all(|word| entry.contains(word))
+    };
+    if accept.split(',').any(is_aggregated) {
+        let list = discovery::aggregated(app, core);
+        let mut reply = respond::value(ask, 200, Encoding::Json, &list);
+        let value = http::HeaderValue::from_static(AGGREGATED);
+        reply.headers_mut().insert(header::CONTENT_TYPE, value);
+        vary_accept(&mut reply);
+        return Ok(reply);
     }
     let value = if core {
         let options = &app.registry.options;
@@ -149,6 +146,7 @@ fn resources(app: &App, ask: &Ask, group: &str, version: &str) -> Result<Reply, 
             document(ask, &found)
         }
         // The group answers for its versions; nobody answers for a group that is not there.
+        None if discovery::is_remote(app, group, version) => Ok(respond::service_unavailable()),
         None if app.registry.has_group(group) => Err(Status::no_such_path()),
         None => Ok(respond::no_such_page()),
     }
@@ -181,65 +179,13 @@ fn go_arch() -> &'static str {
     }
 }
 
-/// The check that a health path names; empty is all.
-fn health(path: &str) -> Option<&str> {
-    let (root, check) = match path.trim_start_matches('/').split_once('/') {
-        Some((root, check)) if !check.is_empty() => (root, check),
-        Some(_) => return None,
-        None => (path.trim_start_matches('/'), ""),
-    };
-    matches!(root, "healthz" | "livez" | "readyz").then_some(check)
-}
-
-const CHECKS: [&str; 4] = ["ping", "log", "etcd", "poststarthook/start-apiextensions-controllers"];
-
-fn health_reply(app: &App, ask: &Ask, path: &str, check: &str) -> Reply {
-    let root = path.trim_start_matches('/').split('/').next().unwrap_or_default();
-    if !check.is_empty() {
-        let known = CHECKS.contains(&check);
-        return if known { respond::text(200, "ok") } else { respond::no_such_page() };
-    }
-    let state = if root == "readyz" { app.ready() } else { app.live() };
-    app.state.health.note(root == "readyz", &state);
-    let failing = app.health.failures();
-    if !failing.is_empty() {
-        return unhealthy(root, state.is_ok(), &failing);
-    }
-    let verbose = ask.query.get("verbose").is_some();
-    match state {
-        Ok(()) if verbose => {
-            let mut text: String = CHECKS.iter().map(|check| format!("[+]{check} ok\n")).collect();
-            text.push_str(&format!("{root} check passed\n"));
-            respond::text(200, &text)
-        }
-        Ok(()) => respond::text(200, "ok"),
-        Err(_) => {
-            respond::text(500, &format!("[-]etcd failed: reason withheld\n{root} check failed\n"))
-        }
-    }
-}
-
-/// The answer while components fail, in the form of kube-apiserver. Their owners have logged it.
-fn unhealthy(root: &str, is_store_well: bool, failing: &[(&'static str, String)]) -> Reply {
-    let mut text = String::new();
-    for check in CHECKS {
-        text.push_str(&match check {
-            "etcd" if !is_store_well => "[-]etcd failed: reason withheld\n".to_owned(),
-            check => format!("[+]{check} ok\n"),
-        });
-    }
-    for (component, why) in failing {
-        text.push_str(&format!("[-]{component} failed: {why}\n"));
-    }
-    text.push_str(&format!("{root} check failed\n"));
-    respond::text(500, &text)
-}
-
 /// `/`: the paths that there are.
 fn index(app: &App, ask: &Ask) -> Reply {
-    let mut paths: Vec<String> = ["/.well-known/openid-configuration", "/api", "/api/v1", "/apis"]
-        .map(str::to_owned)
-        .to_vec();
+    let rest =
+        ["/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/version"];
+    let first = ["/.well-known/openid-configuration", "/api", "/api/v1", "/apis", "/apis/"];
+    let fixed = rest.into_iter().chain(first).chain(["/openid/v1/jwks"]);
+    let mut paths: Vec<String> = fixed.map(str::to_owned).chain(health_checks::paths()).collect();
     if let Some(groups) = discovery::groups(app).get("groups").and_then(Value::as_array) {
         for group in groups {
             let name = group.get("name").and_then(Value::as_str).unwrap_or_default();
@@ -250,14 +196,13 @@ fn index(app: &App, ask: &Ask) -> Reply {
             }
         }
     }
-    let rest =
-        ["/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"];
-    paths.extend(rest.map(str::to_owned));
     paths.sort();
     let paths: Vec<Value> = paths.into_iter().map(Value::from).collect();
     respond::value(ask, 200, Encoding::Json, &value!({"paths": (paths)}))
 }
 
+/// Accepted, and answered in JSON.
+const V3_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf";
 const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
 /// `/openapi/v2`, `/openapi/v3` and the documents below it. Made when asked for, and shared by all who are
@@ -266,7 +211,7 @@ async fn openapi(app: &Arc<App>, ask: &Ask, rest: &[&str]) -> Result<Reply, Fail
     let accept = ask.header(header::ACCEPT).unwrap_or_default();
     match rest {
         ["v2"] => {
-            let is_protobuf = accept.contains("com.github.proto-openapi.spec.v2");
+            let Some(is_protobuf) = accepts_v2(accept) else { return Ok(not_acceptable()) };
             let (name, media_type) =
                 if is_protobuf { ("v2 protobuf", V2_PROTOBUF) } else { ("v2", "application/json") };
             let hash = with_documents(app, |documents| documents.v3_hash("v2"));
@@ -282,14 +227,18 @@ async fn openapi(app: &Arc<App>, ask: &Ask, rest: &[&str]) -> Result<Reply, Fail
         }
         ["v3"] => Ok(with_documents(app, |documents| {
             let index = documents.v3_index().into();
-            tagged(ask, index, "application/json", &documents.v3_hash(""), false)
+            tagged(ask, index, "text/plain; charset=utf-8", &documents.v3_hash(""), false)
         })),
         ["v3", path @ ..] => {
+            if !accepts(accept, &["application/json", V3_PROTOBUF]) {
+                return Ok(not_acceptable());
+            }
             let path = path.join("/");
             let hash = with_documents(app, |documents| documents.v3_hash(&path));
             let named = ask.query.get("hash");
             if named.is_some_and(|named| named != hash) {
-                let mut reply = respond::text(301, "");
+                let mut reply =
+                    respond::with_body(301, "application/json", crate::body::Body::empty());
                 let place = format!("/openapi/v3/{path}?hash={hash}");
                 if let Ok(place) = http::HeaderValue::from_str(&place) {
                     reply.headers_mut().insert(header::LOCATION, place);
@@ -299,11 +248,40 @@ async fn openapi(app: &Arc<App>, ask: &Ask, rest: &[&str]) -> Result<Reply, Fail
             let name = format!("{path} {hash}");
             match shared(app, &name, move |documents| documents.v3_document(&path)).await {
                 Some(text) => Ok(tagged(ask, text, "application/json", &hash, named.is_some())),
-                None => Ok(respond::no_such_page()),
+                None => {
+                    let mut reply = respond::no_content();
+                    *reply.status_mut() = http::StatusCode::NOT_FOUND;
+                    Ok(reply)
+                }
             }
         }
         _ => Ok(respond::no_such_page()),
     }
+}
+
+/// Whether the v2 document is wanted in protobuf; nothing when it is wanted in no form that there is.
+fn accepts_v2(accept: &str) -> Option<bool> {
+    if accept.contains("com.github.proto-openapi.spec.v2") {
+        return Some(true);
+    }
+    accepts(accept, &["application/json"]).then_some(false)
+}
+
+/// Whether an Accept header allows one of these media types; none allows all.
+fn accepts(accept: &str, media_types: &[&str]) -> bool {
+    accept.trim().is_empty()
+        || accept.split(',').any(|entry| {
+            let entry = entry.split(';').next().unwrap_or_default().trim();
+            matches!(entry, "*/*" | "application/*") || media_types.contains(&entry)
+        })
+}
+
+/// The 406 of documents that upstream does not write itself: without a body.
+fn not_acceptable() -> Reply {
+    let mut reply = respond::no_content();
+    *reply.status_mut() = http::StatusCode::NOT_ACCEPTABLE;
+    vary_accept(&mut reply);
+    reply
 }
 
 /// The text of a document, which takes long to make: not on a thread that others wait for.
@@ -350,9 +328,12 @@ fn with_documents<T>(app: &App, work: impl FnOnce(&OpenApi) -> T) -> T {
 /// A document with its tag: 304 when the client has it, kept for long when the URL names its content.
 fn tagged(ask: &Ask, text: Bytes, media_type: &'static str, hash: &str, keep: bool) -> Reply {
     let tag = format!("\"{hash}\"");
-    let known = ask.header(header::IF_NONE_MATCH).is_some_and(|given| given.contains(&tag));
+    let given = ask.header(header::IF_NONE_MATCH);
+    let known = given.is_some_and(|given| given.trim() == "*" || given.contains(&tag));
     let mut reply = if known {
-        respond::with_body(304, media_type, crate::body::Body::empty())
+        let mut reply = respond::no_content();
+        *reply.status_mut() = http::StatusCode::NOT_MODIFIED;
+        reply
     } else {
         respond::with_body(200, media_type, crate::body::Body::Whole(Some(text)))
     };

@@ -25,8 +25,12 @@ pub(crate) struct Clients {
 #[derive(Debug)]
 pub(crate) struct Verifiers {
     all: Option<Arc<dyn ClientCertVerifier>>,
-    restricted: Option<(Arc<dyn ClientCertVerifier>, Vec<String>)>,
+    restricted: Option<Named>,
+    front_proxy: Option<Named>,
 }
+
+/// Authorities, and the common names that count.
+type Named = (Arc<dyn ClientCertVerifier>, Vec<String>);
 
 impl Clients {
     pub fn new(verifiers: Verifiers) -> Clients {
@@ -39,19 +43,34 @@ impl Clients {
         self.generation.fetch_add(1, Ordering::Release);
     }
 
-    fn verify(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Result<(), Error> {
-        let verifiers = self.verifiers.read().unwrap_or_else(PoisonError::into_inner).clone();
-        verifiers.verify(chain, now)
+    fn verifiers(&self) -> Arc<Verifiers> {
+        self.verifiers.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
 impl Verifiers {
     pub fn new(authorities: &ClientAuthorities) -> Result<Verifiers, Error> {
-        let restricted = match &authorities.restricted {
-            Some((roots, names)) => verifier(roots)?.map(|verifier| (verifier, names.clone())),
-            None => None,
+        let named = |given: &Option<(RootCertStore, Vec<String>)>| -> Result<Option<Named>, Error> {
+            let Some((roots, names)) = given else { return Ok(None) };
+            Ok(verifier(roots)?.map(|verifier| (verifier, names.clone())))
         };
-        Ok(Verifiers { all: verifier(&authorities.roots)?, restricted })
+        Ok(Verifiers {
+            all: verifier(&authorities.roots)?,
+            restricted: named(&authorities.restricted)?,
+            front_proxy: named(&authorities.front_proxy)?,
+        })
+    }
+
+    /// Whether a chain is that of a front proxy.
+    fn is_front_proxy(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> bool {
+        let (Some((verifier, names)), Some((own, between))) =
+            (&self.front_proxy, chain.split_first())
+        else {
+            return false;
+        };
+        let is_allowed =
+            names.is_empty() || x509::common_name(own).is_some_and(|name| names.contains(&name));
+        is_allowed && verifier.verify_client_cert(own, between, now).is_ok()
     }
 
     fn verify(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Result<(), Error> {
@@ -102,6 +121,7 @@ pub struct PeerCertificate {
 #[derive(Clone, Copy, Debug)]
 struct Verdict {
     is_verified: bool,
+    is_front_proxy: bool,
     /// Of [`Clients`]; 0 for none.
     generation: u64,
     /// Seconds since 1970.
@@ -110,30 +130,45 @@ struct Verdict {
 
 impl PeerCertificate {
     pub(crate) fn new(chain: Vec<CertificateDer<'static>>, clients: Arc<Clients>) -> Self {
-        let verdict = Verdict { is_verified: false, generation: 0, until: 0 };
+        let verdict =
+            Verdict { is_verified: false, is_front_proxy: false, generation: 0, until: 0 };
         PeerCertificate { chain, clients, verdict: Mutex::new(verdict) }
     }
 
     /// The client's own certificate in DER, when an authority that counts vouches for it now.
     pub fn verified(&self) -> Option<&[u8]> {
+        let is_verified = self.verdict().is_verified;
+        is_verified.then(|| self.chain.first().map(|own| own.as_ref())).flatten()
+    }
+
+    /// Whether the client is a front proxy now, whose headers name users.
+    pub fn is_front_proxy(&self) -> bool {
+        self.verdict().is_front_proxy
+    }
+
+    fn verdict(&self) -> Verdict {
         let now = UnixTime::now();
         let generation = self.clients.generation.load(Ordering::Acquire);
         let mut verdict = self.verdict.lock().unwrap_or_else(PoisonError::into_inner);
         if verdict.generation != generation || now.as_secs() > verdict.until {
             *verdict = self.verify(generation, now);
         }
-        verdict.is_verified.then(|| self.chain.first().map(|own| own.as_ref())).flatten()
+        *verdict
     }
 
     fn verify(&self, generation: u64, now: UnixTime) -> Verdict {
-        match self.clients.verify(&self.chain, now) {
-            Ok(()) => Verdict { is_verified: true, generation, until: self.ends_at() },
+        let verifiers = self.clients.verifiers();
+        let is_front_proxy = verifiers.is_front_proxy(&self.chain, now);
+        let verified = verifiers.verify(&self.chain, now);
+        let until = match &verified {
+            Ok(()) => self.ends_at(),
+            Err(_) if is_front_proxy => self.ends_at(),
             Err(error) => {
                 tracing::debug!(%error, "client certificate refused");
-                let until = now.as_secs() + REFUSED_SECONDS;
-                Verdict { is_verified: false, generation, until }
+                now.as_secs() + REFUSED_SECONDS
             }
-        }
+        };
+        Verdict { is_verified: verified.is_ok(), is_front_proxy, generation, until }
     }
 
     /// The last second in which every certificate of the chain counts.

@@ -65,6 +65,11 @@ pub(crate) fn no_such_page() -> Reply {
     text(404, "404 page not found\n")
 }
 
+/// What upstream's aggregator says while the server behind an APIService cannot be asked.
+pub(crate) fn service_unavailable() -> Reply {
+    text(503, "service unavailable\n")
+}
+
 /// What Go's server says of requests that it cannot read; the connection ends.
 pub(crate) fn bad_request(line: &'static str) -> Reply {
     let mut reply = text(400, line);
@@ -102,15 +107,29 @@ pub(crate) fn failure(ask: &Ask, failure: &Failure) -> Reply {
 
 /// A `Status` in the encoding that was asked for.
 pub(crate) fn status(ask: &Ask, code: u16, encoding: Encoding, body: Value) -> Reply {
+    typed_value(ask, code, encoding, &body)
+}
+
+/// A document of discovery, whose kind it names.
+pub(crate) fn document(ask: &Ask, encoding: Encoding, body: &Value) -> Reply {
+    typed_value(ask, 200, encoding, body)
+}
+
+/// A value of a kind of meta/v1, which protobuf needs to know.
+fn typed_value(ask: &Ask, code: u16, encoding: Encoding, body: &Value) -> Reply {
     if encoding != Encoding::Protobuf {
-        return value(ask, code, encoding, &body);
+        return value(ask, code, encoding, body);
     }
-    let kind = keelson_meta::GroupVersionKind::new("", "v1", "Status");
-    let mut out = vec![];
     let object = keelson_meta::Object::from_value(body.clone()).unwrap_or_default();
-    match Catalogue::shared().schema(&kind).map(|s| proto::encode(&s, &object, &mut out)) {
+    let kind = keelson_meta::GroupVersionKind::new("", "v1", object.kind().to_owned());
+    let schema = Catalogue::shared().schema(&kind).map(|mut schema| {
+        schema.gvk.version = Str::new(object.api_version());
+        schema
+    });
+    let mut out = vec![];
+    match schema.map(|schema| proto::encode(&schema, &object, &mut out)) {
         Some(Ok(())) => encoded(ask.pretty(), code, encoding, Bytes::from(out)),
-        _ => value(ask, code, Encoding::Json, &body),
+        _ => value(ask, code, Encoding::Json, body),
     }
 }
 

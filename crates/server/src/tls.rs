@@ -70,6 +70,9 @@ pub struct ClientAuthorities {
     pub roots: RootCertStore,
     /// Authorities of which only the certificates with one of these common names count.
     pub restricted: Option<(RootCertStore, Vec<String>)>,
+    /// Authorities of front proxies, whose headers name users, and the common names that count; no name: all
+    /// do.
+    pub front_proxy: Option<(RootCertStore, Vec<String>)>,
 }
 
 impl Tls {

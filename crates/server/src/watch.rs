@@ -59,14 +59,7 @@ impl Stream {
             return;
         }
         let end = Instant::now() + life;
-        let period = self.view.app.limits.bookmark_period;
-        let bookmarks = self.bookmarks;
-        let bookmark_after = move |now: Instant| match now + period {
-            _ if !bookmarks => end,
-            next if next + LAST_BOOKMARK < end => next,
-            _ if now + LAST_BOOKMARK < end => end - LAST_BOOKMARK,
-            _ => end,
-        };
+        let bookmark_after = self.bookmark_times(end);
         // What ends the watch is waited for once, and not anew with each event.
         let mut shutdown = self.view.app.shutdown.clone();
         let peer = self.peer.clone();
@@ -90,20 +83,13 @@ impl Stream {
             // Read before the events: all up to here have been applied when they are taken.
             let applied = self.view.app.registry.cache.revision();
             if self.session.is_converting() {
-                let prepared = Box::pin(self.session.prepare());
-                tokio::select! {
-                    prepared = prepared => match prepared {
-                        Ok(()) => {}
-                        // Its clients ask again, and are told why when they do.
-                        Err(WatchError::Conversion(_) | WatchError::Cursor(CursorError::Closed)) => {
-                            return;
-                        }
-                        Err(WatchError::Cursor(error)) => {
-                            let Ended::Failure(failure) = Ended::from(error) else { return };
-                            return slot.put(self.error_frame(&failure)).await;
-                        }
-                    },
+                let prepared = Box::pin(self.prepare());
+                let ended = tokio::select! {
+                    ended = prepared => ended,
                     () = over.as_mut() => return,
+                };
+                if let Err(ended) = ended {
+                    return self.end(&slot, ended).await;
                 }
             }
             match self.chunk(&mut out, applied) {
@@ -115,10 +101,7 @@ impl Stream {
                     continue;
                 }
                 Ok(None) => {}
-                Err(Ended::Quietly) => return,
-                Err(Ended::Failure(failure)) => {
-                    return slot.put(self.error_frame(&failure)).await;
-                }
+                Err(ended) => return self.end(&slot, ended).await,
             }
             tokio::select! {
                 changed = self.session.changed() => if changed.is_err() { return },
@@ -133,6 +116,32 @@ impl Stream {
                 }
             }
         }
+    }
+
+    async fn end(&self, slot: &Slot, ended: Ended) {
+        if let Ended::Failure(failure) = ended {
+            slot.put(self.error_frame(&failure)).await;
+        }
+    }
+
+    /// When the bookmark after a time is due; of a watch without bookmarks, its end.
+    fn bookmark_times(&self, end: Instant) -> impl Fn(Instant) -> Instant + use<> {
+        let (period, bookmarks) = (self.view.app.limits.bookmark_period, self.bookmarks);
+        move |now| match now + period {
+            _ if !bookmarks => end,
+            next if next + LAST_BOOKMARK < end => next,
+            _ if now + LAST_BOOKMARK < end => end - LAST_BOOKMARK,
+            _ => end,
+        }
+    }
+
+    /// Converts what is about to be sent.
+    async fn prepare(&mut self) -> Result<(), Ended> {
+        self.session.prepare().await.map_err(|error| match error {
+            // Its clients ask again, and are told why when they do.
+            WatchError::Conversion(_) | WatchError::Cursor(CursorError::Closed) => Ended::Quietly,
+            WatchError::Cursor(error) => Ended::from(error),
+        })
     }
 
     fn error_frame(&self, failure: &Failure) -> Bytes {

@@ -19,7 +19,10 @@ fn shown(amounts: &Amounts) -> String {
 /// What a quota says of a new object: what is used then, nothing, or why not.
 fn charge(quota: &Object, path: &str, value: Value) -> String {
     let obj = object(value);
-    let charged = asked(&World::new(), path, None, |req| quota::charged(req, &obj, quota));
+    let charged = asked(&World::new(), path, None, |req| {
+        quota::check(req, &obj, std::slice::from_ref(quota))?;
+        quota::charged(req, &obj, quota)
+    });
     match charged {
         Ok(Some(used)) => shown(&used),
         Ok(None) => String::new(),
@@ -86,12 +89,68 @@ fn scopes_choose_the_pods_that_count() {
 }
 
 #[test]
+fn scopes_choose_the_claims_that_count() {
+    let check = |operator: &str, claim: Value, matches: bool| {
+        let one = value!({"scopeName": "VolumeAttributesClass", "operator": (operator),
+            "values": ["gold"]});
+        let spec = value!({"scopeSelector": {"matchExpressions": [one]}});
+        let (hard, used) =
+            (value!({"persistentvolumeclaims": "5"}), value!({"persistentvolumeclaims": "0"}));
+        let charged = charge(&quota(hard, used, spec), "/persistentvolumeclaims", claim.clone());
+        assert_eq!(
+            charged == "persistentvolumeclaims=1",
+            matches,
+            "{operator} {claim:?}: {charged}"
+        );
+    };
+    let asks = |class: &str| value!({"spec": {"volumeAttributesClassName": (class)}});
+    let becomes = |class: &str| {
+        let target = value!({"targetVolumeAttributesClassName": (class)});
+        value!({"spec": {"volumeAttributesClassName": "tin"}, "status": {"modifyVolumeStatus": (target)}})
+    };
+    let without = || value!({"spec": {}});
+    check("In", asks("gold"), true);
+    check("In", becomes("gold"), true);
+    check("In", asks("tin"), false);
+    check("In", without(), false);
+    check("NotIn", asks("gold"), false);
+    check("NotIn", asks("tin"), true);
+    check("NotIn", without(), true);
+    check("Exists", asks("tin"), true);
+    check("Exists", without(), false);
+    check("DoesNotExist", without(), true);
+}
+
+#[test]
 fn every_kind_counts_for_its_own_names() {
     let check = |group: &str, resource: &str, value: Value, want: &str| {
-        assert_eq!(shown(&quota::usage(group, resource, &object(value))), want);
+        let class =
+            value!({"metadata": {"name": "big"}, "spec": {"extendedResourceName": "e.com/g"}});
+        let world = World::new().with("resource.k8s.io", "deviceclasses", class);
+        let usage = quota::usage(group, resource, &object(value), &world).expect("stored");
+        assert_eq!(shown(&usage), want);
     };
     check("apps", "deployments", value!({}), "count/deployments.apps=1");
     check("", "secrets", value!({}), "count/secrets=1,secrets=1");
+    check(
+        "resource.k8s.io",
+        "resourceclaims",
+        value!({"spec": {"devices": {"requests": [
+            {"exactly": {"deviceClassName": "big", "count": 2}},
+            {"exactly": {"deviceClassName": "all", "allocationMode": "All"}},
+            {"firstAvailable": [
+                {"deviceClassName": "big", "count": 3},
+                {"deviceClassName": "big", "count": 1},
+                {"deviceClassName": "small"}
+            ]}
+        ]}}}),
+        "all.deviceclass.resource.k8s.io/devices=32,big.deviceclass.resource.k8s.io/devices=5,\
+         count/resourceclaims.resource.k8s.io=1,\
+         requests.deviceclass.resource.kubernetes.io/all=32,\
+         requests.deviceclass.resource.kubernetes.io/big=5,\
+         requests.deviceclass.resource.kubernetes.io/small=1,requests.e.com/g=5,\
+         small.deviceclass.resource.k8s.io/devices=1",
+    );
     check(
         "",
         "services",

@@ -192,3 +192,43 @@ fn a_quota_that_cannot_be_counted_does_not_stop_the_others() {
     assert_eq!(huge.body["status"], json!({}), "it was counted: it tests nothing");
     server.stop();
 }
+
+#[test]
+fn a_quota_counts_custom_objects() {
+    let server = Server::start_plain(Keelson::builder());
+    let client = server.client();
+    namespace(&client, "a", &json!({}));
+    let schema = json!({"openAPIV3Schema": {"type": "object"}});
+    let version = json!({"name": "v1", "served": true, "storage": true, "schema": schema});
+    let spec = json!({"group": "example.com", "scope": "Namespaced", "versions": [version],
+        "names": {"plural": "toys", "kind": "Toy"}});
+    let definition = json!({"metadata": {"name": "toys.example.com"}, "spec": spec});
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    assert_eq!(client.post(definitions, &definition).status, 201);
+    let quota =
+        json!({"metadata": {"name": "q"}, "spec": {"hard": {"count/toys.example.com": "1"}}});
+    assert_eq!(client.post("/api/v1/namespaces/a/resourcequotas", &quota).status, 201);
+    let counts = |want: &str| {
+        client.poll("/api/v1/namespaces/a/resourcequotas/q", |answer| {
+            answer.body["status"]["used"]["count/toys.example.com"] == want
+        });
+    };
+    counts("0");
+    let toys = "/apis/example.com/v1/namespaces/a/toys";
+    let toy = |name: &str| {
+        let toy =
+            json!({"apiVersion": "example.com/v1", "kind": "Toy", "metadata": {"name": name}});
+        client.post(toys, &toy)
+    };
+    client.poll(toys, |answer| answer.status == 200);
+    assert_eq!(toy("a").status, 201);
+    let refused = toy("b");
+    assert_eq!(refused.status, 403);
+    let message = "toys.example.com \"b\" is forbidden: exceeded quota: q, requested: \
+                   count/toys.example.com=1, used: count/toys.example.com=1, limited: \
+                   count/toys.example.com=1";
+    assert_eq!(refused.body["message"], message);
+    assert_eq!(client.delete(&format!("{toys}/a")).status, 200);
+    counts("0");
+    server.stop();
+}

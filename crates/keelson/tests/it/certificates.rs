@@ -15,10 +15,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use time::OffsetDateTime;
 
-type Stream = StreamOwned<ClientConnection, TcpStream>;
+pub type Stream = StreamOwned<ClientConnection, TcpStream>;
 
 /// An authority, in PEM, that is not the server's.
-fn authority(name: &str) -> (String, Issuer<'static, KeyPair>) {
+pub fn authority(name: &str) -> (String, Issuer<'static, KeyPair>) {
     let mut params = CertificateParams::new(vec![]).expect("parameters");
     params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
     params.distinguished_name.push(DnType::CommonName, name);
@@ -28,14 +28,14 @@ fn authority(name: &str) -> (String, Issuer<'static, KeyPair>) {
 }
 
 /// The authority of a server with this data folder.
-fn own_authority(data: &Path) -> Issuer<'static, KeyPair> {
+pub fn own_authority(data: &Path) -> Issuer<'static, KeyPair> {
     let read = |name: &str| std::fs::read_to_string(data.join("pki").join(name)).expect("a file");
     let key = KeyPair::from_pem(&read("ca.key")).expect("a key");
     Issuer::from_ca_cert_pem(&read("ca.crt"), key).expect("an authority")
 }
 
 /// A certificate of `system:masters` that lasts so long.
-fn client(
+pub fn client(
     authority: &Issuer<'_, KeyPair>,
     name: &str,
     lasts: Duration,
@@ -52,7 +52,7 @@ fn client(
     (signed.der().clone(), key)
 }
 
-fn connect(
+pub fn connect(
     server: &Server,
     (certificate, key): (CertificateDer<'static>, PrivateKeyDer<'static>),
 ) -> Stream {
@@ -81,14 +81,14 @@ fn ask(stream: &mut Stream) -> u16 {
 }
 
 /// Asks until the answer is the wanted one.
-fn until(wanted: u16, mut ask: impl FnMut() -> u16) {
+pub fn until<T: PartialEq + std::fmt::Debug>(wanted: T, mut ask: impl FnMut() -> T) {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let got = ask();
         if got == wanted {
             return;
         }
-        assert!(Instant::now() < deadline, "still {got}, not {wanted}");
+        assert!(Instant::now() < deadline, "still {got:?}, not {wanted:?}");
         std::thread::yield_now();
     }
 }
@@ -101,7 +101,7 @@ fn start(data: &Path, client_ca_file: Option<&Path>) -> Server {
     })
 }
 
-const HOUR: Duration = Duration::from_secs(3_600);
+pub const HOUR: Duration = Duration::from_secs(3_600);
 
 #[test]
 fn a_certificate_that_expires_is_refused_on_a_connection_that_is_open() {

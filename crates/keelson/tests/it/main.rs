@@ -5,6 +5,7 @@
 #![allow(clippy::print_stdout)]
 
 mod admission;
+mod api_services;
 mod authorization;
 mod backup;
 mod bad_input;
@@ -19,14 +20,18 @@ mod connections;
 mod controllers;
 mod definitions;
 mod discovery;
+mod documents;
 mod etcd;
 mod etcd_values;
 mod event_ttl;
 mod faults;
+mod flow_control;
 mod forms;
 mod frames;
+mod front_proxy;
 mod http;
 mod http_edges;
+mod https_peer;
 mod impersonation;
 mod in_process_admission;
 mod kill;
@@ -35,6 +40,7 @@ mod logs;
 mod minimal;
 mod namespaces;
 mod nodes;
+mod oidc;
 mod plug_ins;
 mod policies;
 mod random;

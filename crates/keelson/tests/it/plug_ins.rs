@@ -21,6 +21,16 @@ plugins:
       sel: zone=a
 - name: PodTolerationRestriction
   path: tolerations.yaml
+- name: ResourceQuota
+  configuration:
+    apiVersion: apiserver.config.k8s.io/v1
+    kind: ResourceQuotaConfiguration
+    limitedResources:
+    - {resource: pods, matchContains: [nvidia.com/gpu]}
+    - {resource: services, matchContains: [loadbalancers]}
+    - resource: pods
+      matchScopes:
+      - {scopeName: PriorityClass, operator: In, values: [system-node-critical]}
 - name: PodSecurity
   configuration:
     apiVersion: pod-security.admission.config.k8s.io/v1
@@ -212,6 +222,63 @@ fn a_pod_is_resized_only_to_what_its_node_can_give() {
                    \"win\" is \"windows\"";
     check_cause("b", "1", windows, json!([{"reason": "UnsupportedPlatform"}]));
     check_cause("c", "1", "pods \"c\" is forbidden: node \"gone\" not found", Value::Null);
+}
+
+#[test]
+fn what_is_limited_is_used_only_under_a_quota() {
+    let server = start(&[]);
+    let client = server.client();
+    assert_eq!(namespace(&client, "lim", &json!({})).status, 201);
+    let forbidden = |what: &str, name: &str, why: &str| {
+        format!("{what} \"{name}\" is forbidden: insufficient quota to consume: {why}")
+    };
+    let gpu = |count: &str| {
+        let resources = json!({"limits": {"nvidia.com/gpu": count}});
+        json!({"containers": [{"name": "c", "image": "x", "resources": resources}]})
+    };
+    let urgent = json!({"priorityClassName": "system-node-critical",
+        "containers": [{"name": "c", "image": "x"}]});
+    let post =
+        |name: &str, spec: &Value| client.post("/api/v1/namespaces/lim/pods", &pod(name, spec));
+    let why = forbidden("pods", "a", "requests.nvidia.com/gpu");
+    check(&post("a", &gpu("1")), 403, &why);
+    // The error is bare upstream too.
+    let uncovered =
+        "insufficient quota to match these scopes: [{PriorityClass In [system-node-critical]}]";
+    let refused = post("b", &urgent);
+    check(&refused, 500, uncovered);
+    assert_eq!(refused.body["reason"], Value::Null);
+    let services = "/api/v1/namespaces/lim/services";
+    let service =
+        json!({"metadata": {"name": "s"}, "spec": {"type": "NodePort", "ports": [{"port": 80}]}});
+    assert_eq!(client.post(services, &service).status, 201);
+    let (merge, balanced) =
+        ("application/merge-patch+json", json!({"spec": {"type": "LoadBalancer"}}));
+    let path = format!("{services}/s");
+    let patched = client.call("PATCH", &path, merge, Some(&balanced));
+    check(&patched, 403, &forbidden("services", "s", "services.loadbalancers"));
+    let quota = |name: &str, hard: Value, scopes: Value| {
+        let quotas = "/api/v1/namespaces/lim/resourcequotas";
+        let spec = json!({"hard": hard, "scopeSelector": {"matchExpressions": scopes}});
+        assert_eq!(
+            client.post(quotas, &json!({"metadata": {"name": name}, "spec": spec})).status,
+            201
+        );
+        let used: Value =
+            hard.as_object().into_iter().flatten().map(|(k, _)| (k.clone(), json!("0"))).collect();
+        let status = json!({"status": {"hard": hard, "used": used}});
+        let path = format!("{quotas}/{name}/status");
+        assert_eq!(client.call("PATCH", &path, merge, Some(&status)).status, 200);
+    };
+    quota("all", json!({"requests.nvidia.com/gpu": "1", "services.loadbalancers": "1"}), json!([]));
+    let scope = json!({"scopeName": "PriorityClass", "operator": "Exists"});
+    quota("urgent", json!({"pods": "1"}), json!([scope]));
+    assert_eq!(post("a", &gpu("1")).status, 201);
+    assert_eq!(post("b", &urgent).status, 201);
+    assert_eq!(client.call("PATCH", &path, merge, Some(&balanced)).status, 200);
+    let exceeded = "pods \"c\" is forbidden: exceeded quota: urgent, requested: pods=1, used: \
+                    pods=1, limited: pods=1";
+    check(&post("c", &urgent), 403, exceeded);
 }
 
 #[test]

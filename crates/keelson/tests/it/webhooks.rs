@@ -11,7 +11,7 @@ mod conversion;
 mod coverage;
 mod generated;
 mod runner;
-mod scripted;
+pub mod scripted;
 
 use crate::http::{Server, quiet};
 use api::Api;

@@ -74,8 +74,6 @@ pub(super) fn ephemeral(spec: &At<'_, '_>, context: &Context<'_>, errors: &mut E
         "stdinOnce",
         "tty",
         "targetContainerName",
-        "restartPolicy",
-        "restartPolicyRules",
     ];
     if spec.get("ephemeralContainers").is_empty() {
         return;
@@ -119,7 +117,7 @@ fn unique_name<'a>(at: &At<'a, '_>, seen: &mut Seen<&'a str>, errors: &mut Error
 
 /// Pods, not templates of them, are told of spaces around images.
 pub(super) fn images(spec: &At<'_, '_>, errors: &mut ErrorList) {
-    for list in ["containers", "initContainers"] {
+    for list in ["containers", "initContainers", "ephemeralContainers"] {
         for container in spec.field(list).items() {
             let image = container.field("image");
             if image.text().trim().len() != image.text().len() {

@@ -1,6 +1,6 @@
 //! Rules of a pod's spec, in the order in which faults are told.
 
-use super::{containers, resources, scheduling, security, volumes};
+use super::{annotations, containers, resources, scheduling, security, volumes};
 use crate::check::At;
 use keelson_meta::names;
 use keelson_meta::object_meta::{validate_annotations, validate_labels};
@@ -42,7 +42,11 @@ pub(crate) fn template_metadata(at: &At<'_, '_>, errors: &mut ErrorList) {
 pub(crate) fn template(at: &At<'_, '_>, errors: &mut ErrorList) {
     template_metadata(at, errors);
     let spec = at.field("spec");
+    let metadata = at.field("metadata");
+    let annotations = At { value: metadata.get("annotations"), path: at.path.field("annotations") };
+    annotations::validate(&annotations, &spec, true, errors);
     pod_spec(&spec, false, errors);
+    annotations::match_fields(&annotations, &spec, errors);
     let ephemeral = spec.field("ephemeralContainers");
     if !ephemeral.array().is_empty() {
         ephemeral.forbidden(errors, "ephemeral containers not allowed in pod template");

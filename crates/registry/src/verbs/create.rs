@@ -94,11 +94,10 @@ impl Registry {
         keelson_schema::default::fill(target.schema(), &mut obj);
         (kind.strategy.default)(&mut obj);
         warnings.extend(references::dedup(&mut obj));
-        if kind.strategy.owned_as_converted {
-            obj = kind.round_trip(obj, target.schema());
-        }
         if !owned {
-            owners::created(target, &mut obj, &options.field_manager, self.clock.now());
+            kind.note_owners(&mut obj, target.schema(), |obj| {
+                owners::created(target, obj, &options.field_manager, self.clock.now());
+            });
         }
         let mut obj = kind.to_working(obj, target.schema());
         let given = Str::new(obj.name());
@@ -146,12 +145,13 @@ impl Registry {
                 let name = stamp::generated_name(self.clock.as_ref(), &base);
                 obj.set_meta("name", &name);
             }
+            // Only the last try counts.
+            warnings.truncate(told);
+            warnings.extend((new.target.kind.strategy.prepare_warnings)(obj));
             prepare(self, new.permit, new.target, obj);
             if let Err(invalid) = validate(new.target, obj) {
                 return Err(Box::pin(self.refused(new.target, obj, None, invalid)).await);
             }
-            // Only the last try counts.
-            warnings.truncate(told);
             warnings.extend((new.target.kind.strategy.warnings)(obj, None));
             self.authorize_create(new.permit).await?;
             self.validate_admitted(&new.write(), passes, obj, warnings).await?;

@@ -2,7 +2,6 @@
 
 use crate::admission::{Options, Write};
 use crate::allocation::is_service;
-use crate::api_table::Source;
 use crate::bootstrap::PRIORITY_CLASSES;
 use crate::conversion::{object_of, record_of};
 use crate::kind::Target;
@@ -292,10 +291,10 @@ pub(crate) fn check_preconditions(
 ) -> Result<(), Failure> {
     let gvk = &target.schema().gvk;
     let early = GroupVersionResource { resource: gvk.kind.clone(), ..target.gvr().clone() };
-    // Kinds whose objects may take their time are looked at before the deletion is tried.
-    let is_graceful = target.kind.strategy.grace.is_some() || target.kind.source == Source::Custom;
+    // Namespaces are marked before anything is looked at, in a transaction with words of its own.
+    let is_early = target.gvr().resource != "namespaces" || !target.gvr().group.is_empty();
     let check = |what: &str, asked: Option<&str>, stored: &str, fate: &str| match asked {
-        Some(asked) if asked != stored && is_graceful => Err(Status::conflict(
+        Some(asked) if asked != stored && is_early => Err(Status::conflict(
             &early,
             &target.name,
             &format!(

@@ -181,19 +181,8 @@ impl Registry {
         keelson_schema::default::fill(target.schema(), &mut object);
         (kind.strategy.default)(&mut object);
         warnings.extend(references::dedup(&mut object));
-        if kind.strategy.owned_as_converted {
-            object = kind.round_trip(object, target.schema());
-        }
-        if !owned && kind.webhook.is_some() {
-            let endpoint = Endpoint::converting(target, part, conversions);
-            let work = || {
-                let mut owned = object.clone();
-                endpoint.updated(live, &mut owned, options, self.clock.now());
-                owned
-            };
-            object = Box::pin(self.with_conversions(kind, conversions, work)).await?;
-        } else if !owned {
-            Endpoint::of(target, part).updated(live, &mut object, options, self.clock.now());
+        if !owned {
+            self.note_owners(ask, live, &mut object).await?;
         }
         let mut new = kind.to_working(object, target.schema());
         let write = ask.write(&stored);
@@ -233,6 +222,31 @@ impl Registry {
             registry.store_change(&ask, result).await
         };
         Box::pin(self.to_the_end(store)).await
+    }
+
+    /// Writes `metadata.managedFields` of a changed object.
+    async fn note_owners(
+        &self,
+        ask: &Ask<'_>,
+        live: &Object,
+        object: &mut Object,
+    ) -> Result<(), Failure> {
+        let Ask { target, part, options, conversions, .. } = *ask;
+        let kind = &target.kind;
+        if kind.webhook.is_none() {
+            kind.note_owners(object, target.schema(), |object| {
+                Endpoint::of(target, part).updated(live, object, options, self.clock.now());
+            });
+            return Ok(());
+        }
+        let endpoint = Endpoint::converting(target, part, conversions);
+        let work = || {
+            let mut owned = object.clone();
+            endpoint.updated(live, &mut owned, options, self.clock.now());
+            owned
+        };
+        *object = Box::pin(self.with_conversions(kind, conversions, work)).await?;
+        Ok(())
     }
 
     /// The last step of a change: takes what it needs from quotas, addresses and ports, and stores it.

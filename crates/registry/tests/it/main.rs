@@ -7,6 +7,7 @@ mod gate;
 mod harness;
 mod lease;
 mod past;
+mod pods;
 mod proportion;
 mod recorded;
 mod records;

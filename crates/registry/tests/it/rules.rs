@@ -4,12 +4,12 @@ use crate::harness::{self, Harness};
 use keelson_meta::Value;
 
 /// Requests in order against one namespace `n`.
-struct Session {
-    harness: Harness,
+pub(crate) struct Session {
+    pub harness: Harness,
 }
 
 impl Session {
-    async fn open() -> Session {
+    pub async fn open() -> Session {
         let harness = Harness::open().await;
         let body = br#"{"metadata":{"name":"n"}}"#;
         harness.send("POST", "/api/v1/namespaces", "", body).await;
@@ -18,21 +18,21 @@ impl Session {
         Session { harness }
     }
 
-    async fn send(&self, request: &str, body: &str) -> (u16, Value) {
+    pub async fn send(&self, request: &str, body: &str) -> (u16, Value) {
         let (method, path) = request.split_once(' ').expect("a request is a method and a path");
         let media = if method == "PATCH" { "application/merge-patch+json" } else { "" };
         self.harness.send(method, path, media, body.as_bytes()).await.expect("the path is known")
     }
 
     /// The answer is `code` and the causes are these.
-    async fn check(&self, request: &str, body: &str, code: u16, causes: &[&str]) {
+    pub async fn check(&self, request: &str, body: &str, code: u16, causes: &[&str]) {
         let (got, answer) = self.send(request, body).await;
         assert_eq!(harness::causes(&answer), causes, "{request} {body}");
         assert_eq!(got, code, "{request} {body}");
     }
 
     /// The answer holds this text at this place.
-    async fn check_at(&self, request: &str, body: &str, place: &[&str], expected: &str) {
+    pub async fn check_at(&self, request: &str, body: &str, place: &[&str], expected: &str) {
         let (_, answer) = self.send(request, body).await;
         let found = answer.at(place).map(keelson_meta::status::show).unwrap_or_default();
         assert_eq!(found, expected, "{request} {body} at {place:?}");
@@ -250,4 +250,31 @@ async fn a_list_that_must_be_there_and_is_empty_reads_back_as_null() {
     let roles = "/apis/rbac.authorization.k8s.io/v1/namespaces/n/roles";
     session.check(&format!("POST {roles}"), body, 201, &[]).await;
     session.check_at(&format!("GET {roles}/r"), "", &["rules"], "null").await;
+}
+
+#[tokio::test]
+async fn what_is_stored_of_an_older_version_is_converted_once() {
+    let session = Session::open().await;
+    let path = "apis/autoscaling/v1/namespaces/n/horizontalpodautoscalers";
+    let body = r#"{"metadata":{"name":"h"},"spec":{"maxReplicas":3,
+        "scaleTargetRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"d"}}}"#;
+    session.check(&format!("POST /{path}"), body, 201, &[]).await;
+    let body = r#"{"status":{"currentCPUUtilizationPercentage":60,"currentReplicas":1,
+        "desiredReplicas":1}}"#;
+    session.check(&format!("PATCH /{path}/h/status"), body, 200, &[]).await;
+    let path = "GET /apis/autoscaling/v2/namespaces/n/horizontalpodautoscalers/h";
+    let current =
+        r#"[{"type":"Resource","resource":{"name":"cpu","current":{"averageUtilization":60}}}]"#;
+    session.check_at(path, "", &["status", "currentMetrics"], current).await;
+}
+
+#[tokio::test]
+async fn a_node_gets_no_configuration_that_it_had_not() {
+    let session = Session::open().await;
+    session.check("POST /api/v1/nodes", r#"{"metadata":{"name":"x"}}"#, 201, &[]).await;
+    let body =
+        r#"{"status":{"config":{"active":{"configMap":{"name":"x"}}},"volumesInUse":["a"]}}"#;
+    let path = "PATCH /api/v1/nodes/x/status";
+    session.check_at(path, body, &["status", "config"], "").await;
+    session.check_at(path, body, &["status", "volumesInUse"], r#"["a"]"#).await;
 }

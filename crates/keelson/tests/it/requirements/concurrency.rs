@@ -57,6 +57,34 @@ fn some_kinds_demand_a_version_for_an_update() {
     server.stop();
 }
 
+/// Upstream looks at the preconditions of a deletion before its transaction does, but for namespaces.
+#[test]
+fn a_deletion_names_the_precondition_that_fails() {
+    let server = server();
+    let client = server.client();
+    let wants_uid = json!({"preconditions": {"uid": "x"}});
+    let map = create(&client, "a");
+    let uid = map["metadata"]["uid"].as_str().expect("a uid");
+    let answer = client.call("DELETE", &format!("{MAPS}/a"), "application/json", Some(&wants_uid));
+    let why = format!(
+        "Operation cannot be fulfilled on ConfigMap \"a\": the UID in the precondition (x) does not \
+         match the UID in record ({uid}). The object might have been deleted and then recreated"
+    );
+    refused(&answer, 409, "Conflict", &why);
+    assert_eq!(answer.body["details"], json!({"name": "a", "kind": "ConfigMap"}));
+    let namespace = json!({"metadata": {"name": "other"}});
+    let namespace = client.post("/api/v1/namespaces", &namespace).body;
+    let path = "/api/v1/namespaces/other";
+    let uid = namespace["metadata"]["uid"].as_str().expect("a uid");
+    let answer = client.call("DELETE", path, "application/json", Some(&wants_uid));
+    let why = format!(
+        "Operation cannot be fulfilled on namespaces \"other\": Precondition failed: UID in \
+         precondition: x, UID in object meta: {uid}"
+    );
+    refused(&answer, 409, "Conflict", &why);
+    server.stop();
+}
+
 /// Proves: R-CONC-04.
 #[test]
 fn of_two_writers_with_one_version_one_wins() {

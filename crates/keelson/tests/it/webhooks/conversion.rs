@@ -55,6 +55,8 @@ fn thing(group: &str, version: &str, name: &str, spec: Value) -> Value {
         "metadata": {"name": name}, "spec": spec})
 }
 
+const STATUS: &str = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"s"}"#;
+
 /// What webhooks do beside converting.
 fn scripts() -> Vec<(&'static str, String)> {
     let changes = |changes: Value| format!("convert={}", hex(&changes.to_string()));
@@ -63,8 +65,8 @@ fn scripts() -> Vec<(&'static str, String)> {
     let object = |given: Value| changes(json!({"object": given}));
     let metadata = |given: Value| changes(json!({"metadata": given}));
     let failure = |given: Value| {
-        let mut result = json!({"status": "Failure"});
-        result.as_object_mut().expect("a map").extend(given.as_object().expect("a map").clone());
+        let mut result = given;
+        result["status"] = json!("Failure");
         response(json!({"result": result}))
     };
     let body = |text: &str| format!("body={}", hex(text));
@@ -82,10 +84,7 @@ fn scripts() -> Vec<(&'static str, String)> {
         ("v9", review(json!({"apiVersion": "apiextensions.k8s.io/v9"}))),
         ("another group", review(json!({"apiVersion": "admission.k8s.io/v1"}))),
         ("another kind", review(json!({"kind": "AdmissionReview"}))),
-        (
-            "a status",
-            body(r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"s"}"#),
-        ),
+        ("a status", body(STATUS)),
         ("404", "404".to_owned()),
         ("500 with text", "text.500".to_owned()),
         ("nothing", body("")),

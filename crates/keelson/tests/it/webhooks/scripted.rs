@@ -80,7 +80,8 @@ impl Webhook {
     }
 }
 
-fn certificate(protocol: &str, names: &[&str]) -> (ServerConfig, String) {
+/// A serving certificate for some names, and the bundle by which it is trusted, in base64.
+pub fn certificate(protocol: &str, names: &[&str]) -> (ServerConfig, String) {
     let mut params = CertificateParams::new(vec![]).expect("no names");
     params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
     let key = KeyPair::generate().expect("a key");

@@ -1,0 +1,53 @@
+//! What a ResourceClaim uses up: devices of classes.
+
+use crate::pod::{Amounts, add};
+use crate::request::Stored;
+use keelson_meta::quantity::Format;
+use keelson_meta::{Failure, Object, Quantity, Value};
+
+/// The extended resources by which pods may ask for devices of a class: `IMPLICIT` and its name.
+pub(super) const IMPLICIT: &str = "deviceclass.resource.kubernetes.io/";
+const CLASS_MARK: &str = ".deviceclass.resource.k8s.io/devices";
+/// What counts for a request of all devices (`AllocationResultsMaxSize`).
+const ALL_DEVICES: i64 = 32;
+
+/// Whether a name in a quota counts devices of claims.
+pub(super) fn is_counted(what: &str) -> bool {
+    what.ends_with(CLASS_MARK) || what.strip_prefix("requests.").is_some_and(super::is_extended)
+}
+
+/// What a claim asks for: of alternatives, the most of each class.
+pub(super) fn of_claim(claim: &Object, stored: &dyn Stored) -> Result<Amounts, Failure> {
+    let mut classes = Amounts::new();
+    for request in claim.array_at(&["spec", "devices", "requests"]) {
+        let mut own = Amounts::new();
+        let exactly = request.get("exactly").into_iter();
+        for asked in exactly.chain(request.array_at(&["firstAvailable"])) {
+            let class = asked.str_at(&["deviceClassName"]).unwrap_or_default();
+            let most = own.entry(class.to_owned()).or_default();
+            *most = count(asked).max(most.clone());
+        }
+        add(&mut classes, &own);
+    }
+    let mut all = Amounts::new();
+    for (class, count) in classes {
+        let mut named = vec![format!("{class}{CLASS_MARK}"), format!("requests.{IMPLICIT}{class}")];
+        let stored = stored.get("resource.k8s.io", "deviceclasses", "", &class)?;
+        let name =
+            stored.as_ref().map_or("", |class| class.str_at(&["spec", "extendedResourceName"]));
+        if !name.is_empty() {
+            named.push(format!("requests.{name}"));
+        }
+        let counts = named.into_iter().map(|name| (name, count.clone()));
+        add(&mut all, &counts.collect());
+    }
+    Ok(all)
+}
+
+fn count(asked: &Value) -> Quantity {
+    let number = match asked.str_at(&["allocationMode"]) {
+        Some("All") => ALL_DEVICES,
+        _ => asked.int_at(&["count"]).unwrap_or(1),
+    };
+    Quantity::new(number, Format::DecimalSi)
+}

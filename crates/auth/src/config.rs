@@ -1,0 +1,155 @@
+//! [`Fields`]: reads configuration files strictly. A field that nobody knows, or of another type, is an error.
+
+use keelson_meta::{Map, Value};
+use std::cell::RefCell;
+
+/// Errors that are told of one file.
+const ERRORS_MAX: usize = 100;
+
+/// The errors of a file.
+#[derive(Debug, Default)]
+pub(crate) struct Faults(RefCell<Vec<String>>);
+
+impl Faults {
+    fn add(&self, fault: String) {
+        let mut faults = self.0.borrow_mut();
+        if faults.len() < ERRORS_MAX {
+            faults.push(fault);
+        }
+    }
+
+    pub fn into_result(self) -> Result<(), String> {
+        let faults = self.0.into_inner();
+        if faults.is_empty() {
+            return Ok(());
+        }
+        Err(format!("strict decoding error: {}", faults.join(", ")))
+    }
+}
+
+/// The fields of one object of a file.
+#[derive(Clone, Debug)]
+pub(crate) struct Fields<'v> {
+    map: Option<&'v Map>,
+    path: String,
+    faults: &'v Faults,
+}
+
+impl<'v> Fields<'v> {
+    /// Those of the whole file, which must be of this kind.
+    pub fn of_file(
+        file: &'v Value,
+        kind: &str,
+        versions: &[&str],
+        known: &[&str],
+        faults: &'v Faults,
+    ) -> Result<Fields<'v>, String> {
+        if file.is_null() {
+            return Err("empty config data".to_owned());
+        }
+        let text = |name: &str| file.str_at(&[name]).unwrap_or_default();
+        let (found, version) = (text("kind"), text("apiVersion"));
+        let group_version = version.strip_prefix("apiserver.config.k8s.io/").unwrap_or_default();
+        if found.is_empty() || version.is_empty() || !versions.contains(&group_version) {
+            return Err(format!("no kind {found:?} is registered for version {version:?}"));
+        }
+        if found != kind {
+            return Err(format!("expected {kind}, got {found}"));
+        }
+        let known: Vec<&str> =
+            ["kind", "apiVersion"].into_iter().chain(known.iter().copied()).collect();
+        Ok(Fields::new(Some(file), String::new(), &known, faults))
+    }
+
+    fn new(value: Option<&'v Value>, path: String, known: &[&str], faults: &'v Faults) -> Self {
+        let map = match value {
+            None | Some(Value::Null) => None,
+            Some(Value::Object(map)) => Some(map),
+            Some(other) => {
+                faults.add(format!("{path}: expected an object, got {}", other.type_name()));
+                None
+            }
+        };
+        let fields = Fields { map, path, faults };
+        for (name, _) in map.into_iter().flat_map(Map::iter) {
+            if !known.contains(&name.as_str()) {
+                faults.add(format!("unknown field {:?}", fields.path_of(name)));
+            }
+        }
+        fields
+    }
+
+    /// Whether the object is there.
+    pub fn is_there(&self) -> bool {
+        self.map.is_some()
+    }
+
+    fn path_of(&self, name: &str) -> String {
+        if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
+    }
+
+    fn get(&self, name: &str) -> Option<&'v Value> {
+        self.map?.get(name).filter(|value| !value.is_null())
+    }
+
+    fn wrong(&self, name: &str, wanted: &str, found: &Value) {
+        let (path, found) = (self.path_of(name), found.type_name());
+        self.faults.add(format!("{path}: expected {wanted}, got {found}"));
+    }
+
+    /// A text; empty where there is none.
+    pub fn text(&self, name: &str) -> String {
+        self.optional_text(name).unwrap_or_default()
+    }
+
+    /// A text that may be absent.
+    pub fn optional_text(&self, name: &str) -> Option<String> {
+        let value = self.get(name)?;
+        if value.as_str().is_none() {
+            self.wrong(name, "a string", value);
+        }
+        value.as_str().map(str::to_owned)
+    }
+
+    /// A truth; absent is false.
+    pub fn flag(&self, name: &str) -> bool {
+        let Some(value) = self.get(name) else { return false };
+        if value.as_bool().is_none() {
+            self.wrong(name, "a boolean", value);
+        }
+        value.as_bool().unwrap_or_default()
+    }
+
+    /// A list of texts.
+    pub fn texts(&self, name: &str) -> Vec<String> {
+        let text = |item: &Value| {
+            if item.as_str().is_none() {
+                self.wrong(name, "a list of strings", item);
+            }
+            item.as_str().unwrap_or_default().to_owned()
+        };
+        self.items(name).iter().map(text).collect()
+    }
+
+    /// An object within.
+    pub fn object(&self, name: &str, known: &[&str]) -> Fields<'v> {
+        Fields::new(self.get(name), self.path_of(name), known, self.faults)
+    }
+
+    /// A list of objects.
+    pub fn objects(&self, name: &str, known: &[&str]) -> Vec<Fields<'v>> {
+        let path = self.path_of(name);
+        let one = |(at, item): (usize, &'v Value)| {
+            Fields::new(Some(item), format!("{path}[{at}]"), known, self.faults)
+        };
+        self.items(name).iter().enumerate().map(one).collect()
+    }
+
+    fn items(&self, name: &str) -> &'v [Value] {
+        let Some(value) = self.get(name) else { return &[] };
+        if value.as_array().is_none() {
+            self.wrong(name, "a list", value);
+        }
+        value.as_array().unwrap_or_default()
+    }
+}

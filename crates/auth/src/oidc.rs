@@ -1,0 +1,138 @@
+//! OpenID Connect: tokens of other issuers than this server (`--oidc-*`, `--authentication-config`).
+//!
+//! [`JwtConfig`] says which issuers there are and what of a token names the user; [`JwtAuthenticators`]
+//! verifies tokens with the keys that an issuer publishes. Only asymmetric signatures count: `none` and
+//! HMAC are never tried.
+
+mod claims;
+mod config;
+mod expressions;
+mod keys;
+mod provider;
+mod validate;
+mod verify;
+
+pub use config::{
+    AnonymousConfig, AuthenticationConfiguration, ClaimMappings, ClaimRule, ExtraMapping,
+    IssuerConfig, JwtConfig, Mapping, UserRule,
+};
+pub use keys::{JoseAlgorithm, KeySet};
+pub use validate::validate;
+
+use crate::User;
+use expressions::Rules;
+use keelson_egress::Egress;
+use keelson_meta::Timestamp;
+use provider::Provider;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// How long a token that was verified is not verified again, in seconds (as in kube-apiserver).
+const VERIFIED_SECONDS: i64 = 10;
+/// Verified tokens that are remembered.
+const VERIFIED_TOKENS_MAX: usize = 4096;
+
+/// Authenticates the tokens of several issuers.
+pub struct JwtAuthenticators {
+    issuers: Vec<JwtAuthenticator>,
+    verified: Mutex<HashMap<[u8; 32], (User, i64)>>,
+}
+
+/// One issuer.
+struct JwtAuthenticator {
+    config: JwtConfig,
+    algorithms: Vec<JoseAlgorithm>,
+    rules: Rules,
+    provider: Provider,
+}
+
+impl std::fmt::Debug for JwtAuthenticators {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.issuers.iter().map(|one| &one.config.issuer.url)).finish()
+    }
+}
+
+impl JwtAuthenticators {
+    /// Those of a valid configuration. The keys of the issuers are fetched from now on.
+    pub fn new(
+        configs: Vec<JwtConfig>,
+        algorithms: &[JoseAlgorithm],
+        disallowed_issuers: &[String],
+        egress: &Arc<Egress>,
+    ) -> Result<JwtAuthenticators, String> {
+        let rules = validate(&configs, None, disallowed_issuers).map_err(|e| e.to_string())?;
+        let issuers = configs.into_iter().zip(rules).map(|(config, rules)| {
+            let provider = Provider::start(&config.issuer, egress.clone());
+            JwtAuthenticator { algorithms: algorithms.to_vec(), rules, provider, config }
+        });
+        Ok(JwtAuthenticators { issuers: issuers.collect(), verified: Mutex::default() })
+    }
+
+    /// The user of a token; `None`: it is of no issuer that is known here.
+    pub async fn authenticate(&self, token: &str, now: Timestamp) -> Result<Option<User>, String> {
+        let Some(claims) = crate::service_account::unverified_claims(token) else {
+            return Ok(None);
+        };
+        let issuer = verify::issuer(&claims);
+        let Some(found) = self.issuers.iter().find(|one| one.config.issuer.url == issuer) else {
+            return Ok(None);
+        };
+        let digest = ring::digest::digest(&ring::digest::SHA256, token.as_bytes());
+        let digest: [u8; 32] = digest.as_ref().try_into().unwrap_or_default();
+        if let Some(user) = self.remembered(&digest, now.seconds) {
+            return Ok(Some(user));
+        }
+        let user = found.authenticate(token, &claims, now).await?;
+        let expires = verify::expiry(&claims).unwrap_or_default();
+        self.remember(digest, &user, now.seconds, expires.min(now.seconds + VERIFIED_SECONDS));
+        Ok(Some(user))
+    }
+
+    /// Waits until the keys of all issuers have been fetched once.
+    pub async fn ready(&self) {
+        for issuer in &self.issuers {
+            issuer.provider.ready().await;
+        }
+    }
+
+    fn remembered(&self, digest: &[u8; 32], now: i64) -> Option<User> {
+        let verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
+        verified.get(digest).filter(|(_, until)| now < *until).map(|(user, _)| user.clone())
+    }
+
+    fn remember(&self, digest: [u8; 32], user: &User, now: i64, until: i64) {
+        let mut verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
+        if verified.len() >= VERIFIED_TOKENS_MAX {
+            verified.retain(|_, (_, until)| now < *until);
+        }
+        if verified.len() < VERIFIED_TOKENS_MAX {
+            verified.insert(digest, (user.clone(), until));
+        }
+    }
+}
+
+impl JwtAuthenticator {
+    async fn authenticate(
+        &self,
+        token: &str,
+        claims: &serde_json::Value,
+        now: Timestamp,
+    ) -> Result<User, String> {
+        let failed = |why: String| format!("oidc: verify token: {why}");
+        if !self.provider.is_ready() {
+            return Err("oidc: authenticator not initialized".to_owned());
+        }
+        verify::check_claims(claims, &self.config.issuer.audiences, now).map_err(failed)?;
+        let signed = verify::Signed::read(token, &self.algorithms).map_err(failed)?;
+        let mut keys = self.provider.keys();
+        if !signed.is_signed(&keys) {
+            // The issuer may have new keys.
+            keys = self.provider.newer_keys(&keys).await.map_err(failed)?;
+            if !signed.is_signed(&keys) {
+                return Err(failed("failed to verify id token signature".to_owned()));
+            }
+        }
+        let user = claims::user(&self.config, &self.rules, claims)?;
+        Ok(crate::authenticate::in_authenticated_group(user))
+    }
+}

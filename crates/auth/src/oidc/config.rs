@@ -1,0 +1,208 @@
+//! [`AuthenticationConfiguration`]: the file of `--authentication-config` (`apiserver.config.k8s.io`).
+
+use crate::config::{Faults, Fields};
+use keelson_meta::Value;
+
+/// The versions of the file that are read; they say the same.
+const VERSIONS: [&str; 3] = ["v1", "v1beta1", "v1alpha1"];
+
+/// What the file says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AuthenticationConfiguration {
+    /// Issuers whose tokens are accepted.
+    pub jwt: Vec<JwtConfig>,
+    /// Who is served without credentials, if the file says so.
+    pub anonymous: Option<AnonymousConfig>,
+}
+
+/// Who is served without credentials.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AnonymousConfig {
+    /// Whether anybody is.
+    pub enabled: bool,
+    /// The only paths; none: all.
+    pub paths: Vec<String>,
+}
+
+/// An issuer whose tokens are accepted, and what they say of users.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JwtConfig {
+    /// The issuer.
+    pub issuer: IssuerConfig,
+    /// What tokens must say.
+    pub claim_validation_rules: Vec<ClaimRule>,
+    /// What of a token names the user.
+    pub claim_mappings: ClaimMappings,
+    /// What must be true of the user.
+    pub user_validation_rules: Vec<UserRule>,
+}
+
+/// An issuer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IssuerConfig {
+    /// Its URL, which its tokens name.
+    pub url: String,
+    /// Where its keys are announced, if not below its URL.
+    pub discovery_url: String,
+    /// Authorities of its certificate, in PEM; empty: those of the system.
+    pub certificate_authority: String,
+    /// For whom tokens must be: any of these.
+    pub audiences: Vec<String>,
+    /// `MatchAny` or empty.
+    pub audience_match_policy: String,
+    /// `controlplane`, `cluster` or empty.
+    pub egress_selector_type: String,
+}
+
+/// A rule for the claims of a token: a required value, or an expression.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClaimRule {
+    /// The claim.
+    pub claim: String,
+    /// What it must be.
+    pub required_value: String,
+    /// Or what must be true.
+    pub expression: String,
+    /// What is said when it is not.
+    pub message: String,
+}
+
+/// What of a token names the user.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClaimMappings {
+    /// The name.
+    pub username: Mapping,
+    /// The groups.
+    pub groups: Mapping,
+    /// The uid; without a prefix.
+    pub uid: Mapping,
+    /// Further facts.
+    pub extra: Vec<ExtraMapping>,
+}
+
+/// A claim, or an expression.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mapping {
+    /// The claim.
+    pub claim: String,
+    /// What is put before its value.
+    pub prefix: Option<String>,
+    /// Or an expression.
+    pub expression: String,
+}
+
+/// A further fact.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExtraMapping {
+    /// Its name.
+    pub key: String,
+    /// Its values.
+    pub value_expression: String,
+}
+
+/// What must be true of a user.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UserRule {
+    /// What must be true.
+    pub expression: String,
+    /// What is said when it is not.
+    pub message: String,
+}
+
+impl AnonymousConfig {
+    /// Whether a request for this path is served without credentials.
+    pub fn serves(&self, path: &str) -> bool {
+        self.enabled && (self.paths.is_empty() || self.paths.iter().any(|one| one == path))
+    }
+}
+
+impl AuthenticationConfiguration {
+    /// Reads the file. What it says is not yet checked.
+    pub fn read(file: &Value) -> Result<AuthenticationConfiguration, String> {
+        let faults = Faults::default();
+        let kind = "AuthenticationConfiguration";
+        let fields = Fields::of_file(file, kind, &VERSIONS, &["jwt", "anonymous"], &faults)?;
+        let known = ["issuer", "claimValidationRules", "claimMappings", "userValidationRules"];
+        let jwt = fields.objects("jwt", &known).iter().map(JwtConfig::read).collect();
+        let anonymous = fields.object("anonymous", &["enabled", "conditions"]);
+        let conditions = anonymous.objects("conditions", &["path"]);
+        let anonymous = anonymous.is_there().then(|| AnonymousConfig {
+            enabled: anonymous.flag("enabled"),
+            paths: conditions.iter().map(|condition| condition.text("path")).collect(),
+        });
+        faults.into_result()?;
+        Ok(AuthenticationConfiguration { jwt, anonymous })
+    }
+}
+
+impl JwtConfig {
+    fn read(fields: &Fields<'_>) -> JwtConfig {
+        let known = [
+            "url",
+            "discoveryURL",
+            "certificateAuthority",
+            "audiences",
+            "audienceMatchPolicy",
+            "egressSelectorType",
+        ];
+        let issuer = fields.object("issuer", &known);
+        let claim_rules = ["claim", "requiredValue", "expression", "message"];
+        let claim_rules = fields.objects("claimValidationRules", &claim_rules);
+        let user_rules = fields.objects("userValidationRules", &["expression", "message"]);
+        JwtConfig {
+            issuer: IssuerConfig {
+                url: issuer.text("url"),
+                discovery_url: issuer.text("discoveryURL"),
+                certificate_authority: issuer.text("certificateAuthority"),
+                audiences: issuer.texts("audiences"),
+                audience_match_policy: issuer.text("audienceMatchPolicy"),
+                egress_selector_type: issuer.text("egressSelectorType"),
+            },
+            claim_validation_rules: claim_rules
+                .iter()
+                .map(|rule| ClaimRule {
+                    claim: rule.text("claim"),
+                    required_value: rule.text("requiredValue"),
+                    expression: rule.text("expression"),
+                    message: rule.text("message"),
+                })
+                .collect(),
+            claim_mappings: ClaimMappings::read(
+                &fields.object("claimMappings", &["username", "groups", "uid", "extra"]),
+            ),
+            user_validation_rules: user_rules
+                .iter()
+                .map(|rule| UserRule {
+                    expression: rule.text("expression"),
+                    message: rule.text("message"),
+                })
+                .collect(),
+        }
+    }
+}
+
+impl ClaimMappings {
+    fn read(fields: &Fields<'_>) -> ClaimMappings {
+        let mapping = |name: &str, known: &[&str]| {
+            let fields = fields.object(name, known);
+            Mapping {
+                claim: fields.text("claim"),
+                prefix: fields.optional_text("prefix"),
+                expression: fields.text("expression"),
+            }
+        };
+        let extra = fields.objects("extra", &["key", "valueExpression"]);
+        ClaimMappings {
+            username: mapping("username", &["claim", "prefix", "expression"]),
+            groups: mapping("groups", &["claim", "prefix", "expression"]),
+            uid: mapping("uid", &["claim", "expression"]),
+            extra: extra
+                .iter()
+                .map(|fields| ExtraMapping {
+                    key: fields.text("key"),
+                    value_expression: fields.text("valueExpression"),
+                })
+                .collect(),
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! The expressions of an authentication configuration: what they may read, and what they compute.
+
+use keelson_cel::{
+    Declared, DeclaredField, Environment, Limits, List, ListKind, ObjectType, Program, Shape, Type,
+    Val, Version, adapt,
+};
+use keelson_meta::Value;
+use std::sync::Arc;
+
+/// The compiled expressions of one issuer, in the order of its configuration.
+#[derive(Debug, Default)]
+pub struct Rules {
+    pub(super) username: Option<Expression>,
+    pub(super) groups: Option<Expression>,
+    pub(super) uid: Option<Expression>,
+    /// With their keys.
+    pub(super) extra: Vec<(String, Expression)>,
+    /// With what is said when they are not true.
+    pub(super) claims: Vec<(Expression, String)>,
+    /// With what is said when they are not true.
+    pub(super) user: Vec<(Expression, String)>,
+}
+
+/// A compiled expression and its text.
+#[derive(Debug)]
+pub(super) struct Expression {
+    pub text: String,
+    program: Program,
+    /// The type of what it reads, when that is a user.
+    declared: Option<Arc<Declared>>,
+}
+
+fn environment() -> Environment {
+    Environment::kubernetes(Version::NEW_EXPRESSIONS)
+}
+
+fn claims_environment() -> Environment {
+    environment().with_variable("claims", Type::map(Type::String, Type::Any))
+}
+
+/// Whether an expression reads this claim.
+pub(super) fn reads_claim(text: &str, claim: &str) -> bool {
+    claims_environment().selects(text, "claims", claim)
+}
+
+/// What an expression reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Subject {
+    /// `claims`.
+    Claims,
+    /// `user`.
+    User,
+}
+
+impl Expression {
+    /// Compiles an expression; one that must be a condition is a boolean.
+    pub fn compile(text: &str, subject: Subject, is_condition: bool) -> Result<Expression, String> {
+        if text.trim().is_empty() {
+            return Err("expression must not be empty".to_owned());
+        }
+        let declared = (subject == Subject::User).then(|| Arc::new(user_type()));
+        let env = match &declared {
+            None => claims_environment(),
+            Some(user) => environment().with_declared("user", user.clone()),
+        };
+        let program = env.compile(text).map_err(|error| error.to_string())?.program;
+        if is_condition && *program.result_type() != Type::Bool {
+            return Err("must evaluate to bool".to_owned());
+        }
+        Ok(Expression { text: text.to_owned(), program, declared })
+    }
+
+    /// Evaluates it over claims or a user.
+    fn value<T>(
+        &self,
+        subject: &Value,
+        read: impl FnOnce(&Val<'_>) -> Result<T, String>,
+    ) -> Result<T, String> {
+        let variables = [adapt(subject, self.declared.as_deref()).ok()];
+        let outcome = self.program.evaluate(&variables, &Limits::default());
+        match &outcome.result {
+            Ok(value) => read(value),
+            Err(error) => Err(format!("expression '{}' resulted in error: {error}", self.text)),
+        }
+    }
+
+    /// A text; `None` for a value of another type.
+    pub fn text(&self, subject: &Value) -> Result<Option<String>, String> {
+        self.value(subject, |value| Ok(value.as_str().map(str::to_owned)))
+    }
+
+    /// A truth; `None` for a value of another type.
+    pub fn truth(&self, subject: &Value) -> Result<Option<bool>, String> {
+        self.value(subject, |value| Ok(value.as_bool()))
+    }
+
+    /// A text or a list of texts, without empty ones; null is none.
+    pub fn texts(&self, subject: &Value) -> Result<Vec<String>, String> {
+        self.value(subject, |value| match value {
+            Val::Null => Ok(vec![]),
+            Val::List(list) => texts(list),
+            value => match value.as_str() {
+                Some(text) => Ok(some_text(text).into_iter().collect()),
+                None => Err(NOT_TEXTS.to_owned()),
+            },
+        })
+    }
+}
+
+const NOT_TEXTS: &str = "expression must return a string or a list of strings";
+
+fn texts(list: &List<'_>) -> Result<Vec<String>, String> {
+    let mut all = vec![];
+    for at in 0..list.len() {
+        let Some(item) = list.get(at) else { break };
+        let item = item.map_err(|error| error.to_string())?;
+        let text = item.as_str().ok_or_else(|| NOT_TEXTS.to_owned())?;
+        all.extend(some_text(text));
+    }
+    Ok(all)
+}
+
+fn some_text(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+fn user_type() -> Declared {
+    let text = || Declared::new(Shape::String);
+    let list = |of: Declared| Declared::new(Shape::List(Arc::new(of), ListKind::Atomic));
+    let field = |name: &str, declared: Declared| DeclaredField {
+        name: name.into(),
+        property: name.into(),
+        declared: Arc::new(declared),
+    };
+    let extra = Declared::new(Shape::Map(Arc::new(list(text()))));
+    let fields = vec![
+        field("username", text()),
+        field("uid", text()),
+        field("groups", list(text())),
+        field("extra", extra),
+    ];
+    Declared::new(Shape::Object(Arc::new(ObjectType::new("kubernetes.UserInfo", fields))))
+}

@@ -1,0 +1,189 @@
+//! [`Provider`]: finds the keys of an issuer and keeps them.
+//!
+//! The issuer is asked in the background until it has answered once. Later its keys are fetched again when a
+//! token is signed by none of them, at most once in [`REFRESH_MIN`], by one request for all who wait.
+
+use super::config::IssuerConfig;
+use super::keys::KeySet;
+use http::{HeaderMap, Method, StatusCode, Uri};
+use keelson_egress::{Egress, Peer, Request, Trust};
+use keelson_meta::status::quote;
+use serde_json::Value;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+use tokio::sync::{Mutex, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, sleep_until};
+
+/// Between two tries to reach an issuer that has never answered.
+const RETRY_DELAY: Duration = Duration::from_secs(10);
+/// The first tries come faster: an issuer that is started together with this server is found soon.
+const FIRST_RETRY_DELAY: Duration = Duration::from_millis(250);
+/// Between two requests for keys.
+const REFRESH_MIN: Duration = Duration::from_secs(1);
+/// How long an issuer may take to answer.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
+/// Bytes of an answer.
+const ANSWER_BYTES_MAX: usize = 1 << 20;
+const HTTPS_PORT: u16 = 443;
+
+/// The keys of one issuer.
+pub(super) struct Provider {
+    shared: Arc<Shared>,
+    is_ready: watch::Receiver<bool>,
+    discovery: JoinHandle<()>,
+}
+
+struct Shared {
+    issuer: String,
+    discovery_url: String,
+    trust: Trust,
+    egress: Arc<Egress>,
+    keys: RwLock<Arc<KeySet>>,
+    /// Where the keys are, and when they were fetched last.
+    source: Mutex<Option<Source>>,
+}
+
+struct Source {
+    keys_url: String,
+    fetched: Instant,
+}
+
+impl Drop for Provider {
+    fn drop(&mut self) {
+        self.discovery.abort();
+    }
+}
+
+impl Provider {
+    /// Begins to look for the keys of an issuer.
+    pub fn start(config: &IssuerConfig, egress: Arc<Egress>) -> Provider {
+        let own = format!("{}/.well-known/openid-configuration", config.url.trim_end_matches('/'));
+        let discovery_url = match config.discovery_url.as_str() {
+            "" => own,
+            url => url.to_owned(),
+        };
+        let trust = match config.certificate_authority.as_str() {
+            "" => Trust::System,
+            pem => Trust::Bundle(pem.as_bytes().into()),
+        };
+        let shared = Arc::new(Shared {
+            issuer: config.url.clone(),
+            discovery_url,
+            trust,
+            egress,
+            keys: RwLock::default(),
+            source: Mutex::default(),
+        });
+        let (found, is_ready) = watch::channel(false);
+        let discovery = tokio::spawn(discover(shared.clone(), found));
+        Provider { shared, is_ready, discovery }
+    }
+
+    /// Whether the issuer has answered.
+    pub fn is_ready(&self) -> bool {
+        *self.is_ready.borrow()
+    }
+
+    /// Waits until the issuer has answered.
+    pub async fn ready(&self) {
+        let _ = self.is_ready.clone().wait_for(|is_ready| *is_ready).await;
+    }
+
+    /// The keys as they were fetched last.
+    pub fn keys(&self) -> Arc<KeySet> {
+        self.shared.keys()
+    }
+
+    /// Keys that were fetched after these.
+    pub async fn newer_keys(&self, known: &Arc<KeySet>) -> Result<Arc<KeySet>, String> {
+        let mut source = self.shared.source.lock().await;
+        let keys = self.shared.keys();
+        if !Arc::ptr_eq(&keys, known) {
+            return Ok(keys);
+        }
+        let Some(source) = source.as_mut() else { return Ok(keys) };
+        sleep_until(source.fetched + REFRESH_MIN).await;
+        source.fetched = Instant::now();
+        self.shared.fetch_keys(&source.keys_url).await
+    }
+}
+
+/// Asks an issuer where its keys are, and for them, until it has answered.
+async fn discover(shared: Arc<Shared>, found: watch::Sender<bool>) {
+    let mut delay = FIRST_RETRY_DELAY;
+    loop {
+        match shared.discover().await {
+            Ok(keys_url) => {
+                *shared.source.lock().await = Some(Source { keys_url, fetched: Instant::now() });
+                found.send_replace(true);
+                return;
+            }
+            Err(error) => {
+                let issuer = &shared.issuer;
+                tracing::warn!(issuer, error, retry = ?delay, "OIDC issuer not reached; its tokens are refused");
+            }
+        }
+        sleep(delay).await;
+        delay = (delay * 2).min(RETRY_DELAY);
+    }
+}
+
+impl Shared {
+    fn keys(&self) -> Arc<KeySet> {
+        self.keys.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    async fn discover(&self) -> Result<String, String> {
+        let document = self.get(&self.discovery_url).await?;
+        let text = |name: &str| document.get(name).and_then(Value::as_str).unwrap_or_default();
+        if text("issuer") != self.issuer {
+            let (wanted, got) = (quote(&self.issuer), quote(text("issuer")));
+            return Err(format!(
+                "oidc: issuer did not match the issuer returned by provider, expected {wanted} \
+                 got {got}"
+            ));
+        }
+        let keys_url = text("jwks_uri").to_owned();
+        self.fetch_keys(&keys_url).await?;
+        Ok(keys_url)
+    }
+
+    async fn fetch_keys(&self, url: &str) -> Result<Arc<KeySet>, String> {
+        let document = self.get(url).await;
+        let document = document.map_err(|why| format!("fetching keys {why}"))?;
+        let keys = KeySet::read(&document).ok_or("fetching keys oidc: failed to decode keys")?;
+        let keys = Arc::new(keys);
+        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = keys.clone();
+        Ok(keys)
+    }
+
+    /// Gets a document of the issuer.
+    async fn get(&self, url: &str) -> Result<Value, String> {
+        let failed = |why: String| format!("Get {}: {why}", quote(url));
+        let uri: Uri = url.parse().map_err(|_| failed("invalid URL".to_owned()))?;
+        if uri.scheme_str() != Some("https") {
+            return Err(failed("URL scheme must be https".to_owned()));
+        }
+        let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
+        let peer = Peer {
+            trust: self.trust.clone(),
+            ..Peer::new(host, uri.port_u16().unwrap_or(HTTPS_PORT))
+        };
+        let client = self.egress.client(&peer).map_err(|error| failed(error.to_string()))?;
+        let path = uri.path_and_query().map_or("/", |path| path.as_str());
+        let request = Request {
+            method: Method::GET,
+            path: path.to_owned(),
+            headers: HeaderMap::new(),
+            body: bytes::Bytes::new(),
+        };
+        let deadline = Instant::now() + ANSWER_TIME_MAX;
+        let answer = client.send(&request, ANSWER_BYTES_MAX, deadline).await;
+        let answer = answer.map_err(|error| failed(error.to_string()))?;
+        if answer.status != StatusCode::OK {
+            return Err(failed(answer.status.to_string()));
+        }
+        serde_json::from_slice(&answer.body).map_err(|_| failed("the answer is no JSON".to_owned()))
+    }
+}

@@ -1,0 +1,47 @@
+//! [`RemoteTokens`]: bearer tokens that others issue or know: OpenID Connect.
+
+use crate::User;
+use crate::oidc::JwtAuthenticators;
+use keelson_meta::Timestamp;
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// The issuers that count now; they may be replaced while the server runs.
+#[derive(Debug, Default)]
+pub struct JwtSlot(RwLock<Option<Arc<JwtAuthenticators>>>);
+
+impl JwtSlot {
+    /// Replaces the issuers from the next request on.
+    pub fn set(&self, issuers: JwtAuthenticators) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(issuers));
+    }
+
+    fn current(&self) -> Option<Arc<JwtAuthenticators>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Who authenticates tokens that are none of this server's own, in order.
+#[derive(Debug, Default)]
+pub struct RemoteTokens {
+    /// OpenID Connect.
+    pub jwt: Arc<JwtSlot>,
+}
+
+impl RemoteTokens {
+    /// The user of a token; `None`: nobody knows it, or the errors say why it is refused.
+    pub(crate) async fn authenticate(
+        &self,
+        token: &str,
+        now: Timestamp,
+        errors: &mut Vec<String>,
+    ) -> Option<User> {
+        if let Some(issuers) = self.jwt.current() {
+            match issuers.authenticate(token, now).await {
+                Ok(Some(user)) => return Some(user),
+                Ok(None) => {}
+                Err(error) => errors.push(error),
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,133 @@
+//! [`JwtOptions`]: which issuers' tokens are accepted, and the loop that reads `--authentication-config` again
+//! when it changes.
+
+use crate::server::StartError;
+use keelson_auth::JwtSlot;
+use keelson_auth::oidc::{
+    self, AnonymousConfig, AuthenticationConfiguration, JoseAlgorithm, JwtAuthenticators, JwtConfig,
+};
+use keelson_egress::Egress;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Which issuers' tokens are accepted.
+#[derive(Clone, Debug)]
+pub struct JwtOptions {
+    /// The issuers.
+    pub issuers: Vec<JwtConfig>,
+    /// The algorithms by which they may sign.
+    pub algorithms: Vec<JoseAlgorithm>,
+    /// `--authentication-config`: the file that says so, which is read again when it changes.
+    pub file: Option<AuthenticationFile>,
+}
+
+/// A file of `--authentication-config`.
+#[derive(Clone, Debug)]
+pub struct AuthenticationFile {
+    path: PathBuf,
+    /// As it was read last.
+    text: String,
+}
+
+impl JwtOptions {
+    /// Reads a file; also who is served without credentials, if it says so.
+    pub fn read(path: &Path) -> Result<(JwtOptions, Option<AnonymousConfig>), String> {
+        let failed = |why: String| {
+            let path = path.display().to_string();
+            format!("failed to load authentication configuration from file {path:?}: {why}")
+        };
+        let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+        let config = parse(&text).map_err(failed)?;
+        let file = AuthenticationFile { path: path.to_owned(), text };
+        let options = JwtOptions {
+            issuers: config.jwt,
+            algorithms: JoseAlgorithm::ALL.to_vec(),
+            file: Some(file),
+        };
+        Ok((options, config.anonymous))
+    }
+
+    /// Begins to accept the tokens.
+    pub(crate) fn start(
+        &self,
+        slot: &JwtSlot,
+        anonymous: Option<&AnonymousConfig>,
+        disallowed_issuers: &[String],
+        egress: &Arc<Egress>,
+    ) -> Result<(), StartError> {
+        let checked = oidc::validate(&self.issuers, anonymous, disallowed_issuers);
+        checked.map_err(|error| StartError::new(error.to_string()))?;
+        let (issuers, algorithms) = (self.issuers.clone(), &self.algorithms);
+        let made = JwtAuthenticators::new(issuers, algorithms, disallowed_issuers, egress);
+        slot.set(made.map_err(StartError::new)?);
+        Ok(())
+    }
+}
+
+fn parse(text: &str) -> Result<AuthenticationConfiguration, String> {
+    let parsed = keelson_schema::yaml::parse(text).map_err(|error| error.to_string())?;
+    if let Some((line, key)) = parsed.duplicates.first() {
+        return Err(format!(
+            "strict decoding error: yaml: line {line}: key {key:?} already set in map"
+        ));
+    }
+    AuthenticationConfiguration::read(&parsed.value)
+}
+
+/// What reads the file again.
+#[derive(Clone)]
+pub(crate) struct Reload {
+    pub file: AuthenticationFile,
+    pub slot: Arc<JwtSlot>,
+    pub disallowed_issuers: Vec<String>,
+    pub egress: Arc<Egress>,
+    pub look: Duration,
+}
+
+/// How long new issuers may take to announce their keys before they take the place of those before.
+const READY_TIME_MAX: Duration = Duration::from_secs(60);
+
+impl Reload {
+    /// Follows the file until it is dropped. One that cannot be used is logged, and what was before goes on. Who is
+    /// served without credentials is read at the start only, as in kube-apiserver.
+    pub async fn run(mut self) {
+        loop {
+            tokio::time::sleep(self.look).await;
+            let path = self.file.path.display().to_string();
+            let text = match std::fs::read_to_string(&self.file.path) {
+                Ok(text) if text == self.file.text => continue,
+                Ok(text) => text,
+                Err(error) => {
+                    tracing::debug!(%error, path, "authentication configuration not read");
+                    continue;
+                }
+            };
+            // Also one that cannot be used is looked at once.
+            self.file.text = text;
+            match self.issuers() {
+                Ok(issuers) => {
+                    // Until then tokens of known issuers are verified by the old ones.
+                    let _ = tokio::time::timeout(READY_TIME_MAX, issuers.ready()).await;
+                    self.slot.set(issuers);
+                    tracing::info!(path, "authentication configuration reloaded");
+                }
+                Err(error) => {
+                    tracing::error!(
+                        error,
+                        path,
+                        "authentication configuration not reloaded; keeping the one before"
+                    );
+                }
+            }
+        }
+    }
+
+    fn issuers(&self) -> Result<JwtAuthenticators, String> {
+        let config = parse(&self.file.text)?;
+        let disallowed = &self.disallowed_issuers;
+        oidc::validate(&config.jwt, config.anonymous.as_ref(), disallowed)
+            .map_err(|error| error.to_string())?;
+        JwtAuthenticators::new(config.jwt, &JoseAlgorithm::ALL, disallowed, &self.egress)
+    }
+}

@@ -1,0 +1,127 @@
+//! The flags that say which other issuers' tokens are accepted.
+
+use anyhow::{Context, Result, anyhow, bail};
+use keelson::JwtOptions;
+use keelson_auth::oidc::{
+    AnonymousConfig, ClaimMappings, ClaimRule, IssuerConfig, JoseAlgorithm, JwtConfig, Mapping,
+};
+use std::path::PathBuf;
+
+/// The prefix that stands for none.
+const NO_PREFIX: &str = "-";
+
+/// `--oidc-*`, `--authentication-config`.
+#[derive(clap::Args, Debug)]
+pub struct Oidc {
+    /// An AuthenticationConfiguration: OpenID Connect issuers, and which paths are served without
+    /// credentials. It is read again when it changes.
+    #[arg(long, value_name = "FILE")]
+    authentication_config: Option<PathBuf>,
+    /// URL of an OpenID Connect issuer whose tokens are accepted.
+    #[arg(long, value_name = "URL")]
+    oidc_issuer_url: Option<String>,
+    /// For whom its tokens must be.
+    #[arg(long, value_name = "ID")]
+    oidc_client_id: Option<String>,
+    /// Authorities of the issuer's certificate [default: those of this host].
+    #[arg(long, value_name = "FILE")]
+    oidc_ca_file: Option<PathBuf>,
+    /// Claim with the name of the user.
+    #[arg(long, value_name = "CLAIM", default_value = "sub")]
+    oidc_username_claim: String,
+    /// What is put before the name; `-` is nothing [default: the issuer and #, unless the claim is email].
+    #[arg(long, value_name = "PREFIX", allow_hyphen_values = true)]
+    oidc_username_prefix: Option<String>,
+    /// Claim with the groups of the user.
+    #[arg(long, value_name = "CLAIM")]
+    oidc_groups_claim: Option<String>,
+    /// What is put before the groups.
+    #[arg(long, value_name = "PREFIX")]
+    oidc_groups_prefix: Option<String>,
+    /// A claim that tokens must have, and its value; may be given several times.
+    #[arg(long, value_delimiter = ',', value_name = "CLAIM=VALUE")]
+    oidc_required_claim: Vec<String>,
+    /// Algorithms by which the issuer may sign.
+    #[arg(long, value_delimiter = ',', value_name = "NAMES", default_value = "RS256")]
+    oidc_signing_algs: Vec<String>,
+}
+
+impl Oidc {
+    /// The issuers, if there are any, and who is served without credentials, if the file says so.
+    pub fn options(&self) -> Result<(Option<JwtOptions>, Option<AnonymousConfig>)> {
+        let is_set = self.oidc_issuer_url.is_some() || self.oidc_client_id.is_some();
+        if let Some(path) = &self.authentication_config {
+            if is_set {
+                bail!("authentication-config file and oidc-* flags are mutually exclusive");
+            }
+            let (options, anonymous) = JwtOptions::read(path).map_err(anyhow::Error::msg)?;
+            return Ok((Some(options), anonymous));
+        }
+        if !is_set {
+            return Ok((None, None));
+        }
+        let (Some(url), Some(client_id)) = (&self.oidc_issuer_url, &self.oidc_client_id) else {
+            bail!(
+                "oidc-issuer-url and oidc-client-id must be specified together when any oidc-* \
+                 flags are set"
+            );
+        };
+        let algorithms = self.oidc_signing_algs.iter().map(|name| name.trim().parse());
+        let algorithms: Result<Vec<JoseAlgorithm>, String> = algorithms.collect();
+        let options = JwtOptions {
+            issuers: vec![self.issuer(url, client_id)?],
+            algorithms: algorithms.map_err(anyhow::Error::msg)?,
+            file: None,
+        };
+        Ok((Some(options), None))
+    }
+
+    fn issuer(&self, url: &str, client_id: &str) -> Result<JwtConfig> {
+        let certificate_authority = match &self.oidc_ca_file {
+            None => String::new(),
+            Some(path) => std::fs::read_to_string(path)
+                .with_context(|| format!("--oidc-ca-file: {}", path.display()))?,
+        };
+        let prefix = match self.oidc_username_prefix.as_deref().unwrap_or_default() {
+            NO_PREFIX => String::new(),
+            "" if self.oidc_username_claim == "email" => String::new(),
+            "" => format!("{url}#"),
+            prefix => prefix.to_owned(),
+        };
+        let groups = self.oidc_groups_claim.clone().unwrap_or_default();
+        let required = self.oidc_required_claim.iter().map(|pair| {
+            let (claim, value) = pair
+                .split_once('=')
+                .ok_or_else(|| anyhow!("--oidc-required-claim: {pair:?} is not like key=value"))?;
+            Ok(ClaimRule {
+                claim: claim.to_owned(),
+                required_value: value.to_owned(),
+                ..ClaimRule::default()
+            })
+        });
+        Ok(JwtConfig {
+            issuer: IssuerConfig {
+                url: url.to_owned(),
+                audiences: vec![client_id.to_owned()],
+                certificate_authority,
+                ..IssuerConfig::default()
+            },
+            claim_validation_rules: required.collect::<Result<_>>()?,
+            claim_mappings: ClaimMappings {
+                username: Mapping {
+                    claim: self.oidc_username_claim.clone(),
+                    prefix: Some(prefix),
+                    ..Mapping::default()
+                },
+                groups: Mapping {
+                    prefix: (!groups.is_empty())
+                        .then(|| self.oidc_groups_prefix.clone().unwrap_or_default()),
+                    claim: groups,
+                    ..Mapping::default()
+                },
+                ..ClaimMappings::default()
+            },
+            user_validation_rules: vec![],
+        })
+    }
+}

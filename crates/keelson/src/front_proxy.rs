@@ -1,0 +1,75 @@
+//! [`FrontProxyOptions`]: which proxies name users in headers.
+
+use keelson_auth::FrontProxy;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The header that aggregation sends a user's name in.
+const USERNAME_HEADER: &str = "X-Remote-User";
+/// The header that aggregation sends a user's uid in.
+const UID_HEADER: &str = "X-Remote-Uid";
+
+/// Which proxies name users in headers (`--requestheader-*`).
+#[derive(Clone, Debug)]
+pub struct FrontProxyOptions {
+    /// `--requestheader-client-ca-file`: authorities of the proxies' client certificates.
+    pub client_ca_file: PathBuf,
+    /// Which of their certificates count, and which headers.
+    pub headers: Arc<FrontProxy>,
+}
+
+impl FrontProxyOptions {
+    pub(crate) fn of_files(&self) -> (PathBuf, Arc<FrontProxy>) {
+        (self.client_ca_file.clone(), self.headers.clone())
+    }
+
+    /// Checks the flags of headers as kube-apiserver does.
+    pub fn check(headers: &FrontProxy) -> Result<(), String> {
+        let lists = [
+            ("requestheader-username-headers", &headers.username_headers),
+            ("requestheader-uid-headers", &headers.uid_headers),
+            ("requestheader-group-headers", &headers.group_headers),
+            ("requestheader-extra-headers-prefix", &headers.extra_header_prefixes),
+            ("requestheader-allowed-names", &headers.allowed_names),
+        ];
+        for (flag, values) in lists {
+            if values.iter().any(|value| value.trim().is_empty()) {
+                return Err(format!("empty value in \"{flag}\""));
+            }
+        }
+        let has = |headers: &[String], name: &str| {
+            headers.is_empty() || headers.iter().any(|header| header.eq_ignore_ascii_case(name))
+        };
+        if !has(&headers.uid_headers, UID_HEADER) {
+            return Err(format!(
+                "--requestheader-uid-headers is set without specifying the standard {UID_HEADER} \
+                 header - API aggregation will not work"
+            ));
+        }
+        if !has(&headers.username_headers, USERNAME_HEADER) {
+            tracing::warn!(
+                "--requestheader-username-headers is set without specifying the standard \
+                 {USERNAME_HEADER} header - API aggregation will not work"
+            );
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn header_flags_are_checked_as_by_kube_apiserver() {
+        let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let empty = FrontProxy { username_headers: list(&["A", " "]), ..FrontProxy::default() };
+        let said = FrontProxyOptions::check(&empty);
+        assert_eq!(said, Err("empty value in \"requestheader-username-headers\"".to_owned()));
+        let uid = FrontProxy { uid_headers: list(&["X-Uid"]), ..FrontProxy::default() };
+        let said = FrontProxyOptions::check(&uid).unwrap_err();
+        assert!(said.contains("without specifying the standard X-Remote-Uid header"), "{said}");
+        let good = FrontProxy { uid_headers: list(&["x-remote-uid"]), ..FrontProxy::default() };
+        assert_eq!(FrontProxyOptions::check(&good), Ok(()));
+    }
+}

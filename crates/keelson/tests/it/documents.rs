@@ -1,0 +1,91 @@
+//! Paths that are no resources: the forms of discovery and OpenAPI, health checks, the index.
+
+use crate::http::Server;
+use keelson::Keelson;
+
+fn server() -> Server {
+    Server::start_plain(Keelson::builder().in_memory().no_controllers())
+}
+
+#[test]
+fn a_document_is_answered_in_the_form_that_is_accepted() {
+    const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;as=APIGroupDiscoveryList";
+    let server = server();
+    let client = server.client();
+    let check = |path: &str, headers: &str, status: u16, media_type: &str, beginning: &[u8]| {
+        let answer = client.plain("GET", path, &format!("{headers}\r\n"), &[]);
+        assert_eq!((answer.status, &*answer.media_type), (status, media_type), "{path} {headers}");
+        assert!(answer.body.starts_with(beginning), "{path} {headers}");
+        assert_eq!(beginning.is_empty(), answer.body.is_empty(), "{path} {headers}");
+    };
+    let protobuf = "application/vnd.kubernetes.protobuf";
+    let accept = format!("Accept: {protobuf}");
+    check("/api", &accept, 200, protobuf, b"k8s\0\n\x0f\n\0\x12\x0bAPIVersions");
+    check("/apis", &accept, 200, protobuf, b"k8s\0\n\x12\n\x02v1\x12\x0cAPIGroupList");
+    check("/apis/apps", &accept, 200, protobuf, b"k8s\0\n\x0e\n\x02v1\x12\x08APIGroup");
+    check("/apis/apps/v1", &accept, 200, protobuf, b"k8s\0\n\x15\n\x02v1\x12\x0fAPIResourceList");
+    let accept = format!("Accept: {AGGREGATED};v=v2");
+    check("/apis", &accept, 200, aggregated_type(), b"{\"kind\":\"APIGroupDiscoveryList\"");
+    // The older version is none of 1.36.
+    let accept = format!("Accept: {AGGREGATED};v=v2beta1");
+    check("/apis", &accept, 406, "application/json", b"{\"kind\":\"Status\"");
+    let accept = format!("Accept: {AGGREGATED};v=v2beta1,application/json");
+    check("/apis", &accept, 200, "application/json", b"{\"kind\":\"APIGroupList\"");
+    for path in ["/openapi/v2", "/openapi/v3/version"] {
+        check(path, "Accept: text/plain", 406, "", b"");
+        check(path, "If-None-Match: *", 304, "", b"");
+    }
+    check("/openapi/v3", "Accept: */*", 200, "text/plain; charset=utf-8", b"{\"paths\"");
+    check("/openapi/v3/nosuch", "Accept: */*", 404, "", b"");
+    check("/openapi/v3/version?hash=0", "Accept: */*", 301, "application/json", b"");
+    server.stop();
+}
+
+fn aggregated_type() -> &'static str {
+    "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+}
+
+#[test]
+fn health_has_the_checks_of_kube_apiserver() {
+    let server = server();
+    let client = server.client();
+    let check = |path: &str, status: u16, text: &str| {
+        let answer = client.get(path);
+        assert_eq!((answer.status, answer.body.as_str()), (status, Some(text)), "{path}");
+    };
+    for path in ["/livez", "/readyz", "/livez/etcd", "/healthz/ping", "/readyz/shutdown"] {
+        check(path, 200, "ok");
+    }
+    check("/readyz/informer-sync", 200, "ok");
+    check("/livez/poststarthook/crd-informer-synced", 200, "ok");
+    check("/livez?exclude=nope", 200, "ok");
+    for path in ["/livez/nope", "/livez/", "/readyz/etcd", "/livez/shutdown", "/livez/etcd/x"] {
+        check(path, 404, "404 page not found\n");
+    }
+    let answer = client.get("/livez?verbose&exclude=etcd&exclude=nope");
+    let text = answer.body.as_str().expect("text");
+    let head = "[+]ping ok\n[+]log ok\n[+]loopback-serving-certificate ok\n[+]etcd excluded: ok\n";
+    assert!(text.starts_with(head), "{text}");
+    let tail = "[+]poststarthook/apiservice-openapiv3-controller ok\nwarn: some health checks cannot be \
+                excluded: no matches for \"nope\"\nlivez check passed\n";
+    assert!(text.ends_with(tail), "{text}");
+    let text = client.get("/readyz?verbose").body;
+    let text = text.as_str().expect("text");
+    assert!(text.ends_with("[+]shutdown ok\nreadyz check passed\n"), "{text}");
+    server.stop();
+}
+
+#[test]
+fn the_index_names_paths_beside_resources() {
+    let server = server();
+    let client = server.client();
+    let index = client.get("/").body;
+    assert_eq!(client.get("/index.html").body, index);
+    let paths: Vec<&str> =
+        index["paths"].as_array().expect("paths").iter().filter_map(|path| path.as_str()).collect();
+    for path in ["/apis/", "/livez/etcd", "/metrics/slis", "/openapi/v3/", "/openid/v1/jwks"] {
+        assert!(paths.contains(&path), "{path}");
+    }
+    assert!(paths.is_sorted());
+    server.stop();
+}

@@ -1,0 +1,70 @@
+//! The objects of flow control that every server has, and the condition of FlowSchemas.
+
+use crate::http::Server;
+use keelson::Keelson;
+use serde_json::json;
+
+const GROUP: &str = "/apis/flowcontrol.apiserver.k8s.io/v1";
+
+#[test]
+fn flow_schemas_tell_whether_their_level_is_there() {
+    let server = Server::start_plain(Keelson::builder().in_memory().no_controllers());
+    let client = server.client();
+    let schemas = format!("{GROUP}/flowschemas");
+    let count = |path: &str| client.get(path).body["items"].as_array().map(Vec::len);
+    assert_eq!(count(&schemas), Some(11));
+    assert_eq!(count(&format!("{GROUP}/prioritylevelconfigurations")), Some(8));
+    let told = |name: &str, status: &str, message: &str| {
+        let answer = client.poll(&format!("{schemas}/{name}"), |answer| {
+            answer.body["status"]["conditions"][0]["status"] == status
+        });
+        let condition = &answer.body["status"]["conditions"][0];
+        assert_eq!(condition["message"], message);
+        let owner = &answer.body["metadata"]["managedFields"][0];
+        assert_eq!(owner["manager"], "api-priority-and-fairness-config-consumer-v1");
+        assert_eq!(
+            (&owner["operation"], &owner["subresource"]),
+            (&json!("Apply"), &json!("status"))
+        );
+    };
+    let words = "This FlowSchema references the PriorityLevelConfiguration object named";
+    told("probes", "False", &format!("{words} \"exempt\" and it exists"));
+    let mine = json!({
+        "metadata": {"name": "mine"}, "spec": {"priorityLevelConfiguration": {"name": "other"}}
+    });
+    assert_eq!(client.post(&schemas, &mine).status, 201);
+    told("mine", "True", &format!("{words} \"other\" but there is no such object"));
+    let level = json!({"metadata": {"name": "other"}, "spec": {
+        "type": "Limited", "limited": {"limitResponse": {"type": "Reject"}}
+    }});
+    assert_eq!(client.post(&format!("{GROUP}/prioritylevelconfigurations"), &level).status, 201);
+    told("mine", "False", &format!("{words} \"other\" and it exists"));
+    server.stop();
+}
+
+#[test]
+fn the_mandatory_objects_do_not_change() {
+    let server = Server::start_plain(Keelson::builder().in_memory().no_controllers());
+    let client = server.client();
+    let check = |path: &str, patch: serde_json::Value, last: Option<&str>| {
+        let path = format!("{GROUP}/{path}?dryRun=All");
+        let answer = client.call("PATCH", &path, "application/merge-patch+json", Some(&patch));
+        let causes = answer.body["details"]["causes"].as_array().cloned().unwrap_or_default();
+        let found = causes.last().and_then(|cause| cause["message"].as_str()).unwrap_or_default();
+        assert_eq!(answer.status, if last.is_some() { 422 } else { 200 }, "{patch}");
+        assert!(found.ends_with(last.unwrap_or_default()), "{patch}: {found}");
+    };
+    let exempt = "spec of 'exempt' except the 'spec.exempt' field must equal the fixed value";
+    let shares = json!({"spec": {"exempt": {"nominalConcurrencyShares": 5}}});
+    check("prioritylevelconfigurations/exempt", shares, None);
+    let limited = json!({"spec": {"type": "Limited"}});
+    check("prioritylevelconfigurations/exempt", limited, Some(exempt));
+    let more = json!({"spec": {"limited": {"nominalConcurrencyShares": 7}}});
+    let fixed = "spec of 'catch-all' must equal the fixed value";
+    check("prioritylevelconfigurations/catch-all", more.clone(), Some(fixed));
+    check("prioritylevelconfigurations/system", more, None);
+    check("flowschemas/catch-all", json!({"spec": {"rules": null}}), Some(fixed));
+    let precedence = json!({"spec": {"matchingPrecedence": 5}});
+    check("flowschemas/exempt", precedence, Some("spec of 'exempt' must equal the fixed value"));
+    server.stop();
+}

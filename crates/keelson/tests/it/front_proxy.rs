@@ -1,0 +1,155 @@
+//! Users whom an authenticating proxy names in headers.
+
+use crate::certificates::{HOUR, Stream, authority, client, connect, until};
+use crate::http::Server;
+use keelson::{Builder, FrontProxyOptions, Keelson};
+use keelson_auth::FrontProxy;
+use rcgen::{Issuer, KeyPair};
+use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+const MAP: &str = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
+
+fn options(file: &Path, allowed_names: &[&str]) -> FrontProxyOptions {
+    let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    let headers = FrontProxy {
+        allowed_names: list(allowed_names),
+        username_headers: list(&["X-Remote-User"]),
+        uid_headers: list(&["X-Remote-Uid"]),
+        group_headers: list(&["X-Remote-Group"]),
+        extra_header_prefixes: list(&["X-Remote-Extra-"]),
+    };
+    FrontProxyOptions { client_ca_file: file.to_owned(), headers: Arc::new(headers) }
+}
+
+fn builder(data: &Path, proxies: &Path, allowed_names: &[&str]) -> Builder {
+    Builder {
+        front_proxy: Some(options(proxies, allowed_names)),
+        certificate_look: Duration::from_millis(20),
+        ..Keelson::builder().no_controllers().data_dir(data)
+    }
+}
+
+/// Asks with these headers; the code and the body.
+fn ask(stream: &mut Stream, method: &str, path: &str, headers: &str) -> (u16, Value) {
+    let body = if method == "POST" { "{}" } else { "" };
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n{headers}\
+         Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(request.as_bytes()).expect("the request goes out");
+    let (mut head, mut byte) = (String::new(), [0]);
+    while !head.ends_with("\r\n\r\n") {
+        stream.read_exact(&mut byte).expect("an answer");
+        head.push(char::from(byte[0]));
+    }
+    let length = head.lines().find_map(|line| {
+        let (name, value) = line.split_once(": ")?;
+        name.eq_ignore_ascii_case("content-length").then(|| value.parse::<usize>().ok())?
+    });
+    let mut body = vec![0; length.expect("a length")];
+    stream.read_exact(&mut body).expect("a body");
+    let code = head.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a code");
+    (code, serde_json::from_slice(&body).unwrap_or_default())
+}
+
+/// Who asks with these headers, or the code of the refusal.
+fn who(stream: &mut Stream, headers: &str) -> String {
+    let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+    let (code, body) = ask(stream, "POST", path, headers);
+    let user = &body["status"]["userInfo"];
+    match user["username"].as_str() {
+        Some(name) => format!("{name} {}", user["groups"]),
+        None => code.to_string(),
+    }
+}
+
+#[test]
+fn only_a_proxy_with_an_allowed_certificate_names_users() {
+    let data = tempfile::tempdir().expect("a folder");
+    let file = data.path().join("proxies.pem");
+    let (pem, proxies) = authority("proxies");
+    std::fs::write(&file, pem).expect("a file");
+    let server = Server::start(builder(data.path(), &file, &["front"]));
+    let check = |signer: &Issuer<'_, KeyPair>, name: &str, headers: &str, want: &str| {
+        let mut stream = connect(&server, client(signer, name, HOUR));
+        assert_eq!(who(&mut stream, headers), want, "{name} {headers}");
+    };
+    let user = "X-Remote-User: u\r\nX-Remote-Group: g\r\n";
+    check(&proxies, "front", user, "u [\"g\",\"system:authenticated\"]");
+    // A proxy that names nobody is nobody itself.
+    check(&proxies, "front", "X-Remote-Group: system:masters\r\n", "401");
+    check(&proxies, "other", user, "401");
+    // Headers of everybody else are dropped.
+    let own = crate::certificates::own_authority(data.path());
+    check(&own, "alice", user, "alice [\"system:masters\",\"system:authenticated\"]");
+    let (_, stranger) = authority("proxies");
+    check(&stranger, "front", user, "401");
+    check(&proxies, "front", "X-Remote-User: \u{ff}\r\n", "\u{ff} [\"system:authenticated\"]");
+    server.stop();
+}
+
+#[test]
+fn an_authority_of_users_is_one_of_proxies_only_for_allowed_names() {
+    let data = tempfile::tempdir().expect("a folder");
+    let file = data.path().join("ca.pem");
+    let (pem, both) = authority("both");
+    std::fs::write(&file, pem).expect("a file");
+    let start = |names: &[&str]| Builder {
+        client_ca_file: Some(file.clone()),
+        ..builder(data.path(), &file, names)
+    };
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let refused = runtime.block_on(start(&[]).start()).err().expect("a refusal").to_string();
+    assert!(refused.contains("--requestheader-allowed-names must say"), "{refused}");
+    let server = Server::start(start(&["front"]));
+    let who =
+        |name: &str| who(&mut connect(&server, client(&both, name, HOUR)), "X-Remote-User: u\r\n");
+    assert_eq!(who("front"), "u [\"system:authenticated\"]");
+    assert_eq!(who("bob"), "bob [\"system:masters\",\"system:authenticated\"]");
+    server.stop();
+}
+
+#[test]
+fn a_file_of_proxies_that_changes_counts_at_once_and_is_told_to_extension_servers() {
+    let data = tempfile::tempdir().expect("a folder");
+    let file = data.path().join("proxies.pem");
+    let ((first, before), (second, after)) = (authority("first"), authority("second"));
+    std::fs::write(&file, &first).expect("a file");
+    let trust = "cluster-authentication-trust-controller".to_owned();
+    let server = Server::start(Builder {
+        controllers: vec![trust],
+        ..builder(data.path(), &file, &["front"])
+    });
+    let mut old = connect(&server, client(&before, "front", HOUR));
+    let mut new = connect(&server, client(&after, "front", HOUR));
+    let user = "X-Remote-User: u\r\n";
+    let named = "u [\"system:authenticated\"]";
+    assert_eq!((who(&mut old, user), who(&mut new, user)), (named.to_owned(), "401".to_owned()));
+    // What cannot be read changes nothing.
+    std::fs::write(&file, "no certificate").expect("a file");
+    assert_eq!(who(&mut old, user), named);
+    std::fs::write(&file, &second).expect("a file");
+    until("401".to_owned(), || who(&mut old, user));
+    until(named.to_owned(), || who(&mut new, user));
+    let own = crate::certificates::own_authority(data.path());
+    let mut admin = connect(&server, client(&own, "admin", HOUR));
+    let mut data = Value::Null;
+    let tidy = |pem: &str| pem.replace("\r\n", "\n");
+    until(true, || {
+        data = ask(&mut admin, "GET", MAP, "").1["data"].take();
+        // Servers that share a store may trust different authorities: none is taken away.
+        let bundle = data["requestheader-client-ca-file"].as_str().unwrap_or_default();
+        [&first, &second].iter().all(|pem| bundle.contains(tidy(pem).trim()))
+    });
+    assert_eq!(data["requestheader-allowed-names"], json!("[\"front\"]"));
+    assert_eq!(data["requestheader-username-headers"], json!("[\"X-Remote-User\"]"));
+    assert_eq!(data["requestheader-uid-headers"], json!("[\"X-Remote-Uid\"]"));
+    assert_eq!(data["requestheader-group-headers"], json!("[\"X-Remote-Group\"]"));
+    assert_eq!(data["requestheader-extra-headers-prefix"], json!("[\"X-Remote-Extra-\"]"));
+    server.stop();
+}

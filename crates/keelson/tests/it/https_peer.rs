@@ -1,0 +1,82 @@
+//! A real HTTPS server of a test, which answers as a function says: an issuer of tokens, a webhook.
+
+use crate::webhooks::scripted::certificate;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio_rustls::TlsAcceptor;
+
+/// What a peer is asked.
+pub struct Asked {
+    pub path: String,
+}
+
+/// What a peer answers: a status and JSON. `None`: nothing, ever.
+pub type Answer = Option<(u16, Value)>;
+
+/// An HTTPS server.
+pub struct HttpsPeer {
+    pub address: SocketAddr,
+    /// The bundle by which it is trusted, in PEM.
+    pub authority: String,
+    _runtime: Runtime,
+}
+
+impl HttpsPeer {
+    /// Starts one; the function gets its URL, too.
+    pub fn start(answer: impl Fn(&str, Asked) -> Answer + Send + Sync + 'static) -> HttpsPeer {
+        let runtime = Runtime::new().expect("a runtime");
+        let (config, bundle) = certificate("http/1.1", &["127.0.0.1"]);
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let (acceptor, answer) = (TlsAcceptor::from(Arc::new(config)), Arc::new(answer));
+        runtime.spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (acceptor, answer) = (acceptor.clone(), answer.clone());
+                tokio::spawn(async move {
+                    let Ok(stream) = acceptor.accept(stream).await else { return };
+                    let answers = service_fn(move |request| {
+                        let answer = answer.clone();
+                        respond(request, move |asked| answer(&format!("https://{address}"), asked))
+                    });
+                    let http1 = hyper::server::conn::http1::Builder::new();
+                    let _ = http1.serve_connection(TokioIo::new(stream), answers).await;
+                });
+            }
+        });
+        let authority = STANDARD.decode(bundle).expect("base64");
+        let authority = String::from_utf8(authority).expect("PEM");
+        HttpsPeer { address, authority, _runtime: runtime }
+    }
+
+    /// Its URL.
+    pub fn url(&self) -> String {
+        format!("https://{}", self.address)
+    }
+}
+
+async fn respond(
+    request: Request<Incoming>,
+    answer: impl FnOnce(Asked) -> Answer,
+) -> Result<Response<Full<Bytes>>, std::io::Error> {
+    let path = request.uri().path().to_owned();
+    request.into_body().collect().await.map_err(std::io::Error::other)?;
+    let Some((status, body)) = answer(Asked { path }) else {
+        return std::future::pending().await;
+    };
+    let mut response = Response::new(Full::new(body.to_string().into()));
+    *response.status_mut() = StatusCode::from_u16(status).expect("a status");
+    let media = "application/json".parse().expect("a media type");
+    response.headers_mut().insert("content-type", media);
+    Ok(response)
+}

@@ -1,0 +1,152 @@
+//! APIServices: which group versions are served, by this server or by another one behind a service.
+
+use super::check::{At, child, default};
+use crate::strategy::Strategy;
+use keelson_meta::{ErrorList, Object, Value, names, value};
+
+const PORT: i64 = 443;
+const GROUP_PRIORITY_MAX: i64 = 20_000;
+const VERSION_PRIORITY_MAX: i64 = 1000;
+const STATUSES: &[&str] = &["True", "False", "Unknown"];
+
+/// APIServices.
+pub(super) fn api_service(base: Strategy) -> Strategy {
+    Strategy {
+        name_rule: names::name_is_path_segment,
+        default: |service| {
+            if let Some(spec) = child(&mut service.root, "spec")
+                && let Some(reference) = child(spec, "service")
+            {
+                default(reference, "port", PORT);
+            }
+        },
+        prepare_create: |service| {
+            let now = service.creation_timestamp().to_owned();
+            service.root.insert("status", keelson_meta::Map::new());
+            if is_local(service) {
+                set_available(service, &now, &local());
+            }
+        },
+        validate: |new, _| validate(new),
+        validate_status: |new, _| {
+            let mut errors = ErrorList::new();
+            for condition in At::of(new, "status").field("conditions").items() {
+                condition.field("status").one_of(&mut errors, STATUSES);
+            }
+            errors
+        },
+        ..base
+    }
+}
+
+/// Whether this server serves the group version itself.
+pub fn is_local(service: &Object) -> bool {
+    service.at(&["spec", "service"]).is_none_or(Value::is_null)
+}
+
+/// The condition Available of an APIService.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Available {
+    /// Whether requests can be answered.
+    pub is_available: bool,
+    /// One word.
+    pub reason: &'static str,
+    /// A sentence.
+    pub message: String,
+}
+
+/// The condition of what this server serves itself.
+pub fn local() -> Available {
+    let message = "Local APIServices are always available".to_owned();
+    Available { is_available: true, reason: "Local", message }
+}
+
+/// Sets the condition Available; its time moves with its status only. False: it is so already.
+pub fn set_available(service: &mut Object, now: &str, wanted: &Available) -> bool {
+    let status = if wanted.is_available { "True" } else { "False" };
+    let conditions = service.object_mut("status").entry_or("conditions", || Value::Array(vec![]));
+    if conditions.is_null() {
+        *conditions = Value::Array(vec![]);
+    }
+    let Value::Array(conditions) = conditions else { return false };
+    let known = conditions.iter_mut().find(|c| c.str_at(&["type"]) == Some("Available"));
+    let text = |condition: &Value, name: &str| -> String {
+        condition.str_at(&[name]).unwrap_or_default().to_owned()
+    };
+    let is_same = known.as_deref().is_some_and(|known| {
+        text(known, "status") == status
+            && text(known, "reason") == wanted.reason
+            && text(known, "message") == wanted.message
+    });
+    if is_same {
+        return false;
+    }
+    let since = match known.as_deref() {
+        Some(known) if text(known, "status") == status => text(known, "lastTransitionTime"),
+        _ => now.to_owned(),
+    };
+    let condition = value!({
+        "type": "Available", "status": status, "lastTransitionTime": (since.as_str()),
+        "reason": (wanted.reason), "message": (wanted.message.as_str())
+    });
+    match known {
+        Some(known) => *known = condition,
+        None => conditions.push(condition),
+    }
+    true
+}
+
+fn validate(new: &Object) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let spec = At::of(new, "spec");
+    let (group, version) = (spec.field("group"), spec.field("version"));
+    let wanted = format!("{}.{}", version.text(), group.text());
+    if new.name() != wanted && names::is_path_segment_name(new.name()).is_empty() {
+        let metadata = At::of(new, "metadata");
+        let words = format!("must be `spec.version+\".\"+spec.group`: {wanted:?}");
+        metadata.field("name").invalid(&mut errors, &words);
+    }
+    if group.text().is_empty() && version.text() != "v1" {
+        group.required(&mut errors, "only v1 may have an empty group and it better be legacy kube");
+    }
+    group.rule_if_set(&mut errors, names::is_dns1123_subdomain);
+    version.rule(&mut errors, names::is_dns1035_label);
+    for (name, most) in
+        [("groupPriorityMinimum", GROUP_PRIORITY_MAX), ("versionPriority", VERSION_PRIORITY_MAX)]
+    {
+        let priority = spec.field(name);
+        if priority.number() <= 0 || priority.number() > most {
+            let words = format!("must be positive and less than {most}");
+            priority.invalid_as(&mut errors, priority.number(), &words);
+        }
+    }
+    let (bundle, insecure) = (spec.field("caBundle"), spec.field("insecureSkipTLSVerify"));
+    let service = spec.field("service");
+    if service.is_set() {
+        service.field("namespace").not_empty(&mut errors, "");
+        service.field("name").not_empty(&mut errors, "");
+        let port = service.field("port");
+        for why in names::is_valid_port_num(port.number()) {
+            let words = format!("port is not valid: {why}");
+            port.invalid_as(&mut errors, port.number(), &words);
+        }
+    } else {
+        if !bundle.text().is_empty() {
+            let shown = format!("{} bytes", decoded_bytes(bundle.text()));
+            bundle.invalid_as(&mut errors, shown, "local APIServices may not have a caBundle");
+        }
+        if spec.flag("insecureSkipTLSVerify") {
+            let words = "local APIServices may not have insecureSkipTLSVerify";
+            insecure.invalid(&mut errors, words);
+        }
+    }
+    if spec.flag("insecureSkipTLSVerify") && !bundle.text().is_empty() {
+        insecure.invalid(&mut errors, "may not be true if caBundle is present");
+    }
+    errors
+}
+
+/// How many bytes a text in base64 stands for.
+fn decoded_bytes(base64: &str) -> usize {
+    base64.trim_end_matches('=').len() * 3 / 4
+}

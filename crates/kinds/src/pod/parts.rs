@@ -1,0 +1,236 @@
+//! The subresources of a pod that write a part of its spec: `ephemeralcontainers` and `resize`.
+
+use super::resources::class_of_service;
+use super::{annotations, containers, spec, update};
+use crate::check::{At, child};
+use crate::strategy::{PartRules, alike};
+use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Value};
+use std::collections::HashMap;
+
+/// The rules of both.
+pub(super) const PARTS: &[PartRules] = &[
+    PartRules {
+        name: "ephemeralcontainers",
+        prepare: keep_all_but_ephemeral_containers,
+        validate: validate_ephemeral_containers,
+    },
+    PartRules { name: "resize", prepare: keep_all_but_resources, validate: validate_resize },
+];
+
+const LISTS: [&str; 2] = ["containers", "initContainers"];
+/// What a resize may change.
+const RESIZED: [&str; 2] = ["cpu", "memory"];
+
+/// The stored pod with the metadata that the server itself wrote into the new one; returns the new spec.
+fn restore(new: &mut Object, old: &Object) -> Map {
+    let wished = std::mem::take(new);
+    *new = old.clone();
+    for name in ["resourceVersion", "managedFields", "uid", "name", "namespace"] {
+        match wished.metadata().and_then(|metadata| metadata.get(name)) {
+            Some(value) => new.metadata_mut().insert(name, value.clone()),
+            None => new.metadata_mut().remove(name),
+        };
+    }
+    wished.get("spec").and_then(Value::as_object).cloned().unwrap_or_default()
+}
+
+fn take(from: &Map, to: &mut Map, name: &'static str) {
+    match from.get(name) {
+        Some(value) => to.insert(name, value.clone()),
+        None => to.remove(name),
+    };
+}
+
+fn keep_all_but_ephemeral_containers(new: &mut Object, old: &Object) {
+    let wished = restore(new, old);
+    take(&wished, new.object_mut("spec"), "ephemeralContainers");
+}
+
+/// Containers are taken as they are when there are more or fewer of them, which validation refuses.
+fn keep_all_but_resources(new: &mut Object, old: &Object) {
+    let wished = restore(new, old);
+    let spec = new.object_mut("spec");
+    take(&wished, spec, "resources");
+    for list in LISTS {
+        let count = |spec: &Map| spec.get(list).and_then(Value::as_array).map_or(0, <[_]>::len);
+        if count(&wished) != count(spec) {
+            take(&wished, spec, list);
+            continue;
+        }
+        let containers = wished.get(list).and_then(Value::as_array).unwrap_or_default();
+        let stored = spec.get_mut(list).and_then(Value::as_array_mut);
+        for (stored, wished) in stored.into_iter().flatten().zip(containers) {
+            if let (Some(stored), Some(wished)) = (stored.as_object_mut(), wished.as_object()) {
+                for name in ["name", "resources", "resizePolicy"] {
+                    take(wished, stored, name);
+                }
+            }
+        }
+    }
+}
+
+fn validate_ephemeral_containers(new: &Object, old: Option<&Object>) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let at = At::of(new, "spec");
+    spec::pod_spec(&at, true, &mut errors);
+    containers::images(&at, &mut errors);
+    let Some(old) = old else { return errors };
+    if is_mirror(old) {
+        let words = "static pods do not support ephemeral containers";
+        errors.push(FieldError::forbidden(&Path::ROOT.key(""), words));
+        return errors;
+    }
+    let list = at.field("ephemeralContainers");
+    let wished: HashMap<&str, &Value> = list
+        .array()
+        .iter()
+        .filter_map(|container| Some((container.str_at(&["name"])?, container)))
+        .collect();
+    for stored in old.array_at(&["spec", "ephemeralContainers"]) {
+        let name = stored.str_at(&["name"]).unwrap_or_default();
+        match wished.get(name) {
+            None => {
+                let words = format!("existing ephemeral containers {name:?} may not be removed\n");
+                list.forbidden(&mut errors, &words);
+            }
+            Some(wished) if !alike(wished, stored) => {
+                let empty = Map::new();
+                let map = |value: &Value| value.as_object().cloned().unwrap_or_else(Map::new);
+                let (now, then) = (map(wished), stored.as_object().unwrap_or(&empty));
+                let lines = update::differences(&now, then);
+                let words =
+                    format!("existing ephemeral containers {name:?} may not be changed\n{lines}");
+                list.forbidden(&mut errors, &words);
+            }
+            Some(_) => {}
+        }
+    }
+    errors
+}
+
+fn is_mirror(pod: &Object) -> bool {
+    pod.meta_map("annotations").any(|(key, _)| key == annotations::MIRROR)
+}
+
+fn validate_resize(new: &Object, old: Option<&Object>) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let at = At::of(new, "spec");
+    let Some(old) = old else { return errors };
+    let unsupported = if is_mirror(old) {
+        Some("static pods cannot be resized")
+    } else if old.str_at(&["spec", "os", "name"]) == "windows" {
+        Some("windows pods cannot be resized")
+    } else {
+        None
+    };
+    if let Some(words) = unsupported {
+        errors.push(FieldError::forbidden(&Path::ROOT.key(""), words));
+        return errors;
+    }
+    spec::pod_spec(&at, true, &mut errors);
+    containers::images(&at, &mut errors);
+    let before = At::of(old, "spec");
+    let stored_class = old.str_at(&["status", "qosClass"]);
+    let class = if stored_class.is_empty() { class_of_service(old) } else { stored_class };
+    if class != class_of_service(new) {
+        let words = "Pod QOS Class may not change as a result of resizing";
+        at.invalid_as(&mut errors, class, words);
+    }
+    if !are_the_same_containers(&at, &before, &mut errors) {
+        return errors;
+    }
+    let of_pod = at.field("resources");
+    if before.has("resources") && !of_pod.is_set() {
+        of_pod.forbidden(&mut errors, "pod-level resources cannot be removed");
+        return errors;
+    }
+    for list in ["initContainers", "containers"] {
+        amounts_stay(&at.field(list), before.field(list).array(), &mut errors);
+    }
+    only_resized(&at, &before, &mut errors);
+    errors
+}
+
+/// Containers stay in their order.
+fn are_the_same_containers(at: &At<'_, '_>, before: &At<'_, '_>, errors: &mut ErrorList) -> bool {
+    let found = errors.len();
+    for list in LISTS {
+        let (now, then) = (at.field(list), before.field(list));
+        if now.array().len() != then.array().len() {
+            let words = format!("{list} may not be added or removed on resize");
+            now.forbidden(errors, &words);
+            continue;
+        }
+        for (container, stored) in now.items().zip(then.array()) {
+            let name = container.field("name");
+            if stored.str_at(&["name"]) != Some(name.text()) {
+                name.forbidden(
+                    errors,
+                    &format!("{list} may not be renamed or reordered on resize"),
+                );
+            }
+        }
+    }
+    errors.len() == found
+}
+
+/// An amount that was named has to be named.
+fn amounts_stay(at: &At<'_, '_>, stored: &[Value], errors: &mut ErrorList) {
+    for (container, stored) in at.items().zip(stored) {
+        for list in ["requests", "limits"] {
+            let resources = container.field("resources");
+            let now = resources.field(list);
+            let then = stored.at(&["resources", list]).and_then(Value::as_object);
+            if then.into_iter().flat_map(Map::iter).any(|(name, _)| !now.has(name)) {
+                now.forbidden(errors, &format!("resource {list} cannot be removed"));
+            }
+        }
+    }
+}
+
+fn only_resized(at: &At<'_, '_>, before: &At<'_, '_>, errors: &mut ErrorList) {
+    const RESIZABLE: &str = "only cpu and memory resources are mutable";
+    let differs = |now: &Value, then: &Value| {
+        let mut now = with_stored_amounts(now, then);
+        // Upstream compares without the claims, so that containers with claims cannot be resized.
+        if let Some(resources) = child(&mut now, "resources") {
+            resources.remove("claims");
+        }
+        !alike(&Value::Object(now), then)
+    };
+    let list = at.field("containers");
+    let mut pairs = list.items().zip(before.field("containers").array());
+    if pairs.any(|(now, then)| differs(now.value, then)) {
+        at.forbidden(errors, RESIZABLE);
+    }
+    let list = at.field("initContainers");
+    for (container, stored) in list.items().zip(before.field("initContainers").array()) {
+        if differs(container.value, stored) {
+            let words = "only cpu and memory resources for init or sidecar containers are mutable";
+            container.forbidden(errors, words);
+        }
+    }
+    let of_pod = with_stored_amounts(at.value, before.value);
+    if !alike(of_pod.get("resources").unwrap_or(&Value::Null), before.get("resources")) {
+        at.forbidden(errors, &format!("{RESIZABLE} at pod-level"));
+    }
+}
+
+/// A container or a pod's spec with the stored amounts of what a resize may change.
+fn with_stored_amounts(wished: &Value, stored: &Value) -> Map {
+    let mut wished = wished.as_object().cloned().unwrap_or_default();
+    if wished.get("resources").is_none() && stored.get("resources").is_none() {
+        return wished;
+    }
+    let resources = wished.object_at("resources");
+    for list in ["requests", "limits"] {
+        let amounts = resources.object_at(list);
+        for name in RESIZED {
+            match stored.at(&["resources", list, name]) {
+                Some(amount) => amounts.insert(name, amount.clone()),
+                None => amounts.remove(name),
+            };
+        }
+    }
+    wished
+}

@@ -1,0 +1,177 @@
+//! `/healthz`, `/livez` and `/readyz`: the whole and single checks, by kube-apiserver's names.
+
+use crate::handler::{App, Ask};
+use crate::respond::{self, Reply};
+
+/// A check and what it looks at.
+struct Check {
+    name: &'static str,
+    probe: Probe,
+    /// The paths that have it.
+    on: On,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum On {
+    All,
+    Ready,
+    /// `/livez` and `/healthz`.
+    Live,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Probe {
+    /// True of a server that answers: what it names is done before the first request, or has no state of its
+    /// own here.
+    Started,
+    /// The store takes writes.
+    Store,
+    /// The server is not going down.
+    Shutdown,
+}
+
+const fn check(on: On, name: &'static str, probe: Probe) -> Check {
+    Check { name, probe, on }
+}
+
+const fn started(name: &'static str) -> Check {
+    check(On::All, name, Probe::Started)
+}
+
+/// In the order in which the verbose form lists them.
+const CHECKS: &[Check] = &[
+    started("ping"),
+    started("log"),
+    check(On::Live, "loopback-serving-certificate", Probe::Started),
+    check(On::Live, "etcd", Probe::Store),
+    check(On::Ready, "informer-sync", Probe::Started),
+    started("poststarthook/start-apiserver-admission-initializer"),
+    started("poststarthook/generic-apiserver-start-informers"),
+    started("poststarthook/priority-and-fairness-config-consumer"),
+    started("poststarthook/priority-and-fairness-filter"),
+    started("poststarthook/storage-object-count-tracker-hook"),
+    started("poststarthook/start-apiextensions-informers"),
+    started("poststarthook/start-apiextensions-controllers"),
+    started("poststarthook/crd-informer-synced"),
+    started("poststarthook/start-system-namespaces-controller"),
+    started("poststarthook/peer-endpoint-reconciler-controller"),
+    started("poststarthook/start-cluster-authentication-info-controller"),
+    started("poststarthook/start-kube-apiserver-identity-lease-controller"),
+    started("poststarthook/start-kube-apiserver-identity-lease-garbage-collector"),
+    check(On::All, "poststarthook/storage-readiness", Probe::Store),
+    started("poststarthook/start-legacy-token-tracking-controller"),
+    started("poststarthook/start-service-ip-repair-controllers"),
+    started("poststarthook/rbac/bootstrap-roles"),
+    started("poststarthook/scheduling/bootstrap-system-priority-classes"),
+    started("poststarthook/priority-and-fairness-config-producer"),
+    started("poststarthook/bootstrap-controller"),
+    started("poststarthook/start-kubernetes-service-cidr-controller"),
+    started("poststarthook/start-kube-aggregator-informers"),
+    started("poststarthook/apiservice-status-local-available-controller"),
+    started("poststarthook/apiservice-status-remote-available-controller"),
+    started("poststarthook/apiservice-registration-controller"),
+    started("poststarthook/apiservice-wait-for-first-sync"),
+    started("poststarthook/apiservice-discovery-controller"),
+    started("poststarthook/kube-apiserver-autoregistration"),
+    started("autoregister-completion"),
+    started("poststarthook/apiservice-openapi-controller"),
+    started("poststarthook/apiservice-openapiv3-controller"),
+    check(On::Ready, "shutdown", Probe::Shutdown),
+];
+
+const ROOTS: [&str; 3] = ["healthz", "livez", "readyz"];
+
+/// The paths of all checks, for the index.
+pub(crate) fn paths() -> impl Iterator<Item = String> {
+    ROOTS.into_iter().flat_map(|root| {
+        let single = checks(root).map(move |check| format!("/{root}/{}", check.name));
+        std::iter::once(format!("/{root}")).chain(single)
+    })
+}
+
+fn checks(root: &str) -> impl Iterator<Item = &'static Check> {
+    let other = if root == "readyz" { On::Live } else { On::Ready };
+    CHECKS.iter().filter(move |check| check.on != other)
+}
+
+/// The answer at `path`, if it is one of a health check.
+pub(crate) fn answer(app: &App, ask: &Ask, path: &str) -> Option<Reply> {
+    let path = path.strip_prefix('/')?;
+    let (root, name) = match path.split_once('/') {
+        Some((root, name)) => (root, Some(name)),
+        None => (path, None),
+    };
+    let root = ROOTS.into_iter().find(|known| *known == root)?;
+    Some(match name {
+        None => whole(app, ask, root),
+        Some(name) => single(app, root, name),
+    })
+}
+
+fn single(app: &App, root: &str, name: &str) -> Reply {
+    let failing = app.health.failures();
+    let component = failing.iter().find(|(component, _)| *component == name);
+    let state = match (checks(root).find(|check| check.name == name), component) {
+        (Some(check), _) => app.probe(check.probe),
+        (None, Some((_, why))) => Err(why.clone()),
+        (None, None) => return respond::no_such_page(),
+    };
+    match state {
+        Ok(()) => respond::text(200, "ok"),
+        Err(why) => respond::text(500, &format!("internal server error: {why}\n")),
+    }
+}
+
+fn whole(app: &App, ask: &Ask, root: &str) -> Reply {
+    let state = if root == "readyz" { app.ready() } else { app.live() };
+    app.state.health.note(root == "readyz", &state);
+    let mut unmatched: Vec<&str> = ask.query.all("exclude").collect();
+    let excluded = unmatched.clone();
+    let (mut text, mut is_well) = (String::new(), true);
+    for check in checks(root) {
+        unmatched.retain(|name| *name != check.name);
+        let line = if excluded.contains(&check.name) {
+            format!("[+]{} excluded: ok\n", check.name)
+        } else if app.probe(check.probe).is_ok() {
+            format!("[+]{} ok\n", check.name)
+        } else {
+            is_well = false;
+            format!("[-]{} failed: reason withheld\n", check.name)
+        };
+        text.push_str(&line);
+    }
+    // Components that upstream does not have; their owners have logged why they fail.
+    for (component, why) in app.health.failures() {
+        unmatched.retain(|name| *name != component);
+        if !excluded.contains(&component) {
+            is_well = false;
+            text.push_str(&format!("[-]{component} failed: {why}\n"));
+        }
+    }
+    if !unmatched.is_empty() {
+        let names = unmatched.iter().map(|name| keelson_meta::status::quote(name));
+        let names = names.collect::<Vec<_>>().join(", ");
+        let words = "warn: some health checks cannot be excluded: no matches for";
+        text.push_str(&format!("{words} {names}\n"));
+    }
+    if !is_well {
+        text.push_str(&format!("{root} check failed\n"));
+        return respond::text(500, &text);
+    }
+    if ask.query.get("verbose").is_none() {
+        return respond::text(200, "ok");
+    }
+    text.push_str(&format!("{root} check passed\n"));
+    respond::text(200, &text)
+}
+
+impl App {
+    fn probe(&self, probe: Probe) -> Result<(), String> {
+        match probe {
+            Probe::Started => Ok(()),
+            Probe::Store => self.live(),
+            Probe::Shutdown if self.is_draining() => Err("process is shutting down".to_owned()),
+            Probe::Shutdown => Ok(()),
+        }
+    }
+}
