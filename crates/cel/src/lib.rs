@@ -71,6 +71,7 @@ pub use environment::{
 };
 pub use eval::{EXPRESSION_COST_MAX, Limits, MATCH_CONDITIONS_COST_MAX, OBJECT_COST_MAX};
 pub use functions::format::NamedFormat;
+pub use functions::regex::check_pattern;
 pub use functions::semver::Semver;
 pub use functions::url::Url;
 pub use json::{adapt, to_json};

@@ -125,7 +125,8 @@ fn validate_webhook(
     rules::match_conditions(&at.field("matchConditions"), &expressions, errors);
 }
 
-fn client(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Where a webhook is.
+pub(super) fn client(at: &At<'_, '_>, errors: &mut ErrorList) {
     let (url, service) = (at.field("url"), at.field("service"));
     if url.is_set() == service.is_set() {
         return at.required(errors, "exactly one of url or service is required");

@@ -1,11 +1,15 @@
 //! CustomResourceDefinitions (apiextensions `registry/customresourcedefinition`).
 
+mod internal;
 mod schema;
+mod selectable;
 mod validate;
 
 use crate::check::{child, children, default, default_empty};
 use crate::strategy::Strategy;
-use keelson_meta::{Map, Object, Str, Value, value};
+use keelson_meta::{ErrorList, Map, Object, Str, Value, value};
+use keelson_schema::structural::is_format;
+use std::collections::BTreeSet;
 
 /// Keeps a definition until its objects are gone.
 pub const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
@@ -19,11 +23,17 @@ pub(super) fn definition(base: Strategy) -> Strategy {
         terminate: Some(terminate),
         standard_finalizers: false,
         validate: validate::definition,
+        warnings,
         ..base
     }
 }
 
 fn fill(definition: &mut Object) {
+    let storage = storage_version(definition);
+    let stored = definition.array_at(&["status", "storedVersions"]);
+    if stored.is_empty() && !storage.is_empty() {
+        definition.object_mut("status").insert("storedVersions", vec![Value::String(storage)]);
+    }
     let Some(spec) = child(&mut definition.root, "spec") else { return };
     if let Some(names) = child(spec, "names") {
         let kind = names.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -46,6 +56,49 @@ fn fill(definition: &mut Object) {
     }
 }
 
+/// Formats that mean nothing, in the schemas of a definition.
+fn warnings(new: &Object, old: Option<&Object>) -> Vec<Str> {
+    let is_same = old.is_some_and(|old| old.get("spec") == new.get("spec"));
+    let mut unknown = BTreeSet::new();
+    if !is_same {
+        for (schema, _) in schemas(new) {
+            unknown_formats(schema, &mut unknown);
+        }
+    }
+    unknown.iter().map(|format| Str::from(format!("unrecognized format {format:?}"))).collect()
+}
+
+fn unknown_formats(schema: &Map, unknown: &mut BTreeSet<Str>) {
+    let kind = schema.get("type").and_then(Value::as_str).unwrap_or_default();
+    if let Some(Value::String(format)) = schema.get("format")
+        && !format.is_empty()
+        && !is_known_format(kind, format)
+    {
+        unknown.insert(format.clone());
+    }
+    let inner = schema.get("properties").and_then(Value::as_object);
+    let inner = inner.into_iter().flat_map(Map::iter).map(|(_, value)| value);
+    let lists = ["allOf", "anyOf", "oneOf"].iter().filter_map(|name| schema.get(name)?.as_array());
+    let others = ["items", "additionalProperties", "not"].iter();
+    let others = others.filter_map(|name| schema.get(name));
+    for inner in inner.chain(lists.flatten()).chain(others).filter_map(Value::as_object) {
+        unknown_formats(inner, unknown);
+    }
+}
+
+/// Whether a format means anything for values of a type; without a type, any will do.
+fn is_known_format(kind: &str, format: &str) -> bool {
+    let is_integer = matches!(format, "int32" | "int64");
+    let is_number = matches!(format, "float" | "double");
+    match kind {
+        "string" => is_format(format),
+        "integer" => is_integer,
+        "number" => is_number,
+        "" => is_integer || is_number || is_format(format),
+        _ => false,
+    }
+}
+
 /// The version in which objects are stored.
 pub fn storage_version(definition: &Object) -> Str {
     let versions = definition.array_at(&["spec", "versions"]);
@@ -55,7 +108,12 @@ pub fn storage_version(definition: &Object) -> Str {
 }
 
 fn prepare_create(definition: &mut Object) {
-    let stored: Vec<Value> = vec![Value::String(storage_version(definition))];
+    let mut storage = definition.array_at(&["spec", "versions"]).iter();
+    let storage = storage.find(|version| version.get("storage") == Some(&true.into()));
+    let stored: Vec<Value> = storage
+        .map(|version| version.get("name").cloned().unwrap_or("".into()))
+        .into_iter()
+        .collect();
     definition.root.insert(
         "status",
         value!({
@@ -145,6 +203,13 @@ pub fn has_condition(definition: &Object, kind: &str) -> bool {
         let is = |name: &str, text: &str| condition.get(name).and_then(Value::as_str) == Some(text);
         is("type", kind) && is("status", "True")
     })
+}
+
+/// Whether schemas are such that rules in them can be looked at.
+pub fn is_sound(schema: &Map) -> bool {
+    let mut errors = ErrorList::new();
+    schema::root(schema, "", false, &mut errors);
+    errors.is_empty()
 }
 
 /// The schemas of a definition, each with the field at which faults in it are told: what all versions have in

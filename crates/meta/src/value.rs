@@ -132,6 +132,21 @@ impl Value {
         }
     }
 
+    /// The same value with the members of all objects by name, as Go prints maps.
+    #[must_use]
+    pub fn sorted(self) -> Value {
+        match self {
+            Value::Object(map) => {
+                let members = map.into_iter().map(|(name, value)| (name, value.sorted()));
+                let mut map: Map = members.collect();
+                map.sort();
+                Value::Object(map)
+            }
+            Value::Array(items) => Value::Array(items.into_iter().map(Value::sorted).collect()),
+            other => other,
+        }
+    }
+
     /// The word for this value's type in messages: `string`, `number`, `bool`, `array`, `object`, `null`.
     pub fn type_name(&self) -> &'static str {
         match self {

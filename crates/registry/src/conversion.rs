@@ -176,46 +176,44 @@ impl Registry {
         })
     }
 
-    /// The object of an entry in the version that writes of a target work on.
-    pub(crate) async fn object_of(
+    /// The object of an entry of a kind with a webhook, in the version that writes of a target work on.
+    /// See `object_of!`.
+    pub(crate) async fn converted_object(
         &self,
         target: &Target,
         entry: &Entry,
     ) -> Result<Object, Failure> {
-        let (kind, to) = (&target.kind, target.working());
-        if kind.webhook.is_none() {
-            return kind.object_in(entry, to);
-        }
-        let (object, from) = kind.own_object(entry)?;
-        Box::pin(self.convert_one(kind, object, &from, to)).await
+        let (object, from) = target.kind.own_object(entry)?;
+        self.convert_one(&target.kind, object, &from, target.working()).await
     }
 
-    /// The record of an object that is in the version that writes of a target work on.
-    pub(crate) async fn record(
+    /// The record of an object that is not in the storage version. See `record_of!`.
+    pub(crate) async fn converted_record(
         &self,
         target: &Target,
-        object: &mut Object,
+        object: Object,
     ) -> Result<Bytes, Failure> {
-        let (kind, from) = (&target.kind, target.working());
-        if from.gvk == kind.storage.gvk {
-            return Ok(kind.record(object));
-        }
-        let converted = Box::pin(self.convert_one(kind, object.clone(), from, &kind.storage));
-        let mut converted = converted.await?;
+        let kind = &target.kind;
+        let mut converted = self.convert_one(kind, object, target.working(), &kind.storage).await?;
         // Upstream gives defaults when it reads what it has stored.
         default::fill(&kind.storage, &mut converted);
         Ok(kind.record(&mut converted))
     }
 
-    /// An entry as clients of the target's version see it.
-    pub(crate) async fn shown(&self, target: &Target, entry: Entry) -> Result<Entry, Failure> {
-        if target.kind.webhook.is_none() {
-            return Ok(entry);
-        }
-        Box::pin(self.converted(target, entry)).await
+    /// What would be read of an object once it was stored in another version.
+    pub(crate) async fn round_trip(
+        &self,
+        target: &Target,
+        object: Object,
+    ) -> Result<Object, Failure> {
+        let (kind, version) = (&target.kind, target.working());
+        let mut stored = self.convert_one(kind, object, version, &kind.storage).await?;
+        default::fill(&kind.storage, &mut stored);
+        self.convert_one(kind, stored, &kind.storage, version).await
     }
 
-    async fn converted(&self, target: &Target, entry: Entry) -> Result<Entry, Failure> {
+    /// An entry of a kind with a webhook as clients of the target's version see it. See `shown!`.
+    pub(crate) async fn converted(&self, target: &Target, entry: Entry) -> Result<Entry, Failure> {
         let (kind, to) = (&target.kind, target.schema());
         if kind.is_of_this_schema(&entry) && kind.is_current(&entry, to) {
             return Ok(entry);
@@ -303,6 +301,55 @@ impl Registry {
         Ok(())
     }
 }
+
+// Futures of requests are as large as all that they may wait for: what only kinds with webhooks wait for is
+// behind a pointer, which these make where it is needed.
+
+/// The object of an entry in the version that writes of a target work on.
+macro_rules! object_of {
+    ($registry:expr, $target:expr, $entry:expr) => {
+        match $target.kind.webhook {
+            None => $target.kind.object_in($entry, $target.working()),
+            Some(_) => Box::pin($registry.converted_object($target, $entry)).await,
+        }
+    };
+}
+
+/// The record of an object that is in the version that writes of a target work on.
+macro_rules! record_of {
+    ($registry:expr, $target:expr, $object:expr) => {
+        match $target.working().gvk == $target.kind.storage.gvk {
+            true => Ok($target.kind.record($object)),
+            false => Box::pin($registry.converted_record($target, $object.clone())).await,
+        }
+    };
+}
+
+/// What a write of a custom resource that is not done would leave to be read.
+macro_rules! read_back {
+    ($registry:expr, $target:expr, $object:expr) => {
+        if $target.kind.source == $crate::api_table::Source::Custom {
+            if $target.working().gvk == $target.kind.storage.gvk {
+                keelson_schema::default::fill($target.working(), $object);
+            } else {
+                let trip = $registry.round_trip($target, std::mem::take($object));
+                *$object = Box::pin(trip).await?;
+            }
+        }
+    };
+}
+
+/// An entry as clients of the target's version see it.
+macro_rules! shown {
+    ($registry:expr, $target:expr, $entry:expr) => {
+        match $target.kind.webhook {
+            None => Ok($entry),
+            Some(_) => Box::pin($registry.converted($target, $entry)).await,
+        }
+    };
+}
+
+pub(crate) use {object_of, read_back, record_of, shown};
 
 /// Objects of one version that are to be converted together.
 struct Batch {

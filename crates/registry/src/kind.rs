@@ -113,6 +113,9 @@ impl Kind {
         let Some(checks) = self.checks_of(version) else { return };
         let old = old.map(|old| &old.root);
         errors.extend(checks.structural.validate(&new.root, old));
+        if let Some(scale) = &checks.scale {
+            scale.validate(new, errors);
+        }
         checks.rules.validate(&new.root, old, errors);
     }
 

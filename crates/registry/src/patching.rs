@@ -10,7 +10,7 @@ use keelson_meta::{
 };
 use keelson_schema::catalogue::Catalogue;
 use keelson_schema::conform::Words;
-use keelson_schema::decode::{Decoded, check_gvk, check_maps, conform_in};
+use keelson_schema::decode::{Decoded, check_custom_type, check_gvk, check_maps, conform_in};
 use keelson_schema::{Schema, json};
 
 /// The text of a patch, as a value.
@@ -65,10 +65,14 @@ impl Difference {
         live: &Object,
         validation: FieldValidation,
     ) -> Result<(Object, Vec<Str>), Failure> {
+        let is_custom = schema.types.is_custom_resource();
         let after = self.changed(schema, live)?;
+        if is_custom && after.get("kind").is_some() {
+            check_custom_type(&after, schema)?;
+        }
         // The text is needed for refusals alone; they make it anew.
         let refused = |why: String| match self.changed(schema, live) {
-            Ok(after) => self.refused(&after, &why),
+            Ok(after) => self.refused(&after, &why, is_custom),
             Err(failure) => failure,
         };
         let mut decoded = self.decoded(schema, after).map_err(refused)?;
@@ -109,6 +113,10 @@ impl Difference {
         if self.form == PatchForm::Strategic {
             return conform_in(schema, after, Words::Converter);
         }
+        if schema.types.is_custom_resource() && after.str_at(&["kind"]).unwrap_or("").is_empty() {
+            let text = text_of(&json::expanded(after).sorted());
+            return Err(format!("Object 'Kind' is missing in '{text}'"));
+        }
         let given = said_gvk(&after, &schema.gvk)?;
         if given == schema.gvk {
             return conform_in(schema, after, Words::Json);
@@ -125,19 +133,22 @@ impl Difference {
     }
 
     /// 422 for a patch whose result is not an object of its kind.
-    fn refused(&self, after: &Value, why: &str) -> Failure {
+    fn refused(&self, after: &Value, why: &str, is_custom: bool) -> Failure {
         let shown = match self.form {
             PatchForm::Strategic => gofmt::plain(&self.value),
-            _ => {
-                let mut text = vec![];
-                json::write_value(after, &mut text);
-                String::from_utf8_lossy(&text).into_owned()
-            }
+            _ if is_custom => text_of(&json::expanded(after.clone()).sorted()),
+            _ => text_of(after),
         };
         let mut errors = ErrorList::new();
         errors.push(FieldError::invalid(&Path::new("patch"), shown.as_str(), why));
         Status::invalid("", "", "", errors)
     }
+}
+
+fn text_of(value: &Value) -> String {
+    let mut text = vec![];
+    json::write_value(value, &mut text);
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 /// The kind that a value says it is; what it does not say is `expected`.

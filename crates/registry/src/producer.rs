@@ -10,7 +10,7 @@ use crate::scale::{ScalePaths, scale_kind};
 use bytes::Bytes;
 use keelson_admission::webhooks::ConversionWebhook;
 use keelson_kinds::{Generation, StatusMetadata, Strategy};
-use keelson_meta::{GroupVersionKind, GroupVersionResource, Str};
+use keelson_meta::{GroupVersionKind, GroupVersionResource, Object, Str};
 use keelson_schema::Schema;
 use keelson_schema::catalogue::{Resource, Subresource};
 use keelson_schema::structural::Structural;
@@ -126,6 +126,25 @@ impl DefinedVersion {
     }
 }
 
+/// Warns of new finalizers that others may have, too.
+fn finalizer_warnings(new: &Object, old: Option<&Object>) -> Vec<Str> {
+    const STANDARD: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
+    let before: Vec<&str> = old.into_iter().flat_map(Object::finalizers).collect();
+    let is_common = |name: &&str| !name.contains('/') && !STANDARD.contains(name);
+    let mut names: Vec<&str> = new.finalizers().filter(is_common).collect();
+    names.retain(|name| !before.contains(name));
+    names.sort_unstable();
+    names.dedup();
+    let warning = |name: &str| {
+        let path = if name.contains('.') { " including a path (/)" } else { "" };
+        Str::from(format!(
+            "metadata.finalizers: {name:?}: prefer a domain-qualified finalizer name{path} to avoid \
+             accidental conflicts with other finalizer writers"
+        ))
+    };
+    names.into_iter().map(warning).collect()
+}
+
 impl Definition {
     fn kind(&self, generation: u64, foreign_through: Revision) -> Result<Kind, ServeError> {
         let storage = self.versions.iter().find(|version| version.name == self.storage_version);
@@ -138,6 +157,7 @@ impl Definition {
             unconditional_update: false,
             standard_finalizers: false,
             status_metadata: StatusMetadata::Keep,
+            warnings: finalizer_warnings,
             ..Strategy::GENERIC
         };
         let (group, resource) = (&self.group, &self.resource);

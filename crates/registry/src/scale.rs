@@ -330,7 +330,80 @@ fn stored_scale(write: &Write<'_>) -> Option<Object> {
     write.old.map(|old| shown_scale(write.target, old))
 }
 
+impl ScalePaths {
+    /// The faults of what the paths lead to in an object (apiextensions `ValidateScaleSpec`).
+    pub(crate) fn validate(&self, obj: &Object, errors: &mut ErrorList) {
+        for path in [&self.spec_replicas, &self.status_replicas] {
+            let field = format!(".{}", path.join("."));
+            let field = Path::new(&field);
+            match nested(obj, path) {
+                Err(why) => errors.push(FieldError::invalid(&field, 0, &why)),
+                Ok(None | Some(Value::Int(0..=MAX_REPLICAS))) => {}
+                Ok(Some(Value::Int(count))) if *count < 0 => {
+                    let why = "should be a non-negative integer";
+                    errors.push(FieldError::invalid(&field, *count, why));
+                }
+                Ok(Some(Value::Int(count))) => {
+                    let why = format!("should be less than or equal to {MAX_REPLICAS}");
+                    errors.push(FieldError::invalid(&field, *count, &why));
+                }
+                Ok(Some(other)) => {
+                    let why = misfit(path, other, "int64");
+                    errors.push(FieldError::invalid(&field, 0, &why));
+                }
+            }
+        }
+        if self.selector.is_empty() {
+            return;
+        }
+        let field = format!(".{}", self.selector.join("."));
+        let why = match nested(obj, &self.selector) {
+            Ok(None | Some(Value::String(_))) => return,
+            Ok(Some(other)) => misfit(&self.selector, other, "string"),
+            Err(why) => why,
+        };
+        errors.push(FieldError::invalid(&Path::new(&field), "", &why));
+    }
+}
+
+const MAX_REPLICAS: i64 = i32::MAX as i64;
+
+/// What a path leads to, or what stands in its way.
+fn nested<'v>(obj: &'v Object, path: &[Str]) -> Result<Option<&'v Value>, String> {
+    let Some((first, rest)) = path.split_first() else { return Ok(None) };
+    let Some(mut value) = obj.get(first) else { return Ok(None) };
+    for member in rest {
+        let Some(map) = value.as_object() else {
+            return Err(misfit(path, value, "map[string]interface{}"));
+        };
+        match map.get(member) {
+            Some(inner) => value = inner,
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(value))
+}
+
+fn misfit(path: &[Str], value: &Value, wanted: &str) -> String {
+    let go_type = match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Int(_) => "int64",
+        Value::Float(_) => "float64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        _ => "map[string]interface {}",
+    };
+    let shown = keelson_apply::gofmt::plain(value);
+    let path = path.join(".");
+    format!(".{path} accessor error: {shown} is of the type {go_type}, expected {wanted}")
+}
+
 fn check(target: &Target, scale: &Object) -> Result<(), Failure> {
+    if target.kind.source == Source::Custom {
+        // Its validation looks at the object.
+        return Ok(());
+    }
     let mut errors = ErrorList::new();
     let replicas = scale.int_at(REPLICAS).unwrap_or(0);
     if replicas < 0 {

@@ -67,11 +67,8 @@ impl<'t> Conform<'t> {
             let Some(at) = of.position_near(last, key) else {
                 if of.preserve_unknown {
                     last = usize::MAX;
-                } else if self.unknown.len() < UNKNOWN_MAX && self.unknown_bytes < UNKNOWN_BYTES_MAX
-                {
-                    let text = path.field(key).to_string();
-                    self.unknown_bytes += text.len();
-                    self.unknown.push(text);
+                } else {
+                    self.note_unknown(&path.field(key));
                 }
                 return of.preserve_unknown;
             };
@@ -137,7 +134,7 @@ impl<'t> Conform<'t> {
                 }
                 for (key, slot) in map.iter_mut() {
                     let item = std::mem::take(slot);
-                    *slot = self.value(&shape.value, item, of, &path.key(key))?;
+                    *slot = self.value(&shape.value, item, of, &path.field(key))?;
                 }
                 Ok(Value::Object(map))
             }
@@ -149,8 +146,36 @@ impl<'t> Conform<'t> {
             (Shape::Struct(id), value) if !self.types.get(*id).lenient => {
                 self.text(&Shape::Struct(*id), value, of)
             }
-            (_, value) if of.lenient => Ok(value),
+            (Shape::Struct(id), value) if self.types.get(*id).preserve_unknown => Ok(value),
+            (_, mut value) if of.lenient => {
+                self.empty(&mut value, path);
+                Ok(value)
+            }
             (shape, value) => self.text(shape, value, of),
+        }
+    }
+
+    /// Takes the members of objects away that stand where the schema of a custom resource has something else.
+    fn empty(&mut self, value: &mut Value, path: &Path<'_>) {
+        match value {
+            Value::Object(map) => {
+                map.iter().for_each(|(key, _)| self.note_unknown(&path.field(key)));
+                *map = Map::new();
+            }
+            Value::Array(items) => {
+                for (i, item) in items.iter_mut().enumerate() {
+                    self.empty(item, &path.index(i));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn note_unknown(&mut self, path: &Path<'_>) {
+        if self.unknown.len() < UNKNOWN_MAX && self.unknown_bytes < UNKNOWN_BYTES_MAX {
+            let text = path.to_string();
+            self.unknown_bytes += text.len();
+            self.unknown.push(text);
         }
     }
 
@@ -264,8 +289,15 @@ impl<'t> Conform<'t> {
     }
 
     fn refused(&self, given: &str, wanted: &str, of: &'t Struct) -> TypeError {
+        // Of a custom resource, Go reads the metadata alone.
+        let is_metadata = self.types.is_custom_resource()
+            && self.trail.first().is_some_and(|(of, at)| of.fields[*at].name == "metadata");
+        if is_metadata && self.trail.len() == 1 {
+            let why = format!("json: cannot unmarshal {given} into Go value of type {wanted}");
+            return TypeError(why);
+        }
         let mut trail = String::new();
-        for (of, at) in &self.trail {
+        for (of, at) in self.trail.iter().skip(usize::from(is_metadata)) {
             let name = &of.fields[*at].name;
             let embedded = go_types::member(&of.name, name).embedded;
             for word in embedded.into_iter().chain([name.as_str()]) {
@@ -273,7 +305,7 @@ impl<'t> Conform<'t> {
                 trail.push_str(word);
             }
         }
-        let of = last_word(&of.name);
+        let of = if is_metadata { "ObjectMeta" } else { last_word(&of.name) };
         TypeError(format!(
             "json: cannot unmarshal {given} into Go struct field {of}{trail} of type {wanted}"
         ))

@@ -7,8 +7,11 @@ use crate::json;
 use crate::proto;
 use crate::types::Schema;
 use crate::yaml;
-use keelson_meta::status::{Failure, quote};
-use keelson_meta::{GroupVersion, GroupVersionKind, Map, Object, Status, Str, Value};
+use keelson_meta::status::quote;
+use keelson_meta::{
+    ErrorList, Failure, FieldError, GroupVersion, GroupVersionKind, Map, Object, Path, Status, Str,
+    Value,
+};
 
 /// The encoding of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +104,14 @@ fn decode_any(
     }
     let (value, mut strict) = read(body, format).map_err(|why| unrecognized(schema, body, &why))?;
     let given = given_gvk(&value, schema).map_err(|why| unrecognized(schema, body, &why))?;
+    if schema.types.is_custom_resource() {
+        if value.str_at(&["kind"]).unwrap_or_default().is_empty() {
+            let why = format!("Object 'Kind' is missing in '{}'", String::from_utf8_lossy(body));
+            return Err(unrecognized(schema, body, &why));
+        }
+        check_version(value.str_at(&["apiVersion"]).unwrap_or_default(), schema)?;
+        check_custom_type(&value, schema)?;
+    }
     let mismatched = |why: String| mismatched(&given, schema, &why);
     if given != schema.gvk {
         check_gvk(&given, schema, is_known).map_err(mismatched)?;
@@ -109,6 +120,23 @@ fn decode_any(
     let mut decoded = conform(schema, value).map_err(mismatched)?;
     strict.append(&mut decoded.strict);
     Ok(Decoded { strict, ..decoded })
+}
+
+/// Refuses a custom resource of another kind or version than that of its endpoint: upstream reads it without a
+/// type, and finds that when it validates it.
+pub fn check_custom_type(value: &Value, schema: &Schema) -> Result<(), Failure> {
+    let given = |name: &str| value.str_at(&[name]).unwrap_or_default();
+    let mut errors = ErrorList::new();
+    let api_version = schema.gvk.api_version();
+    for (name, want) in [("kind", &schema.gvk.kind), ("apiVersion", &api_version)] {
+        if given(name) != want {
+            let why = format!("must be {want}");
+            errors.push(FieldError::invalid(&Path::new(name), given(name), &why));
+        }
+    }
+    let group = GroupVersion::parse(given("apiVersion")).unwrap_or_default().group;
+    let name = value.str_at(&["metadata", "name"]).unwrap_or_default();
+    errors.into_result(&group, given("kind"), name)
 }
 
 /// The object of a JSON body about which there is nothing to say: the short way for nearly all bodies.
@@ -120,6 +148,7 @@ fn decode_plain(schema: &Schema, body: &[u8]) -> Option<Object> {
         match object.root.get(name) {
             Some(Value::String(given)) if given == want => {}
             Some(_) => return None,
+            None if schema.types.is_custom_resource() => return None,
             None => drop(object.root.insert(name, want.clone())),
         }
     }
@@ -177,8 +206,23 @@ pub fn conform_in(schema: &Schema, value: Value, words: Words) -> Result<Decoded
     root.remove("apiVersion");
     let mut object = Object { root };
     object.set_gvk(&schema.gvk);
+    if schema.types.is_custom_resource() {
+        walk.unknown.sort_by(|one, other| order_of_unknown(one).cmp(&order_of_unknown(other)));
+    }
     let strict = walk.unknown.iter().map(|path| format!("unknown field {}", quote(path))).collect();
     Ok(Decoded { object, strict })
+}
+
+/// Upstream looks for unknown fields in the metadata of a custom resource, then in the rest, and then in the
+/// metadata of resources within it.
+fn order_of_unknown(path: &str) -> (u8, &str) {
+    if path.starts_with("metadata.") {
+        (0, "")
+    } else if path.contains(".metadata.") {
+        (2, "")
+    } else {
+        (1, path)
+    }
 }
 
 /// The value that a body says, without a kind in mind; errors in upstream's words.
@@ -268,7 +312,7 @@ pub fn check_gvk(
     schema: &Schema,
     is_known: IsKnown<'_>,
 ) -> Result<(), String> {
-    if !is_known(given) {
+    if !is_known_to(schema, given, is_known) {
         return Err(format!(
             "no kind {} is registered for version {} in scheme {}",
             quote(&given.kind),
@@ -286,6 +330,18 @@ pub fn check_gvk(
         ));
     }
     Ok(())
+}
+
+/// Whether the part of a server that serves a kind knows another one: definitions have a scheme of their own.
+fn is_known_to(schema: &Schema, given: &GroupVersionKind, is_known: IsKnown<'_>) -> bool {
+    const DEFINITIONS: &str = "apiextensions.k8s.io";
+    if schema.gvk.group != DEFINITIONS {
+        return is_known(given);
+    }
+    let kinds = ["CustomResourceDefinition", "CustomResourceDefinitionList", "ConversionReview"];
+    given.group == DEFINITIONS
+        && matches!(given.version.as_str(), "v1" | "v1beta1")
+        && kinds.contains(&given.kind.as_str())
 }
 
 /// The group in which all versions of a kind meet; a few kinds moved from one group to another.

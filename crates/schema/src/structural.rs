@@ -247,6 +247,11 @@ pub(crate) fn regex(pattern: &str) -> Option<Regex> {
     Regex::new(&pattern.replace("\\Z", "\\z")).ok()
 }
 
+/// Whether a format means anything.
+pub fn is_format(format: &str) -> bool {
+    formats::has(format, "").is_some()
+}
+
 /// Whether a text is a pattern that can be used.
 pub fn is_pattern(pattern: &str) -> bool {
     regex(pattern).is_some()

@@ -29,6 +29,11 @@ impl Types {
         Types { structs, by_name }
     }
 
+    /// Whether these are the types of a custom resource.
+    pub fn is_custom_resource(&self) -> bool {
+        self.structs.last().is_some_and(|root| root.lenient)
+    }
+
     /// The struct at `id`, which must come from this `Types`.
     pub fn get(&self, id: StructId) -> &Struct {
         &self.structs[id.0 as usize]

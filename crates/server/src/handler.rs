@@ -321,6 +321,9 @@ impl App {
                         false => respond::no_such_page(),
                     });
                 };
+                if resource::is_across_namespaces(ask, route, &found) {
+                    return Ok(respond::no_such_page());
+                }
                 let verb = resource::verb(ask, route, &found)?;
                 let mut work = pin!(self.resource(ask, &permit, &found, verb, body));
                 let reply = match verb {

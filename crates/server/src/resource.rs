@@ -108,7 +108,10 @@ pub(crate) fn find<'a>(
 /// 404 for a subresource that a resource has not: of a custom one, the object is said not to be there.
 fn no_subresource(endpoint: &Endpoint, route: &ResourceRoute) -> Failure {
     match &endpoint.kind {
-        Some(kind) if kind.source == Source::Custom => Status::not_found(&kind.gvr, &route.name),
+        Some(kind) if kind.source == Source::Custom => {
+            let warnings = endpoint.deprecation.iter().cloned().collect();
+            Status::not_found(&kind.gvr, &route.name).with_warnings(warnings)
+        }
         _ => Status::no_such_path(),
     }
 }
@@ -124,10 +127,16 @@ pub(crate) fn verb(
         return Err(Status::method_not_allowed());
     }
     let on_object = !route.name.is_empty();
+    let is_custom = found.endpoint.source == Source::Custom;
+    if is_custom && !on_object && matches!(verb, "update" | "patch") && found.sub.is_none() {
+        return Err(Status::bad_request("name must be provided"));
+    }
     let allowed = match found.sub() {
         Some(sub) => on_object && sub.has_verb(verb),
         None => {
             let fits = match verb {
+                // Upstream's handler of custom resources takes a name here, and that of the body counts.
+                "create" if is_custom => true,
                 "create" => !on_object && (route.namespace.is_some() == found.facts().namespaced),
                 "update" | "patch" => on_object,
                 "deletecollection" => route.namespace.is_some() == found.facts().namespaced,
@@ -137,6 +146,15 @@ pub(crate) fn verb(
         }
     };
     if allowed { Ok(verb) } else { Err(Status::method_not_allowed()) }
+}
+
+/// Whether a request asks for something of all namespaces that upstream's handler of custom resources does
+/// only in one: its page is not found.
+pub(crate) fn is_across_namespaces(ask: &Ask, route: &ResourceRoute, found: &Found<'_>) -> bool {
+    found.endpoint.source == Source::Custom
+        && found.facts().namespaced
+        && route.namespace.is_none()
+        && !matches!(asked_verb(ask, route), "list" | "watch")
 }
 
 /// Starts a watch.

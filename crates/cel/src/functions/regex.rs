@@ -10,6 +10,11 @@ const PROPERTIES_LOOKED_AT_MAX: usize = 100;
 /// A compiled pattern takes at most this much.
 const PATTERN_BYTES_MAX: usize = 2 << 20;
 
+/// Checks that Go's `regexp` can read a pattern; the error is Go's.
+pub fn check_pattern(pattern: &str) -> Result<(), String> {
+    compile(pattern).map(drop)
+}
+
 /// Compiles a pattern as Go reads it; the error is worded as Go's.
 pub(crate) fn compile(pattern: &str) -> Result<Regex, String> {
     let translated = go_regex::translate(pattern)

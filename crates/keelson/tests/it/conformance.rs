@@ -8,7 +8,7 @@ use std::process::Command;
 use tokio::runtime::Runtime;
 
 /// Folders of transcripts that need no control loop.
-const FOLDERS: [&str; 3] = ["rest/simple", "rest/kinds", "kinds"];
+const FOLDERS: [&str; 4] = ["rest/simple", "rest/kinds", "kinds", "ext/crd"];
 /// What control loops do: all of it is exact.
 const CONTROLLERS: &str = "sys/controllers";
 /// Scenarios that are replayed side by side: those of loops mostly wait.

@@ -1,7 +1,9 @@
 //! Validation of CustomResourceDefinitions (apiextensions `pkg/apis/apiextensions/validation`). Faults name
 //! fields of upstream's internal type: what all versions have in common stands at the top there.
 
-use super::{schema, storage_version};
+use super::{schema, selectable};
+use crate::admission::client;
+use crate::check::At;
 use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Str, Value, names};
 use std::collections::HashSet;
 
@@ -11,6 +13,9 @@ const APPROVAL_PAGE: &str = "https://github.com/kubernetes/enhancements/pull/111
 const COLUMN_TYPES: [&str; 5] = ["boolean", "date", "integer", "number", "string"];
 const COLUMN_FORMATS: [&str; 8] =
     ["byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
+
+/// Bytes of the warning of a deprecated version.
+const WARNING_BYTES_MAX: usize = 256;
 
 /// Puts a fault at a field that is written out.
 pub(super) fn at(field: &str, error: FieldError) -> FieldError {
@@ -51,6 +56,7 @@ pub(super) fn definition(new: &Object, old: Option<&Object>) -> ErrorList {
             errors.push(at("spec.scope", error));
         }
     }
+    schemas_are_there(spec, &mut errors);
     if spec.get("preserveUnknownFields") == Some(&true.into())
         && old.is_none_or(|old| old.at(&["spec", "preserveUnknownFields"]) != Some(&true.into()))
     {
@@ -59,8 +65,18 @@ pub(super) fn definition(new: &Object, old: Option<&Object>) -> ErrorList {
         errors.push(invalid("spec.preserveUnknownFields", true, why));
     }
     versions(spec, &mut errors);
-    for (schema, field) in super::schemas(new) {
-        schema::root(schema, &field, &mut errors);
+    let all = new.array_at(&["spec", "versions"]);
+    let has_status = |version: &Value| {
+        version.at(&["subresources", "status"]).is_some_and(|status| !status.is_null())
+    };
+    for (at, (schema, field)) in super::schemas(new).into_iter().enumerate() {
+        let is_common = field == "spec.validation.openAPIV3Schema";
+        // What is said of all versions is asked of the subresources that all of them have.
+        let has_status = match is_common {
+            true => in_common(all, "subresources") && all.iter().all(has_status),
+            false => all.get(at).is_some_and(has_status),
+        };
+        schema::root(schema, &field, has_status, &mut errors);
     }
     of_names(names, &mut errors);
     conversion(spec, &mut errors);
@@ -123,12 +139,27 @@ pub(super) fn in_common(versions: &[Value], name: &str) -> bool {
     first.is_some() && all.all(|other| other == first)
 }
 
+fn schemas_are_there(spec: &Map, errors: &mut ErrorList) {
+    let versions = spec.get("versions").and_then(Value::as_array).unwrap_or_default();
+    for (i, version) in versions.iter().enumerate() {
+        if version.at(&["schema", "openAPIV3Schema"]).is_none() {
+            errors.push(required(&format!("spec.versions[{i}].schema.openAPIV3Schema"), ""));
+        }
+    }
+}
+
 fn versions(spec: &Map, errors: &mut ErrorList) {
     let none = vec![];
     let versions = spec.get("versions").and_then(Value::as_array).unwrap_or(&none);
     let is = |version: &Value, name: &str| version.get(name) == Some(&true.into());
     let mut seen = HashSet::new();
     let (mut is_unique, mut storage) = (true, 0);
+    let first = versions.first().and_then(|version| version.str_at(&["name"])).unwrap_or_default();
+    let faults = names::is_dns1035_label(first);
+    if !first.is_empty() && !faults.is_empty() {
+        // Upstream's internal type has the first version in a place of its own.
+        errors.push(invalid("spec.version", first, &faults.join(",")));
+    }
     for (i, version) in versions.iter().enumerate() {
         let field = format!("spec.versions[{i}]");
         let name = version.str_at(&["name"]).unwrap_or_default();
@@ -138,14 +169,14 @@ fn versions(spec: &Map, errors: &mut ErrorList) {
         if !faults.is_empty() {
             errors.push(invalid(&format!("{field}.name"), name, &faults.join(",")));
         }
-        if version.at(&["schema", "openAPIV3Schema"]).is_none() {
-            errors.push(required(&format!("{field}.schema.openAPIV3Schema"), ""));
-        }
         let warning = version.get("deprecationWarning").and_then(Value::as_str);
         if let Some(warning) = warning {
             let field = format!("{field}.deprecationWarning");
             if !is(version, "deprecated") {
                 errors.push(invalid(&field, warning, "can only be set for deprecated versions"));
+            } else if warning.len() > WARNING_BYTES_MAX {
+                let why = format!("must be <= {WARNING_BYTES_MAX} characters long");
+                errors.push(invalid(&field, warning, &why));
             } else if warning.is_empty() {
                 errors.push(invalid(&field, warning, "must not be an empty string"));
             }
@@ -163,6 +194,18 @@ fn versions(spec: &Map, errors: &mut ErrorList) {
         let scale = version.at(&["subresources", "scale"]).and_then(Value::as_object);
         if let (Some(scale), Some(field)) = (scale, place("subresources", "spec.subresources")) {
             of_scale(scale, &format!("{field}.scale"), errors);
+        }
+        if let Some(field) = place("selectableFields", "spec.selectableFields") {
+            let schema = version.at(&["schema", "openAPIV3Schema"]).and_then(Value::as_object);
+            if field != "spec.selectableFields"
+                && in_common(versions, "schema")
+                && version.get("selectableFields").is_some()
+            {
+                let why = "may only be set when `version.schema.openAPIV3Schema` is not included";
+                errors.push(invalid(&field, "", why));
+                continue;
+            }
+            selectable::fields(version.array_at(&["selectableFields"]), schema, &field, errors);
         }
     }
     let shown = || match spec.get("versions") {
@@ -296,35 +339,39 @@ fn of_names(given: &Map, errors: &mut ErrorList) {
 fn conversion(spec: &Map, errors: &mut ErrorList) {
     let Some(conversion) = spec.get("conversion").and_then(Value::as_object) else { return };
     let webhook = conversion.get("webhook").and_then(Value::as_object);
-    let client = webhook.and_then(|webhook| webhook.get("clientConfig"));
+    let given_client = webhook.and_then(|webhook| webhook.get("clientConfig"));
     let reviews = webhook.and_then(|webhook| webhook.get("conversionReviewVersions"));
     let (client_field, reviews_field) =
         ("spec.conversion.webhookClientConfig", "spec.conversion.conversionReviewVersions");
-    match text(conversion, "strategy") {
-        "" => errors.push(required("spec.conversion.strategy", "")),
-        "None" => {
+    let strategy = text(conversion, "strategy");
+    match strategy {
+        _ if strategy != "Webhook" => {
+            unknown_strategy(strategy, errors);
             let why = "should not be set when strategy is not set to Webhook";
             for (is_set, field) in
-                [(client.is_some(), client_field), (reviews.is_some(), reviews_field)]
+                [(given_client.is_some(), client_field), (reviews.is_some(), reviews_field)]
             {
                 if is_set {
                     errors.push(at(field, FieldError::forbidden(&Path::ROOT, why)));
                 }
             }
         }
-        "Webhook" => {
-            match client.and_then(Value::as_object) {
+        _ => {
+            match given_client.filter(|client| client.as_object().is_some()) {
                 None => {
                     errors.push(required(client_field, "required when strategy is set to Webhook"));
                 }
-                Some(client) if client.get("url").is_some() == client.get("service").is_some() => {
-                    errors
-                        .push(required(client_field, "exactly one of url or service is required"));
-                }
-                Some(_) => {}
+                Some(given) => client(&At::new(Some(given), Path::new(client_field)), errors),
             }
             review_versions(reviews, reviews_field, errors);
         }
+    }
+}
+
+fn unknown_strategy(strategy: &str, errors: &mut ErrorList) {
+    match strategy {
+        "" => errors.push(required("spec.conversion.strategy", "")),
+        "None" | "Webhook" => {}
         other => {
             let error = FieldError::not_supported(&Path::ROOT, other, &["None", "Webhook"]);
             errors.push(at("spec.conversion.strategy", error));
@@ -353,11 +400,23 @@ fn review_versions(reviews: Option<&Value>, field: &str, errors: &mut ErrorList)
 /// What was a storage version must stay one of the versions.
 fn stored_versions(new: &Object, spec: &Map, errors: &mut ErrorList) {
     let versions = spec.get("versions").and_then(Value::as_array).unwrap_or_default();
-    let names: HashSet<&str> = versions.iter().filter_map(|v| v.str_at(&["name"])).collect();
+    let name = |version: &'_ Value| version.str_at(&["name"]).unwrap_or_default().to_owned();
+    let names: HashSet<String> = versions.iter().map(name).collect();
     let stored = new.array_at(&["status", "storedVersions"]);
-    let (field, storage) = ("status.storedVersions", storage_version(new));
+    let field = "status.storedVersions";
+    if stored.is_empty() {
+        return errors.push(invalid(field, Value::Null, "must have at least one stored version"));
+    }
+    for version in versions {
+        let name = version.str_at(&["name"]).unwrap_or_default();
+        let is_stored = stored.iter().any(|known| known.as_str() == Some(name));
+        if version.get("storage") == Some(&true.into()) && !is_stored {
+            let why = format!("must have the storage version {name}");
+            errors.push(invalid(field, Value::Array(stored.to_vec()), &why));
+        }
+    }
     for (i, version) in stored.iter().filter_map(Value::as_str).enumerate() {
-        if !names.contains(version) && !version.is_empty() {
+        if !names.contains(version) {
             let why = format!(
                 "missing from spec.versions; {version} was previously a storage version, and must remain in \
                  spec.versions until a storage migration ensures no data remains persisted in {version} and \
@@ -365,13 +424,6 @@ fn stored_versions(new: &Object, spec: &Map, errors: &mut ErrorList) {
             );
             errors.push(invalid(&format!("{field}[{i}]"), version, &why));
         }
-    }
-    let has_storage = stored.iter().any(|version| version.as_str() == Some(&storage));
-    if stored.is_empty() || storage.is_empty() {
-        errors.push(invalid(field, Value::Null, "must have at least one stored version"));
-    } else if !has_storage {
-        let why = format!("must have the storage version {storage}");
-        errors.push(invalid(field, Value::Array(stored.to_vec()), &why));
     }
 }
 

@@ -1,12 +1,12 @@
 //! Validation of `x-kubernetes-validations` in a definition: they compile, give what they should, and do not
 //! cost too much by what the schema declares (apiextensions `pkg/apis/apiextensions/validation`).
 
-use super::declare;
+use super::{Budget, Tree, declare};
 use keelson_cel::{
     Compiled, Declared, ESTIMATED_RULE_COST_MAX, ESTIMATED_SCHEMA_COST_MAX, Environment, ListKind,
-    Shape, Type, Version,
+    OBJECT_COST_MAX, Shape, Type, Version,
 };
-use keelson_kinds::definitions::schemas;
+use keelson_kinds::definitions::{is_sound, schemas};
 use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Str, Value, value};
 use keelson_schema::structural::DEPTH_MAX;
 use std::collections::HashSet;
@@ -25,6 +25,11 @@ pub(crate) fn definition(new: &Object, old: Option<&Object>) -> ErrorList {
         texts(schema, 0, &mut stored);
     }
     for (schema, field) in schemas(new) {
+        words_of(schema, &field, 0, &mut errors);
+        // Of a schema that is refused, rules might only be said to be wrong because of that.
+        if !is_sound(schema) {
+            continue;
+        }
         let declared = Arc::new(declare::root(schema));
         let mut walk = Walk { stored: &stored, costs: vec![], errors: &mut errors };
         walk.schema(schema, &declared, &Place { field: &field, times: 1, apart: None }, 0);
@@ -84,8 +89,9 @@ impl Walk<'_> {
         let rules = schema.get(RULES).and_then(Value::as_array).unwrap_or_default();
         for (i, rule) in rules.iter().filter_map(Value::as_object).enumerate() {
             let field = format!("{}.{RULES}[{i}]", place.field);
-            self.rule(rule, schema, declared, &Place { field: &field, ..*place });
+            self.rule(rule, declared, &Place { field: &field, ..*place });
         }
+        self.default(schema, declared, place, depth);
         let properties = schema.get("properties").and_then(Value::as_object);
         for (name, member) in properties.into_iter().flat_map(Map::iter) {
             let field = format!("{}.properties[{name}]", place.field);
@@ -107,15 +113,28 @@ impl Walk<'_> {
         self.schema(member, inner, &Place { field: &field, times, apart }, depth + 1);
     }
 
-    fn rule(&mut self, rule: &Map, schema: &Map, declared: &Arc<Declared>, place: &Place<'_>) {
+    /// A default must hold to the rules of its own schema.
+    fn default(&mut self, schema: &Map, declared: &Arc<Declared>, place: &Place<'_>, depth: usize) {
+        let Some(default) = schema.get("default").filter(|default| !default.is_null()) else {
+            return;
+        };
+        let Some(tree) = Tree::read(schema, declared, depth) else { return };
+        let (field, mut faults) = (format!("{}.default", place.field), ErrorList::new());
+        let mut budget = Budget(OBJECT_COST_MAX);
+        tree.check(default, None, &Path::new(&field), &mut budget, &mut faults);
+        // Rules that do not compile are told where they stand.
+        if self.errors.is_empty() {
+            self.errors.extend(faults);
+        }
+    }
+
+    fn rule(&mut self, rule: &Map, declared: &Arc<Declared>, place: &Place<'_>) {
         let text = |name: &str| rule.get(name).and_then(Value::as_str).unwrap_or_default();
         let field = |name: &str| format!("{}.{name}", place.field);
         let source = text("rule");
         if source.trim().is_empty() {
-            let error = FieldError::required(&Path::ROOT, "rule is not specified");
-            return self.errors.push(at(field("rule"), error));
+            return;
         }
-        self.words(rule, schema, place);
         let optional_old = rule.get("optionalOldSelf").and_then(Value::as_bool);
         let compiled = self.compile(source, declared, optional_old == Some(true));
         let uses_old = compiled.is_ok() && source.contains("oldSelf");
@@ -154,35 +173,6 @@ impl Walk<'_> {
                     self.cost(field("messageExpression"), cost);
                 }
             }
-        }
-    }
-
-    /// What a rule says beside its expressions.
-    fn words(&mut self, rule: &Map, schema: &Map, place: &Place<'_>) {
-        let field = |name: &str| format!("{}.{name}", place.field);
-        if let Some(message) = rule.get("message").and_then(Value::as_str).filter(|m| !m.is_empty())
-        {
-            let why = match message {
-                blank if blank.trim().is_empty() => Some("must be non-empty if specified"),
-                lines if lines.contains('\n') => Some("must not contain line breaks"),
-                _ => None,
-            };
-            if let Some(why) = why {
-                self.errors
-                    .push(at(field("message"), FieldError::invalid(&Path::ROOT, message, why)));
-            }
-        }
-        if let Some(reason) = rule.get("reason").and_then(Value::as_str)
-            && !REASONS.contains(&reason)
-        {
-            let error = FieldError::not_supported(&Path::ROOT, reason, &REASONS);
-            self.errors.push(at(field("reason"), error));
-        }
-        if let Some(path) = rule.get("fieldPath").and_then(Value::as_str).filter(|p| !p.is_empty())
-            && !leads_somewhere(path, schema)
-        {
-            let error = FieldError::invalid(&Path::ROOT, path, "must be a valid path");
-            self.errors.push(at(field("fieldPath"), error));
         }
     }
 
@@ -232,6 +222,60 @@ impl Walk<'_> {
             factor(total, ESTIMATED_SCHEMA_COST_MAX)
         );
         self.errors.push(at(field.to_owned(), FieldError::forbidden(&Path::ROOT, &why)));
+    }
+}
+
+/// What the rules of a schema and of those in it say beside their expressions.
+fn words_of(schema: &Map, field: &str, depth: usize, errors: &mut ErrorList) {
+    if depth > DEPTH_MAX {
+        return;
+    }
+    let rules = schema.get(RULES).and_then(Value::as_array).unwrap_or_default();
+    for (i, rule) in rules.iter().filter_map(Value::as_object).enumerate() {
+        words(rule, schema, &format!("{field}.{RULES}[{i}]"), errors);
+    }
+    let properties = schema.get("properties").and_then(Value::as_object);
+    for (name, member) in properties.into_iter().flat_map(Map::iter) {
+        if let Some(member) = member.as_object() {
+            words_of(member, &format!("{field}.properties[{name}]"), depth + 1, errors);
+        }
+    }
+    for name in ["items", "additionalProperties"] {
+        if let Some(inner) = schema.get(name).and_then(Value::as_object) {
+            words_of(inner, &format!("{field}.{name}"), depth + 1, errors);
+        }
+    }
+}
+
+/// What a rule says beside its expressions.
+fn words(rule: &Map, schema: &Map, place: &str, errors: &mut ErrorList) {
+    let field = |name: &str| format!("{place}.{name}");
+    let source = rule.get("rule").and_then(Value::as_str).unwrap_or_default();
+    if source.trim().is_empty() {
+        let error = FieldError::required(&Path::ROOT, "rule is not specified");
+        errors.push(at(field("rule"), error));
+    }
+    if let Some(message) = rule.get("message").and_then(Value::as_str).filter(|m| !m.is_empty()) {
+        let why = match message {
+            blank if blank.trim().is_empty() => Some("must be non-empty if specified"),
+            lines if lines.contains('\n') => Some("must not contain line breaks"),
+            _ => None,
+        };
+        if let Some(why) = why {
+            errors.push(at(field("message"), FieldError::invalid(&Path::ROOT, message, why)));
+        }
+    }
+    if let Some(reason) = rule.get("reason").and_then(Value::as_str)
+        && !REASONS.contains(&reason)
+    {
+        let error = FieldError::not_supported(&Path::ROOT, reason, &REASONS);
+        errors.push(at(field("reason"), error));
+    }
+    if let Some(path) = rule.get("fieldPath").and_then(Value::as_str).filter(|p| !p.is_empty())
+        && !leads_somewhere(path, schema)
+    {
+        let error = FieldError::invalid(&Path::ROOT, path, "must be a valid path");
+        errors.push(at(field("fieldPath"), error));
     }
 }
 

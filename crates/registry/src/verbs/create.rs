@@ -3,6 +3,7 @@
 use crate::admission::{Options, Passes, Write};
 use crate::allocation::is_service;
 use crate::api_table::Source;
+use crate::conversion::{read_back, record_of, shown};
 use crate::kind::{Answer, Target};
 use crate::options::WriteOptions;
 use crate::owners;
@@ -12,7 +13,6 @@ use crate::stamp;
 use crate::verbs::Tries;
 use crate::verbs::update::{Updated, shown_object};
 use crate::verbs::{Written, check_body_fields};
-use bytes::Bytes;
 use keelson_admission::Operation;
 use keelson_auth::{Permit, rbac};
 use keelson_cache::Entry;
@@ -50,7 +50,7 @@ impl Registry {
             && obj.resource_version().parse::<u64>().is_ok_and(|version| version != 0)
         {
             let why = "resourceVersion should not be set on objects to be created";
-            return Err(Status::new(Reason::Unknown, why));
+            return Err(Status::new(Reason::Unknown, why).with_warnings(warnings));
         }
         for name in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
             obj.metadata_mut().remove(name);
@@ -70,7 +70,10 @@ impl Registry {
         let mut warnings = vec![];
         match self.make_object(permit, target, made, options, &mut warnings).await {
             Ok(answer) => {
-                let answer = self.shown_answer(target, answer).await?;
+                let answer = match answer {
+                    Answer::Entry(entry) => Answer::Entry(shown!(self, target, entry)?),
+                    made => made,
+                };
                 Ok(Written { answer, warnings, created: true })
             }
             Err(failure) => Err(failure.with_warnings(warnings)),
@@ -197,7 +200,8 @@ impl Registry {
             return Box::pin(self.try_new(new, obj)).await;
         }
         if !is_service(new.target) && !self.has_quotas(&new.write()) {
-            let record = self.new_record(new.target, obj).await?;
+            fill_again(new.target, obj);
+            let record = record_of!(self, new.target, obj)?;
             let put = self.put(new.target, record, Revision(0), guard).await?;
             return stored(new.target, put);
         }
@@ -222,7 +226,8 @@ impl Registry {
         let charge = self.charge(&new.write(), obj).await?;
         let put = match self.claim(target, obj, None, false).await {
             Ok(claim) => {
-                let record = self.new_record(target, obj).await?;
+                fill_again(target, obj);
+                let record = record_of!(self, target, obj)?;
                 self.put_claimed(target, record, Revision(0), guard, claim).await
             }
             Err(failure) => Err(failure),
@@ -244,20 +249,19 @@ impl Registry {
         if let Some(known) = self.known(target)? {
             return taken(target, Some(known));
         }
-        kind.check_record(&self.record(target, obj).await?)?;
+        kind.check_record(&record_of!(self, target, obj)?)?;
+        read_back!(self, target, obj);
         // Nobody looks at it, and the answer repeats it.
         obj.set_meta("resourceVersion", &given);
         let shown = shown_object(target, obj.clone());
         Ok(New::Stored(Answer::Object(shown)))
     }
+}
 
-    /// The record of a new object.
-    async fn new_record(&self, target: &Target, obj: &mut Object) -> Result<Bytes, Failure> {
-        if target.kind.source == Source::Custom {
-            // Upstream gives defaults again when it reads what it has stored.
-            keelson_schema::default::fill(target.schema(), obj);
-        }
-        self.record(target, obj).await
+/// Gives a custom resource defaults again, as upstream when it reads what it has stored.
+fn fill_again(target: &Target, obj: &mut Object) {
+    if target.kind.source == Source::Custom {
+        keelson_schema::default::fill(target.schema(), obj);
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::admission::{Options, Write};
 use crate::allocation::is_service;
 use crate::bootstrap::PRIORITY_CLASSES;
+use crate::conversion::{object_of, record_of};
 use crate::kind::Target;
 use crate::options::{DeleteOptions, ListOptions, Propagation};
 use crate::registry::{Put, Registry, Removed};
@@ -117,7 +118,7 @@ impl Registry {
         entry: Entry,
         warnings: Option<&mut Vec<Str>>,
     ) -> Result<Result<Deleted, Option<Entry>>, Failure> {
-        let mut obj = self.object_of(target, &entry).await?;
+        let mut obj = object_of!(self, target, &entry)?;
         check_preconditions(target, options, &obj)?;
         let write = Write {
             permit,
@@ -164,7 +165,7 @@ impl Registry {
                 return Ok(Ok(deleted));
             }
             Plan::Mark { then_delete } => {
-                let record = self.record(target, &mut obj).await?;
+                let record = record_of!(self, target, &mut obj)?;
                 match self.put(target, record, entry.modified(), None).await? {
                     Put::Lost(now) => return Ok(Err(now)),
                     Put::Overtaken => return Ok(Err(self.known(target)?)),

@@ -1,5 +1,6 @@
 //! get.
 
+use crate::conversion::shown;
 use crate::kind::{Answer, Target};
 use crate::options::Freshness;
 use crate::registry::Registry;
@@ -32,6 +33,6 @@ impl Registry {
             }
         }
         let entry = self.known(target)?.ok_or_else(|| target.not_found())?;
-        Ok(Answer::Entry(self.shown(target, entry).await?))
+        shown!(self, target, entry).map(Answer::Entry)
     }
 }

@@ -132,7 +132,12 @@ impl Applied {
         check_maps(&self.config, self.bytes)?;
         let config = Value::Object(self.config);
         let about = about(&config, schema);
-        let object = endpoint.apply(live, &config, options, now)?;
+        let mut object = endpoint.apply(live, &config, options, now)?;
+        if schema.types.is_custom_resource() {
+            // The server sets these, and upstream does not read them before.
+            object.metadata_mut().remove("creationTimestamp");
+            object.metadata_mut().remove("deletionTimestamp");
+        }
         let warnings = match (options.field_validation, self.strict.first()) {
             (FieldValidation::Strict, Some(why)) => {
                 return Err(Status::bad_request(format!(

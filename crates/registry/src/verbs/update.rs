@@ -3,7 +3,7 @@
 use crate::admission::{Options, Write};
 use crate::allocation::is_service;
 use crate::api_table::Source;
-use crate::conversion::Conversions;
+use crate::conversion::{Conversions, object_of, read_back, record_of, shown};
 use crate::kind::{Answer, Target};
 use crate::options::WriteOptions;
 use crate::owners::{self, Endpoint};
@@ -116,24 +116,15 @@ impl Registry {
             }
             match step {
                 Ok(Step::Done(answer)) => {
-                    let answer = self.shown_answer(target, answer).await?;
+                    let answer = match answer {
+                        Answer::Entry(entry) => Answer::Entry(shown!(self, target, entry)?),
+                        made => made,
+                    };
                     return Ok(Written { answer, warnings, created: false });
                 }
                 Ok(Step::Lost(now)) => (stored, is_newest) = (now, true),
                 Err(failure) => return Err(failure.with_warnings(warnings)),
             }
-        }
-    }
-
-    /// The answer of a write, in the version of the target.
-    pub(crate) async fn shown_answer(
-        &self,
-        target: &Target,
-        answer: Answer,
-    ) -> Result<Answer, Failure> {
-        match answer {
-            Answer::Entry(entry) => Ok(Answer::Entry(self.shown(target, entry).await?)),
-            made => Ok(made),
         }
     }
 
@@ -174,7 +165,7 @@ impl Registry {
     ) -> Result<Step, Failure> {
         let Ask { permit, target, part, options, conversions } = *ask;
         let kind = &target.kind;
-        let stored = self.object_of(target, entry).await?;
+        let stored = object_of!(self, target, entry)?;
         let converted = (target.schema().gvk != target.working().gvk)
             .then(|| kind.in_version(stored.clone(), target.schema()));
         let live = converted.as_ref().unwrap_or(&stored);
@@ -186,7 +177,7 @@ impl Registry {
             }
         };
         warnings.extend(told);
-        check_version(target, &object, entry)?;
+        check_version(target, part, &object, entry)?;
         keelson_schema::default::fill(target.schema(), &mut object);
         (kind.strategy.default)(&mut object);
         warnings.extend(references::dedup(&mut object));
@@ -289,12 +280,13 @@ impl Registry {
             }
             Part::Main | Part::Status | Part::Other(_) | Part::Effect(_) => None,
         };
-        let record = self.record(target, new).await?;
+        let record = record_of!(self, target, new)?;
         if entry.is_record(&record) {
             return Ok(Step::Done(Answer::Entry(entry.clone())));
         }
         if options.dry_run {
             kind.check_record(&record)?;
+            read_back!(self, target, new);
             new.set_meta("resourceVersion", &entry.modified().to_string());
             return Ok(Step::Done(Answer::Object(shown_object(target, std::mem::take(new)))));
         }
@@ -398,9 +390,15 @@ fn sent_version(wished: &Object) -> Result<u64, Failure> {
 }
 
 /// The resourceVersion that the client sent must be that of the stored object.
-fn check_version(target: &Target, wished: &Object, entry: &Entry) -> Result<(), Failure> {
+fn check_version(
+    target: &Target,
+    part: Part,
+    wished: &Object,
+    entry: &Entry,
+) -> Result<(), Failure> {
     let given = sent_version(wished)?;
-    if given == 0 && !target.kind.strategy.unconditional_update {
+    let may_be_absent = target.kind.strategy.unconditional_update || part == Part::Other("scale");
+    if given == 0 && !may_be_absent {
         let path = Path::new("metadata");
         let mut errors = ErrorList::new();
         errors.push(FieldError::invalid(
@@ -547,7 +545,12 @@ fn validate(target: &Target, part: Part, new: &Object, old: &Object) -> Result<(
         Part::Status => (strategy.status_checks, strategy.validate_status),
         Part::Other(name) | Part::Effect(name) => match strategy.part(name) {
             Some(rules) => (strategy.status_checks, rules.validate),
-            None => return invalid(target, new, errors),
+            None => {
+                if target.kind.source == Source::Custom {
+                    kind.validate_further(&target.version, new, Some(old), &mut errors);
+                }
+                return invalid(target, new, errors);
+            }
         },
     };
     errors.extend(strategy.check(checks, rules, new, Some(old), kind.namespaced));

@@ -14,6 +14,10 @@ const FORMATS: &[(&str, &str)] = &[
         r"^[+-]?(\d+(\.\d*)?|\.\d+)\s*(ns|us|µs|ms|s|m|h|d|w|hours?|hrs?|minutes?|mins?|seconds?|secs?|days?|weeks?|wks?|milliseconds?|millis?|nanoseconds?|nanos?|microseconds?|micros?)$",
     ),
     ("email", r"^[^\s@<>,;]+@[A-Za-z0-9]([A-Za-z0-9.\-]*[A-Za-z0-9])?$"),
+    (
+        "hostname",
+        r"^([a-zA-Z0-9\p{S}\p{L}]((-?[a-zA-Z0-9\p{S}\p{L}]{0,62})?)|([a-zA-Z0-9\p{S}\p{L}](([a-zA-Z0-9\-\p{S}\p{L}]{0,61}[a-zA-Z0-9\p{S}\p{L}])?)(\.)){1,}([a-zA-Z\p{L}]){2,63})$",
+    ),
     ("mac", r"^([0-9A-Fa-f]{2}[:-]){5}([0-9A-Fa-f]{2}([:-][0-9A-Fa-f]{2}){0,2})$"),
     ("uuid", r"(?i)^[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}$"),
     ("uuid3", r"(?i)^[0-9a-f]{8}-?[0-9a-f]{4}-?3[0-9a-f]{3}-?[0-9a-f]{4}-?[0-9a-f]{12}$"),
@@ -34,7 +38,7 @@ static PATTERNS: LazyLock<HashMap<&str, Regex>> = LazyLock::new(|| {
 
 /// Whether a text has a format; `None`: the format is unknown.
 pub(super) fn has(format: &str, text: &str) -> Option<bool> {
-    if let Some(pattern) = PATTERNS.get(format) {
+    if let Some(pattern) = PATTERNS.get(format).filter(|_| format != "hostname") {
         return Some(pattern.is_match(text));
     }
     Some(match format {
@@ -73,13 +77,9 @@ fn is_duration(text: &str) -> bool {
 }
 
 fn is_hostname(text: &str) -> bool {
-    let is_label = |label: &str| {
-        (1..=63).contains(&label.len())
-            && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
-            && !label.starts_with('-')
-            && !label.ends_with('-')
-    };
-    text.len() <= 255 && text.trim_end_matches('.').split('.').all(is_label)
+    text.len() <= 255
+        && PATTERNS["hostname"].is_match(text)
+        && text.split('.').all(|label| label.len() <= 63)
 }
 
 fn is_base64(text: &str) -> bool {

@@ -2,7 +2,8 @@
 //! `pkg/validation/validate`, apiextensions `pkg/apiserver/validation` and `schema/listtype`).
 
 use super::{Additional, Checks, ListType, Node, Structural, Type};
-use keelson_meta::{ErrorList, FieldError, Map, Path, Str, Value};
+use keelson_meta::object_meta::validate_object_meta;
+use keelson_meta::{ErrorList, FieldError, GroupVersion, Map, Path, Str, Value, names};
 use std::collections::{HashMap, HashSet};
 
 /// Where upstream puts what it does not know the field of.
@@ -81,9 +82,12 @@ fn type_name(value: &Value) -> &'static str {
     }
 }
 
-/// Whether a number is one of 64 bits without a fraction.
+/// The largest whole number that JSON's numbers tell from its neighbours.
+const WHOLE_MAX: f64 = 9_007_199_254_740_991.0;
+
+/// Whether a number has no fraction.
 fn is_whole(number: f64) -> bool {
-    number.fract() == 0.0 && number.abs() < 9.3e18
+    number.fract() == 0.0 && number.abs() <= WHOLE_MAX
 }
 
 impl Type {
@@ -163,6 +167,18 @@ impl Node {
 
     fn type_of(&self, value: &Value, path: &Path<'_>, errors: &mut ErrorList) {
         let given = type_name(value);
+        if let Some((format, given)) = self.misformed(value) {
+            return errors.push_with(|| {
+                let why = format!("{path} in body must be of type {format}: \"{given}\"");
+                FieldError::type_invalid(path, given, &why)
+            });
+        }
+        let has_format = self.format().is_some();
+        let is_number = matches!(self.kind, Some(Type::Integer | Type::Number));
+        // Upstream leaves these to the format.
+        if has_format && !is_number && matches!(value, Value::String(_) | Value::Array(_)) {
+            return;
+        }
         let wanted = if self.int_or_string {
             let takes = matches!(given, "integer" | "string");
             (!takes).then_some("integer,string")
@@ -175,6 +191,23 @@ impl Node {
                 FieldError::type_invalid(path, given, &why)
             });
         }
+    }
+
+    fn format(&self) -> Option<&str> {
+        self.checks.as_ref()?.format.as_deref().filter(|format| !format.is_empty())
+    }
+
+    /// The format that a value should have and the one it has, where its type is another and it is neither
+    /// text nor a list.
+    fn misformed(&self, value: &Value) -> Option<(&str, &'static str)> {
+        let (format, kind) = (self.format()?, self.kind?);
+        let given = match value {
+            Value::String(_) | Value::Array(_) => return None,
+            Value::Int(_) => "int64",
+            Value::Float(_) => "float64",
+            _ => "",
+        };
+        (!kind.takes(value) && given != format).then_some((format, given))
     }
 
     /// The members of an object, but for those in `known`, which are looked at elsewhere.
@@ -206,10 +239,36 @@ impl Node {
     /// What every resource within a resource has.
     fn type_members(&self, map: &Map, path: &Path<'_>, errors: &mut ErrorList) {
         for name in ["apiVersion", "kind"] {
-            if map.get(name).and_then(Value::as_str).unwrap_or_default().is_empty() {
-                errors.push_with(|| FieldError::required(&path.field(name), ""));
-            }
+            let (field, value) = (path.field(name), map.get(name));
+            let why = match value.and_then(Value::as_str) {
+                None => {
+                    errors.push_with(|| FieldError::required(&field, ""));
+                    continue;
+                }
+                Some("") => "must not be empty".to_owned(),
+                Some(text) if name == "apiVersion" => match GroupVersion::parse(text) {
+                    Some(_) => continue,
+                    None => format!("unexpected GroupVersion string: {text}"),
+                },
+                Some(text) => match names::is_dns1035_label(&text.to_lowercase()) {
+                    faults if faults.is_empty() => continue,
+                    faults => format!(
+                        "may have mixed case, but should otherwise match: {}",
+                        faults.join(",")
+                    ),
+                },
+            };
+            let value = value.cloned().unwrap_or_default();
+            errors.push(FieldError::invalid(&field, value, &why));
         }
+        let Some(metadata) = map.get("metadata").and_then(Value::as_object) else { return };
+        let mut metadata = metadata.clone();
+        if metadata.get("name").and_then(Value::as_str).unwrap_or_default().is_empty() {
+            metadata.insert("name", "fakename");
+        }
+        let namespaced = metadata.get("namespace").is_some_and(|namespace| !namespace.is_empty());
+        let rule = names::name_is_path_segment;
+        errors.extend(validate_object_meta(&metadata, namespaced, rule, &path.field("metadata")));
     }
 
     /// Items that stand twice in sets and maps.
@@ -262,7 +321,7 @@ impl Node {
             let mut text = vec![];
             crate::json::write_value(&key, &mut text);
             if !seen.insert(text.clone()) && told.insert(text) {
-                errors.push_with(|| FieldError::duplicate(&path.index(i), key));
+                errors.push_with(|| FieldError::duplicate(&path.index(i), key.sorted()));
             }
         }
     }
@@ -346,19 +405,19 @@ impl Checks {
 
     fn of_text(&self, text: &Str, path: &Path<'_>, errors: &mut ErrorList) {
         let length = text.chars().count() as u64;
-        let mut invalid = |why: String| {
+        let invalid = |why: String| {
             let why = format!("{path} in body {why}");
-            errors.push(FieldError::invalid(path, Value::String(text.clone()), &why));
+            FieldError::invalid(path, Value::String(text.clone()), &why)
         };
-        if let Some(least) = self.min_length.filter(|least| length < *least) {
-            invalid(format!("should be at least {least} chars long"));
-        }
-        if let Some((pattern, _)) = self.pattern.as_ref().filter(|(_, regex)| !regex.is_match(text))
-        {
-            invalid(format!("should match '{pattern}'"));
-        }
+        // Of these, upstream tells the first.
         if let Some(most) = self.max_length.filter(|most| length > *most) {
             errors.push(FieldError::too_long(path, usize::try_from(most).unwrap_or(usize::MAX)));
+        } else if let Some(least) = self.min_length.filter(|least| length < *least) {
+            errors.push(invalid(format!("should be at least {least} chars long")));
+        } else if let Some((pattern, _)) =
+            self.pattern.as_ref().filter(|(_, regex)| !regex.is_match(text))
+        {
+            errors.push(invalid(format!("should match '{pattern}'")));
         }
         let format = self.format.as_deref();
         if let Some(format) = format
@@ -381,16 +440,16 @@ impl Checks {
         if let Some(of) = self.multiple_of.as_ref().filter(|of| !is_multiple(value, of)) {
             invalid(format!("a multiple of {}", shown(of)));
         }
-        if let Some((bound, is_outside)) = &self.maximum
-            && (is_less(bound, value) || (*is_outside && !is_less(value, bound)))
-        {
-            let words = if *is_outside { "less than" } else { "less than or equal to" };
-            invalid(format!("{words} {}", shown(bound)));
-        }
         if let Some((bound, is_outside)) = &self.minimum
             && (is_less(value, bound) || (*is_outside && !is_less(bound, value)))
         {
             let words = if *is_outside { "greater than" } else { "greater than or equal to" };
+            invalid(format!("{words} {}", shown(bound)));
+        }
+        if let Some((bound, is_outside)) = &self.maximum
+            && (is_less(bound, value) || (*is_outside && !is_less(value, bound)))
+        {
+            let words = if *is_outside { "less than" } else { "less than or equal to" };
             invalid(format!("{words} {}", shown(bound)));
         }
     }

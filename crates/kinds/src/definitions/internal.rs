@@ -1,0 +1,113 @@
+//! Schemas as upstream's messages show them: its internal type `JSONSchemaProps`, with all of its members.
+
+use keelson_meta::{Map, Value, value};
+
+/// Members of the internal type in their order, with the name in JSON and what they are when they are absent.
+const MEMBERS: [(&str, &str, Absent); 44] = [
+    ("ID", "id", Absent::Text),
+    ("Schema", "$schema", Absent::Text),
+    ("Ref", "$ref", Absent::Null),
+    ("Description", "description", Absent::Text),
+    ("Type", "type", Absent::Text),
+    ("Nullable", "nullable", Absent::False),
+    ("Format", "format", Absent::Text),
+    ("Title", "title", Absent::Text),
+    ("Default", "default", Absent::Null),
+    ("Maximum", "maximum", Absent::Null),
+    ("ExclusiveMaximum", "exclusiveMaximum", Absent::False),
+    ("Minimum", "minimum", Absent::Null),
+    ("ExclusiveMinimum", "exclusiveMinimum", Absent::False),
+    ("MaxLength", "maxLength", Absent::Null),
+    ("MinLength", "minLength", Absent::Null),
+    ("Pattern", "pattern", Absent::Text),
+    ("MaxItems", "maxItems", Absent::Null),
+    ("MinItems", "minItems", Absent::Null),
+    ("UniqueItems", "uniqueItems", Absent::False),
+    ("MultipleOf", "multipleOf", Absent::Null),
+    ("Enum", "enum", Absent::Null),
+    ("MaxProperties", "maxProperties", Absent::Null),
+    ("MinProperties", "minProperties", Absent::Null),
+    ("Required", "required", Absent::Null),
+    ("Items", "items", Absent::Null),
+    ("AllOf", "allOf", Absent::Null),
+    ("OneOf", "oneOf", Absent::Null),
+    ("AnyOf", "anyOf", Absent::Null),
+    ("Not", "not", Absent::Null),
+    ("Properties", "properties", Absent::Null),
+    ("AdditionalProperties", "additionalProperties", Absent::Null),
+    ("PatternProperties", "patternProperties", Absent::Null),
+    ("Dependencies", "dependencies", Absent::Null),
+    ("AdditionalItems", "additionalItems", Absent::Null),
+    ("Definitions", "definitions", Absent::Null),
+    ("ExternalDocs", "externalDocs", Absent::Null),
+    ("Example", "example", Absent::Null),
+    ("XPreserveUnknownFields", "x-kubernetes-preserve-unknown-fields", Absent::Null),
+    ("XEmbeddedResource", "x-kubernetes-embedded-resource", Absent::False),
+    ("XIntOrString", "x-kubernetes-int-or-string", Absent::False),
+    ("XListMapKeys", "x-kubernetes-list-map-keys", Absent::Null),
+    ("XListType", "x-kubernetes-list-type", Absent::Null),
+    ("XMapType", "x-kubernetes-map-type", Absent::Null),
+    ("XValidations", "x-kubernetes-validations", Absent::Null),
+];
+
+#[derive(Clone, Copy)]
+enum Absent {
+    Null,
+    Text,
+    False,
+}
+
+/// A schema in the internal form, as text: a map of so many members would be sorted.
+pub(super) fn schema(schema: &Map) -> Value {
+    let mut out = String::from("{");
+    for (at, (shown, name, absent)) in MEMBERS.into_iter().enumerate() {
+        let value = match (schema.get(name).filter(|value| !value.is_null()), absent) {
+            (Some(value), _) => member(name, value),
+            (None, Absent::Null) => Value::Null,
+            (None, Absent::Text) => Value::from(""),
+            (None, Absent::False) => Value::Bool(false),
+        };
+        let comma = if at > 0 { "," } else { "" };
+        out.push_str(&format!("{comma}\"{shown}\":{}", keelson_meta::status::show(&value)));
+    }
+    out.push('}');
+    Value::Raw(out.into())
+}
+
+fn member(name: &str, value: &Value) -> Value {
+    let inner = |value: &Value| value.as_object().map_or(Value::Null, schema);
+    match (name, value) {
+        ("properties" | "patternProperties" | "definitions", Value::Object(map)) => {
+            let mut members: Map =
+                map.iter().map(|(name, value)| (name.clone(), inner(value))).collect();
+            members.sort();
+            Value::Object(members)
+        }
+        ("items", value) => value!({"Schema": (inner(value)), "JSONSchemas": null}),
+        ("additionalProperties" | "additionalItems", Value::Bool(allows)) => {
+            value!({"Allows": (*allows), "Schema": null})
+        }
+        ("additionalProperties" | "additionalItems", value) => {
+            value!({"Allows": true, "Schema": (inner(value))})
+        }
+        ("allOf" | "oneOf" | "anyOf", Value::Array(list)) => {
+            Value::Array(list.iter().map(inner).collect())
+        }
+        ("not", value) => inner(value),
+        ("x-kubernetes-validations", Value::Array(rules)) => {
+            Value::Array(rules.iter().map(rule).collect())
+        }
+        (_, value) => value.clone(),
+    }
+}
+
+/// A rule in the internal form.
+fn rule(rule: &Value) -> Value {
+    let text = |name: &str| rule.str_at(&[name]).unwrap_or_default();
+    let or_null = |name: &str| rule.get(name).cloned().unwrap_or_default();
+    value!({
+        "Rule": (text("rule")), "Message": (text("message")),
+        "MessageExpression": (text("messageExpression")), "Reason": (or_null("reason")),
+        "FieldPath": (text("fieldPath")), "OptionalOldSelf": (or_null("optionalOldSelf"))
+    })
+}
