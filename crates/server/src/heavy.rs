@@ -34,7 +34,7 @@ pub(crate) async fn run<T>(
     bytes: usize,
     work: Pin<&mut (impl Future<Output = Result<T, Failure>> + Send)>,
 ) -> Result<T, Failure> {
-    if bytes <= LIGHT_BYTES_MAX { work.await } else { TURNS.run(bytes, work).await }
+    if bytes <= LIGHT_BYTES_MAX { work.await } else { Box::pin(TURNS.run(bytes, work)).await }
 }
 
 /// Who is at work and who waits.

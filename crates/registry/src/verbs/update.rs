@@ -181,8 +181,12 @@ impl Registry {
         keelson_schema::default::fill(target.schema(), &mut object);
         (kind.strategy.default)(&mut object);
         warnings.extend(references::dedup(&mut object));
-        if !owned {
-            self.note_owners(ask, live, &mut object).await?;
+        match &kind.webhook {
+            _ if owned => {}
+            None => kind.note_owners(&mut object, target.schema(), |object| {
+                Endpoint::of(target, part).updated(live, object, options, self.clock.now());
+            }),
+            Some(_) => object = Box::pin(self.with_owners(ask, live, object)).await?,
         }
         let mut new = kind.to_working(object, target.schema());
         let write = ask.write(&stored);
@@ -224,29 +228,21 @@ impl Registry {
         Box::pin(self.to_the_end(store)).await
     }
 
-    /// Writes `metadata.managedFields` of a changed object.
-    async fn note_owners(
+    /// A changed object with the owners of its fields, which a webhook has to convert for that.
+    async fn with_owners(
         &self,
         ask: &Ask<'_>,
         live: &Object,
-        object: &mut Object,
-    ) -> Result<(), Failure> {
+        object: Object,
+    ) -> Result<Object, Failure> {
         let Ask { target, part, options, conversions, .. } = *ask;
-        let kind = &target.kind;
-        if kind.webhook.is_none() {
-            kind.note_owners(object, target.schema(), |object| {
-                Endpoint::of(target, part).updated(live, object, options, self.clock.now());
-            });
-            return Ok(());
-        }
         let endpoint = Endpoint::converting(target, part, conversions);
         let work = || {
             let mut owned = object.clone();
             endpoint.updated(live, &mut owned, options, self.clock.now());
             owned
         };
-        *object = Box::pin(self.with_conversions(kind, conversions, work)).await?;
-        Ok(())
+        self.with_conversions(&target.kind, conversions, work).await
     }
 
     /// The last step of a change: takes what it needs from quotas, addresses and ports, and stores it.
