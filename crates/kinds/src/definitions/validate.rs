@@ -205,6 +205,11 @@ fn versions(spec: &Map, errors: &mut ErrorList) {
                 errors.push(invalid(&field, "", why));
                 continue;
             }
+            // Paths into a schema that is refused would only be said to be wrong because of that.
+            let schema = schema.filter(|schema| super::is_sound(schema));
+            if schema.is_none() {
+                continue;
+            }
             selectable::fields(version.array_at(&["selectableFields"]), schema, &field, errors);
         }
     }
