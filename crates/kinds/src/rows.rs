@@ -224,10 +224,10 @@ fn generation(group: &str, resource: &str) -> Generation {
             | ("flowcontrol.apiserver.k8s.io", _)
             | ("admissionregistration.k8s.io", _)
             | ("apiextensions.k8s.io", _)
-            | ("discovery.k8s.io", _)
             | ("resource.k8s.io", "resourceslices" | "deviceclasses")
     );
     match (group, resource) {
+        ("discovery.k8s.io", _) => return Generation::OnSpecOrLabelChange,
         ("apps", "deployments") => return Generation::OnSpecOrAnnotationChange,
         ("scheduling.k8s.io", "priorityclasses") => return Generation::First,
         _ => {}

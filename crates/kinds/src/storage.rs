@@ -188,7 +188,13 @@ fn attachment_status(status: &At<'_, '_>, errors: &mut ErrorList) {
 pub(super) fn capacity(base: Strategy) -> Strategy {
     Strategy {
         validate: |new, _| validate_capacity(new),
-        validate_change: |new, old| unchanged(new, old, &["nodeTopology", "storageClassName"]),
+        validate_change: |new, old| {
+            let mut errors = unchanged(new, old, &["nodeTopology"]);
+            let stored =
+                old.and_then(|old| old.get("storageClassName")).cloned().unwrap_or_default();
+            At::of(new, "storageClassName").unchanged_value(&mut errors, &stored);
+            errors
+        },
         ..base
     }
 }

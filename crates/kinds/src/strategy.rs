@@ -25,6 +25,8 @@ pub enum Generation {
     },
     /// The same, and one more when annotations change.
     OnSpecOrAnnotationChange,
+    /// 1 at first, one more when labels or anything but metadata and status change.
+    OnSpecOrLabelChange,
 }
 
 /// What a write to `status` may change in `metadata`.
@@ -251,6 +253,7 @@ impl Strategy {
             Generation::First
             | Generation::OnSpecChange
             | Generation::OnChange { .. }
+            | Generation::OnSpecOrLabelChange
             | Generation::OnSpecOrAnnotationChange => {
                 obj.metadata_mut().insert("generation", 1);
             }
@@ -260,12 +263,15 @@ impl Strategy {
     /// Moves the generation of an object that changes.
     pub fn next_generation(&self, schema: &Schema, new: &mut Object, old: &Object) {
         let mut generation = old.generation();
-        let annotations = ["metadata", "annotations"];
+        let [annotations, labels] = ["annotations", "labels"].map(|map| ["metadata", map]);
         let changed = match self.generation {
             Generation::Unused | Generation::First => false,
             Generation::OnSpecChange => !same::desired(schema, new, old),
             Generation::OnChange { status_counts } => {
                 !same::beside_metadata(new, old, status_counts)
+            }
+            Generation::OnSpecOrLabelChange => {
+                !same::desired(schema, new, old) || new.at(&labels) != old.at(&labels)
             }
             Generation::OnSpecOrAnnotationChange => {
                 !same::desired(schema, new, old) || new.at(&annotations) != old.at(&annotations)

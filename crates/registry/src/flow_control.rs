@@ -119,9 +119,9 @@ pub(crate) async fn ensure(registry: &Arc<Registry>) -> Result<(), Failure> {
     let all = limited.chain([("exempt", exempt)]);
     let all = all.map(|(name, spec)| (Target::of(&levels, "", name), made(name, spec)));
     bootstrap::make_all(registry, all.collect(), PRODUCER).await?;
-    let all = FLOW_SCHEMAS.iter().map(|schema| {
-        (Target::of(&schemas, "", schema.name), made(schema.name, schema.spec()))
-    });
+    let all = FLOW_SCHEMAS
+        .iter()
+        .map(|schema| (Target::of(&schemas, "", schema.name), made(schema.name, schema.spec())));
     bootstrap::make_all(registry, all.collect(), PRODUCER).await
 }
 

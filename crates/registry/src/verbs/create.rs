@@ -331,6 +331,11 @@ fn prepare(registry: &Registry, permit: &Permit, target: &Target, obj: &mut Obje
         // Upstream gives defaults again when it reads what it has stored.
         keelson_schema::default::fill(target.schema(), obj);
     }
+    let named = !obj.name().is_empty() || !obj.generate_name().is_empty();
+    if !named && target.gvr().resource == "limitranges" {
+        // It may be made without any name.
+        obj.set_meta("name", &stamp::uid(registry.clock.as_ref()));
+    }
     strategy.first_generation(obj);
     (strategy.prepare_create)(obj);
     (strategy.note_user)(obj, permit.user());

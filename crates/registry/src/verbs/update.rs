@@ -180,7 +180,10 @@ impl Registry {
             }
             return Err(Box::pin(self.refused(target, &new, Some(&stored), invalid)).await);
         }
-        warnings.extend((kind.strategy.warnings)(&new, Some(&stored)));
+        // Upstream's strategies of subresources have none.
+        if part == Part::Main {
+            warnings.extend((kind.strategy.warnings)(&new, Some(&stored)));
+        }
         self.validate_part(&write, part, &passes, &new, warnings).await?;
         let mut result = Changed { new, stored, entry: entry.clone() };
         let several = is_service(target) || self.has_quotas(&ask.write(&result.stored));
