@@ -1,8 +1,8 @@
 //! Kinds of `storage.k8s.io`.
 
-use super::check::{At, default, default_empty};
+use super::check::{At, default};
 use super::claims;
-use crate::strategy::{Generation, Strategy};
+use crate::strategy::Strategy;
 use keelson_meta::{ErrorList, FieldError, Map, Object, Value, names};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -124,23 +124,6 @@ fn topology_term<'v>(expressions: &At<'v, '_>, errors: &mut ErrorList) -> Allowe
         }
     }
     allowed
-}
-
-/// CSIDrivers.
-pub(super) fn csi_driver(base: Strategy) -> Strategy {
-    Strategy {
-        generation: Generation::OnSpecChange,
-        default: |driver| {
-            let spec = driver.object_mut("spec");
-            default(spec, "attachRequired", true);
-            for name in ["podInfoOnMount", "storageCapacity", "requiresRepublish", "seLinuxMount"] {
-                default(spec, name, false);
-            }
-            default(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType");
-            default_empty(spec, "volumeLifecycleModes", vec!["Persistent".into()]);
-        },
-        ..base
-    }
 }
 
 /// VolumeAttachments.

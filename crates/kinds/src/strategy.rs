@@ -25,6 +25,8 @@ pub enum Generation {
     },
     /// The same, and one more when annotations change.
     OnSpecOrAnnotationChange,
+    /// Absent at first, one more whenever anything but metadata and status changes.
+    OnSpecChangeFromNone,
     /// 1 at first, one more when labels or anything but metadata and status change.
     OnSpecOrLabelChange,
 }
@@ -249,7 +251,7 @@ impl Strategy {
     /// Moves the generation of an object that is made.
     pub fn first_generation(&self, obj: &mut Object) {
         match self.generation {
-            Generation::Unused => {}
+            Generation::Unused | Generation::OnSpecChangeFromNone => {}
             Generation::First
             | Generation::OnSpecChange
             | Generation::OnChange { .. }
@@ -266,7 +268,9 @@ impl Strategy {
         let [annotations, labels] = ["annotations", "labels"].map(|map| ["metadata", map]);
         let changed = match self.generation {
             Generation::Unused | Generation::First => false,
-            Generation::OnSpecChange => !same::desired(schema, new, old),
+            Generation::OnSpecChange | Generation::OnSpecChangeFromNone => {
+                !same::desired(schema, new, old)
+            }
             Generation::OnChange { status_counts } => {
                 !same::beside_metadata(new, old, status_counts)
             }

@@ -158,7 +158,12 @@ impl<'t> Walk<'t> {
     /// Whether atomic values differ only in structs that are always written out, and hold nothing.
     fn is_same_atomic(&self, kind: Kind<'t>, old: Option<&Value>, new: Option<&Value>) -> bool {
         match (kind, old, new) {
-            (Kind::Atomic(shape), Some(old), Some(new)) => is_same(self.types, shape, old, new),
+            // What a client has applied is compared as it was written.
+            (Kind::Atomic(shape), Some(old), Some(new))
+                if self.old == Form::Decoded && self.new == Form::Decoded =>
+            {
+                is_same(self.types, shape, old, new)
+            }
             _ => false,
         }
     }

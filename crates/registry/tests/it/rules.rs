@@ -386,3 +386,43 @@ async fn an_indexed_job_is_told_its_own_faults() {
                 \"Indexed\"";
     check(r#""completionMode":"","completions":1,"backoffLimitPerIndex":0"#, &[mode]).await;
 }
+
+#[tokio::test]
+async fn a_write_that_only_orders_labels_anew_changes_nothing() {
+    let session = Session::open().await;
+    let maps = "/api/v1/namespaces/n/configmaps";
+    let body = r#"{"metadata":{"name":"m","labels":{"a":"1","b":"2"}}}"#;
+    let (_, first) = session.send(&format!("POST {maps}"), body).await;
+    let body = r#"{"metadata":{"name":"m","labels":{"b":"2","a":"1"}}}"#;
+    let (_, second) = session.send(&format!("PUT {maps}/m"), body).await;
+    let version = ["metadata", "resourceVersion"];
+    assert_eq!(first.at(&version), second.at(&version));
+}
+
+#[tokio::test]
+async fn a_csi_driver_is_checked_and_keeps_how_it_attaches() {
+    let session = Session::open().await;
+    let path = "/apis/storage.k8s.io/v1/csidrivers";
+    session
+        .check(&format!("POST {path}"), r#"{"metadata":{"name":"d"},"spec":{}}"#, 201, &[])
+        .await;
+    let patch = format!("PATCH {path}/d?dryRun=All");
+    let short = "spec.tokenRequests[0].expirationSeconds: Invalid value: 1: may not specify a duration \
+                 less than 10 minutes";
+    for (spec, cause) in [
+        (
+            r#""attachRequired":false"#,
+            "spec.attachedRequired: Invalid value: false: field is immutable",
+        ),
+        (
+            r#""fsGroupPolicy":"x""#,
+            "spec.fsGroupPolicy: Unsupported value: \"x\": supported values: \"File\", \"None\", \
+             \"ReadWriteOnceWithFSType\"",
+        ),
+        (r#""tokenRequests":[{"audience":"a","expirationSeconds":1}]"#, short),
+    ] {
+        session.check(&patch, &format!(r#"{{"spec":{{{spec}}}}}"#), 422, &[cause]).await;
+    }
+    let body = r#"{"spec":{"podInfoOnMount":true}}"#;
+    session.check_at(&patch, body, &["metadata", "generation"], "1").await;
+}
