@@ -144,6 +144,9 @@ struct State {
     services: BTreeMap<Str, Known>,
 }
 
+/// Versions with their priorities.
+type Prioritized = Vec<(i64, Str)>;
+
 /// What is known of an APIService.
 struct Known {
     entry: Entry,
@@ -192,7 +195,7 @@ impl State {
 
     /// The group versions that other servers serve, by their priority.
     fn remote_groups(&self) -> Vec<RemoteGroup> {
-        let mut groups: BTreeMap<&str, (i64, Vec<(i64, Str)>)> = BTreeMap::new();
+        let mut groups: BTreeMap<&str, (i64, Prioritized)> = BTreeMap::new();
         for service in self.services.values().filter(|service| service.is_remote) {
             let number = |name| service.object.int_at(&["spec", name]).unwrap_or(0);
             let (priority, versions) =
