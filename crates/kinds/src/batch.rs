@@ -178,7 +178,7 @@ fn job_spec(spec: &At<'_, '_>, errors: &mut ErrorList) {
     }
     if mode.text() == "Indexed" {
         indexed(spec, errors);
-    } else if matches!(mode.text(), "" | "NonIndexed") {
+    } else if mode.text() == "NonIndexed" {
         for name in ["backoffLimitPerIndex", "maxFailedIndexes"] {
             if spec.has(name) {
                 spec.field(name).invalid(errors, "requires indexed completion mode");
@@ -224,7 +224,7 @@ fn indexed(spec: &At<'_, '_>, errors: &mut ErrorList) {
         completions.required(errors, "when completion mode is Indexed");
     }
     at_most(&parallelism, INDEXED_PARALLELISM_MAX, " when completion mode is Indexed", errors);
-    if completions.is_set() && failed.number() > completions.number() {
+    if completions.is_set() && failed.is_set() && failed.number() > completions.number() {
         failed.invalid(errors, "must be less than or equal to completions");
     }
     at_most(&failed, FAILED_INDEXES_MAX, "", errors);

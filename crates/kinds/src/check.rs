@@ -231,6 +231,18 @@ impl<'v, 'p> At<'v, 'p> {
         }
     }
 
+    /// The same, where an absent value is shown as the zero value of a Go type that is no pointer.
+    pub fn unchanged_value(&self, errors: &mut ErrorList, old: &Value) {
+        let zero = match (self.value, old) {
+            (Value::Null, Value::String(_)) => Value::from(""),
+            (Value::Null, Value::Object(_)) => Value::Object(Map::new()),
+            _ => return self.unchanged(errors, old),
+        };
+        if !alike(self.value, old) {
+            self.invalid_as(errors, zero, IMMUTABLE);
+        }
+    }
+
     /// Labels.
     pub fn labels(&self, errors: &mut ErrorList) {
         errors.extend(validate_labels(self.value.as_object(), &self.path));

@@ -462,7 +462,9 @@ fn capacity(at: &At<'_, '_>, errors: &mut ErrorList) {
 fn volume_source(spec: &At<'_, '_>, errors: &mut ErrorList) {
     let mut count = 0;
     for (name, check) in SOURCES {
-        let at = spec.field(name);
+        // The Go type and its JSON name differ.
+        let shown = if *name == "cephfs" { "cephFS" } else { name };
+        let at = At::new(spec.value.get(name), spec.path.field(shown));
         if !at.is_set() {
             continue;
         }

@@ -1,9 +1,9 @@
 //! Endpoints, EndpointSlices and what addresses of pods may be.
 
 use super::check::{At, children};
-use crate::strategy::Strategy;
+use crate::strategy::{Strategy, alike};
 use keelson_meta::object_meta::IMMUTABLE;
-use keelson_meta::{ErrorList, FieldError, Object, Seen, Str, ip, names};
+use keelson_meta::{ErrorList, FieldError, Object, Seen, Str, Value, ip, names};
 use std::net::IpAddr;
 
 /// Endpoints.
@@ -146,7 +146,9 @@ fn validate_slice(new: &Object, old: Option<&Object>) -> ErrorList {
     let list = At::of(new, "endpoints");
     if list.array().len() > ENDPOINTS_MAX {
         errors.push(FieldError::too_many(&list.path, list.array().len(), ENDPOINTS_MAX));
-    } else {
+    } else if old.is_none_or(|old| !alike(list.value, old.get("endpoints").unwrap_or(&Value::Null)))
+    {
+        // Endpoints that stay are not looked at again.
         list.items().for_each(|at| slice_endpoint(&at, kind.text(), &mut errors));
     }
     if let Some(old) = old

@@ -126,7 +126,12 @@ fn strict_update(new: &Object, old: &Object, errors: &mut ErrorList) {
         let at = At::new(new.get(name), Path::new(shown));
         let stored = value(old, name);
         if !(at.value.is_empty() && Value::is_empty(&stored)) {
-            at.unchanged(errors, &stored);
+            let is_pointer = ["related", "eventTime"].contains(name) || name.ends_with("Timestamp");
+            if is_pointer {
+                at.unchanged(errors, &stored);
+            } else {
+                at.unchanged_value(errors, &stored);
+            }
         }
     }
 }

@@ -17,6 +17,7 @@ mod check;
 mod claims;
 mod conditions;
 mod config;
+mod csi;
 pub mod definitions;
 mod devices;
 mod endpoints;

@@ -16,11 +16,6 @@ pub(super) fn limit_range(base: Strategy) -> Strategy {
         default: default_limit_range,
         prepare_create: |range| {
             drop_empty(range);
-            // A limit range may be made without any name.
-            if range.name().is_empty() && range.generate_name().is_empty() {
-                let uid = range.uid().to_owned();
-                range.set_meta("name", &uid);
-            }
         },
         prepare_update: |new, _| drop_empty(new),
         validate: |new, _| validate_limit_range(new),

@@ -46,13 +46,16 @@ fn default_node(node: &mut Object) {
     let Some(spec) = child(&mut node.root, "spec") else { return };
     let first = spec.get("podCIDRs").and_then(Value::as_array).and_then(|list| list.first());
     match (first.cloned(), spec.get("podCIDR").filter(|range| !range.is_empty()).cloned()) {
-        (Some(first), _) => {
+        (Some(first), Some(range)) if first != range => {
+            spec.insert("podCIDRs", vec![range]);
+        }
+        (Some(_), Some(_)) | (None, None) => {}
+        (Some(first), None) => {
             spec.insert("podCIDR", first);
         }
         (None, Some(range)) => {
             spec.insert("podCIDRs", vec![range]);
         }
-        (None, None) => {}
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::strategy::{Check, Generation, SelectableField, StatusMetadata, Strategy};
 use crate::{
-    admission, api_services, autoscaling, batch, certificates, claims, config, definitions,
+    admission, api_services, autoscaling, batch, certificates, claims, config, csi, definitions,
     devices, endpoints, events, flow, limits, networking, nodes, pod, policies, rbac, service,
     storage, workloads,
 };
@@ -158,7 +158,7 @@ fn network_kind(resource: &str, base: Strategy) -> Strategy {
 fn storage_kind(resource: &str, base: Strategy) -> Strategy {
     match resource {
         "storageclasses" => storage::class(base),
-        "csidrivers" => storage::csi_driver(base),
+        "csidrivers" => csi::driver(base),
         "volumeattachments" => storage::attachment(base),
         "csistoragecapacities" => storage::capacity(base),
         "volumeattributesclasses" => storage::attributes_class(base),
@@ -224,10 +224,10 @@ fn generation(group: &str, resource: &str) -> Generation {
             | ("flowcontrol.apiserver.k8s.io", _)
             | ("admissionregistration.k8s.io", _)
             | ("apiextensions.k8s.io", _)
-            | ("discovery.k8s.io", _)
             | ("resource.k8s.io", "resourceslices" | "deviceclasses")
     );
     match (group, resource) {
+        ("discovery.k8s.io", _) => return Generation::OnSpecOrLabelChange,
         ("apps", "deployments") => return Generation::OnSpecOrAnnotationChange,
         ("scheduling.k8s.io", "priorityclasses") => return Generation::First,
         _ => {}

@@ -119,9 +119,6 @@ fn drop_what_types_lack(new: &mut Object, old: &Object) {
             }
         }
     }
-    if was == "ExternalName" && kind != "ExternalName" && same(spec, "externalName") {
-        spec.remove("externalName");
-    }
     if was == "ClusterIP" && kind == "ClusterIP" && !is_external(spec) && is_external(before) {
         spec.remove("externalTrafficPolicy");
     }

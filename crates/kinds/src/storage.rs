@@ -1,8 +1,8 @@
 //! Kinds of `storage.k8s.io`.
 
-use super::check::{At, default, default_empty};
+use super::check::{At, default};
 use super::claims;
-use crate::strategy::{Generation, Strategy};
+use crate::strategy::Strategy;
 use keelson_meta::{ErrorList, FieldError, Map, Object, Value, names};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -126,23 +126,6 @@ fn topology_term<'v>(expressions: &At<'v, '_>, errors: &mut ErrorList) -> Allowe
     allowed
 }
 
-/// CSIDrivers.
-pub(super) fn csi_driver(base: Strategy) -> Strategy {
-    Strategy {
-        generation: Generation::OnSpecChange,
-        default: |driver| {
-            let spec = driver.object_mut("spec");
-            default(spec, "attachRequired", true);
-            for name in ["podInfoOnMount", "storageCapacity", "requiresRepublish", "seLinuxMount"] {
-                default(spec, name, false);
-            }
-            default(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType");
-            default_empty(spec, "volumeLifecycleModes", vec!["Persistent".into()]);
-        },
-        ..base
-    }
-}
-
 /// VolumeAttachments.
 pub(super) fn attachment(base: Strategy) -> Strategy {
     Strategy {
@@ -188,7 +171,13 @@ fn attachment_status(status: &At<'_, '_>, errors: &mut ErrorList) {
 pub(super) fn capacity(base: Strategy) -> Strategy {
     Strategy {
         validate: |new, _| validate_capacity(new),
-        validate_change: |new, old| unchanged(new, old, &["nodeTopology", "storageClassName"]),
+        validate_change: |new, old| {
+            let mut errors = unchanged(new, old, &["nodeTopology"]);
+            let stored =
+                old.and_then(|old| old.get("storageClassName")).cloned().unwrap_or_default();
+            At::of(new, "storageClassName").unchanged_value(&mut errors, &stored);
+            errors
+        },
         ..base
     }
 }

@@ -25,6 +25,10 @@ pub enum Generation {
     },
     /// The same, and one more when annotations change.
     OnSpecOrAnnotationChange,
+    /// Absent at first, one more whenever anything but metadata and status changes.
+    OnSpecChangeFromNone,
+    /// 1 at first, one more when labels or anything but metadata and status change.
+    OnSpecOrLabelChange,
 }
 
 /// What a write to `status` may change in `metadata`.
@@ -247,10 +251,11 @@ impl Strategy {
     /// Moves the generation of an object that is made.
     pub fn first_generation(&self, obj: &mut Object) {
         match self.generation {
-            Generation::Unused => {}
+            Generation::Unused | Generation::OnSpecChangeFromNone => {}
             Generation::First
             | Generation::OnSpecChange
             | Generation::OnChange { .. }
+            | Generation::OnSpecOrLabelChange
             | Generation::OnSpecOrAnnotationChange => {
                 obj.metadata_mut().insert("generation", 1);
             }
@@ -260,12 +265,17 @@ impl Strategy {
     /// Moves the generation of an object that changes.
     pub fn next_generation(&self, schema: &Schema, new: &mut Object, old: &Object) {
         let mut generation = old.generation();
-        let annotations = ["metadata", "annotations"];
+        let [annotations, labels] = ["annotations", "labels"].map(|map| ["metadata", map]);
         let changed = match self.generation {
             Generation::Unused | Generation::First => false,
-            Generation::OnSpecChange => !same::desired(schema, new, old),
+            Generation::OnSpecChange | Generation::OnSpecChangeFromNone => {
+                !same::desired(schema, new, old)
+            }
             Generation::OnChange { status_counts } => {
                 !same::beside_metadata(new, old, status_counts)
+            }
+            Generation::OnSpecOrLabelChange => {
+                !same::desired(schema, new, old) || new.at(&labels) != old.at(&labels)
             }
             Generation::OnSpecOrAnnotationChange => {
                 !same::desired(schema, new, old) || new.at(&annotations) != old.at(&annotations)

@@ -434,6 +434,16 @@ impl fmt::Display for Quantity {
     }
 }
 
+/// The canonical text of an amount in a ResourceList, which holds thousandths and nothing smaller.
+pub fn canonical_milli(text: &str) -> Result<String, QuantityError> {
+    let mut quantity = text.parse::<Quantity>()?;
+    if quantity.exponent < -3 {
+        quantity.round_up(-3);
+        quantity.written = None;
+    }
+    Ok(quantity.to_string())
+}
+
 /// The canonical text of a quantity's text.
 pub fn canonical(text: &str) -> Result<String, QuantityError> {
     Ok(text.parse::<Quantity>()?.to_string())

@@ -33,7 +33,10 @@ pub(crate) async fn ensure(registry: &Arc<Registry>) -> Result<(), Failure> {
     ensure_token_tracking(registry).await?;
     make_all(registry, api_services::at_start(registry), "kube-apiserver").await?;
     flow_control::ensure(registry).await?;
-    flow_control::note_all(registry).await?;
+    // The loop of flow control tries again.
+    if let Err(error) = flow_control::note_all(registry).await {
+        tracing::warn!(%error, "conditions of FlowSchemas not written at the start");
+    }
     for (name, priority, description) in PRIORITY_CLASSES {
         let target = registry.target("scheduling.k8s.io", "priorityclasses", "", name);
         let class = value!({

@@ -253,7 +253,9 @@ impl Kind {
         obj.metadata_mut().insert("resourceVersion", "0");
         let mut text = Kept::take(&SCRATCH);
         let marks = json::encode(schema, obj, &mut text);
-        let labels: SmallVec<[(&str, &str); 8]> = obj.meta_map("labels").collect();
+        // In one order, as JSON has them: a write that changes nothing makes the same record.
+        let mut labels: SmallVec<[(&str, &str); 8]> = obj.meta_map("labels").collect();
+        labels.sort_unstable();
         let fields = self.strategy.selectable(obj);
         let record = Record {
             json: &text,

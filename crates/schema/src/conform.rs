@@ -10,6 +10,9 @@ const UNKNOWN_MAX: usize = 100;
 /// Bytes of their paths; the one that goes beyond is the last.
 const UNKNOWN_BYTES_MAX: usize = 1 << 20;
 
+/// Where the types of core/v1 are.
+const CORE: &str = "io.k8s.api.core.v1.";
+
 /// Whose words a refusal of a wrong type uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Words {
@@ -82,7 +85,10 @@ impl<'t> Conform<'t> {
                 Err(why) => fault = Some(why),
             }
             self.trail.pop();
-            let is_kept = fault.is_none() && !is_left_out(field, slot);
+            // An empty list of `metadata.managedFields` resets them; elsewhere it means nothing.
+            let resets =
+                || field.name == "managedFields" && self.trail.len() == 1 && slot.is_empty();
+            let is_kept = fault.is_none() && (!is_left_out(field, slot) || resets());
             if is_kept {
                 is_sorted &= last <= at;
                 last = at;
@@ -135,6 +141,10 @@ impl<'t> Conform<'t> {
                 for (key, slot) in map.iter_mut() {
                     let item = std::mem::take(slot);
                     *slot = self.value(&shape.value, item, of, &path.field(key))?;
+                }
+                // The ResourceLists of core/v1.
+                if matches!(shape.value, Shape::Quantity) && of.name.starts_with(CORE) {
+                    crate::text::round_to_milli(&mut map);
                 }
                 Ok(Value::Object(map))
             }

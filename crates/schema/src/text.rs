@@ -63,6 +63,17 @@ pub(crate) fn quantity(value: &Value) -> Result<Value, TypeError> {
     canonical.map(Value::from).map_err(|error| TypeError(error.to_string()))
 }
 
+/// Rounds the amounts of a ResourceList up to thousandths.
+pub(crate) fn round_to_milli(amounts: &mut keelson_meta::Map) {
+    for (_, amount) in amounts.iter_mut() {
+        let text = amount.as_str().filter(|text| text.ends_with(['n', 'u']));
+        let rounded = text.and_then(|text| quantity::canonical_milli(text).ok());
+        if let Some(rounded) = rounded {
+            *amount = Value::from(rounded);
+        }
+    }
+}
+
 /// Whether a quantity is surely canonical: one to three digits that do not begin with 0, and a suffix. A
 /// canonical form is one that no larger suffix can say, and those are 1000 or 1024 times as large.
 fn is_plain_quantity(text: &str) -> bool {

@@ -58,6 +58,9 @@ pub(crate) async fn answer(
             access_review::answer(&app.authorizer, kind, &mut obj, permit.user()).await?;
         }
         "bindings" => {
+            if obj.name().is_empty() {
+                return Err(Status::bad_request("Name parameter required."));
+            }
             let target = app.registry.target(
                 "",
                 "pods",

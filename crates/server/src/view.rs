@@ -286,7 +286,11 @@ impl View {
         }
         let object = match self.include {
             Include::None => Value::Null,
-            Include::Metadata => self.partial(obj.clone()).into(),
+            Include::Metadata => {
+                let mut partial = self.partial(obj.clone());
+                drop_converted_annotations(&self.schema.gvk, &mut partial);
+                partial.into()
+            }
             Include::Object => {
                 let mut text = vec![];
                 json::encode(&self.schema, obj, &mut text);
@@ -333,6 +337,35 @@ impl View {
             }
             Shape::PartialList => self.partial_text(self.decoded(target, entry)?),
             Shape::Object | Shape::Partial => self.text(target, &Answer::Entry(entry.clone())),
+        }
+    }
+}
+
+/// Annotations that conversion to a version adds: upstream makes rows of the internal type, which has none.
+const CONVERTED_ANNOTATIONS: &[(&str, &str, &str)] = &[
+    ("apps/v1", "DaemonSet", "deprecated.daemonset.template.generation"),
+    ("autoscaling/v1", "HorizontalPodAutoscaler", "autoscaling.alpha.kubernetes.io/metrics"),
+    ("autoscaling/v1", "HorizontalPodAutoscaler", "autoscaling.alpha.kubernetes.io/behavior"),
+    (
+        "autoscaling/v1",
+        "HorizontalPodAutoscaler",
+        "autoscaling.alpha.kubernetes.io/current-metrics",
+    ),
+    ("autoscaling/v1", "HorizontalPodAutoscaler", "autoscaling.alpha.kubernetes.io/conditions"),
+];
+
+fn drop_converted_annotations(gvk: &GroupVersionKind, obj: &mut Object) {
+    for (version, kind, annotation) in CONVERTED_ANNOTATIONS {
+        if gvk.kind != *kind || gvk.api_version() != *version {
+            continue;
+        }
+        let metadata = obj.metadata_mut();
+        let annotations = metadata.get_mut("annotations").and_then(Value::as_object_mut);
+        if let Some(annotations) = annotations {
+            annotations.remove(annotation);
+            if annotations.is_empty() {
+                metadata.remove("annotations");
+            }
         }
     }
 }

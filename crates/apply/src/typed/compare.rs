@@ -6,7 +6,7 @@ use crate::fields::{Element, FieldSet, Filter, Node, equal_values};
 use keelson_meta::room::Kept;
 use keelson_meta::{Map, Value};
 use keelson_schema::types::ListShape;
-use keelson_schema::{Schema, Types};
+use keelson_schema::{Presence, Schema, Shape, Types};
 
 /// The fields that differ. No path is in more than one of the sets.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -125,7 +125,49 @@ fn mark_presence(old: Option<&Value>, new: Option<&Value>) -> Option<Mark> {
     }
 }
 
+fn is_same(types: &Types, shape: &Shape, old: &Value, new: &Value) -> bool {
+    match (shape, old, new) {
+        (Shape::Struct(id), Value::Object(old), Value::Object(new)) => {
+            let of = types.get(*id);
+            let is_known = |map: &Map| map.iter().all(|(name, _)| of.field(name).is_some());
+            if !is_known(old) || !is_known(new) {
+                return old == new;
+            }
+            of.fields.iter().all(|field| {
+                let is_hollow = |value: &Value| {
+                    matches!(field.shape, Shape::Struct(_))
+                        && field.presence == Presence::Always
+                        && value.is_empty()
+                };
+                match (old.get(&field.name), new.get(&field.name)) {
+                    (Some(old), Some(new)) => is_same(types, &field.shape, old, new),
+                    (Some(only), None) | (None, Some(only)) => is_hollow(only),
+                    (None, None) => true,
+                }
+            })
+        }
+        (Shape::List(list), Value::Array(old), Value::Array(new)) => {
+            let mut pairs = old.iter().zip(new);
+            old.len() == new.len() && pairs.all(|(old, new)| is_same(types, &list.item, old, new))
+        }
+        _ => equal_values(old, new),
+    }
+}
+
 impl<'t> Walk<'t> {
+    /// Whether atomic values differ only in structs that are always written out, and hold nothing.
+    fn is_same_atomic(&self, kind: Kind<'t>, old: Option<&Value>, new: Option<&Value>) -> bool {
+        match (kind, old, new) {
+            // What a client has applied is compared as it was written.
+            (Kind::Atomic(shape), Some(old), Some(new))
+                if self.old == Form::Decoded && self.new == Form::Decoded =>
+            {
+                is_same(self.types, shape, old, new)
+            }
+            _ => false,
+        }
+    }
+
     /// How the value itself changed, and what changed below it. Not both are absent.
     fn value(
         &self,
@@ -136,7 +178,8 @@ impl<'t> Walk<'t> {
     ) -> (Option<Mark>, Comparison) {
         match kind {
             Kind::Scalar(_) | Kind::Atomic(_) | Kind::Untyped => {
-                (mark_leaf(old, new), Comparison::default())
+                let mark = mark_leaf(old, new).filter(|_| !self.is_same_atomic(kind, old, new));
+                (mark, Comparison::default())
             }
             Kind::Struct(_) | Kind::Map(_) => {
                 let (old_map, new_map) = (as_map(old), as_map(new));

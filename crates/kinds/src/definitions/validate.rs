@@ -182,6 +182,22 @@ fn versions(spec: &Map, errors: &mut ErrorList) {
             }
         }
     }
+    members_of_versions(versions, errors);
+    let shown = || match spec.get("versions") {
+        Some(Value::Array(_)) => internal(versions),
+        _ => Value::Null,
+    };
+    if !is_unique {
+        errors.push(invalid("spec.versions", shown(), "must contain unique version names"));
+    }
+    if storage != 1 {
+        let why = "must have exactly one version marked as storage version";
+        errors.push(invalid("spec.versions", shown(), why));
+    }
+}
+
+/// What versions have beside their names, which stands in one place where they have it in common.
+fn members_of_versions(versions: &[Value], errors: &mut ErrorList) {
     for (i, version) in versions.iter().enumerate() {
         let place = |name: &str, top: &str| match in_common(versions, name) {
             true if i > 0 => None,
@@ -212,17 +228,6 @@ fn versions(spec: &Map, errors: &mut ErrorList) {
             }
             selectable::fields(version.array_at(&["selectableFields"]), schema, &field, errors);
         }
-    }
-    let shown = || match spec.get("versions") {
-        Some(Value::Array(_)) => internal(versions),
-        _ => Value::Null,
-    };
-    if !is_unique {
-        errors.push(invalid("spec.versions", shown(), "must contain unique version names"));
-    }
-    if storage != 1 {
-        let why = "must have exactly one version marked as storage version";
-        errors.push(invalid("spec.versions", shown(), why));
     }
 }
 

@@ -53,6 +53,7 @@ fn validate_quota(new: &Object, old: Option<&Object>) -> ErrorList {
             let mut texts: Vec<String> =
                 list.iter().filter_map(|v| v.as_str().map(str::to_owned)).collect();
             texts.sort();
+            texts.dedup();
             texts
         };
         if sorted(at.array()) != sorted(old.array_at(&["spec", "scopes"])) {

@@ -25,7 +25,7 @@ pub(super) fn validate(
     is_cost_checked: bool,
     errors: &mut ErrorList,
 ) {
-    if at.value.as_object().is_none_or(|map| map.is_empty()) {
+    if at.value.as_object().is_none_or(Map::is_empty) {
         return;
     }
     let mirror = at.field_at(MIRROR);

@@ -120,6 +120,18 @@ pub(super) fn pull_policy(image: &str) -> &'static str {
     if image_tag(image) == Some("latest") { "Always" } else { "IfNotPresent" }
 }
 
+/// Bytes of an image's name without its registry and tag.
+const REPOSITORY_BYTES_MAX: usize = 255;
+
+/// How long a name is without its registry; one of a single word stands in `library/`.
+fn repository_bytes(name: &str) -> usize {
+    match name.split_once('/') {
+        None => "library/".len() + name.len(),
+        Some((host, rest)) if host.contains(['.', ':']) || host == "localhost" => rest.len(),
+        Some(_) => name.len(),
+    }
+}
+
 /// The tag of an image; `latest` when it names neither a tag nor a digest; `None` when the name is
 /// not that of an image.
 fn image_tag(image: &str) -> Option<&str> {
@@ -138,7 +150,10 @@ fn image_tag(image: &str) -> Option<&str> {
     let is_fine = parts.all(|(i, part)| {
         !part.is_empty() && ((i == 0 && host(part) && last > 0) || part.bytes().all(inside))
     });
-    if name.is_empty() || !is_fine {
+    let is_identifier =
+        image.len() == 64 && image.bytes().all(|b| b"0123456789abcdef".contains(&b));
+    let is_long = repository_bytes(name) > REPOSITORY_BYTES_MAX;
+    if name.is_empty() || !is_fine || is_identifier || is_long {
         return None;
     }
     match (tag, digest) {

@@ -16,9 +16,18 @@ pub(super) fn container(at: &At<'_, '_>, context: &Context<'_>, errors: &mut Err
 }
 
 /// Requests and limits of a pod as a whole.
-pub(super) fn pod(at: &At<'_, '_>, spec: &At<'_, '_>, errors: &mut ErrorList) {
+pub(super) fn pod(
+    at: &At<'_, '_>,
+    spec: &At<'_, '_>,
+    context: &Context<'_>,
+    errors: &mut ErrorList,
+) {
     if !at.is_set() {
         return;
+    }
+    let claims_of_pod = at.field("claims");
+    if claims_of_pod.is_set() {
+        claims_of_pod.forbidden(errors, "claims may not be set for Resources at pod-level");
     }
     requirements(at, errors, |name, errors| {
         let before = errors.len();
@@ -28,6 +37,7 @@ pub(super) fn pod(at: &At<'_, '_>, spec: &At<'_, '_>, errors: &mut ErrorList) {
             name.not_supported(errors, &["cpu", "hugepages-", "memory"]);
         }
     });
+    claims(&claims_of_pod, context, errors);
     let Some(map) = spec.value.as_object() else { return };
     let requests = at.field("requests");
     for (name, total) in total_requests(map) {

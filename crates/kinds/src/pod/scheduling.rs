@@ -122,14 +122,22 @@ fn pod_term(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
     for keys in ["matchLabelKeys", "mismatchLabelKeys"] {
         let list = at.field(keys);
-        if !list.array().is_empty() && !at.has("labelSelector") {
-            list.forbidden(errors, "must not be specified when labelSelector is not set");
-        }
-        list.items().for_each(|key| key.rule(errors, names::is_qualified_name));
+        label_keys(&list, at.has("labelSelector"), errors);
     }
     let key = at.field("topologyKey");
     key.not_empty(errors, "can not be empty");
     key.rule(errors, names::is_qualified_name);
+}
+
+/// Keys of labels that a selector is completed by.
+fn label_keys(keys: &At<'_, '_>, has_selector: bool, errors: &mut ErrorList) {
+    if keys.array().is_empty() {
+        return;
+    }
+    if !has_selector {
+        return keys.forbidden(errors, "must not be specified when labelSelector is not set");
+    }
+    keys.items().for_each(|key| key.rule(errors, names::is_qualified_name));
 }
 
 /// `tolerations`.
@@ -197,9 +205,7 @@ pub(super) fn spread(list: &At<'_, '_>, errors: &mut ErrorList) {
             skew.invalid_as(errors, skew.number(), NOT_POSITIVE);
         }
         let key = at.field("topologyKey");
-        if key.not_empty(errors, "can not be empty") {
-            key.rule(errors, names::is_qualified_name);
-        }
+        key.not_empty(errors, "can not be empty");
         let action = at.field("whenUnsatisfiable");
         action.one_of(errors, ACTIONS);
         if last.get(&topology(at.value)).is_some_and(|last| *last > index) {
@@ -223,10 +229,7 @@ pub(super) fn spread(list: &At<'_, '_>, errors: &mut ErrorList) {
         at.field("nodeAffinityPolicy").one_of_if_set(errors, &["Honor", "Ignore"]);
         at.field("nodeTaintsPolicy").one_of_if_set(errors, &["Honor", "Ignore"]);
         let keys = at.field("matchLabelKeys");
-        if !keys.array().is_empty() && !at.has("labelSelector") {
-            keys.forbidden(errors, "must not be specified when labelSelector is not set");
-        }
-        keys.items().for_each(|key| key.rule(errors, names::is_qualified_name));
+        label_keys(&keys, at.has("labelSelector"), errors);
         at.field("labelSelector").label_selector(errors);
     }
 }

@@ -72,7 +72,7 @@ pub(crate) fn pod_spec(at: &At<'_, '_>, is_pod: bool, errors: &mut ErrorList) {
     containers::regular(at, &context, errors);
     containers::init(at, &context, errors);
     containers::ephemeral(at, &context, errors);
-    resources::pod(&at.field("resources"), at, errors);
+    resources::pod(&at.field("resources"), at, &context, errors);
     at.field("restartPolicy").required_one_of(errors, RESTART_POLICIES);
     at.field("dnsPolicy").required_one_of(errors, DNS_POLICIES);
     at.field("nodeSelector").labels(errors);

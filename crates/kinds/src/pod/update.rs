@@ -19,6 +19,14 @@ pub(super) fn validate(new: &Object, old: &Object, errors: &mut ErrorList) {
             let words = "pod updates may not add or remove containers";
             return at.field(list).forbidden(errors, words);
         }
+        for container in at.field(list).items() {
+            let image = container.field("image");
+            if image.text().is_empty() {
+                image.required(errors, "");
+            } else if image.text().trim().len() != image.text().len() {
+                image.invalid(errors, "must not have leading or trailing whitespace");
+            }
+        }
     }
     if !deadline(&at, &before, errors) {
         return;

@@ -4,6 +4,7 @@ use crate::check::At;
 use crate::pod::probes;
 use keelson_meta::names;
 use keelson_meta::{ErrorList, FieldError, Seen, value};
+use std::collections::HashMap;
 
 /// Each port by itself.
 pub(super) fn all(spec: &At<'_, '_>, errors: &mut ErrorList) {
@@ -50,6 +51,9 @@ pub(super) fn collisions(spec: &At<'_, '_>, errors: &mut ErrorList) {
             node.duplicate(errors);
         }
     }
+    if allocated {
+        shared_node_ports(&list, errors);
+    }
     let mut seen: Seen<(&str, i64)> = Seen::new();
     for port in list.items() {
         let key = (port.str("protocol"), port.int("port").unwrap_or(0));
@@ -59,6 +63,26 @@ pub(super) fn collisions(spec: &At<'_, '_>, errors: &mut ErrorList) {
                 "TargetPort": 0, "NodePort": 0
             });
             errors.push(FieldError::duplicate(&port.path, shown));
+        }
+    }
+}
+
+/// A port without a node port is given that of the port of its number: the same for another protocol.
+fn shared_node_ports(list: &At<'_, '_>, errors: &mut ErrorList) {
+    let mut given: HashMap<i64, i64> = HashMap::new();
+    let mut seen: Seen<(&str, i64)> = Seen::new();
+    for port in list.items() {
+        let (number, node) = (port.int("port").unwrap_or(0), port.field("nodePort"));
+        let wanted = match node.number() {
+            0 => given.get(&number).copied().unwrap_or(0),
+            wanted => wanted,
+        };
+        if wanted == 0 {
+            continue;
+        }
+        given.entry(number).or_insert(wanted);
+        if !seen.insert((port.str("protocol"), wanted)) && node.number() == 0 {
+            errors.push(FieldError::duplicate(&node.path, wanted));
         }
     }
 }

@@ -52,6 +52,10 @@ pub(super) fn of(service: &Object) -> Vec<Str> {
                 .to_owned(),
         });
     }
+    if spec.str("type") != "ExternalName" && !spec.str("externalName").is_empty() {
+        let why = "spec.externalName is ignored when spec.type is not \"ExternalName\"";
+        warnings.push(why.to_owned());
+    }
     if spec.str("trafficDistribution") == "PreferClose" {
         let why = "\"PreferClose\" is deprecated; use \"PreferSameZone\"";
         warnings.push(format!("spec.trafficDistribution: {why}"));

@@ -349,6 +349,11 @@ fn prepare(registry: &Registry, permit: &Permit, target: &Target, obj: &mut Obje
     if target.kind.has_status && !strategy.status_on_create {
         obj.root.remove("status");
     }
+    let named = !obj.name().is_empty() || !obj.generate_name().is_empty();
+    if !named && target.gvr().resource == "limitranges" {
+        // It may be made without any name.
+        obj.set_meta("name", &stamp::uid(registry.clock.as_ref()));
+    }
     strategy.first_generation(obj);
     (strategy.prepare_create)(obj);
     (strategy.note_user)(obj, permit.user());

@@ -163,7 +163,7 @@ impl Registry {
         entry: &Entry,
         warnings: &mut Vec<Str>,
     ) -> Result<Step, Failure> {
-        let Ask { permit, target, part, options, conversions } = *ask;
+        let Ask { target, part, options, conversions, .. } = *ask;
         let kind = &target.kind;
         let stored = object_of!(self, target, entry)?;
         let converted = (target.schema().gvk != target.working().gvk)
@@ -207,16 +207,25 @@ impl Registry {
             }
             return Err(Box::pin(self.refused(target, &new, Some(&stored), invalid)).await);
         }
-        warnings.extend((kind.strategy.warnings)(&new, Some(&stored)));
+        // Upstream's strategies of subresources have none.
+        if part == Part::Main {
+            warnings.extend((kind.strategy.warnings)(&new, Some(&stored)));
+        }
         self.validate_part(&write, part, &passes, &new, warnings).await?;
         let mut result = Changed { new, stored, entry: entry.clone() };
         let several = is_service(target) || self.has_quotas(&ask.write(&result.stored));
         if !several {
             return self.put_change(ask, &mut result).await;
         }
-        // In boxes, as what is done seldom, so that the future of each write stays small.
+        // In a box, as what is done seldom, so that the future of each write stays small.
+        Box::pin(self.store_several(ask, result)).await
+    }
+
+    /// Stores a change of several keys, to the end even when its client goes away.
+    async fn store_several(&self, ask: &Ask<'_>, result: Changed) -> Result<Step, Failure> {
+        let Ask { permit, target, part, options, .. } = *ask;
         if options.dry_run {
-            return Box::pin(self.store_change(ask, result)).await;
+            return self.store_change(ask, result).await;
         }
         let (permit, target, options) = (permit.clone(), target.clone(), options.clone());
         let store = |registry: Arc<Registry>| async move {
@@ -225,7 +234,7 @@ impl Registry {
                 Ask { permit: &permit, target: &target, part, options: &options, conversions };
             registry.store_change(&ask, result).await
         };
-        Box::pin(self.to_the_end(store)).await
+        self.to_the_end(store).await
     }
 
     /// A changed object with the owners of its fields, which a webhook has to convert for that.

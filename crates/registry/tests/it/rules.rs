@@ -278,3 +278,151 @@ async fn a_node_gets_no_configuration_that_it_had_not() {
     session.check_at(path, body, &["status", "config"], "").await;
     session.check_at(path, body, &["status", "volumesInUse"], r#"["a"]"#).await;
 }
+
+#[tokio::test]
+async fn amounts_of_resource_lists_hold_thousandths() {
+    let session = Session::open().await;
+    let path = "POST /api/v1/namespaces/n/resourcequotas?dryRun=All";
+    for (given, stored) in
+        [("0.1m", "1m"), ("1u", "1m"), ("1500u", "2m"), ("5m", "5m"), ("0.5", "500m")]
+    {
+        let body =
+            format!(r#"{{"metadata":{{"name":"q"}},"spec":{{"hard":{{"cpu":"{given}"}}}}}}"#);
+        session.check_at(path, &body, &["spec", "hard", "cpu"], &format!("{stored:?}")).await;
+    }
+}
+
+#[tokio::test]
+async fn an_image_that_is_no_reference_is_pulled_if_absent() {
+    let session = Session::open().await;
+    let path = "POST /api/v1/namespaces/n/pods?dryRun=All";
+    for (image, policy) in [
+        ("i".to_owned(), "Always"),
+        ("i:1".to_owned(), "IfNotPresent"),
+        ("a".repeat(64), "IfNotPresent"),
+        ("a".repeat(63), "Always"),
+        ("r.io/".to_owned() + &"a".repeat(255), "Always"),
+        ("r.io/".to_owned() + &"a".repeat(256), "IfNotPresent"),
+    ] {
+        let body = format!(
+            r#"{{"metadata":{{"name":"p"}},"spec":{{"containers":[{{"name":"c","image":"{image}"}}]}}}}"#
+        );
+        let (_, answer) = session.send(path, &body).await;
+        let containers = answer.array_at(&["spec", "containers"]);
+        assert_eq!(containers[0].str_at(&["imagePullPolicy"]), Some(policy), "{image}");
+    }
+}
+
+#[tokio::test]
+async fn keys_of_labels_need_a_selector() {
+    let session = Session::open().await;
+    let causes = [
+        "spec.topologySpreadConstraints[0].topologyKey: Required value: can not be empty",
+        "spec.topologySpreadConstraints[0].matchLabelKeys: Forbidden: must not be specified when \
+         labelSelector is not set",
+    ];
+    let body = r#"{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}],
+        "topologySpreadConstraints":[{"maxSkew":1,"topologyKey":"","whenUnsatisfiable":"DoNotSchedule",
+            "matchLabelKeys":["$"]}]}}"#;
+    session.check(PODS, body, 422, &causes).await;
+}
+
+#[tokio::test]
+async fn a_port_takes_the_node_port_of_its_number() {
+    let session = Session::open().await;
+    let body = r#"{"metadata":{"name":"s"},"spec":{"type":"NodePort","ports":[
+        {"name":"a","port":80,"nodePort":30041},{"name":"b","port":80}]}}"#;
+    let causes = [
+        "spec.ports[1].nodePort: Duplicate value: 30041",
+        "spec.ports[1]: Duplicate value: {\"Name\":\"\",\"Protocol\":\"TCP\",\"AppProtocol\":null,\
+         \"Port\":80,\"TargetPort\":0,\"NodePort\":0}",
+    ];
+    session.check("POST /api/v1/namespaces/n/services?dryRun=All", body, 422, &causes).await;
+}
+
+#[tokio::test]
+async fn labels_of_a_slice_count_as_its_spec() {
+    let session = Session::open().await;
+    let path = "apis/discovery.k8s.io/v1/namespaces/n/endpointslices";
+    let body = r#"{"metadata":{"name":"s","labels":{"a":"b"}},"addressType":"IPv4",
+        "endpoints":[{"addresses":["10.1.2.3"]}],"ports":[]}"#;
+    session.check(&format!("POST /{path}"), body, 201, &[]).await;
+    let patch = |patch: &str| (format!("PATCH /{path}/s"), patch.to_owned());
+    let generation = ["metadata", "generation"];
+    let (request, body) = patch(r#"{"metadata":{"annotations":{"a":"b"}}}"#);
+    session.check_at(&request, &body, &generation, "1").await;
+    let (request, body) = patch(r#"{"metadata":{"labels":{"a":"c"}}}"#);
+    session.check_at(&request, &body, &generation, "2").await;
+    // An endpoint without conditions is one with empty ones: nothing changes, and nobody else owns it.
+    let (request, body) = patch(r#"{"endpoints":[{"addresses":["10.1.2.3"]}]}"#);
+    let other = format!("{request}?fieldManager=other");
+    let (_, answer) = session.send(&other, &body).await;
+    assert_eq!(answer.array_at(&["metadata", "managedFields"]).len(), 1);
+}
+
+#[tokio::test]
+async fn an_empty_list_of_owners_resets_them() {
+    let session = Session::open().await;
+    let body = r#"{"metadata":{"name":"m"},"data":{"a":"b"}}"#;
+    session.check("POST /api/v1/namespaces/n/configmaps", body, 201, &[]).await;
+    let body = r#"{"metadata":{"name":"m","managedFields":[]},"data":{"a":"b"}}"#;
+    let (_, answer) = session.send("PUT /api/v1/namespaces/n/configmaps/m", body).await;
+    assert_eq!(answer.at(&["metadata", "managedFields"]), None);
+}
+
+#[tokio::test]
+async fn an_indexed_job_is_told_its_own_faults() {
+    let session = Session::open().await;
+    let check = async |spec: &str, causes: &[&str]| {
+        let body = format!(
+            r#"{{"metadata":{{"name":"j"}},"spec":{{{spec},"template":{{"spec":{{
+                "restartPolicy":"Never","containers":[{{"name":"c","image":"i"}}]}}}}}}}}"#
+        );
+        session.check("POST /apis/batch/v1/namespaces/n/jobs?dryRun=All", &body, 422, causes).await;
+    };
+    let negative = "spec.completions: Invalid value: -1: must be greater than or equal to 0";
+    check(r#""completionMode":"Indexed","completions":-1"#, &[negative]).await;
+    let mode = "spec.completionMode: Unsupported value: \"\": supported values: \"NonIndexed\", \
+                \"Indexed\"";
+    check(r#""completionMode":"","completions":1,"backoffLimitPerIndex":0"#, &[mode]).await;
+}
+
+#[tokio::test]
+async fn a_write_that_only_orders_labels_anew_changes_nothing() {
+    let session = Session::open().await;
+    let maps = "/api/v1/namespaces/n/configmaps";
+    let body = r#"{"metadata":{"name":"m","labels":{"a":"1","b":"2"}}}"#;
+    let (_, first) = session.send(&format!("POST {maps}"), body).await;
+    let body = r#"{"metadata":{"name":"m","labels":{"b":"2","a":"1"}}}"#;
+    let (_, second) = session.send(&format!("PUT {maps}/m"), body).await;
+    let version = ["metadata", "resourceVersion"];
+    assert_eq!(first.at(&version), second.at(&version));
+}
+
+#[tokio::test]
+async fn a_csi_driver_is_checked_and_keeps_how_it_attaches() {
+    let session = Session::open().await;
+    let path = "/apis/storage.k8s.io/v1/csidrivers";
+    session
+        .check(&format!("POST {path}"), r#"{"metadata":{"name":"d"},"spec":{}}"#, 201, &[])
+        .await;
+    let patch = format!("PATCH {path}/d?dryRun=All");
+    let short = "spec.tokenRequests[0].expirationSeconds: Invalid value: 1: may not specify a duration \
+                 less than 10 minutes";
+    for (spec, cause) in [
+        (
+            r#""attachRequired":false"#,
+            "spec.attachedRequired: Invalid value: false: field is immutable",
+        ),
+        (
+            r#""fsGroupPolicy":"x""#,
+            "spec.fsGroupPolicy: Unsupported value: \"x\": supported values: \"File\", \"None\", \
+             \"ReadWriteOnceWithFSType\"",
+        ),
+        (r#""tokenRequests":[{"audience":"a","expirationSeconds":1}]"#, short),
+    ] {
+        session.check(&patch, &format!(r#"{{"spec":{{{spec}}}}}"#), 422, &[cause]).await;
+    }
+    let body = r#"{"spec":{"podInfoOnMount":true}}"#;
+    session.check_at(&patch, body, &["metadata", "generation"], "1").await;
+}

@@ -200,6 +200,10 @@ impl<const ALL: bool> Typed<'_, ALL> {
             value if ALL => self.keep(field, value),
             Value::Null if field.nullable => return None,
             Value::Null => {}
+            // An empty list resets the owners of the object.
+            Value::Array(entries) if entries.is_empty() && field.name == "managedFields" => {
+                return None;
+            }
             value if is_left_out(field, &value) => {}
             value => self.keep(field, value),
         }
@@ -263,6 +267,8 @@ impl<const ALL: bool> Typed<'_, ALL> {
         match shape {
             Shape::IntOrString => Some(Value::String(words)),
             Shape::Bytes => text::bytes(words).ok(),
+            // What is smaller than a thousandth depends on where it stands.
+            Shape::Quantity if words.contains(['n', 'u', '.', 'e']) => None,
             Shape::Quantity => text::quantity(&Value::String(words)).ok(),
             Shape::Time => text::time(&words).ok(),
             Shape::MicroTime => text::micro_time(&words).ok(),
