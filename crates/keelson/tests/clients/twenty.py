@@ -44,8 +44,11 @@ def each(resources, obj):
     seen = []
     since = listed.metadata.resourceVersion
     for event in resource.watch(resource_version=since, timeout=10, **where):
-        if event["object"].metadata.name == name:
-            seen.append((event["type"], event["object"].metadata.labels[LABEL]))
+        labels = event["object"].metadata.labels
+        # The server itself writes conditions in between.
+        if event["object"].metadata.name == name and labels:
+            if seen[-1:] != [(event["type"], labels[LABEL])]:
+                seen.append((event["type"], labels[LABEL]))
         if event["type"] == "DELETED":
             break
     want = [("MODIFIED", "patched"), ("MODIFIED", "applied"), ("DELETED", "applied")]
