@@ -8,7 +8,8 @@ use std::process::Command;
 use tokio::runtime::Runtime;
 
 /// Folders of transcripts that need no control loop.
-const FOLDERS: [&str; 4] = ["rest/simple", "rest/kinds", "kinds", "ext/crd"];
+const FOLDERS: [&str; 6] =
+    ["rest/simple", "rest/kinds", "kinds", "ext", "sys/discovery", "sys/headers"];
 /// What control loops do: all of it is exact.
 const CONTROLLERS: &str = "sys/controllers";
 /// Scenarios that are replayed side by side: those of loops mostly wait.
