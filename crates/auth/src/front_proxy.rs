@@ -29,11 +29,6 @@ const STANDARD_HEADERS: [&str; 3] = ["x-remote-user", "x-remote-uid", "x-remote-
 const STANDARD_EXTRA_PREFIX: &str = "x-remote-extra-";
 
 impl FrontProxy {
-    /// Whether a proxy may have a certificate of this common name.
-    pub fn allows(&self, common_name: &str) -> bool {
-        self.allowed_names.is_empty() || self.allowed_names.iter().any(|name| name == common_name)
-    }
-
     /// The user that the headers name; `None`: they name nobody. Names of headers are in lower case.
     /// A header that counts and is not UTF-8 is 401.
     pub fn user(&self, headers: &[Header<'_>]) -> Result<Option<User>, Failure> {
