@@ -286,7 +286,8 @@ async fn a_leaked_address_is_freed_after_a_minute_and_an_event_says_so() {
         let clock = Box::new(MovedClock(moved.clone()));
         Harness::over(Embedded::in_memory(), clock).await
     };
-    let service = r#"{"metadata":{"name":"a"},"spec":{"ports":[{"port":80}]}}"#;
+    let service =
+        r#"{"metadata":{"name":"a"},"spec":{"clusterIP":"10.0.0.50","ports":[{"port":80}]}}"#;
     assert_eq!(send(&harness, "POST", SERVICES, service).await.0, 201);
     let leaked = r#"{"metadata":{"name":"10.0.0.99","labels":{
         "ipaddress.kubernetes.io/ip-family":"IPv4",
