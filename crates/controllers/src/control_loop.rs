@@ -127,3 +127,14 @@ fn finish<L: ControlLoop>(
         }
     }
 }
+
+/// Whether events may be about the one object of a name: of what was listed, any may be.
+pub(crate) fn concern(events: &[InformerEvent], namespace: &str, name: &str) -> bool {
+    events.iter().any(|event| match event {
+        InformerEvent::Listed(..) => true,
+        InformerEvent::Put { entry, .. } | InformerEvent::Deleted { entry, .. } => {
+            entry.namespace() == namespace && entry.name() == name
+        }
+        InformerEvent::Withdrawn(_) => false,
+    })
+}

@@ -80,14 +80,7 @@ impl ControlLoop for TrackedSince {
     const WORKERS_MAX: usize = 1;
 
     fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<()>) -> bool {
-        let concerns = |event: &InformerEvent| match event {
-            InformerEvent::Listed(..) => true,
-            InformerEvent::Put { entry, .. } | InformerEvent::Deleted { entry, .. } => {
-                entry.namespace() == NAMESPACE && entry.name() == CONFIG_MAP
-            }
-            InformerEvent::Withdrawn(_) => false,
-        };
-        if events.iter().any(concerns) {
+        if control_loop::concern(&events, NAMESPACE, CONFIG_MAP) {
             queue.add(());
         }
         false
