@@ -22,6 +22,7 @@ pub(crate) use remove::remove;
 use keelson_meta::{Map, Str, Value};
 use keelson_schema::types::ListShape;
 use keelson_schema::{Field, ListKind, Presence, Shape, Struct, Types};
+use smallvec::SmallVec;
 use std::fmt;
 
 /// Something that does not fit its schema: where, and what.
@@ -177,16 +178,37 @@ pub(crate) fn zero(shape: &Shape) -> &'static Value {
     }
 }
 
-/// What the member of a struct is, present or not.
-pub(crate) fn look<'v>(form: Form, map: &'v Map, field: &Field) -> Option<&'v Value> {
-    let given = map.get(&field.name);
-    match (form, field.presence) {
-        (Form::Written, _) | (Form::Decoded, Presence::Pointer) => given,
-        (Form::Decoded, Presence::Always) => Some(given.unwrap_or(zero(&field.shape))),
-        (Form::Decoded, Presence::AlwaysNull) => Some(given.unwrap_or(&NULL)),
-        (Form::Decoded, Presence::OmitEmpty) => match &field.shape {
-            Shape::Struct(_) => Some(given.unwrap_or(&EMPTY)),
-            _ => given,
-        },
+/// Fields of a struct whose values are held without an allocation: only some structs of volumes and pods have more.
+const FIELDS: usize = 32;
+
+/// The members of an object by the place of their field.
+pub(crate) struct Members<'v>(SmallVec<[Option<&'v Value>; FIELDS]>);
+
+impl<'v> Members<'v> {
+    /// Finds the field of each member once. Members mostly stand in the order of the fields.
+    pub fn of(of: &Struct, map: &'v Map) -> Self {
+        let mut values = SmallVec::from_elem(None, of.fields.len());
+        let mut next = 0;
+        for (name, value) in map.iter() {
+            if let Some(at) = of.position_near(next, name) {
+                values[at] = Some(value);
+                next = at + 1;
+            }
+        }
+        Members(values)
+    }
+
+    /// What the member at the place of `field` is, present or not.
+    pub fn look(&self, form: Form, at: usize, field: &Field) -> Option<&'v Value> {
+        let given = self.0[at];
+        match (form, field.presence) {
+            (Form::Written, _) | (Form::Decoded, Presence::Pointer) => given,
+            (Form::Decoded, Presence::Always) => Some(given.unwrap_or(zero(&field.shape))),
+            (Form::Decoded, Presence::AlwaysNull) => Some(given.unwrap_or(&NULL)),
+            (Form::Decoded, Presence::OmitEmpty) => match &field.shape {
+                Shape::Struct(_) => Some(given.unwrap_or(&EMPTY)),
+                _ => given,
+            },
+        }
     }
 }

@@ -13,4 +13,4 @@ pub use parse::{DEPTH_MAX, Parsed, SyntaxError, parse};
 pub use raw::expanded;
 pub(crate) use typed::read;
 pub use typed::read_stored;
-pub use write::{write_string, write_value};
+pub use write::{write_string, write_utf8, write_value};

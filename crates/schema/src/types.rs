@@ -140,7 +140,7 @@ impl Struct {
 
     /// The same as [`Struct::position`], quick when the field is the next one of those that are set, at or
     /// after `from`.
-    pub(crate) fn position_near(&self, from: usize, name: &str) -> Option<usize> {
+    pub fn position_near(&self, from: usize, name: &str) -> Option<usize> {
         self.index.next(from, name).or_else(|| self.position(name))
     }
 

@@ -22,7 +22,9 @@ thread_local! {
 pub(super) fn write(set: &FieldSet) -> Str {
     let (mut out, mut key) = Kept::take(&SCRATCH);
     write_below(set, false, &mut key, &mut out);
-    let text = Str::new(String::from_utf8_lossy(&out));
+    // Always UTF-8: texts were written. `from_utf8_lossy` looks at each byte, this at a word.
+    let lossy = |_| Str::new(String::from_utf8_lossy(&out));
+    let text = std::str::from_utf8(&out).map_or_else(lossy, Str::new);
     Kept::give_back(&SCRATCH, (out, key));
     text
 }
@@ -38,7 +40,7 @@ fn write_below(set: &FieldSet, with_self: bool, key: &mut Vec<u8>, out: &mut Vec
         }
         key.clear();
         write_element(&node.element, key);
-        json::write_string(&String::from_utf8_lossy(key), out);
+        json::write_utf8(key, out);
         out.push(b':');
         if node.children.is_empty() {
             out.extend_from_slice(b"{}");

@@ -1,7 +1,7 @@
 //! What changed between two objects of one schema.
 
 use super::element::sorted_items;
-use super::{Form, Kind, look};
+use super::{Form, Kind, Members};
 use crate::fields::{Element, FieldSet, Filter, Node, equal_values};
 use keelson_meta::room::Kept;
 use keelson_meta::{Map, Value};
@@ -77,7 +77,12 @@ impl Nodes {
     /// Takes out what was pushed since `start`.
     fn finish(&mut self, start: Start) -> Comparison {
         let mut set = |mark: Mark| {
-            FieldSet::from_nodes(self.sets[mark as usize].split_off(start[mark as usize]))
+            let (nodes, start) = (&mut self.sets[mark as usize], start[mark as usize]);
+            // Two of the three are empty nearly always.
+            match nodes.len() == start {
+                true => FieldSet::new(),
+                false => FieldSet::from_nodes(nodes.split_off(start)),
+            }
         };
         Comparison {
             added: set(Mark::Added),
@@ -234,9 +239,11 @@ impl<'t> Walk<'t> {
 
     fn members(&self, kind: Kind<'t>, old: Option<&Map>, new: Option<&Map>, nodes: &mut Nodes) {
         if let Kind::Struct(of) = kind {
-            for field in &of.fields {
-                let old_value = old.and_then(|map| look(self.old, map, field));
-                let new_value = new.and_then(|map| look(self.new, map, field));
+            let (olds, news) =
+                (old.map(|map| Members::of(of, map)), new.map(|map| Members::of(of, map)));
+            for (at, field) in of.fields.iter().enumerate() {
+                let old_value = olds.as_ref().and_then(|of| of.look(self.old, at, field));
+                let new_value = news.as_ref().and_then(|of| of.look(self.new, at, field));
                 match (old_value, new_value) {
                     (None, None) => continue,
                     // Zero values that nobody wrote are the same static.

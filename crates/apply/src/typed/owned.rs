@@ -1,7 +1,7 @@
 //! The fields that an object sets.
 
 use super::element::element;
-use super::{Form, Kind, look};
+use super::{Form, Kind, Members};
 use crate::fields::{Element, FieldSet, Node};
 use keelson_meta::{Map, Value};
 use keelson_schema::types::ListShape;
@@ -82,8 +82,9 @@ impl<'t> Walk<'t> {
             });
         };
         if let (Kind::Struct(of), Form::Decoded) = (kind, self.form) {
-            for field in &of.fields {
-                if let Some(value) = look(self.form, map, field) {
+            let members = Members::of(of, map);
+            for (at, field) in of.fields.iter().enumerate() {
+                if let Some(value) = members.look(self.form, at, field) {
                     visit(&field.name, Element::Field(field.name.clone()), value);
                 }
             }

@@ -58,7 +58,11 @@ pub(super) fn write_float(number: f64, out: &mut Vec<u8>) {
 /// Appends a quoted string. Escapes what Go's encoder escapes: quotes, backslashes, control characters,
 /// `<`, `>`, `&` and the two Unicode line separators.
 pub fn write_string(text: &str, out: &mut Vec<u8>) {
-    let bytes = text.as_bytes();
+    write_utf8(text.as_bytes(), out);
+}
+
+/// [`write_string`] for the bytes of a text.
+pub fn write_utf8(bytes: &[u8], out: &mut Vec<u8>) {
     if !is_plain(bytes) {
         return write_escaped(bytes, out);
     }
