@@ -23,7 +23,10 @@ const COMPOSED_AT: usize = 4;
 #[derive(Clone, Debug)]
 pub struct Compiler {
     version: Version,
-    has_params: bool,
+    /// The type of `object` and `oldObject`.
+    object: Type,
+    /// The type of `params`; none where there is no such variable.
+    params: Option<Type>,
     /// What `variables` has; none where there is no such variable.
     composed: Option<Composed>,
 }
@@ -66,12 +69,21 @@ impl Purpose {
 impl Compiler {
     /// For the match conditions of a webhook.
     pub fn webhook(version: Version) -> Compiler {
-        Compiler { version, has_params: false, composed: None }
+        Compiler { version, object: Type::Dyn, params: None, composed: None }
     }
 
     /// For a policy, with or without `paramKind`.
     pub fn policy(version: Version, has_params: bool) -> Compiler {
-        Compiler { version, has_params, composed: Some(Composed::default()) }
+        let params = has_params.then_some(Type::Dyn);
+        Compiler { version, object: Type::Dyn, params, composed: Some(Composed::default()) }
+    }
+
+    /// The same for a policy of which is known what it sees. Says what is wrong with expressions; they are evaluated
+    /// by what [`Compiler::policy`] compiles, for a policy is for several kinds.
+    #[must_use]
+    pub fn with_types(self, object: Type, params: Option<Type>) -> Compiler {
+        let params = self.params.map(|unknown| params.unwrap_or(unknown));
+        Compiler { object, params, ..self }
     }
 
     /// The same without `variables`.
@@ -112,17 +124,17 @@ impl Compiler {
 
     fn environment(&self, purpose: Purpose) -> Environment {
         let mut env = Environment::kubernetes(self.version)
-            .with_variable("object", Type::Dyn)
-            .with_variable("oldObject", Type::Dyn)
+            .with_variable("object", self.object.clone())
+            .with_variable("oldObject", self.object.clone())
             .with_variable("namespaceObject", namespace_type().ty())
             .with_variable("request", request_type().ty());
         env = match &self.composed {
             Some(types) => env.with_composed("variables", types.clone()),
             None => env.without_variable(),
         };
-        env = match self.has_params {
-            true => env.with_variable("params", Type::Dyn),
-            false => env.without_variable(),
+        env = match &self.params {
+            Some(params) => env.with_variable("params", params.clone()),
+            None => env.without_variable(),
         };
         if purpose != Purpose::Message {
             env = env

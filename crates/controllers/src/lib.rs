@@ -19,6 +19,7 @@ mod legacy_tokens;
 mod metadata;
 mod namespaces;
 mod pods;
+mod policy_types;
 mod protection;
 mod queue;
 mod quotas;
@@ -157,6 +158,9 @@ pub const ALL: &[Controller] = &[
     .off_by_default_there(),
     Controller::new("ttl-after-finished-controller", |context| {
         Box::pin(ttl_after_finished::run(context.registry))
+    }),
+    Controller::new("validatingadmissionpolicy-status-controller", |context| {
+        Box::pin(policy_types::run(context.registry))
     }),
     Controller::new("volumeattributesclass-protection-controller", |context| {
         Box::pin(protection::classes(context.registry))

@@ -4,6 +4,7 @@
 mod declare;
 mod validate;
 
+pub(crate) use declare::declared;
 pub(crate) use validate::definition as validate_definition;
 use validate::environment;
 

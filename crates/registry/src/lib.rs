@@ -20,6 +20,7 @@ mod followed;
 mod informer;
 mod kind;
 mod lease;
+mod open_api;
 pub mod options;
 mod owners;
 mod patching;

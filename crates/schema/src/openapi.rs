@@ -12,6 +12,7 @@ mod operations;
 mod parameters;
 mod paths;
 mod protobuf;
+mod resolved;
 mod schemas;
 mod v2;
 mod v3;

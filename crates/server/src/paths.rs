@@ -9,8 +9,7 @@ use bytes::Bytes;
 use http::{Method, header};
 use keelson_meta::status::Details;
 use keelson_meta::{Failure, Reason, Status, Value, value};
-use keelson_registry::api_table::{ApiTable, Source};
-use keelson_schema::openapi::{CustomResource, CustomVersion, OpenApi};
+use keelson_schema::openapi::OpenApi;
 use std::sync::Arc;
 
 /// Answers a request for such a path.
@@ -214,7 +213,7 @@ async fn openapi(app: &Arc<App>, ask: &Ask, rest: &[&str]) -> Result<Reply, Fail
             let Some(is_protobuf) = accepts_v2(accept) else { return Ok(not_acceptable()) };
             let (name, media_type) =
                 if is_protobuf { ("v2 protobuf", V2_PROTOBUF) } else { ("v2", "application/json") };
-            let hash = with_documents(app, |documents| documents.v3_hash("v2"));
+            let hash = app.registry.documents(|documents| documents.v3_hash("v2"));
             let name = format!("{name} {hash}");
             let text = shared(app, &name, move |documents| {
                 Some(match is_protobuf {
@@ -225,7 +224,7 @@ async fn openapi(app: &Arc<App>, ask: &Ask, rest: &[&str]) -> Result<Reply, Fail
             let text = text.await.unwrap_or_default();
             Ok(tagged(ask, text, media_type, &hash, false))
         }
-        ["v3"] => Ok(with_documents(app, |documents| {
+        ["v3"] => Ok(app.registry.documents(|documents| {
             let index = documents.v3_index().into();
             tagged(ask, index, "text/plain; charset=utf-8", &documents.v3_hash(""), false)
         })),
@@ -234,7 +233,7 @@ async fn openapi(app: &Arc<App>, ask: &Ask, rest: &[&str]) -> Result<Reply, Fail
                 return Ok(not_acceptable());
             }
             let path = path.join("/");
-            let hash = with_documents(app, |documents| documents.v3_hash(&path));
+            let hash = app.registry.documents(|documents| documents.v3_hash(&path));
             let named = ask.query.get("hash");
             if named.is_some_and(|named| named != hash) {
                 let mut reply =
@@ -291,40 +290,11 @@ async fn shared(
     make: impl FnOnce(&OpenApi) -> Option<Vec<u8>> + Send + 'static,
 ) -> Option<Bytes> {
     let made_for = app.clone();
-    let make = move || with_documents(&made_for, |documents| make(documents));
+    let make = move || made_for.registry.documents(|documents| make(documents));
     app.state.documents.text(name, make).await
 }
 
 /// The group versions with resources that are not in the catalogue.
-fn custom_versions(api: &ApiTable) -> Vec<CustomVersion<'_>> {
-    let mut out = vec![];
-    for group in api.groups() {
-        for version in &group.versions {
-            let custom = version.endpoints().filter(|found| found.source == Source::Custom);
-            let resources: Vec<_> = custom
-                .filter_map(|endpoint| {
-                    let list_kind = &endpoint.kind.as_ref()?.list_kind;
-                    let (facts, schema) = (&*endpoint.facts, &endpoint.openapi[..]);
-                    Some(CustomResource { facts, list_kind, schema })
-                })
-                .collect();
-            if !resources.is_empty() {
-                out.push(CustomVersion { group: &group.name, version: &version.name, resources });
-            }
-        }
-    }
-    out
-}
-
-fn with_documents<T>(app: &App, work: impl FnOnce(&OpenApi) -> T) -> T {
-    let registry = &app.registry;
-    let api = registry.api();
-    let is_served =
-        |group: &str, version: &str, name: &str| api.endpoint(group, version, name).is_some();
-    let custom = custom_versions(&api);
-    work(&OpenApi::new(&registry.catalogue, &is_served).with_custom(&custom))
-}
-
 /// A document with its tag: 304 when the client has it, kept for long when the URL names its content.
 fn tagged(ask: &Ask, text: Bytes, media_type: &'static str, hash: &str, keep: bool) -> Reply {
     let tag = format!("\"{hash}\"");

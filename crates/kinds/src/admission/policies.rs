@@ -207,9 +207,6 @@ fn validation(at: &At<'_, '_>, expressions: &Expressions<'_>, errors: &mut Error
         message.invalid(errors, EMPTY);
     } else if text.contains('\n') {
         message.invalid(errors, "must not contain line breaks");
-    } else if text.is_empty() && rule.text().trim().contains('\n') {
-        let words = "message must be specified if expression contains line breaks";
-        message.required(errors, words);
     }
     let reasons = &["Forbidden", "Invalid", "RequestEntityTooLarge"];
     at.field("reason").one_of_if_set(errors, reasons);

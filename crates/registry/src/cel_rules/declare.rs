@@ -30,6 +30,11 @@ pub(super) fn root(schema: &Map) -> Declared {
     }
 }
 
+/// The type of a schema without references; `name` is what messages call it.
+pub(crate) fn declared(schema: &Map, name: &str) -> Option<Declared> {
+    typed(schema, name, 0).map(|typed| typed.declared)
+}
+
 /// The type of a member of an object.
 pub(super) fn property(of: &Declared, name: &str) -> Option<Arc<Declared>> {
     let Shape::Object(object) = &of.shape else { return None };
@@ -85,8 +90,10 @@ fn typed(schema: &Map, path: &str, depth: usize) -> Option<Typed> {
     let child = |name: &str, step: &str| {
         typed(schema.get(name)?.as_object()?, &format!("{path}.{step}"), depth + 1)
     };
+    // Built-in kinds have no type but a format there.
+    let is_int_or_string = is("x-kubernetes-int-or-string") || word("format") == "int-or-string";
     let (shape, size_max, json_bytes_min) = match word("type") {
-        _ if is("x-kubernetes-int-or-string") => {
+        _ if is_int_or_string => {
             let chars = size("maxLength").map(|chars| chars.saturating_mul(CHARACTER_BYTES_MAX));
             (Shape::IntOrString, chars.unwrap_or(REQUEST_BYTES_MAX - 2), 1)
         }

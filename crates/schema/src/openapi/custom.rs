@@ -65,6 +65,11 @@ impl<'a> CustomVersion<'a> {
         Str::from(format!("{}.{}.{kind}", parts.join("."), self.version))
     }
 
+    /// Whether a resource of this kind is among these.
+    pub(super) fn serves(&self, kind: &str) -> bool {
+        self.resources.iter().any(|known| known.facts.kind.kind == kind)
+    }
+
     /// The list kind of a resource.
     pub(super) fn list_kind(&self, resource: &Resource) -> Option<&str> {
         let found = self.resources.iter().find(|known| known.facts.name == resource.name);

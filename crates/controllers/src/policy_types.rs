@@ -1,0 +1,167 @@
+//! The ValidatingAdmissionPolicy status controller: says in a policy's status which of its expressions do not fit the
+//! kinds that it is for (apiserver `admission/plugin/policy/validating/typechecking.go`).
+
+use crate::client::{Client, unless_ending};
+use crate::control_loop::{self, ControlLoop};
+use crate::queue::Queue;
+use keelson_cel::admission::{Compiler, Purpose};
+use keelson_cel::{Type, Version};
+use keelson_meta::{Failure, GroupVersion, GroupVersionKind, Object, Status, Str, Value, value};
+use keelson_registry::options::PatchForm;
+use keelson_registry::{InformerEvent, Part, Registry, Target, Wanted};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+const GROUP: &str = "admissionregistration.k8s.io";
+const RESOURCE: &str = "validatingadmissionpolicies";
+const FIELD_MANAGER: &str = "validatingadmissionpolicy-status";
+/// Kinds of one resource rule that expressions are checked for.
+const KINDS_MAX: usize = 10;
+
+/// Runs until it is dropped.
+pub(crate) async fn run(registry: Arc<Registry>) {
+    let client = Client::new(&registry, "validatingadmissionpolicy-status-controller")
+        .with_field_manager(FIELD_MANAGER);
+    control_loop::run(&registry, PolicyTypes { client }).await;
+}
+
+struct PolicyTypes {
+    client: Client,
+}
+
+impl ControlLoop for PolicyTypes {
+    /// A name.
+    type Key = Str;
+    const NAME: &'static str = "validatingadmissionpolicy-status-controller";
+    const WANTED: Wanted = Wanted::Only(&[(GROUP, RESOURCE)]);
+    const WORKERS_MAX: usize = 1;
+
+    fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<Str>) -> bool {
+        for event in &events {
+            match event {
+                InformerEvent::Listed(_, all) => {
+                    queue.extend(all.range("", "").map(|entry| entry.name().into()));
+                }
+                InformerEvent::Put { entry, .. } => queue.add(entry.name().into()),
+                _ => {}
+            }
+        }
+        false
+    }
+
+    async fn sync(&self, name: Str) -> Result<Option<Duration>, Failure> {
+        let Some(kind) = self.client.kind(GROUP, RESOURCE) else { return Ok(None) };
+        let target = Target::of(&kind, "", &name);
+        let Some(policy) = self.client.get(&target).await? else { return Ok(None) };
+        let generation = policy.generation();
+        if policy.int_at(&["status", "observedGeneration"]).unwrap_or_default() >= generation {
+            return Ok(None);
+        }
+        let registry = self.client.registry.clone();
+        // The types of a kind take milliseconds.
+        let checked = tokio::task::spawn_blocking(move || check(&registry, &policy)).await;
+        let warnings = checked.map_err(|error| Status::internal(error.to_string()))?;
+        let types = match warnings.is_empty() {
+            true => value!({}),
+            false => value!({"expressionWarnings": (warnings)}),
+        };
+        let patch = value!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+            "metadata": {"name": (name.clone())},
+            "status": {"observedGeneration": (generation), "typeChecking": (types)}
+        });
+        unless_ending(
+            self.client.patch(&target, Part::Status, PatchForm::ApplyYaml, &patch).await,
+        )?;
+        Ok(None)
+    }
+}
+
+/// Which expressions of a policy do not fit, each with what the checker says, kind by kind.
+fn check(registry: &Registry, policy: &Object) -> Vec<Value> {
+    let compilers = compilers(registry, policy);
+    let mut warnings = vec![];
+    for (i, validation) in policy.array_at(&["spec", "validations"]).iter().enumerate() {
+        for field in ["expression", "messageExpression"] {
+            let text = validation.str_at(&[field]).unwrap_or_default();
+            let errors = compilers.iter().filter_map(|(kind, compiler)| {
+                let error = compiler.compile(text, Purpose::Variable).err()?;
+                let error = error.strip_prefix("compilation failed: ").unwrap_or(&error);
+                Some(format!("{kind}: {error}\n"))
+            });
+            let errors: Vec<String> = errors.collect();
+            if !text.is_empty() && !errors.is_empty() {
+                let field = format!("spec.validations[{i}].{field}");
+                warnings.push(value!({"fieldRef": (field), "warning": (errors.join("\n"))}));
+            }
+        }
+    }
+    warnings
+}
+
+/// What compiles the expressions of a policy for each kind that it names.
+fn compilers(registry: &Registry, policy: &Object) -> Vec<(GroupVersionKind, Compiler)> {
+    let declared = |kind: &GroupVersionKind, name: &str| -> Option<Type> {
+        registry.declared_type(kind, name).map(|declared| declared.ty())
+    };
+    let params = policy.at(&["spec", "paramKind"]).filter(|kind| !kind.is_null());
+    let has_params = params.is_some();
+    let params = params.and_then(|kind| {
+        let text = |name: &str| kind.str_at(&[name]).unwrap_or_default();
+        let kind = GroupVersion::parse(text("apiVersion"))?.kind(text("kind"));
+        declared(&kind, &format!("{}Params", kind.kind))
+    });
+    let compiler = |kind: GroupVersionKind| {
+        let object = declared(&kind, &kind.kind)?;
+        let mut compiler = Compiler::policy(Version::STORED_EXPRESSIONS, has_params)
+            .with_types(object, params.clone());
+        for variable in policy.array_at(&["spec", "variables"]) {
+            let text = |name: &str| variable.str_at(&[name]).unwrap_or_default();
+            compiler.variable(text("name"), text("expression"));
+        }
+        Some((kind, compiler))
+    };
+    named_kinds(registry, policy).into_iter().filter_map(compiler).collect()
+}
+
+/// The kinds that the resource rules of a policy name. Rules with wildcards are for kinds that nobody names.
+fn named_kinds(registry: &Registry, policy: &Object) -> BTreeSet<GroupVersionKind> {
+    let mut kinds = BTreeSet::new();
+    for rule in policy.array_at(&["spec", "matchConstraints", "resourceRules"]) {
+        let names = |list: &str| -> BTreeSet<String> {
+            let names = rule.array_at(&[list]).iter().filter_map(Value::as_str);
+            names.filter(|name| !name.contains(['*', '/'])).map(str::to_lowercase).collect()
+        };
+        let (versions, resources) = (names("apiVersions"), names("resources"));
+        let mut of_rule = BTreeSet::new();
+        for group in names("apiGroups") {
+            for version in &versions {
+                for resource in &resources {
+                    let found = kinds_for(registry, &group, version, resource);
+                    let room = KINDS_MAX.saturating_sub(of_rule.len());
+                    of_rule.extend(found.into_iter().take(room));
+                }
+            }
+        }
+        kinds.append(&mut of_rule);
+    }
+    kinds
+}
+
+/// The kinds of a resource, by its name in plural or singular. The core group stands for all groups, as for
+/// client-go's RESTMapper.
+fn kinds_for(
+    registry: &Registry,
+    group: &str,
+    version: &str,
+    resource: &str,
+) -> Vec<GroupVersionKind> {
+    let api = registry.api();
+    let groups = api.groups().filter(|known| group.is_empty() || known.name == group);
+    let versions = groups.filter_map(|known| known.version(version));
+    let endpoints = versions.flat_map(|version| version.endpoints());
+    let named = endpoints
+        .filter(|endpoint| endpoint.facts.name == resource || endpoint.facts.singular == resource);
+    named.map(|endpoint| endpoint.facts.kind.clone()).collect()
+}

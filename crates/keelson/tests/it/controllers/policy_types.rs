@@ -1,0 +1,88 @@
+//! Which expressions of a ValidatingAdmissionPolicy do not fit its kinds, against a recording of a kube-apiserver
+//! 1.36 with a kube-controller-manager.
+
+use super::{looping, make};
+use serde_json::{Value, json};
+
+const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
+/// A policy a line: name, spec, and the status that it got. The names of types had random digits at their ends.
+const RECORDED: &str = include_str!("../files/policy_types.txt");
+
+fn foos() -> Value {
+    let spec = json!({"type": "object", "properties": {
+        "n": {"type": "integer"},
+        "ios": {"x-kubernetes-int-or-string": true},
+        "any": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+        "l": {"type": "array", "items": {"type": "object", "properties": {"a": {"type": "string"}}}},
+        "m": {"type": "object", "additionalProperties": {"type": "integer"}},
+        "t": {"type": "string", "format": "date-time"},
+    }});
+    let schema = json!({"type": "object", "properties": {"spec": spec}});
+    json!({
+        "metadata": {"name": "foos.x.io"},
+        "spec": {"group": "x.io", "scope": "Namespaced",
+            "names": {"plural": "foos", "kind": "Foo", "singular": "foo"},
+            "versions": [{"name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": schema}}]}
+    })
+}
+
+#[test]
+fn the_status_of_a_policy_names_the_expressions_that_do_not_fit_its_kinds() {
+    let server = looping();
+    let client = server.client();
+    make(&client, DEFINITIONS, &foos());
+    let established = |answer: &Value| {
+        let conditions = answer["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.iter().any(|one| one["type"] == "Established" && one["status"] == "True")
+    };
+    client.poll(&format!("{DEFINITIONS}/foos.x.io"), |answer| established(&answer.body));
+    let recorded = RECORDED.lines().map(|line| serde_json::from_str(line).expect("JSON"));
+    let recorded: Vec<Value> = recorded.collect();
+    assert!(recorded.len() >= 60, "{}", recorded.len());
+    for case in &recorded {
+        make(&client, POLICIES, &json!({"metadata": {"name": case["name"]}, "spec": case["spec"]}));
+    }
+    for case in &recorded {
+        let path = format!("{POLICIES}/{}", case["name"].as_str().expect("a name"));
+        let checked =
+            client.poll(&path, |answer| answer.body["status"]["observedGeneration"].is_i64());
+        // Two types of one name are told apart by our own word.
+        let text = checked.body["status"].to_string().replace("DeploymentParams", "Deployment");
+        let found: Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(found, case["status"], "{}: {:#}", case["name"], case["spec"]);
+    }
+}
+
+#[test]
+fn the_status_follows_the_spec_of_a_policy() {
+    let server = looping();
+    let client = server.client();
+    let policy = |expression: &str| {
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+            "metadata": {"name": "a"},
+            "spec": {
+                "matchConstraints": {"resourceRules": [{"apiGroups": ["apps"], "apiVersions": ["v1"],
+                    "resources": ["deployments"], "operations": ["CREATE"]}]},
+                "validations": [{"expression": expression}]
+            }
+        })
+    };
+    make(&client, POLICIES, &policy("object.spec.nope == 1"));
+    let path = format!("{POLICIES}/a");
+    let checked = client.poll(&path, |answer| answer.body["status"]["observedGeneration"] == 1);
+    let warnings = &checked.body["status"]["typeChecking"]["expressionWarnings"];
+    assert_eq!(warnings[0]["fieldRef"], "spec.validations[0].expression");
+    let put =
+        client.call("PUT", &path, "application/json", Some(&policy("object.spec.replicas == 1")));
+    assert_eq!(put.status, 200, "{put:?}");
+    let checked = client.poll(&path, |answer| answer.body["status"]["observedGeneration"] == 2);
+    assert_eq!(checked.body["status"]["typeChecking"], json!({}));
+    let by = |entry: &&Value| entry["manager"] == "validatingadmissionpolicy-status";
+    let entries = checked.body["metadata"]["managedFields"].as_array().expect("entries");
+    let entry = entries.iter().find(by).expect("the loop's entry");
+    assert_eq!((&entry["operation"], &entry["subresource"]), (&json!("Apply"), &json!("status")));
+}

@@ -1,0 +1,46 @@
+//! OpenAPI of what is served, built-in and custom.
+
+use crate::api_table::{ApiTable, Source};
+use crate::cel_rules;
+use crate::registry::Registry;
+use keelson_cel::Declared;
+use keelson_meta::GroupVersionKind;
+use keelson_schema::openapi::{CustomResource, CustomVersion, OpenApi};
+
+impl Registry {
+    /// Gives the OpenAPI documents of what is served to `work`.
+    pub fn documents<T>(&self, work: impl FnOnce(&OpenApi) -> T) -> T {
+        let api = self.api();
+        let is_served =
+            |group: &str, version: &str, name: &str| api.endpoint(group, version, name).is_some();
+        let custom = custom_versions(&api);
+        work(&OpenApi::new(&self.catalogue, &is_served).with_custom(&custom))
+    }
+
+    /// The type that CEL sees in objects of a kind, as its OpenAPI schema declares it; `name` is what messages call
+    /// it. None: the kind is not served, or its schema says nothing. Takes milliseconds.
+    pub fn declared_type(&self, kind: &GroupVersionKind, name: &str) -> Option<Declared> {
+        let schema = self.documents(|documents| documents.resolved(kind))?;
+        cel_rules::declared(schema.as_object()?, name)
+    }
+}
+
+fn custom_versions(api: &ApiTable) -> Vec<CustomVersion<'_>> {
+    let mut out = vec![];
+    for group in api.groups() {
+        for version in &group.versions {
+            let custom = version.endpoints().filter(|found| found.source == Source::Custom);
+            let resources: Vec<_> = custom
+                .filter_map(|endpoint| {
+                    let list_kind = &endpoint.kind.as_ref()?.list_kind;
+                    let (facts, schema) = (&*endpoint.facts, &endpoint.openapi[..]);
+                    Some(CustomResource { facts, list_kind, schema })
+                })
+                .collect();
+            if !resources.is_empty() {
+                out.push(CustomVersion { group: &group.name, version: &version.name, resources });
+            }
+        }
+    }
+    out
+}
