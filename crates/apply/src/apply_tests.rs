@@ -267,7 +267,29 @@ fn null_owns_a_field_and_clears_it() {
     server.apply("m1", r#"{"spec":{"paused":null,"replicas":null,"strategy":null}}"#).unwrap();
     expect![[r#"m1 Apply 00:02 {"f:spec":{"f:paused":{},"f:replicas":{},"f:strategy":{}}}"#]]
         .assert_eq(&server.owners());
-    expect!["{}"].assert_eq(&server.at(&["spec"]));
+    expect![[r#"{"strategy":{}}"#]].assert_eq(&server.at(&["spec"]));
+}
+
+/// As recorded of a kube-apiserver 1.36.
+#[test]
+fn a_map_whose_members_are_given_up_stays_when_it_is_still_applied() {
+    let check = |first: &str, second: &str, left: Expect| {
+        let mut server = Server::new(deployment());
+        server.apply("m1", &format!(r#"{{"spec":{first}}}"#)).unwrap();
+        server.apply("m1", &format!(r#"{{"spec":{second}}}"#)).unwrap();
+        left.assert_eq(&server.at(&["spec"]));
+    };
+    let strategy = r#"{"strategy":{"type":"x"},"replicas":1}"#;
+    check(
+        strategy,
+        r#"{"strategy":{},"replicas":1}"#,
+        expect![[r#"{"replicas":1,"strategy":{}}"#]],
+    );
+    check(strategy, r#"{"strategy":{}}"#, expect![[r#"{"strategy":{}}"#]]);
+    check(strategy, "{}", expect!["{}"]);
+    let labels = r#"{"template":{"spec":{"nodeSelector":{"a":"b"}}}}"#;
+    check(labels, r#"{"template":{"spec":{}}}"#, expect![[r#"{"template":{"spec":{}}}"#]]);
+    check(labels, r#"{"template":{}}"#, expect![[r#"{"template":{}}"#]]);
 }
 
 #[test]

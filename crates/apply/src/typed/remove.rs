@@ -7,8 +7,8 @@ use keelson_meta::{Map, Value};
 use keelson_schema::types::ListShape;
 use keelson_schema::{Schema, Types};
 
-/// Takes the paths of `gone`, and all below them, out of an object. A map or list of which nothing
-/// is left becomes null.
+/// Takes the paths of `gone`, and all below them, out of an object. A map of which nothing is left stays, empty;
+/// a list becomes null, and so does a map that has nothing but such lists.
 pub(crate) fn remove(schema: &Schema, object: &mut Map, gone: &FieldSet) {
     members(&schema.types, Kind::Struct(schema.root()), object, gone);
 }
@@ -17,17 +17,21 @@ fn value(types: &Types, kind: Kind<'_>, value: &mut Value, gone: &FieldSet) {
     let is_nothing = match (kind, &mut *value) {
         (Kind::Struct(_) | Kind::Map(_) | Kind::Deduced, Value::Object(map)) => {
             members(types, kind, map, gone);
-            map.is_empty()
+            let is_no_list =
+                |value: &Value| matches!(value, Value::Null | Value::Array(_)) && value.is_empty();
+            !map.is_empty() && map.iter().all(|(_, value)| is_no_list(value))
         }
         (Kind::List(list), Value::Array(all)) => {
             items(types, list, all, gone);
             all.is_empty()
         }
-        (Kind::Scalar(_), _) | (_, Value::Null) => false,
-        (Kind::Untyped | Kind::Deduced, value) => {
-            matches!(value, Value::Object(_) | Value::Array(_))
+        // What is one value to its owners goes as a whole.
+        (_, Value::Object(map)) => {
+            *map = Map::new();
+            false
         }
-        (Kind::Struct(_) | Kind::Map(_) | Kind::List(_) | Kind::Atomic(_), _) => true,
+        (_, Value::Array(_)) => true,
+        _ => false,
     };
     if is_nothing {
         *value = Value::Null;

@@ -1,7 +1,7 @@
 //! Which expressions of a ValidatingAdmissionPolicy do not fit its kinds, against a recording of a kube-apiserver
 //! 1.36 with a kube-controller-manager.
 
-use super::{looping, make};
+use super::{MERGE, looping, make};
 use serde_json::{Value, json};
 
 const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
@@ -76,9 +76,9 @@ fn the_status_follows_the_spec_of_a_policy() {
     let checked = client.poll(&path, |answer| answer.body["status"]["observedGeneration"] == 1);
     let warnings = &checked.body["status"]["typeChecking"]["expressionWarnings"];
     assert_eq!(warnings[0]["fieldRef"], "spec.validations[0].expression");
-    let put =
-        client.call("PUT", &path, "application/json", Some(&policy("object.spec.replicas == 1")));
-    assert_eq!(put.status, 200, "{put:?}");
+    let spec = json!({"validations": [{"expression": "object.spec.replicas == 1"}]});
+    let patched = client.call("PATCH", &path, MERGE, Some(&json!({"spec": spec})));
+    assert_eq!(patched.status, 200, "{patched:?}");
     let checked = client.poll(&path, |answer| answer.body["status"]["observedGeneration"] == 2);
     assert_eq!(checked.body["status"]["typeChecking"], json!({}));
     let by = |entry: &&Value| entry["manager"] == "validatingadmissionpolicy-status";
