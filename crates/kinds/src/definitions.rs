@@ -1,13 +1,22 @@
 //! CustomResourceDefinitions (apiextensions `registry/customresourcedefinition`).
 
-mod internal;
-mod schema;
-mod selectable;
 mod validate;
+mod schema;
+mod structural;
+mod open_api;
+mod lists;
+mod rules;
+mod defaults;
+mod selectable;
+mod field_path;
+mod internal;
+
+pub use open_api::faults as open_api_faults;
+pub use schema::is_sound;
 
 use crate::check::{child, children, default, default_empty};
 use crate::strategy::Strategy;
-use keelson_meta::{ErrorList, Map, Object, Str, Value, value};
+use keelson_meta::{Map, Object, Str, Value, value};
 use keelson_schema::structural::is_format;
 use std::collections::BTreeSet;
 
@@ -203,13 +212,6 @@ pub fn has_condition(definition: &Object, kind: &str) -> bool {
         let is = |name: &str, text: &str| condition.get(name).and_then(Value::as_str) == Some(text);
         is("type", kind) && is("status", "True")
     })
-}
-
-/// Whether schemas are such that rules in them can be looked at.
-pub fn is_sound(schema: &Map) -> bool {
-    let mut errors = ErrorList::new();
-    schema::root(schema, "", false, &mut errors);
-    errors.is_empty()
 }
 
 /// The schemas of a definition, each with the field at which faults in it are told: what all versions have in

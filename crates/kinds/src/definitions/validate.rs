@@ -1,8 +1,8 @@
 //! Validation of CustomResourceDefinitions (apiextensions `pkg/apis/apiextensions/validation`). Faults name
 //! fields of upstream's internal type: what all versions have in common stands at the top there.
 
-use super::{schema, selectable};
-use crate::admission::client;
+use super::{defaults, internal, schema, selectable, structural};
+use crate::admission::conversion_client;
 use crate::check::At;
 use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Str, Value, names};
 use std::collections::HashSet;
@@ -63,6 +63,16 @@ pub(super) fn definition(new: &Object, old: Option<&Object>) -> ErrorList {
         let why = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in \
                    spec.versions[*].schema instead";
         errors.push(invalid("spec.preserveUnknownFields", true, why));
+    }
+    let keeps_unknown = spec.get("preserveUnknownFields") == Some(&true.into());
+    if keeps_unknown && super::schemas(new).iter().any(|(schema, _)| defaults::is_any(schema, 0)) {
+        let why = "must be false in order to use defaults in the schema";
+        errors.push(invalid("spec.preserveUnknownFields", true, why));
+    }
+    let strategy = new.at(&["spec", "conversion", "strategy"]).and_then(Value::as_str);
+    if let Some(strategy) = strategy.filter(|strategy| keeps_unknown && *strategy != "None") {
+        let why = "must be None if spec.preserveUnknownFields is true";
+        errors.push(invalid("spec.conversion.strategy", strategy, why));
     }
     versions(spec, &mut errors);
     let all = new.array_at(&["spec", "versions"]);
@@ -172,19 +182,12 @@ fn versions(spec: &Map, errors: &mut ErrorList) {
         let warning = version.get("deprecationWarning").and_then(Value::as_str);
         if let Some(warning) = warning {
             let field = format!("{field}.deprecationWarning");
-            if !is(version, "deprecated") {
-                errors.push(invalid(&field, warning, "can only be set for deprecated versions"));
-            } else if warning.len() > WARNING_BYTES_MAX {
-                let why = format!("must be <= {WARNING_BYTES_MAX} characters long");
-                errors.push(invalid(&field, warning, &why));
-            } else if warning.is_empty() {
-                errors.push(invalid(&field, warning, "must not be an empty string"));
-            }
+            of_warning(warning, is(version, "deprecated"), &field, errors);
         }
     }
     members_of_versions(versions, errors);
     let shown = || match spec.get("versions") {
-        Some(Value::Array(_)) => internal(versions),
+        Some(Value::Array(_)) => internal_versions(versions),
         _ => Value::Null,
     };
     if !is_unique {
@@ -194,6 +197,33 @@ fn versions(spec: &Map, errors: &mut ErrorList) {
         let why = "must have exactly one version marked as storage version";
         errors.push(invalid("spec.versions", shown(), why));
     }
+}
+
+fn of_warning(warning: &str, is_deprecated: bool, field: &str, errors: &mut ErrorList) {
+    if !is_deprecated {
+        return errors.push(invalid(field, warning, "can only be set for deprecated versions"));
+    }
+    if warning.len() > WARNING_BYTES_MAX {
+        let why = format!("must be <= {WARNING_BYTES_MAX} characters long");
+        errors.push(invalid(field, warning, &why));
+    }
+    if warning.is_empty() {
+        errors.push(invalid(field, warning, "must not be an empty string"));
+    }
+    if let Some((at, _)) = warning.char_indices().find(|(_, c)| !is_printable(*c)) {
+        let why = format!(
+            "must only contain printable UTF-8 characters; non-printable character found at index {at}"
+        );
+        errors.push(invalid(field, warning, &why));
+    }
+}
+
+/// Whether Go's `unicode.IsPrint` says so: of white space only the space, nothing invisible.
+fn is_printable(c: char) -> bool {
+    let is_invisible = matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e000}'..='\u{f8ff}' | '\u{fff9}'..='\u{fffb}'
+        | '\u{e0000}'..='\u{10ffff}');
+    c == ' ' || !(c.is_control() || c.is_whitespace() || is_invisible)
 }
 
 /// What versions have beside their names, which stands in one place where they have it in common.
@@ -221,18 +251,22 @@ fn members_of_versions(versions: &[Value], errors: &mut ErrorList) {
                 errors.push(invalid(&field, "", why));
                 continue;
             }
-            // Paths into a schema that is refused would only be said to be wrong because of that.
-            let schema = schema.filter(|schema| super::is_sound(schema));
-            if schema.is_none() {
+            let has_fields = !version.array_at(&["selectableFields"]).is_empty();
+            if has_fields && schema.is_none() {
+                let why = "may only be set when `version.schema.openAPIV3Schema` is not included";
+                errors.push(invalid(&field, "", why));
                 continue;
             }
+            // No path leads into what no structural schema can be made of (kube-apiserver panics there).
+            let schema = schema.filter(|schema| structural::unsupported(schema, 0).is_none());
+            let Some(schema) = schema else { continue };
             selectable::fields(version.array_at(&["selectableFields"]), schema, &field, errors);
         }
     }
 }
 
 /// Versions as upstream's messages show them: its internal type, with what they have in common lifted off.
-fn internal(versions: &[Value]) -> Value {
+fn internal_versions(versions: &[Value]) -> Value {
     let shown = versions.iter().map(|version| {
         let mut out = Map::new();
         let flag = |name: &str| version.get(name).cloned().unwrap_or(false.into());
@@ -248,8 +282,8 @@ fn internal(versions: &[Value]) -> Value {
             ("AdditionalPrinterColumns", "additionalPrinterColumns"),
             ("SelectableFields", "selectableFields"),
         ] {
-            let own = if in_common(versions, of) { None } else { version.get(of).cloned() };
-            out.insert(Str::new_static(name), own.unwrap_or_default());
+            let own = version.get(of).filter(|_| !in_common(versions, of));
+            out.insert(Str::new_static(name), own.map_or(Value::Null, |own| internal::member(of, own)));
         }
         Value::Object(out)
     });
@@ -357,9 +391,10 @@ fn conversion(spec: &Map, errors: &mut ErrorList) {
     match strategy {
         _ if strategy != "Webhook" => {
             unknown_strategy(strategy, errors);
+            let has_reviews = reviews.is_some_and(|reviews| !reviews.is_empty());
             let why = "should not be set when strategy is not set to Webhook";
             for (is_set, field) in
-                [(given_client.is_some(), client_field), (reviews.is_some(), reviews_field)]
+                [(given_client.is_some(), client_field), (has_reviews, reviews_field)]
             {
                 if is_set {
                     errors.push(at(field, FieldError::forbidden(&Path::ROOT, why)));
@@ -371,7 +406,7 @@ fn conversion(spec: &Map, errors: &mut ErrorList) {
                 None => {
                     errors.push(required(client_field, "required when strategy is set to Webhook"));
                 }
-                Some(given) => client(&At::new(Some(given), Path::new(client_field)), errors),
+                Some(given) => conversion_client(&At::new(Some(given), Path::new(client_field)), errors),
             }
             review_versions(reviews, reviews_field, errors);
         }
@@ -410,16 +445,18 @@ fn review_versions(reviews: Option<&Value>, field: &str, errors: &mut ErrorList)
 /// What was a storage version must stay one of the versions.
 fn stored_versions(new: &Object, spec: &Map, errors: &mut ErrorList) {
     let versions = spec.get("versions").and_then(Value::as_array).unwrap_or_default();
-    let name = |version: &'_ Value| version.str_at(&["name"]).unwrap_or_default().to_owned();
+    let name = |version: &Value| version.str_at(&["name"]).unwrap_or_default().to_owned();
     let names: HashSet<String> = versions.iter().map(name).collect();
     let stored = new.array_at(&["status", "storedVersions"]);
     let field = "status.storedVersions";
     if stored.is_empty() {
         return errors.push(invalid(field, Value::Null, "must have at least one stored version"));
     }
+    let mut missing: HashSet<&str> = stored.iter().filter_map(Value::as_str).collect();
     for version in versions {
         let name = version.str_at(&["name"]).unwrap_or_default();
-        let is_stored = stored.iter().any(|known| known.as_str() == Some(name));
+        // One that stands twice is not found again.
+        let is_stored = missing.remove(name);
         if version.get("storage") == Some(&true.into()) && !is_stored {
             let why = format!("must have the storage version {name}");
             errors.push(invalid(field, Value::Array(stored.to_vec()), &why));
