@@ -11,8 +11,9 @@ mod selectable;
 mod field_path;
 mod internal;
 
-pub use open_api::faults as open_api_faults;
-pub use schema::is_sound;
+pub use defaults::faults as default_faults;
+pub use open_api::refused;
+pub use schema::is_structural;
 
 use crate::check::{child, children, default, default_empty};
 use crate::strategy::Strategy;
@@ -70,7 +71,7 @@ fn warnings(new: &Object, old: Option<&Object>) -> Vec<Str> {
     let is_same = old.is_some_and(|old| old.get("spec") == new.get("spec"));
     let mut unknown = BTreeSet::new();
     if !is_same {
-        for (schema, _) in schemas(new) {
+        for (_, schema, _) in schemas(new) {
             unknown_formats(schema, &mut unknown);
         }
     }
@@ -214,9 +215,9 @@ pub fn has_condition(definition: &Object, kind: &str) -> bool {
     })
 }
 
-/// The schemas of a definition, each with the field at which faults in it are told: what all versions have in
-/// common stands at the top in upstream's messages, and once.
-pub fn schemas(definition: &Object) -> Vec<(&Map, String)> {
+/// The schemas of a definition, each with the place of its version and the field that messages name: what all
+/// versions have in common stands at the top in upstream's messages, and once.
+pub fn schemas(definition: &Object) -> Vec<(usize, &Map, String)> {
     let versions = definition.array_at(&["spec", "versions"]);
     let is_common = validate::in_common(versions, "schema");
     let schemas = versions.iter().enumerate().filter_map(|(i, version)| {
@@ -225,7 +226,7 @@ pub fn schemas(definition: &Object) -> Vec<(&Map, String)> {
             true => "spec.validation.openAPIV3Schema".to_owned(),
             false => format!("spec.versions[{i}].schema.openAPIV3Schema"),
         };
-        Some((schema, field))
+        Some((i, schema, field))
     });
     schemas.take(if is_common { 1 } else { usize::MAX }).collect()
 }

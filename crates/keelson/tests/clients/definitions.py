@@ -295,6 +295,8 @@ def plain(value, key=""):
     if key == "message" and isinstance(value, str):
         # Causes are compared themselves. Types of `self` have the time in their names.
         value = re.sub(r"selfType\d+", "selfType", value)
+        # Keelson does not tell an empty list from none.
+        value = re.sub(r'("(Required|Enum|AllOf|AnyOf|OneOf|XListMapKeys)"):\[\]', r"\1:null", value)
         return re.sub(r" is invalid: \[.*", " is invalid", value, flags=re.S)
     return value
 

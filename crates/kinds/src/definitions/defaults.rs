@@ -24,7 +24,7 @@ struct Meta<'p> {
 }
 
 /// The faults of all defaults in the schema of a whole object.
-pub(super) fn faults(schema: &Map, field: &str) -> ErrorList {
+pub fn faults(schema: &Map, field: &str) -> ErrorList {
     let mut errors = ErrorList::new();
     walk(schema, Place { field, depth: 0, is_root: true, meta: None }, &mut errors);
     errors
@@ -66,7 +66,7 @@ fn walk(schema: &Map, place: Place<'_>, errors: &mut ErrorList) {
 
 fn of_default(schema: &Map, default: &Value, place: Place<'_>, errors: &mut ErrorList) {
     let field = format!("{}.default", place.field);
-    let read = Structural::read(Some(&Value::Object(schema.clone())));
+    let read = Structural::read(Some(&Value::Object(schema.clone()))).of_defaults();
     let found = match place.meta {
         Some(meta) => {
             if let Some(why) = structural::resource_fault(&resource(meta, default)) {
@@ -84,12 +84,23 @@ fn of_default(schema: &Map, default: &Value, place: Place<'_>, errors: &mut Erro
             read.check_default(default)
         }
     };
+    let values = schema.get("additionalProperties").and_then(Value::as_object);
+    let properties = schema.get("properties");
+    let is_value = |name: &str| {
+        let is_known = properties.is_some_and(|properties| properties.get(name).is_some());
+        values.is_some() && default.get(name).is_some() && !is_known
+    };
     for fault in found.iter() {
         let place = match fault.field.as_str() {
             "" | "<nil>" => field.clone(),
             inner => format!("{field}.{inner}"),
         };
-        errors.push(FieldError { field: place, ..fault.clone() });
+        let mut fault = FieldError { field: place, ..fault.clone() };
+        // Upstream's path to a value of a map begins with a dot.
+        if fault.detail.split([' ', '.', '[']).next().is_some_and(is_value) {
+            fault.detail.insert(0, '.');
+        }
+        errors.push(fault);
     }
 }
 

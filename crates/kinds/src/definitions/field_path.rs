@@ -40,7 +40,12 @@ pub(super) fn find<'m>(
 fn member<'m>(schema: &'m Map, name: &str) -> Option<&'m Map> {
     match schema.get("properties").and_then(Value::as_object).filter(|known| !known.is_empty()) {
         Some(known) => known.get(name)?.as_object(),
-        None => schema.get("additionalProperties")?.as_object(),
+        None => match schema.get("additionalProperties")? {
+            Value::Object(values) => Some(values),
+            // Of these values nothing is known.
+            Value::Bool(_) => Some(const { &Map::new() }),
+            _ => None,
+        },
     }
 }
 

@@ -103,8 +103,10 @@ pub(super) fn member(name: &str, value: &Value) -> Value {
                 Value::Array(_) => value!({"Schema": null, "Property": (value.clone())}),
                 value => value!({"Schema": (inner(value)), "Property": null}),
             };
-            let members = map.iter().map(|(name, value)| (name.clone(), one(value)));
-            Value::Object(members.collect::<Map>()).sorted()
+            let mut members: Map =
+                map.iter().map(|(name, value)| (name.clone(), one(value))).collect();
+            members.sort();
+            Value::Object(members)
         }
         ("externalDocs", value) => value!({
             "Description": (text(value, "description")), "URL": (text(value, "url"))

@@ -47,7 +47,10 @@ pub(super) fn faults(schema: &Map, field: &str, errors: &mut ErrorList) {
         Some("map") => of_map(schema, items, &keys, field, errors),
         Some("set") => {
             if let Some(items) = items {
-                of_set(items, field, errors);
+                if text(schema, "type") == "array" {
+                    of_set(items, field, errors);
+                }
+                nullable_items(items, "set", field, errors);
             }
         }
         _ => {}
@@ -69,7 +72,6 @@ fn of_set(items: &Map, field: &str, errors: &mut ErrorList) {
         }
         _ => {}
     }
-    nullable_items(items, "set", field, errors);
 }
 
 fn nullable_items(items: &Map, list: &str, field: &str, errors: &mut ErrorList) {

@@ -3,8 +3,9 @@
 
 use super::schema::{flag, forbidden, invalid, listed, named, not_supported, required, text};
 use super::{lists, rules};
-use keelson_meta::{ErrorList, Map, Value};
+use keelson_meta::{ErrorList, FieldError, Map, Value};
 use keelson_schema::structural::DEPTH_MAX;
+use std::collections::HashSet;
 
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 /// Members that JSON schemas may have and these may not.
@@ -23,52 +24,78 @@ struct Scope<'a> {
     no_default: Option<&'a str>,
 }
 
-/// The faults of a schema and of all schemas in it.
-pub fn faults(schema: &Map, field: &str) -> ErrorList {
-    let mut errors = ErrorList::new();
-    let scope = Scope { is_root: true, depth: 0, in_meta: false, no_default: None };
-    check(schema, scope, field, &mut errors);
-    errors
+const ROOT: Scope<'static> = Scope { is_root: true, depth: 0, in_meta: false, no_default: None };
+
+/// What was found.
+#[derive(Default)]
+struct Found {
+    errors: ErrorList,
+    /// The fields of the schemas that are refused, or in which one is.
+    refused: HashSet<String>,
 }
 
-fn check(schema: &Map, scope: Scope<'_>, field: &str, errors: &mut ErrorList) {
+/// The faults of a schema and of all schemas in it.
+pub(super) fn faults(schema: &Map, field: &str) -> ErrorList {
+    let mut found = Found::default();
+    check(schema, ROOT, field, &mut found);
+    found.errors
+}
+
+/// The fields of the schemas that are refused, or in which one is: their rules might be wrong only because of
+/// that.
+pub fn refused(schema: &Map, field: &str) -> HashSet<String> {
+    let mut found = Found::default();
+    check(schema, ROOT, field, &mut found);
+    found.refused
+}
+
+fn check(schema: &Map, scope: Scope<'_>, field: &str, found: &mut Found) {
     if scope.depth > DEPTH_MAX {
         return;
     }
-    unsupported(schema, scope, field, errors);
-    let inner = Scope { is_root: false, depth: scope.depth + 1, ..scope };
-    additional(schema, inner, field, errors);
-    let is_resource = scope.is_root || flag(schema, "x-kubernetes-embedded-resource");
-    for (name, member) in named(schema, "properties") {
-        let is_meta = is_resource && METADATA.contains(&name);
-        let reason = format!("in top-level {name}");
-        let no_default = if is_meta && scope.is_root { Some(&*reason) } else { scope.no_default };
-        let inner = Scope { in_meta: scope.in_meta || is_meta, no_default, ..inner };
-        check(member, inner, &format!("{field}.properties[{name}]"), errors);
-    }
-    if let Some(not) = schema.get("not").and_then(Value::as_object) {
-        check(not, inner, &format!("{field}.not"), errors);
-    }
-    for name in ["allOf", "oneOf", "anyOf"] {
-        for (i, member) in listed(schema, name).enumerate() {
-            check(member, inner, &format!("{field}.{name}[{i}]"), errors);
-        }
-    }
-    for (name, member) in named(schema, "definitions") {
-        check(member, inner, &format!("{field}.definitions[{name}]"), errors);
-    }
-    if let Some(items) = schema.get("items").and_then(Value::as_object) {
-        check(items, inner, &format!("{field}.items"), errors);
-    }
-    for (name, member) in named(schema, "dependencies") {
-        check(member, inner, &format!("{field}.dependencies[{name}]"), errors);
-    }
+    let before = found.errors.len();
+    schemas_in(schema, scope, field, found);
+    let errors = &mut found.errors;
     let preserve = "x-kubernetes-preserve-unknown-fields";
     if schema.get(preserve) == Some(&Value::Bool(false)) {
         errors.push(invalid(format!("{field}.{preserve}"), false, "must be true or undefined"));
     }
     lists::faults(schema, field, errors);
     rules::faults(schema, field, errors);
+    if errors.len() > before || errors.is_full() {
+        found.refused.insert(field.to_owned());
+    }
+}
+
+fn schemas_in(schema: &Map, scope: Scope<'_>, field: &str, found: &mut Found) {
+    unsupported(schema, scope, field, &mut found.errors);
+    let inner = Scope { is_root: false, depth: scope.depth + 1, ..scope };
+    additional(schema, inner, field, found);
+    let is_resource = scope.is_root || flag(schema, "x-kubernetes-embedded-resource");
+    for (name, member) in named(schema, "properties") {
+        let is_meta = is_resource && METADATA.contains(&name);
+        let reason = format!("in top-level {name}");
+        let no_default = if is_meta && scope.is_root { Some(&*reason) } else { scope.no_default };
+        let inner = Scope { in_meta: scope.in_meta || is_meta, no_default, ..inner };
+        check(member, inner, &format!("{field}.properties[{name}]"), found);
+    }
+    if let Some(not) = schema.get("not").and_then(Value::as_object) {
+        check(not, inner, &format!("{field}.not"), found);
+    }
+    for name in ["allOf", "oneOf", "anyOf"] {
+        for (i, member) in listed(schema, name).enumerate() {
+            check(member, inner, &format!("{field}.{name}[{i}]"), found);
+        }
+    }
+    for (name, member) in named(schema, "definitions") {
+        check(member, inner, &format!("{field}.definitions[{name}]"), found);
+    }
+    if let Some(items) = schema.get("items").and_then(Value::as_object) {
+        check(items, inner, &format!("{field}.items"), found);
+    }
+    for (name, member) in named(schema, "dependencies") {
+        check(member, inner, &format!("{field}.dependencies[{name}]"), found);
+    }
 }
 
 fn unsupported(schema: &Map, scope: Scope<'_>, field: &str, errors: &mut ErrorList) {
@@ -111,7 +138,7 @@ fn unsupported(schema: &Map, scope: Scope<'_>, field: &str, errors: &mut ErrorLi
 }
 
 /// What is said of members that no property names.
-fn additional(schema: &Map, scope: Scope<'_>, field: &str, errors: &mut ErrorList) {
+fn additional(schema: &Map, scope: Scope<'_>, field: &str, found: &mut Found) {
     let Some(values) = schema.get("additionalProperties").filter(|values| !values.is_null()) else {
         return;
     };
@@ -119,18 +146,18 @@ fn additional(schema: &Map, scope: Scope<'_>, field: &str, errors: &mut ErrorLis
     let has_properties = schema.get("properties").is_some_and(|properties| !properties.is_empty());
     if has_properties && *values != Value::Bool(true) {
         let why = "additionalProperties and properties are mutual exclusive";
-        errors.push(forbidden(field.clone(), why));
+        found.errors.push(forbidden(field.clone(), why));
     }
     let Some(values) = values.as_object() else { return };
     let mut scope = scope;
     if scope.in_meta {
         scope.no_default = Some("inside additionalProperties applying to object metadata");
     }
-    check(values, scope, &field, errors);
+    check(values, scope, &field, found);
 }
 
-/// Items of a list, or keys of a map, that a schema names: `required` for `type` without a type.
-pub(super) fn wrong_type(schema: &Map, field: &str, why: &str) -> keelson_meta::FieldError {
+/// A type that does not fit what else a schema says.
+pub(super) fn wrong_type(schema: &Map, field: &str, why: &str) -> FieldError {
     match text(schema, "type") {
         "" => required(format!("{field}.type"), why),
         kind => invalid(format!("{field}.type"), kind, why),

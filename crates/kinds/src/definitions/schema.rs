@@ -56,11 +56,9 @@ pub(super) fn root(schema: &Map, field: &str, has_status: bool, errors: &mut Err
     errors.extend(found);
 }
 
-/// Whether a schema is structural and has sound defaults: only of those expressions are compiled.
-pub fn is_sound(schema: &Map) -> bool {
-    structural::unsupported(schema, 0).is_none()
-        && structural::faults(schema, "").is_empty()
-        && defaults::faults(schema, "").is_empty()
+/// Whether a schema is structural.
+pub fn is_structural(schema: &Map) -> bool {
+    structural::unsupported(schema, 0).is_none() && structural::faults(schema, "").is_empty()
 }
 
 /// With a status subresource, the schema of `status` is taken out of the root, which must not say more of it.

@@ -65,7 +65,7 @@ pub(super) fn definition(new: &Object, old: Option<&Object>) -> ErrorList {
         errors.push(invalid("spec.preserveUnknownFields", true, why));
     }
     let keeps_unknown = spec.get("preserveUnknownFields") == Some(&true.into());
-    if keeps_unknown && super::schemas(new).iter().any(|(schema, _)| defaults::is_any(schema, 0)) {
+    if keeps_unknown && super::schemas(new).iter().any(|(_, schema, _)| defaults::is_any(schema, 0)) {
         let why = "must be false in order to use defaults in the schema";
         errors.push(invalid("spec.preserveUnknownFields", true, why));
     }
@@ -79,11 +79,10 @@ pub(super) fn definition(new: &Object, old: Option<&Object>) -> ErrorList {
     let has_status = |version: &Value| {
         version.at(&["subresources", "status"]).is_some_and(|status| !status.is_null())
     };
-    for (at, (schema, field)) in super::schemas(new).into_iter().enumerate() {
+    for (at, schema, field) in super::schemas(new) {
         let is_common = field == "spec.validation.openAPIV3Schema";
-        // What is said of all versions is asked of the subresources that all of them have.
         let has_status = match is_common {
-            true => in_common(all, "subresources") && all.iter().all(has_status),
+            true => all.iter().any(has_status),
             false => all.get(at).is_some_and(has_status),
         };
         schema::root(schema, &field, has_status, &mut errors);
@@ -226,6 +225,33 @@ fn is_printable(c: char) -> bool {
     c == ' ' || !(c.is_control() || c.is_whitespace() || is_invisible)
 }
 
+fn of_selectable(fields: &[Value], schema: Option<&Map>, field: &str, errors: &mut ErrorList) {
+    let version = field.strip_suffix(".selectableFields").unwrap_or_default();
+    let Some(schema) = schema else {
+        let why = match version {
+            "spec" => "may only be set when validations.schema is included",
+            _ => "may only be set when `version.schema.openAPIV3Schema` is not included",
+        };
+        if !fields.is_empty() {
+            errors.push(invalid(field, "", why));
+        }
+        return;
+    };
+    match structural::unsupported(schema, 0) {
+        None => selectable::fields(fields, schema, field, errors),
+        Some(why) if !fields.is_empty() => {
+            let schema = if version == "spec" { "validation" } else { "schema" };
+            errors.push(invalid(&format!("{version}.{schema}.openAPIV3Schema"), "", &why));
+            // No path leads into what no structural schema can be made of; kube-apiserver panics at others.
+            let empty = |field: &&Value| field.str_at(&["jsonPath"]).unwrap_or_default().is_empty();
+            for (i, _) in fields.iter().enumerate().filter(|(_, field)| empty(field)) {
+                errors.push(required(&format!("{field}[{i}].jsonPath"), ""));
+            }
+        }
+        Some(_) => {}
+    }
+}
+
 /// What versions have beside their names, which stands in one place where they have it in common.
 fn members_of_versions(versions: &[Value], errors: &mut ErrorList) {
     for (i, version) in versions.iter().enumerate() {
@@ -251,16 +277,8 @@ fn members_of_versions(versions: &[Value], errors: &mut ErrorList) {
                 errors.push(invalid(&field, "", why));
                 continue;
             }
-            let has_fields = !version.array_at(&["selectableFields"]).is_empty();
-            if has_fields && schema.is_none() {
-                let why = "may only be set when `version.schema.openAPIV3Schema` is not included";
-                errors.push(invalid(&field, "", why));
-                continue;
-            }
-            // No path leads into what no structural schema can be made of (kube-apiserver panics there).
-            let schema = schema.filter(|schema| structural::unsupported(schema, 0).is_none());
-            let Some(schema) = schema else { continue };
-            selectable::fields(version.array_at(&["selectableFields"]), schema, &field, errors);
+            let fields = version.array_at(&["selectableFields"]);
+            of_selectable(fields, schema, &field, errors);
         }
     }
 }

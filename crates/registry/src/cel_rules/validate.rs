@@ -5,7 +5,7 @@ use super::{Budget, Tree, declare};
 use keelson_cel::{
     Compiled, Declared, ESTIMATED_RULE_COST_MAX, ESTIMATED_SCHEMA_COST_MAX, Environment, OBJECT_COST_MAX, Shape, Type, Version,
 };
-use keelson_kinds::definitions::{is_sound, open_api_faults, schemas};
+use keelson_kinds::definitions::{default_faults, is_structural, refused, schemas};
 use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Str, Value, value};
 use keelson_schema::structural::DEPTH_MAX;
 use std::collections::HashSet;
@@ -17,24 +17,25 @@ const RULES: &str = "x-kubernetes-validations";
 pub(crate) fn definition(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
     let mut stored = HashSet::new();
-    for (schema, _) in old.map(schemas).unwrap_or_default() {
+    for (_, schema, _) in old.map(schemas).unwrap_or_default() {
         texts(schema, 0, &mut stored);
     }
-    for (schema, field) in schemas(new) {
+    for (_, schema, field) in schemas(new) {
         let mut rules = HashSet::new();
         texts(schema, 0, &mut rules);
-        if rules.is_empty() || !is_sound(schema) {
+        if rules.is_empty() || !is_structural(schema) {
             continue;
         }
+        let refused_defaults = default_faults(schema, &field);
         let declared = Arc::new(declare::root(schema));
         let place = Place { field: &field, is_root: true, times: Some(1), apart: None };
-        let mut faults = ErrorList::new();
-        defaults(schema, &declared, &field, 0, &mut faults);
-        if !faults.is_empty() {
-            errors.extend(faults);
+        let mut walk = Defaults { refused: &refused_defaults, errors: ErrorList::new() };
+        walk.schema(schema, &declared, &field, 0);
+        if !walk.errors.is_empty() || !refused_defaults.is_empty() {
+            errors.extend(walk.errors);
             continue;
         }
-        let refused = open_api_faults(schema, &field);
+        let refused = refused(schema, &field);
         let mut walk = Walk { stored: &stored, refused, costs: vec![], errors: &mut errors };
         walk.schema(schema, &place, 0);
         walk.total(&field);
@@ -43,35 +44,43 @@ pub(crate) fn definition(new: &Object, old: Option<&Object>) -> ErrorList {
 }
 
 /// Defaults must hold to the rules of their own schemas.
-fn defaults(
-    schema: &Map,
-    declared: &Arc<Declared>,
-    field: &str,
-    depth: usize,
-    errors: &mut ErrorList,
-) {
-    if depth > DEPTH_MAX {
-        return;
-    }
-    let default = schema.get("default").filter(|default| !default.is_null());
-    if let Some((default, tree)) = default.zip(Tree::read(schema, declared, depth)) {
-        let field = format!("{field}.default");
-        let mut budget = Budget(OBJECT_COST_MAX);
-        tree.check(default, None, &Path::new(&field), &mut budget, errors);
-    }
-    let properties = schema.get("properties").and_then(Value::as_object);
-    for (name, member) in properties.into_iter().flat_map(Map::iter) {
-        if let (Some(member), Some(declared)) =
-            (member.as_object(), declare::property(declared, name))
-        {
-            let field = format!("{field}.properties[{name}]");
-            defaults(member, &declared, &field, depth + 1, errors);
+struct Defaults<'w> {
+    /// What is wrong with defaults beside that.
+    refused: &'w ErrorList,
+    errors: ErrorList,
+}
+
+impl Defaults<'_> {
+    fn schema(&mut self, schema: &Map, declared: &Arc<Declared>, field: &str, depth: usize) {
+        if depth > DEPTH_MAX {
+            return;
         }
-    }
-    if let (Shape::List(declared, _), Some(items)) =
-        (&declared.shape, schema.get("items").and_then(Value::as_object))
-    {
-        defaults(items, declared, &format!("{field}.items"), depth + 1, errors);
+        let default = schema.get("default").filter(|default| !default.is_null());
+        if let Some((default, tree)) = default.zip(Tree::read(schema, declared, depth)) {
+            let field = format!("{field}.default");
+            let is_refused = self.refused.iter().any(|error| {
+                let rest = error.field.strip_prefix(&*field);
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+            });
+            if !is_refused {
+                let mut budget = Budget(OBJECT_COST_MAX);
+                tree.check(default, None, &Path::new(&field), &mut budget, &mut self.errors);
+            }
+        }
+        let properties = schema.get("properties").and_then(Value::as_object);
+        for (name, member) in properties.into_iter().flat_map(Map::iter) {
+            if let (Some(member), Some(declared)) =
+                (member.as_object(), declare::property(declared, name))
+            {
+                let field = format!("{field}.properties[{name}]");
+                self.schema(member, &declared, &field, depth + 1);
+            }
+        }
+        if let (Shape::List(declared, _), Some(items)) =
+            (&declared.shape, schema.get("items").and_then(Value::as_object))
+        {
+            self.schema(items, declared, &format!("{field}.items"), depth + 1);
+        }
     }
 }
 
@@ -105,8 +114,9 @@ struct Place<'p> {
 
 struct Walk<'w> {
     stored: &'w HashSet<Str>,
-    /// What is wrong with the schemas beside their expressions.
-    refused: ErrorList,
+    /// The fields of schemas that are refused, or in which one is: expressions there might only be wrong
+    /// because of that.
+    refused: HashSet<String>,
     /// What each rule may cost, with its field.
     costs: Vec<(String, u64)>,
     errors: &'w mut ErrorList,
@@ -123,7 +133,12 @@ fn cost_of(compiled: &Compiled, place: &Place<'_>) -> u64 {
 /// `2.5x`, as messages say by how much a limit is exceeded.
 fn factor(cost: u64, limit: u64) -> String {
     let factor = cost as f64 / limit as f64;
-    if factor > 100.0 { "more than 100x".to_owned() } else { format!("{factor:.1}x") }
+    match factor {
+        _ if factor > 100.0 => "more than 100x".to_owned(),
+        // One digit would say that it is not exceeded at all.
+        _ if factor < 1.5 => format!("{factor:.6}x"),
+        _ => format!("{factor:.1}x"),
+    }
 }
 
 impl Walk<'_> {
@@ -146,7 +161,7 @@ impl Walk<'_> {
         let is_map = schema.get("x-kubernetes-list-type").and_then(Value::as_str) == Some("map");
         let apart = if is_map { place.apart } else { Some(place.field) };
         self.repeated(schema, "items", place, apart, depth);
-        if !self.is_refused(place.field) {
+        if !self.refused.contains(place.field) {
             self.rules(schema, place);
         }
     }
@@ -191,14 +206,6 @@ impl Walk<'_> {
             let place = Place { field: &field, times: Some(times), ..*place };
             self.rule(rule, &declared, &place);
         }
-    }
-
-    /// Whether a schema or one in it is refused: expressions might only be wrong because of that.
-    fn is_refused(&self, field: &str) -> bool {
-        self.refused.iter().any(|error| {
-            let rest = error.field.strip_prefix(field);
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
-        })
     }
 
     fn rule(&mut self, rule: &Map, declared: &Arc<Declared>, place: &Place<'_>) {

@@ -22,6 +22,13 @@ impl Structural {
         self.root.has_unknown(value)
     }
 
+    /// The same schema as defaults are held to: those of an int-or-string may be of any type.
+    #[must_use]
+    pub fn of_defaults(mut self) -> Structural {
+        self.root.each_mut(&mut |node| node.int_or_string = false);
+        self
+    }
+
     /// The faults of a value that is no whole object.
     pub fn check_value(&self, value: &Value) -> ErrorList {
         let mut errors = ErrorList::new();
@@ -82,6 +89,17 @@ fn types_of_resource(resource: &Map, path: &Path<'_>, errors: &mut ErrorList) {
 }
 
 impl Node {
+    fn each_mut(&mut self, change: &mut impl FnMut(&mut Node)) {
+        change(self);
+        self.properties.iter_mut().for_each(|(_, node)| node.each_mut(change));
+        if let Additional::Of(node) = &mut self.additional {
+            node.each_mut(change);
+        }
+        if let Some(items) = &mut self.items {
+            items.each_mut(change);
+        }
+    }
+
     /// Does something with each resource in a value.
     fn resources(&self, value: &Value, path: &Path<'_>, check: Check, errors: &mut ErrorList) {
         match value {

@@ -194,14 +194,15 @@ impl Node {
     /// The format that a value should have and the one it has, where its type is another and it is neither
     /// text nor a list.
     fn misformed(&self, value: &Value) -> Option<(&str, &'static str)> {
-        let (format, kind) = (self.format()?, self.kind?);
+        let format = self.format()?;
         let given = match value {
             Value::String(_) | Value::Array(_) => return None,
             Value::Int(_) => "int64",
             Value::Float(_) => "float64",
             _ => "",
         };
-        (!kind.takes(value) && given != format).then_some((format, given))
+        let takes = self.kind.is_some_and(|kind| kind.takes(value));
+        (!takes && given != format).then_some((format, given))
     }
 
     /// The members of an object, but for those in `known`, which are looked at elsewhere.
@@ -570,10 +571,12 @@ impl Checks {
         }
         if !self.all_of.is_empty() {
             let results: Vec<ErrorList> = self.all_of.iter().map(tried).collect();
-            let is_wrong = results.iter().any(|found| !found.is_empty());
+            let valid = results.iter().filter(|found| found.is_empty()).count();
+            let is_wrong = valid < results.len();
             results.into_iter().for_each(|found| errors.extend(found));
             if is_wrong {
-                errors.push(nowhere("must validate all the schemas (allOf)".to_owned()));
+                let none = if valid == 0 { ". None validated" } else { "" };
+                errors.push(nowhere(format!("must validate all the schemas (allOf){none}")));
             }
         }
         if self.not.as_ref().is_some_and(|not| tried(not).is_empty()) {
