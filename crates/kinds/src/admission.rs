@@ -150,10 +150,7 @@ pub(super) fn conversion_client(at: &At<'_, '_>, errors: &mut ErrorList) {
 }
 
 /// The service of a webhook that has no URL, whose own faults are found here.
-fn url_or_service<'a, 'p>(
-    at: &'a At<'a, 'p>,
-    errors: &mut ErrorList,
-) -> Option<At<'a, 'a>> {
+fn url_or_service<'a, 'p>(at: &'a At<'a, 'p>, errors: &mut ErrorList) -> Option<At<'a, 'a>> {
     let (url, service) = (at.field("url"), at.field("service"));
     if url.is_set() == service.is_set() {
         at.required(errors, "exactly one of url or service is required");

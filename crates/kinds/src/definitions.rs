@@ -1,15 +1,15 @@
 //! CustomResourceDefinitions (apiextensions `registry/customresourcedefinition`).
 
-mod validate;
-mod schema;
-mod structural;
-mod open_api;
-mod lists;
-mod rules;
 mod defaults;
-mod selectable;
 mod field_path;
 mod internal;
+mod lists;
+mod open_api;
+mod rules;
+mod schema;
+mod selectable;
+mod structural;
+mod validate;
 
 pub use defaults::faults as default_faults;
 pub use open_api::refused;

@@ -64,7 +64,8 @@ pub fn is_structural(schema: &Map) -> bool {
 /// With a status subresource, the schema of `status` is taken out of the root, which must not say more of it.
 fn with_status(schema: &Map, field: &str, errors: &mut ErrorList) {
     let kind = text(schema, "type");
-    let is_before_type = ["id", "$schema", "$ref"].iter().any(|name| !text(schema, name).is_empty());
+    let is_before_type =
+        ["id", "$schema", "$ref"].iter().any(|name| !text(schema, name).is_empty());
     if !kind.is_empty() && kind != "object" && !is_before_type {
         let why = "only \"object\" is allowed as the type at the root of the schema if the status \
                    subresource is enabled";
@@ -87,7 +88,8 @@ fn may_stand_at_root(name: &str, value: &Value) -> bool {
         name => name,
     };
     // `false` for properties beyond those that are named is something to say, too.
-    let is_set = is_set || (name == "additionalProperties" && !value.is_null());
+    let is_pointer = matches!(name, "additionalProperties" | "default");
+    let is_set = is_set || (is_pointer && !value.is_null());
     !is_set || ROOT_FIELDS.iter().any(|known| known.eq_ignore_ascii_case(name))
 }
 

@@ -65,7 +65,8 @@ pub(super) fn definition(new: &Object, old: Option<&Object>) -> ErrorList {
         errors.push(invalid("spec.preserveUnknownFields", true, why));
     }
     let keeps_unknown = spec.get("preserveUnknownFields") == Some(&true.into());
-    if keeps_unknown && super::schemas(new).iter().any(|(_, schema, _)| defaults::is_any(schema, 0)) {
+    if keeps_unknown && super::schemas(new).iter().any(|(_, schema, _)| defaults::is_any(schema, 0))
+    {
         let why = "must be false in order to use defaults in the schema";
         errors.push(invalid("spec.preserveUnknownFields", true, why));
     }
@@ -225,31 +226,36 @@ fn is_printable(c: char) -> bool {
     c == ' ' || !(c.is_control() || c.is_whitespace() || is_invisible)
 }
 
-fn of_selectable(fields: &[Value], schema: Option<&Map>, field: &str, errors: &mut ErrorList) {
-    let version = field.strip_suffix(".selectableFields").unwrap_or_default();
-    let Some(schema) = schema else {
-        let why = match version {
-            "spec" => "may only be set when validations.schema is included",
-            _ => "may only be set when `version.schema.openAPIV3Schema` is not included",
-        };
-        if !fields.is_empty() {
-            errors.push(invalid(field, "", why));
-        }
+fn of_selectable(version: &Value, field: &str, errors: &mut ErrorList) {
+    let fields = version.array_at(&["selectableFields"]);
+    if fields.is_empty() {
         return;
-    };
-    match structural::unsupported(schema, 0) {
-        None => selectable::fields(fields, schema, field, errors),
-        Some(why) if !fields.is_empty() => {
-            let schema = if version == "spec" { "validation" } else { "schema" };
-            errors.push(invalid(&format!("{version}.{schema}.openAPIV3Schema"), "", &why));
-            // No path leads into what no structural schema can be made of; kube-apiserver panics at others.
-            let empty = |field: &&Value| field.str_at(&["jsonPath"]).unwrap_or_default().is_empty();
-            for (i, _) in fields.iter().enumerate().filter(|(_, field)| empty(field)) {
-                errors.push(required(&format!("{field}[{i}].jsonPath"), ""));
-            }
-        }
-        Some(_) => {}
     }
+    let place = field.strip_suffix(".selectableFields").unwrap_or_default();
+    let schema = version.at(&["schema", "openAPIV3Schema"]).and_then(Value::as_object);
+    let has_validation = version.get("schema").is_some_and(|schema| !schema.is_null());
+    let unsupported = schema.and_then(|schema| structural::unsupported(schema, 0));
+    let why = match (place, schema) {
+        ("spec", None) if !has_validation => "may only be set when validations.schema is included",
+        (place, None) if place != "spec" => {
+            "may only be set when `version.schema.openAPIV3Schema` is not included"
+        }
+        (_, Some(schema)) if unsupported.is_none() => {
+            return selectable::fields(fields, schema, field, errors);
+        }
+        _ => {
+            if let Some(why) = unsupported {
+                errors.push(invalid(&format!("{place}.schema.openAPIV3Schema"), "", &why));
+            }
+            // No path leads into what no structural schema can be made of: kube-apiserver panics there.
+            let mut found = ErrorList::new();
+            selectable::fields(fields, &Map::new(), field, &mut found);
+            let told =
+                found.iter().filter(|error| !error.detail.ends_with("refer to a valid field"));
+            return told.for_each(|error| errors.push(error.clone()));
+        }
+    };
+    errors.push(invalid(field, "", why));
 }
 
 /// What versions have beside their names, which stands in one place where they have it in common.
@@ -268,7 +274,6 @@ fn members_of_versions(versions: &[Value], errors: &mut ErrorList) {
             of_scale(scale, &format!("{field}.scale"), errors);
         }
         if let Some(field) = place("selectableFields", "spec.selectableFields") {
-            let schema = version.at(&["schema", "openAPIV3Schema"]).and_then(Value::as_object);
             if field != "spec.selectableFields"
                 && in_common(versions, "schema")
                 && version.get("selectableFields").is_some()
@@ -277,8 +282,7 @@ fn members_of_versions(versions: &[Value], errors: &mut ErrorList) {
                 errors.push(invalid(&field, "", why));
                 continue;
             }
-            let fields = version.array_at(&["selectableFields"]);
-            of_selectable(fields, schema, &field, errors);
+            of_selectable(version, &field, errors);
         }
     }
 }
@@ -301,7 +305,10 @@ fn internal_versions(versions: &[Value]) -> Value {
             ("SelectableFields", "selectableFields"),
         ] {
             let own = version.get(of).filter(|_| !in_common(versions, of));
-            out.insert(Str::new_static(name), own.map_or(Value::Null, |own| internal::member(of, own)));
+            out.insert(
+                Str::new_static(name),
+                own.map_or(Value::Null, |own| internal::member(of, own)),
+            );
         }
         Value::Object(out)
     });
@@ -424,7 +431,9 @@ fn conversion(spec: &Map, errors: &mut ErrorList) {
                 None => {
                     errors.push(required(client_field, "required when strategy is set to Webhook"));
                 }
-                Some(given) => conversion_client(&At::new(Some(given), Path::new(client_field)), errors),
+                Some(given) => {
+                    conversion_client(&At::new(Some(given), Path::new(client_field)), errors)
+                }
             }
             review_versions(reviews, reviews_field, errors);
         }

@@ -3,7 +3,8 @@
 
 use super::{Budget, Tree, declare};
 use keelson_cel::{
-    Compiled, Declared, ESTIMATED_RULE_COST_MAX, ESTIMATED_SCHEMA_COST_MAX, Environment, OBJECT_COST_MAX, Shape, Type, Version,
+    Compiled, Declared, ESTIMATED_RULE_COST_MAX, ESTIMATED_SCHEMA_COST_MAX, Environment,
+    OBJECT_COST_MAX, Type, Version,
 };
 use keelson_kinds::definitions::{default_faults, is_structural, refused, schemas};
 use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Str, Value, value};
@@ -27,10 +28,9 @@ pub(crate) fn definition(new: &Object, old: Option<&Object>) -> ErrorList {
             continue;
         }
         let refused_defaults = default_faults(schema, &field);
-        let declared = Arc::new(declare::root(schema));
         let place = Place { field: &field, is_root: true, times: Some(1), apart: None };
         let mut walk = Defaults { refused: &refused_defaults, errors: ErrorList::new() };
-        walk.schema(schema, &declared, &field, 0);
+        walk.schema(schema, &field, 0);
         if !walk.errors.is_empty() || !refused_defaults.is_empty() {
             errors.extend(walk.errors);
             continue;
@@ -51,35 +51,40 @@ struct Defaults<'w> {
 }
 
 impl Defaults<'_> {
-    fn schema(&mut self, schema: &Map, declared: &Arc<Declared>, field: &str, depth: usize) {
+    fn schema(&mut self, schema: &Map, field: &str, depth: usize) {
         if depth > DEPTH_MAX {
             return;
         }
-        let default = schema.get("default").filter(|default| !default.is_null());
-        if let Some((default, tree)) = default.zip(Tree::read(schema, declared, depth)) {
-            let field = format!("{field}.default");
-            let is_refused = self.refused.iter().any(|error| {
-                let rest = error.field.strip_prefix(&*field);
-                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
-            });
-            if !is_refused {
-                let mut budget = Budget(OBJECT_COST_MAX);
-                tree.check(default, None, &Path::new(&field), &mut budget, &mut self.errors);
-            }
+        if let Some(default) = schema.get("default").filter(|default| !default.is_null()) {
+            self.default(schema, default, field, depth);
         }
         let properties = schema.get("properties").and_then(Value::as_object);
         for (name, member) in properties.into_iter().flat_map(Map::iter) {
-            if let (Some(member), Some(declared)) =
-                (member.as_object(), declare::property(declared, name))
-            {
-                let field = format!("{field}.properties[{name}]");
-                self.schema(member, &declared, &field, depth + 1);
+            if let Some(member) = member.as_object() {
+                self.schema(member, &format!("{field}.properties[{name}]"), depth + 1);
             }
         }
-        if let (Shape::List(declared, _), Some(items)) =
-            (&declared.shape, schema.get("items").and_then(Value::as_object))
-        {
-            self.schema(items, declared, &format!("{field}.items"), depth + 1);
+        if let Some(items) = schema.get("items").and_then(Value::as_object) {
+            self.schema(items, &format!("{field}.items"), depth + 1);
+        }
+    }
+
+    fn default(&mut self, schema: &Map, default: &Value, field: &str, depth: usize) {
+        let declared = match depth {
+            0 => Some(declare::root(schema)),
+            _ => declare::own(schema, false).map(|(declared, _)| declared),
+        };
+        let declared = declared.map(Arc::new);
+        let tree = declared.and_then(|declared| Tree::read(schema, &declared, depth));
+        let Some(tree) = tree else { return };
+        let field = format!("{field}.default");
+        let is_refused = self.refused.iter().any(|error| {
+            let rest = error.field.strip_prefix(&*field);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        });
+        if !is_refused {
+            let mut budget = Budget(OBJECT_COST_MAX);
+            tree.check(default, None, &Path::new(&field), &mut budget, &mut self.errors);
         }
     }
 }

@@ -103,7 +103,13 @@ impl Type {
 
 impl Node {
     /// The faults of a value, which was `old` before; none: nothing is known of that.
-    pub(super) fn value(&self, value: &Value, old: Option<&Value>, path: &Path<'_>, errors: &mut ErrorList) {
+    pub(super) fn value(
+        &self,
+        value: &Value,
+        old: Option<&Value>,
+        path: &Path<'_>,
+        errors: &mut ErrorList,
+    ) {
         if old == Some(value) || (value.is_null() && self.nullable) {
             return;
         }
@@ -312,10 +318,9 @@ pub(super) fn type_members(map: &Map, path: &Path<'_>, errors: &mut ErrorList) {
             },
             Some(text) => match names::is_dns1035_label(&text.to_lowercase()) {
                 faults if faults.is_empty() => continue,
-                faults => format!(
-                    "may have mixed case, but should otherwise match: {}",
-                    faults.join(",")
-                ),
+                faults => {
+                    format!("may have mixed case, but should otherwise match: {}", faults.join(","))
+                }
             },
         };
         let value = value.cloned().unwrap_or_default();
@@ -451,8 +456,10 @@ impl Checks {
             }
         };
         let multiple_of = self.multiple_of.as_ref().map(|of| bound_of("MultipleOf value", of));
-        let maximum = self.maximum.as_ref().map(|(at, is)| (bound_of("Maximum boundary value", at), *is));
-        let minimum = self.minimum.as_ref().map(|(at, is)| (bound_of("Minimum boundary value", at), *is));
+        let maximum =
+            self.maximum.as_ref().map(|(at, is)| (bound_of("Maximum boundary value", at), *is));
+        let minimum =
+            self.minimum.as_ref().map(|(at, is)| (bound_of("Minimum boundary value", at), *is));
         let mut invalid = |why: String| {
             let why = format!("{path} in body should be {why}");
             errors.push(FieldError::invalid(path, value.clone(), &why));
@@ -472,10 +479,13 @@ impl Checks {
         match multiple_of {
             Some(of) if !is_less(&Value::Int(0), &of) => {
                 let shown = shown(&of);
-                let why = format!("factor MultipleOf declared for {path} must be positive: {shown}");
+                let why =
+                    format!("factor MultipleOf declared for {path} must be positive: {shown}");
                 errors.push(FieldError::invalid(path, of, &why));
             }
-            Some(of) if !is_multiple(value, &of) => invalid(format!("a multiple of {}", shown(&of))),
+            Some(of) if !is_multiple(value, &of) => {
+                invalid(format!("a multiple of {}", shown(&of)))
+            }
             _ => {}
         }
     }
@@ -493,7 +503,8 @@ impl Checks {
         let format = self.format.as_deref().unwrap_or_default();
         if node.kind != Some(Type::Integer) {
             let is_single = matches!(format, "float" | "float32");
-            return !is_single || number(value).is_none_or(|number| number.abs() <= f32::MAX.into());
+            return !is_single
+                || number(value).is_none_or(|number| number.abs() <= f32::MAX.into());
         }
         let whole = match value {
             Value::Int(number) => Some(*number),
