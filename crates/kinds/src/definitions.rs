@@ -66,15 +66,17 @@ fn fill(definition: &mut Object) {
     }
 }
 
-/// Formats that mean nothing, in the schemas of a definition.
+/// Formats that mean nothing, in the schemas of a definition, and that it did not have before.
 fn warnings(new: &Object, old: Option<&Object>) -> Vec<Str> {
-    let is_same = old.is_some_and(|old| old.get("spec") == new.get("spec"));
-    let mut unknown = BTreeSet::new();
-    if !is_same {
-        for (_, schema, _) in schemas(new) {
+    let of = |definition: &Object| {
+        let mut unknown = BTreeSet::new();
+        for (_, schema, _) in schemas(definition) {
             unknown_formats(schema, &mut unknown);
         }
-    }
+        unknown
+    };
+    let (mut unknown, old) = (of(new), old.map(of).unwrap_or_default());
+    unknown.retain(|format| !old.contains(format));
     unknown.iter().map(|format| Str::from(format!("unrecognized format {format:?}"))).collect()
 }
 

@@ -634,6 +634,11 @@ impl ErrorList {
         self.errors.is_empty()
     }
 
+    /// Sorts the faults by their messages, as kube-apiserver does where it walks over maps.
+    pub fn sort(&mut self) {
+        self.errors.sort_by_cached_key(ToString::to_string);
+    }
+
     /// Forgets all faults after the first `count`.
     pub fn truncate(&mut self, count: usize) {
         self.errors.truncate(count);

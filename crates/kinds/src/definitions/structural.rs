@@ -74,11 +74,12 @@ pub(super) fn unsupported(schema: &Map, depth: usize) -> Option<String> {
         .or_else(|| named(schema, "properties").find_map(|(_, member)| inner(member)))
 }
 
-/// The faults of a schema of a whole object.
+/// The faults of a schema of a whole object, sorted by their messages.
 pub(super) fn faults(schema: &Map, field: &str) -> ErrorList {
     let mut errors = ErrorList::new();
     invariants(schema, Place::Root, 0, field, &mut errors);
     complete_values(schema, Some(schema), (field, field), 0, &mut errors);
+    errors.sort();
     errors
 }
 

@@ -46,7 +46,6 @@ pub(super) fn definition(new: &Object, old: Option<&Object>) -> ErrorList {
         let why = "must be spec.names.plural+\".\"+spec.group";
         errors.push(invalid("metadata.name", new.name(), why));
     }
-    approval(new, group, old, &mut errors);
     of_group(group, &mut errors);
     match text(spec, "scope") {
         "" => errors.push(required("spec.scope", "")),
@@ -57,42 +56,31 @@ pub(super) fn definition(new: &Object, old: Option<&Object>) -> ErrorList {
         }
     }
     schemas_are_there(spec, &mut errors);
-    if spec.get("preserveUnknownFields") == Some(&true.into())
-        && old.is_none_or(|old| old.at(&["spec", "preserveUnknownFields"]) != Some(&true.into()))
-    {
-        let why = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in \
-                   spec.versions[*].schema instead";
-        errors.push(invalid("spec.preserveUnknownFields", true, why));
-    }
     let keeps_unknown = spec.get("preserveUnknownFields") == Some(&true.into());
     if keeps_unknown && super::schemas(new).iter().any(|(_, schema, _)| defaults::is_any(schema, 0))
     {
         let why = "must be false in order to use defaults in the schema";
         errors.push(invalid("spec.preserveUnknownFields", true, why));
     }
+    versions(spec, &mut errors);
+    of_names(names, &mut errors);
+    in_common_of_all(spec, &mut errors);
     let strategy = new.at(&["spec", "conversion", "strategy"]).and_then(Value::as_str);
     if let Some(strategy) = strategy.filter(|strategy| keeps_unknown && *strategy != "None") {
         let why = "must be None if spec.preserveUnknownFields is true";
         errors.push(invalid("spec.conversion.strategy", strategy, why));
     }
-    versions(spec, &mut errors);
-    let all = new.array_at(&["spec", "versions"]);
-    let has_status = |version: &Value| {
-        version.at(&["subresources", "status"]).is_some_and(|status| !status.is_null())
-    };
-    for (at, schema, field) in super::schemas(new) {
-        let is_common = field == "spec.validation.openAPIV3Schema";
-        let has_status = match is_common {
-            true => all.iter().any(has_status),
-            false => all.get(at).is_some_and(has_status),
-        };
-        schema::root(schema, &field, has_status, &mut errors);
-    }
-    of_names(names, &mut errors);
     conversion(spec, &mut errors);
-    stored_versions(new, spec, &mut errors);
     if let Some(old) = old {
         immutable(new, old, &mut errors);
+    }
+    stored_versions(new, spec, &mut errors);
+    approval(new, group, old, &mut errors);
+    let kept_unknown = |old: &Object| old.at(&["spec", "preserveUnknownFields"]) == Some(&true.into());
+    if keeps_unknown && !old.is_some_and(kept_unknown) {
+        let why = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in \
+                   spec.versions[*].schema instead";
+        errors.push(invalid("spec.preserveUnknownFields", true, why));
     }
     errors
 }
@@ -164,12 +152,6 @@ fn versions(spec: &Map, errors: &mut ErrorList) {
     let is = |version: &Value, name: &str| version.get(name) == Some(&true.into());
     let mut seen = HashSet::new();
     let (mut is_unique, mut storage) = (true, 0);
-    let first = versions.first().and_then(|version| version.str_at(&["name"])).unwrap_or_default();
-    let faults = names::is_dns1035_label(first);
-    if !first.is_empty() && !faults.is_empty() {
-        // Upstream's internal type has the first version in a place of its own.
-        errors.push(invalid("spec.version", first, &faults.join(",")));
-    }
     for (i, version) in versions.iter().enumerate() {
         let field = format!("spec.versions[{i}]");
         let name = version.str_at(&["name"]).unwrap_or_default();
@@ -184,8 +166,8 @@ fn versions(spec: &Map, errors: &mut ErrorList) {
             let field = format!("{field}.deprecationWarning");
             of_warning(warning, is(version, "deprecated"), &field, errors);
         }
+        members(versions, version, &field, errors);
     }
-    members_of_versions(versions, errors);
     let shown = || match spec.get("versions") {
         Some(Value::Array(_)) => internal_versions(versions),
         _ => Value::Null,
@@ -196,6 +178,12 @@ fn versions(spec: &Map, errors: &mut ErrorList) {
     if storage != 1 {
         let why = "must have exactly one version marked as storage version";
         errors.push(invalid("spec.versions", shown(), why));
+    }
+    let first = versions.first().and_then(|version| version.str_at(&["name"])).unwrap_or_default();
+    let faults = names::is_dns1035_label(first);
+    if !first.is_empty() && !faults.is_empty() {
+        // Upstream's internal type has the first version in a place of its own.
+        errors.push(invalid("spec.version", first, &faults.join(",")));
     }
 }
 
@@ -258,32 +246,43 @@ fn of_selectable(version: &Value, field: &str, errors: &mut ErrorList) {
     errors.push(invalid(field, "", why));
 }
 
-/// What versions have beside their names, which stands in one place where they have it in common.
-fn members_of_versions(versions: &[Value], errors: &mut ErrorList) {
-    for (i, version) in versions.iter().enumerate() {
-        let place = |name: &str, top: &str| match in_common(versions, name) {
-            true if i > 0 => None,
-            true => Some(top.to_owned()),
-            false => Some(format!("spec.versions[{i}].{name}")),
+/// What all versions have in common stands at the top in upstream's internal type.
+fn in_common_of_all(spec: &Map, errors: &mut ErrorList) {
+    let versions = spec.get("versions").and_then(Value::as_array).unwrap_or_default();
+    if let Some(first) = versions.first() {
+        members(versions, first, "spec", errors);
+    }
+}
+
+/// What a version has beside its name; at the top, in the field `spec`, what all have in common.
+fn members(versions: &[Value], version: &Value, place: &str, errors: &mut ErrorList) {
+    let is_top = place == "spec";
+    let stands_here = |name: &str| in_common(versions, name) == is_top;
+    let schema = version.at(&["schema", "openAPIV3Schema"]).and_then(Value::as_object);
+    if let Some(schema) = schema.filter(|_| stands_here("schema")) {
+        let has_status = |version: &Value| {
+            version.at(&["subresources", "status"]).is_some_and(|status| !status.is_null())
         };
-        if let Some(field) = place("additionalPrinterColumns", "spec.additionalPrinterColumns") {
-            columns(version.array_at(&["additionalPrinterColumns"]), &field, errors);
+        let name = if is_top { "validation" } else { "schema" };
+        let has_status =
+            if is_top { versions.iter().any(has_status) } else { has_status(version) };
+        schema::root(schema, &format!("{place}.{name}.openAPIV3Schema"), has_status, errors);
+    }
+    let scale = version.at(&["subresources", "scale"]).and_then(Value::as_object);
+    if let Some(scale) = scale.filter(|_| stands_here("subresources")) {
+        of_scale(scale, &format!("{place}.subresources.scale"), errors);
+    }
+    if stands_here("additionalPrinterColumns") {
+        let field = format!("{place}.additionalPrinterColumns");
+        columns(version.array_at(&["additionalPrinterColumns"]), &field, errors);
+    }
+    if stands_here("selectableFields") && version.get("selectableFields").is_some() {
+        let field = format!("{place}.selectableFields");
+        if !is_top && in_common(versions, "schema") {
+            let why = "may only be set when `version.schema.openAPIV3Schema` is not included";
+            return errors.push(invalid(&field, "", why));
         }
-        let scale = version.at(&["subresources", "scale"]).and_then(Value::as_object);
-        if let (Some(scale), Some(field)) = (scale, place("subresources", "spec.subresources")) {
-            of_scale(scale, &format!("{field}.scale"), errors);
-        }
-        if let Some(field) = place("selectableFields", "spec.selectableFields") {
-            if field != "spec.selectableFields"
-                && in_common(versions, "schema")
-                && version.get("selectableFields").is_some()
-            {
-                let why = "may only be set when `version.schema.openAPIV3Schema` is not included";
-                errors.push(invalid(&field, "", why));
-                continue;
-            }
-            of_selectable(version, &field, errors);
-        }
+        of_selectable(version, &field, errors);
     }
 }
 

@@ -17,7 +17,13 @@ impl Structural {
         let known = ["apiVersion", "kind", "metadata"];
         self.root.members((obj, old), &known, &Path::ROOT, &mut errors);
         if let Some(checks) = &self.root.checks {
-            checks.of_all(&self.root, &Value::Object(obj.clone()), &Path::ROOT, &mut errors);
+            let mut of_root = ErrorList::new();
+            checks.of_all(&self.root, &Value::Object(obj.clone()), &Path::ROOT, &mut of_root);
+            for fault in of_root.iter() {
+                let is_root = fault.field.is_empty();
+                let field = if is_root { NOWHERE.to_string() } else { fault.field.clone() };
+                errors.push(FieldError { field, ..fault.clone() });
+            }
         }
         for (name, node) in &self.root.properties {
             if !matches!(name.as_str(), "metadata" | "kind" | "apiVersion")
@@ -179,7 +185,7 @@ impl Node {
         if has_format && !is_number && matches!(value, Value::String(_) | Value::Array(_)) {
             return;
         }
-        let wanted = if self.int_or_string && self.kind.is_none() {
+        let wanted = if self.int_or_string {
             let takes = matches!(given, "integer" | "string");
             (!takes).then_some("integer,string")
         } else {
@@ -207,7 +213,10 @@ impl Node {
             Value::Float(_) => "float64",
             _ => "",
         };
-        let takes = self.kind.is_some_and(|kind| kind.takes(value));
+        let takes = match self.int_or_string {
+            true => matches!(type_name(value), "integer" | "string"),
+            false => self.kind.is_some_and(|kind| kind.takes(value)),
+        };
         (!takes && given != format).then_some((format, given))
     }
 
@@ -409,7 +418,7 @@ impl Checks {
             })
             .collect();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        errors.push(FieldError::not_supported(path, value.clone(), &words));
+        errors.push(FieldError::not_supported(path, value.clone().sorted(), &words));
     }
 
     fn of_text(&self, text: &Str, path: &Path<'_>, errors: &mut ErrorList) {
