@@ -127,15 +127,43 @@ fn validate_webhook(
 
 /// Where a webhook is.
 pub(super) fn client(at: &At<'_, '_>, errors: &mut ErrorList) {
+    if let Some(service) = url_or_service(at, errors) {
+        service.field("name").not_empty(errors, "");
+        service.field("namespace").not_empty(errors, "");
+        port_and_path(&service, errors);
+    }
+}
+
+/// The same of a conversion webhook, of whose service kube-apiserver takes the name for the namespace and the
+/// namespace for the name.
+pub(super) fn conversion_client(at: &At<'_, '_>, errors: &mut ErrorList) {
+    if let Some(service) = url_or_service(at, errors) {
+        let (name, namespace) = (service.field("name"), service.field("namespace"));
+        if namespace.text().is_empty() {
+            name.required(errors, "");
+        }
+        if name.text().is_empty() {
+            namespace.required(errors, "");
+        }
+        port_and_path(&service, errors);
+    }
+}
+
+/// The service of a webhook that has no URL, whose own faults are found here.
+fn url_or_service<'a, 'p>(at: &'a At<'a, 'p>, errors: &mut ErrorList) -> Option<At<'a, 'a>> {
     let (url, service) = (at.field("url"), at.field("service"));
     if url.is_set() == service.is_set() {
-        return at.required(errors, "exactly one of url or service is required");
+        at.required(errors, "exactly one of url or service is required");
+        return None;
     }
     if url.is_set() {
-        return validate_url(&url, errors);
+        validate_url(&url, errors);
+        return None;
     }
-    service.field("name").not_empty(errors, "");
-    service.field("namespace").not_empty(errors, "");
+    Some(service)
+}
+
+fn port_and_path(service: &At<'_, '_>, errors: &mut ErrorList) {
     let port = service.field("port");
     if port.is_set() {
         for why in names::is_valid_port_num(port.number()) {

@@ -1,13 +1,23 @@
 //! CustomResourceDefinitions (apiextensions `registry/customresourcedefinition`).
 
+mod defaults;
+mod field_path;
 mod internal;
+mod lists;
+mod open_api;
+mod rules;
 mod schema;
 mod selectable;
+mod structural;
 mod validate;
+
+pub use defaults::faults as default_faults;
+pub use open_api::refused;
+pub use schema::is_structural;
 
 use crate::check::{child, children, default, default_empty};
 use crate::strategy::Strategy;
-use keelson_meta::{ErrorList, Map, Object, Str, Value, value};
+use keelson_meta::{Map, Object, Str, Value, value};
 use keelson_schema::structural::is_format;
 use std::collections::BTreeSet;
 
@@ -56,15 +66,17 @@ fn fill(definition: &mut Object) {
     }
 }
 
-/// Formats that mean nothing, in the schemas of a definition.
+/// Formats that mean nothing, in the schemas of a definition, and that it did not have before.
 fn warnings(new: &Object, old: Option<&Object>) -> Vec<Str> {
-    let is_same = old.is_some_and(|old| old.get("spec") == new.get("spec"));
-    let mut unknown = BTreeSet::new();
-    if !is_same {
-        for (schema, _) in schemas(new) {
+    let of = |definition: &Object| {
+        let mut unknown = BTreeSet::new();
+        for (_, schema, _) in schemas(definition) {
             unknown_formats(schema, &mut unknown);
         }
-    }
+        unknown
+    };
+    let (mut unknown, old) = (of(new), old.map(of).unwrap_or_default());
+    unknown.retain(|format| !old.contains(format));
     unknown.iter().map(|format| Str::from(format!("unrecognized format {format:?}"))).collect()
 }
 
@@ -205,16 +217,9 @@ pub fn has_condition(definition: &Object, kind: &str) -> bool {
     })
 }
 
-/// Whether schemas are such that rules in them can be looked at.
-pub fn is_sound(schema: &Map) -> bool {
-    let mut errors = ErrorList::new();
-    schema::root(schema, "", false, &mut errors);
-    errors.is_empty()
-}
-
-/// The schemas of a definition, each with the field at which faults in it are told: what all versions have in
-/// common stands at the top in upstream's messages, and once.
-pub fn schemas(definition: &Object) -> Vec<(&Map, String)> {
+/// The schemas of a definition, each with the place of its version and the field that messages name: what all
+/// versions have in common stands at the top in upstream's messages, and once.
+pub fn schemas(definition: &Object) -> Vec<(usize, &Map, String)> {
     let versions = definition.array_at(&["spec", "versions"]);
     let is_common = validate::in_common(versions, "schema");
     let schemas = versions.iter().enumerate().filter_map(|(i, version)| {
@@ -223,7 +228,7 @@ pub fn schemas(definition: &Object) -> Vec<(&Map, String)> {
             true => "spec.validation.openAPIV3Schema".to_owned(),
             false => format!("spec.versions[{i}].schema.openAPIV3Schema"),
         };
-        Some((schema, field))
+        Some((i, schema, field))
     });
     schemas.take(if is_common { 1 } else { usize::MAX }).collect()
 }

@@ -634,6 +634,11 @@ impl ErrorList {
         self.errors.is_empty()
     }
 
+    /// Sorts the faults by their messages, as kube-apiserver does where it walks over maps.
+    pub fn sort(&mut self) {
+        self.errors.sort_by_cached_key(ToString::to_string);
+    }
+
     /// Forgets all faults after the first `count`.
     pub fn truncate(&mut self, count: usize) {
         self.errors.truncate(count);
@@ -677,11 +682,25 @@ pub fn show(value: &Value) -> String {
     text
 }
 
-/// Appends instead of joining, which would copy the innermost text once for each level.
+/// A value as Go's `encoding/json` writes it: a list or an object within a message, and all in it.
+pub fn show_json(value: &Value) -> String {
+    let mut text = String::new();
+    show_json_in(value, &mut text);
+    text
+}
+
 fn show_in(value: &Value, out: &mut String) {
     match value {
-        Value::Null => out.push_str("null"),
         Value::String(text) => quote_in(text, out),
+        value => show_json_in(value, out),
+    }
+}
+
+/// Appends instead of joining, which would copy the innermost text once for each level.
+fn show_json_in(value: &Value, out: &mut String) {
+    match value {
+        Value::Null => out.push_str("null"),
+        Value::String(text) => quote_json_in(text, out),
         Value::Bool(flag) => out.push_str(if *flag { "true" } else { "false" }),
         Value::Int(number) => out.push_str(&number.to_string()),
         Value::Float(number) => out.push_str(&number.to_string()),
@@ -691,7 +710,7 @@ fn show_in(value: &Value, out: &mut String) {
                 if at > 0 {
                     out.push(',');
                 }
-                show_in(item, out);
+                show_json_in(item, out);
             }
             out.push(']');
         }
@@ -701,14 +720,35 @@ fn show_in(value: &Value, out: &mut String) {
                 if at > 0 {
                     out.push(',');
                 }
-                quote_in(key, out);
+                quote_json_in(key, out);
                 out.push(':');
-                show_in(item, out);
+                show_json_in(item, out);
             }
             out.push('}');
         }
         Value::Raw(text) => out.push_str(text),
     }
+}
+
+/// A string of JSON with what Go escapes for HTML.
+fn quote_json_in(text: &str, out: &mut String) {
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' | '\0'..='\u{1f}' => {
+                out.push_str(&format!("\\u{:04x}", c as u32));
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
 }
 
 /// Go's `%q`: double quotes, with control and unprintable characters escaped.

@@ -258,7 +258,10 @@ impl Rule {
         let why = failed.unwrap_or_else(|| self.told(&variables, budget));
         let mut error = self.error(path, value, is_false, &why);
         if !is_false {
-            error.shown = Some(format!("\"{}\"", type_name(value)));
+            let is_whole = matches!(value, Value::Int(_));
+            let is_number = is_whole && matches!(declared.shape, Shape::Double);
+            let name = if is_number { "number" } else { type_name(value) };
+            error.shown = Some(format!("\"{name}\""));
         }
         Some(error)
     }

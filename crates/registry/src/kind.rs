@@ -125,6 +125,12 @@ impl Kind {
         checks.is_some_and(|checks| checks.selectable.iter().any(|path| path.join(".") == field))
     }
 
+    /// The fields that field selectors may ask for in a version of a custom resource: `spec.color`.
+    pub fn selectable_fields(&self, version: &str) -> Vec<String> {
+        let fields = self.checks_of(version).map(|checks| checks.selectable.as_slice());
+        fields.unwrap_or_default().iter().map(|path| path.join(".")).collect()
+    }
+
     /// Where the scale of a version of a custom resource stands.
     pub(crate) fn scale(&self, version: &str) -> Option<Arc<ScalePaths>> {
         self.checks_of(version)?.scale.clone()

@@ -25,6 +25,7 @@ impl Registry {
     }
 }
 
+/// The group versions with resources that are not in the catalogue.
 fn custom_versions(api: &ApiTable) -> Vec<CustomVersion<'_>> {
     let mut out = vec![];
     for group in api.groups() {
@@ -32,9 +33,11 @@ fn custom_versions(api: &ApiTable) -> Vec<CustomVersion<'_>> {
             let custom = version.endpoints().filter(|found| found.source == Source::Custom);
             let resources: Vec<_> = custom
                 .filter_map(|endpoint| {
-                    let list_kind = &endpoint.kind.as_ref()?.list_kind;
+                    let kind = endpoint.kind.as_ref()?;
                     let (facts, schema) = (&*endpoint.facts, &endpoint.openapi[..]);
-                    Some(CustomResource { facts, list_kind, schema })
+                    let (list_kind, selectable) =
+                        (&kind.list_kind, kind.selectable_fields(&version.name));
+                    Some(CustomResource { facts, list_kind, schema, selectable })
                 })
                 .collect();
             if !resources.is_empty() {

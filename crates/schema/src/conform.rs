@@ -211,6 +211,22 @@ impl<'t> Conform<'t> {
         of: &'t Struct,
         path: &Path<'_>,
     ) -> Result<Value, TypeError> {
+        // Go has a decoder of its own for these, which does not tell of unknown members.
+        let (known, known_bytes) = (self.unknown.len(), self.unknown_bytes);
+        let found = self.schema_or_other(second, id, value, of, path);
+        self.unknown.truncate(known);
+        self.unknown_bytes = known_bytes;
+        found
+    }
+
+    fn schema_or_other(
+        &mut self,
+        second: SchemaOr,
+        id: crate::StructId,
+        value: Value,
+        of: &'t Struct,
+        path: &Path<'_>,
+    ) -> Result<Value, TypeError> {
         match (second, value) {
             (SchemaOr::Bool, value @ Value::Bool(_)) => Ok(value),
             (SchemaOr::Array, Value::Array(mut items)) => {

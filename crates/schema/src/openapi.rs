@@ -118,6 +118,7 @@ impl<'a> OpenApi<'a> {
                 hash.update(format!("{} {} {}", facts.name, facts.kind, resource.list_kind));
                 hash.update([u8::from(facts.namespaced), facts.subresources.len() as u8]);
                 hash.update(resource.schema);
+                hash.update(resource.selectable.join(","));
             }
         }
         hex(&hash.finalize())
@@ -135,7 +136,7 @@ impl<'a> OpenApi<'a> {
                 (items, Some(group_version))
             }
             None => match custom {
-                Some(custom) => (vec![], Some((custom.group, custom.version))),
+                Some(_) => (vec![], None),
                 None => (vec![self.fixed(path)?], Some(("", "v1"))),
             },
         };
@@ -151,8 +152,10 @@ impl<'a> OpenApi<'a> {
             None => reachable(&self.catalogue.types, type_names(&items)),
         };
         let own = custom.map(|custom| custom.definitions(Dialect::V3)).unwrap_or_default();
+        // A document of custom resources alone is one of its own for kube-apiserver.
+        let is_custom = custom.is_some() && self.find(path).is_none();
         let mut out = b"{\"openapi\":\"3.0.0\",\"info\":".to_vec();
-        write_value(&info(), &mut out);
+        write_value(&if is_custom { custom_info() } else { info() }, &mut out);
         out.extend_from_slice(b",\"paths\":");
         let paths = items.iter().map(|item| (item.path.as_str(), v3::path_item(item)));
         write_members(paths, &mut out);
@@ -164,10 +167,14 @@ impl<'a> OpenApi<'a> {
                 (name.as_str(), own.unwrap_or_else(|| schemas.definition(name)))
             });
             write_members(schemas, &mut out);
-            out.push(b',');
         }
-        out.extend_from_slice(b"\"securitySchemes\":");
-        write_value(&security(), &mut out);
+        if !is_custom {
+            if !names.is_empty() {
+                out.push(b',');
+            }
+            out.extend_from_slice(b"\"securitySchemes\":");
+            write_value(&security(), &mut out);
+        }
         out.extend_from_slice(b"}}");
         Some(out)
     }
@@ -244,6 +251,8 @@ impl<'a> OpenApi<'a> {
                     let resources = self.resources(group, version);
                     out.extend(Scope::paths(self.catalogue, facts, group_version, resources, None));
                 }
+                // Groups of custom resources alone are not told of here.
+                None if self.is_custom_group(&document) => {}
                 None => out.extend(self.fixed(&document)),
             }
         }
@@ -287,6 +296,15 @@ impl<'a> OpenApi<'a> {
 
     fn serves(&self, group: &'a Group, version: &'a Version) -> bool {
         self.resources(group, version).next().is_some()
+    }
+
+    /// Whether a document is that of a group in which the catalogue serves nothing.
+    fn is_custom_group(&self, document: &str) -> bool {
+        let Some(name) = document.strip_prefix("apis/") else { return false };
+        let of_catalogue = self.catalogue.group(name);
+        let is_served = of_catalogue
+            .is_some_and(|group| group.versions.iter().any(|version| self.serves(group, version)));
+        self.custom.iter().any(|custom| custom.group == name) && !is_served
     }
 
     /// The path of a document that belongs to no group version.
@@ -340,6 +358,10 @@ fn type_names(items: &[PathItem]) -> Vec<Str> {
 
 fn info() -> Value {
     object([("title", fixed("Kubernetes")), ("version", fixed(VERSION))])
+}
+
+fn custom_info() -> Value {
+    object([("title", fixed("Kubernetes CRD Swagger")), ("version", fixed("v0.1.0"))])
 }
 
 /// How a client shows who it is.

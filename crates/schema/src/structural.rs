@@ -5,10 +5,12 @@
 //! which objects are decoded, pruned, given defaults, merged and applied; and it validates objects
 //! ([`Structural::validate`]) in the words of upstream.
 
+mod defaults;
 mod formats;
 mod types;
 mod validate;
 
+pub use defaults::resource_fault;
 pub use validate::key_of;
 
 use keelson_meta::{Map, Str, Value};

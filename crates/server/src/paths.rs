@@ -294,7 +294,6 @@ async fn shared(
     app.state.documents.text(name, make).await
 }
 
-/// The group versions with resources that are not in the catalogue.
 /// A document with its tag: 304 when the client has it, kept for long when the URL names its content.
 fn tagged(ask: &Ask, text: Bytes, media_type: &'static str, hash: &str, keep: bool) -> Reply {
     let tag = format!("\"{hash}\"");

@@ -153,7 +153,9 @@ fn definitions_that_are_not_structural_are_refused() {
     let server = Server::start_plain(quiet());
     let client = server.client();
     let refused = |schema: &Value| {
-        let refused = client.post(DEFINITIONS, &definition(schema));
+        let mut definition = definition(schema);
+        definition["spec"]["versions"][0]["selectableFields"] = Value::Null;
+        let refused = client.post(DEFINITIONS, &definition);
         assert_eq!(refused.status, 422, "{schema}");
         causes(&refused.body)
     };
@@ -228,4 +230,64 @@ fn a_cluster_resource_is_not_reached_through_a_namespace() {
         assert_eq!(client.delete(&path).status, 404, "{path}");
     }
     assert_eq!(client.get(&format!("{all}/a")).status, 200);
+}
+
+/// Definitions made at random, most of them broken in several places, with the answers of a kube-apiserver
+/// 1.36: `tests/clients/definitions.py ... --record FILE`.
+const GENERATED: &str = include_str!("files/definitions.txt");
+
+/// Characters of a recorded message; of a longer one the middle is left out.
+const SHOWN_MAX: usize = 300;
+
+/// A message as it is recorded: the time in names of types, empty lists and the middle of long ones left out.
+fn brief(text: &str) -> String {
+    let digits = |text: &str| text.chars().take_while(char::is_ascii_digit).count();
+    let mut parts = text.split("selfType");
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        out.push_str("selfType");
+        out.push_str(&part[digits(part)..]);
+    }
+    let chars: Vec<char> = out.chars().collect();
+    if chars.len() <= SHOWN_MAX {
+        return out;
+    }
+    let of = |chars: &[char]| chars.iter().collect::<String>();
+    format!("{}...{}", of(&chars[..SHOWN_MAX / 2]), of(&chars[chars.len() - SHOWN_MAX / 2..]))
+}
+
+#[test]
+fn generated_definitions_are_answered_as_by_kube_apiserver() {
+    let server = Server::start_plain(quiet());
+    let client = server.client();
+    let mut unlike = vec![];
+    for (number, line) in GENERATED.lines().enumerate() {
+        let case: Value = serde_json::from_str(line).expect("a recorded case");
+        let answer = client.post(&format!("{DEFINITIONS}?dryRun=All"), &case["definition"]);
+        let mut found: Vec<String> = causes(&answer.body).iter().map(|text| brief(text)).collect();
+        found.sort();
+        if json!(answer.status) != case["status"] || json!(found) != case["causes"] {
+            unlike.push(format!("{number}: {found:?}, not {}", case["causes"]));
+        }
+    }
+    assert!(unlike.is_empty(), "{} unlike: {unlike:#?}", unlike.len());
+}
+
+#[test]
+fn formats_are_warned_of_once() {
+    let server = Server::start_plain(quiet());
+    let client = server.client();
+    let of = |formats: &[&str]| {
+        let members = formats.iter().map(|f| ((*f).to_owned(), json!({"type": "string", "format": f})));
+        let members: serde_json::Map<String, Value> = members.collect();
+        definition(&json!({"type": "object", "properties": members}))
+    };
+    let made = client.post(DEFINITIONS, &of(&["odd"]));
+    assert_eq!(made.header("warning"), Some("299 - \"unrecognized format \\\"odd\\\"\""));
+    let change = json!({"spec": {"versions": of(&["odd", "strange"])["spec"]["versions"]}});
+    let path = format!("{DEFINITIONS}/gadgets.example.com");
+    let merge = "application/merge-patch+json";
+    let changed = client.call("PATCH", &path, merge, Some(&change));
+    let wanted = Some("299 - \"unrecognized format \\\"strange\\\"\"");
+    assert_eq!(changed.header("warning"), wanted);
 }

@@ -68,13 +68,14 @@ pub(super) fn schema(schema: &Map) -> Value {
             (None, Absent::False) => Value::Bool(false),
         };
         let comma = if at > 0 { "," } else { "" };
-        out.push_str(&format!("{comma}\"{shown}\":{}", keelson_meta::status::show(&value)));
+        out.push_str(&format!("{comma}\"{shown}\":{}", keelson_meta::status::show_json(&value)));
     }
     out.push('}');
     Value::Raw(out.into())
 }
 
-fn member(name: &str, value: &Value) -> Value {
+/// The value of a member of a schema or a version in the internal form.
+pub(super) fn member(name: &str, value: &Value) -> Value {
     let inner = |value: &Value| value.as_object().map_or(Value::Null, schema);
     match (name, value) {
         ("properties" | "patternProperties" | "definitions", Value::Object(map)) => {
@@ -97,8 +98,60 @@ fn member(name: &str, value: &Value) -> Value {
         ("x-kubernetes-validations", Value::Array(rules)) => {
             Value::Array(rules.iter().map(rule).collect())
         }
+        ("dependencies", Value::Object(map)) => {
+            let one = |value: &Value| match value {
+                Value::Array(_) => value!({"Schema": null, "Property": (value.clone())}),
+                value => value!({"Schema": (inner(value)), "Property": null}),
+            };
+            let mut members: Map =
+                map.iter().map(|(name, value)| (name.clone(), one(value))).collect();
+            members.sort();
+            Value::Object(members)
+        }
+        ("externalDocs", value) => value!({
+            "Description": (text(value, "description")), "URL": (text(value, "url"))
+        }),
+        ("schema", value) => {
+            let root = value.get("openAPIV3Schema").map_or(Value::Null, inner);
+            value!({"OpenAPIV3Schema": (root)})
+        }
+        ("subresources", value) => subresources(value),
+        ("additionalPrinterColumns", Value::Array(columns)) => {
+            Value::Array(columns.iter().map(column).collect())
+        }
+        ("selectableFields", Value::Array(fields)) => {
+            let field = |field: &Value| value!({"JSONPath": (text(field, "jsonPath"))});
+            Value::Array(fields.iter().map(field).collect())
+        }
         (_, value) => value.clone(),
     }
+}
+
+fn text<'v>(value: &'v Value, name: &str) -> &'v str {
+    value.str_at(&[name]).unwrap_or_default()
+}
+
+fn subresources(given: &Value) -> Value {
+    let scale = given.get("scale").filter(|scale| !scale.is_null());
+    let scale = scale.map_or(Value::Null, |scale| {
+        let selector = scale.get("labelSelectorPath").cloned().unwrap_or_default();
+        value!({
+            "SpecReplicasPath": (text(scale, "specReplicasPath")),
+            "StatusReplicasPath": (text(scale, "statusReplicasPath")),
+            "LabelSelectorPath": (selector)
+        })
+    });
+    let status = given.get("status").cloned().unwrap_or_default();
+    value!({"Status": (status), "Scale": (scale)})
+}
+
+fn column(given: &Value) -> Value {
+    let priority = given.get("priority").cloned().unwrap_or(Value::Int(0));
+    value!({
+        "Name": (text(given, "name")), "Type": (text(given, "type")),
+        "Format": (text(given, "format")), "Description": (text(given, "description")),
+        "Priority": (priority), "JSONPath": (text(given, "jsonPath"))
+    })
 }
 
 /// A rule in the internal form.

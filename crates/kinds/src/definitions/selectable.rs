@@ -1,5 +1,7 @@
 //! Fields that field selectors may ask for (`selectableFields`).
 
+use super::field_path;
+use super::schema::{flag, text};
 use super::validate::at;
 use keelson_meta::{ErrorList, FieldError, Map, Path, Value};
 use std::collections::HashSet;
@@ -8,51 +10,38 @@ use std::collections::HashSet;
 const FIELDS_MAX: usize = 8;
 
 /// The faults of the selectable fields of a version with this schema.
-pub(super) fn fields(fields: &[Value], schema: Option<&Map>, field: &str, errors: &mut ErrorList) {
+pub(super) fn fields(fields: &[Value], schema: &Map, field: &str, errors: &mut ErrorList) {
     let mut seen = HashSet::new();
-    if fields.len() > FIELDS_MAX {
-        errors.push(at(field, FieldError::too_many(&Path::ROOT, fields.len(), FIELDS_MAX)));
-    }
     for (i, given) in fields.iter().enumerate() {
         let place = format!("{field}[{i}].jsonPath");
         let path = given.str_at(&["jsonPath"]).unwrap_or_default();
+        let invalid = |why: &str| at(&place, FieldError::invalid(&Path::ROOT, path, why));
         if path.is_empty() {
             errors.push(at(&place, FieldError::required(&Path::ROOT, "")));
             continue;
         }
-        if let Some(why) = fault(path, schema) {
-            errors.push(at(&place, FieldError::invalid(&Path::ROOT, path, &why)));
-            continue;
+        let (names, found) = match field_path::find(path, schema, false) {
+            Ok(found) => found,
+            Err(why) => {
+                errors.push(invalid(&format!("is an invalid path: {why}")));
+                continue;
+            }
+        };
+        if names.first().is_some_and(|name| name == "metadata") {
+            errors.push(invalid("must not point to fields in metadata"));
         }
-        if !seen.insert(path) {
+        let is_simple = matches!(text(found, "type"), "string" | "boolean" | "integer");
+        if !is_simple || flag(found, "x-kubernetes-int-or-string") {
+            errors.push(invalid(
+                "must point to a field of type string, boolean or integer. Enum string fields and strings \
+                 with formats are allowed.",
+            ));
+        }
+        if !seen.insert(names) {
             errors.push(at(&place, FieldError::duplicate(&Path::ROOT, path)));
         }
     }
-}
-
-fn fault(path: &str, schema: Option<&Map>) -> Option<String> {
-    let Some(rest) = path.strip_prefix('.') else {
-        let word = path.split(['.', '[']).next().unwrap_or_default();
-        return Some(format!("is an invalid path: expected [ or . but got: {word}"));
-    };
-    let mut at = schema;
-    for (depth, name) in rest.split('.').enumerate() {
-        let (name, index) = name.split_once('[').unwrap_or((name, ""));
-        let is_meta = depth == 0 && matches!(name, "metadata" | "kind" | "apiVersion");
-        let member = at.and_then(|schema| schema.get("properties")?.get(name)?.as_object());
-        at = member.filter(|_| !is_meta);
-        if at.is_none() {
-            return Some("is an invalid path: does not refer to a valid field".to_owned());
-        }
-        if !index.is_empty() {
-            return Some("is an invalid path: array notation is not allowed".to_owned());
-        }
+    if seen.len() > FIELDS_MAX {
+        errors.push(at(field, FieldError::too_many(&Path::ROOT, seen.len(), FIELDS_MAX)));
     }
-    let kind = at.and_then(|schema| schema.get("type")).and_then(Value::as_str);
-    let fits = matches!(kind, Some("string" | "boolean" | "integer"));
-    (!fits).then(|| {
-        "must point to a field of type string, boolean or integer. Enum string fields and strings \
-         with formats are allowed."
-            .to_owned()
-    })
 }

@@ -1,8 +1,8 @@
 //! Validation of CustomResourceDefinitions (apiextensions `pkg/apis/apiextensions/validation`). Faults name
 //! fields of upstream's internal type: what all versions have in common stands at the top there.
 
-use super::{schema, selectable};
-use crate::admission::client;
+use super::{defaults, internal, schema, selectable, structural};
+use crate::admission::conversion_client;
 use crate::check::At;
 use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Str, Value, names};
 use std::collections::HashSet;
@@ -46,7 +46,6 @@ pub(super) fn definition(new: &Object, old: Option<&Object>) -> ErrorList {
         let why = "must be spec.names.plural+\".\"+spec.group";
         errors.push(invalid("metadata.name", new.name(), why));
     }
-    approval(new, group, old, &mut errors);
     of_group(group, &mut errors);
     match text(spec, "scope") {
         "" => errors.push(required("spec.scope", "")),
@@ -57,32 +56,31 @@ pub(super) fn definition(new: &Object, old: Option<&Object>) -> ErrorList {
         }
     }
     schemas_are_there(spec, &mut errors);
-    if spec.get("preserveUnknownFields") == Some(&true.into())
-        && old.is_none_or(|old| old.at(&["spec", "preserveUnknownFields"]) != Some(&true.into()))
+    let keeps_unknown = spec.get("preserveUnknownFields") == Some(&true.into());
+    if keeps_unknown && super::schemas(new).iter().any(|(_, schema, _)| defaults::is_any(schema, 0))
     {
-        let why = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in \
-                   spec.versions[*].schema instead";
+        let why = "must be false in order to use defaults in the schema";
         errors.push(invalid("spec.preserveUnknownFields", true, why));
     }
     versions(spec, &mut errors);
-    let all = new.array_at(&["spec", "versions"]);
-    let has_status = |version: &Value| {
-        version.at(&["subresources", "status"]).is_some_and(|status| !status.is_null())
-    };
-    for (at, (schema, field)) in super::schemas(new).into_iter().enumerate() {
-        let is_common = field == "spec.validation.openAPIV3Schema";
-        // What is said of all versions is asked of the subresources that all of them have.
-        let has_status = match is_common {
-            true => in_common(all, "subresources") && all.iter().all(has_status),
-            false => all.get(at).is_some_and(has_status),
-        };
-        schema::root(schema, &field, has_status, &mut errors);
-    }
     of_names(names, &mut errors);
+    in_common_of_all(spec, &mut errors);
+    let strategy = new.at(&["spec", "conversion", "strategy"]).and_then(Value::as_str);
+    if let Some(strategy) = strategy.filter(|strategy| keeps_unknown && *strategy != "None") {
+        let why = "must be None if spec.preserveUnknownFields is true";
+        errors.push(invalid("spec.conversion.strategy", strategy, why));
+    }
     conversion(spec, &mut errors);
-    stored_versions(new, spec, &mut errors);
     if let Some(old) = old {
         immutable(new, old, &mut errors);
+    }
+    stored_versions(new, spec, &mut errors);
+    approval(new, group, old, &mut errors);
+    let kept_unknown = |old: &Object| old.at(&["spec", "preserveUnknownFields"]) == Some(&true.into());
+    if keeps_unknown && !old.is_some_and(kept_unknown) {
+        let why = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in \
+                   spec.versions[*].schema instead";
+        errors.push(invalid("spec.preserveUnknownFields", true, why));
     }
     errors
 }
@@ -154,12 +152,6 @@ fn versions(spec: &Map, errors: &mut ErrorList) {
     let is = |version: &Value, name: &str| version.get(name) == Some(&true.into());
     let mut seen = HashSet::new();
     let (mut is_unique, mut storage) = (true, 0);
-    let first = versions.first().and_then(|version| version.str_at(&["name"])).unwrap_or_default();
-    let faults = names::is_dns1035_label(first);
-    if !first.is_empty() && !faults.is_empty() {
-        // Upstream's internal type has the first version in a place of its own.
-        errors.push(invalid("spec.version", first, &faults.join(",")));
-    }
     for (i, version) in versions.iter().enumerate() {
         let field = format!("spec.versions[{i}]");
         let name = version.str_at(&["name"]).unwrap_or_default();
@@ -172,19 +164,12 @@ fn versions(spec: &Map, errors: &mut ErrorList) {
         let warning = version.get("deprecationWarning").and_then(Value::as_str);
         if let Some(warning) = warning {
             let field = format!("{field}.deprecationWarning");
-            if !is(version, "deprecated") {
-                errors.push(invalid(&field, warning, "can only be set for deprecated versions"));
-            } else if warning.len() > WARNING_BYTES_MAX {
-                let why = format!("must be <= {WARNING_BYTES_MAX} characters long");
-                errors.push(invalid(&field, warning, &why));
-            } else if warning.is_empty() {
-                errors.push(invalid(&field, warning, "must not be an empty string"));
-            }
+            of_warning(warning, is(version, "deprecated"), &field, errors);
         }
+        members(versions, version, &field, errors);
     }
-    members_of_versions(versions, errors);
     let shown = || match spec.get("versions") {
-        Some(Value::Array(_)) => internal(versions),
+        Some(Value::Array(_)) => internal_versions(versions),
         _ => Value::Null,
     };
     if !is_unique {
@@ -194,45 +179,115 @@ fn versions(spec: &Map, errors: &mut ErrorList) {
         let why = "must have exactly one version marked as storage version";
         errors.push(invalid("spec.versions", shown(), why));
     }
+    let first = versions.first().and_then(|version| version.str_at(&["name"])).unwrap_or_default();
+    let faults = names::is_dns1035_label(first);
+    if !first.is_empty() && !faults.is_empty() {
+        // Upstream's internal type has the first version in a place of its own.
+        errors.push(invalid("spec.version", first, &faults.join(",")));
+    }
 }
 
-/// What versions have beside their names, which stands in one place where they have it in common.
-fn members_of_versions(versions: &[Value], errors: &mut ErrorList) {
-    for (i, version) in versions.iter().enumerate() {
-        let place = |name: &str, top: &str| match in_common(versions, name) {
-            true if i > 0 => None,
-            true => Some(top.to_owned()),
-            false => Some(format!("spec.versions[{i}].{name}")),
+fn of_warning(warning: &str, is_deprecated: bool, field: &str, errors: &mut ErrorList) {
+    if !is_deprecated {
+        return errors.push(invalid(field, warning, "can only be set for deprecated versions"));
+    }
+    if warning.len() > WARNING_BYTES_MAX {
+        let why = format!("must be <= {WARNING_BYTES_MAX} characters long");
+        errors.push(invalid(field, warning, &why));
+    }
+    if warning.is_empty() {
+        errors.push(invalid(field, warning, "must not be an empty string"));
+    }
+    if let Some((at, _)) = warning.char_indices().find(|(_, c)| !is_printable(*c)) {
+        let why = format!(
+            "must only contain printable UTF-8 characters; non-printable character found at index {at}"
+        );
+        errors.push(invalid(field, warning, &why));
+    }
+}
+
+/// Whether Go's `unicode.IsPrint` says so: of white space only the space, nothing invisible.
+fn is_printable(c: char) -> bool {
+    let is_invisible = matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e000}'..='\u{f8ff}' | '\u{fff9}'..='\u{fffb}'
+        | '\u{e0000}'..='\u{10ffff}');
+    c == ' ' || !(c.is_control() || c.is_whitespace() || is_invisible)
+}
+
+fn of_selectable(version: &Value, field: &str, errors: &mut ErrorList) {
+    let fields = version.array_at(&["selectableFields"]);
+    if fields.is_empty() {
+        return;
+    }
+    let place = field.strip_suffix(".selectableFields").unwrap_or_default();
+    let schema = version.at(&["schema", "openAPIV3Schema"]).and_then(Value::as_object);
+    let has_validation = version.get("schema").is_some_and(|schema| !schema.is_null());
+    let unsupported = schema.and_then(|schema| structural::unsupported(schema, 0));
+    let why = match (place, schema) {
+        ("spec", None) if !has_validation => "may only be set when validations.schema is included",
+        (place, None) if place != "spec" => {
+            "may only be set when `version.schema.openAPIV3Schema` is not included"
+        }
+        (_, Some(schema)) if unsupported.is_none() => {
+            return selectable::fields(fields, schema, field, errors);
+        }
+        _ => {
+            if let Some(why) = unsupported {
+                errors.push(invalid(&format!("{place}.schema.openAPIV3Schema"), "", &why));
+            }
+            // No path leads into what no structural schema can be made of: kube-apiserver panics there.
+            let mut found = ErrorList::new();
+            selectable::fields(fields, &Map::new(), field, &mut found);
+            let told =
+                found.iter().filter(|error| !error.detail.ends_with("refer to a valid field"));
+            return told.for_each(|error| errors.push(error.clone()));
+        }
+    };
+    errors.push(invalid(field, "", why));
+}
+
+/// What all versions have in common stands at the top in upstream's internal type.
+fn in_common_of_all(spec: &Map, errors: &mut ErrorList) {
+    let versions = spec.get("versions").and_then(Value::as_array).unwrap_or_default();
+    if let Some(first) = versions.first() {
+        members(versions, first, "spec", errors);
+    }
+}
+
+/// What a version has beside its name; at the top, in the field `spec`, what all have in common.
+fn members(versions: &[Value], version: &Value, place: &str, errors: &mut ErrorList) {
+    let is_top = place == "spec";
+    let stands_here = |name: &str| in_common(versions, name) == is_top;
+    let schema = version.at(&["schema", "openAPIV3Schema"]).and_then(Value::as_object);
+    if let Some(schema) = schema.filter(|_| stands_here("schema")) {
+        let has_status = |version: &Value| {
+            version.at(&["subresources", "status"]).is_some_and(|status| !status.is_null())
         };
-        if let Some(field) = place("additionalPrinterColumns", "spec.additionalPrinterColumns") {
-            columns(version.array_at(&["additionalPrinterColumns"]), &field, errors);
+        let name = if is_top { "validation" } else { "schema" };
+        let has_status =
+            if is_top { versions.iter().any(has_status) } else { has_status(version) };
+        schema::root(schema, &format!("{place}.{name}.openAPIV3Schema"), has_status, errors);
+    }
+    let scale = version.at(&["subresources", "scale"]).and_then(Value::as_object);
+    if let Some(scale) = scale.filter(|_| stands_here("subresources")) {
+        of_scale(scale, &format!("{place}.subresources.scale"), errors);
+    }
+    if stands_here("additionalPrinterColumns") {
+        let field = format!("{place}.additionalPrinterColumns");
+        columns(version.array_at(&["additionalPrinterColumns"]), &field, errors);
+    }
+    if stands_here("selectableFields") && version.get("selectableFields").is_some() {
+        let field = format!("{place}.selectableFields");
+        if !is_top && in_common(versions, "schema") {
+            let why = "may only be set when `version.schema.openAPIV3Schema` is not included";
+            return errors.push(invalid(&field, "", why));
         }
-        let scale = version.at(&["subresources", "scale"]).and_then(Value::as_object);
-        if let (Some(scale), Some(field)) = (scale, place("subresources", "spec.subresources")) {
-            of_scale(scale, &format!("{field}.scale"), errors);
-        }
-        if let Some(field) = place("selectableFields", "spec.selectableFields") {
-            let schema = version.at(&["schema", "openAPIV3Schema"]).and_then(Value::as_object);
-            if field != "spec.selectableFields"
-                && in_common(versions, "schema")
-                && version.get("selectableFields").is_some()
-            {
-                let why = "may only be set when `version.schema.openAPIV3Schema` is not included";
-                errors.push(invalid(&field, "", why));
-                continue;
-            }
-            // Paths into a schema that is refused would only be said to be wrong because of that.
-            let schema = schema.filter(|schema| super::is_sound(schema));
-            if schema.is_none() {
-                continue;
-            }
-            selectable::fields(version.array_at(&["selectableFields"]), schema, &field, errors);
-        }
+        of_selectable(version, &field, errors);
     }
 }
 
 /// Versions as upstream's messages show them: its internal type, with what they have in common lifted off.
-fn internal(versions: &[Value]) -> Value {
+fn internal_versions(versions: &[Value]) -> Value {
     let shown = versions.iter().map(|version| {
         let mut out = Map::new();
         let flag = |name: &str| version.get(name).cloned().unwrap_or(false.into());
@@ -248,8 +303,11 @@ fn internal(versions: &[Value]) -> Value {
             ("AdditionalPrinterColumns", "additionalPrinterColumns"),
             ("SelectableFields", "selectableFields"),
         ] {
-            let own = if in_common(versions, of) { None } else { version.get(of).cloned() };
-            out.insert(Str::new_static(name), own.unwrap_or_default());
+            let own = version.get(of).filter(|_| !in_common(versions, of));
+            out.insert(
+                Str::new_static(name),
+                own.map_or(Value::Null, |own| internal::member(of, own)),
+            );
         }
         Value::Object(out)
     });
@@ -357,9 +415,10 @@ fn conversion(spec: &Map, errors: &mut ErrorList) {
     match strategy {
         _ if strategy != "Webhook" => {
             unknown_strategy(strategy, errors);
+            let has_reviews = reviews.is_some_and(|reviews| !reviews.is_empty());
             let why = "should not be set when strategy is not set to Webhook";
             for (is_set, field) in
-                [(given_client.is_some(), client_field), (reviews.is_some(), reviews_field)]
+                [(given_client.is_some(), client_field), (has_reviews, reviews_field)]
             {
                 if is_set {
                     errors.push(at(field, FieldError::forbidden(&Path::ROOT, why)));
@@ -371,7 +430,9 @@ fn conversion(spec: &Map, errors: &mut ErrorList) {
                 None => {
                     errors.push(required(client_field, "required when strategy is set to Webhook"));
                 }
-                Some(given) => client(&At::new(Some(given), Path::new(client_field)), errors),
+                Some(given) => {
+                    conversion_client(&At::new(Some(given), Path::new(client_field)), errors)
+                }
             }
             review_versions(reviews, reviews_field, errors);
         }
@@ -410,16 +471,18 @@ fn review_versions(reviews: Option<&Value>, field: &str, errors: &mut ErrorList)
 /// What was a storage version must stay one of the versions.
 fn stored_versions(new: &Object, spec: &Map, errors: &mut ErrorList) {
     let versions = spec.get("versions").and_then(Value::as_array).unwrap_or_default();
-    let name = |version: &'_ Value| version.str_at(&["name"]).unwrap_or_default().to_owned();
+    let name = |version: &Value| version.str_at(&["name"]).unwrap_or_default().to_owned();
     let names: HashSet<String> = versions.iter().map(name).collect();
     let stored = new.array_at(&["status", "storedVersions"]);
     let field = "status.storedVersions";
     if stored.is_empty() {
         return errors.push(invalid(field, Value::Null, "must have at least one stored version"));
     }
+    let mut missing: HashSet<&str> = stored.iter().filter_map(Value::as_str).collect();
     for version in versions {
         let name = version.str_at(&["name"]).unwrap_or_default();
-        let is_stored = stored.iter().any(|known| known.as_str() == Some(name));
+        // One that stands twice is not found again.
+        let is_stored = missing.remove(name);
         if version.get("storage") == Some(&true.into()) && !is_stored {
             let why = format!("must have the storage version {name}");
             errors.push(invalid(field, Value::Array(stored.to_vec()), &why));

@@ -14,19 +14,37 @@ const CHARACTER_BYTES_MAX: u64 = 4;
 /// The longest name that `metadata` can hold.
 const NAME_CHARS_MAX: u64 = 253;
 
+/// What the type of a schema is called in messages of refused rules. kube-apiserver puts the nanoseconds of
+/// its clock behind the word, anew for each schema.
+const SELF_TYPE: &str = "selfType1";
+
 /// The type of a whole object: kind and the names in its metadata can be read too.
 pub(super) fn root(schema: &Map) -> Declared {
-    match typed(schema, "self", 0).map(|typed| typed.declared) {
-        Some(Declared { shape: Shape::Object(object), nullable, size_max }) => {
-            let fields = with_type_meta("self", object.fields().to_vec());
-            Declared {
-                shape: Shape::Object(Arc::new(ObjectType::new("self", fields))),
-                nullable,
-                size_max,
-            }
+    let found = typed(schema, "self", 0).map(|typed| typed.declared);
+    found.map_or(Declared::new(Shape::Dyn), |found| resource("self", found))
+}
+
+/// The type of `self` in the rules of a schema, and how many bytes of JSON its smallest value takes; none for
+/// a schema without a type.
+pub(super) fn own(schema: &Map, is_root: bool) -> Option<(Declared, u64)> {
+    let Typed { declared, json_bytes_min } = typed(schema, SELF_TYPE, 0)?;
+    let declared = if is_root { resource(SELF_TYPE, declared) } else { declared };
+    Some((declared, json_bytes_min))
+}
+
+/// How often a value that takes at least so many bytes of JSON can be in one request.
+pub(super) fn count_in_request(json_bytes_min: u64) -> u64 {
+    REQUEST_BYTES_MAX / (json_bytes_min + 1)
+}
+
+fn resource(name: &str, declared: Declared) -> Declared {
+    match declared {
+        Declared { shape: Shape::Object(object), nullable, size_max } => {
+            let fields = with_type_meta(name, object.fields().to_vec());
+            let shape = Shape::Object(Arc::new(ObjectType::new(name, fields)));
+            Declared { shape, nullable, size_max }
         }
-        Some(other) => other,
-        None => Declared::new(Shape::Dyn),
+        other => other,
     }
 }
 

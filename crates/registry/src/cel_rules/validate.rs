@@ -3,10 +3,10 @@
 
 use super::{Budget, Tree, declare};
 use keelson_cel::{
-    Compiled, Declared, ESTIMATED_RULE_COST_MAX, ESTIMATED_SCHEMA_COST_MAX, Environment, ListKind,
-    OBJECT_COST_MAX, Shape, Type, Version,
+    Compiled, Declared, ESTIMATED_RULE_COST_MAX, ESTIMATED_SCHEMA_COST_MAX, Environment,
+    OBJECT_COST_MAX, Type, Version,
 };
-use keelson_kinds::definitions::{is_sound, schemas};
+use keelson_kinds::definitions::{default_faults, is_structural, refused, schemas};
 use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Str, Value, value};
 use keelson_schema::structural::DEPTH_MAX;
 use std::collections::HashSet;
@@ -14,28 +14,79 @@ use std::sync::Arc;
 
 /// Members of a schema in which rules are.
 const RULES: &str = "x-kubernetes-validations";
-const REASONS: [&str; 4] =
-    ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
-
 /// The faults of the rules of a definition; those that `old` has may use all that was ever released.
 pub(crate) fn definition(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
     let mut stored = HashSet::new();
-    for (schema, _) in old.map(schemas).unwrap_or_default() {
+    for (_, schema, _) in old.map(schemas).unwrap_or_default() {
         texts(schema, 0, &mut stored);
     }
-    for (schema, field) in schemas(new) {
-        words_of(schema, &field, 0, &mut errors);
-        // Of a schema that is refused, rules might only be said to be wrong because of that.
-        if !is_sound(schema) {
+    for (_, schema, field) in schemas(new) {
+        let mut rules = HashSet::new();
+        texts(schema, 0, &mut rules);
+        if rules.is_empty() || !is_structural(schema) {
             continue;
         }
-        let declared = Arc::new(declare::root(schema));
-        let mut walk = Walk { stored: &stored, costs: vec![], errors: &mut errors };
-        walk.schema(schema, &declared, &Place { field: &field, times: 1, apart: None }, 0);
+        let refused_defaults = default_faults(schema, &field);
+        let place = Place { field: &field, is_root: true, times: Some(1), apart: None };
+        let mut walk = Defaults { refused: &refused_defaults, errors: ErrorList::new() };
+        walk.schema(schema, &field, 0);
+        if !walk.errors.is_empty() || !refused_defaults.is_empty() {
+            errors.extend(walk.errors);
+            continue;
+        }
+        let refused = refused(schema, &field);
+        let mut walk = Walk { stored: &stored, refused, costs: vec![], errors: &mut errors };
+        walk.schema(schema, &place, 0);
         walk.total(&field);
     }
     errors
+}
+
+/// Defaults must hold to the rules of their own schemas.
+struct Defaults<'w> {
+    /// What is wrong with defaults beside that.
+    refused: &'w ErrorList,
+    errors: ErrorList,
+}
+
+impl Defaults<'_> {
+    fn schema(&mut self, schema: &Map, field: &str, depth: usize) {
+        if depth > DEPTH_MAX {
+            return;
+        }
+        if let Some(default) = schema.get("default").filter(|default| !default.is_null()) {
+            self.default(schema, default, field, depth);
+        }
+        let properties = schema.get("properties").and_then(Value::as_object);
+        for (name, member) in properties.into_iter().flat_map(Map::iter) {
+            if let Some(member) = member.as_object() {
+                self.schema(member, &format!("{field}.properties[{name}]"), depth + 1);
+            }
+        }
+        if let Some(items) = schema.get("items").and_then(Value::as_object) {
+            self.schema(items, &format!("{field}.items"), depth + 1);
+        }
+    }
+
+    fn default(&mut self, schema: &Map, default: &Value, field: &str, depth: usize) {
+        let declared = match depth {
+            0 => Some(declare::root(schema)),
+            _ => declare::own(schema, false).map(|(declared, _)| declared),
+        };
+        let declared = declared.map(Arc::new);
+        let tree = declared.and_then(|declared| Tree::read(schema, &declared, depth));
+        let Some(tree) = tree else { return };
+        let field = format!("{field}.default");
+        let is_refused = self.refused.iter().any(|error| {
+            let rest = error.field.strip_prefix(&*field);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        });
+        if !is_refused {
+            let mut budget = Budget(OBJECT_COST_MAX);
+            tree.check(default, None, &Path::new(&field), &mut budget, &mut self.errors);
+        }
+    }
 }
 
 /// The texts of all rules of a schema.
@@ -58,14 +109,19 @@ fn texts(schema: &Map, depth: usize, out: &mut HashSet<Str>) {
 /// Where a schema stands.
 struct Place<'p> {
     field: &'p str,
-    /// How often its rules are evaluated for one object, at most.
-    times: u64,
+    is_root: bool,
+    /// How often its rules are evaluated for one object, at most, as the sizes of the lists and maps around it
+    /// say; none where one of them has no limit.
+    times: Option<u64>,
     /// The list above whose items are not found again in the object before.
     apart: Option<&'p str>,
 }
 
 struct Walk<'w> {
     stored: &'w HashSet<Str>,
+    /// The fields of schemas that are refused, or in which one is: expressions there might only be wrong
+    /// because of that.
+    refused: HashSet<String>,
     /// What each rule may cost, with its field.
     costs: Vec<(String, u64)>,
     errors: &'w mut ErrorList,
@@ -75,56 +131,85 @@ fn at(field: String, error: FieldError) -> FieldError {
     FieldError { field, ..error }
 }
 
+fn cost_of(compiled: &Compiled, place: &Place<'_>) -> u64 {
+    compiled.cost.max.saturating_mul(place.times.unwrap_or(u64::MAX))
+}
+
 /// `2.5x`, as messages say by how much a limit is exceeded.
 fn factor(cost: u64, limit: u64) -> String {
     let factor = cost as f64 / limit as f64;
-    if factor > 100.0 { "more than 100x".to_owned() } else { format!("{factor:.1}x") }
+    match factor {
+        _ if factor > 100.0 => "more than 100x".to_owned(),
+        // One digit would say that it is not exceeded at all.
+        _ if factor < 1.5 => format!("{factor:.6}x"),
+        _ => format!("{factor:.1}x"),
+    }
 }
 
 impl Walk<'_> {
-    fn schema(&mut self, schema: &Map, declared: &Arc<Declared>, place: &Place<'_>, depth: usize) {
+    fn schema(&mut self, schema: &Map, place: &Place<'_>, depth: usize) {
         if depth > DEPTH_MAX {
             return;
         }
-        let rules = schema.get(RULES).and_then(Value::as_array).unwrap_or_default();
-        for (i, rule) in rules.iter().filter_map(Value::as_object).enumerate() {
-            let field = format!("{}.{RULES}[{i}]", place.field);
-            self.rule(rule, declared, &Place { field: &field, ..*place });
-        }
-        self.default(schema, declared, place, depth);
+        let map = schema.get("x-kubernetes-map-type").and_then(Value::as_str);
+        let is_known = map.is_none_or(|map| matches!(map, "granular" | "atomic"));
+        let apart = if is_known { place.apart } else { Some(place.field) };
+        self.repeated(schema, "additionalProperties", place, place.apart, depth);
         let properties = schema.get("properties").and_then(Value::as_object);
         for (name, member) in properties.into_iter().flat_map(Map::iter) {
             let field = format!("{}.properties[{name}]", place.field);
-            if let (Some(member), Some(declared)) =
-                (member.as_object(), declare::property(declared, name))
-            {
-                self.schema(member, &declared, &Place { field: &field, ..*place }, depth + 1);
+            if let Some(member) = member.as_object() {
+                let place = Place { field: &field, is_root: false, apart, ..*place };
+                self.schema(member, &place, depth + 1);
             }
         }
-        let (name, inner, is_apart) = match &declared.shape {
-            Shape::List(items, kind) => ("items", items, !matches!(kind, ListKind::Map(_))),
-            Shape::Map(values) => ("additionalProperties", values, false),
-            _ => return,
-        };
-        let Some(member) = schema.get(name).and_then(Value::as_object) else { return };
-        let field = format!("{}.{name}", place.field);
-        let apart = if is_apart { place.apart.or(Some(place.field)) } else { place.apart };
-        let times = place.times.saturating_mul(declared.size_max.max(1));
-        self.schema(member, inner, &Place { field: &field, times, apart }, depth + 1);
+        let is_map = schema.get("x-kubernetes-list-type").and_then(Value::as_str) == Some("map");
+        let apart = if is_map { place.apart } else { Some(place.field) };
+        self.repeated(schema, "items", place, apart, depth);
+        if !self.refused.contains(place.field) {
+            self.rules(schema, place);
+        }
     }
 
-    /// A default must hold to the rules of its own schema.
-    fn default(&mut self, schema: &Map, declared: &Arc<Declared>, place: &Place<'_>, depth: usize) {
-        let Some(default) = schema.get("default").filter(|default| !default.is_null()) else {
-            return;
+    /// The schema of the items of a list, or of the values of a map.
+    fn repeated(
+        &mut self,
+        schema: &Map,
+        name: &str,
+        place: &Place<'_>,
+        apart: Option<&str>,
+        depth: usize,
+    ) {
+        let Some(inner) = schema.get(name).and_then(Value::as_object) else { return };
+        let count = match schema.get("type").and_then(Value::as_str) {
+            Some("object") => schema.get("maxProperties"),
+            Some("array") => schema.get("maxItems"),
+            _ => None,
         };
-        let Some(tree) = Tree::read(schema, declared, depth) else { return };
-        let (field, mut faults) = (format!("{}.default", place.field), ErrorList::new());
-        let mut budget = Budget(OBJECT_COST_MAX);
-        tree.check(default, None, &Path::new(&field), &mut budget, &mut faults);
-        // Rules that do not compile are told where they stand.
-        if self.errors.is_empty() {
-            self.errors.extend(faults);
+        let count = count.and_then(Value::as_int).map(|count| count.max(0) as u64);
+        let times = place.times.zip(count).map(|(times, count)| times.saturating_mul(count));
+        let field = format!("{}.{name}", place.field);
+        self.schema(inner, &Place { field: &field, is_root: false, times, apart }, depth + 1);
+    }
+
+    fn rules(&mut self, schema: &Map, place: &Place<'_>) {
+        let rules = schema.get(RULES).and_then(Value::as_array).unwrap_or_default();
+        if rules.is_empty() {
+            return;
+        }
+        let Some((declared, json_bytes_min)) = declare::own(schema, place.is_root) else {
+            let why = "internal error: failed to construct type information for \
+                       x-kubernetes-validations rules: unable to convert structural schema to CEL \
+                       declarations";
+            let field = format!("{}.{RULES}", place.field);
+            return self.errors.push(at(field, FieldError::internal(&Path::ROOT, why)));
+        };
+        let (times, declared) =
+            (place.times.unwrap_or(declare::count_in_request(json_bytes_min)), Arc::new(declared));
+        for (i, rule) in rules.iter().filter_map(Value::as_object).enumerate() {
+            let field = format!("{}.{RULES}[{i}]", place.field);
+            let place = Place { field: &field, times: Some(times), ..*place };
+            self.rule(rule, &declared, &place);
         }
     }
 
@@ -136,15 +221,20 @@ impl Walk<'_> {
             return;
         }
         let optional_old = rule.get("optionalOldSelf").and_then(Value::as_bool);
-        let compiled = self.compile(source, declared, optional_old == Some(true));
-        let uses_old = compiled.is_ok() && source.contains("oldSelf");
-        match compiled {
-            Err(why) => self.errors.push(at(field("rule"), invalid(rule, &why))),
+        let compiled = match self.compile(source, declared, optional_old == Some(true)) {
+            Err(why) => Err(why),
             Ok(compiled) if *compiled.program.result_type() != Type::Bool => {
-                let why = "cel expression must evaluate to a bool";
-                self.errors.push(at(field("rule"), invalid(rule, why)));
+                Err("cel expression must evaluate to a bool".to_owned())
             }
-            Ok(compiled) => self.cost(field("rule"), compiled.cost.max.saturating_mul(place.times)),
+            Ok(compiled) => Ok(compiled),
+        };
+        let uses_old = compiled.is_ok() && source.contains("oldSelf");
+        match &compiled {
+            Err(why) => self.errors.push(at(field("rule"), invalid(rule, why))),
+            Ok(compiled) => {
+                self.cost(field("rule"), ("rule", cost_of(compiled, place)));
+                self.message(rule, declared, place);
+            }
         }
         if let (true, Some(list)) = (uses_old && optional_old != Some(true), place.apart) {
             let why = format!(
@@ -157,21 +247,28 @@ impl Walk<'_> {
             let error = FieldError::invalid(&Path::ROOT, optional, why);
             self.errors.push(at(field("optionalOldSelf"), error));
         }
-        let message = text("messageExpression");
-        if !message.is_empty() {
-            match self.compile(message, declared, optional_old == Some(true)) {
-                Err(why) => {
-                    let why = format!("messageExpression {why}");
-                    self.errors.push(at(field("messageExpression"), invalid(rule, &why)));
-                }
-                Ok(compiled) if *compiled.program.result_type() != Type::String => {
-                    let why = "messageExpression must evaluate to a string";
-                    self.errors.push(at(field("messageExpression"), invalid(rule, why)));
-                }
-                Ok(compiled) => {
-                    let cost = compiled.cost.max.saturating_mul(place.times);
-                    self.cost(field("messageExpression"), cost);
-                }
+    }
+
+    /// The expression of a rule's message.
+    fn message(&mut self, rule: &Map, declared: &Arc<Declared>, place: &Place<'_>) {
+        let message = rule.get("messageExpression").and_then(Value::as_str).unwrap_or_default();
+        if message.is_empty() {
+            return;
+        }
+        let optional_old = rule.get("optionalOldSelf").and_then(Value::as_bool);
+        let field = format!("{}.messageExpression", place.field);
+        match self.compile(message, declared, optional_old == Some(true)) {
+            Err(why) => {
+                let why = format!("messageExpression {why}");
+                self.errors.push(at(field, invalid(rule, &why)));
+            }
+            Ok(compiled) if *compiled.program.result_type() != Type::String => {
+                let why = "messageExpression must evaluate to a string";
+                self.errors.push(at(field, invalid(rule, why)));
+            }
+            Ok(compiled) => {
+                let cost = cost_of(&compiled, place);
+                self.cost(field, ("messageExpression", cost));
             }
         }
     }
@@ -189,10 +286,10 @@ impl Walk<'_> {
         env.compile(text).map_err(|error| error.to_string())
     }
 
-    fn cost(&mut self, field: String, cost: u64) {
+    fn cost(&mut self, field: String, (what, cost): (&str, u64)) {
         if cost > ESTIMATED_RULE_COST_MAX {
             let why = format!(
-                "estimated rule cost exceeds budget by factor of {} (try simplifying the rule, or adding \
+                "estimated {what} cost exceeds budget by factor of {} (try simplifying the rule, or adding \
                  maxItems, maxProperties, and maxLength where arrays, maps, and strings are declared)",
                 factor(cost, ESTIMATED_RULE_COST_MAX)
             );
@@ -225,60 +322,6 @@ impl Walk<'_> {
     }
 }
 
-/// What the rules of a schema and of those in it say beside their expressions.
-fn words_of(schema: &Map, field: &str, depth: usize, errors: &mut ErrorList) {
-    if depth > DEPTH_MAX {
-        return;
-    }
-    let rules = schema.get(RULES).and_then(Value::as_array).unwrap_or_default();
-    for (i, rule) in rules.iter().filter_map(Value::as_object).enumerate() {
-        words(rule, schema, &format!("{field}.{RULES}[{i}]"), errors);
-    }
-    let properties = schema.get("properties").and_then(Value::as_object);
-    for (name, member) in properties.into_iter().flat_map(Map::iter) {
-        if let Some(member) = member.as_object() {
-            words_of(member, &format!("{field}.properties[{name}]"), depth + 1, errors);
-        }
-    }
-    for name in ["items", "additionalProperties"] {
-        if let Some(inner) = schema.get(name).and_then(Value::as_object) {
-            words_of(inner, &format!("{field}.{name}"), depth + 1, errors);
-        }
-    }
-}
-
-/// What a rule says beside its expressions.
-fn words(rule: &Map, schema: &Map, place: &str, errors: &mut ErrorList) {
-    let field = |name: &str| format!("{place}.{name}");
-    let source = rule.get("rule").and_then(Value::as_str).unwrap_or_default();
-    if source.trim().is_empty() {
-        let error = FieldError::required(&Path::ROOT, "rule is not specified");
-        errors.push(at(field("rule"), error));
-    }
-    if let Some(message) = rule.get("message").and_then(Value::as_str).filter(|m| !m.is_empty()) {
-        let why = match message {
-            blank if blank.trim().is_empty() => Some("must be non-empty if specified"),
-            lines if lines.contains('\n') => Some("must not contain line breaks"),
-            _ => None,
-        };
-        if let Some(why) = why {
-            errors.push(at(field("message"), FieldError::invalid(&Path::ROOT, message, why)));
-        }
-    }
-    if let Some(reason) = rule.get("reason").and_then(Value::as_str)
-        && !REASONS.contains(&reason)
-    {
-        let error = FieldError::not_supported(&Path::ROOT, reason, &REASONS);
-        errors.push(at(field("reason"), error));
-    }
-    if let Some(path) = rule.get("fieldPath").and_then(Value::as_str).filter(|p| !p.is_empty())
-        && !leads_somewhere(path, schema)
-    {
-        let error = FieldError::invalid(&Path::ROOT, path, "must be a valid path");
-        errors.push(at(field("fieldPath"), error));
-    }
-}
-
 /// A fault of a rule, which is shown as upstream's internal type.
 fn invalid(rule: &Map, why: &str) -> FieldError {
     let text = |name: &str| rule.get(name).and_then(Value::as_str).unwrap_or_default();
@@ -289,19 +332,6 @@ fn invalid(rule: &Map, why: &str) -> FieldError {
         "FieldPath": (text("fieldPath")), "OptionalOldSelf": (or_null("optionalOldSelf"))
     });
     FieldError::invalid(&Path::ROOT, shown, why)
-}
-
-/// Whether a path such as `.a.b['c']` leads to a member that the schema has.
-fn leads_somewhere(path: &str, schema: &Map) -> bool {
-    let Some(plain) = path.strip_prefix('.') else { return false };
-    let plain = plain.replace("['", ".").replace("']", "");
-    let mut at = Some(schema);
-    for name in plain.split('.') {
-        let Some(schema) = at else { return false };
-        let member = schema.get("properties").and_then(|properties| properties.get(name));
-        at = member.or(schema.get("additionalProperties")).and_then(Value::as_object);
-    }
-    at.is_some()
 }
 
 /// The environment in which the rules of a value are compiled.

@@ -3,17 +3,26 @@
 //! metadata as every object has them.
 
 use super::facts::Facts;
-use super::operations::{META, PathItem};
-use super::paths::{self, Scope};
+use super::operations::{META, Operation, PathItem};
+use super::parameters;
+use super::paths::Scope;
 use super::schemas::{Dialect, object};
 use super::{fixed, text};
 use crate::catalogue::{Catalogue, Resource};
 use crate::json;
-use keelson_meta::{Map, Str, Value};
+use crate::structural::DEPTH_MAX;
+use keelson_meta::{GroupVersionKind, Map, Str, Value};
 use std::collections::BTreeMap;
 
 /// Content types of custom objects.
 const MEDIA: &[&str] = &["application/json", "application/yaml"];
+
+/// Content types of patches of custom objects.
+const PATCH_MEDIA: &[&str] =
+    &["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
+
+const INT_OR_STRING: &str = "x-kubernetes-int-or-string";
+const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
 
 /// A served version of a group, with its resources that are not in the catalogue.
 pub struct CustomVersion<'a> {
@@ -33,6 +42,8 @@ pub struct CustomResource<'a> {
     pub list_kind: &'a str,
     /// Its schema in OpenAPI v3, as JSON; empty: an object of which nothing is known.
     pub schema: &'a [u8],
+    /// The fields that field selectors may ask for: `spec.color`.
+    pub selectable: Vec<String>,
 }
 
 impl<'a> CustomVersion<'a> {
@@ -49,13 +60,21 @@ impl<'a> CustomVersion<'a> {
         let root = format!("/{}/", self.document());
         let watches = format!("{root}watch/");
         items.retain(|item| item.path != root && !item.path.starts_with(&watches));
-        for operation in items.iter_mut().flat_map(|item| &mut item.operations) {
-            operation.produces = MEDIA;
-            if operation.consumes != paths::ANY_MEDIA {
-                operation.consumes = MEDIA;
+        for item in &mut items {
+            let kind = self.kind_at(item.path.strip_prefix(&root).unwrap_or_default());
+            for operation in &mut item.operations {
+                of_custom_resource(operation, kind);
             }
         }
         items
+    }
+
+    /// The kind of the resource of a path, such as `namespaces/{namespace}/widgets/{name}`.
+    fn kind_at(&self, path: &str) -> Option<&GroupVersionKind> {
+        let path = path.strip_prefix("namespaces/{namespace}/").unwrap_or(path);
+        let name = path.split('/').next().unwrap_or_default();
+        let found = self.resources.iter().find(|resource| resource.facts.name == name);
+        found.map(|resource| &resource.facts.kind)
     }
 
     /// The full name of a kind of this version: `com.example.v1.Widget`.
@@ -94,21 +113,25 @@ impl<'a> CustomVersion<'a> {
         let mut out = match schema {
             Some(Value::Object(schema)) => schema,
             _ => {
-                let unknown = Str::new_static("x-kubernetes-preserve-unknown-fields");
-                let members = [(Str::new_static("type"), fixed("object")), (unknown, true.into())];
-                members.into_iter().collect()
+                let members = [("type", fixed("object")), (PRESERVE, true.into())];
+                members.into_iter().map(|(name, value)| (Str::new_static(name), value)).collect()
             }
         };
+        // kubectl's explanations of v2 documents fail at properties of what may have others.
+        let is_open = dialect == Dialect::V2 && out.remove(PRESERVE) == Some(true.into());
+        publish(&mut out, dialect, 0);
         let mut properties = match out.remove("properties") {
             Some(Value::Object(properties)) => properties,
             _ => Map::new(),
         };
-        type_members(&mut properties);
-        properties.insert("metadata", reference("ObjectMeta", dialect));
-        properties.sort();
-        out.insert("properties", properties);
+        if !is_open {
+            type_members(&mut properties);
+            properties.insert("metadata", reference("ObjectMeta", dialect));
+            properties.sort();
+            out.insert("properties", properties);
+        }
         out.insert("x-kubernetes-group-version-kind", self.gvk(kind));
-        Value::Object(out)
+        Value::Object(with_selectable(out, resource))
     }
 
     fn list(&self, resource: &CustomResource<'_>, name: &str, dialect: Dialect) -> Value {
@@ -118,13 +141,17 @@ impl<'a> CustomVersion<'a> {
         properties.insert("items", items);
         properties.insert("metadata", reference("ListMeta", dialect));
         properties.sort();
-        object([
+        let out = object([
             ("description", text(format!("A list of {}.", resource.facts.name))),
             ("type", fixed("object")),
             ("required", Value::Array(vec![fixed("items")])),
             ("properties", Value::Object(properties)),
             ("x-kubernetes-group-version-kind", self.gvk(resource.list_kind)),
-        ])
+        ]);
+        match out {
+            Value::Object(out) => Value::Object(with_selectable(out, resource)),
+            out => out,
+        }
     }
 
     fn gvk(&self, kind: &str) -> Value {
@@ -134,6 +161,111 @@ impl<'a> CustomVersion<'a> {
             ("version", text(self.version)),
         ]);
         Value::Array(vec![gvk])
+    }
+}
+
+/// What operations on custom resources have in common.
+fn of_custom_resource(operation: &mut Operation, kind: Option<&GroupVersionKind>) {
+    operation.produces = MEDIA;
+    operation.consumes = MEDIA;
+    if operation.kind.is_some() && kind.is_some() {
+        operation.kind = kind.cloned();
+    }
+    match (operation.action, operation.method) {
+        ("deletecollection", _) => {
+            operation.parameters = parameters::LIST.to_vec();
+            operation.body = None;
+        }
+        ("get", "get") => {
+            let version = parameters::LIST.into_iter().filter(|p| p.name == "resourceVersion");
+            operation.parameters.extend(version);
+        }
+        ("patch", _) => {
+            operation.codes = &[200];
+            operation.consumes = PATCH_MEDIA;
+        }
+        _ => {}
+    }
+}
+
+fn with_selectable(mut schema: Map, resource: &CustomResource<'_>) -> Map {
+    let field = |path: &String| object([("fieldPath", text(path.as_str()))]);
+    if !resource.selectable.is_empty() {
+        let fields: Vec<Value> = resource.selectable.iter().map(field).collect();
+        schema.insert("x-kubernetes-selectable-fields", fields);
+    }
+    schema
+}
+
+/// Makes of a schema what documents show of it.
+fn publish(schema: &mut Map, dialect: Dialect, depth: usize) {
+    if depth > DEPTH_MAX {
+        return;
+    }
+    let is = |name: &str| schema.get(name) == Some(&true.into());
+    let (is_embedded, is_open) = (is("x-kubernetes-embedded-resource"), is(PRESERVE));
+    let (is_nullable, is_int_or_string) = (is("nullable"), is(INT_OR_STRING));
+    if is_embedded {
+        let mut properties = match schema.remove("properties") {
+            Some(Value::Object(properties)) => properties,
+            _ => Map::new(),
+        };
+        type_members(&mut properties);
+        properties.insert("metadata", reference("ObjectMeta", dialect));
+        properties.sort();
+        schema.insert("properties", properties);
+        let required = schema.remove("required");
+        let more = required.as_ref().and_then(Value::as_array).unwrap_or_default();
+        let is_new = |name: &&Value| !matches!(name.as_str(), Some("kind" | "apiVersion"));
+        let all = more.iter().filter(is_new).cloned().chain([fixed("kind"), fixed("apiVersion")]);
+        schema.insert("required", all.collect::<Vec<Value>>());
+    }
+    match dialect {
+        Dialect::V3 if is_int_or_string && !schema.contains_key("anyOf") => {
+            let types = ["integer", "string"].map(|kind| object([("type", fixed(kind))]));
+            schema.insert("anyOf", types.to_vec());
+        }
+        Dialect::V3 => {}
+        Dialect::V2 => without_v3(schema, is_nullable, is_open, is_int_or_string),
+    }
+    if let Some(Value::Object(properties)) = schema.get_mut("properties") {
+        for (_, member) in properties.iter_mut() {
+            if let Value::Object(member) = member {
+                publish(member, dialect, depth + 1);
+            }
+        }
+    }
+    for name in ["items", "additionalProperties"] {
+        if let Some(Value::Object(inner)) = schema.get_mut(name) {
+            publish(inner, dialect, depth + 1);
+        }
+    }
+}
+
+/// Takes out of a schema what OpenAPI v2 cannot say, or kubectl cannot read.
+fn without_v3(schema: &mut Map, is_nullable: bool, is_open: bool, is_int_or_string: bool) {
+    for name in ["allOf", "anyOf", "oneOf", "not", "default", "nullable"] {
+        schema.remove(name);
+    }
+    if is_nullable || is_open || is_int_or_string {
+        schema.remove("type");
+    }
+    if is_nullable || is_open {
+        for name in ["items", "properties", "required"] {
+            schema.remove(name);
+        }
+    }
+    let is_nullable = |name: &Value| {
+        let member = name.as_str().and_then(|name| schema.get("properties")?.get(name));
+        member.is_some_and(|member| member.get("nullable") == Some(&true.into()))
+    };
+    if let Some(required) = schema.get("required").and_then(Value::as_array) {
+        let required: Vec<Value> =
+            required.iter().filter(|name| !is_nullable(name)).cloned().collect();
+        match required.is_empty() {
+            true => drop(schema.remove("required")),
+            false => drop(schema.insert("required", required)),
+        }
     }
 }
 

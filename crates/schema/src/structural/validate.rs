@@ -10,13 +10,6 @@ use std::collections::{HashMap, HashSet};
 const NOWHERE: Path<'static> = Path::new("<nil>");
 
 impl Structural {
-    /// The faults of a value that is no whole object, and whether it has members that the schema does not know.
-    pub fn check_value(&self, value: &Value) -> (ErrorList, bool) {
-        let mut errors = ErrorList::new();
-        self.root.value(value, None, &Path::ROOT, &mut errors);
-        (errors, self.root.has_unknown(value))
-    }
-
     /// The faults of an object. Its kind, apiVersion and metadata are looked at elsewhere, and what an update
     /// leaves as it was is not looked at (validation ratcheting).
     pub fn validate(&self, obj: &Map, old: Option<&Map>) -> ErrorList {
@@ -24,7 +17,13 @@ impl Structural {
         let known = ["apiVersion", "kind", "metadata"];
         self.root.members((obj, old), &known, &Path::ROOT, &mut errors);
         if let Some(checks) = &self.root.checks {
-            checks.of_all(&self.root, &Value::Object(obj.clone()), &Path::ROOT, &mut errors);
+            let mut of_root = ErrorList::new();
+            checks.of_all(&self.root, &Value::Object(obj.clone()), &Path::ROOT, &mut of_root);
+            for fault in of_root.iter() {
+                let is_root = fault.field.is_empty();
+                let field = if is_root { NOWHERE.to_string() } else { fault.field.clone() };
+                errors.push(FieldError { field, ..fault.clone() });
+            }
         }
         for (name, node) in &self.root.properties {
             if !matches!(name.as_str(), "metadata" | "kind" | "apiVersion")
@@ -110,7 +109,13 @@ impl Type {
 
 impl Node {
     /// The faults of a value, which was `old` before; none: nothing is known of that.
-    fn value(&self, value: &Value, old: Option<&Value>, path: &Path<'_>, errors: &mut ErrorList) {
+    pub(super) fn value(
+        &self,
+        value: &Value,
+        old: Option<&Value>,
+        path: &Path<'_>,
+        errors: &mut ErrorList,
+    ) {
         if old == Some(value) || (value.is_null() && self.nullable) {
             return;
         }
@@ -125,7 +130,7 @@ impl Node {
         match value {
             Value::Object(map) if self.embedded => {
                 self.members((map, old.and_then(Value::as_object)), &["metadata"], path, errors);
-                self.type_members(map, path, errors);
+                type_members(map, path, errors);
             }
             Value::Object(map) => {
                 self.members((map, old.and_then(Value::as_object)), &[], path, errors);
@@ -143,23 +148,24 @@ impl Node {
     }
 
     /// Whether decoding would leave a part of a value out.
-    fn has_unknown(&self, value: &Value) -> bool {
+    pub(super) fn has_unknown(&self, value: &Value) -> bool {
         match value {
             Value::Object(map) => {
-                map.iter().any(|(name, value)| match (self.property(name), &self.additional) {
+                let is_type = |name: &str| {
+                    self.embedded && matches!(name, "apiVersion" | "kind" | "metadata")
+                };
+                let members = map.iter().filter(|(name, _)| !is_type(name));
+                let mut members = members.map(|(name, value)| (self.property(name), value));
+                members.any(|(node, value)| match (node, &self.additional) {
                     (Some(node), _) => node.has_unknown(value),
                     (None, Additional::Of(node)) => node.has_unknown(value),
                     (None, Additional::Any) => false,
-                    (None, Additional::None) => {
-                        let is_type = self.embedded
-                            && matches!(name.as_str(), "apiVersion" | "kind" | "metadata");
-                        !self.preserve && !is_type
-                    }
+                    (None, Additional::None) => !self.preserve,
                 })
             }
             Value::Array(items) => match &self.items {
                 Some(node) => items.iter().any(|item| node.has_unknown(item)),
-                None => false,
+                None => !self.preserve && items.iter().any(has_members),
             },
             _ => false,
         }
@@ -200,14 +206,18 @@ impl Node {
     /// The format that a value should have and the one it has, where its type is another and it is neither
     /// text nor a list.
     fn misformed(&self, value: &Value) -> Option<(&str, &'static str)> {
-        let (format, kind) = (self.format()?, self.kind?);
+        let format = self.format()?;
         let given = match value {
             Value::String(_) | Value::Array(_) => return None,
             Value::Int(_) => "int64",
             Value::Float(_) => "float64",
             _ => "",
         };
-        (!kind.takes(value) && given != format).then_some((format, given))
+        let takes = match self.int_or_string {
+            true => matches!(type_name(value), "integer" | "string"),
+            false => self.kind.is_some_and(|kind| kind.takes(value)),
+        };
+        (!takes && given != format).then_some((format, given))
     }
 
     /// The members of an object, but for those in `known`, which are looked at elsewhere.
@@ -234,41 +244,6 @@ impl Node {
                 }
             }
         }
-    }
-
-    /// What every resource within a resource has.
-    fn type_members(&self, map: &Map, path: &Path<'_>, errors: &mut ErrorList) {
-        for name in ["apiVersion", "kind"] {
-            let (field, value) = (path.field(name), map.get(name));
-            let why = match value.and_then(Value::as_str) {
-                None => {
-                    errors.push_with(|| FieldError::required(&field, ""));
-                    continue;
-                }
-                Some("") => "must not be empty".to_owned(),
-                Some(text) if name == "apiVersion" => match GroupVersion::parse(text) {
-                    Some(_) => continue,
-                    None => format!("unexpected GroupVersion string: {text}"),
-                },
-                Some(text) => match names::is_dns1035_label(&text.to_lowercase()) {
-                    faults if faults.is_empty() => continue,
-                    faults => format!(
-                        "may have mixed case, but should otherwise match: {}",
-                        faults.join(",")
-                    ),
-                },
-            };
-            let value = value.cloned().unwrap_or_default();
-            errors.push(FieldError::invalid(&field, value, &why));
-        }
-        let Some(metadata) = map.get("metadata").and_then(Value::as_object) else { return };
-        let mut metadata = metadata.clone();
-        if metadata.get("name").and_then(Value::as_str).unwrap_or_default().is_empty() {
-            metadata.insert("name", "fakename");
-        }
-        let namespaced = metadata.get("namespace").is_some_and(|namespace| !namespace.is_empty());
-        let rule = names::name_is_path_segment;
-        errors.extend(validate_object_meta(&metadata, namespaced, rule, &path.field("metadata")));
     }
 
     /// Items that stand twice in sets and maps.
@@ -325,6 +300,49 @@ impl Node {
             }
         }
     }
+}
+
+/// Whether there is an object with members in a value.
+fn has_members(value: &Value) -> bool {
+    match value {
+        Value::Object(map) => !map.is_empty(),
+        Value::Array(items) => items.iter().any(has_members),
+        _ => false,
+    }
+}
+
+/// The faults of the kind, apiVersion and metadata that every resource within a resource has.
+pub(super) fn type_members(map: &Map, path: &Path<'_>, errors: &mut ErrorList) {
+    for name in ["apiVersion", "kind"] {
+        let (field, value) = (path.field(name), map.get(name));
+        let why = match value.and_then(Value::as_str) {
+            None => {
+                errors.push_with(|| FieldError::required(&field, ""));
+                continue;
+            }
+            Some("") => "must not be empty".to_owned(),
+            Some(text) if name == "apiVersion" => match GroupVersion::parse(text) {
+                Some(_) => continue,
+                None => format!("unexpected GroupVersion string: {text}"),
+            },
+            Some(text) => match names::is_dns1035_label(&text.to_lowercase()) {
+                faults if faults.is_empty() => continue,
+                faults => {
+                    format!("may have mixed case, but should otherwise match: {}", faults.join(","))
+                }
+            },
+        };
+        let value = value.cloned().unwrap_or_default();
+        errors.push(FieldError::invalid(&field, value, &why));
+    }
+    let Some(metadata) = map.get("metadata").and_then(Value::as_object) else { return };
+    let mut metadata = metadata.clone();
+    if metadata.get("name").and_then(Value::as_str).unwrap_or_default().is_empty() {
+        metadata.insert("name", "fakename");
+    }
+    let namespaced = metadata.get("namespace").is_some_and(|namespace| !namespace.is_empty());
+    let rule = names::name_is_path_segment;
+    errors.extend(validate_object_meta(&metadata, namespaced, rule, &path.field("metadata")));
 }
 
 /// `1` of 1 and of 1.0.
@@ -400,7 +418,7 @@ impl Checks {
             })
             .collect();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        errors.push(FieldError::not_supported(path, value.clone(), &words));
+        errors.push(FieldError::not_supported(path, value.clone().sorted(), &words));
     }
 
     fn of_text(&self, text: &Str, path: &Path<'_>, errors: &mut ErrorList) {
@@ -433,49 +451,89 @@ impl Checks {
 
     fn of_number(&self, node: &Node, value: &Value, path: &Path<'_>, errors: &mut ErrorList) {
         self.of_range(node, value, path, errors);
+        // A whole number is compared with a bound's whole part, if the bound is of the type.
+        let mut bound_of = |what: &str, bound: &Value| -> Value {
+            let fits = self.is_in_range(node, bound);
+            if !fits {
+                let of = self.range_name(node);
+                let why = format!("{what} must be of type {of} in {path}");
+                errors.push(FieldError::invalid(&NOWHERE, "", &why));
+            }
+            match (value, bound) {
+                (Value::Int(_), Value::Float(number)) if fits => Value::Int(*number as i64),
+                _ => bound.clone(),
+            }
+        };
+        let multiple_of = self.multiple_of.as_ref().map(|of| bound_of("MultipleOf value", of));
+        let maximum =
+            self.maximum.as_ref().map(|(at, is)| (bound_of("Maximum boundary value", at), *is));
+        let minimum =
+            self.minimum.as_ref().map(|(at, is)| (bound_of("Minimum boundary value", at), *is));
         let mut invalid = |why: String| {
             let why = format!("{path} in body should be {why}");
             errors.push(FieldError::invalid(path, value.clone(), &why));
         };
-        if let Some(of) = self.multiple_of.as_ref().filter(|of| !is_multiple(value, of)) {
-            invalid(format!("a multiple of {}", shown(of)));
-        }
-        if let Some((bound, is_outside)) = &self.minimum
+        if let Some((bound, is_outside)) = &minimum
             && (is_less(value, bound) || (*is_outside && !is_less(bound, value)))
         {
             let words = if *is_outside { "greater than" } else { "greater than or equal to" };
             invalid(format!("{words} {}", shown(bound)));
         }
-        if let Some((bound, is_outside)) = &self.maximum
+        if let Some((bound, is_outside)) = &maximum
             && (is_less(bound, value) || (*is_outside && !is_less(value, bound)))
         {
             let words = if *is_outside { "less than" } else { "less than or equal to" };
             invalid(format!("{words} {}", shown(bound)));
         }
+        match multiple_of {
+            Some(of) if !is_less(&Value::Int(0), &of) => {
+                let shown = shown(&of);
+                let why =
+                    format!("factor MultipleOf declared for {path} must be positive: {shown}");
+                errors.push(FieldError::invalid(path, of, &why));
+            }
+            Some(of) if !is_multiple(value, &of) => {
+                invalid(format!("a multiple of {}", shown(&of)))
+            }
+            _ => {}
+        }
     }
 
     /// Whether a number is one of its type and format.
     fn of_range(&self, node: &Node, value: &Value, path: &Path<'_>, errors: &mut ErrorList) {
-        if node.kind != Some(Type::Integer) {
-            return;
+        if !self.is_in_range(node, value) {
+            let of = self.range_name(node);
+            let why = format!("Checked value must be of type {of} in {path}");
+            errors.push(FieldError::invalid(&NOWHERE, "", &why));
         }
+    }
+
+    fn is_in_range(&self, node: &Node, value: &Value) -> bool {
         let format = self.format.as_deref().unwrap_or_default();
+        if node.kind != Some(Type::Integer) {
+            let is_single = matches!(format, "float" | "float32");
+            return !is_single
+                || number(value).is_none_or(|number| number.abs() <= f32::MAX.into());
+        }
         let whole = match value {
             Value::Int(number) => Some(*number),
             Value::Float(number) if is_whole(*number) => Some(*number as i64),
             _ => None,
         };
-        let fits = match format {
+        match format {
             "int32" => whole.is_some_and(|number| i32::try_from(number).is_ok()),
+            "uint32" => whole.is_some_and(|number| u32::try_from(number).is_ok()),
+            "uint64" => whole.is_some_and(|number| number >= 0),
             _ => whole.is_some(),
-        };
-        if !fits {
-            let of = match format {
-                "int32" | "int64" | "uint32" | "uint64" => format!("with format {format}"),
-                _ => "(default format)".to_owned(),
-            };
-            let why = format!("Checked value must be of type integer {of} in {path}");
-            errors.push(FieldError::invalid(&NOWHERE, "", &why));
+        }
+    }
+
+    /// The type of numbers, with its format.
+    fn range_name(&self, node: &Node) -> String {
+        let kind = node.kind.map_or("number", Type::name);
+        match self.format.as_deref().unwrap_or_default() {
+            "" => format!("{kind} (default format)"),
+            format => format!("{kind} with format {format}"),
         }
     }
 
@@ -533,10 +591,12 @@ impl Checks {
         }
         if !self.all_of.is_empty() {
             let results: Vec<ErrorList> = self.all_of.iter().map(tried).collect();
-            let is_wrong = results.iter().any(|found| !found.is_empty());
+            let valid = results.iter().filter(|found| found.is_empty()).count();
+            let is_wrong = valid < results.len();
             results.into_iter().for_each(|found| errors.extend(found));
             if is_wrong {
-                errors.push(nowhere("must validate all the schemas (allOf)".to_owned()));
+                let none = if valid == 0 { ". None validated" } else { "" };
+                errors.push(nowhere(format!("must validate all the schemas (allOf){none}")));
             }
         }
         if self.not.as_ref().is_some_and(|not| tried(not).is_empty()) {

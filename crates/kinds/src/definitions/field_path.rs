@@ -1,0 +1,80 @@
+//! Paths to fields of a schema, such as `.spec.a['b.c']` (apiextensions `pkg/apiserver/schema/cel`,
+//! `ValidFieldPath`).
+
+use keelson_meta::{Map, Value};
+
+const NO_FIELD: &str = "does not refer to a valid field";
+
+/// The schema that a path leads to, with the names on the way; else why it leads nowhere.
+pub(super) fn find<'m>(
+    path: &str,
+    schema: &'m Map,
+    allows_brackets: bool,
+) -> Result<(Vec<String>, &'m Map), String> {
+    let (mut rest, mut at, mut names) = (path, schema, vec![]);
+    while !rest.is_empty() {
+        let name = match rest.as_bytes()[0] {
+            b'.' => {
+                let (name, after) = dotted(&rest[1..])?;
+                rest = after;
+                name.to_owned()
+            }
+            b'[' if !allows_brackets => return Err("array notation is not allowed".to_owned()),
+            b'[' => {
+                let (name, after) = bracketed(rest)?;
+                rest = after;
+                name
+            }
+            _ => {
+                let end = rest.find(['.', '[']).unwrap_or(rest.len());
+                return Err(format!("expected [ or . but got: {}", &rest[..end]));
+            }
+        };
+        at = member(at, &name).ok_or(NO_FIELD)?;
+        names.push(name);
+    }
+    Ok((names, at))
+}
+
+/// Members that no property names are looked at only where there are no properties.
+fn member<'m>(schema: &'m Map, name: &str) -> Option<&'m Map> {
+    match schema.get("properties").and_then(Value::as_object).filter(|known| !known.is_empty()) {
+        Some(known) => known.get(name)?.as_object(),
+        None => match schema.get("additionalProperties")? {
+            Value::Object(values) => Some(values),
+            // Of these values nothing is known.
+            Value::Bool(_) => Some(const { &Map::new() }),
+            _ => None,
+        },
+    }
+}
+
+/// The name behind a dot, and what follows it.
+fn dotted(text: &str) -> Result<(&str, &str), String> {
+    match text.as_bytes().first() {
+        None => Err("unexpected end of JSON path".to_owned()),
+        // The scanner takes one for a name.
+        Some(b'.' | b'[') => Err(NO_FIELD.to_owned()),
+        Some(_) => Ok(text.split_at(text.find(['.', '[']).unwrap_or(text.len()))),
+    }
+}
+
+/// The name in `['...']`, and what follows it.
+fn bracketed(text: &str) -> Result<(String, &str), String> {
+    let inner = text.strip_prefix("['").ok_or(NO_FIELD)?;
+    let (mut name, mut chars) = (String::new(), inner.char_indices());
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '\'' => {
+                let after = inner[at + 1..].strip_prefix(']').ok_or(NO_FIELD)?;
+                return Ok((name, after));
+            }
+            '\\' => match chars.next() {
+                Some((_, escaped @ ('\\' | '\''))) => name.push(escaped),
+                _ => return Err(NO_FIELD.to_owned()),
+            },
+            c => name.push(c),
+        }
+    }
+    Err("unexpected end of JSON path".to_owned())
+}
