@@ -30,6 +30,7 @@ const SCENES: &[Row] = &[
     ("daemonset", workloads::daemon_set),
     ("disruption", availability::disruption),
     ("endpoints", availability::endpoints),
+    ("autoscaling", availability::autoscaling),
     ("namespace", lifecycle::namespace),
     ("garbage", lifecycle::garbage),
     ("csr", identity::certificates),

@@ -26,6 +26,8 @@ pub fn disruption(scene: &Scene) {
         let status = &budget["status"];
         status["observedGeneration"] == budget["metadata"]["generation"]
             && status["currentHealthy"] == 3
+            && status["expectedPods"] == 3
+            && status["disruptedPods"].is_null()
             && status["disruptionsAllowed"] == allowed
     };
     let found = scene.until(path, |budget| is_healthy(budget, 0));
@@ -102,6 +104,25 @@ fn slices_of(scene: &Scene, service: &str, count: usize) {
     let facts = facts(slice, &["/addressType", "/ports"]);
     let conditions = &slice["endpoints"][0]["conditions"];
     scene.say(format!("{service}: {count} {facts} {manager} {kind} {conditions}"));
+}
+
+/// An autoscaler in a cluster in which nobody serves metrics.
+pub fn autoscaling(scene: &Scene) {
+    scene.make("apps/v1/deployments", deployment("web", 2, template("web", "web:1", json!({}))));
+    let metric = json!({"type": "Resource", "resource": {"name": "cpu",
+        "target": {"type": "Utilization", "averageUtilization": 50}}});
+    let scaled = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+    let spec =
+        json!({"minReplicas": 3, "maxReplicas": 5, "scaleTargetRef": scaled, "metrics": [metric]});
+    let autoscalers = "autoscaling/v2/horizontalpodautoscalers";
+    scene.make(autoscalers, json!({"metadata": {"name": "web"}, "spec": spec}));
+    // Fewer than the least are raised to it, whatever the metrics.
+    let web = scene.until("apps/v1/deployments/web", |web| web["status"]["availableReplicas"] == 3);
+    scene.say(facts(&web, &["/spec/replicas", "/status/replicas"]));
+    let found = scene.until("autoscaling/v2/horizontalpodautoscalers/web", |found| {
+        has(found, "ScalingActive", "False") && found["status"]["currentReplicas"] == 3
+    });
+    scene.say(format!("{} {}", facts(&found, &["/status/desiredReplicas"]), conditions(&found)));
 }
 
 /// A node whose kubelet falls silent.
