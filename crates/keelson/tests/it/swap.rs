@@ -10,6 +10,7 @@ mod availability;
 mod cluster;
 mod identity;
 mod lifecycle;
+mod restarts;
 mod scene;
 mod workloads;
 

@@ -58,7 +58,7 @@ pub struct Cluster {
 }
 
 /// Where everything is.
-struct Files {
+pub struct Files {
     dir: TempDir,
     url: String,
 }
@@ -85,7 +85,8 @@ impl Files {
         path
     }
 
-    fn api(&self, user: &str, groups: &[&str]) -> Api {
+    /// A user of the server, with a certificate of its own.
+    pub fn api(&self, user: &str, groups: &[&str]) -> Api {
         Api::of_kubeconfig(&self.kubeconfig(user, groups)).expect("a kubeconfig")
     }
 }
@@ -97,21 +98,8 @@ fn start(command: Command, log: PathBuf) -> Process {
 impl Cluster {
     /// A cluster around Keelson.
     pub fn of_keelson(programs: &Programs) -> Cluster {
-        let dir = tempfile::tempdir().expect("a folder");
-        let mut command = Command::new(KEELSON);
-        command.args(["serve", "--secure-port=0", "--bind-address=127.0.0.1", "--v=2"]);
-        command
-            .args(["--enable-bootstrap-token-auth", "--enable-admission-plugins=NodeRestriction"]);
-        command.arg("--data-dir").arg(dir.path());
-        let server = start(command, dir.path().join("server.log"));
-        let kubeconfig = dir.path().join("admin.kubeconfig");
-        let url = poll(START_TIME_MAX, || {
-            let text = std::fs::read_to_string(&kubeconfig).ok()?;
-            let line = text.lines().find_map(|line| line.trim().strip_prefix("server: "))?;
-            Some(line.trim_matches('"').to_owned())
-        });
-        let url = url.unwrap_or_else(|| panic!("Keelson does not start: {}", server.log()));
-        Cluster::around(programs, vec![server], Files { dir, url })
+        let (server, files) = start_keelson();
+        Cluster::around(programs, vec![server], files)
     }
 
     /// A cluster around kube-apiserver and etcd.
@@ -163,7 +151,7 @@ impl Cluster {
             poll(START_TIME_MAX, || admin.get("/readyz").ok().filter(|got| got.code == 200));
         assert!(ready.is_some(), "no server: {}", servers[0].log());
         define_widgets(&admin);
-        let manager = start_manager(&programs.manager, &files);
+        let manager = start_manager(programs, &files, &[]);
         let scheduler = start_scheduler(&programs.scheduler, &files);
         let held = |name: &str| {
             let lease = admin.get(&format!("{LEASES}/{name}")).ok()?;
@@ -225,9 +213,29 @@ fn kubelet(api: &Api, options: NodeOptions) -> Kubelet {
     Kubelet::start(api, options).expect("the node is registered")
 }
 
-fn start_manager(program: &Path, files: &Files) -> Process {
+/// Starts Keelson in a folder of its own.
+pub fn start_keelson() -> (Process, Files) {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut command = Command::new(KEELSON);
+    command.args(["serve", "--secure-port=0", "--bind-address=127.0.0.1", "--v=2"]);
+    command.args(["--enable-bootstrap-token-auth", "--enable-admission-plugins=NodeRestriction"]);
+    command.arg("--data-dir").arg(dir.path());
+    let server = start(command, dir.path().join("server.log"));
+    let kubeconfig = dir.path().join("admin.kubeconfig");
+    let url = poll(START_TIME_MAX, || {
+        let text = std::fs::read_to_string(&kubeconfig).ok()?;
+        let line = text.lines().find_map(|line| line.trim().strip_prefix("server: "))?;
+        Some(line.trim_matches('"').to_owned())
+    });
+    let url = url.unwrap_or_else(|| panic!("Keelson does not start: {}", server.log()));
+    (server, Files { dir, url })
+}
+
+/// Starts kube-controller-manager with an identity of its own, and with further flags.
+pub fn start_manager(programs: &Programs, files: &Files, more: &[&str]) -> Process {
     let kubeconfig = files.kubeconfig("system:kube-controller-manager", &[]);
-    let mut command = Command::new(program);
+    let mut command = Command::new(&programs.manager);
+    command.args(more);
     command.arg("--kubeconfig").arg(kubeconfig);
     command.args(["--use-service-account-credentials=true", "--leader-elect=true"]);
     // The times of a cluster in which things may be noticed soon.
