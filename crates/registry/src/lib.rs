@@ -19,6 +19,7 @@ pub mod flow_control;
 mod followed;
 mod informer;
 mod kind;
+mod kubernetes_endpoints;
 mod lease;
 pub mod options;
 mod owners;
