@@ -26,6 +26,7 @@ mod files;
 mod front_proxy;
 mod in_process_admission;
 mod kubeconfig;
+mod kubernetes_endpoints;
 mod private_files;
 mod server;
 mod service_account_keys;

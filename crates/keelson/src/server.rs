@@ -14,7 +14,9 @@ use crate::service_account_keys::ServiceAccountTokenOptions;
 use crate::signing::SigningOptions;
 use crate::supervisor::{Loops, keep_running};
 use crate::tls_files::{CurrentFiles, TlsFiles};
-use crate::{allocation_repair, definitions, election, event_ttl, files, private_files};
+use crate::{
+    allocation_repair, definitions, election, event_ttl, files, kubernetes_endpoints, private_files,
+};
 use keelson_admission::webhooks::ConversionWebhooks;
 use keelson_admission::{Chain, DynamicPlugIn};
 use keelson_auth::oidc::AnonymousConfig;
@@ -307,11 +309,10 @@ impl Builder {
         }
         let identity = format!("{advertise}:{}_{}", address.port(), registry.new_uid());
         let context = self.context(&registry, &pki.borrow(), trust, &account_tokens)?;
-        let controllers = Controllers::chosen(&self.controllers);
-        let stands_aside: Arc<AtomicBool> = Arc::default();
-        let duty = Duty { controllers, context, health: health.clone(), stands_aside };
+        let duty = self.duty(context, &health);
         let stands_aside = duty.stands_aside.clone();
         let control_loops = self.control_loops(&backend, duty, identity, &told);
+        let endpoints = endpoints_loop(&registry, &backend, &health, &told);
         let backups = self.backups(&backend);
         let url = self.url(address);
         let remote = self.remote_tokens(&egress, &mut loops)?;
@@ -325,6 +326,7 @@ impl Builder {
             loops,
             is_broken,
             control_loops,
+            endpoints,
             stands_aside,
             backups,
             registry,
@@ -349,6 +351,11 @@ impl Builder {
             signing: Arc::new(self.signing.signing(pki)?),
             tokens: tokens.clone(),
         })
+    }
+
+    fn duty(&self, context: Context, health: &Arc<Health>) -> Duty {
+        let controllers = Controllers::chosen(&self.controllers);
+        Duty { controllers, context, health: health.clone(), stands_aside: Arc::default() }
     }
 
     /// Starts the control loops: at once, or when this server is elected of those that share the store.
@@ -610,6 +617,23 @@ fn within_files(limits: &Limits) -> Result<Limits, StartError> {
     })
 }
 
+/// Starts the loop that keeps the endpoints of the service `kubernetes`. They may not name an address that leads
+/// back to whoever uses it.
+fn endpoints_loop(
+    registry: &Arc<Registry>,
+    backend: &Backend,
+    health: &Arc<Health>,
+    told: &watch::Receiver<bool>,
+) -> Option<JoinHandle<()>> {
+    if registry.options.advertise_address.is_loopback() {
+        return None;
+    }
+    let is_shared = matches!(backend, Backend::Etcd(_));
+    let (registry, told, health) = (registry.clone(), told.clone(), health.clone());
+    let start = move || kubernetes_endpoints::run(registry.clone(), is_shared, told.clone());
+    Some(tokio::spawn(keep_running("kubernetes-endpoints", start, health, true)))
+}
+
 /// The address under which the API is known inside a cluster: the first one that leads outside.
 fn advertised(bind: IpAddr) -> IpAddr {
     if !bind.is_unspecified() {
@@ -660,6 +684,7 @@ pub struct Keelson {
     loops: Loops,
     is_broken: watch::Receiver<Option<String>>,
     control_loops: Option<JoinHandle<()>>,
+    endpoints: Option<JoinHandle<()>>,
     stands_aside: Arc<AtomicBool>,
     backups: Option<BackupSocket>,
     registry: Arc<Registry>,
@@ -723,6 +748,12 @@ impl Keelson {
     /// Stops taking requests, lets those under way end, and closes the store.
     pub async fn stop(mut self) {
         let _ = self.shutdown.send(true);
+        // Whoever is about to connect goes to another server.
+        if let Some(mut endpoints) = self.endpoints
+            && timeout(CONTROL_LOOPS_END_MAX, &mut endpoints).await.is_err()
+        {
+            endpoints.abort();
+        }
         self.listening.stopped().await;
         // They were told to stop; an elected server gives up its lease first.
         if let Some(mut control_loops) = self.control_loops

@@ -265,8 +265,8 @@ fn updates_unconditionally(group: &str, resource: &str) -> bool {
             | ("apiextensions.k8s.io", _)
             | ("admissionregistration.k8s.io", _)
             | ("node.k8s.io", _)
-            | ("discovery.k8s.io", _)
-            | ("storage.k8s.io", "csistoragecapacities" | "volumeattachments")
+            | ("storage.k8s.io", "csidrivers" | "csinodes" | "csistoragecapacities")
+            | ("storage.k8s.io", "volumeattachments")
             | ("policy", "poddisruptionbudgets")
     )
 }

@@ -19,6 +19,7 @@ pub mod flow_control;
 mod followed;
 mod informer;
 mod kind;
+mod kubernetes_endpoints;
 mod lease;
 mod open_api;
 pub mod options;

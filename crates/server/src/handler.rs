@@ -27,6 +27,7 @@ use keelson_auth::{
     Selectors, User,
 };
 use keelson_meta::{Failure, Status, Str};
+use keelson_registry::api_table::Source;
 use keelson_registry::{Registry, stamp};
 use keelson_schema::decode::Format;
 use std::panic::AssertUnwindSafe;
@@ -128,6 +129,15 @@ impl Ask {
     /// The form in which objects are answered.
     pub fn accepted(&self) -> Result<Accepted, Failure> {
         negotiate::accept(self.header(header::ACCEPT), negotiate::spoken(self.cbor))
+    }
+
+    /// The form in which objects of a resource are answered.
+    pub fn accepted_of(&self, source: Source) -> Result<Accepted, Failure> {
+        let (header, spoken) = (self.header(header::ACCEPT), negotiate::spoken(self.cbor));
+        match source {
+            Source::BuiltIn => negotiate::accept(header, spoken),
+            Source::Custom => negotiate::accept_custom(header, spoken),
+        }
     }
 
     /// The form of the body.

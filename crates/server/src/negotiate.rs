@@ -108,6 +108,20 @@ struct Entry<'a> {
 
 /// The form in which objects and lists are answered, out of the encodings that there are.
 pub fn accept(header: Option<&str>, spoken: &[Encoding]) -> Result<Accepted, Failure> {
+    accept_if(header, spoken, |_, _| true)
+}
+
+/// The same for custom resources: their objects have no protobuf, though their metadata has.
+pub fn accept_custom(header: Option<&str>, spoken: &[Encoding]) -> Result<Accepted, Failure> {
+    let is_possible = |encoding, shape| encoding != Encoding::Protobuf || shape != Shape::Object;
+    accept_if(header, spoken, is_possible)
+}
+
+fn accept_if(
+    header: Option<&str>,
+    spoken: &[Encoding],
+    is_possible: impl Fn(Encoding, Shape) -> bool,
+) -> Result<Accepted, Failure> {
     let header = header.map(str::trim).filter(|text| !text.is_empty()).unwrap_or("*/*");
     let mut is_spoken = false;
     let (one, many);
@@ -132,6 +146,9 @@ pub fn accept(header: Option<&str>, spoken: &[Encoding]) -> Result<Accepted, Fai
         };
         // Tables are for people.
         if shape == Shape::Table && !matches!(encoding, Encoding::Json | Encoding::Yaml) {
+            continue;
+        }
+        if !is_possible(encoding, shape) {
             continue;
         }
         return Ok(Accepted { encoding, shape, meta_v1beta1: entry.version == "v1beta1" });
@@ -206,6 +223,15 @@ fn entry(part: &str) -> Entry<'_> {
     entry
 }
 
+/// The 415 of a body whose form is not one of these.
+pub fn unsupported_body(spoken: &[Encoding]) -> Failure {
+    let names = names(spoken);
+    let why = format!(
+        "the body of the request was in an unknown format - accepted media types include: {names}"
+    );
+    Status::new(Reason::UnsupportedMediaType, why)
+}
+
 /// The form of a request's body; absent is JSON.
 pub fn body_format(header: Option<&str>, spoken: &[Encoding]) -> Result<Format, Failure> {
     let header = header.unwrap_or("application/json");
@@ -219,13 +245,7 @@ pub fn body_format(header: Option<&str>, spoken: &[Encoding]) -> Result<Format, 
         Some(Encoding::Yaml) => Ok(Format::Yaml),
         Some(Encoding::Protobuf) => Ok(Format::Protobuf),
         Some(Encoding::Cbor) => Ok(Format::Cbor),
-        None => Err(Status::new(
-            Reason::UnsupportedMediaType,
-            format!(
-                "the body of the request was in an unknown format - accepted media types include: {}",
-                names(spoken)
-            ),
-        )),
+        None => Err(unsupported_body(spoken)),
     }
 }
 
@@ -255,6 +275,20 @@ mod tests {
         check("application/*", Err(406));
         check("garbage", Err(406));
         check("application/cbor", Err(406));
+    }
+
+    #[test]
+    fn objects_of_custom_resources_are_not_protobuf() {
+        let check = |header: &str, want: Result<(Encoding, Shape), u16>| {
+            let got = accept_custom(Some(header), spoken(false));
+            let got = got.map(|a| (a.encoding, a.shape)).map_err(|status| status.code);
+            assert_eq!(got, want, "{header}");
+        };
+        let protobuf = Encoding::Protobuf.media_type();
+        check(protobuf, Err(406));
+        check(&format!("{protobuf},application/json"), Ok((Encoding::Json, Shape::Object)));
+        let partial = format!("{protobuf};as=PartialObjectMetadata;g=meta.k8s.io;v=v1");
+        check(&partial, Ok((Encoding::Protobuf, Shape::Partial)));
     }
 
     #[test]

@@ -165,7 +165,7 @@ pub(crate) async fn watch(
     found: &Found<'_>,
 ) -> Result<Reply, Failure> {
     let target = found.target()?;
-    let accepted = ask.accepted()?;
+    let accepted = ask.accepted_of(found.endpoint.source)?;
     let media_type = negotiate::accept_stream(accepted.encoding, negotiate::spoken(ask.cbor))?;
     // Table options are checked before the stream begins.
     let view = View::new(app, ask, accepted, target, None)?;
@@ -285,7 +285,7 @@ impl<'a> Call<'a> {
         shown: Option<&Schema>,
     ) -> Result<Call<'a>, Failure> {
         let target = found.target()?;
-        let view = View::new(app, ask, ask.accepted()?, target, shown)?;
+        let view = View::new(app, ask, ask.accepted_of(found.endpoint.source)?, target, shown)?;
         Ok(Call { app, ask, permit, target, part: part(found), view })
     }
 
@@ -301,16 +301,25 @@ impl<'a> Call<'a> {
         self.view.reply_list(self.target, list)
     }
 
+    /// The body of a write. A custom resource has no protobuf.
+    fn decoded(&self, body: &[u8]) -> Result<Decoded, Failure> {
+        let is_custom = self.target.kind.source == Source::Custom;
+        if is_custom && self.ask.body_format()? == Format::Protobuf {
+            return Err(negotiate::unsupported_body(negotiate::spoken(self.ask.cbor)));
+        }
+        decoded(self.ask, self.target.schema(), body)
+    }
+
     async fn create(&self, body: Bytes) -> Result<Reply, Failure> {
         let options = write_options(self.ask, "CreateOptions")?;
-        let decoded = decoded(self.ask, self.target.schema(), &body)?;
+        let decoded = self.decoded(&body)?;
         let registry = &self.app.registry;
         self.written(registry.create(self.permit, self.target, decoded, &options).await?)
     }
 
     async fn update(&self, body: Bytes) -> Result<Reply, Failure> {
         let options = write_options(self.ask, "UpdateOptions")?;
-        let decoded = decoded(self.ask, self.target.schema(), &body)?;
+        let decoded = self.decoded(&body)?;
         let registry = &self.app.registry;
         let update = registry.update(self.permit, self.target, self.part, decoded, &options);
         self.written(update.await?)
@@ -353,7 +362,7 @@ impl<'a> Call<'a> {
                     "details": {"name": (target.name.clone()), "kind": (target.kind.name().clone())},
                     "code": 200
                 });
-                respond::value(self.ask, 200, self.view.accepted.encoding, &status)
+                respond::status(self.ask, 200, self.view.accepted.encoding, status)
             }
             Deleted::Gone(obj) if !target.kind.strategy.returns_deleted => {
                 let mut details = Map::new();
@@ -367,7 +376,7 @@ impl<'a> Call<'a> {
                     "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
                     "details": (details)
                 });
-                respond::value(self.ask, 200, self.view.accepted.encoding, &status)
+                respond::status(self.ask, 200, self.view.accepted.encoding, status)
             }
             Deleted::Gone(obj) | Deleted::Waiting(obj) => {
                 self.view.reply(200, target, &Answer::Object(obj))?

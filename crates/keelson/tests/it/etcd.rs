@@ -164,6 +164,74 @@ fn servers_give_no_port_and_no_address_twice() {
     servers.into_iter().for_each(Server::stop);
 }
 
+const KUBERNETES: &str = "/api/v1/namespaces/default/endpoints/kubernetes";
+const KUBERNETES_SLICE: &str =
+    "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes";
+
+/// The addresses of the service `kubernetes`, as its Endpoints and its slice have them.
+fn servers_of(client: &Client) -> [Vec<String>; 2] {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let endpoints = client.get(KUBERNETES).body;
+    let addresses = endpoints["subsets"][0]["addresses"].as_array();
+    let addresses = addresses.into_iter().flatten().map(|one| text(&one["ip"])).collect();
+    let slice = client.get(KUBERNETES_SLICE).body;
+    let in_slice = slice["endpoints"].as_array().into_iter().flatten();
+    [addresses, in_slice.map(|one| text(&one["addresses"][0])).collect()]
+}
+
+#[test]
+fn all_servers_are_endpoints_of_the_service_kubernetes_until_they_stop() {
+    let Some((runtime, process)) = etcd() else { return };
+    let raw = runtime.block_on(EtcdStore::open(EtcdOptions::new(vec![process.url()])));
+    let raw = raw.expect("etcd answers");
+    // As kube-apiserver announces itself.
+    let announced = b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09Endpoints\x12\x18\x0a\x06\x0a\0\x12\0\x1a\0\
+                      \x12\x0e\x0a\x0c\x0a\x0810.1.1.9\x1a\0\x1a\0\"\0";
+    let key = "/registry/masterleases/10.1.1.9";
+    let op = Op::Put { key: key.into(), value: announced.to_vec().into(), lease: None };
+    runtime.block_on(raw.txn(Txn { compare: vec![], ops: vec![op] })).expect("a write");
+    let serve = |address: &str| {
+        let mut builder = Keelson::builder().etcd(Etcd::new(vec![process.url()])).no_controllers();
+        builder.advertise = Some(address.parse().expect("an address"));
+        Server::start_plain(builder)
+    };
+    let is = |client: &Client, want: &[&str]| {
+        let deadline = Instant::now() + PATIENCE;
+        while servers_of(client) != [want, want] {
+            assert!(Instant::now() < deadline, "{want:?}: {:?}", servers_of(client));
+            std::thread::yield_now();
+        }
+    };
+    let one = serve("10.1.1.2");
+    is(&one.client(), &["10.1.1.2", "10.1.1.9"]);
+    let other = serve("10.1.1.1");
+    is(&one.client(), &["10.1.1.1", "10.1.1.2", "10.1.1.9"]);
+    let stored = runtime.block_on(raw.get(b"/registry/masterleases/10.1.1.1"));
+    let stored = stored.expect("an answer").expect("a key");
+    assert!(stored.value.starts_with(b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09Endpoints"), "{stored:?}");
+    one.stop();
+    is(&other.client(), &["10.1.1.1", "10.1.1.9"]);
+    other.stop();
+    let stored = runtime.block_on(raw.get(b"/registry/masterleases/10.1.1.1"));
+    assert_eq!(stored.expect("an answer"), None);
+}
+
+#[test]
+fn endpoints_of_the_service_kubernetes_follow_the_address_of_the_server() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let serve = |address: &str| {
+        let mut builder = Keelson::builder().data_dir(dir.path()).no_controllers();
+        builder.advertise = Some(address.parse().expect("an address"));
+        Server::start_plain(builder)
+    };
+    serve("10.1.1.1").stop();
+    let server = serve("10.1.1.2");
+    let client = server.client();
+    client.poll(KUBERNETES, |got| got.body["subsets"][0]["addresses"][0]["ip"] == "10.1.1.2");
+    client.poll(KUBERNETES_SLICE, |got| got.body["endpoints"][0]["addresses"][0] == "10.1.1.2");
+    server.stop();
+}
+
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
 
 /// Who has the lease of the control loops.

@@ -186,6 +186,70 @@ fn options_of_a_deletion_can_be_protobuf() {
     server.stop();
 }
 
+const WIDGETS: &str = "/apis/test.dev/v1/namespaces/default/widgets";
+
+fn define_widgets(client: &Client) {
+    let definition = serde_json::json!({"metadata": {"name": "widgets.test.dev"}, "spec": {
+        "group": "test.dev", "scope": "Namespaced",
+        "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"},
+        "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+            "type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}});
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    assert_eq!(client.post(path, &definition).status, 201);
+    client.poll(WIDGETS, |answer| answer.status == 200);
+}
+
+/// Stock clients prefer protobuf and name JSON as well.
+#[test]
+fn custom_resources_are_never_protobuf() {
+    let server = server(false);
+    let client = server.client();
+    define_widgets(&client);
+    let widget = br#"{"apiVersion": "test.dev/v1", "kind": "Widget", "metadata": {"name": "a"}}"#;
+    let check = |method: &str, path: &str, body: &[u8], code: u16| {
+        let only = client.plain(method, path, &format!("Accept: {PROTOBUF}\r\n"), body);
+        let status = from_protobuf(&schema("", "v1", "Status"), &only.body);
+        let why = "only the following media types are accepted: application/json, application/yaml, \
+                   application/vnd.kubernetes.protobuf";
+        assert_eq!((only.status, status.str_at(&["message"])), (406, why), "{method} {path}");
+        let accept = format!("Accept: {PROTOBUF},application/json\r\n");
+        let either = client.plain(method, path, &accept, body);
+        let form = either.media_type.as_str();
+        assert_eq!((either.status, form), (code, "application/json"), "{method} {path}");
+    };
+    let one = format!("{WIDGETS}/a");
+    check("POST", WIDGETS, widget, 201);
+    check("GET", &one, b"", 200);
+    check("GET", WIDGETS, b"", 200);
+    check("GET", &format!("{WIDGETS}?watch=1&timeoutSeconds=1"), b"", 200);
+    check("DELETE", &one, b"", 200);
+    check("DELETE", WIDGETS, b"", 200);
+    // Metadata and what is said of an object that is not there know no custom types.
+    assert_eq!(get(&client, WIDGETS, PARTIAL_LIST).media_type, PROTOBUF);
+    let accept = format!("{PROTOBUF},application/json");
+    let missing = get(&client, &one, &accept);
+    assert_eq!((missing.status, missing.media_type.as_str()), (404, PROTOBUF));
+    // The envelope of an object without any field.
+    let empty = b"k8s\0\x0a\x15\x0a\x0btest.dev/v1\x12\x06Widget\x12\0";
+    let headers = format!("Content-Type: {PROTOBUF}\r\n");
+    assert_eq!(client.plain("POST", WIDGETS, &headers, empty).status, 415);
+    server.stop();
+}
+
+#[test]
+fn a_deletion_is_confirmed_in_the_form_that_is_accepted() {
+    let server = server(false);
+    let client = server.client();
+    assert_eq!(client.post(MAPS, &serde_json::json!({"metadata": {"name": "a"}})).status, 201);
+    let accept = format!("Accept: {PROTOBUF},application/json\r\n");
+    let gone = client.plain("DELETE", &format!("{MAPS}/a"), &accept, b"");
+    assert_eq!((gone.status, gone.media_type.as_str()), (200, PROTOBUF));
+    let status = from_protobuf(&schema("", "v1", "Status"), &gone.body);
+    let said = (status.str_at(&["status"]), status.str_at(&["details", "name"]));
+    assert_eq!(said, ("Success", "a"));
+    server.stop();
+}
+
 #[test]
 fn cbor_is_refused_where_it_is_off() {
     let server = server(false);

@@ -33,13 +33,19 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts it on a folder.
+    /// Starts it on a folder, without control loops.
     pub fn start(dir: &Path) -> Server {
+        Server::start_with(dir, "-*")
+    }
+
+    /// Starts it on a folder, with control loops as `--controllers` says.
+    pub fn start_with(dir: &Path, controllers: &str) -> Server {
         std::fs::create_dir_all(dir).expect("a folder");
         let tokens = dir.join("tokens.csv");
         std::fs::write(&tokens, "t,admin,u,\"system:masters\"\n").expect("a token file");
         let mut child = Command::new(env!("CARGO_BIN_EXE_keelson"))
-            .args(["serve", "--secure-port=0", "--bind-address=127.0.0.1", "--controllers=-*"])
+            .args(["serve", "--secure-port=0", "--bind-address=127.0.0.1"])
+            .arg(format!("--controllers={controllers}"))
             .arg("--data-dir")
             .arg(dir)
             .arg("--token-auth-file")

@@ -51,6 +51,7 @@ mod resources;
 mod restart;
 mod runtime_kinds;
 mod supervisor;
+mod swap;
 mod taken_over;
 mod tokens;
 mod torture;

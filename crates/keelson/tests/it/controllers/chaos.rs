@@ -1,26 +1,89 @@
-//! Owners and dependents that come, go and come again, by many writers at once: at the end exactly the right objects
-//! are there.
+//! Owners and dependents, built in and custom, that come, go and come again by many writers at once, while the
+//! server is killed and started again: at the end exactly the right objects are there, with the right owners.
+//!
+//! `KEELSON_CHAOS_SECONDS=60` goes on for so long (6 without it); `KEELSON_CHAOS_SEED=N` repeats a run's choices.
 
-use super::{MAPS, looping, owned_by, until};
-use crate::http::Client;
+use super::MAPS;
+use crate::kill::Server;
+use crate::random::Random;
+use keelson_testkit::api::{Answer, Api};
+use keelson_testkit::poll;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const WRITERS: usize = 16;
-const LASTS: Duration = Duration::from_secs(4);
+const LASTS_SECONDS: u64 = 6;
+/// From one start of the server to its next end.
+const LIVES: Duration = Duration::from_secs(2);
 /// Names that a writer uses again and again.
 const NAMES: usize = 12;
+const PATIENCE: Duration = Duration::from_secs(60);
+const WIDGETS: &str = "/apis/test.dev/v1/namespaces/default/widgets";
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const ABSENT: &str = "00000000-0000-0000-0000-000000000001";
 
-/// Random numbers (xorshift).
-struct Random(u64);
+/// Whether an object of this name is a custom one.
+fn is_widget(name: &str) -> bool {
+    name.ends_with(['1', '3', '5', '7', '9'])
+}
 
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 >> 33).expect("31 bits") % end
+fn collection(name: &str) -> &'static str {
+    if is_widget(name) { WIDGETS } else { MAPS }
+}
+
+fn path(name: &str) -> String {
+    format!("{}/{name}", collection(name))
+}
+
+fn kind(name: &str) -> (&'static str, &'static str) {
+    if is_widget(name) { ("test.dev/v1", "Widget") } else { ("v1", "ConfigMap") }
+}
+
+/// Where the server is at present; nowhere while it is dead.
+#[derive(Default)]
+struct Site {
+    api: Mutex<Option<Arc<Api>>>,
+    acknowledged: AtomicUsize,
+}
+
+impl Site {
+    fn set(&self, api: Option<Arc<Api>>) {
+        *self.api.lock().expect("nobody panics with it") = api;
+    }
+
+    fn connect(&self) -> Api {
+        let there = || self.api.lock().expect("nobody panics with it").clone();
+        poll(PATIENCE, there).expect("the server comes back").again()
+    }
+}
+
+/// Asks the server, wherever it is.
+struct Caller<'s> {
+    site: &'s Site,
+    api: Option<Api>,
+}
+
+impl Caller<'_> {
+    /// `None`: the server died, and the request was done or not.
+    fn call(&mut self, method: &str, path: &str, body: Option<&Value>) -> Option<Answer> {
+        let api = self.api.take().unwrap_or_else(|| self.site.connect());
+        let answer = api.call(method, path, "application/json", body).ok()?;
+        // Definitions are read again after the start: until then, this is no path.
+        if answer.code == 404 && answer.body.is_null() {
+            return None;
+        }
+        self.site.acknowledged.fetch_add(1, Ordering::Relaxed);
+        self.api = Some(api);
+        Some(answer)
+    }
+
+    /// Asks until there is an answer.
+    fn insist(&mut self, method: &str, path: &str) -> Answer {
+        poll(PATIENCE, || self.call(method, path, None)).expect("an answer in the end")
     }
 }
 
@@ -28,8 +91,11 @@ impl Random {
 #[derive(Default)]
 struct Model {
     objects: BTreeMap<String, Held>,
+    /// Every uid that an object had, by its name.
+    seen: BTreeMap<String, BTreeSet<String>>,
 }
 
+#[derive(Clone, Debug, PartialEq)]
 struct Held {
     uid: String,
     /// By name and uid.
@@ -52,112 +118,217 @@ impl Model {
             }
         }
     }
+
+    fn insert(&mut self, name: &str, uid: String, owners: Vec<(String, String)>) {
+        self.seen.entry(name.to_owned()).or_default().insert(uid.clone());
+        self.objects.insert(name.to_owned(), Held { uid, owners });
+    }
 }
 
-impl Model {
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn owners_of(object: &Value) -> Vec<(String, String)> {
+    let owners = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+    owners.map(|owner| (text(&owner["name"]), text(&owner["uid"]))).collect()
+}
+
+/// Makes and deletes objects whose names only it knows.
+struct Writer<'s> {
+    caller: Caller<'s>,
+    random: Random,
+    model: Model,
+    number: usize,
+}
+
+impl Writer<'_> {
+    fn run(mut self, until: Instant) -> Model {
+        while Instant::now() < until {
+            let name = format!("w{}-{}", self.number, self.random.below(NAMES));
+            // What may have been collected meanwhile is out of the model, and its name will be free.
+            self.model.collect();
+            let is_there = self.model.objects.contains_key(&name);
+            match (self.random.below(3) > 0, is_there) {
+                (true, false) => self.create(&name),
+                (false, true) => self.delete(&name),
+                _ => {}
+            }
+        }
+        self.model.collect();
+        self.model
+    }
+
+    fn create(&mut self, name: &str) {
+        let all: Vec<(String, String)> = self
+            .model
+            .objects
+            .iter()
+            .map(|(name, held)| (name.clone(), held.uid.clone()))
+            .collect();
+        let count = self.random.below(3).min(all.len());
+        let mut owners: Vec<_> =
+            (0..count).map(|_| all[self.random.below(all.len())].clone()).collect();
+        owners.sort();
+        owners.dedup();
+        let reference = |(name, uid): &(String, String), blocks: bool| {
+            let (version, kind) = kind(name);
+            json!({"apiVersion": version, "kind": kind, "name": name, "uid": uid,
+                "blockOwnerDeletion": blocks})
+        };
+        let references: Vec<Value> =
+            owners.iter().map(|owner| reference(owner, self.random.below(2) == 0)).collect();
+        let (version, kind) = kind(name);
+        let object = json!({"apiVersion": version, "kind": kind,
+            "metadata": {"name": name, "ownerReferences": references}});
+        let made = match self.caller.call("POST", collection(name), Some(&object)) {
+            Some(made) => made,
+            // It was made if there is one that was not there before.
+            None => {
+                let got = self.caller.insist("GET", &path(name));
+                let uid = text(&got.body["metadata"]["uid"]);
+                let seen = self.model.seen.get(name);
+                if got.code == 404 || seen.is_some_and(|seen| seen.contains(&uid)) {
+                    return;
+                }
+                Answer { code: 201, ..got }
+            }
+        };
+        if made.code == 201 {
+            self.model.insert(name, text(&made.body["metadata"]["uid"]), owners);
+        } else {
+            assert_eq!(made.code, 409, "{made:?}");
+        }
+    }
+
+    fn delete(&mut self, name: &str) {
+        let policy = ["Background", "Foreground", "Orphan"][self.random.below(3)];
+        if policy == "Orphan" {
+            // A dependent that lost its other owners before, but has not been looked at, would go.
+            self.await_owners(name);
+        }
+        self.model.objects.remove(name);
+        let asked = format!("{}?propagationPolicy={policy}", path(name));
+        let deleted = self.caller.insist("DELETE", &asked);
+        assert!(matches!(deleted.code, 200 | 404), "{deleted:?}");
+        if policy != "Orphan" {
+            return;
+        }
+        // Its dependents are free once it is gone, and not before.
+        let gone = poll(PATIENCE, || {
+            (self.caller.call("GET", &path(name), None)?.code == 404).then_some(())
+        });
+        assert!(gone.is_some(), "{name} is not let go");
+        let uids: Vec<String> = self.model.objects.values().map(|held| held.uid.clone()).collect();
+        for held in self.model.objects.values_mut() {
+            held.owners.retain(|(_, uid)| uids.contains(uid));
+        }
+    }
+
     /// Waits until the dependents of an object have the owners that they are to have.
-    fn await_owners(&self, client: &Client, owner: &str) {
-        for (name, held) in &self.objects {
+    fn await_owners(&mut self, owner: &str) {
+        for (name, held) in &self.model.objects {
             if !held.owners.iter().any(|(name, _)| name == owner) {
                 continue;
             }
-            client.poll(&format!("{MAPS}/{name}"), |got| {
-                let owners = got.body["metadata"]["ownerReferences"].as_array();
-                let uids = owners.into_iter().flatten().map(|owner| &owner["uid"]);
-                uids.eq(held.owners.iter().map(|(_, uid)| uid))
+            let right = poll(PATIENCE, || {
+                let got = self.caller.call("GET", &path(name), None)?;
+                (owners_of(&got.body) == held.owners).then_some(())
             });
+            assert!(right.is_some(), "{name} has not the owners {:?}", held.owners);
         }
     }
 }
 
-/// Makes and deletes objects of its own until the time is over. Only it knows their names.
-fn write(client: &Client, writer: usize, until: Instant) -> Model {
-    let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ (writer as u64 + 1));
-    let mut model = Model::default();
-    while Instant::now() < until {
-        let name = format!("w{writer}-{}", random.below(NAMES));
-        if random.below(3) > 0 {
-            // The names of what may have been collected meanwhile are free, or will be.
-            model.collect();
-            if model.objects.contains_key(&name) {
-                continue;
-            }
-            let all: Vec<_> =
-                model.objects.iter().map(|(name, held)| (name.clone(), held.uid.clone())).collect();
-            let count = random.below(3).min(all.len());
-            let mut owners: Vec<_> =
-                (0..count).map(|_| all[random.below(all.len())].clone()).collect();
-            owners.sort();
-            owners.dedup();
-            let references: Vec<Value> = owners
-                .iter()
-                .map(|(name, uid)| owned_by(name, uid, random.below(2) == 0))
-                .collect();
-            let body = json!({"metadata": {"name": name, "ownerReferences": references}});
-            let made = client.post(MAPS, &body);
-            if made.status == 201 {
-                let uid = made.body["metadata"]["uid"].as_str().expect("a uid").to_owned();
-                model.objects.insert(name, Held { uid, owners });
-            } else {
-                assert_eq!(made.status, 409, "{made:?}");
-            }
-        } else if model.objects.contains_key(&name) {
-            let policy = ["Background", "Foreground", "Orphan"][random.below(3)];
-            if policy == "Orphan" {
-                // An object that lost its other owners before, but has not been looked at, would go.
-                model.collect();
-                if !model.objects.contains_key(&name) {
-                    continue;
-                }
-                model.await_owners(client, &name);
-            }
-            model.objects.remove(&name);
-            let path = format!("{MAPS}/{name}?propagationPolicy={policy}");
-            let deleted = client.delete(&path);
-            assert!(matches!(deleted.status, 200 | 404), "{deleted:?}");
-            if policy == "Orphan" {
-                // Its dependents are free once it is gone, and not before: the model waits for that.
-                super::gone(client, &format!("{MAPS}/{name}"));
-                let uid = |held: &Held| held.uid.clone();
-                let known: Vec<String> = model.objects.values().map(uid).collect();
-                for held in model.objects.values_mut() {
-                    held.owners.retain(|(_, uid)| known.contains(uid));
-                }
-            }
+/// What there is, as the models have it.
+fn left(caller: &mut Caller<'_>) -> BTreeMap<String, Held> {
+    let mut left = BTreeMap::new();
+    for collection in [MAPS, WIDGETS] {
+        let list = caller.insist("GET", collection).body;
+        for object in list["items"].as_array().into_iter().flatten() {
+            let held = Held { uid: text(&object["metadata"]["uid"]), owners: owners_of(object) };
+            left.insert(text(&object["metadata"]["name"]), held);
         }
     }
-    model.collect();
-    model
+    left.retain(|name, _| name.starts_with('w'));
+    left
+}
+
+fn start(dir: &Path) -> (Server, Arc<Api>) {
+    let server = Server::start_with(dir, "*");
+    let api = Api::of_kubeconfig(&dir.join("admin.kubeconfig")).expect("a kubeconfig");
+    (server, Arc::new(api))
+}
+
+fn define_widgets(caller: &mut Caller<'_>) {
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let definition = json!({"metadata": {"name": "widgets.test.dev"}, "spec": {
+        "group": "test.dev", "scope": "Namespaced",
+        "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"},
+        "versions": [{"name": "v1", "served": true, "storage": true,
+            "schema": {"openAPIV3Schema": schema}}]}});
+    let made = caller.call("POST", DEFINITIONS, Some(&definition)).expect("an answer");
+    assert_eq!(made.code, 201, "{made:?}");
+    caller.insist("GET", WIDGETS);
+}
+
+/// Waits until all loops have taken in what was written before: an object without an owner is collected only after
+/// what came before it was looked at.
+fn settle(caller: &mut Caller<'_>) {
+    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "nobody", "uid": ABSENT});
+    let object = json!({"metadata": {"name": "settle", "ownerReferences": [owner]}});
+    let made = caller.call("POST", MAPS, Some(&object)).expect("an answer");
+    assert_eq!(made.code, 201, "{made:?}");
+    let path = format!("{MAPS}/settle");
+    let gone = poll(PATIENCE, || (caller.call("GET", &path, None)?.code == 404).then_some(()));
+    assert!(gone.is_some(), "nothing is collected");
 }
 
 #[test]
-fn exactly_what_has_an_owner_or_needs_none_is_left() {
-    let server = looping();
-    let end = Instant::now() + LASTS;
-    let mut wanted: BTreeMap<String, String> = BTreeMap::new();
+fn exactly_what_has_an_owner_or_needs_none_is_left_whenever_the_server_dies() {
+    let lasts = std::env::var("KEELSON_CHAOS_SECONDS").ok().and_then(|text| text.parse().ok());
+    let lasts = Duration::from_secs(lasts.unwrap_or(LASTS_SECONDS));
+    let mut random = Random::seeded("KEELSON_CHAOS_SEED");
+    let dir = tempfile::tempdir().expect("a folder");
+    let site = Site::default();
+    let (server, api) = start(dir.path());
+    let mut server = Some(server);
+    site.set(Some(api));
+    let mut caller = Caller { site: &site, api: None };
+    define_widgets(&mut caller);
+    let (end, mut kills) = (Instant::now() + lasts, 0);
+    let mut wanted: BTreeMap<String, Held> = BTreeMap::new();
     std::thread::scope(|scope| {
         let writers: Vec<_> = (0..WRITERS)
-            .map(|writer| {
-                let client = server.client();
-                scope.spawn(move || write(&client, writer, end))
+            .map(|number| {
+                let caller = Caller { site: &site, api: None };
+                let model = Model::default();
+                let writer = Writer { caller, random: random.split(), model, number };
+                scope.spawn(move || writer.run(end))
             })
             .collect();
+        while Instant::now() + LIVES < end {
+            let dies = Instant::now() + LIVES / 2 + LIVES.mul_f64(random.below(100) as f64 / 100.0);
+            while Instant::now() < dies {
+                std::thread::park_timeout(dies.saturating_duration_since(Instant::now()));
+            }
+            site.set(None);
+            drop(server.take());
+            let (started, api) = start(dir.path());
+            server = Some(started);
+            site.set(Some(api));
+            kills += 1;
+        }
         for writer in writers {
-            let model = writer.join().expect("a writer does not panic");
-            wanted.extend(model.objects.into_iter().map(|(name, held)| (name, held.uid)));
+            wanted.extend(writer.join().expect("a writer does not panic").objects);
         }
     });
-    let client = server.client();
-    let left = || -> BTreeMap<String, String> {
-        let list = client.get(MAPS).body;
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let objects = list["items"].as_array().into_iter().flatten();
-        let objects = objects
-            .map(|object| (text(&object["metadata"]["name"]), text(&object["metadata"]["uid"])));
-        objects.filter(|(name, _)| name != "kube-root-ca.crt").collect()
-    };
-    until("the right objects are left", || left() == wanted);
-    super::settle(&client);
-    assert_eq!(left(), wanted);
-    server.stop();
+    caller.api = None;
+    let is_right = poll(PATIENCE, || (left(&mut caller) == wanted).then_some(()));
+    assert!(is_right.is_some(), "wanted {wanted:#?}, left {:#?}", left(&mut caller));
+    settle(&mut caller);
+    assert_eq!(left(&mut caller), wanted);
+    let (answers, objects) = (site.acknowledged.load(Ordering::Relaxed), wanted.len());
+    println!("{kills} kills, {answers} answers, {objects} objects left");
+    drop(server);
 }

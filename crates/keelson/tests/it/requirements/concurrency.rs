@@ -57,6 +57,33 @@ fn some_kinds_demand_a_version_for_an_update() {
     server.stop();
 }
 
+/// What demands a version is as in kube-apiserver 1.36: kube-controller-manager updates EndpointSlices without one.
+#[test]
+fn kinds_demand_a_version_for_an_update_as_in_kube_apiserver() {
+    let server = server();
+    let client = server.client();
+    let check = |path: &str, mut object: Value, code: u16| {
+        object["metadata"] = json!({"name": "a.b"});
+        let made = client.post(path, &object);
+        assert_eq!(made.status, 201, "{made:?}");
+        let mut changed = made.body;
+        changed["metadata"]["labels"] = json!({"a": "b"});
+        changed["metadata"]["resourceVersion"] = Value::Null;
+        let answer = client.call("PUT", &format!("{path}/a.b"), "application/json", Some(&changed));
+        assert_eq!(answer.status, code, "{answer:?}");
+    };
+    let namespaced =
+        |group: &str, resource: &str| format!("/apis/{group}/v1/namespaces/default/{resource}");
+    let slice = json!({"addressType": "IPv4", "endpoints": []});
+    check(&namespaced("discovery.k8s.io", "endpointslices"), slice, 200);
+    check("/apis/storage.k8s.io/v1/storageclasses", json!({"provisioner": "p"}), 200);
+    check("/apis/storage.k8s.io/v1/csinodes", json!({"spec": {"drivers": []}}), 422);
+    check("/apis/storage.k8s.io/v1/csidrivers", json!({"spec": {}}), 422);
+    let budget = json!({"spec": {"minAvailable": 1}});
+    check(&namespaced("policy", "poddisruptionbudgets"), budget, 422);
+    server.stop();
+}
+
 /// Upstream looks at the preconditions of a deletion before its transaction does, but for namespaces.
 #[test]
 fn a_deletion_names_the_precondition_that_fails() {

@@ -1,0 +1,165 @@
+//! Scenes of what keeps services up: disruption budgets, endpoints, the loss of a node.
+
+use super::cluster::{LOST_KEY, LOST_NODE};
+use super::scene::{Scene, conditions, each, facts, has, name, template};
+use serde_json::{Value, json};
+
+fn deployment(name: &str, replicas: u32, template: Value) -> Value {
+    json!({"metadata": {"name": name}, "spec": {"replicas": replicas, "template": template,
+        "selector": {"matchLabels": {"app": name}}}})
+}
+
+/// Evictions that a budget refuses, and one that it allows.
+pub fn disruption(scene: &Scene) {
+    scene.make("apps/v1/deployments", deployment("web", 3, template("web", "web:1", json!({}))));
+    let budget = json!({"minAvailable": 3, "selector": {"matchLabels": {"app": "web"}}});
+    let budgets = "policy/v1/poddisruptionbudgets";
+    scene.make(budgets, json!({"metadata": {"name": "web"}, "spec": budget}));
+    let path = "policy/v1/poddisruptionbudgets/web";
+    let counts = [
+        "/status/currentHealthy",
+        "/status/desiredHealthy",
+        "/status/expectedPods",
+        "/status/disruptionsAllowed",
+    ];
+    let is_healthy = |budget: &Value, allowed: u64| {
+        let status = &budget["status"];
+        status["observedGeneration"] == budget["metadata"]["generation"]
+            && status["currentHealthy"] == 3
+            && status["expectedPods"] == 3
+            && status["disruptedPods"].is_null()
+            && status["disruptionsAllowed"] == allowed
+    };
+    let found = scene.until(path, |budget| is_healthy(budget, 0));
+    scene.say(format!("{} {}", facts(&found, &counts), conditions(&found)));
+    let pods = scene.get("v1/pods").body;
+    let pod = name(&pods["items"][0]).to_owned();
+    let evict = || {
+        let eviction = json!({"metadata": {"name": pod}});
+        scene
+            .api
+            .post(&scene.path(&format!("v1/pods/{pod}/eviction")), &eviction)
+            .expect("an answer")
+    };
+    let refused = evict();
+    scene.say(format!("{} {} {}", refused.code, refused.body["message"], refused.body["details"]));
+    scene.change(path, json!({"spec": {"minAvailable": 2}}));
+    let found = scene.until(path, |budget| is_healthy(budget, 1));
+    scene.say(format!("{} {}", facts(&found, &counts), conditions(&found)));
+    let evicted = evict();
+    scene.say(format!("{} {}", evicted.code, evicted.body["status"]));
+    scene.gone(&format!("v1/pods/{pod}"));
+    let found = scene.until(path, |budget| is_healthy(budget, 1));
+    scene.say(format!("{} {}", facts(&found, &counts), found["status"]["disruptedPods"]));
+}
+
+/// Endpoints and endpoint slices of services, with selectors and without.
+pub fn endpoints(scene: &Scene) {
+    let service = |name: &str, more: Value| {
+        let mut spec = json!({"ports": [{"name": "http", "port": 80, "targetPort": 8080}]});
+        for (key, value) in more.as_object().into_iter().flatten() {
+            spec[key] = value.clone();
+        }
+        json!({"metadata": {"name": name}, "spec": spec})
+    };
+    scene.make("v1/services", service("web", json!({"selector": {"app": "web"}})));
+    let headless = json!({"selector": {"app": "web"}, "clusterIP": "None"});
+    scene.make("v1/services", service("headless", headless));
+    scene.make("v1/services", service("outside", json!({})));
+    scene.make("apps/v1/deployments", deployment("web", 2, template("web", "web:1", json!({}))));
+    let subsets =
+        json!([{"addresses": [{"ip": "192.0.2.1"}], "ports": [{"name": "http", "port": 80}]}]);
+    scene.make("v1/endpoints", json!({"metadata": {"name": "outside"}, "subsets": subsets}));
+    for (service, count) in [("web", 2), ("headless", 2), ("outside", 1)] {
+        slices_of(scene, service, count);
+    }
+    scene.change("apps/v1/deployments/web", json!({"spec": {"replicas": 1}}));
+    slices_of(scene, "web", 1);
+    let found = scene.until("v1/endpoints/web", |found| {
+        found["subsets"][0]["addresses"].as_array().is_some_and(|all| all.len() == 1)
+    });
+    scene.say(format!("{} {}", found["subsets"][0]["ports"], found["metadata"]["labels"]));
+    scene.delete("v1/services/web", "Background");
+    scene.until_count(
+        "discovery.k8s.io/v1/endpointslices?labelSelector=kubernetes.io/service-name%3Dweb",
+        0,
+    );
+    scene.gone("v1/endpoints/web");
+}
+
+/// Waits until the one slice of a service has so many endpoints that are ready, and says what it is.
+fn slices_of(scene: &Scene, service: &str, count: usize) {
+    let selector = format!("labelSelector=kubernetes.io/service-name%3D{service}");
+    let list = scene.until(&format!("discovery.k8s.io/v1/endpointslices?{selector}"), |list| {
+        let endpoints = list["items"][0]["endpoints"].as_array();
+        endpoints.is_some_and(|all| {
+            all.len() == count && all.iter().all(|one| one["conditions"]["ready"] == true)
+        })
+    });
+    let slice = &list["items"][0];
+    let mut labels = slice["metadata"]["labels"].clone();
+    let label = "endpointslice.kubernetes.io/managed-by";
+    let manager = labels[label].take();
+    let kind = &slice["endpoints"][0]["targetRef"]["kind"];
+    let facts = facts(slice, &["/addressType", "/ports"]);
+    let conditions = &slice["endpoints"][0]["conditions"];
+    scene.say(format!("{service}: {count} {facts} {manager} {kind} {conditions}"));
+}
+
+/// An autoscaler in a cluster in which nobody serves metrics.
+pub fn autoscaling(scene: &Scene) {
+    scene.make("apps/v1/deployments", deployment("web", 2, template("web", "web:1", json!({}))));
+    let metric = json!({"type": "Resource", "resource": {"name": "cpu",
+        "target": {"type": "Utilization", "averageUtilization": 50}}});
+    let scaled = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+    let spec =
+        json!({"minReplicas": 3, "maxReplicas": 5, "scaleTargetRef": scaled, "metrics": [metric]});
+    let autoscalers = "autoscaling/v2/horizontalpodautoscalers";
+    scene.make(autoscalers, json!({"metadata": {"name": "web"}, "spec": spec}));
+    // Fewer than the least are raised to it, whatever the metrics.
+    let web = scene.until("apps/v1/deployments/web", |web| web["status"]["availableReplicas"] == 3);
+    scene.say(facts(&web, &["/spec/replicas", "/status/replicas"]));
+    let found = scene.until("autoscaling/v2/horizontalpodautoscalers/web", |found| {
+        has(found, "ScalingActive", "False") && found["status"]["currentReplicas"] == 3
+    });
+    scene.say(format!("{} {}", facts(&found, &["/status/desiredReplicas"]), conditions(&found)));
+}
+
+/// A node whose kubelet falls silent.
+pub fn node_loss(scene: &Scene) {
+    let mut pods = template("web", "web:1", json!({}));
+    let tolerated = |key: &str, effect: &str, seconds: Option<u32>| json!({"key": key, "operator": "Exists", "effect": effect, "tolerationSeconds": seconds});
+    pods["spec"]["nodeSelector"] = json!({LOST_KEY: ""});
+    pods["spec"]["tolerations"] = json!([
+        tolerated(LOST_KEY, "NoSchedule", None),
+        tolerated("node.kubernetes.io/unreachable", "NoExecute", Some(1)),
+        tolerated("node.kubernetes.io/not-ready", "NoExecute", Some(1)),
+    ]);
+    scene.make("apps/v1/deployments", deployment("web", 1, pods));
+    let running = scene.until("v1/pods", |pods| pods["items"][0]["status"]["phase"] == "Running");
+    let first = format!("v1/pods/{}", name(&running["items"][0]));
+    let kubelet = scene.cluster.lost.lock().expect("no scene failed with it").take();
+    kubelet.expect("a node to lose").lose();
+    let node = scene.until(&format!("/api/v1/nodes/{LOST_NODE}"), |node| {
+        has(node, "Ready", "Unknown")
+            && node["spec"]["taints"].as_array().is_some_and(|taints| taints.len() == 3)
+    });
+    scene.say(conditions(&node));
+    let taints = node["spec"]["taints"].as_array().into_iter().flatten();
+    let mut taints: Vec<String> = taints.map(|taint| facts(taint, &["/key", "/effect"])).collect();
+    taints.sort();
+    scene.say(taints.join(", "));
+    let evicted = scene.until(&first, |pod| pod["metadata"]["deletionTimestamp"].is_string());
+    scene.say(format!("{} {}", evicted["status"]["phase"], conditions(&evicted)));
+    let pods = scene.until("v1/pods", |pods| {
+        pods["items"].as_array().is_some_and(|all| {
+            all.len() == 2 && all.iter().any(|pod| has(pod, "PodScheduled", "False"))
+        })
+    });
+    let deleted = |pod: &Value| pod["metadata"]["deletionTimestamp"].is_string();
+    scene.say(each(&pods, |pod| format!("deleted={} {}", deleted(pod), conditions(pod))));
+    let options = json!({"gracePeriodSeconds": 0});
+    let forced = scene.api.delete(&scene.path(&first), Some(&options)).expect("an answer");
+    scene.say(format!("forced: {}", forced.code));
+    scene.gone(&first);
+}

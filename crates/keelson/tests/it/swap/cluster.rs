@@ -1,0 +1,288 @@
+//! A cluster of processes: a server, kube-controller-manager and kube-scheduler with identities of their own, and
+//! fake kubelets.
+
+use super::identity;
+use keelson::Pki;
+use keelson_testkit::api::Api;
+use keelson_testkit::kubelet::{Kubelet, NodeOptions};
+use keelson_testkit::prerequisites::kubernetes_program;
+use keelson_testkit::process::Process;
+use keelson_testkit::{klog, poll};
+use rcgen::KeyPair;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// How long a program may take to start, on a machine that does much else.
+const START_TIME_MAX: Duration = Duration::from_secs(60);
+const KEELSON: &str = env!("CARGO_BIN_EXE_keelson");
+const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+/// The node that is lost. Only what tolerates this taint comes onto it.
+pub const LOST_NODE: &str = "node-lost";
+/// The key of its label and of its taint.
+pub const LOST_KEY: &str = "testkit.keelson/lost";
+
+/// Programs of Kubernetes.
+pub struct Programs {
+    manager: PathBuf,
+    scheduler: PathBuf,
+}
+
+fn program(name: &str) -> Option<PathBuf> {
+    kubernetes_program(name, &Path::new(env!("CARGO_TARGET_TMPDIR")).join("kubernetes"))
+}
+
+impl Programs {
+    /// Those that are needed against any server.
+    pub fn find() -> Option<Programs> {
+        let manager = program("kube-controller-manager")?;
+        Some(Programs { manager, scheduler: program("kube-scheduler")? })
+    }
+}
+
+/// Processes end with it, those that were started last first.
+pub struct Cluster {
+    pub admin: Api,
+    pub kubelets: Vec<Kubelet>,
+    /// The node that is lost, until it is.
+    pub lost: Mutex<Option<Kubelet>>,
+    manager: Process,
+    scheduler: Process,
+    servers: Vec<Process>,
+    files: Files,
+}
+
+/// Where everything is.
+pub struct Files {
+    dir: TempDir,
+    url: String,
+}
+
+impl Files {
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn pki(&self, name: &str) -> String {
+        self.path("pki").join(name).to_string_lossy().into_owned()
+    }
+
+    /// Writes the kubeconfig of a user.
+    fn kubeconfig(&self, user: &str, groups: &[&str]) -> PathBuf {
+        let mut command = Command::new(KEELSON);
+        command.args(["kubeconfig", "--server", &self.url, "--user", user]);
+        command.args(groups.iter().flat_map(|group| ["--group", group]));
+        command.arg("--cert-dir").arg(self.path("pki"));
+        let output = command.output().expect("keelson runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let path = self.path(&format!("{}.kubeconfig", user.replace(':', "-")));
+        std::fs::write(&path, output.stdout).expect("a kubeconfig can be written");
+        path
+    }
+
+    /// A user of the server, with a certificate of its own.
+    pub fn api(&self, user: &str, groups: &[&str]) -> Api {
+        Api::of_kubeconfig(&self.kubeconfig(user, groups)).expect("a kubeconfig")
+    }
+}
+
+fn start(command: Command, log: PathBuf) -> Process {
+    Process::start(command, &log).expect("the program starts")
+}
+
+impl Cluster {
+    /// A cluster around Keelson.
+    pub fn of_keelson(programs: &Programs) -> Cluster {
+        let (server, files) = start_keelson();
+        Cluster::around(programs, vec![server], files)
+    }
+
+    /// A cluster around kube-apiserver and etcd.
+    pub fn of_reference(programs: &Programs) -> Option<Cluster> {
+        let (etcd, api_server) = (program("etcd")?, program("kube-apiserver")?);
+        let dir = tempfile::tempdir().expect("a folder");
+        let names = ["127.0.0.1".to_owned(), "localhost".to_owned()];
+        std::fs::create_dir(dir.path().join("pki")).expect("a folder");
+        Pki::load_or_make(&dir.path().join("pki"), &names).expect("an authority");
+        // Held together, so that they differ.
+        let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port"));
+        let [port, client, peer] =
+            listeners.map(|listener| listener.local_addr().expect("an address").port());
+        let files = Files { dir, url: format!("https://127.0.0.1:{port}") };
+        let key = KeyPair::generate().expect("a key");
+        for (name, pem) in [("sa.key", key.serialize_pem()), ("sa.pub", key.public_key_pem())] {
+            std::fs::write(files.pki(name), pem).expect("a key can be written");
+        }
+        let mut command = Command::new(etcd);
+        let etcd_url = format!("http://127.0.0.1:{client}");
+        command.arg("--data-dir").arg(files.path("etcd"));
+        command.args(["--listen-client-urls", &etcd_url]);
+        command.args(["--listen-peer-urls", &format!("http://127.0.0.1:{peer}")]);
+        let etcd = start(command, files.path("etcd.log"));
+        let mut command = Command::new(api_server);
+        command.args(["--etcd-servers", &etcd_url, "--secure-port", &port.to_string()]);
+        command.args(["--bind-address=127.0.0.1", "--advertise-address=10.1.1.1"]);
+        command.args(["--service-cluster-ip-range=10.0.0.0/24", "--authorization-mode=Node,RBAC"]);
+        command
+            .args(["--enable-bootstrap-token-auth", "--enable-admission-plugins=NodeRestriction"]);
+        command.arg("--service-account-issuer=https://kubernetes.default.svc");
+        for (flag, file) in [
+            ("--client-ca-file", "ca.crt"),
+            ("--tls-cert-file", "serving.crt"),
+            ("--tls-private-key-file", "serving.key"),
+            ("--service-account-key-file", "sa.pub"),
+            ("--service-account-signing-key-file", "sa.key"),
+        ] {
+            command.args([flag, &files.pki(file)]);
+        }
+        let server = start(command, files.path("server.log"));
+        Some(Cluster::around(programs, vec![server, etcd], files))
+    }
+
+    /// Starts the other programs around a server.
+    fn around(programs: &Programs, servers: Vec<Process>, files: Files) -> Cluster {
+        let admin = files.api("admin", &["system:masters"]);
+        let ready =
+            poll(START_TIME_MAX, || admin.get("/readyz").ok().filter(|got| got.code == 200));
+        assert!(ready.is_some(), "no server: {}", servers[0].log());
+        define_widgets(&admin);
+        let manager = start_manager(programs, &files, &[]);
+        let scheduler = start_scheduler(&programs.scheduler, &files);
+        let held = |name: &str| {
+            let lease = admin.get(&format!("{LEASES}/{name}")).ok()?;
+            lease.body["spec"]["holderIdentity"].as_str().map(str::to_owned)
+        };
+        for (name, process) in
+            [("kube-controller-manager", &manager), ("kube-scheduler", &scheduler)]
+        {
+            let holder = poll(START_TIME_MAX, || held(name));
+            assert!(holder.is_some(), "{name} does not get its lease: {}", process.log());
+        }
+        let mut kubelets = vec![];
+        let options = |name: &str, subnet| NodeOptions {
+            name: name.to_owned(),
+            labels: json!({}),
+            taints: json!([]),
+            subnet,
+        };
+        let node = |name: &str| files.api(&format!("system:node:{name}"), &["system:nodes"]);
+        kubelets.push(kubelet(&node("node-a"), options("node-a", 1)));
+        kubelets.push(kubelet(&identity::bootstrap(&admin, "node-b"), options("node-b", 2)));
+        let taint = json!([{"key": LOST_KEY, "effect": "NoSchedule"}]);
+        let labels = json!({LOST_KEY: ""});
+        let lost = NodeOptions { labels, taints: taint, ..options(LOST_NODE, 3) };
+        let lost = Mutex::new(Some(kubelet(&node(LOST_NODE), lost)));
+        Cluster { admin, kubelets, lost, manager, scheduler, servers, files }
+    }
+
+    /// What the two programs logged as errors.
+    pub fn errors(&self) -> BTreeSet<String> {
+        let named = |name: &str, process: &Process| -> Vec<String> {
+            let errors = klog::errors(&process.log());
+            errors.into_iter().map(|line| format!("{name}: {line}")).collect()
+        };
+        let mut errors = named("kube-controller-manager", &self.manager);
+        errors.extend(named("kube-scheduler", &self.scheduler));
+        errors.into_iter().collect()
+    }
+
+    /// Whether Keelson has left its loops to kube-controller-manager.
+    pub fn has_stepped_aside(&self) -> bool {
+        self.servers[0]
+            .log()
+            .contains("kube-controller-manager has its lease; stopping controllers")
+    }
+}
+
+impl Drop for Cluster {
+    /// Copies the logs into the folder that `KEELSON_SWAP_LOGS` names.
+    fn drop(&mut self) {
+        let Some(dir) = std::env::var_os("KEELSON_SWAP_LOGS") else { return };
+        for name in ["manager.log", "scheduler.log", "server.log"] {
+            let _ = std::fs::copy(self.files.path(name), Path::new(&dir).join(name));
+        }
+    }
+}
+
+fn kubelet(api: &Api, options: NodeOptions) -> Kubelet {
+    Kubelet::start(api, options).expect("the node is registered")
+}
+
+/// Starts Keelson in a folder of its own.
+pub fn start_keelson() -> (Process, Files) {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut command = Command::new(KEELSON);
+    command.args(["serve", "--secure-port=0", "--bind-address=127.0.0.1", "--v=2"]);
+    command.args(["--enable-bootstrap-token-auth", "--enable-admission-plugins=NodeRestriction"]);
+    command.arg("--data-dir").arg(dir.path());
+    let server = start(command, dir.path().join("server.log"));
+    let kubeconfig = dir.path().join("admin.kubeconfig");
+    let url = poll(START_TIME_MAX, || {
+        let text = std::fs::read_to_string(&kubeconfig).ok()?;
+        let line = text.lines().find_map(|line| line.trim().strip_prefix("server: "))?;
+        Some(line.trim_matches('"').to_owned())
+    });
+    let url = url.unwrap_or_else(|| panic!("Keelson does not start: {}", server.log()));
+    (server, Files { dir, url })
+}
+
+/// Starts kube-controller-manager with an identity of its own, and with further flags.
+pub fn start_manager(programs: &Programs, files: &Files, more: &[&str]) -> Process {
+    let kubeconfig = files.kubeconfig("system:kube-controller-manager", &[]);
+    let mut command = Command::new(&programs.manager);
+    command.args(more);
+    command.arg("--kubeconfig").arg(kubeconfig);
+    command.args(["--use-service-account-credentials=true", "--leader-elect=true"]);
+    // The times of a cluster in which things may be noticed soon.
+    command.args(["--secure-port=0", "--kube-api-qps=200", "--kube-api-burst=400"]);
+    command.args(["--node-monitor-period=1s", "--node-monitor-grace-period=8s"]);
+    command.args(["--pvclaimbinder-sync-period=1s", "--horizontal-pod-autoscaler-sync-period=1s"]);
+    for (flag, file) in [
+        ("--root-ca-file", "ca.crt"),
+        ("--cluster-signing-cert-file", "ca.crt"),
+        ("--cluster-signing-key-file", "ca.key"),
+        ("--service-account-private-key-file", "sa.key"),
+    ] {
+        command.args([flag, &files.pki(file)]);
+    }
+    start(command, files.path("manager.log"))
+}
+
+fn start_scheduler(program: &Path, files: &Files) -> Process {
+    let kubeconfig = files.kubeconfig("system:kube-scheduler", &[]);
+    let mut command = Command::new(program);
+    for flag in ["--kubeconfig", "--authentication-kubeconfig", "--authorization-kubeconfig"] {
+        command.arg(flag).arg(&kubeconfig);
+    }
+    command.args(["--secure-port=0", "--leader-elect=true"]);
+    command.args(["--kube-api-qps=200", "--kube-api-burst=400"]);
+    start(command, files.path("scheduler.log"))
+}
+
+/// A custom resource that is there before kube-controller-manager asks what there is.
+fn define_widgets(admin: &Api) {
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let version = json!({"name": "v1", "served": true, "storage": true,
+        "schema": {"openAPIV3Schema": schema}});
+    let definition = json!({"metadata": {"name": "widgets.testkit.keelson"}, "spec": {
+        "group": "testkit.keelson", "scope": "Namespaced", "versions": [version],
+        "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"}}});
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let made = admin.post(path, &definition).expect("an answer");
+    assert_eq!(made.code, 201, "{made:?}");
+    let served = poll(START_TIME_MAX, || {
+        let list = admin.get("/apis/testkit.keelson/v1/widgets").ok()?;
+        (list.code == 200).then_some(())
+    });
+    assert!(served.is_some(), "the custom resource is not served");
+}
+
+/// The items of a list.
+pub fn items(list: &Value) -> impl Iterator<Item = &Value> {
+    list["items"].as_array().into_iter().flatten()
+}

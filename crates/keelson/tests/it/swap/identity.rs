@@ -1,0 +1,158 @@
+//! Scenes of identities: certificates by signing requests, tokens of service accounts.
+
+use super::cluster::items;
+use super::scene::{PATIENCE, Scene, conditions, facts, has};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use keelson_testkit::api::Api;
+use keelson_testkit::poll;
+use rcgen::{CertificateParams, DnType, KeyPair};
+use serde_json::{Value, json};
+
+const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+const RBAC: &str = "rbac.authorization.k8s.io";
+const TOKEN: (&str, &str) = ("abcdef", "0123456789abcdef");
+const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+
+/// A signing request in PEM, and the key in PEM.
+fn request(user: &str, group: &str) -> (String, String) {
+    let key = KeyPair::generate().expect("a key");
+    let mut params = CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(DnType::OrganizationName, group);
+    params.distinguished_name.push(DnType::CommonName, user);
+    let request = params.serialize_request(&key).expect("a request");
+    (request.pem().expect("PEM"), key.serialize_pem())
+}
+
+fn signing_request(pem: &str, signer: &str, usages: &[&str]) -> Value {
+    json!({"metadata": {"generateName": "csr-"}, "spec": {
+        "request": STANDARD.encode(pem), "signerName": signer, "usages": usages}})
+}
+
+/// Waits for the certificate of a request.
+fn certificate(api: &Api, made: &Value) -> Vec<u8> {
+    let path = format!("{REQUESTS}/{}", made["metadata"]["name"].as_str().unwrap_or_default());
+    let found = poll(PATIENCE, || {
+        let got = api.get(&path).ok()?;
+        got.body["status"]["certificate"].as_str().map(str::to_owned)
+    });
+    let text = found.unwrap_or_else(|| panic!("no certificate: {:?}", api.get(&path)));
+    STANDARD.decode(text).expect("base64")
+}
+
+/// A node that gets its certificate as kubeadm's nodes do: by a bootstrap token and a signing request that
+/// kube-controller-manager approves and signs.
+pub fn bootstrap(admin: &Api, node: &str) -> Api {
+    let data = json!({"token-id": TOKEN.0, "token-secret": TOKEN.1,
+        "usage-bootstrap-authentication": "true", "usage-bootstrap-signing": "true"});
+    let secret = json!({"metadata": {"name": format!("bootstrap-token-{}", TOKEN.0)},
+        "type": "bootstrap.kubernetes.io/token", "stringData": data});
+    let made = admin.post("/api/v1/namespaces/kube-system/secrets", &secret).expect("an answer");
+    assert_eq!(made.code, 201, "{made:?}");
+    for (name, role) in [
+        ("bootstrap", "system:node-bootstrapper"),
+        ("approve", "system:certificates.k8s.io:certificatesigningrequests:nodeclient"),
+    ] {
+        let binding = json!({"metadata": {"name": name},
+            "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
+            "subjects": [{"apiGroup": RBAC, "kind": "Group", "name": "system:bootstrappers"}]});
+        let made = admin.post(BINDINGS, &binding).expect("an answer");
+        assert_eq!(made.code, 201, "{made:?}");
+    }
+    let token = format!("{}.{}", TOKEN.0, TOKEN.1);
+    let bootstrapper = admin.with_token(Some(&token)).expect("a client");
+    let (pem, key) = request(&format!("system:node:{node}"), "system:nodes");
+    let usages = ["digital signature", "client auth"];
+    let asked = signing_request(&pem, KUBELET_CLIENT, &usages);
+    // The token and the roles are known when the server has seen them.
+    let made =
+        poll(PATIENCE, || bootstrapper.post(REQUESTS, &asked).ok().filter(|got| got.code == 201));
+    let made = made.unwrap_or_else(|| panic!("{:?}", bootstrapper.post(REQUESTS, &asked)));
+    let chain = certificate(&bootstrapper, &made.body);
+    admin.with_certificate(&chain, key.as_bytes()).expect("a certificate of a node")
+}
+
+/// What came of the request of the node, and of requests that somebody must approve.
+pub fn certificates(scene: &Scene) {
+    let list = scene.get(REQUESTS).body;
+    for of_node in items(&list) {
+        let pointers = ["/spec/username", "/spec/groups", "/spec/signerName"];
+        scene.say(format!("{} {}", facts(of_node, &pointers), conditions(of_node)));
+    }
+    for (verdict, reason) in [("Approved", "Fine"), ("Denied", "NotFine")] {
+        let (pem, key) = request("jane", "devs");
+        let asked = signing_request(&pem, "kubernetes.io/kube-apiserver-client", &["client auth"]);
+        let mut made = scene.make(REQUESTS, asked);
+        let name = made["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        made["status"] = json!({"conditions": [
+            {"type": verdict, "status": "True", "reason": reason, "message": "so it is"}]});
+        let path = format!("{REQUESTS}/{name}");
+        let put = scene.api.put(&format!("{path}/approval"), &made).expect("an answer");
+        assert_eq!(put.code, 200, "{put:?}");
+        if verdict == "Denied" {
+            let denied = scene.until(&path, |got| has(got, "Denied", "True"));
+            scene.say(format!("{} {}", conditions(&denied), denied["status"]["certificate"]));
+            continue;
+        }
+        let chain = certificate(&scene.api, &made);
+        let jane = scene.api.with_certificate(&chain, key.as_bytes()).expect("a certificate");
+        scene.say(who(&jane));
+    }
+}
+
+/// Who a client is to the server.
+fn who(api: &Api) -> String {
+    let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+    let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+    let answer = api.post(path, &review).expect("an answer");
+    let user = &answer.body["status"]["userInfo"];
+    let extra = user["extra"].as_object().map(|extra| extra.keys().cloned().collect::<Vec<_>>());
+    format!("{} {} {} {extra:?}", answer.code, user["username"], user["groups"])
+}
+
+/// A client within a pod: what its token may do, and until when.
+pub fn tokens(scene: &Scene) {
+    scene.make("v1/serviceaccounts", json!({"metadata": {"name": "robot"}}));
+    let spec = json!({"serviceAccountName": "robot", "terminationGracePeriodSeconds": 1,
+        "containers": [{"name": "main", "image": "robot:1"}]});
+    let pod = scene.make("v1/pods", json!({"metadata": {"name": "robot"}, "spec": spec}));
+    let running = scene.until("v1/pods/robot", |pod| pod["status"]["phase"] == "Running");
+    let volumes = &running["spec"]["volumes"][0]["projected"]["sources"];
+    scene.say(format!("projected: {volumes}"));
+    let bound =
+        json!({"apiVersion": "v1", "kind": "Pod", "name": "robot", "uid": pod["metadata"]["uid"]});
+    let asked = json!({"spec": {"boundObjectRef": bound, "expirationSeconds": 3607}});
+    let given = scene.make("v1/serviceaccounts/robot/token", asked);
+    let token = given["status"]["token"].as_str().expect("a token");
+    let robot = scene.api.with_token(Some(token)).expect("a client");
+    scene.say(who(&robot));
+    let pods = scene.path("v1/pods");
+    let refused = robot.get(&pods).expect("an answer");
+    scene.say(format!("{} {}", refused.code, refused.body["message"]));
+    let role = json!({"apiGroup": RBAC, "kind": "ClusterRole", "name": "view"});
+    let subject = json!([{"kind": "ServiceAccount", "name": "robot", "namespace": "token"}]);
+    let binding = json!({"metadata": {"name": "robot"}, "roleRef": role, "subjects": subject});
+    scene.make("rbac.authorization.k8s.io/v1/rolebindings", binding);
+    let codes = |wanted: u16| {
+        let met = poll(PATIENCE, || robot.get(&pods).ok().filter(|got| got.code == wanted));
+        assert!(met.is_some(), "{:?}", robot.get(&pods));
+        scene.say(format!("lists pods: {wanted}"));
+    };
+    codes(200);
+    let annotations = json!({"kubernetes.io/service-account.name": "robot"});
+    scene.make(
+        "v1/secrets",
+        json!({"metadata": {"name": "old", "annotations": annotations},
+        "type": "kubernetes.io/service-account-token"}),
+    );
+    let old = scene.until("v1/secrets/old", |secret| secret["data"]["token"].is_string());
+    let keys = old["data"].as_object().map(|data| data.keys().cloned().collect::<Vec<_>>());
+    let text = old["data"]["token"].as_str().and_then(|text| STANDARD.decode(text).ok());
+    let text = String::from_utf8(text.unwrap_or_default()).expect("a token");
+    scene.say(format!("{keys:?} {}", who(&scene.api.with_token(Some(&text)).expect("a client"))));
+    scene.delete("v1/pods/robot", "Background");
+    scene.gone("v1/pods/robot");
+    codes(401);
+}

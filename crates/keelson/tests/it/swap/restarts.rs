@@ -1,0 +1,174 @@
+//! A kube-controller-manager that comes and goes while owners, dependents and namespaces come and go: whoever runs
+//! the loops at the moment, everything is collected, and nothing that has an owner left.
+//!
+//! `KEELSON_SWAP_RESTARTS=10` starts and stops it that often (2 without it).
+
+use super::cluster::{Programs, items, start_keelson, start_manager};
+use super::scene::name;
+use keelson_testkit::api::Api;
+use keelson_testkit::poll;
+use keelson_testkit::process::Process;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+const RESTARTS: usize = 2;
+const WRITERS: usize = 4;
+/// Rounds of all writers between two changes of who runs the loops.
+const ROUNDS_BETWEEN: usize = 20;
+/// Every so many rounds, a writer makes and deletes a namespace.
+const ROUNDS_A_NAMESPACE: usize = 4;
+/// How long the lease of the manager lasts in this test.
+const LEASE: Duration = Duration::from_secs(3);
+/// How long the manager may take from its lease until its loops run, on a machine that does much else.
+const START_TIME_MAX: Duration = Duration::from_secs(25);
+const PATIENCE: Duration = Duration::from_secs(90);
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const LEASE_FLAGS: [&str; 3] = [
+    "--leader-elect-lease-duration=3s",
+    "--leader-elect-renew-deadline=2s",
+    "--leader-elect-retry-period=500ms",
+];
+
+fn make(api: &Api, path: &str, name: &str, owners: &[&Value]) -> Value {
+    let reference = |owner: &&Value| {
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "name": owner["metadata"]["name"],
+            "uid": owner["metadata"]["uid"], "blockOwnerDeletion": true})
+    };
+    let owners: Vec<Value> = owners.iter().map(reference).collect();
+    let object = json!({"metadata": {"name": name, "ownerReferences": owners}});
+    let made = api.post(path, &object).expect("an answer");
+    assert_eq!(made.code, 201, "{made:?}");
+    made.body
+}
+
+/// What the writers share.
+struct Load {
+    anchor: Value,
+    rounds: AtomicUsize,
+    is_over: AtomicBool,
+}
+
+impl Load {
+    /// Makes and deletes until the end. Answers with the longest time in which nothing was collected for it.
+    fn write(&self, api: &Api, writer: usize) -> Duration {
+        let mut longest = Duration::ZERO;
+        for round in 0.. {
+            if self.is_over.load(Ordering::Relaxed) {
+                break;
+            }
+            longest = longest.max(self.round(api, &format!("w{writer}-{round}"), round));
+            self.rounds.fetch_add(1, Ordering::Relaxed);
+        }
+        longest
+    }
+
+    /// An owner with dependents that go with it, and one that has another owner.
+    fn round(&self, api: &Api, id: &str, round: usize) -> Duration {
+        let owner = make(api, MAPS, &format!("{id}-owner"), &[]);
+        let dependents: Vec<String> =
+            (0..3).map(|number| format!("{id}-dependent-{number}")).collect();
+        dependents.iter().for_each(|name| drop(make(api, MAPS, name, &[&owner])));
+        make(api, MAPS, &format!("{id}-kept"), &[&owner, &self.anchor]);
+        let namespace = format!("/api/v1/namespaces/{id}");
+        let has_namespace = round.is_multiple_of(ROUNDS_A_NAMESPACE);
+        if has_namespace {
+            let made = api.post("/api/v1/namespaces", &json!({"metadata": {"name": id}}));
+            assert_eq!(made.expect("an answer").code, 201);
+            make(api, &format!("{namespace}/configmaps"), "inside", &[]);
+            assert!(api.delete(&namespace, None).expect("an answer").is_ok());
+        }
+        let policy = ["Background", "Foreground"][round % 2];
+        let options = json!({"propagationPolicy": policy});
+        let path = format!("{MAPS}/{id}-owner");
+        assert!(api.delete(&path, Some(&options)).expect("an answer").is_ok());
+        let began = Instant::now();
+        let mut paths: Vec<String> =
+            dependents.iter().map(|name| format!("{MAPS}/{name}")).collect();
+        paths.push(path);
+        paths.extend(has_namespace.then_some(namespace));
+        for path in paths {
+            let gone = poll(PATIENCE, || (api.get(&path).ok()?.code == 404).then_some(()));
+            assert!(gone.is_some(), "{path} stays: {:?}", api.get(&path));
+        }
+        began.elapsed()
+    }
+
+    fn wait_rounds(&self) {
+        let until = self.rounds.load(Ordering::Relaxed) + ROUNDS_BETWEEN;
+        let done = poll(PATIENCE, || (self.rounds.load(Ordering::Relaxed) >= until).then_some(()));
+        assert!(done.is_some(), "the writers do not go on");
+    }
+}
+
+/// Waits until the server has said something so many times.
+fn said(server: &Process, words: &str, count: usize) {
+    let said = || (server.log().matches(words).count() >= count).then_some(());
+    assert!(poll(PATIENCE, said).is_some(), "not {count} times {words:?}: {}", server.log());
+}
+
+/// Each DELETED event of dependents, by name, in the order of a watch from the beginning.
+fn deleted(api: &Api, revision: &str, count: usize) -> Vec<String> {
+    let path = format!("{MAPS}?watch=1&timeoutSeconds=60&resourceVersion={revision}");
+    let mut watch = api.watch(&path).expect("the history is there");
+    let mut names = vec![];
+    while names.len() < count {
+        let event = watch.next_event().expect("the watch goes on");
+        if event["type"] == "DELETED" {
+            names.push(name(&event["object"]).to_owned());
+        }
+    }
+    names
+}
+
+#[test]
+fn a_manager_that_comes_and_goes_under_load_leaves_nothing_behind() {
+    let Some(programs) = Programs::find() else { return };
+    let restarts = std::env::var("KEELSON_SWAP_RESTARTS").ok().and_then(|text| text.parse().ok());
+    let (server, files) = start_keelson();
+    let admin = files.api("admin", &["system:masters"]);
+    let anchor = make(&admin, MAPS, "anchor", &[]);
+    let begun = anchor["metadata"]["resourceVersion"].as_str().expect("a version").to_owned();
+    let load = Load { anchor, rounds: AtomicUsize::new(0), is_over: AtomicBool::new(false) };
+    let longest = std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|writer| {
+                let (api, load) = (admin.again(), &load);
+                scope.spawn(move || load.write(&api, writer))
+            })
+            .collect();
+        for restart in 1..=restarts.unwrap_or(RESTARTS) {
+            let manager = start_manager(&programs, &files, &LEASE_FLAGS);
+            said(&server, "stopping controllers", restart);
+            load.wait_rounds();
+            manager.terminate();
+            said(&server, "starting controllers", restart + 1);
+            load.wait_rounds();
+        }
+        load.is_over.store(true, Ordering::Relaxed);
+        let writers = writers.into_iter().map(|writer| writer.join().expect("a writer ends well"));
+        writers.max().unwrap_or_default()
+    });
+    let rounds = load.rounds.load(Ordering::Relaxed);
+    println!("{rounds} rounds; the longest wait for anything to be collected: {longest:?}");
+    assert!(longest < LEASE + START_TIME_MAX, "loops were idle for {longest:?}");
+    // What has an owner left is there, without the one that is gone.
+    let kept = poll(PATIENCE, || {
+        let list = admin.get(MAPS).ok()?.body;
+        let owners =
+            |one: &Value| one["metadata"]["ownerReferences"].as_array().map_or(0, Vec::len);
+        let kept: Vec<usize> =
+            items(&list).filter(|one| name(one).starts_with('w')).map(owners).collect();
+        (kept.len() == rounds && kept.iter().all(|owners| *owners == 1)).then_some(())
+    });
+    assert!(kept.is_some(), "{rounds} rounds: {:?}", admin.get(MAPS));
+    let namespaces = admin.get("/api/v1/namespaces").expect("an answer").body;
+    assert_eq!(items(&namespaces).filter(|one| name(one).starts_with('w')).count(), 0);
+    let deleted = deleted(&admin, &begun, rounds * 4);
+    let distinct: BTreeSet<&String> = deleted.iter().collect();
+    assert_eq!(
+        (distinct.len(), distinct.iter().any(|name| name.ends_with("kept"))),
+        (rounds * 4, false)
+    );
+}

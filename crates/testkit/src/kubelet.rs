@@ -1,0 +1,288 @@
+//! A fake kubelet: a node with a Lease, whose pods "run" without any container.
+//!
+//! It acts as `system:node:NAME` and so within what the Node authorizer and NodeRestriction allow. All of its work
+//! follows from events of one watch; only the Lease is renewed by time.
+
+use crate::api::{Api, STRATEGIC_PATCH};
+use crate::pods::{Step, next_step};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// How often the Lease is renewed.
+const RENEWAL_PERIOD: Duration = Duration::from_secs(1);
+/// How long the Lease counts after that.
+const LEASE_SECONDS: u32 = 40;
+/// How long one watch lasts: after it the pods are listed anew, and what failed is tried again.
+const WATCH_SECONDS: u32 = 5;
+/// Between a failure and the next try.
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
+const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
+
+/// What a node is.
+#[derive(Clone, Debug)]
+pub struct NodeOptions {
+    /// Its name.
+    pub name: String,
+    /// Its labels, beside those that every node has.
+    pub labels: Value,
+    /// Its taints.
+    pub taints: Value,
+    /// Which subnet of 10.244.0.0/16 its pods have addresses of.
+    pub subnet: u8,
+}
+
+/// A node that works until it is dropped.
+pub struct Kubelet {
+    stopped: Arc<AtomicBool>,
+    /// Dropped, the Lease is no longer renewed.
+    renewal: Option<Sender<()>>,
+    threads: Vec<JoinHandle<()>>,
+    faults: Arc<Mutex<Vec<String>>>,
+}
+
+impl Kubelet {
+    /// Registers a node as its user, and works as its kubelet.
+    pub fn start(api: &Api, options: NodeOptions) -> io::Result<Kubelet> {
+        let made = api.post("/api/v1/nodes", &node(&options))?;
+        if !made.is_ok() {
+            return Err(io::Error::other(format!("node not registered: {made:?}")));
+        }
+        let (renewal, ended) = channel();
+        let lease = Lease { api: api.again(), node: made.body };
+        let faults = Arc::<Mutex<Vec<String>>>::default();
+        let stopped = Arc::<AtomicBool>::default();
+        lease.renew()?;
+        let noted = faults.clone();
+        let renewing = std::thread::spawn(move || {
+            while ended.recv_timeout(RENEWAL_PERIOD) == Err(RecvTimeoutError::Timeout) {
+                if let Err(error) = lease.renew() {
+                    note(&noted, format!("lease not renewed: {error}"));
+                }
+            }
+        });
+        let mut pods = Pods {
+            api: api.again(),
+            options,
+            ips: BTreeMap::new(),
+            stopped: stopped.clone(),
+            faults: faults.clone(),
+        };
+        let following = std::thread::spawn(move || pods.follow());
+        let threads = vec![renewing, following];
+        Ok(Kubelet { stopped, renewal: Some(renewal), threads, faults })
+    }
+
+    /// What failed, and was tried again: a few words each.
+    pub fn faults(&self) -> Vec<String> {
+        self.faults.lock().map(|faults| faults.clone()).unwrap_or_default()
+    }
+
+    /// The node loses its power: nothing is renewed and nothing reported any more. Its pods are not deleted.
+    pub fn lose(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        self.stopped.store(true, Ordering::Relaxed);
+        self.renewal = None;
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Kubelet {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn note(faults: &Mutex<Vec<String>>, fault: String) {
+    const FAULTS_MAX: usize = 100;
+    if let Ok(mut faults) = faults.lock()
+        && faults.len() < FAULTS_MAX
+    {
+        faults.push(fault);
+    }
+}
+
+/// The time, as the API writes it, with microseconds.
+pub fn now() -> String {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let (seconds, micros) = (since.as_secs(), since.subsec_micros());
+    let (days, of_day) = (seconds / 86_400, seconds % 86_400);
+    // Years that begin in March have their odd day at the end.
+    let shifted = days + 719_468;
+    let era = shifted / 146_097;
+    let of_era = shifted % 146_097;
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z")
+}
+
+fn now_in_seconds() -> String {
+    let now = now();
+    format!("{}Z", now.split('.').next().unwrap_or_default())
+}
+
+fn host_ip(options: &NodeOptions) -> String {
+    format!("10.1.0.{}", options.subnet)
+}
+
+fn node(options: &NodeOptions) -> Value {
+    let name = &options.name;
+    let now = now_in_seconds();
+    let mut labels = json!({"kubernetes.io/hostname": name, "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64"});
+    if let (Some(labels), Some(more)) = (labels.as_object_mut(), options.labels.as_object()) {
+        labels.extend(more.clone());
+    }
+    let resources =
+        json!({"cpu": "8", "memory": "16Gi", "pods": "110", "ephemeral-storage": "100Gi"});
+    let condition = |name: &str, status: &str, reason: &str| {
+        json!({"type": name, "status": status, "reason": reason, "message": "",
+            "lastHeartbeatTime": now, "lastTransitionTime": now})
+    };
+    json!({"metadata": {"name": name, "labels": labels}, "spec": {"taints": options.taints}, "status": {
+        "capacity": resources, "allocatable": resources,
+        "addresses": [{"type": "InternalIP", "address": host_ip(options)},
+            {"type": "Hostname", "address": name}],
+        "conditions": [
+            condition("MemoryPressure", "False", "KubeletHasSufficientMemory"),
+            condition("DiskPressure", "False", "KubeletHasNoDiskPressure"),
+            condition("PIDPressure", "False", "KubeletHasSufficientPID"),
+            condition("Ready", "True", "KubeletReady")],
+        "nodeInfo": {"machineID": name, "systemUUID": name, "bootID": name, "kernelVersion": "6.0",
+            "osImage": "testkit", "containerRuntimeVersion": "testkit://1", "kubeletVersion": "v1.36.2",
+            "kubeProxyVersion": "", "operatingSystem": "linux", "architecture": "amd64"}}})
+}
+
+/// The Lease of a node.
+struct Lease {
+    api: Api,
+    node: Value,
+}
+
+impl Lease {
+    fn renew(&self) -> io::Result<()> {
+        let name = self.node["metadata"]["name"].as_str().unwrap_or_default();
+        let spec = json!({"holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS,
+            "renewTime": now()});
+        let patched = self.api.patch(&format!("{LEASES}/{name}"), &json!({"spec": spec}))?;
+        if patched.code != 404 {
+            return ok(patched.code, &patched.body);
+        }
+        let owner = json!({"apiVersion": "v1", "kind": "Node", "name": name,
+            "uid": self.node["metadata"]["uid"]});
+        let lease = json!({"metadata": {"name": name, "ownerReferences": [owner]}, "spec": spec});
+        let made = self.api.post(LEASES, &lease)?;
+        ok(made.code, &made.body)
+    }
+}
+
+fn ok(code: u16, body: &Value) -> io::Result<()> {
+    match code {
+        200..300 => Ok(()),
+        _ => Err(io::Error::other(format!("{code}: {}", body["message"]))),
+    }
+}
+
+/// The pods of a node.
+struct Pods {
+    api: Api,
+    options: NodeOptions,
+    /// Addresses that were given out, by the pods' uids.
+    ips: BTreeMap<String, String>,
+    stopped: Arc<AtomicBool>,
+    faults: Arc<Mutex<Vec<String>>>,
+}
+
+impl Pods {
+    fn follow(&mut self) {
+        while !self.stopped.load(Ordering::Relaxed) {
+            if let Err(error) = self.list_and_watch() {
+                note(&self.faults, format!("pods cannot be followed: {error}"));
+                std::thread::park_timeout(RETRY_PAUSE);
+            }
+        }
+    }
+
+    fn list_and_watch(&mut self) -> io::Result<()> {
+        let path = format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{}", self.options.name);
+        let list = self.api.get(&path)?;
+        ok(list.code, &list.body)?;
+        for pod in list.body["items"].as_array().into_iter().flatten() {
+            self.look_at(pod);
+        }
+        let revision = list.body["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+        let path =
+            format!("{path}&watch=1&resourceVersion={revision}&timeoutSeconds={WATCH_SECONDS}");
+        let mut watch = self.api.watch(&path)?;
+        while let Ok(event) = watch.next_event() {
+            if self.stopped.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            match event["type"].as_str() {
+                Some("ADDED" | "MODIFIED") => self.look_at(&event["object"]),
+                Some("ERROR") => return Err(io::Error::other(event["object"].to_string())),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Does what is next about a pod. What comes of it is an event again.
+    fn look_at(&mut self, pod: &Value) {
+        if let Err(error) = self.act(pod) {
+            note(&self.faults, format!("pod {}: {error}", pod["metadata"]["name"]));
+        }
+    }
+
+    fn act(&mut self, pod: &Value) -> io::Result<()> {
+        let metadata = &pod["metadata"];
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let (namespace, name) = (text(&metadata["namespace"]), text(&metadata["name"]));
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
+        let next = self.ips.len() + 1;
+        let subnet = self.options.subnet;
+        let ip = self.ips.entry(text(&metadata["uid"]));
+        let ip = ip.or_insert_with(|| format!("10.244.{subnet}.{next}"));
+        let answer = match next_step(pod, ip, &host_ip(&self.options), &now_in_seconds()) {
+            Step::Wait => return Ok(()),
+            Step::Report(patch) => {
+                let path = format!("{path}/status");
+                self.api.call("PATCH", &path, STRATEGIC_PATCH, Some(&patch))?
+            }
+            Step::Remove => {
+                let options = json!({"gracePeriodSeconds": 0,
+                    "preconditions": {"uid": metadata["uid"]}});
+                self.api.delete(&path, Some(&options))?
+            }
+        };
+        // Of a pod that was replaced or is gone there will be, or has been, another event.
+        if matches!(answer.code, 404 | 409) { Ok(()) } else { ok(answer.code, &answer.body) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::now;
+
+    #[test]
+    fn the_time_looks_as_in_the_api() {
+        let now = now();
+        assert_eq!(now.len(), "2026-01-01T00:00:00.000000Z".len());
+        assert!(now.as_str() > "2025-01-01" && now.as_str() < "2200-01-01", "{now}");
+    }
+}
