@@ -18,8 +18,11 @@ use std::collections::BTreeMap;
 const MEDIA: &[&str] = &["application/json", "application/yaml"];
 
 /// Content types of patches of custom objects.
-const PATCH_MEDIA: &[&str] =
-    &["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
+const PATCH_MEDIA: &[&str] = &[
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/apply-patch+yaml",
+];
 
 const INT_OR_STRING: &str = "x-kubernetes-int-or-string";
 const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";

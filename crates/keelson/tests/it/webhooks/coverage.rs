@@ -1,5 +1,5 @@
-//! No way around webhooks: each write verb of each resource and subresource of the API table is seen by one
-//! that refuses everything.
+//! No way around admission: each write verb of each resource and subresource of the API table is seen by a webhook
+//! and by a policy that refuse everything.
 
 use super::scripted::Webhook;
 use crate::http::{Answer, Client, Server, quiet};
@@ -18,34 +18,109 @@ const WRITES: usize = 390;
 fn a_webhook_sees_every_write() {
     let hook = Webhook::start("h2", &["127.0.0.1"]);
     for sort in ["validating", "mutating"] {
-        let server = Server::start_plain(quiet());
-        let client = server.client();
-        let limits = |resource: &&Resource| {
-            matches!(resource.name.as_str(), "limitranges" | "resourcequotas")
-        };
-        // Those that limit others come last.
-        for resource in kept().filter(|r| !limits(r)).chain(kept().filter(limits)) {
-            let made = client.post(&collection(resource), &object(resource));
-            assert!(matches!(made.status, 201 | 409), "{}: {made:?}", resource.name);
+        every_write_is_seen(sort, Judge::Webhook(&hook));
+    }
+}
+
+#[test]
+fn a_policy_sees_every_write() {
+    every_write_is_seen("policy", Judge::Policy);
+}
+
+fn every_write_is_seen(sort: &str, judge: Judge<'_>) {
+    let server = Server::start_plain(quiet());
+    let client = server.client();
+    let limits =
+        |resource: &&Resource| matches!(resource.name.as_str(), "limitranges" | "resourcequotas");
+    // Those that limit others come last.
+    for resource in kept().filter(|r| !limits(r)).chain(kept().filter(limits)) {
+        let made = client.post(&collection(resource), &object(resource));
+        assert!(matches!(made.status, 201 | 409), "{}: {made:?}", resource.name);
+    }
+    match judge {
+        Judge::Webhook(hook) => refuse_all(&client, hook, sort),
+        Judge::Policy => refuse_all_by_policy(&client),
+    }
+    let mut writes = Writes { client: &client, judge, count: 0, faults: vec![] };
+    let own = |resource: &&Resource| resource.kind.group == GROUP;
+    for resource in kept().filter(|resource| !own(resource)) {
+        writes.resource(resource);
+    }
+    for resource in reviews() {
+        writes.review(resource);
+    }
+    // The deletion of all of them ends the webhook.
+    for resource in kept().filter(own) {
+        writes.resource(resource);
+    }
+    let Writes { count, faults, .. } = writes;
+    println!("{sort}: {count} writes, {} unseen", faults.len());
+    assert!(faults.is_empty(), "{sort}:\n{}", faults.join("\n"));
+    assert_eq!(count, WRITES, "{sort}");
+    server.stop();
+}
+
+/// What refuses everything.
+#[derive(Clone, Copy)]
+enum Judge<'t> {
+    Webhook(&'t Webhook),
+    Policy,
+}
+
+impl Judge<'_> {
+    /// Whether it is never asked about a resource, as in kube-apiserver: about itself, and policies not about
+    /// reviews.
+    fn is_exempt(self, resource: &Resource) -> bool {
+        let is_own = resource.kind.group == GROUP;
+        match self {
+            Judge::Webhook(_) => is_own,
+            Judge::Policy => {
+                is_own && resource.name.contains("admissionpolic")
+                    || resource.name.ends_with("reviews")
+            }
         }
-        refuse_all(&client, &hook, sort);
-        let mut writes = Writes { client: &client, hook: &hook, count: 0, faults: vec![] };
-        let own = |resource: &&Resource| resource.name.ends_with("webhookconfigurations");
-        for resource in kept().filter(|resource| !own(resource)) {
-            writes.resource(resource);
+    }
+
+    /// Whether it has seen what was just answered, and refused it.
+    fn has_refused(self, resource: &Resource, sub: &str, operation: &str, answer: &Answer) -> bool {
+        let message = answer.body["message"].as_str().unwrap_or_default();
+        let (group, name) = (resource.kind.group.as_str(), resource.name.as_str());
+        match self {
+            Judge::Webhook(hook) => {
+                let was_seen = hook.take().iter().any(|call| {
+                    let request = &call.review["request"];
+                    request["operation"] == operation
+                        && request["requestResource"]["resource"] == name
+                        && request["requestResource"]["group"] == group
+                        && request["requestSubResource"].as_str().unwrap_or_default() == sub
+                });
+                let denied = "admission webhook \"all.example.com\" denied";
+                was_seen && answer.status == 400 && message.starts_with(denied)
+            }
+            Judge::Policy => {
+                let seen = format!("saw {operation} {group}/{name}/{sub}.");
+                answer.status == 422 && message.ends_with(&seen)
+            }
         }
-        for resource in reviews() {
-            writes.review(resource);
-        }
-        // The deletion of all of them ends the webhook.
-        for resource in kept().filter(own) {
-            writes.resource(resource);
-        }
-        let Writes { count, faults, .. } = writes;
-        println!("{sort}: {count} writes, {} unseen", faults.len());
-        assert!(faults.is_empty(), "{sort}:\n{}", faults.join("\n"));
-        assert_eq!(count, WRITES, "{sort}");
-        server.stop();
+    }
+}
+
+/// Makes a policy that refuses what it sees, and says what that is.
+fn refuse_all_by_policy(client: &Client) {
+    let seen = "'saw ' + request.operation + ' ' + request.requestResource.group + '/' + \
+                request.requestResource.resource + '/' + \
+                (has(request.requestSubResource) ? request.requestSubResource : '') + '.'";
+    let rule = json!({"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"],
+        "resources": ["*/*"]});
+    let policy = json!({"metadata": {"name": "all"}, "spec": {
+        "matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": "false", "messageExpression": seen}]}});
+    let binding = json!({"metadata": {"name": "all"},
+        "spec": {"policyName": "all", "validationActions": ["Deny"]}});
+    let path = format!("/apis/{GROUP}/v1/validatingadmissionpolic");
+    for (end, body) in [("ies", policy), ("ybindings", binding)] {
+        let made = client.post(&format!("{path}{end}"), &body);
+        assert_eq!(made.status, 201, "{made:?}");
     }
 }
 
@@ -83,7 +158,7 @@ fn reviews() -> impl Iterator<Item = &'static Resource> {
 
 struct Writes<'t> {
     client: &'t Client,
-    hook: &'t Webhook,
+    judge: Judge<'t>,
     count: usize,
     faults: Vec<String>,
 }
@@ -175,7 +250,7 @@ impl Writes<'_> {
         self.seen(resource, "", "CREATE", "POST", &collection(resource), JSON, Some(&body));
     }
 
-    /// Sends a request, which the webhook must see and refuse, unless it is about itself.
+    /// Sends a request, which must be seen and refused, unless it is exempt.
     #[allow(clippy::too_many_arguments)] // A row of a table.
     fn seen(
         &mut self,
@@ -188,29 +263,15 @@ impl Writes<'_> {
         body: Option<&Value>,
     ) {
         self.count += 1;
-        self.hook.take();
+        if let Judge::Webhook(hook) = self.judge {
+            hook.take();
+        }
         let answer = self.client.call(method, path, media, body);
-        let calls = self.hook.take();
-        let is_exempt = resource.kind.group == GROUP;
-        let was_seen = calls.iter().any(|call| {
-            let request = &call.review["request"];
-            request["operation"] == operation
-                && request["requestResource"]["resource"] == resource.name.as_str()
-                && request["requestResource"]["group"] == resource.kind.group.as_str()
-                && request["requestSubResource"].as_str().unwrap_or_default() == sub
-        });
-        if was_seen == is_exempt || is_denied(&answer) == is_exempt {
+        let is_refused = self.judge.has_refused(resource, sub, operation, &answer);
+        if is_refused == self.judge.is_exempt(resource) {
             let text = answer.body["message"].as_str().unwrap_or_default();
-            self.faults.push(format!(
-                "{operation} {method} {path} ({sub}): {} calls, {} {text}",
-                calls.len(),
-                answer.status
-            ));
+            self.faults
+                .push(format!("{operation} {method} {path} ({sub}): {} {text}", answer.status));
         }
     }
-}
-
-fn is_denied(answer: &Answer) -> bool {
-    let message = answer.body["message"].as_str().unwrap_or_default();
-    answer.status == 400 && message.starts_with("admission webhook \"all.example.com\" denied")
 }
