@@ -76,7 +76,8 @@ pub(super) fn definition(new: &Object, old: Option<&Object>) -> ErrorList {
     }
     stored_versions(new, spec, &mut errors);
     approval(new, group, old, &mut errors);
-    let kept_unknown = |old: &Object| old.at(&["spec", "preserveUnknownFields"]) == Some(&true.into());
+    let kept_unknown =
+        |old: &Object| old.at(&["spec", "preserveUnknownFields"]) == Some(&true.into());
     if keeps_unknown && !old.is_some_and(kept_unknown) {
         let why = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in \
                    spec.versions[*].schema instead";
@@ -264,8 +265,7 @@ fn members(versions: &[Value], version: &Value, place: &str, errors: &mut ErrorL
             version.at(&["subresources", "status"]).is_some_and(|status| !status.is_null())
         };
         let name = if is_top { "validation" } else { "schema" };
-        let has_status =
-            if is_top { versions.iter().any(has_status) } else { has_status(version) };
+        let has_status = if is_top { versions.iter().any(has_status) } else { has_status(version) };
         schema::root(schema, &format!("{place}.{name}.openAPIV3Schema"), has_status, errors);
     }
     let scale = version.at(&["subresources", "scale"]).and_then(Value::as_object);
