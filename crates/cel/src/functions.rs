@@ -4,7 +4,6 @@
 pub(crate) mod arithmetic;
 pub(crate) mod convert;
 pub(crate) mod format;
-mod go_regex;
 pub(crate) mod lists;
 pub(crate) mod math;
 pub(crate) mod network;

@@ -5,6 +5,7 @@
 //! Promise: no IO, no clock, no async; equal inputs give equal outputs.
 
 pub mod field_selector;
+pub mod go_regex;
 pub mod gvk;
 pub mod ip;
 pub mod names;

@@ -79,6 +79,10 @@ impl<'t> Conform<'t> {
             if slot.is_null() && !field.nullable {
                 return false;
             }
+            if let Some(why) = self.fault_of_resource(of, field, slot, path) {
+                fault = Some(why);
+                return false;
+            }
             self.trail.push((of, at));
             match self.value(&field.shape, std::mem::take(slot), of, &path.field(&field.name)) {
                 Ok(value) => *slot = value,
@@ -104,6 +108,37 @@ impl<'t> Conform<'t> {
             map = Map::from_distinct(members);
         }
         Ok(map)
+    }
+
+    /// What is wrong with the type of a member that every resource within a custom resource has.
+    fn fault_of_resource(
+        &self,
+        of: &Struct,
+        field: &Field,
+        value: &Value,
+        path: &Path<'_>,
+    ) -> Option<TypeError> {
+        if !of.lenient || self.trail.is_empty() || value.is_null() {
+            return None;
+        }
+        let why = match (&*field.name, &field.shape) {
+            ("metadata", Shape::Struct(id)) if !self.types.get(*id).lenient => {
+                let mut walk = Conform::new(self.types, Words::Json);
+                walk.object(self.types.get(*id), value.clone()).err()?.0
+            }
+            ("apiVersion" | "kind", Shape::String) if value.as_str().is_none() => {
+                let has_metadata = |field: &&Field| {
+                    let of_struct = matches!(field.shape, Shape::Struct(_));
+                    field.name == "metadata" && field.presence == Presence::Always && of_struct
+                };
+                of.fields.iter().find(has_metadata)?;
+                "must be a string".to_owned()
+            }
+            _ => return None,
+        };
+        let shown = keelson_meta::status::show(&value.clone().sorted());
+        let field = path.field(&field.name);
+        Some(TypeError(format!("{field}: Invalid value: {shown}: {why}")))
     }
 
     fn value(

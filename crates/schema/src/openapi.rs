@@ -26,7 +26,7 @@ use fixed::FIXED;
 use keelson_meta::{Str, Value};
 use operations::{Answer, META, PathItem, discovery_operation, group_tag, path_item};
 use paths::Scope;
-use schemas::{Dialect, Schemas, object, reachable};
+use schemas::{Dialect, Places, Schemas, object, reachable};
 use sha2::{Digest, Sha512};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -128,16 +128,16 @@ impl<'a> OpenApi<'a> {
     pub fn v3_document(&self, path: &str) -> Option<Vec<u8>> {
         let facts = Facts::read();
         let custom = self.custom.iter().find(|custom| custom.document() == path);
-        let (mut items, group_version) = match self.find(path) {
+        let (mut items, places) = match self.find(path) {
             Some((group, version)) => {
                 let group_version = (group.name.as_str(), version.name.as_str());
                 let resources = self.resources(group, version);
                 let items = Scope::paths(self.catalogue, &facts, group_version, resources, None);
-                (items, Some(group_version))
+                (items, Places::Of(group_version))
             }
             None => match custom {
-                Some(_) => (vec![], None),
-                None => (vec![self.fixed(path)?], Some(("", "v1"))),
+                Some(_) => (vec![], Places::OfCustom),
+                None => (vec![self.fixed(path)?], Places::Of(("", "v1"))),
             },
         };
         if let Some(custom) = custom {
@@ -145,8 +145,7 @@ impl<'a> OpenApi<'a> {
             items.sort_by(|a, b| a.path.cmp(&b.path));
         }
         let descriptions = Descriptions::read();
-        let schemas =
-            Schemas::new(self.catalogue, &facts, &descriptions, Dialect::V3, group_version);
+        let schemas = Schemas::new(self.catalogue, &facts, &descriptions, Dialect::V3, places);
         let names = match custom {
             Some(_) => self.reachable(&items),
             None => reachable(&self.catalogue.types, type_names(&items)),
@@ -229,7 +228,7 @@ impl<'a> OpenApi<'a> {
         take("paths", &mut items.iter().map(|item| (item.path.as_str(), v2::path_item(item))));
         take("parameters", &mut v2::shared_parameters(&items).into_iter());
         let descriptions = Descriptions::read();
-        let schemas = Schemas::new(self.catalogue, &facts, &descriptions, Dialect::V2, None);
+        let schemas = Schemas::new(self.catalogue, &facts, &descriptions, Dialect::V2, Places::All);
         let names = self.reachable(&items);
         drop(items);
         let own = self.custom.iter().flat_map(|custom| custom.definitions(Dialect::V2));

@@ -13,7 +13,7 @@ mod validate;
 pub use defaults::resource_fault;
 pub use validate::key_of;
 
-use keelson_meta::{Map, Str, Value};
+use keelson_meta::{Map, Str, Value, go_regex};
 use regex::Regex;
 
 /// How deep schemas may nest.
@@ -244,9 +244,9 @@ impl Checks {
     }
 }
 
-/// A pattern as Go's `regexp` reads it, whose words are those of the crate but for the end of a text.
+/// A pattern as Go's `regexp` reads it: `\d` and the like are of ASCII only.
 pub(crate) fn regex(pattern: &str) -> Option<Regex> {
-    Regex::new(&pattern.replace("\\Z", "\\z")).ok()
+    Regex::new(&go_regex::translate(pattern).ok()?.text).ok()
 }
 
 /// Whether a format means anything.
@@ -266,4 +266,28 @@ fn strings(schema: &Map, name: &str) -> Vec<Str> {
         _ => None,
     };
     list.iter().filter_map(text).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_of_patterns_are_of_ascii_only() {
+        let check = |pattern: &str, text: &str, expected: bool| {
+            let found = regex(pattern).map(|regex| regex.is_match(text));
+            assert_eq!(found, Some(expected), "{pattern} on {text}");
+        };
+        check(r"^\d$", "5", true);
+        check(r"^\d$", "\u{665}", false);
+        check(r"^\w+$", "az_9", true);
+        check(r"^\w$", "\u{e9}", false);
+        check(r"^\W$", "\u{e9}", true);
+        check(r"^\s$", "\t", true);
+        check(r"^\s$", "\u{a0}", false);
+        check(r"^[\d-]$", "\u{665}", false);
+        check("(?i)^abc$", "aBC", true);
+        check("^[[:alpha:]]$", "\u{e9}", false);
+        assert!(regex(r"a\Z").is_none() && regex("(?=a)").is_none());
+    }
 }

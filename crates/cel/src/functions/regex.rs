@@ -1,7 +1,8 @@
 //! Regular expressions: linear time, whatever the pattern.
 
-use super::{Implementation, go_regex, int_arg, text_arg};
+use super::{Implementation, int_arg, text_arg};
 use crate::value::{EvalError, Evaluated, Val};
+use keelson_meta::go_regex;
 use regex::{Regex, RegexBuilder};
 
 /// Of a pattern that does not compile, so many Unicode properties are looked at for the message.

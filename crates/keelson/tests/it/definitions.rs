@@ -281,7 +281,9 @@ fn formats_are_warned_of_once() {
         let members =
             formats.iter().map(|f| ((*f).to_owned(), json!({"type": "string", "format": f})));
         let members: serde_json::Map<String, Value> = members.collect();
-        definition(&json!({"type": "object", "properties": members}))
+        let mut made = definition(&json!({"type": "object", "properties": members}));
+        made["spec"]["versions"][0]["selectableFields"] = Value::Null;
+        made
     };
     let made = client.post(DEFINITIONS, &of(&["odd"]));
     assert_eq!(made.header("warning"), Some("299 - \"unrecognized format \\\"odd\\\"\""));

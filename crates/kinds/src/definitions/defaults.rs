@@ -1,8 +1,10 @@
 //! Defaults in a schema must be values that it takes (apiextensions `pkg/apiserver/schema/defaulting`,
 //! `ValidateDefaults`).
 
-use super::schema::{flag, invalid, listed, named};
-use keelson_meta::{ErrorList, FieldError, Map, Value, value};
+use super::open_api;
+use super::schema::{flag, invalid, listed, named, text};
+use super::validate::at;
+use keelson_meta::{ErrorList, FieldError, Map, Path, Value, value};
 use keelson_schema::structural::{self, DEPTH_MAX, Structural};
 
 const METADATA: [&str; 3] = ["metadata", "kind", "apiVersion"];
@@ -81,7 +83,11 @@ fn of_default(schema: &Map, default: &Value, place: Place<'_>, errors: &mut Erro
                 let why = "must not have unknown fields";
                 errors.push(invalid(field.clone(), default.clone(), why));
             }
-            read.check_default(default)
+            match text(schema, "type") {
+                "" => read.check_default(default),
+                kind if open_api::TYPES.contains(&kind) => read.check_default(default),
+                unknown => return errors.push(of_unknown_type(unknown, default, &field)),
+            }
         }
     };
     let values = schema.get("additionalProperties").and_then(Value::as_object);
@@ -102,6 +108,20 @@ fn of_default(schema: &Map, default: &Value, place: Place<'_>, errors: &mut Erro
         }
         errors.push(fault);
     }
+}
+
+/// No value is of a type that there is not.
+fn of_unknown_type(kind: &str, default: &Value, field: &str) -> FieldError {
+    let given = match default {
+        Value::Int(_) => "integer",
+        Value::Float(_) => "number",
+        Value::Bool(_) => "boolean",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        _ => "object",
+    };
+    let why = format!(" in body must be of type {kind}: \"{given}\"");
+    at(field, FieldError::type_invalid(&Path::ROOT, given, &why))
 }
 
 /// A resource in which a default stands in its place.

@@ -7,7 +7,7 @@ use keelson_meta::{ErrorList, FieldError, Map, Value};
 use keelson_schema::structural::DEPTH_MAX;
 use std::collections::HashSet;
 
-const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
+pub(super) const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 /// Members that JSON schemas may have and these may not.
 const UNSUPPORTED: [&str; 6] =
     ["id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref"];

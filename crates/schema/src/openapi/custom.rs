@@ -140,7 +140,11 @@ impl<'a> CustomVersion<'a> {
     fn list(&self, resource: &CustomResource<'_>, name: &str, dialect: Dialect) -> Value {
         let mut properties = Map::new();
         type_members(&mut properties);
-        let items = object([("type", fixed("array")), ("items", dialect.reference(name))]);
+        let items = object([
+            ("description", text(format!("The {} of the list.", resource.facts.name))),
+            ("type", fixed("array")),
+            ("items", dialect.reference(name)),
+        ]);
         properties.insert("items", items);
         properties.insert("metadata", reference("ListMeta", dialect));
         properties.sort();
@@ -273,15 +277,30 @@ fn without_v3(schema: &mut Map, is_nullable: bool, is_open: bool, is_int_or_stri
 }
 
 fn type_members(properties: &mut Map) {
-    for name in ["apiVersion", "kind"] {
-        properties.insert(name, object([("type", fixed("string"))]));
+    for (name, description) in [
+        ("apiVersion", "The group and version of the schema of this object."),
+        ("kind", "The kind of this object."),
+    ] {
+        let of = object([("description", fixed(description)), ("type", fixed("string"))]);
+        properties.insert(name, of);
     }
 }
 
 fn reference(name: &str, dialect: Dialect) -> Value {
+    let description = match name {
+        "ListMeta" => "Metadata of the list.",
+        _ => "Metadata that every object has.",
+    };
     let reference = dialect.reference(&format!("{META}{name}"));
-    match dialect {
-        Dialect::V3 => object([("allOf", Value::Array(vec![reference]))]),
-        Dialect::V2 => reference,
-    }
+    let mut out = match (dialect, reference) {
+        (Dialect::V2, Value::Object(reference)) => reference,
+        (_, reference) => {
+            let mut out = Map::new();
+            out.insert("allOf", Value::Array(vec![reference]));
+            out
+        }
+    };
+    out.insert("description", fixed(description));
+    out.sort();
+    Value::Object(out)
 }

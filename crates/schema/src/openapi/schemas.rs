@@ -11,6 +11,20 @@ use crate::types::{
 use keelson_meta::{GroupVersionKind, Map, Str, Value};
 use std::collections::{BTreeSet, HashMap};
 
+/// Groups that kube-apiserver's documents of custom resources do not know.
+const NOT_OF_CUSTOM: [&str; 4] =
+    ["admission.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "imagepolicy.k8s.io"];
+
+/// The group versions that are named at types that all groups share, such as DeleteOptions.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Places<'a> {
+    All,
+    /// The core group and this group version.
+    Of((&'a str, &'a str)),
+    /// Those of a document of custom resources.
+    OfCustom,
+}
+
 /// Which of the two document forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dialect {
@@ -43,7 +57,7 @@ pub(super) struct Schemas<'a> {
     descriptions: &'a Descriptions,
     dialect: Dialect,
     /// The group version of the document; none: all of them.
-    group_version: Option<(&'a str, &'a str)>,
+    places: Places<'a>,
     kinds: HashMap<StructId, Vec<&'a GroupVersionKind>>,
 }
 
@@ -54,7 +68,7 @@ impl<'a> Schemas<'a> {
         facts: &'a Facts,
         descriptions: &'a Descriptions,
         dialect: Dialect,
-        group_version: Option<(&'a str, &'a str)>,
+        places: Places<'a>,
     ) -> Self {
         let mut kinds: HashMap<StructId, Vec<&GroupVersionKind>> = HashMap::new();
         for (kind, id) in catalogue.kinds() {
@@ -63,7 +77,7 @@ impl<'a> Schemas<'a> {
         for list in kinds.values_mut() {
             list.sort_by(|a, b| (&a.group, &a.version).cmp(&(&b.group, &b.version)));
         }
-        Schemas { catalogue, facts, descriptions, dialect, group_version, kinds }
+        Schemas { catalogue, facts, descriptions, dialect, places, kinds }
     }
 
     /// The schema of a type.
@@ -131,9 +145,10 @@ impl<'a> Schemas<'a> {
         if !is_everywhere {
             return vec![];
         }
-        let places = self.facts.everywhere.iter().filter(|place| match self.group_version {
-            Some(own) => **place == ("", "v1") || **place == own,
-            None => true,
+        let places = self.facts.everywhere.iter().filter(|place| match self.places {
+            Places::Of(own) => **place == ("", "v1") || **place == own,
+            Places::OfCustom => !NOT_OF_CUSTOM.contains(&place.0),
+            Places::All => true,
         });
         places.map(|(g, v)| kind_value(&GroupVersionKind::new(*g, *v, short))).collect()
     }

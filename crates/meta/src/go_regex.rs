@@ -14,7 +14,7 @@ const POSIX: [&str; 14] = [
 ];
 
 /// The pattern in the syntax of the crate `regex`; the error is Go's.
-pub(crate) fn translate(pattern: &str) -> Result<Translated, String> {
+pub fn translate(pattern: &str) -> Result<Translated, String> {
     let mut reader = Reader {
         pattern,
         chars: pattern.char_indices().peekable(),
@@ -31,10 +31,12 @@ pub(crate) fn translate(pattern: &str) -> Result<Translated, String> {
 }
 
 /// A pattern for the crate `regex`.
-pub(crate) struct Translated {
-    pub(crate) text: String,
+#[derive(Clone, Debug)]
+pub struct Translated {
+    /// Its text.
+    pub text: String,
     /// Where Unicode properties stand in the pattern it was made from.
-    pub(crate) properties: Vec<Range<usize>>,
+    pub properties: Vec<Range<usize>>,
 }
 
 /// What stands before a repetition.
