@@ -9,7 +9,7 @@ pub(super) use policies::{binding, mutating_policy, validating_policy};
 
 use self::expressions::Expressions;
 use super::check::{At, child, children, default};
-use crate::strategy::{Generation, Strategy};
+use crate::strategy::Strategy;
 use keelson_meta::{ErrorList, Map, Object, Seen, Value, names};
 use std::collections::HashMap;
 
@@ -20,7 +20,6 @@ const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 /// ValidatingWebhookConfigurations.
 pub(super) fn validating_webhooks(base: Strategy) -> Strategy {
     Strategy {
-        generation: Generation::OnSpecChange,
         default: |obj| children(&mut obj.root, "webhooks").for_each(default_webhook),
         validate: validate_webhooks,
         ..base
@@ -30,7 +29,6 @@ pub(super) fn validating_webhooks(base: Strategy) -> Strategy {
 /// MutatingWebhookConfigurations.
 pub(super) fn mutating_webhooks(base: Strategy) -> Strategy {
     Strategy {
-        generation: Generation::OnSpecChange,
         default: |obj| {
             for webhook in children(&mut obj.root, "webhooks") {
                 default_webhook(webhook);
@@ -134,8 +132,12 @@ pub(super) fn client(at: &At<'_, '_>, errors: &mut ErrorList) {
     if url.is_set() {
         return validate_url(&url, errors);
     }
-    service.field("name").not_empty(errors, "");
-    service.field("namespace").not_empty(errors, "");
+    // Upstream takes each for the other.
+    for (shown, given) in [("name", "namespace"), ("namespace", "name")] {
+        if service.str(given).is_empty() {
+            service.field(shown).required(errors, "");
+        }
+    }
     let port = service.field("port");
     if port.is_set() {
         for why in names::is_valid_port_num(port.number()) {

@@ -81,7 +81,7 @@ impl<'t> Walk<'t> {
                 children: found.children,
             });
         };
-        if let (Kind::Struct(of), Form::Decoded) = (kind, self.form) {
+        if let (Kind::Struct(of), Form::Decoded | Form::Merged) = (kind, self.form) {
             for field in &of.fields {
                 if let Some(value) = look(self.form, map, field) {
                     visit(&field.name, Element::Field(field.name.clone()), value);
