@@ -66,6 +66,8 @@ pub enum Form {
     Written,
     /// A stored or decoded object: where Go holds a zero value, that value is there.
     Decoded,
+    /// The same, merged with a configuration: empty lists and maps count, which Go would omit.
+    Merged,
 }
 
 /// What server-side apply makes of a shape.
@@ -202,11 +204,14 @@ impl<'v> Members<'v> {
     pub fn look(&self, form: Form, at: usize, field: &Field) -> Option<&'v Value> {
         let given = self.0[at];
         match (form, field.presence) {
-            (Form::Written, _) | (Form::Decoded, Presence::Pointer) => given,
-            (Form::Decoded, Presence::Always) => Some(given.unwrap_or(zero(&field.shape))),
-            (Form::Decoded, Presence::AlwaysNull) => Some(given.unwrap_or(&NULL)),
-            (Form::Decoded, Presence::OmitEmpty) => match &field.shape {
+            (Form::Written, _) | (_, Presence::Pointer) => given,
+            (_, Presence::Always) => Some(given.unwrap_or(zero(&field.shape))),
+            (_, Presence::AlwaysNull) => Some(given.unwrap_or(&NULL)),
+            (_, Presence::OmitEmpty) => match &field.shape {
                 Shape::Struct(_) => Some(given.unwrap_or(&EMPTY)),
+                Shape::List(_) | Shape::Map(_) if form == Form::Decoded => {
+                    given.filter(|value| !value.is_empty())
+                }
                 _ => given,
             },
         }

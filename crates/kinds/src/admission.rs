@@ -9,7 +9,7 @@ pub(super) use policies::{binding, mutating_policy, validating_policy};
 
 use self::expressions::Expressions;
 use super::check::{At, child, children, default};
-use crate::strategy::{Generation, Strategy};
+use crate::strategy::Strategy;
 use keelson_meta::{ErrorList, Map, Object, Seen, Value, names};
 use std::collections::HashMap;
 
@@ -20,7 +20,6 @@ const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 /// ValidatingWebhookConfigurations.
 pub(super) fn validating_webhooks(base: Strategy) -> Strategy {
     Strategy {
-        generation: Generation::OnSpecChange,
         default: |obj| children(&mut obj.root, "webhooks").for_each(default_webhook),
         validate: validate_webhooks,
         ..base
@@ -30,7 +29,6 @@ pub(super) fn validating_webhooks(base: Strategy) -> Strategy {
 /// MutatingWebhookConfigurations.
 pub(super) fn mutating_webhooks(base: Strategy) -> Strategy {
     Strategy {
-        generation: Generation::OnSpecChange,
         default: |obj| {
             for webhook in children(&mut obj.root, "webhooks") {
                 default_webhook(webhook);
@@ -125,45 +123,21 @@ fn validate_webhook(
     rules::match_conditions(&at.field("matchConditions"), &expressions, errors);
 }
 
-/// Where a webhook is.
+/// Where a webhook is, of admission or conversion.
 pub(super) fn client(at: &At<'_, '_>, errors: &mut ErrorList) {
-    if let Some(service) = url_or_service(at, errors) {
-        service.field("name").not_empty(errors, "");
-        service.field("namespace").not_empty(errors, "");
-        port_and_path(&service, errors);
-    }
-}
-
-/// The same of a conversion webhook, of whose service kube-apiserver takes the name for the namespace and the
-/// namespace for the name.
-pub(super) fn conversion_client(at: &At<'_, '_>, errors: &mut ErrorList) {
-    if let Some(service) = url_or_service(at, errors) {
-        let (name, namespace) = (service.field("name"), service.field("namespace"));
-        if namespace.text().is_empty() {
-            name.required(errors, "");
-        }
-        if name.text().is_empty() {
-            namespace.required(errors, "");
-        }
-        port_and_path(&service, errors);
-    }
-}
-
-/// The service of a webhook that has no URL, whose own faults are found here.
-fn url_or_service<'a, 'p>(at: &'a At<'a, 'p>, errors: &mut ErrorList) -> Option<At<'a, 'a>> {
     let (url, service) = (at.field("url"), at.field("service"));
     if url.is_set() == service.is_set() {
-        at.required(errors, "exactly one of url or service is required");
-        return None;
+        return at.required(errors, "exactly one of url or service is required");
     }
     if url.is_set() {
-        validate_url(&url, errors);
-        return None;
+        return validate_url(&url, errors);
     }
-    Some(service)
-}
-
-fn port_and_path(service: &At<'_, '_>, errors: &mut ErrorList) {
+    // Upstream takes each for the other.
+    for (shown, given) in [("name", "namespace"), ("namespace", "name")] {
+        if service.str(given).is_empty() {
+            service.field(shown).required(errors, "");
+        }
+    }
     let port = service.field("port");
     if port.is_set() {
         for why in names::is_valid_port_num(port.number()) {

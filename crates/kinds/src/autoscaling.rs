@@ -2,7 +2,7 @@
 
 mod metrics;
 
-use super::check::{At, NOT_NEGATIVE, child, default, default_empty};
+use super::check::{At, NOT_NEGATIVE, child, default};
 use super::workloads::{count_or_percent, not_above_all};
 use crate::strategy::Strategy;
 use keelson_meta::{ErrorList, FieldError, GroupVersion, Map, Object, Value, names, value};
@@ -48,7 +48,7 @@ fn default_autoscaler(obj: &mut Object) {
 
 fn scaling(rules: &mut Map, policies: Vec<Value>) {
     default(rules, "selectPolicy", "Max");
-    default_empty(rules, "policies", policies);
+    default(rules, "policies", policies);
 }
 
 fn validate_autoscaler(new: &Object) -> ErrorList {
@@ -70,7 +70,13 @@ fn validate_autoscaler(new: &Object) -> ErrorList {
     let target = spec.field("scaleTargetRef");
     reference(&target, &mut errors);
     scalable_group(&target, &mut errors);
-    spec.field("metrics").items().for_each(|metric| metrics::validate(&metric, &mut errors));
+    let metrics = spec.field("metrics");
+    metrics.items().for_each(|metric| metrics::validate(&metric, &mut errors));
+    if min.is_set() && min.number() == 0 && !metrics.items().any(|at| metrics::works_at_zero(&at)) {
+        let words = "must specify at least one Object or External metric to support scaling to \
+                     zero replicas";
+        metrics.forbidden(&mut errors, words);
+    }
     behavior(&spec.field("behavior"), &mut errors);
     errors
 }

@@ -33,10 +33,14 @@ pub(super) fn job(base: Strategy) -> Strategy {
             labels_from_template(obj);
         },
         prepare_create: |obj| {
+            pod::drop_disabled_of_template(obj.object_mut("spec"));
             selector::generate(obj);
             labels_from_template(obj);
         },
-        prepare_update: |new, _| labels_from_template(new),
+        prepare_update: |new, _| {
+            pod::drop_disabled_of_template(new.object_mut("spec"));
+            labels_from_template(new);
+        },
         prepare_status: |new, _| labels_from_template(new),
         validate: validate_job,
         validate_change: validate_job_change,
@@ -50,9 +54,18 @@ pub(super) fn cron_job(base: Strategy) -> Strategy {
     Strategy {
         generation: Generation::OnSpecChange,
         default: default_cron_job,
+        prepare_create: drop_disabled_of_jobs,
+        prepare_update: |new, _| drop_disabled_of_jobs(new),
         validate: validate_cron_job,
         warnings: pod::warnings::of_cron_job,
         ..base
+    }
+}
+
+fn drop_disabled_of_jobs(cron_job: &mut Object) {
+    let job = child(cron_job.object_mut("spec"), "jobTemplate");
+    if let Some(spec) = job.and_then(|job| child(job, "spec")) {
+        pod::drop_disabled_of_template(spec);
     }
 }
 
@@ -178,7 +191,7 @@ fn job_spec(spec: &At<'_, '_>, errors: &mut ErrorList) {
     }
     if mode.text() == "Indexed" {
         indexed(spec, errors);
-    } else if mode.text() == "NonIndexed" {
+    } else if !mode.is_set() || mode.text() == "NonIndexed" {
         for name in ["backoffLimitPerIndex", "maxFailedIndexes"] {
             if spec.has(name) {
                 spec.field(name).invalid(errors, "requires indexed completion mode");
@@ -311,6 +324,10 @@ fn validate_cron_job(new: &Object, old: Option<&Object>) -> ErrorList {
     let template = spec.field("jobTemplate");
     let job = template.field("spec");
     job_spec(&job, &mut errors);
+    let selector = job.field("selector");
+    if selector.is_set() {
+        selector.invalid(&mut errors, "`selector` will be auto-generated");
+    }
     if job.flag("manualSelector") {
         job.field("manualSelector").not_supported(&mut errors, &["nil", "false"]);
     }

@@ -285,16 +285,21 @@ const SOURCES: &[(&str, Check)] = &[
     ("azureFile", volumes::azure_file),
     ("vsphereVolume", volumes::vsphere),
     ("photonPersistentDisk", volumes::photon),
-    ("portworxVolume", portworx),
+    ("portworxVolume", volumes::portworx),
     ("azureDisk", volumes::azure_disk),
     ("scaleIO", volumes::scale_io),
     ("local", local),
-    ("storageos", |_, _| ()),
+    ("storageos", storage_os),
     ("csi", csi),
 ];
 
-fn portworx(at: &At<'_, '_>, errors: &mut ErrorList) {
-    at.field("volumeID").not_empty(errors, "");
+fn storage_os(at: &At<'_, '_>, errors: &mut ErrorList) {
+    volumes::storage_os_names(at, errors);
+    let secret = at.field("secretRef");
+    if secret.is_set() {
+        secret.field("name").not_empty(errors, "");
+        secret.field("namespace").not_empty(errors, "");
+    }
 }
 
 fn local(at: &At<'_, '_>, errors: &mut ErrorList) {

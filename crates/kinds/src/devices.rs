@@ -146,7 +146,7 @@ fn validate_template(new: &Object, old: Option<&Object>) -> ErrorList {
 /// Whether a member of metadata says something; a grace period of 0 seconds does.
 fn is_given(name: &str, value: &Value) -> bool {
     match (name, value) {
-        ("deletionGracePeriodSeconds", value) => !value.is_null(),
+        ("deletionGracePeriodSeconds", value) | (_, value @ Value::Array(_)) => !value.is_null(),
         (_, Value::Int(number)) => *number != 0,
         _ => !value.is_empty(),
     }

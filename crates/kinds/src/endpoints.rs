@@ -95,7 +95,7 @@ pub(super) fn slice(base: Strategy) -> Strategy {
     Strategy {
         default: default_slice,
         prepare_create: drop_topology,
-        prepare_update: |new, old| {
+        drop_after_generation: |new, old| {
             if new.get("endpoints") != old.get("endpoints") {
                 drop_topology(new);
             }

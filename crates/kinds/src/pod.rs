@@ -52,8 +52,8 @@ pub(super) fn pod_template(base: Strategy) -> Strategy {
     Strategy {
         generation: Generation::OnSpecChange,
         default: |obj| defaults::template(&mut obj.root),
-        prepare_create: drop_disabled_of_template,
-        prepare_update: |new, _| drop_disabled_of_template(new),
+        prepare_create: |obj| drop_disabled_of_template(&mut obj.root),
+        prepare_update: |new, _| drop_disabled_of_template(&mut new.root),
         validate: |new, _| {
             let mut errors = ErrorList::new();
             spec::template(&At::of(new, "template"), &mut errors);
@@ -64,8 +64,9 @@ pub(super) fn pod_template(base: Strategy) -> Strategy {
     }
 }
 
-fn drop_disabled_of_template(obj: &mut Object) {
-    if let Some(template) = child(&mut obj.root, "template") {
+/// The same for the template at a member of `of`.
+pub(super) fn drop_disabled_of_template(of: &mut Map) {
+    if let Some(template) = child(of, "template") {
         drop_disabled(template.object_at("spec"));
     }
 }
@@ -107,6 +108,11 @@ fn prepare_update(new: &mut Object, _: &Object) {
 /// Takes out what a kube-apiserver of this version does not keep unless told to.
 pub(super) fn drop_disabled(spec: &mut Map) {
     spec.remove("schedulingGroup");
+    for list in ["initContainers", "containers", "ephemeralContainers"] {
+        for container in children(spec, list) {
+            drop_stop_signal(container);
+        }
+    }
     for volume in children(spec, "volumes") {
         if let Some(projected) = child(volume, "projected") {
             for source in children(projected, "sources") {
@@ -114,6 +120,14 @@ pub(super) fn drop_disabled(spec: &mut Map) {
                 source.remove("podCertificate");
             }
         }
+    }
+}
+
+fn drop_stop_signal(container: &mut Map) {
+    let Some(lifecycle) = child(container, "lifecycle") else { return };
+    let only = lifecycle.remove("stopSignal").is_some() && lifecycle.is_empty();
+    if only {
+        container.remove("lifecycle");
     }
 }
 

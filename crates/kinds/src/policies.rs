@@ -64,7 +64,7 @@ pub(super) fn runtime_class(base: Strategy) -> Strategy {
         validate_change: |new, old| {
             let mut errors = ErrorList::new();
             let stored = old.and_then(|old| old.get("handler")).unwrap_or(&Value::Null);
-            At::of(new, "handler").unchanged(&mut errors, stored);
+            At::of(new, "handler").unchanged_value(&mut errors, stored);
             errors
         },
         ..base
@@ -80,13 +80,11 @@ fn validate_runtime_class(new: &Object) -> ErrorList {
     scheduling.field("nodeSelector").labels(&mut errors);
     let tolerations = scheduling.field("tolerations");
     super::pod::scheduling::tolerations(&tolerations, &mut errors);
-    let mut seen: Seen<Vec<String>> = Seen::new();
+    let mut seen: Seen<[String; 4]> = Seen::new();
     for toleration in tolerations.items() {
         let text = |name: &str| toleration.str(name).to_owned();
-        let seconds = toleration.int("tolerationSeconds");
-        let key = ["key", "operator", "value", "effect"].map(text).into_iter();
-        let key = key.chain([seconds.map_or(String::new(), |seconds| seconds.to_string())]);
-        if !seen.insert(key.collect()) {
+        // For how long something is tolerated does not make it another toleration.
+        if !seen.insert(["key", "operator", "value", "effect"].map(text)) {
             let seconds = toleration.get("tolerationSeconds").clone();
             // Messages show the members of the Go struct.
             let shown = value!({

@@ -220,7 +220,7 @@ fn generation(group: &str, resource: &str) -> Generation {
             | ("apps", "deployments" | "replicasets" | "statefulsets" | "daemonsets")
             | ("batch", _)
             | ("policy", _)
-            | ("networking.k8s.io", "ingresses" | "networkpolicies" | "ingressclasses")
+            | ("networking.k8s.io", "ingresses" | "ingressclasses")
             | ("flowcontrol.apiserver.k8s.io", _)
             | ("admissionregistration.k8s.io", _)
             | ("apiextensions.k8s.io", _)
@@ -230,6 +230,11 @@ fn generation(group: &str, resource: &str) -> Generation {
         ("discovery.k8s.io", _) => return Generation::OnSpecOrLabelChange,
         ("apps", "deployments") => return Generation::OnSpecOrAnnotationChange,
         ("scheduling.k8s.io", "priorityclasses") => return Generation::First,
+        ("networking.k8s.io", "networkpolicies")
+        | (
+            "admissionregistration.k8s.io",
+            "validatingwebhookconfigurations" | "mutatingwebhookconfigurations",
+        ) => return Generation::OnSpecChangeStrict,
         _ => {}
     }
     if counts { Generation::OnSpecChange } else { Generation::Unused }

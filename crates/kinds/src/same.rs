@@ -7,45 +7,82 @@ use keelson_schema::{Field, Presence, Schema, Shape, Struct, Types};
 
 static NULL: Value = Value::Null;
 
+/// Whether an empty list or map is as good as an absent one.
+#[derive(Clone, Copy, PartialEq)]
+enum Empty {
+    /// As in `equality.Semantic.DeepEqual`.
+    IsAbsent,
+    /// As in `reflect.DeepEqual`.
+    Counts,
+}
+
 /// Whether nothing but metadata and status differs.
 pub(crate) fn desired(schema: &Schema, new: &Object, old: &Object) -> bool {
+    same_desired(schema, Empty::IsAbsent, new, old)
+}
+
+/// The same, where an empty list or map is not equal to an absent one.
+pub(crate) fn desired_strictly(schema: &Schema, new: &Object, old: &Object) -> bool {
+    same_desired(schema, Empty::Counts, new, old)
+}
+
+fn same_desired(schema: &Schema, empty: Empty, new: &Object, old: &Object) -> bool {
     let aside = ["metadata", "status", "kind", "apiVersion"];
     let mut fields = schema.root().fields.iter().filter(|field| !aside.contains(&&*field.name));
     fields.all(|field| {
         let (new, old) = (new.get(&field.name), old.get(&field.name));
         // Nearly always nothing has changed, which costs less to see than to compare by the schema.
-        new == old || same_member(&schema.types, field, new, old)
+        new == old || same_member(&schema.types, empty, field, new, old)
     })
 }
 
-fn same_member(types: &Types, field: &Field, one: Option<&Value>, other: Option<&Value>) -> bool {
+fn same_member(
+    types: &Types,
+    empty: Empty,
+    field: &Field,
+    one: Option<&Value>,
+    other: Option<&Value>,
+) -> bool {
     let (one, other) = (one.unwrap_or(&NULL), other.unwrap_or(&NULL));
     let is_pointer = matches!(field.presence, Presence::Pointer | Presence::AlwaysNull);
-    same(types, &field.shape, is_pointer, one, other)
+    same(types, empty, &field.shape, is_pointer, one, other)
 }
 
-fn same(types: &Types, shape: &Shape, is_pointer: bool, one: &Value, other: &Value) -> bool {
+fn same(
+    types: &Types,
+    empty: Empty,
+    shape: &Shape,
+    is_pointer: bool,
+    one: &Value,
+    other: &Value,
+) -> bool {
     // Types may hold themselves: what neither has is not looked into.
     if one.is_null() && other.is_null() {
         return true;
     }
     match shape {
+        Shape::List(_) | Shape::Map(_)
+            if empty == Empty::Counts && one.is_null() != other.is_null() =>
+        {
+            false
+        }
         Shape::Struct(id) => {
             if is_pointer && one.is_null() != other.is_null() {
                 return false;
             }
-            same_struct(types, types.get(*id), one.as_object(), other.as_object())
+            same_struct(types, empty, types.get(*id), one.as_object(), other.as_object())
         }
         Shape::List(list) => {
             let (one, other) = (items(one), items(other));
             one.len() == other.len()
-                && one.iter().zip(other).all(|(a, b)| same(types, &list.item, false, a, b))
+                && one.iter().zip(other).all(|(a, b)| same(types, empty, &list.item, false, a, b))
         }
         Shape::Map(map) => {
             let entries = |value: &Value| value.as_object().map_or(0, Map::len);
             entries(one) == entries(other)
                 && one.as_object().into_iter().flat_map(Map::iter).all(|(key, value)| {
-                    other.get(key).is_some_and(|other| same(types, &map.value, false, value, other))
+                    let same = |other| same(types, empty, &map.value, false, value, other);
+                    other.get(key).is_some_and(same)
                 })
         }
         _ if one == other => true,
@@ -53,11 +90,17 @@ fn same(types: &Types, shape: &Shape, is_pointer: bool, one: &Value, other: &Val
     }
 }
 
-fn same_struct(types: &Types, of: &Struct, one: Option<&Map>, other: Option<&Map>) -> bool {
+fn same_struct(
+    types: &Types,
+    empty: Empty,
+    of: &Struct,
+    one: Option<&Map>,
+    other: Option<&Map>,
+) -> bool {
     of.fields.iter().all(|field| {
         let one = one.and_then(|map| map.get(&field.name));
         let other = other.and_then(|map| map.get(&field.name));
-        same_member(types, field, one, other)
+        same_member(types, empty, field, one, other)
     })
 }
 

@@ -19,7 +19,10 @@ pub(super) fn service(base: Strategy) -> Strategy {
     Strategy {
         name_rule: names::name_is_dns_label,
         default: default_service,
-        prepare_create: |service| addresses::normalize(service, None),
+        prepare_create: |service| {
+            addresses::normalize(service, None);
+            drop_of_external_name(service);
+        },
         prepare_update,
         validate,
         validate_status: |new, old| {
@@ -33,9 +36,9 @@ pub(super) fn service(base: Strategy) -> Strategy {
 }
 
 /// The fields of a service that name addresses and families.
-pub fn validate_addresses(service: &Object) -> ErrorList {
+pub fn validate_addresses(service: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
-    addresses::validate(&At::of(service, "spec"), &mut errors);
+    addresses::validate(&At::of(service, "spec"), old, &mut errors);
     errors
 }
 
@@ -87,6 +90,15 @@ fn prepare_update(new: &mut Object, old: &Object) {
     addresses::keep_allocated(new, old);
     addresses::normalize(new, Some(old));
     drop_what_types_lack(new, old);
+    drop_of_external_name(new);
+}
+
+/// A name outside of the cluster has no traffic of its own.
+fn drop_of_external_name(service: &mut Object) {
+    let spec = service.object_mut("spec");
+    if text(spec, "type") == "ExternalName" {
+        spec.remove("internalTrafficPolicy");
+    }
 }
 
 /// A service that changes its type loses what the other type alone had, unless the client changes
@@ -122,9 +134,6 @@ fn drop_what_types_lack(new: &mut Object, old: &Object) {
     if was == "ClusterIP" && kind == "ClusterIP" && !is_external(spec) && is_external(before) {
         spec.remove("externalTrafficPolicy");
     }
-    if kind == "ExternalName" && same(spec, "internalTrafficPolicy") {
-        spec.remove("internalTrafficPolicy");
-    }
 }
 
 fn drop_node_ports(spec: &mut Map, before: &Map) {
@@ -148,7 +157,7 @@ fn validate(new: &Object, old: Option<&Object>) -> ErrorList {
     ports::all(&spec, &mut errors);
     spec.field("selector").labels(&mut errors);
     affinity(&spec, &mut errors);
-    addresses::validate(&spec, &mut errors);
+    addresses::validate(&spec, old, &mut errors);
     external_addresses(&spec, &mut errors);
     let types = &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
     spec.field("type").required_one_of(&mut errors, types);
@@ -166,6 +175,20 @@ fn update(spec: &At<'_, '_>, old: &Object, errors: &mut ErrorList) {
     let both = spec.str("type") == "LoadBalancer" && stored.str("type") == "LoadBalancer";
     if both && class.value != stored.get("loadBalancerClass") {
         class.invalid(errors, "may not change once set");
+    }
+    balancer_class(spec, errors);
+}
+
+/// The class of a load balancer, which an update looks at twice.
+fn balancer_class(spec: &At<'_, '_>, errors: &mut ErrorList) {
+    let class = spec.field("loadBalancerClass");
+    if !class.is_set() {
+        return;
+    }
+    if spec.str("type") == "LoadBalancer" {
+        class.rule(errors, names::is_qualified_name);
+    } else {
+        class.forbidden(errors, ONLY_LOAD_BALANCER);
     }
 }
 
@@ -270,21 +293,14 @@ fn source_ranges(service: &Object, spec: &At<'_, '_>, errors: &mut ErrorList) {
 
 fn balancer(spec: &At<'_, '_>, errors: &mut ErrorList) {
     let allocates = spec.field("allocateLoadBalancerNodePorts");
-    let class = spec.field("loadBalancerClass");
-    if spec.str("type") == "LoadBalancer" {
-        if !allocates.is_set() {
-            allocates.required(errors, "");
+    if spec.str("type") != "LoadBalancer" {
+        if allocates.is_set() {
+            allocates.forbidden(errors, ONLY_LOAD_BALANCER);
         }
-        if class.is_set() {
-            class.rule(errors, names::is_qualified_name);
-        }
-        return;
+    } else if !allocates.is_set() {
+        allocates.required(errors, "");
     }
-    for at in [allocates, class] {
-        if at.is_set() {
-            at.forbidden(errors, ONLY_LOAD_BALANCER);
-        }
-    }
+    balancer_class(spec, errors);
 }
 
 fn policies(spec: &At<'_, '_>, errors: &mut ErrorList) {

@@ -2,7 +2,8 @@
 
 use super::check::{At, default};
 use super::claims;
-use crate::strategy::Strategy;
+use crate::strategy::{Strategy, alike};
+use keelson_meta::object_meta::IMMUTABLE;
 use keelson_meta::{ErrorList, FieldError, Map, Object, Value, names};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -130,10 +131,24 @@ fn topology_term<'v>(expressions: &At<'v, '_>, errors: &mut ErrorList) -> Allowe
 pub(super) fn attachment(base: Strategy) -> Strategy {
     Strategy {
         validate: |new, _| validate_attachment(new),
-        validate_change: |new, old| unchanged(new, old, &["spec"]),
+        validate_change: attachment_unchanged,
         validate_status: |new, _| validate_attachment(new),
         ..base
     }
+}
+
+/// The spec stays; an inline volume that says nothing is not an absent one.
+fn attachment_unchanged(new: &Object, old: Option<&Object>) -> ErrorList {
+    const INLINE: [&str; 3] = ["spec", "source", "inlineVolumeSpec"];
+    let mut errors = ErrorList::new();
+    let Some(old) = old else { return errors };
+    let (spec, stored) = (At::of(new, "spec"), old.get("spec").unwrap_or(&Value::Null));
+    let is_inline = |obj: &Object| obj.at(&INLINE).is_some_and(|volume| !volume.is_null());
+    if !alike(spec.value, stored) || is_inline(new) != is_inline(old) {
+        let shown = spec.value.as_object().cloned().unwrap_or_default();
+        spec.invalid_as(&mut errors, shown, IMMUTABLE);
+    }
+    errors
 }
 
 fn validate_attachment(new: &Object) -> ErrorList {

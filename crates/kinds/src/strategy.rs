@@ -17,6 +17,8 @@ pub enum Generation {
     First,
     /// 1 at first, one more whenever anything but metadata and status changes.
     OnSpecChange,
+    /// The same, where an empty list or map is not equal to an absent one.
+    OnSpecChangeStrict,
     /// 1 at first, one more whenever anything but metadata changes, an empty list that comes or goes
     /// included; `status` counts only where it is no subresource.
     OnChange {
@@ -98,6 +100,8 @@ pub struct Strategy {
     pub note_user: fn(&mut Object, &User),
     /// Sets what the server decides when an object changes.
     pub prepare_update: fn(new: &mut Object, old: &Object),
+    /// Drops what an update may not set, after the generation has moved.
+    pub drop_after_generation: fn(new: &mut Object, old: &Object),
     /// Sets what the server decides when the status changes.
     pub prepare_status: fn(new: &mut Object, old: &Object),
     /// Notes in a changed object when it changed.
@@ -171,6 +175,7 @@ impl Strategy {
         prepare_create: |_| (),
         note_user: |_, _| (),
         prepare_update: |_, _| (),
+        drop_after_generation: |_, _| (),
         prepare_status: |_, _| (),
         note_time: |_, _, _| (),
         validate: |_, _| ErrorList::new(),
@@ -254,6 +259,7 @@ impl Strategy {
             Generation::Unused | Generation::OnSpecChangeFromNone => {}
             Generation::First
             | Generation::OnSpecChange
+            | Generation::OnSpecChangeStrict
             | Generation::OnChange { .. }
             | Generation::OnSpecOrLabelChange
             | Generation::OnSpecOrAnnotationChange => {
@@ -271,6 +277,7 @@ impl Strategy {
             Generation::OnSpecChange | Generation::OnSpecChangeFromNone => {
                 !same::desired(schema, new, old)
             }
+            Generation::OnSpecChangeStrict => !same::desired_strictly(schema, new, old),
             Generation::OnChange { status_counts } => {
                 !same::beside_metadata(new, old, status_counts)
             }

@@ -1,7 +1,7 @@
 //! Kinds that keep copies of a pod running: Deployments, ReplicaSets, StatefulSets, DaemonSets,
 //! ReplicationControllers, and the ControllerRevisions that some of them keep.
 
-use super::check::{At, NOT_NEGATIVE, child, children, default, default_empty};
+use super::check::{At, child, children, default, default_empty};
 use super::pod;
 use crate::strategy::{Strategy, alike, maps_alike};
 use keelson_meta::names;
@@ -26,9 +26,7 @@ pub(super) fn deployment(base: Strategy) -> Strategy {
 }
 
 fn drop_disabled(obj: &mut Object) {
-    if let Some(template) = child(obj.object_mut("spec"), "template") {
-        pod::drop_disabled(template.object_at("spec"));
-    }
+    pod::drop_disabled_of_template(obj.object_mut("spec"));
 }
 
 fn default_deployment(obj: &mut Object) {
@@ -209,7 +207,7 @@ fn not_more_than_replicas(status: &At<'_, '_>, names: &[&str], errors: &mut Erro
     for name in names {
         let at = status.field(name);
         if at.number() > replicas {
-            at.invalid(errors, "cannot be greater than status.replicas");
+            at.invalid_as(errors, at.number(), "cannot be greater than status.replicas");
         }
     }
 }
@@ -223,7 +221,7 @@ fn available_of(status: &At<'_, '_>, ready: &str, errors: &mut ErrorList) {
     not_more_than_replicas(status, &["availableReplicas"], errors);
     let at = status.field("availableReplicas");
     if at.number() > status.int("readyReplicas").unwrap_or(0) {
-        at.invalid(errors, &format!("cannot be greater than {ready}"));
+        at.invalid_as(errors, at.number(), &format!("cannot be greater than {ready}"));
     }
 }
 
@@ -372,6 +370,10 @@ fn default_daemon_set(obj: &mut Object) {
         let update = strategy.object_at("rollingUpdate");
         default(update, "maxUnavailable", 1);
         default(update, "maxSurge", 0);
+    } else if let Some(update) = child(strategy, "rollingUpdate") {
+        // The internal type has no absent amounts.
+        default(update, "maxUnavailable", 0);
+        default(update, "maxSurge", 0);
     }
     default(spec, "revisionHistoryLimit", 10);
     pod::defaults::template(spec);
@@ -415,7 +417,7 @@ fn daemon_set_strategy(at: &At<'_, '_>, errors: &mut ErrorList) {
             let (down, up) = (update.field("maxUnavailable"), update.field("maxSurge"));
             count_or_percent(&down, errors);
             count_or_percent(&up, errors);
-            match (amount(down.value) > 0, amount(up.value) > 0) {
+            match (amount(down.value) != 0, amount(up.value) != 0) {
                 (true, true) => {
                     up.invalid(errors, "may not be set when maxUnavailable is non-zero")
                 }
@@ -461,10 +463,28 @@ pub(super) fn stateful_set(base: Strategy) -> Strategy {
         default: default_stateful_set,
         validate: validate_stateful_set,
         validate_status: stateful_set_status,
-        prepare_create: drop_disabled,
-        prepare_update: |new, _| drop_disabled(new),
+        prepare_create: |obj| {
+            drop_disabled(obj);
+            drop_max_unavailable(obj, None);
+        },
+        prepare_update: |new, old| {
+            drop_disabled(new);
+            drop_max_unavailable(new, Some(old));
+        },
         warnings: pod::warnings::of_workload,
         ..base
+    }
+}
+
+/// Without its feature gate the field stays only where it is already.
+fn drop_max_unavailable(obj: &mut Object, old: Option<&Object>) {
+    const PLACE: [&str; 4] = ["spec", "updateStrategy", "rollingUpdate", "maxUnavailable"];
+    if old.is_some_and(|old| old.at(&PLACE).is_some()) {
+        return;
+    }
+    let strategy = child(obj.object_mut("spec"), "updateStrategy");
+    if let Some(update) = strategy.and_then(|strategy| child(strategy, "rollingUpdate")) {
+        update.remove("maxUnavailable");
     }
 }
 
@@ -472,9 +492,14 @@ fn default_stateful_set(obj: &mut Object) {
     let spec = obj.object_mut("spec");
     default_empty(spec, "podManagementPolicy", "OrderedReady");
     let strategy = spec.object_at("updateStrategy");
-    default_empty(strategy, "type", "RollingUpdate");
-    if strategy.get("type").and_then(Value::as_str) == Some("RollingUpdate") {
-        default(strategy.object_at("rollingUpdate"), "partition", 0);
+    if strategy.get("type").is_none_or(Value::is_empty) {
+        strategy.insert("type", "RollingUpdate");
+        strategy.object_at("rollingUpdate");
+    }
+    if strategy.get("type").and_then(Value::as_str) == Some("RollingUpdate")
+        && let Some(update) = child(strategy, "rollingUpdate")
+    {
+        default(update, "partition", 0);
     }
     let policy = spec.object_at("persistentVolumeClaimRetentionPolicy");
     default_empty(policy, "whenDeleted", "Retain");
@@ -648,17 +673,13 @@ pub(super) fn controller_revision(base: Strategy) -> Strategy {
 fn validate_controller_revision(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
     let (data, revision) = (At::of(new, "data"), At::of(new, "revision"));
-    for _ in 0..=usize::from(old.is_some()) {
-        match data.value {
-            Value::Null => data.required(&mut errors, "data is mandatory"),
-            Value::Object(_) => {}
-            _ if old.is_some() => {}
-            _ => data.required(&mut errors, "data must be a valid JSON object"),
-        }
-        if revision.number() < 0 {
-            revision.invalid(&mut errors, NOT_NEGATIVE);
-        }
+    match data.value {
+        Value::Object(_) => {}
+        _ if old.is_some() => {}
+        Value::Null => data.required(&mut errors, "data is mandatory"),
+        _ => data.required(&mut errors, "data must be a valid JSON object"),
     }
+    revision.not_negative(&mut errors);
     if let Some(old) = old
         && old.get("data") != new.get("data")
     {

@@ -14,7 +14,8 @@ pub use ports::PortLeaks;
 use crate::kind::Target;
 use crate::registry::{Put, Registry};
 use bytes::Bytes;
-use keelson_meta::{Failure, Object, Reason};
+use keelson_kinds::validate_service_addresses;
+use keelson_meta::{Failure, Object, Reason, Status};
 use keelson_store::{Compare, Revision};
 use std::sync::Arc;
 use tokio::runtime::Handle;
@@ -45,6 +46,26 @@ impl Drop for Claim {
     }
 }
 
+/// How addresses and ports are taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Taking {
+    /// For a service that is about to be stored.
+    #[default]
+    ForGood,
+    /// For the answer to a dry run, in which upstream shows the first address of a range and node ports
+    /// behind the range.
+    DryRun,
+    /// To learn why they cannot be taken; nothing is.
+    Trial,
+}
+
+impl Taking {
+    /// For a write that may be a dry run.
+    pub(crate) fn of(dry_run: bool) -> Taking {
+        if dry_run { Taking::DryRun } else { Taking::ForGood }
+    }
+}
+
 /// Whether objects of the target are given addresses and ports.
 pub(crate) fn is_service(target: &Target) -> bool {
     let gvr = target.gvr();
@@ -58,15 +79,15 @@ impl Registry {
         target: &Target,
         service: &mut Object,
         old: Option<&Object>,
-        dry_run: bool,
+        taking: Taking,
     ) -> Result<Claim, Failure> {
         if !is_service(target) {
             return Ok(Claim::default());
         }
         let mut claim = Claim::default();
         claim.pool = Some(self.ports.clone());
-        let given = self.claim_all(service, old, dry_run, &mut claim).await;
-        if dry_run {
+        let given = self.claim_all(service, old, taking, &mut claim).await;
+        if taking != Taking::ForGood {
             claim.ports.taken.clear();
             return given.map(|()| Claim::default());
         }
@@ -85,14 +106,23 @@ impl Registry {
         &self,
         target: &Target,
         object: &Object,
-        old: Option<&Object>,
+        (old, dry_run): (Option<&Object>, bool),
         invalid: Failure,
     ) -> Failure {
-        if !is_service(target) || object.str_at(&["spec", "clusterIP"]) == "None" {
+        if !is_service(target) {
             return invalid;
         }
+        if object.str_at(&["spec", "clusterIP"]) == "None" {
+            let errors = validate_service_addresses(object, old);
+            return if errors.is_empty() {
+                invalid
+            } else {
+                Status::invalid("", "Service", object.name(), errors)
+            };
+        }
         let mut service = object.clone();
-        match Box::pin(self.claim(target, &mut service, old, true)).await {
+        let taking = if dry_run { Taking::DryRun } else { Taking::Trial };
+        match Box::pin(self.claim(target, &mut service, old, taking)).await {
             Err(failure) => failure,
             Ok(_) => invalid,
         }
@@ -102,12 +132,12 @@ impl Registry {
         &self,
         service: &mut Object,
         old: Option<&Object>,
-        dry_run: bool,
+        taking: Taking,
         claim: &mut Claim,
     ) -> Result<(), Failure> {
         families::complete(service, old, &self.service_families())?;
-        self.claim_addresses(service, old, dry_run, claim).await?;
-        claim.ports = ports::claim(&self.ports, service, old, dry_run).await?;
+        self.claim_addresses(service, old, taking, claim).await?;
+        claim.ports = ports::claim(&self.ports, service, old, taking).await?;
         Ok(())
     }
 

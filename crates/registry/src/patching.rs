@@ -4,14 +4,13 @@
 use crate::options::{FieldValidation, Patch, PatchForm};
 use crate::verbs::strict_warnings;
 use keelson_apply::{gofmt, json_patch, merge_patch, strategic};
-use keelson_meta::{
-    ErrorList, Failure, FieldError, GroupVersion, GroupVersionKind, Object, Path, Reason, Status,
-    Str, Value,
-};
+use keelson_meta::{ErrorList, Failure, FieldError, Map, Object, Path, Reason, Status, Str, Value};
 use keelson_schema::catalogue::Catalogue;
 use keelson_schema::conform::Words;
-use keelson_schema::decode::{Decoded, check_custom_type, check_gvk, check_maps, conform_in};
-use keelson_schema::{Schema, json};
+use keelson_schema::decode::{
+    Decoded, check_custom_type, check_gvk, check_maps, conform_in, given_gvk,
+};
+use keelson_schema::{Schema, Shape, json};
 
 /// The text of a patch, as a value.
 #[derive(Debug)]
@@ -22,6 +21,40 @@ pub(crate) struct Difference {
     bytes: usize,
     /// What strict decoding refuses of the patch itself.
     strict: Vec<String>,
+    /// Texts that the patch writes with escapes, as JSON has them and as the patch has them: upstream shows
+    /// what a patch brings as it came.
+    escaped: Vec<(String, String)>,
+}
+
+/// Texts with escapes that are shown as they came.
+const ESCAPED_TEXTS_MAX: usize = 32;
+
+/// The texts of a body that are written with escapes of characters.
+fn escaped_texts(body: &[u8]) -> Vec<(String, String)> {
+    let Ok(text) = std::str::from_utf8(body) else { return vec![] };
+    let mut found = vec![];
+    let mut rest = text;
+    while let Some(start) = rest.find('"').filter(|_| found.len() < ESCAPED_TEXTS_MAX) {
+        let after = &rest[start + 1..];
+        let mut is_escaped = false;
+        let end = after.bytes().position(|byte| {
+            let ends = byte == b'"' && !is_escaped;
+            is_escaped = byte == b'\\' && !is_escaped;
+            ends
+        });
+        let Some(end) = end else { break };
+        let literal = &rest[start..start + end + 2];
+        if literal.contains("\\u")
+            && let Ok(parsed) = json::parse(literal.as_bytes())
+        {
+            let canonical = text_of(&parsed.value);
+            if canonical != literal {
+                found.push((canonical, literal.to_owned()));
+            }
+        }
+        rest = &after[end + 1..];
+    }
+    found
 }
 
 impl Difference {
@@ -55,7 +88,12 @@ impl Difference {
         if form == PatchForm::Json {
             strict.extend(json_patch::unknown_fields(&value));
         }
-        Ok(Difference { form, value, bytes: patch.body.len(), strict })
+        let escaped = match form {
+            PatchForm::Strategic => vec![],
+            _ if patch.body.windows(2).any(|pair| pair == b"\\u") => escaped_texts(&patch.body),
+            _ => vec![],
+        };
+        Ok(Difference { form, value, bytes: patch.body.len(), strict, escaped })
     }
 
     /// The object that `live` becomes, of the kind of `schema`, and the warnings about it.
@@ -117,7 +155,11 @@ impl Difference {
             let text = text_of(&json::expanded(after).sorted());
             return Err(format!("Object 'Kind' is missing in '{text}'"));
         }
-        let given = said_gvk(&after, &schema.gvk)?;
+        let given = given_gvk(&after, schema)?;
+        let says_version = !after.str_at(&["apiVersion"]).unwrap_or_default().is_empty();
+        if !says_version && !schema.types.is_custom_resource() {
+            return unversioned(schema, after);
+        }
         if given == schema.gvk {
             return conform_in(schema, after, Words::Json);
         }
@@ -137,7 +179,9 @@ impl Difference {
         let shown = match self.form {
             PatchForm::Strategic => gofmt::plain(&self.value),
             _ if is_custom => text_of(&json::expanded(after.clone()).sorted()),
-            _ => text_of(after),
+            _ => self.escaped.iter().fold(text_of(after), |text, (canonical, given)| {
+                text.replace(canonical.as_str(), given)
+            }),
         };
         let mut errors = ErrorList::new();
         errors.push(FieldError::invalid(&Path::new("patch"), shown.as_str(), why));
@@ -151,14 +195,27 @@ fn text_of(value: &Value) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// The kind that a value says it is; what it does not say is `expected`.
-fn said_gvk(value: &Value, expected: &GroupVersionKind) -> Result<GroupVersionKind, String> {
-    let kind = value.str_at(&["kind"]).filter(|kind| !kind.is_empty());
-    let kind = kind.map_or_else(|| expected.kind.clone(), Str::new);
-    match value.str_at(&["apiVersion"]) {
-        None | Some("") => Ok(expected.group_version().kind(kind)),
-        Some(text) => GroupVersion::parse(text)
-            .map(|version| version.kind(kind))
-            .ok_or_else(|| format!("unexpected GroupVersion string: {text}")),
+/// What upstream reads of an object that does not say its version: its type within the server, all of whose
+/// fields have other names in JSON, but for those of the metadata, which it has at the top.
+fn unversioned(schema: &Schema, value: Value) -> Result<Decoded, String> {
+    let Value::Object(members) = value else { return conform_in(schema, value, Words::Json) };
+    let metadata = schema.root().field("metadata").map(|field| &field.shape);
+    let known = match metadata {
+        Some(Shape::Struct(id)) => Some(schema.types.get(*id)),
+        _ => None,
+    };
+    let is_type = |name: &str| matches!(name, "kind" | "apiVersion");
+    let (mut strict, mut kept) = (vec![], Map::new());
+    for (name, value) in members {
+        if known.is_some_and(|known| known.field(&name).is_some()) {
+            kept.insert(name, value);
+        } else if !is_type(&name) {
+            strict.push(format!("unknown field {}", keelson_meta::status::quote(&name)));
+        }
     }
+    let mut object = Map::new();
+    object.insert("metadata", kept);
+    let mut decoded = conform_in(schema, Value::Object(object), Words::Json)?;
+    strict.append(&mut decoded.strict);
+    Ok(Decoded { strict, ..decoded })
 }

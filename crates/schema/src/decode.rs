@@ -268,7 +268,7 @@ pub fn yaml_strict(duplicates: &[(usize, String)]) -> Vec<String> {
 }
 
 /// The kind that a body says it is, with what it leaves out taken from the schema.
-fn given_gvk(value: &Value, schema: &Schema) -> Result<GroupVersionKind, String> {
+pub fn given_gvk(value: &Value, schema: &Schema) -> Result<GroupVersionKind, String> {
     let parse_error = |why: String| format!("couldn't get version/kind; json parse error: {why}");
     let root = match value {
         Value::Object(root) => root,

@@ -34,6 +34,7 @@ pub(crate) async fn answer(
     let mut obj = checked(ask, &schema, found, &options, body)?;
     let mut warnings = vec![];
     if found.facts().name != "bindings" {
+        wipe_system_fields(&mut obj);
         app.registry.note_manager(&schema, "", &mut obj, &options);
         let (kind, resource) = (&found.facts().kind, found.resource());
         warnings = app.registry.admit_review(permit, &resource, kind, &mut obj, &options).await?;
@@ -100,6 +101,16 @@ fn checked(
         }
     }
     Ok(obj)
+}
+
+/// Takes out the metadata that only the server sets.
+fn wipe_system_fields(obj: &mut Object) {
+    const SYSTEM: [&str; 5] =
+        ["creationTimestamp", "uid", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"];
+    if obj.metadata().is_some() {
+        let metadata = obj.metadata_mut();
+        SYSTEM.iter().for_each(|name| drop(metadata.remove(name)));
+    }
 }
 
 /// Who asks, as the server knows it.

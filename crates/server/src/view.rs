@@ -288,6 +288,11 @@ impl View {
             Include::None => Value::Null,
             Include::Metadata => {
                 let mut partial = self.partial(obj.clone());
+                partial.metadata_mut().retain(|_, value| match value {
+                    Value::Array(items) => !items.is_empty(),
+                    Value::Object(map) => !map.is_empty(),
+                    _ => true,
+                });
                 drop_converted_annotations(&self.schema.gvk, &mut partial);
                 partial.into()
             }

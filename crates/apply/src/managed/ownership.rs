@@ -56,8 +56,9 @@ pub(crate) fn disown(
     is_forced: bool,
 ) -> Result<Comparison, Vec<(Manager, FieldSet)>> {
     let (old, new) = objects;
+    let form = if except.is_some() { Form::Merged } else { Form::Decoded };
     let mut comparison =
-        typed::compare(scope.schema, (Form::Decoded, &old.root), (Form::Decoded, &new.root));
+        typed::compare(scope.schema, (Form::Decoded, &old.root), (form, &new.root));
     if let Some(filter) = scope.filter {
         comparison.filter(filter);
     }
@@ -72,7 +73,7 @@ pub(crate) fn disown(
         if *version == own {
             versions.push(Changes::of(version.clone(), &comparison));
         } else {
-            versions.extend(changes_in(scope, version, old, new));
+            versions.extend(changes_in(scope, version, old, (form, new)));
         }
     }
     let changes_of =
@@ -103,12 +104,16 @@ pub(crate) fn disown(
 }
 
 /// What changed, as another version sees it; `None` when the version is not served.
-fn changes_in(scope: &Scope<'_>, api_version: &Str, old: &Object, new: &Object) -> Option<Changes> {
+fn changes_in(
+    scope: &Scope<'_>,
+    api_version: &Str,
+    old: &Object,
+    (form, new): (Form, &Object),
+) -> Option<Changes> {
     let version = GroupVersion::parse(api_version)?;
     let (schema, old) = (scope.convert)(old, &version)?;
     let (_, new) = (scope.convert)(new, &version)?;
-    let mut comparison =
-        typed::compare(&schema, (Form::Decoded, &old.root), (Form::Decoded, &new.root));
+    let mut comparison = typed::compare(&schema, (Form::Decoded, &old.root), (form, &new.root));
     if let Some(filter) = scope.filter {
         comparison.filter(filter);
     }

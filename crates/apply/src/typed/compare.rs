@@ -130,7 +130,9 @@ fn mark_presence(old: Option<&Value>, new: Option<&Value>) -> Option<Mark> {
     }
 }
 
-fn is_same(types: &Types, shape: &Shape, old: &Value, new: &Value) -> bool {
+/// Whether atomic values are equal. An empty list or map is as good as an absent one, but not in the
+/// structs of a list (`in_list`): upstream compares these as Go values.
+fn is_same(types: &Types, shape: &Shape, in_list: bool, old: &Value, new: &Value) -> bool {
     match (shape, old, new) {
         (Shape::Struct(id), Value::Object(old), Value::Object(new)) => {
             let of = types.get(*id);
@@ -140,12 +142,17 @@ fn is_same(types: &Types, shape: &Shape, old: &Value, new: &Value) -> bool {
             }
             of.fields.iter().all(|field| {
                 let is_hollow = |value: &Value| {
-                    matches!(field.shape, Shape::Struct(_))
-                        && field.presence == Presence::Always
-                        && value.is_empty()
+                    let is_written = match field.shape {
+                        Shape::Struct(_) => field.presence != Presence::Always,
+                        Shape::List(_) | Shape::Map(_) => {
+                            in_list || field.presence != Presence::OmitEmpty
+                        }
+                        _ => true,
+                    };
+                    !is_written && value.is_empty()
                 };
                 match (old.get(&field.name), new.get(&field.name)) {
-                    (Some(old), Some(new)) => is_same(types, &field.shape, old, new),
+                    (Some(old), Some(new)) => is_same(types, &field.shape, in_list, old, new),
                     (Some(only), None) | (None, Some(only)) => is_hollow(only),
                     (None, None) => true,
                 }
@@ -153,7 +160,8 @@ fn is_same(types: &Types, shape: &Shape, old: &Value, new: &Value) -> bool {
         }
         (Shape::List(list), Value::Array(old), Value::Array(new)) => {
             let mut pairs = old.iter().zip(new);
-            old.len() == new.len() && pairs.all(|(old, new)| is_same(types, &list.item, old, new))
+            old.len() == new.len()
+                && pairs.all(|(old, new)| is_same(types, &list.item, true, old, new))
         }
         _ => equal_values(old, new),
     }
@@ -165,9 +173,9 @@ impl<'t> Walk<'t> {
         match (kind, old, new) {
             // What a client has applied is compared as it was written.
             (Kind::Atomic(shape), Some(old), Some(new))
-                if self.old == Form::Decoded && self.new == Form::Decoded =>
+                if self.old != Form::Written && self.new != Form::Written =>
             {
-                is_same(self.types, shape, old, new)
+                is_same(self.types, shape, false, old, new)
             }
             _ => false,
         }

@@ -81,7 +81,7 @@ impl<'t> Walk<'t> {
                 children: found.children,
             });
         };
-        if let (Kind::Struct(of), Form::Decoded) = (kind, self.form) {
+        if let (Kind::Struct(of), Form::Decoded | Form::Merged) = (kind, self.form) {
             let members = Members::of(of, map);
             for (at, field) in of.fields.iter().enumerate() {
                 if let Some(value) = members.look(self.form, at, field) {

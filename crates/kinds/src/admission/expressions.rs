@@ -37,7 +37,10 @@ impl<'o> Expressions<'o> {
     /// Checks the match conditions' expression at `at`, which sees no variables.
     pub fn match_condition(&self, at: &At<'_, '_>, errors: &mut ErrorList) {
         let compiler = self.compiler.without_variables();
-        check(&compiler, at, Purpose::Condition, self.old.contains(at.text()), errors);
+        let is_old = self.old.contains(at.text());
+        let text = Value::from(at.text().trim());
+        let trimmed = At { value: &text, path: at.path };
+        check(&compiler, &trimmed, Purpose::Condition, is_old, errors);
     }
 
     /// Checks an expression of the spec. What audit annotations and mutations say is

@@ -19,6 +19,11 @@ const SOURCES: &[(&str, &str, CheckSource)] = &[
     ("ContainerResource", "containerResource", container_resource),
 ];
 
+/// Whether a metric has a value when no pod runs.
+pub(super) fn works_at_zero(metric: &At<'_, '_>) -> bool {
+    matches!(metric.str("type"), "Object" | "External")
+}
+
 /// Checks one metric of a spec.
 pub(super) fn validate(metric: &At<'_, '_>, errors: &mut ErrorList) {
     let kind = metric.field("type");
@@ -96,7 +101,10 @@ fn container_resource(at: &At<'_, '_>, errors: &mut ErrorList) {
     if name.not_empty(errors, "must specify a resource name") {
         container_resource_name(&name, errors);
     }
-    at.field("container").not_empty(errors, "must specify a container");
+    let container = at.field("container");
+    if container.not_empty(errors, "must specify a container") {
+        container.rule(errors, names::is_dns1123_label);
+    }
     resource_target(&at.field("target"), errors);
 }
 

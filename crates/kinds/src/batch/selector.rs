@@ -2,6 +2,7 @@
 
 use crate::check::At;
 use crate::check::default;
+use keelson_meta::selector::Selector;
 use keelson_meta::{ErrorList, FieldError, Map, Object, Value};
 
 const CONTROLLER: &str = "batch.kubernetes.io/controller-uid";
@@ -61,7 +62,8 @@ pub(super) fn validate(job: &Object, errors: &mut ErrorList) {
     let only = chosen.is_some_and(|map| map.len() == 1)
         && chosen.and_then(|map| map.get(CONTROLLER)).and_then(Value::as_str) == Some(uid)
         && selector.get("matchExpressions").is_empty();
-    if !only {
+    // One that is no selector is told so elsewhere.
+    if !only && Selector::from_object(selector.get_self()).is_ok() {
         selector.invalid(errors, "`selector` not auto-generated");
     }
 }

@@ -2,7 +2,7 @@
 //! fields of upstream's internal type: what all versions have in common stands at the top there.
 
 use super::{defaults, internal, schema, selectable, structural};
-use crate::admission::conversion_client;
+use crate::admission::client;
 use crate::check::At;
 use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Str, Value, names};
 use std::collections::HashSet;
@@ -430,9 +430,7 @@ fn conversion(spec: &Map, errors: &mut ErrorList) {
                 None => {
                     errors.push(required(client_field, "required when strategy is set to Webhook"));
                 }
-                Some(given) => {
-                    conversion_client(&At::new(Some(given), Path::new(client_field)), errors)
-                }
+                Some(given) => client(&At::new(Some(given), Path::new(client_field)), errors),
             }
             review_versions(reviews, reviews_field, errors);
         }

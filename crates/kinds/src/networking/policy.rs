@@ -1,17 +1,12 @@
 //! NetworkPolicies.
 
 use crate::check::{At, children, default, default_empty};
-use crate::strategy::{Generation, Strategy};
+use crate::strategy::Strategy;
 use keelson_meta::{ErrorList, Object, Value, ip, names};
 
 /// NetworkPolicies.
 pub(crate) fn policy(base: Strategy) -> Strategy {
-    Strategy {
-        generation: Generation::OnSpecChange,
-        default: default_policy,
-        validate: |new, _| validate(new),
-        ..base
-    }
+    Strategy { default: default_policy, validate: |new, _| validate(new), ..base }
 }
 
 fn default_policy(policy: &mut Object) {

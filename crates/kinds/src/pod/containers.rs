@@ -89,7 +89,8 @@ pub(super) fn ephemeral(spec: &At<'_, '_>, context: &Context<'_>, errors: &mut E
             errors.push(FieldError::not_found(&target.path, target.text()));
         }
         for (name, value) in at.value.as_object().into_iter().flat_map(keelson_meta::Map::iter) {
-            if !ALLOWED.contains(&name.as_str()) && !value.is_empty() {
+            let is_given = !value.is_empty() || value.as_array().is_some();
+            if !ALLOWED.contains(&name.as_str()) && is_given {
                 at.field(name).forbidden(errors, "cannot be set for an Ephemeral Container");
             }
         }

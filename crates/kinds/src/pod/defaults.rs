@@ -132,6 +132,18 @@ fn repository_bytes(name: &str) -> usize {
     }
 }
 
+/// Whether a part of an image's path is one: words with a period, one or two underscores or any number of
+/// dashes between them.
+fn is_path_component(part: &str) -> bool {
+    let is_word = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let mut separators = part.split(|c: char| c.is_ascii() && is_word(c as u8));
+    let ends = [part.bytes().next(), part.bytes().last()];
+    ends.iter().all(|end| end.is_some_and(is_word))
+        && separators.all(|between| {
+            matches!(between, "" | "." | "_" | "__") || between.bytes().all(|b| b == b'-')
+        })
+}
+
 /// The tag of an image; `latest` when it names neither a tag nor a digest; `None` when the name is
 /// not that of an image.
 fn image_tag(image: &str) -> Option<&str> {
@@ -144,11 +156,10 @@ fn image_tag(image: &str) -> Option<&str> {
         Some((base, tag)) => (&name[..last + base.len()], Some(tag)),
         None => (name, None),
     };
-    let inside = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-".contains(&b);
     let host = |part: &str| part.contains(['.', ':']) || part == "localhost";
     let mut parts = name.split('/').enumerate();
     let is_fine = parts.all(|(i, part)| {
-        !part.is_empty() && ((i == 0 && host(part) && last > 0) || part.bytes().all(inside))
+        !part.is_empty() && ((i == 0 && host(part) && last > 0) || is_path_component(part))
     });
     let is_identifier =
         image.len() == 64 && image.bytes().all(|b| b"0123456789abcdef".contains(&b));

@@ -78,8 +78,10 @@ fn http_get(at: &At<'_, '_>, _: &Context<'_>, errors: &mut ErrorList) {
     at.field("path").not_empty(errors, "");
     port(&at.field("port"), errors);
     at.field("scheme").one_of(errors, &["HTTP", "HTTPS"]);
-    for header in at.field("httpHeaders").items() {
-        header.field("name").rule(errors, names::is_http_header_name);
+    let headers = at.field("httpHeaders");
+    for header in headers.items() {
+        let name = At { value: header.get("name"), path: headers.path };
+        name.rule(errors, names::is_http_header_name);
     }
 }
 

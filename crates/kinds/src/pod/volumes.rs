@@ -24,20 +24,21 @@ const SOURCES: &[(&str, Check)] = &[
     ("flocker", flocker),
     ("persistentVolumeClaim", claim),
     ("rbd", rbd),
-    ("cephfs", cephfs),
     ("cinder", cinder),
-    ("fc", fibre_channel),
+    ("cephfs", cephfs),
+    ("quobyte", quobyte),
     ("downwardAPI", downward),
+    ("fc", fibre_channel),
+    ("flexVolume", flex),
     ("configMap", config_map),
     ("azureFile", azure_file),
-    ("flexVolume", flex),
     ("vsphereVolume", vsphere),
-    ("quobyte", quobyte),
-    ("azureDisk", azure_disk),
     ("photonPersistentDisk", photon),
+    ("portworxVolume", portworx),
+    ("azureDisk", azure_disk),
+    ("storageos", storage_os),
     ("projected", projected),
     ("scaleIO", scale_io),
-    ("storageos", |_, _| ()),
     ("csi", csi),
     ("ephemeral", ephemeral),
     ("image", image),
@@ -73,13 +74,23 @@ fn source(volume: &At<'_, '_>, errors: &mut ErrorList) {
         }
         count += 1;
         if count > 1 {
-            at.forbidden(errors, "may not specify more than 1 volume type");
+            let place = volume.field(shown_source(name));
+            place.forbidden(errors, "may not specify more than 1 volume type");
         } else {
             check(&at, errors);
         }
     }
     if count == 0 {
         volume.required(errors, "must specify a volume type");
+    }
+}
+
+/// A source as upstream spells it where there is one too many.
+fn shown_source(name: &'static str) -> &'static str {
+    match name {
+        "cephfs" => "cephFS",
+        "downwardAPI" => "downwarAPI",
+        name => name,
     }
 }
 
@@ -125,6 +136,26 @@ pub(crate) fn gce_disk(at: &At<'_, '_>, errors: &mut ErrorList) {
 pub(crate) fn aws_disk(at: &At<'_, '_>, errors: &mut ErrorList) {
     at.field("volumeID").not_empty(errors, "");
     at.field("partition").in_range_if_set(errors, 0, 255);
+}
+
+/// A volume of Portworx.
+pub(crate) fn portworx(at: &At<'_, '_>, errors: &mut ErrorList) {
+    at.field("volumeID").not_empty(errors, "");
+}
+
+/// A volume of StorageOS, of a pod.
+fn storage_os(at: &At<'_, '_>, errors: &mut ErrorList) {
+    storage_os_names(at, errors);
+    let secret = at.field("secretRef");
+    if secret.is_set() {
+        secret.field("name").not_empty(errors, "");
+    }
+}
+
+/// The names in a volume of StorageOS.
+pub(crate) fn storage_os_names(at: &At<'_, '_>, errors: &mut ErrorList) {
+    at.field("volumeName").required_rule(errors, names::is_dns1123_label);
+    at.field("volumeNamespace").rule_if_set(errors, names::is_dns1123_label);
 }
 
 fn secret(at: &At<'_, '_>, errors: &mut ErrorList) {

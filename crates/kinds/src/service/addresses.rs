@@ -99,7 +99,7 @@ fn keep_node_ports(new: &mut Object, old: &Object) {
 }
 
 /// The fields that name addresses and families.
-pub(super) fn validate(spec: &At<'_, '_>, errors: &mut ErrorList) {
+pub(super) fn validate(spec: &At<'_, '_>, old: Option<&Object>, errors: &mut ErrorList) {
     if spec.str("type") == "ExternalName" {
         return;
     }
@@ -128,7 +128,12 @@ pub(super) fn validate(spec: &At<'_, '_>, errors: &mut ErrorList) {
             }
             continue;
         }
-        errors.extend(ip::validate_strict_ip(at.text(), &at.path));
+        // What was taken once is not looked at again.
+        let was_there =
+            old.is_some_and(|old| old.array_at(&["spec", "clusterIPs"]).contains(at.value));
+        if !was_there {
+            errors.extend(ip::validate_strict_ip(at.text(), &at.path));
+        }
     }
     if many.array().len() > 2 {
         many.invalid(errors, "may only hold up to 2 values");

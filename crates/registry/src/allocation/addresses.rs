@@ -1,7 +1,7 @@
 //! Addresses that services are given, each an `IPAddress` object (registry `core/service/ipallocator`).
 
-use super::Claim;
 use super::families::{is_headless, is_name, refuse, stays_as_it_is, texts};
+use super::{Claim, Taking};
 use crate::options::{DeleteOptions, WriteOptions};
 use crate::registry::Registry;
 use crate::verbs::update::Updated;
@@ -64,7 +64,7 @@ impl Registry {
         &self,
         service: &mut Object,
         old: Option<&Object>,
-        dry_run: bool,
+        taking: Taking,
         claim: &mut Claim,
     ) -> Result<(), Failure> {
         let before = match old {
@@ -87,8 +87,8 @@ impl Registry {
         for (index, family) in families.iter().enumerate() {
             match given.get(index) {
                 Some(wanted) if before.contains(wanted) => {}
-                Some(wanted) => self.take(service, wanted, dry_run, claim).await?,
-                None => given.push(self.take_any(service, family, dry_run, claim).await?),
+                Some(wanted) => self.take(service, wanted, taking, claim).await?,
+                None => given.push(self.take_any(service, family, taking, claim).await?),
             }
         }
         let spec = service.object_mut("spec");
@@ -103,7 +103,7 @@ impl Registry {
         &self,
         service: &Object,
         wanted: &str,
-        dry_run: bool,
+        taking: Taking,
         claim: &mut Claim,
     ) -> Result<(), Failure> {
         let refused = |why: &str| {
@@ -115,17 +115,20 @@ impl Registry {
         };
         let Some(address) = ip::parse_ip(wanted) else { return Ok(()) };
         let ranges = self.ranges(family_of(address))?;
-        let Some(range) = ranges.iter().find(|range| range.contains(address)) else {
-            return refused("the provided network does not match the current range");
+        let fits = |range: &&Cidr| {
+            let (first, size) = hosts(range);
+            range.contains(address) && offset(address).wrapping_sub(first) < size
         };
-        let (first, size) = hosts(range);
-        if offset(address).wrapping_sub(first) >= size {
-            return refused(&format!(
-                "the provided IP ({address}) is not in the valid range. The range of valid IPs is \
-                 {range}"
-            ));
+        if !ranges.iter().any(|range| fits(&range)) {
+            return match ranges.first().filter(|_| taking == Taking::DryRun) {
+                Some(range) => refused(&format!(
+                    "the provided IP ({address}) is not in the valid range. The range of valid IPs \
+                     is {range}"
+                )),
+                None => refused("the provided network does not match the current range"),
+            };
         }
-        if dry_run {
+        if taking != Taking::ForGood {
             return Ok(());
         }
         match self.make_address(service, address).await {
@@ -144,12 +147,15 @@ impl Registry {
         &self,
         service: &Object,
         family: &str,
-        dry_run: bool,
+        taking: Taking,
         claim: &mut Claim,
     ) -> Result<String, Failure> {
         let kind = self.target("networking.k8s.io", "ipaddresses", "", "").kind;
         let known = self.objects(&kind);
         for range in self.ranges(family)? {
+            if taking == Taking::DryRun {
+                return Ok(range.network().to_string());
+            }
             let (first, size) = hosts(&range);
             let reserved = reserved(size);
             let upper = size - reserved;
@@ -161,7 +167,7 @@ impl Registry {
                 if known.get(&address.to_string()).is_some() {
                     continue;
                 }
-                if dry_run {
+                if taking != Taking::ForGood {
                     return Ok(address.to_string());
                 }
                 match self.make_address(service, address).await {

@@ -23,7 +23,7 @@ pub(super) fn complete(
         };
         service.object_mut("spec").insert("ipFamilyPolicy", wanted);
     }
-    refuse(service, validate_service_addresses(service))?;
+    refuse(service, validate_service_addresses(service, old))?;
     let mut errors = ErrorList::new();
     if let Some(old) = old {
         shorten(service, old, &mut errors);

@@ -1,5 +1,6 @@
 //! Ports of nodes that services are given.
 
+use super::Taking;
 use super::families::refuse;
 use super::pool::{PortPool, Ports, RANGE};
 use crate::kind::Kind;
@@ -8,6 +9,9 @@ use keelson_cache::Snapshot;
 use keelson_meta::{ErrorList, Failure, FieldError, Object, Path, Reason, Status, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// The port before the first one that a dry run shows.
+const DRY_RUN_PORT: u16 = 32_768;
+
 /// What a write of a service does to the ports.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Change {
@@ -15,8 +19,8 @@ pub(super) struct Change {
     pub taken: Vec<u16>,
     /// Those that the service no longer needs once it is stored.
     pub freed: Vec<u16>,
-    /// Whether it takes ports only to see what comes of it.
-    dry_run: bool,
+    /// How it takes them.
+    taking: Taking,
 }
 
 /// The ports of nodes that a service has.
@@ -95,7 +99,7 @@ pub(super) async fn claim(
     pool: &PortPool,
     service: &mut Object,
     old: Option<&Object>,
-    dry_run: bool,
+    taking: Taking,
 ) -> Result<Change, Failure> {
     let needs = |service: &Object| has_ports(service) || needs_health_check(service);
     if !needs(service) && !old.is_some_and(needs) {
@@ -103,15 +107,17 @@ pub(super) async fn claim(
     }
     let given = &*service;
     let work = |ports: &mut Ports| {
-        let (mut service, mut change) = (given.clone(), Change { dry_run, ..Change::default() });
+        let (mut service, mut change) = (given.clone(), Change { taking, ..Change::default() });
         match old {
             None => create(ports, &mut service, &mut change)?,
             Some(old) => update(ports, &mut service, old, &mut change)?,
         }
         Ok((service, change))
     };
-    let (complete, change) =
-        if dry_run { pool.look(work).await? } else { pool.change(work).await? };
+    let (complete, change) = match taking {
+        Taking::ForGood => pool.change(work).await?,
+        Taking::DryRun | Taking::Trial => pool.look(work).await?,
+    };
     *service = complete;
     Ok(change)
 }
@@ -189,7 +195,9 @@ fn take(
     change: &mut Change,
 ) -> Result<(), Failure> {
     // As in kube-apiserver, a dry run does not look at the range.
-    let unranged = change.dry_run && !RANGE.contains(&number) && !change.taken.contains(&number);
+    let unranged = change.taking != Taking::ForGood
+        && !RANGE.contains(&number)
+        && !change.taken.contains(&number);
     if !unranged && let Err(why) = pool.take(number) {
         let mut errors = ErrorList::new();
         let spec = Path::new("spec");
@@ -203,6 +211,12 @@ fn take(
 }
 
 fn take_any(pool: &mut Ports, change: &mut Change) -> Result<u16, Failure> {
+    if change.taking == Taking::DryRun {
+        // As in kube-apiserver, no port of the range is shown, but one behind those at hand.
+        let last = change.taken.iter().copied().max().unwrap_or(DRY_RUN_PORT);
+        change.taken.push(last.saturating_add(1));
+        return Ok(last.saturating_add(1));
+    }
     let number = pool
         .take_any()
         .map_err(|why| Status::internal(format!("failed to allocate a nodePort: {why}")))?;

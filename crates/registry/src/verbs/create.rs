@@ -1,7 +1,7 @@
 //! create.
 
 use crate::admission::{Options, Passes, Write};
-use crate::allocation::is_service;
+use crate::allocation::{Taking, is_service};
 use crate::api_table::Source;
 use crate::conversion::{read_back, record_of, shown};
 use crate::kind::{Answer, Target};
@@ -150,7 +150,13 @@ impl Registry {
             warnings.extend((new.target.kind.strategy.prepare_warnings)(obj));
             prepare(self, new.permit, new.target, obj);
             if let Err(invalid) = validate(new.target, obj) {
-                return Err(Box::pin(self.refused(new.target, obj, None, invalid)).await);
+                return Err(Box::pin(self.refused(
+                    new.target,
+                    obj,
+                    (None, new.options.dry_run),
+                    invalid,
+                ))
+                .await);
             }
             warnings.extend((new.target.kind.strategy.warnings)(obj, None));
             self.authorize_create(new.permit).await?;
@@ -224,7 +230,7 @@ impl Registry {
     ) -> Result<New, Failure> {
         let target = new.target;
         let charge = self.charge(&new.write(), obj).await?;
-        let put = match self.claim(target, obj, None, false).await {
+        let put = match self.claim(target, obj, None, Taking::ForGood).await {
             Ok(claim) => {
                 fill_again(target, obj);
                 let record = record_of!(self, target, obj)?;
@@ -244,7 +250,7 @@ impl Registry {
         let kind = &target.kind;
         let given = obj.resource_version().to_owned();
         self.charge(&new.write(), obj).await?;
-        self.claim(target, obj, None, true).await?;
+        self.claim(target, obj, None, Taking::DryRun).await?;
         self.fresh().await?;
         if let Some(known) = self.known(target)? {
             return taken(target, Some(known));

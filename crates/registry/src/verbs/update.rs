@@ -1,7 +1,7 @@
 //! update: the one loop in which every change of a stored object happens.
 
 use crate::admission::{Options, Write};
-use crate::allocation::is_service;
+use crate::allocation::{Taking, is_service};
 use crate::api_table::Source;
 use crate::conversion::{Conversions, object_of, read_back, record_of, shown};
 use crate::kind::{Answer, Target};
@@ -205,7 +205,13 @@ impl Registry {
             if part != Part::Main {
                 return Err(invalid);
             }
-            return Err(Box::pin(self.refused(target, &new, Some(&stored), invalid)).await);
+            return Err(Box::pin(self.refused(
+                target,
+                &new,
+                (Some(&stored), options.dry_run),
+                invalid,
+            ))
+            .await);
         }
         // Upstream's strategies of subresources have none.
         if part == Part::Main {
@@ -281,7 +287,7 @@ impl Registry {
         }
         let claim = match part {
             Part::Main if is_service(target) => {
-                Some(self.claim(target, new, Some(stored), options.dry_run).await?)
+                Some(self.claim(target, new, Some(stored), Taking::of(options.dry_run)).await?)
             }
             Part::Main | Part::Status | Part::Other(_) | Part::Effect(_) => None,
         };
@@ -476,6 +482,9 @@ fn prepare(target: &Target, part: Part, new: &mut Object, old: &Object) {
     // To find its node is not a change that a client has asked for.
     if part != Part::Effect("binding") {
         strategy.next_generation(target.working(), new, old);
+    }
+    if part == Part::Main {
+        (strategy.drop_after_generation)(new, old);
     }
 }
 

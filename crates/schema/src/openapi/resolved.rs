@@ -3,7 +3,7 @@
 
 use super::descriptions::Descriptions;
 use super::facts::Facts;
-use super::schemas::{Dialect, Schemas, object};
+use super::schemas::{Dialect, Places, Schemas, object};
 use super::{OpenApi, fixed};
 use keelson_meta::{GroupVersionKind, Map, Str, Value};
 use std::collections::BTreeMap;
@@ -34,7 +34,7 @@ impl OpenApi<'_> {
             None => self.catalogue.types.get(self.catalogue.schema(kind)?.root).name.clone(),
         };
         let (facts, descriptions) = (Facts::read(), Descriptions::read());
-        let schemas = Schemas::new(self.catalogue, &facts, &descriptions, Dialect::V3, None);
+        let schemas = Schemas::new(self.catalogue, &facts, &descriptions, Dialect::V3, Places::All);
         let mut resolver = Resolver { schemas: &schemas, own: &own, open: vec![] };
         Some(resolver.named(&name))
     }
