@@ -4,11 +4,13 @@ use std::collections::BTreeSet;
 
 /// What lines hold that another run at another speed may have too: writes that met another write, and what ended
 /// while the server or the program did.
-const RACES: [&str; 5] = [
+const RACES: [&str; 6] = [
     "the object has been modified; please apply your changes to the latest version",
     // A controller waits for its informer to see what it wrote.
     "is not as new as written version",
     "informer cache is out of date",
+    // An object that was gone when it was to be changed.
+    "\\\" not found",
     "context canceled",
     "StorageError: invalid object, Code: 4",
 ];
