@@ -120,6 +120,7 @@ pub(super) fn validate(spec: &At<'_, '_>, old: Option<&Object>, errors: &mut Err
     }
     let policies = &["PreferDualStack", "RequireDualStack", "SingleStack"];
     spec.field("ipFamilyPolicy").one_of_if_set(errors, policies);
+    let stored = old.map(|old| old.array_at(&["spec", "clusterIPs"])).unwrap_or_default();
     let before = errors.len();
     for (index, at) in many.items().enumerate() {
         if index == 0 && at.text() == "None" {
@@ -129,9 +130,7 @@ pub(super) fn validate(spec: &At<'_, '_>, old: Option<&Object>, errors: &mut Err
             continue;
         }
         // What was taken once is not looked at again.
-        let was_there =
-            old.is_some_and(|old| old.array_at(&["spec", "clusterIPs"]).contains(at.value));
-        if !was_there {
+        if !stored.contains(at.value) {
             errors.extend(ip::validate_strict_ip(at.text(), &at.path));
         }
     }
