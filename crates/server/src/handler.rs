@@ -130,6 +130,11 @@ impl Ask {
         negotiate::accept(self.header(header::ACCEPT), negotiate::spoken(self.cbor))
     }
 
+    /// The form in which custom objects are answered.
+    pub fn accepted_custom(&self) -> Result<Accepted, Failure> {
+        negotiate::accept_custom(self.header(header::ACCEPT), negotiate::spoken(self.cbor))
+    }
+
     /// The form of the body.
     pub fn body_format(&self) -> Result<Format, Failure> {
         negotiate::body_format(self.header(header::CONTENT_TYPE), negotiate::spoken(self.cbor))

@@ -108,6 +108,20 @@ struct Entry<'a> {
 
 /// The form in which objects and lists are answered, out of the encodings that there are.
 pub fn accept(header: Option<&str>, spoken: &[Encoding]) -> Result<Accepted, Failure> {
+    choose(header, spoken, |_, _| true)
+}
+
+/// The same for custom resources, of which protobuf can carry the metadata alone.
+pub fn accept_custom(header: Option<&str>, spoken: &[Encoding]) -> Result<Accepted, Failure> {
+    let is_metadata = |shape| matches!(shape, Shape::Partial | Shape::PartialList);
+    choose(header, spoken, |encoding, shape| encoding != Encoding::Protobuf || is_metadata(shape))
+}
+
+fn choose(
+    header: Option<&str>,
+    spoken: &[Encoding],
+    takes: impl Fn(Encoding, Shape) -> bool,
+) -> Result<Accepted, Failure> {
     let header = header.map(str::trim).filter(|text| !text.is_empty()).unwrap_or("*/*");
     let mut is_spoken = false;
     let (one, many);
@@ -132,6 +146,9 @@ pub fn accept(header: Option<&str>, spoken: &[Encoding]) -> Result<Accepted, Fai
         };
         // Tables are for people.
         if shape == Shape::Table && !matches!(encoding, Encoding::Json | Encoding::Yaml) {
+            continue;
+        }
+        if !takes(encoding, shape) {
             continue;
         }
         return Ok(Accepted { encoding, shape, meta_v1beta1: entry.version == "v1beta1" });

@@ -2,7 +2,7 @@
 
 use crate::handler::{App, Ask, asked_verb};
 use crate::heavy;
-use crate::negotiate;
+use crate::negotiate::{self, Accepted};
 use crate::respond::{self, Reply};
 use crate::reviews;
 use crate::route::ResourceRoute;
@@ -157,6 +157,14 @@ pub(crate) fn is_across_namespaces(ask: &Ask, route: &ResourceRoute, found: &Fou
         && !matches!(asked_verb(ask, route), "list" | "watch")
 }
 
+/// The form in which objects of a target are answered.
+fn accepted(ask: &Ask, target: &Target) -> Result<Accepted, Failure> {
+    match target.kind.source {
+        Source::Custom => ask.accepted_custom(),
+        _ => ask.accepted(),
+    }
+}
+
 /// Starts a watch.
 pub(crate) async fn watch(
     app: &Arc<App>,
@@ -165,7 +173,7 @@ pub(crate) async fn watch(
     found: &Found<'_>,
 ) -> Result<Reply, Failure> {
     let target = found.target()?;
-    let accepted = ask.accepted()?;
+    let accepted = accepted(ask, target)?;
     let media_type = negotiate::accept_stream(accepted.encoding, negotiate::spoken(ask.cbor))?;
     // Table options are checked before the stream begins.
     let view = View::new(app, ask, accepted, target, None)?;
@@ -285,7 +293,7 @@ impl<'a> Call<'a> {
         shown: Option<&Schema>,
     ) -> Result<Call<'a>, Failure> {
         let target = found.target()?;
-        let view = View::new(app, ask, ask.accepted()?, target, shown)?;
+        let view = View::new(app, ask, accepted(ask, target)?, target, shown)?;
         Ok(Call { app, ask, permit, target, part: part(found), view })
     }
 
