@@ -108,19 +108,19 @@ struct Entry<'a> {
 
 /// The form in which objects and lists are answered, out of the encodings that there are.
 pub fn accept(header: Option<&str>, spoken: &[Encoding]) -> Result<Accepted, Failure> {
-    accept_if(header, spoken, |_, _| true)
+    choose(header, spoken, |_, _| true)
 }
 
-/// The same for custom resources: their objects have no protobuf, though their metadata has.
+/// The same for custom resources, of which protobuf can carry the metadata alone.
 pub fn accept_custom(header: Option<&str>, spoken: &[Encoding]) -> Result<Accepted, Failure> {
-    let is_possible = |encoding, shape| encoding != Encoding::Protobuf || shape != Shape::Object;
-    accept_if(header, spoken, is_possible)
+    let is_metadata = |shape| matches!(shape, Shape::Partial | Shape::PartialList);
+    choose(header, spoken, |encoding, shape| encoding != Encoding::Protobuf || is_metadata(shape))
 }
 
-fn accept_if(
+fn choose(
     header: Option<&str>,
     spoken: &[Encoding],
-    is_possible: impl Fn(Encoding, Shape) -> bool,
+    takes: impl Fn(Encoding, Shape) -> bool,
 ) -> Result<Accepted, Failure> {
     let header = header.map(str::trim).filter(|text| !text.is_empty()).unwrap_or("*/*");
     let mut is_spoken = false;
@@ -148,7 +148,7 @@ fn accept_if(
         if shape == Shape::Table && !matches!(encoding, Encoding::Json | Encoding::Yaml) {
             continue;
         }
-        if !is_possible(encoding, shape) {
+        if !takes(encoding, shape) {
             continue;
         }
         return Ok(Accepted { encoding, shape, meta_v1beta1: entry.version == "v1beta1" });

@@ -232,6 +232,23 @@ fn a_cluster_resource_is_not_reached_through_a_namespace() {
     assert_eq!(client.get(&format!("{all}/a")).status, 200);
 }
 
+#[test]
+fn protobuf_carries_the_metadata_of_custom_resources_alone() {
+    let server = serving();
+    let client = server.client();
+    assert_eq!(client.post(GADGETS, &gadget("a", json!({"color": "red"}))).status, 201);
+    let protobuf = "application/vnd.kubernetes.protobuf";
+    let metadata = format!("{protobuf};as=PartialObjectMetadata;v=v1;g=meta.k8s.io");
+    let both = format!("{protobuf},application/json");
+    for (accept, status, answered) in
+        [(protobuf, 406, protobuf), (&metadata, 200, protobuf), (&both, 200, "application/json")]
+    {
+        let headers = format!("Accept: {accept}\r\n");
+        let answer = client.plain("GET", &format!("{GADGETS}/a"), &headers, b"");
+        assert_eq!((answer.status, &*answer.media_type), (status, answered), "{accept}");
+    }
+}
+
 /// Definitions made at random, most of them broken in several places, with the answers of a kube-apiserver
 /// 1.36: `tests/clients/definitions.py ... --record FILE`.
 const GENERATED: &str = include_str!("files/definitions.txt");

@@ -1,0 +1,109 @@
+//! Values as messages show them, in the words of Go.
+
+use crate::value::Value;
+
+/// A value as messages show it: strings quoted as Go's `%q`, scalars plain, the rest as JSON.
+pub fn show(value: &Value) -> String {
+    let mut text = String::new();
+    show_in(value, &mut text);
+    text
+}
+
+/// A value as Go's `encoding/json` writes it: a list or an object within a message, and all in it.
+pub fn show_json(value: &Value) -> String {
+    let mut text = String::new();
+    show_json_in(value, &mut text);
+    text
+}
+
+fn show_in(value: &Value, out: &mut String) {
+    match value {
+        Value::String(text) => quote_in(text, out),
+        value => show_json_in(value, out),
+    }
+}
+
+/// Appends instead of joining, which would copy the innermost text once for each level.
+fn show_json_in(value: &Value, out: &mut String) {
+    match value {
+        Value::Null => out.push_str("null"),
+        Value::String(text) => quote_json_in(text, out),
+        Value::Bool(flag) => out.push_str(if *flag { "true" } else { "false" }),
+        Value::Int(number) => out.push_str(&number.to_string()),
+        Value::Float(number) => out.push_str(&number.to_string()),
+        Value::Array(items) => {
+            out.push('[');
+            for (at, item) in items.iter().enumerate() {
+                if at > 0 {
+                    out.push(',');
+                }
+                show_json_in(item, out);
+            }
+            out.push(']');
+        }
+        Value::Object(map) => {
+            out.push('{');
+            for (at, (key, item)) in map.iter().enumerate() {
+                if at > 0 {
+                    out.push(',');
+                }
+                quote_json_in(key, out);
+                out.push(':');
+                show_json_in(item, out);
+            }
+            out.push('}');
+        }
+        Value::Raw(text) => out.push_str(text),
+    }
+}
+
+/// A string of JSON with what Go escapes for HTML.
+fn quote_json_in(text: &str, out: &mut String) {
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' | '\0'..='\u{1f}' => {
+                out.push_str(&format!("\\u{:04x}", c as u32));
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+}
+
+/// Go's `%q`: double quotes, with control and unprintable characters escaped.
+pub fn quote(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    quote_in(text, &mut out);
+    out
+}
+
+fn quote_in(text: &str, out: &mut String) {
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{7}' => out.push_str("\\a"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            '\u{b}' => out.push_str("\\v"),
+            c if (c as u32) < 0x20 || c as u32 == 0x7f => {
+                out.push_str(&format!("\\x{:02x}", c as u32));
+            }
+            c if c.is_control() || c == '\u{feff}' => out.push_str(&format!("\\u{:04x}", c as u32)),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+}
