@@ -181,7 +181,7 @@ pub(crate) fn zero(shape: &Shape) -> &'static Value {
 }
 
 /// Fields of a struct whose values are held without an allocation: only some structs of volumes and pods have more.
-const FIELDS: usize = 32;
+const FIELDS: usize = 48;
 
 /// The members of an object by the place of their field.
 pub(crate) struct Members<'v>(SmallVec<[Option<&'v Value>; FIELDS]>);

@@ -16,6 +16,7 @@ pub mod structural;
 pub mod tables;
 mod text;
 pub mod types;
+mod written;
 pub mod yaml;
 
 pub use types::{Field, ListKind, Presence, Schema, Shape, Struct, StructId, TagPath, Types};

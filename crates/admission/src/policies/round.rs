@@ -113,13 +113,28 @@ impl<'a> Round<'a> {
             request.insert("oldObject", Value::Null);
             self.requests.push((seen.clone(), request));
         }
-        let stored = self.call.attributes.object_kind;
-        if seen.kind != *stored && !self.versions.iter().any(|known| known.kind == seen.kind) {
-            let old = self.call.attributes.old;
-            let (object, old) = (self.convert(object, seen).await?, self.convert(old, seen).await?);
-            self.versions.push(Versioned { kind: seen.kind.clone(), object, old });
+        if self.versions.iter().any(|known| known.kind == seen.kind) {
+            return Ok(());
         }
+        let old = self.call.attributes.old;
+        let (object, old) = if seen.kind != *self.call.attributes.object_kind {
+            let object = self.convert(object, seen).await?;
+            let written = object.as_ref().and_then(|object| self.written(object, seen));
+            (written.or(object), self.convert(old, seen).await?)
+        } else {
+            let written = object.and_then(|object| self.written(object, seen));
+            match written {
+                Some(written) => (Some(written), old.cloned()),
+                None => return Ok(()),
+            }
+        };
+        self.versions.push(Versioned { kind: seen.kind.clone(), object, old });
         Ok(())
+    }
+
+    /// The object as it would be written; none: it is that already.
+    fn written(&self, object: &Object, seen: &Seen) -> Option<Object> {
+        self.call.api.schema(&seen.kind)?.written(object)
     }
 
     async fn convert(

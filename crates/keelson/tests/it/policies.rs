@@ -357,3 +357,18 @@ fn expressions_are_checked_when_they_are_written() {
     assert_eq!(causes[1]["message"], why);
     server.stop();
 }
+
+/// Go leaves them out when it converts the object for the expressions.
+#[test]
+fn a_policy_does_not_see_empty_maps_that_the_client_sent() {
+    let server = Server::start_plain(quiet());
+    let client = server.client();
+    let nothing = "!has(object.data) && !has(object.metadata.labels)";
+    let spec = json!({"validations": [{"expression": nothing}]});
+    validating(&client, "p", spec, json!({"validationActions": ["Deny"]}));
+    assert_eq!(client.post(MAPS, &map("full", &json!({"a": "b"}))).status, 422);
+    let mut empty = map("empty", &json!({}));
+    empty["metadata"]["labels"] = json!({});
+    let made = client.post(MAPS, &empty);
+    assert_eq!(made.status, 201, "{made:?}");
+}
