@@ -2,7 +2,7 @@
 
 use crate::check::At;
 use keelson_meta::{ErrorList, FieldError, Object, Seen, Value, ip};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 /// A service without an address of its own.
 pub(super) fn is_headless(spec: &Value) -> bool {
@@ -121,6 +121,7 @@ pub(super) fn validate(spec: &At<'_, '_>, old: Option<&Object>, errors: &mut Err
     let policies = &["PreferDualStack", "RequireDualStack", "SingleStack"];
     spec.field("ipFamilyPolicy").one_of_if_set(errors, policies);
     let stored = old.map(|old| old.array_at(&["spec", "clusterIPs"])).unwrap_or_default();
+    let stored: HashSet<&str> = stored.iter().filter_map(Value::as_str).collect();
     let before = errors.len();
     for (index, at) in many.items().enumerate() {
         if index == 0 && at.text() == "None" {
@@ -130,7 +131,7 @@ pub(super) fn validate(spec: &At<'_, '_>, old: Option<&Object>, errors: &mut Err
             continue;
         }
         // What was taken once is not looked at again.
-        if !stored.contains(at.value) {
+        if !stored.contains(at.text()) {
             errors.extend(ip::validate_strict_ip(at.text(), &at.path));
         }
     }
