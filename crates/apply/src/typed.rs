@@ -180,29 +180,38 @@ pub(crate) fn zero(shape: &Shape) -> &'static Value {
     }
 }
 
-/// Fields of a struct whose values are held without an allocation: only some structs of volumes and pods have more.
-const FIELDS: usize = 48;
+/// Fields of a struct whose places are held without an allocation.
+const FIELDS: usize = 64;
 
 /// The members of an object by the place of their field.
-pub(crate) struct Members<'v>(SmallVec<[Option<&'v Value>; FIELDS]>);
+pub(crate) struct Members<'v> {
+    map: &'v Map,
+    /// For each field the place of its member in the map, counted from one; zero: there is none.
+    places: SmallVec<[u16; FIELDS]>,
+}
 
 impl<'v> Members<'v> {
     /// Finds the field of each member once. Members mostly stand in the order of the fields.
     pub fn of(of: &Struct, map: &'v Map) -> Self {
-        let mut values = SmallVec::from_elem(None, of.fields.len());
+        let mut places = SmallVec::from_elem(0, of.fields.len());
         let mut next = 0;
-        for (name, value) in map.iter() {
+        for (place, (name, _)) in (1..=u16::MAX).zip(map.iter()) {
             if let Some(at) = of.position_near(next, name) {
-                values[at] = Some(value);
+                places[at] = place;
                 next = at + 1;
             }
         }
-        Members(values)
+        Members { map, places }
     }
 
     /// What the member at the place of `field` is, present or not.
     pub fn look(&self, form: Form, at: usize, field: &Field) -> Option<&'v Value> {
-        let given = self.0[at];
+        let given = match self.places[at] {
+            // More members than places can count: most are of no field.
+            0 if self.map.len() > usize::from(u16::MAX) => self.map.get(&field.name),
+            0 => None,
+            place => self.map.iter().nth(usize::from(place) - 1).map(|(_, value)| value),
+        };
         match (form, field.presence) {
             (Form::Written, _) | (_, Presence::Pointer) => given,
             (_, Presence::Always) => Some(given.unwrap_or(zero(&field.shape))),
