@@ -3,6 +3,7 @@
 mod policies;
 mod schedule;
 mod selector;
+mod status;
 
 use super::check::{At, child, children, default, default_empty};
 use super::pod;
@@ -44,6 +45,7 @@ pub(super) fn job(base: Strategy) -> Strategy {
         prepare_status: |new, _| labels_from_template(new),
         validate: validate_job,
         validate_change: validate_job_change,
+        validate_status: status::validate,
         warnings: pod::warnings::of_named_workload,
         ..base
     }
