@@ -20,10 +20,15 @@ pub(super) fn claim(base: Strategy) -> Strategy {
         default: |obj| default_claim(&mut obj.root),
         prepare_create: |obj| {
             obj.root.insert("status", value!({"phase": "Pending"}));
+            drop_foreign_source(obj, None);
             same_sources(obj, None);
         },
-        prepare_update: |obj, old| same_sources(obj, Some(old)),
+        prepare_update: |obj, old| {
+            drop_foreign_source(obj, Some(old));
+            same_sources(obj, Some(old));
+        },
         validate: validate_claim,
+        validate_status: |new, _| claim_status(new),
         warnings: |new, _| claim_warnings(new),
         ..base
     }
@@ -33,6 +38,15 @@ pub(super) fn claim(base: Strategy) -> Strategy {
 pub(super) fn default_claim(claim: &mut Map) {
     default_empty(claim.object_at("status"), "phase", "Pending");
     default(claim.object_at("spec"), "volumeMode", "Filesystem");
+}
+
+/// A source in another namespace is dropped: CrossNamespaceVolumeDataSource is off.
+fn drop_foreign_source(claim: &mut Object, old: Option<&Object>) {
+    let place = ["spec", "dataSourceRef", "namespace"];
+    let is_foreign = |claim: &Object| !claim.str_at(&place).is_empty();
+    if is_foreign(claim) && !old.is_some_and(is_foreign) {
+        claim.object_mut("spec").remove("dataSourceRef");
+    }
 }
 
 /// `dataSource` is the older name of `dataSourceRef`, for fewer kinds; both are shown.
@@ -133,6 +147,55 @@ pub(super) fn claim_spec(spec: &At<'_, '_>, errors: &mut ErrorList) {
         // The place is shown where the value would be.
         let error = FieldError::invalid(&spec.path, Map::new(), "must match dataSourceRef");
         errors.push(error);
+    }
+}
+
+/// The status of a claim.
+fn claim_status(new: &Object) -> ErrorList {
+    const RESIZES: &[&str] = &[
+        "ControllerResizeInProgress",
+        "ControllerResizeInfeasible",
+        "NodeResizeInProgress",
+        "NodeResizeInfeasible",
+        "NodeResizePending",
+    ];
+    let mut errors = ErrorList::new();
+    let status = At::of(new, "status");
+    for (_, amount) in status.field("capacity").entries() {
+        valid_amount(&amount, &mut errors);
+    }
+    let resizes = status.field("allocatedResourceStatuses");
+    for (name, resize) in resizes.entries() {
+        resource_key(&resizes, name, &mut errors);
+        if !RESIZES.contains(&resize.text()) {
+            errors.push(FieldError::not_supported(&resizes.path, name, RESIZES));
+        }
+    }
+    let allocated = status.field("allocatedResources");
+    for (name, amount) in allocated.entries() {
+        resource_key(&allocated, name, &mut errors);
+        valid_amount(&amount, &mut errors);
+    }
+    errors
+}
+
+/// The name of what a claim is given: `storage`, or a name of somebody else's.
+fn resource_key(at: &At<'_, '_>, name: &str, errors: &mut ErrorList) {
+    let faults = names::is_qualified_name(name);
+    for why in &faults {
+        at.invalid_as(errors, name, why);
+    }
+    let is_native = !name.contains('/') || name.contains("kubernetes.io/");
+    if faults.is_empty() && is_native && name != "storage" {
+        errors.push(FieldError::not_supported(&at.path, name, &["storage"]));
+    }
+}
+
+fn valid_amount(amount: &At<'_, '_>, errors: &mut ErrorList) {
+    if let Some(quantity) = amount.quantity()
+        && quantity.value() < 0
+    {
+        amount.invalid_as(errors, quantity.value(), "must be a valid resource quantity");
     }
 }
 
@@ -455,11 +518,7 @@ fn capacity(at: &At<'_, '_>, errors: &mut ErrorList) {
         errors.push(FieldError::not_supported(&at.path, shown, &["storage"]));
     }
     for (_, amount) in at.entries() {
-        if let Some(quantity) = amount.quantity()
-            && quantity.value() < 0
-        {
-            amount.invalid_as(errors, quantity.value(), "must be a valid resource quantity");
-        }
+        valid_amount(&amount, errors);
         positive(&amount, errors);
     }
 }
