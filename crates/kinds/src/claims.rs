@@ -20,11 +20,13 @@ pub(super) fn claim(base: Strategy) -> Strategy {
         default: |obj| default_claim(&mut obj.root),
         prepare_create: |obj| {
             obj.root.insert("status", value!({"phase": "Pending"}));
-            drop_foreign_source(obj, None);
+            drop_foreign_source(obj.object_mut("spec"));
             same_sources(obj, None);
         },
         prepare_update: |obj, old| {
-            drop_foreign_source(obj, Some(old));
+            if !has_foreign_source(old.get("spec")) {
+                drop_foreign_source(obj.object_mut("spec"));
+            }
             same_sources(obj, Some(old));
         },
         validate: validate_claim,
@@ -40,12 +42,16 @@ pub(super) fn default_claim(claim: &mut Map) {
     default(claim.object_at("spec"), "volumeMode", "Filesystem");
 }
 
+fn has_foreign_source(spec: Option<&Value>) -> bool {
+    let namespace = spec.and_then(|spec| spec.str_at(&["dataSourceRef", "namespace"]));
+    namespace.is_some_and(|namespace| !namespace.is_empty())
+}
+
 /// A source in another namespace is dropped: CrossNamespaceVolumeDataSource is off.
-fn drop_foreign_source(claim: &mut Object, old: Option<&Object>) {
-    let place = ["spec", "dataSourceRef", "namespace"];
-    let is_foreign = |claim: &Object| !claim.str_at(&place).is_empty();
-    if is_foreign(claim) && !old.is_some_and(is_foreign) {
-        claim.object_mut("spec").remove("dataSourceRef");
+pub(super) fn drop_foreign_source(spec: &mut Map) {
+    let namespace = spec.get("dataSourceRef").and_then(|source| source.str_at(&["namespace"]));
+    if namespace.is_some_and(|namespace| !namespace.is_empty()) {
+        spec.remove("dataSourceRef");
     }
 }
 
@@ -335,7 +341,7 @@ const SOURCES: &[(&str, Check)] = &[
     ("hostPath", volumes::host_path),
     ("gcePersistentDisk", volumes::gce_disk),
     ("awsElasticBlockStore", volumes::aws_disk),
-    ("glusterfs", volumes::glusterfs),
+    ("glusterfs", glusterfs),
     ("flocker", volumes::flocker),
     ("nfs", volumes::nfs),
     ("rbd", volumes::rbd),
@@ -355,6 +361,16 @@ const SOURCES: &[(&str, Check)] = &[
     ("storageos", storage_os),
     ("csi", csi),
 ];
+
+fn glusterfs(at: &At<'_, '_>, errors: &mut ErrorList) {
+    volumes::glusterfs(at, errors);
+    let namespace = at.field("endpointsNamespace");
+    if namespace.is_set() && namespace.text().is_empty() {
+        let words = "if the endpointnamespace is set, it must be a valid namespace name";
+        namespace.invalid(errors, words);
+    }
+    namespace.rule_if_set(errors, names::is_dns1123_label);
+}
 
 fn storage_os(at: &At<'_, '_>, errors: &mut ErrorList) {
     volumes::storage_os_names(at, errors);
@@ -526,15 +542,16 @@ fn capacity(at: &At<'_, '_>, errors: &mut ErrorList) {
 fn volume_source(spec: &At<'_, '_>, errors: &mut ErrorList) {
     let mut count = 0;
     for (name, check) in SOURCES {
-        // The Go type and its JSON name differ.
-        let shown = if *name == "cephfs" { "cephFS" } else { name };
-        let at = At::new(spec.value.get(name), spec.path.field(shown));
+        let at = spec.field(name);
         if !at.is_set() {
             continue;
         }
         count += 1;
         // Upstream does not count this one among those that are too many.
         if count > 1 && *name != "flexVolume" {
+            // The Go type and its JSON name differ.
+            let shown = if *name == "cephfs" { "cephFS" } else { name };
+            let at = At { path: spec.path.field(shown), ..at };
             at.forbidden(errors, "may not specify more than 1 volume type");
             continue;
         }

@@ -164,10 +164,24 @@ fn json_value(data: &At<'_, '_>, key: &str, errors: &mut ErrorList) {
         return errors.push(FieldError::required(&path, ""));
     }
     let decoded = base64::engine::general_purpose::STANDARD.decode(data.str(key));
-    if let Err(why) = json::parse(&decoded.unwrap_or_default()) {
-        let hidden = "<secret contents redacted>";
-        errors.push(FieldError::invalid(&path, hidden, &why.to_string()));
-    }
+    let found = match json::parse(&decoded.unwrap_or_default()) {
+        Err(why) => return hide(&path, &why.to_string(), errors),
+        Ok(parsed) => match parsed.value {
+            Value::Object(_) | Value::Null => return,
+            Value::Array(_) => "array",
+            Value::String(_) => "string",
+            Value::Bool(_) => "bool",
+            _ => "number",
+        },
+    };
+    let words =
+        format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}");
+    hide(&path, &words, errors);
+}
+
+/// A fault of a value that messages do not show.
+fn hide(path: &Path<'_>, words: &str, errors: &mut ErrorList) {
+    errors.push(FieldError::invalid(path, "<secret contents redacted>", words));
 }
 
 /// Namespaces carry a finalizer in their spec until their content is gone.

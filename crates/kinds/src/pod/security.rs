@@ -3,7 +3,7 @@
 use super::defaults::CONTAINER_LISTS;
 use super::spec::Context;
 use crate::check::At;
-use keelson_meta::{ErrorList, FieldError, Seen};
+use keelson_meta::{ErrorList, FieldError, Seen, value};
 
 const ID_MAX: i64 = 2_147_483_647;
 
@@ -131,7 +131,9 @@ fn seccomp(at: &At<'_, '_>, errors: &mut ErrorList) {
             super::volumes::descending(&profile, errors);
         }
     } else if profile.is_set() {
-        profile.invalid(errors, "can only be set when seccomp type is Localhost");
+        // Messages show the Go struct.
+        let shown = value!({"Type": (kind.text()), "LocalhostProfile": (profile.text())});
+        profile.invalid_as(errors, shown, "can only be set when seccomp type is Localhost");
     }
     kind.one_of(errors, &["Localhost", "RuntimeDefault", "Unconfined"]);
 }
@@ -242,7 +244,7 @@ pub(super) fn operating_system(spec: &At<'_, '_>, errors: &mut ErrorList) {
         return;
     }
     match at.str("name") {
-        "" => at.field("name").required(errors, "cannot be empty"),
+        "" => at.field("name").required(errors, ""),
         "linux" => on_linux(spec, errors),
         "windows" => on_windows(spec, errors),
         other => errors.push(FieldError::not_supported(&at.path, other, &["linux", "windows"])),
