@@ -121,9 +121,7 @@ fn default_cron_job(obj: &mut Object) {
 fn validate_job(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
     let spec = At::of(new, "spec");
-    if old.is_none() {
-        selector::validate(new, &mut errors);
-    }
+    selector::validate(new, old, &mut errors);
     job_spec(&spec, &mut errors);
     job_selector(&spec, &mut errors);
     pod_host_name(new, &mut errors);

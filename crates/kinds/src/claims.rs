@@ -24,7 +24,7 @@ pub(super) fn claim(base: Strategy) -> Strategy {
             same_sources(obj, None);
         },
         prepare_update: |obj, old| {
-            if !has_foreign_source(old.get("spec")) {
+            if old.at(&["spec", "dataSourceRef"]).is_none() {
                 drop_foreign_source(obj.object_mut("spec"));
             }
             same_sources(obj, Some(old));
@@ -40,11 +40,6 @@ pub(super) fn claim(base: Strategy) -> Strategy {
 pub(super) fn default_claim(claim: &mut Map) {
     default_empty(claim.object_at("status"), "phase", "Pending");
     default(claim.object_at("spec"), "volumeMode", "Filesystem");
-}
-
-fn has_foreign_source(spec: Option<&Value>) -> bool {
-    let namespace = spec.and_then(|spec| spec.str_at(&["dataSourceRef", "namespace"]));
-    namespace.is_some_and(|namespace| !namespace.is_empty())
 }
 
 /// A source in another namespace is dropped: CrossNamespaceVolumeDataSource is off.
@@ -88,7 +83,14 @@ fn same_sources(claim: &mut Object, old: Option<&Object>) {
 fn validate_claim(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
     let spec = At::of(new, "spec");
-    claim_spec(&spec, &mut errors);
+    // Sources that were taken before groups were checked stay.
+    let has_group = |old: &Object| {
+        let mut sources = ["dataSource", "dataSourceRef"].iter();
+        sources.any(|source| {
+            old.at(&["spec", source, "apiGroup"]).is_some_and(|group| !group.is_null())
+        })
+    };
+    claim_spec(&spec, old.is_some_and(has_group), &mut errors);
     if let Some(old) = old {
         claim_update(new, old, &mut errors);
     }
@@ -128,8 +130,8 @@ fn volume_warnings(volume: &Object) -> Vec<Str> {
     })
 }
 
-/// The spec of a claim.
-pub(super) fn claim_spec(spec: &At<'_, '_>, errors: &mut ErrorList) {
+/// The spec of a claim. `any_group`: groups of sources are not checked.
+pub(super) fn claim_spec(spec: &At<'_, '_>, any_group: bool, errors: &mut ErrorList) {
     let modes = spec.field("accessModes");
     modes.not_empty(errors, "at least 1 access mode is required");
     spec.field("selector").label_selector(errors);
@@ -143,16 +145,18 @@ pub(super) fn claim_spec(spec: &At<'_, '_>, errors: &mut ErrorList) {
     spec.field("storageClassName").rule_if_set(errors, names::is_dns1123_subdomain);
     spec.field("volumeMode").one_of_if_set(errors, VOLUME_MODES);
     for name in ["dataSource", "dataSourceRef"] {
-        data_source(&spec.field(name), errors);
+        data_source(&spec.field(name), any_group, errors);
     }
     spec.field("volumeAttributesClassName").rule_if_set(errors, names::is_dns1123_subdomain);
     let (source, reference) = (spec.field("dataSource"), spec.field("dataSourceRef"));
     let same = |name: &str| source.str(name) == reference.str(name);
     let alike = ["apiGroup", "kind", "name"].iter().all(|name| same(name));
-    if source.is_set() && reference.is_set() && !alike {
-        // The place is shown where the value would be.
-        let error = FieldError::invalid(&spec.path, Map::new(), "must match dataSourceRef");
-        errors.push(error);
+    // The place is shown where the value would be.
+    let refuse = |words: &str| FieldError::invalid(&spec.path, Map::new(), words);
+    if !reference.str("namespace").is_empty() && source.is_set() {
+        errors.push(refuse("may not be specified when dataSourceRef.namespace is specified"));
+    } else if source.is_set() && reference.is_set() && !alike {
+        errors.push(refuse("must match dataSourceRef"));
     }
 }
 
@@ -210,7 +214,8 @@ fn access_modes(modes: &At<'_, '_>, errors: &mut ErrorList) {
         errors.push(FieldError::not_supported(&modes.path, mode.text(), ACCESS_MODES));
     }
     let single = |mode: &Value| mode.as_str() == Some("ReadWriteOncePod");
-    if modes.array().iter().any(single) && !modes.array().iter().all(single) {
+    let other = |mode: &Value| !single(mode) && ACCESS_MODES.contains(&mode.as_str().unwrap_or(""));
+    if modes.array().iter().any(single) && modes.array().iter().any(other) {
         modes.forbidden(errors, "may not use ReadWriteOncePod with other access modes");
     }
 }
@@ -221,7 +226,7 @@ fn positive(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn data_source(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn data_source(at: &At<'_, '_>, any_group: bool, errors: &mut ErrorList) {
     if !at.is_set() {
         return;
     }
@@ -232,7 +237,10 @@ fn data_source(at: &At<'_, '_>, errors: &mut ErrorList) {
         let words = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
         at.invalid_as(errors, at.str("kind"), words);
     }
-    at.field("apiGroup").rule_if_set(errors, names::is_dns1123_subdomain);
+    if !any_group {
+        at.field("apiGroup").rule_if_set(errors, names::is_dns1123_subdomain);
+    }
+    at.field("namespace").rule_if_set(errors, names::is_dns1123_label);
 }
 
 fn claim_update(new: &Object, old: &Object, errors: &mut ErrorList) {
@@ -247,11 +255,18 @@ fn claim_update(new: &Object, old: &Object, errors: &mut ErrorList) {
     if stored.get("volumeName").is_none_or(Value::is_empty) {
         keep(&mut wished, "volumeName");
     }
-    // A claim of the old form may be told its class in the new one.
-    let class = spec.str("storageClassName");
-    let moves = !class.is_empty() && new.annotation(OLD_CLASS) == Some(class);
-    if stored.get("storageClassName").is_none() && moves {
+    // A claim of the old form may be told its class in the new one, and one without a class any.
+    let class = spec.field("storageClassName");
+    let (now, then) = (new.annotation(OLD_CLASS), old.annotation(OLD_CLASS));
+    let had_none = stored.get("storageClassName").is_none() && class.is_set();
+    let is_then = then == Some(class.text());
+    if had_none && is_then && now.is_none_or(|now| Some(now) == then) {
         keep(&mut wished, "storageClassName");
+    } else {
+        old_class(new, old, errors);
+        if had_none && (then.is_none() || is_then) {
+            keep(&mut wished, "storageClassName");
+        }
     }
     let bound = old.str_at(&["status", "phase"]) == "Bound";
     if bound {
@@ -270,7 +285,6 @@ fn claim_update(new: &Object, old: &Object, errors: &mut ErrorList) {
         spec.forbidden(errors, &words);
     }
     shrinks(&spec, old, errors);
-    old_class(new, old, errors);
     volume_mode(&spec, &stored, errors);
 }
 

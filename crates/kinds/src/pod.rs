@@ -108,6 +108,7 @@ fn negative_grace(spec: &mut Map) {
 }
 
 fn prepare_update(new: &mut Object, _: &Object) {
+    negative_grace(new.object_mut("spec"));
     drop_disabled(new.object_mut("spec"));
 }
 

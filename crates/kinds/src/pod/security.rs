@@ -55,7 +55,7 @@ pub(super) fn pod(spec: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorLi
     }
     sysctls(&at.field("sysctls"), spec, errors);
     at.field("fsGroupChangePolicy").one_of_if_set(errors, &["Always", "OnRootMismatch"]);
-    at.field("seLinuxChangePolicy").one_of_if_set(errors, &["MountOption", "Recursive"]);
+    at.field("seLinuxChangePolicy").one_of_if_set(errors, &["Recursive"]);
     seccomp(&at.field("seccompProfile"), errors);
     windows_options(&at.field("windowsOptions"), errors);
     app_armor(&at.field("appArmorProfile"), errors);

@@ -165,8 +165,11 @@ fn resource_claims(at: &At<'_, '_>, errors: &mut ErrorList) {
             ),
             _ => {}
         }
-        claim.field("resourceClaimName").rule_if_set(errors, names::is_dns1123_subdomain);
-        claim.field("resourceClaimTemplateName").rule_if_set(errors, names::is_dns1123_subdomain);
+        for at in [claim.field(named), claim.field(template)] {
+            if at.is_set() {
+                at.rule(errors, names::is_dns1123_subdomain);
+            }
+        }
     }
 }
 

@@ -544,7 +544,7 @@ fn ephemeral(at: &At<'_, '_>, errors: &mut ErrorList) {
         return template.required(errors, "");
     }
     crate::devices::template_metadata(&template.field("metadata"), errors);
-    crate::claims::claim_spec(&template.field("spec"), errors);
+    crate::claims::claim_spec(&template.field("spec"), false, errors);
 }
 
 fn image(at: &At<'_, '_>, errors: &mut ErrorList) {

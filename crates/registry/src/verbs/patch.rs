@@ -188,6 +188,17 @@ fn check_applied_name(target: &Target, config: &Value) -> Result<(), Failure> {
     check_name(target, &named)
 }
 
+/// Whether an entry of managedFields has the types that it should have.
+fn is_readable_owner(entry: &Value) -> bool {
+    let Value::Object(members) = entry else { return entry.is_null() };
+    members.iter().all(|(name, value)| match (name.as_str(), value) {
+        (_, Value::Null) | ("fieldsV1", _) => true,
+        ("time", Value::String(text)) => keelson_meta::Timestamp::parse(text).is_ok(),
+        (_, Value::String(_)) => true,
+        _ => false,
+    })
+}
+
 /// An applied configuration must say what it is.
 fn check_applied(schema: &Schema, config: &Map) -> Result<(), Failure> {
     let text = |name: &str| config.get(name).and_then(Value::as_str).unwrap_or_default();
@@ -200,8 +211,11 @@ fn check_applied(schema: &Schema, config: &Map) -> Result<(), Failure> {
         };
         return Err(Status::bad_request(format!("invalid object type: {shown}")));
     }
-    let metadata = config.get("metadata");
-    if metadata.and_then(|m| m.get("managedFields")).is_some_and(|m| !m.is_null()) {
+    let entries = config.get("metadata").and_then(|metadata| metadata.get("managedFields"));
+    // Upstream does not see entries that it cannot read; they are refused with the rest of the object.
+    let is_readable =
+        |entries: &Value| entries.as_array().is_none_or(|list| list.iter().all(is_readable_owner));
+    if entries.is_some_and(|entries| !entries.is_null() && is_readable(entries)) {
         return Err(Status::bad_request("metadata.managedFields must be nil"));
     }
     Ok(())
