@@ -43,7 +43,7 @@ pub(super) fn default_claim(claim: &mut Map) {
 }
 
 /// A source in another namespace is dropped: CrossNamespaceVolumeDataSource is off.
-pub(super) fn drop_foreign_source(spec: &mut Map) {
+fn drop_foreign_source(spec: &mut Map) {
     let namespace = spec.get("dataSourceRef").and_then(|source| source.str_at(&["namespace"]));
     if namespace.is_some_and(|namespace| !namespace.is_empty()) {
         spec.remove("dataSourceRef");
@@ -416,7 +416,7 @@ fn csi(at: &At<'_, '_>, errors: &mut ErrorList) {
         let secret = at.field(name);
         if secret.is_set() {
             secret.field("name").not_empty(errors, "");
-            secret.field("namespace").not_empty(errors, "");
+            secret.field("namespace").required_rule(errors, names::is_dns1123_label);
         }
     }
 }

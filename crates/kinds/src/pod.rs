@@ -130,12 +130,6 @@ pub(super) fn drop_disabled(spec: &mut Map) {
         }
     }
     for volume in children(spec, "volumes") {
-        if let Some(claim) = child(volume, "ephemeral")
-            .and_then(|ephemeral| child(ephemeral, "volumeClaimTemplate"))
-            .and_then(|template| child(template, "spec"))
-        {
-            super::claims::drop_foreign_source(claim);
-        }
         if let Some(projected) = child(volume, "projected") {
             for source in children(projected, "sources") {
                 source.remove("clusterTrustBundle");

@@ -185,6 +185,8 @@ fn windows_options(at: &At<'_, '_>, errors: &mut ErrorList) {
     let user = at.field("runAsUserName");
     if user.is_set() && user.text().is_empty() {
         user.invalid(errors, "runAsUserName cannot be an empty string");
+    } else if user.is_set() {
+        windows_user(&user, errors);
     }
 }
 
@@ -310,4 +312,64 @@ fn on_windows(spec: &At<'_, '_>, errors: &mut ErrorList) {
             OF_CONTAINER.iter().for_each(|name| refuse(&context, name, errors));
         }
     }
+}
+
+/// `runAsUserName`: `USER`, or `DOMAIN\\USER`.
+fn windows_user(at: &At<'_, '_>, errors: &mut ErrorList) {
+    const DOMAIN_BYTES_MAX: usize = 256;
+    const USER_BYTES_MAX: usize = 104;
+    const BAD: &str = "\"/\\:;|=,+*?<>@[]";
+    let text = at.text();
+    if text.bytes().any(|b| b.is_ascii_control()) {
+        return at.invalid(errors, "runAsUserName cannot contain control characters");
+    }
+    if text.matches('\\').count() > 1 {
+        return at.invalid(errors, "runAsUserName cannot contain more than one backslash");
+    }
+    let (domain, user) = match text.split_once('\\') {
+        Some((domain, user)) => (Some(domain), user),
+        None => (None, text),
+    };
+    if domain.is_some_and(|domain| domain.len() >= DOMAIN_BYTES_MAX) {
+        let words =
+            format!("runAsUserName's Domain length must be under {DOMAIN_BYTES_MAX} characters");
+        at.invalid(errors, &words);
+    }
+    if domain.is_some_and(|domain| !is_net_bios(domain) && !is_dns_domain(domain)) {
+        at.invalid(errors, "runAsUserName's Domain doesn't match the NetBios nor the DNS format");
+    }
+    if user.is_empty() {
+        at.invalid(errors, "runAsUserName's User cannot be empty");
+    } else if user.len() > USER_BYTES_MAX {
+        let words = format!(
+            "runAsUserName's User length must not be longer than {USER_BYTES_MAX} characters"
+        );
+        at.invalid(errors, &words);
+    }
+    if !user.is_empty() && user.chars().all(|c| matches!(c, '.' | ' ')) {
+        at.invalid(errors, "runAsUserName's User cannot contain only periods or spaces");
+    }
+    if user.contains(|c| BAD.contains(c)) {
+        let words = format!("runAsUserName's User cannot contain the following characters: {BAD}");
+        at.invalid(errors, &words);
+    }
+}
+
+/// The name of a domain of before there was DNS.
+fn is_net_bios(domain: &str) -> bool {
+    const CHARACTERS_MAX: usize = 15;
+    let count = domain.chars().count();
+    (1..=CHARACTERS_MAX).contains(&count)
+        && !domain.starts_with('.')
+        && !domain.contains(|c| "\\/:*?\"<>|".contains(c))
+}
+
+fn is_dns_domain(domain: &str) -> bool {
+    const LABEL_BYTES_MAX: usize = 63;
+    domain.split('.').all(|label| {
+        (1..=LABEL_BYTES_MAX).contains(&label.len())
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+            && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+    })
 }

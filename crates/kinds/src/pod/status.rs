@@ -59,7 +59,14 @@ pub(super) fn validate(new: &Object, old: Option<&Object>) -> ErrorList {
     }
     for (list, containers) in LISTS {
         let containers = spec.get(containers).as_array().unwrap_or_default();
-        at.field(list).items().for_each(|status| allocated(&status, containers, &mut errors));
+        for status in at.field(list).items() {
+            let devices = status.field("allocatedResourcesStatus");
+            if list.starts_with("ephemeral") && !devices.array().is_empty() {
+                devices.forbidden(&mut errors, "must not be specified in container status");
+            } else {
+                allocated(&status, containers, &mut errors);
+            }
+        }
     }
     errors
 }

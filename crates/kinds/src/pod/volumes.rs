@@ -520,7 +520,9 @@ fn csi(at: &At<'_, '_>, errors: &mut ErrorList) {
     driver_name(&at.field("driver"), errors);
     let secret = at.field("nodePublishSecretRef");
     if secret.is_set() {
-        secret.field("name").required_rule(errors, names::is_dns1123_subdomain);
+        // Upstream tells the fault without the reference.
+        let name = At { value: secret.get("name"), path: at.path.field("name") };
+        name.required_rule(errors, names::is_dns1123_subdomain);
     }
 }
 
