@@ -13,6 +13,9 @@ const RSA_PUBLIC: &str = include_str!("testdata/rsa.pub.pem");
 const P256: &str = include_str!("testdata/p256.pem");
 const P256_PUBLIC: &str = include_str!("testdata/p256.pub.pem");
 const P384: &str = include_str!("testdata/p384.pem");
+const P521: &str = include_str!("testdata/p521.pem");
+const P521_SEC1: &str = include_str!("testdata/p521.sec1.pem");
+const P521_PUBLIC: &str = include_str!("testdata/p521.pub.pem");
 const NOW: i64 = 1_000_000;
 
 /// Objects by resource, namespace and name, each with the revision of its last write.
@@ -120,7 +123,7 @@ const BAD_SIGNATURE: &str = "go-jose/go-jose: error in cryptographic primitive";
 
 #[tokio::test]
 async fn a_token_of_each_kind_of_key_is_accepted() {
-    for signing in [RSA, P256, P384] {
+    for signing in [RSA, P256, P384, P521, P521_SEC1] {
         let (tokens, _) = tokens(signing, &[]);
         let token = tokens.issue(&claims()).expect("a token");
         check(&tokens, &token, OK).await;
@@ -343,11 +346,13 @@ async fn seen_tokens_are_bounded() {
 /// Ids and JSON Web Keys as `openssl` and kube-apiserver make them.
 #[test]
 fn public_keys_are_those_of_the_private_ones() {
-    for (private, public) in [(RSA, RSA_PUBLIC), (P256, P256_PUBLIC)] {
+    let pairs =
+        [(RSA, RSA_PUBLIC), (P256, P256_PUBLIC), (P521, P521_PUBLIC), (P521_SEC1, P521_PUBLIC)];
+    for (private, spki) in pairs {
+        let public = spki;
         let private = SigningKey::read(private).expect("a key").verifying;
         let [public] = VerifyingKey::read_all(public).expect("a key").try_into().expect("one");
         assert_eq!((private.id, private.algorithm), (public.id.clone(), public.algorithm));
-        let spki = if public.algorithm == Algorithm::RS256 { RSA_PUBLIC } else { P256_PUBLIC };
         let spki = Pem::iter_from_buffer(spki.as_bytes()).next().unwrap().unwrap().contents;
         let digest = ring::digest::digest(&ring::digest::SHA256, &spki);
         assert_eq!(public.id, URL_SAFE_NO_PAD.encode(digest));
@@ -355,6 +360,9 @@ fn public_keys_are_those_of_the_private_ones() {
         match public.algorithm {
             Algorithm::RS256 => {
                 assert_eq!((&jwk["kty"], &jwk["e"]), (&json!("RSA"), &json!("AQAB")))
+            }
+            Algorithm::ES512 => {
+                assert_eq!((&jwk["crv"], &jwk["alg"]), (&json!("P-521"), &json!("ES512")))
             }
             _ => assert_eq!((&jwk["crv"], &jwk["alg"]), (&json!("P-256"), &json!("ES256"))),
         }
