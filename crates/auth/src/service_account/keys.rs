@@ -72,12 +72,15 @@ impl Algorithm {
 }
 
 /// A key that verifies tokens.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct VerifyingKey {
     /// The only algorithm that counts with this key.
     pub algorithm: Algorithm,
-    /// What the header `kid` of its tokens is: the hash of the key in DER, as kube-apiserver makes it.
+    /// What the header `kid` of its tokens is: the hash of the key in DER, as kube-apiserver makes it, or the id
+    /// that an external signer gave it.
     pub id: String,
+    /// Whether it is left out of the published keys.
+    pub is_unpublished: bool,
     /// An RSAPublicKey in DER, or an uncompressed point of the curve.
     key: Vec<u8>,
 }
@@ -113,6 +116,12 @@ impl VerifyingKey {
             return Err(KeyError("no key in it"));
         }
         Ok(keys)
+    }
+
+    /// A key that an external signer named, from a SubjectPublicKeyInfo in DER.
+    pub fn external(id: &str, spki: &[u8], is_unpublished: bool) -> Result<VerifyingKey, KeyError> {
+        let key = VerifyingKey::from_spki(spki)?;
+        Ok(VerifyingKey { id: id.to_owned(), is_unpublished, ..key })
     }
 
     fn from_spki(spki: &[u8]) -> Result<VerifyingKey, KeyError> {
@@ -155,7 +164,7 @@ impl VerifyingKey {
             der::concat(&[der::wrap(der::SEQUENCE, names), der::wrap(der::BIT_STRING, &bits)]);
         let spki = der::wrap(der::SEQUENCE, &spki);
         let id = BASE64URL.encode(ring::digest::digest(&ring::digest::SHA256, &spki));
-        VerifyingKey { algorithm, id, key: key.to_vec() }
+        VerifyingKey { algorithm, id, is_unpublished: false, key: key.to_vec() }
     }
 
     /// Whether `signature` is that of `message` by this key.

@@ -25,6 +25,7 @@ mod documents;
 mod etcd;
 mod etcd_values;
 mod event_ttl;
+mod external_signer;
 mod faults;
 mod flow_control;
 mod forms;
