@@ -4,6 +4,7 @@
 // What a test skips, and what it counts, is told on standard output.
 #![allow(clippy::print_stdout)]
 
+mod access_reviews;
 mod admission;
 mod api_services;
 mod authorization;
