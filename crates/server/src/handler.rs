@@ -7,7 +7,7 @@ use crate::discovery;
 use crate::documents::Documents;
 use crate::health::Health;
 use crate::health_log::HealthLog;
-use crate::impersonate;
+use crate::impersonate::{self, LastModes};
 use crate::in_flight::{InFlight, TooMany};
 use crate::limits::Limits;
 use crate::listen::Peer;
@@ -57,6 +57,7 @@ pub struct State {
     pub(crate) in_flight: Arc<InFlight>,
     pub(crate) bodies: Bodies,
     pub(crate) documents: Documents,
+    pub(crate) last_modes: LastModes,
 }
 
 impl State {
@@ -67,6 +68,7 @@ impl State {
             in_flight: Arc::new(InFlight::new(limits)),
             bodies: Bodies::new(limits),
             documents: Documents::default(),
+            last_modes: LastModes::default(),
         }
     }
 }
@@ -325,8 +327,14 @@ impl App {
             Ok(_) | Err(_) => ask.peer.place.end(),
         }
         let attributes = attributes(ask, route);
-        let user =
-            impersonate::impersonated(&self.authorizer, &ask.headers, user?, &attributes).await?;
+        let user = impersonate::impersonated(
+            &self.authorizer,
+            &self.state.last_modes,
+            &ask.headers,
+            user?,
+            &attributes,
+        )
+        .await?;
         context.authenticated(&user, &attributes);
         let counted = self.state.in_flight.enter(&user, &attributes);
         context.count(counted.map_err(|TooMany| Refused::Busy)?);
