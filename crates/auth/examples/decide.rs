@@ -45,6 +45,10 @@ impl Objects for Stored {
     fn get(&self, _: GroupResource, _: &str, name: &str) -> Result<Option<Object>, Failure> {
         Ok(Object::from_value(value!({"metadata": {"name": name, "uid": "u"}})))
     }
+
+    fn labelled(&self, _: GroupResource, _: &str, _: (&str, &str)) -> Result<Vec<Object>, Failure> {
+        Ok(vec![])
+    }
 }
 
 struct All;

@@ -33,6 +33,14 @@ pub trait Objects: Send + Sync {
         namespace: &str,
         name: &str,
     ) -> Result<Option<Object>, Failure>;
+
+    /// The objects of a namespace that have a label, in their storage version.
+    fn labelled(
+        &self,
+        resource: GroupResource,
+        namespace: &str,
+        label: (&str, &str),
+    ) -> Result<Vec<Object>, Failure>;
 }
 
 /// The changes of some resources, in order within each.

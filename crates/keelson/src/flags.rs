@@ -318,6 +318,9 @@ pub struct Serve {
     /// Addresses of services, one range or one of each family.
     #[arg(long, value_delimiter = ',', default_value = "10.0.0.0/24", value_name = "CIDR")]
     pub service_cluster_ip_range: Vec<String>,
+    /// Whether services that webhooks name are reached by their endpoints instead of their ClusterIP.
+    #[arg(long, default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub enable_aggregator_routing: bool,
     /// Group versions to switch on or off: `api/all=true`, `apps/v1=false`.
     #[arg(long, value_delimiter = ',', value_name = "NAME=BOOL")]
     pub runtime_config: Vec<String>,
@@ -466,6 +469,7 @@ impl Serve {
             paths: vec![],
         });
         builder.bootstrap_token_auth = self.enable_bootstrap_token_auth;
+        builder.aggregator_routing = self.enable_aggregator_routing;
         for word in &self.runtime_config {
             let (name, value) = word.split_once('=').unwrap_or((word, "true"));
             let Ok(on) = value.parse::<bool>() else {

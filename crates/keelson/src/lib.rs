@@ -31,6 +31,7 @@ mod private_files;
 mod reloads;
 mod server;
 mod service_account_keys;
+mod services;
 mod signing;
 mod supervisor;
 mod tls_files;

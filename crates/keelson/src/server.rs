@@ -5,12 +5,13 @@ use crate::authorization::Authorization;
 use crate::backup_socket::{BackupSocket, backup_socket};
 use crate::certificates::{CertificateError, Pki, host_names};
 use crate::controllers::{self, Duty};
-use crate::dynamic_admission::{self, Services};
+use crate::dynamic_admission;
 use crate::etcd::{self, Etcd};
 use crate::feature_gates::FeatureGates;
 use crate::front_proxy::FrontProxyOptions;
 use crate::kubeconfig::Kubeconfig;
 use crate::service_account_keys::ServiceAccountTokenOptions;
+use crate::services::Services;
 use crate::signing::SigningOptions;
 use crate::supervisor::{Loops, keep_running};
 use crate::tls_files::{CurrentFiles, TlsFiles};
@@ -138,6 +139,8 @@ pub struct Builder {
     pub service_ranges: Vec<String>,
     /// `--advertise-address`.
     pub advertise: Option<IpAddr>,
+    /// `--enable-aggregator-routing`.
+    pub aggregator_routing: bool,
     /// `--runtime-config`.
     pub runtime_config: Vec<(String, bool)>,
     /// `--feature-gates`.
@@ -184,6 +187,7 @@ impl Default for Builder {
             tokens: TokenFile::default(),
             service_ranges: vec!["10.0.0.0/24".to_owned()],
             advertise: None,
+            aggregator_routing: false,
             runtime_config: vec![],
             feature_gates: FeatureGates::default(),
             admission: Chain::default(),
@@ -279,7 +283,7 @@ impl Builder {
         // The first objects and the certificates each wait for the disk: where there are threads
         // enough, side by side.
         let clock = std::mem::replace(&mut self.clock, Box::new(SystemClock));
-        let services: Arc<Services> = Arc::default();
+        let services = Arc::new(Services::new(self.aggregator_routing));
         let egress = Arc::new(Egress::new(services.clone()));
         let options = self.registry_options(advertise, address.port(), &egress)?;
         let opening = tokio::spawn(Registry::open(backend.store(), clock, options));

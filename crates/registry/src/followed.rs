@@ -73,6 +73,20 @@ impl Objects for ReadOnly {
         let entry = registry.known_at(&kind, &kind.key(namespace, name))?;
         entry.map(|entry| kind.decode(&entry)).transpose()
     }
+
+    fn labelled(
+        &self,
+        (group, resource): GroupResource,
+        namespace: &str,
+        (key, value): (&str, &str),
+    ) -> Result<Vec<Object>, Failure> {
+        let registry = self.registry()?;
+        let Some(kind) = registry.kind(group, resource) else { return Ok(vec![]) };
+        let prefix = format!("{namespace}/");
+        let snapshot = registry.all_under(&kind, &prefix)?;
+        let entries = snapshot.range(&prefix, "").filter(|entry| entry.label(key) == Some(value));
+        entries.map(|entry| kind.decode(entry)).collect()
+    }
 }
 
 /// Cursors over several resources; `None` for one that is not served.

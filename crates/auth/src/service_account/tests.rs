@@ -64,6 +64,10 @@ impl Objects for Stored {
         let place = format!("{}/{ns}/{name}", resource.1);
         Ok(self.0.lock().unwrap().get(&place).map(|(_, object)| object.clone()))
     }
+
+    fn labelled(&self, _: GroupResource, _: &str, _: (&str, &str)) -> Result<Vec<Object>, Failure> {
+        Ok(vec![])
+    }
 }
 
 fn tokens(signing: &str, public: &[&str]) -> (ServiceAccountTokens, Stored) {
