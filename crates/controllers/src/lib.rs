@@ -15,6 +15,7 @@ mod control_loop;
 mod disruption;
 mod endpoints;
 mod garbage;
+mod identity;
 mod legacy_tokens;
 mod metadata;
 mod namespaces;
@@ -49,6 +50,8 @@ pub struct Context {
     pub root_ca: Arc<str>,
     /// Whose client certificates count.
     pub client_trust: watch::Receiver<ClientTrust>,
+    /// The name of the host that the server runs on.
+    pub host_name: Arc<str>,
     /// Who signs certificates.
     pub signing: Arc<Signing>,
     /// Who signs tokens of service accounts.
@@ -65,6 +68,8 @@ pub struct Controller {
     pub name: &'static str,
     /// Whether a kube-controller-manager runs it too, unless told otherwise.
     pub is_kube_controller_managers: bool,
+    /// Whether each of several servers that share a store runs it; else one does.
+    pub is_each_servers: bool,
     start: fn(Context) -> Running,
 }
 
@@ -75,12 +80,17 @@ impl Controller {
     }
 
     const fn new(name: &'static str, start: fn(Context) -> Running) -> Controller {
-        Controller { name, is_kube_controller_managers: true, start }
+        Controller { name, is_kube_controller_managers: true, is_each_servers: false, start }
     }
 
     /// One that a kube-controller-manager does not run, or only when it is told to.
     const fn off_by_default_there(self) -> Controller {
         Controller { is_kube_controller_managers: false, ..self }
+    }
+
+    /// One of kube-apiserver's that each server runs for itself.
+    const fn for_each_server(self) -> Controller {
+        Controller { is_each_servers: true, ..self.off_by_default_there() }
     }
 }
 
@@ -125,6 +135,14 @@ pub const ALL: &[Controller] = &[
     Controller::new("garbage-collector-controller", |context| {
         Box::pin(garbage::run(context.registry))
     }),
+    Controller::new("kube-apiserver-identity-lease-controller", |context| {
+        Box::pin(identity::keep(context.registry, context.host_name))
+    })
+    .for_each_server(),
+    Controller::new("kube-apiserver-identity-lease-garbage-collector", |context| {
+        Box::pin(identity::collect(context.registry))
+    })
+    .off_by_default_there(),
     Controller::new("legacy-service-account-token-tracking-controller", |context| {
         Box::pin(legacy_tokens::tracked_since(context.registry))
     })

@@ -9,6 +9,8 @@ pub struct Controllers {
     always: Vec<Controller>,
     /// Those that run while no kube-controller-manager runs them.
     otherwise: Vec<Controller>,
+    /// Those that each server runs.
+    on_each: Vec<Controller>,
 }
 
 impl Controllers {
@@ -16,22 +18,24 @@ impl Controllers {
     /// counts, else `*` or `-*`. Without words all run, but leave their work to a kube-controller-manager
     /// while there is one. So do those that are not named where only `-name` is said of others.
     pub fn chosen(words: &[String]) -> Controllers {
-        let (mut always, mut otherwise) = (vec![], vec![]);
+        let (mut always, mut otherwise, mut on_each) = (vec![], vec![], vec![]);
         let has = |wanted: &str| words.iter().any(|word| word == wanted);
         let is_only_less = words.iter().all(|word| word.starts_with('-') && word != "-*");
         for controller in ALL {
             let (name, off) = (controller.name, format!("-{}", controller.name));
             let by_name = words.iter().rev().find(|word| **word == name || **word == off);
-            match by_name {
-                Some(word) if *word == name => always.push(*controller),
-                Some(_) => {}
-                None if has("*") => always.push(*controller),
-                None if !is_only_less => {}
-                None if controller.is_kube_controller_managers => otherwise.push(*controller),
-                None => always.push(*controller),
+            let is_on = by_name.map_or(is_only_less || has("*"), |word| *word == name);
+            let is_said = by_name.is_some() || has("*");
+            match controller {
+                _ if !is_on => {}
+                Controller { is_each_servers: true, .. } => on_each.push(*controller),
+                Controller { is_kube_controller_managers: true, .. } if !is_said => {
+                    otherwise.push(*controller);
+                }
+                _ => always.push(*controller),
             }
         }
-        Controllers { always, otherwise }
+        Controllers { always, otherwise, on_each }
     }
 
     /// The words of these that name no control loop.
@@ -51,6 +55,11 @@ impl Controllers {
     /// The loops that run while no kube-controller-manager does.
     pub fn otherwise(&self) -> &[Controller] {
         &self.otherwise
+    }
+
+    /// The loops that each of several servers runs for itself, always.
+    pub fn on_each_server(&self) -> &[Controller] {
+        &self.on_each
     }
 
     /// The loops that run always.

@@ -315,6 +315,10 @@ impl Builder {
         let context = self.context(&registry, &pki.borrow(), trust, &account_tokens)?;
         let duty = self.duty(context, &health);
         let stands_aside = duty.stands_aside.clone();
+        for controller in duty.controllers.on_each_server().iter().copied() {
+            let context = duty.context.clone();
+            loops.run(controller.name, move || controller.run(context.clone()));
+        }
         let control_loops = self.control_loops(&backend, duty, identity, &told);
         let endpoints = endpoints_loop(&registry, &backend, &health, &told);
         let backups = self.backups(&backend);
@@ -352,6 +356,7 @@ impl Builder {
             registry: registry.clone(),
             client_trust,
             root_ca: pki.ca.as_str().into(),
+            host_name: rustix::system::uname().nodename().to_string_lossy().into(),
             signing: Arc::new(self.signing.signing(pki)?),
             tokens: tokens.clone(),
         })

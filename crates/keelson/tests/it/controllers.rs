@@ -3,6 +3,7 @@
 mod certificates;
 mod chaos;
 mod garbage;
+mod identity;
 mod policy_types;
 mod stepping_aside;
 mod tokens;
