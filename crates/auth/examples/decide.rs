@@ -6,7 +6,8 @@
 
 use keelson_auth::rbac::{GROUP, Rbac};
 use keelson_auth::service_account::{
-    Claims, Reference, ServiceAccountOptions, ServiceAccountTokens, SigningKey, TokenKeys,
+    Claims, EXTENDED_SECONDS_DEFAULT, Reference, ServiceAccountOptions, ServiceAccountTokens,
+    SigningKey, TokenKeys,
 };
 use keelson_auth::{Attributes, BoxFuture, Change, Feed, GroupResource, Objects, User};
 use keelson_meta::{Failure, GroupVersionResource, Object, Str, Timestamp, Value, value};
@@ -119,6 +120,7 @@ async fn main() {
         audiences: vec!["api".into()],
         expiration_seconds_max: None,
         extends_expiration: true,
+        extended_seconds: EXTENDED_SECONDS_DEFAULT,
         lookup: true,
         jwks_uri: None,
     };
@@ -136,7 +138,7 @@ async fn main() {
     let claims =
         Claims { expires: Some(600), namespace: "ns".into(), account, ..Claims::default() };
     let tokens = make();
-    let token = tokens.issue(&claims).expect("a token");
+    let token = tokens.issue(&claims).await.expect("a token");
     let is_known = async |tokens: &ServiceAccountTokens| {
         tokens
             .authenticate(&token, &[], Timestamp::new(0, 0))

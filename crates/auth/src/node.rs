@@ -82,7 +82,7 @@ impl NodeAuthorizer {
                 ("storage.k8s.io", "volumeattachments") => {
                     return self.get(node, Vertex::Attachment, attributes);
                 }
-                ("", "serviceaccounts") => return self.create_token(node, attributes),
+                ("", "serviceaccounts") => return self.service_account(node, attributes),
                 ("coordination.k8s.io", "leases") => return lease(node, attributes),
                 ("storage.k8s.io", "csinodes") => return csi_node(node, attributes),
                 ("resource.k8s.io", "resourceslices") => return self.slice(node, attributes),
@@ -131,12 +131,16 @@ impl NodeAuthorizer {
         self.related(node, vertex, attributes)
     }
 
-    fn create_token(&self, node: &str, attributes: &Attributes) -> Answer {
+    /// A kubelet reads the service accounts of its pods, and asks for their tokens.
+    fn service_account(&self, node: &str, attributes: &Attributes) -> Answer {
+        if attributes.verb == "get" && attributes.subresource.is_empty() {
+            return self.read(node, Vertex::ServiceAccount, attributes);
+        }
         if attributes.verb != "create" || attributes.name.is_empty() {
             return refuse("can only create tokens for individual service accounts");
         }
         if attributes.subresource != "token" {
-            return refuse("can only create token subresource of service account");
+            return refuse("can only create token subresource of serviceaccount");
         }
         self.related(node, Vertex::ServiceAccount, attributes)
     }

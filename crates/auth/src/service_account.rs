@@ -5,6 +5,8 @@
 //! before is not verified again.
 
 mod claims;
+mod external;
+mod issue;
 mod jwt;
 mod keys;
 mod legacy;
@@ -12,6 +14,8 @@ mod legacy;
 mod tests;
 
 pub use claims::{Claims, LEGACY_ISSUER, Reference};
+pub use external::{CALL_TIME_MAX, ExternalKeys, ExternalSigner, SignerError};
+use issue::External;
 pub(crate) use jwt::unverified_claims;
 pub use keys::{Algorithm, KeyError, SigningKey, VerifyingKey};
 use legacy::LegacyUses;
@@ -36,6 +40,9 @@ const SECRETS: GroupResource = ("", "secrets");
 const PODS: GroupResource = ("", "pods");
 const NODES: GroupResource = ("", "nodes");
 
+/// How long tokens live whose life is extended, unless an external signer allows less.
+pub const EXTENDED_SECONDS_DEFAULT: i64 = 365 * 24 * 60 * 60;
+
 /// How tokens are made and checked.
 #[derive(Debug)]
 pub struct ServiceAccountOptions {
@@ -47,6 +54,8 @@ pub struct ServiceAccountOptions {
     pub expiration_seconds_max: Option<i64>,
     /// `--service-account-extend-token-expiration`.
     pub extends_expiration: bool,
+    /// How long a token lives whose life is extended, in seconds.
+    pub extended_seconds: i64,
     /// `--service-account-lookup`: whether Secrets of legacy tokens must exist.
     pub lookup: bool,
     /// `--service-account-jwks-uri`.
@@ -66,6 +75,8 @@ pub struct TokenKeys {
 pub struct ServiceAccountTokens {
     options: ServiceAccountOptions,
     keys: RwLock<Arc<TokenKeys>>,
+    /// Signs, and names the keys, in the place of an own key.
+    external: Option<External>,
     legacy_uses: LegacyUses,
     objects: OnceLock<Arc<dyn Objects>>,
     seen: Mutex<Seen>,
@@ -112,6 +123,7 @@ impl ServiceAccountTokens {
         ServiceAccountTokens {
             options,
             keys: RwLock::new(Arc::new(keys)),
+            external: None,
             legacy_uses: LegacyUses::default(),
             objects: OnceLock::new(),
             seen: Mutex::default(),
@@ -145,18 +157,6 @@ impl ServiceAccountTokens {
         &self.options
     }
 
-    /// A signed token; `None` when there is no key.
-    pub fn issue(&self, claims: &Claims) -> Option<String> {
-        let issuer = self.options.issuers.first()?;
-        jwt::sign(self.keys().signing.as_ref()?, &claims.to_value(issuer))
-    }
-
-    /// A token that stands in a Secret of this name and does not expire; `None` when there is no key.
-    pub fn issue_legacy(&self, account: &Object, secret: &str) -> Option<String> {
-        let claims = claims::legacy(account.namespace(), account.name(), account.uid(), secret);
-        jwt::sign(self.keys().signing.as_ref()?, &claims)
-    }
-
     /// The user of a token, and for which of the `asked` audiences it is (those of the API server, when
     /// none is asked). `Ok(None)`: the token is not one of a service account.
     pub async fn authenticate(
@@ -172,7 +172,7 @@ impl ServiceAccountTokens {
             None => {
                 // Read before the keys are: a token of keys that are replaced meanwhile is not remembered.
                 let generation = self.seen().generation;
-                match self.verify(token)? {
+                match self.verify(token).await? {
                     Some(verified) => self.remember(digest, verified, generation),
                     None => return Ok(None),
                 }
@@ -238,11 +238,14 @@ impl ServiceAccountTokens {
     }
 
     /// Checks issuer and signature.
-    fn verify(&self, token: &str) -> Result<Option<Verified>, TokenError> {
+    async fn verify(&self, token: &str) -> Result<Option<Verified>, TokenError> {
         let Some(claims) = unverified_claims(token) else { return Ok(None) };
         let issuer = claims.get("iss").and_then(Value::as_str).unwrap_or_default();
         if issuer != LEGACY_ISSUER && !self.options.issuers.iter().any(|own| own == issuer) {
             return Ok(None);
+        }
+        if let Some(external) = &self.external {
+            self.fetch_missing_key(external, &jwt::key_id(token)).await?;
         }
         if !jwt::is_signed(token, &self.keys().verifying) {
             return Err("go-jose/go-jose: error in cryptographic primitive".to_owned());
@@ -323,29 +326,6 @@ impl ServiceAccountTokens {
             }
         }
         Ok(is_final)
-    }
-
-    /// `/.well-known/openid-configuration`; `None` when the issuer is no URL.
-    pub fn openid_configuration(&self, address: &str) -> Option<Value> {
-        let issuer =
-            self.options.issuers.first().filter(|issuer| issuer.starts_with("https://"))?;
-        let mut algorithms: Vec<&str> =
-            self.keys().verifying.iter().map(|key| key.algorithm.name()).collect();
-        algorithms.sort_unstable();
-        algorithms.dedup();
-        let own = format!("https://{address}/openid/v1/jwks");
-        let jwks_uri = self.options.jwks_uri.as_ref().unwrap_or(&own);
-        Some(serde_json::json!({
-            "issuer": issuer, "jwks_uri": jwks_uri, "response_types_supported": ["id_token"],
-            "subject_types_supported": ["public"],
-            "id_token_signing_alg_values_supported": algorithms
-        }))
-    }
-
-    /// `/openid/v1/jwks`.
-    pub fn key_set(&self) -> Value {
-        let keys: Vec<Value> = self.keys().verifying.iter().map(VerifyingKey::to_jwk).collect();
-        serde_json::json!({"keys": keys})
     }
 }
 

@@ -147,7 +147,7 @@ impl Unsigned<'_> {
         let signature = key.sign(&certificate)?;
         let signature = match key.verifying.algorithm {
             Algorithm::RS256 => signature,
-            Algorithm::ES256 | Algorithm::ES384 => {
+            Algorithm::ES256 | Algorithm::ES384 | Algorithm::ES512 => {
                 let (r, s) = signature.split_at(signature.len() / 2);
                 der::wrap(der::SEQUENCE, &der::concat(&[unsigned(r), unsigned(s)]))
             }
@@ -179,11 +179,13 @@ fn signature_algorithm(algorithm: Algorithm) -> Vec<u8> {
     const RSA_SHA256: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x0b];
     const ECDSA_SHA256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02];
     const ECDSA_SHA384: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x03];
+    const ECDSA_SHA512: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x04];
     let name = |oid: &[u8]| der::wrap(der::OBJECT_ID, oid);
     let parts = match algorithm {
         Algorithm::RS256 => der::concat(&[name(RSA_SHA256), der::wrap(der::NULL, &[])]),
         Algorithm::ES256 => name(ECDSA_SHA256),
         Algorithm::ES384 => name(ECDSA_SHA384),
+        Algorithm::ES512 => name(ECDSA_SHA512),
     };
     der::wrap(der::SEQUENCE, &parts)
 }

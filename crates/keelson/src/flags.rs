@@ -281,6 +281,10 @@ pub struct Serve {
     /// Key that signs service account tokens [default: an own one, `sa.key` beside the certificates].
     #[arg(long, value_name = "FILE")]
     pub service_account_signing_key_file: Option<PathBuf>,
+    /// Socket of a process that signs service account tokens and names the keys that verify them: a path, or
+    /// `@name` in the abstract namespace.
+    #[arg(long, value_name = "PATH")]
+    pub service_account_signing_endpoint: Option<String>,
     /// Further keys that verify service account tokens, public or private; may be given several times.
     #[arg(long, value_name = "FILE")]
     pub service_account_key_file: Vec<PathBuf>,
@@ -503,10 +507,19 @@ impl Serve {
         if !max.is_zero() && !(TOKEN_EXPIRATION_MIN..=TOKEN_EXPIRATION_MAX).contains(&max) {
             bail!("{flag}: the duration must be from 1 hour to 2^32 seconds");
         }
+        let has_keys = self.service_account_signing_key_file.is_some()
+            || !self.service_account_key_file.is_empty();
+        if has_keys && self.service_account_signing_endpoint.is_some() {
+            bail!(
+                "can't set `--service-account-signing-key-file` and/or `--service-account-key-file` \
+                 with `--service-account-signing-endpoint` (They are mutually exclusive)"
+            );
+        }
         Ok(ServiceAccountTokenOptions {
             issuers: self.service_account_issuer.clone(),
             audiences: self.api_audiences.clone(),
             signing_key_file: self.service_account_signing_key_file.clone(),
+            signing_endpoint: self.service_account_signing_endpoint.clone(),
             key_files: self.service_account_key_file.clone(),
             expiration_seconds_max: i64::try_from(max.as_secs()).ok().filter(|max| *max > 0),
             extends_expiration: self.service_account_extend_token_expiration,

@@ -28,6 +28,7 @@ mod in_process_admission;
 mod kubeconfig;
 mod kubernetes_endpoints;
 mod private_files;
+mod reloads;
 mod server;
 mod service_account_keys;
 mod signing;

@@ -1,6 +1,6 @@
 //! [`Keelson`]: one running server, and the [`Builder`] that starts it.
 
-use crate::authentication::{JwtOptions, Reload, TokenWebhookOptions};
+use crate::authentication::{JwtOptions, TokenWebhookOptions};
 use crate::authorization::Authorization;
 use crate::backup_socket::{BackupSocket, backup_socket};
 use crate::certificates::{CertificateError, Pki, host_names};
@@ -284,7 +284,7 @@ impl Builder {
         let options = self.registry_options(advertise, address.port(), &egress)?;
         let opening = tokio::spawn(Registry::open(backend.store(), clock, options));
         let pki = tls_files.pki();
-        let account_tokens = self.service_account_tokens.tokens(tls_files.dir.as_deref());
+        let account_tokens = self.service_account_tokens.tokens(tls_files.dir.as_deref()).await;
         let registry =
             opening.await.map_err(|error| StartError(format!("registry: {error}")))??;
         let pki = pki?;
@@ -423,56 +423,6 @@ impl Builder {
             draining: AtomicBool::new(false),
             shutdown,
         })
-    }
-
-    /// Starts the loops that read `--authorization-config` and the keys of service account tokens again, and the
-    /// one that writes down which legacy tokens are used.
-    fn follow_files(
-        &self,
-        registry: &Arc<Registry>,
-        egress: &Arc<Egress>,
-        tokens: &Arc<ServiceAccountTokens>,
-        loops: &mut Loops,
-    ) {
-        let (authorizer, look) = (&registry.options.authorizer, self.certificate_look);
-        if let Some(reload) = self.authorization.reload(authorizer, egress, look) {
-            loops.run("authorization-config", move || reload.clone().run());
-        }
-        if self.service_account_tokens.has_files() {
-            let (options, ours) = (self.service_account_tokens.clone(), tokens.clone());
-            loops.run("service-account-keys", move || options.clone().follow(ours.clone(), look));
-        }
-        let (registry, tokens) = (registry.clone(), tokens.clone());
-        loops.run("legacy-token-tracking", move || {
-            keelson_controllers::track_legacy_uses(registry.clone(), tokens.clone())
-        });
-    }
-
-    /// Who authenticates tokens that are none of this server's own, if anybody does.
-    fn remote_tokens(
-        &self,
-        egress: &Arc<Egress>,
-        loops: &mut Loops,
-    ) -> Result<Option<RemoteTokens>, StartError> {
-        if self.jwt.is_none() && self.token_webhook.is_none() {
-            return Ok(None);
-        }
-        let webhook = self.token_webhook.as_ref().map(|webhook| webhook.webhook(egress));
-        let remote = RemoteTokens { webhook: webhook.transpose()?, ..RemoteTokens::default() };
-        let Some(jwt) = &self.jwt else { return Ok(Some(remote)) };
-        let disallowed = &self.service_account_tokens.issuers;
-        jwt.start(&remote.jwt, Some(&self.anonymous), disallowed, egress)?;
-        if let Some(file) = &jwt.file {
-            let reload = Reload {
-                file: file.clone(),
-                slot: remote.jwt.clone(),
-                disallowed_issuers: disallowed.clone(),
-                egress: egress.clone(),
-                look: self.certificate_look,
-            };
-            loops.run("authentication-config", move || reload.clone().run());
-        }
-        Ok(Some(remote))
     }
 
     /// Where clients on this host reach a server that listens on this address.

@@ -1,13 +1,15 @@
 //! Keys, issuers and audiences of service account tokens: kube-apiserver's flags, or an own key that is
-//! made at the first start and kept beside the certificates.
+//! made at the first start and kept beside the certificates. An external signer may stand in the place of keys.
 
 use crate::files::fingerprint;
 use crate::private_files;
 use crate::server::StartError;
 use keelson_auth::service_account::{
-    ServiceAccountOptions, ServiceAccountTokens, SigningKey, TokenKeys, VerifyingKey,
+    CALL_TIME_MAX, EXTENDED_SECONDS_DEFAULT, ExternalSigner, ServiceAccountOptions,
+    ServiceAccountTokens, SigningKey, TokenKeys, VerifyingKey,
 };
 use keelson_meta::Str;
+use keelson_meta::time::GoDuration;
 use rcgen::KeyPair;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,6 +19,8 @@ use std::time::Duration;
 const OWN_KEY: &str = "sa.key";
 /// Issuer of a server that is told none.
 const ISSUER_DEFAULT: &str = "https://kubernetes.default.svc";
+/// The least that an external signer must allow: the shortest life of a token that clients may ask for.
+const EXPIRATION_SECONDS_MIN: i64 = 600;
 
 /// How service account tokens are made and checked.
 #[derive(Clone, Debug)]
@@ -27,6 +31,8 @@ pub struct ServiceAccountTokenOptions {
     pub audiences: Vec<String>,
     /// `--service-account-signing-key-file`; `None` is an own key.
     pub signing_key_file: Option<PathBuf>,
+    /// `--service-account-signing-endpoint`: the socket of an external signer, which signs and names the keys.
+    pub signing_endpoint: Option<String>,
     /// `--service-account-key-file`: keys that verify, beside the one that signs.
     pub key_files: Vec<PathBuf>,
     /// `--service-account-max-token-expiration`, in seconds.
@@ -45,6 +51,7 @@ impl Default for ServiceAccountTokenOptions {
             issuers: vec![ISSUER_DEFAULT.to_owned()],
             audiences: vec![],
             signing_key_file: None,
+            signing_endpoint: None,
             key_files: vec![],
             expiration_seconds_max: None,
             extends_expiration: true,
@@ -55,23 +62,61 @@ impl Default for ServiceAccountTokenOptions {
 }
 
 impl ServiceAccountTokenOptions {
-    /// Reads the keys, or makes the own one. `dir` is the folder of certificates; `None` keeps the own key in
-    /// memory.
-    pub(crate) fn tokens(&self, dir: Option<&Path>) -> Result<ServiceAccountTokens, StartError> {
+    /// Reads the keys, or makes the own one, or asks the external signer. `dir` is the folder of certificates;
+    /// `None` keeps the own key in memory.
+    pub(crate) async fn tokens(
+        &self,
+        dir: Option<&Path>,
+    ) -> Result<ServiceAccountTokens, StartError> {
+        if let Some(endpoint) = &self.signing_endpoint {
+            return self.external(endpoint).await;
+        }
         let signing = match &self.signing_key_file {
             Some(path) => read_signing(path)?,
             None => own_key(dir)?,
         };
+        Ok(ServiceAccountTokens::new(self.options(), self.keys(Arc::new(signing))?))
+    }
+
+    /// The tokens of an external signer, which must answer.
+    async fn external(&self, endpoint: &str) -> Result<ServiceAccountTokens, StartError> {
+        check_endpoint(endpoint)?;
+        let failed = |why| StartError::new(format!("while setting up external-jwt-signer: {why}"));
+        let signer = ExternalSigner::new(endpoint).map_err(failed)?;
+        let steps = "while initially filling key cache: while performing initial cache fill";
+        let filled = |why| failed(format!("{steps}: {why}"));
+        let keys = signer.fetch_keys(CALL_TIME_MAX).await.map_err(filled)?;
+        let max = signer.expiration_seconds_max().await.map_err(failed)?;
+        if max < EXPIRATION_SECONDS_MIN {
+            return Err(StartError::new(format!(
+                "max token life supported by external-jwt-signer ({max}s) is less than acceptable \
+                 (min {EXPIRATION_SECONDS_MIN}s)"
+            )));
+        }
+        let mut options = self.options();
+        if let Some(given) = self.expiration_seconds_max.filter(|given| *given > max) {
+            let [given, max] = [given, max].map(|s| GoDuration(s.saturating_mul(1_000_000_000)));
+            return Err(StartError::new(format!(
+                "service-account-max-token-expiration cannot be set longer than the token expiration \
+                 supported by service-account-signing-endpoint: {given} > {max}"
+            )));
+        }
+        options.expiration_seconds_max.get_or_insert(max);
+        options.extended_seconds = options.extended_seconds.min(max);
+        Ok(ServiceAccountTokens::external(options, signer, keys))
+    }
+
+    fn options(&self) -> ServiceAccountOptions {
         let audiences = if self.audiences.is_empty() { &self.issuers } else { &self.audiences };
-        let options = ServiceAccountOptions {
+        ServiceAccountOptions {
             issuers: self.issuers.clone(),
             audiences: audiences.iter().map(Str::from).collect(),
             expiration_seconds_max: self.expiration_seconds_max,
             extends_expiration: self.extends_expiration,
+            extended_seconds: EXTENDED_SECONDS_DEFAULT,
             lookup: self.lookup,
             jwks_uri: self.jwks_uri.clone(),
-        };
-        Ok(ServiceAccountTokens::new(options, self.keys(Arc::new(signing))?))
+        }
     }
 
     fn keys(&self, signing: Arc<SigningKey>) -> Result<TokenKeys, StartError> {
@@ -129,6 +174,25 @@ impl ServiceAccountTokenOptions {
             seen = now;
         }
     }
+}
+
+/// An absolute path, or `@` and a name of the abstract namespace.
+fn check_endpoint(endpoint: &str) -> Result<(), StartError> {
+    let is_valid = match endpoint.strip_prefix('@') {
+        None => endpoint.starts_with('/'),
+        Some(name) => {
+            !name.is_empty()
+                && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+        }
+    };
+    if is_valid {
+        return Ok(());
+    }
+    Err(StartError::new(format!(
+        "invalid value {} passed for `--service-account-signing-endpoint`, should be a valid location \
+         on the filesystem or must be prefixed with @ to name UDS in abstract namespace",
+        keelson_meta::status::quote(endpoint)
+    )))
 }
 
 fn read_signing(path: &Path) -> Result<SigningKey, StartError> {

@@ -5,7 +5,7 @@ use crate::admission::Write;
 use crate::registry::Registry;
 use keelson_auth::rbac::{self, RoleKind, RoleRef, Rule};
 use keelson_auth::{Attributes, MASTERS};
-use keelson_meta::{Failure, GroupVersionResource, Object, Reason, Status, Str};
+use keelson_meta::{Failure, GroupVersionResource, Map, Object, Reason, Status, Str, Value};
 
 impl Registry {
     /// Refuses a write of a role or binding that grants more than the writer holds.
@@ -109,7 +109,24 @@ fn differs_for_deletion_only(new: &Object, old: &Object) -> bool {
         for name in ["ownerReferences", "finalizers", "managedFields"] {
             obj.metadata_mut().remove(name);
         }
+        remove_empty(&mut obj.root);
         obj
     };
     bare(new) == bare(old)
+}
+
+/// Removes members that say as much as absent ones.
+fn remove_empty(map: &mut Map) {
+    map.retain(|_, value| {
+        remove_empty_inside(value);
+        !value.is_empty()
+    });
+}
+
+fn remove_empty_inside(value: &mut Value) {
+    match value {
+        Value::Object(map) => remove_empty(map),
+        Value::Array(items) => items.iter_mut().for_each(remove_empty_inside),
+        _ => {}
+    }
 }

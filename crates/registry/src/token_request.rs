@@ -19,7 +19,6 @@ const EXPIRATION_SECONDS_MIN: i64 = 600;
 const EXPIRATION_SECONDS_MAX: i64 = 1 << 32;
 /// What kubelets ask for tokens of Pods: such a token lives longer, for clients that do not read it again.
 const EXTENDED_SECONDS: i64 = 3607;
-const EXTENSION_SECONDS: i64 = 365 * 24 * 60 * 60;
 
 impl Registry {
     /// Answers a TokenRequest, with what the client is to be warned of.
@@ -81,10 +80,11 @@ impl Registry {
         let is_extended = tokens.options().extends_expiration && claims.pod.is_some() && is_own;
         if is_extended && asked == EXTENDED_SECONDS {
             claims.warn_after = claims.expires;
-            claims.expires = Some(now.seconds + EXTENSION_SECONDS);
+            claims.expires = Some(now.seconds + tokens.options().extended_seconds);
         }
-        let token = tokens.issue(&claims);
-        let token = token.ok_or_else(|| Status::internal("no key signs service account tokens"))?;
+        let token = tokens.issue(&claims).await;
+        let failed = |why| Status::internal(format!("failed to generate token: {why}"));
+        let token = token.map_err(failed)?;
         let mut status = Map::new();
         status.insert("token", token.as_str());
         let expires = now.plus(GoDuration(asked.saturating_mul(1_000_000_000)));

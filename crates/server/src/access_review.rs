@@ -31,12 +31,14 @@ pub(crate) async fn answer(
 ) -> Result<(), Failure> {
     validate(kind, review).into_result(GROUP, "", "")?;
     let user = if kind == Kind::SelfSubject { asking.clone() } else { subject(review) };
-    let decision = authorizer.decide(&user, &attributes(review)).await;
-    review.root.insert("status", status(&decision));
+    let mut ignored = vec![];
+    let decision = authorizer.decide(&user, &attributes(review, &mut ignored)).await;
+    review.root.insert("status", status(&decision, ignored));
     Ok(())
 }
 
-fn status(decision: &Decision) -> Map {
+/// `errors`: what of the review was not understood.
+fn status(decision: &Decision, mut errors: Vec<String>) -> Map {
     let mut status = Map::new();
     status.insert("allowed", decision.is_allowed());
     if decision.outcome == Outcome::Deny {
@@ -47,7 +49,10 @@ fn status(decision: &Decision) -> Map {
         status.insert("reason", reason.as_str());
     }
     if let Some(error) = &decision.error {
-        status.insert("evaluationError", error.message.as_str());
+        errors.insert(0, error.message.to_string());
+    }
+    if !errors.is_empty() {
+        status.insert("evaluationError", errors.join("; "));
     }
     status
 }
@@ -156,11 +161,36 @@ fn validate_selectors(resource: &Value, errors: &mut ErrorList) {
         } else if name == "labelSelector" {
             let as_selector = value!({"matchExpressions": (requirements.to_vec())});
             let found = validate_label_selector(Some(&as_selector), &path);
-            for error in found.iter() {
+            // An operator that there is not is no fault here; its requirement is ignored.
+            for error in found.iter().filter(|error| !error.field.ends_with(".operator")) {
                 let field = error.field.replace("matchExpressions", "requirements");
                 errors.push(FieldError { field, ..error.clone() });
             }
+        } else {
+            let path = path.field("requirements");
+            for (at, requirement) in requirements.iter().enumerate() {
+                validate_field_requirement(requirement, &path.index(at), errors);
+            }
         }
+    }
+}
+
+fn validate_field_requirement(requirement: &Value, path: &Path<'_>, errors: &mut ErrorList) {
+    let has_values = !requirement.array_at(&["values"]).is_empty();
+    let values = path.field("values");
+    match requirement.str_at(&["operator"]).unwrap_or_default() {
+        "In" | "NotIn" if !has_values => {
+            let why = "must be specified when `operator` is 'In' or 'NotIn'";
+            errors.push(FieldError::required(&values, why));
+        }
+        "Exists" | "DoesNotExist" if has_values => {
+            let why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+            errors.push(FieldError::forbidden(&values, why));
+        }
+        _ => {}
+    }
+    if requirement.str_at(&["key"]).unwrap_or_default().is_empty() {
+        errors.push(FieldError::required(&path.field("key"), "must be specified"));
     }
 }
 
@@ -181,8 +211,8 @@ fn subject(review: &Object) -> User {
     }
 }
 
-/// What a review asks about.
-fn attributes(review: &Object) -> Attributes {
+/// What a review asks about; `ignored` gets what of its selectors was not understood.
+fn attributes(review: &Object, ignored: &mut Vec<String>) -> Attributes {
     let resource = review.at(&["spec", "resourceAttributes"]).filter(|value| !value.is_null());
     let Some(resource) = resource else {
         let text = |name: &str| review.str_at(&["spec", "nonResourceAttributes", name]);
@@ -196,41 +226,88 @@ fn attributes(review: &Object) -> Attributes {
         subresource: text("subresource"),
         namespace: text("namespace"),
         name: text("name"),
-        selectors: selectors(resource).map(Box::new),
+        selectors: selectors(resource, ignored).map(Box::new),
         ..Attributes::default()
     }
 }
 
-fn selectors(resource: &Value) -> Option<Selectors> {
+/// The selectors of a review. What is not understood is ignored: the request asks for more then, never for less.
+fn selectors(resource: &Value, ignored: &mut Vec<String>) -> Option<Selectors> {
     let part = |name: &str| resource.get(name).filter(|value| !value.is_null());
     let (labels, fields) = (part("labelSelector"), part("fieldSelector"));
     if labels.is_none() && fields.is_none() {
         return None;
     }
-    let labels = labels.map_or_else(
-        || selector::parse("").ok(),
-        |labels| match labels.str_at(&["rawSelector"]).unwrap_or_default() {
-            "" => {
-                let of =
-                    value!({"matchExpressions": (labels.array_at(&["requirements"]).to_vec())});
-                Selector::from_object(Some(&of)).ok()
-            }
-            raw => selector::parse(raw).ok(),
-        },
-    );
-    let fields = fields.map_or_else(
-        || FieldSelector::parse("").ok(),
-        |fields| match fields.str_at(&["rawSelector"]).unwrap_or_default() {
-            "" => field_requirements(fields.array_at(&["requirements"])),
-            raw => FieldSelector::parse(raw).ok(),
-        },
-    );
+    let fields = match fields {
+        None => FieldSelector::parse("").ok(),
+        Some(given) => {
+            let (read, understood) = field_selector(given);
+            note_ignored("fieldSelector", understood, ignored);
+            read
+        }
+    };
+    let labels = match labels {
+        None => selector::parse("").ok(),
+        Some(given) => {
+            let (read, understood) = label_selector(given);
+            note_ignored("labelSelector", understood, ignored);
+            read
+        }
+    };
     Some(Selectors { labels, fields })
 }
 
-/// Requirements of one value each as a field selector. Others select more than a field selector can say:
-/// they are left out, and the request asks for more.
-fn field_requirements(requirements: &[Value]) -> Option<FieldSelector> {
+/// Whether all of a selector was understood, part of it, or nothing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Understood {
+    All,
+    Some,
+    Nothing,
+}
+
+impl Understood {
+    fn of(understood: usize, given: usize) -> Understood {
+        match understood {
+            all if all == given => Understood::All,
+            0 => Understood::Nothing,
+            _ => Understood::Some,
+        }
+    }
+}
+
+fn note_ignored(name: &str, understood: Understood, ignored: &mut Vec<String>) {
+    let how = match understood {
+        Understood::All => return,
+        Understood::Some => "partially ignored",
+        Understood::Nothing => "ignored",
+    };
+    ignored.push(format!("spec.resourceAttributes.{name} {how} due to parse error"));
+}
+
+fn label_selector(given: &Value) -> (Option<Selector>, Understood) {
+    let raw = given.str_at(&["rawSelector"]).unwrap_or_default();
+    if !raw.is_empty() {
+        let read = selector::parse(raw).ok();
+        let understood = if read.is_some() { Understood::All } else { Understood::Nothing };
+        return (read, understood);
+    }
+    let requirements = given.array_at(&["requirements"]);
+    let of =
+        |list: Vec<Value>| Selector::from_object(Some(&value!({"matchExpressions": (list)}))).ok();
+    let readable = requirements.iter().filter(|one| of(vec![(*one).clone()]).is_some());
+    let readable: Vec<Value> = readable.cloned().collect();
+    let understood = Understood::of(readable.len(), requirements.len());
+    (of(readable), understood)
+}
+
+/// Only requirements of one value each can be said by a field selector.
+fn field_selector(given: &Value) -> (Option<FieldSelector>, Understood) {
+    let raw = given.str_at(&["rawSelector"]).unwrap_or_default();
+    if !raw.is_empty() {
+        let read = FieldSelector::parse(raw).ok();
+        let understood = if read.is_some() { Understood::All } else { Understood::Nothing };
+        return (read, understood);
+    }
     let term = |requirement: &Value| {
         let key = requirement.str_at(&["key"])?;
         let [value] = requirement.array_at(&["values"]) else { return None };
@@ -241,6 +318,8 @@ fn field_requirements(requirements: &[Value]) -> Option<FieldSelector> {
         };
         Some(format!("{key}{operator}{}", escape(value.as_str()?)))
     };
+    let requirements = given.array_at(&["requirements"]);
     let terms: Vec<String> = requirements.iter().filter_map(term).collect();
-    FieldSelector::parse(&terms.join(",")).ok()
+    let understood = Understood::of(terms.len(), requirements.len());
+    (FieldSelector::parse(&terms.join(",")).ok(), understood)
 }

@@ -5,8 +5,12 @@
 use http::header::HeaderName;
 use http::{HeaderMap, HeaderValue};
 use keelson_auth::{Attributes, AuthorizationReason, Authorizer, MASTERS, User, forbidden};
+use keelson_meta::names::{is_dns1123_label, is_dns1123_subdomain};
 use keelson_meta::{Failure, GroupVersionResource, Status, Str, status::quote};
 use percent_encoding::percent_decode_str;
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Mutex, PoisonError};
 
 const PREFIX: &str = "impersonate-";
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
@@ -16,6 +20,11 @@ const AUTHENTICATION: &str = "authentication.k8s.io";
 const NODES: &str = "system:nodes";
 /// Extra of service accounts whose token is bound to a pod on a node.
 const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
+
+/// From so many groups or extra values on, constrained impersonation first asks for all of them at once.
+const PARTS_MANY: usize = 4;
+/// Senders whose last mode is remembered, in each of two generations.
+const SENDERS_REMEMBERED_MAX: usize = 5_000;
 
 /// Ways to impersonate: the constrained ones, each for a kind of user and for requests that are allowed one by
 /// one, and the one with which all requests can be made.
@@ -46,6 +55,32 @@ impl Mode {
     }
 }
 
+/// The mode in which each sender impersonated last; it is tried first. Which is remembered changes only the order
+/// in which modes are tried, so that names may share a hash.
+#[derive(Debug, Default)]
+pub(crate) struct LastModes {
+    hasher: RandomState,
+    generations: Mutex<[HashMap<u64, Mode>; 2]>,
+}
+
+impl LastModes {
+    fn get(&self, sender: &str) -> Option<Mode> {
+        let key = self.hasher.hash_one(sender);
+        let generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
+        generations.iter().find_map(|known| known.get(&key).copied())
+    }
+
+    fn set(&self, sender: &str, mode: Mode) {
+        let key = self.hasher.hash_one(sender);
+        let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
+        let [new, old] = &mut *generations;
+        if new.len() >= SENDERS_REMEMBERED_MAX {
+            *old = std::mem::take(new);
+        }
+        new.insert(key, mode);
+    }
+}
+
 /// What nobody may impersonate by constrained impersonation.
 fn check_constrained(sender: &User, one: &Attributes) -> Result<(), Failure> {
     let why = match one.gvr.resource.as_str() {
@@ -68,14 +103,13 @@ fn check_constrained(sender: &User, one: &Attributes) -> Result<(), Failure> {
 
 /// Whether a key is like `acme.io/foo`.
 fn is_domain_path(key: &str) -> bool {
-    key.split_once('/').is_some_and(|(domain, path)| {
-        keelson_meta::names::is_dns1123_subdomain(domain).is_empty() && !path.is_empty()
-    })
+    key.split_once('/')
+        .is_some_and(|(domain, path)| is_dns1123_subdomain(domain).is_empty() && !path.is_empty())
 }
 
 /// The node whose user name this is.
 fn node(name: &str) -> Option<&str> {
-    name.strip_prefix("system:node:").filter(|node| !node.is_empty())
+    name.strip_prefix("system:node:").filter(|node| is_dns1123_subdomain(node).is_empty())
 }
 
 /// What the headers ask for.
@@ -92,6 +126,7 @@ struct Asked {
 /// such header.
 pub(crate) async fn impersonated(
     authorizer: &Authorizer,
+    last_modes: &LastModes,
     headers: &HeaderMap,
     user: User,
     wanted: &Attributes,
@@ -99,7 +134,11 @@ pub(crate) async fn impersonated(
     let Some(asked) = Asked::read(headers)? else { return Ok(user) };
     let Some(name) = asked.name.clone() else { return Err(asked.without_user()) };
     // In a box, as what is done seldom, so that the future of each request stays small.
-    let mode = Box::pin(asked.check(authorizer, &user, &name, wanted)).await?;
+    let first = last_modes.get(&user.name);
+    let mode = Box::pin(asked.check(authorizer, first, &user, &name, wanted)).await?;
+    if first != Some(mode) {
+        last_modes.set(&user.name, mode);
+    }
     Ok(asked.into_user(mode, name))
 }
 
@@ -138,16 +177,20 @@ impl Asked {
         Ok(())
     }
 
-    /// The first mode in which the sender may impersonate the user, or the 403 of the first that was tried.
+    /// A mode in which the sender may impersonate the user, or the 403 of the first that was tried. `first` is
+    /// tried before the others, if the user can be asked for in it.
     async fn check(
         &self,
         authorizer: &Authorizer,
+        first: Option<Mode>,
         sender: &User,
         name: &Str,
         wanted: &Attributes,
     ) -> Result<Mode, Failure> {
         let mut refusal = None;
-        for mode in self.modes(sender, name) {
+        let mut modes = self.modes(sender, name);
+        modes.sort_by_key(|mode| first != Some(*mode));
+        for mode in modes {
             match self.check_mode(mode, authorizer, sender, name, wanted).await {
                 Ok(()) => return Ok(mode),
                 Err(error) => refusal = refusal.or(Some(error)),
@@ -191,17 +234,22 @@ impl Asked {
             let wanted = Attributes { verb: verb.into(), ..wanted.clone() };
             authorizer.authorize(sender.clone(), wanted).await?;
         }
-        for one in self.permissions(mode, name) {
-            if mode == Mode::UserInfo {
-                check_constrained(sender, &one)?;
+        for alike in self.permissions(mode, name) {
+            if mode != Mode::Legacy {
+                alike.iter().try_for_each(|one| check_constrained(sender, one))?;
+                if alike.len() >= PARTS_MANY && may_all(authorizer, sender, &alike[0]).await {
+                    continue;
+                }
             }
-            authorizer.authorize(sender.clone(), one).await?;
+            for one in alike {
+                authorizer.authorize(sender.clone(), one).await?;
+            }
         }
         Ok(())
     }
 
-    /// What the sender must be allowed to do: to impersonate each part by itself.
-    fn permissions(&self, mode: Mode, name: &Str) -> Vec<Attributes> {
+    /// What the sender must be allowed to do: to impersonate each part by itself. Name, uid, groups, extra.
+    fn permissions(&self, mode: Mode, name: &Str) -> [Vec<Attributes>; 4] {
         let verb: Str = match mode {
             Mode::Legacy => Str::new_static("impersonate"),
             mode => format!("impersonate:{}", mode.word()).into(),
@@ -228,13 +276,7 @@ impl Asked {
         let extra = self.extra.iter().flat_map(|(key, values)| {
             values.iter().map(|value| one(AUTHENTICATION, "userextras", key, value))
         });
-        let mut all = vec![user];
-        if mode == Mode::Legacy {
-            all.extend(groups.chain(uid).chain(extra));
-        } else {
-            all.extend(uid.chain(groups).chain(extra));
-        }
-        all
+        [vec![user], uid.collect(), groups.collect(), extra.collect()]
     }
 
     /// The user, with the groups that everybody of its kind is in.
@@ -279,6 +321,14 @@ impl Asked {
     }
 }
 
+/// Whether a sender may impersonate all groups, or all extra.
+async fn may_all(authorizer: &Authorizer, sender: &User, one: &Attributes) -> bool {
+    let any = Str::new_static("*");
+    let subresource = if one.subresource.is_empty() { Str::default() } else { any.clone() };
+    let all = Attributes { name: any, subresource, ..one.clone() };
+    authorizer.allows(sender, &all).await
+}
+
 /// The text of a header, which must not be empty.
 fn text(header: &HeaderName, value: &HeaderValue) -> Result<Str, Failure> {
     match std::str::from_utf8(value.as_bytes()) {
@@ -312,7 +362,8 @@ fn unescaped(key: &str) -> Option<Str> {
 /// Namespace and name of a service account's user.
 fn service_account(name: &str) -> Option<(&str, &str)> {
     let (namespace, name) = name.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')?;
-    (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some((namespace, name))
+    let is_valid = is_dns1123_label(namespace).is_empty() && is_dns1123_subdomain(name).is_empty();
+    is_valid.then_some((namespace, name))
 }
 
 /// As Go prints a list of strings with its type.
@@ -338,14 +389,17 @@ mod tests {
         let admin = User { name: "admin".into(), ..User::default() };
         let admin = admin.with_group(MASTERS);
         let wanted = Attributes { verb: "get".into(), ..Attributes::default() };
-        let got = match impersonated(&Authorizer::default(), &map, admin, &wanted).await {
-            Ok(User { name, uid, groups, extra }) => {
-                let extra: Vec<_> =
-                    extra.iter().map(|(k, v)| format!("{k}={}", v.join("+"))).collect();
-                format!("{name}|{uid}|{}|{}", groups.join(","), extra.join(","))
-            }
-            Err(failure) => format!("{} {}", failure.code, failure.message),
-        };
+        let got =
+            match impersonated(&Authorizer::default(), &LastModes::default(), &map, admin, &wanted)
+                .await
+            {
+                Ok(User { name, uid, groups, extra }) => {
+                    let extra: Vec<_> =
+                        extra.iter().map(|(k, v)| format!("{k}={}", v.join("+"))).collect();
+                    format!("{name}|{uid}|{}|{}", groups.join(","), extra.join(","))
+                }
+                Err(failure) => format!("{} {}", failure.code, failure.message),
+            };
         assert_eq!(got, want, "{headers:?}");
     }
 
@@ -443,14 +497,14 @@ mod tests {
             )
         };
         let asked: Vec<String> =
-            asked.permissions(Mode::Legacy, &"a".into()).iter().map(said).collect();
+            asked.permissions(Mode::Legacy, &"a".into()).iter().flatten().map(said).collect();
         assert_eq!(
             asked,
             [
                 "impersonate  users/ a",
+                "impersonate authentication.k8s.io uids/ 7",
                 "impersonate  groups/ g",
                 "impersonate  groups/ h",
-                "impersonate authentication.k8s.io uids/ 7",
                 "impersonate authentication.k8s.io userextras/k x",
                 "impersonate authentication.k8s.io userextras/k y",
             ]

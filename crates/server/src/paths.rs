@@ -50,8 +50,9 @@ fn openid_configuration(app: &App, ask: &Ask) -> Result<Reply, Failure> {
     let options = &app.registry.options;
     let address = format!("{}:{}", options.advertise_address, options.advertise_port);
     let tokens = app.authenticator.service_accounts();
-    match tokens.and_then(|tokens| tokens.openid_configuration(&address)) {
-        Some(value) => Ok(public_json(value.to_string(), "application/json")),
+    let Some(tokens) = tokens else { return Ok(respond::no_such_page()) };
+    match tokens.openid_configuration(&address) {
+        Some(value) => Ok(public_json(&value, "application/json", tokens.keys_age_seconds_max())),
         None => Ok(respond::no_such_page()),
     }
 }
@@ -72,16 +73,21 @@ fn key_set(app: &App, ask: &Ask) -> Result<Reply, Failure> {
         return Err(status);
     }
     match app.authenticator.service_accounts() {
-        Some(tokens) => Ok(public_json(tokens.key_set().to_string(), JWKS)),
+        Some(tokens) => Ok(public_json(&tokens.key_set(), JWKS, tokens.keys_age_seconds_max())),
         None => Ok(respond::no_such_page()),
     }
 }
 
-fn public_json(text: String, media_type: &'static str) -> Reply {
-    let body = crate::body::Body::Whole(Some(text.into()));
+fn public_json(
+    value: &impl std::fmt::Display,
+    media_type: &'static str,
+    age_seconds_max: u64,
+) -> Reply {
+    let body = crate::body::Body::Whole(Some(value.to_string().into()));
     let mut reply = respond::with_body(200, media_type, body);
-    let hour = http::HeaderValue::from_static("public, max-age=3600");
-    reply.headers_mut().insert(header::CACHE_CONTROL, hour);
+    if let Ok(age) = http::HeaderValue::from_str(&format!("public, max-age={age_seconds_max}")) {
+        reply.headers_mut().insert(header::CACHE_CONTROL, age);
+    }
     reply
 }
 

@@ -5,7 +5,7 @@ use super::{Rule, rules_of};
 use crate::{Attributes, AuthorizationReason, Decision, SERVICE_ACCOUNT_PREFIX, User};
 use keelson_meta::{Object, Str, Value};
 use smallvec::SmallVec;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -264,7 +264,12 @@ impl Index {
     /// The rules that apply to a user in a namespace, and the roles that are missing.
     pub fn rules_for(&self, user: &User, namespace: &str) -> (Vec<Rule>, Vec<RoleError>) {
         let (mut all, mut errors) = (vec![], vec![]);
-        self.visit(user, namespace, |_, rules| {
+        // A binding counts once, however many of its subjects the user is.
+        let mut seen = HashSet::new();
+        self.visit(user, namespace, |grant, rules| {
+            if !seen.insert(Arc::as_ptr(&grant.binding)) {
+                return true;
+            }
             match rules {
                 Ok(rules) => all.extend(rules.iter().cloned()),
                 Err(error) => errors.push(error),

@@ -8,10 +8,14 @@ use serde_json::{Value, json};
 /// Bytes of a token that is looked at.
 pub const TOKEN_BYTES_MAX: usize = 32 << 10;
 
+/// A JSON value as a part of a token.
+pub fn part(value: &Value) -> String {
+    BASE64URL.encode(value.to_string())
+}
+
 /// Signs claims. `None`: the system gives no randomness.
 pub fn sign(key: &SigningKey, claims: &Value) -> Option<String> {
     let header = json!({"alg": key.verifying.algorithm.name(), "kid": key.verifying.id});
-    let part = |value: &Value| BASE64URL.encode(value.to_string());
     let mut token = format!("{}.{}", part(&header), part(claims));
     let signature = key.sign(token.as_bytes())?;
     token.push('.');
@@ -32,6 +36,15 @@ pub fn unverified_claims(token: &str) -> Option<Value> {
     };
     let claims: Value = serde_json::from_slice(&BASE64URL.decode(claims).ok()?).ok()?;
     claims.is_object().then_some(claims)
+}
+
+/// The id of the key that a token says to be signed by; empty when it names none.
+pub fn key_id(token: &str) -> String {
+    let header = token.split('.').next().unwrap_or_default();
+    let header = BASE64URL.decode(header).ok();
+    let header = header.and_then(|json| serde_json::from_slice::<Value>(&json).ok());
+    let id = header.as_ref().and_then(|header| header.get("kid")?.as_str());
+    id.unwrap_or_default().to_owned()
 }
 
 /// Whether one of the keys signed a token, by the algorithm that is the key's.

@@ -1,9 +1,10 @@
-//! Keys that sign and verify service account tokens: RSA (RS256) and ECDSA on P-256 and P-384 (ES256,
-//! ES384). The algorithm is that of the key; what a token says of it must be the same.
+//! Keys that sign and verify service account tokens: RSA (RS256) and ECDSA on P-256, P-384 and P-521 (ES256,
+//! ES384, ES512). The algorithm is that of the key; what a token says of it must be the same.
 
 use crate::der;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL;
+use p521::ecdsa::signature::{Signer, Verifier};
 use ring::rand::SystemRandom;
 use ring::signature::{
     self, EcdsaKeyPair, KeyPair, RsaKeyPair, UnparsedPublicKey, VerificationAlgorithm,
@@ -35,6 +36,7 @@ pub enum Algorithm {
     RS256,
     ES256,
     ES384,
+    ES512,
 }
 
 impl Algorithm {
@@ -44,26 +46,43 @@ impl Algorithm {
             Algorithm::RS256 => "RS256",
             Algorithm::ES256 => "ES256",
             Algorithm::ES384 => "ES384",
+            Algorithm::ES512 => "ES512",
         }
     }
 
-    fn verification(self) -> &'static dyn VerificationAlgorithm {
+    /// `None` for ES512, which ring does not verify.
+    fn of_ring(self) -> Option<&'static dyn VerificationAlgorithm> {
         match self {
-            Algorithm::RS256 => &signature::RSA_PKCS1_2048_8192_SHA256,
-            Algorithm::ES256 => &signature::ECDSA_P256_SHA256_FIXED,
-            Algorithm::ES384 => &signature::ECDSA_P384_SHA384_FIXED,
+            Algorithm::RS256 => Some(&signature::RSA_PKCS1_2048_8192_SHA256),
+            Algorithm::ES256 => Some(&signature::ECDSA_P256_SHA256_FIXED),
+            Algorithm::ES384 => Some(&signature::ECDSA_P384_SHA384_FIXED),
+            Algorithm::ES512 => None,
+        }
+    }
+
+    /// The object identifier of the curve, and its name in JSON Web Keys; `None` for RSA.
+    fn curve(self) -> Option<(&'static [u8], &'static str)> {
+        match self {
+            Algorithm::RS256 => None,
+            Algorithm::ES256 => Some((der::P256, "P-256")),
+            Algorithm::ES384 => Some((der::P384, "P-384")),
+            Algorithm::ES512 => Some((der::P521, "P-521")),
         }
     }
 }
 
 /// A key that verifies tokens.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct VerifyingKey {
     /// The only algorithm that counts with this key.
     pub algorithm: Algorithm,
-    /// What the header `kid` of its tokens is: the hash of the key in DER, as kube-apiserver makes it.
+    /// What the header `kid` of its tokens is: the hash of the key in DER, as kube-apiserver makes it, or the id
+    /// that an external signer gave it.
     pub id: String,
-    key: UnparsedPublicKey<Vec<u8>>,
+    /// Whether it is left out of the published keys.
+    pub is_unpublished: bool,
+    /// An RSAPublicKey in DER, or an uncompressed point of the curve.
+    key: Vec<u8>,
 }
 
 impl fmt::Debug for VerifyingKey {
@@ -99,6 +118,12 @@ impl VerifyingKey {
         Ok(keys)
     }
 
+    /// A key that an external signer named, from a SubjectPublicKeyInfo in DER.
+    pub fn external(id: &str, spki: &[u8], is_unpublished: bool) -> Result<VerifyingKey, KeyError> {
+        let key = VerifyingKey::from_spki(spki)?;
+        Ok(VerifyingKey { id: id.to_owned(), is_unpublished, ..key })
+    }
+
     fn from_spki(spki: &[u8]) -> Result<VerifyingKey, KeyError> {
         const BAD: KeyError = KeyError("a public key that cannot be read");
         let (_, parsed) = SubjectPublicKeyInfo::from_der(spki).map_err(|_| BAD)?;
@@ -113,7 +138,8 @@ impl VerifyingKey {
         match (algorithm, der::expect(der::OBJECT_ID, rest).ok_or(BAD)?.0) {
             (der::EC, der::P256) => Ok(VerifyingKey::ec(Algorithm::ES256, key)),
             (der::EC, der::P384) => Ok(VerifyingKey::ec(Algorithm::ES384, key)),
-            _ => Err(KeyError("only RSA, P-256 and P-384 keys are supported")),
+            (der::EC, der::P521) => Ok(VerifyingKey::ec(Algorithm::ES512, key)),
+            _ => Err(KeyError("only RSA, P-256, P-384 and P-521 keys are supported")),
         }
     }
 
@@ -126,7 +152,7 @@ impl VerifyingKey {
 
     /// From a point of a curve.
     fn ec(algorithm: Algorithm, point: &[u8]) -> VerifyingKey {
-        let curve = if algorithm == Algorithm::ES256 { der::P256 } else { der::P384 };
+        let curve = algorithm.curve().unwrap_or_default().0;
         let names =
             der::concat(&[der::wrap(der::OBJECT_ID, der::EC), der::wrap(der::OBJECT_ID, curve)]);
         VerifyingKey::new(algorithm, &names, point)
@@ -138,21 +164,25 @@ impl VerifyingKey {
             der::concat(&[der::wrap(der::SEQUENCE, names), der::wrap(der::BIT_STRING, &bits)]);
         let spki = der::wrap(der::SEQUENCE, &spki);
         let id = BASE64URL.encode(ring::digest::digest(&ring::digest::SHA256, &spki));
-        let key = UnparsedPublicKey::new(algorithm.verification(), key.to_vec());
-        VerifyingKey { algorithm, id, key }
+        VerifyingKey { algorithm, id, is_unpublished: false, key: key.to_vec() }
     }
 
     /// Whether `signature` is that of `message` by this key.
     pub fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
-        self.key.verify(message, signature).is_ok()
+        if let Some(algorithm) = self.algorithm.of_ring() {
+            return UnparsedPublicKey::new(algorithm, &self.key).verify(message, signature).is_ok();
+        }
+        let key = p521::ecdsa::VerifyingKey::from_sec1_bytes(&self.key);
+        let signature = p521::ecdsa::Signature::from_slice(signature);
+        key.is_ok_and(|key| signature.is_ok_and(|s| key.verify(message, &s).is_ok()))
     }
 
     /// The key as a JSON Web Key.
     pub fn to_jwk(&self) -> Value {
-        let key: &[u8] = self.key.as_ref();
+        let key = &*self.key;
         let (id, alg) = (&self.id, self.algorithm.name());
         let part = |bytes: &[u8]| BASE64URL.encode(bytes);
-        if self.algorithm == Algorithm::RS256 {
+        let Some((_, curve)) = self.algorithm.curve() else {
             let numbers = der::expect(der::SEQUENCE, key)
                 .and_then(|(numbers, _)| der::expect(der::INTEGER, numbers))
                 .and_then(|(n, rest)| Some((n, der::expect(der::INTEGER, rest)?.0)));
@@ -162,8 +192,7 @@ impl VerifyingKey {
                 "use": "sig", "kty": "RSA", "kid": id, "alg": alg,
                 "n": unsigned(n), "e": unsigned(e)
             });
-        }
-        let curve = if self.algorithm == Algorithm::ES256 { "P-256" } else { "P-384" };
+        };
         let (x, y) = key.get(1..).unwrap_or_default().split_at(key.len().saturating_sub(1) / 2);
         json!({
             "use": "sig", "kty": "EC", "kid": id, "crv": curve, "alg": alg,
@@ -183,6 +212,7 @@ pub struct SigningKey {
 enum Pair {
     Rsa(RsaKeyPair),
     Ec(EcdsaKeyPair),
+    P521(Box<p521::ecdsa::SigningKey>),
 }
 
 impl fmt::Debug for SigningKey {
@@ -212,10 +242,12 @@ impl SigningKey {
                 let made = curves.iter().find_map(|(curve, algorithm)| {
                     SigningKey::ec(*algorithm, &pkcs8(curve, key)).ok()
                 });
-                made.ok_or(KeyError("only P-256 and P-384 keys with their public half"))
+                let made = made.or_else(|| SigningKey::p521(key));
+                made.ok_or(KeyError("not a P-256, P-384 or P-521 key with its public half"))
             }
             "PRIVATE KEY" => SigningKey::ec(Algorithm::ES256, key)
                 .or_else(|_| SigningKey::ec(Algorithm::ES384, key))
+                .or_else(|_| p521_of_pkcs8(key).and_then(SigningKey::p521).ok_or(KeyError("")))
                 .or_else(|_| SigningKey::rsa(RsaKeyPair::from_pkcs8(key))),
             _ => Err(KeyError("a kind of private key that is not supported")),
         }
@@ -239,11 +271,30 @@ impl SigningKey {
         Ok(SigningKey { verifying, pair: Pair::Ec(pair), random })
     }
 
+    /// From an ECPrivateKey in DER.
+    fn p521(key: &[u8]) -> Option<SigningKey> {
+        let (parts, _) = der::expect(der::SEQUENCE, key)?;
+        let (_, parts) = der::expect(der::INTEGER, parts)?;
+        let (secret, _) = der::expect(der::OCTET_STRING, parts)?;
+        let pair = p521::ecdsa::SigningKey::from_slice(secret).ok()?;
+        let point = p521::ecdsa::VerifyingKey::from(&pair).to_encoded_point(false);
+        let verifying = VerifyingKey::ec(Algorithm::ES512, point.as_bytes());
+        Some(SigningKey {
+            verifying,
+            pair: Pair::P521(Box::new(pair)),
+            random: SystemRandom::new(),
+        })
+    }
+
     /// The signature of a message; `None` when the system gives no randomness.
     pub fn sign(&self, message: &[u8]) -> Option<Vec<u8>> {
         match &self.pair {
             Pair::Ec(pair) => {
                 pair.sign(&self.random, message).ok().map(|signed| signed.as_ref().to_vec())
+            }
+            Pair::P521(pair) => {
+                let signed: p521::ecdsa::Signature = pair.try_sign(message).ok()?;
+                Some(signed.to_bytes().to_vec())
             }
             Pair::Rsa(pair) => {
                 let mut signed = vec![0; pair.public().modulus_len()];
@@ -252,6 +303,17 @@ impl SigningKey {
             }
         }
     }
+}
+
+/// The ECPrivateKey in a P-521 key of PKCS #8.
+fn p521_of_pkcs8(key: &[u8]) -> Option<&[u8]> {
+    let (parts, _) = der::expect(der::SEQUENCE, key)?;
+    let (_, parts) = der::expect(der::INTEGER, parts)?;
+    let (names, parts) = der::expect(der::SEQUENCE, parts)?;
+    let (kind, names) = der::expect(der::OBJECT_ID, names)?;
+    let (curve, _) = der::expect(der::OBJECT_ID, names)?;
+    let (key, _) = der::expect(der::OCTET_STRING, parts)?;
+    (kind == der::EC && curve == der::P521).then_some(key)
 }
 
 /// An ECPrivateKey of a curve in the form of PKCS #8.

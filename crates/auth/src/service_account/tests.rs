@@ -13,6 +13,9 @@ const RSA_PUBLIC: &str = include_str!("testdata/rsa.pub.pem");
 const P256: &str = include_str!("testdata/p256.pem");
 const P256_PUBLIC: &str = include_str!("testdata/p256.pub.pem");
 const P384: &str = include_str!("testdata/p384.pem");
+const P521: &str = include_str!("testdata/p521.pem");
+const P521_SEC1: &str = include_str!("testdata/p521.sec1.pem");
+const P521_PUBLIC: &str = include_str!("testdata/p521.pub.pem");
 const NOW: i64 = 1_000_000;
 
 /// Objects by resource, namespace and name, each with the revision of its last write.
@@ -73,6 +76,7 @@ fn tokens(signing: &str, public: &[&str]) -> (ServiceAccountTokens, Stored) {
         audiences: vec!["api".into()],
         expiration_seconds_max: None,
         extends_expiration: true,
+        extended_seconds: EXTENDED_SECONDS_DEFAULT,
         lookup: true,
         jwks_uri: None,
     };
@@ -120,9 +124,9 @@ const BAD_SIGNATURE: &str = "go-jose/go-jose: error in cryptographic primitive";
 
 #[tokio::test]
 async fn a_token_of_each_kind_of_key_is_accepted() {
-    for signing in [RSA, P256, P384] {
+    for signing in [RSA, P256, P384, P521, P521_SEC1] {
         let (tokens, _) = tokens(signing, &[]);
-        let token = tokens.issue(&claims()).expect("a token");
+        let token = tokens.issue(&claims()).await.expect("a token");
         check(&tokens, &token, OK).await;
         let (user, audiences) =
             tokens.authenticate(&token, &[], Timestamp::new(NOW, 0)).await.unwrap().unwrap();
@@ -140,7 +144,7 @@ async fn a_token_of_each_kind_of_key_is_accepted() {
 #[tokio::test]
 async fn the_times_of_a_token_count_on_each_request() {
     let (tokens, _) = tokens(P256, &[]);
-    let token = tokens.issue(&claims()).expect("a token");
+    let token = tokens.issue(&claims()).await.expect("a token");
     check_at(&tokens, &token, NOW, OK).await;
     check_at(&tokens, &token, NOW + 600 + LEEWAY_SECONDS, OK).await;
     let expired = "service account token has expired";
@@ -149,9 +153,9 @@ async fn the_times_of_a_token_count_on_each_request() {
     let early = "service account token is not valid yet";
     check_at(&tokens, &token, NOW - LEEWAY_SECONDS - 1, early).await;
     let future = Claims { not_before: None, issued: Some(NOW + 1000), ..claims() };
-    let future = tokens.issue(&future).expect("a token");
+    let future = tokens.issue(&future).await.expect("a token");
     check(&tokens, &future, "service account token is issued in the future").await;
-    let endless = tokens.issue(&Claims { expires: None, ..claims() }).expect("a token");
+    let endless = tokens.issue(&Claims { expires: None, ..claims() }).await.expect("a token");
     check(&tokens, &endless, "service account token does not expire").await;
 }
 
@@ -177,7 +181,7 @@ async fn issuer_and_audience_are_checked() {
 #[tokio::test]
 async fn the_algorithm_is_that_of_the_key_and_never_the_tokens_choice() {
     let (tokens, _) = tokens(RSA, &[]);
-    let good = tokens.issue(&claims()).expect("a token");
+    let good = tokens.issue(&claims()).await.expect("a token");
     let claims = good.split('.').nth(1).expect("claims");
     let id = &tokens.keys().verifying[0].id;
     let forged = |header: Value, sign: &dyn Fn(&str) -> Vec<u8>| {
@@ -209,7 +213,7 @@ async fn the_algorithm_is_that_of_the_key_and_never_the_tokens_choice() {
 #[tokio::test]
 async fn a_token_that_was_changed_or_is_of_another_key_is_refused() {
     let (tokens, _) = tokens(P256, &[]);
-    let good = tokens.issue(&claims()).expect("a token");
+    let good = tokens.issue(&claims()).await.expect("a token");
     check(&tokens, &good, OK).await;
     let parts: Vec<&str> = good.split('.').collect();
     let other = Claims { namespace: "kube-system".into(), ..claims() };
@@ -232,17 +236,17 @@ async fn a_token_that_was_changed_or_is_of_another_key_is_refused() {
 #[tokio::test]
 async fn keys_overlap_while_they_are_rotated() {
     let (old, _) = tokens(P256, &[]);
-    let token = old.issue(&claims()).expect("a token");
+    let token = old.issue(&claims()).await.expect("a token");
     let (new, _) = tokens(RSA, &[P256_PUBLIC]);
     check(&new, &token, OK).await;
-    check(&new, &new.issue(&claims()).expect("a token"), OK).await;
+    check(&new, &new.issue(&claims()).await.expect("a token"), OK).await;
     check(&tokens(RSA, &[]).0, &token, BAD_SIGNATURE).await;
 }
 
 #[tokio::test]
 async fn a_token_ends_with_its_service_account_and_with_what_it_is_bound_to() {
     let (tokens, stored) = tokens(P256, &[]);
-    let token = tokens.issue(&claims()).expect("a token");
+    let token = tokens.issue(&claims()).await.expect("a token");
     check(&tokens, &token, OK).await;
     stored.put("pods/ns/p", 3, value!({"metadata": {"name": "p", "uid": "other"}}));
     check(&tokens, &token, "pod UID (other) does not match service account claim").await;
@@ -298,13 +302,13 @@ async fn a_legacy_token_counts_while_it_stands_in_its_secret() {
 #[tokio::test]
 async fn keys_that_are_replaced_end_what_only_they_signed() {
     let (tokens, _) = tokens(RSA, &[]);
-    let old = tokens.issue(&claims()).expect("a token");
+    let old = tokens.issue(&claims()).await.expect("a token");
     check(&tokens, &old, OK).await;
     let signing = SigningKey::read(P256).expect("a key");
     let mut verifying = vec![signing.verifying.clone()];
     verifying.extend(VerifyingKey::read_all(RSA_PUBLIC).expect("a key"));
     tokens.set_keys(TokenKeys { signing: Some(Arc::new(signing)), verifying });
-    let new = tokens.issue(&claims()).expect("a token");
+    let new = tokens.issue(&claims()).await.expect("a token");
     for token in [&old, &new] {
         check(&tokens, token, OK).await;
     }
@@ -318,7 +322,7 @@ async fn keys_that_are_replaced_end_what_only_they_signed() {
 #[tokio::test]
 async fn before_objects_can_be_read_no_token_is_accepted() {
     let (tokens, _) = tokens(P256, &[]);
-    let token = tokens.issue(&claims()).expect("a token");
+    let token = tokens.issue(&claims()).await.expect("a token");
     let tokens = ServiceAccountTokens { objects: OnceLock::new(), ..tokens };
     check(&tokens, &token, "service accounts are not loaded yet").await;
 }
@@ -327,8 +331,8 @@ async fn before_objects_can_be_read_no_token_is_accepted() {
 async fn seen_tokens_are_bounded() {
     let (tokens, _) = tokens(P256, &[]);
     for i in 0..10 {
-        let token = tokens.issue(&Claims { id: i.to_string().into(), ..claims() });
-        check(&tokens, &token.expect("a token"), OK).await;
+        let claims = Claims { id: i.to_string().into(), ..claims() };
+        check(&tokens, &tokens.issue(&claims).await.expect("a token"), OK).await;
     }
     let mut seen = tokens.seen.lock().unwrap();
     let (digest, verified) = seen.new.iter().next().map(|(k, v)| (*k, v.clone())).expect("one");
@@ -343,11 +347,13 @@ async fn seen_tokens_are_bounded() {
 /// Ids and JSON Web Keys as `openssl` and kube-apiserver make them.
 #[test]
 fn public_keys_are_those_of_the_private_ones() {
-    for (private, public) in [(RSA, RSA_PUBLIC), (P256, P256_PUBLIC)] {
+    let pairs =
+        [(RSA, RSA_PUBLIC), (P256, P256_PUBLIC), (P521, P521_PUBLIC), (P521_SEC1, P521_PUBLIC)];
+    for (private, spki) in pairs {
+        let public = spki;
         let private = SigningKey::read(private).expect("a key").verifying;
         let [public] = VerifyingKey::read_all(public).expect("a key").try_into().expect("one");
         assert_eq!((private.id, private.algorithm), (public.id.clone(), public.algorithm));
-        let spki = if public.algorithm == Algorithm::RS256 { RSA_PUBLIC } else { P256_PUBLIC };
         let spki = Pem::iter_from_buffer(spki.as_bytes()).next().unwrap().unwrap().contents;
         let digest = ring::digest::digest(&ring::digest::SHA256, &spki);
         assert_eq!(public.id, URL_SAFE_NO_PAD.encode(digest));
@@ -355,6 +361,9 @@ fn public_keys_are_those_of_the_private_ones() {
         match public.algorithm {
             Algorithm::RS256 => {
                 assert_eq!((&jwk["kty"], &jwk["e"]), (&json!("RSA"), &json!("AQAB")))
+            }
+            Algorithm::ES512 => {
+                assert_eq!((&jwk["crv"], &jwk["alg"]), (&json!("P-521"), &json!("ES512")))
             }
             _ => assert_eq!((&jwk["crv"], &jwk["alg"]), (&json!("P-256"), &json!("ES256"))),
         }

@@ -106,6 +106,13 @@ fn who_writes_a_role_or_a_binding_must_hold_what_it_grants() {
     refused(write("PUT", &named, json, &binding("b", "strong", "bob")));
     refused(write("PATCH", &named, apply, &binding("b", "strong", "bob")));
     assert_eq!(write("POST", BINDINGS, json, &binding("b", "weak", "bob")).status, 201);
+    // What changes nothing grants nothing, also where an empty list takes the place of none.
+    let mut nobody = binding("nobody", "strong", "eve");
+    nobody.as_object_mut().expect("an object").remove("subjects");
+    assert_eq!(client.post(BINDINGS, &nobody).status, 201);
+    let nobody = format!("{BINDINGS}/nobody");
+    assert_eq!(write("PATCH", &nobody, merge, &json!({"subjects": []})).status, 200);
+    refused(write("PATCH", &nobody, merge, &json!({"metadata": {"labels": {"a": "b"}}})));
     grant(&client, "bob", &role("binder", group, &["roles"], &["bind", "escalate"]));
     assert_eq!(write("POST", BINDINGS, json, &binding("c", "strong", "bob")).status, 201);
     assert_eq!(write("PUT", &format!("{ROLES}/weak"), json, &strong).status, 200);

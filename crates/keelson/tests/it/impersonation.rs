@@ -30,15 +30,22 @@ fn check(client: &Client, headers: &[&str], want: &str) {
     assert!(got.starts_with(want), "{headers}: {got}");
 }
 
-#[test]
-fn each_mode_needs_rights_for_the_request_and_for_each_part_of_the_user() {
+/// A server where alice has the rights that [`grant`] gives.
+fn start() -> Server {
     let mut builder = quiet();
     builder.tokens.insert("a", keelson_auth::User { name: "alice".into(), ..Default::default() });
     let server = Server::start_plain(builder);
-    let client = server.client();
     let binding = json!({"metadata": {"name": "imp"}, "subjects": [{"kind": "User", "name": "alice"}],
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "imp"}});
-    assert_eq!(client.post(&format!("{RBAC}/clusterrolebindings"), &binding).status, 201);
+    let bindings = format!("{RBAC}/clusterrolebindings");
+    assert_eq!(server.client().post(&bindings, &binding).status, 201);
+    server
+}
+
+#[test]
+fn each_mode_needs_rights_for_the_request_and_for_each_part_of_the_user() {
+    let server = start();
+    let client = server.client();
     let (bob, node) = ("User: bob", "User: system:node:n");
     let account = "User: system:serviceaccount:ns:x";
     let on = |mode: &str| {
@@ -91,9 +98,65 @@ fn each_mode_needs_rights_for_the_request_and_for_each_part_of_the_user() {
     let legacy = "users \"system:node:n\" is forbidden: User \"alice\" cannot impersonate resource";
     check(&client, &[node, "Group: g"], legacy);
     check(&client, &[account], "\"system:serviceaccount:ns:x\" [\"system:serviceaccounts\",");
+    server.stop();
+}
+
+#[test]
+fn the_mode_that_succeeded_last_is_tried_first() {
+    let server = start();
+    let client = server.client();
+    let (bob, account) = ("User: bob", "User: system:serviceaccount:ns:x");
     grant(&client, &[("", "users", &["impersonate"]), ("", "groups", &["impersonate"])]);
+    let on = "selfsubjectreviews.authentication.k8s.io is forbidden: User \"alice\" cannot \
+              impersonate-on:user-info:create resource \"selfsubjectreviews\"";
+    check(&client, &[bob, "Uid: u"], on);
     let all = "\"bob\" [\"system:masters\",\"system:authenticated\"]";
     check(&client, &[bob, "Group: system:masters"], all);
-    check(&client, &[bob, "Uid: u"], &on("user-info"));
+    // It refuses first, too. The uid comes before the groups.
+    let uid =
+        "uids.authentication.k8s.io \"u\" is forbidden: User \"alice\" cannot impersonate resource";
+    check(&client, &[bob, "Group: g", "Uid: u"], uid);
+    check(
+        &client,
+        &[account],
+        "serviceaccounts \"x\" is forbidden: User \"alice\" cannot impersonate ",
+    );
+    // What is no name of a node or of a service account is that of a user.
+    for odd in
+        ["system:node:", "system:node:N", "system:serviceaccount:ns", "system:serviceaccount:n_s:x"]
+    {
+        let who = format!("\"{odd}\" [\"system:authenticated\"]");
+        check(&client, &[&format!("User: {odd}")], &who);
+    }
+    server.stop();
+}
+
+#[test]
+fn many_groups_or_extra_values_need_one_right_to_all() {
+    let server = start();
+    let client = server.client();
+    let group = "authentication.k8s.io";
+    let on: (&str, &str, &[&str]) = ("*", "*", &["impersonate-on:user-info:create"]);
+    let users: (&str, &str, &[&str]) = (group, "users", &["impersonate:user-info"]);
+    let named = |name: &str| {
+        let rules = json!([
+            {"apiGroups": ["*"], "resources": ["*"], "verbs": on.2},
+            {"apiGroups": [group], "resources": ["users"], "verbs": users.2},
+            {"apiGroups": [group], "resources": ["groups"], "verbs": ["impersonate:user-info"],
+                "resourceNames": [name]}]);
+        let role = json!({"metadata": {"name": "imp"}, "rules": rules});
+        let path = format!("{RBAC}/clusterroles/imp");
+        let status = client.call("PUT", &path, "application/json", Some(&role)).status;
+        assert!(matches!(status, 200 | 201), "{status}");
+    };
+    let three = ["User: bob", "Group: a", "Group: b", "Group: c"];
+    let four = ["User: bob", "Group: a", "Group: b", "Group: c", "Group: d"];
+    named("*");
+    check(&client, &three, "groups.authentication.k8s.io \"a\" is forbidden");
+    check(&client, &four, "\"bob\" [\"a\",\"b\",\"c\",\"d\",\"system:authenticated\"]");
+    named("a");
+    check(&client, &four, "groups.authentication.k8s.io \"b\" is forbidden");
+    let masters = ["User: bob", "Group: a", "Group: b", "Group: c", "Group: system:masters"];
+    check(&client, &masters, "groups.authentication.k8s.io \"system:masters\" is forbidden");
     server.stop();
 }

@@ -4,6 +4,7 @@
 // What a test skips, and what it counts, is told on standard output.
 #![allow(clippy::print_stdout)]
 
+mod access_reviews;
 mod admission;
 mod api_services;
 mod authorization;
@@ -25,6 +26,7 @@ mod documents;
 mod etcd;
 mod etcd_values;
 mod event_ttl;
+mod external_signer;
 mod faults;
 mod flow_control;
 mod forms;

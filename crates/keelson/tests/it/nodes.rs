@@ -49,6 +49,17 @@ fn a_node_reads_what_its_pods_refer_to() {
     check(&client, "GET", &only, &Value::Null, 200, "");
     check(&client, "GET", &secret("theirs"), &Value::Null, 403, UNRELATED);
     check(&client, "GET", &format!("{NS}/secrets"), &Value::Null, 403, "No Object name found");
+    let account = format!("{NS}/serviceaccounts/robot");
+    let metadata = json!({"metadata": {"name": "robot"}});
+    assert_eq!(client.post(&format!("{NS}/serviceaccounts"), &metadata).status, 201);
+    check(&client, "GET", &account, &Value::Null, 403, UNRELATED);
+    let mut of_robot = pod("robot", "n", "mine");
+    of_robot["spec"]["serviceAccountName"] = "robot".into();
+    assert_eq!(client.post(&pods, &of_robot).status, 201);
+    check(&client, "GET", &account, &Value::Null, 200, "");
+    let end = "can only create tokens for individual service accounts";
+    check(&client, "GET", &format!("{NS}/serviceaccounts"), &Value::Null, 403, end);
+    assert_eq!(client.delete(&format!("{pods}/robot?gracePeriodSeconds=0")).status, 200);
     let end = "can only read resources of this type";
     check(&client, "DELETE", &secret("mine"), &Value::Null, 403, end);
     let own = format!("{pods}?fieldSelector=spec.nodeName%3Dn");

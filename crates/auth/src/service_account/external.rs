@@ -1,0 +1,339 @@
+//! [`ExternalSigner`]: a process behind a Unix domain socket that signs service account tokens, and names the keys
+//! that verify them (`--service-account-signing-endpoint`): `ExternalJWTSigner` of `externaljwt/v1`, over gRPC.
+//!
+//! Calls wait for the process to come up, until their time is over. Of calls that are made at the same time to
+//! fetch keys, one is sent.
+
+mod proto;
+
+use super::VerifyingKey;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL;
+use http::uri::PathAndQuery;
+use keelson_meta::status::quote;
+use prost::Message;
+use proto::{
+    FetchKeysRequest, FetchKeysResponse, MetadataRequest, MetadataResponse, SignJwtRequest,
+    SignJwtResponse,
+};
+use serde_json::Value;
+use std::error::Error;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, sleep, timeout_at};
+use tonic::client::Grpc;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
+use tonic_prost::ProstCodec;
+
+const FETCH_KEYS: &str = "/v1.ExternalJWTSigner/FetchKeys";
+const METADATA: &str = "/v1.ExternalJWTSigner/Metadata";
+const SIGN: &str = "/v1.ExternalJWTSigner/Sign";
+
+/// How long a fetch of keys may take, at the start and at each refresh; also how long signing may take.
+pub const CALL_TIME_MAX: Duration = Duration::from_secs(60);
+/// How long a request waits for the keys to be fetched that its token names.
+pub const REQUEST_FETCH_TIME_MAX: Duration = Duration::from_secs(10);
+/// How long the call for the properties of the signer may take.
+const METADATA_TIME_MAX: Duration = Duration::from_secs(10);
+/// Until the next fetch of keys when one failed.
+pub const FETCH_RETRY_DELAY: Duration = Duration::from_secs(10);
+/// Between two attempts to connect.
+const CONNECT_RETRY_DELAY: Duration = Duration::from_millis(100);
+/// Longest time to the next refresh that is believed.
+const REFRESH_SECONDS_MAX: u64 = 7 * 24 * 60 * 60;
+const ANSWER_BYTES_MAX: usize = 4 << 20;
+const KEY_ID_BYTES_MAX: usize = 1024;
+
+/// Why a call had no result, worded as kube-apiserver does.
+pub type SignerError = String;
+
+/// An external signer.
+pub struct ExternalSigner {
+    /// As the flag names it.
+    endpoint: String,
+    channel: Channel,
+    fetches_begun: AtomicU64,
+    last_fetch: Mutex<Fetch>,
+}
+
+impl fmt::Debug for ExternalSigner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ExternalSigner({})", self.endpoint)
+    }
+}
+
+/// A fetch of keys that has ended.
+struct Fetch {
+    /// The number of its begin.
+    number: u64,
+    outcome: Result<(), SignerError>,
+}
+
+/// The keys that a signer published.
+#[derive(Clone, Debug)]
+pub struct ExternalKeys {
+    /// The keys, under the ids that the signer gave them.
+    pub keys: Vec<VerifyingKey>,
+    /// When they are to be fetched again.
+    pub refresh_at: Instant,
+}
+
+impl ExternalSigner {
+    /// A signer at the path of a socket, or in the abstract namespace (`@name`). Connects to nobody yet.
+    pub fn new(endpoint: &str) -> Result<ExternalSigner, SignerError> {
+        // The kernel's form of an abstract name begins with a zero byte.
+        let path = match endpoint.strip_prefix('@') {
+            Some(name) => format!("unix:\0{name}"),
+            None => format!("unix:{endpoint}"),
+        };
+        let dialed = Endpoint::from_shared(path).and_then(|made| made.user_agent("keelson"));
+        let dialed = dialed
+            .map_err(|error| format!("while dialing grpc socket at {}: {error}", quote(endpoint)));
+        Ok(ExternalSigner {
+            endpoint: endpoint.to_owned(),
+            channel: dialed?.connect_lazy(),
+            fetches_begun: AtomicU64::new(0),
+            last_fetch: Mutex::new(Fetch { number: 0, outcome: Ok(()) }),
+        })
+    }
+
+    /// The longest life of a token that the signer signs, in seconds.
+    pub async fn expiration_seconds_max(&self) -> Result<i64, SignerError> {
+        let until = Instant::now() + METADATA_TIME_MAX;
+        let answer = self.call::<_, MetadataResponse>(METADATA, MetadataRequest {}, until).await;
+        Ok(answer.map_err(|error| shown(&error))?.max_token_expiration_seconds)
+    }
+
+    /// The keys that verify tokens.
+    pub async fn fetch_keys(&self, time_max: Duration) -> Result<ExternalKeys, SignerError> {
+        let until = Instant::now() + time_max;
+        let answer = self.call::<_, FetchKeysResponse>(FETCH_KEYS, FetchKeysRequest {}, until);
+        let answer = answer.await.map_err(|error| {
+            let error = shown(&error);
+            format!("while getting externally supported jwt signing keys: {error}")
+        });
+        let keys = answer.and_then(|answer| read_keys(&answer));
+        keys.map_err(|why| format!("while fetching token verification keys: {why}"))
+    }
+
+    /// Fetches keys and hands them to `set`, unless a fetch that began after this call is made already. Callers
+    /// wait for each other.
+    pub async fn sync(
+        &self,
+        time_max: Duration,
+        set: impl FnOnce(ExternalKeys),
+    ) -> Result<(), SignerError> {
+        let begun = self.fetches_begun.load(Ordering::Acquire);
+        let mut last = self.last_fetch.lock().await;
+        if last.number > begun {
+            return last.outcome.clone();
+        }
+        let number = self.fetches_begun.fetch_add(1, Ordering::AcqRel) + 1;
+        let outcome = self.fetch_keys(time_max).await.map(set);
+        *last = Fetch { number, outcome: outcome.clone() };
+        outcome
+    }
+
+    /// Signs claims; the token's header and signature, each as the token has it.
+    pub async fn sign(&self, claims: &str) -> Result<(String, String), SignerError> {
+        let until = Instant::now() + CALL_TIME_MAX;
+        let ask = SignJwtRequest { claims: claims.to_owned() };
+        let answer = self.call::<_, SignJwtResponse>(SIGN, ask, until).await;
+        let answer = answer.map_err(|error| format!("while signing jwt: {}", shown(&error)))?;
+        Ok((answer.header, answer.signature))
+    }
+
+    /// Asks until the signer answers. All calls may be repeated: none changes anything.
+    async fn call<Q, A>(&self, path: &'static str, ask: Q, until: Instant) -> Result<A, Status>
+    where
+        Q: Message + Clone + 'static,
+        A: Message + Default + 'static,
+    {
+        loop {
+            let answer = timeout_at(until, self.call_once(path, ask.clone())).await;
+            let Ok(answer) = answer else {
+                return Err(Status::deadline_exceeded("context deadline exceeded"));
+            };
+            let Err(error) = answer else { return answer };
+            // One that the signer answered has no source.
+            let Some(cause) = deepest_cause(&error) else { return Err(error) };
+            if Instant::now() + CONNECT_RETRY_DELAY >= until {
+                let endpoint = &self.endpoint;
+                let why = format!(
+                    "connection error: desc = \"transport: Error while dialing: dial unix \
+                     {endpoint}: {cause}\""
+                );
+                return Err(Status::deadline_exceeded(why));
+            }
+            sleep(CONNECT_RETRY_DELAY).await;
+        }
+    }
+
+    async fn call_once<Q, A>(&self, path: &'static str, ask: Q) -> Result<A, Status>
+    where
+        Q: Message + 'static,
+        A: Message + Default + 'static,
+    {
+        let mut client =
+            Grpc::new(self.channel.clone()).max_decoding_message_size(ANSWER_BYTES_MAX);
+        client.ready().await.map_err(|error| Status::from_error(Box::new(error)))?;
+        let codec = ProstCodec::<Q, A>::default();
+        let path = PathAndQuery::from_static(path);
+        let answer = client.unary(tonic::Request::new(ask), path, codec).await?;
+        Ok(answer.into_inner())
+    }
+}
+
+/// What a connection failed of; `None` when the peer answered.
+fn deepest_cause(error: &Status) -> Option<String> {
+    let causes = std::iter::successors(error.source(), |cause| (*cause).source());
+    causes.last().map(ToString::to_string)
+}
+
+/// A status as gRPC for Go shows it.
+fn shown(status: &Status) -> String {
+    let code = match status.code() {
+        Code::Ok => "OK".to_owned(),
+        Code::Cancelled => "Canceled".to_owned(),
+        code => format!("{code:?}"),
+    };
+    format!("rpc error: code = {code} desc = {}", status.message())
+}
+
+fn read_keys(answer: &FetchKeysResponse) -> Result<ExternalKeys, SignerError> {
+    let hint = answer.refresh_hint_seconds;
+    let seconds = u64::try_from(hint).ok().filter(|seconds| *seconds > 0);
+    let seconds = seconds.ok_or_else(|| format!("found invalid refresh hint ({hint}s)"))?;
+    if answer.keys.is_empty() {
+        return Err("found no keys".to_owned());
+    }
+    answer.check_timestamp().map_err(|why| format!("invalid data timestamp: {why}"))?;
+    let keys = answer.keys.iter().map(|key| {
+        if key.key_id.is_empty() || key.key_id.len() > KEY_ID_BYTES_MAX {
+            return Err(format!("found invalid public key id {}", quote(&key.key_id)));
+        }
+        if key.key.is_empty() {
+            return Err("found empty public key".to_owned());
+        }
+        VerifyingKey::external(&key.key_id, &key.key, key.exclude_from_oidc_discovery)
+            .map_err(|error| format!("while parsing external public keys: {error}"))
+    });
+    let refresh_in = Duration::from_secs(seconds.min(REFRESH_SECONDS_MAX));
+    Ok(ExternalKeys {
+        keys: keys.collect::<Result<_, _>>()?,
+        refresh_at: Instant::now() + refresh_in,
+    })
+}
+
+/// The id of the key in a header that a signer made, if the header is one that tokens may have.
+pub fn check_header(header: &str) -> Result<String, SignerError> {
+    let bytes = BASE64URL.decode(header).map_err(|error| {
+        use base64::DecodeError::{InvalidByte, InvalidLastSymbol, InvalidLength, InvalidPadding};
+        let at = match error {
+            InvalidByte(at, _) | InvalidLastSymbol(at, _) => at,
+            InvalidLength(_) | InvalidPadding => header.find('=').unwrap_or(header.len()),
+        };
+        format!("while unwrapping header: illegal base64 data at input byte {at}")
+    })?;
+    let mut values = serde_json::Deserializer::from_slice(&bytes).into_iter::<Value>();
+    let header = match values.next() {
+        Some(Ok(header)) => header,
+        Some(Err(error)) if !error.is_eof() => {
+            return Err(format!("while parsing header JSON: {error}"));
+        }
+        Some(Err(_)) => return Err("while parsing header JSON: unexpected EOF".to_owned()),
+        None => return Err("while parsing header JSON: EOF".to_owned()),
+    };
+    let parsed = read_header(&header).map_err(|why| format!("while parsing header JSON: {why}"))?;
+    let [algorithm, id, kind] = parsed;
+    if kind != "JWT" {
+        return Err("bad type".to_owned());
+    }
+    if id.is_empty() {
+        return Err("key id missing".to_owned());
+    }
+    if id.len() > KEY_ID_BYTES_MAX {
+        return Err("key id longer than 1 kb".to_owned());
+    }
+    if !["RS256", "ES256", "ES384", "ES512"].contains(&algorithm) {
+        return Err(format!("bad signing algorithm {}", quote(algorithm)));
+    }
+    Ok(id.to_owned())
+}
+
+/// `alg`, `kid` and `typ` of a header, which may have nothing else.
+fn read_header(header: &Value) -> Result<[&str; 3], String> {
+    const NAMES: [&str; 3] = ["alg", "kid", "typ"];
+    let mut read = [""; 3];
+    let Some(members) = header.as_object() else {
+        let is_absent = header.is_null();
+        let why = || format!("json: cannot unmarshal {} into Go value", kind_of(header));
+        return if is_absent { Ok(read) } else { Err(why()) };
+    };
+    for (name, value) in members {
+        let Some(at) = NAMES.iter().position(|known| known == name) else {
+            return Err(format!("json: unknown field {}", quote(name)));
+        };
+        read[at] = match value {
+            Value::String(text) => text,
+            Value::Null => "",
+            other => {
+                let kind = kind_of(other);
+                return Err(format!(
+                    "json: cannot unmarshal {kind} into Go struct field .{name} of type string"
+                ));
+            }
+        };
+    }
+    Ok(read)
+}
+
+fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_of_an_external_signer_says_type_key_and_algorithm_and_nothing_else() {
+        let check = |header: &str, want: Result<&str, &str>| {
+            let got = check_header(header);
+            let got = got.as_deref().map_err(String::as_str);
+            assert_eq!(got, want, "{header}");
+        };
+        let json = |text: &str| BASE64URL.encode(text);
+        check(&json(r#"{"alg":"ES256","kid":"k1","typ":"JWT"}"#), Ok("k1"));
+        check(&json(r#"{"alg":"none","kid":"k"}"#), Err("bad type"));
+        check(&json(r#"{"alg":"ES256","typ":"JWT"}"#), Err("key id missing"));
+        let long = format!(r#"{{"alg":"ES256","typ":"JWT","kid":"{}"}}"#, "k".repeat(1025));
+        check(&json(&long), Err("key id longer than 1 kb"));
+        for algorithm in ["none", "HS256", "PS256", ""] {
+            let header = format!(r#"{{"alg":"{algorithm}","typ":"JWT","kid":"k"}}"#);
+            let want = format!("bad signing algorithm {algorithm:?}");
+            check(&json(&header), Err(&want));
+        }
+        let parsing = |why: &str| format!("while parsing header JSON: {why}");
+        let unknown = json(r#"{"alg":"ES256","kid":"k","typ":"JWT","x5u":"u"}"#);
+        check(&unknown, Err(&parsing("json: unknown field \"x5u\"")));
+        let number = json(r#"{"alg":1}"#);
+        let want = "json: cannot unmarshal number into Go struct field .alg of type string";
+        check(&number, Err(&parsing(want)));
+        check(&json("{"), Err(&parsing("unexpected EOF")));
+        check("", Err(&parsing("EOF")));
+        let base64 = "while unwrapping header: illegal base64 data at input byte";
+        check("!!", Err(&format!("{base64} 0")));
+        check("e30=", Err(&format!("{base64} 3")));
+    }
+}

@@ -1,0 +1,402 @@
+//! An external signer of service account tokens (`--service-account-signing-endpoint`), with a real one of the test.
+//! Messages are those of kube-apiserver 1.36 with the same signer.
+
+use crate::controllers::until;
+use crate::http::{Client, PATIENCE, Server, quiet};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::header::HeaderValue;
+use hyper::service::service_fn;
+use hyper::{HeaderMap, Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use keelson::{Builder, ServiceAccountTokenOptions};
+use keelson_auth::service_account::SigningKey;
+use prost::Message;
+use rcgen::{KeyPair, PublicKeyData};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use tokio::net::UnixListener;
+use tokio::runtime::Runtime;
+
+const NAME: &str = "system:serviceaccount:default:a";
+const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
+
+/// How a signer behaves.
+#[derive(Clone)]
+struct Behaviour {
+    /// Published keys: id, and whether they are only for tokens that were signed before.
+    published: Vec<(&'static str, bool)>,
+    signing: &'static str,
+    /// In the place of the right header.
+    header: Option<Value>,
+    no_signature: bool,
+    /// The call that fails.
+    failing: Option<&'static str>,
+    expiration_seconds_max: i64,
+    refresh_hint_seconds: i64,
+}
+
+impl Default for Behaviour {
+    fn default() -> Self {
+        Behaviour {
+            published: vec![("k1", false)],
+            signing: "k1",
+            header: None,
+            no_signature: false,
+            failing: None,
+            expiration_seconds_max: 7200,
+            refresh_hint_seconds: 600,
+        }
+    }
+}
+
+#[derive(Default)]
+struct State {
+    behaviour: Behaviour,
+    keys: HashMap<&'static str, Arc<KeyPair>>,
+    fetches: usize,
+}
+
+/// A running signer; it ends when it is dropped.
+struct Signer {
+    state: Arc<Mutex<State>>,
+    socket: PathBuf,
+    _dir: tempfile::TempDir,
+    _runtime: Runtime,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Pair {
+    #[prost(string, tag = "1")]
+    first: String,
+    #[prost(string, tag = "2")]
+    second: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Key {
+    #[prost(string, tag = "1")]
+    id: String,
+    #[prost(bytes = "vec", tag = "2")]
+    spki: Vec<u8>,
+    #[prost(bool, tag = "3")]
+    is_old: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Number {
+    #[prost(int64, tag = "1")]
+    number: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Keys {
+    #[prost(message, repeated, tag = "1")]
+    keys: Vec<Key>,
+    #[prost(message, optional, tag = "2")]
+    taken: Option<Number>,
+    #[prost(int64, tag = "3")]
+    refresh_hint_seconds: i64,
+}
+
+impl State {
+    fn key(&mut self, id: &'static str) -> Arc<KeyPair> {
+        let made = || Arc::new(KeyPair::generate().expect("a key"));
+        self.keys.entry(id).or_insert_with(made).clone()
+    }
+
+    /// The answer to a call, or the text of its failure.
+    fn answer(&mut self, call: &str, body: &[u8]) -> Result<Vec<u8>, String> {
+        let behaviour = self.behaviour.clone();
+        if behaviour.failing == Some(call) {
+            return Err(format!("no {call} today"));
+        }
+        Ok(match call {
+            "Metadata" => Number { number: behaviour.expiration_seconds_max }.encode_to_vec(),
+            "FetchKeys" => {
+                self.fetches += 1;
+                let key = |(id, is_old): &(&'static str, bool)| Key {
+                    id: (*id).to_owned(),
+                    spki: self.key(id).subject_public_key_info(),
+                    is_old: *is_old,
+                };
+                let keys = behaviour.published.iter().map(key).collect();
+                let taken = Some(Number { number: 1_700_000_000 });
+                let refresh_hint_seconds = behaviour.refresh_hint_seconds;
+                Keys { keys, taken, refresh_hint_seconds }.encode_to_vec()
+            }
+            _ => {
+                let claims = Pair::decode(body).expect("a request").first;
+                let id = behaviour.signing;
+                let header = json!({"alg": "ES256", "kid": id, "typ": "JWT"});
+                let header = behaviour.header.unwrap_or(header).to_string();
+                let header = BASE64URL.encode(header);
+                let key = SigningKey::read(&self.key(id).serialize_pem()).expect("a key");
+                let message = format!("{header}.{claims}");
+                let signature = key.sign(message.as_bytes()).expect("a signature");
+                let second = BASE64URL.encode(signature);
+                let second = if behaviour.no_signature { String::new() } else { second };
+                Pair { first: header, second }.encode_to_vec()
+            }
+        })
+    }
+}
+
+impl Signer {
+    fn start(behaviour: Behaviour) -> Signer {
+        let dir = tempfile::tempdir().expect("a folder");
+        let socket = dir.path().join("signer.sock");
+        let state = Arc::new(Mutex::new(State { behaviour, ..State::default() }));
+        let runtime = Runtime::new().expect("a runtime");
+        Signer::listen(&runtime, &socket, &state);
+        Signer { state, socket, _dir: dir, _runtime: runtime }
+    }
+
+    fn listen(runtime: &Runtime, socket: &Path, state: &Arc<Mutex<State>>) {
+        let _entered = runtime.enter();
+        let listener = UnixListener::bind(socket).expect("a socket");
+        let state = state.clone();
+        runtime.spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let state = state.clone();
+                let answers = service_fn(move |request| respond(state.clone(), request));
+                let http2 = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+                tokio::spawn(http2.serve_connection(TokioIo::new(stream), answers));
+            }
+        });
+    }
+
+    fn behave(&self, change: impl FnOnce(&mut Behaviour)) {
+        let mut state = self.state.lock().expect("a lock");
+        state.behaviour = Behaviour::default();
+        change(&mut state.behaviour);
+    }
+
+    fn fetches(&self) -> usize {
+        self.state.lock().expect("a lock").fetches
+    }
+
+    fn options(&self) -> ServiceAccountTokenOptions {
+        let endpoint = self.socket.to_str().expect("UTF-8").to_owned();
+        ServiceAccountTokenOptions { signing_endpoint: Some(endpoint), ..Default::default() }
+    }
+
+    fn builder(&self) -> Builder {
+        Builder { service_account_tokens: self.options(), ..quiet() }
+    }
+}
+
+type Reply = Response<http_body_util::combinators::BoxBody<Bytes, std::convert::Infallible>>;
+
+/// One call over gRPC.
+async fn respond(
+    state: Arc<Mutex<State>>,
+    request: Request<Incoming>,
+) -> Result<Reply, std::io::Error> {
+    let call = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
+    let body = request.into_body().collect().await.map_err(std::io::Error::other)?.to_bytes();
+    let answer = state.lock().expect("a lock").answer(&call, &body[5..]);
+    let mut trailers = HeaderMap::new();
+    let mut message = vec![];
+    match answer {
+        Ok(encoded) => {
+            trailers.insert("grpc-status", HeaderValue::from_static("0"));
+            message.push(0);
+            message.extend(u32::try_from(encoded.len()).expect("small").to_be_bytes());
+            message.extend(encoded);
+        }
+        Err(why) => {
+            trailers.insert("grpc-status", HeaderValue::from_static("2"));
+            trailers.insert("grpc-message", HeaderValue::from_str(&why).expect("a header"));
+        }
+    }
+    let body = Full::new(Bytes::from(message));
+    let body = body.with_trailers(std::future::ready(Some(Ok(trailers)))).boxed();
+    let mut response = Response::new(body);
+    let media = HeaderValue::from_static("application/grpc");
+    response.headers_mut().insert("content-type", media);
+    Ok(response)
+}
+
+fn account(client: &Client) {
+    let account = json!({"metadata": {"name": "a"}});
+    assert_eq!(client.post(ACCOUNTS, &account).status, 201);
+}
+
+fn token(client: &Client) -> String {
+    let answer = client.post(&format!("{ACCOUNTS}/a/token"), &json!({"spec": {}}));
+    answer.body["status"]["token"].as_str().unwrap_or_else(|| panic!("{answer:?}")).to_owned()
+}
+
+/// The user of a token, or why it is refused.
+fn review(client: &Client, token: &str) -> String {
+    let path = "/apis/authentication.k8s.io/v1/tokenreviews";
+    let status = client.post(path, &json!({"spec": {"token": token}})).body["status"].clone();
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let name = text(&status["user"]["username"]);
+    name.or_else(|| text(&status["error"])).unwrap_or_else(|| status.to_string())
+}
+
+fn published(client: &Client) -> Vec<Value> {
+    let keys = client.ask("GET", "/openid/v1/jwks", "Accept: */*\r\n", None).body;
+    let ids = keys["keys"].as_array().expect("keys").iter().map(|key| key["kid"].clone());
+    ids.collect()
+}
+
+const NOT_FOUND: &str = "[invalid bearer token, invalid signature, no keys found]";
+
+#[test]
+fn an_external_signer_signs_tokens_and_names_the_keys_that_count() {
+    let signer = Signer::start(Behaviour::default());
+    let server = Server::start_plain(signer.builder());
+    let client = server.client();
+    account(&client);
+    let first = token(&client);
+    assert_eq!(review(&client, &first), NAME);
+    assert_eq!(published(&client), ["k1"]);
+    // A token may be as old as the signer says.
+    let asked = json!({"spec": {"expirationSeconds": 100_000}});
+    let answer = client.post(&format!("{ACCOUNTS}/a/token"), &asked);
+    assert_eq!(answer.body["spec"]["expirationSeconds"], 7200);
+    assert_eq!(
+        answer.header("warning"),
+        Some("299 - \"requested expiration of 100000 seconds shortened to 7200 seconds\"")
+    );
+    // A key that is new is fetched when a token names it, and an old one stays off the list.
+    signer.behave(|is| (is.signing, is.published) = ("k2", vec![("k1", true), ("k2", false)]));
+    let second = token(&client);
+    assert_eq!((review(&client, &second), review(&client, &first)), (NAME.into(), NAME.into()));
+    assert_eq!(published(&client), ["k2"]);
+    // One that nobody published counts for nothing, and costs a fetch each time.
+    signer.behave(|is| is.signing = "k3");
+    let third = token(&client);
+    let fetches = signer.fetches();
+    assert_eq!(review(&client, &third), NOT_FOUND);
+    assert_eq!(signer.fetches(), fetches + 1);
+    // What only a removed key signed has ended.
+    assert_eq!(review(&client, &second), NOT_FOUND);
+    assert_eq!(review(&client, &first), NAME);
+    // While no key can be fetched, those before count.
+    signer.behave(|is| is.failing = Some("FetchKeys"));
+    assert_eq!((review(&client, &first), review(&client, &third)), (NAME.into(), NOT_FOUND.into()));
+    server.stop();
+}
+
+#[test]
+fn keys_of_an_external_signer_are_fetched_again_as_often_as_it_says() {
+    let signer = Signer::start(Behaviour { refresh_hint_seconds: 1, ..Behaviour::default() });
+    let server = Server::start_plain(signer.builder());
+    let client = server.client();
+    let answer = client.ask("GET", "/openid/v1/jwks", "Accept: */*\r\n", None);
+    assert_eq!(answer.header("cache-control"), Some("public, max-age=0"));
+    signer.behave(|is| is.published = vec![("k1", false), ("k5", false)]);
+    until("the keys are fetched again", || published(&client) == ["k1", "k5"]);
+    server.stop();
+}
+
+#[test]
+fn what_an_external_signer_signs_wrongly_is_no_token() {
+    let signer = Signer::start(Behaviour::default());
+    let server = Server::start_plain(signer.builder());
+    let client = server.client();
+    account(&client);
+    let check = |change: &dyn Fn(&mut Behaviour), why: &str| {
+        signer.behave(change);
+        let answer = client.post(&format!("{ACCOUNTS}/a/token"), &json!({"spec": {}}));
+        let message = format!("Internal error occurred: failed to generate token: {why}");
+        let got = (answer.status, answer.body["message"].as_str());
+        assert_eq!(got, (500, Some(message.as_str())));
+    };
+    check(
+        &|is| is.failing = Some("Sign"),
+        "while signing jwt: rpc error: code = Unknown desc = no Sign today",
+    );
+    check(
+        &|is| is.header = Some(json!({"alg": "none", "kid": "k1", "typ": "JWT"})),
+        "while validating header: bad signing algorithm \"none\"",
+    );
+    check(&|is| is.no_signature = true, "empty signature returned");
+    check(
+        &|is| (is.signing, is.published) = ("k9", vec![("k1", false), ("k9", true)]),
+        "while validating header: key used for signing JWT (kid: k9) is excluded from OIDC discovery docs",
+    );
+    server.stop();
+}
+
+#[test]
+fn without_a_good_external_signer_no_server_starts() {
+    let signer = Signer::start(Behaviour::default());
+    let runtime = Runtime::new().expect("a runtime");
+    let check = |options: ServiceAccountTokenOptions, want: &str| {
+        let builder = Builder { service_account_tokens: options, ..quiet() }.plain_http();
+        let error = runtime.block_on(builder.start()).err().expect("it does not start");
+        assert_eq!(error.to_string(), want);
+    };
+    let setting_up = "while setting up external-jwt-signer";
+    let filling = "while initially filling key cache: while performing initial cache fill";
+    let fetching = format!("{setting_up}: {filling}: while fetching token verification keys");
+    signer.behave(|is| is.failing = Some("FetchKeys"));
+    let why = "while getting externally supported jwt signing keys: rpc error: code = Unknown desc = \
+               no FetchKeys today";
+    check(signer.options(), &format!("{fetching}: {why}"));
+    signer.behave(|is| is.published.clear());
+    check(signer.options(), &format!("{fetching}: found no keys"));
+    signer.behave(|is| is.refresh_hint_seconds = 0);
+    check(signer.options(), &format!("{fetching}: found invalid refresh hint (0s)"));
+    signer.behave(|is| is.failing = Some("Metadata"));
+    let why = "rpc error: code = Unknown desc = no Metadata today";
+    check(signer.options(), &format!("{setting_up}: {why}"));
+    signer.behave(|is| is.expiration_seconds_max = 300);
+    check(
+        signer.options(),
+        "max token life supported by external-jwt-signer (300s) is less than acceptable (min 600s)",
+    );
+    signer.behave(|is| is.expiration_seconds_max = 600);
+    check(
+        ServiceAccountTokenOptions { expiration_seconds_max: Some(3600), ..signer.options() },
+        "service-account-max-token-expiration cannot be set longer than the token expiration \
+         supported by service-account-signing-endpoint: 1h0m0s > 10m0s",
+    );
+    for endpoint in ["abc", "@abc@", "@abc.abc  .ae", "@"] {
+        check(
+            ServiceAccountTokenOptions {
+                signing_endpoint: Some(endpoint.to_owned()),
+                ..signer.options()
+            },
+            &format!(
+                "invalid value {endpoint:?} passed for `--service-account-signing-endpoint`, should \
+                 be a valid location on the filesystem or must be prefixed with @ to name UDS in \
+                 abstract namespace"
+            ),
+        );
+    }
+}
+
+#[test]
+fn a_server_waits_for_its_external_signer_and_outlives_its_restart() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let socket = dir.path().join("late.sock");
+    let state = Arc::new(Mutex::new(State::default()));
+    let endpoint = Some(socket.to_str().expect("UTF-8").to_owned());
+    let options = ServiceAccountTokenOptions { signing_endpoint: endpoint, ..Default::default() };
+    let starting = std::thread::spawn(move || {
+        Server::start_plain(Builder { service_account_tokens: options, ..quiet() })
+    });
+    let first = Runtime::new().expect("a runtime");
+    Signer::listen(&first, &socket, &state);
+    let server = starting.join().expect("it starts");
+    let client = server.client();
+    account(&client);
+    assert_eq!(review(&client, &token(&client)), NAME);
+    first.shutdown_timeout(PATIENCE);
+    std::fs::remove_file(&socket).expect("the socket");
+    let second = Runtime::new().expect("a runtime");
+    Signer::listen(&second, &socket, &state);
+    assert_eq!(review(&client, &token(&client)), NAME);
+    server.stop();
+}
