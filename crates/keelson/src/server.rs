@@ -24,7 +24,9 @@ use keelson_auth::service_account::ServiceAccountTokens;
 use keelson_auth::{Authenticator, BootstrapTokens, RemoteTokens, TokenFile, User};
 use keelson_controllers::{ClientTrust, Context, Controllers};
 use keelson_egress::Egress;
-use keelson_registry::{Clock, OpenError as RegistryError, Registry, RegistryOptions, SystemClock};
+use keelson_registry::{
+    Clock, OpenError as RegistryError, PortRange, Registry, RegistryOptions, SystemClock,
+};
 use keelson_registry::{api_services, flow_control};
 use keelson_server::{App, Health, Limits, Listening, State, VersionInfo};
 use keelson_store::{
@@ -136,6 +138,8 @@ pub struct Builder {
     pub tokens: TokenFile,
     /// `--service-cluster-ip-range`.
     pub service_ranges: Vec<String>,
+    /// `--service-node-port-range`.
+    pub node_ports: PortRange,
     /// `--advertise-address`.
     pub advertise: Option<IpAddr>,
     /// `--runtime-config`.
@@ -183,6 +187,7 @@ impl Default for Builder {
             token_webhook: None,
             tokens: TokenFile::default(),
             service_ranges: vec!["10.0.0.0/24".to_owned()],
+            node_ports: PortRange::default(),
             advertise: None,
             runtime_config: vec![],
             feature_gates: FeatureGates::default(),
@@ -477,6 +482,7 @@ impl Builder {
     ) -> Result<RegistryOptions, StartError> {
         Ok(RegistryOptions {
             service_ranges: self.service_ranges.clone(),
+            node_ports: self.node_ports,
             advertise_address: advertise,
             advertise_port: port,
             runtime_config: self.runtime_config.clone(),
