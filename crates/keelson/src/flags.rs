@@ -13,6 +13,7 @@ use keelson::{AdmissionChain, AdmissionConfig, ServiceAccountTokenOptions};
 use keelson_auth::TokenFile;
 use keelson_auth::oidc::AnonymousConfig;
 use keelson_meta::time::GoDuration;
+use keelson_registry::PortRange;
 use oidc::Oidc;
 use request_header::RequestHeader;
 use std::net::{IpAddr, SocketAddr};
@@ -321,6 +322,9 @@ pub struct Serve {
     /// Whether services that webhooks name are reached by their endpoints instead of their ClusterIP.
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub enable_aggregator_routing: bool,
+    /// Ports of nodes that services may have: `30000-32767`, `30000+2767` or one port.
+    #[arg(long, default_value = "30000-32767", value_name = "FIRST-LAST")]
+    pub service_node_port_range: PortRange,
     /// Group versions to switch on or off: `api/all=true`, `apps/v1=false`.
     #[arg(long, value_delimiter = ',', value_name = "NAME=BOOL")]
     pub runtime_config: Vec<String>,
@@ -444,6 +448,7 @@ impl Serve {
         builder.signing = self.signing.options()?;
         builder.event_ttl = duration("--event-ttl", &self.event_ttl, "1h0m0s")?;
         builder.service_ranges = self.service_cluster_ip_range.clone();
+        builder.node_ports = self.service_node_port_range;
         for range in &self.service_cluster_ip_range {
             check_range(range)?;
         }

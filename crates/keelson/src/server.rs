@@ -25,7 +25,9 @@ use keelson_auth::service_account::ServiceAccountTokens;
 use keelson_auth::{Authenticator, BootstrapTokens, RemoteTokens, TokenFile, User};
 use keelson_controllers::{ClientTrust, Context, Controllers};
 use keelson_egress::Egress;
-use keelson_registry::{Clock, OpenError as RegistryError, Registry, RegistryOptions, SystemClock};
+use keelson_registry::{
+    Clock, OpenError as RegistryError, PortRange, Registry, RegistryOptions, SystemClock,
+};
 use keelson_registry::{api_services, flow_control};
 use keelson_server::{App, Health, Limits, Listening, State, VersionInfo};
 use keelson_store::{
@@ -137,6 +139,8 @@ pub struct Builder {
     pub tokens: TokenFile,
     /// `--service-cluster-ip-range`.
     pub service_ranges: Vec<String>,
+    /// `--service-node-port-range`.
+    pub node_ports: PortRange,
     /// `--advertise-address`.
     pub advertise: Option<IpAddr>,
     /// `--enable-aggregator-routing`.
@@ -186,6 +190,7 @@ impl Default for Builder {
             token_webhook: None,
             tokens: TokenFile::default(),
             service_ranges: vec!["10.0.0.0/24".to_owned()],
+            node_ports: PortRange::default(),
             advertise: None,
             aggregator_routing: false,
             runtime_config: vec![],
@@ -486,6 +491,7 @@ impl Builder {
     ) -> Result<RegistryOptions, StartError> {
         Ok(RegistryOptions {
             service_ranges: self.service_ranges.clone(),
+            node_ports: self.node_ports,
             advertise_address: advertise,
             advertise_port: port,
             runtime_config: self.runtime_config.clone(),

@@ -1,8 +1,10 @@
-//! CSIDrivers: what a driver of volumes can do and wants.
+//! CSIDrivers: what a driver of volumes can do and wants; CSINodes: which drivers a node has.
 
 use super::check::{At, child, default, default_empty};
-use crate::strategy::{Generation, Strategy};
-use keelson_meta::{ErrorList, FieldError, Object, Seen, Str};
+use crate::strategy::{Generation, Strategy, alike};
+use keelson_meta::object_meta::IMMUTABLE;
+use keelson_meta::{ErrorList, FieldError, Object, Path, Seen, Str, Value, names, value};
+use std::collections::HashMap;
 
 const POLICIES: &[&str] = &["File", "None", "ReadWriteOnceWithFSType"];
 const MODES: &[&str] = &["Persistent", "Ephemeral"];
@@ -10,6 +12,7 @@ const MODES: &[&str] = &["Persistent", "Ephemeral"];
 const TOKEN_SECONDS_MIN: i64 = 600;
 const TOKEN_SECONDS_MAX: i64 = 1 << 32;
 const UPDATE_PERIOD_SECONDS_MIN: i64 = 10;
+const NODE_ID_BYTES_MAX: usize = 256;
 
 /// CSIDrivers.
 pub(super) fn driver(base: Strategy) -> Strategy {
@@ -96,5 +99,71 @@ fn validate_change(new: &Object, old: Option<&Object>) -> ErrorList {
         At { value: spec.get("attachRequired"), path: spec.path.field("attachedRequired") };
     attach.unchanged(&mut errors, before.get("attachRequired"));
     spec.field("volumeLifecycleModes").unchanged(&mut errors, before.get("volumeLifecycleModes"));
+    errors
+}
+
+/// CSINodes: the drivers of a node.
+pub(super) fn node(base: Strategy) -> Strategy {
+    Strategy {
+        validate: |new, _| validate_node(new),
+        validate_change: validate_node_change,
+        ..base
+    }
+}
+
+fn validate_node(new: &Object) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let mut seen: Seen<&str> = Seen::new();
+    for driver in At::of(new, "spec").field("drivers").items() {
+        let (name, id) = (driver.field("name"), driver.field("nodeID"));
+        super::pod::volumes::driver_name(&name, &mut errors);
+        if id.not_empty(&mut errors, "") && id.text().len() > NODE_ID_BYTES_MAX {
+            id.invalid(&mut errors, &format!("must be {NODE_ID_BYTES_MAX} characters or less"));
+        }
+        driver.field("allocatable").field("count").not_negative(&mut errors);
+        if !seen.insert(name.text()) {
+            name.duplicate(&mut errors);
+        }
+        // Faults of keys stand at the driver.
+        let mut keys: Seen<&str> = Seen::new();
+        for key in driver.field("topologyKeys").items() {
+            let key = At { value: key.value, path: driver.path };
+            if key.text().is_empty() {
+                key.required(&mut errors, "");
+            }
+            if !keys.insert(key.text()) {
+                key.duplicate(&mut errors);
+            }
+            key.rule(&mut errors, names::is_qualified_name);
+        }
+    }
+    errors
+}
+
+/// A driver stays as it is for as long as it is there; how many volumes it takes may change.
+fn validate_node_change(new: &Object, old: Option<&Object>) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let before = old.map(|old| old.array_at(&["spec", "drivers"])).unwrap_or_default();
+    let before: HashMap<&str, &Value> =
+        before.iter().filter_map(|driver| Some((driver.str_at(&["name"])?, driver))).collect();
+    let drivers = new.array_at(&["spec", "drivers"]);
+    for driver in drivers {
+        let name = driver.str_at(&["name"]).unwrap_or_default();
+        let Some(stored) = before.get(name) else { continue };
+        let is_same = |member: &str| {
+            let value = |driver: &Value| driver.get(member).cloned().unwrap_or_default();
+            alike(&value(driver), &value(stored))
+        };
+        if !is_same("nodeID") || !is_same("topologyKeys") {
+            let spec = Path::new("spec");
+            let keys = driver.get("topologyKeys").cloned().unwrap_or_default();
+            // Messages show the Go struct.
+            let shown = value!({
+                "Name": name, "NodeID": (driver.str_at(&["nodeID"]).unwrap_or_default()),
+                "TopologyKeys": (keys), "Allocatable": null
+            });
+            errors.push(FieldError::invalid(&spec.field("drivers"), shown, IMMUTABLE));
+        }
+    }
     errors
 }

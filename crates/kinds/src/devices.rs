@@ -1,7 +1,10 @@
-//! DeviceClasses, ResourceClaims and ResourceClaimTemplates.
+//! DeviceClasses, ResourceClaims, ResourceClaimTemplates and ResourceSlices.
 
 mod allocation;
 mod requests;
+mod slices;
+
+pub(super) use slices::slice;
 
 use crate::check::{At, child, children, default, default_empty};
 use crate::strategy::{Strategy, alike};

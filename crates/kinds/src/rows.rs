@@ -162,6 +162,7 @@ fn storage_kind(resource: &str, base: Strategy) -> Strategy {
         "volumeattachments" => storage::attachment(base),
         "csistoragecapacities" => storage::capacity(base),
         "volumeattributesclasses" => storage::attributes_class(base),
+        "csinodes" => csi::node(base),
         _ => base,
     }
 }
@@ -191,7 +192,7 @@ fn device_kind(resource: &str, base: Strategy) -> Strategy {
         "deviceclasses" => devices::class(base),
         "resourceclaims" => devices::claim(base),
         "resourceclaimtemplates" => devices::claim_template(base),
-        "resourceslices" => Strategy { fields: RESOURCE_SLICE, ..base },
+        "resourceslices" => Strategy { fields: RESOURCE_SLICE, ..devices::slice(base) },
         _ => base,
     }
 }

@@ -6,10 +6,12 @@ mod addresses;
 mod families;
 mod pool;
 mod ports;
+mod range;
 mod repair;
 
 pub(crate) use pool::{PORTS_KEY, PortPool, check_ports};
 pub use ports::PortLeaks;
+pub use range::PortRange;
 
 use crate::kind::Target;
 use crate::registry::{Put, Registry};

@@ -42,7 +42,7 @@ mod token_request;
 mod turns;
 mod verbs;
 
-pub use allocation::PortLeaks;
+pub use allocation::{PortLeaks, PortRange};
 pub use api_table::{ApiTable, Endpoint};
 pub use bootstrap::{default_rules, first_address};
 pub use informer::{Informer, InformerEvent, Wanted};

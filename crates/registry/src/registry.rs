@@ -1,6 +1,7 @@
 //! [`Registry`]: all kinds over one store.
 
 use crate::allocation::PortPool;
+use crate::allocation::PortRange;
 use crate::api_services::RemoteGroup;
 use crate::api_table::{ApiTable, Source};
 use crate::conversion::ConvertedEntries;
@@ -43,6 +44,8 @@ const UNKNOWN_RETRY_SECONDS: u32 = 2;
 pub struct RegistryOptions {
     /// `--service-cluster-ip-range`.
     pub service_ranges: Vec<String>,
+    /// `--service-node-port-range`.
+    pub node_ports: PortRange,
     /// Where the API is reached from inside the cluster.
     pub advertise_address: IpAddr,
     /// The port that goes with it.
@@ -148,7 +151,7 @@ impl Registry {
         let cache = Cache::start(store.clone(), prefixes)
             .await
             .map_err(|source| OpenError::Cache { source })?;
-        let ports = Arc::new(PortPool::new(store.clone()));
+        let ports = Arc::new(PortPool::new(store.clone(), options.node_ports));
         let registry = Arc::new_cyclic(|this| Registry {
             catalogue: catalogue.clone(),
             store,

@@ -162,7 +162,7 @@ fn interface_address(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn pool(at: &At<'_, '_>, errors: &mut ErrorList) {
+pub(super) fn pool(at: &At<'_, '_>, errors: &mut ErrorList) {
     if !at.not_empty(errors, "") {
         return;
     }
@@ -232,7 +232,7 @@ fn allocated_device(at: &At<'_, '_>, known: &Names<'_>, errors: &mut ErrorList) 
     }
 }
 
-fn binding_conditions(at: &At<'_, '_>, errors: &mut ErrorList) {
+pub(super) fn binding_conditions(at: &At<'_, '_>, errors: &mut ErrorList) {
     let (wanted, failed) = (at.field("bindingConditions"), at.field("bindingFailureConditions"));
     for list in [&wanted, &failed] {
         if not_too_many(list, BINDING_CONDITIONS_MAX, errors) {

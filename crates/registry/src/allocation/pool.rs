@@ -2,6 +2,7 @@
 //! it (registry `core/service/allocator/storage`), which every server that shares the store changes only
 //! where it stands as known. So no port is given twice, whoever gives it.
 
+use super::range::PortRange;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -10,16 +11,11 @@ use keelson_schema::catalogue::Catalogue;
 use keelson_schema::{Schema, decode, json, proto};
 use keelson_store::{Compare, KeyValue, Op, ReadError, Revision, Store, Txn, TxnOutcome};
 use std::error::Error;
-use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Semaphore;
 
-/// `--service-node-port-range`, by default.
-pub(super) const RANGE: RangeInclusive<u16> = 30_000..=32_767;
 /// Where the value stands.
 pub(crate) const PORTS_KEY: &[u8] = b"/registry/ranges/servicenodeports";
-/// Bytes of a bit for each port.
-const BYTES: usize = (*RANGE.end() as usize - *RANGE.start() as usize) / 8 + 1;
 /// How far from each other the searches for a free port begin; a prime, so that they get everywhere.
 const STRIDE: usize = 7_919;
 /// Tries of a change that other servers overtake.
@@ -50,55 +46,61 @@ impl From<String> for DecodeError {
 }
 
 /// Which ports are in use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ports {
-    /// A number, most significant byte first; its lowest bit is the first port.
-    bits: [u8; BYTES],
-}
-
-impl Default for Ports {
-    fn default() -> Self {
-        Ports { bits: [0; BYTES] }
-    }
+    range: PortRange,
+    /// A number, most significant byte first; its lowest bit is the first port. Invariant: a bit for each port
+    /// of the range.
+    bits: Vec<u8>,
 }
 
 impl Ports {
+    /// None of a range.
+    pub fn none(range: PortRange) -> Ports {
+        Ports { range, bits: vec![0; range.size().div_ceil(8)] }
+    }
+
+    /// The ports that can be in use.
+    pub fn range(&self) -> PortRange {
+        self.range
+    }
+
     /// Byte and bit of a port of the range.
-    fn place(port: u16) -> (usize, u8) {
-        let offset = usize::from(port - RANGE.start());
-        (BYTES - 1 - offset / 8, 1 << (offset % 8))
+    fn place(&self, port: u16) -> (usize, u8) {
+        let offset = self.range.offset(port);
+        (self.bits.len() - 1 - offset / 8, 1 << (offset % 8))
     }
 
     pub fn contains(&self, port: u16) -> bool {
-        let (byte, bit) = Self::place(port);
+        let (byte, bit) = self.place(port);
         self.bits[byte] & bit != 0
     }
 
     /// Notes that a port is in use; one that lies outside of the range is nobody's to give.
     pub fn insert(&mut self, port: u16) {
-        if RANGE.contains(&port) {
-            let (byte, bit) = Self::place(port);
+        if self.range.contains(port) {
+            let (byte, bit) = self.place(port);
             self.bits[byte] |= bit;
         }
     }
 
     pub fn remove(&mut self, port: u16) {
-        if RANGE.contains(&port) {
-            let (byte, bit) = Self::place(port);
+        if self.range.contains(port) {
+            let (byte, bit) = self.place(port);
             self.bits[byte] &= !bit;
         }
     }
 
     pub fn iter(&self) -> impl Iterator<Item = u16> {
-        RANGE.filter(|port| self.contains(*port))
+        self.range.ports().filter(|port| self.contains(*port))
     }
 
     /// Takes a port that the client wants.
     pub fn take(&mut self, port: u16) -> Result<(), String> {
-        if !RANGE.contains(&port) {
+        if !self.range.contains(port) {
             return Err(format!(
                 "provided port is not in the valid range. The range of valid ports is {}",
-                range_text()
+                self.range
             ));
         }
         if self.contains(port) {
@@ -112,9 +114,9 @@ impl Ports {
     /// back is not at once another service's.
     pub fn take_any(&mut self) -> Result<u16, String> {
         let used: usize = self.bits.iter().map(|byte| byte.count_ones() as usize).sum();
-        let size = RANGE.len();
+        let (range, size) = (self.range.ports(), self.range.size());
         let first = used.wrapping_mul(STRIDE) % size;
-        let mut ports = RANGE.chain(RANGE).skip(first).take(size);
+        let mut ports = range.clone().chain(range).skip(first).take(size);
         let port = ports.find(|port| !self.contains(*port));
         let port = port.ok_or_else(|| "range is full".to_owned())?;
         self.insert(port);
@@ -123,17 +125,17 @@ impl Ports {
 
     /// The stored form.
     fn encode(&self) -> Result<Bytes, Failure> {
-        let first = self.bits.iter().position(|byte| *byte != 0).unwrap_or(BYTES);
+        let first = self.bits.iter().position(|byte| *byte != 0).unwrap_or(self.bits.len());
         let mut obj = Object::new();
-        obj.root.insert("range", range_text());
+        obj.root.insert("range", self.range.to_string());
         obj.root.insert("data", STANDARD.encode(&self.bits[first..]));
         let mut out = vec![];
         proto::encode(&schema(), &obj, &mut out).map_err(Status::internal)?;
         Ok(out.into())
     }
 
-    /// Reads the stored form.
-    fn decode(value: &[u8]) -> Result<Ports, DecodeError> {
+    /// Reads the stored form of ports of this range.
+    fn decode(value: &[u8], range: PortRange) -> Result<Ports, DecodeError> {
         let schema = schema();
         let obj = if value.starts_with(&proto::PREFIX) {
             let envelope = proto::decode_envelope(value).map_err(|error| error.to_string())?;
@@ -142,13 +144,13 @@ impl Ports {
             let parsed = json::parse(value).map_err(|error| error.to_string())?;
             decode::conform(&schema, parsed.value)?.object
         };
-        if obj.str_at(&["range"]) != range_text() {
+        if obj.str_at(&["range"]) != range.to_string() {
             return Err(DecodeError::OtherRange);
         }
-        let mut ports = Ports::default();
+        let mut ports = Ports::none(range);
         let data = obj.get("data").and_then(Value::as_str).unwrap_or_default();
         let data = STANDARD.decode(data).map_err(|error| error.to_string())?;
-        let start = BYTES.checked_sub(data.len());
+        let start = ports.bits.len().checked_sub(data.len());
         let start = start.ok_or_else(|| "it has more ports than its range".to_owned())?;
         ports.bits[start..].copy_from_slice(&data);
         Ok(ports)
@@ -158,14 +160,10 @@ impl Ports {
 /// Whether a stored value is such ports. Those of another range are: a server that has this one puts its own
 /// in their place.
 pub(crate) fn check_ports(value: &[u8]) -> Result<(), String> {
-    match Ports::decode(value) {
+    match Ports::decode(value, PortRange::default()) {
         Ok(_) | Err(DecodeError::OtherRange) => Ok(()),
         Err(DecodeError::Unreadable(why)) => Err(why),
     }
-}
-
-fn range_text() -> String {
-    format!("{}-{}", RANGE.start(), RANGE.end())
 }
 
 fn schema() -> Schema {
@@ -174,7 +172,7 @@ fn schema() -> Schema {
 }
 
 /// The ports as the store had them last.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Known {
     ports: Ports,
     /// 0: the store has none.
@@ -184,6 +182,7 @@ struct Known {
 /// The ports that are in use, shared with all servers on the same store.
 pub(crate) struct PortPool {
     store: Arc<dyn Store>,
+    range: PortRange,
     known: Mutex<Option<Known>>,
     /// Changes of this process wait for each other: side by side all but one would fail.
     turn: Semaphore,
@@ -196,8 +195,13 @@ impl std::fmt::Debug for PortPool {
 }
 
 impl PortPool {
-    pub fn new(store: Arc<dyn Store>) -> Self {
-        PortPool { store, known: Mutex::new(None), turn: Semaphore::new(1) }
+    pub fn new(store: Arc<dyn Store>, range: PortRange) -> Self {
+        PortPool { store, range, known: Mutex::new(None), turn: Semaphore::new(1) }
+    }
+
+    /// No ports, of the range that is given out.
+    pub(super) fn none(&self) -> Ports {
+        Ports::none(self.range)
     }
 
     /// Changes the ports. `change` is done again when another server came between, and a refusal counts
@@ -226,11 +230,13 @@ impl PortPool {
     pub(super) async fn replace_other_range(&self, ports: Ports) -> Result<(), Failure> {
         let _turn = self.turn.acquire().await.map_err(Status::internal)?;
         let stored = self.store.get(PORTS_KEY).await.map_err(|error| failed(&error))?;
-        let other = stored.filter(|kv| Ports::decode(&kv.value) == Err(DecodeError::OtherRange));
+        let is_other =
+            |kv: &KeyValue| Ports::decode(&kv.value, self.range) == Err(DecodeError::OtherRange);
+        let other = stored.filter(is_other);
         if let Some(KeyValue { modified, .. }) = other {
-            tracing::warn!(range = range_text(), "the stored ports of nodes are of another range");
+            tracing::warn!(range = %self.range, "the stored ports of nodes are of another range");
             // Who came between has put right what was stored.
-            self.store_ports(Known { ports: Ports::default(), modified }, ports).await?;
+            self.store_ports(Known { ports: self.none(), modified }, ports).await?;
         }
         Ok(())
     }
@@ -249,7 +255,7 @@ impl PortPool {
                     self.load().await?
                 }
             };
-            let mut ports = known.ports;
+            let mut ports = known.ports.clone();
             let made = match change(&mut ports) {
                 Err(_) if !is_newest => {
                     self.set_known(None);
@@ -301,7 +307,7 @@ impl PortPool {
         let outcome = self.store.txn(txn).await.map_err(|error| failed(&error))?;
         let (known, done) = match outcome {
             TxnOutcome::Committed(modified) => (Known { ports, modified }, true),
-            TxnOutcome::Conflict { current, .. } => (read(current)?, false),
+            TxnOutcome::Conflict { current, .. } => (self.read(current)?, false),
         };
         self.set_known(Some(known));
         Ok(done)
@@ -309,29 +315,29 @@ impl PortPool {
 
     async fn load(&self) -> Result<Known, Failure> {
         let stored = self.store.get(PORTS_KEY).await;
-        let known = read(stored.map_err(|error: ReadError| failed(&error))?)?;
-        self.set_known(Some(known));
+        let known = self.read(stored.map_err(|error: ReadError| failed(&error))?)?;
+        self.set_known(Some(known.clone()));
         Ok(known)
     }
 
+    fn read(&self, stored: Option<KeyValue>) -> Result<Known, Failure> {
+        let Some(kv) = stored else {
+            return Ok(Known { ports: self.none(), modified: Revision(0) });
+        };
+        let ports = Ports::decode(&kv.value, self.range).map_err(|why| {
+            let key = String::from_utf8_lossy(PORTS_KEY);
+            Status::internal(format!("unable to refresh the port allocations: {key}: {why}"))
+        })?;
+        Ok(Known { ports, modified: kv.modified })
+    }
+
     fn known(&self) -> Option<Known> {
-        *self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn set_known(&self, known: Option<Known>) {
         *self.known.lock().unwrap_or_else(PoisonError::into_inner) = known;
     }
-}
-
-fn read(stored: Option<KeyValue>) -> Result<Known, Failure> {
-    let Some(kv) = stored else {
-        return Ok(Known { ports: Ports::default(), modified: Revision(0) });
-    };
-    let ports = Ports::decode(&kv.value).map_err(|why| {
-        let key = String::from_utf8_lossy(PORTS_KEY);
-        Status::internal(format!("unable to refresh the port allocations: {key}: {why}"))
-    })?;
-    Ok(Known { ports, modified: kv.modified })
 }
 
 fn failed(error: &dyn Error) -> Failure {
@@ -345,9 +351,11 @@ fn failed(error: &dyn Error) -> Failure {
 mod tests {
     use super::*;
 
+    const RANGE: PortRange = PortRange::DEFAULT;
+
     #[test]
     fn ports_are_a_number_whose_lowest_bit_is_the_first() {
-        let mut ports = Ports::default();
+        let mut ports = Ports::none(RANGE);
         for port in [30_000, 30_003, 30_009] {
             ports.take(port).expect("it is free");
         }
@@ -356,25 +364,37 @@ mod tests {
         let tail = b"\x12\x0b30000-32767\x1a\x02\x02\x09\x1a\0\x22\0";
         assert!(value.ends_with(tail), "{value:?}");
         assert!(value.starts_with(b"k8s\0\x0a\x15\x0a\x02v1\x12\x0fRangeAllocation"), "{value:?}");
-        assert_eq!(Ports::decode(&value), Ok(ports));
+        assert_eq!(Ports::decode(&value, RANGE), Ok(ports.clone()));
         let text =
             br#"{"kind":"RangeAllocation","apiVersion":"v1","range":"30000-32767","data":"Agk="}"#;
-        assert_eq!(Ports::decode(text), Ok(ports));
+        assert_eq!(Ports::decode(text, RANGE), Ok(ports.clone()));
         assert_eq!(ports.iter().collect::<Vec<_>>(), [30_000, 30_003, 30_009]);
         let other = br#"{"kind":"RangeAllocation","apiVersion":"v1","range":"1-9","data":"Agk="}"#;
-        assert_eq!(Ports::decode(other), Err(DecodeError::OtherRange));
+        assert_eq!(Ports::decode(other, RANGE), Err(DecodeError::OtherRange));
         assert_eq!((check_ports(&value), check_ports(other)), (Ok(()), Ok(())));
         check_ports(b"no ports").expect_err("it is no value of ours");
     }
 
     #[test]
+    fn other_ranges_have_ports_of_their_own() {
+        let mut ports = Ports::none("80+9".parse().expect("a range"));
+        assert_eq!(ports.take(80), Ok(()));
+        assert_eq!(ports.take(89), Ok(()));
+        let refused = ports.take(90).expect_err("it lies outside");
+        assert!(refused.ends_with("The range of valid ports is 80-89"), "{refused}");
+        let value = ports.encode().expect("a value");
+        assert_eq!(Ports::decode(&value, ports.range()), Ok(ports));
+        assert_eq!(Ports::decode(&value, RANGE), Err(DecodeError::OtherRange));
+    }
+
+    #[test]
     fn every_port_is_given_once() {
-        let mut ports = Ports::default();
-        for _ in RANGE {
+        let mut ports = Ports::none(RANGE);
+        for _ in RANGE.ports() {
             ports.take_any().expect("a port");
         }
-        assert_eq!(ports.iter().count(), RANGE.len());
+        assert_eq!(ports.iter().count(), RANGE.size());
         assert_eq!(ports.take_any().expect_err("all are taken"), "range is full");
-        assert_eq!(Ports::decode(&ports.encode().expect("a value")), Ok(ports));
+        assert_eq!(Ports::decode(&ports.encode().expect("a value"), RANGE), Ok(ports));
     }
 }

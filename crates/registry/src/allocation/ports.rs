@@ -2,7 +2,7 @@
 
 use super::Taking;
 use super::families::refuse;
-use super::pool::{PortPool, Ports, RANGE};
+use super::pool::{PortPool, Ports};
 use crate::kind::Kind;
 use crate::registry::Registry;
 use keelson_cache::Snapshot;
@@ -48,7 +48,7 @@ impl Registry {
         let kind = self.target("", "services", "", "").kind;
         let stored = ports_of_services(&kind, &self.readable(&kind))?;
         if self.all(&kind).is_ok() {
-            let mut ports = Ports::default();
+            let mut ports = self.ports.none();
             stored.iter().for_each(|port| ports.insert(*port));
             self.ports.replace_other_range(ports).await?;
         }
@@ -65,7 +65,7 @@ impl Registry {
         self.fresh().await?;
         self.note_ports().await?;
         // In this order: a port that is taken later belongs to a service that is not looked at.
-        let taken = self.ports.look(|ports| Ok(*ports)).await?;
+        let taken = self.ports.look(|ports| Ok(ports.clone())).await?;
         self.fresh().await?;
         // Ports of a service that cannot be read would look as if nobody had them.
         let kind = self.target("", "services", "", "").kind;
@@ -197,8 +197,9 @@ fn take(
     // A number that is no port at all stands for one outside the range.
     let port = u16::try_from(number).unwrap_or(0);
     // As in kube-apiserver, a dry run does not look at the range.
-    let unranged =
-        change.taking != Taking::ForGood && !RANGE.contains(&port) && !change.taken.contains(&port);
+    let unranged = change.taking != Taking::ForGood
+        && !pool.range().contains(port)
+        && !change.taken.contains(&port);
     if !unranged && let Err(why) = pool.take(port) {
         let mut errors = ErrorList::new();
         let spec = Path::new("spec");

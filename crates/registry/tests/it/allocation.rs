@@ -2,7 +2,8 @@
 
 use crate::harness::{self, Harness};
 use keelson_meta::Value;
-use keelson_registry::PortLeaks;
+use keelson_registry::{PortLeaks, SystemClock};
+use keelson_store::Embedded;
 use std::collections::HashSet;
 use std::future::poll_fn;
 use std::pin::pin;
@@ -54,6 +55,48 @@ async fn an_address_is_held_by_its_object_until_the_service_goes() {
     assert_eq!(code_of(&harness, "DELETE", &format!("{SERVICES}/a")).await, 200);
     assert_eq!(code_of(&harness, "GET", &held).await, 404);
     assert_eq!(create(&harness, "b", "", &spec).await.0, 201);
+}
+
+/// `--service-node-port-range`: ports come from it, others are refused, and what another range left is kept as far
+/// as it fits.
+#[tokio::test]
+async fn ports_of_nodes_come_from_the_range_that_is_set() {
+    let store = Embedded::in_memory();
+    let open = |range: &str| {
+        let range = range.parse().expect("a range");
+        Harness::with_ports(store.clone(), Box::new(SystemClock), range)
+    };
+    let node =
+        |port: u16| format!(r#"{{"type":"NodePort","ports":[{{"port":80,"nodePort":{port}}}]}}"#);
+    let any = r#"{"type":"NodePort","ports":[{"port":80}]}"#;
+    let outside = |port: u16, range: &str| {
+        vec![format!(
+            "spec.ports[0].nodePort: Invalid value: {port}: provided port is not in the valid range. \
+             The range of valid ports is {range}"
+        )]
+    };
+    let harness = open("20000-20001").await;
+    let (code, refused) = create(&harness, "a", "", &node(30_000)).await;
+    assert_eq!((code, harness::causes(&refused)), (422, outside(30_000, "20000-20001")));
+    let mut given = vec![];
+    for name in ["a", "b"] {
+        let (code, service) = create(&harness, name, "", any).await;
+        assert_eq!(code, 201, "{service:?}");
+        given.push(node_port(&service));
+    }
+    given.sort_unstable();
+    assert_eq!(given, [20_000, 20_001]);
+    let (code, full) = create(&harness, "c", "", any).await;
+    assert_eq!(
+        (code, full.str_at(&["message"]).map(|m| m.contains("range is full"))),
+        (500, Some(true))
+    );
+
+    let harness = open("20001+10").await;
+    harness.registry.free_leaked_ports(&mut PortLeaks::default()).await.expect("ports are noted");
+    let (code, _) = create(&harness, "c", "", &node(20_001)).await;
+    assert_eq!(code, 422, "a service of before has it");
+    assert_eq!(create(&harness, "c", "", &node(20_011)).await.0, 201);
 }
 
 #[tokio::test]

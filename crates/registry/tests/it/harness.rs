@@ -4,7 +4,9 @@ use bytes::Bytes;
 use keelson_auth::{Attributes, Authorizer, MASTERS, Permit};
 use keelson_meta::{Failure, Object, Value};
 use keelson_registry::options::{DeleteOptions, Freshness, Patch, PatchForm, WriteOptions};
-use keelson_registry::{Answer, Clock, Kind, Part, Registry, RegistryOptions, SystemClock, Target};
+use keelson_registry::{
+    Answer, Clock, Kind, Part, PortRange, Registry, RegistryOptions, SystemClock, Target,
+};
 use keelson_schema::decode::{self, Format};
 use keelson_schema::json;
 use keelson_store::{Embedded, Op, Store, Txn};
@@ -34,8 +36,18 @@ impl Harness {
 
     /// A server over this store, by this clock.
     pub async fn over(store: Arc<dyn Store>, clock: Box<dyn Clock>) -> Harness {
+        Harness::with_ports(store, clock, PortRange::default()).await
+    }
+
+    /// The same, with these ports of nodes.
+    pub async fn with_ports(
+        store: Arc<dyn Store>,
+        clock: Box<dyn Clock>,
+        node_ports: PortRange,
+    ) -> Harness {
         let options = RegistryOptions {
             service_ranges: vec!["10.0.0.0/24".into()],
+            node_ports,
             advertise_address: [192, 0, 2, 1].into(),
             advertise_port: 6443,
             runtime_config: vec![],

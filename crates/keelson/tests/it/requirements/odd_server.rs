@@ -72,6 +72,7 @@ async fn listen(faults: Arc<Faults>, shutdown: watch::Receiver<bool>) -> Listeni
     let store = OddStore { inner: Embedded::in_memory(), faults: faults.clone() };
     let options = RegistryOptions {
         service_ranges: vec!["10.0.0.0/24".to_owned()],
+        node_ports: Default::default(),
         advertise_address: Ipv4Addr::LOCALHOST.into(),
         advertise_port: 6443,
         runtime_config: vec![],
