@@ -75,6 +75,20 @@ fn a_node_reads_what_its_pods_refer_to() {
 }
 
 #[test]
+fn a_node_without_a_name_creates_nothing_and_asks_no_review() {
+    let server = Server::start_plain(quiet());
+    let client = server.client();
+    let headers = "Impersonate-User: system:node:\r\nImpersonate-Group: system:nodes\r\n\
+                   Content-Type: application/json\r\n";
+    let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+    let answer = client.ask("POST", path, headers, Some(&json!({})));
+    let message = "selfsubjectreviews.authentication.k8s.io \"Unknown\" is forbidden: could not \
+                   determine node from user \"system:node:\"";
+    assert_eq!((answer.status, answer.body["message"].as_str()), (403, Some(message)));
+    server.stop();
+}
+
+#[test]
 fn a_node_changes_only_what_is_its_own() {
     let server = Server::start_plain(quiet());
     let client = server.client();
