@@ -1,7 +1,7 @@
 //! Priority: a pod gets the number of its priority class; only one class is the default.
 
 use crate::request::{Operation, Request};
-use keelson_meta::{Failure, Object, Str};
+use keelson_meta::{Failure, Object, Str, Value};
 
 const GROUP: &str = "scheduling.k8s.io";
 const RESOURCE: &str = "priorityclasses";
@@ -58,8 +58,8 @@ fn resolve(req: &Request<'_>, pod: &mut Object) -> Result<(), Failure> {
         );
         return Err(req.forbidden(pod, &why));
     }
-    let given = pod.str_at(&["spec", "preemptionPolicy"]);
-    if !policy.is_empty() && !given.is_empty() && given != policy {
+    let given = pod.at(&["spec", "preemptionPolicy"]).and_then(Value::as_str);
+    if let Some(given) = given.filter(|given| !policy.is_empty() && *given != policy) {
         let why = format!(
             "the string value of PreemptionPolicy ({given}) must not be provided in pod spec; \
              priority admission controller computed {policy} from the given PriorityClass name"

@@ -3,7 +3,7 @@
 use crate::pod::quantity;
 use crate::request::Request;
 use crate::tolerations;
-use keelson_meta::{Failure, Map, Object, Str, Value};
+use keelson_meta::{Failure, Map, Object, Reason, Status, Str, Value};
 
 pub(crate) fn admit(
     req: &Request<'_>,
@@ -62,6 +62,9 @@ fn class_of(req: &Request<'_>, pod: &Object) -> Result<Option<Object>, Failure> 
     let Some(name) = pod.at(&["spec", "runtimeClassName"]).and_then(Value::as_str) else {
         return Ok(None);
     };
+    if name.is_empty() {
+        return Err(Status::new(Reason::Unknown, "resource name may not be empty"));
+    }
     let class = req.stored.get("node.k8s.io", "runtimeclasses", "", name)?;
     let why = || req.forbidden(pod, &format!("pod rejected: RuntimeClass {name:?} not found"));
     class.ok_or_else(why).map(Some)

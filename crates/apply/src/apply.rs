@@ -84,7 +84,8 @@ pub fn apply(
     if kind != scope.schema.gvk {
         return Err(ApplyError::BadRequest(format!("invalid object type: {kind}")));
     }
-    if config.at(&["metadata", "managedFields"]).and_then(Value::as_array).is_some() {
+    let owners = config.at(&["metadata", "managedFields"]);
+    if owners.is_some_and(|owners| owners.as_array().is_some() && are_readable_owners(owners)) {
         return Err(ApplyError::BadRequest("metadata.managedFields must be nil".to_owned()));
     }
     let Value::Object(config_root) = config else {
@@ -112,6 +113,20 @@ pub fn apply(
     }
     managers.store(&mut object);
     Ok(Applied { object, changed })
+}
+
+/// Whether entries of managedFields have the types that they should have. Upstream does not see those that it
+/// cannot read: they are refused with the rest of the object.
+pub fn are_readable_owners(entries: &Value) -> bool {
+    let is_readable = |entry: &Value| {
+        let Value::Object(members) = entry else { return entry.is_null() };
+        members.iter().all(|(name, value)| match (name.as_str(), value) {
+            (_, Value::Null) | ("fieldsV1", _) => true,
+            ("time", Value::String(text)) => keelson_meta::Timestamp::parse(text).is_ok(),
+            (_, value) => value.as_str().is_some(),
+        })
+    };
+    entries.as_array().is_none_or(|entries| entries.iter().all(is_readable))
 }
 
 /// The owners of the live object. Their entries stay in it, as they stay in what is merged: nobody owns

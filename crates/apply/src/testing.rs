@@ -122,7 +122,7 @@ const META: &str = "
 fn field(text: &str, names: &HashMap<&str, StructId>) -> Field {
     let (name, spec) = text.split_once(':').expect("a member has a type");
     let (spec, default) = match spec.split_once('=') {
-        Some((spec, default)) => (spec.trim(), Some(Value::from(default.trim()))),
+        Some((spec, default)) => (spec.trim(), Some(Box::new(Value::from(default.trim())))),
         None => (spec.trim(), None),
     };
     let presence = match spec.as_bytes().last() {

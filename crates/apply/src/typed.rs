@@ -101,12 +101,10 @@ pub(crate) enum Scalar {
 impl<'t> Kind<'t> {
     pub(crate) fn of(types: &'t Types, shape: &'t Shape) -> Self {
         match shape {
-            Shape::String | Shape::Bytes | Shape::Time | Shape::MicroTime | Shape::Duration => {
-                Kind::Scalar(Scalar::String)
-            }
+            Shape::String | Shape::Bytes | Shape::Duration => Kind::Scalar(Scalar::String),
             Shape::Bool => Kind::Scalar(Scalar::Boolean),
             Shape::Int32 | Shape::Int64 | Shape::Double => Kind::Scalar(Scalar::Numeric),
-            Shape::Quantity => Kind::Scalar(Scalar::Any),
+            Shape::Quantity | Shape::Time | Shape::MicroTime => Kind::Scalar(Scalar::Any),
             Shape::IntOrString | Shape::Json | Shape::FieldsV1 | Shape::SchemaOr(..) => {
                 Kind::Deduced
             }

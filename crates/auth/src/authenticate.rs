@@ -205,7 +205,8 @@ impl Authenticator {
     fn for_api_server(&self, user: User, asked: &[Str]) -> Option<(User, Vec<Str>)> {
         let own = self.audiences();
         let is_asked = |one: &&Str| asked.is_empty() || asked.contains(one);
-        let audiences: Vec<Str> = own.iter().filter(is_asked).cloned().collect();
+        let mut audiences = Vec::with_capacity(own.len());
+        audiences.extend(own.iter().filter(is_asked).cloned());
         (!audiences.is_empty() || own.is_empty()).then_some((user, audiences))
     }
 

@@ -4,10 +4,12 @@ use crate::abac::Abac;
 use crate::node::NodeAuthorizer;
 use crate::rbac::{Rbac, Rule, aggregate, full_authority};
 use crate::webhook::WebhookAuthorizer;
-use crate::{Attributes, AuthorizationReason, Decision, MASTERS, Objects, Outcome, Permit, User};
+use crate::{
+    Annotations, Attributes, AuthorizationReason, Decision, MASTERS, Objects, Outcome, Permit, User,
+};
 use arc_swap::ArcSwap;
 use keelson_meta::status::{Details, quote};
-use keelson_meta::{Failure, Reason, Status};
+use keelson_meta::{Failure, Reason, Status, Str};
 use std::sync::Arc;
 
 /// One authorizer of the chain.
@@ -149,9 +151,23 @@ impl Authorizer {
 
     /// A permit, or 403.
     pub async fn authorize(&self, user: User, attributes: Attributes) -> Result<Permit, Failure> {
+        self.authorize_noted(user, attributes, None).await
+    }
+
+    /// The same. The decision and its reason are noted among the audit annotations of the request, which the
+    /// permit carries on.
+    pub async fn authorize_noted(
+        &self,
+        user: User,
+        attributes: Attributes,
+        annotations: Option<Arc<Annotations>>,
+    ) -> Result<Permit, Failure> {
         let decision = self.decide(&user, &attributes).await;
+        if let Some(annotations) = &annotations {
+            note(&decision, annotations);
+        }
         if decision.is_allowed() {
-            return Ok(Permit::new(user, attributes));
+            return Ok(Permit::new(user, attributes, annotations));
         }
         match decision.error {
             Some(error) => Err(error),
@@ -168,9 +184,26 @@ impl Authorizer {
     ) -> Result<Permit, Failure> {
         match permit.attributes() {
             None => Ok(permit.clone()),
-            Some(given) => self.authorize(permit.user().clone(), given.with_verb(verb)).await,
+            Some(given) => {
+                let attributes = given.with_verb(verb);
+                // The annotations tell of what was asked for, not of what follows from that.
+                let allowed = self.authorize(permit.user().clone(), attributes).await?;
+                Ok(allowed.with_annotations(permit.annotations().cloned()))
+            }
         }
     }
+}
+
+/// Notes a decision among the audit annotations of its request.
+fn note(decision: &Decision, annotations: &Annotations) {
+    let reason = Str::new_static("authorization.k8s.io/reason");
+    if decision.error.is_some() && !decision.is_allowed() {
+        annotations.add(reason, Str::new_static("internal error"));
+        return;
+    }
+    let word = if decision.is_allowed() { "allow" } else { "forbid" };
+    annotations.add(Str::new_static("authorization.k8s.io/decision"), Str::new_static(word));
+    annotations.add(reason, decision.reason.to_string().into());
 }
 
 /// The rules that apply to a user.

@@ -4,6 +4,7 @@
 //! serves nothing without it.
 
 mod abac;
+mod annotations;
 mod attributes;
 mod authenticate;
 mod authorize;
@@ -27,6 +28,7 @@ pub mod webhook;
 pub mod x509;
 
 pub use abac::{Abac, AbacError};
+pub use annotations::Annotations;
 pub use attributes::{Attributes, Selectors};
 pub use authenticate::{Authenticator, Certificate, Credentials};
 pub use authorize::{Authorizer, Mode, UserRules, forbidden};

@@ -1,7 +1,8 @@
 //! [`Permit`]: the proof that a user may do what it asks for.
 
-use crate::{Attributes, MASTERS, User};
+use crate::{Annotations, Attributes, MASTERS, User};
 use keelson_meta::{GroupVersionResource, Str};
+use std::sync::Arc;
 
 /// Proof that a user may do what the attributes say. Only an [`Authorizer`](crate::Authorizer) makes one,
 /// beside [`Permit::internal`].
@@ -10,6 +11,8 @@ pub struct Permit {
     user: User,
     /// What it was given for; `None` for the server itself, which may do everything.
     attributes: Option<Attributes>,
+    /// Where the request's audit annotations go; `None`: nobody reads them.
+    annotations: Option<Arc<Annotations>>,
 }
 
 /// What a registry verb is about to do; compared with what a [`Permit`] was given for.
@@ -28,8 +31,12 @@ pub struct Action<'a> {
 }
 
 impl Permit {
-    pub(crate) fn new(user: User, attributes: Attributes) -> Permit {
-        Permit { user, attributes: Some(attributes) }
+    pub(crate) fn new(
+        user: User,
+        attributes: Attributes,
+        annotations: Option<Arc<Annotations>>,
+    ) -> Permit {
+        Permit { user, attributes: Some(attributes), annotations }
     }
 
     /// The user.
@@ -46,7 +53,23 @@ impl Permit {
     /// controllers. Never derived from a request.
     pub fn internal(name: &'static str) -> Permit {
         let user = User { name: Str::new_static(name), ..User::default() }.with_group(MASTERS);
-        Permit { user, attributes: None }
+        Permit { user, attributes: None, annotations: None }
+    }
+
+    /// Adds an audit annotation to the request that the permit was given for.
+    pub fn annotate(&self, key: Str, value: Str) {
+        if let Some(annotations) = &self.annotations {
+            annotations.add(key, value);
+        }
+    }
+
+    pub(crate) fn with_annotations(self, annotations: Option<Arc<Annotations>>) -> Permit {
+        Permit { annotations, ..self }
+    }
+
+    /// The audit annotations of the request, when somebody reads them.
+    pub(crate) fn annotations(&self) -> Option<&Arc<Annotations>> {
+        self.annotations.as_ref()
     }
 
     /// Whether the permit was given for `action`. A permit for all names covers each name, one for all
@@ -83,7 +106,7 @@ mod tests {
                 name: name.into(),
                 ..Attributes::default()
             };
-            Permit::new(User::default(), attributes)
+            Permit::new(User::default(), attributes, None)
         };
         let action = Action { verb, gvr: &gvr, subresource, namespace, name };
         assert_eq!(permit("ns", "web").covers(&action), want, "{action:?}");

@@ -84,14 +84,15 @@ fn check(registry: &Registry, policy: &Object) -> Vec<Value> {
     let mut warnings = vec![];
     for (i, validation) in policy.array_at(&["spec", "validations"]).iter().enumerate() {
         for field in ["expression", "messageExpression"] {
-            let text = validation.str_at(&[field]).unwrap_or_default();
+            let text = validation.str_at(&[field]).filter(|text| !text.is_empty());
+            let Some(text) = text else { continue };
             let errors = compilers.iter().filter_map(|(kind, compiler)| {
                 let error = compiler.compile(text, Purpose::Variable).err()?;
                 let error = error.strip_prefix("compilation failed: ").unwrap_or(&error);
                 Some(format!("{kind}: {error}\n"))
             });
             let errors: Vec<String> = errors.collect();
-            if !text.is_empty() && !errors.is_empty() {
+            if !errors.is_empty() {
                 let field = format!("spec.validations[{i}].{field}");
                 warnings.push(value!({"fieldRef": (field), "warning": (errors.join("\n"))}));
             }

@@ -3,6 +3,7 @@
 mod policies;
 mod schedule;
 mod selector;
+mod status;
 
 use super::check::{At, child, children, default, default_empty};
 use super::pod;
@@ -44,6 +45,7 @@ pub(super) fn job(base: Strategy) -> Strategy {
         prepare_status: |new, _| labels_from_template(new),
         validate: validate_job,
         validate_change: validate_job_change,
+        validate_status: status::validate,
         warnings: pod::warnings::of_named_workload,
         ..base
     }
@@ -119,9 +121,7 @@ fn default_cron_job(obj: &mut Object) {
 fn validate_job(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
     let spec = At::of(new, "spec");
-    if old.is_none() {
-        selector::validate(new, &mut errors);
-    }
+    selector::validate(new, old, &mut errors);
     job_spec(&spec, &mut errors);
     job_selector(&spec, &mut errors);
     pod_host_name(new, &mut errors);

@@ -227,16 +227,16 @@ fn signer_name(at: &At<'_, '_>, errors: &mut ErrorList) {
     let parts: Vec<&str> = at.text().split('/').collect();
     let [domain, path] = parts.as_slice() else { return at.invalid(errors, FORM) };
     let labels: Vec<&str> = domain.split('.').collect();
-    if labels.len() < 2 {
-        let words = "should be a domain with at least two segments separated by dots";
-        return at.invalid_as(errors, *domain, words);
-    }
     // Only the first label that is wrong is told.
     if let Some(label) = labels.iter().find(|label| !names::is_dns1123_label(label).is_empty()) {
         for why in names::is_dns1123_label(label) {
             let shown = keelson_meta::status::quote(label);
             at.invalid_as(errors, *domain, &format!("validating label {shown}: {why}"));
         }
+    }
+    if labels.len() < 2 {
+        let words = "should be a domain with at least two segments separated by dots";
+        at.invalid_as(errors, *domain, words);
     }
     for label in path.split('.') {
         for why in names::is_dns1123_subdomain(label) {

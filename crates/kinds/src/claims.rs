@@ -20,10 +20,17 @@ pub(super) fn claim(base: Strategy) -> Strategy {
         default: |obj| default_claim(&mut obj.root),
         prepare_create: |obj| {
             obj.root.insert("status", value!({"phase": "Pending"}));
+            drop_foreign_source(obj.object_mut("spec"));
             same_sources(obj, None);
         },
-        prepare_update: |obj, old| same_sources(obj, Some(old)),
+        prepare_update: |obj, old| {
+            if old.at(&["spec", "dataSourceRef"]).is_none() {
+                drop_foreign_source(obj.object_mut("spec"));
+            }
+            same_sources(obj, Some(old));
+        },
         validate: validate_claim,
+        validate_status: |new, _| claim_status(new),
         warnings: |new, _| claim_warnings(new),
         ..base
     }
@@ -33,6 +40,14 @@ pub(super) fn claim(base: Strategy) -> Strategy {
 pub(super) fn default_claim(claim: &mut Map) {
     default_empty(claim.object_at("status"), "phase", "Pending");
     default(claim.object_at("spec"), "volumeMode", "Filesystem");
+}
+
+/// A source in another namespace is dropped: CrossNamespaceVolumeDataSource is off.
+fn drop_foreign_source(spec: &mut Map) {
+    let namespace = spec.get("dataSourceRef").and_then(|source| source.str_at(&["namespace"]));
+    if namespace.is_some_and(|namespace| !namespace.is_empty()) {
+        spec.remove("dataSourceRef");
+    }
 }
 
 /// `dataSource` is the older name of `dataSourceRef`, for fewer kinds; both are shown.
@@ -68,7 +83,14 @@ fn same_sources(claim: &mut Object, old: Option<&Object>) {
 fn validate_claim(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
     let spec = At::of(new, "spec");
-    claim_spec(&spec, &mut errors);
+    // Sources that were taken before groups were checked stay.
+    let has_group = |old: &Object| {
+        let mut sources = ["dataSource", "dataSourceRef"].iter();
+        sources.any(|source| {
+            old.at(&["spec", source, "apiGroup"]).is_some_and(|group| !group.is_null())
+        })
+    };
+    claim_spec(&spec, old.is_some_and(has_group), &mut errors);
     if let Some(old) = old {
         claim_update(new, old, &mut errors);
     }
@@ -108,8 +130,8 @@ fn volume_warnings(volume: &Object) -> Vec<Str> {
     })
 }
 
-/// The spec of a claim.
-pub(super) fn claim_spec(spec: &At<'_, '_>, errors: &mut ErrorList) {
+/// The spec of a claim. `any_group`: groups of sources are not checked.
+pub(super) fn claim_spec(spec: &At<'_, '_>, any_group: bool, errors: &mut ErrorList) {
     let modes = spec.field("accessModes");
     modes.not_empty(errors, "at least 1 access mode is required");
     spec.field("selector").label_selector(errors);
@@ -123,16 +145,67 @@ pub(super) fn claim_spec(spec: &At<'_, '_>, errors: &mut ErrorList) {
     spec.field("storageClassName").rule_if_set(errors, names::is_dns1123_subdomain);
     spec.field("volumeMode").one_of_if_set(errors, VOLUME_MODES);
     for name in ["dataSource", "dataSourceRef"] {
-        data_source(&spec.field(name), errors);
+        data_source(&spec.field(name), any_group, errors);
     }
     spec.field("volumeAttributesClassName").rule_if_set(errors, names::is_dns1123_subdomain);
     let (source, reference) = (spec.field("dataSource"), spec.field("dataSourceRef"));
     let same = |name: &str| source.str(name) == reference.str(name);
     let alike = ["apiGroup", "kind", "name"].iter().all(|name| same(name));
-    if source.is_set() && reference.is_set() && !alike {
-        // The place is shown where the value would be.
-        let error = FieldError::invalid(&spec.path, Map::new(), "must match dataSourceRef");
-        errors.push(error);
+    // The place is shown where the value would be.
+    let refuse = |words: &str| FieldError::invalid(&spec.path, Map::new(), words);
+    if !reference.str("namespace").is_empty() && source.is_set() {
+        errors.push(refuse("may not be specified when dataSourceRef.namespace is specified"));
+    } else if source.is_set() && reference.is_set() && !alike {
+        errors.push(refuse("must match dataSourceRef"));
+    }
+}
+
+/// The status of a claim.
+fn claim_status(new: &Object) -> ErrorList {
+    const RESIZES: &[&str] = &[
+        "ControllerResizeInProgress",
+        "ControllerResizeInfeasible",
+        "NodeResizeInProgress",
+        "NodeResizeInfeasible",
+        "NodeResizePending",
+    ];
+    let mut errors = ErrorList::new();
+    let status = At::of(new, "status");
+    for (_, amount) in status.field("capacity").entries() {
+        valid_amount(&amount, &mut errors);
+    }
+    let resizes = status.field("allocatedResourceStatuses");
+    for (name, resize) in resizes.entries() {
+        resource_key(&resizes, name, &mut errors);
+        if !RESIZES.contains(&resize.text()) {
+            errors.push(FieldError::not_supported(&resizes.path, name, RESIZES));
+        }
+    }
+    let allocated = status.field("allocatedResources");
+    for (name, amount) in allocated.entries() {
+        resource_key(&allocated, name, &mut errors);
+        valid_amount(&amount, &mut errors);
+    }
+    errors
+}
+
+/// The name of what a claim is given: `storage`, or a name of somebody else's.
+fn resource_key(at: &At<'_, '_>, name: &str, errors: &mut ErrorList) {
+    let faults = names::is_qualified_name(name);
+    for why in &faults {
+        at.invalid_as(errors, name, why);
+    }
+    let is_native = !name.contains('/') || name.contains("kubernetes.io/");
+    if faults.is_empty() && is_native && name != "storage" {
+        errors.push(FieldError::not_supported(&at.path, name, &["storage"]));
+    }
+}
+
+fn valid_amount(amount: &At<'_, '_>, errors: &mut ErrorList) {
+    if let Some(quantity) = amount.quantity()
+        && quantity.value() < 0
+    {
+        amount.invalid_as(errors, quantity.value(), "must be a valid resource quantity");
     }
 }
 
@@ -141,7 +214,8 @@ fn access_modes(modes: &At<'_, '_>, errors: &mut ErrorList) {
         errors.push(FieldError::not_supported(&modes.path, mode.text(), ACCESS_MODES));
     }
     let single = |mode: &Value| mode.as_str() == Some("ReadWriteOncePod");
-    if modes.array().iter().any(single) && !modes.array().iter().all(single) {
+    let other = |mode: &Value| !single(mode) && ACCESS_MODES.contains(&mode.as_str().unwrap_or(""));
+    if modes.array().iter().any(single) && modes.array().iter().any(other) {
         modes.forbidden(errors, "may not use ReadWriteOncePod with other access modes");
     }
 }
@@ -152,7 +226,7 @@ fn positive(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn data_source(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn data_source(at: &At<'_, '_>, any_group: bool, errors: &mut ErrorList) {
     if !at.is_set() {
         return;
     }
@@ -163,7 +237,10 @@ fn data_source(at: &At<'_, '_>, errors: &mut ErrorList) {
         let words = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
         at.invalid_as(errors, at.str("kind"), words);
     }
-    at.field("apiGroup").rule_if_set(errors, names::is_dns1123_subdomain);
+    if !any_group {
+        at.field("apiGroup").rule_if_set(errors, names::is_dns1123_subdomain);
+    }
+    at.field("namespace").rule_if_set(errors, names::is_dns1123_label);
 }
 
 fn claim_update(new: &Object, old: &Object, errors: &mut ErrorList) {
@@ -178,11 +255,18 @@ fn claim_update(new: &Object, old: &Object, errors: &mut ErrorList) {
     if stored.get("volumeName").is_none_or(Value::is_empty) {
         keep(&mut wished, "volumeName");
     }
-    // A claim of the old form may be told its class in the new one.
-    let class = spec.str("storageClassName");
-    let moves = !class.is_empty() && new.annotation(OLD_CLASS) == Some(class);
-    if stored.get("storageClassName").is_none() && moves {
+    // A claim of the old form may be told its class in the new one, and one without a class any.
+    let class = spec.field("storageClassName");
+    let (now, then) = (new.annotation(OLD_CLASS), old.annotation(OLD_CLASS));
+    let had_none = stored.get("storageClassName").is_none() && class.is_set();
+    let is_then = then == Some(class.text());
+    if had_none && is_then && now.is_none_or(|now| Some(now) == then) {
         keep(&mut wished, "storageClassName");
+    } else {
+        old_class(new, old, errors);
+        if had_none && (then.is_none() || is_then) {
+            keep(&mut wished, "storageClassName");
+        }
     }
     let bound = old.str_at(&["status", "phase"]) == "Bound";
     if bound {
@@ -201,7 +285,6 @@ fn claim_update(new: &Object, old: &Object, errors: &mut ErrorList) {
         spec.forbidden(errors, &words);
     }
     shrinks(&spec, old, errors);
-    old_class(new, old, errors);
     volume_mode(&spec, &stored, errors);
 }
 
@@ -272,7 +355,7 @@ const SOURCES: &[(&str, Check)] = &[
     ("hostPath", volumes::host_path),
     ("gcePersistentDisk", volumes::gce_disk),
     ("awsElasticBlockStore", volumes::aws_disk),
-    ("glusterfs", volumes::glusterfs),
+    ("glusterfs", glusterfs),
     ("flocker", volumes::flocker),
     ("nfs", volumes::nfs),
     ("rbd", volumes::rbd),
@@ -292,6 +375,16 @@ const SOURCES: &[(&str, Check)] = &[
     ("storageos", storage_os),
     ("csi", csi),
 ];
+
+fn glusterfs(at: &At<'_, '_>, errors: &mut ErrorList) {
+    volumes::glusterfs(at, errors);
+    let namespace = at.field("endpointsNamespace");
+    if namespace.is_set() && namespace.text().is_empty() {
+        let words = "if the endpointnamespace is set, it must be a valid namespace name";
+        namespace.invalid(errors, words);
+    }
+    namespace.rule_if_set(errors, names::is_dns1123_label);
+}
 
 fn storage_os(at: &At<'_, '_>, errors: &mut ErrorList) {
     volumes::storage_os_names(at, errors);
@@ -323,7 +416,7 @@ fn csi(at: &At<'_, '_>, errors: &mut ErrorList) {
         let secret = at.field(name);
         if secret.is_set() {
             secret.field("name").not_empty(errors, "");
-            secret.field("namespace").not_empty(errors, "");
+            secret.field("namespace").required_rule(errors, names::is_dns1123_label);
         }
     }
 }
@@ -455,11 +548,7 @@ fn capacity(at: &At<'_, '_>, errors: &mut ErrorList) {
         errors.push(FieldError::not_supported(&at.path, shown, &["storage"]));
     }
     for (_, amount) in at.entries() {
-        if let Some(quantity) = amount.quantity()
-            && quantity.value() < 0
-        {
-            amount.invalid_as(errors, quantity.value(), "must be a valid resource quantity");
-        }
+        valid_amount(&amount, errors);
         positive(&amount, errors);
     }
 }
@@ -467,15 +556,16 @@ fn capacity(at: &At<'_, '_>, errors: &mut ErrorList) {
 fn volume_source(spec: &At<'_, '_>, errors: &mut ErrorList) {
     let mut count = 0;
     for (name, check) in SOURCES {
-        // The Go type and its JSON name differ.
-        let shown = if *name == "cephfs" { "cephFS" } else { name };
-        let at = At::new(spec.value.get(name), spec.path.field(shown));
+        let at = spec.field(name);
         if !at.is_set() {
             continue;
         }
         count += 1;
         // Upstream does not count this one among those that are too many.
         if count > 1 && *name != "flexVolume" {
+            // The Go type and its JSON name differ.
+            let shown = if *name == "cephfs" { "cephFS" } else { name };
+            let at = At { path: spec.path.field(shown), ..at };
             at.forbidden(errors, "may not specify more than 1 volume type");
             continue;
         }

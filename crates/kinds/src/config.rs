@@ -12,12 +12,19 @@ const SEALED: &str = "field is immutable when `immutable` is set";
 
 /// ConfigMaps.
 pub(super) fn config_map(base: Strategy) -> Strategy {
-    Strategy { validate: validate_config_map, ..base }
+    Strategy {
+        validate: |new, _| validate_config_map(new),
+        validate_change: |new, old| {
+            let mut errors = ErrorList::new();
+            sealed(new, old, &["data", "binaryData"], &mut errors);
+            errors
+        },
+        ..base
+    }
 }
 
-fn validate_config_map(new: &Object, old: Option<&Object>) -> ErrorList {
+fn validate_config_map(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
-    sealed(new, old, &["data", "binaryData"], &mut errors);
     let (plain, binary) = (At::of(new, "data"), At::of(new, "binaryData"));
     let mut bytes = 0;
     for (key, at) in plain.entries() {
@@ -68,7 +75,8 @@ fn sealed(new: &Object, old: Option<&Object>, members: &[&str], errors: &mut Err
 pub(super) fn secret(base: Strategy) -> Strategy {
     Strategy {
         default: default_secret,
-        validate: validate_secret,
+        validate: |new, _| validate_secret(new),
+        validate_change: validate_secret_change,
         warnings: secret_warnings,
         ..base
     }
@@ -106,12 +114,17 @@ fn secret_warnings(new: &Object, _: Option<&Object>) -> Vec<Str> {
     vec![Str::new_static(words)]
 }
 
-fn validate_secret(new: &Object, old: Option<&Object>) -> ErrorList {
+fn validate_secret_change(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
     if let Some(old) = old {
         At::of(new, "type").unchanged(&mut errors, old.get("type").unwrap_or(&Value::Null));
         sealed(new, Some(old), &["data"], &mut errors);
     }
+    errors
+}
+
+fn validate_secret(new: &Object) -> ErrorList {
+    let mut errors = ErrorList::new();
     let data = At::of(new, "data");
     let mut bytes = 0;
     for (key, at) in data.entries() {
@@ -164,10 +177,24 @@ fn json_value(data: &At<'_, '_>, key: &str, errors: &mut ErrorList) {
         return errors.push(FieldError::required(&path, ""));
     }
     let decoded = base64::engine::general_purpose::STANDARD.decode(data.str(key));
-    if let Err(why) = json::parse(&decoded.unwrap_or_default()) {
-        let hidden = "<secret contents redacted>";
-        errors.push(FieldError::invalid(&path, hidden, &why.to_string()));
-    }
+    let found = match json::parse(&decoded.unwrap_or_default()) {
+        Err(why) => return hide(&path, &why.to_string(), errors),
+        Ok(parsed) => match parsed.value {
+            Value::Object(_) | Value::Null => return,
+            Value::Array(_) => "array",
+            Value::String(_) => "string",
+            Value::Bool(_) => "bool",
+            _ => "number",
+        },
+    };
+    let words =
+        format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}");
+    hide(&path, &words, errors);
+}
+
+/// A fault of a value that messages do not show.
+fn hide(path: &Path<'_>, words: &str, errors: &mut ErrorList) {
+    errors.push(FieldError::invalid(path, "<secret contents redacted>", words));
 }
 
 /// Namespaces carry a finalizer in their spec until their content is gone.

@@ -112,7 +112,17 @@ fn validate_template(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
     let spec = At::of(new, "spec");
     let metadata = spec.field("metadata");
-    // All but labels and annotations belong to the objects that are made of the template.
+    template_metadata(&metadata, &mut errors);
+    let claim = spec.field("spec");
+    // The spec cannot be changed.
+    let version = if old.is_some() { STORED } else { NEW };
+    errors.extend(requests::validate(&claim.field("devices"), version));
+    errors
+}
+
+/// The metadata of a template of claims: all but labels and annotations belong to the objects that are made
+/// of it.
+pub(super) fn template_metadata(metadata: &At<'_, '_>, errors: &mut ErrorList) {
     const FORBIDDEN: &[(&str, &str)] = &[
         ("name", "name"),
         ("generateName", "generateName"),
@@ -130,17 +140,12 @@ fn validate_template(new: &Object, old: Option<&Object>) -> ErrorList {
     ];
     let annotations = metadata.field("annotations");
     errors.extend(validate_annotations(annotations.value.as_object(), &annotations.path));
-    metadata.field("labels").labels(&mut errors);
+    metadata.field("labels").labels(errors);
     for (name, shown) in FORBIDDEN {
         if is_given(name, metadata.get(name)) {
-            metadata.field(shown).forbidden(&mut errors, "cannot be set");
+            metadata.field(shown).forbidden(errors, "cannot be set");
         }
     }
-    let claim = spec.field("spec");
-    // The spec cannot be changed.
-    let version = if old.is_some() { STORED } else { NEW };
-    errors.extend(requests::validate(&claim.field("devices"), version));
-    errors
 }
 
 /// Whether a member of metadata says something; a grace period of 0 seconds does.

@@ -60,7 +60,10 @@ fn endpoint_port(at: &At<'_, '_>, named: bool, errors: &mut ErrorList) {
     }
     at.field("port").port(errors);
     at.field("protocol").required_one_of(errors, &["SCTP", "TCP", "UDP"]);
-    at.field("appProtocol").rule_if_set(errors, names::is_qualified_name);
+    let protocol = at.field("appProtocol");
+    if protocol.is_set() {
+        protocol.rule(errors, names::is_qualified_name);
+    }
 }
 
 /// An address that other machines can send to.

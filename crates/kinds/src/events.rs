@@ -15,7 +15,7 @@ pub(super) fn core(base: Strategy) -> Strategy {
 
 /// Events of `events.k8s.io`.
 pub(super) fn events(base: Strategy) -> Strategy {
-    Strategy { validate: strict, expires: true, ..base }
+    Strategy { validate: |new, _| common(new), validate_change: strict, expires: true, ..base }
 }
 
 /// What events of both APIs obey.
@@ -59,8 +59,9 @@ fn reporter(event: &Object, errors: &mut ErrorList) {
     }
 }
 
+/// What the newer API asks beside.
 fn strict(new: &Object, old: Option<&Object>) -> ErrorList {
-    let mut errors = common(new);
+    let mut errors = ErrorList::new();
     match old {
         None => strict_create(new, &mut errors),
         Some(old) => strict_update(new, old, &mut errors),

@@ -17,9 +17,12 @@ pub(super) fn node(base: Strategy) -> Strategy {
         status_on_create: true,
         fields: UNSCHEDULABLE,
         default: default_node,
-        prepare_create: |node| drop_config_source(node, None),
+        prepare_create: |node| {
+            drop_config_source(node, None);
+            drop_config_status(node, None);
+        },
         prepare_update: |node, old| drop_config_source(node, Some(old)),
-        prepare_status: drop_config_status,
+        prepare_status: |node, old| drop_config_status(node, Some(old)),
         validate: |new, _| validate(new),
         validate_change,
         validate_status: validate_change,
@@ -70,8 +73,9 @@ fn drop_config_source(node: &mut Object, old: Option<&Object>) {
 }
 
 /// The same for what kubelets told of it.
-fn drop_config_status(node: &mut Object, old: &Object) {
-    if old.at(&["status", "config"]).is_none()
+fn drop_config_status(node: &mut Object, old: Option<&Object>) {
+    let has = |old: &Object| old.at(&["status", "config"]).is_some();
+    if !old.is_some_and(has)
         && let Some(status) = child(&mut node.root, "status")
     {
         status.remove("config");
@@ -84,7 +88,41 @@ fn validate(new: &Object) -> ErrorList {
     taints(&spec.field("taints"), &mut errors);
     amounts(&At::of(new, "status").field("capacity"), &mut errors);
     pod_ranges(&spec.field("podCIDRs"), &mut errors);
+    let status = At::of(new, "status");
+    declared_features(&status.field("declaredFeatures"), &mut errors);
     errors
+}
+
+/// Features that a kubelet has: `MyFeature` or `MyFeature/mySubFeature`, sorted.
+fn declared_features(list: &At<'_, '_>, errors: &mut ErrorList) {
+    const BYTES_MAX: usize = 253;
+    let is_plain = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric());
+    let mut before: Option<&str> = None;
+    for at in list.items() {
+        let name = at.text();
+        let shown = quote(name);
+        if name.len() > BYTES_MAX {
+            let words = names::max_length_error(BYTES_MAX);
+            at.invalid_as(errors, name, &format!("invalid feature name {shown}: {words}"));
+        } else if !name.starts_with(|c: char| c.is_ascii_uppercase())
+            || !name.split('/').all(is_plain)
+        {
+            let words = format!(
+                "invalid feature name {shown}: must start with an UpperCamelCase segment, with \
+                 subsequent segments separated by '/' (e.g., MyFeature or MyFeature/mySubFeature), \
+                 and contain only alphanumeric characters and slashes"
+            );
+            at.invalid_as(errors, name, &words);
+        }
+        match before {
+            Some(before) if before == name => at.duplicate(errors),
+            Some(before) if before > name => {
+                at.invalid_as(errors, name, "list must be sorted alphabetically");
+            }
+            _ => {}
+        }
+        before = Some(name);
+    }
 }
 
 /// Ranges of addresses for pods, one of each family.
@@ -137,6 +175,7 @@ fn validate_change(new: &Object, old: Option<&Object>) -> ErrorList {
             errors.push(FieldError { shown: Some(shown), ..error });
         }
     }
+    declared_features(&status.field("declaredFeatures"), &mut errors);
     update(new, old, &mut errors);
     errors
 }

@@ -10,6 +10,7 @@ pub(super) mod resources;
 pub(super) mod scheduling;
 mod security;
 pub(super) mod spec;
+mod status;
 mod update;
 pub(super) mod volumes;
 pub(super) mod warnings;
@@ -27,7 +28,10 @@ const POD_GRACE_SECONDS: i64 = 30;
 /// Pods begin as Pending and are deleted gracefully.
 pub(super) fn pod(base: Strategy) -> Strategy {
     Strategy {
-        default: defaults::pod,
+        default: |obj| {
+            defaults::pod(obj);
+            status::default_addresses(obj);
+        },
         prepare_create,
         prepare_update,
         prepare_status: |new, old| {
@@ -37,8 +41,10 @@ pub(super) fn pod(base: Strategy) -> Strategy {
             {
                 new.object_mut("status").insert("qosClass", class);
             }
+            drop_disabled_status(new, old);
         },
         validate,
+        validate_status: status::validate,
         prepare_warnings: annotations::warnings,
         warnings: warnings::of_pod,
         parts: parts::PARTS,
@@ -102,7 +108,17 @@ fn negative_grace(spec: &mut Map) {
 }
 
 fn prepare_update(new: &mut Object, _: &Object) {
+    negative_grace(new.object_mut("spec"));
     drop_disabled(new.object_mut("spec"));
+}
+
+/// Takes out of a status what a kube-apiserver of this version does not keep unless told to.
+fn drop_disabled_status(new: &mut Object, old: &Object) {
+    const ALLOCATABLE: &str = "nodeAllocatableResourceClaimStatuses";
+    let Some(status) = child(&mut new.root, "status") else { return };
+    if old.at(&["status", ALLOCATABLE]).is_none() {
+        status.remove(ALLOCATABLE);
+    }
 }
 
 /// Takes out what a kube-apiserver of this version does not keep unless told to.

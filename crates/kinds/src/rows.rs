@@ -280,6 +280,7 @@ fn updates_unconditionally(group: &str, resource: &str) -> bool {
 fn create_checks(group: &str, resource: &str) -> &'static [Check] {
     match (group, resource) {
         ("", "events") | ("policy", _) => &[Check::Rules],
+        ("events.k8s.io", _) => &[Check::Rules, Check::Metadata, Check::Change],
         _ => Strategy::GENERIC.create_checks,
     }
 }
@@ -287,7 +288,8 @@ fn create_checks(group: &str, resource: &str) -> &'static [Check] {
 fn update_checks(group: &str, resource: &str) -> &'static [Check] {
     use Check::{Change, Metadata, MetadataChange, Rules};
     match (group, resource) {
-        ("", "configmaps" | "secrets" | "endpoints" | "pods" | "persistentvolumeclaims")
+        ("", "configmaps" | "secrets") => &[MetadataChange, Change, Metadata, Rules],
+        ("", "endpoints" | "pods" | "persistentvolumeclaims")
         | ("", "serviceaccounts" | "replicationcontrollers")
         | ("apps", "controllerrevisions")
         | ("networking.k8s.io", "ingresses") => &[MetadataChange, Metadata, Rules, Change],
@@ -306,6 +308,7 @@ fn update_checks(group: &str, resource: &str) -> &'static [Check] {
         | ("flowcontrol.apiserver.k8s.io", _)
         | ("storage.k8s.io", "volumeattachments") => &[Metadata, Rules, Change],
         ("", "events") | ("policy", _) => &[Rules, Change],
+        ("events.k8s.io", _) => &[Rules, MetadataChange, Change],
         _ => Strategy::GENERIC.update_checks,
     }
 }

@@ -161,7 +161,7 @@ fn validate(new: &Object, old: Option<&Object>) -> ErrorList {
     external_addresses(&spec, &mut errors);
     let types = &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
     spec.field("type").required_one_of(&mut errors, types);
-    ports::collisions(&spec, &mut errors);
+    ports::collisions(&spec, old.is_none(), &mut errors);
     source_ranges(new, &spec, &mut errors);
     balancer(&spec, &mut errors);
     policies(&spec, &mut errors);

@@ -48,7 +48,13 @@ fn unchanged(new: &Object, old: Option<&Object>, members: &[&str]) -> ErrorList 
     let mut errors = ErrorList::new();
     for name in members {
         let stored = old.and_then(|old| old.get(name)).unwrap_or(&Value::Null);
-        At::of(new, name).unchanged(&mut errors, stored);
+        match *name {
+            // Names are texts in Go, the others pointers.
+            "provisioner" | "storageClassName" => {
+                At::of(new, name).unchanged_value(&mut errors, stored);
+            }
+            _ => At::of(new, name).unchanged(&mut errors, stored),
+        }
     }
     errors
 }

@@ -520,7 +520,7 @@ fn validate_stateful_set(new: &Object, old: Option<&Object>) -> ErrorList {
     stateful_set_policies(&spec, &mut errors);
     if old.is_none() {
         for claim in spec.field("volumeClaimTemplates").items() {
-            super::claims::claim_spec(&claim.field("spec"), &mut errors);
+            super::claims::claim_spec(&claim.field("spec"), false, &mut errors);
         }
     }
     for name in [REPLICAS, "minReadySeconds"] {
@@ -673,13 +673,13 @@ pub(super) fn controller_revision(base: Strategy) -> Strategy {
 fn validate_controller_revision(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
     let (data, revision) = (At::of(new, "data"), At::of(new, "revision"));
+    revision.not_negative(&mut errors);
     match data.value {
         Value::Object(_) => {}
         _ if old.is_some() => {}
         Value::Null => data.required(&mut errors, "data is mandatory"),
         _ => data.required(&mut errors, "data must be a valid JSON object"),
     }
-    revision.not_negative(&mut errors);
     if let Some(old) = old
         && old.get("data") != new.get("data")
     {

@@ -149,6 +149,7 @@ impl Status {
     /// The same with what the client is warned of besides.
     #[must_use]
     pub fn with_warnings(self: Box<Self>, warnings: Vec<Str>) -> Failure {
+        let warnings = if warnings.is_empty() { self.warnings } else { warnings };
         Box::new(Status { warnings, ..*self })
     }
 

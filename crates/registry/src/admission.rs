@@ -238,7 +238,7 @@ impl Registry {
                 admitted = self.mutate(&call, Some(obj), &mut notes, &mut round).await;
             }
         }
-        take_notes(notes, warnings);
+        take_notes(write.permit, notes, warnings);
         admitted
     }
 
@@ -258,7 +258,7 @@ impl Registry {
         let call = Call { attributes: &attributes, api: self, configured };
         let mut notes = Notes::default();
         let validated = self.validate_by(&call, Some(obj), &mut notes).await;
-        take_notes(notes, warnings);
+        take_notes(write.permit, notes, warnings);
         validated
     }
 
@@ -309,7 +309,7 @@ impl Registry {
         if passed.is_ok() {
             passed = self.validate_by(&call, obj.as_deref(), &mut notes).await;
         }
-        take_notes(notes, warnings);
+        take_notes(permit, notes, warnings);
         passed
     }
 
@@ -437,10 +437,10 @@ impl Registry {
     }
 }
 
-fn take_notes(notes: Notes, warnings: &mut Vec<Str>) {
+fn take_notes(permit: &Permit, notes: Notes, warnings: &mut Vec<Str>) {
     warnings.extend(notes.warnings);
     for (key, value) in notes.annotations {
-        tracing::debug!(%key, %value, "admission audit annotation");
+        permit.annotate(key, value);
     }
 }
 

@@ -56,6 +56,7 @@ pub use scale::{ScaleChange, ScalePaths, scale_kind};
 pub use stamp::{Clock, SystemClock};
 pub use stored::{EncodeError, StoredForm};
 pub use stored_kinds::StoredKinds;
+pub use subresources::validate_binding;
 pub use verbs::delete::Deleted;
 pub use verbs::list::{Filter, List};
 pub use verbs::update::Updated;

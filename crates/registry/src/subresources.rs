@@ -113,6 +113,11 @@ fn check_binding(target: &Target, binding: &Object) -> Result<(), Failure> {
     if !binding.name().is_empty() && binding.name() != target.name {
         return Err(Status::bad_request("name in URL does not match name in Binding object"));
     }
+    validate_binding(binding)
+}
+
+/// The rules of a Binding itself.
+pub fn validate_binding(binding: &Object) -> Result<(), Failure> {
     let path = Path::new("target");
     let mut errors = ErrorList::new();
     let kind = binding.str_at(&["target", "kind"]);

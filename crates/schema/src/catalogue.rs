@@ -274,7 +274,7 @@ mod tests {
         let secret = field("io.k8s.api.core.v1.Volume", "secret");
         assert_eq!(secret.tag.as_slice(), [2, 6]);
         let protocol = field("io.k8s.api.core.v1.ContainerPort", "protocol");
-        assert_eq!(protocol.default, Some("TCP".into()));
+        assert_eq!(protocol.default.as_deref(), Some(&keelson_meta::Value::from("TCP")));
     }
 
     #[test]

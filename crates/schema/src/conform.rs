@@ -317,8 +317,8 @@ impl<'t> Conform<'t> {
             (Shape::IntOrString, Value::Int(number)) if i32::try_from(number).is_ok() => {
                 Ok(Value::Int(number))
             }
-            (Shape::Time, Value::String(text)) => crate::text::time(&text),
-            (Shape::MicroTime, Value::String(text)) => crate::text::micro_time(&text),
+            (Shape::Time, Value::String(text)) => crate::text::time(text),
+            (Shape::MicroTime, Value::String(text)) => crate::text::micro_time(text),
             (Shape::Duration, Value::String(text)) => crate::text::duration(&text),
             (Shape::Time | Shape::MicroTime | Shape::Duration, value) => {
                 Err(self.misread(&shown(&value), "string", of))

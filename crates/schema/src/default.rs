@@ -9,11 +9,11 @@ pub fn fill(schema: &Schema, obj: &mut Object) {
 }
 
 fn members(types: &Types, of: &Struct, map: &mut Map) {
-    for field in of.fields.iter().filter(|field| field.default.is_some()) {
+    for field in &of.fields {
         if let Some(default) = &field.default
             && map.get(&field.name).is_none_or(|value| value.is_null() && !field.nullable)
         {
-            map.insert(field.name.clone(), default.clone());
+            map.insert(field.name.clone(), Value::clone(default));
         }
     }
     for (key, value) in map.iter_mut() {

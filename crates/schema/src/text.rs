@@ -102,22 +102,28 @@ fn is_plain_quantity(text: &str) -> bool {
 }
 
 /// A time to the second, in UTC.
-pub(crate) fn time(text: &str) -> Result<Value, TypeError> {
-    let time = Timestamp::parse(text).map_err(TypeError)?;
+pub(crate) fn time(text: Str) -> Result<Value, TypeError> {
+    let time = Timestamp::parse(&text).map_err(TypeError)?;
     // A valid text of this form is what would be printed.
     if matches!(text.as_bytes(), [_, _, _, _, b'-', _, _, b'-', _, _, b'T', .., b'Z'])
         && text.len() == "2006-01-02T15:04:05Z".len()
     {
-        return Ok(Value::from(text));
+        return Ok(Value::String(text));
     }
     Ok(Value::from(time.to_string()))
 }
 
 /// A time to the microsecond, in UTC.
-pub(crate) fn micro_time(text: &str) -> Result<Value, TypeError> {
-    Timestamp::parse_micro(text)
-        .map(|time| Value::from(time.micro().to_string()))
-        .map_err(TypeError)
+pub(crate) fn micro_time(text: Str) -> Result<Value, TypeError> {
+    let time = Timestamp::parse_micro(&text).map_err(TypeError)?;
+    // A valid text of this form is what would be printed.
+    if let [date @ .., b'.', _, _, _, _, _, _, b'Z'] = text.as_bytes()
+        && date.len() == "2006-01-02T15:04:05".len()
+        && date[10] == b'T'
+    {
+        return Ok(Value::String(text));
+    }
+    Ok(Value::from(time.micro().to_string()))
 }
 
 /// A duration in canonical form.
@@ -160,9 +166,27 @@ mod tests {
             ("2026-03-14T09:26:53.5Z", "2026-03-14T09:26:53Z"),
             ("2026-03-14T09:26:53+01:00", "2026-03-14T08:26:53Z"),
         ] {
-            assert_eq!(time(given), Ok(Value::from(want)), "{given}");
+            assert_eq!(time(Str::new(given)), Ok(Value::from(want)), "{given}");
         }
-        assert!(time("2026-13-14T09:26:53Z").is_err());
+        assert!(time(Str::new("2026-13-14T09:26:53Z")).is_err());
+    }
+
+    #[test]
+    fn a_micro_time_has_six_digits_and_is_printed_in_utc() {
+        for (given, want) in [
+            ("2026-03-14T09:26:53.123456Z", "2026-03-14T09:26:53.123456Z"),
+            ("2026-03-14T09:26:53.100000+01:00", "2026-03-14T08:26:53.100000Z"),
+        ] {
+            assert_eq!(micro_time(Str::new(given)), Ok(Value::from(want)), "{given}");
+        }
+        for bad in [
+            "2026-13-14T09:26:53.123456Z",
+            "2026-03-14 09:26:53.123456Z",
+            "2026-03-14T09:26:53.5Z",
+            ".",
+        ] {
+            assert!(micro_time(Str::new(bad)).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -87,7 +87,7 @@ pub struct Struct {
     /// resources are, and not by decoding.
     pub lenient: bool,
     /// The protobuf message. Invariant: sorted by tag, and so in each inlined message.
-    message: Vec<Slot>,
+    message: Box<[Slot]>,
 }
 
 /// A field of a struct's protobuf message.
@@ -105,17 +105,22 @@ pub(crate) enum Holds {
     /// The member at this place in `fields`.
     Member(u16),
     /// A message that JSON does not show; its members are those of the struct.
-    Inlined {
-        /// Written even when none of its members is set.
-        always: bool,
-        /// Its fields.
-        slots: Vec<Slot>,
-    },
+    Inlined(Box<Inlined>),
+}
+
+/// A message within a struct's protobuf message that JSON does not show.
+#[derive(Clone, Debug)]
+pub(crate) struct Inlined {
+    /// Written even when none of its members is set.
+    pub always: bool,
+    /// Its fields.
+    pub slots: Vec<Slot>,
 }
 
 impl Struct {
     /// Takes fields in canonical order.
-    pub fn new(name: impl Into<Str>, fields: Vec<Field>) -> Self {
+    pub fn new(name: impl Into<Str>, mut fields: Vec<Field>) -> Self {
+        fields.shrink_to_fit();
         let index = NameIndex::new(&fields);
         let is_always =
             |field: &Field| matches!(field.presence, Presence::Always | Presence::AlwaysNull);
@@ -186,28 +191,29 @@ impl Struct {
 
 /// Lays the members out by their tags. An embedded message that is not in `inlined` is written only when
 /// one of its members is set.
-fn message(fields: &[Field], inlined: &[TagPath]) -> Vec<Slot> {
+fn message(fields: &[Field], inlined: &[TagPath]) -> Box<[Slot]> {
     let mut tagged: Vec<(&TagPath, u16)> =
         fields.iter().zip(0..).map(|(field, at)| (&field.tag, at)).collect();
     tagged.retain(|(tag, _)| !tag.is_empty());
     tagged.sort();
-    let mut out = vec![];
+    let mut out = Vec::with_capacity(tagged.len());
     for (path, at) in tagged {
         let mut slots = &mut out;
         for depth in 1..path.len() {
             let tag = path[depth - 1];
             if slots.last().is_none_or(|last: &Slot| last.tag != tag) {
                 let always = inlined.iter().any(|inlined| inlined[..] == path[..depth]);
-                slots.push(Slot { tag, holds: Holds::Inlined { always, slots: vec![] } });
+                let inlined = Box::new(Inlined { always, slots: vec![] });
+                slots.push(Slot { tag, holds: Holds::Inlined(inlined) });
             }
             match slots.last_mut().map(|last| &mut last.holds) {
-                Some(Holds::Inlined { slots: inner, .. }) => slots = inner,
+                Some(Holds::Inlined(inner)) => slots = &mut inner.slots,
                 _ => unreachable!("tag {tag} is a member and a message"),
             }
         }
         slots.push(Slot { tag: path[path.len() - 1], holds: Holds::Member(at) });
     }
-    out
+    out.into_boxed_slice()
 }
 
 /// The protobuf field numbers that lead to a field: one, or more when the field belongs to a message
@@ -245,7 +251,7 @@ pub struct Field {
     pub nullable: bool,
     /// OpenAPI default. Of a Go value it is here only when it is not the zero value, since that is what
     /// the member has anyway.
-    pub default: Option<Value>,
+    pub default: Option<Box<Value>>,
     /// Allowed values, in the order OpenAPI lists them; empty: any.
     pub enumeration: Box<[Str]>,
     /// `x-kubernetes-map-type: granular` of the member: its fields have owners of their own, though its

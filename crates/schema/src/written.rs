@@ -44,10 +44,7 @@ fn below(types: &Types, shape: &Shape, value: &mut Value) {
             items.iter_mut().for_each(|item| below(types, &list.item, item));
         }
         (Shape::Map(of), Value::Object(map)) => {
-            map.retain(|_, value| {
-                below(types, &of.value, value);
-                true
-            });
+            map.iter_mut().for_each(|(_, value)| below(types, &of.value, value));
         }
         _ => {}
     }

@@ -225,6 +225,11 @@ struct Held {
 }
 
 impl Place {
+    /// Where its client is.
+    pub fn address(&self) -> IpAddr {
+        self.0.member.address
+    }
+
     /// Somebody has authenticated on this connection.
     pub fn authenticated(&self) {
         let Held { member, connections } = &*self.0;

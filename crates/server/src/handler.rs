@@ -2,6 +2,7 @@
 
 use crate::bodies::Bodies;
 use crate::body::Body;
+use crate::context::RequestContext;
 use crate::discovery;
 use crate::documents::Documents;
 use crate::health::Health;
@@ -18,9 +19,9 @@ use crate::request_body::RequestBody;
 use crate::resource;
 use crate::respond::{self, Reply};
 use crate::route::{ResourceRoute, Route};
-use crate::sending::{Held, Sending};
+use crate::sending::Sending;
 use crate::websocket;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, Version, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri, Version, header};
 use hyper::body::Incoming;
 use keelson_auth::{
     ANONYMOUS, Attributes, Authenticator, Authorizer, Certificate, Credentials, FrontProxy, Permit,
@@ -45,6 +46,9 @@ pub struct VersionInfo {
     /// Of this build.
     pub build: String,
 }
+
+/// By which a client and the server's log and audit events name a request.
+const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
 /// What a server counts and remembers while it runs.
 #[derive(Debug)]
@@ -124,7 +128,7 @@ pub struct Ask {
 
 impl Ask {
     /// A header as text.
-    pub fn header(&self, name: header::HeaderName) -> Option<&str> {
+    pub fn header(&self, name: HeaderName) -> Option<&str> {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
 
@@ -165,15 +169,16 @@ impl App {
         request: Request<Incoming>,
         peer: Arc<Peer>,
     ) -> Response<Sending> {
-        let mut held = Held { _asked: Some(peer.place.request()), _counted: None };
+        let mut context = RequestContext::new(&peer.place);
         let is_http2 = request.version() == Version::HTTP_2;
         if is_http2 && self.is_goaway() {
             peer.place.end();
         }
-        let audit_id = stamp::audit_id(self.registry.clock.as_ref());
-        let answer = no_panic(pin!(self.answer(request, peer, &mut held))).await;
+        let audit_id = self.audit_id(request.headers());
+        context.log(&request, peer.place.address(), &audit_id);
+        let answer = no_panic(pin!(self.answer(request, peer, &mut context))).await;
         let mut response = answer.unwrap_or_else(|| {
-            tracing::error!(audit_id = audit_id.as_str(), "a request panicked");
+            tracing::error!(?audit_id, "a request panicked");
             let why = "This request caused apiserver to panic. Look in the logs for details.";
             let mut response = respond::text(500, why);
             // Its body may be unread.
@@ -181,13 +186,23 @@ impl App {
             response
         });
         let headers = response.headers_mut();
-        if let Ok(value) = HeaderValue::from_str(&audit_id) {
-            headers.insert("audit-id", value);
-        }
+        headers.insert(AUDIT_ID, audit_id);
         headers
             .entry(header::CACHE_CONTROL)
             .or_insert(HeaderValue::from_static("no-cache, private"));
-        response.map(|body| Sending::new(body, is_http2, held))
+        context.answered(response.status());
+        response.map(|body| Sending::new(body, is_http2, context))
+    }
+
+    /// What a client calls its request, else a new name for it.
+    fn audit_id(&self, headers: &HeaderMap) -> HeaderValue {
+        match headers.get(AUDIT_ID) {
+            Some(given) if !given.is_empty() => given.clone(),
+            _ => {
+                let made = stamp::audit_id(self.registry.clock.as_ref());
+                HeaderValue::from_str(&made).unwrap_or(HeaderValue::from_static(""))
+            }
+        }
     }
 
     /// Whether a request is one of those whose connection is told to end (`--goaway-chance`).
@@ -205,7 +220,7 @@ impl App {
         self: &Arc<Self>,
         mut request: Request<Incoming>,
         peer: Arc<Peer>,
-        held: &mut Held,
+        context: &mut RequestContext,
     ) -> Response<Body> {
         let upgrade = websocket::Upgrade::of(&mut request, &peer);
         let (parts, incoming) = request.into_parts();
@@ -223,7 +238,7 @@ impl App {
             cbor: self.cbor,
             peer,
         };
-        let admitted = self.admit(&ask, &route, held).await;
+        let admitted = self.admit(&ask, &route, context).await;
         self.drop_credentials(&mut ask.headers);
         let reply = match admitted {
             Ok((permit, end)) => self.dispatch(&ask, &route, permit, &mut body, end).await,
@@ -250,12 +265,12 @@ impl App {
         &self,
         ask: &Ask,
         route: &Route,
-        held: &mut Held,
+        context: &mut RequestContext,
     ) -> Result<(Permit, Instant), Refused> {
         let is_long = matches!(route, Route::Resource(route) if asked_verb(ask, route) == "watch");
         let most = self.limits.request_timeout;
         let timeout = if is_long { most } else { ask.query.request_timeout(most)? };
-        Ok((self.permit(ask, route, held).await?, Instant::now() + timeout))
+        Ok((self.permit(ask, route, context).await?, Instant::now() + timeout))
     }
 
     /// Removes the headers that only authentication reads: whatever passes a request on must not pass on whose
@@ -283,7 +298,12 @@ impl App {
     }
 
     /// Authenticates and authorizes a request. Nothing of the body is read before this says yes.
-    async fn permit(&self, ask: &Ask, route: &Route, held: &mut Held) -> Result<Permit, Refused> {
+    async fn permit(
+        &self,
+        ask: &Ask,
+        route: &Route,
+        context: &mut RequestContext,
+    ) -> Result<Permit, Refused> {
         let by_protocol = websocket::authorization(&ask.headers)?;
         let by_header = ask.headers.get(header::AUTHORIZATION).map(|value| {
             // One that cannot be read must not make its sender anonymous.
@@ -315,9 +335,11 @@ impl App {
             &attributes,
         )
         .await?;
+        context.authenticated(&user, &attributes);
         let counted = self.state.in_flight.enter(&user, &attributes);
-        held._counted = counted.map_err(|TooMany| Refused::Busy)?;
-        Ok(self.authorizer.authorize(user, attributes).await?)
+        context.count(counted.map_err(|TooMany| Refused::Busy)?);
+        let annotations = context.annotations();
+        Ok(self.authorizer.authorize_noted(user, attributes, annotations).await?)
     }
 
     async fn dispatch(

@@ -4,10 +4,11 @@
 //! connection takes requests again.
 
 use crate::body::{Body, Chunks};
+use crate::context::RequestContext;
 use crate::handler::App;
 use crate::host;
 use crate::listen::{Opening, Peer};
-use crate::sending::{Held, Sending};
+use crate::sending::Sending;
 use crate::socket::{Rewound, Signals};
 use crate::websocket;
 use bytes::{Buf, Bytes};
@@ -74,8 +75,8 @@ where
             async move {
                 if let Some(refused) = host::refusal(request.version(), request.headers()) {
                     lent.signals.answered();
-                    let held = Held::default();
-                    return Ok(refused.map(|body| Sending::new(body, false, held)));
+                    let context = RequestContext::default();
+                    return Ok(refused.map(|body| Sending::new(body, false, context)));
                 }
                 // What is left of a body would be read as the next request.
                 let can_take =
@@ -165,13 +166,13 @@ struct Lent {
 impl Lent {
     /// Takes the connection over where the answer is a stream, and never ends then.
     async fn take(&self, reply: Response<Sending>, stays: bool) -> Response<Sending> {
-        let (head, Sending { body, held, .. }) = reply.into_parts();
+        let (head, Sending { body, context, .. }) = reply.into_parts();
         match body {
             Body::Stream(events) => {
-                *self.watch() = Some(Watch { head, events, stays, _held: held });
+                *self.watch() = Some(Watch { head, events, stays, _context: context });
                 std::future::pending().await
             }
-            body => Response::from_parts(head, Sending::new(body, false, held)),
+            body => Response::from_parts(head, Sending::new(body, false, context)),
         }
     }
 
@@ -186,8 +187,8 @@ struct Watch {
     events: Chunks,
     /// Whether the client may ask again afterwards.
     stays: bool,
-    /// What counts until its end.
-    _held: Held,
+    /// Ends with it.
+    _context: RequestContext,
 }
 
 impl Watch {

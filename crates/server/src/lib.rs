@@ -8,6 +8,7 @@ mod access_review;
 mod bodies;
 mod body;
 mod connections;
+mod context;
 mod discovery;
 mod documents;
 mod handler;

@@ -239,8 +239,8 @@ pub fn body_format(header: Option<&str>, spoken: &[Encoding]) -> Result<Format, 
     if header.is_empty() {
         return Ok(Format::Json);
     }
-    let media = header.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    match spoken.iter().find(|encoding| encoding.media_type() == media) {
+    let media = header.split(';').next().unwrap_or_default().trim();
+    match spoken.iter().find(|encoding| encoding.media_type().eq_ignore_ascii_case(media)) {
         Some(Encoding::Json) => Ok(Format::Json),
         Some(Encoding::Yaml) => Ok(Format::Yaml),
         Some(Encoding::Protobuf) => Ok(Format::Protobuf),

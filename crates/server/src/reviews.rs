@@ -60,6 +60,7 @@ pub(crate) async fn answer(
         }
         "bindings" => {
             if obj.name().is_empty() {
+                keelson_registry::validate_binding(&obj)?;
                 return Err(Status::bad_request("Name parameter required."));
             }
             let target = app.registry.target(

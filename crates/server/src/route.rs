@@ -2,6 +2,7 @@
 
 use keelson_meta::Str;
 use percent_encoding::percent_decode_str;
+use smallvec::SmallVec;
 
 /// What a URL leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,12 +50,11 @@ impl Route {
             return Route::Refused;
         }
         let named = path.trim_matches('/').split('/');
-        let mut parts = Vec::with_capacity(named.clone().count());
-        parts.extend(named);
+        let parts: SmallVec<[&str; 8]> = named.collect();
         let (group, version, rest) = match parts.as_slice() {
             ["api", version, rest @ ..] if !rest.is_empty() => ("", *version, rest),
             ["apis", group, version, rest @ ..] if !rest.is_empty() => (*group, *version, rest),
-            _ => return Route::Path(path.into_owned()),
+            _ => return Route::Path(path.to_string()),
         };
         let mut route = ResourceRoute {
             group: group.into(),

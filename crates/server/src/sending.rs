@@ -1,8 +1,7 @@
 //! An answer while it is sent: its body, and what is counted until its end.
 
 use crate::body::Body;
-use crate::connections::Asked;
-use crate::in_flight::Counted;
+use crate::context::RequestContext;
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use std::cell::Cell;
@@ -20,14 +19,7 @@ pub(crate) struct Sending {
     /// Whether it goes out in pieces.
     is_pieced: bool,
     /// Held to the end, then dropped.
-    pub held: Held,
-}
-
-/// What an answer counts for until it was sent.
-#[derive(Default)]
-pub(crate) struct Held {
-    pub _asked: Option<Asked>,
-    pub _counted: Option<Counted>,
+    pub context: RequestContext,
 }
 
 /// What a stream did last when it was polled.
@@ -57,8 +49,8 @@ pub(crate) fn waits_for_the_client() {
 }
 
 impl Sending {
-    pub fn new(body: Body, is_pieced: bool, held: Held) -> Sending {
-        Sending { body, is_pieced, held }
+    pub fn new(body: Body, is_pieced: bool, context: RequestContext) -> Sending {
+        Sending { body, is_pieced, context }
     }
 }
 

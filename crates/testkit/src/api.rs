@@ -269,7 +269,10 @@ fn answer(stream: &mut Stream) -> io::Result<Answer> {
         bytes.resize(head.length.unwrap_or(0), 0);
         stream.read_exact(&mut bytes)?;
     }
-    Ok(Answer { code: head.code, body: sorted(serde_json::from_slice(&bytes).unwrap_or_default()) })
+    Ok(Answer {
+        code: head.code,
+        body: crate::sorted(serde_json::from_slice(&bytes).unwrap_or_default()),
+    })
 }
 
 /// Reads a chunk of a body, and says how long it was: the last one is empty.
@@ -289,15 +292,4 @@ fn line(stream: &mut Stream) -> io::Result<String> {
     }
     line.truncate(line.trim_end().len());
     Ok(line)
-}
-/// A value with the members of its maps in order: serde_json keeps theirs where a crate of the build asks for that.
-fn sorted(value: Value) -> Value {
-    match value {
-        Value::Object(map) => {
-            let members: std::collections::BTreeMap<_, _> = map.into_iter().collect();
-            members.into_iter().map(|(name, value)| (name, sorted(value))).collect()
-        }
-        Value::Array(items) => items.into_iter().map(sorted).collect(),
-        other => other,
-    }
 }

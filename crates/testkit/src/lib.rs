@@ -13,6 +13,8 @@ pub mod pods;
 pub mod prerequisites;
 pub mod process;
 
+use serde_json::Value;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// Between two looks at a condition.
@@ -29,5 +31,18 @@ pub fn poll<T>(patience: Duration, mut look: impl FnMut() -> Option<T>) -> Optio
             return None;
         }
         std::thread::park_timeout(POLL_PAUSE);
+    }
+}
+
+/// A value whose members stand in the order of their names, whatever features `serde_json` is built with.
+#[must_use]
+pub fn sorted(value: Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let members: BTreeMap<_, _> = map.into_iter().collect();
+            members.into_iter().map(|(name, value)| (name, sorted(value))).collect()
+        }
+        Value::Array(items) => items.into_iter().map(sorted).collect(),
+        other => other,
     }
 }

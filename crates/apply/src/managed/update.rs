@@ -12,16 +12,17 @@ const NAME_BYTES_MAX: usize = 128;
 /// of `manager`. `now` is RFC 3339 to the second.
 ///
 /// A client may replace the entries, or reset them with `[]` or `[{}]`, but not through a
-/// subresource. An object that has no owners gets none.
+/// subresource. An object that has no owners gets none, and one with list items that lack their keys loses them.
 pub fn update(scope: &Scope<'_>, manager: &str, now: &str, old: Option<&Object>, new: &mut Object) {
     let empty = Object::new();
     let live = old.unwrap_or(&empty);
     let mut managers = take_entries(scope, live, new);
     let is_tracked = !managers.is_empty() || live.uid().is_empty();
     if is_tracked {
-        record(scope, &mut managers, manager, now, (live, new));
-        managers.cap_updates();
-        managers.store(new);
+        if record(scope, &mut managers, manager, now, (live, new)) {
+            managers.cap_updates();
+            managers.store(new);
+        }
     }
 }
 
@@ -32,22 +33,26 @@ pub(crate) fn track_before_apply(scope: &Scope<'_>, now: &str, live: &Object) ->
     managers
 }
 
-/// Gives what changed to `manager` and takes it from the others.
+/// Gives what changed to `manager` and takes it from the others. False when the owners of the new object
+/// cannot be known.
 fn record(
     scope: &Scope<'_>,
     managers: &mut Managers,
     manager: &str,
     now: &str,
     (old, new): (&Object, &Object),
-) {
+) -> bool {
     reconcile_all(scope, managers, old);
     // A forced change has no conflicts.
     let comparison = disown(scope, managers, (old, new), None, true).unwrap_or_default();
+    if comparison.is_unkeyed {
+        return false;
+    }
     let mut own = comparison.modified;
     own.add(comparison.added);
     own.subtract(&UNOWNED);
     if own.is_empty() {
-        return;
+        return true;
     }
     let mut entry = new_manager(scope, manager, Operation::Update);
     if let Some(at) = managers.list.iter().position(|known| known.is_same(&entry)) {
@@ -58,6 +63,7 @@ fn record(
     entry.encoded = None;
     managers.list.reserve_exact(1);
     managers.list.push(entry);
+    true
 }
 
 /// The entries that count, taken out of the new object: its own, when the client may set them and

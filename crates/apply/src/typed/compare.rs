@@ -7,6 +7,7 @@ use keelson_meta::room::Kept;
 use keelson_meta::{Map, Value};
 use keelson_schema::types::ListShape;
 use keelson_schema::{Presence, Schema, Shape, Types};
+use std::cell::Cell;
 
 /// The fields that differ. No path is in more than one of the sets.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -17,6 +18,8 @@ pub struct Comparison {
     pub modified: FieldSet,
     /// Only in the old object.
     pub removed: FieldSet,
+    /// The new object has items in a list that cannot be told apart from others: its owners are not known.
+    pub is_unkeyed: bool,
 }
 
 impl Comparison {
@@ -38,18 +41,19 @@ pub type Side<'v> = (Form, &'v Map);
 
 /// Compares two objects.
 pub fn compare(schema: &Schema, old: Side<'_>, new: Side<'_>) -> Comparison {
-    let walk = Walk { types: &schema.types, old: old.0, new: new.0 };
+    let walk = Walk { types: &schema.types, old: old.0, new: new.0, is_unkeyed: Cell::new(false) };
     let mut nodes = Nodes { sets: Kept::take(&ROOM) };
     walk.members(Kind::Struct(schema.root()), Some(old.1), Some(new.1), &mut nodes);
     let comparison = nodes.finish([0; 3]);
     Kept::give_back(&ROOM, nodes.sets);
-    comparison
+    Comparison { is_unkeyed: walk.is_unkeyed.get(), ..comparison }
 }
 
 struct Walk<'t> {
     types: &'t Types,
     old: Form,
     new: Form,
+    is_unkeyed: Cell<bool>,
 }
 
 /// Nodes for which a thread keeps room in each of the three sets.
@@ -88,6 +92,7 @@ impl Nodes {
             added: set(Mark::Added),
             modified: set(Mark::Modified),
             removed: set(Mark::Removed),
+            is_unkeyed: false,
         }
     }
 
@@ -214,6 +219,9 @@ impl<'t> Walk<'t> {
                 let start = nodes.start();
                 let old_sorted = sorted_items(self.types, list, old_items);
                 let new_sorted = sorted_items(self.types, list, new_items);
+                if new_sorted.len() < new_items.len() {
+                    self.is_unkeyed.set(true);
+                }
                 self.items(list, &old_sorted, &new_sorted, nodes);
                 (mark_presence(old, new), nodes.finish(start))
             }

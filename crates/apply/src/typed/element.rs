@@ -68,7 +68,7 @@ fn default(types: &Types, list: &ListShape, key: &str, is_only: bool) -> Option<
     let Shape::Struct(id) = &list.item else { return None };
     let field = types.get(*id).field(key)?;
     if let Some(default) = &field.default {
-        return Some(default.clone());
+        return Some(Value::clone(default));
     }
     let has_zero = match field.presence {
         Presence::Always => true,

@@ -23,14 +23,20 @@ impl<'o> Expressions<'o> {
         Expressions { compiler: Compiler::webhook(Version::NEW_EXPRESSIONS), old: texts(old) }
     }
 
-    /// For a policy; `old` is its spec before an update.
-    pub fn of_policy(spec: &At<'_, '_>, old: Option<&'o Value>) -> Expressions<'o> {
+    /// For a validating policy; `old` is its spec before an update.
+    pub fn of_validating(spec: &At<'_, '_>, old: Option<&'o Value>) -> Expressions<'o> {
         let compiler = Compiler::policy(Version::NEW_EXPRESSIONS, spec.has("paramKind"));
         // Without variables there is no `variables` either.
         let compiler = match spec.field("variables").array().is_empty() {
             true => compiler.without_variables(),
             false => compiler,
         };
+        Expressions { compiler, old: texts(old) }
+    }
+
+    /// For a mutating policy, where `variables` is always there.
+    pub fn of_mutating(spec: &At<'_, '_>, old: Option<&'o Value>) -> Expressions<'o> {
+        let compiler = Compiler::policy(Version::NEW_EXPRESSIONS, spec.has("paramKind"));
         Expressions { compiler, old: texts(old) }
     }
 

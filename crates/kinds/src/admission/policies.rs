@@ -61,7 +61,7 @@ fn validate_validating(new: &Object, old: Option<&Object>) -> ErrorList {
     let spec = At::of(new, "spec");
     constraints(&spec, false, &mut errors);
     let old = old.and_then(|old| old.get("spec"));
-    let mut expressions = Expressions::of_policy(&spec, old);
+    let mut expressions = Expressions::of_validating(&spec, old);
     match_conditions(&spec.field("matchConditions"), &expressions, &mut errors);
     variables(&spec.field("variables"), &mut expressions, &mut errors);
     let (validations, audits) = (spec.field("validations"), spec.field("auditAnnotations"));
@@ -80,7 +80,7 @@ fn validate_mutating(new: &Object, old: Option<&Object>) -> ErrorList {
     let spec = At::of(new, "spec");
     constraints(&spec, true, &mut errors);
     let old = old.and_then(|old| old.get("spec"));
-    let mut expressions = Expressions::of_policy(&spec, old);
+    let mut expressions = Expressions::of_mutating(&spec, old);
     match_conditions(&spec.field("matchConditions"), &expressions, &mut errors);
     variables(&spec.field("variables"), &mut expressions, &mut errors);
     let mutations = spec.field("mutations");

@@ -54,7 +54,7 @@ pub(super) fn pod_failure(spec: &At<'_, '_>, errors: &mut ErrorList) {
 }
 
 /// A fault that shows no value: its detail stands in the value's place.
-fn without_value(at: &At<'_, '_>, words: &str) -> FieldError {
+pub(super) fn without_value(at: &At<'_, '_>, words: &str) -> FieldError {
     FieldError {
         fault: Fault::Invalid,
         field: at.path.to_string(),
@@ -166,8 +166,13 @@ fn success_rule(rule: &At<'_, '_>, completions: i64, errors: &mut ErrorList) {
     }
 }
 
-/// The number of indexes in `1,3-5`.
-fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
+/// What is wrong with a list of indexes like `1,3-5`.
+pub(super) fn indexes_error(text: &str, completions: i64) -> Option<String> {
+    count_indexes(text, completions).err()
+}
+
+/// The first and the last index of `3` or `3-5`.
+pub(super) fn index_interval(text: &str, completions: i64) -> Result<(i64, i64), String> {
     let read = |text: &str| -> Result<i64, String> {
         let quoted = keelson_meta::status::quote(text);
         let number: i64 = text
@@ -175,38 +180,37 @@ fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
             .map_err(|_| format!("cannot convert string to integer for index: {quoted}"))?;
         if number >= completions { Err(format!("too large index: {quoted}")) } else { Ok(number) }
     };
+    let Some((first, last)) = text.split_once('-') else {
+        let index = read(text)?;
+        return Ok((index, index));
+    };
+    if last.contains('-') {
+        let quoted = keelson_meta::status::quote(text);
+        return Err(format!(
+            "the fragment {quoted} violates the requirement that an index interval can have at \
+             most two parts separated by '-'"
+        ));
+    }
+    let (start, end) = (read(first)?, read(last)?);
+    if start >= end {
+        return Err(format!("non-increasing order, previous: {start}, current: {end}"));
+    }
+    Ok((start, end))
+}
+
+/// The number of indexes in `1,3-5`.
+fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
     let (mut total, mut previous) = (0, None::<i64>);
     if text.is_empty() {
         return Ok(0);
     }
     for part in text.split(',') {
-        let (first, last) = match part.split_once('-') {
-            Some((_, last)) if last.contains('-') => {
-                let quoted = keelson_meta::status::quote(part);
-                return Err(format!(
-                    "the fragment {quoted} violates the requirement that an index interval can \
-                     have at most two parts separated by '-'"
-                ));
-            }
-            Some((first, last)) => (first, Some(last)),
-            None => (part, None),
-        };
-        let start = read(first)?;
+        let (start, end) = index_interval(part, completions)?;
         if let Some(previous) = previous
             && previous >= start
         {
             return Err(format!("non-increasing order, previous: {previous}, current: {start}"));
         }
-        let end = match last {
-            None => start,
-            Some(last) => {
-                let end = read(last)?;
-                if start >= end {
-                    return Err(format!("non-increasing order, previous: {start}, current: {end}"));
-                }
-                end
-            }
-        };
         total += end - start + 1;
         previous = Some(end);
     }

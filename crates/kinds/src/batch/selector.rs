@@ -34,8 +34,13 @@ pub(super) fn generate(job: &mut Object) {
     chosen.sort();
 }
 
-/// Checks that nothing the client sent is in the way of the labels.
-pub(super) fn validate(job: &Object, errors: &mut ErrorList) {
+/// Checks that nothing the client sent is in the way of the labels. Jobs of before there were labels with a
+/// domain need none.
+pub(super) fn validate(job: &Object, old: Option<&Object>, errors: &mut ErrorList) {
+    let had = |key: &str| {
+        old.is_none_or(|old| old.at(&["spec", "template", "metadata", "labels", key]).is_some())
+    };
+    let has_domain = had(CONTROLLER) && had(NAME);
     let spec = At::of(job, "spec");
     let selector = spec.field("selector");
     if is_manual(job) || !selector.is_set() {
@@ -48,6 +53,9 @@ pub(super) fn validate(job: &Object, errors: &mut ErrorList) {
     for (key, expected) in
         [(OLD_CONTROLLER, uid), (OLD_NAME, name), (CONTROLLER, uid), (NAME, name)]
     {
+        if !has_domain && matches!(key, CONTROLLER | NAME) {
+            continue;
+        }
         let words = format!("must be '{expected}'");
         let place = labels.path.key(key);
         match labels.str(key) {
@@ -60,7 +68,10 @@ pub(super) fn validate(job: &Object, errors: &mut ErrorList) {
     }
     let chosen = selector.get("matchLabels").as_object();
     let only = chosen.is_some_and(|map| map.len() == 1)
-        && chosen.and_then(|map| map.get(CONTROLLER)).and_then(Value::as_str) == Some(uid)
+        && chosen.is_some_and(|map| {
+            let text = |key: &str| map.get(key).and_then(Value::as_str);
+            text(CONTROLLER) == Some(uid) || (!has_domain && text(OLD_CONTROLLER) == Some(uid))
+        })
         && selector.get("matchExpressions").is_empty();
     // One that is no selector is told so elsewhere.
     if !only && Selector::from_object(selector.get_self()).is_ok() {

@@ -215,7 +215,7 @@ fn result(allocation: &At<'_, '_>, known: &Names<'_>, errors: &mut ErrorList) {
     }
     let selector = allocation.field("nodeSelector");
     if selector.is_set() {
-        crate::pod::scheduling::node_selector(&selector, errors);
+        crate::pod::scheduling::node_selector_with_values(&selector, errors);
     }
 }
 

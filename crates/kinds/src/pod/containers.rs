@@ -116,8 +116,24 @@ fn unique_name<'a>(at: &At<'a, '_>, seen: &mut Seen<&'a str>, errors: &mut Error
     }
 }
 
-/// Pods, not templates of them, are told of spaces around images.
+/// A pod without a service account has no tokens of one.
+fn no_tokens(volumes: &At<'_, '_>, errors: &mut ErrorList) {
+    for volume in volumes.items() {
+        let projected = volume.field("projected");
+        for source in projected.field("sources").items() {
+            let token = source.field("serviceAccountToken");
+            if token.is_set() {
+                token.forbidden(errors, "must not be specified when serviceAccountName is not set");
+            }
+        }
+    }
+}
+
+/// What pods, not templates of them, are told: of spaces around images, and of tokens of nobody.
 pub(super) fn images(spec: &At<'_, '_>, errors: &mut ErrorList) {
+    if spec.str("serviceAccountName").is_empty() {
+        no_tokens(&spec.field("volumes"), errors);
+    }
     for list in ["containers", "initContainers", "ephemeralContainers"] {
         for container in spec.field(list).items() {
             let image = container.field("image");

@@ -144,6 +144,22 @@ fn is_path_component(part: &str) -> bool {
         })
 }
 
+/// Whether the first part of an image's name is a host, with or without a port.
+fn is_registry(part: &str) -> bool {
+    let (host, port) = part.rsplit_once(':').unwrap_or((part, "0"));
+    let is_word = |word: &str| {
+        !word.starts_with('-')
+            && !word.ends_with('-')
+            && !word.is_empty()
+            && word.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+    };
+    let is_address = host.starts_with('[')
+        && host.ends_with(']')
+        && host[1..host.len() - 1].bytes().all(|b| b.is_ascii_hexdigit() || b == b':');
+    let is_port = !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
+    is_port && (is_address || host.split('.').all(is_word))
+}
+
 /// The tag of an image; `latest` when it names neither a tag nor a digest; `None` when the name is
 /// not that of an image.
 fn image_tag(image: &str) -> Option<&str> {
@@ -156,7 +172,7 @@ fn image_tag(image: &str) -> Option<&str> {
         Some((base, tag)) => (&name[..last + base.len()], Some(tag)),
         None => (name, None),
     };
-    let host = |part: &str| part.contains(['.', ':']) || part == "localhost";
+    let host = |part: &str| (part.contains(['.', ':']) || part == "localhost") && is_registry(part);
     let mut parts = name.split('/').enumerate();
     let is_fine = parts.all(|(i, part)| {
         !part.is_empty() && ((i == 0 && host(part) && last > 0) || is_path_component(part))

@@ -37,16 +37,7 @@ fn weight(term: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// A choice of nodes, of which one term must be met.
-pub(crate) fn node_selector(at: &At<'_, '_>, errors: &mut ErrorList) {
-    let terms = at.field("nodeSelectorTerms");
-    if terms.array().is_empty() {
-        return terms.required(errors, "must have at least one node selector term");
-    }
-    terms.items().for_each(|term| node_selector_term(&term, errors));
-}
-
-/// The same, where values must be those of labels.
+/// A choice of nodes, of which one term must be met; values must be those of labels.
 pub(crate) fn node_selector_with_values(at: &At<'_, '_>, errors: &mut ErrorList) {
     let terms = at.field("nodeSelectorTerms");
     if terms.array().is_empty() {

@@ -3,7 +3,7 @@
 use super::defaults::CONTAINER_LISTS;
 use super::spec::Context;
 use crate::check::At;
-use keelson_meta::{ErrorList, FieldError, Seen};
+use keelson_meta::{ErrorList, FieldError, Seen, value};
 
 const ID_MAX: i64 = 2_147_483_647;
 
@@ -55,7 +55,7 @@ pub(super) fn pod(spec: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorLi
     }
     sysctls(&at.field("sysctls"), spec, errors);
     at.field("fsGroupChangePolicy").one_of_if_set(errors, &["Always", "OnRootMismatch"]);
-    at.field("seLinuxChangePolicy").one_of_if_set(errors, &["MountOption", "Recursive"]);
+    at.field("seLinuxChangePolicy").one_of_if_set(errors, &["Recursive"]);
     seccomp(&at.field("seccompProfile"), errors);
     windows_options(&at.field("windowsOptions"), errors);
     app_armor(&at.field("appArmorProfile"), errors);
@@ -131,7 +131,9 @@ fn seccomp(at: &At<'_, '_>, errors: &mut ErrorList) {
             super::volumes::descending(&profile, errors);
         }
     } else if profile.is_set() {
-        profile.invalid(errors, "can only be set when seccomp type is Localhost");
+        // Messages show the Go struct.
+        let shown = value!({"Type": (kind.text()), "LocalhostProfile": (profile.text())});
+        profile.invalid_as(errors, shown, "can only be set when seccomp type is Localhost");
     }
     kind.one_of(errors, &["Localhost", "RuntimeDefault", "Unconfined"]);
 }
@@ -183,6 +185,8 @@ fn windows_options(at: &At<'_, '_>, errors: &mut ErrorList) {
     let user = at.field("runAsUserName");
     if user.is_set() && user.text().is_empty() {
         user.invalid(errors, "runAsUserName cannot be an empty string");
+    } else if user.is_set() {
+        windows_user(&user, errors);
     }
 }
 
@@ -242,7 +246,7 @@ pub(super) fn operating_system(spec: &At<'_, '_>, errors: &mut ErrorList) {
         return;
     }
     match at.str("name") {
-        "" => at.field("name").required(errors, "cannot be empty"),
+        "" => at.field("name").required(errors, ""),
         "linux" => on_linux(spec, errors),
         "windows" => on_windows(spec, errors),
         other => errors.push(FieldError::not_supported(&at.path, other, &["linux", "windows"])),
@@ -308,4 +312,64 @@ fn on_windows(spec: &At<'_, '_>, errors: &mut ErrorList) {
             OF_CONTAINER.iter().for_each(|name| refuse(&context, name, errors));
         }
     }
+}
+
+/// `runAsUserName`: `USER`, or `DOMAIN\\USER`.
+fn windows_user(at: &At<'_, '_>, errors: &mut ErrorList) {
+    const DOMAIN_BYTES_MAX: usize = 256;
+    const USER_BYTES_MAX: usize = 104;
+    const BAD: &str = "\"/\\:;|=,+*?<>@[]";
+    let text = at.text();
+    if text.bytes().any(|b| b.is_ascii_control()) {
+        return at.invalid(errors, "runAsUserName cannot contain control characters");
+    }
+    if text.matches('\\').count() > 1 {
+        return at.invalid(errors, "runAsUserName cannot contain more than one backslash");
+    }
+    let (domain, user) = match text.split_once('\\') {
+        Some((domain, user)) => (Some(domain), user),
+        None => (None, text),
+    };
+    if domain.is_some_and(|domain| domain.len() >= DOMAIN_BYTES_MAX) {
+        let words =
+            format!("runAsUserName's Domain length must be under {DOMAIN_BYTES_MAX} characters");
+        at.invalid(errors, &words);
+    }
+    if domain.is_some_and(|domain| !is_net_bios(domain) && !is_dns_domain(domain)) {
+        at.invalid(errors, "runAsUserName's Domain doesn't match the NetBios nor the DNS format");
+    }
+    if user.is_empty() {
+        at.invalid(errors, "runAsUserName's User cannot be empty");
+    } else if user.len() > USER_BYTES_MAX {
+        let words = format!(
+            "runAsUserName's User length must not be longer than {USER_BYTES_MAX} characters"
+        );
+        at.invalid(errors, &words);
+    }
+    if !user.is_empty() && user.chars().all(|c| matches!(c, '.' | ' ')) {
+        at.invalid(errors, "runAsUserName's User cannot contain only periods or spaces");
+    }
+    if user.contains(|c| BAD.contains(c)) {
+        let words = format!("runAsUserName's User cannot contain the following characters: {BAD}");
+        at.invalid(errors, &words);
+    }
+}
+
+/// The name of a domain of before there was DNS.
+fn is_net_bios(domain: &str) -> bool {
+    const CHARACTERS_MAX: usize = 15;
+    let count = domain.chars().count();
+    (1..=CHARACTERS_MAX).contains(&count)
+        && !domain.starts_with('.')
+        && !domain.contains(|c| "\\/:*?\"<>|".contains(c))
+}
+
+fn is_dns_domain(domain: &str) -> bool {
+    const LABEL_BYTES_MAX: usize = 63;
+    domain.split('.').all(|label| {
+        (1..=LABEL_BYTES_MAX).contains(&label.len())
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+            && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+    })
 }

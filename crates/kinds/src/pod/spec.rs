@@ -4,7 +4,7 @@ use super::{annotations, containers, resources, scheduling, security, volumes};
 use crate::check::At;
 use keelson_meta::names;
 use keelson_meta::object_meta::{validate_annotations, validate_labels};
-use keelson_meta::{ErrorList, FieldError, Seen, Value, ip};
+use keelson_meta::{ErrorList, FieldError, Seen, Value, ip, value};
 
 /// What rules of parts have to know of the whole.
 pub(crate) struct Context<'a> {
@@ -55,7 +55,7 @@ pub(crate) fn template(at: &At<'_, '_>, errors: &mut ErrorList) {
 
 /// The spec of a pod or of a template.
 pub(crate) fn pod_spec(at: &At<'_, '_>, is_pod: bool, errors: &mut ErrorList) {
-    let valid_volumes = volumes::list(&at.field("volumes"), errors);
+    let valid_volumes = volumes::list(&at.field("volumes"), is_pod, errors);
     let claims = at.field("resourceClaims");
     let claim_names: Vec<&str> =
         claims.array().iter().filter_map(|c| c.str_at(&["name"])).collect();
@@ -94,7 +94,10 @@ pub(crate) fn pod_spec(at: &At<'_, '_>, is_pod: bool, errors: &mut ErrorList) {
         hosts.items().for_each(|host| host.rule(errors, names::is_dns1123_subdomain));
     }
     at.field("priorityClassName").rule_if_set(errors, names::is_dns1123_subdomain);
-    at.field("runtimeClassName").rule_if_set(errors, names::is_dns1123_subdomain);
+    let class = at.field("runtimeClassName");
+    if class.is_set() {
+        class.rule(errors, names::is_dns1123_subdomain);
+    }
     let policies = &["PreemptLowerPriority", "Never"];
     let preemption = at.field("preemptionPolicy");
     if preemption.is_set() {
@@ -139,20 +142,34 @@ fn resource_claims(at: &At<'_, '_>, errors: &mut ErrorList) {
         } else {
             name.rule(errors, names::is_dns1123_label);
         }
-        match (claim.has("resourceClaimName"), claim.has("resourceClaimTemplateName")) {
-            (true, true) => claim.invalid(
+        // Messages show the Go struct.
+        let [named, template] = ["resourceClaimName", "resourceClaimTemplateName"];
+        let shown = || {
+            let (named, template) = (claim.get(named).clone(), claim.get(template).clone());
+            value!({
+                "Name": (name.text()), "ResourceClaimName": (named),
+                "ResourceClaimTemplateName": (template)
+            })
+        };
+        match (claim.has(named), claim.has(template)) {
+            (true, true) => claim.invalid_as(
                 errors,
+                shown(),
                 "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be \
                  specified",
             ),
-            (false, false) => claim.invalid(
+            (false, false) => claim.invalid_as(
                 errors,
+                shown(),
                 "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`",
             ),
             _ => {}
         }
-        claim.field("resourceClaimName").rule_if_set(errors, names::is_dns1123_subdomain);
-        claim.field("resourceClaimTemplateName").rule_if_set(errors, names::is_dns1123_subdomain);
+        for at in [claim.field(named), claim.field(template)] {
+            if at.is_set() {
+                at.rule(errors, names::is_dns1123_subdomain);
+            }
+        }
     }
 }
 

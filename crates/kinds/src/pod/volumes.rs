@@ -4,7 +4,7 @@ use super::env;
 use super::spec::Context;
 use crate::check::At;
 use keelson_meta::names;
-use keelson_meta::{ErrorList, FieldError, Seen, Value};
+use keelson_meta::{ErrorList, FieldError, Path, Seen, Value};
 use std::collections::HashMap;
 
 /// How a source of files is checked; the flag is true in a persistent volume.
@@ -48,11 +48,16 @@ const SOURCES: &[(&str, Check)] = &[
 pub(crate) type Volumes<'a> = HashMap<&'a str, &'a Value>;
 
 /// Checks the volumes of a pod; answers the well-formed ones.
-pub(super) fn list<'a>(at: &At<'a, '_>, errors: &mut ErrorList) -> Volumes<'a> {
+pub(super) fn list<'a>(at: &At<'a, '_>, is_pod: bool, errors: &mut ErrorList) -> Volumes<'a> {
     let mut fine = Volumes::new();
     for volume in at.items() {
         let before = errors.len();
         source(&volume, errors);
+        // A template may leave the image to those who make pods of it.
+        let image = volume.field("image");
+        if is_pod && image.is_set() {
+            image.field("reference").not_empty(errors, "");
+        }
         let name = volume.field("name");
         name.required_rule(errors, names::is_dns1123_label);
         if fine.contains_key(name.text()) {
@@ -222,13 +227,13 @@ fn projected(at: &At<'_, '_>, errors: &mut ErrorList) {
         ("downwardAPI", |at, errors| {
             at.field("items").items().for_each(|item| downward_file(&item, errors));
         }),
-        ("serviceAccountToken", projected_token),
     ];
+    const TOKEN: &str = "serviceAccountToken";
     mode(&at.field("defaultMode"), errors);
     let mut paths: Seen<&str> = Seen::new();
     for source in at.field("sources").items() {
         let mut count = 0;
-        for (name, check) in KINDS {
+        for name in KINDS.iter().map(|(name, _)| *name).chain([TOKEN]) {
             let found = source.field(name);
             if !found.is_set() {
                 continue;
@@ -238,7 +243,10 @@ fn projected(at: &At<'_, '_>, errors: &mut ErrorList) {
                 found.forbidden(errors, "may not specify more than 1 volume type per source");
                 continue;
             }
-            check(&found, errors);
+            match KINDS.iter().find(|(known, _)| *known == name) {
+                Some((_, check)) => check(&found, errors),
+                None => projected_token(&found, &at.path, errors),
+            }
             unique_paths(&found, name, &mut paths, errors);
         }
     }
@@ -270,7 +278,8 @@ fn projected_object(at: &At<'_, '_>, errors: &mut ErrorList) {
     at.field("items").items().for_each(|item| key_to_path(&item, errors));
 }
 
-fn projected_token(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Upstream tells a path that is missing at the volume.
+fn projected_token(at: &At<'_, '_>, volume: &Path<'_>, errors: &mut ErrorList) {
     let seconds = at.field("expirationSeconds");
     if seconds.number() < 10 * 60 {
         seconds.invalid(errors, "may not specify a duration less than 10 minutes");
@@ -279,7 +288,9 @@ fn projected_token(at: &At<'_, '_>, errors: &mut ErrorList) {
         seconds.invalid(errors, "may not specify a duration larger than 2^32 seconds");
     }
     let path = at.field("path");
-    if path.not_empty(errors, "") {
+    if path.text().is_empty() {
+        errors.push(FieldError::required(&volume.field("path"), ""));
+    } else {
         not_reserved(&path, errors);
     }
 }
@@ -303,6 +314,10 @@ pub(crate) fn persistent_iscsi(at: &At<'_, '_>, errors: &mut ErrorList) {
         name.invalid(errors, FORM);
     }
     iscsi_rest(at, errors);
+    let secret = at.field("secretRef");
+    if secret.is_set() {
+        secret.field("name").not_empty(errors, "");
+    }
     let initiator = at.field("initiatorName");
     if initiator.is_set() && !is_iscsi_name(initiator.text()) {
         let place = At { value: initiator.value, path: at.path.field("initiatorname") };
@@ -505,7 +520,9 @@ fn csi(at: &At<'_, '_>, errors: &mut ErrorList) {
     driver_name(&at.field("driver"), errors);
     let secret = at.field("nodePublishSecretRef");
     if secret.is_set() {
-        secret.field("name").required_rule(errors, names::is_dns1123_subdomain);
+        // Upstream tells the fault without the reference.
+        let name = At { value: secret.get("name"), path: at.path.field("name") };
+        name.required_rule(errors, names::is_dns1123_subdomain);
     }
 }
 
@@ -528,13 +545,11 @@ fn ephemeral(at: &At<'_, '_>, errors: &mut ErrorList) {
     if !template.is_set() {
         return template.required(errors, "");
     }
-    let metadata = template.field("metadata");
-    metadata.field("labels").labels(errors);
-    crate::claims::claim_spec(&template.field("spec"), errors);
+    crate::devices::template_metadata(&template.field("metadata"), errors);
+    crate::claims::claim_spec(&template.field("spec"), false, errors);
 }
 
 fn image(at: &At<'_, '_>, errors: &mut ErrorList) {
-    at.field("reference").not_empty(errors, "");
     at.field("pullPolicy").required_one_of(errors, &["Always", "IfNotPresent", "Never"]);
 }
 
@@ -548,9 +563,13 @@ pub(crate) fn descending(at: &At<'_, '_>, errors: &mut ErrorList) {
 
 /// A path without `..`.
 pub(crate) fn no_backsteps(at: &At<'_, '_>, errors: &mut ErrorList) {
-    if at.text().replace('\\', "/").split('/').any(|part| part == "..") {
+    if has_backsteps(at.text()) {
         at.invalid(errors, "must not contain '..'");
     }
+}
+
+fn has_backsteps(path: &str) -> bool {
+    path.replace('\\', "/").split('/').any(|part| part == "..")
 }
 
 /// A path that leads down and does not begin as the files do that a node keeps for itself.
@@ -671,7 +690,9 @@ pub(super) fn devices(container: &At<'_, '_>, context: &Context<'_>, errors: &mu
         if !paths_seen.insert(path.text()) {
             path.invalid(errors, "must be unique");
         }
-        no_backsteps(&path, errors);
+        if has_backsteps(path.text()) {
+            path.invalid(errors, "can not contain backsteps ('..')");
+        }
         if mount_names.contains(&name.text()) {
             name.invalid(errors, "must not already exist in volumeMounts");
         }

@@ -26,13 +26,16 @@ pub(super) fn all(spec: &At<'_, '_>, errors: &mut ErrorList) {
         port.field("port").port(errors);
         port.field("protocol").required_one_of(errors, &["SCTP", "TCP", "UDP"]);
         probes::port(&port.field("targetPort"), errors);
-        port.field("appProtocol").rule_if_set(errors, names::is_qualified_name);
+        let protocol = port.field("appProtocol");
+        if protocol.is_set() {
+            protocol.rule(errors, names::is_qualified_name);
+        }
     }
 }
 
 /// No port twice, and no port of nodes where the type has none. Where ports of nodes are allocated, that
 /// refuses those that stand twice.
-pub(super) fn collisions(spec: &At<'_, '_>, errors: &mut ErrorList) {
+pub(super) fn collisions(spec: &At<'_, '_>, is_new: bool, errors: &mut ErrorList) {
     let list = spec.field("ports");
     if spec.str("type") == "ClusterIP" {
         for port in list.items() {
@@ -51,7 +54,7 @@ pub(super) fn collisions(spec: &At<'_, '_>, errors: &mut ErrorList) {
             node.duplicate(errors);
         }
     }
-    if allocated {
+    if allocated && is_new {
         shared_node_ports(&list, errors);
     }
     let mut seen: Seen<(&str, i64)> = Seen::new();
@@ -67,21 +70,25 @@ pub(super) fn collisions(spec: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// A port without a node port is given that of the port of its number: the same for another protocol.
+/// Ports of one number share a node port, for each protocol: the first that one of them names. Other node
+/// ports that stand twice are refused when they are allocated.
 fn shared_node_ports(list: &At<'_, '_>, errors: &mut ErrorList) {
+    let number = |port: &At<'_, '_>| port.int("port").unwrap_or(0);
     let mut given: HashMap<i64, i64> = HashMap::new();
-    let mut seen: Seen<(&str, i64)> = Seen::new();
     for port in list.items() {
-        let (number, node) = (port.int("port").unwrap_or(0), port.field("nodePort"));
+        let node = port.int("nodePort").filter(|node| *node != 0);
+        if let Some(node) = node {
+            given.entry(number(&port)).or_insert(node);
+        }
+    }
+    let mut seen: Seen<(&str, i64, i64)> = Seen::new();
+    for port in list.items() {
+        let (node, of) = (port.field("nodePort"), number(&port));
         let wanted = match node.number() {
-            0 => given.get(&number).copied().unwrap_or(0),
+            0 => given.get(&of).copied().unwrap_or(0),
             wanted => wanted,
         };
-        if wanted == 0 {
-            continue;
-        }
-        given.entry(number).or_insert(wanted);
-        if !seen.insert((port.str("protocol"), wanted)) && node.number() == 0 {
+        if wanted != 0 && !seen.insert((port.str("protocol"), of, wanted)) {
             errors.push(FieldError::duplicate(&node.path, wanted));
         }
     }

@@ -164,13 +164,13 @@ fn needs_health_check(service: &Object) -> bool {
         && service.str_at(&["spec", "externalTrafficPolicy"]) == "Local"
 }
 
-fn node_port(port: &Value) -> u16 {
-    port.int_at(&["nodePort"]).and_then(|number| u16::try_from(number).ok()).unwrap_or(0)
+fn node_port(port: &Value) -> i64 {
+    port.int_at(&["nodePort"]).unwrap_or(0)
 }
 
 fn port_numbers(service: &Object) -> Vec<u16> {
     let ports = service.array_at(&["spec", "ports"]).iter().map(node_port);
-    ports.filter(|port| *port != 0).collect()
+    ports.filter_map(|port| u16::try_from(port).ok()).filter(|port| *port != 0).collect()
 }
 
 fn ports_mut(service: &mut Object) -> &mut [Value] {
@@ -180,9 +180,9 @@ fn ports_mut(service: &mut Object) -> &mut [Value] {
     }
 }
 
-fn set(service: &mut Object, index: usize, number: u16) {
+fn set(service: &mut Object, index: usize, number: i64) {
     if let Some(Value::Object(port)) = ports_mut(service).get_mut(index) {
-        port.insert("nodePort", i64::from(number));
+        port.insert("nodePort", number);
     }
 }
 
@@ -191,22 +191,23 @@ fn take(
     pool: &mut Ports,
     service: &Object,
     index: usize,
-    number: u16,
+    number: i64,
     change: &mut Change,
 ) -> Result<(), Failure> {
+    // A number that is no port at all stands for one outside the range.
+    let port = u16::try_from(number).unwrap_or(0);
     // As in kube-apiserver, a dry run does not look at the range.
-    let unranged = change.taking != Taking::ForGood
-        && !RANGE.contains(&number)
-        && !change.taken.contains(&number);
-    if !unranged && let Err(why) = pool.take(number) {
+    let unranged =
+        change.taking != Taking::ForGood && !RANGE.contains(&port) && !change.taken.contains(&port);
+    if !unranged && let Err(why) = pool.take(port) {
         let mut errors = ErrorList::new();
         let spec = Path::new("spec");
         let ports = spec.field("ports");
         let place = ports.index(index);
-        errors.push(FieldError::invalid(&place.field("nodePort"), i64::from(number), &why));
+        errors.push(FieldError::invalid(&place.field("nodePort"), number, &why));
         return refuse(service, errors);
     }
-    change.taken.push(number);
+    change.taken.push(port);
     Ok(())
 }
 
@@ -227,12 +228,12 @@ fn take_any(pool: &mut Ports, change: &mut Change) -> Result<u16, Failure> {
 /// Entries for the same port of the service (one a protocol) share a port of the nodes.
 fn init(pool: &mut Ports, service: &mut Object, change: &mut Change) -> Result<(), Failure> {
     let fills_in = fills_in(service);
-    let entries: Vec<(i64, u16)> = service
+    let entries: Vec<(i64, i64)> = service
         .array_at(&["spec", "ports"])
         .iter()
         .map(|port| (port.int_at(&["port"]).unwrap_or(0), node_port(port)))
         .collect();
-    let mut shared: Vec<(i64, u16)> = vec![];
+    let mut shared: Vec<(i64, i64)> = vec![];
     for (index, (port, given)) in entries.iter().copied().enumerate() {
         if given == 0 && !fills_in {
             continue;
@@ -251,7 +252,7 @@ fn init(pool: &mut Ports, service: &mut Object, change: &mut Change) -> Result<(
                         take(pool, service, index, *wanted, change)?;
                         *wanted
                     }
-                    None => take_any(pool, change)?,
+                    None => take_any(pool, change)?.into(),
                 };
                 shared.push((port, number));
                 number
@@ -280,7 +281,7 @@ fn extend(
 ) -> Result<(), Failure> {
     let fills_in = fills_in(service);
     let list = service.array_at(&["spec", "ports"]);
-    let entries: Vec<u16> = list.iter().map(node_port).collect();
+    let entries: Vec<i64> = list.iter().map(node_port).collect();
     let repeated = first_repeated(list);
     for (index, given) in entries.into_iter().enumerate() {
         if let Some((at, why)) = &repeated
@@ -291,9 +292,12 @@ fn extend(
         if given == 0 {
             if fills_in {
                 let number = take_any(pool, change)?;
-                set(service, index, number);
+                set(service, index, number.into());
             }
-        } else if !before.contains(&given) && !change.taken.contains(&given) {
+            continue;
+        }
+        let is_in = |ports: &[u16]| ports.iter().any(|port| i64::from(*port) == given);
+        if !is_in(before) && !is_in(&change.taken) {
             take(pool, service, index, given, change)?;
         }
     }

@@ -9,6 +9,7 @@ use crate::registry::Registry;
 use crate::verbs::create::check_namespace;
 use crate::verbs::update::{Updated, check_name};
 use crate::verbs::{Part, Written, strict_warnings};
+use keelson_apply::apply::are_readable_owners;
 use keelson_auth::Permit;
 use keelson_meta::{Failure, Map, Object, Reason, Status, Str, Value};
 use keelson_schema::conform::Words;
@@ -155,6 +156,9 @@ impl Applied {
             );
             Status::new(Reason::Unknown, why)
         };
+        if let Some(why) = unreadable_owner(&config) {
+            return Err(unfit(why));
+        }
         let decoded = conform_in(schema, object.into_value(), Words::Converter).map_err(unfit)?;
         let mut object = decoded.object;
         if live.is_none() && !object.uid().is_empty() {
@@ -164,6 +168,14 @@ impl Applied {
         check_namespace(target, &mut object)?;
         Ok((object, warnings))
     }
+}
+
+/// What is wrong with a time in the managedFields of a configuration; entries that can be read are refused
+/// before.
+fn unreadable_owner(config: &Value) -> Option<String> {
+    let times = config.array_at(&["metadata", "managedFields"]).iter();
+    let mut times = times.filter_map(|entry| entry.str_at(&["time"]));
+    times.find_map(|time| keelson_meta::Timestamp::parse(time).err().map(|why| why.to_string()))
 }
 
 /// An object that is to be made cannot have the uid of another.
@@ -200,8 +212,8 @@ fn check_applied(schema: &Schema, config: &Map) -> Result<(), Failure> {
         };
         return Err(Status::bad_request(format!("invalid object type: {shown}")));
     }
-    let metadata = config.get("metadata");
-    if metadata.and_then(|m| m.get("managedFields")).is_some_and(|m| !m.is_null()) {
+    let entries = config.get("metadata").and_then(|metadata| metadata.get("managedFields"));
+    if entries.is_some_and(|entries| !entries.is_null() && are_readable_owners(entries)) {
         return Err(Status::bad_request("metadata.managedFields must be nil"));
     }
     Ok(())

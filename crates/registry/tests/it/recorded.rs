@@ -1,7 +1,8 @@
 //! What a kube-apiserver 1.36.2 answered to generated writes of every kind: objects that it takes, changed at
 //! one to three random places. A line is one request: a POST, PUT, apply or patch of `body`, after `base` was
 //! created at `at`. `files/refusals.jsonl` has one line for each rule that was met, with the causes of the
-//! 422; `files/accepted.jsonl` one for each kind and verb, with the whole answer.
+//! 422; `files/accepted.jsonl` one for each kind and verb, with the whole answer. The statuses in `before` are
+//! written before the request. `crates/keelson/tests/clients/refusals.py` records refusals.
 
 use crate::compare;
 use crate::harness::{self, Harness};
@@ -92,6 +93,18 @@ async fn replay(harness: &Harness, row: &Value) -> Result<(u16, Value), String> 
         let (code, made) = sent.ok_or("no such path")?;
         if code != 201 {
             return Err(format!("the base was answered {code}: {made:?}"));
+        }
+        version = made.str_at(&["metadata", "resourceVersion"]).unwrap_or_default().to_owned();
+    }
+    for earlier in row.array_at(&["before"]) {
+        let mut body = row.get("base").cloned().unwrap_or_default();
+        if let Some(root) = body.as_object_mut() {
+            root.insert("status", earlier.clone());
+        }
+        let sent = harness.send("PUT", text("path"), "", &written(&body)).await;
+        let (code, made) = sent.ok_or("no such path")?;
+        if code != 200 {
+            return Err(format!("an earlier status was answered {code}: {made:?}"));
         }
         version = made.str_at(&["metadata", "resourceVersion"]).unwrap_or_default().to_owned();
     }

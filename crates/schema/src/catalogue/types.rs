@@ -135,7 +135,7 @@ fn field(line: &'static str, package: &str, ids: &HashMap<String, StructId>) -> 
             None => flag(word, &mut field, &mut shape),
             Some(("default", json)) => {
                 let parsed = crate::json::parse(json.as_bytes());
-                field.default = Some(parsed.expect("a default is JSON").value);
+                field.default = Some(Box::new(parsed.expect("a default is JSON").value));
             }
             Some(("enum", values)) => {
                 field.enumeration = values.split('|').map(Str::new_static).collect();

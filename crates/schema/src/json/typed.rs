@@ -270,8 +270,8 @@ impl<const ALL: bool> Typed<'_, ALL> {
             // What is smaller than a thousandth depends on where it stands.
             Shape::Quantity if words.contains(['n', 'u', '.', 'e']) => None,
             Shape::Quantity => text::quantity(&Value::String(words)).ok(),
-            Shape::Time => text::time(&words).ok(),
-            Shape::MicroTime => text::micro_time(&words).ok(),
+            Shape::Time => text::time(words).ok(),
+            Shape::MicroTime => text::micro_time(words).ok(),
             Shape::Duration => text::duration(&words).ok(),
             _ => None,
         }

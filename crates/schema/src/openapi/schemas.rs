@@ -283,7 +283,7 @@ fn default(field: &Field, facts: MemberFacts) -> Option<Value> {
         return Some(json(text));
     }
     if let Some(value) = &field.default {
-        return Some(value.clone());
+        return Some(Value::clone(value));
     }
     if field.presence != Presence::Always {
         return None;

@@ -85,11 +85,11 @@ impl<'t> Decoder<'t> {
                     let field = &of.fields[usize::from(*at)];
                     self.member(field, wire, &mut found[usize::from(*at)])?;
                 }
-                Holds::Inlined { slots, always } => {
-                    if !always {
-                        begin_lists(slots, found);
+                Holds::Inlined(inlined) => {
+                    if !inlined.always {
+                        begin_lists(&inlined.slots, found);
                     }
-                    self.slots(of, slots, wire.bytes(&of.name)?, found)?;
+                    self.slots(of, &inlined.slots, wire.bytes(&of.name)?, found)?;
                 }
             }
         }

@@ -78,10 +78,10 @@ impl Encoder<'_> {
                     let at = usize::from(*at);
                     self.member(slot.tag, &of.fields[at], given[at]);
                 }
-                Holds::Inlined { always, slots } => {
-                    if *always || is_any_given(slots, given) {
+                Holds::Inlined(inlined) => {
+                    if inlined.always || is_any_given(&inlined.slots, given) {
                         let start = self.begin(slot.tag);
-                        self.slots(of, slots, given);
+                        self.slots(of, &inlined.slots, given);
                         end(start, self.out);
                     }
                 }
@@ -283,6 +283,6 @@ impl Encoder<'_> {
 fn is_any_given(slots: &[Slot], given: &[Option<&Value>]) -> bool {
     slots.iter().any(|slot| match &slot.holds {
         Holds::Member(at) => given[usize::from(*at)].is_some(),
-        Holds::Inlined { slots, .. } => is_any_given(slots, given),
+        Holds::Inlined(inlined) => is_any_given(&inlined.slots, given),
     })
 }

@@ -53,7 +53,7 @@ impl Made {
     fn field(&mut self, (name, node): &(Str, Node)) -> Field {
         let shape = self.shape(node);
         let required = false;
-        let default = node.default.as_deref().cloned();
+        let default = node.default.clone();
         Field { nullable: node.nullable, required, default, ..Field::new(name.clone(), shape) }
     }
 

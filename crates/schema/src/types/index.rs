@@ -24,8 +24,10 @@ struct Key {
     short: [u8; KEY_SHORT_BYTES],
     /// Bits of those of the first [`KEY_FIRST_BYTES`] of `name":` that it has.
     first_mask: u128,
-    /// All of it.
-    whole: Box<[u8]>,
+    /// Bytes of all of it.
+    length: u32,
+    /// All of it, when it is longer than `short`.
+    long: Option<Box<[u8]>>,
 }
 
 /// Bytes of nearly all keys.
@@ -77,7 +79,7 @@ impl NameIndex {
     #[inline]
     pub fn next(&self, from: usize, name: &str) -> Option<usize> {
         let place = place_of(&self.addresses, from, name.as_ptr().addr())?;
-        (self.keys.get(place)?.whole.len() == name.len() + KEY_SIGNS).then_some(place)
+        (self.keys.get(place)?.length() == name.len() + KEY_SIGNS).then_some(place)
     }
 
     /// The place of the field at or after `from` whose `name":` the text begins with. None also when the text
@@ -98,24 +100,24 @@ impl NameIndex {
     /// Bytes of `name":` of the field at this place.
     #[inline(always)]
     pub fn key_length(&self, place: usize) -> usize {
-        self.keys[place].whole.len() - KEY_NAME_AT
+        self.keys[place].length() - KEY_NAME_AT
     }
 
     /// `,"name":` of the field at this place.
     #[cfg(test)]
     fn key(&self, place: usize) -> &[u8] {
-        &self.keys[place].whole
+        self.keys[place].whole()
     }
 
     /// Appends `,"name":` of the field at this place.
     #[inline]
     pub fn write_key(&self, place: usize, out: &mut Vec<u8>) {
         let key = &self.keys[place];
-        if key.whole.len() > KEY_SHORT_BYTES {
-            out.extend_from_slice(&key.whole);
+        if let Some(long) = &key.long {
+            out.extend_from_slice(long);
             return;
         }
-        let end = out.len() + key.whole.len();
+        let end = out.len() + key.length();
         out.extend_from_slice(&key.short);
         out.truncate(end);
     }
@@ -145,7 +147,19 @@ impl Key {
         }
         let bits = 8 * (whole.len() - KEY_NAME_AT).min(KEY_FIRST_BYTES) as u32;
         let first_mask = u128::MAX.checked_shr(u128::BITS - bits).unwrap_or_default();
-        Key { short, first_mask, whole: whole.into_boxed_slice() }
+        let length = u32::try_from(whole.len()).expect("a field's name is short");
+        let long = (whole.len() > KEY_SHORT_BYTES).then(|| whole.into_boxed_slice());
+        Key { short, first_mask, length, long }
+    }
+
+    #[inline(always)]
+    fn length(&self) -> usize {
+        self.length as usize
+    }
+
+    /// All of it.
+    fn whole(&self) -> &[u8] {
+        self.long.as_deref().unwrap_or_else(|| &self.short[..self.length()])
     }
 
     /// Whether the text begins with `name":`. A text of fewer than [`KEY_FIRST_BYTES`] may be said not to.
@@ -158,12 +172,12 @@ impl Key {
         };
         let differing = u128::from_le_bytes(*first) ^ u128::from_le_bytes(*key);
         differing & self.first_mask == 0
-            && (self.whole.len() <= KEY_NAME_AT + KEY_FIRST_BYTES || self.begins_long(text))
+            && (self.length() <= KEY_NAME_AT + KEY_FIRST_BYTES || self.begins_long(text))
     }
 
     /// The same for a long key, the first bytes of which the text begins with.
     fn begins_long(&self, text: &[u8]) -> bool {
-        let key = &self.whole[KEY_NAME_AT..];
+        let key = &self.whole()[KEY_NAME_AT..];
         let Some(text) = text.get(..key.len()) else { return false };
         if key.len() <= 2 * KEY_FIRST_BYTES {
             // The last ones may overlap with the first ones.

@@ -1,7 +1,8 @@
 //! The cases that are written down: one a fact.
 
-use super::runner::{Case, Request, sorted};
+use super::runner::{Case, Request};
 use super::scripted::hex;
+use keelson_testkit::sorted;
 use serde_json::{Value, json};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/$NS/configmaps";
@@ -31,7 +32,7 @@ fn deployment() -> Request {
 }
 
 fn script(word: &str, argument: &Value) -> String {
-    format!("{word}={}", hex(&sorted(argument).to_string()))
+    format!("{word}={}", hex(&sorted(argument.clone()).to_string()))
 }
 
 fn validating(name: &str, webhooks: Vec<Value>) -> Case {

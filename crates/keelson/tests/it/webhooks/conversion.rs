@@ -2,10 +2,10 @@
 //! this server promises: batches, shared conversions, reads while the storage version changes.
 
 use super::api::{Answer, Api};
-use super::runner::sorted;
 use super::scripted::{Webhook, hex};
 use super::{hold, stamp};
 use crate::http::{Client, PATIENCE, Server, quiet};
+use keelson_testkit::sorted;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -60,7 +60,7 @@ const STATUS: &str = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","m
 
 /// What webhooks do beside converting.
 fn scripts() -> Vec<(&'static str, String)> {
-    let changes = |changes: Value| format!("convert={}", hex(&sorted(&changes).to_string()));
+    let changes = |changes: Value| format!("convert={}", hex(&sorted(changes).to_string()));
     let response = |given: Value| changes(json!({"response": given}));
     let review = |given: Value| changes(json!({"review": given}));
     let object = |given: Value| changes(json!({"object": given}));
@@ -157,7 +157,7 @@ fn plain(value: &Value, group: &str, address: &str) -> Value {
             Value::String(words.collect())
         }
         Value::Array(items) => items.iter().map(|item| plain(item, group, address)).collect(),
-        Value::Object(members) => sorted(&Value::Object(members.iter().map(map).collect())),
+        Value::Object(members) => sorted(Value::Object(members.iter().map(map).collect())),
         other => other.clone(),
     }
 }

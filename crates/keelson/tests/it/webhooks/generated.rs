@@ -1,8 +1,9 @@
 //! Cases made at random, the same in every run: webhooks with all their fields, and a request that may
 //! be for some of them.
 
-use super::runner::{Case, Request, sorted};
+use super::runner::{Case, Request};
 use super::scripted::hex;
+use keelson_testkit::sorted;
 use serde_json::{Value, json};
 
 /// A row of numbers that its seed decides (xorshift64*).
@@ -246,8 +247,9 @@ fn rule(dice: &mut Dice, subject: &Subject) -> Value {
 }
 
 fn script(dice: &mut Dice, index: usize, mutates: bool) -> String {
-    let of =
-        |word: &str, argument: &Value| format!("{word}={}", hex(&sorted(argument).to_string()));
+    let of = |word: &str, argument: &Value| {
+        format!("{word}={}", hex(&sorted(argument.clone()).to_string()))
+    };
     let add = |path: &str, value: Value| {
         of("patch", &json!([{"op": "add", "path": path, "value": value}]))
     };

@@ -174,19 +174,6 @@ fn sent(call: Call) -> Value {
     json!({"path": call.path, "review": call.review})
 }
 
-/// A value whose members stand in the order of their names, whatever features `serde_json` is built with.
-pub fn sorted(value: &Value) -> Value {
-    match value {
-        Value::Object(map) => {
-            let members: BTreeMap<String, Value> =
-                map.iter().map(|(name, value)| (name.clone(), sorted(value))).collect();
-            Value::Object(Map::from_iter(members))
-        }
-        Value::Array(list) => list.iter().map(sorted).collect(),
-        other => other.clone(),
-    }
-}
-
 /// A value without what differs from run to run, its members in the order of their names.
 fn normal(value: Value, words: &[(&str, &str)]) -> Value {
     match value {

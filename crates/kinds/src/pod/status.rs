@@ -1,0 +1,314 @@
+//! The status of a pod: what a write to `status` may say, and what may follow what was stored.
+
+use super::{annotations, resources};
+use crate::check::{At, child, default_empty};
+use keelson_meta::status::quote;
+use keelson_meta::{ErrorList, FieldError, Map, Object, Seen, Value, ip, names, value};
+
+/// The lists of statuses with the lists of containers that they belong to.
+const LISTS: [(&str, &str); 3] = [
+    ("containerStatuses", "containers"),
+    ("initContainerStatuses", "initContainers"),
+    ("ephemeralContainerStatuses", "ephemeralContainers"),
+];
+const NOT_NEGATIVE: &str = "must be a non-negative integer";
+const HEALTHS: &[&str] = &["Healthy", "Unhealthy", "Unknown"];
+const ID_MAX: i64 = i32::MAX as i64;
+
+/// `podIP` is the older name of the first of `podIPs`; both are shown, and the older one wins.
+pub(super) fn default_addresses(pod: &mut Object) {
+    let Some(status) = child(&mut pod.root, "status") else { return };
+    let ip = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
+    let first = |status: &Map| {
+        let list = status.get("podIPs").and_then(Value::as_array);
+        list.and_then(<[Value]>::first).map(|item| ip(item.get("ip")))
+    };
+    let old = ip(status.get("podIP"));
+    if !old.is_empty() && first(status).as_ref() != Some(&old) {
+        status.insert("podIPs", vec![value!({"ip": (old.as_str())})]);
+    }
+    if let Some(first) = first(status).filter(|first| !first.is_empty()) {
+        default_empty(status, "podIP", first);
+    }
+}
+
+/// A write to the status.
+pub(super) fn validate(new: &Object, old: Option<&Object>) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let Some(old) = old else { return errors };
+    annotations::validate_update(new, old, &mut errors);
+    let (spec, at, before) = (At::of(new, "spec"), At::of(new, "status"), At::of(old, "status"));
+    conditions(&at.field("conditions"), &mut errors);
+    let node = at.field("nominatedNodeName");
+    if node.text() != before.str("nominatedNodeName") {
+        node.rule_if_set(&mut errors, names::is_dns1123_subdomain);
+    }
+    not_negative(&at.field("observedGeneration"), &mut errors);
+    at.field("qosClass").unchanged_value(&mut errors, before.get("qosClass"));
+    for (list, containers) in LISTS {
+        let containers = spec.get(containers).as_array().unwrap_or_default();
+        transitions(&at.field(list), before.get(list), containers, &spec, &mut errors);
+    }
+    claim_statuses(&at.field("resourceClaimStatuses"), &spec, &mut errors);
+    extended_claim(&at.field("extendedResourceClaimStatus"), &spec, &mut errors);
+    addresses(&at.field("podIPs"), &mut errors);
+    host_addresses(&at, &mut errors);
+    for (list, _) in LISTS {
+        let is_windows = spec.value.str_at(&["os", "name"]) == Some("windows");
+        at.field(list).items().for_each(|status| user(&status, is_windows, &mut errors));
+    }
+    for (list, containers) in LISTS {
+        let containers = spec.get(containers).as_array().unwrap_or_default();
+        for status in at.field(list).items() {
+            let devices = status.field("allocatedResourcesStatus");
+            if list.starts_with("ephemeral") && !devices.array().is_empty() {
+                devices.forbidden(&mut errors, "must not be specified in container status");
+            } else {
+                allocated(&status, containers, &mut errors);
+            }
+        }
+    }
+    errors
+}
+
+fn not_negative(at: &At<'_, '_>, errors: &mut ErrorList) {
+    if at.number() < 0 {
+        at.invalid(errors, NOT_NEGATIVE);
+    }
+}
+
+fn conditions(list: &At<'_, '_>, errors: &mut ErrorList) {
+    const KNOWN: &[&str] = &[
+        "ContainersReady",
+        "DisruptionTarget",
+        "Initialized",
+        "PodReadyToStartContainers",
+        "PodScheduled",
+        "Ready",
+    ];
+    for condition in list.items() {
+        not_negative(&condition.field("observedGeneration"), errors);
+        let kind = condition.str("type");
+        if !KNOWN.contains(&kind) {
+            // Upstream names the field of the Go type.
+            let at = At { value: condition.get("type"), path: condition.path.field("Type") };
+            for why in names::is_qualified_name(kind) {
+                at.invalid_as(errors, kind, &why);
+            }
+        }
+    }
+}
+
+/// A container that has ended may run again only if it is one that is restarted.
+fn transitions(
+    list: &At<'_, '_>,
+    before: &Value,
+    containers: &[Value],
+    spec: &At<'_, '_>,
+    errors: &mut ErrorList,
+) {
+    let is_ephemeral = list.path.to_string().contains("ephemeral");
+    let ended = |status: &Value| status.at(&["state", "terminated"]).cloned();
+    for (index, stored) in before.as_array().unwrap_or_default().iter().enumerate() {
+        let Some(terminated) = ended(stored) else { continue };
+        let name = stored.str_at(&["name"]).unwrap_or_default();
+        let is_named = |status: &&Value| status.str_at(&["name"]).unwrap_or_default() == name;
+        let code = terminated.get("exitCode").and_then(Value::as_int).unwrap_or(0);
+        let container = containers.iter().find(is_named);
+        if !is_ephemeral
+            && container
+                .is_some_and(|container| restarts(container, spec.str("restartPolicy"), code))
+        {
+            continue;
+        }
+        let leaves = |status: &&Value| is_named(status) && ended(status).is_none();
+        for _ in list.array().iter().filter(leaves) {
+            let (place, words) =
+                (list.path.index(index), "may not be transitioned to non-terminated state");
+            errors.push(FieldError::forbidden(&place.field("state"), words));
+        }
+    }
+}
+
+/// Whether a container that ended with `code` is started again.
+fn restarts(container: &Value, policy_of_pod: &str, code: i64) -> bool {
+    for rule in container.array_at(&["restartPolicyRules"]) {
+        let codes = rule.array_at(&["exitCodes", "values"]);
+        let is_in = codes.iter().any(|value| value.as_int() == Some(code));
+        let matches = match rule.str_at(&["exitCodes", "operator"]) {
+            Some("In") => is_in,
+            Some("NotIn") => !is_in,
+            _ => false,
+        };
+        if matches {
+            return rule.str_at(&["action"]) != Some("Never");
+        }
+    }
+    match container.str_at(&["restartPolicy"]).unwrap_or(policy_of_pod) {
+        "Always" => true,
+        "OnFailure" => code != 0,
+        _ => false,
+    }
+}
+
+fn claim_statuses(list: &At<'_, '_>, spec: &At<'_, '_>, errors: &mut ErrorList) {
+    let claims = spec.get("resourceClaims").as_array().unwrap_or_default();
+    let known: Seen<&str> = claims.iter().filter_map(|claim| claim.str_at(&["name"])).collect();
+    let mut seen: Seen<&str> = Seen::new();
+    for status in list.items() {
+        let name = status.field("name");
+        if !known.contains(name.text()) {
+            let words = "must match the name of an entry in `spec.resourceClaims`";
+            name.invalid_as(errors, name.text(), words);
+        }
+        if !seen.insert(name.text()) {
+            name.duplicate(errors);
+        }
+        let claim = status.field("resourceClaimName");
+        if claim.is_set() {
+            claim.rule(errors, names::is_dns1123_subdomain);
+        }
+    }
+}
+
+fn extended_claim(at: &At<'_, '_>, spec: &At<'_, '_>, errors: &mut ErrorList) {
+    if !at.is_set() {
+        return;
+    }
+    let containers: Vec<&Value> = ["initContainers", "containers"]
+        .iter()
+        .flat_map(|list| spec.get(list).as_array().unwrap_or_default())
+        .collect();
+    let mappings = at.field("requestMappings");
+    if mappings.array().is_empty() {
+        mappings.required(errors, "at least one request mapping is required");
+    }
+    let mut seen: Seen<[&str; 3]> = Seen::new();
+    for mapping in mappings.items() {
+        let (container, resource) = (mapping.field("containerName"), mapping.field("resourceName"));
+        match containers.iter().find(|c| c.str_at(&["name"]) == Some(container.text())) {
+            None => {
+                let words = "must match the name of an entry in spec.initContainers.name or \
+                             spec.containers.name";
+                container.invalid_as(errors, container.text(), words);
+            }
+            Some(found) => {
+                let requests = found.at(&["resources", "requests", resource.text()]);
+                if requests.is_none() || !resources::is_extended(resource.text()) {
+                    let words = "must match the extended resource name of an entry in \
+                                 spec.initContainers.resources.requests or \
+                                 spec.containers.resources.requests";
+                    resource.invalid_as(errors, resource.text(), words);
+                }
+            }
+        }
+        // Upstream tells this fault without the mapping.
+        let request = At { value: mapping.get("requestName"), path: at.path.field("requestName") };
+        request.rule(errors, names::is_dns1123_label);
+        if !seen.insert([container.text(), resource.text(), request.text()]) {
+            container.duplicate(errors);
+            resource.duplicate(errors);
+            mapping.field("requestName").duplicate(errors);
+        }
+    }
+    at.field("resourceClaimName").required_rule(errors, names::is_dns1123_subdomain);
+}
+
+/// Addresses of a pod or of its host: valid ones, at most one of each family.
+fn addresses(list: &At<'_, '_>, errors: &mut ErrorList) {
+    for item in list.items() {
+        errors.extend(ip::validate_strict_ip(item.str("ip"), &item.path));
+    }
+    let texts: Vec<&str> = list.items().map(|item| item.str("ip")).collect();
+    if texts.len() < 2 {
+        return;
+    }
+    if let Some((index, text)) =
+        texts.iter().enumerate().find(|(_, text)| ip::parse_ip(text).is_none())
+    {
+        let words =
+            format!("failed to check for dual stack with error:invalid IP[{index}]: {text}");
+        errors.push(FieldError::internal(&list.path, &words));
+    }
+    let count = |is_v4: bool| {
+        texts.iter().filter(|t| ip::parse_ip(t).is_some_and(|ip| ip.is_ipv4() == is_v4)).count()
+    };
+    if (count(true), count(false), texts.len()) != (1, 1, 2) {
+        // Messages show the Go type.
+        let shown: Vec<String> =
+            texts.iter().map(|text| format!("{{\"IP\":{}}}", quote(text))).collect();
+        let words = "may specify no more than one IP for each IP family";
+        let error = FieldError::invalid(&list.path, Value::Null, words);
+        errors.push(FieldError { shown: Some(format!("[{}]", shown.join(","))), ..error });
+    }
+}
+
+fn host_addresses(status: &At<'_, '_>, errors: &mut ErrorList) {
+    let list = status.field("hostIPs");
+    if let Some(first) = list.items().next() {
+        let ip = first.field("ip");
+        if ip.text() != status.str("hostIP") {
+            ip.invalid_as(errors, ip.text(), "must be equal to `hostIP`");
+        }
+    }
+    addresses(&list, errors);
+}
+
+/// Users and groups of a container's first process.
+fn user(status: &At<'_, '_>, is_windows: bool, errors: &mut ErrorList) {
+    let user = status.field("user");
+    let linux = user.field("linux");
+    if !linux.is_set() {
+        return;
+    }
+    if is_windows {
+        return linux.forbidden(errors, "cannot be set for a windows pod");
+    }
+    for name in ["uid", "gid"] {
+        linux.field(name).in_range(errors, 0, ID_MAX);
+    }
+    for group in linux.field("supplementalGroups").items() {
+        group.in_range(errors, 0, ID_MAX);
+    }
+}
+
+/// The devices of a container and their health.
+fn allocated(status: &At<'_, '_>, containers: &[Value], errors: &mut ErrorList) {
+    let named = containers.iter().find(|c| c.str_at(&["name"]) == Some(status.str("name")));
+    for resource in status.field("allocatedResourcesStatus").items() {
+        let name = resource.field("name");
+        if let Some(container) = named {
+            match name.text().strip_prefix("claim:") {
+                Some(claim) if !has_claim(container, claim) => {
+                    let words = "must match one of the container's resource claims in a format \
+                                 'claim:<claimName>/<request>' or 'claim:<claimName>' if request \
+                                 is empty";
+                    name.invalid_as(errors, name.text(), words);
+                }
+                None if container.at(&["resources", "requests", name.text()]).is_none() => {
+                    let words = "must match one of the container's resource requests";
+                    name.invalid_as(errors, name.text(), words);
+                }
+                _ => {}
+            }
+        }
+        let mut seen: Seen<&str> = Seen::new();
+        for device in resource.field("resources").items() {
+            device.field("health").one_of(errors, HEALTHS);
+            let id = device.field("resourceID");
+            if !seen.insert(id.text()) {
+                id.duplicate(errors);
+            }
+        }
+    }
+}
+
+fn has_claim(container: &Value, text: &str) -> bool {
+    container.array_at(&["resources", "claims"]).iter().any(|claim| {
+        let name = claim.str_at(&["name"]).unwrap_or_default();
+        match claim.str_at(&["request"]).unwrap_or_default() {
+            "" => text == name,
+            request => text.strip_prefix(name).and_then(|t| t.strip_prefix('/')) == Some(request),
+        }
+    })
+}
