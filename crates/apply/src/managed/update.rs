@@ -18,11 +18,9 @@ pub fn update(scope: &Scope<'_>, manager: &str, now: &str, old: Option<&Object>,
     let live = old.unwrap_or(&empty);
     let mut managers = take_entries(scope, live, new);
     let is_tracked = !managers.is_empty() || live.uid().is_empty();
-    if is_tracked {
-        if record(scope, &mut managers, manager, now, (live, new)) {
-            managers.cap_updates();
-            managers.store(new);
-        }
+    if is_tracked && record(scope, &mut managers, manager, now, (live, new)) {
+        managers.cap_updates();
+        managers.store(new);
     }
 }
 
