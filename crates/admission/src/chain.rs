@@ -8,7 +8,8 @@ use crate::{
     owner_references, pod_node_selector, pod_resize, pod_security, pod_toleration_restriction,
     priority, quota, runtime_class, service_account, small, storage, tolerations,
 };
-use keelson_meta::{Failure, GroupVersionResource, Object, Str};
+use keelson_auth::User;
+use keelson_meta::{Failure, GroupVersionResource, Object, Status, Str};
 use std::fmt;
 use std::sync::Arc;
 
@@ -255,6 +256,21 @@ impl Chain {
             }
         }
         Ok(())
+    }
+
+    /// Asks the one plug-in that has something to say of reviews.
+    pub fn admit_review(
+        &self,
+        user: &User,
+        resource: &GroupVersionResource,
+        review: &Object,
+    ) -> Result<(), Failure> {
+        let names = [review.name(), review.generate_name(), "Unknown"];
+        let name = names.into_iter().find(|name| !name.is_empty()).unwrap_or_default();
+        match node_restriction::refuses_sender(user).filter(|_| self.has("NodeRestriction")) {
+            Some(why) => Err(Status::forbidden(resource, name, &why)),
+            None => Ok(()),
+        }
     }
 
     /// The service account that a new pod needs and that a control loop is about to make: worth

@@ -1,6 +1,7 @@
 //! NodeRestriction: kubelets change only their own Node, Lease and CSINode, and the pods on their node.
 
 use crate::request::{Operation, Request};
+use keelson_auth::User;
 use keelson_auth::node::{self, Vertex};
 use keelson_meta::status::quote;
 use keelson_meta::{Failure, GroupVersionResource, Object, Status, Str, Value};
@@ -48,12 +49,17 @@ pub(crate) fn validate(
     }
 }
 
+/// Reviews, which are no objects: any node may send one that says which node it is.
+pub(crate) fn refuses_sender(user: &User) -> Option<String> {
+    let is_nameless = node::node_name(user).is_some_and(str::is_empty);
+    is_nameless.then(|| format!("could not determine node from user {}", quote(&user.name)))
+}
+
 fn check(req: &Request<'_>, obj: &Object) -> Result<(), Failure> {
     let Some(node) = node::node_name(req.user) else { return Ok(()) };
     let asked = Asked { req, obj, node };
-    if node.is_empty() {
-        let user = quote(&req.user.name);
-        return asked.refuse(&format!("could not determine node from user {user}"));
+    if let Some(why) = refuses_sender(req.user) {
+        return asked.refuse(&why);
     }
     match (req.gvr.group.as_str(), req.gvr.resource.as_str(), req.subresource) {
         ("", "pods", "") => asked.pod(),

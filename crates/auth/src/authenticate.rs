@@ -2,7 +2,7 @@
 
 use crate::oidc::AnonymousConfig;
 use crate::remote_tokens::{Found, RemoteTokens};
-use crate::service_account::ServiceAccountTokens;
+use crate::service_account::{KnownToken, ServiceAccountTokens};
 use crate::{ANONYMOUS, AUTHENTICATED, BootstrapTokens, FrontProxy, TokenFile, UNAUTHENTICATED};
 use keelson_meta::{Failure, Status, Str, Timestamp, User};
 use std::fmt;
@@ -125,11 +125,12 @@ impl Authenticator {
     }
 
     /// The user of a request with these credentials. No credentials at all are those of
-    /// `system:anonymous`; wrong ones are 401.
+    /// `system:anonymous`; wrong ones are 401. `warning` gets what the client is to be told.
     pub async fn authenticate(
         &self,
         credentials: Credentials<'_>,
         now: Timestamp,
+        warning: &mut Option<&'static str>,
     ) -> Result<User, Failure> {
         if let Some(user) = credentials.front_proxy {
             return Ok(user);
@@ -141,9 +142,10 @@ impl Authenticator {
         }
         let token = credentials.authorization.and_then(bearer);
         if let Some(token) = token
-            && let Ok((user, _)) = self.authenticate_token(token, &[], now).await
+            && let Ok(known) = self.authenticate_token(token, &[], now).await
         {
-            return Ok(user);
+            *warning = known.warning;
+            return Ok(known.user);
         }
         let is_wrong = token.is_some()
             || match credentials.certificate {
@@ -166,14 +168,14 @@ impl Authenticator {
         token: &str,
         asked: &[Str],
         now: Timestamp,
-    ) -> Result<(User, Vec<Str>), Vec<String>> {
+    ) -> Result<KnownToken, Vec<String>> {
         // The text that would stand behind `Bearer ` in a header is authenticated: the first word, and without
         // one nobody is named.
         let token = token.trim_end().split(' ').next().unwrap_or_default();
         if token.is_empty() && self.anonymous.enabled {
             let anonymous = User { name: Str::new_static(ANONYMOUS), ..User::default() };
             let audiences = if asked.is_empty() { self.audiences() } else { asked };
-            return Ok((anonymous.with_group(UNAUTHENTICATED), audiences.to_vec()));
+            return Ok(known(anonymous.with_group(UNAUTHENTICATED), audiences.to_vec()));
         }
         let mut user = self.tokens.user(token);
         if let (None, Some(bootstrap)) = (&user, &self.bootstrap) {
@@ -195,19 +197,19 @@ impl Authenticator {
         let own = self.audiences();
         match Box::pin(remote.authenticate(token, asked, own, now, &mut errors)).await {
             Some(Found::ForApiServer(user)) => self.for_api_server(user, asked).ok_or(errors),
-            Some(Found::For(user, audiences)) => Ok((user, audiences)),
+            Some(Found::For(user, audiences)) => Ok(known(user, audiences)),
             None => Err(errors),
         }
     }
 
     /// A user whose token is for the API server, and for which of the asked audiences that is; `None`: for
     /// none.
-    fn for_api_server(&self, user: User, asked: &[Str]) -> Option<(User, Vec<Str>)> {
+    fn for_api_server(&self, user: User, asked: &[Str]) -> Option<KnownToken> {
         let own = self.audiences();
         let is_asked = |one: &&Str| asked.is_empty() || asked.contains(one);
         let mut audiences = Vec::with_capacity(own.len());
         audiences.extend(own.iter().filter(is_asked).cloned());
-        (!audiences.is_empty() || own.is_empty()).then_some((user, audiences))
+        (!audiences.is_empty() || own.is_empty()).then(|| known(user, audiences))
     }
 
     /// `--api-audiences`.
@@ -217,6 +219,10 @@ impl Authenticator {
             None => &NO_AUDIENCES,
         }
     }
+}
+
+fn known(user: User, audiences: Vec<Str>) -> KnownToken {
+    KnownToken { user, audiences, warning: None }
 }
 
 /// The token of `Bearer TOKEN`; the word in any case, one space (RFC 6750).
@@ -272,7 +278,8 @@ mod tests {
         let authenticator = Authenticator::new(tokens);
         let check = async |header: Option<&str>| {
             let credentials = Credentials { authorization: header, ..Credentials::default() };
-            let user = authenticator.authenticate(credentials, Timestamp::new(0, 0)).await;
+            let user =
+                authenticator.authenticate(credentials, Timestamp::new(0, 0), &mut None).await;
             user.map(|user| (user.name, user.groups))
         };
         let alice = check(Some("Bearer secret")).await.unwrap();
@@ -293,7 +300,8 @@ mod tests {
         let check = async |authorization| {
             let certificate = Certificate::Refused;
             let credentials = Credentials { authorization, certificate, ..Credentials::default() };
-            let user = authenticator.authenticate(credentials, Timestamp::new(0, 0)).await;
+            let user =
+                authenticator.authenticate(credentials, Timestamp::new(0, 0), &mut None).await;
             user.map(|user| user.name).map_err(|s| s.code)
         };
         assert_eq!(check(None).await, Err(401));

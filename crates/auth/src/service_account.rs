@@ -26,7 +26,7 @@ use base64::Engine;
 use keelson_meta::{Object, Str, Timestamp};
 use serde_json::Value;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use subtle::ConstantTimeEq;
 
@@ -106,6 +106,8 @@ struct Verified {
     checked: Mutex<Vec<u64>>,
     /// The day, counted from 1970, on which the use of a legacy token was taken in last.
     used: AtomicI64,
+    /// Whether it stands in a Secret that was made for its account, as of the versions in `checked`.
+    is_auto_generated: AtomicBool,
 }
 
 impl Verified {
@@ -113,6 +115,20 @@ impl Verified {
         self.checked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// Whose a token is.
+#[derive(Debug)]
+pub struct KnownToken {
+    /// The user.
+    pub user: User,
+    /// For which of the asked audiences it is.
+    pub audiences: Vec<Str>,
+    /// What its holder is to be told.
+    pub warning: Option<&'static str>,
+}
+
+const AUTO_GENERATED_WARNING: &str = "Use tokens from the TokenRequest API or manually created \
+     secret-based tokens instead of auto-generated secret-based tokens.";
 
 /// Why a token of a known issuer is refused.
 pub type TokenError = String;
@@ -164,7 +180,7 @@ impl ServiceAccountTokens {
         token: &str,
         asked: &[Str],
         now: Timestamp,
-    ) -> Result<Option<(User, Vec<Str>)>, TokenError> {
+    ) -> Result<Option<KnownToken>, TokenError> {
         let digest = ring::digest::digest(&ring::digest::SHA256, token.as_bytes());
         let digest: [u8; 32] = digest.as_ref().try_into().unwrap_or_default();
         let verified = match self.known(&digest) {
@@ -195,7 +211,9 @@ impl ServiceAccountTokens {
         if verified.claims.is_legacy {
             self.take_in_use(&verified, now);
         }
-        Ok(Some((verified.user.clone(), audiences)))
+        let warning = verified.is_auto_generated.load(Ordering::Relaxed);
+        let warning = warning.then_some(AUTO_GENERATED_WARNING);
+        Ok(Some(KnownToken { user: verified.user.clone(), audiences, warning }))
     }
 
     fn known(&self, digest: &[u8; 32]) -> Option<Arc<Verified>> {
@@ -256,7 +274,8 @@ impl ServiceAccountTokens {
         }
         let user = user(&claims);
         let used = AtomicI64::new(i64::MIN);
-        Ok(Some(Verified { claims, user, checked: Mutex::default(), used }))
+        let is_auto_generated = AtomicBool::default();
+        Ok(Some(Verified { claims, user, checked: Mutex::default(), used, is_auto_generated }))
     }
 
     /// Checks that the service account and what the token is bound to are there, and not others of the same
@@ -280,13 +299,13 @@ impl ServiceAccountTokens {
         if *verified.checked() == versions {
             return Ok(());
         }
-        match self.look_at_objects(&**objects, token, &verified.claims, now) {
+        match self.look_at_objects(&**objects, token, verified, now) {
             Ok(true) => *verified.checked() = versions,
             Ok(false) => {}
             Err(_) => {
                 // What another server on the same store made may not have come here yet.
                 objects.latest().await.map_err(|error| error.message.clone())?;
-                self.look_at_objects(&**objects, token, &verified.claims, now)?;
+                self.look_at_objects(&**objects, token, verified, now)?;
             }
         }
         Ok(())
@@ -297,9 +316,10 @@ impl ServiceAccountTokens {
         &self,
         objects: &dyn Objects,
         token: &str,
-        claims: &Claims,
+        verified: &Verified,
         now: Timestamp,
     ) -> Result<bool, TokenError> {
+        let claims = &verified.claims;
         let mut is_final = true;
         for (resource, namespace, reference) in claims.bound() {
             let is_secret_of_legacy = claims.is_legacy && resource == SECRETS;
@@ -317,6 +337,10 @@ impl ServiceAccountTokens {
                     return Err(format!("{what} {name:?} has been deleted"));
                 }
                 is_final = false;
+            }
+            if claims.is_legacy && resource == ACCOUNTS {
+                let is_auto = refers_to_secret(&found, claims.secret.as_ref());
+                verified.is_auto_generated.store(is_auto, Ordering::Relaxed);
             }
             if is_secret_of_legacy {
                 check_legacy_secret(&found, &claims.account.name, token)?;
@@ -388,6 +412,13 @@ fn check_legacy_secret(secret: &Object, account: &str, token: &str) -> Result<()
             ))
         }
     }
+}
+
+/// Whether an account refers to the Secret of a legacy token: then the Secret was made for it.
+fn refers_to_secret(account: &Object, secret: Option<&Reference>) -> bool {
+    let name = secret.map(|secret| secret.name.as_str());
+    let mut references = account.array_at(&["secrets"]).iter();
+    references.any(|reference| reference.str_at(&["name"]) == name)
 }
 
 /// The user that a token stands for.

@@ -116,7 +116,8 @@ mod tests {
             let shown = Certificate::Verified(&der);
             let credentials = Credentials { certificate: shown, ..Credentials::default() };
             let authenticator = Authenticator::default();
-            let user = authenticator.authenticate(credentials, Timestamp::new(0, 0)).await;
+            let user =
+                authenticator.authenticate(credentials, Timestamp::new(0, 0), &mut None).await;
             let user = user.expect("a user");
             assert_eq!(user.name, "jürgen \"x\"");
             let groups = [groups, &["system:authenticated"]].concat();

@@ -322,6 +322,7 @@ impl Registry {
         obj: &mut Object,
         options: &WriteOptions,
     ) -> Result<Vec<Str>, Failure> {
+        self.options.admission.admit_review(permit.user(), resource, obj)?;
         let seen = Seen {
             operation: Operation::Create,
             object_kind: kind.clone(),

@@ -20,7 +20,7 @@ impl Registry {
     ) -> Result<(), Failure> {
         target.assert_covered(permit, "get", "log");
         validate_log_options(target, options)?;
-        let pod = self.streamed_pod(target).await?;
+        let pod = self.read_object(target).await?;
         check_container(&pod, &options.container)?;
         match pod.str_at(&["spec", "nodeName"]) {
             "" => Ok(()),
@@ -31,17 +31,24 @@ impl Registry {
     /// Why there is no stream to an object.
     pub async fn no_node(&self, permit: &Permit, target: &Target, container: &str) -> Failure {
         target.assert_connected(permit);
+        let what = target.gvr().resource.trim_end_matches('s');
+        let is_proxy = permit.attributes().is_some_and(|asked| asked.subresource == "proxy");
+        let backend = match Backend::read(&target.name) {
+            Some(backend) if is_proxy => backend,
+            None if is_proxy => {
+                let id = quote(&target.name);
+                return Status::bad_request(format!("invalid {what} request {id}"));
+            }
+            _ => Backend { name: &target.name, port: "" },
+        };
+        let target = &Target::of(&target.kind, &target.namespace, backend.name);
         if target.gvr().resource != "pods" {
-            return match self.read(target, Freshness::Latest).await {
+            return match self.read_object(target).await {
                 Err(failure) => failure,
-                Ok(_) => {
-                    let what = target.gvr().resource.trim_end_matches('s');
-                    let name = quote(&target.name);
-                    Status::unavailable(format!("no endpoints available for {what} {name}"))
-                }
+                Ok(object) => Status::unavailable(backend.refusal(what, &object)),
             };
         }
-        let pod = match self.streamed_pod(target).await {
+        let pod = match self.read_object(target).await {
             Ok(pod) => pod,
             Err(failure) => return failure,
         };
@@ -57,11 +64,45 @@ impl Registry {
         }
     }
 
-    async fn streamed_pod(&self, target: &Target) -> Result<Object, Failure> {
+    async fn read_object(&self, target: &Target) -> Result<Object, Failure> {
         match self.read(target, Freshness::Latest).await? {
             Answer::Entry(entry) => target.kind.decode(&entry),
             Answer::Object(_) | Answer::Success(_) => Err(Status::internal("a get made an object")),
         }
+    }
+}
+
+/// Where a proxy leads: `SCHEME:NAME:PORT`, `NAME:PORT` or `NAME`.
+struct Backend<'a> {
+    name: &'a str,
+    port: &'a str,
+}
+
+impl<'a> Backend<'a> {
+    /// `None`: it has another form.
+    fn read(id: &'a str) -> Option<Backend<'a>> {
+        let parts: Vec<&str> = id.split(':').collect();
+        let (name, port) = match parts.as_slice() {
+            [name] => (*name, ""),
+            [name, port] | ["" | "http" | "https", name, port] => (*name, *port),
+            _ => return None,
+        };
+        (!name.is_empty()).then_some(Backend { name, port })
+    }
+
+    /// Why a service or node cannot be reached.
+    fn refusal(&self, what: &str, object: &Object) -> String {
+        let name = quote(self.name);
+        if what == "service"
+            && let Ok(number) = self.port.parse::<i64>()
+            && !object
+                .array_at(&["spec", "ports"])
+                .iter()
+                .any(|port| port.int_at(&["port"]) == Some(number))
+        {
+            return format!("no service port {number} found for service {name}");
+        }
+        format!("no endpoints available for {what} {name}")
     }
 }
 

@@ -111,14 +111,14 @@ fn validate(kind: Kind, review: &Object) -> ErrorList {
         }
         _ => {}
     }
-    if let Some(resource) = resource {
-        validate_selectors(resource, &mut errors);
-    }
     let has_subject = !review.str_at(&["spec", "user"]).is_empty()
         || !review.array_at(&["spec", "groups"]).is_empty();
     if kind != Kind::SelfSubject && !has_subject {
         let why = "at least one of user or group must be specified";
         errors.push(FieldError::invalid(&spec.field("user"), "", why));
+    }
+    if let Some(resource) = resource {
+        validate_selectors(resource, &mut errors);
     }
     let is_local = kind == Kind::LocalSubject;
     let mut metadata = review.metadata().into_iter().flat_map(Map::iter);

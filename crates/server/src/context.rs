@@ -16,6 +16,8 @@ pub(crate) struct RequestContext {
     _asked: Option<Asked>,
     /// Among those in flight, from when its user is known.
     counted: Option<Counted>,
+    /// What its client is to be told of its credentials.
+    warning: Option<&'static str>,
     /// Only when it is wanted.
     log: Option<Box<RequestLog>>,
 }
@@ -56,6 +58,11 @@ impl RequestContext {
                 annotations: Arc::default(),
             }));
         }
+    }
+
+    /// What its client is to be told of its credentials.
+    pub fn warning(&mut self) -> &mut Option<&'static str> {
+        &mut self.warning
     }
 
     /// It is known who asks for what.

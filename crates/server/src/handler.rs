@@ -246,6 +246,9 @@ impl App {
             Err(Refused::Busy) => Ok(respond::too_many_requests()),
         };
         let mut response = reply.unwrap_or_else(|failure| respond::failure(&ask, &failure));
+        if let Some(warning) = *context.warning() {
+            respond::warn_first(&mut response, warning);
+        }
         if ask.method == Method::HEAD {
             *response.body_mut() = Body::empty();
         }
@@ -319,7 +322,7 @@ impl App {
             path: ask.uri.path(),
         };
         let now = self.registry.clock.now();
-        let user = self.authenticator.authenticate(credentials, now).await;
+        let user = self.authenticator.authenticate(credentials, now, context.warning()).await;
         match &user {
             Ok(user) if user.name != ANONYMOUS => ask.peer.place.authenticated(),
             // HTTP/2 costs much: who is not known has a connection for one request

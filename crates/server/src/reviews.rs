@@ -5,6 +5,7 @@ use crate::handler::{App, Ask};
 use crate::negotiate;
 use crate::resource::{Found, decoded, write_options};
 use crate::respond::{self, Reply};
+use keelson_auth::service_account::KnownToken;
 use keelson_auth::{Permit, User};
 use keelson_meta::{
     Failure, GroupVersionKind, GroupVersionResource, Map, Object, Status, Str, Value, value,
@@ -272,7 +273,7 @@ async fn token_review(app: &App, obj: &mut Object) -> Result<(), Failure> {
     let now = app.registry.clock.now();
     let mut status = Map::new();
     match app.authenticator.authenticate_token(token, &asked, now).await {
-        Ok((user, audiences)) => {
+        Ok(KnownToken { user, audiences, .. }) => {
             status.insert("authenticated", true);
             status.insert("user", user_info(&user));
             let audiences: Vec<Value> = audiences.into_iter().map(Value::String).collect();

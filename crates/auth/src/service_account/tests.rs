@@ -110,7 +110,7 @@ fn claims() -> Claims {
 /// What becomes of a token: the name of its user, why it is refused, or that it is no such token.
 async fn check_at(tokens: &ServiceAccountTokens, token: &str, now: i64, want: &str) {
     let got = match tokens.authenticate(token, &[], Timestamp::new(now, 0)).await {
-        Ok(Some((user, _))) => user.name.to_string(),
+        Ok(Some(known)) => known.user.name.to_string(),
         Ok(None) => "not ours".to_owned(),
         Err(why) => why,
     };
@@ -132,7 +132,7 @@ async fn a_token_of_each_kind_of_key_is_accepted() {
         let (tokens, _) = tokens(signing, &[]);
         let token = tokens.issue(&claims()).await.expect("a token");
         check(&tokens, &token, OK).await;
-        let (user, audiences) =
+        let KnownToken { user, audiences, .. } =
             tokens.authenticate(&token, &[], Timestamp::new(NOW, 0)).await.unwrap().unwrap();
         assert_eq!(audiences, ["api"]);
         let groups =
@@ -177,7 +177,7 @@ async fn issuer_and_audience_are_checked() {
     let why = "token audiences [\"vault\"] is invalid for the target audiences [\"api\"]";
     check(&tokens, &vault, why).await;
     let asked = ["vault".into(), "other".into()];
-    let (_, audiences) =
+    let KnownToken { audiences, .. } =
         tokens.authenticate(&vault, &asked, Timestamp::new(NOW, 0)).await.unwrap().unwrap();
     assert_eq!(audiences, ["vault"]);
 }

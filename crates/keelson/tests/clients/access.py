@@ -456,19 +456,21 @@ IMPERSONATED = [("", "users"), ("", "groups"), ("", "serviceaccounts"), ("authen
 
 
 def impersonate(servers, rng, tally):
-    """Users of a front door who may impersonate some. Their own requests are made by tokens of service accounts."""
-    def prepare(server):
+    """Service accounts that may impersonate some. Each batch has its own: kube-apiserver remembers for ten seconds whom
+    a sender could impersonate, and for longer how."""
+    def prepare(server, batch):
         tokens = []
         for number in range(6):
-            server.must("POST", "/api/v1/namespaces/ns1/serviceaccounts", {"metadata": {"name": f"imp{number}"}})
-            made = server.must("POST", f"/api/v1/namespaces/ns1/serviceaccounts/imp{number}/token", {"spec": {}})
+            path = "/api/v1/namespaces/ns1/serviceaccounts"
+            server.must("POST", path, {"metadata": {"name": f"{batch}-imp{number}"}})
+            made = server.must("POST", f"{path}/{batch}-imp{number}/token", {"spec": {}})
             tokens.append(made[2]["status"]["token"])
         return [Server(server.url.geturl(), token) for token in tokens]
-    people = on_each(servers, prepare)
     batch = 0
     while tally.total < tally.args.cases:
         batch += 1
         name = f"i{tally.args.seed}x{batch}"
+        people = on_each(servers, lambda server: prepare(server, name))
         objects = []
         for number in range(6):
             rules = []
@@ -486,7 +488,7 @@ def impersonate(servers, rng, tally):
             objects.append((f"{RBAC}/clusterroles", {"metadata": {"name": f"{name}-{number}", "labels": labels(name)}, "rules": rules}))
             objects.append((f"{RBAC}/clusterrolebindings", {
                 "metadata": {"name": f"{name}-{number}", "labels": labels(name)},
-                "subjects": [{"kind": "ServiceAccount", "name": f"imp{number}", "namespace": "ns1"}],
+                "subjects": [{"kind": "ServiceAccount", "name": f"{name}-imp{number}", "namespace": "ns1"}],
                 "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": f"{name}-{number}"}}))
         def make(server):
             clean(server)

@@ -53,6 +53,13 @@ fn selectors_that_are_not_understood_are_named_and_ignored_or_refused() {
     check(fields, both.clone(), "partially ignored");
     check("labelSelector", both, "");
     check("labelSelector", one("a", "Exists", &[]), "");
+    let attributes =
+        json!({"verb": "list", "resource": "pods", "fieldSelector": one("", "In", &["x"])});
+    let nobody = client.post(REVIEWS, &json!({"spec": {"resourceAttributes": attributes}})).body;
+    let fields = nobody["details"]["causes"].as_array().expect("causes").iter();
+    let fields: Vec<&Value> = fields.map(|cause| &cause["field"]).collect();
+    let key = "spec.resourceAttributes.fieldSelector.requirements[0].key";
+    assert_eq!(fields, ["spec.user", key]);
     let attributes = json!({"verb": "list", "resource": "pods", "fieldSelector": {"rawSelector": "bad"},
         "labelSelector": {"rawSelector": "=b="}});
     let review = json!({"spec": {"user": "u", "resourceAttributes": attributes}});

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 const MAP: &str = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
 
-fn options(file: &Path, allowed_names: &[&str]) -> FrontProxyOptions {
+pub fn options(file: &Path, allowed_names: &[&str]) -> FrontProxyOptions {
     let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     let headers = FrontProxy {
         allowed_names: list(allowed_names),
@@ -35,7 +35,17 @@ fn builder(data: &Path, proxies: &Path, allowed_names: &[&str]) -> Builder {
 
 /// Asks with these headers; the code and the body.
 fn ask(stream: &mut Stream, method: &str, path: &str, headers: &str) -> (u16, Value) {
-    let body = if method == "POST" { "{}" } else { "" };
+    send(stream, method, path, headers, if method == "POST" { "{}" } else { "" })
+}
+
+/// Sends a body with these headers; the code and the body of the answer.
+pub fn send(
+    stream: &mut Stream,
+    method: &str,
+    path: &str,
+    headers: &str,
+    body: &str,
+) -> (u16, Value) {
     let request = format!(
         "{method} {path} HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n{headers}\
          Content-Length: {}\r\n\r\n{body}",
@@ -58,7 +68,7 @@ fn ask(stream: &mut Stream, method: &str, path: &str, headers: &str) -> (u16, Va
 }
 
 /// Who asks with these headers, or the code of the refusal.
-fn who(stream: &mut Stream, headers: &str) -> String {
+pub fn who(stream: &mut Stream, headers: &str) -> String {
     let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
     let (code, body) = ask(stream, "POST", path, headers);
     let user = &body["status"]["userInfo"];

@@ -77,6 +77,18 @@ fn the_use_of_legacy_tokens_is_tracked_and_those_that_nobody_uses_end() {
     for token in [&auto, &manual] {
         assert_eq!(review(&client, token), "system:serviceaccount:default:robot");
     }
+    // Who uses the one that was made for its account is warned, and nobody else.
+    let warning = "299 - \"Use tokens from the TokenRequest API or manually created secret-based tokens \
+                   instead of auto-generated secret-based tokens.\"";
+    for (token, want, path) in [
+        (&auto, Some(warning), SECRETS),
+        (&auto, Some(warning), "/version"),
+        (&manual, None, SECRETS),
+        (&manual, None, "/version"),
+    ] {
+        let answer = client.ask("GET", path, &format!("Authorization: Bearer {token}\r\n"), None);
+        assert_eq!(answer.header("warning"), want, "{path} {}", answer.status);
+    }
     let path = |name: &str| format!("{SECRETS}/{name}");
     for name in ["auto", "manual"] {
         let used = |secret: &Value| label(secret, "last-used") == Some("2030-01-01");

@@ -7,6 +7,7 @@
 mod access_reviews;
 mod admission;
 mod api_services;
+mod authenticators;
 mod authorization;
 mod authorization_webhooks;
 mod backup;

@@ -75,6 +75,68 @@ fn a_node_reads_what_its_pods_refer_to() {
 }
 
 #[test]
+fn the_address_that_a_node_gives_a_pod_stands_first_among_all_of_them() {
+    let server = Server::start_plain(quiet());
+    let client = server.client();
+    let pods = format!("{NS}/pods");
+    assert_eq!(client.post(&pods, &pod("p", "n", "s")).status, 201);
+    let check = |status: Value, want: Value| {
+        let path = format!("{pods}/p/status");
+        let answer = call(&client, "PATCH", &path, Some(&json!({"status": status})));
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let got = &answer.body["status"];
+        assert_eq!(json!([got["podIP"], got["podIPs"]]), want, "{status}");
+    };
+    check(json!({"podIP": "10.9.9.9"}), json!(["10.9.9.9", [{"ip": "10.9.9.9"}]]));
+    check(json!({"podIP": "10.9.9.8"}), json!(["10.9.9.8", [{"ip": "10.9.9.8"}]]));
+    let both = json!([{"ip": "10.9.9.7"}, {"ip": "fd00::7"}]);
+    check(json!({"podIP": null, "podIPs": both.clone()}), json!(["10.9.9.7", both]));
+    server.stop();
+}
+
+#[test]
+fn proxies_name_their_service_node_or_pod_with_scheme_and_port() {
+    let server = Server::start_plain(quiet());
+    let client = server.client();
+    let service =
+        json!({"metadata": {"name": "svc"}, "spec": {"ports": [{"port": 80, "name": "w"}]}});
+    assert_eq!(client.post(&format!("{NS}/services"), &service).status, 201);
+    let check = |path: &str, status: u16, message: &str| {
+        let answer = client.get(&format!("{path}/proxy/"));
+        assert_eq!((answer.status, answer.body["message"].as_str()), (status, Some(message)));
+    };
+    let services = format!("{NS}/services");
+    for id in ["p", "p:80", "https:p:x", ":p:80"] {
+        check(&format!("{services}/{id}"), 404, "services \"p\" not found");
+    }
+    for id in ["ftp:svc:80", ":svc", "a:b:c:d", "::"] {
+        let message = format!("invalid service request {id:?}");
+        check(&format!("{services}/{id}"), 400, &message);
+    }
+    let message = "no service port 81 found for service \"svc\"";
+    check(&format!("{services}/svc:81"), 503, message);
+    check("/api/v1/nodes/https:nn:10250", 404, "nodes \"nn\" not found");
+    check("/api/v1/nodes/a:b:c", 400, "invalid node request \"a:b:c\"");
+    check(&format!("{NS}/pods/pp:80"), 404, "pods \"pp\" not found");
+    check(&format!("{NS}/pods/a:b:c"), 400, "invalid pod request \"a:b:c\"");
+    server.stop();
+}
+
+#[test]
+fn a_node_without_a_name_creates_nothing_and_asks_no_review() {
+    let server = Server::start_plain(quiet());
+    let client = server.client();
+    let headers = "Impersonate-User: system:node:\r\nImpersonate-Group: system:nodes\r\n\
+                   Content-Type: application/json\r\n";
+    let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+    let answer = client.ask("POST", path, headers, Some(&json!({})));
+    let message = "selfsubjectreviews.authentication.k8s.io \"Unknown\" is forbidden: could not \
+                   determine node from user \"system:node:\"";
+    assert_eq!((answer.status, answer.body["message"].as_str()), (403, Some(message)));
+    server.stop();
+}
+
+#[test]
 fn a_node_changes_only_what_is_its_own() {
     let server = Server::start_plain(quiet());
     let client = server.client();

@@ -1,6 +1,6 @@
 //! Tokens of other issuers: `--oidc-*` and `--authentication-config`.
 
-mod issuer;
+pub mod issuer;
 
 use crate::certificates::until;
 use crate::http::{Client, Server, quiet};
@@ -19,7 +19,7 @@ fn now() -> i64 {
 }
 
 /// The configuration of one issuer; `more` are further lines of it.
-fn config(issuer: &Issuer, more: &str) -> String {
+pub fn config(issuer: &Issuer, more: &str) -> String {
     let authority = issuer.peer.authority.replace('\n', "\n      ");
     format!(
         "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\njwt:\n\
@@ -29,7 +29,7 @@ fn config(issuer: &Issuer, more: &str) -> String {
     )
 }
 
-const BY_SUBJECT: &str = "  claimMappings: {username: {claim: sub, prefix: \"oidc:\"}}\n";
+pub const BY_SUBJECT: &str = "  claimMappings: {username: {claim: sub, prefix: \"oidc:\"}}\n";
 
 fn start(file: &Path) -> Server {
     let (jwt, anonymous) = JwtOptions::read(file).expect("a configuration");

@@ -1,7 +1,7 @@
 //! Defaults of pods and of pod templates.
 
 use crate::check::{child, children, default, default_empty};
-use keelson_meta::{Map, Object, Value};
+use keelson_meta::{Map, Object, Str, Value, value};
 
 /// The three lists of containers.
 pub(crate) const CONTAINER_LISTS: [&str; 3] =
@@ -13,6 +13,7 @@ const GRACE_SECONDS: i64 = 30;
 
 /// A pod: what templates get, and what only follows from a pod that is about to run.
 pub(super) fn pod(pod: &mut Object) {
+    addresses(pod);
     let spec = pod.object_mut("spec");
     pod_spec(spec);
     default(spec, "enableServiceLinks", true);
@@ -26,6 +27,24 @@ pub(super) fn pod(pod: &mut Object) {
     pod_requests(spec);
     if spec.get("hostNetwork").and_then(Value::as_bool) == Some(true) {
         host_ports(spec);
+    }
+}
+
+/// A pod's address stands by itself and first among all of them. Where the two differ the one by itself counts, for
+/// kubelets that know no other.
+fn addresses(pod: &mut Object) {
+    let first = pod.str_at(&["status", "podIP"]);
+    let listed = pod.array_at(&["status", "podIPs"]).first();
+    let listed = listed.and_then(|address| address.str_at(&["ip"])).unwrap_or_default();
+    if first == listed {
+        return;
+    }
+    if first.is_empty() {
+        let listed = Str::new(listed);
+        pod.object_mut("status").insert("podIP", Value::String(listed));
+    } else {
+        let only = value!([{"ip": (first)}]);
+        pod.object_mut("status").insert("podIPs", only);
     }
 }
 

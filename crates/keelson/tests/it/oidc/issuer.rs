@@ -79,7 +79,7 @@ impl Key {
         }
     }
 
-    fn sign(&self, algorithm: &str, message: &[u8]) -> Vec<u8> {
+    pub fn sign(&self, algorithm: &str, message: &[u8]) -> Vec<u8> {
         let random = SystemRandom::new();
         match self {
             Key::Rsa(pair) => {
