@@ -43,6 +43,7 @@ mod minimal;
 mod namespaces;
 mod nodes;
 mod oidc;
+mod operators;
 mod plug_ins;
 mod policies;
 mod random;
