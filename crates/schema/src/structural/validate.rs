@@ -180,7 +180,8 @@ impl Node {
             });
         }
         let has_format = self.format().is_some();
-        let is_number = matches!(self.kind, Some(Type::Integer | Type::Number));
+        let is_number =
+            self.int_or_string || matches!(self.kind, Some(Type::Integer | Type::Number));
         // Upstream leaves these to the format.
         if has_format && !is_number && matches!(value, Value::String(_) | Value::Array(_)) {
             return;
