@@ -368,4 +368,23 @@ mod tests {
         check(either("date-time"), value!([]), &[&of("integer,string", "array")]);
         check(either("date-time"), "aaa".into(), &[&of("date-time", "aaa")]);
     }
+
+    /// As kube-apiserver 1.36 tells it: doubles are looked for only among objects.
+    #[test]
+    fn items_of_a_map_that_are_no_objects_are_told_of() {
+        let schema = value!({"type": "object", "properties": {"f": {"type": "array",
+            "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+            "items": {"type": "object", "properties": {"k": {"type": "string"}}}}}});
+        let object: Map =
+            [(Str::from("f"), value!([1.5, 1.5, {"k": "a"}, {"k": "a"}]))].into_iter().collect();
+        let faults = Structural::read(Some(&schema)).validate(&object, None);
+        let messages: Vec<String> = faults.iter().map(|fault| fault.to_string()).collect();
+        let typed = |at: usize| {
+            format!(
+                "f[{at}]: Invalid value: \"number\": f[{at}] in body must be of type object: \"number\""
+            )
+        };
+        let other = "f[0]: Invalid value: 1.5: must be an object for an array of list-type map";
+        assert_eq!(messages, [typed(0), typed(1), other.to_owned()]);
+    }
 }
