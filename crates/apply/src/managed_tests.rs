@@ -156,6 +156,28 @@ fn clients_may_set_and_reset_entries() {
 }
 
 #[test]
+fn an_entry_with_a_set_of_fields_resets_nothing() {
+    let mut server = config_maps();
+    server.put("c", r#"{"data":{"k":"v"}}"#);
+    server.put("c", r#"{"data":{"k":"w"},"metadata":{"managedFields":[{"fieldsV1":{}}]}}"#);
+    check(&server, expect![[r#"c Update 00:02 {"f:data":{".":{},"f:k":{}}}"#]]);
+    server.put("c", r#"{"data":{"k":"v"},"metadata":{"managedFields":[]}}"#);
+    check(&server, expect![""]);
+}
+
+#[test]
+fn an_empty_list_resets_nothing_in_a_custom_resource() {
+    let gvk = keelson_meta::GroupVersionKind::new("x.com", "v1", "Widget");
+    let custom = keelson_schema::structural::Structural::read(None).schema(gvk);
+    let mut server = Server::new(custom);
+    server.put("c", r#"{"spec":{"n":1}}"#);
+    server.put("c", r#"{"spec":{"n":2},"metadata":{"managedFields":[]}}"#);
+    check(&server, expect![[r#"c Update 00:02 {"f:spec":{".":{},"f:n":{}}}"#]]);
+    server.put("c", r#"{"spec":{"n":3},"metadata":{"managedFields":[{}]}}"#);
+    check(&server, expect![""]);
+}
+
+#[test]
 fn a_creator_without_a_name_is_unknown() {
     let mut server = config_maps();
     server.put("", r#"{"data":{"k":"v"}}"#);

@@ -8,7 +8,6 @@ use keelson_schema::conform::{Conform, Words};
 use keelson_schema::types::{ListShape, MapShape};
 use keelson_schema::{Field, ListKind, Presence, Schema, Shape, Struct, StructId, Types};
 use std::collections::HashMap;
-use std::sync::Arc;
 
 /// Reads JSON text.
 pub fn json(text: &str) -> Value {
@@ -48,7 +47,7 @@ pub fn schema(gvk: (&str, &str, &str), text: &str) -> Schema {
     });
     Schema {
         gvk: GroupVersionKind::new(gvk.0, gvk.1, gvk.2),
-        types: Arc::new(Types::new(structs.collect())),
+        types: Types::new(structs.collect()).into(),
         root: StructId(0),
     }
 }

@@ -5,7 +5,7 @@
 //! [`Registry::serve`](crate::Registry::serve) and [`Registry::withdraw`](crate::Registry::withdraw).
 
 use crate::kind::Kind;
-use bytes::Bytes;
+use crate::schema_text::SchemaText;
 use keelson_meta::{GroupVersionKind, Str};
 use keelson_schema::Schema;
 use keelson_schema::catalogue::{Catalogue, Group, Resource, Version};
@@ -57,7 +57,7 @@ pub struct Endpoint {
     /// What clients of this version are warned of.
     pub deprecation: Option<Str>,
     /// Its schema in OpenAPI v3, as JSON, where the catalogue does not know it.
-    pub openapi: Bytes,
+    pub openapi: SchemaText,
 }
 
 /// Who serves a resource.
@@ -84,7 +84,7 @@ impl ApiTable {
                 let endpoints = served.map(|facts| {
                     let kind = kinds.get(&(group.name.clone(), facts.name.clone())).cloned();
                     let deprecation = deprecation(group, version, facts).map(Str::new_static);
-                    let (source, openapi) = (Source::BuiltIn, Bytes::new());
+                    let (source, openapi) = (Source::BuiltIn, SchemaText::default());
                     let endpoint = Endpoint {
                         facts: Cow::Borrowed(facts),
                         kind,

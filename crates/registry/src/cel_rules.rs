@@ -8,7 +8,8 @@ pub(crate) use declare::declared;
 pub(crate) use validate::definition as validate_definition;
 use validate::environment;
 
-use bytes::Bytes;
+use crate::schema_text::SchemaText;
+use keelson_cache::Entry;
 use keelson_cel::{
     Compiled, Declared, EXPRESSION_COST_MAX, Limits, OBJECT_COST_MAX, Shape, Val, Version, adapt,
 };
@@ -21,8 +22,7 @@ use std::sync::{Arc, OnceLock};
 /// The rules of one version of a custom resource.
 #[derive(Debug)]
 pub struct CelRules {
-    /// Its schema in OpenAPI v3, as JSON.
-    source: Bytes,
+    source: SchemaText,
     tree: OnceLock<Option<Tree>>,
 }
 
@@ -55,16 +55,22 @@ struct Rule {
 struct Budget(u64);
 
 impl CelRules {
-    pub(crate) fn new(source: Bytes) -> CelRules {
+    pub(crate) fn new(source: SchemaText) -> CelRules {
         CelRules { source, tree: OnceLock::new() }
+    }
+
+    /// See [`SchemaText::follow`].
+    pub(crate) fn follow(&self, definition: &Entry, version: &str) {
+        self.source.follow(definition, version);
     }
 
     /// The faults that the rules find in an object; `old` is what an update changes.
     pub(crate) fn validate(&self, obj: &Map, old: Option<&Map>, errors: &mut ErrorList) {
         // Nearly no schema is without a description that holds every word: only this one tells.
         let tree = self.tree.get_or_init(|| {
-            memchr::memmem::find(&self.source, b"x-kubernetes-validations")?;
-            let parsed = json::parse(&self.source).ok()?.value;
+            let source = self.source.open();
+            memchr::memmem::find(source.as_ref(), b"x-kubernetes-validations")?;
+            let parsed = json::parse(source.as_ref()).ok()?.value;
             let schema = parsed.as_object()?;
             let declared = Arc::new(declare::root(schema));
             Tree::read(schema, &declared, 0)

@@ -7,20 +7,20 @@ use crate::kind::Target;
 use crate::options::{DeleteOptions, ListOptions, WriteOptions};
 use crate::producer::{DefinedVersion, Definition};
 use crate::scale::{ScalePaths, path_members};
+use crate::schema_text::SchemaText;
 use crate::verbs::Part;
 use crate::verbs::update::Updated;
-use bytes::Bytes;
 use keelson_auth::Permit;
 use keelson_cache::Entry;
 use keelson_kinds::definitions::{CLEANUP_FINALIZER, has_condition, set_condition};
-use keelson_meta::{Failure, GroupVersionKind, Map, Object, Str, Value};
+use keelson_meta::{Failure, GroupVersionKind, Map, Object, Status, Str, Value};
 use keelson_schema::json;
-use keelson_schema::structural::Structural;
+use keelson_schema::structural::{LazyStructural, Structural};
 use keelson_schema::tables::CustomColumns;
 use keelson_store::Revision;
 use std::cmp::Ordering as Order;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, LazyLock};
 
 /// Names that one definition may not have in common with another of its group, with the reason when it has.
 const NAMES: [(&str, &str); 5] = [
@@ -42,7 +42,7 @@ impl Registry {
         let Some(target) = self.definitions("") else { return };
         for entry in self.readable(&target.kind).range("", "") {
             match target.kind.decode(entry) {
-                Ok(definition) => self.serve_definition(&definition, Some(entry.modified())),
+                Ok(definition) => self.serve_definition(entry, &definition, Some(entry.modified())),
                 Err(error) => {
                     tracing::error!(%error, name = entry.name(), "definition cannot be read; not served");
                 }
@@ -59,7 +59,7 @@ impl Registry {
             return self.empty_definition(permit, &target, &definition).await;
         }
         let definition = self.accept_names(permit, &target, definition).await?;
-        self.serve_definition(&definition, None);
+        self.serve_definition(entry, &definition, None);
         Ok(false)
     }
 
@@ -72,27 +72,28 @@ impl Registry {
         if self.objects(&target.kind).get(entry.key()).is_none() {
             self.withdraw(group, resource);
         }
-        let is_of_group =
-            |other: &&Entry| other.name().split_once('.').is_some_and(|(_, of)| of == group);
+        let is_of_group = |other: &&Entry| group_of(other.name()) == Some(group);
         self.readable(&target.kind).range("", "").filter(is_of_group).cloned().collect()
     }
 
-    fn serve_definition(&self, definition: &Object, since: Option<Revision>) {
+    /// `entry` has the spec of the definition.
+    fn serve_definition(&self, entry: &Entry, definition: &Object, since: Option<Revision>) {
         if !has_condition(definition, "Established") {
             return;
         }
         // Its schemas are read only when they are new: its status changes more often.
         let text = |path: &[&str]| definition.str_at(path).to_owned();
         let known = self.kind(&text(&["spec", "group"]), &text(&["spec", "names", "plural"]));
-        let unchanged = known.is_some_and(|kind| {
+        let unchanged = known.filter(|kind| {
             kind.definition.as_ref().is_some_and(|(uid, generation)| {
                 *generation == definition.generation() && *uid == definition.uid()
             })
         });
-        if unchanged {
+        if let Some(kind) = unchanged {
+            kind.checks.iter().for_each(|checks| checks.rules.follow(entry, &checks.version));
             return;
         }
-        let mut defined = defined(definition, since);
+        let mut defined = defined(entry, definition, since);
         let conversion = definition.at(&["spec", "conversion"]);
         if conversion.and_then(|conversion| conversion.str_at(&["strategy"])) == Some("Webhook")
             && let Some(webhook) = conversion.and_then(|conversion| conversion.get("webhook"))
@@ -134,20 +135,21 @@ impl Registry {
         Ok(wanted)
     }
 
-    /// The accepted names of the other definitions of a group.
+    /// The accepted names of the other definitions of a group. Nothing else of them is decoded: there may be
+    /// thousands, and most of a definition is its schemas.
     fn other_names(&self, target: &Target, definition: &Object) -> Result<Vec<Map>, Failure> {
-        let group = definition.at(&["spec", "group"]).cloned();
         let mut out = vec![];
         for entry in self.readable(&target.kind).range("", "") {
-            if entry.name() == definition.name() {
+            let is_other = entry.name() != definition.name();
+            if !is_other || group_of(entry.name()) != group_of(definition.name()) {
                 continue;
             }
-            let other = target.kind.decode(entry)?;
-            if other.at(&["spec", "group"]).cloned() != group {
-                continue;
+            let text = entry.json_slice();
+            let Some(names) = json::place_at(text, &["status", "acceptedNames"]) else { continue };
+            let names = json::parse(&text[names]).map_err(Status::internal)?.value;
+            if let Value::Object(names) = names {
+                out.push(names);
             }
-            let names = other.at(&["status", "acceptedNames"]).and_then(Value::as_object);
-            out.extend(names.cloned());
         }
         Ok(out)
     }
@@ -197,6 +199,11 @@ impl Registry {
         self.withdraw(text("group").unwrap_or_default(), plural.unwrap_or_default());
         Ok(false)
     }
+}
+
+/// The group of the definition of a name, which is `RESOURCE.GROUP`.
+fn group_of(name: &str) -> Option<&str> {
+    name.split_once('.').map(|(_, group)| group)
 }
 
 fn own_options() -> WriteOptions {
@@ -263,7 +270,7 @@ fn accept(definition: &mut Object, others: &[Map], now: &str) {
 }
 
 /// The resource that a definition describes.
-fn defined(definition: &Object, since: Option<Revision>) -> Definition {
+fn defined(entry: &Entry, definition: &Object, since: Option<Revision>) -> Definition {
     let text = |path: &[&str]| {
         definition.at(path).and_then(Value::as_str).map(Str::new).unwrap_or_default()
     };
@@ -278,7 +285,7 @@ fn defined(definition: &Object, since: Option<Revision>) -> Definition {
     let all = definition.array_at(&["spec", "versions"]);
     let versions = all.iter().map(|version| {
         let deprecation = deprecation(version, all, &group, &kind);
-        defined_version(version, &group, &kind, preserves, deprecation)
+        defined_version(entry, version, (&group, &kind), preserves, deprecation)
     });
     Definition {
         resource: text(&["spec", "names", "plural"]),
@@ -298,29 +305,32 @@ fn defined(definition: &Object, since: Option<Revision>) -> Definition {
 }
 
 fn defined_version(
+    entry: &Entry,
     version: &Value,
-    group: &Str,
-    kind: &Str,
+    (group, kind): (&Str, &Str),
     preserves: bool,
     deprecation: Option<Str>,
 ) -> DefinedVersion {
     let text = |name: &str| version.str_at(&[name]).map(Str::new).unwrap_or_default();
     let name = text("name");
-    let schema = version.at(&["schema", "openAPIV3Schema"]);
-    let structural = Structural::read(schema);
-    let structural = if preserves { structural.preserving() } else { structural };
     let gvk = GroupVersionKind::new(group.clone(), name.clone(), kind.clone());
-    let mut openapi = vec![];
-    if let Some(schema) = schema {
-        json::write_value(schema, &mut openapi);
-    }
+    let schema = version.at(&["schema", "openAPIV3Schema"]);
+    let openapi = schema.map(|schema| SchemaText::of_version(entry, &name, schema));
+    let openapi = openapi.unwrap_or_default();
+    let text = openapi.clone();
+    let structural: Arc<LazyStructural> = Arc::new(LazyLock::new(Box::new(move || {
+        let schema = json::parse(text.open().as_ref()).ok().map(|parsed| parsed.value);
+        let structural = Structural::read(schema.as_ref()).of_objects();
+        if preserves { structural.preserving() } else { structural }
+    })));
+    let of_schema = structural.clone();
     DefinedVersion {
-        schema: structural.schema(gvk),
-        structural: Some(Arc::new(structural)),
+        schema: Structural::lazy_schema(gvk, move || of_schema),
+        structural: Some(structural),
         is_served: version.get("served") == Some(&true.into()),
         has_status: version.at(&["subresources", "status"]).is_some(),
         deprecation,
-        openapi: Bytes::from(openapi),
+        openapi,
         selectable: selectable(version),
         scale: version
             .at(&["subresources", "scale"])

@@ -15,7 +15,7 @@ use keelson_meta::{
     Value,
 };
 use keelson_schema::Schema;
-use keelson_schema::structural::Structural;
+use keelson_schema::structural::LazyStructural;
 use keelson_schema::tables::CustomColumns;
 use keelson_schema::{decode, json};
 use smallvec::SmallVec;
@@ -36,7 +36,7 @@ pub struct VersionChecks {
     /// `v1`.
     pub version: Str,
     /// Its schema.
-    pub structural: Arc<Structural>,
+    pub structural: Arc<LazyStructural>,
     /// Its rules in CEL.
     pub rules: Arc<CelRules>,
     /// What tables show of it.

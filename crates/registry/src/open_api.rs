@@ -34,10 +34,16 @@ fn custom_versions(api: &ApiTable) -> Vec<CustomVersion<'_>> {
             let resources: Vec<_> = custom
                 .filter_map(|endpoint| {
                     let kind = endpoint.kind.as_ref()?;
-                    let (facts, schema) = (&*endpoint.facts, &endpoint.openapi[..]);
+                    let facts = &*endpoint.facts;
+                    let schema = Box::new(endpoint.openapi.open());
                     let (list_kind, selectable) =
                         (&kind.list_kind, kind.selectable_fields(&version.name));
-                    Some(CustomResource { facts, list_kind, schema, selectable })
+                    // A definition's schemas change with its generation; to hash those of a thousand
+                    // definitions takes most of a second.
+                    let definition = kind.definition.as_ref();
+                    let schema_id =
+                        definition.map(|(uid, generation)| format!("{uid} {generation}"));
+                    Some(CustomResource { facts, list_kind, schema, schema_id, selectable })
                 })
                 .collect();
             if !resources.is_empty() {

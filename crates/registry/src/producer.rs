@@ -7,13 +7,14 @@ use crate::cel_rules::CelRules;
 use crate::conversion::ConvertedEntries;
 use crate::kind::{Kind, VersionChecks};
 use crate::scale::{ScalePaths, scale_kind};
+use crate::schema_text::SchemaText;
 use bytes::Bytes;
 use keelson_admission::webhooks::ConversionWebhook;
 use keelson_kinds::{Generation, StatusMetadata, Strategy};
 use keelson_meta::{GroupVersionKind, GroupVersionResource, Object, Str};
 use keelson_schema::Schema;
 use keelson_schema::catalogue::{Resource, Subresource};
-use keelson_schema::structural::Structural;
+use keelson_schema::structural::LazyStructural;
 use keelson_schema::tables::CustomColumns;
 use keelson_store::Revision;
 use std::borrow::Cow;
@@ -63,7 +64,7 @@ pub struct DefinedVersion {
     /// The type of its objects.
     pub schema: Schema,
     /// What validates them, beside their metadata.
-    pub structural: Option<Arc<Structural>>,
+    pub structural: Option<Arc<LazyStructural>>,
     /// Whether `status` is a subresource.
     pub has_status: bool,
     /// What tables show.
@@ -74,8 +75,8 @@ pub struct DefinedVersion {
     pub scale: Option<Arc<ScalePaths>>,
     /// What its clients are warned of.
     pub deprecation: Option<Str>,
-    /// The schema as OpenAPI v3 shows it, as JSON; empty: an object of which nothing is said.
-    pub openapi: Bytes,
+    /// The schema as OpenAPI v3 shows it.
+    pub openapi: SchemaText,
 }
 
 /// Why a resource cannot be served.

@@ -372,9 +372,13 @@ const MAX_REPLICAS: i64 = i32::MAX as i64;
 fn nested<'v>(obj: &'v Object, path: &[Str]) -> Result<Option<&'v Value>, String> {
     let Some((first, rest)) = path.split_first() else { return Ok(None) };
     let Some(mut value) = obj.get(first) else { return Ok(None) };
-    for member in rest {
+    for (at, member) in rest.iter().enumerate() {
+        if value.is_null() {
+            return Ok(None);
+        }
         let Some(map) = value.as_object() else {
-            return Err(misfit(path, value, "map[string]interface{}"));
+            // The path ends with the first member that cannot be looked for.
+            return Err(misfit(&path[..at + 2], value, "map[string]interface{}"));
         };
         match map.get(member) {
             Some(inner) => value = inner,
@@ -412,4 +416,31 @@ fn check(target: &Target, scale: &Object) -> Result<(), Failure> {
         errors.push(FieldError::invalid(&spec.field("replicas"), replicas, why));
     }
     errors.into_result("autoscaling", "Scale", &target.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use keelson_meta::value;
+
+    #[test]
+    fn what_stands_in_the_way_of_a_scale_is_named_with_the_first_member_behind_it() {
+        let path = ["spec", "worker", "replicas"].map(Str::from);
+        let check = |spec: Value, expected: Result<Option<&str>, &str>| {
+            let object = Object::from_value(value!({"spec": (spec)})).expect("a map");
+            let found = nested(&object, &path).map(|found| found.map(keelson_apply::gofmt::plain));
+            let expected = expected.map(|value| value.map(str::to_owned)).map_err(str::to_owned);
+            assert_eq!(found.map(|found| found.map(|text| text.to_string())), expected);
+        };
+        let wanted = "expected map[string]interface{}";
+        let in_spec =
+            format!(".spec.worker accessor error: [] is of the type []interface {{}}, {wanted}");
+        check(value!([]), Err(&in_spec));
+        let in_worker =
+            format!(".spec.worker.replicas accessor error: x is of the type string, {wanted}");
+        check(value!({"worker": "x"}), Err(&in_worker));
+        check(value!({"worker": null}), Ok(None));
+        check(Value::Null, Ok(None));
+        check(value!({"worker": {"replicas": 2}}), Ok(Some("2")));
+    }
 }

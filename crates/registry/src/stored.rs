@@ -1,9 +1,11 @@
 //! The form in which kube-apiserver keeps objects in etcd, and the way between it and our records, so that
 //! either server can go on where the other has stopped.
 //!
-//! Built-in kinds are protobuf in its envelope, definitions and API services JSON; both in a version of
-//! their own choice, without a resourceVersion. What is read may be of any version and in either encoding,
-//! and gets the defaults of fields that its writer did not know.
+//! Built-in kinds are protobuf in its envelope; definitions, API services and custom resources JSON; all in
+//! a version of their own choice, without a resourceVersion. What is read may be of any version and in either
+//! encoding, and gets the defaults of fields that its writer did not know.
+
+mod custom;
 
 use crate::kind::Kind;
 use crate::registry::built_in;
@@ -46,6 +48,8 @@ pub struct StoredForm {
     catalogue: Arc<Catalogue>,
     /// By prefix of their keys. Invariant: no prefix is a prefix of another.
     kinds: BTreeMap<Bytes, Stored>,
+    /// For objects of custom resources.
+    any: Schema,
 }
 
 impl fmt::Debug for StoredForm {
@@ -105,7 +109,7 @@ impl StoredForm {
             };
             kinds.insert(kind.prefix.clone(), Stored { kind, written });
         }
-        StoredForm { catalogue, kinds }
+        StoredForm { catalogue, kinds, any: custom::any_object() }
     }
 
     /// The kind to which a key of the store belongs.
@@ -115,7 +119,10 @@ impl StoredForm {
 
     /// The stored form of a record. What is no object of a known kind stays as it is.
     pub fn encode(&self, key: &[u8], record: &Bytes) -> Result<Bytes, EncodeError> {
-        let Some(Stored { kind, written }) = self.find(key) else { return Ok(record.clone()) };
+        let Some(Stored { kind, written }) = self.find(key) else {
+            return custom::group(key)
+                .map_or_else(|| Ok(record.clone()), |_| custom::encode(record));
+        };
         let text = Record::json_of(record).map_err(|why| EncodeError(why.into_owned()))?;
         let parsed = json::parse(text).map_err(|error| EncodeError(error.to_string()))?;
         let obj = Object::from_value(parsed.value);
@@ -144,7 +151,12 @@ impl StoredForm {
     /// The record of a stored object, or what says that it cannot be read and why. What is no object of
     /// a known kind stays as it is.
     pub fn decode(&self, key: &[u8], value: Bytes) -> Bytes {
-        let Some(stored) = self.find(key) else { return value };
+        let Some(stored) = self.find(key) else {
+            return match custom::group(key) {
+                Some(group) => custom::decode(&self.any, group, value),
+                None => value,
+            };
+        };
         match self.read(stored, &value) {
             Ok(mut obj) => stored.kind.record(&mut obj),
             Err(why) => keelson_cache::unreadable(&why),

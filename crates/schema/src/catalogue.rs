@@ -7,7 +7,7 @@
 mod resources;
 mod types;
 
-use crate::types::{Schema, Shape, Struct, StructId, Types};
+use crate::types::{Schema, Shape, SharedTypes, Struct, StructId, Types};
 use keelson_meta::{GroupVersionKind, GroupVersionResource, Str};
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -96,12 +96,12 @@ impl Subresource {
 #[derive(Debug)]
 pub struct Catalogue {
     /// Every struct of what a server speaks.
-    pub types: Arc<Types>,
+    pub types: SharedTypes,
     /// In the order of discovery, the core group first.
     pub groups: Vec<Group>,
     served: Kinds,
     /// Every kind that Kubernetes knows; read on first use.
-    all: OnceLock<(Arc<Types>, Kinds)>,
+    all: OnceLock<(SharedTypes, Kinds)>,
 }
 
 /// Which kinds are of which types.
@@ -180,7 +180,7 @@ impl Catalogue {
         &self.all().0
     }
 
-    fn all(&self) -> &(Arc<Types>, Kinds) {
+    fn all(&self) -> &(SharedTypes, Kinds) {
         self.all.get_or_init(|| read(&[TYPES, UNSERVED]))
     }
 
@@ -200,6 +200,12 @@ impl Catalogue {
         let first = StructId(u32::try_from(structs.len()).unwrap_or(u32::MAX));
         structs.extend(more(StructId(0), first));
         Types::new(structs)
+    }
+
+    /// The first struct that [`types_beside_meta`](Self::types_beside_meta) adds.
+    pub fn first_beside_meta(&self) -> StructId {
+        let of_meta = OBJECT_META.iter().filter(|name| self.types.find(name).is_some()).count();
+        StructId(u32::try_from(of_meta).unwrap_or(u32::MAX))
     }
 
     /// A struct by its full name, as a schema of no kind.
@@ -237,10 +243,10 @@ fn move_references(shape: &mut Shape, places: &HashMap<StructId, StructId>) {
     }
 }
 
-fn read(texts: &[&'static str]) -> (Arc<Types>, Kinds) {
+fn read(texts: &[&'static str]) -> (SharedTypes, Kinds) {
     let read = types::read(texts);
     let kinds = Kinds { kinds: read.kinds, everywhere: read.everywhere };
-    (Arc::new(Types::new(read.structs)), kinds)
+    (Types::new(read.structs).into(), kinds)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 mod check;
 mod encode;
 mod parse;
+mod places;
 mod raw;
 mod typed;
 mod write;
@@ -10,6 +11,7 @@ mod write;
 pub use check::check_object;
 pub use encode::{Marks, encode, encode_list_item};
 pub use parse::{DEPTH_MAX, Parsed, SyntaxError, parse};
+pub use places::{item_places, place_at};
 pub use raw::expanded;
 pub(crate) use typed::read;
 pub use typed::read_stored;

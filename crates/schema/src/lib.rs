@@ -19,4 +19,6 @@ pub mod types;
 mod written;
 pub mod yaml;
 
-pub use types::{Field, ListKind, Presence, Schema, Shape, Struct, StructId, TagPath, Types};
+pub use types::{
+    Field, ListKind, Presence, Schema, Shape, SharedTypes, Struct, StructId, TagPath, Types,
+};

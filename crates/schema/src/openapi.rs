@@ -117,7 +117,10 @@ impl<'a> OpenApi<'a> {
                 hash.update([1]);
                 hash.update(format!("{} {} {}", facts.name, facts.kind, resource.list_kind));
                 hash.update([u8::from(facts.namespaced), facts.subresources.len() as u8]);
-                hash.update(resource.schema);
+                match &resource.schema_id {
+                    Some(id) => hash.update(id),
+                    None => hash.update((*resource.schema).as_ref()),
+                }
                 hash.update(resource.selectable.join(","));
             }
         }

@@ -15,6 +15,7 @@ pub use validate::key_of;
 
 use keelson_meta::{Map, Str, Value, go_regex};
 use regex::Regex;
+use std::sync::LazyLock;
 
 /// How deep schemas may nest.
 pub const DEPTH_MAX: usize = 200;
@@ -24,6 +25,9 @@ pub const DEPTH_MAX: usize = 200;
 pub struct Structural {
     root: Node,
 }
+
+/// A schema that is read when it is first asked for.
+pub type LazyStructural = LazyLock<Structural, Box<dyn FnOnce() -> Structural + Send + Sync>>;
 
 /// The JSON type that a schema asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +102,8 @@ struct Checks {
     max_properties: Option<u64>,
     pattern: Option<(Str, Regex)>,
     format: Option<Str>,
+    /// Whether the format is known and one of the type.
+    format_counts: bool,
     all_of: Vec<Node>,
     any_of: Vec<Node>,
     one_of: Vec<Node>,
@@ -114,6 +120,14 @@ impl Structural {
         Structural { root }
     }
 
+    /// The same schema as objects are validated by it: only formats that are known, and of the type that they stand
+    /// beside, count. For defaults all do, since a definition is checked before upstream takes them out.
+    #[must_use]
+    pub fn of_objects(mut self) -> Structural {
+        self.root.drop_formats();
+        self
+    }
+
     /// The same schema in which members that it does not know are kept (`spec.preserveUnknownFields`).
     #[must_use]
     pub fn preserving(mut self) -> Structural {
@@ -123,6 +137,22 @@ impl Structural {
 }
 
 impl Node {
+    /// See [`Structural::of_objects`].
+    fn drop_formats(&mut self) {
+        self.properties.iter_mut().for_each(|(_, node)| node.drop_formats());
+        self.items.iter_mut().for_each(|node| node.drop_formats());
+        if let Additional::Of(node) = &mut self.additional {
+            node.drop_formats();
+        }
+        let Some(checks) = &mut self.checks else { return };
+        if !checks.format_counts {
+            checks.format = None;
+        }
+        let Checks { all_of, any_of, one_of, not, .. } = &mut **checks;
+        let nodes = all_of.iter_mut().chain(any_of).chain(one_of).chain(not);
+        nodes.for_each(Node::drop_formats);
+    }
+
     fn read(schema: &Map, depth: usize) -> Node {
         let text = |name: &str| schema.get(name).and_then(Value::as_str).unwrap_or_default();
         let flag = |name: &str| schema.get(name).and_then(Value::as_bool).unwrap_or_default();
@@ -235,6 +265,7 @@ impl Checks {
             min_properties: count("minProperties"),
             max_properties: count("maxProperties"),
             pattern,
+            format_counts: text("format").is_some_and(|format| counts(schema, &format)),
             format: text("format"),
             all_of: schemas("allOf"),
             any_of: schemas("anyOf"),
@@ -247,6 +278,17 @@ impl Checks {
 /// A pattern as Go's `regexp` reads it: `\d` and the like are of ASCII only.
 pub(crate) fn regex(pattern: &str) -> Option<Regex> {
     Regex::new(&go_regex::translate(pattern).ok()?.text).ok()
+}
+
+/// Whether a format counts for members of objects: that of another type, or one that is not known, does not.
+fn counts(schema: &Map, format: &str) -> bool {
+    let is_of_text = formats::has(format, "").is_some();
+    match schema.get("type").and_then(Value::as_str) {
+        Some("string") | None => is_of_text,
+        Some("integer") => matches!(format, "int32" | "int64"),
+        Some("number") => matches!(format, "float" | "double"),
+        Some(_) => false,
+    }
 }
 
 /// Whether a format means anything.
@@ -271,6 +313,7 @@ fn strings(schema: &Map, name: &str) -> Vec<Str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use keelson_meta::value;
 
     #[test]
     fn classes_of_patterns_are_of_ascii_only() {
@@ -289,5 +332,59 @@ mod tests {
         check("(?i)^abc$", "aBC", true);
         check("^[[:alpha:]]$", "\u{e9}", false);
         assert!(regex(r"a\Z").is_none() && regex("(?=a)").is_none());
+    }
+
+    /// Faults as kube-apiserver 1.36 tells them.
+    #[test]
+    fn formats_of_other_types_and_unknown_ones_do_not_count() {
+        let check = |schema: Value, given: Value, expected: &[&str]| {
+            let schema = value!({"type": "object", "properties": {"f": (schema)}});
+            let object: Map = [(Str::from("f"), given)].into_iter().collect();
+            let faults = Structural::read(Some(&schema)).of_objects().validate(&object, None);
+            let messages: Vec<String> = faults.iter().map(|fault| fault.to_string()).collect();
+            let expected: Vec<String> = expected.iter().map(|why| format!("f: {why}")).collect();
+            assert_eq!(messages, expected, "{schema:?}");
+        };
+        let typed = |kind: &str, format: &str| value!({"type": (kind), "format": (format)});
+        let of = |kind: &str, given: &str| {
+            format!("Invalid value: \"{given}\": f in body must be of type {kind}: \"{given}\"")
+        };
+        check(typed("integer", "date-time"), "aaa".into(), &[&of("integer", "string")]);
+        check(typed("integer", "double"), true.into(), &[&of("integer", "boolean")]);
+        check(typed("integer", "int32"), true.into(), &[&of("int32", "")]);
+        check(typed("number", "int32"), value!({}), &[&of("number", "object")]);
+        check(typed("number", "double"), value!({}), &[&of("double", "")]);
+        check(typed("boolean", "int64"), "".into(), &[&of("boolean", "string")]);
+        check(typed("object", "date-time"), value!([]), &[&of("object", "array")]);
+        check(typed("string", "int32"), 1.into(), &[&of("string", "integer")]);
+        check(typed("string", "made-up"), value!(["a"]), &[&of("string", "array")]);
+        check(typed("string", "date-time"), 1.into(), &[&of("date-time", "int64")]);
+        let untyped = |format: &str| value!({"x-kubernetes-preserve-unknown-fields": true, "format": (format)});
+        check(untyped("int32"), true.into(), &[]);
+        check(untyped("date-time"), true.into(), &[&of("date-time", "")]);
+        let either =
+            |format: &str| value!({"x-kubernetes-int-or-string": true, "format": (format)});
+        check(either("int32"), 1.5.into(), &[&of("integer,string", "number")]);
+        check(either("date-time"), value!([]), &[&of("integer,string", "array")]);
+        check(either("date-time"), "aaa".into(), &[&of("date-time", "aaa")]);
+    }
+
+    /// As kube-apiserver 1.36 tells it: doubles are looked for only among objects.
+    #[test]
+    fn items_of_a_map_that_are_no_objects_are_told_of() {
+        let schema = value!({"type": "object", "properties": {"f": {"type": "array",
+            "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+            "items": {"type": "object", "properties": {"k": {"type": "string"}}}}}});
+        let object: Map =
+            [(Str::from("f"), value!([1.5, 1.5, {"k": "a"}, {"k": "a"}]))].into_iter().collect();
+        let faults = Structural::read(Some(&schema)).validate(&object, None);
+        let messages: Vec<String> = faults.iter().map(|fault| fault.to_string()).collect();
+        let typed = |at: usize| {
+            format!(
+                "f[{at}]: Invalid value: \"number\": f[{at}] in body must be of type object: \"number\""
+            )
+        };
+        let other = "f[0]: Invalid value: 1.5: must be an object for an array of list-type map";
+        assert_eq!(messages, [typed(0), typed(1), other.to_owned()]);
     }
 }

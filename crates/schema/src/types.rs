@@ -8,7 +8,8 @@ mod index;
 use index::NameIndex;
 use keelson_meta::{GroupVersionKind, Str, Value};
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::ops::Deref;
+use std::sync::{Arc, LazyLock};
 
 /// The place of a struct in its [`Types`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -19,6 +20,7 @@ pub struct StructId(pub u32);
 pub struct Types {
     structs: Vec<Struct>,
     by_name: HashMap<Str, StructId>,
+    is_custom_resource: bool,
 }
 
 impl Types {
@@ -26,12 +28,13 @@ impl Types {
     pub fn new(structs: Vec<Struct>) -> Self {
         let by_name =
             structs.iter().zip(0..).map(|(s, id)| (s.name.clone(), StructId(id))).collect();
-        Types { structs, by_name }
+        let is_custom_resource = structs.iter().any(|of| of.lenient);
+        Types { structs, by_name, is_custom_resource }
     }
 
     /// Whether these are the types of a custom resource.
     pub fn is_custom_resource(&self) -> bool {
-        self.structs.last().is_some_and(|root| root.lenient)
+        self.is_custom_resource
     }
 
     /// The struct at `id`, which must come from this `Types`.
@@ -50,13 +53,41 @@ impl Types {
     }
 }
 
+/// Types that several schemas share. They may be made when they are first asked for: most definitions of a
+/// cluster are of kinds of which there is no object.
+#[derive(Clone, Debug)]
+pub struct SharedTypes(Arc<LazyLock<Types, MakeTypes>>);
+
+type MakeTypes = Box<dyn FnOnce() -> Types + Send + Sync>;
+
+impl SharedTypes {
+    /// Types that `make` gives when they are first asked for.
+    pub fn lazy(make: impl FnOnce() -> Types + Send + Sync + 'static) -> SharedTypes {
+        SharedTypes(Arc::new(LazyLock::new(Box::new(make))))
+    }
+}
+
+impl From<Types> for SharedTypes {
+    fn from(types: Types) -> SharedTypes {
+        SharedTypes::lazy(move || types)
+    }
+}
+
+impl Deref for SharedTypes {
+    type Target = Types;
+
+    fn deref(&self) -> &Types {
+        &self.0
+    }
+}
+
 /// The type of one kind of object: what decoders, encoders and all that walks an object need.
 #[derive(Clone, Debug)]
 pub struct Schema {
     /// The kind.
     pub gvk: GroupVersionKind,
     /// Where `root` and everything below it lives.
-    pub types: Arc<Types>,
+    pub types: SharedTypes,
     /// The object itself.
     pub root: StructId,
 }

@@ -75,6 +75,12 @@ fn take_entries(scope: &Scope<'_>, live: &Object, new: &mut Object) -> Managers 
         return Managers::of(live);
     }
     match given {
+        // An empty list is as good as none in a custom resource.
+        Some(Value::Array(entries))
+            if entries.is_empty() && scope.schema.types.is_custom_resource() =>
+        {
+            Managers::of(live)
+        }
         Some(Value::Array(entries)) if is_reset(&entries) => Managers::default(),
         Some(Value::Array(entries)) => {
             Managers::decode(&entries).unwrap_or_else(|_| Managers::of(live))
@@ -86,7 +92,10 @@ fn take_entries(scope: &Scope<'_>, live: &Object, new: &mut Object) -> Managers 
 fn is_reset(entries: &[Value]) -> bool {
     match entries {
         [] => true,
-        [Value::Object(entry)] => entry.iter().all(|(_, value)| value.is_empty()),
+        // A set of fields is there when it is empty, too.
+        [Value::Object(entry)] => entry
+            .iter()
+            .all(|(key, value)| value.is_null() || key != "fieldsV1" && value.is_empty()),
         [Value::Null] => true,
         _ => false,
     }

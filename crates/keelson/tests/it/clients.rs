@@ -17,12 +17,12 @@ use std::process::Command;
 
 const LABEL: &str = "example.org/step";
 
-fn folder() -> PathBuf {
+pub fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients")
 }
 
 /// A Python that has the client: the one that `cargo xtask ci` sets up, or the machine's.
-fn python() -> Option<PathBuf> {
+pub fn python() -> Option<PathBuf> {
     let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/clients/bin/python");
     [ours, PathBuf::from("python3")].into_iter().find(|python| {
         let has = Command::new(python).args(["-c", "import kubernetes.dynamic, yaml"]).output();
@@ -36,20 +36,25 @@ fn the_python_client_works() {
         println!("skipped: no Python with the package kubernetes");
         return;
     };
+    assert_eq!(run_python(&python, "twenty.py"), "22 kinds");
+}
+
+/// What a program of `clients` prints that is run against a server of its own.
+pub fn run_python(python: &Path, program: &str) -> String {
     let server = Server::start(Keelson::builder());
     let dir = tempfile::tempdir().expect("a folder");
     let kubeconfig = dir.path().join("kubeconfig");
     std::fs::write(&kubeconfig, server.keelson.kubeconfig().text())
         .expect("the kubeconfig can be written");
     let output = Command::new(python)
-        .arg(folder().join("twenty.py"))
+        .arg(folder().join(program))
         .arg(&kubeconfig)
         .output()
         .expect("Python runs");
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
-    let faults = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(told.trim(), "22 kinds", "{faults}");
+    let printed = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    assert!(output.status.success(), "{printed} {}", String::from_utf8_lossy(&output.stderr));
     server.stop();
+    printed
 }
 
 fn objects() -> Vec<DynamicObject> {

@@ -1,6 +1,7 @@
 //! What stands in etcd is what kube-apiserver keeps there: it can be read with the schema, and what
 //! kube-apiserver has left is served.
 
+use crate::controllers::until;
 use crate::etcd::{etcd, serve};
 use crate::http::Server;
 use bytes::Bytes;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 use tokio::runtime::Runtime;
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 
 /// etcd itself, without a server before it.
@@ -105,19 +107,93 @@ fn what_is_written_has_the_form_of_kube_apiserver() {
         assert_eq!(what, format!("{} {}", obj["apiVersion"], obj["kind"]).replace('"', ""));
         assert_eq!(stored, without_revision(created.body), "{key}");
     }
-    let definition = json!({"kind": "CustomResourceDefinition",
-        "apiVersion": "apiextensions.k8s.io/v1", "metadata": {"name": "as.example.com"},
-        "spec": {"group": "example.com", "scope": "Cluster",
-            "names": {"plural": "as", "singular": "a", "kind": "A", "listKind": "AList"},
-            "versions": [{"name": "v1", "served": true, "storage": true,
-                "schema": {"openAPIV3Schema": {"type": "object"}}}]}});
-    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    assert_eq!(client.post(path, &definition).status, 201);
+    let definition = definition(&json!({"type": "object"}));
+    assert_eq!(client.post(DEFINITIONS, &definition).status, 201);
     let key = "/registry/apiextensions.k8s.io/customresourcedefinitions/as.example.com";
     let stored: Value = serde_json::from_slice(&raw.get(key)).expect("JSON");
     assert_eq!(stored["apiVersion"], "apiextensions.k8s.io/v1beta1");
     assert_eq!(stored["spec"]["validation"], json!({"openAPIV3Schema": {"type": "object"}}));
     assert_eq!(stored["metadata"].get("resourceVersion"), None);
+    server.stop();
+}
+
+/// A definition of `as.example.com` in the versions v1, which is stored, and v2.
+fn definition(schema: &Value) -> Value {
+    let version = |name: &str| {
+        json!({"name": name, "served": true, "storage": name == "v1",
+            "schema": {"openAPIV3Schema": schema}})
+    };
+    json!({"kind": "CustomResourceDefinition", "apiVersion": "apiextensions.k8s.io/v1",
+        "metadata": {"name": "as.example.com"},
+        "spec": {"group": "example.com", "scope": "Namespaced",
+            "names": {"plural": "as", "singular": "a", "kind": "A", "listKind": "AList"},
+            "versions": [version("v1"), version("v2")]}})
+}
+
+#[test]
+fn custom_objects_are_stored_and_read_as_by_kube_apiserver() {
+    let Some((runtime, etcd)) = etcd() else { return };
+    let raw = Raw::open(&runtime, &etcd);
+    let server = serve(&etcd);
+    let schema = json!({"type": "object", "properties": {"spec": {"type": "object",
+        "properties": {"z": {"type": "string"}, "b": {"type": "integer", "default": 3}}}}});
+    assert_eq!(server.client().post(DEFINITIONS, &definition(&schema)).status, 201);
+    let client = server.client();
+    let (path, old) =
+        ("/apis/example.com/v1/namespaces/default/as", "/registry/example.com/as/old/a");
+    until("the definition is served", || client.get(path).status == 200);
+    let obj = json!({"kind": "A", "apiVersion": "example.com/v2", "metadata": {"name": "a",
+        "labels": {"x": "y"}}, "spec": {"z": "<"}});
+    let created = client.post(&path.replace("v1", "v2"), &obj);
+    assert_eq!(created.status, 201, "{created:?}");
+    let stored = raw.get("/registry/example.com/as/default/a");
+    let text = std::str::from_utf8(&stored).expect("text");
+    let first = r#"{"apiVersion":"example.com/v1","kind":"A","metadata":{"creationTimestamp":"#;
+    assert!(text.starts_with(first), "{text}");
+    assert!(text.ends_with("},\"spec\":{\"b\":3,\"z\":\"\\u003c\"}}\n"), "{text}");
+    assert!(!text.contains("resourceVersion"), "{text}");
+    // What others write comes through the watch.
+    let mut watch = client.open_watch(&format!("{path}?watch=1&labelSelector=of%3Dkube"));
+    let foreign = |name: &str| {
+        text.replace(r#""x":"y""#, r#""of":"kube""#)
+            .replace(r#""name":"a""#, &format!(r#""name":"{name}""#))
+            .replace(r#""b":3,"#, r#""b":4,"#)
+    };
+    raw.put("/registry/example.com/as/default/kube", foreign("kube"));
+    assert_eq!(watch.told(1), [("ADDED".to_owned(), "kube".to_owned())]);
+    // So stored earlier releases of Keelson.
+    let form = keelson_registry::StoredForm::new(&[]);
+    let in_old = text.replace(r#""namespace":"default""#, r#""namespace":"old""#);
+    raw.put(old, form.decode(old.as_bytes(), in_old.into()));
+    server.stop();
+
+    raw.put("/registry/example.com/as/default/late", foreign("late"));
+    raw.put("/registry/example.com/as/torn/torn", "k8s\0");
+    let server = serve(&etcd);
+    let client = server.client();
+    let of_kube = client.get(&format!("{path}?labelSelector=of%3Dkube")).body;
+    let names = of_kube["items"].as_array().expect("items").iter();
+    let names: Vec<_> = names.map(|item| &item["metadata"]["name"]).collect();
+    assert_eq!(names, ["kube", "late"]);
+    assert_eq!(client.get(&format!("{path}/late")).body["spec"], json!({"b": 4, "z": "<"}));
+    assert_eq!(client.get(&format!("{path}/a")).body["spec"], created.body["spec"]);
+    // A write that changes nothing is none, although another process has read the object.
+    let body = json!({"spec": {"z": "<"}});
+    let unchanged =
+        client.call("PATCH", &format!("{path}/a"), "application/merge-patch+json", Some(&body));
+    let revision = |body: &Value| body["metadata"]["resourceVersion"].clone();
+    assert_eq!(revision(&unchanged.body), revision(&created.body), "{unchanged:?}");
+    let in_old = client.get("/apis/example.com/v1/namespaces/old/as/a").body;
+    assert_eq!(in_old["spec"], created.body["spec"]);
+    let namespace = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "old"}});
+    assert_eq!(client.post("/api/v1/namespaces", &namespace).status, 201);
+    let body = json!({"spec": {"z": "new"}});
+    let path = "/apis/example.com/v1/namespaces/old/as/a";
+    assert_eq!(client.call("PATCH", path, "application/merge-patch+json", Some(&body)).status, 200);
+    assert_eq!(raw.get(old)[0], b'{');
+    let torn = client.get("/apis/example.com/v1/namespaces/torn/as/torn");
+    let why = r#"unable to transform key "/registry/example.com/as/torn/torn": it is not JSON"#;
+    assert_eq!((torn.status, &torn.body["message"]), (500, &json!(why)));
     server.stop();
 }
 

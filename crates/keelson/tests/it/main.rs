@@ -46,6 +46,7 @@ mod minimal;
 mod namespaces;
 mod nodes;
 mod oidc;
+mod operators;
 mod plug_ins;
 mod policies;
 mod random;

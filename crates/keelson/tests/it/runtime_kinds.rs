@@ -7,7 +7,6 @@ use keelson_meta::{GroupVersionKind, Str};
 use keelson_schema::catalogue::Catalogue;
 use keelson_schema::{Field, Presence, Schema, Shape, Struct};
 use serde_json::{Value, json};
-use std::sync::Arc;
 
 const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
 
@@ -33,7 +32,7 @@ fn schema(version: &str, fields: usize) -> Schema {
     });
     let root = root.expect("the structs were made");
     let gvk = GroupVersionKind::new("example.com", Str::new(version), "Widget");
-    Schema { gvk, types: Arc::new(types), root }
+    Schema { gvk, types: types.into(), root }
 }
 
 fn version(name: &str, fields: usize) -> DefinedVersion {

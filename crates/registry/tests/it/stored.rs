@@ -3,11 +3,12 @@
 
 use crate::replay::shared;
 use bytes::Bytes;
-use keelson_cache::Record;
+use keelson_cache::{Entry, Record};
 use keelson_meta::{GroupVersion, GroupVersionKind, Value, value};
 use keelson_registry::StoredForm;
 use keelson_schema::catalogue::Catalogue;
 use keelson_schema::{json, proto};
+use keelson_store::{KeyValue, Revision};
 
 /// Keys below `/registry/`, and the version and kind that are stored there (kube-apiserver
 /// `test/integration/etcd/data.go`).
@@ -295,8 +296,59 @@ fn what_cannot_be_read_says_why() {
     ] {
         assert_eq!(why(pods, value).as_deref(), Some(expected), "{value:?}");
     }
+    let custom = "/registry/example.com/as/a/b";
+    for (value, expected) in [
+        (&b"k8s:enc:aescbc:v1:key1:..."[..], "identity transformer tried to read encrypted data"),
+        (b"k8s\0", "it is not JSON"),
+        (b"{\"kind\":", "unexpected end of JSON input"),
+        (
+            br#"{"kind":"A","apiVersion":"other.com/v1"}"#,
+            r#""A" of "other.com/v1" stands where an object of example.com should"#,
+        ),
+    ] {
+        assert_eq!(why(custom, value).as_deref(), Some(expected), "{value:?}");
+    }
     // Nobody here reads these.
     for key in ["/registry/ranges/servicenodeports", "/registry/masterleases/10.0.0.1"] {
         assert_eq!(form.decode(key.as_bytes(), Bytes::from_static(b"\xff")), &b"\xff"[..]);
     }
+}
+
+/// What kube-apiserver 1.36 stores of an object of a custom resource.
+const CUSTOM: &str = concat!(
+    r#"{"apiVersion":"example.com/v1","kind":"A","metadata":{"#,
+    r#""annotations":{"q":"\u003c\u0026\u003e\u2028é"},"creationTimestamp":"2026-11-23T00:28:09Z","#,
+    r#""generation":1,"labels":{"x":"y"},"managedFields":[{"apiVersion":"example.com/v1","#,
+    r#""fieldsType":"FieldsV1","fieldsV1":{"f:metadata":{"f:labels":{".":{},"f:x":{}}},"#,
+    r#""f:spec":{".":{},"f:any":{".":{},"f:c":{}}}},"manager":"m","operation":"Update","#,
+    r#""time":"2026-11-23T00:28:09Z"}],"name":"a","namespace":"default","#,
+    r#""uid":"5820a4d9-c6c4-476a-9c5c-da87f449577a"},"#,
+    r#""spec":{"any":{"c":[1.5,{"b":null,"k":1}]},"emb":{"apiVersion":"v1","kind":"Pod","#,
+    r#""metadata":{"labels":{"a":"b"},"name":"p"}},"z":"\u003ca\u003e"},"status":{}}"#,
+    "\n",
+);
+
+#[test]
+fn objects_of_custom_resources_are_sorted_json() {
+    let form = everything();
+    let key = b"/registry/example.com/as/default/a";
+    let record = form.decode(key, Bytes::from_static(CUSTOM.as_bytes()));
+    let text = String::from_utf8_lossy(Record::json_of(&record).expect("a record")).into_owned();
+    // As the server encodes objects: their kind and version first, their revision filled in later.
+    assert!(
+        text.starts_with(r#"{"kind":"A","apiVersion":"example.com/v1","metadata":{"name":"a","#)
+    );
+    assert_eq!(object(&record).str_at(&["metadata", "resourceVersion"]), Some("0"));
+    let stored = form.encode(key, &record).expect("a stored form");
+    assert_eq!(std::str::from_utf8(&stored), Ok(CUSTOM));
+    let kv = KeyValue {
+        key: Bytes::from_static(key),
+        value: record.clone(),
+        created: Revision(7),
+        modified: Revision(7),
+    };
+    let entry = Entry::from_store("/registry/example.com/as/".len(), &kv).expect("an entry");
+    assert_eq!((entry.label("x"), entry.key()), (Some("y"), "default/a"));
+    // Earlier releases of Keelson stored the record itself.
+    assert_eq!(form.decode(key, record.clone()), record);
 }

@@ -337,7 +337,6 @@ mod tests {
     use super::*;
     use crate::types::StructId;
     use keelson_meta::{GroupVersionKind, value};
-    use std::sync::Arc;
 
     fn schema() -> Schema {
         let field = |name: &str, shape, presence| Field { presence, ..Field::new(name, shape) };
@@ -358,7 +357,7 @@ mod tests {
                 field("spec", Shape::Struct(StructId(0)), Presence::Pointer),
             ],
         );
-        let types = Arc::new(Types::new(vec![inner, outer]));
+        let types = Types::new(vec![inner, outer]).into();
         Schema { gvk: GroupVersionKind::new("g", "v1", "Outer"), types, root: StructId(1) }
     }
 

@@ -44,7 +44,9 @@ pub struct CustomResource<'a> {
     /// `WidgetList`.
     pub list_kind: &'a str,
     /// Its schema in OpenAPI v3, as JSON; empty: an object of which nothing is known.
-    pub schema: &'a [u8],
+    pub schema: Box<dyn AsRef<[u8]> + 'a>,
+    /// Another one for another schema, from which tags of documents are made; none: the schema itself.
+    pub schema_id: Option<String>,
     /// The fields that field selectors may ask for: `spec.color`.
     pub selectable: Vec<String>,
 }
@@ -112,7 +114,7 @@ impl<'a> CustomVersion<'a> {
     }
 
     fn object(&self, resource: &CustomResource<'_>, kind: &str, dialect: Dialect) -> Value {
-        let schema = json::parse(resource.schema).ok().map(|parsed| parsed.value);
+        let schema = json::parse((*resource.schema).as_ref()).ok().map(|parsed| parsed.value);
         let mut out = match schema {
             Some(Value::Object(schema)) => schema,
             _ => {

@@ -1,9 +1,10 @@
 //! The engine's types of a structural schema.
 
-use super::{Additional, ListType, Node, Structural, Type};
+use super::{Additional, LazyStructural, ListType, Node, Structural, Type};
 use crate::catalogue::Catalogue;
 use crate::types::{
-    Field, ListKind, ListShape, MapShape, Presence, Schema, Shape, Struct, StructId,
+    Field, ListKind, ListShape, MapShape, Presence, Schema, Shape, SharedTypes, Struct, StructId,
+    Types,
 };
 use keelson_meta::{GroupVersionKind, Str};
 use std::sync::Arc;
@@ -11,13 +12,27 @@ use std::sync::Arc;
 impl Structural {
     /// The type by which objects of this kind are decoded, pruned, given defaults, merged and applied.
     pub fn schema(&self, gvk: GroupVersionKind) -> Schema {
-        let mut root = StructId(0);
-        let types = Catalogue::shared().types_beside_meta(|meta, first| {
-            let mut made = Made { structs: vec![], first, meta };
-            root = made.resource(&self.root, &gvk.kind);
+        let types = self.types(&gvk.kind).into();
+        Schema { gvk, types, root: Catalogue::shared().first_beside_meta() }
+    }
+
+    /// The same, made when it is first asked for.
+    pub fn lazy_schema(
+        gvk: GroupVersionKind,
+        structural: impl FnOnce() -> Arc<LazyStructural> + Send + Sync + 'static,
+    ) -> Schema {
+        let name = gvk.kind.clone();
+        let types = SharedTypes::lazy(move || structural().types(&name));
+        Schema { gvk, types, root: Catalogue::shared().first_beside_meta() }
+    }
+
+    /// The root is the first one beside those of metadata.
+    fn types(&self, kind: &str) -> Types {
+        Catalogue::shared().types_beside_meta(|meta, first| {
+            let mut made = Made { structs: vec![Struct::default()], first, meta };
+            made.structs[0] = made.resource(&self.root, kind);
             made.structs
-        });
-        Schema { gvk, types: Arc::new(types), root }
+        })
     }
 }
 
@@ -36,7 +51,7 @@ impl Made {
     }
 
     /// A whole object: kind and metadata are those of every object.
-    fn resource(&mut self, node: &Node, name: &str) -> StructId {
+    fn resource(&mut self, node: &Node, name: &str) -> Struct {
         let own =
             |(name, _): &&(Str, Node)| !matches!(name.as_str(), "apiVersion" | "kind" | "metadata");
         let metadata = Field::new("metadata", Shape::Struct(self.meta));
@@ -47,7 +62,7 @@ impl Made {
         ];
         fields.extend(node.properties.iter().filter(own).map(|named| self.field(named)));
         let is_open = node.preserve || !matches!(node.additional, Additional::None);
-        self.add(Struct::new(name, fields).of_custom_resource(is_open, false))
+        Struct::new(name, fields).of_custom_resource(is_open, false)
     }
 
     fn field(&mut self, (name, node): &(Str, Node)) -> Field {
@@ -105,6 +120,7 @@ impl Made {
 
     /// A resource within a resource: its metadata is pruned as that of every object.
     fn embedded(&mut self, node: &Node) -> StructId {
-        self.resource(node, "object")
+        let made = self.resource(node, "object");
+        self.add(made)
     }
 }

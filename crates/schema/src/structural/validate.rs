@@ -180,7 +180,8 @@ impl Node {
             });
         }
         let has_format = self.format().is_some();
-        let is_number = matches!(self.kind, Some(Type::Integer | Type::Number));
+        let is_number =
+            self.int_or_string || matches!(self.kind, Some(Type::Integer | Type::Number));
         // Upstream leaves these to the format.
         if has_format && !is_number && matches!(value, Value::String(_) | Value::Array(_)) {
             return;
@@ -272,12 +273,28 @@ impl Node {
         }
     }
 
+    /// Whether all items of a map are objects, or nothing; tells of the first one that is not.
+    fn are_objects(items: &[Value], path: &Path<'_>, errors: &mut ErrorList) -> bool {
+        let is_other = |item: &Value| !matches!(item, Value::Object(_) | Value::Null);
+        let other = items.iter().enumerate().find(|(_, item)| is_other(item));
+        let Some((i, item)) = other else { return true };
+        errors.push_with(|| {
+            let why = "must be an object for an array of list-type map";
+            FieldError::invalid(&path.index(i), item.clone(), why)
+        });
+        false
+    }
+
+    /// Items that stand twice in a set or map.
     fn duplicates(&self, items: &[Value], path: &Path<'_>, errors: &mut ErrorList) {
         let keys: &[Str] = match &self.list {
             ListType::Atomic => return,
             ListType::Set => &[],
             ListType::Map(keys) => keys,
         };
+        if !keys.is_empty() && !Self::are_objects(items, path, errors) {
+            return;
+        }
         let key_of = |item: &Value| match (keys, item) {
             ([], item) => item.clone(),
             (_, Value::Object(map)) => {

@@ -1,0 +1,140 @@
+//! What many kinds that are added at run time cost: 5,000 of them with 20 fields each, or as many as the first
+//! argument says. `cargo run --release -p keelson --example kinds`
+//!
+//! Says what the process holds in memory before and after, and how long it takes to create a ConfigMap, with
+//! a client in the same process.
+
+use keelson::Keelson;
+use keelson::producer::{DefinedVersion, Definition};
+use keelson_meta::{GroupVersionKind, Str};
+use keelson_schema::catalogue::Catalogue;
+use keelson_schema::{Field, Presence, Schema, Shape, Struct, StructId};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+/// Allocates as the server does, so that the figures are its own.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const KINDS: usize = 5_000;
+const FIELDS: usize = 20;
+const CREATES: usize = 5_000;
+
+type Failure = Box<dyn std::error::Error>;
+
+fn main() -> Result<(), Failure> {
+    let kinds = std::env::args().nth(1).map_or(Ok(KINDS), |count| count.parse())?;
+    let runtime = tokio::runtime::Runtime::new()?;
+    let builder = Keelson::builder().in_memory().plain_http().no_controllers().token("t", "admin");
+    let keelson = runtime.block_on(builder.start())?;
+    let mut client = TcpStream::connect(keelson.address())?;
+    creates(&mut client, "warm")?;
+    let spread = creates(&mut client, "before")?;
+    let mut out = std::io::stdout();
+    writeln!(out, "create without them: {spread}; resident: {} MiB", resident_mib()?)?;
+    let began = Instant::now();
+    for number in 0..kinds {
+        keelson.registry().serve(&definition(number))?;
+    }
+    writeln!(out, "{kinds} kinds of {FIELDS} fields served in {:?}", began.elapsed())?;
+    let spread = creates(&mut client, "after")?;
+    writeln!(out, "create beside them: {spread}; resident: {} MiB", resident_mib()?)?;
+    runtime.block_on(keelson.stop());
+    Ok(())
+}
+
+fn definition(number: usize) -> Definition {
+    let group = Str::from(format!("group{number}.example.com"));
+    let gvk = GroupVersionKind::new(group.clone(), "v1", "Widget");
+    let version = DefinedVersion {
+        name: "v1".into(),
+        is_served: true,
+        schema: schema(gvk),
+        structural: None,
+        scale: None,
+        selectable: vec![],
+        columns: Default::default(),
+        has_status: true,
+        deprecation: None,
+        openapi: Default::default(),
+    };
+    Definition {
+        group,
+        resource: "widgets".into(),
+        singular: "widget".into(),
+        kind: "Widget".into(),
+        list_kind: "WidgetList".into(),
+        short_names: vec![],
+        categories: vec![],
+        namespaced: true,
+        since: None,
+        definition: None,
+        webhook: None,
+        storage_version: "v1".into(),
+        versions: vec![version],
+    }
+}
+
+/// An object with `spec` of texts.
+fn schema(gvk: GroupVersionKind) -> Schema {
+    let types = Catalogue::shared().types_beside_meta(|meta, first| {
+        let text = |n: usize| Field::new(format!("field{n}"), Shape::String);
+        let metadata =
+            Field { presence: Presence::Always, ..Field::new("metadata", Shape::Struct(meta)) };
+        let widget = vec![
+            Field::new("kind", Shape::String),
+            Field::new("apiVersion", Shape::String),
+            metadata,
+            Field::new("spec", Shape::Struct(StructId(first.0 + 1))),
+        ];
+        vec![Struct::new("Widget", widget), Struct::new("spec", (0..FIELDS).map(text).collect())]
+    });
+    Schema { gvk, types: types.into(), root: Catalogue::shared().first_beside_meta() }
+}
+
+/// Creates ConfigMaps one after the other; how long that took, as text.
+fn creates(client: &mut TcpStream, prefix: &str) -> Result<String, Failure> {
+    let mut times = Vec::with_capacity(CREATES);
+    for number in 0..CREATES {
+        let body = format!(
+            r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"{prefix}{number}"}}}}"#
+        );
+        let began = Instant::now();
+        post(client, "/api/v1/namespaces/default/configmaps", &body)?;
+        times.push(began.elapsed());
+    }
+    times.sort_unstable();
+    let at = |share: f64| times[(CREATES as f64 * share) as usize];
+    let (middle, most): (Duration, Duration) = (at(0.5), at(0.99));
+    Ok(format!("p50 {middle:?}, p99 {most:?}"))
+}
+
+fn post(client: &mut TcpStream, path: &str, body: &str) -> Result<(), Failure> {
+    let length = body.len();
+    write!(
+        client,
+        "POST {path} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer t\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+    )?;
+    let (mut answer, mut buffer) = (vec![], [0; 16 << 10]);
+    loop {
+        let count = client.read(&mut buffer)?;
+        answer.extend_from_slice(&buffer[..count]);
+        let text = String::from_utf8_lossy(&answer);
+        let Some((head, rest)) = text.split_once("\r\n\r\n") else { continue };
+        if !head.starts_with("HTTP/1.1 201") {
+            return Err(text.into_owned().into());
+        }
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+        if rest.len() >= length.unwrap_or("0").parse()? {
+            return Ok(());
+        }
+    }
+}
+
+/// What `VmRSS` says.
+fn resident_mib() -> Result<u64, Failure> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
+    Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? / 1024)
+}

@@ -1,0 +1,167 @@
+//! [`SchemaText`]: the schema of a version of a custom resource as OpenAPI v3, without a copy of it. Most of a
+//! CustomResourceDefinition is its schemas, so those are read where the cache has them.
+
+use bytes::Bytes;
+use keelson_cache::Entry;
+use keelson_meta::Value;
+use keelson_schema::json::{self, item_places, place_at};
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A schema in OpenAPI v3, as JSON. Clones share it.
+#[derive(Clone)]
+pub struct SchemaText(Source);
+
+#[derive(Clone)]
+enum Source {
+    Own(Bytes),
+    Definition(Arc<Mutex<Place>>),
+}
+
+/// A place in the text of a definition.
+#[derive(Clone)]
+struct Place {
+    definition: Entry,
+    place: Range<usize>,
+}
+
+impl Default for SchemaText {
+    /// An object of which nothing is said.
+    fn default() -> Self {
+        SchemaText(Source::Own(Bytes::new()))
+    }
+}
+
+impl From<Bytes> for SchemaText {
+    fn from(text: Bytes) -> Self {
+        SchemaText(Source::Own(text))
+    }
+}
+
+impl fmt::Debug for SchemaText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a schema of {} bytes", self.open().as_ref().len())
+    }
+}
+
+impl SchemaText {
+    /// The schema of a version in the text of its definition, or a copy, should the text be of another form.
+    pub(crate) fn of_version(definition: &Entry, version: &str, schema: &Value) -> SchemaText {
+        SchemaText(match place_of(definition.json_slice(), version) {
+            Some(place) => {
+                let place = Place { definition: definition.clone(), place };
+                Source::Definition(Arc::new(Mutex::new(place)))
+            }
+            None => {
+                let mut text = vec![];
+                json::write_value(schema, &mut text);
+                Source::Own(text.into())
+            }
+        })
+    }
+
+    /// Lets go of the text of the definition for a newer one with the same schemas.
+    pub(crate) fn follow(&self, definition: &Entry, version: &str) {
+        let Source::Definition(shared) = &self.0 else { return };
+        let Some(place) = place_of(definition.json_slice(), version) else { return };
+        let newer = Place { definition: definition.clone(), place };
+        let mut held = lock(shared);
+        if held.text() == newer.text() {
+            *held = newer;
+        }
+    }
+
+    /// The text; empty: an object of which nothing is said.
+    pub fn open(&self) -> OpenText {
+        OpenText(match &self.0 {
+            Source::Own(text) => Text::Own(text.clone()),
+            Source::Definition(shared) => Text::Definition(lock(shared).clone()),
+        })
+    }
+}
+
+/// A schema's bytes.
+pub struct OpenText(Text);
+
+enum Text {
+    Own(Bytes),
+    Definition(Place),
+}
+
+impl AsRef<[u8]> for OpenText {
+    fn as_ref(&self) -> &[u8] {
+        match &self.0 {
+            Text::Own(text) => text,
+            Text::Definition(place) => place.text(),
+        }
+    }
+}
+
+impl Place {
+    fn text(&self) -> &[u8] {
+        &self.definition.json_slice()[self.place.clone()]
+    }
+}
+
+/// Where the schema of a version stands in a definition.
+fn place_of(text: &[u8], version: &str) -> Option<Range<usize>> {
+    let versions = place_at(text, &["spec", "versions"])?;
+    let is_named = |item: &Range<usize>| {
+        let name = place_at(&text[item.clone()], &["name"]);
+        // The names of versions have no escapes.
+        name.is_some_and(|name| {
+            let name = &text[item.clone()][name];
+            name.len() == version.len() + 2 && name[1..=version.len()] == *version.as_bytes()
+        })
+    };
+    let item = item_places(text, versions.start).into_iter().find(is_named)?;
+    let schema = place_at(&text[item.clone()], &["schema", "openAPIV3Schema"])?;
+    Some(item.start + schema.start..item.start + schema.end)
+}
+
+fn lock(place: &Mutex<Place>) -> MutexGuard<'_, Place> {
+    place.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use keelson_cache::Record;
+    use keelson_meta::value;
+    use keelson_store::{KeyValue, Revision};
+
+    fn entry(revision: u64, status: &str) -> Entry {
+        let json = format!(
+            r#"{{"kind":"CustomResourceDefinition","metadata":{{"resourceVersion":"0"}},"spec":{{"versions":[{{"name":"v1"}},{{"name":"v1beta1","schema":{{"openAPIV3Schema":{{"type":"object"}}}}}}]}},"status":"{status}"}}"#
+        );
+        let record = Record {
+            json: json.as_bytes(),
+            resource_version_at: json.find("\"0\"").expect("a placeholder") + 1,
+            item_at: 1,
+            labels: &[],
+            fields: &[],
+        };
+        let (created, modified) = (Revision(1), Revision(revision));
+        let kv = KeyValue { key: "/r/a".into(), value: record.encode(), created, modified };
+        Entry::from_store(3, &kv).expect("an entry")
+    }
+
+    #[test]
+    fn the_schema_of_a_version_is_where_its_definition_is() {
+        let first = entry(7, "");
+        let text = SchemaText::of_version(&first, "v1beta1", &Value::Null);
+        assert_eq!(text.open().as_ref(), br#"{"type":"object"}"#);
+        // What is not in the text is copied.
+        let schema = value!({"type": "object", "nullable": true});
+        let other = SchemaText::of_version(&first, "v1", &schema);
+        assert_eq!(other.open().as_ref(), br#"{"type":"object","nullable":true}"#);
+        let second = entry(1_000_000, "other");
+        text.follow(&second, "v1beta1");
+        assert_eq!(text.open().as_ref(), br#"{"type":"object"}"#);
+        let Source::Definition(shared) = &text.0 else { panic!("{text:?}") };
+        assert_eq!(lock(shared).definition.modified(), Revision(1_000_000));
+        text.follow(&second, "v1");
+        assert_eq!(lock(shared).definition.modified(), Revision(1_000_000));
+    }
+}
