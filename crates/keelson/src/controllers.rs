@@ -79,13 +79,22 @@ pub(crate) async fn run(duty: Arc<Duty>, mut stop: watch::Receiver<bool>) {
 }
 
 impl Duty {
+    /// Starts the loops that each of several servers runs for itself.
+    pub fn start_on_each_server(&self, loops: &mut Loops) {
+        self.start_in(loops, self.controllers.on_each_server());
+    }
+
     fn start(&self, controllers: &[Controller]) -> Loops {
         let mut loops = Loops::new(self.health.clone());
+        self.start_in(&mut loops, controllers);
+        loops
+    }
+
+    fn start_in(&self, loops: &mut Loops, controllers: &[Controller]) {
         for controller in controllers.iter().copied() {
             let context = self.context.clone();
             loops.run(controller.name, move || controller.run(context.clone()));
         }
-        loops
     }
 }
 

@@ -320,10 +320,7 @@ impl Builder {
         let context = self.context(&registry, &pki.borrow(), trust, &account_tokens)?;
         let duty = self.duty(context, &health);
         let stands_aside = duty.stands_aside.clone();
-        for controller in duty.controllers.on_each_server().iter().copied() {
-            let context = duty.context.clone();
-            loops.run(controller.name, move || controller.run(context.clone()));
-        }
+        duty.start_on_each_server(&mut loops);
         let control_loops = self.control_loops(&backend, duty, identity, &told);
         let endpoints = endpoints_loop(&registry, &backend, &health, &told);
         let backups = self.backups(&backend);
