@@ -126,10 +126,11 @@ impl JwtAuthenticator {
         let signed = verify::Signed::read(token, &self.algorithms).map_err(failed)?;
         let mut keys = self.provider.keys();
         if !signed.is_signed(&keys) {
+            let unsigned = |why: String| failed(format!("failed to verify signature: {why}"));
             // The issuer may have new keys.
-            keys = self.provider.newer_keys(&keys).await.map_err(failed)?;
+            keys = self.provider.newer_keys(&keys).await.map_err(unsigned)?;
             if !signed.is_signed(&keys) {
-                return Err(failed("failed to verify id token signature".to_owned()));
+                return Err(unsigned("failed to verify id token signature".to_owned()));
             }
         }
         let user = claims::user(&self.config, &self.rules, claims)?;

@@ -94,7 +94,9 @@ fn groups(
     };
     match value {
         Value::Null => Ok(vec![]),
-        Value::Array(groups) => groups.iter().map(group).collect(),
+        Value::Array(groups) if groups.iter().all(Value::is_string) => {
+            groups.iter().map(group).collect()
+        }
         one => Ok(vec![group(one)?]),
     }
 }
@@ -182,14 +184,7 @@ fn text_claim<'c>(claims: &'c Value, claim: &str) -> Result<&'c str, String> {
 }
 
 fn wrong_type(value: &Value, wanted: &str) -> String {
-    let found = match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    };
+    let found = super::verify::kind_of(value);
     format!("json: cannot unmarshal {found} into Go value of type {wanted}")
 }
 

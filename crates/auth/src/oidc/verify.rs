@@ -34,6 +34,7 @@ pub(super) fn check_claims(
     audiences: &[String],
     now: Timestamp,
 ) -> Result<(), String> {
+    check_types(claims).map_err(|why| format!("oidc: failed to unmarshal claims: json: {why}"))?;
     let claimed: Vec<&str> = match claims.get("aud") {
         Some(Value::String(one)) => vec![one],
         Some(Value::Array(several)) => several.iter().filter_map(Value::as_str).collect(),
@@ -52,9 +53,9 @@ pub(super) fn check_claims(
         });
     }
     // A token that does not say when it ends has ended.
-    let expires = expiry(claims).unwrap_or_default();
+    let expires = expiry(claims).unwrap_or(GO_ZERO_SECONDS);
     if expires < now.seconds {
-        let expires = Timestamp::new(expires, 0).text();
+        let expires = go_time(Timestamp::new(expires, 0));
         return Err(format!("oidc: token is expired (Token Expiry: {expires})"));
     }
     match claims.get("nbf").filter(|value| !value.is_null()) {
@@ -62,12 +63,58 @@ pub(super) fn check_claims(
         Some(begin) => match seconds(begin) {
             Some(begin) if begin <= now.seconds + NOT_BEFORE_LEEWAY_SECONDS => Ok(()),
             Some(begin) => {
-                let (now, begin) = (now.text(), Timestamp::new(begin, 0).text());
+                let (now, begin) = (go_time(now), go_time(Timestamp::new(begin, 0)));
                 Err(format!("oidc: current time {now} before the nbf (not before) time: {begin}"))
             }
             None => Err("oidc: malformed jwt: nbf is no time".to_owned()),
         },
     }
+}
+
+/// Checks the types of the claims that every token may have.
+fn check_types(claims: &Value) -> Result<(), String> {
+    let present = |name: &str| claims.get(name).filter(|value| !value.is_null());
+    for name in ["sub", "nonce", "at_hash"] {
+        if let Some(value) = present(name).filter(|value| !value.is_string()) {
+            let kind = kind_of(value);
+            let field = format!("Go struct field idToken.{name}");
+            return Err(format!("cannot unmarshal {kind} into {field} of type string"));
+        }
+    }
+    if let Some(value) = present("aud").filter(|value| !value.is_string() && !value.is_array()) {
+        let kind = kind_of(value);
+        let field = "Go struct field idToken.aud";
+        return Err(format!("cannot unmarshal {kind} into {field} of type []string"));
+    }
+    for name in ["exp", "iat", "nbf"] {
+        if let Some(text) = present(name).and_then(Value::as_str)
+            && text.parse::<f64>().is_err()
+        {
+            let text = quote(&quote(text));
+            return Err(format!("invalid number literal, trying to unmarshal {text} into Number"));
+        }
+    }
+    Ok(())
+}
+
+/// A kind of value as Go's decoder of JSON calls it.
+pub(super) fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// The first second of the year 1: a time of Go that was not set.
+const GO_ZERO_SECONDS: i64 = -62_135_596_800;
+
+/// A time as Go prints it: `2026-01-31 10:00:00 +0000 UTC`.
+fn go_time(time: Timestamp) -> String {
+    time.text().replacen('T', " ", 1).replacen('Z', " +0000 UTC", 1)
 }
 
 /// A token as it was signed.
@@ -76,6 +123,8 @@ pub(super) struct Signed<'t> {
     signature: Vec<u8>,
     algorithm: JoseAlgorithm,
     key_id: String,
+    /// Whether its header asks for extensions, of which none is known here; nobody signs such a token.
+    is_extended: bool,
 }
 
 impl<'t> Signed<'t> {
@@ -86,11 +135,15 @@ impl<'t> Signed<'t> {
         let (header, _) = message.split_once('.').ok_or_else(malformed)?;
         let header = BASE64URL.decode(header).map_err(|_| malformed())?;
         let header: Value = serde_json::from_slice(&header).map_err(|_| malformed())?;
-        let signature = BASE64URL.decode(signature).map_err(|_| malformed())?;
-        // Extensions that must be understood are not.
-        if header.get("crit").is_some() {
-            return Err("oidc: malformed jwt: unsupported crit header".to_owned());
-        }
+        let signature = BASE64URL.decode(signature).map_err(|error| match error {
+            base64::DecodeError::InvalidByte(at, _)
+            | base64::DecodeError::InvalidLastSymbol(at, _) => {
+                format!("oidc: malformed jwt: illegal base64 data at input byte {at}")
+            }
+            _ => malformed(),
+        })?;
+        let is_extended =
+            header.get("crit").is_some() || header.get("b64").is_some_and(|b64| b64 != true);
         let text = |name: &str| header.get(name).and_then(Value::as_str).unwrap_or_default();
         let named = text("alg");
         let Some(algorithm) = algorithms.iter().find(|one| one.name() == named) else {
@@ -101,11 +154,12 @@ impl<'t> Signed<'t> {
             ));
         };
         let (algorithm, key_id) = (*algorithm, text("kid").to_owned());
-        Ok(Signed { message: message.as_bytes(), signature, algorithm, key_id })
+        Ok(Signed { message: message.as_bytes(), signature, algorithm, key_id, is_extended })
     }
 
     /// Whether one of the keys signed it.
     pub fn is_signed(&self, keys: &KeySet) -> bool {
-        keys.verifies(&self.key_id, self.algorithm, self.message, &self.signature)
+        !self.is_extended
+            && keys.verifies(&self.key_id, self.algorithm, self.message, &self.signature)
     }
 }

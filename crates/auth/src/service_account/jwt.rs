@@ -55,7 +55,7 @@ pub fn is_signed(token: &str, keys: &[VerifyingKey]) -> bool {
     let (Ok(header), Ok(signature)) = decoded else { return false };
     let Ok(header) = serde_json::from_slice::<Value>(&header) else { return false };
     // Extensions that must be understood are not.
-    if header.get("crit").is_some() {
+    if header.get("crit").is_some() || header.get("b64").is_some_and(|b64| b64 != true) {
         return false;
     }
     let text = |name: &str| header.get(name).and_then(Value::as_str).unwrap_or_default();

@@ -65,8 +65,7 @@ fn with(claims: &Value, name: &str, value: Value) -> Value {
 }
 
 const ALICE: &str = "\"oidc:a\" null [\"system:authenticated\"] null";
-const UNSIGNED: &str =
-    "[invalid bearer token, oidc: verify token: failed to verify id token signature]";
+const UNSIGNED: &str = "[invalid bearer token, oidc: verify token: failed to verify signature: failed to verify id token signature]";
 
 /// Starts a server for an issuer, waits until it knows the issuer, and checks.
 fn check_with(issuer: &Issuer, more: &str, probe: &str, check: impl FnOnce(&Client)) {
@@ -111,7 +110,8 @@ fn a_token_is_accepted_by_every_asymmetric_algorithm_and_only_as_its_issuer_sign
             &sign(&with(&right, "exp", json!(now() - 1))),
             "oidc: token is expired (Token Expiry: ",
         );
-        check(&sign(&with(&right, "exp", Value::Null)), "oidc: token is expired (Token Expiry: ");
+        let zero = "oidc: token is expired (Token Expiry: 0001-01-01 00:00:00 +0000 UTC)";
+        check(&sign(&with(&right, "exp", Value::Null)), zero);
         let early = with(&right, "nbf", json!(now() + 300));
         check(&sign(&early), "before the nbf (not before) time: ");
         let other = with(&right, "aud", json!("x"));
@@ -138,6 +138,45 @@ fn a_token_is_accepted_by_every_asymmetric_algorithm_and_only_as_its_issuer_sign
         check(&signed(&json!({"alg": "HS256", "kid": "r"}), &right, hmac), unsupported);
         // An algorithm that is not that of the key.
         check(&signed(&json!({"alg": "ES256", "kid": "r"}), &right, hmac), UNSIGNED);
+    });
+}
+
+#[test]
+fn extensions_and_claims_of_wrong_types_are_refused() {
+    let key = Key::p256();
+    let issuer = Issuer::start(vec![key.jwk("k")]);
+    let right = claims(&issuer);
+    let sign = |claims: &Value| key.token("ES256", "k", claims);
+    let more = format!("{BY_SUBJECT}    groups: {{claim: groups, prefix: \"\"}}\n");
+    let more = more.replace(
+        "claimMappings: {username: {claim: sub, prefix: \"oidc:\"}}\n",
+        "claimMappings:\n    username: {claim: sub, prefix: \"oidc:\"}\n",
+    );
+    check_with(&issuer, &more, &sign(&right), |client| {
+        let check = |token: &str, want: &str| {
+            let got = review(client, token);
+            assert!(got.contains(want), "{got}, not {want}");
+        };
+        // No extension is known.
+        let extended = |name: &str, value: Value| {
+            let mut header = json!({"alg": "ES256", "kid": "k"});
+            header[name] = value;
+            signed(&header, &right, |message| key.sign("ES256", message))
+        };
+        check(&extended("typ", json!("JWT")), ALICE);
+        check(&extended("crit", json!(["x"])), UNSIGNED);
+        check(&extended("b64", json!(false)), UNSIGNED);
+        let types = "oidc: failed to unmarshal claims: json: ";
+        let number = "cannot unmarshal number into Go struct field idToken";
+        let wrong = |name: &str| sign(&with(&right, name, json!(5)));
+        check(&wrong("sub"), &format!("{types}{number}.sub of type string"));
+        check(&wrong("aud"), &format!("{types}{number}.aud of type []string"));
+        let want = "invalid number literal, trying to unmarshal \"\\\"x\\\"\" into Number";
+        check(&sign(&with(&right, "exp", json!("x"))), &format!("{types}{want}"));
+        let groups = "oidc: parse groups claim \"groups\": json: cannot unmarshal array into Go value of type string";
+        check(&sign(&with(&right, "groups", json!(["a", 5]))), groups);
+        let bad = format!("{}!", sign(&right));
+        check(&bad, "oidc: malformed jwt: illegal base64 data at input byte 86");
     });
 }
 
