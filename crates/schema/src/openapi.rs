@@ -110,8 +110,7 @@ impl<'a> OpenApi<'a> {
                 hash.update(&resource.name);
             }
         }
-        for custom in self.custom.iter().filter(|custom| path == "v2" || custom.document() == path)
-        {
+        for custom in self.custom.iter().filter(|custom| path == "v2" || custom.is_at(path)) {
             for resource in &custom.resources {
                 let facts = resource.facts;
                 hash.update([1]);
@@ -130,7 +129,7 @@ impl<'a> OpenApi<'a> {
     /// The v3 document at a path of [`v3_paths`](Self::v3_paths), as JSON.
     pub fn v3_document(&self, path: &str) -> Option<Vec<u8>> {
         let facts = Facts::read();
-        let custom = self.custom.iter().find(|custom| custom.document() == path);
+        let custom = self.custom.iter().find(|custom| custom.is_at(path));
         let (mut items, places) = match self.find(path) {
             Some((group, version)) => {
                 let group_version = (group.name.as_str(), version.name.as_str());
@@ -153,7 +152,7 @@ impl<'a> OpenApi<'a> {
             Some(_) => self.reachable(&items),
             None => reachable(&self.catalogue.types, type_names(&items)),
         };
-        let own = custom.map(|custom| custom.definitions(Dialect::V3)).unwrap_or_default();
+        let own = custom.map(CustomVersion::types).unwrap_or_default();
         // A document of custom resources alone is one of its own for kube-apiserver.
         let is_custom = custom.is_some() && self.find(path).is_none();
         let mut out = b"{\"openapi\":\"3.0.0\",\"info\":".to_vec();
@@ -165,7 +164,7 @@ impl<'a> OpenApi<'a> {
         if !names.is_empty() {
             out.extend_from_slice(b"\"schemas\":");
             let schemas = names.iter().map(|name| {
-                let own = own.get(name).cloned();
+                let own = own.get(name).map(|own| own.schema(Dialect::V3));
                 (name.as_str(), own.unwrap_or_else(|| schemas.definition(name)))
             });
             write_members(schemas, &mut out);
@@ -234,10 +233,9 @@ impl<'a> OpenApi<'a> {
         let schemas = Schemas::new(self.catalogue, &facts, &descriptions, Dialect::V2, Places::All);
         let names = self.reachable(&items);
         drop(items);
-        let own = self.custom.iter().flat_map(|custom| custom.definitions(Dialect::V2));
-        let own: BTreeMap<Str, Value> = own.collect();
+        let own: BTreeMap<Str, _> = self.custom.iter().flat_map(CustomVersion::types).collect();
         let definitions = names.iter().map(|name| {
-            let own = own.get(name).cloned();
+            let own = own.get(name).map(|own| own.schema(Dialect::V2));
             (name.as_str(), own.unwrap_or_else(|| schemas.definition(name)))
         });
         take("definitions", &mut { definitions });

@@ -51,6 +51,26 @@ pub struct CustomResource<'a> {
     pub selectable: Vec<String>,
 }
 
+/// A type of a resource that is not in the catalogue, or of its lists. Its schema is made when it is asked for: a
+/// document may have thousands.
+pub(super) struct OwnType<'a> {
+    version: &'a CustomVersion<'a>,
+    resource: &'a CustomResource<'a>,
+    is_list: bool,
+}
+
+impl OwnType<'_> {
+    /// Its schema as documents show it.
+    pub(super) fn schema(&self, dialect: Dialect) -> Value {
+        let OwnType { version, resource, is_list } = self;
+        let kind = &resource.facts.kind.kind;
+        match is_list {
+            true => version.list(resource, &version.type_name(kind), dialect),
+            false => version.object(resource, kind, dialect),
+        }
+    }
+}
+
 impl<'a> CustomVersion<'a> {
     /// `apis/example.com/v1`.
     pub(super) fn document(&self) -> String {
@@ -100,15 +120,19 @@ impl<'a> CustomVersion<'a> {
         found.map(|found| found.list_kind)
     }
 
+    /// Whether a path is that of the document of this version.
+    pub(super) fn is_at(&self, path: &str) -> bool {
+        let version = path.strip_prefix("apis/").and_then(|rest| rest.split_once('/'));
+        version == Some((self.group, self.version))
+    }
+
     /// The types of the resources and of their lists, by full name.
-    pub(super) fn definitions(&self, dialect: Dialect) -> BTreeMap<Str, Value> {
+    pub(super) fn types(&'a self) -> BTreeMap<Str, OwnType<'a>> {
         let mut out = BTreeMap::new();
         for resource in &self.resources {
-            let kind = &resource.facts.kind.kind;
-            let name = self.type_name(kind);
-            let list = self.list(resource, &name, dialect);
-            out.insert(self.type_name(resource.list_kind), list);
-            out.insert(name, self.object(resource, kind, dialect));
+            let own = |is_list| OwnType { version: self, resource, is_list };
+            out.insert(self.type_name(resource.list_kind), own(true));
+            out.insert(self.type_name(&resource.facts.kind.kind), own(false));
         }
         out
     }

@@ -1,10 +1,11 @@
 //! The schema of one kind with the schemas that it refers to in their places (apiserver
 //! `pkg/cel/openapi/resolver`).
 
+use super::custom::OwnType;
 use super::descriptions::Descriptions;
 use super::facts::Facts;
 use super::schemas::{Dialect, Places, Schemas, object};
-use super::{OpenApi, fixed};
+use super::{CustomVersion, OpenApi, fixed};
 use keelson_meta::{GroupVersionKind, Map, Str, Value};
 use std::collections::BTreeMap;
 
@@ -28,7 +29,7 @@ impl OpenApi<'_> {
             .iter()
             .find(|custom| custom.group == kind.group && custom.version == kind.version);
         let custom = custom.filter(|custom| custom.serves(&kind.kind));
-        let own = custom.map(|custom| custom.definitions(Dialect::V3)).unwrap_or_default();
+        let own = custom.map(CustomVersion::types).unwrap_or_default();
         let name = match custom {
             Some(custom) => custom.type_name(&kind.kind),
             None => self.catalogue.types.get(self.catalogue.schema(kind)?.root).name.clone(),
@@ -42,7 +43,7 @@ impl OpenApi<'_> {
 
 struct Resolver<'a> {
     schemas: &'a Schemas<'a>,
-    own: &'a BTreeMap<Str, Value>,
+    own: &'a BTreeMap<Str, OwnType<'a>>,
     /// Names of the schemas around the one at hand.
     open: Vec<Str>,
 }
@@ -54,7 +55,7 @@ impl Resolver<'_> {
         }
         self.open.push(name.into());
         let schema = match self.own.get(name) {
-            Some(schema) => schema.clone(),
+            Some(own) => own.schema(Dialect::V3),
             None => self.schemas.definition(name),
         };
         let resolved = self.schema(&schema);
