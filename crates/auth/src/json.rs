@@ -1,4 +1,4 @@
-//! From `serde_json` to the values that expressions read.
+//! Values of `serde_json`: as the values that expressions read, and in the words of Go.
 
 use keelson_meta::{Str, Value};
 
@@ -17,5 +17,17 @@ pub(crate) fn to_value(value: &serde_json::Value) -> Value {
             let map = map.iter().map(|(name, value)| (Str::from(name), to_value(value)));
             Value::Object(map.collect())
         }
+    }
+}
+
+/// A kind of value as Go's decoder of JSON calls it.
+pub(crate) fn kind_of(value: &serde_json::Value) -> &'static str {
+    match value {
+        serde_json::Value::Null => "null",
+        serde_json::Value::Bool(_) => "bool",
+        serde_json::Value::Number(_) => "number",
+        serde_json::Value::String(_) => "string",
+        serde_json::Value::Array(_) => "array",
+        serde_json::Value::Object(_) => "object",
     }
 }

@@ -10,10 +10,13 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::{AlertDescription, CertificateError, ClientConfig, InvalidMessage};
 use rustls_pki_types::ServerName;
 use std::error::Error as _;
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
@@ -89,7 +92,7 @@ async fn dial(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, 
 /// Begins to speak what both ends have agreed on. The task of the connection ends with its senders.
 async fn speak(stream: TlsStream<TcpStream>) -> hyper::Result<Sender> {
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    let io = TokioIo::new(stream);
+    let io = TokioIo::new(Unannounced(stream));
     if is_http2 {
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -110,6 +113,55 @@ async fn speak(stream: TlsStream<TcpStream>) -> hyper::Result<Sender> {
         .await?;
     tokio::spawn(connection);
     Ok(Sender::Http1(sender))
+}
+
+/// A stream whose end may come without close_notify, as in Go: HTTP says by itself how long an answer is, but for
+/// one that ends with its connection.
+struct Unannounced(TlsStream<TcpStream>);
+
+impl AsyncRead for Unannounced {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match Pin::new(&mut self.0).poll_read(cx, buf) {
+            Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                Poll::Ready(Ok(()))
+            }
+            read => read,
+        }
+    }
+}
+
+impl AsyncWrite for Unannounced {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.0.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
 }
 
 /// What an error of the transport means.

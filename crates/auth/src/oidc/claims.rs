@@ -184,7 +184,7 @@ fn text_claim<'c>(claims: &'c Value, claim: &str) -> Result<&'c str, String> {
 }
 
 fn wrong_type(value: &Value, wanted: &str) -> String {
-    let found = super::verify::kind_of(value);
+    let found = crate::json::kind_of(value);
     format!("json: cannot unmarshal {found} into Go value of type {wanted}")
 }
 

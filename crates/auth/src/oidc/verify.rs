@@ -1,6 +1,7 @@
 //! Verifies tokens of an issuer: times, audience, algorithm, signature. The texts are those of go-oidc.
 
 use super::keys::{JoseAlgorithm, KeySet};
+use crate::json::kind_of;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL;
 use keelson_meta::Timestamp;
@@ -95,18 +96,6 @@ fn check_types(claims: &Value) -> Result<(), String> {
         }
     }
     Ok(())
-}
-
-/// A kind of value as Go's decoder of JSON calls it.
-pub(super) fn kind_of(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
 }
 
 /// The first second of the year 1: a time of Go that was not set.

@@ -7,6 +7,7 @@
 mod proto;
 
 use super::VerifyingKey;
+use crate::json::kind_of;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL;
 use http::uri::PathAndQuery;
@@ -289,17 +290,6 @@ fn read_header(header: &Value) -> Result<[&str; 3], String> {
         };
     }
     Ok(read)
-}
-
-fn kind_of(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
 }
 
 #[cfg(test)]

@@ -266,6 +266,21 @@ async fn a_peer_that_breaks_off_is_told_by_how_far_it_came() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_answer_may_end_with_its_connection() {
+    let authority = Authority::new();
+    let issued = authority.issue(&Certificate::default());
+    let old = b"HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n{\"a\":1}";
+    let client_of = |address| client(&authority, address);
+    let answer = post(&client_of(peer::breaks_off_after(&issued, old).await), "/").await;
+    let answer = answer.expect("the end of the connection is that of the answer");
+    assert_eq!((answer.status.as_u16(), &answer.body[..]), (200, &br#"{"a":1}"#[..]));
+    // One that says how long it is must be as long.
+    let cut = b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{\"a\":1}";
+    let cut = post(&client_of(peer::breaks_off_after(&issued, cut).await), "/").await;
+    assert_eq!(cut.expect_err("a cut body").to_string(), "unexpected EOF");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn services_are_found_by_the_resolver_and_checked_by_their_name() {
     let authority = Authority::new();
     let names = ["a.default.svc", "named.default.svc"].map(str::to_owned).to_vec();

@@ -19,7 +19,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
@@ -124,16 +124,8 @@ pub struct Served {
 
 impl Served {
     /// Starts it; it speaks only this protocol.
-    pub async fn start(Issued(chain, key): &Issued, alpn: &str) -> Served {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .expect("versions")
-            .with_no_client_auth()
-            .with_single_cert(vec![chain.clone()], key.clone_key())
-            .expect("a certificate");
-        config.alpn_protocols = vec![alpn.as_bytes().to_vec()];
-        let acceptor = TlsAcceptor::from(Arc::new(config));
+    pub async fn start(issued: &Issued, alpn: &str) -> Served {
+        let acceptor = acceptor(issued, alpn);
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let seen = Arc::new(Seen::default());
@@ -168,6 +160,18 @@ impl Served {
         hosts.dedup();
         hosts
     }
+}
+
+fn acceptor(Issued(chain, key): &Issued, alpn: &str) -> TlsAcceptor {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_no_client_auth()
+        .with_single_cert(vec![chain.clone()], key.clone_key())
+        .expect("a certificate");
+    config.alpn_protocols = vec![alpn.as_bytes().to_vec()];
+    TlsAcceptor::from(Arc::new(config))
 }
 
 async fn serve(stream: TlsStream<TcpStream>, seen: Arc<Seen>, is_http2: bool) {
@@ -276,6 +280,27 @@ pub async fn says(text: &'static [u8]) -> SocketAddr {
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             let _ = stream.write_all(text).await;
+        }
+    });
+    address
+}
+
+/// A peer that answers each request with this text over TLS, and closes without close_notify.
+pub async fn breaks_off_after(issued: &Issued, text: &'static [u8]) -> SocketAddr {
+    let acceptor = acceptor(issued, "http/1.1");
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let Ok(mut stream) = acceptor.accept(stream).await else { continue };
+            let mut request = vec![];
+            while !request.ends_with(b"ping")
+                && stream.read_buf(&mut request).await.is_ok_and(|count| count > 0)
+            {}
+            let _ = stream.write_all(text).await;
+            let _ = stream.flush().await;
+            // The TCP connection ends in order, but not that of TLS.
+            let _ = stream.get_mut().0.shutdown().await;
         }
     });
     address

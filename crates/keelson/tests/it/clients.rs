@@ -22,31 +22,28 @@ pub fn folder() -> PathBuf {
 }
 
 /// A Python that has the client: the one that `cargo xtask ci` sets up, or the machine's.
-pub fn python() -> Option<PathBuf> {
+fn python() -> PathBuf {
     let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/clients/bin/python");
-    [ours, PathBuf::from("python3")].into_iter().find(|python| {
+    let found = [ours, PathBuf::from("python3")].into_iter().find(|python| {
         let has = Command::new(python).args(["-c", "import kubernetes.dynamic, yaml"]).output();
         has.is_ok_and(|output| output.status.success())
-    })
+    });
+    found.expect("a Python with the packages kubernetes and PyYAML, which `cargo xtask ci` sets up")
 }
 
 #[test]
 fn the_python_client_works() {
-    let Some(python) = python() else {
-        println!("skipped: no Python with the package kubernetes");
-        return;
-    };
-    assert_eq!(run_python(&python, "twenty.py"), "22 kinds");
+    assert_eq!(run_python("twenty.py"), "22 kinds");
 }
 
 /// What a program of `clients` prints that is run against a server of its own.
-pub fn run_python(python: &Path, program: &str) -> String {
+pub fn run_python(program: &str) -> String {
     let server = Server::start(Keelson::builder());
     let dir = tempfile::tempdir().expect("a folder");
     let kubeconfig = dir.path().join("kubeconfig");
     std::fs::write(&kubeconfig, server.keelson.kubeconfig().text())
         .expect("the kubeconfig can be written");
-    let output = Command::new(python)
+    let output = Command::new(python())
         .arg(folder().join(program))
         .arg(&kubeconfig)
         .output()
@@ -69,15 +66,20 @@ fn objects() -> Vec<DynamicObject> {
         .collect()
 }
 
+/// The administrator's client of kube-rs.
+pub async fn kube_client(server: &Server) -> Client {
+    let kubeconfig = Kubeconfig::from_yaml(server.keelson.kubeconfig().text());
+    let kubeconfig = kubeconfig.expect("a kubeconfig that kube-rs reads");
+    let options = KubeConfigOptions::default();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await.expect("a config");
+    Client::try_from(config).expect("a client")
+}
+
 #[test]
 fn kube_rs_works() {
     let server = Server::start(Keelson::builder().no_controllers());
-    let kubeconfig = Kubeconfig::from_yaml(server.keelson.kubeconfig().text());
-    let kubeconfig = kubeconfig.expect("a kubeconfig that kube-rs reads");
     server.block_on(async {
-        let options = KubeConfigOptions::default();
-        let config = Config::from_custom_kubeconfig(kubeconfig, &options).await.expect("a config");
-        let client = Client::try_from(config).expect("a client");
+        let client = kube_client(&server).await;
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace",
             "metadata": {"name": "clients"}});
         let namespace = serde_json::from_value(namespace).expect("an object");

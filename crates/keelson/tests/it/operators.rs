@@ -1,7 +1,7 @@
 //! Operators on a custom resource of their own, through its life: with kube-rs, and with the official client
 //! for Python (`clients/greeter.py`). Both serve the definition of `clients/greeter.yaml`.
 
-use crate::clients::{folder, python, run_python};
+use crate::clients::{folder, kube_client, run_python};
 use crate::http::{PATIENCE, Server};
 use futures_util::{StreamExt, TryStreamExt};
 use keelson::Keelson;
@@ -9,9 +9,8 @@ use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
     WatchEvent, WatchParams,
 };
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::Object;
-use kube::{Client, Config, ResourceExt};
+use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
@@ -22,22 +21,14 @@ type Greeting = Object<Value, Value>;
 
 #[test]
 fn an_operator_in_python_works() {
-    let Some(python) = python() else {
-        println!("skipped: no Python with the package kubernetes");
-        return;
-    };
-    assert_eq!(run_python(&python, "greeter.py"), "5 released");
+    assert_eq!(run_python("greeter.py"), "5 released");
 }
 
 #[test]
 fn an_operator_with_kube_rs_works() {
     let server = Server::start(Keelson::builder().no_controllers());
-    let kubeconfig = Kubeconfig::from_yaml(server.keelson.kubeconfig().text());
-    let kubeconfig = kubeconfig.expect("a kubeconfig that kube-rs reads");
     server.block_on(async {
-        let options = KubeConfigOptions::default();
-        let config = Config::from_custom_kubeconfig(kubeconfig, &options).await.expect("a config");
-        let client = Client::try_from(config).expect("a client");
+        let client = kube_client(&server).await;
         let definitions = established(&client).await;
         let api = greetings(&client);
         let operator = tokio::spawn(operate(api.clone()));
