@@ -85,6 +85,9 @@ impl Feed for All {
     }
 }
 
+/// Rounds of each measurement unless told otherwise.
+const ROUNDS: usize = 20_000;
+
 /// Prints what one round takes.
 async fn measure<F: Future<Output = bool>>(
     what: &str,
@@ -103,7 +106,8 @@ async fn measure<F: Future<Output = bool>>(
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
-    let rounds: usize = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(1);
+    let rounds: usize =
+        std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(ROUNDS);
     let rbac = Rbac::default();
     rbac.attach(Arc::new(Stored));
     let groups: Vec<Str> = (0..4).map(|n| Str::from(format!("group{n}"))).collect();
