@@ -208,7 +208,7 @@ impl<'v> Members<'v> {
             // More members than places can count: most are of no field.
             0 if self.map.len() > usize::from(u16::MAX) => self.map.get(&field.name),
             0 => None,
-            place => self.map.iter().nth(usize::from(place) - 1).map(|(_, value)| value),
+            place => self.map.value_at(usize::from(place) - 1),
         };
         match (form, field.presence) {
             (Form::Written, _) | (_, Presence::Pointer) => given,

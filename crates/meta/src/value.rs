@@ -368,6 +368,11 @@ impl Map {
         self.entries.iter().map(|(key, value)| (key, value))
     }
 
+    /// The value of the entry at this place in the map's order.
+    pub fn value_at(&self, place: usize) -> Option<&Value> {
+        self.entries.get(place).map(|(_, value)| value)
+    }
+
     /// The entries in the map's order, values for change.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (&Str, &mut Value)> {
         self.entries.iter_mut().map(|(key, value)| (&*key, value))

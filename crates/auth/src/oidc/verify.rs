@@ -2,6 +2,7 @@
 
 use super::keys::{JoseAlgorithm, KeySet};
 use crate::json::kind_of;
+use crate::service_account::is_extended;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL;
 use keelson_meta::Timestamp;
@@ -131,8 +132,7 @@ impl<'t> Signed<'t> {
             }
             _ => malformed(),
         })?;
-        let is_extended =
-            header.get("crit").is_some() || header.get("b64").is_some_and(|b64| b64 != true);
+        let is_extended = is_extended(&header);
         let text = |name: &str| header.get(name).and_then(Value::as_str).unwrap_or_default();
         let named = text("alg");
         let Some(algorithm) = algorithms.iter().find(|one| one.name() == named) else {

@@ -47,6 +47,11 @@ pub fn key_id(token: &str) -> String {
     id.unwrap_or_default().to_owned()
 }
 
+/// Whether a header asks for extensions that must be understood (RFC 7515 `crit`, RFC 7797 `b64`): none is here.
+pub fn is_extended(header: &Value) -> bool {
+    header.get("crit").is_some() || header.get("b64").is_some_and(|b64| b64 != true)
+}
+
 /// Whether one of the keys signed a token, by the algorithm that is the key's.
 pub fn is_signed(token: &str, keys: &[VerifyingKey]) -> bool {
     let Some((message, signature)) = token.rsplit_once('.') else { return false };
@@ -54,8 +59,7 @@ pub fn is_signed(token: &str, keys: &[VerifyingKey]) -> bool {
     let decoded = (BASE64URL.decode(header), BASE64URL.decode(signature));
     let (Ok(header), Ok(signature)) = decoded else { return false };
     let Ok(header) = serde_json::from_slice::<Value>(&header) else { return false };
-    // Extensions that must be understood are not.
-    if header.get("crit").is_some() || header.get("b64").is_some_and(|b64| b64 != true) {
+    if is_extended(&header) {
         return false;
     }
     let text = |name: &str| header.get(name).and_then(Value::as_str).unwrap_or_default();
