@@ -1,7 +1,8 @@
 //! Scenes of what keeps services up: disruption budgets, endpoints, the loss of a node.
 
-use super::cluster::{LOST_KEY, LOST_NODE};
+use super::cluster::{LOST_KEY, LOST_NODE, items};
 use super::scene::{Scene, conditions, each, facts, has, name, template};
+use keelson_testkit::kubelet::now;
 use serde_json::{Value, json};
 
 fn deployment(name: &str, replicas: u32, template: Value) -> Value {
@@ -106,23 +107,73 @@ fn slices_of(scene: &Scene, service: &str, count: usize) {
     scene.say(format!("{service}: {count} {facts} {manager} {kind} {conditions}"));
 }
 
-/// An autoscaler in a cluster in which nobody serves metrics.
+/// Autoscalers of a deployment whose pods have no metrics, and of one whose load grows and falls.
 pub fn autoscaling(scene: &Scene) {
-    scene.make("apps/v1/deployments", deployment("web", 2, template("web", "web:1", json!({}))));
-    let metric = json!({"type": "Resource", "resource": {"name": "cpu",
-        "target": {"type": "Utilization", "averageUtilization": 50}}});
-    let scaled = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
-    let spec =
-        json!({"minReplicas": 3, "maxReplicas": 5, "scaleTargetRef": scaled, "metrics": [metric]});
-    let autoscalers = "autoscaling/v2/horizontalpodautoscalers";
-    scene.make(autoscalers, json!({"metadata": {"name": "web"}, "spec": spec}));
+    let mut pods = template("web", "web:1", json!({}));
+    pods["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "100m"}});
+    scene.make("apps/v1/deployments", deployment("web", 2, pods));
+    let autoscaler = autoscaler(scene, "web", 3, 5);
     // Fewer than the least are raised to it, whatever the metrics.
     let web = scene.until("apps/v1/deployments/web", |web| web["status"]["availableReplicas"] == 3);
     scene.say(facts(&web, &["/spec/replicas", "/status/replicas"]));
-    let found = scene.until("autoscaling/v2/horizontalpodautoscalers/web", |found| {
+    let found = scene.until(&autoscaler, |found| {
         has(found, "ScalingActive", "False") && found["status"]["currentReplicas"] == 3
     });
     scene.say(format!("{} {}", facts(&found, &["/status/desiredReplicas"]), conditions(&found)));
+    scene.change(&autoscaler, json!({"spec": {"minReplicas": 1}}));
+    // 50m each are wanted: so many pods as the load has times that, within the limits.
+    for (load, replicas) in [(200, 4), (1000, 5), (100, 2), (10, 1)] {
+        let found = scene.until(&autoscaler, |found| {
+            measure(scene, load);
+            found["status"]["currentReplicas"] == replicas
+                && found["status"]["desiredReplicas"] == replicas
+                && found["status"]["currentMetrics"][0]["resource"]["current"]["averageValue"]
+                    == format!("{}m", load / replicas)
+                && has(found, "ScalingActive", "True")
+        });
+        scene.until_count("v1/pods", usize::try_from(replicas).expect("a few"));
+        let metrics = &found["status"]["currentMetrics"];
+        scene.say(format!("{load}m: {replicas} {metrics} {}", conditions(&found)));
+    }
+    let web = scene.until("apps/v1/deployments/web", |web| web["status"]["availableReplicas"] == 1);
+    scene.say(facts(&web, &["/spec/replicas", "/status/replicas"]));
+}
+
+/// Makes an autoscaler of a deployment, which wants half of the CPU that pods request. Gives its path.
+fn autoscaler(scene: &Scene, name: &str, least: u32, most: u32) -> String {
+    let metric = json!({"type": "Resource", "resource": {"name": "cpu",
+        "target": {"type": "Utilization", "averageUtilization": 50}}});
+    let scaled = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": name});
+    // Up and down at once, by any number.
+    let policies = json!([{"type": "Pods", "value": 100, "periodSeconds": 1}]);
+    let rules = json!({"stabilizationWindowSeconds": 0, "policies": policies});
+    let spec = json!({"minReplicas": least, "maxReplicas": most, "scaleTargetRef": scaled,
+        "metrics": [metric], "behavior": {"scaleUp": rules, "scaleDown": rules}});
+    let autoscalers = "autoscaling/v2/horizontalpodautoscalers";
+    scene.make(autoscalers, json!({"metadata": {"name": name}, "spec": spec}));
+    format!("{autoscalers}/{name}")
+}
+
+/// Writes the metrics of all pods, as metrics-server would serve them: they share a load, in millicores.
+fn measure(scene: &Scene, load: u64) {
+    let pods = scene.get("v1/pods").body;
+    let is_there = |pod: &&Value| pod["metadata"]["deletionTimestamp"].is_null();
+    let pods: Vec<&Value> = items(&pods).filter(is_there).collect();
+    let share = load / u64::try_from(pods.len().max(1)).expect("a few");
+    for pod in pods {
+        let metadata = json!({"name": name(pod), "labels": pod["metadata"]["labels"]});
+        // Measured without a window, samples count from the moment when the pod is ready.
+        let metrics = json!({"apiVersion": "metrics.k8s.io/v1beta1", "kind": "PodMetrics",
+            "metadata": metadata, "timestamp": now(), "window": "0s",
+            "containers": [{"name": "main", "usage": {"cpu": format!("{share}m")}}]});
+        let path = scene.path("metrics.k8s.io/v1beta1/pods");
+        let put = scene.api.post(&path, &metrics).expect("an answer");
+        if put.code == 409 {
+            let path = format!("{path}/{}", name(pod));
+            let put = scene.api.patch(&path, &metrics).expect("an answer");
+            assert_eq!(put.code, 200, "{put:?}");
+        }
+    }
 }
 
 /// A node whose kubelet falls silent.

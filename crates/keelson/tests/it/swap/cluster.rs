@@ -150,7 +150,7 @@ impl Cluster {
         let ready =
             poll(START_TIME_MAX, || admin.get("/readyz").ok().filter(|got| got.code == 200));
         assert!(ready.is_some(), "no server: {}", servers[0].log());
-        define_widgets(&admin);
+        define_resources(&admin);
         let manager = start_manager(programs, &files, &[]);
         let scheduler = start_scheduler(&programs.scheduler, &files);
         let held = |name: &str| {
@@ -264,22 +264,33 @@ fn start_scheduler(program: &Path, files: &Files) -> Process {
     start(command, files.path("scheduler.log"))
 }
 
-/// A custom resource that is there before kube-controller-manager asks what there is.
-fn define_widgets(admin: &Api) {
+/// Defines a custom resource before kube-controller-manager asks what there is.
+fn define(admin: &Api, group: &str, version: &str, names: Value) {
+    let plural = names["plural"].as_str().expect("a name").to_owned();
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-    let version = json!({"name": "v1", "served": true, "storage": true,
-        "schema": {"openAPIV3Schema": schema}});
-    let definition = json!({"metadata": {"name": "widgets.testkit.keelson"}, "spec": {
-        "group": "testkit.keelson", "scope": "Namespaced", "versions": [version],
-        "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"}}});
+    let versions = json!([{"name": version, "served": true, "storage": true,
+        "schema": {"openAPIV3Schema": schema}}]);
+    // Groups below k8s.io need an approval, which may also be none.
+    let annotations = json!({"api-approved.kubernetes.io": "unapproved, for a test"});
+    let metadata = json!({"name": format!("{plural}.{group}"), "annotations": annotations});
+    let spec = json!({"group": group, "scope": "Namespaced", "versions": versions, "names": names});
     let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    let made = admin.post(path, &definition).expect("an answer");
+    let made = admin.post(path, &json!({"metadata": metadata, "spec": spec}));
+    let made = made.expect("an answer");
     assert_eq!(made.code, 201, "{made:?}");
     let served = poll(START_TIME_MAX, || {
-        let list = admin.get("/apis/testkit.keelson/v1/widgets").ok()?;
+        let list = admin.get(&format!("/apis/{group}/{version}/{plural}")).ok()?;
         (list.code == 200).then_some(())
     });
-    assert!(served.is_some(), "the custom resource is not served");
+    assert!(served.is_some(), "{plural}.{group} is not served");
+}
+
+/// A custom resource for owners and dependents, and one in the place of the resource metrics API.
+fn define_resources(admin: &Api) {
+    let widgets = json!({"plural": "widgets", "singular": "widget", "kind": "Widget"});
+    define(admin, "testkit.keelson", "v1", widgets);
+    let metrics = json!({"plural": "pods", "singular": "podmetrics", "kind": "PodMetrics"});
+    define(admin, "metrics.k8s.io", "v1beta1", metrics);
 }
 
 /// The items of a list.
