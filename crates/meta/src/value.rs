@@ -253,17 +253,18 @@ impl Map {
         }
         let mut sorted = entries;
         sorted.sort_by(|a, b| a.0.cmp(&b.0));
-        let mut kept: Vec<(Str, Value)> = Vec::with_capacity(sorted.len());
-        for (key, value) in sorted {
-            match kept.last_mut() {
-                Some(last) if last.0 == key => {
-                    duplicate(&key);
-                    last.1 = value;
-                }
-                _ => kept.push((key, value)),
+        sorted.dedup_by(|later, kept| {
+            let is_same = later.0 == kept.0;
+            if is_same {
+                duplicate(&kept.0);
+                std::mem::swap(&mut kept.1, &mut later.1);
             }
+            is_same
+        });
+        if sorted.len() < sorted.capacity() / 2 {
+            sorted.shrink_to_fit();
         }
-        Map { entries: kept }
+        Map { entries: sorted }
     }
 
     /// Takes entries in which no key stands more than once. Costs nothing for a small map.

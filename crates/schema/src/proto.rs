@@ -178,6 +178,20 @@ mod tests {
     }
 
     #[test]
+    fn the_last_entry_of_a_key_counts_however_many_there_are() {
+        let schema = named("io.k8s.api.core.v1.ConfigMap");
+        let entry = |number: u32| {
+            let (key, value) = (format!("k{}", number % 5), format!("{number:06}"));
+            let entry = [&[0x0a, 2][..], key.as_bytes(), &[0x12, 6], value.as_bytes()].concat();
+            [&[0x12, entry.len() as u8][..], &entry].concat()
+        };
+        let bytes: Vec<u8> = (0..20_000).flat_map(entry).collect();
+        let map = decode::message(&schema.types, schema.root(), &bytes).expect("a ConfigMap");
+        let want = value!({"k0": "019995", "k1": "019996", "k2": "019997", "k3": "019998", "k4": "019999"});
+        assert_eq!(map.get("data"), Some(&want));
+    }
+
+    #[test]
     fn what_is_no_pointer_is_written_when_it_is_zero() {
         check("io.k8s.api.core.v1.EnvVar", value!({"name": ""}), b"\x0a\0\x12\0");
         check(

@@ -285,6 +285,26 @@ fn decoders_take_memory_and_time_in_proportion_to_bodies() {
 }
 
 #[test]
+fn equal_keys_of_a_map_are_kept_once() {
+    let catalogue = Catalogue::shared();
+    let pod = catalogue.schema(&GroupVersionKind::new("", "v1", "Pod")).expect("Pods are known");
+    let typed = |body: &[u8]| -> Box<dyn Any> {
+        Box::new(decode::decode(&pod, body, Format::Protobuf, &|_| true))
+    };
+    // Types are read once for all bodies.
+    drop(typed(&pod_of(b"\x3a\x00")(10)));
+    let json = |body: &[u8]| -> Box<dyn Any> { Box::new(json::parse(body)) };
+    for (name, decode, make) in [
+        // Node selectors: entries without key and value.
+        ("protobuf", &typed as &Decode<'_>, pod_of(b"\x3a\x00")),
+        ("JSON", &json, wrapped("{", "\"a\":0,", "\"a\":0}")),
+    ] {
+        let taken = measure(decode, &make(BODY_BYTES));
+        assert!(taken.kept < BODY_BYTES, "{name}: {} bytes kept", taken.kept);
+    }
+}
+
+#[test]
 fn an_object_holds_a_bounded_number_of_maps() {
     let catalogue = Catalogue::shared();
     let pod = catalogue.schema(&GroupVersionKind::new("", "v1", "Pod")).expect("Pods are known");

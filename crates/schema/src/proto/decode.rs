@@ -30,6 +30,9 @@ enum Found<'a> {
     Entries(Vec<(Str, Value)>),
 }
 
+/// Entries of a map among which keys may stand more than once.
+const ENTRIES_WITH_DUPLICATES_MAX: usize = 4_096;
+
 type Pieces<'a> = SmallVec<[&'a [u8]; 1]>;
 
 struct Decoder<'t> {
@@ -116,7 +119,7 @@ impl<'t> Decoder<'t> {
             Shape::Map(map) => {
                 let entry = self.entry(&map.value, wire.bytes(name)?, name)?;
                 match found {
-                    Found::Entries(entries) => entries.push(entry),
+                    Found::Entries(entries) => push_entry(entries, entry),
                     other => *other = Found::Entries(vec![entry]),
                 }
             }
@@ -318,6 +321,17 @@ fn string(bytes: &[u8]) -> Str {
 
 fn content(name: &str, why: impl Into<String>) -> ProtoError {
     ProtoError::Content(name.to_owned(), why.into())
+}
+
+/// Adds an entry of a map. Before a long list would grow, keys that stand in it more than once are made one: an
+/// empty entry is two bytes of a body.
+fn push_entry(entries: &mut Vec<(Str, Value)>, entry: (Str, Value)) {
+    if entries.len() == entries.capacity() && entries.len() >= ENTRIES_WITH_DUPLICATES_MAX {
+        let distinct: Map = std::mem::take(entries).into_iter().collect();
+        *entries = distinct.into_iter().collect();
+        entries.reserve(entries.len().max(ENTRIES_WITH_DUPLICATES_MAX));
+    }
+    entries.push(entry);
 }
 
 /// A message whose JSON form is no map of its fields.
