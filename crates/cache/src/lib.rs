@@ -30,3 +30,4 @@ pub use history::{Change, ChangeKind, HISTORY_BYTES_MAX, HISTORY_EVENTS_MAX};
 pub use prefix::{begins_with, by_prefix, custom_prefix};
 pub use resource::{Cursor, CursorError, Resource, Snapshot};
 pub use selection::Term;
+pub use tree::{Place, Placed, Range, Tree};

@@ -17,7 +17,7 @@ const NODE_MAX: usize = 24;
 const NODE_MIN: usize = 8;
 
 /// What elements are ordered by.
-pub(crate) type Place<'a> = (&'a str, &'a str);
+pub type Place<'a> = (&'a str, &'a str);
 
 /// Which of two places comes first.
 pub(crate) fn order(a: Place<'_>, b: Place<'_>) -> Ordering {
@@ -29,15 +29,21 @@ pub(crate) fn order(a: Place<'_>, b: Place<'_>) -> Ordering {
     text(a.0, b.0).then_with(|| text(a.1, b.1))
 }
 
-/// An element of a [`Tree`]. Clones are cheap.
-pub(crate) trait Placed: Clone {
+/// An element of a [`Tree`].
+pub trait Placed {
     /// Its place in the order. Never changes.
     fn place(&self) -> Place<'_>;
 }
 
-/// The set. No two elements have one place.
+impl<T: Placed> Placed for Arc<T> {
+    fn place(&self) -> Place<'_> {
+        (**self).place()
+    }
+}
+
+/// The set. No two elements have one place. Changes clone elements that a clone of the set still holds.
 #[derive(Clone)]
-pub(crate) struct Tree<T> {
+pub struct Tree<T> {
     root: Arc<Node<T>>,
     len: usize,
 }
@@ -92,7 +98,7 @@ impl<T> Tree<T> {
     }
 }
 
-impl<T: Placed> Tree<T> {
+impl<T: Placed + Clone> Tree<T> {
     /// The element at a place.
     pub fn get(&self, place: Place<'_>) -> Option<&T> {
         let mut node = &*self.root;
@@ -157,7 +163,7 @@ impl<T: Placed> Tree<T> {
     }
 }
 
-impl<T: Placed> FromIterator<T> for Tree<T> {
+impl<T: Placed + Clone> FromIterator<T> for Tree<T> {
     /// Elements that come in order fill their nodes.
     fn from_iter<I: IntoIterator<Item = T>>(elements: I) -> Self {
         let mut tree = Self::default();
@@ -175,7 +181,7 @@ impl<T> fmt::Debug for Tree<T> {
 }
 
 /// Elements in order.
-pub(crate) struct Range<'a, T> {
+pub struct Range<'a, T> {
     /// Of each branch on the way down, the children after the present one.
     ahead: Vec<slice::Iter<'a, Arc<Node<T>>>>,
     leaf: slice::Iter<'a, T>,
@@ -222,7 +228,7 @@ impl<T> Node<T> {
     }
 }
 
-impl<T: Placed> Branch<T> {
+impl<T: Placed + Clone> Branch<T> {
     /// The child in whose part of the order a place is.
     fn child_at(&self, place: Place<'_>) -> usize {
         self.separators.partition_point(|separator| order(separator.place(), place).is_le())
@@ -262,7 +268,7 @@ impl<T: Placed> Branch<T> {
     }
 }
 
-fn insert<T: Placed>(node: &mut Arc<Node<T>>, element: T) -> (Option<T>, Option<Split<T>>) {
+fn insert<T: Placed + Clone>(node: &mut Arc<Node<T>>, element: T) -> (Option<T>, Option<Split<T>>) {
     match Arc::make_mut(node) {
         Node::Leaf(elements) => match find(elements, element.place()) {
             Ok(at) => (Some(std::mem::replace(&mut elements[at], element)), None),
@@ -282,7 +288,7 @@ fn insert<T: Placed>(node: &mut Arc<Node<T>>, element: T) -> (Option<T>, Option<
 }
 
 /// Puts a new element into a leaf, whose other half is returned when it was full.
-fn insert_at<T: Placed>(
+fn insert_at<T: Placed + Clone>(
     elements: &mut SmallVec<[T; NODE_MAX]>,
     at: usize,
     element: T,
@@ -316,7 +322,7 @@ fn halve<T>(branch: &mut Branch<T>) -> Option<Split<T>> {
     Some((between, Arc::new(Node::Branch(Box::new(right)))))
 }
 
-fn remove<T: Placed>(node: &mut Arc<Node<T>>, place: Place<'_>) -> Option<T> {
+fn remove<T: Placed + Clone>(node: &mut Arc<Node<T>>, place: Place<'_>) -> Option<T> {
     match Arc::make_mut(node) {
         Node::Leaf(elements) => find(elements, place).ok().map(|at| elements.remove(at)),
         Node::Branch(branch) => {
@@ -337,7 +343,7 @@ mod tests {
     /// An element that counts how many hold it.
     type Held = Arc<(String, String, u64)>;
 
-    impl Placed for Held {
+    impl Placed for (String, String, u64) {
         fn place(&self) -> Place<'_> {
             (&self.0, &self.1)
         }

@@ -1,7 +1,7 @@
 //! What admission may ask of the registry: stored objects, for built-in plug-ins; types, conversion and
 //! equivalent resources, for webhooks and policies.
 
-use crate::api_table::{ApiTable, Endpoint, Source};
+use crate::api_table::{ApiGroup, ApiTable, Endpoint, Source};
 use crate::registry::Registry;
 use keelson_admission::{Api, Pending, Stored};
 use keelson_auth::Authorizer;
@@ -69,13 +69,14 @@ impl Api for Registry {
         let Some(kind) = api.kind(&resource.group, &resource.resource) else { return vec![] };
         let mut found = vec![];
         // Objects of one prefix are the same objects: events have two groups.
-        let same = api.groups().filter(|group| {
-            group.name == resource.group
-                || (kind.source == Source::BuiltIn
-                    && api
-                        .kind(&group.name, &resource.resource)
-                        .is_some_and(|other| other.prefix == kind.prefix))
-        });
+        let is_same = |group: &&ApiGroup| {
+            let other = api.kind(&group.name, &resource.resource);
+            other.is_some_and(|other| other.prefix == kind.prefix)
+        };
+        let same: Vec<&ApiGroup> = match kind.source {
+            Source::BuiltIn => api.built_in_groups().filter(is_same).collect(),
+            Source::Custom => api.group(&resource.group).into_iter().collect(),
+        };
         for group in same {
             for version in &group.versions {
                 let gvr = GroupVersionResource::new(

@@ -12,6 +12,7 @@ use keelson_auth::Permit;
 use keelson_cache::Entry;
 use keelson_kinds::api_services::{Available, is_local, local, set_available};
 use keelson_meta::{Failure, Object, Str, Value, value};
+use keelson_schema::json;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -126,7 +127,7 @@ pub async fn run(registry: Arc<Registry>) {
                 false
             }
         };
-        if is_done && !state.services.values().any(|service| service.is_remote) {
+        if is_done && state.remote.is_empty() {
             informer.changed().await;
         } else {
             let _ = tokio::time::timeout(LOOK_AGAIN, informer.changed()).await;
@@ -138,20 +139,20 @@ pub async fn run(registry: Arc<Registry>) {
 /// Versions with their priorities.
 type Prioritized = Vec<(i64, Str)>;
 
-/// What is known of definitions and APIServices.
+/// What is known of definitions and APIServices, and which of these are to be looked at: a change costs the same
+/// however many there are.
 #[derive(Default)]
 struct State {
     /// The group versions that a definition serves, by its name.
     definitions: HashMap<Str, Vec<(Str, Str)>>,
+    /// Group, version and the number of definitions that serve it, by the name of its APIService.
+    wanted: HashMap<Str, (Str, Str, usize)>,
     /// By name.
-    services: BTreeMap<Str, Known>,
-}
-
-/// What is known of an APIService.
-struct Known {
-    entry: Entry,
-    object: Object,
-    is_remote: bool,
+    services: HashMap<Str, Entry>,
+    /// Those of them that lead to other servers.
+    remote: BTreeMap<Str, Object>,
+    /// Names of APIServices that may have to be written.
+    unsynced: BTreeSet<Str>,
 }
 
 impl State {
@@ -165,8 +166,10 @@ impl State {
             InformerEvent::Deleted { kind, entry } => {
                 if is_service(&kind) {
                     self.services.remove(entry.name());
+                    self.remote.remove(entry.name());
+                    self.unsynced.insert(entry.name().into());
                 } else {
-                    self.definitions.remove(entry.name());
+                    self.define(entry.name(), vec![]);
                 }
             }
             InformerEvent::Withdrawn(kind) => self.forget(&kind),
@@ -175,33 +178,64 @@ impl State {
 
     fn forget(&mut self, kind: &Kind) {
         if is_service(kind) {
-            self.services.clear();
+            self.unsynced.extend(self.services.drain().map(|(name, _)| name));
+            self.remote.clear();
         } else {
-            self.definitions.clear();
+            let names: Vec<Str> = self.definitions.keys().cloned().collect();
+            names.iter().for_each(|name| self.define(name, vec![]));
         }
     }
 
     fn put(&mut self, kind: &Kind, entry: Entry) {
+        if !is_service(kind) {
+            return self.define(entry.name(), served_versions(&entry));
+        }
         // What cannot be read is as good as absent; reads of it tell.
         let Ok(object) = kind.decode(&entry) else { return };
         let name = Str::new(entry.name());
-        if is_service(kind) {
-            let is_remote = !is_local(&object);
-            self.services.insert(name, Known { entry, object, is_remote });
-        } else {
-            self.definitions.insert(name, served_versions(&object));
+        match is_local(&object) {
+            true => drop(self.remote.remove(&name)),
+            false => drop(self.remote.insert(name.clone(), object)),
+        }
+        self.unsynced.insert(name.clone());
+        self.services.insert(name, entry);
+    }
+
+    /// Notes which group versions a definition serves now.
+    fn define(&mut self, definition: &str, versions: Vec<(Str, Str)>) {
+        let old = match versions.is_empty() {
+            true => self.definitions.remove(definition),
+            false => self.definitions.insert(definition.into(), versions.clone()),
+        };
+        let old = old.unwrap_or_default();
+        if old == versions {
+            return;
+        }
+        for (group, version) in versions {
+            let name = service_name(&group, &version);
+            self.unsynced.insert(name.clone());
+            self.wanted.entry(name).or_insert((group, version, 0)).2 += 1;
+        }
+        for (group, version) in old {
+            let name = service_name(&group, &version);
+            if let Some(wanted) = self.wanted.get_mut(&name) {
+                wanted.2 -= 1;
+                if wanted.2 == 0 {
+                    self.wanted.remove(&name);
+                    self.unsynced.insert(name);
+                }
+            }
         }
     }
 
     /// The group versions that other servers serve, by their priority.
     fn remote_groups(&self) -> Vec<RemoteGroup> {
         let mut groups: BTreeMap<&str, (i64, Prioritized)> = BTreeMap::new();
-        for service in self.services.values().filter(|service| service.is_remote) {
-            let number = |name| service.object.int_at(&["spec", name]).unwrap_or(0);
-            let (priority, versions) =
-                groups.entry(service.object.str_at(&["spec", "group"])).or_default();
+        for object in self.remote.values() {
+            let number = |name| object.int_at(&["spec", name]).unwrap_or(0);
+            let (priority, versions) = groups.entry(object.str_at(&["spec", "group"])).or_default();
             *priority = (*priority).max(number("groupPriorityMinimum"));
-            let version = Str::new(service.object.str_at(&["spec", "version"]));
+            let version = Str::new(object.str_at(&["spec", "version"]));
             versions.push((number("versionPriority"), version));
         }
         let mut groups: Vec<RemoteGroup> = groups
@@ -218,54 +252,86 @@ impl State {
         groups
     }
 
-    async fn sync(&self, registry: &Arc<Registry>) -> Result<(), Failure> {
+    /// Writes what is not as it should be. What could not be written is tried again by the next call.
+    async fn sync(&mut self, registry: &Arc<Registry>) -> Result<(), Failure> {
         let Some(kind) = registry.kind(GROUP, "apiservices") else { return Ok(()) };
         let permit = Permit::internal("system:apiserver");
-        let wanted: BTreeSet<(&Str, &Str)> =
-            self.definitions.values().flatten().map(|(group, version)| (group, version)).collect();
-        for (group, version) in &wanted {
-            let name = format!("{version}.{group}");
+        let mut done = Ok(());
+        let remote = self.remote.keys().cloned();
+        for name in
+            std::mem::take(&mut self.unsynced).into_iter().chain(remote).collect::<BTreeSet<_>>()
+        {
             let target = Target::of(&kind, "", &name);
-            let value = made(group, version, CUSTOM, "true");
-            match self.services.get(name.as_str()) {
-                None => {
-                    registry.make_missing(&permit, &target, value, "kube-apiserver").await?;
-                }
-                Some(known) if known.automanaged() == "true" => {
-                    known.restore(registry, &permit, &target, value).await?;
-                }
-                Some(_) => {}
+            if let Err(error) = self.sync_service(registry, &permit, &target).await {
+                self.unsynced.insert(name);
+                done = Err(error);
             }
         }
-        for (name, known) in &self.services {
-            let target = Target::of(&kind, "", name);
-            let of =
-                ["group", "version"].map(|part| Str::new(known.object.str_at(&["spec", part])));
-            if known.automanaged() == "true" && !wanted.contains(&(&of[0], &of[1])) {
-                let options = DeleteOptions::default();
-                let deleted = registry.delete(&permit, &target, &options, &mut vec![]).await;
-                unless_gone(deleted.map(drop))?;
-                continue;
-            }
-            let available =
-                if known.is_remote { registry.available(&known.object) } else { local() };
-            known.note(registry, &permit, &target, &available).await?;
-        }
-        Ok(())
+        done
     }
+
+    async fn sync_service(
+        &self,
+        registry: &Registry,
+        permit: &Permit,
+        target: &Target,
+    ) -> Result<(), Failure> {
+        let wanted = self.wanted.get(&target.name);
+        let wanted = wanted.map(|(group, version, _)| made(group, version, CUSTOM, "true"));
+        let Some(entry) = self.services.get(&target.name) else {
+            return match wanted {
+                Some(wanted) => {
+                    registry.make_missing(permit, target, wanted, "kube-apiserver").await.map(drop)
+                }
+                None => Ok(()),
+            };
+        };
+        let known = Known { object: target.kind.decode(entry)? };
+        if known.automanaged() == "true" {
+            let Some(wanted) = wanted else {
+                let options = DeleteOptions::default();
+                let deleted = registry.delete(permit, target, &options, &mut vec![]).await;
+                return unless_gone(deleted.map(drop));
+            };
+            known.restore(registry, permit, target, wanted).await?;
+        }
+        let is_remote = self.remote.contains_key(&target.name);
+        let available = if is_remote { registry.available(&known.object) } else { local() };
+        known.note(registry, permit, target, &available).await
+    }
+}
+
+/// A stored APIService.
+struct Known {
+    object: Object,
+}
+
+/// `v1.example.com`.
+fn service_name(group: &str, version: &str) -> Str {
+    Str::from(format!("{version}.{group}"))
 }
 
 fn is_service(kind: &Kind) -> bool {
     kind.gvr.resource == "apiservices"
 }
 
-fn served_versions(definition: &Object) -> Vec<(Str, Str)> {
-    let group = Str::new(definition.str_at(&["spec", "group"]));
-    let versions = definition.array_at(&["spec", "versions"]).iter();
-    let served =
-        versions.filter(|version| version.get("served").and_then(Value::as_bool) == Some(true));
-    let names = served.filter_map(|version| version.str_at(&["name"]));
-    names.map(|version| (group.clone(), Str::new(version))).collect()
+/// The group versions that a definition serves. Nothing else of it is decoded, for most of it is schemas.
+fn served_versions(definition: &Entry) -> Vec<(Str, Str)> {
+    let text = definition.json_slice();
+    let value_at = |from: usize, to: usize, path: &[&str]| {
+        let place = json::place_at(&text[from..to], path)?;
+        Some(json::parse(&text[from..to][place]).ok()?.value)
+    };
+    let Some(group) = value_at(0, text.len(), &["spec", "group"]) else { return vec![] };
+    let group = Str::new(group.as_str().unwrap_or_default());
+    let Some(versions) = json::place_at(text, &["spec", "versions"]) else { return vec![] };
+    let versions = json::item_places(text, versions.start).into_iter();
+    let served = versions.filter_map(|item| {
+        let member = |name| value_at(item.start, item.end, &[name]);
+        let is_served = member("served")?.as_bool() == Some(true);
+        Some((group.clone(), Str::new(member("name")?.as_str()?))).filter(|_| is_served)
+    });
+    served.collect()
 }
 
 fn unless_gone(result: Result<(), Failure>) -> Result<(), Failure> {
@@ -314,7 +380,7 @@ impl Known {
             return Ok(());
         }
         tracing::debug!(
-            name = self.entry.name(),
+            name = %target.name,
             reason = available.reason,
             "APIService condition"
         );

@@ -6,23 +6,25 @@
 
 use crate::kind::Kind;
 use crate::schema_text::SchemaText;
+use keelson_cache::{Place, Placed, Tree};
 use keelson_meta::{GroupVersionKind, Str};
 use keelson_schema::Schema;
 use keelson_schema::catalogue::{Catalogue, Group, Resource, Version};
 use std::borrow::Cow;
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// All groups that are served, in the order of discovery: the built-in ones as the catalogue has them,
-/// then the others by name.
+/// then the others by name. A change of one resource costs the same however many there are: what it does not
+/// touch is shared with the table before it.
 #[derive(Debug, Default)]
 pub struct ApiTable {
-    groups: Vec<Arc<ApiGroup>>,
-    /// Places in `groups`, by name.
-    places: HashMap<Str, usize>,
-    /// How many of `groups` are in the catalogue.
-    built_in: usize,
+    built_in: Vec<Arc<ApiGroup>>,
+    /// Places in `built_in`, by name.
+    places: Arc<HashMap<Str, usize>>,
+    /// The groups that are not in the catalogue, by name.
+    custom: Tree<Arc<ApiGroup>>,
 }
 
 /// A group that is served.
@@ -33,7 +35,13 @@ pub struct ApiGroup {
     /// In the order of discovery: the preferred one first.
     pub versions: Vec<ApiVersion>,
     /// The resources that keep objects, served in some version, by name.
-    kinds: BTreeMap<Str, Arc<Kind>>,
+    kinds: Tree<Arc<Kind>>,
+}
+
+impl Placed for ApiGroup {
+    fn place(&self) -> Place<'_> {
+        (&self.name, "")
+    }
 }
 
 /// A version of a group that is served.
@@ -42,7 +50,7 @@ pub struct ApiVersion {
     /// `v1`.
     pub name: Str,
     /// By name, which is the order of discovery.
-    endpoints: BTreeMap<Str, Arc<Endpoint>>,
+    endpoints: Tree<Arc<Endpoint>>,
 }
 
 /// One resource in one version, as it is served.
@@ -69,6 +77,18 @@ pub enum Source {
     Custom,
 }
 
+impl Placed for Endpoint {
+    fn place(&self) -> Place<'_> {
+        (&self.facts.name, "")
+    }
+}
+
+impl Placed for Kind {
+    fn place(&self) -> Place<'_> {
+        (&self.gvr.resource, "")
+    }
+}
+
 impl ApiTable {
     /// The table of the built-in resources that are served.
     pub(crate) fn built_in(
@@ -85,16 +105,15 @@ impl ApiTable {
                     let kind = kinds.get(&(group.name.clone(), facts.name.clone())).cloned();
                     let deprecation = deprecation(group, version, facts);
                     let (source, openapi) = (Source::BuiltIn, SchemaText::default());
-                    let endpoint = Endpoint {
+                    Arc::new(Endpoint {
                         facts: Cow::Borrowed(facts),
                         kind,
                         source,
                         deprecation,
                         openapi,
-                    };
-                    (facts.name.clone(), Arc::new(endpoint))
+                    })
                 });
-                let endpoints: BTreeMap<_, _> = endpoints.collect();
+                let endpoints: Tree<_> = endpoints.collect();
                 if !endpoints.is_empty() {
                     versions.push(ApiVersion { name: version.name.clone(), endpoints });
                 }
@@ -104,35 +123,37 @@ impl ApiTable {
                 groups.push(Arc::new(group));
             }
         }
-        let built_in = groups.len();
-        ApiTable::of(groups, built_in)
-    }
-
-    fn of(mut groups: Vec<Arc<ApiGroup>>, built_in: usize) -> ApiTable {
-        groups[built_in..].sort_by(|one, other| one.name.cmp(&other.name));
         let places = groups.iter().enumerate();
         let places = places.map(|(place, group)| (group.name.clone(), place)).collect();
-        ApiTable { groups, places, built_in }
+        ApiTable { built_in: groups, places: Arc::new(places), custom: Tree::default() }
     }
 
     /// All groups, in the order of discovery.
     pub fn groups(&self) -> impl Iterator<Item = &ApiGroup> {
-        self.groups.iter().map(|group| &**group)
+        self.built_in_groups().chain(self.custom.iter().map(|group| &**group))
+    }
+
+    /// The groups of the catalogue that are served, in the order of discovery.
+    pub fn built_in_groups(&self) -> impl Iterator<Item = &ApiGroup> {
+        self.built_in.iter().map(|group| &**group)
     }
 
     /// A group.
     pub fn group(&self, name: &str) -> Option<&ApiGroup> {
-        self.places.get(name).map(|place| &*self.groups[*place])
+        match self.places.get(name) {
+            Some(place) => self.built_in.get(*place).map(|group| &**group),
+            None => self.custom.get((name, "")).map(|group| &**group),
+        }
     }
 
     /// A resource in a version.
     pub fn endpoint(&self, group: &str, version: &str, resource: &str) -> Option<&Arc<Endpoint>> {
-        self.group(group)?.version(version)?.endpoints.get(resource)
+        self.group(group)?.version(version)?.endpoint(resource)
     }
 
     /// A resource that keeps objects.
     pub fn kind(&self, group: &str, resource: &str) -> Option<&Arc<Kind>> {
-        self.group(group)?.kinds.get(resource)
+        self.group(group)?.kinds.get((resource, ""))
     }
 
     /// The resource of the objects of a kind, served in this version.
@@ -144,60 +165,61 @@ impl ApiTable {
 
     /// All resources that keep objects.
     pub fn kinds(&self) -> impl Iterator<Item = &Arc<Kind>> {
-        self.groups.iter().flat_map(|group| group.kinds.values())
+        self.groups().flat_map(|group| group.kinds.iter())
     }
 
     /// The same table with these endpoints of one resource in the place of those that it had; none
-    /// withdraws it.
+    /// withdraws it. The resource must be none of the catalogue's.
     pub(crate) fn with(
         &self,
         group: &str,
         resource: &str,
         endpoints: Vec<(Str, Arc<Endpoint>)>,
     ) -> ApiTable {
-        let old = self.group(group);
-        let name = old.map_or_else(|| Str::new(group), |old| old.name.clone());
-        let mut versions = old.map(|old| old.versions.clone()).unwrap_or_default();
-        for version in &mut versions {
-            version.endpoints.remove(resource);
-        }
-        for (version, endpoint) in endpoints {
-            let place = versions.iter().position(|known| known.name == version);
-            let place = place.unwrap_or_else(|| {
-                versions.push(ApiVersion { name: version, endpoints: BTreeMap::new() });
-                versions.len() - 1
-            });
-            versions[place].endpoints.insert(Str::new(resource), endpoint);
-        }
-        versions.retain(|version| !version.endpoints.is_empty());
         let place = self.places.get(group).copied();
+        let old = self.group(group).cloned();
+        let mut changed = old.unwrap_or_else(|| ApiGroup::new(Str::new(group), vec![]));
         // The catalogue has its own order of versions.
-        if place.is_none_or(|place| place >= self.built_in) {
-            versions.sort_by(|one, other| by_priority(&one.name, &other.name));
-        }
-        let (mut groups, mut built_in) = (self.groups.clone(), self.built_in);
-        let changed = ApiGroup::new(name, versions);
+        changed.replace(resource, endpoints, place.is_none());
+        let (mut built_in, mut custom) = (self.built_in.clone(), self.custom.clone());
         match place {
-            Some(place) if changed.versions.is_empty() => {
-                groups.remove(place);
-                built_in -= usize::from(place < built_in);
-            }
-            Some(place) => groups[place] = Arc::new(changed),
-            None if changed.versions.is_empty() => {}
-            None => groups.push(Arc::new(changed)),
+            // Its own resources stay, and so does the group.
+            Some(place) => built_in[place] = Arc::new(changed),
+            None if changed.versions.is_empty() => drop(custom.remove((group, ""))),
+            None => drop(custom.insert(Arc::new(changed))),
         }
-        ApiTable::of(groups, built_in)
+        ApiTable { built_in, places: self.places.clone(), custom }
     }
 }
 
 impl ApiGroup {
     fn new(name: Str, versions: Vec<ApiVersion>) -> ApiGroup {
-        let endpoints = versions.iter().flat_map(|version| version.endpoints.iter());
-        let kinds = endpoints.filter_map(|(name, endpoint)| {
-            endpoint.kind.as_ref().map(|kind| (name.clone(), kind.clone()))
-        });
-        let kinds = kinds.collect();
+        let endpoints = versions.iter().flat_map(ApiVersion::endpoints);
+        let kinds = endpoints.filter_map(|endpoint| endpoint.kind.clone()).collect();
         ApiGroup { name, versions, kinds }
+    }
+
+    /// Puts endpoints of one resource in the place of those that it had.
+    fn replace(&mut self, resource: &str, endpoints: Vec<(Str, Arc<Endpoint>)>, sorted: bool) {
+        self.kinds.remove((resource, ""));
+        for version in &mut self.versions {
+            version.endpoints.remove((resource, ""));
+        }
+        for (version, endpoint) in endpoints {
+            if let Some(kind) = &endpoint.kind {
+                self.kinds.insert(kind.clone());
+            }
+            let place = self.versions.iter().position(|known| known.name == version);
+            let place = place.unwrap_or_else(|| {
+                self.versions.push(ApiVersion { name: version, endpoints: Tree::default() });
+                self.versions.len() - 1
+            });
+            self.versions[place].endpoints.insert(endpoint);
+        }
+        self.versions.retain(|version| !version.endpoints.is_empty());
+        if sorted {
+            self.versions.sort_by(|one, other| by_priority(&one.name, &other.name));
+        }
     }
 
     /// A version.
@@ -209,7 +231,12 @@ impl ApiGroup {
 impl ApiVersion {
     /// Its resources, in the order of discovery.
     pub fn endpoints(&self) -> impl Iterator<Item = &Arc<Endpoint>> {
-        self.endpoints.values()
+        self.endpoints.iter()
+    }
+
+    /// A resource.
+    pub fn endpoint(&self, name: &str) -> Option<&Arc<Endpoint>> {
+        self.endpoints.get((name, ""))
     }
 }
 

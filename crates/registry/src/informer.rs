@@ -5,10 +5,12 @@
 //! all known: at first, when its definition has changed, and when the informer fell behind.
 
 use crate::kind::Kind;
+use crate::producer::custom_prefix;
 use crate::registry::Registry;
 use bytes::Bytes;
 use keelson_cache::{Change, ChangeKind, Cursor, Entry, Follower, Snapshot};
-use std::collections::HashMap;
+use keelson_meta::Str;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -65,6 +67,8 @@ pub struct Informer {
     follower: Follower,
     /// Wakes when other kinds are served.
     api: watch::Receiver<u64>,
+    /// The number of the change of the API table up to which it was looked at; none: not yet.
+    seen: Option<u64>,
     /// By the prefix of their keys.
     followed: HashMap<Bytes, Followed>,
 }
@@ -98,7 +102,8 @@ impl Registry {
             }
         };
         let follower = self.cache.follow(prefixes);
-        Informer { registry: self.clone(), wanted, follower, api, followed: HashMap::new() }
+        let (registry, followed) = (self.clone(), HashMap::new());
+        Informer { registry, wanted, follower, api, seen: None, followed }
     }
 }
 
@@ -106,8 +111,12 @@ impl Informer {
     /// Appends what has happened since the last call.
     pub fn take(&mut self, out: &mut Vec<InformerEvent>) {
         if self.api.has_changed().unwrap_or(false) {
-            self.api.borrow_and_update();
-            self.follow_served(out);
+            let number = *self.api.borrow_and_update();
+            match self.seen.and_then(|seen| self.registry.api_changes_since(seen)) {
+                Some(changed) => self.follow_changed(&changed, out),
+                None => self.follow_served(out),
+            }
+            self.seen = Some(number);
         }
         for resource in self.follower.take() {
             if let Some(followed) = self.followed.get_mut(resource.prefix()) {
@@ -139,6 +148,32 @@ impl Informer {
         }
     }
 
+    /// Follows what is served now of some resources, by group and name.
+    fn follow_changed(&mut self, changed: &BTreeSet<(Str, Str)>, out: &mut Vec<InformerEvent>) {
+        for (group, resource) in changed {
+            match self.registry.kind(group, resource) {
+                Some(kind) if self.wanted.has(&kind) => self.follow(kind, out),
+                Some(_) => {}
+                None => {
+                    let followed = self.followed.remove(&custom_prefix(group, resource));
+                    out.extend(followed.map(|followed| InformerEvent::Withdrawn(followed.kind)));
+                }
+            }
+        }
+    }
+
+    /// Lists a kind that is new, or was replaced.
+    fn follow(&mut self, kind: Arc<Kind>, out: &mut Vec<InformerEvent>) {
+        let known = self.followed.get(&kind.prefix);
+        if known.is_some_and(|known| Arc::ptr_eq(&known.kind, &kind)) {
+            return;
+        }
+        let prefix = kind.prefix.clone();
+        let mut followed = Followed { kind, cursor: None };
+        followed.take(&self.registry, out);
+        self.followed.insert(prefix, followed);
+    }
+
     /// Follows the kinds that are served now.
     fn follow_served(&mut self, out: &mut Vec<InformerEvent>) {
         let mut served: HashMap<Bytes, Arc<Kind>> = HashMap::new();
@@ -153,14 +188,8 @@ impl Informer {
             }
             is_served
         });
-        for (prefix, kind) in served {
-            let known = self.followed.get(&prefix);
-            if known.is_some_and(|known| Arc::ptr_eq(&known.kind, &kind)) {
-                continue;
-            }
-            let mut followed = Followed { kind, cursor: None };
-            followed.take(&self.registry, out);
-            self.followed.insert(prefix, followed);
+        for kind in served.into_values() {
+            self.follow(kind, out);
         }
     }
 }

@@ -6,6 +6,7 @@
 mod admission;
 mod admission_api;
 mod allocation;
+mod api_changes;
 pub mod api_services;
 pub mod api_table;
 mod bootstrap;

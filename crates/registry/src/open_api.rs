@@ -1,6 +1,6 @@
 //! OpenAPI of what is served, built-in and custom.
 
-use crate::api_table::{ApiTable, Source};
+use crate::api_table::{ApiGroup, ApiTable, Source};
 use crate::cel_rules;
 use crate::registry::Registry;
 use keelson_cel::Declared;
@@ -8,27 +8,43 @@ use keelson_meta::GroupVersionKind;
 use keelson_schema::openapi::{CustomResource, CustomVersion, OpenApi};
 
 impl Registry {
-    /// Gives the OpenAPI documents of what is served to `work`.
+    /// Gives the OpenAPI documents of all that is served to `work`. Takes longer the more custom resources there
+    /// are.
     pub fn documents<T>(&self, work: impl FnOnce(&OpenApi) -> T) -> T {
         let api = self.api();
+        self.documents_with(&api, custom_versions(api.groups()), work)
+    }
+
+    /// Gives the OpenAPI documents of one group to `work`, and those that belong to none. Other groups of custom
+    /// resources are left out.
+    pub fn documents_of<T>(&self, group: &str, work: impl FnOnce(&OpenApi) -> T) -> T {
+        let api = self.api();
+        self.documents_with(&api, custom_versions(api.group(group).into_iter()), work)
+    }
+
+    fn documents_with<T>(
+        &self,
+        api: &ApiTable,
+        custom: Vec<CustomVersion<'_>>,
+        work: impl FnOnce(&OpenApi) -> T,
+    ) -> T {
         let is_served =
             |group: &str, version: &str, name: &str| api.endpoint(group, version, name).is_some();
-        let custom = custom_versions(&api);
         work(&OpenApi::new(&self.catalogue, &is_served).with_custom(&custom))
     }
 
     /// The type that CEL sees in objects of a kind, as its OpenAPI schema declares it; `name` is what messages call
     /// it. None: the kind is not served, or its schema says nothing. Takes milliseconds.
     pub fn declared_type(&self, kind: &GroupVersionKind, name: &str) -> Option<Declared> {
-        let schema = self.documents(|documents| documents.resolved(kind))?;
+        let schema = self.documents_of(&kind.group, |documents| documents.resolved(kind))?;
         cel_rules::declared(schema.as_object()?, name)
     }
 }
 
-/// The group versions with resources that are not in the catalogue.
-fn custom_versions(api: &ApiTable) -> Vec<CustomVersion<'_>> {
+/// The versions of groups with resources that are not in the catalogue.
+fn custom_versions<'a>(groups: impl Iterator<Item = &'a ApiGroup>) -> Vec<CustomVersion<'a>> {
     let mut out = vec![];
-    for group in api.groups() {
+    for group in groups {
         for version in &group.versions {
             let custom = version.endpoints().filter(|found| found.source == Source::Custom);
             let resources: Vec<_> = custom

@@ -108,6 +108,11 @@ const VERBS: [&str; 8] =
 /// What can be done with a part of them.
 const PART_VERBS: [&str; 3] = ["get", "patch", "update"];
 
+/// Where the objects of a custom resource stand in the store.
+pub(crate) fn custom_prefix(group: &str, resource: &str) -> Bytes {
+    Bytes::from(format!("/registry/{group}/{resource}/"))
+}
+
 fn words(words: &[&'static str]) -> Vec<Str> {
     words.iter().map(|word| Str::new_static(word)).collect()
 }
@@ -202,7 +207,7 @@ impl Definition {
 
     /// Where its objects stand in the store.
     fn prefix(&self) -> Bytes {
-        Bytes::from(format!("/registry/{}/{}/", self.group, self.resource))
+        custom_prefix(&self.group, &self.resource)
     }
 
     fn facts(&self, version: &DefinedVersion) -> Resource {
@@ -242,7 +247,7 @@ impl Registry {
             return Err(ServeError::Group);
         }
         let objects = self.cache.add(&definition.prefix());
-        let was_served = self.change_api(|api, number| {
+        let was_served = self.change_api((group, resource), |api, number| {
             let was = api.kind(group, resource).map(|kind| kind.source);
             if was == Some(Source::BuiltIn) {
                 return Err(ServeError::BuiltIn);
@@ -264,7 +269,7 @@ impl Registry {
     /// Serves a resource no longer, and ends its watches. Its objects stay where they are. False: it was
     /// not served.
     pub fn withdraw(&self, group: &str, resource: &str) -> bool {
-        let withdrawn = self.change_api(|api, _| {
+        let withdrawn = self.change_api((group, resource), |api, _| {
             let kind = api.kind(group, resource).filter(|kind| kind.source == Source::Custom);
             let kind = kind.cloned().ok_or(())?;
             Ok((api.with(group, resource, vec![]), kind))

@@ -2,6 +2,7 @@
 
 use crate::allocation::PortPool;
 use crate::allocation::PortRange;
+use crate::api_changes::ApiChanges;
 use crate::api_services::RemoteGroup;
 use crate::api_table::{ApiTable, Source};
 use crate::conversion::ConvertedEntries;
@@ -21,7 +22,7 @@ use keelson_schema::catalogue::{Catalogue, Resource as Facts, Version};
 use keelson_store::{
     Compare, KeyValue, Lease, Op, Revision, Store, Timestamp, Txn, TxnOutcome, WriteError,
 };
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Display;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -124,11 +125,11 @@ pub struct Registry {
     writes: TaskTracker,
     this: Weak<Registry>,
     api: ArcSwap<ApiTable>,
-    /// Held by who replaces the table: how often it was.
-    api_changes: Mutex<u64>,
+    /// Held by who replaces the table.
+    api_changes: Mutex<ApiChanges>,
     /// Groups of other servers that APIServices name.
     remote_groups: ArcSwap<Vec<RemoteGroup>>,
-    /// The same, for those who wait for another table.
+    /// The number of the last change of the table, for those who wait for another one.
     api_number: watch::Sender<u64>,
 }
 
@@ -230,23 +231,28 @@ impl Registry {
         self.api.load()
     }
 
-    /// Puts another table in the place of the one that there is. `change` runs alone, and is given the number
-    /// of the change.
+    /// Puts a table with another resource of this name in the place of the one that there is. `change` runs
+    /// alone, and is given the number of the change.
     pub(crate) fn change_api<T, E>(
         &self,
+        (group, resource): (&str, &str),
         change: impl FnOnce(&ApiTable, u64) -> Result<(ApiTable, T), E>,
     ) -> Result<T, E> {
         let mut changes = self.api_changes.lock().unwrap_or_else(PoisonError::into_inner);
-        let (table, done) = change(&self.api.load(), *changes + 1)?;
-        *changes += 1;
+        let (table, done) = change(&self.api.load(), changes.number() + 1)?;
         self.api.store(Arc::new(table));
-        self.api_number.send_replace(*changes);
+        self.api_number.send_replace(changes.note(group, resource));
         Ok(done)
     }
 
-    /// A receiver of how often the table was replaced.
+    /// A receiver of the number of the last change of the table.
     pub(crate) fn api_number(&self) -> watch::Receiver<u64> {
         self.api_number.subscribe()
+    }
+
+    /// Group and resource of what changed in the table after the change of a number. `None`: look at all.
+    pub(crate) fn api_changes_since(&self, number: u64) -> Option<BTreeSet<(Str, Str)>> {
+        self.api_changes.lock().unwrap_or_else(PoisonError::into_inner).since(number)
     }
 
     /// The groups of other servers that APIServices name, the one of the highest priority first.

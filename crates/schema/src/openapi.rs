@@ -28,7 +28,7 @@ use operations::{Answer, META, PathItem, discovery_operation, group_tag, path_it
 use paths::Scope;
 use schemas::{Dialect, Places, Schemas, object, reachable};
 use sha2::{Digest, Sha512};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt::Write as _;
 use std::sync::OnceLock;
 
@@ -83,13 +83,16 @@ impl<'a> OpenApi<'a> {
 
     /// The index at `/openapi/v3`, as JSON.
     pub fn v3_index(&self) -> Vec<u8> {
+        let custom = self.custom.iter().map(|custom| (custom.document(), custom));
+        let custom: HashMap<String, &CustomVersion<'_>> = custom.collect();
         let mut out = b"{\"paths\":{".to_vec();
         for (i, path) in self.v3_paths().iter().enumerate() {
             if i > 0 {
                 out.push(b',');
             }
             write_string(path, &mut out);
-            let url = format!("/openapi/v3/{path}?hash={}", self.v3_hash(path));
+            let hash = self.hash(path, custom.get(path).copied().into_iter());
+            let url = format!("/openapi/v3/{path}?hash={hash}");
             out.extend_from_slice(b":{\"serverRelativeURL\":");
             write_string(&url, &mut out);
             out.push(b'}');
@@ -98,9 +101,20 @@ impl<'a> OpenApi<'a> {
         out
     }
 
+    /// A name for a text, in the form of [`v3_hash`](Self::v3_hash).
+    pub fn hash_of(text: &[u8]) -> String {
+        hex(&Sha512::digest(text))
+    }
+
     /// A name for the content of the v3 document at `path`: 128 upper-case hexadecimal digits that
     /// change when the document may change. Costs no building of the document.
     pub fn v3_hash(&self, path: &str) -> String {
+        let of_path = |custom: &&CustomVersion<'_>| path == "v2" || custom.is_at(path);
+        self.hash(path, self.custom.iter().filter(of_path))
+    }
+
+    /// [`v3_hash`](Self::v3_hash) of a document with these versions of custom resources.
+    fn hash<'v>(&self, path: &str, custom: impl Iterator<Item = &'v CustomVersion<'v>>) -> String {
         let mut hash = Sha512::new();
         hash.update(tables_digest());
         hash.update(path);
@@ -110,7 +124,7 @@ impl<'a> OpenApi<'a> {
                 hash.update(&resource.name);
             }
         }
-        for custom in self.custom.iter().filter(|custom| path == "v2" || custom.is_at(path)) {
+        for custom in custom {
             for resource in &custom.resources {
                 let facts = resource.facts;
                 hash.update([1]);
@@ -244,6 +258,7 @@ impl<'a> OpenApi<'a> {
     /// The paths of all documents, sorted.
     fn all_paths(&self, facts: &Facts) -> Vec<PathItem> {
         let mut out = vec![];
+        let custom_groups: HashSet<&str> = self.custom.iter().map(|custom| custom.group).collect();
         for document in self.v3_paths() {
             match self.find(&document) {
                 Some((group, version)) => {
@@ -252,7 +267,7 @@ impl<'a> OpenApi<'a> {
                     out.extend(Scope::paths(self.catalogue, facts, group_version, resources, None));
                 }
                 // Groups of custom resources alone are not told of here.
-                None if self.is_custom_group(&document) => {}
+                None if self.is_custom_group(&document, &custom_groups) => {}
                 None => out.extend(self.fixed(&document)),
             }
         }
@@ -299,12 +314,12 @@ impl<'a> OpenApi<'a> {
     }
 
     /// Whether a document is that of a group in which the catalogue serves nothing.
-    fn is_custom_group(&self, document: &str) -> bool {
+    fn is_custom_group(&self, document: &str, custom_groups: &HashSet<&str>) -> bool {
         let Some(name) = document.strip_prefix("apis/") else { return false };
         let of_catalogue = self.catalogue.group(name);
         let is_served = of_catalogue
             .is_some_and(|group| group.versions.iter().any(|version| self.serves(group, version)));
-        self.custom.iter().any(|custom| custom.group == name) && !is_served
+        custom_groups.contains(name) && !is_served
     }
 
     /// The path of a document that belongs to no group version.

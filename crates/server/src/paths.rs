@@ -221,25 +221,29 @@ async fn openapi(app: &Arc<App>, ask: &Ask, rest: &[&str]) -> Result<Reply, Fail
                 if is_protobuf { ("v2 protobuf", V2_PROTOBUF) } else { ("v2", "application/json") };
             let hash = app.registry.documents(|documents| documents.v3_hash("v2"));
             let name = format!("{name} {hash}");
-            let text = shared(app, &name, move |documents| {
-                Some(match is_protobuf {
+            let made_for = app.clone();
+            let make = move || {
+                Some(made_for.registry.documents(|documents| match is_protobuf {
                     true => documents.v2_document_protobuf(),
                     false => documents.v2_document(),
-                })
-            });
-            let text = text.await.unwrap_or_default();
+                }))
+            };
+            let text = app.state.documents.text(&name, make).await.unwrap_or_default();
             Ok(tagged(ask, text, media_type, &hash, false))
         }
         ["v3"] => Ok(app.registry.documents(|documents| {
-            let index = documents.v3_index().into();
-            tagged(ask, index, "text/plain; charset=utf-8", &documents.v3_hash(""), false)
+            let index = documents.v3_index();
+            let hash = OpenApi::hash_of(&index);
+            tagged(ask, index.into(), "text/plain; charset=utf-8", &hash, false)
         })),
         ["v3", path @ ..] => {
             if !accepts(accept, &["application/json", V3_PROTOBUF]) {
                 return Ok(not_acceptable());
             }
+            // `apis/GROUP/VERSION`
+            let group = path.get(1).copied().unwrap_or_default().to_owned();
             let path = path.join("/");
-            let hash = app.registry.documents(|documents| documents.v3_hash(&path));
+            let hash = app.registry.documents_of(&group, |documents| documents.v3_hash(&path));
             let named = ask.query.get("hash");
             if named.is_some_and(|named| named != hash) {
                 let mut reply =
@@ -251,7 +255,12 @@ async fn openapi(app: &Arc<App>, ask: &Ask, rest: &[&str]) -> Result<Reply, Fail
                 return Ok(reply);
             }
             let name = format!("{path} {hash}");
-            match shared(app, &name, move |documents| documents.v3_document(&path)).await {
+            let made_for = app.clone();
+            let make = move || {
+                let registry = &made_for.registry;
+                registry.documents_of(&group, |documents| documents.v3_document(&path))
+            };
+            match app.state.documents.text(&name, make).await {
                 Some(text) => Ok(tagged(ask, text, "application/json", &hash, named.is_some())),
                 None => {
                     let mut reply = respond::no_content();
@@ -287,17 +296,6 @@ fn not_acceptable() -> Reply {
     *reply.status_mut() = http::StatusCode::NOT_ACCEPTABLE;
     vary_accept(&mut reply);
     reply
-}
-
-/// The text of a document, which takes long to make: not on a thread that others wait for.
-async fn shared(
-    app: &Arc<App>,
-    name: &str,
-    make: impl FnOnce(&OpenApi) -> Option<Vec<u8>> + Send + 'static,
-) -> Option<Bytes> {
-    let made_for = app.clone();
-    let make = move || made_for.registry.documents(|documents| make(documents));
-    app.state.documents.text(name, make).await
 }
 
 /// A document with its tag: 304 when the client has it, kept for long when the URL names its content.

@@ -3,11 +3,15 @@
 Makes N definitions out of those of FOLDER (JSON files, searched below it too) under changed groups, and says what they take
 of memory, how long it takes from a definition until an object of it can be made, how long other writes take beside them,
 and how long the OpenAPI documents take. PID is the server's, on this host. The standard library is enough.
+
+Times of a busy machine say little; the processor time of the server is said beside them: what it takes must not grow
+with the number of definitions.
 """
 
 import argparse
 import http.client
 import json
+import os
 import pathlib
 import ssl
 import time
@@ -15,6 +19,7 @@ import urllib.parse
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 MAPS = "/api/v1/namespaces/default/configmaps"
+BLOCK = 100
 PROBES = 200
 MAPS_MADE = 1000
 SERVED_SECONDS_MAX = 10
@@ -64,6 +69,13 @@ def resident(pid):
         return next(int(line.split()[1]) / 1024 for line in status if line.startswith("VmRSS"))
 
 
+def processor(pid):
+    """Milliseconds of processor time that the server has taken so far."""
+    with open(f"/proc/{pid}/stat") as stat:
+        fields = stat.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) * 1000 / os.sysconf("SC_CLK_TCK")
+
+
 def settled(pid):
     """Resident MiB once they no longer change, or after half a minute."""
     before, deadline = resident(pid), time.time() + 30
@@ -76,21 +88,22 @@ def settled(pid):
     return resident(pid)
 
 
-def spread(name, seconds):
+def spread(name, seconds, taken):
     ordered = sorted(seconds)
     at = lambda share: ordered[min(len(ordered) - 1, int(len(ordered) * share))] * 1000
-    print(f"{name}: p50 {at(0.5):.2f} ms, p99 {at(0.99):.2f} ms, most {at(1):.2f} ms ({len(ordered)})", flush=True)
+    print(f"{name}: p50 {at(0.5):.2f} ms, p99 {at(0.99):.2f} ms, most {at(1):.2f} ms ({len(ordered)}); "
+          f"processor {taken:.2f} ms each", flush=True)
 
 
-def made_maps(server, prefix):
-    seconds = []
+def made_maps(server, pid, prefix, name):
+    seconds, taken = [], processor(pid)
     for number in range(MAPS_MADE):
         body = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": f"{prefix}{number}"}, "data": {"a": "b"}}
         began = time.perf_counter()
         status, answer = server.call("POST", MAPS, body)
         seconds.append(time.perf_counter() - began)
         assert status == 201, answer
-    return seconds
+    spread(name, seconds, (processor(pid) - taken) / MAPS_MADE)
 
 
 def probe(number):
@@ -122,6 +135,39 @@ def served(server, definition, path, obj):
     return time.perf_counter() - began, began - sent
 
 
+def make_definitions(server, pid, found, count):
+    """Makes so many definitions; the bytes of their JSON and the last one."""
+    json_bytes, seconds, last, taken = 0, [], None, processor(pid)
+    block, began_at = taken, 0
+    for number in range(count):
+        last = under(found[number % len(found)], f"g{number // len(found)}")
+        body = json.dumps(last, separators=(",", ":")).encode()
+        began = time.perf_counter()
+        status, answer = server.call("POST", DEFINITIONS, body)
+        seconds.append(time.perf_counter() - began)
+        assert status == 201, answer[:1000]
+        json_bytes += len(body)
+        if (number + 1) % BLOCK == 0:
+            now = processor(pid)
+            megabytes = (json_bytes - began_at) / 1e6
+            print(f"definitions {number + 2 - BLOCK} to {number + 1}: processor {(now - block) / BLOCK:.1f} ms each, "
+                  f"{(now - block) / megabytes:.1f} ms a MB", flush=True)
+            block, began_at = now, json_bytes
+    spread(f"create of a definition of {json_bytes / count / 1000:.0f} kB", seconds, (processor(pid) - taken) / count)
+    return json_bytes, last
+
+
+def documents_taken(server, pid, path):
+    """Says what a document costs when it is first asked for, and then."""
+    for turn, times in [("first", 1), ("then", 5)]:
+        taken, began = processor(pid), time.perf_counter()
+        for _ in range(times):
+            status, answer = server.call("GET", path)
+        took = (time.perf_counter() - began) * 1000 / times
+        print(f"{path}, {turn}: {status}, {len(answer)} bytes, {took:.1f} ms, "
+              f"processor {(processor(pid) - taken) / times:.1f} ms", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("url")
@@ -132,36 +178,25 @@ def main():
     given = parser.parse_args()
     server = Server(given.url, given.token)
     found = documents(given.folder)
-    made_maps(server, "warm")
-    spread("create of a ConfigMap, no definitions", made_maps(server, "before"))
-    before = settled(given.pid)
-    json_bytes, seconds, last = 0, [], None
-    for number in range(given.count):
-        definition = under(found[number % len(found)], f"g{number // len(found)}")
-        body = json.dumps(definition, separators=(",", ":")).encode()
-        began = time.perf_counter()
-        status, answer = server.call("POST", DEFINITIONS, body)
-        seconds.append(time.perf_counter() - began)
-        assert status == 201, answer[:1000]
-        json_bytes += len(body)
-        last = definition
-    spread(f"create of a definition of {json_bytes / given.count / 1000:.0f} kB", seconds)
-    grown = settled(given.pid) - before
+    pid = given.pid
+    made_maps(server, pid, "warm", "create of a ConfigMap, warming up")
+    made_maps(server, pid, "before", "create of a ConfigMap, no definitions")
+    before = settled(pid)
+    json_bytes, last = make_definitions(server, pid, found, given.count)
+    grown = settled(pid) - before
     each, goal = grown * 1048.576 / given.count, (1.25 * json_bytes / given.count + 40_000) / 1000
     print(f"resident: {before:.0f} MiB before, {grown:.0f} MiB more with {given.count}: "
           f"{each:.0f} kB each (goal {goal:.0f})", flush=True)
+    taken = processor(pid)
     times = [served(server, *probe(number)) for number in range(PROBES)]
-    spread("from a definition's answer until an object is made", [one for one, _ in times])
-    spread("the definition's own write", [one for _, one in times])
-    spread("create of a ConfigMap beside them", made_maps(server, "after"))
+    taken = (processor(pid) - taken) / PROBES
+    spread("from a definition's answer until an object is made", [one for one, _ in times], taken)
+    spread("the definition's own write", [one for _, one in times], taken)
+    made_maps(server, pid, "after", "create of a ConfigMap beside them")
     group, version = last["spec"]["group"], last["spec"]["versions"][0]["name"]
-    for path in [f"/openapi/v3/apis/{group}/{version}", "/openapi/v3", "/openapi/v2"]:
-        for turn in ["first", "then"]:
-            began = time.perf_counter()
-            status, answer = server.call("GET", path)
-            took = (time.perf_counter() - began) * 1000
-            print(f"{path}, {turn}: {status}, {len(answer)} bytes, {took:.1f} ms", flush=True)
-    print(f"resident after the documents: {settled(given.pid):.0f} MiB")
+    for path in [f"/openapi/v3/apis/{group}/{version}", "/openapi/v3", "/openapi/v2", "/apis"]:
+        documents_taken(server, pid, path)
+    print(f"resident after the documents: {settled(pid):.0f} MiB")
 
 
 main()

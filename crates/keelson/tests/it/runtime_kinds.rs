@@ -168,6 +168,23 @@ fn discovery_and_openapi_tell_of_it_while_it_is_served() {
 }
 
 #[test]
+fn the_tag_of_the_index_of_openapi_changes_with_what_is_served() {
+    let server = Server::start_plain(quiet());
+    let client = server.client();
+    let tag = || client.get("/openapi/v3").header("etag").expect("a tag").to_owned();
+    let code = |tag: &str| {
+        let known = format!("If-None-Match: {tag}\r\n");
+        client.plain("GET", "/openapi/v3", &known, &[]).status
+    };
+    let before = tag();
+    assert_eq!((&tag(), code(&before)), (&before, 304));
+    serve(&server, &widgets(vec![version("v1", 2)]));
+    assert_eq!(code(&before), 200);
+    assert_eq!(code(&tag()), 304);
+    server.stop();
+}
+
+#[test]
 fn a_changed_resource_is_read_by_its_new_schema_and_only_its_watches_end() {
     let server = Server::start_plain(quiet());
     let client = server.client();

@@ -6,6 +6,7 @@ mod compare;
 mod gate;
 mod harness;
 mod lease;
+mod many_kinds;
 mod past;
 mod pods;
 mod proportion;
