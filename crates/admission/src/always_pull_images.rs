@@ -1,8 +1,9 @@
 //! AlwaysPullImages: images are pulled whenever a container starts, so that nobody runs one from a node's
 //! store without the right to pull it.
 
+use crate::attributes::Notes;
 use crate::request::{Operation, Request};
-use keelson_meta::{Failure, Object, Reason, Status, Str, Value};
+use keelson_meta::{Failure, Object, Reason, Status, Value};
 use std::collections::HashSet;
 
 /// Ephemeral containers come by a subresource, which is left alone.
@@ -11,7 +12,7 @@ const LISTS: [&str; 2] = ["initContainers", "containers"];
 pub(crate) fn admit(
     req: &Request<'_>,
     pod: &mut Object,
-    _warnings: &mut Vec<Str>,
+    _notes: &mut Notes,
 ) -> Result<(), Failure> {
     if !concerns(req, pod) {
         return Ok(());
@@ -32,11 +33,7 @@ pub(crate) fn admit(
     Ok(())
 }
 
-pub(crate) fn validate(
-    req: &Request<'_>,
-    pod: &Object,
-    _warnings: &mut Vec<Str>,
-) -> Result<(), Failure> {
+pub(crate) fn validate(req: &Request<'_>, pod: &Object, _notes: &mut Notes) -> Result<(), Failure> {
     if !concerns(req, pod) {
         return Ok(());
     }

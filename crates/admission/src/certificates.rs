@@ -1,9 +1,10 @@
 //! CertificateSubjectRestriction: nobody becomes a master by a signed request.
 
+use crate::attributes::Notes;
 use crate::request::Request;
 use base64::Engine;
 use keelson_auth::MASTERS;
-use keelson_meta::{Failure, Object, Str};
+use keelson_meta::{Failure, Object};
 use x509_parser::prelude::{FromDer, Pem, X509CertificationRequest};
 
 const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
@@ -11,7 +12,7 @@ const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 pub(crate) fn validate_subject(
     req: &Request<'_>,
     signing: &Object,
-    _warnings: &mut Vec<Str>,
+    _notes: &mut Notes,
 ) -> Result<(), Failure> {
     if !req.creates("certificates.k8s.io", "certificatesigningrequests")
         || signing.str_at(&["spec", "signerName"]) != SIGNER

@@ -1,5 +1,6 @@
 //! [`Chain`]: the plug-ins that are on, in the order in which they are asked.
 
+use crate::attributes::Notes;
 use crate::config::PlugInConfig;
 use crate::request::{Operation, Request};
 use crate::{
@@ -9,15 +10,15 @@ use crate::{
     priority, quota, runtime_class, service_account, small, storage, tolerations,
 };
 use keelson_auth::User;
-use keelson_meta::{Failure, GroupVersionResource, Object, Status, Str};
+use keelson_meta::{Failure, GroupVersionResource, Object, Status};
 use std::fmt;
 use std::sync::Arc;
 
-/// Changes the object of a request, or refuses it; texts of warnings go to the last argument.
-type Admit = fn(&Request<'_>, &mut Object, &mut Vec<Str>) -> Result<(), Failure>;
+/// Changes the object of a request, or refuses it, with warnings and audit annotations to the last argument.
+type Admit = fn(&Request<'_>, &mut Object, &mut Notes) -> Result<(), Failure>;
 
 /// Refuses the object of a request as it would be stored.
-type Validate = fn(&Request<'_>, &Object, &mut Vec<Str>) -> Result<(), Failure>;
+type Validate = fn(&Request<'_>, &Object, &mut Notes) -> Result<(), Failure>;
 
 /// One plug-in.
 struct PlugIn {
@@ -226,14 +227,14 @@ impl Chain {
         &self,
         req: &Request<'_>,
         obj: &mut Object,
-        warnings: &mut Vec<Str>,
+        notes: &mut Notes,
     ) -> Result<(), Failure> {
         if req.operation == Operation::Connect {
             return Ok(());
         }
         for plug_in in &self.on {
             if let Does::Steps { admit: Some(admit), .. } = plug_in.does {
-                admit(req, obj, warnings)?;
+                admit(req, obj, notes)?;
             }
         }
         Ok(())
@@ -244,7 +245,7 @@ impl Chain {
         &self,
         req: &Request<'_>,
         obj: &Object,
-        warnings: &mut Vec<Str>,
+        notes: &mut Notes,
     ) -> Result<(), Failure> {
         if req.operation == Operation::Connect {
             return Ok(());
@@ -252,7 +253,7 @@ impl Chain {
         admin_access::validate(req, obj)?;
         for plug_in in &self.on {
             if let Does::Steps { validate: Some(validate), .. } = plug_in.does {
-                validate(req, obj, warnings)?;
+                validate(req, obj, notes)?;
             }
         }
         Ok(())

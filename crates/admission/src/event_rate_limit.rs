@@ -1,9 +1,10 @@
 //! EventRateLimit: at most so many events a second, of the whole server, a namespace, a user, or about one
 //! object from one source (token buckets, as client-go's flowcontrol).
 
+use crate::attributes::Notes;
 use crate::config::{check_fields, text};
 use crate::request::{Operation, Request};
-use keelson_meta::{Failure, Object, Reason, Status, Str, Value};
+use keelson_meta::{Failure, Object, Reason, Status, Value};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
@@ -112,7 +113,7 @@ impl Limit {
 pub(crate) fn validate(
     req: &Request<'_>,
     event: &Object,
-    _warnings: &mut Vec<Str>,
+    _notes: &mut Notes,
 ) -> Result<(), Failure> {
     let writes = matches!(req.operation, Operation::Create | Operation::Update);
     if !writes || req.dry_run || !req.is_below("", "events") {

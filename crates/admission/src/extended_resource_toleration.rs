@@ -1,6 +1,7 @@
 //! ExtendedResourceToleration: pods that ask for devices tolerate the taints that keep others off the nodes
 //! which have them.
 
+use crate::attributes::Notes;
 use crate::pod::{Side, of_container};
 use crate::request::{Operation, Request};
 use keelson_meta::{Failure, Object, Str, Value, value};
@@ -9,7 +10,7 @@ use std::collections::BTreeSet;
 pub(crate) fn admit(
     req: &Request<'_>,
     pod: &mut Object,
-    _warnings: &mut Vec<Str>,
+    _notes: &mut Notes,
 ) -> Result<(), Failure> {
     if !req.is("", "pods") || !matches!(req.operation, Operation::Create | Operation::Update) {
         return Ok(());

@@ -1,8 +1,9 @@
 //! DefaultIngressClass: an ingress without a class gets the default one. Also how the default of
 //! several classes is found.
 
+use crate::attributes::Notes;
 use crate::request::Request;
-use keelson_meta::{Failure, Object, Str};
+use keelson_meta::{Failure, Object};
 
 const DEFAULT: &str = "ingressclass.kubernetes.io/is-default-class";
 const LEGACY_CLASS: &str = "kubernetes.io/ingress.class";
@@ -10,7 +11,7 @@ const LEGACY_CLASS: &str = "kubernetes.io/ingress.class";
 pub(crate) fn set_default(
     req: &Request<'_>,
     ingress: &mut Object,
-    _warnings: &mut Vec<Str>,
+    _notes: &mut Notes,
 ) -> Result<(), Failure> {
     if !req.creates("networking.k8s.io", "ingresses")
         || ingress.at(&["spec", "ingressClassName"]).is_some_and(|name| !name.is_null())

@@ -1,9 +1,10 @@
 //! LimitRanger: the limit ranges of a namespace give containers their defaults and bound what
 //! containers, pods and claims may ask for.
 
+use crate::attributes::Notes;
 use crate::pod::{Amounts, Side, amounts, of_container, of_pod};
 use crate::request::{Operation, Request};
-use keelson_meta::{Failure, Map, Object, Quantity, Seen, Status, Str, Value};
+use keelson_meta::{Failure, Map, Object, Quantity, Seen, Status, Value};
 
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 /// Amounts of limit ranges that are held against those of the containers of one pod. Each limit range
@@ -33,7 +34,7 @@ fn ranges(req: &Request<'_>) -> Result<Vec<Object>, Failure> {
 pub(crate) fn admit(
     req: &Request<'_>,
     obj: &mut Object,
-    _warnings: &mut Vec<Str>,
+    _notes: &mut Notes,
 ) -> Result<(), Failure> {
     if !applies(req) || !req.is_below("", "pods") {
         return Ok(());
@@ -46,11 +47,7 @@ pub(crate) fn admit(
     Ok(())
 }
 
-pub(crate) fn validate(
-    req: &Request<'_>,
-    obj: &Object,
-    _warnings: &mut Vec<Str>,
-) -> Result<(), Failure> {
+pub(crate) fn validate(req: &Request<'_>, obj: &Object, _notes: &mut Notes) -> Result<(), Failure> {
     if !applies(req) {
         return Ok(());
     }

@@ -1,8 +1,9 @@
 //! NamespaceLifecycle: what is namespaced needs a namespace that is there, new objects one that is not
 //! going away, and some namespaces stay.
 
+use crate::attributes::Notes;
 use crate::request::{Operation, Request};
-use keelson_meta::{Cause, Failure, GroupVersionResource, Object, Status, Str};
+use keelson_meta::{Cause, Failure, GroupVersionResource, Object, Status};
 
 /// The plug-in's name.
 pub const NAME: &str = "NamespaceLifecycle";
@@ -13,7 +14,7 @@ pub const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 pub(crate) fn admit(
     req: &Request<'_>,
     obj: &mut Object,
-    _warnings: &mut Vec<Str>,
+    _notes: &mut Notes,
 ) -> Result<(), Failure> {
     if req.namespace.is_empty() || req.operation == Operation::Delete {
         return Ok(());
@@ -39,11 +40,7 @@ pub(crate) fn admit(
     Err(status)
 }
 
-pub(crate) fn validate(
-    req: &Request<'_>,
-    obj: &Object,
-    _warnings: &mut Vec<Str>,
-) -> Result<(), Failure> {
+pub(crate) fn validate(req: &Request<'_>, obj: &Object, _notes: &mut Notes) -> Result<(), Failure> {
     let deletes = req.operation == Operation::Delete && req.is("", "namespaces");
     if deletes && IMMORTAL.contains(&req.name) {
         return Err(req.forbidden(obj, "this namespace may not be deleted"));

@@ -1,10 +1,11 @@
 //! NodeRestriction: kubelets change only their own Node, Lease and CSINode, and the pods on their node.
 
+use crate::attributes::Notes;
 use crate::request::{Operation, Request};
 use keelson_auth::User;
 use keelson_auth::node::{self, Vertex};
 use keelson_meta::status::quote;
-use keelson_meta::{Failure, GroupVersionResource, Object, Status, Str, Value};
+use keelson_meta::{Failure, GroupVersionResource, Object, Status, Value};
 use std::collections::BTreeSet;
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::prelude::FromDer;
@@ -32,17 +33,13 @@ const KUBELET_DOMAINS: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io
 pub(crate) fn admit(
     req: &Request<'_>,
     obj: &mut Object,
-    _warnings: &mut Vec<Str>,
+    _notes: &mut Notes,
 ) -> Result<(), Failure> {
     check(req, obj)
 }
 
 /// Deletions, which change no object, and evictions.
-pub(crate) fn validate(
-    req: &Request<'_>,
-    obj: &Object,
-    _warnings: &mut Vec<Str>,
-) -> Result<(), Failure> {
+pub(crate) fn validate(req: &Request<'_>, obj: &Object, _notes: &mut Notes) -> Result<(), Failure> {
     match req.operation == Operation::Delete || req.subresource == "eviction" {
         true => check(req, obj),
         false => Ok(()),

@@ -1,8 +1,9 @@
 //! TaintNodesByCondition: a new node is not ready until its conditions say so. PodTopologyLabels: a pod
 //! carries the zone and region of its node.
 
+use crate::attributes::Notes;
 use crate::request::{Operation, Request};
-use keelson_meta::{Failure, Object, Str, Value, value};
+use keelson_meta::{Failure, Object, Value, value};
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const TOPOLOGY: [&str; 2] = ["topology.kubernetes.io/zone", "topology.kubernetes.io/region"];
@@ -10,7 +11,7 @@ const TOPOLOGY: [&str; 2] = ["topology.kubernetes.io/zone", "topology.kubernetes
 pub(crate) fn taint_new(
     req: &Request<'_>,
     node: &mut Object,
-    _warnings: &mut Vec<Str>,
+    _notes: &mut Notes,
 ) -> Result<(), Failure> {
     if !req.creates("", "nodes") {
         return Ok(());
@@ -34,7 +35,7 @@ pub(crate) fn taint_new(
 pub(crate) fn copy_topology(
     req: &Request<'_>,
     obj: &mut Object,
-    _warnings: &mut Vec<Str>,
+    _notes: &mut Notes,
 ) -> Result<(), Failure> {
     if req.operation != Operation::Create || !req.is_below("", "pods") {
         return Ok(());

@@ -1,6 +1,7 @@
 //! PodNodeSelector: an annotation of a namespace gives its pods a node selector; the configuration says
 //! what they may select.
 
+use crate::attributes::Notes;
 use crate::request::Request;
 use keelson_meta::{Failure, Map, Object, Reason, Status, Str, Value, names};
 
@@ -10,11 +11,7 @@ const CLUSTER_DEFAULT: &str = "clusterDefaultNodeSelector";
 
 type Labels = Vec<(String, String)>;
 
-pub(crate) fn admit(
-    req: &Request<'_>,
-    pod: &mut Object,
-    warnings: &mut Vec<Str>,
-) -> Result<(), Failure> {
+pub(crate) fn admit(req: &Request<'_>, pod: &mut Object, notes: &mut Notes) -> Result<(), Failure> {
     if !req.creates("", "pods") {
         return Ok(());
     }
@@ -35,14 +32,10 @@ pub(crate) fn admit(
             }
         }
     }
-    validate(req, pod, warnings)
+    validate(req, pod, notes)
 }
 
-pub(crate) fn validate(
-    req: &Request<'_>,
-    pod: &Object,
-    _warnings: &mut Vec<Str>,
-) -> Result<(), Failure> {
+pub(crate) fn validate(req: &Request<'_>, pod: &Object, _notes: &mut Notes) -> Result<(), Failure> {
     if !req.creates("", "pods") {
         return Ok(());
     }

@@ -1,5 +1,6 @@
 //! PodResizeValidator: a pod is resized only to what its node can give, and only on Linux.
 
+use crate::attributes::Notes;
 use crate::pod::{Side, add, amounts, of_pod};
 use crate::request::{Operation, Request};
 use keelson_meta::status::Cause;
@@ -7,11 +8,7 @@ use keelson_meta::{Failure, Object, Str};
 
 const OS: &str = "kubernetes.io/os";
 
-pub(crate) fn validate(
-    req: &Request<'_>,
-    pod: &Object,
-    _warnings: &mut Vec<Str>,
-) -> Result<(), Failure> {
+pub(crate) fn validate(req: &Request<'_>, pod: &Object, _notes: &mut Notes) -> Result<(), Failure> {
     let is_resize = req.operation == Operation::Update && req.subresource == "resize";
     if !is_resize || !req.is_below("", "pods") {
         return Ok(());

@@ -3,17 +3,23 @@
 mod checks;
 mod defaults;
 
+use crate::attributes::Notes;
 use crate::pod::CONTAINER_LISTS;
 use crate::request::{Operation, Request};
-use checks::{Template, violations};
-use defaults::exempt_warning;
+use checks::{Template, Violation, violations};
 pub(crate) use defaults::{Defaults, Exemptions};
+use defaults::{Exempt, exempt_warning};
 use keelson_meta::{ErrorList, Failure, FieldError, Object, Path, Str, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 /// Pods that a changed label is held against.
 const PODS_CHECKED_MAX: usize = 3_000;
 const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
+/// Keys of audit annotations.
+const ENFORCE_POLICY: &str = "pod-security.kubernetes.io/enforce-policy";
+const AUDIT_VIOLATIONS: &str = "pod-security.kubernetes.io/audit-violations";
+const EXEMPT: &str = "pod-security.kubernetes.io/exempt";
+const ERROR: &str = "pod-security.kubernetes.io/error";
 /// The labels that say what is enforced, noted and warned of, and as which version means it.
 const LABELS: [(&str, &str); 3] = [
     (ENFORCE, "pod-security.kubernetes.io/enforce-version"),
@@ -37,6 +43,13 @@ pub(crate) enum Level {
 pub(crate) struct Standard {
     level: Level,
     minor: Option<u32>,
+}
+
+impl Standard {
+    /// Forbids nothing.
+    fn is_privileged(self) -> bool {
+        self.level == Level::Privileged
+    }
 }
 
 impl std::fmt::Display for Standard {
@@ -98,38 +111,28 @@ fn minor(text: &str) -> Option<u32> {
     (!leads && digits.bytes().all(|b| b.is_ascii_digit())).then(|| digits.parse().ok()).flatten()
 }
 
-pub(crate) fn validate(
-    req: &Request<'_>,
-    obj: &Object,
-    warnings: &mut Vec<Str>,
-) -> Result<(), Failure> {
+pub(crate) fn validate(req: &Request<'_>, obj: &Object, notes: &mut Notes) -> Result<(), Failure> {
     if req.operation == Operation::Delete {
         return Ok(());
     }
     match (req.gvr.group.as_str(), req.gvr.resource.as_str()) {
-        ("", "namespaces") if req.subresource.is_empty() => validate_namespace(req, obj, warnings),
-        ("", "pods") if !HARMLESS.contains(&req.subresource) => validate_pod(req, obj, warnings),
+        ("", "namespaces") if req.subresource.is_empty() => {
+            validate_namespace(req, obj, &mut notes.warnings)
+        }
+        ("", "pods") if !HARMLESS.contains(&req.subresource) => validate_pod(req, obj, notes),
         (group, resource) if req.subresource.is_empty() => {
-            let exempt = &req.config.pod_security.1;
             let template = template_of(group, resource, obj);
-            let template = template.filter(|template| {
-                !exempt.exempts(req) && !exempt.exempts_class(Some(template.spec))
-            });
-            if let Some(template) = template {
-                warn(policy_of(req).warn, &template, warnings);
-            }
-            Ok(())
+            template.map_or(Ok(()), |template| validate_workload(req, obj, &template, notes))
         }
         _ => Ok(()),
     }
 }
 
-fn policy_of(req: &Request<'_>) -> Defaults {
+fn policy_of(req: &Request<'_>) -> (Defaults, ErrorList) {
     let labels = req.stored.labels_of(req.namespace);
     policy(&req.config.pod_security.0, |key| {
         labels.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
     })
-    .0
 }
 
 /// The pod that a workload would make.
@@ -149,38 +152,93 @@ fn pod_template(pod: &Object) -> Option<Template<'_>> {
     Some(Template { metadata: pod.get("metadata"), spec: pod.get("spec")? })
 }
 
-fn warn(standard: Standard, template: &Template<'_>, warnings: &mut Vec<Str>) {
-    let found = violations(standard, template);
-    if !found.is_empty() {
-        let shown = standard.to_string();
-        warnings.push(format!("would violate PodSecurity {shown:?}: {}", detail(&found)).into());
-    }
-}
-
-fn validate_pod(req: &Request<'_>, pod: &Object, warnings: &mut Vec<Str>) -> Result<(), Failure> {
-    let exempt = &req.config.pod_security.1;
-    if exempt.exempts(req) || exempt.exempts_class(pod.get("spec")) {
+fn validate_pod(req: &Request<'_>, pod: &Object, notes: &mut Notes) -> Result<(), Failure> {
+    if let Some(exempt) = req.config.pod_security.1.exempts(req) {
+        annotate_exemption(exempt, notes);
         return Ok(());
     }
-    let policy = policy_of(req);
-    let standard = policy.enforce;
+    let (policy, faults) = policy_of(req);
+    if faults.is_empty() && policy.is_privileged() {
+        annotate(notes, ENFORCE_POLICY, Str::new_static("privileged:latest"));
+        return Ok(());
+    }
     let Some(template) = pod_template(pod) else {
         return Ok(());
     };
     if req.old.is_some_and(|old| !changes_much(pod, old)) {
         return Ok(());
     }
-    let found = violations(standard, &template);
-    if !found.is_empty() {
-        let shown = standard.to_string();
-        let why = format!("violates PodSecurity {shown:?}: {}", detail(&found));
-        return Err(req.forbidden(pod, &why));
+    evaluate(req, pod, &template, &(policy, faults), true, notes)
+}
+
+/// Of what makes pods only audit and warnings look at the template: its pods are refused one by one.
+fn validate_workload(
+    req: &Request<'_>,
+    obj: &Object,
+    template: &Template<'_>,
+    notes: &mut Notes,
+) -> Result<(), Failure> {
+    if let Some(exempt) = req.config.pod_security.1.exempts(req) {
+        annotate_exemption(exempt, notes);
+        return Ok(());
     }
-    warn(policy.warn, &template, warnings);
+    let (policy, faults) = policy_of(req);
+    if faults.is_empty() && policy.audit.is_privileged() && policy.warn.is_privileged() {
+        return Ok(());
+    }
+    evaluate(req, obj, template, &(policy, faults), false, notes)
+}
+
+/// Holds a pod against the levels of its namespace: violations of `enforce` refuse it, those of `audit` become
+/// an audit annotation, those of `warn` a warning unless the pod is refused.
+fn evaluate(
+    req: &Request<'_>,
+    obj: &Object,
+    template: &Template<'_>,
+    (policy, faults): &(Defaults, ErrorList),
+    enforces: bool,
+    notes: &mut Notes,
+) -> Result<(), Failure> {
+    if req.config.pod_security.1.exempts_class(Some(template.spec)) {
+        annotate_exemption(Exempt::RuntimeClass, notes);
+        return Ok(());
+    }
+    if !faults.is_empty() {
+        let text = format!("Failed to parse policy: {}", faults.aggregate());
+        annotate(notes, ERROR, text.into());
+    }
+    let mut refusal = Ok(());
+    if enforces {
+        annotate(notes, ENFORCE_POLICY, policy.enforce.to_string().into());
+        if let Some(found) = violated(policy.enforce, template) {
+            refusal = Err(req.forbidden(obj, &format!("violates {found}")));
+        }
+    }
+    if let Some(found) = violated(policy.audit, template) {
+        annotate(notes, AUDIT_VIOLATIONS, format!("would violate {found}").into());
+    }
+    refusal?;
+    if let Some(found) = violated(policy.warn, template) {
+        notes.warnings.push(format!("would violate {found}").into());
+    }
     Ok(())
 }
 
-fn detail(found: &[checks::Violation]) -> String {
+fn annotate(notes: &mut Notes, key: &'static str, value: Str) {
+    notes.annotations.push((Str::new_static(key), value));
+}
+
+fn annotate_exemption(exempt: Exempt, notes: &mut Notes) {
+    annotate(notes, EXEMPT, Str::new_static(exempt.name()));
+}
+
+/// What in a pod a level forbids, behind the level.
+fn violated(standard: Standard, template: &Template<'_>) -> Option<String> {
+    let found = violations(standard, template);
+    (!found.is_empty()).then(|| format!("PodSecurity \"{standard}\": {}", detail(&found)))
+}
+
+fn detail(found: &[Violation]) -> String {
     let shown: Vec<String> =
         found.iter().map(|one| format!("{} ({})", one.reason, one.detail)).collect();
     shown.join(", ")
@@ -244,6 +302,7 @@ fn validate_namespace(
         return Ok(());
     }
     let pods = req.stored.list("", "pods", namespace.name())?;
+    let pods = in_order_of_check(pods, exempt);
     let mut by_reason: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for pod in pods.iter().take(PODS_CHECKED_MAX) {
         let found = pod_template(pod).map(|template| violations(new, &template));
@@ -272,6 +331,20 @@ fn validate_namespace(
     lines.sort();
     warnings.extend(lines.into_iter().map(Str::from));
     Ok(())
+}
+
+/// The pods of a namespace without those of exempt runtime classes; behind all others those whose controller
+/// has one before them.
+fn in_order_of_check(pods: Vec<Object>, exempt: &Exemptions) -> Vec<Object> {
+    let mut controllers = HashSet::new();
+    let looked_at = pods.into_iter().filter(|pod| !exempt.exempts_class(pod.get("spec")));
+    let (mut first, others): (Vec<Object>, Vec<Object>) = looked_at.partition(|pod| {
+        pod.controller().is_none_or(|owner| {
+            controllers.insert(owner.str_at(&["uid"]).unwrap_or_default().to_owned())
+        })
+    });
+    first.extend(others);
+    first
 }
 
 /// One reason, with the first of the pods for which it holds.

@@ -1,19 +1,16 @@
 //! PodTolerationRestriction: annotations of a namespace give its pods tolerations, and say which they may
 //! have.
 
+use crate::attributes::Notes;
 use crate::request::{Operation, Request};
 use crate::tolerations::{includes, merge};
-use keelson_meta::{Failure, Object, Reason, Status, Str, Value, value};
+use keelson_meta::{Failure, Object, Reason, Status, Value, value};
 use keelson_schema::json;
 
 const DEFAULTS: &str = "scheduler.alpha.kubernetes.io/defaultTolerations";
 const ALLOWED: &str = "scheduler.alpha.kubernetes.io/tolerationsWhitelist";
 
-pub(crate) fn admit(
-    req: &Request<'_>,
-    pod: &mut Object,
-    warnings: &mut Vec<Str>,
-) -> Result<(), Failure> {
+pub(crate) fn admit(req: &Request<'_>, pod: &mut Object, notes: &mut Notes) -> Result<(), Failure> {
     if !writes_pod(req) {
         return Ok(());
     }
@@ -32,14 +29,10 @@ pub(crate) fn admit(
         let all = merge(pod.array_at(&["spec", "tolerations"]), &more);
         pod.object_mut("spec").insert("tolerations", all);
     }
-    validate(req, pod, warnings)
+    validate(req, pod, notes)
 }
 
-pub(crate) fn validate(
-    req: &Request<'_>,
-    pod: &Object,
-    _warnings: &mut Vec<Str>,
-) -> Result<(), Failure> {
+pub(crate) fn validate(req: &Request<'_>, pod: &Object, _notes: &mut Notes) -> Result<(), Failure> {
     let own = pod.array_at(&["spec", "tolerations"]);
     if !writes_pod(req) || own.is_empty() {
         return Ok(());

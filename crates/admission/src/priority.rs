@@ -1,7 +1,8 @@
 //! Priority: a pod gets the number of its priority class; only one class is the default.
 
+use crate::attributes::Notes;
 use crate::request::{Operation, Request};
-use keelson_meta::{Failure, Object, Str, Value};
+use keelson_meta::{Failure, Object, Value};
 
 const GROUP: &str = "scheduling.k8s.io";
 const RESOURCE: &str = "priorityclasses";
@@ -9,7 +10,7 @@ const RESOURCE: &str = "priorityclasses";
 pub(crate) fn admit(
     req: &Request<'_>,
     obj: &mut Object,
-    _warnings: &mut Vec<Str>,
+    _notes: &mut Notes,
 ) -> Result<(), Failure> {
     if !req.is("", "pods") {
         return Ok(());
@@ -84,11 +85,7 @@ fn default_class(req: &Request<'_>) -> Result<Option<Object>, Failure> {
     Ok(classes.into_iter().min_by_key(|class| class.int_at(&["value"])))
 }
 
-pub(crate) fn validate(
-    req: &Request<'_>,
-    obj: &Object,
-    _warnings: &mut Vec<Str>,
-) -> Result<(), Failure> {
+pub(crate) fn validate(req: &Request<'_>, obj: &Object, _notes: &mut Notes) -> Result<(), Failure> {
     let is_default = || obj.at(&["globalDefault"]).and_then(|v| v.as_bool()) == Some(true);
     if !req.is(GROUP, RESOURCE) || req.operation == Operation::Delete || !is_default() {
         return Ok(());

@@ -1,14 +1,15 @@
 //! RuntimeClass: a pod takes over the overhead and the nodes of its runtime class.
 
+use crate::attributes::Notes;
 use crate::pod::quantity;
 use crate::request::Request;
 use crate::tolerations;
-use keelson_meta::{Failure, Map, Object, Reason, Status, Str, Value};
+use keelson_meta::{Failure, Map, Object, Reason, Status, Value};
 
 pub(crate) fn admit(
     req: &Request<'_>,
     pod: &mut Object,
-    _warnings: &mut Vec<Str>,
+    _notes: &mut Notes,
 ) -> Result<(), Failure> {
     if !req.creates("", "pods") {
         return Ok(());
@@ -33,11 +34,7 @@ pub(crate) fn admit(
     Ok(())
 }
 
-pub(crate) fn validate(
-    req: &Request<'_>,
-    pod: &Object,
-    _warnings: &mut Vec<Str>,
-) -> Result<(), Failure> {
+pub(crate) fn validate(req: &Request<'_>, pod: &Object, _notes: &mut Notes) -> Result<(), Failure> {
     if !req.creates("", "pods") {
         return Ok(());
     }

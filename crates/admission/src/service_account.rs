@@ -1,6 +1,7 @@
 //! ServiceAccount: every pod runs as a service account that exists, and finds its token where programs
 //! look for it.
 
+use crate::attributes::Notes;
 use crate::pod::CONTAINER_LISTS;
 use crate::request::{Operation, Request};
 use keelson_meta::{Failure, Object, Seen, Str, Value, value};
@@ -30,7 +31,7 @@ pub(crate) fn is_default(pod: &Object) -> bool {
 pub(crate) fn admit(
     req: &Request<'_>,
     pod: &mut Object,
-    _warnings: &mut Vec<Str>,
+    _notes: &mut Notes,
 ) -> Result<(), Failure> {
     if !req.creates("", "pods") {
         return Ok(());
@@ -57,11 +58,7 @@ pub(crate) fn admit(
     check(req, pod, &account)
 }
 
-pub(crate) fn validate(
-    req: &Request<'_>,
-    pod: &Object,
-    _warnings: &mut Vec<Str>,
-) -> Result<(), Failure> {
+pub(crate) fn validate(req: &Request<'_>, pod: &Object, _notes: &mut Notes) -> Result<(), Failure> {
     let ephemeral = req.operation == Operation::Update && req.subresource == "ephemeralcontainers";
     if !(req.creates("", "pods") || ephemeral && req.is_below("", "pods")) {
         return Ok(());

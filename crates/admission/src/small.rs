@@ -1,6 +1,7 @@
 //! Plug-ins of one rule each: AlwaysDeny, DenyServiceExternalIPs, LimitPodHardAntiAffinityTopology,
 //! NamespaceExists.
 
+use crate::attributes::Notes;
 use crate::request::{Operation, Request};
 use keelson_meta::{Failure, GroupVersionResource, Object, Status, Str};
 use std::collections::HashSet;
@@ -9,17 +10,13 @@ use std::collections::HashSet;
 pub(crate) fn deny_mutation(
     req: &Request<'_>,
     obj: &mut Object,
-    warnings: &mut Vec<Str>,
+    notes: &mut Notes,
 ) -> Result<(), Failure> {
-    deny(req, obj, warnings)
+    deny(req, obj, notes)
 }
 
 /// AlwaysDeny.
-pub(crate) fn deny(
-    req: &Request<'_>,
-    obj: &Object,
-    _warnings: &mut Vec<Str>,
-) -> Result<(), Failure> {
+pub(crate) fn deny(req: &Request<'_>, obj: &Object, _notes: &mut Notes) -> Result<(), Failure> {
     Err(req.forbidden(obj, "admission control is denying all modifications"))
 }
 
@@ -27,7 +24,7 @@ pub(crate) fn deny(
 pub(crate) fn deny_external_ips(
     req: &Request<'_>,
     service: &Object,
-    _warnings: &mut Vec<Str>,
+    _notes: &mut Notes,
 ) -> Result<(), Failure> {
     let writes = matches!(req.operation, Operation::Create | Operation::Update);
     if !writes || !req.is("", "services") {
@@ -47,7 +44,7 @@ pub(crate) fn deny_external_ips(
 pub(crate) fn limit_anti_affinity(
     req: &Request<'_>,
     pod: &Object,
-    _warnings: &mut Vec<Str>,
+    _notes: &mut Notes,
 ) -> Result<(), Failure> {
     const HOST: &str = "kubernetes.io/hostname";
     let writes = matches!(req.operation, Operation::Create | Operation::Update);
@@ -73,7 +70,7 @@ pub(crate) fn limit_anti_affinity(
 pub(crate) fn namespace_exists(
     req: &Request<'_>,
     _obj: &Object,
-    _warnings: &mut Vec<Str>,
+    _notes: &mut Notes,
 ) -> Result<(), Failure> {
     let is_namespace = req.is_below("", "namespaces");
     let is_there = || req.stored.is_terminating(req.namespace).is_some();

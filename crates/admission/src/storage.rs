@@ -1,9 +1,10 @@
 //! DefaultStorageClass, StorageObjectInUseProtection and PersistentVolumeClaimResize.
 
+use crate::attributes::Notes;
 use crate::ingress_class::newest;
 use crate::pod::quantity;
 use crate::request::{Operation, Request};
-use keelson_meta::{Failure, Object, Str, Value};
+use keelson_meta::{Failure, Object, Value};
 
 const CLAIMS: &str = "persistentvolumeclaims";
 const DEFAULT_CLASS: [&str; 2] = [
@@ -23,7 +24,7 @@ pub(crate) fn class_of(claim: &Object) -> Option<&str> {
 pub(crate) fn set_default_class(
     req: &Request<'_>,
     claim: &mut Object,
-    _warnings: &mut Vec<Str>,
+    _notes: &mut Notes,
 ) -> Result<(), Failure> {
     if !req.creates("", CLAIMS) || class_of(claim).is_some() {
         return Ok(());
@@ -39,7 +40,7 @@ pub(crate) fn set_default_class(
 pub(crate) fn protect(
     req: &Request<'_>,
     obj: &mut Object,
-    _warnings: &mut Vec<Str>,
+    _notes: &mut Notes,
 ) -> Result<(), Failure> {
     let finalizer = if req.creates("", CLAIMS) {
         "kubernetes.io/pvc-protection"
@@ -63,7 +64,7 @@ pub(crate) fn protect(
 pub(crate) fn validate_resize(
     req: &Request<'_>,
     claim: &Object,
-    _warnings: &mut Vec<Str>,
+    _notes: &mut Notes,
 ) -> Result<(), Failure> {
     let Some(old) = req.old.filter(|_| req.operation == Operation::Update && req.is("", CLAIMS))
     else {

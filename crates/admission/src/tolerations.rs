@@ -1,6 +1,7 @@
 //! DefaultTolerationSeconds: pods stay five minutes on a node that is not ready or not reachable. Also
 //! how lists of tolerations are merged.
 
+use crate::attributes::Notes;
 use crate::request::{Operation, Request};
 use keelson_meta::{Failure, Object, Str, Value, value};
 
@@ -14,7 +15,7 @@ fn text<'v>(toleration: &'v Value, name: &str) -> &'v str {
 pub(crate) fn add_defaults(
     req: &Request<'_>,
     pod: &mut Object,
-    _warnings: &mut Vec<Str>,
+    _notes: &mut Notes,
 ) -> Result<(), Failure> {
     if !req.is("", "pods") || req.operation == Operation::Delete {
         return Ok(());

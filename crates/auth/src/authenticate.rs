@@ -3,6 +3,7 @@
 use crate::oidc::AnonymousConfig;
 use crate::remote_tokens::{Found, RemoteTokens};
 use crate::service_account::{KnownToken, ServiceAccountTokens};
+use crate::token_digest::Token;
 use crate::{ANONYMOUS, AUTHENTICATED, BootstrapTokens, FrontProxy, TokenFile, UNAUTHENTICATED};
 use keelson_meta::{Failure, Status, Str, Timestamp, User};
 use std::fmt;
@@ -177,16 +178,17 @@ impl Authenticator {
             let audiences = if asked.is_empty() { self.audiences() } else { asked };
             return Ok(known(anonymous.with_group(UNAUTHENTICATED), audiences.to_vec()));
         }
-        let mut user = self.tokens.user(token);
+        let token = Token::new(token);
+        let mut user = self.tokens.user(&token.digest);
         if let (None, Some(bootstrap)) = (&user, &self.bootstrap) {
-            user = bootstrap.authenticate(token, now).await;
+            user = bootstrap.authenticate(token.text, now).await;
         }
         if let Some(user) = user {
             return self.for_api_server(user, asked).ok_or_else(Vec::new);
         }
         let mut errors = vec![];
         if let Some(service_accounts) = &self.service_accounts {
-            match service_accounts.authenticate(token, asked, now).await {
+            match service_accounts.authenticate_token(token, asked, now).await {
                 Ok(Some(known)) => return Ok(known),
                 Ok(None) => {}
                 Err(error) => errors.push(error),

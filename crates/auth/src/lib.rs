@@ -23,6 +23,7 @@ mod permit;
 pub mod rbac;
 mod remote_tokens;
 pub mod service_account;
+mod token_digest;
 mod token_file;
 pub mod webhook;
 pub mod x509;

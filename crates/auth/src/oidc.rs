@@ -20,6 +20,7 @@ pub use keys::{JoseAlgorithm, KeySet};
 pub use validate::validate;
 
 use crate::User;
+use crate::token_digest::{Token, TokenDigest};
 use expressions::Rules;
 use keelson_egress::Egress;
 use keelson_meta::Timestamp;
@@ -35,7 +36,7 @@ const VERIFIED_TOKENS_MAX: usize = 4096;
 /// Authenticates the tokens of several issuers.
 pub struct JwtAuthenticators {
     issuers: Vec<JwtAuthenticator>,
-    verified: Mutex<HashMap<[u8; 32], (User, i64)>>,
+    verified: Mutex<HashMap<TokenDigest, (User, i64)>>,
 }
 
 /// One issuer.
@@ -69,22 +70,29 @@ impl JwtAuthenticators {
     }
 
     /// The user of a token; `None`: it is of no issuer that is known here.
-    pub async fn authenticate(&self, token: &str, now: Timestamp) -> Result<Option<User>, String> {
-        let Some(claims) = crate::service_account::unverified_claims(token) else {
+    pub(crate) async fn authenticate(
+        &self,
+        token: Token<'_>,
+        now: Timestamp,
+    ) -> Result<Option<User>, String> {
+        let Some(claims) = crate::service_account::unverified_claims(token.text) else {
             return Ok(None);
         };
         let issuer = verify::issuer(&claims);
         let Some(found) = self.issuers.iter().find(|one| one.config.issuer.url == issuer) else {
             return Ok(None);
         };
-        let digest = ring::digest::digest(&ring::digest::SHA256, token.as_bytes());
-        let digest: [u8; 32] = digest.as_ref().try_into().unwrap_or_default();
-        if let Some(user) = self.remembered(&digest, now.seconds) {
+        if let Some(user) = self.remembered(&token.digest, now.seconds) {
             return Ok(Some(user));
         }
-        let user = found.authenticate(token, &claims, now).await?;
+        let user = found.authenticate(token.text, &claims, now).await?;
         let expires = verify::expiry(&claims).unwrap_or_default();
-        self.remember(digest, &user, now.seconds, expires.min(now.seconds + VERIFIED_SECONDS));
+        self.remember(
+            token.digest,
+            &user,
+            now.seconds,
+            expires.min(now.seconds + VERIFIED_SECONDS),
+        );
         Ok(Some(user))
     }
 
@@ -95,12 +103,12 @@ impl JwtAuthenticators {
         }
     }
 
-    fn remembered(&self, digest: &[u8; 32], now: i64) -> Option<User> {
+    fn remembered(&self, digest: &TokenDigest, now: i64) -> Option<User> {
         let verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
         verified.get(digest).filter(|(_, until)| now < *until).map(|(user, _)| user.clone())
     }
 
-    fn remember(&self, digest: [u8; 32], user: &User, now: i64, until: i64) {
+    fn remember(&self, digest: TokenDigest, user: &User, now: i64, until: i64) {
         let mut verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
         if verified.len() >= VERIFIED_TOKENS_MAX {
             verified.retain(|_, (_, until)| now < *until);

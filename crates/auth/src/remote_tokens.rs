@@ -2,6 +2,7 @@
 
 use crate::User;
 use crate::oidc::JwtAuthenticators;
+use crate::token_digest::Token;
 use crate::webhook::WebhookTokens;
 use keelson_meta::{Str, Timestamp};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -42,7 +43,7 @@ impl RemoteTokens {
     /// The user of a token; `None`: nobody knows it, or the errors say why it is refused.
     pub(crate) async fn authenticate(
         &self,
-        token: &str,
+        token: Token<'_>,
         asked: &[Str],
         own: &[Str],
         now: Timestamp,
@@ -55,7 +56,7 @@ impl RemoteTokens {
                 Err(error) => errors.push(error),
             }
         }
-        match self.webhook.as_ref()?.authenticate(token, asked, own).await {
+        match self.webhook.as_ref()?.authenticate(token.text, asked, own).await {
             Ok(found) => found.map(|(user, audiences)| Found::For(user, audiences)),
             Err(error) => {
                 errors.push(error);

@@ -21,6 +21,7 @@ pub use keys::{Algorithm, KeyError, SigningKey, VerifyingKey};
 use legacy::LegacyUses;
 pub use legacy::{INVALID_SINCE_LABEL, LAST_USED_LABEL, day};
 
+use crate::token_digest::{Token, TokenDigest};
 use crate::{AUTHENTICATED, GroupResource, Objects, SERVICE_ACCOUNT_PREFIX, User};
 use base64::Engine;
 use keelson_meta::{Object, Str, Timestamp};
@@ -91,8 +92,8 @@ impl std::fmt::Debug for ServiceAccountTokens {
 /// Tokens whose signature was verified, by their digest. The older half is forgotten when there are many.
 #[derive(Default)]
 struct Seen {
-    new: HashMap<[u8; 32], Arc<Verified>>,
-    old: HashMap<[u8; 32], Arc<Verified>>,
+    new: HashMap<TokenDigest, Arc<Verified>>,
+    old: HashMap<TokenDigest, Arc<Verified>>,
     /// Grows when the keys are replaced, by which these were verified.
     generation: u64,
 }
@@ -181,15 +182,23 @@ impl ServiceAccountTokens {
         asked: &[Str],
         now: Timestamp,
     ) -> Result<Option<KnownToken>, TokenError> {
-        let digest = ring::digest::digest(&ring::digest::SHA256, token.as_bytes());
-        let digest: [u8; 32] = digest.as_ref().try_into().unwrap_or_default();
-        let verified = match self.known(&digest) {
+        self.authenticate_token(Token::new(token), asked, now).await
+    }
+
+    /// [`Self::authenticate`] of a token whose digest is known.
+    pub(crate) async fn authenticate_token(
+        &self,
+        token: Token<'_>,
+        asked: &[Str],
+        now: Timestamp,
+    ) -> Result<Option<KnownToken>, TokenError> {
+        let verified = match self.known(&token.digest) {
             Some(verified) => verified,
             None => {
                 // Read before the keys are: a token of keys that are replaced meanwhile is not remembered.
                 let generation = self.seen().generation;
-                match self.verify(token).await? {
-                    Some(verified) => self.remember(digest, verified, generation),
+                match self.verify(token.text).await? {
+                    Some(verified) => self.remember(token.digest, verified, generation),
                     None => return Ok(None),
                 }
             }
@@ -207,7 +216,7 @@ impl ServiceAccountTokens {
             ));
         }
         check_times(&verified.claims, now.seconds)?;
-        self.check_objects(token, &verified, now).await?;
+        self.check_objects(token.text, &verified, now).await?;
         if verified.claims.is_legacy {
             self.take_in_use(&verified, now);
         }
@@ -216,7 +225,7 @@ impl ServiceAccountTokens {
         Ok(Some(KnownToken { user: verified.user.clone(), audiences, warning }))
     }
 
-    fn known(&self, digest: &[u8; 32]) -> Option<Arc<Verified>> {
+    fn known(&self, digest: &TokenDigest) -> Option<Arc<Verified>> {
         let mut seen = self.seen();
         if let Some(known) = seen.new.get(digest) {
             return Some(known.clone());
@@ -226,7 +235,7 @@ impl ServiceAccountTokens {
         Some(known)
     }
 
-    fn remember(&self, digest: [u8; 32], verified: Verified, generation: u64) -> Arc<Verified> {
+    fn remember(&self, digest: TokenDigest, verified: Verified, generation: u64) -> Arc<Verified> {
         let verified = Arc::new(verified);
         let mut seen = self.seen();
         if seen.generation == generation {
@@ -354,7 +363,7 @@ impl ServiceAccountTokens {
 }
 
 impl Seen {
-    fn insert(&mut self, digest: [u8; 32], verified: Arc<Verified>) {
+    fn insert(&mut self, digest: TokenDigest, verified: Arc<Verified>) {
         if self.new.len() >= SEEN_TOKENS_MAX {
             self.old = std::mem::take(&mut self.new);
         }

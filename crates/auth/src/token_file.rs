@@ -1,16 +1,15 @@
 //! `--token-auth-file`: lines of `token,user,uid[,"group,group"]`.
 
+use crate::token_digest::TokenDigest;
 use crate::{AUTHENTICATED, User};
 use keelson_meta::Str;
-use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::fmt;
-use subtle::ConstantTimeEq;
 
 /// Known tokens. Kept and looked up by digest, so that neither memory order nor timing tells a token.
 #[derive(Default)]
 pub struct TokenFile {
-    users: HashMap<[u8; 32], User>,
+    users: HashMap<TokenDigest, User>,
 }
 
 impl fmt::Debug for TokenFile {
@@ -58,26 +57,21 @@ impl TokenFile {
                 groups: groups.map(Str::new).collect(),
                 extra: vec![],
             };
-            users.insert(digest(token), user.with_group(AUTHENTICATED));
+            users.insert(TokenDigest::of(token), user.with_group(AUTHENTICATED));
         }
         Ok(TokenFile { users })
     }
 
     /// Adds one token, for instance one made at start.
     pub fn insert(&mut self, token: &str, user: User) {
-        self.users.insert(digest(token), user.with_group(AUTHENTICATED));
+        self.users.insert(TokenDigest::of(token), user.with_group(AUTHENTICATED));
     }
 
     /// Whose token this is.
-    pub fn user(&self, token: &str) -> Option<User> {
-        let asked = digest(token);
-        let (known, user) = self.users.get_key_value(&asked)?;
-        bool::from(known.ct_eq(&asked)).then(|| user.clone())
+    pub(crate) fn user(&self, token: &TokenDigest) -> Option<User> {
+        let (known, user) = self.users.get_key_value(token)?;
+        known.is(token).then(|| user.clone())
     }
-}
-
-fn digest(token: &str) -> [u8; 32] {
-    Sha256::digest(token.as_bytes()).into()
 }
 
 /// The cells of a CSV line (RFC 4180, spaces around cells dropped); `None` for an open quote.

@@ -2,7 +2,7 @@
 
 use crate::client::{About, Client, Report};
 use crate::control_loop::{self, ControlLoop};
-use crate::pods::{self, controller_of, is_ready};
+use crate::pods::{self, is_ready};
 use crate::queue::Queue;
 use keelson_meta::selector::Selector;
 use keelson_meta::time::GoDuration;
@@ -183,7 +183,7 @@ impl Disruption {
         let (mut seen, mut sum, mut has_unmanaged) = (HashMap::new(), 0_i64, false);
         let mut counted: HashSet<Str> = HashSet::new();
         for pod in pods {
-            let Some(controller) = controller_of(pod) else {
+            let Some(controller) = pod.controller() else {
                 has_unmanaged = true;
                 continue;
             };
@@ -231,7 +231,7 @@ impl Disruption {
                 return Ok(None);
             };
             if kind.gvr.resource == "replicasets"
-                && let Some(owner) = controller_of(&object)
+                && let Some(owner) = object.controller()
                 && owner.str_at(&["kind"]) == Some("Deployment")
             {
                 return Box::pin(self.scale(namespace, owner)).await;

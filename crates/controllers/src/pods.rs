@@ -1,6 +1,6 @@
 //! What several loops ask of pods.
 
-use keelson_meta::{Object, Value};
+use keelson_meta::Object;
 use keelson_registry::{Entry, Kind};
 
 /// Members of a pod whose changes matter to those who count or reach pods.
@@ -33,10 +33,4 @@ pub(crate) fn ready_condition(pod: &Object) -> Option<(&str, &str)> {
 /// Whether the condition Ready is true.
 pub(crate) fn is_ready(pod: &Object) -> bool {
     ready_condition(pod).is_some_and(|(status, _)| status == "True")
-}
-
-/// The owner reference of the controller of an object.
-pub(crate) fn controller_of(object: &Object) -> Option<&Value> {
-    let owners = object.array_at(&["metadata", "ownerReferences"]);
-    owners.iter().find(|owner| owner.get("controller").and_then(Value::as_bool) == Some(true))
 }

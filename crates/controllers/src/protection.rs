@@ -196,7 +196,7 @@ fn is_claim_used(registry: &Registry, claim: &Object) -> bool {
     let prefix = format!("{}/", claim.namespace());
     let pods = registry.cached_all(&kind);
     // Of a claim for a pod's own volume the pod is the owner.
-    let owner = crate::pods::controller_of(claim).and_then(|owner| owner.str_at(&["uid"]));
+    let owner = claim.controller().and_then(|owner| owner.str_at(&["uid"]));
     pods.range(&prefix, "").filter(|pod| pod.has_text("\"volumes\"")).any(|pod| {
         let Ok(pod) = kind.decode(pod) else { return true };
         let is_own = owner.is_none_or(|owner| owner == pod.uid());

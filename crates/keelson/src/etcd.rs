@@ -2,6 +2,7 @@
 
 use crate::server::StartError;
 use bytes::Bytes;
+use keelson_meta::Features;
 use keelson_registry::StoredForm;
 use keelson_store::DiskError;
 use keelson_store_etcd::{Compactor, EtcdOptions, EtcdStore, EtcdTls, OpenError, Values};
@@ -51,11 +52,12 @@ impl Etcd {
     pub(crate) async fn open(
         &self,
         runtime_config: &[(String, bool)],
+        features: Features,
     ) -> Result<Arc<EtcdStore>, StartError> {
         let options = EtcdOptions {
             tls: self.tls()?,
             prefix: folder(&self.prefix)?,
-            values: Arc::new(StoredObjects(StoredForm::new(runtime_config))),
+            values: Arc::new(StoredObjects(StoredForm::new(runtime_config, features))),
             ..EtcdOptions::new(self.servers.clone())
         };
         let began = Instant::now();

@@ -484,12 +484,8 @@ impl Serve {
         }
         builder.admission = self.admission()?;
         self.limit_requests(&mut builder.limits)?;
-        for word in &self.feature_gates {
-            builder
-                .feature_gates
-                .set(word)
-                .map_err(|why| anyhow::anyhow!("--feature-gates: {why}"))?;
-        }
+        builder.features = keelson::feature_gates::parse(&self.feature_gates)
+            .map_err(|why| anyhow::anyhow!("--feature-gates: {why}"))?;
         Ok(builder)
     }
 }

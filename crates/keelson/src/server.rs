@@ -7,7 +7,6 @@ use crate::certificates::{CertificateError, Pki, host_names};
 use crate::controllers::{self, Duty};
 use crate::dynamic_admission;
 use crate::etcd::{self, Etcd};
-use crate::feature_gates::FeatureGates;
 use crate::front_proxy::FrontProxyOptions;
 use crate::kubeconfig::Kubeconfig;
 use crate::service_account_keys::ServiceAccountTokenOptions;
@@ -25,6 +24,7 @@ use keelson_auth::service_account::ServiceAccountTokens;
 use keelson_auth::{Authenticator, BootstrapTokens, RemoteTokens, TokenFile, User};
 use keelson_controllers::{ClientTrust, Context, Controllers};
 use keelson_egress::Egress;
+use keelson_meta::{Feature, Features};
 use keelson_registry::{
     Clock, OpenError as RegistryError, PortRange, Registry, RegistryOptions, SystemClock,
 };
@@ -148,7 +148,7 @@ pub struct Builder {
     /// `--runtime-config`.
     pub runtime_config: Vec<(String, bool)>,
     /// `--feature-gates`.
-    pub feature_gates: FeatureGates,
+    pub features: Features,
     /// The admission plug-ins that are on.
     pub admission: Chain,
     /// Functions of the embedding program that look at writes; see [`Builder::admission`].
@@ -194,7 +194,7 @@ impl Default for Builder {
             advertise: None,
             aggregator_routing: false,
             runtime_config: vec![],
-            feature_gates: FeatureGates::default(),
+            features: Features::default(),
             admission: Chain::default(),
             in_process_admission: vec![],
             controllers: vec![],
@@ -429,7 +429,7 @@ impl Builder {
             },
             state: State::new(&self.limits),
             limits: self.limits,
-            cbor: self.feature_gates.cbor,
+            cbor: self.features.is_on(Feature::CBORServingAndStorage),
             health,
             draining: AtomicBool::new(false),
             shutdown,
@@ -463,7 +463,9 @@ impl Builder {
     async fn open_store(&self) -> Result<Backend, StartError> {
         match (&self.store, &self.etcd, &self.data_dir) {
             (Some(store), ..) => Ok(Backend::Given(store.clone())),
-            (None, Some(etcd), _) => Ok(Backend::Etcd(etcd.open(&self.runtime_config).await?)),
+            (None, Some(etcd), _) => {
+                Ok(Backend::Etcd(etcd.open(&self.runtime_config, self.features).await?))
+            }
             (None, None, None) => Ok(Backend::Embedded(Embedded::in_memory())),
             (None, None, Some(dir)) => {
                 // A damaged object costs only itself: the cache knows it for one that cannot be read.
@@ -492,7 +494,7 @@ impl Builder {
             advertise_address: advertise,
             advertise_port: port,
             runtime_config: self.runtime_config.clone(),
-            malformed_object_deletion: self.feature_gates.malformed_object_deletion,
+            features: self.features,
             admission: self.admission.clone(),
             dynamic_admission: dynamic_admission::plug_ins(
                 &self.admission,

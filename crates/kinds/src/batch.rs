@@ -34,14 +34,10 @@ pub(super) fn job(base: Strategy) -> Strategy {
             labels_from_template(obj);
         },
         prepare_create: |obj| {
-            pod::drop_disabled_of_template(obj.object_mut("spec"));
             selector::generate(obj);
             labels_from_template(obj);
         },
-        prepare_update: |new, _| {
-            pod::drop_disabled_of_template(new.object_mut("spec"));
-            labels_from_template(new);
-        },
+        prepare_update: |new, _| labels_from_template(new),
         prepare_status: |new, _| labels_from_template(new),
         validate: validate_job,
         validate_change: validate_job_change,
@@ -56,18 +52,9 @@ pub(super) fn cron_job(base: Strategy) -> Strategy {
     Strategy {
         generation: Generation::OnSpecChange,
         default: default_cron_job,
-        prepare_create: drop_disabled_of_jobs,
-        prepare_update: |new, _| drop_disabled_of_jobs(new),
         validate: validate_cron_job,
         warnings: pod::warnings::of_cron_job,
         ..base
-    }
-}
-
-fn drop_disabled_of_jobs(cron_job: &mut Object) {
-    let job = child(cron_job.object_mut("spec"), "jobTemplate");
-    if let Some(spec) = job.and_then(|job| child(job, "spec")) {
-        pod::drop_disabled_of_template(spec);
     }
 }
 

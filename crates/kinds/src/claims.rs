@@ -3,9 +3,10 @@
 use super::check::{At, child, default, default_empty};
 use super::pod::warnings::{Warnings, claim_sizes, gathered, old_volume};
 use super::pod::{differences, scheduling, volumes};
+use crate::gates;
 use crate::strategy::{Strategy, maps_alike};
 use keelson_meta::object_meta::IMMUTABLE;
-use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Str, Value, names, value};
+use keelson_meta::{ErrorList, Feature, FieldError, Map, Object, Path, Str, Value, names, value};
 
 const ACCESS_MODES: &[&str] =
     &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
@@ -42,8 +43,11 @@ pub(super) fn default_claim(claim: &mut Map) {
     default(claim.object_at("spec"), "volumeMode", "Filesystem");
 }
 
-/// A source in another namespace is dropped: CrossNamespaceVolumeDataSource is off.
+/// Without `CrossNamespaceVolumeDataSource` a source in another namespace is dropped.
 fn drop_foreign_source(spec: &mut Map) {
+    if gates::is_on(Feature::CrossNamespaceVolumeDataSource) {
+        return;
+    }
     let namespace = spec.get("dataSourceRef").and_then(|source| source.str_at(&["namespace"]));
     if namespace.is_some_and(|namespace| !namespace.is_empty()) {
         spec.remove("dataSourceRef");

@@ -1,6 +1,6 @@
 //! CSIDrivers: what a driver of volumes can do and wants; CSINodes: which drivers a node has.
 
-use super::check::{At, child, default, default_empty};
+use super::check::{At, default, default_empty};
 use crate::strategy::{Generation, Strategy, alike};
 use keelson_meta::object_meta::IMMUTABLE;
 use keelson_meta::{ErrorList, FieldError, Object, Path, Seen, Str, Value, names, value};
@@ -26,12 +26,6 @@ pub(super) fn driver(base: Strategy) -> Strategy {
             }
             default(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType");
             default_empty(spec, "volumeLifecycleModes", vec!["Persistent".into()]);
-        },
-        prepare_create: |driver| {
-            // Belongs to a feature that is off.
-            if let Some(spec) = child(&mut driver.root, "spec") {
-                spec.remove("preventPodSchedulingIfMissing");
-            }
         },
         validate: |new, _| validate(new),
         validate_change,

@@ -5,6 +5,8 @@
 //! Promise: no IO, no clock, no async; equal inputs give equal outputs.
 
 pub mod convert;
+mod gated;
+mod gates;
 mod rows;
 pub mod strategy;
 

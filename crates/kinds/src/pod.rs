@@ -41,7 +41,6 @@ pub(super) fn pod(base: Strategy) -> Strategy {
             {
                 new.object_mut("status").insert("qosClass", class);
             }
-            drop_disabled_status(new, old);
         },
         validate,
         validate_status: status::validate,
@@ -58,8 +57,6 @@ pub(super) fn pod_template(base: Strategy) -> Strategy {
     Strategy {
         generation: Generation::OnSpecChange,
         default: |obj| defaults::template(&mut obj.root),
-        prepare_create: |obj| drop_disabled_of_template(&mut obj.root),
-        prepare_update: |new, _| drop_disabled_of_template(&mut new.root),
         validate: |new, _| {
             let mut errors = ErrorList::new();
             spec::template(&At::of(new, "template"), &mut errors);
@@ -70,19 +67,11 @@ pub(super) fn pod_template(base: Strategy) -> Strategy {
     }
 }
 
-/// The same for the template at a member of `of`.
-pub(super) fn drop_disabled_of_template(of: &mut Map) {
-    if let Some(template) = child(of, "template") {
-        drop_disabled(template.object_at("spec"));
-    }
-}
-
 fn prepare_create(pod: &mut Object) {
     let now = pod.creation_timestamp().to_owned();
     negative_grace(pod.object_mut("spec"));
     let class = resources::class_of_service(pod);
     let gated = !pod.array_at(&["spec", "schedulingGates"]).is_empty();
-    drop_disabled(pod.object_mut("spec"));
     merge_label_keys(pod);
     app_armor_of_annotations(pod);
     let mut status = Map::with_capacity(2);
@@ -109,42 +98,6 @@ fn negative_grace(spec: &mut Map) {
 
 fn prepare_update(new: &mut Object, _: &Object) {
     negative_grace(new.object_mut("spec"));
-    drop_disabled(new.object_mut("spec"));
-}
-
-/// Takes out of a status what a kube-apiserver of this version does not keep unless told to.
-fn drop_disabled_status(new: &mut Object, old: &Object) {
-    const ALLOCATABLE: &str = "nodeAllocatableResourceClaimStatuses";
-    let Some(status) = child(&mut new.root, "status") else { return };
-    if old.at(&["status", ALLOCATABLE]).is_none() {
-        status.remove(ALLOCATABLE);
-    }
-}
-
-/// Takes out what a kube-apiserver of this version does not keep unless told to.
-pub(super) fn drop_disabled(spec: &mut Map) {
-    spec.remove("schedulingGroup");
-    for list in ["initContainers", "containers", "ephemeralContainers"] {
-        for container in children(spec, list) {
-            drop_stop_signal(container);
-        }
-    }
-    for volume in children(spec, "volumes") {
-        if let Some(projected) = child(volume, "projected") {
-            for source in children(projected, "sources") {
-                source.remove("clusterTrustBundle");
-                source.remove("podCertificate");
-            }
-        }
-    }
-}
-
-fn drop_stop_signal(container: &mut Map) {
-    let Some(lifecycle) = child(container, "lifecycle") else { return };
-    let only = lifecycle.remove("stopSignal").is_some() && lifecycle.is_empty();
-    if only {
-        container.remove("lifecycle");
-    }
 }
 
 /// Terms with `matchLabelKeys` get the pod's own labels as conditions.

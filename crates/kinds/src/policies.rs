@@ -99,24 +99,7 @@ fn validate_runtime_class(new: &Object) -> ErrorList {
 
 /// Leases.
 pub(super) fn lease(base: Strategy) -> Strategy {
-    Strategy {
-        prepare_create: |lease| drop_election(lease, None),
-        prepare_update: |lease, old| drop_election(lease, Some(old)),
-        validate: |new, _| validate_lease(new),
-        ..base
-    }
-}
-
-/// Coordinated leader election is off: what belongs to it stays only where it is already.
-fn drop_election(lease: &mut Object, old: Option<&Object>) {
-    const MEMBERS: [&str; 2] = ["strategy", "preferredHolder"];
-    let has = |old: &Object| MEMBERS.iter().any(|name| old.at(&["spec", name]).is_some());
-    if old.is_some_and(has) {
-        return;
-    }
-    if let Some(spec) = child(&mut lease.root, "spec") {
-        MEMBERS.iter().for_each(|name| drop(spec.remove(name)));
-    }
+    Strategy { validate: |new, _| validate_lease(new), ..base }
 }
 
 fn validate_lease(new: &Object) -> ErrorList {

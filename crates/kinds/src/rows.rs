@@ -3,9 +3,10 @@
 use crate::strategy::{Check, Generation, SelectableField, StatusMetadata, Strategy};
 use crate::{
     admission, api_services, autoscaling, batch, certificates, claims, config, csi, definitions,
-    devices, endpoints, events, flow, limits, networking, nodes, pod, policies, rbac, service,
-    storage, workloads,
+    devices, endpoints, events, flow, gated, limits, networking, nodes, pod, policies, rbac,
+    service, storage, workloads,
 };
+use keelson_meta::Features;
 
 const fn field(name: &'static str, places: &'static [&'static [&'static str]]) -> SelectableField {
     SelectableField { name, places, unset: "" }
@@ -79,9 +80,16 @@ const RESOURCE_SLICE: &[SelectableField] = &[
     field("spec.driver", &[&["spec", "driver"]]),
 ];
 
-/// The rules of a built-in resource.
-pub fn strategy(group: &str, resource: &str) -> Strategy {
-    let base = Strategy { generation: generation(group, resource), ..Strategy::GENERIC };
+/// The rules of a built-in resource, with these features.
+pub fn strategy(group: &str, resource: &str, features: Features) -> Strategy {
+    let generation = generation(group, resource);
+    let base = Strategy {
+        generation,
+        features,
+        gated: gated::of(group, resource, false),
+        gated_status: gated::of(group, resource, true),
+        ..Strategy::GENERIC
+    };
     let base = Strategy {
         create_on_update: creates_on_update(group, resource),
         returns_deleted: returns_deleted(group, resource),

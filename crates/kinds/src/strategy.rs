@@ -1,9 +1,10 @@
 //! [`Strategy`]: what no table of fields can say about a kind, as data and small functions. Strategies
 //! do no IO and never see HTTP.
 
-use crate::same;
+use crate::gated::{self, Fields};
+use crate::{gates, same};
 use keelson_meta::names::{self, NameRule};
-use keelson_meta::{ErrorList, Map, Object, Path, Str, User, Value};
+use keelson_meta::{ErrorList, Features, Map, Object, Path, Str, User, Value};
 use keelson_schema::Schema;
 use smallvec::SmallVec;
 
@@ -142,6 +143,12 @@ pub struct Strategy {
     pub owned_as_converted: bool,
     /// Names and places of the fields that field selectors may ask for.
     pub fields: &'static [SelectableField],
+    /// The features that the rules see.
+    pub features: Features,
+    /// Fields of the main resource that need features.
+    pub gated: &'static [Fields],
+    /// Fields of the status that need features.
+    pub gated_status: &'static [Fields],
 }
 
 impl std::fmt::Debug for Strategy {
@@ -196,7 +203,49 @@ impl Strategy {
         grace: None,
         owned_as_converted: false,
         fields: &[],
+        features: Features::DEFAULT,
+        gated: &[],
+        gated_status: &[],
     };
+
+    /// Fills in defaults that follow from other fields.
+    pub fn default(&self, obj: &mut Object) {
+        gates::within(self.features, || (self.default)(obj));
+    }
+
+    /// Sets what the server decides when an object is made.
+    pub fn prepare_create(&self, obj: &mut Object) {
+        gates::within(self.features, || {
+            gated::drop_disabled(self.gated, obj, None);
+            (self.prepare_create)(obj);
+        });
+    }
+
+    /// Sets what the server decides when an object changes.
+    pub fn prepare_update(&self, new: &mut Object, old: &Object) {
+        gates::within(self.features, || {
+            gated::drop_disabled(self.gated, new, Some(old));
+            (self.prepare_update)(new, old);
+        });
+    }
+
+    /// Sets what the server decides when the status changes.
+    pub fn prepare_status(&self, new: &mut Object, old: &Object) {
+        gates::within(self.features, || {
+            gated::drop_disabled(self.gated_status, new, Some(old));
+            (self.prepare_status)(new, old);
+        });
+    }
+
+    /// Sets what the server decides when another subresource is written.
+    pub fn prepare_part(&self, rules: &PartRules, new: &mut Object, old: &Object) {
+        gates::within(self.features, || (rules.prepare)(new, old));
+    }
+
+    /// What a client is warned of, though it is taken.
+    pub fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<Str> {
+        gates::within(self.features, || (self.warnings)(new, old))
+    }
 
     /// Runs checks of a write in their order; `rules` are those of what is written.
     pub fn check(
@@ -208,6 +257,8 @@ impl Strategy {
         namespaced: bool,
     ) -> ErrorList {
         let mut errors = ErrorList::new();
+        let rules = |new, old| gates::within(self.features, || rules(new, old));
+        let change = |new, old| gates::within(self.features, || (self.validate_change)(new, old));
         for check in checks {
             match (check, old) {
                 (Check::Metadata, _) => {
@@ -219,7 +270,7 @@ impl Strategy {
                     errors.extend(self.validate_finalizers(new));
                 }
                 (Check::Rules, _) => errors.extend(rules(new, old)),
-                (Check::Change, _) => errors.extend((self.validate_change)(new, old)),
+                (Check::Change, _) => errors.extend(change(new, old)),
                 (Check::MetadataChange, None) => {}
             }
         }

@@ -18,15 +18,9 @@ pub(super) fn deployment(base: Strategy) -> Strategy {
         default: default_deployment,
         validate: validate_deployment,
         validate_status: deployment_status,
-        prepare_create: drop_disabled,
-        prepare_update: |new, _| drop_disabled(new),
         warnings: pod::warnings::of_named_workload,
         ..base
     }
-}
-
-fn drop_disabled(obj: &mut Object) {
-    pod::drop_disabled_of_template(obj.object_mut("spec"));
 }
 
 fn default_deployment(obj: &mut Object) {
@@ -243,8 +237,6 @@ pub(super) fn replica_set(base: Strategy) -> Strategy {
         },
         validate: validate_replica_set,
         validate_status: |new, _| replica_set_status(new),
-        prepare_create: drop_disabled,
-        prepare_update: |new, _| drop_disabled(new),
         warnings: pod::warnings::of_named_workload,
         ..base
     }
@@ -283,8 +275,6 @@ pub(super) fn replication_controller(base: Strategy) -> Strategy {
         default: default_replication_controller,
         validate: |new, _| validate_replication_controller(new),
         validate_status: |new, _| replica_set_status(new),
-        prepare_create: drop_disabled,
-        prepare_update: |new, _| drop_disabled(new),
         warnings: pod::warnings::of_named_workload,
         orphans_dependents: true,
         ..base
@@ -328,11 +318,9 @@ pub(super) fn daemon_set(base: Strategy) -> Strategy {
         validate: validate_daemon_set,
         validate_status: daemon_set_status,
         prepare_create: |obj| {
-            drop_disabled(obj);
             set_template_generation(obj, 1);
         },
         prepare_update: |new, old| {
-            drop_disabled(new);
             let stored = old.annotation(TEMPLATE_GENERATION).and_then(|text| text.parse().ok());
             let template =
                 |obj: &Object| obj.at(&["spec", "template"]).cloned().unwrap_or_default();
@@ -463,28 +451,8 @@ pub(super) fn stateful_set(base: Strategy) -> Strategy {
         default: default_stateful_set,
         validate: validate_stateful_set,
         validate_status: stateful_set_status,
-        prepare_create: |obj| {
-            drop_disabled(obj);
-            drop_max_unavailable(obj, None);
-        },
-        prepare_update: |new, old| {
-            drop_disabled(new);
-            drop_max_unavailable(new, Some(old));
-        },
         warnings: pod::warnings::of_workload,
         ..base
-    }
-}
-
-/// Without its feature gate the field stays only where it is already.
-fn drop_max_unavailable(obj: &mut Object, old: Option<&Object>) {
-    const PLACE: [&str; 4] = ["spec", "updateStrategy", "rollingUpdate", "maxUnavailable"];
-    if old.is_some_and(|old| old.at(&PLACE).is_some()) {
-        return;
-    }
-    let strategy = child(obj.object_mut("spec"), "updateStrategy");
-    if let Some(update) = strategy.and_then(|strategy| child(strategy, "rollingUpdate")) {
-        update.remove("maxUnavailable");
     }
 }
 

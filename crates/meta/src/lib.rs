@@ -4,6 +4,7 @@
 //!
 //! Promise: no IO, no clock, no async; equal inputs give equal outputs.
 
+pub mod features;
 pub mod field_selector;
 pub mod go_regex;
 pub mod gvk;
@@ -21,6 +22,7 @@ pub mod time;
 pub mod user;
 pub mod value;
 
+pub use features::{Feature, FeatureGateError, Features};
 pub use gvk::{GroupVersion, GroupVersionKind, GroupVersionResource};
 pub use object::Object;
 pub use path::Path;

@@ -59,6 +59,12 @@ impl Object {
         self.root.object_at(name)
     }
 
+    /// The owner reference of its controller.
+    pub fn controller(&self) -> Option<&Value> {
+        let owners = self.array_at(&["metadata", "ownerReferences"]);
+        owners.iter().find(|owner| owner.get("controller").and_then(Value::as_bool) == Some(true))
+    }
+
     /// `metadata`, when it is there.
     pub fn metadata(&self) -> Option<&Map> {
         self.root.get("metadata").and_then(Value::as_object)

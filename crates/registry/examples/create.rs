@@ -89,7 +89,7 @@ async fn open() -> std::sync::Arc<Registry> {
         advertise_address: [192, 0, 2, 1].into(),
         advertise_port: 6443,
         runtime_config: vec![],
-        malformed_object_deletion: false,
+        features: keelson_meta::Features::default(),
         event_ttl: std::time::Duration::ZERO,
         admission: keelson_admission::Chain::default(),
         dynamic_admission: vec![

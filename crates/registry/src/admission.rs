@@ -132,7 +132,9 @@ impl Registry {
         warnings: &mut Vec<Str>,
     ) -> Result<Passes, Failure> {
         self.settle(write, obj).await?;
-        self.asked(write, |req| self.options.admission.admit(req, obj, warnings))?;
+        self.ask_chain(write, warnings, |req, notes| {
+            self.options.admission.admit(req, obj, notes)
+        })?;
         let passes = self.passes(write.permit).await?;
         if let Some(configured) = &passes {
             Box::pin(self.admit_dynamically(write, configured, obj, warnings)).await?;
@@ -148,13 +150,28 @@ impl Registry {
         obj: &Object,
         warnings: &mut Vec<Str>,
     ) -> Result<(), Failure> {
-        self.asked(write, |req| self.options.admission.validate(req, obj, warnings))?;
+        self.ask_chain(write, warnings, |req, notes| {
+            self.options.admission.validate(req, obj, notes)
+        })?;
         match passes {
             None => Ok(()),
             Some(configured) => {
                 Box::pin(self.validate_dynamically(write, configured, obj, warnings)).await
             }
         }
+    }
+
+    /// Asks the built-in plug-ins; what they note goes into the audit event, what they warn of to the client.
+    fn ask_chain(
+        &self,
+        write: &Write<'_>,
+        warnings: &mut Vec<Str>,
+        ask: impl FnOnce(&Request<'_>, &mut Notes) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let mut notes = Notes::default();
+        let result = self.asked(write, |req| ask(req, &mut notes));
+        take_notes(write.permit, notes, warnings);
+        result
     }
 
     /// [`Registry::admit`] for a change of a part of an object.
@@ -197,7 +214,9 @@ impl Registry {
         warnings: &mut Vec<Str>,
     ) -> Result<(), Failure> {
         if let Some(old) = write.old {
-            self.asked(write, |req| self.options.admission.validate(req, old, warnings))?;
+            self.ask_chain(write, warnings, |req, notes| {
+                self.options.admission.validate(req, old, notes)
+            })?;
         }
         if self.options.dynamic_admission.is_empty() {
             return Ok(());
@@ -233,7 +252,7 @@ impl Registry {
         if admitted.is_ok() && round.is_requested {
             round.is_reinvoked = true;
             let chain = &self.options.admission;
-            admitted = self.asked(write, |req| chain.admit(req, obj, &mut notes.warnings));
+            admitted = self.asked(write, |req| chain.admit(req, obj, &mut notes));
             if admitted.is_ok() {
                 admitted = self.mutate(&call, Some(obj), &mut notes, &mut round).await;
             }

@@ -139,7 +139,7 @@ impl Api for Registry {
         keelson_schema::default::fill(&schema, &mut object);
         let kind = endpoint_of(&self.api(), kind).and_then(|endpoint| endpoint.kind.clone());
         if let Some(kind) = kind {
-            (kind.strategy.default)(&mut object);
+            kind.strategy.default(&mut object);
         }
         Ok(object)
     }

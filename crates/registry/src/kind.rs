@@ -194,7 +194,7 @@ impl Kind {
         let conformed = decode::conform(&self.storage, obj.into_value());
         let mut obj = conformed.map_err(Status::internal)?.object;
         keelson_schema::default::fill(&self.storage, &mut obj);
-        (self.strategy.default)(&mut obj);
+        self.strategy.default(&mut obj);
         Ok(obj)
     }
 
@@ -296,7 +296,7 @@ impl Kind {
         }
         let mut obj = self.convert(obj, from, &self.storage);
         keelson_schema::default::fill(&self.storage, &mut obj);
-        (self.strategy.default)(&mut obj);
+        self.strategy.default(&mut obj);
         obj
     }
 

@@ -227,6 +227,7 @@ impl Definition {
             categories: self.categories.clone(),
             verbs: words(&VERBS),
             default_on: true,
+            gate: None,
             subresources: status.into_iter().chain(scale).collect(),
         }
     }

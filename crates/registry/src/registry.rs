@@ -16,8 +16,8 @@ use keelson_admission::webhooks::ConversionWebhooks;
 use keelson_admission::{Configurations, DynamicPlugIn, namespace_lifecycle};
 use keelson_auth::{Authorizer, Mirror, Objects};
 use keelson_cache::{Cache, Entry, Resource, Snapshot, StartError};
-use keelson_meta::{Failure, GroupVersionResource, Reason, Status, Str};
-use keelson_schema::catalogue::Catalogue;
+use keelson_meta::{Failure, Features, GroupVersionResource, Reason, Status, Str};
+use keelson_schema::catalogue::{Catalogue, Resource as Facts, Version};
 use keelson_store::{
     Compare, KeyValue, Lease, Op, Revision, Store, Timestamp, Txn, TxnOutcome, WriteError,
 };
@@ -52,10 +52,10 @@ pub struct RegistryOptions {
     pub advertise_port: u16,
     /// `--runtime-config`: group version (or `api/all`, ...) and whether it is served.
     pub runtime_config: Vec<(String, bool)>,
-    /// Feature gate `AllowUnsafeMalformedObjectDeletion`: deletions that ask to ignore read errors are
-    /// refused where upstream refuses them. Objects that cannot be read can be deleted so with or
+    /// `--feature-gates`. `AllowUnsafeMalformedObjectDeletion`: deletions that ask to ignore read errors
+    /// are refused where upstream refuses them; objects that cannot be read can be deleted so with or
     /// without it.
-    pub malformed_object_deletion: bool,
+    pub features: Features,
     /// The built-in admission plug-ins that are on.
     pub admission: keelson_admission::Chain,
     /// The webhooks, policies and plug-ins of the embedding program, in the order in which they are asked.
@@ -140,10 +140,10 @@ impl Registry {
         options: RegistryOptions,
     ) -> Result<Arc<Registry>, OpenError> {
         let catalogue = Catalogue::shared();
-        let kinds = built_in(catalogue, &options.runtime_config);
+        let served = Served { runtime_config: &options.runtime_config, features: options.features };
+        let kinds = built_in(catalogue, served);
         let api = ApiTable::built_in(catalogue, &kinds, |group, version, resource| {
-            let default_on = version.default_on && resource.default_on;
-            is_served(&options.runtime_config, &group.name, &version.name, default_on)
+            served.has(&group.name, version, resource)
         });
         let mut prefixes: Vec<Bytes> = kinds.values().map(|kind| kind.prefix.clone()).collect();
         prefixes.sort();
@@ -534,7 +534,7 @@ pub(crate) enum Removed {
 /// The built-in kinds that keep objects.
 pub(crate) fn built_in(
     catalogue: &Arc<Catalogue>,
-    runtime_config: &[(String, bool)],
+    served: Served<'_>,
 ) -> HashMap<(Str, Str), Arc<Kind>> {
     let mut kinds: HashMap<(Str, Str), Arc<Kind>> = HashMap::new();
     for group in &catalogue.groups {
@@ -547,7 +547,7 @@ pub(crate) fn built_in(
             }
         }
         for name in names {
-            if let Some(kind) = kind_of(catalogue, group, name, runtime_config) {
+            if let Some(kind) = kind_of(catalogue, group, name, served) {
                 kinds.insert((group.name.clone(), name.clone()), Arc::new(kind));
             }
         }
@@ -564,7 +564,7 @@ fn kind_of(
     catalogue: &Arc<Catalogue>,
     group: &keelson_schema::catalogue::Group,
     name: &Str,
-    runtime_config: &[(String, bool)],
+    served: Served<'_>,
 ) -> Option<Kind> {
     let mut versions = vec![];
     let (mut namespaced, mut has_status) = (false, false);
@@ -572,12 +572,7 @@ fn kind_of(
         let Some(resource) = version.resources.iter().find(|r| &r.name == name) else {
             continue;
         };
-        if !is_served(
-            runtime_config,
-            &group.name,
-            &version.name,
-            version.default_on && resource.default_on,
-        ) {
+        if !served.has(&group.name, version, resource) {
             continue;
         }
         namespaced = resource.namespaced;
@@ -592,7 +587,7 @@ fn kind_of(
         GroupVersionResource::new(group.name.clone(), storage.gvk.version.clone(), name.clone());
     Some(Kind {
         prefix: prefix(&group.name, name),
-        strategy: keelson_kinds::strategy(&group.name, name),
+        strategy: keelson_kinds::strategy(&group.name, name, served.features),
         gvr,
         list_kind: Str::from(format!("{}List", storage.gvk.kind)),
         source: Source::BuiltIn,
@@ -612,24 +607,37 @@ fn kind_of(
     })
 }
 
-/// Whether a version is served: what `--runtime-config` says of it last, else its default.
-pub(crate) fn is_served(
-    runtime_config: &[(String, bool)],
-    group: &str,
-    version: &str,
-    default_on: bool,
-) -> bool {
-    let name = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
-    let level = |key: &str| match key {
-        "api/all" => true,
-        "api/alpha" => version.contains("alpha"),
-        "api/beta" => version.contains("beta"),
-        "api/ga" => !version.contains("alpha") && !version.contains("beta"),
-        _ => false,
-    };
-    let exact = runtime_config.iter().rev().find(|(key, _)| *key == name);
-    let wide = runtime_config.iter().rev().find(|(key, _)| level(key));
-    exact.or(wide).map_or(default_on, |(_, on)| *on)
+/// Which resources are served.
+#[derive(Clone, Copy)]
+pub(crate) struct Served<'a> {
+    /// `--runtime-config`.
+    pub runtime_config: &'a [(String, bool)],
+    /// `--feature-gates`.
+    pub features: Features,
+}
+
+impl Served<'_> {
+    /// Whether a resource is: its feature is on, and what `--runtime-config` says of its version last, else
+    /// the default.
+    fn has(self, group: &str, version: &Version, resource: &Facts) -> bool {
+        let default_on = version.default_on && resource.default_on;
+        resource.gate.is_none_or(|feature| self.features.is_on(feature))
+            && self.has_version(group, &version.name, default_on)
+    }
+
+    fn has_version(self, group: &str, version: &str, default_on: bool) -> bool {
+        let name = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+        let level = |key: &str| match key {
+            "api/all" => true,
+            "api/alpha" => version.contains("alpha"),
+            "api/beta" => version.contains("beta"),
+            "api/ga" => !version.contains("alpha") && !version.contains("beta"),
+            _ => false,
+        };
+        let exact = self.runtime_config.iter().rev().find(|(key, _)| *key == name);
+        let wide = self.runtime_config.iter().rev().find(|(key, _)| level(key));
+        exact.or(wide).map_or(default_on, |(_, on)| *on)
+    }
 }
 
 /// Rules of a kind that need expressions.

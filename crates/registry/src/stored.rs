@@ -8,10 +8,10 @@
 mod custom;
 
 use crate::kind::Kind;
-use crate::registry::built_in;
+use crate::registry::{Served, built_in};
 use bytes::Bytes;
 use keelson_cache::{Record, by_prefix};
-use keelson_meta::{GroupVersion, GroupVersionKind, Object};
+use keelson_meta::{Features, GroupVersion, GroupVersionKind, Object};
 use keelson_schema::catalogue::Catalogue;
 use keelson_schema::{Schema, decode, default, json, proto};
 use std::collections::BTreeMap;
@@ -91,11 +91,11 @@ pub(crate) fn gvk(catalogue: &Catalogue, kind: &Kind) -> GroupVersionKind {
 }
 
 impl StoredForm {
-    /// The forms of the kinds that a server with this `--runtime-config` has.
-    pub fn new(runtime_config: &[(String, bool)]) -> StoredForm {
+    /// The forms of the kinds that a server with this `--runtime-config` and these features has.
+    pub fn new(runtime_config: &[(String, bool)], features: Features) -> StoredForm {
         let catalogue = Catalogue::shared().clone();
         let mut kinds = BTreeMap::new();
-        for kind in built_in(&catalogue, runtime_config).into_values() {
+        for kind in built_in(&catalogue, Served { runtime_config, features }).into_values() {
             // Both resources of Events have the same objects.
             if kind.gvr.group != kind.storage.gvk.group {
                 continue;
@@ -181,7 +181,7 @@ impl StoredForm {
             obj = decode::conform(storage, obj.into_value())?.object;
         }
         default::fill(storage, &mut obj);
-        (kind.strategy.default)(&mut obj);
+        kind.strategy.default(&mut obj);
         Ok(obj)
     }
 

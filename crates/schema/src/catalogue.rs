@@ -8,7 +8,7 @@ mod resources;
 mod types;
 
 use crate::types::{Schema, Shape, SharedTypes, Struct, StructId, Types};
-use keelson_meta::{GroupVersionKind, GroupVersionResource, Str};
+use keelson_meta::{Feature, GroupVersionKind, GroupVersionResource, Str};
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
@@ -58,6 +58,8 @@ pub struct Resource {
     pub verbs: Vec<Str>,
     /// Served with its version unless switched off.
     pub default_on: bool,
+    /// Not served without this feature.
+    pub gate: Option<Feature>,
     /// By name.
     pub subresources: Vec<Subresource>,
 }
@@ -265,7 +267,7 @@ mod tests {
         let catalogue = Catalogue::shared();
         let on = catalogue.groups.iter().flat_map(|g| &g.versions).filter(|v| v.default_on);
         let resources = on.flat_map(|v| &v.resources).filter(|r| r.default_on).count();
-        assert_eq!((catalogue.types.iter().count(), resources), (730, 68));
+        assert_eq!((catalogue.types.iter().count(), resources), (763, 68));
         assert_eq!(catalogue.all().0.iter().count(), 1144);
     }
 

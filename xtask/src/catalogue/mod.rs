@@ -2,6 +2,7 @@
 //! says of itself to the tables that the schema crate keeps. Facts only: no description is carried over.
 
 mod descriptors;
+mod gated;
 mod openapi;
 mod presence;
 mod resources;
@@ -63,9 +64,16 @@ fn generate(reference: &Path) -> Result<Vec<(&'static str, String)>> {
         documents.insert(path.display().to_string(), document);
     }
     let own = |name: &str| fs::read_to_string(Path::new(OUT).join(name));
+    let gated = gated::Gated::parse(&own("gated.json")?).context("gated.json")?;
+    for (name, document) in &gated.openapi {
+        types::collect(document, &mut schemas);
+        documents.insert(name.clone(), document.clone());
+    }
     let mut presence = presence::parse(&own("presence.txt")?)?;
     let supplement = supplement::parse(&own("supplement.txt")?)?;
-    let all: serde_json::Value = serde_json::from_slice(&read("discovery-aggregated-all.json")?)?;
+    let mut all: serde_json::Value =
+        serde_json::from_slice(&read("discovery-aggregated-all.json")?)?;
+    gated.add_to(&mut all)?;
     let on: serde_json::Value =
         serde_json::from_slice(&read("discovery-aggregated-default.json")?)?;
     let v2: serde_json::Value = serde_json::from_slice(&read("openapi-v2.json")?)?;
@@ -87,6 +95,6 @@ fn generate(reference: &Path) -> Result<Vec<(&'static str, String)>> {
         ("types.txt", types),
         ("unserved.txt", unserved),
         ("openapi.txt", openapi),
-        ("resources.txt", resources::render(&all, &on)?),
+        ("resources.txt", resources::render(&all, &on, &gated.gates)?),
     ])
 }

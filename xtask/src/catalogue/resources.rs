@@ -2,14 +2,16 @@
 
 use anyhow::{Context, Result};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// The text of `resources.txt`. `all` has every version switched on, `on` those that are by default.
-pub fn render(all: &Value, on: &Value) -> Result<String> {
+/// `gates`: resource to the feature gate that it needs.
+pub fn render(all: &Value, on: &Value, gates: &BTreeMap<String, String>) -> Result<String> {
     let mut out = String::from(
         "# Every built-in resource, in the order of discovery. `off`: only on request.\n\
-         # resource NAME KIND SCOPE SINGULAR VERBS [short=..] [categories=..]; sub NAME KIND VERBS\n\
-         # (`-` is the resource's own kind). Written by `cargo xtask catalogue`.\n",
+         # resource NAME KIND SCOPE SINGULAR VERBS [short=..] [categories=..] [gate=..];\n\
+         # sub NAME KIND VERBS (`-` is the resource's own kind). Written by `cargo xtask catalogue`.\n",
     );
     let mut defaults = vec![];
     for group in groups(on) {
@@ -29,7 +31,9 @@ pub fn render(all: &Value, on: &Value) -> Result<String> {
             for resource in list(version, "resources") {
                 let key = (group_name.clone(), version_name.clone(), text(resource, "resource"));
                 let off = on && !defaults.contains(&key);
-                render_resource(&group_name, &version_name, resource, off, &mut out)?;
+                let gate = gates.get(&key.2).map(String::as_str);
+                let flags = Flags { off: off && gate.is_none(), gate };
+                render_resource(&group_name, &version_name, resource, flags, &mut out)?;
             }
         }
     }
@@ -73,11 +77,18 @@ fn kind(value: &Value, group: &str, version: &str) -> Result<String> {
     Ok(format!("{in_group}/{in_version}/{}", text(kind, "kind")))
 }
 
+/// What decides whether a resource is served.
+struct Flags<'a> {
+    /// Not served unless asked for, though its version is.
+    off: bool,
+    gate: Option<&'a str>,
+}
+
 fn render_resource(
     group: &str,
     version: &str,
     resource: &Value,
-    off: bool,
+    flags: Flags<'_>,
     out: &mut String,
 ) -> Result<()> {
     let own = kind(resource, group, version)?;
@@ -97,7 +108,10 @@ fn render_resource(
             write!(out, " {flag}={values}")?;
         }
     }
-    writeln!(out, "{}", if off { " off" } else { "" })?;
+    if let Some(gate) = flags.gate {
+        write!(out, " gate={gate}")?;
+    }
+    writeln!(out, "{}", if flags.off { " off" } else { "" })?;
     for sub in list(resource, "subresources") {
         let sub_kind = kind(sub, group, version)?;
         let shown = if sub_kind == own { "-" } else { &sub_kind };

@@ -21,6 +21,11 @@ impl Default for Defaults {
 }
 
 impl Defaults {
+    /// Forbids nothing, and neither audits nor warns.
+    pub fn is_privileged(&self) -> bool {
+        [self.enforce, self.audit, self.warn].into_iter().all(Standard::is_privileged)
+    }
+
     pub fn read(config: &Value) -> Result<Defaults, String> {
         let Some(defaults) = config.get("defaults").filter(|value| !value.is_null()) else {
             return Ok(Defaults::default());
@@ -59,6 +64,25 @@ impl Defaults {
     }
 }
 
+/// Why a pod is not looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exempt {
+    Namespace,
+    User,
+    RuntimeClass,
+}
+
+impl Exempt {
+    /// The reason as an audit annotation has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Exempt::Namespace => "namespace",
+            Exempt::User => "user",
+            Exempt::RuntimeClass => "runtimeClass",
+        }
+    }
+}
+
 /// Whose pods are not looked at.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Exemptions {
@@ -73,14 +97,17 @@ impl Exemptions {
             return Ok(Exemptions::default());
         };
         check_fields(exemptions, &["namespaces", "usernames", "runtimeClasses"])?;
-        let names = |name: &str| {
-            let names = exemptions.array_at(&[name]).iter().filter_map(Value::as_str);
-            names.map(str::to_owned).collect()
+        let names = |field: &str| {
+            let names = exemptions.array_at(&[field]).iter().map(|name| {
+                let text = name.as_str().map(str::to_owned);
+                text.ok_or_else(|| format!("exemptions.{field}: an item is no string: quote it"))
+            });
+            names.collect::<Result<Vec<String>, String>>()
         };
         Ok(Exemptions {
-            namespaces: names("namespaces"),
-            users: names("usernames"),
-            runtime_classes: names("runtimeClasses"),
+            namespaces: names("namespaces")?,
+            users: names("usernames")?,
+            runtime_classes: names("runtimeClasses")?,
         })
     }
 
@@ -90,9 +117,12 @@ impl Exemptions {
     }
 
     /// Whether the namespace or the user of a request is exempt.
-    pub fn exempts(&self, req: &Request<'_>) -> bool {
+    pub fn exempts(&self, req: &Request<'_>) -> Option<Exempt> {
+        if self.has_namespace(req.namespace) {
+            return Some(Exempt::Namespace);
+        }
         let is_user = self.users.iter().any(|user| *user == req.user.name.as_str());
-        is_user || self.has_namespace(req.namespace)
+        is_user.then_some(Exempt::User)
     }
 
     /// Whether the runtime class of a pod's spec is exempt.
@@ -109,14 +139,14 @@ pub(super) fn exempt_warning(
     own: &Defaults,
 ) -> Option<String> {
     let all = [("enforce", levels.enforce), ("audit", levels.audit), ("warn", levels.warn)];
-    if levels == own || all.iter().all(|(_, standard)| standard.level == Level::Privileged) {
+    if levels == own || levels.is_privileged() {
         return None;
     }
     let has = |mode: &str| {
         let label = format!("pod-security.kubernetes.io/{mode}");
         [label.clone(), format!("{label}-version")].iter().any(|l| namespace.label(l).is_some())
     };
-    let shown = all.iter().filter(|(mode, _)| has(mode));
+    let shown = all.iter().filter(|(mode, standard)| !standard.is_privileged() && has(mode));
     let shown: Vec<String> = shown.map(|(mode, standard)| format!("{mode}={standard}")).collect();
     Some(format!(
         "namespace {:?} is exempt from Pod Security, and the policy ({}) will be ignored",

@@ -5,7 +5,7 @@ mod pods;
 mod quotas;
 mod security;
 
-use keelson_admission::{Chain, Operation, PlugInConfig, Request, Stored};
+use keelson_admission::{Chain, Notes, Operation, PlugInConfig, Request, Stored};
 use keelson_auth::User;
 use keelson_meta::{Failure, GroupVersionResource, Object, Str, Value};
 
@@ -82,9 +82,22 @@ pub fn asked<T>(
     old: Option<&Object>,
     ask: impl FnOnce(&Request<'_>) -> T,
 ) -> T {
+    asked_with(world, PlugInConfig::none(), path, old, ask)
+}
+
+fn asked_with<T>(
+    world: &World,
+    config: &PlugInConfig,
+    path: &str,
+    old: Option<&Object>,
+    ask: impl FnOnce(&Request<'_>) -> T,
+) -> T {
     let (group, rest) = path.split_once('/').unwrap_or(("", path));
     let (resource, subresource) = rest.split_once('/').unwrap_or((rest, ""));
-    let (gvr, user) = (GroupVersionResource::new(group, "v1", resource), User::default());
+    let (gvr, user) = (
+        GroupVersionResource::new(group, "v1", resource),
+        User { name: "u".into(), ..User::default() },
+    );
     ask(&Request {
         operation: if old.is_some() { Operation::Update } else { Operation::Create },
         gvr: &gvr,
@@ -95,7 +108,7 @@ pub fn asked<T>(
         dry_run: false,
         old,
         stored: world,
-        config: PlugInConfig::none(),
+        config,
         now: &|| keelson_meta::Timestamp { seconds: 0, nanos: 0 },
         generate_name: &|base| Str::from(format!("{base}abcde")),
     })
@@ -108,12 +121,24 @@ pub fn admitted(
     value: Value,
     old: Option<&Object>,
 ) -> Result<(Object, Vec<Str>), String> {
-    let (chain, mut obj, mut warnings) = (Chain::default(), object(value), vec![]);
-    let result = asked(world, path, old, |req| {
-        chain.admit(req, &mut obj, &mut warnings)?;
-        chain.validate(req, &obj, &mut warnings)
+    let (result, notes) = noted(world, PlugInConfig::none(), path, value, old);
+    result.map(|obj| (obj, notes.warnings)).map_err(|status| status.message.clone())
+}
+
+/// What all default plug-ins make of an object, and what they note of it.
+pub fn noted(
+    world: &World,
+    config: &PlugInConfig,
+    path: &str,
+    value: Value,
+    old: Option<&Object>,
+) -> (Result<Object, Failure>, Notes) {
+    let (chain, mut obj, mut notes) = (Chain::default(), object(value), Notes::default());
+    let result = asked_with(world, config, path, old, |req| {
+        chain.admit(req, &mut obj, &mut notes)?;
+        chain.validate(req, &obj, &mut notes)
     });
-    result.map(|()| (obj, warnings)).map_err(|status| status.message.clone())
+    (result.map(|()| obj), notes)
 }
 
 /// What a refusal says behind `is forbidden: `; empty when it is none.

@@ -1,7 +1,9 @@
 //! The Pod Security Standards.
 
-use crate::{World, admitted, object};
+use crate::{World, admitted, noted, object};
+use keelson_admission::PlugInConfig;
 use keelson_meta::{Value, value};
+use std::path::Path;
 
 const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
 
@@ -132,4 +134,138 @@ fn a_stricter_level_warns_of_the_pods_that_are_there() {
             "a (and 1 other pod): host namespaces",
         ]
     );
+}
+
+/// The audit annotations of PodSecurity, without the part of their keys that all have.
+fn annotations(labels: &[(&str, &str)], config: &PlugInConfig, path: &str, spec: Value) -> String {
+    let class = value!({"metadata": {"name": "sandbox"}, "handler": "h"});
+    let world = World::new().with("node.k8s.io", "runtimeclasses", class);
+    let world = labels.iter().fold(world, |world, (mode, value)| {
+        world.labelled(&format!("pod-security.kubernetes.io/{mode}"), value)
+    });
+    let asked = match path {
+        "/pods" => value!({"metadata": {"name": "p"}, "spec": (spec)}),
+        _ => value!({"metadata": {"name": "d"}, "spec": {"template": {"spec": (spec)}}}),
+    };
+    let (_, notes) = noted(&world, config, path, asked, None);
+    let shown = notes.annotations.iter().map(|(key, value)| {
+        let key = key.strip_prefix("pod-security.kubernetes.io/").expect("one of PodSecurity");
+        format!("{key}: {value}")
+    });
+    shown.collect::<Vec<_>>().join("; ")
+}
+
+#[test]
+fn audit_annotations_say_what_was_enforced_and_violated() {
+    let plain = || value!({"containers": [{"name": "c"}]});
+    let unsafe_one = || value!({"hostNetwork": true, "containers": [{"name": "c"}]});
+    let none = PlugInConfig::none();
+    let (baseline, audit) = (("enforce", "baseline"), ("audit", "baseline"));
+    let (pods, deployments) = ("/pods", "apps/deployments");
+    let would = "audit-violations: would violate PodSecurity \"baseline:latest\": host namespaces \
+                 (hostNetwork=true)";
+    for (labels, path, spec, want) in [
+        (&[][..], pods, unsafe_one(), "enforce-policy: privileged:latest".to_owned()),
+        (&[], deployments, unsafe_one(), String::new()),
+        (&[baseline], pods, plain(), "enforce-policy: baseline:latest".into()),
+        // The reason of a refusal is no annotation.
+        (&[baseline], pods, unsafe_one(), "enforce-policy: baseline:latest".into()),
+        (&[baseline], deployments, unsafe_one(), String::new()),
+        (&[audit], pods, plain(), "enforce-policy: privileged:latest".into()),
+        (&[audit], pods, unsafe_one(), format!("enforce-policy: privileged:latest; {would}")),
+        (&[audit], deployments, unsafe_one(), would.into()),
+        (&[baseline, audit], pods, unsafe_one(), format!("enforce-policy: baseline:latest; {would}")),
+        (
+            &[("warn", "most")],
+            pods,
+            plain(),
+            "error: Failed to parse policy: metadata.labels[pod-security.kubernetes.io/warn]: Invalid value: \
+             \"most\": must be one of privileged, baseline, restricted; enforce-policy: privileged:latest"
+                .into(),
+        ),
+    ] {
+        assert_eq!(annotations(labels, none, path, spec), want, "{labels:?} {path}");
+    }
+}
+
+/// A configuration of PodSecurity with these exemptions.
+fn exempting(folder: &Path, exemptions: &str) -> PlugInConfig {
+    let file = folder.join("admission.yaml");
+    let text = format!(
+        "{{apiVersion: apiserver.config.k8s.io/v1, kind: AdmissionConfiguration, plugins: [{{name: \
+         PodSecurity, configuration: {{exemptions: {{{exemptions}}}}}}}]}}"
+    );
+    std::fs::write(&file, text).expect("written");
+    PlugInConfig::read(&file).expect("read")
+}
+
+#[test]
+fn exemptions_are_strings() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("admission.yaml");
+    let text = "{apiVersion: apiserver.config.k8s.io/v1, kind: AdmissionConfiguration, plugins: [
+        {name: PodSecurity, configuration: {exemptions: {namespaces: [n]}}}]}";
+    std::fs::write(&file, text).expect("written");
+    let error = PlugInConfig::read(&file).expect_err("`n` is a boolean in YAML").to_string();
+    assert!(
+        error.ends_with("PodSecurity: exemptions.namespaces: an item is no string: quote it"),
+        "{error}"
+    );
+}
+
+#[test]
+fn audit_annotations_say_why_a_pod_is_exempt() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let spec = || value!({"runtimeClassName": "sandbox", "hostNetwork": true, "containers": []});
+    let restricted = [("enforce", "restricted"), ("audit", "restricted")];
+    for (exemptions, want) in [
+        ("namespaces: [\"n\"]", "exempt: namespace"),
+        ("namespaces: [\"n\"], usernames: [u], runtimeClasses: [sandbox]", "exempt: namespace"),
+        ("usernames: [u], runtimeClasses: [sandbox]", "exempt: user"),
+        ("runtimeClasses: [sandbox]", "exempt: runtimeClass"),
+    ] {
+        let config = exempting(folder.path(), exemptions);
+        for path in ["/pods", "apps/deployments"] {
+            assert_eq!(annotations(&restricted, &config, path, spec()), want);
+        }
+    }
+}
+
+#[test]
+fn a_stricter_namespace_names_the_pods_that_are_not_exempt() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = exempting(folder.path(), "runtimeClasses: [sandbox]");
+    let pod = |name: &str, class: Value| {
+        value!({"metadata": {"name": (name), "namespace": "n"},
+                "spec": {"hostNetwork": true, "containers": [], "runtimeClassName": (class)}})
+    };
+    let world = World::new()
+        .with("", "pods", pod("b", value!("sandbox")))
+        .with("", "pods", pod("c", value!("other")))
+        .with("", "pods", pod("d", Value::Null));
+    let namespace = |level: &str| value!({"metadata": {"name": "n", "labels": {"pod-security.kubernetes.io/enforce": (level)}}});
+    let old = object(namespace("privileged"));
+    let (_, notes) = noted(&world, &config, "/namespaces", namespace("baseline"), Some(&old));
+    let want = [
+        "existing pods in namespace \"n\" violate the new PodSecurity enforce level \"baseline:latest\"",
+        "c (and 1 other pod): host namespaces",
+    ];
+    assert_eq!(notes.warnings, want);
+}
+
+#[test]
+fn labels_of_an_exempt_namespace_are_warned_of() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = exempting(folder.path(), "namespaces: [\"n\"]");
+    let levels = |enforce: &str, warn: &str| {
+        value!({"metadata": {"name": "n", "labels": {"pod-security.kubernetes.io/enforce": (enforce),
+                                                     "pod-security.kubernetes.io/warn": (warn)}}})
+    };
+    let warnings = |enforce, warn| {
+        noted(&World::new(), &config, "/namespaces", levels(enforce, warn), None).1.warnings
+    };
+    assert_eq!(warnings("privileged", "privileged"), Vec::<String>::new());
+    // A level that forbids nothing is not listed.
+    let want = "namespace \"n\" is exempt from Pod Security, and the policy (warn=baseline:latest) will be ignored";
+    assert_eq!(warnings("privileged", "baseline"), [want]);
 }

@@ -2,7 +2,7 @@
 
 use crate::http::{Client, Plain, Server};
 use keelson::Keelson;
-use keelson_meta::{GroupVersionKind, Object, Value, value};
+use keelson_meta::{Feature, GroupVersionKind, Object, Value, value};
 use keelson_schema::catalogue::Catalogue;
 use keelson_schema::{Schema, cbor, json, proto};
 use std::io::BufRead;
@@ -16,8 +16,7 @@ const PARTIAL_LIST: &str = "application/vnd.kubernetes.protobuf;as=PartialObject
 
 fn server(cbor: bool) -> Server {
     let mut builder = Keelson::builder().in_memory().no_controllers();
-    let gate = format!("CBORServingAndStorage={cbor}");
-    builder.feature_gates.set(&gate).expect("a gate that can be switched");
+    builder.features = builder.features.with(Feature::CBORServingAndStorage, cbor);
     let server = Server::start_plain(builder);
     server.client().poll("/api/v1/namespaces/default", |answer| answer.status == 200);
     server

@@ -92,7 +92,7 @@ impl Registry {
         let Updated { object: mut obj, owned, warnings: told } = made;
         warnings.extend(told);
         keelson_schema::default::fill(target.schema(), &mut obj);
-        (kind.strategy.default)(&mut obj);
+        kind.strategy.default(&mut obj);
         warnings.extend(references::dedup(&mut obj));
         if !owned {
             kind.note_owners(&mut obj, target.schema(), |obj| {
@@ -158,7 +158,7 @@ impl Registry {
                 ))
                 .await);
             }
-            warnings.extend((new.target.kind.strategy.warnings)(obj, None));
+            warnings.extend(new.target.kind.strategy.warnings(obj, None));
             self.authorize_create(new.permit).await?;
             self.validate_admitted(&new.write(), passes, obj, warnings).await?;
             let target = new.target.named(obj.namespace(), obj.name());
@@ -361,7 +361,7 @@ fn prepare(registry: &Registry, permit: &Permit, target: &Target, obj: &mut Obje
         obj.set_meta("name", &stamp::uid(registry.clock.as_ref()));
     }
     strategy.first_generation(obj);
-    (strategy.prepare_create)(obj);
+    strategy.prepare_create(obj);
     (strategy.note_user)(obj, permit.user());
 }
 

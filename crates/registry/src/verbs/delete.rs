@@ -15,7 +15,7 @@ use keelson_auth::Permit;
 use keelson_cache::Entry;
 use keelson_meta::time::{GoDuration, Timestamp};
 use keelson_meta::{
-    ErrorList, Failure, FieldError, GroupVersionResource, Object, Path, Status, Str, Value,
+    ErrorList, Failure, Feature, FieldError, GroupVersionResource, Object, Path, Status, Str, Value,
 };
 use std::sync::Arc;
 use std::time::Instant;
@@ -84,7 +84,7 @@ impl Registry {
             if self.remove_unreadable(target).await?.is_some() {
                 return Ok(Deleted::Unreadable);
             }
-            if self.options.malformed_object_deletion {
+            if self.refuses_malformed_deletion() {
                 return Err(not_corrupt(target));
             }
         }
@@ -100,9 +100,14 @@ impl Registry {
         }
     }
 
+    /// Whether deletions that ignore read errors are checked as upstream checks them.
+    fn refuses_malformed_deletion(&self) -> bool {
+        self.options.features.is_on(Feature::AllowUnsafeMalformedObjectDeletion)
+    }
+
     /// Refuses options that do not go with `ignoreStoreReadErrorWithClusterBreakingPotential`.
     fn check_ignore_read_error(&self, options: &DeleteOptions) -> Result<(), Failure> {
-        if !options.ignore_read_error || !self.options.malformed_object_deletion {
+        if !options.ignore_read_error || !self.refuses_malformed_deletion() {
             return Ok(());
         }
         let with = options.given.iter().map(|name| format!("cannot be set together with .{name}"));
@@ -202,7 +207,7 @@ impl Registry {
     ) -> Result<crate::List, Failure> {
         target.assert_covered_collection(permit, "deletecollection", &list.fields);
         warn_of_dependents(target, options, warnings);
-        if options.ignore_read_error && self.options.malformed_object_deletion {
+        if options.ignore_read_error && self.refuses_malformed_deletion() {
             let why = "is not allowed with DELETECOLLECTION, try again after removing the option";
             invalid_ignore_read_error(&[why.to_owned()])?;
         }

@@ -179,7 +179,7 @@ impl Registry {
         warnings.extend(told);
         check_version(target, part, &object, entry)?;
         keelson_schema::default::fill(target.schema(), &mut object);
-        (kind.strategy.default)(&mut object);
+        kind.strategy.default(&mut object);
         warnings.extend(references::dedup(&mut object));
         match &kind.webhook {
             _ if owned => {}
@@ -215,7 +215,7 @@ impl Registry {
         }
         // Upstream's strategies of subresources have none.
         if part == Part::Main {
-            warnings.extend((kind.strategy.warnings)(&new, Some(&stored)));
+            warnings.extend(kind.strategy.warnings(&new, Some(&stored)));
         }
         self.validate_part(&write, part, &passes, &new, warnings).await?;
         let mut result = Changed { new, stored, entry: entry.clone() };
@@ -468,15 +468,15 @@ fn prepare(target: &Target, part: Part, new: &mut Object, old: &Object) {
         }
         Part::Other(name) | Part::Effect(name) => {
             if let Some(rules) = strategy.part(name) {
-                (rules.prepare)(new, old);
+                strategy.prepare_part(rules, new, old);
             }
         }
         Part::Main => {}
     }
     keep_identity(new, old);
     match part {
-        Part::Main => (strategy.prepare_update)(new, old),
-        Part::Status => (strategy.prepare_status)(new, old),
+        Part::Main => strategy.prepare_update(new, old),
+        Part::Status => strategy.prepare_status(new, old),
         Part::Other(_) | Part::Effect(_) => {}
     }
     // To find its node is not a change that a client has asked for.

@@ -51,7 +51,7 @@ impl Harness {
             advertise_address: [192, 0, 2, 1].into(),
             advertise_port: 6443,
             runtime_config: vec![],
-            malformed_object_deletion: false,
+            features: keelson_meta::Features::default(),
             admission: Default::default(),
             dynamic_admission: vec![],
             conversion_webhooks: None,

@@ -5,7 +5,7 @@ use crate::compare;
 use crate::harness::{self, Harness};
 use bytes::Bytes;
 use keelson_cache::Record;
-use keelson_meta::{Value, value};
+use keelson_meta::{Features, Value, value};
 use keelson_registry::StoredForm;
 use keelson_schema::json;
 use std::collections::{BTreeMap, HashMap};
@@ -66,7 +66,7 @@ async fn recorded_requests_are_answered_alike() {
 /// Every version of every object that the replay has left in the store, brought into kube-apiserver's form
 /// and back, is the record that it was: servers that share an etcd show the same.
 async fn all_that_was_stored_comes_back_from_its_stored_form(harness: &Harness) {
-    let (form, store) = (StoredForm::new(&[]), &harness.registry.store);
+    let (form, store) = (StoredForm::new(&[], Features::default()), &harness.registry.store);
     let mut watch = store.watch(Bytes::new(), store.floor()).expect("the history is there");
     let mut through = store.floor();
     let mut other = vec![];

@@ -4,7 +4,7 @@
 use crate::replay::shared;
 use bytes::Bytes;
 use keelson_cache::{Entry, Record};
-use keelson_meta::{GroupVersion, GroupVersionKind, Value, value};
+use keelson_meta::{Features, GroupVersion, GroupVersionKind, Value, value};
 use keelson_registry::StoredForm;
 use keelson_schema::catalogue::Catalogue;
 use keelson_schema::{json, proto};
@@ -85,7 +85,7 @@ fn stored() -> impl Iterator<Item = (String, GroupVersionKind)> {
 }
 
 fn everything() -> StoredForm {
-    StoredForm::new(&[("api/all".to_owned(), true)])
+    StoredForm::new(&[("api/all".to_owned(), true)], Features::ALL)
 }
 
 /// The object of a record.

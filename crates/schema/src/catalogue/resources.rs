@@ -1,7 +1,7 @@
 //! Reads `resources.txt`.
 
 use super::{Group, Resource, Subresource, Version};
-use keelson_meta::{GroupVersionKind, Str};
+use keelson_meta::{Feature, GroupVersionKind, Str};
 
 /// Reads the table; its form is a promise of the generator.
 pub(super) fn read(text: &'static str) -> Vec<Group> {
@@ -46,6 +46,7 @@ fn resource(mut words: std::str::Split<'static, char>, group: &Str, version: &St
         categories: vec![],
         verbs: list(word()),
         default_on: true,
+        gate: None,
         subresources: vec![],
     };
     if out.singular == "-" {
@@ -55,6 +56,9 @@ fn resource(mut words: std::str::Split<'static, char>, group: &Str, version: &St
         match flag.split_once('=') {
             Some(("short", names)) => out.short_names = list(names),
             Some(("categories", names)) => out.categories = list(names),
+            Some(("gate", name)) => {
+                out.gate = Some(Feature::by_name(name).expect("the table names known gates"));
+            }
             _ => out.default_on = flag != "off",
         }
     }

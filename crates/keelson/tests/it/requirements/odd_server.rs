@@ -76,7 +76,7 @@ async fn listen(faults: Arc<Faults>, shutdown: watch::Receiver<bool>) -> Listeni
         advertise_address: Ipv4Addr::LOCALHOST.into(),
         advertise_port: 6443,
         runtime_config: vec![],
-        malformed_object_deletion: false,
+        features: keelson_meta::Features::default(),
         admission: keelson::AdmissionChain::default(),
         dynamic_admission: vec![],
         conversion_webhooks: None,
