@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 
 const NAME: &str = "garbage-collector-controller";
 /// Dependents of one owner that are orphaned side by side.
-const ORPHANED_MAX: usize = 32;
+const ORPHANED_MAX: usize = 256;
 
 /// Runs until it is dropped.
 pub(crate) async fn run(registry: Arc<Registry>) {

@@ -69,7 +69,7 @@ pub(super) fn signing_request(base: Strategy) -> Strategy {
         },
         parts: &[PartRules {
             name: "approval",
-            prepare: keep_all_but_conditions,
+            prepare: keep_spec_and_certificate,
             validate: |new, old| {
                 let mut errors = ErrorList::new();
                 no_condition_lost(new, old, &mut errors);
@@ -81,12 +81,10 @@ pub(super) fn signing_request(base: Strategy) -> Strategy {
     }
 }
 
-/// An approval says what becomes of a request, and nothing else.
-fn keep_all_but_conditions(new: &mut Object, old: &Object) {
-    for member in ["spec", "metadata"] {
-        if let Some(value) = old.get(member).cloned() {
-            new.root.insert(member, value);
-        }
+/// An approval changes conditions and metadata, and nothing else.
+fn keep_spec_and_certificate(new: &mut Object, old: &Object) {
+    if let Some(spec) = old.get("spec").cloned() {
+        new.root.insert("spec", spec);
     }
     let status = new.object_mut("status");
     match old.at(&["status", "certificate"]).cloned() {

@@ -141,13 +141,14 @@ fn excluded(target: &Target, part: Part) -> Option<&'static Filter> {
             Some(&*FILTER)
         }};
     }
+    let is_signing_request = target.gvr().resource == "certificatesigningrequests";
     match part {
-        // A request for a certificate stays as it was made, and nobody owns what became of it.
-        Part::Main | Part::Other("approval")
-            if target.gvr().resource == "certificatesigningrequests" =>
-        {
-            all_but!(["spec"], ["status"])
+        // Its spec stays as it was made; approvers own conditions, signers the certificate.
+        Part::Main if is_signing_request => all_but!(["spec"], ["status"]),
+        Part::Other("approval") if is_signing_request => {
+            all_but!(["spec"], ["status", "certificate"])
         }
+        Part::Status if is_signing_request => all_but!(["spec"], ["status", "conditions"]),
         Part::Main if target.kind.has_status => all_but!(["status"]),
         Part::Status => match target.kind.strategy.status_metadata {
             StatusMetadata::Free => all_but!(["spec"]),

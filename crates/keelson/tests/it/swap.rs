@@ -3,13 +3,18 @@
 //! with what came of the same walk against kube-apiserver (`files/swap.txt`), and so are the errors in the logs of
 //! both programs.
 //!
-//! `KEELSON_SWAP_RECORD=1` walks against kube-apiserver and etcd, and writes that file and `files/swap_errors.txt`
+//! A second walk has no kube-controller-manager: what Keelson's own loops come to is compared with what the stock one
+//! came to with kube-apiserver (`files/own_loops.txt`).
+//!
+//! `KEELSON_SWAP_RECORD=1` walks against kube-apiserver and etcd, and writes these files and `files/swap_errors.txt`
 //! (to which errors are only added: which of them a run meets is partly chance).
 
 mod availability;
 mod cluster;
 mod identity;
 mod lifecycle;
+mod own_objects;
+mod own_pods;
 mod restarts;
 mod scene;
 mod workloads;
@@ -38,6 +43,30 @@ const SCENES: &[Row] = &[
     ("token", identity::tokens),
 ];
 
+/// What Keelson's own loops do. Whoever else made the pods does not matter to them.
+const OWN_LOOPS: &[Row] = &[
+    ("namespace", own_pods::namespace),
+    ("garbage", own_objects::garbage),
+    ("endpoints", own_pods::endpoints),
+    ("disruption", own_pods::disruption),
+    ("claims", own_pods::claims),
+    ("quota", own_pods::quota),
+    ("finished", own_pods::finished),
+    ("csr", identity::certificates),
+    ("signer", own_objects::refused_certificate),
+    ("token", identity::tokens),
+    ("accounts", own_objects::accounts),
+    ("bootstrap", own_objects::bootstrap_tokens),
+    ("roles", own_objects::roles),
+    ("policies", own_objects::policies),
+    ("volumes", own_objects::volumes),
+    ("addresses", own_objects::addresses),
+];
+/// Without a loop of OpenShift, which some builds of kube-controller-manager have, and with two that it does not run
+/// unless it is told to.
+const THE_SAME_LOOPS: &str = "--controllers=*,-service-ca-certificate-publisher-controller,\
+    bootstrap-signer-controller,token-cleaner-controller";
+
 /// What a walk came to.
 struct Outcome {
     /// What the scenes found, each line with the name of its scene.
@@ -46,9 +75,9 @@ struct Outcome {
     errors: BTreeSet<String>,
 }
 
-fn walk(cluster: &Cluster) -> Outcome {
+fn walk(cluster: &Cluster, scenes: &[Row]) -> Outcome {
     let mut lines: Vec<String> = std::thread::scope(|scope| {
-        let scenes: Vec<_> = SCENES
+        let scenes: Vec<_> = scenes
             .iter()
             .map(|(name, run)| {
                 scope.spawn(move || {
@@ -69,30 +98,19 @@ fn file(name: &str) -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "tests", "it", "files", name].iter().collect()
 }
 
-fn record(outcome: Outcome) {
-    let known = std::fs::read_to_string(file("swap_errors.txt")).unwrap_or_default();
-    let mut errors = outcome.errors;
-    errors.extend(known.lines().map(str::to_owned));
-    let text =
-        |lines: Vec<String>| lines.iter().map(|line| format!("{line}\n")).collect::<String>();
-    std::fs::write(file("swap.txt"), text(outcome.lines)).expect("outcomes can be written");
-    std::fs::write(file("swap_errors.txt"), text(errors.into_iter().collect()))
-        .expect("errors can be written");
+/// Whether kube-apiserver is to be recorded.
+fn is_recording() -> bool {
+    std::env::var_os("KEELSON_SWAP_RECORD").is_some()
 }
 
-#[test]
-fn stock_controllers_and_scheduler_do_not_notice() {
-    let Some(programs) = Programs::find() else { return };
-    if std::env::var_os("KEELSON_SWAP_RECORD").is_some() {
-        let Some(cluster) = Cluster::of_reference(&programs) else { return };
-        record(walk(&cluster));
-        return;
-    }
-    let cluster = Cluster::of_keelson(&programs);
-    let outcome = walk(&cluster);
-    assert!(cluster.has_stepped_aside(), "Keelson's own loops ran beside those of the manager");
-    let recorded = include_str!("files/swap.txt");
-    let (got, want) = (outcome.lines.join("\n"), recorded.trim_end());
+fn record(name: &str, lines: impl IntoIterator<Item = String>) {
+    let text: String = lines.into_iter().map(|line| line + "\n").collect();
+    std::fs::write(file(name), text).expect("a recording can be written");
+}
+
+/// Compares what scenes found with what was recorded.
+fn compare(lines: &[String], recorded: &str) {
+    let (got, want) = (lines.join("\n"), recorded.trim_end());
     if got != want {
         let got: BTreeSet<&str> = got.lines().collect();
         let want: BTreeSet<&str> = want.lines().collect();
@@ -100,7 +118,38 @@ fn stock_controllers_and_scheduler_do_not_notice() {
         let other: Vec<_> = got.difference(&want).collect();
         panic!("kube-apiserver: {missing:#?}\nKeelson: {other:#?}");
     }
+}
+
+#[test]
+fn stock_controllers_and_scheduler_do_not_notice() {
+    let Some(programs) = Programs::find() else { return };
+    if is_recording() {
+        let Some(cluster) = Cluster::of_reference(&programs, &[]) else { return };
+        let Outcome { lines, mut errors } = walk(&cluster, SCENES);
+        record("swap.txt", lines);
+        let known = std::fs::read_to_string(file("swap_errors.txt")).unwrap_or_default();
+        errors.extend(known.lines().map(str::to_owned));
+        record("swap_errors.txt", errors);
+        return;
+    }
+    let cluster = Cluster::of_keelson(&programs);
+    let outcome = walk(&cluster, SCENES);
+    assert!(cluster.has_stepped_aside(), "Keelson's own loops ran beside those of the manager");
+    compare(&outcome.lines, include_str!("files/swap.txt"));
     let known: BTreeSet<&str> = include_str!("files/swap_errors.txt").lines().collect();
     let new: Vec<_> = outcome.errors.iter().filter(|line| !known.contains(line.as_str())).collect();
     assert!(new.is_empty(), "errors that are not met with kube-apiserver: {new:#?}");
+}
+
+#[test]
+fn own_loops_come_to_what_a_kube_controller_manager_comes_to() {
+    if is_recording() {
+        let Some(programs) = Programs::find() else { return };
+        let cluster = Cluster::of_reference(&programs, &[THE_SAME_LOOPS]);
+        let Some(cluster) = cluster else { return };
+        record("own_loops.txt", walk(&cluster, OWN_LOOPS).lines);
+        return;
+    }
+    let outcome = walk(&Cluster::of_keelson_alone(), OWN_LOOPS);
+    compare(&outcome.lines, include_str!("files/own_loops.txt"));
 }

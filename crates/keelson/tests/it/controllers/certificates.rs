@@ -6,6 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 
@@ -165,5 +166,54 @@ fn extension_servers_are_told_whose_client_certificates_count() {
     });
     let ca = ca.str_at(&["data", "client-ca-file"]).to_owned();
     assert!(ca.starts_with("-----BEGIN CERTIFICATE-----"), "{ca}");
+    server.stop();
+}
+
+#[test]
+fn approvers_own_conditions_of_a_request_and_signers_its_certificate() {
+    let server = looping();
+    let client = server.client();
+    let key = KeyPair::generate().expect("a key");
+    let request = pem(&key, "jane", "devs", &[]);
+    let owners = |name: &str, usage: &str| {
+        let mut asked = csr(name, &request, "kube-apiserver-client", &[usage], None);
+        asked["metadata"]["labels"] = json!({"a": "b"});
+        make(&client, REQUESTS, &asked);
+        approve(&client, name);
+        let decided = client.poll(&format!("{REQUESTS}/{name}"), |got| {
+            let status = &got.body["status"];
+            status["certificate"].is_string() || status["conditions"][1]["type"] == "Failed"
+        });
+        let entries = decided.body["metadata"]["managedFields"].as_array().expect("managers");
+        let entries = entries.iter().filter_map(|entry| {
+            let fields = entry["fieldsV1"]["f:status"].as_object()?;
+            let fields = fields.keys().cloned().collect::<Vec<_>>().join(" ");
+            Some(format!("{} {fields}", entry["subresource"].as_str().unwrap_or_default()))
+        });
+        entries.collect::<BTreeSet<_>>()
+    };
+    let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    let both = ["approval f:conditions", "status f:certificate"];
+    assert_eq!(owners("signed", "client auth"), set(&both));
+    // The condition that says so has no owner.
+    assert_eq!(owners("refused", "server auth"), set(&["approval f:conditions"]));
+    server.stop();
+}
+
+#[test]
+fn an_approval_may_change_metadata_too() {
+    let server = looping();
+    let client = server.client();
+    let request = pem(&KeyPair::generate().expect("a key"), "jane", "devs", &[]);
+    make(
+        &client,
+        REQUESTS,
+        &csr("jane", &request, "kube-apiserver-client", &["client auth"], None),
+    );
+    let patch = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"username": "joe"}});
+    let changed = client.call("PATCH", &format!("{REQUESTS}/jane/approval"), MERGE, Some(&patch));
+    assert_eq!(changed.status, 200, "{changed:?}");
+    assert_eq!(changed.body["metadata"]["labels"], json!({"a": "b"}));
+    assert_ne!(changed.body["spec"]["username"], "joe");
     server.stop();
 }

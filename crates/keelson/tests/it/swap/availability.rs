@@ -10,9 +10,15 @@ fn deployment(name: &str, replicas: u32, template: Value) -> Value {
         "selector": {"matchLabels": {"app": name}}}})
 }
 
-/// Evictions that a budget refuses, and one that it allows.
+/// A budget over the pods of a deployment.
 pub fn disruption(scene: &Scene) {
     scene.make("apps/v1/deployments", deployment("web", 3, template("web", "web:1", json!({}))));
+    budget(scene, |_| ());
+}
+
+/// Evictions that a budget of three pods refuses, and one that it allows. `replace` sees to a pod in the place of the
+/// evicted one.
+pub fn budget(scene: &Scene, replace: impl Fn(&str)) {
     let budget = json!({"minAvailable": 3, "selector": {"matchLabels": {"app": "web"}}});
     let budgets = "policy/v1/poddisruptionbudgets";
     scene.make(budgets, json!({"metadata": {"name": "web"}, "spec": budget}));
@@ -50,12 +56,25 @@ pub fn disruption(scene: &Scene) {
     let evicted = evict();
     scene.say(format!("{} {}", evicted.code, evicted.body["status"]));
     scene.gone(&format!("v1/pods/{pod}"));
+    replace(&pod);
     let found = scene.until(path, |budget| is_healthy(budget, 1));
     scene.say(format!("{} {}", facts(&found, &counts), found["status"]["disruptedPods"]));
 }
 
-/// Endpoints and endpoint slices of services, with selectors and without.
+/// Services of a deployment.
 pub fn endpoints(scene: &Scene) {
+    services(scene, |count| {
+        if count == 2 {
+            let pods = template("web", "web:1", json!({}));
+            scene.make("apps/v1/deployments", deployment("web", 2, pods));
+        } else {
+            scene.change("apps/v1/deployments/web", json!({"spec": {"replicas": count}}));
+        }
+    });
+}
+
+/// Endpoints and endpoint slices of services, with selectors and without. `scale` sees to so many pods.
+pub fn services(scene: &Scene, scale: impl Fn(usize)) {
     let service = |name: &str, more: Value| {
         let mut spec = json!({"ports": [{"name": "http", "port": 80, "targetPort": 8080}]});
         for (key, value) in more.as_object().into_iter().flatten() {
@@ -67,14 +86,14 @@ pub fn endpoints(scene: &Scene) {
     let headless = json!({"selector": {"app": "web"}, "clusterIP": "None"});
     scene.make("v1/services", service("headless", headless));
     scene.make("v1/services", service("outside", json!({})));
-    scene.make("apps/v1/deployments", deployment("web", 2, template("web", "web:1", json!({}))));
+    scale(2);
     let subsets =
         json!([{"addresses": [{"ip": "192.0.2.1"}], "ports": [{"name": "http", "port": 80}]}]);
     scene.make("v1/endpoints", json!({"metadata": {"name": "outside"}, "subsets": subsets}));
     for (service, count) in [("web", 2), ("headless", 2), ("outside", 1)] {
         slices_of(scene, service, count);
     }
-    scene.change("apps/v1/deployments/web", json!({"spec": {"replicas": 1}}));
+    scale(1);
     slices_of(scene, "web", 1);
     let found = scene.until("v1/endpoints/web", |found| {
         found["subsets"][0]["addresses"].as_array().is_some_and(|all| all.len() == 1)

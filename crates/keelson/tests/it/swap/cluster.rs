@@ -43,6 +43,13 @@ impl Programs {
         let manager = program("kube-controller-manager")?;
         Some(Programs { manager, scheduler: program("kube-scheduler")? })
     }
+
+    /// Starts them, kube-controller-manager with further flags.
+    fn start(&self, files: &Files, more: &[&str]) -> Vec<(&'static str, Process)> {
+        let manager = start_manager(self, files, more);
+        let scheduler = start_scheduler(&self.scheduler, files);
+        vec![("kube-controller-manager", manager), ("kube-scheduler", scheduler)]
+    }
 }
 
 /// Processes end with it, those that were started last first.
@@ -51,8 +58,8 @@ pub struct Cluster {
     pub kubelets: Vec<Kubelet>,
     /// The node that is lost, until it is.
     pub lost: Mutex<Option<Kubelet>>,
-    manager: Process,
-    scheduler: Process,
+    /// Those that run, by name.
+    programs: Vec<(&'static str, Process)>,
     servers: Vec<Process>,
     files: Files,
 }
@@ -99,11 +106,17 @@ impl Cluster {
     /// A cluster around Keelson.
     pub fn of_keelson(programs: &Programs) -> Cluster {
         let (server, files) = start_keelson();
-        Cluster::around(programs, vec![server], files)
+        Cluster::around(vec![server], files, |files| programs.start(files, &[]))
     }
 
-    /// A cluster around kube-apiserver and etcd.
-    pub fn of_reference(programs: &Programs) -> Option<Cluster> {
+    /// A cluster around Keelson without other programs.
+    pub fn of_keelson_alone() -> Cluster {
+        let (server, files) = start_keelson();
+        Cluster::around(vec![server], files, |_| vec![])
+    }
+
+    /// A cluster around kube-apiserver and etcd, with further flags of kube-controller-manager.
+    pub fn of_reference(programs: &Programs, more: &[&str]) -> Option<Cluster> {
         let (etcd, api_server) = (program("etcd")?, program("kube-apiserver")?);
         let dir = tempfile::tempdir().expect("a folder");
         let names = ["127.0.0.1".to_owned(), "localhost".to_owned()];
@@ -141,25 +154,27 @@ impl Cluster {
             command.args([flag, &files.pki(file)]);
         }
         let server = start(command, files.path("server.log"));
-        Some(Cluster::around(programs, vec![server, etcd], files))
+        let servers = vec![server, etcd];
+        Some(Cluster::around(servers, files, |files| programs.start(files, more)))
     }
 
-    /// Starts the other programs around a server.
-    fn around(programs: &Programs, servers: Vec<Process>, files: Files) -> Cluster {
+    /// Starts the other programs around a server, then the nodes.
+    fn around(
+        servers: Vec<Process>,
+        files: Files,
+        start: impl Fn(&Files) -> Vec<(&'static str, Process)>,
+    ) -> Cluster {
         let admin = files.api("admin", &["system:masters"]);
         let ready =
             poll(START_TIME_MAX, || admin.get("/readyz").ok().filter(|got| got.code == 200));
         assert!(ready.is_some(), "no server: {}", servers[0].log());
         define_resources(&admin);
-        let manager = start_manager(programs, &files, &[]);
-        let scheduler = start_scheduler(&programs.scheduler, &files);
+        let programs = start(&files);
         let held = |name: &str| {
             let lease = admin.get(&format!("{LEASES}/{name}")).ok()?;
             lease.body["spec"]["holderIdentity"].as_str().map(str::to_owned)
         };
-        for (name, process) in
-            [("kube-controller-manager", &manager), ("kube-scheduler", &scheduler)]
-        {
+        for (name, process) in &programs {
             let holder = poll(START_TIME_MAX, || held(name));
             assert!(holder.is_some(), "{name} does not get its lease: {}", process.log());
         }
@@ -177,18 +192,16 @@ impl Cluster {
         let labels = json!({LOST_KEY: ""});
         let lost = NodeOptions { labels, taints: taint, ..options(LOST_NODE, 3) };
         let lost = Mutex::new(Some(kubelet(&node(LOST_NODE), lost)));
-        Cluster { admin, kubelets, lost, manager, scheduler, servers, files }
+        Cluster { admin, kubelets, lost, programs, servers, files }
     }
 
-    /// What the two programs logged as errors.
+    /// What the programs logged as errors.
     pub fn errors(&self) -> BTreeSet<String> {
-        let named = |name: &str, process: &Process| -> Vec<String> {
+        let named = |(name, process): &(&str, Process)| -> Vec<String> {
             let errors = klog::errors(&process.log());
             errors.into_iter().map(|line| format!("{name}: {line}")).collect()
         };
-        let mut errors = named("kube-controller-manager", &self.manager);
-        errors.extend(named("kube-scheduler", &self.scheduler));
-        errors.into_iter().collect()
+        self.programs.iter().flat_map(named).collect()
     }
 
     /// Whether Keelson has left its loops to kube-controller-manager.

@@ -1,7 +1,7 @@
 //! Scenes of identities: certificates by signing requests, tokens of service accounts.
 
 use super::cluster::items;
-use super::scene::{PATIENCE, Scene, conditions, facts, has};
+use super::scene::{PATIENCE, Scene, conditions, facts, has, name};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use keelson_testkit::api::Api;
@@ -13,6 +13,7 @@ const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 const RBAC: &str = "rbac.authorization.k8s.io";
 const TOKEN: (&str, &str) = ("abcdef", "0123456789abcdef");
+const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
 const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 
 /// A signing request in PEM, and the key in PEM.
@@ -77,21 +78,17 @@ pub fn bootstrap(admin: &Api, node: &str) -> Api {
 /// What came of the request of the node, and of requests that somebody must approve.
 pub fn certificates(scene: &Scene) {
     let list = scene.get(REQUESTS).body;
-    for of_node in items(&list) {
+    let is_of_node = |request: &&Value| request["spec"]["signerName"] == KUBELET_CLIENT;
+    for of_node in items(&list).filter(is_of_node) {
         let pointers = ["/spec/username", "/spec/groups", "/spec/signerName"];
         scene.say(format!("{} {}", facts(of_node, &pointers), conditions(of_node)));
     }
     for (verdict, reason) in [("Approved", "Fine"), ("Denied", "NotFine")] {
         let (pem, key) = request("jane", "devs");
-        let asked = signing_request(&pem, "kubernetes.io/kube-apiserver-client", &["client auth"]);
-        let mut made = scene.make(REQUESTS, asked);
-        let name = made["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        made["status"] = json!({"conditions": [
-            {"type": verdict, "status": "True", "reason": reason, "message": "so it is"}]});
-        let path = format!("{REQUESTS}/{name}");
-        let put = scene.api.put(&format!("{path}/approval"), &made).expect("an answer");
-        assert_eq!(put.code, 200, "{put:?}");
+        let asked = signing_request(&pem, CLIENT, &["client auth"]);
+        let made = decided(scene, asked, verdict, reason);
         if verdict == "Denied" {
+            let path = format!("{REQUESTS}/{}", name(&made));
             let denied = scene.until(&path, |got| has(got, "Denied", "True"));
             scene.say(format!("{} {}", conditions(&denied), denied["status"]["certificate"]));
             continue;
@@ -100,6 +97,24 @@ pub fn certificates(scene: &Scene) {
         let jane = scene.api.with_certificate(&chain, key.as_bytes()).expect("a certificate");
         scene.say(who(&jane));
     }
+}
+
+/// Makes a signing request, and decides about it.
+fn decided(scene: &Scene, asked: Value, verdict: &str, reason: &str) -> Value {
+    let mut made = scene.make(REQUESTS, asked);
+    made["status"] = json!({"conditions": [
+        {"type": verdict, "status": "True", "reason": reason, "message": "so it is"}]});
+    let path = format!("{REQUESTS}/{}/approval", name(&made));
+    let put = scene.api.put(&path, &made).expect("an answer");
+    assert_eq!(put.code, 200, "{put:?}");
+    made
+}
+
+/// Makes a signing request for a client, and approves it. Gives its path.
+pub fn approved(scene: &Scene, usages: &[&str]) -> String {
+    let (pem, _) = request("jane", "devs");
+    let made = decided(scene, signing_request(&pem, CLIENT, usages), "Approved", "Fine");
+    format!("{REQUESTS}/{}", name(&made))
 }
 
 /// Who a client is to the server.
@@ -116,7 +131,7 @@ fn who(api: &Api) -> String {
 pub fn tokens(scene: &Scene) {
     scene.make("v1/serviceaccounts", json!({"metadata": {"name": "robot"}}));
     let spec = json!({"serviceAccountName": "robot", "terminationGracePeriodSeconds": 1,
-        "containers": [{"name": "main", "image": "robot:1"}]});
+        "nodeName": "node-a", "containers": [{"name": "main", "image": "robot:1"}]});
     let pod = scene.make("v1/pods", json!({"metadata": {"name": "robot"}, "spec": spec}));
     let running = scene.until("v1/pods/robot", |pod| pod["status"]["phase"] == "Running");
     let volumes = &running["spec"]["volumes"][0]["projected"]["sources"];

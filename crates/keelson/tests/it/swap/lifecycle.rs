@@ -12,9 +12,14 @@ fn deployment(name: &str) -> Value {
         "template": template(name, "web:1", json!({})), "selector": {"matchLabels": {"app": name}}}})
 }
 
-/// A namespace that is deleted while everything in it runs.
+/// A namespace that is deleted while a deployment runs in it.
 pub fn namespace(scene: &Scene) {
     scene.make("apps/v1/deployments", deployment("web"));
+    ended(scene);
+}
+
+/// Deletes the namespace of a scene with everything in it: two pods `web` that run or soon will, and more.
+pub fn ended(scene: &Scene) {
     scene.make(
         "v1/services",
         json!({"metadata": {"name": "web"}, "spec": {
@@ -44,10 +49,16 @@ pub fn namespace(scene: &Scene) {
         let all = namespace["status"]["conditions"].as_array().into_iter().flatten();
         let mut waiting = all.filter(|one| one["type"] == "NamespaceFinalizersRemaining");
         waiting.any(|one| one["status"] == "True")
+            && left_is_held(namespace)
             && scene.get("v1/pods").body["items"].as_array().is_some_and(Vec::is_empty)
             && scene.get(WIDGETS).body["items"].as_array().is_some_and(Vec::is_empty)
     });
     scene.say(format!("{} {}", left["status"]["phase"], left["spec"]["finalizers"]));
+    let all = left["status"]["conditions"].as_array().into_iter().flatten();
+    let mut all: Vec<String> =
+        all.map(|one| format!("{}: {}", one["type"], one["message"])).collect();
+    all.sort();
+    scene.say(all.join(", "));
     scene.change("v1/configmaps/held", json!({"metadata": {"finalizers": null}}));
     scene.gone(path);
     for resource in [MAPS, "v1/secrets", "v1/services", "apps/v1/deployments", SETS, "v1/events"] {
@@ -56,6 +67,16 @@ pub fn namespace(scene: &Scene) {
             each(&scene.get(resource).body, |one| name(one).to_owned())
         ));
     }
+}
+
+/// Whether what remains of a namespace is the one ConfigMap that is held.
+fn left_is_held(namespace: &Value) -> bool {
+    let all = namespace["status"]["conditions"].as_array().into_iter().flatten();
+    let mut remaining = all.filter(|one| one["type"] == "NamespaceContentRemaining");
+    let message = remaining.next().map(|one| &one["message"]);
+    message.is_some_and(|message| {
+        message == "Some resources are remaining: configmaps. has 1 resource instances"
+    })
 }
 
 /// Owners that go under all three policies: a deployment, an object, a custom resource.
@@ -78,7 +99,7 @@ pub fn garbage(scene: &Scene) {
 }
 
 /// A custom resource with a ConfigMap that blocks it, and the reverse.
-fn custom(scene: &Scene, policy: &str, suffix: &str) {
+pub fn custom(scene: &Scene, policy: &str, suffix: &str) {
     let widget = |name: &str, owners: Value| {
         json!({"apiVersion": "testkit.keelson/v1", "kind": "Widget",
             "metadata": {"name": name, "ownerReferences": owners}})

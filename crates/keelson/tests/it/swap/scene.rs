@@ -152,3 +152,32 @@ pub fn template(app: &str, image: &str, annotations: Value) -> Value {
         "spec": {"terminationGracePeriodSeconds": 1,
             "containers": [{"name": "main", "image": image}]}})
 }
+
+/// Makes a pod that some node runs without a scheduler.
+pub fn run_pod(scene: &Scene, name: &str, app: &str, more: Value) {
+    let mut pod = template(app, "web:1", json!({}));
+    pod["metadata"]["name"] = json!(name);
+    pod["spec"]["nodeName"] = json!("node-a");
+    for (key, value) in more.as_object().into_iter().flatten() {
+        pod["spec"][key] = value.clone();
+    }
+    scene.make("v1/pods", pod);
+}
+
+/// Waits until all pods of a scene are ready.
+pub fn all_ready(scene: &Scene) {
+    scene.until("v1/pods", |pods| items(pods).all(|pod| has(pod, "Ready", "True")));
+}
+
+/// Who has written an object, and how.
+pub fn managers(object: &Value) -> String {
+    let all = object["metadata"]["managedFields"].as_array().into_iter().flatten();
+    let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+    let all = all.map(|one| {
+        let parts = [&one["manager"], &one["operation"], &one["subresource"]];
+        parts.map(text).join("/")
+    });
+    let mut all: Vec<String> = all.filter(|one| !one.starts_with("keelson-testkit")).collect();
+    all.sort();
+    all.join(" ")
+}
