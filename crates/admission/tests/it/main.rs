@@ -97,6 +97,7 @@ pub fn asked<T>(
         stored: world,
         config: PlugInConfig::none(),
         now: &|| keelson_meta::Timestamp { seconds: 0, nanos: 0 },
+        features: keelson_meta::Features::default(),
         generate_name: &|base| Str::from(format!("{base}abcde")),
     })
 }
