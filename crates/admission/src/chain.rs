@@ -6,8 +6,9 @@ use crate::request::{Operation, Request};
 use crate::{
     admin_access, always_pull_images, certificates, event_rate_limit, extended_resource_toleration,
     image_policy, ingress_class, limit_ranger, namespace_lifecycle, node_restriction, nodes,
-    owner_references, pod_node_selector, pod_resize, pod_security, pod_toleration_restriction,
-    priority, quota, runtime_class, service_account, small, storage, tolerations,
+    owner_references, pod_groups, pod_node_selector, pod_resize, pod_security,
+    pod_toleration_restriction, priority, quota, runtime_class, service_account, small, storage,
+    tolerations,
 };
 use keelson_auth::User;
 use keelson_meta::{Failure, GroupVersionResource, Object, Status};
@@ -86,7 +87,7 @@ static PLUG_INS: [PlugIn; 41] = [
     mutates("ExtendedResourceToleration", extended_resource_toleration::admit).off_by_default(),
     mutates("DefaultStorageClass", storage::set_default_class),
     mutates("StorageObjectInUseProtection", storage::protect),
-    nothing("PodGroupProtection", true),
+    mutates("PodGroupProtection", pod_groups::protect),
     nothing(owner_references::NAME, false),
     validates("PersistentVolumeClaimResize", storage::validate_resize),
     both("RuntimeClass", runtime_class::admit, runtime_class::validate),
@@ -97,7 +98,7 @@ static PLUG_INS: [PlugIn; 41] = [
     mutates("DefaultIngressClass", ingress_class::set_default),
     validates("DenyServiceExternalIPs", small::deny_external_ips).off_by_default(),
     mutates("PodTopologyLabels", nodes::copy_topology),
-    nothing("PodGroupWorkloadExists", true),
+    validates("PodGroupWorkloadExists", pod_groups::check_workload),
     nothing("NodeDeclaredFeatureValidator", true),
     nothing("JobValidation", true),
     validates("PodResizeValidator", pod_resize::validate),

@@ -24,6 +24,7 @@ mod node_restriction;
 mod nodes;
 mod owner_references;
 mod pod;
+mod pod_groups;
 mod pod_node_selector;
 mod pod_resize;
 mod pod_security;

@@ -1,6 +1,7 @@
 //! Priority: a pod gets the number of its priority class; only one class is the default.
 
 use crate::attributes::Notes;
+use crate::pod_groups;
 use crate::request::{Operation, Request};
 use keelson_meta::{Failure, Object, Value};
 
@@ -13,7 +14,7 @@ pub(crate) fn admit(
     _notes: &mut Notes,
 ) -> Result<(), Failure> {
     if !req.is("", "pods") {
-        return Ok(());
+        return pod_groups::set_priority(req, obj);
     }
     match req.operation {
         Operation::Create => resolve(req, obj),
@@ -79,7 +80,7 @@ fn resolve(req: &Request<'_>, pod: &mut Object) -> Result<(), Failure> {
 }
 
 /// The class of pods that name none: of several by accident the one with the lowest number.
-fn default_class(req: &Request<'_>) -> Result<Option<Object>, Failure> {
+pub(crate) fn default_class(req: &Request<'_>) -> Result<Option<Object>, Failure> {
     let mut classes = req.stored.list_with(GROUP, RESOURCE, "", &["globalDefault"])?;
     classes.retain(|class| class.at(&["globalDefault"]).and_then(|v| v.as_bool()) == Some(true));
     Ok(classes.into_iter().min_by_key(|class| class.int_at(&["value"])))

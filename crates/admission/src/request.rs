@@ -2,7 +2,7 @@
 
 use crate::config::PlugInConfig;
 use keelson_auth::User;
-use keelson_meta::{Failure, GroupVersionResource, Object, Status, Str, Timestamp};
+use keelson_meta::{Failure, Features, GroupVersionResource, Object, Status, Str, Timestamp};
 
 /// What a request does to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +85,8 @@ pub struct Request<'a> {
     pub stored: &'a dyn Stored,
     /// What the configuration file says to plug-ins.
     pub config: &'a PlugInConfig,
+    /// The features that are on.
+    pub features: Features,
     /// The time.
     pub now: &'a dyn Fn() -> Timestamp,
     /// Makes a name of a prefix and random characters.

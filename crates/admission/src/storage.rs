@@ -51,14 +51,19 @@ pub(crate) fn protect(
     } else {
         return Ok(());
     };
+    add_finalizer(obj, finalizer);
+    Ok(())
+}
+
+/// Adds a finalizer that is not there.
+pub(crate) fn add_finalizer(obj: &mut Object, finalizer: &'static str) {
     if obj.finalizers().any(|known| known == finalizer) {
-        return Ok(());
+        return;
     }
     match obj.metadata_mut().entry_or("finalizers", || Value::Array(vec![])) {
         Value::Array(finalizers) => finalizers.push(finalizer.into()),
         other => *other = Value::Array(vec![finalizer.into()]),
     }
-    Ok(())
 }
 
 pub(crate) fn validate_resize(

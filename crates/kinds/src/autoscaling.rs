@@ -4,8 +4,11 @@ mod metrics;
 
 use super::check::{At, NOT_NEGATIVE, child, default};
 use super::workloads::{count_or_percent, not_above_all};
+use crate::gates;
 use crate::strategy::Strategy;
-use keelson_meta::{ErrorList, FieldError, GroupVersion, Map, Object, Value, names, value};
+use keelson_meta::{
+    ErrorList, Feature, FieldError, GroupVersion, Map, Object, Value, names, value,
+};
 
 const CPU_PERCENT: i64 = 80;
 
@@ -55,8 +58,9 @@ fn validate_autoscaler(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
     let spec = At::of(new, "spec");
     let (min, max) = (spec.field("minReplicas"), spec.field("maxReplicas"));
-    if min.is_set() && min.number() < 1 {
-        min.invalid(&mut errors, "must be greater than or equal to 1");
+    let least = i64::from(!gates::is_on(Feature::HPAScaleToZero));
+    if min.is_set() && min.number() < least {
+        min.invalid(&mut errors, &format!("must be greater than or equal to {least}"));
     }
     match max.number() {
         0 => max.required(&mut errors, "must be set and greater than 0"),

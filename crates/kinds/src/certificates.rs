@@ -1,5 +1,9 @@
 //! CertificateSigningRequests, as far as no certificate has to be read.
 
+mod trust;
+
+pub(super) use trust::{bundle, pod_request};
+
 use super::check::At;
 use crate::strategy::{PartRules, Strategy};
 use keelson_meta::{ErrorList, FieldError, Object, Path, Seen, Str, User, Value, names};

@@ -3,8 +3,10 @@
 mod allocation;
 mod requests;
 mod slices;
+mod taint_rules;
 
 pub(super) use slices::slice;
+pub(super) use taint_rules::{pool_status, taint_rule};
 
 use crate::check::{At, child, children, default, default_empty};
 use crate::strategy::{Strategy, alike};

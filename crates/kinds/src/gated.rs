@@ -69,6 +69,8 @@ pub(crate) fn of(group: &str, resource: &str, is_status: bool) -> &'static [Fiel
         ("resource.k8s.io", "resourceslices", false) => {
             &[Fields { root: &["spec"], rows: RESOURCE_SLICE }]
         }
+        ("scheduling.k8s.io", "podgroups", false) => &[Fields { root: &["spec"], rows: POD_GROUP }],
+        ("scheduling.k8s.io", "workloads", false) => &[Fields { root: &["spec"], rows: WORKLOAD }],
         _ => &[],
     }
 }
@@ -277,6 +279,25 @@ const RESOURCE_SLICE: &[Gated] = &[
         ],
     ),
     row(DRANodeAllocatableResources, &[&["devices", "*", "nodeAllocatableResourceMappings"]]),
+];
+
+const POD_GROUP: &[Gated] = &[
+    row(TopologyAwareWorkloadScheduling, &[&["schedulingConstraints"]]),
+    row(WorkloadAwarePreemption, &[&["disruptionMode"], &["priority"], &["priorityClassName"]]),
+    row(DRAWorkloadResourceClaims, &[&["resourceClaims"]]),
+];
+
+const WORKLOAD: &[Gated] = &[
+    row(TopologyAwareWorkloadScheduling, &[&["podGroupTemplates", "*", "schedulingConstraints"]]),
+    row(
+        WorkloadAwarePreemption,
+        &[
+            &["podGroupTemplates", "*", "disruptionMode"],
+            &["podGroupTemplates", "*", "priority"],
+            &["podGroupTemplates", "*", "priorityClassName"],
+        ],
+    ),
+    row(DRAWorkloadResourceClaims, &[&["podGroupTemplates", "*", "resourceClaims"]]),
 ];
 
 #[cfg(test)]

@@ -97,22 +97,6 @@ fn validate_runtime_class(new: &Object) -> ErrorList {
     errors
 }
 
-/// Leases.
-pub(super) fn lease(base: Strategy) -> Strategy {
-    Strategy { validate: |new, _| validate_lease(new), ..base }
-}
-
-fn validate_lease(new: &Object) -> ErrorList {
-    let mut errors = ErrorList::new();
-    let spec = At::of(new, "spec");
-    let seconds = spec.field("leaseDurationSeconds");
-    if seconds.is_set() && seconds.number() <= 0 {
-        seconds.invalid(&mut errors, "must be greater than 0");
-    }
-    spec.field("leaseTransitions").not_negative(&mut errors);
-    errors
-}
-
 /// PriorityLevelConfigurations.
 pub(super) fn priority_level(base: Strategy) -> Strategy {
     Strategy {

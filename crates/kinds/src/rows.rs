@@ -2,9 +2,9 @@
 
 use crate::strategy::{Check, Generation, SelectableField, StatusMetadata, Strategy};
 use crate::{
-    admission, api_services, autoscaling, batch, certificates, claims, config, csi, definitions,
-    devices, endpoints, events, flow, gated, limits, networking, nodes, pod, policies, rbac,
-    service, storage, workloads,
+    admission, api_services, autoscaling, batch, certificates, claims, config, coordination, csi,
+    definitions, devices, endpoints, events, flow, gated, limits, migration, networking, nodes,
+    pod, policies, rbac, scheduling, service, storage, workloads,
 };
 use keelson_meta::Features;
 
@@ -198,6 +198,8 @@ fn role_kind(resource: &str, base: Strategy) -> Strategy {
 fn device_kind(resource: &str, base: Strategy) -> Strategy {
     match resource {
         "deviceclasses" => devices::class(base),
+        "devicetaintrules" => devices::taint_rule(base),
+        "resourcepoolstatusrequests" => devices::pool_status(base),
         "resourceclaims" => devices::claim(base),
         "resourceclaimtemplates" => devices::claim_template(base),
         "resourceslices" => Strategy { fields: RESOURCE_SLICE, ..devices::slice(base) },
@@ -213,7 +215,13 @@ fn other_kind(resource: &str, base: Strategy) -> Strategy {
         }
         "priorityclasses" => policies::priority_class(base),
         "runtimeclasses" => policies::runtime_class(base),
-        "leases" => policies::lease(base),
+        "leases" => coordination::lease(base),
+        "leasecandidates" => coordination::candidate(base),
+        "clustertrustbundles" => certificates::bundle(base),
+        "podcertificaterequests" => certificates::pod_request(base),
+        "podgroups" => scheduling::pod_group(base),
+        "workloads" => scheduling::workload(base),
+        "storageversionmigrations" => migration::migration(base),
         "customresourcedefinitions" => definitions::definition(base),
         "apiservices" => api_services::api_service(base),
         "flowschemas" => flow::flow_schema(base),
@@ -274,7 +282,8 @@ fn returns_deleted(group: &str, resource: &str) -> bool {
 fn updates_unconditionally(group: &str, resource: &str) -> bool {
     !matches!(
         (group, resource),
-        ("coordination.k8s.io", "leases")
+        ("coordination.k8s.io", _)
+            | ("internal.apiserver.k8s.io", _)
             | ("apiregistration.k8s.io", _)
             | ("apiextensions.k8s.io", _)
             | ("admissionregistration.k8s.io", _)

@@ -3,11 +3,12 @@
 
 use super::check::{At, child, children, default, default_empty};
 use super::pod;
+use crate::gates;
 use crate::strategy::{Strategy, alike, maps_alike};
 use keelson_meta::names;
 use keelson_meta::object_meta::IMMUTABLE;
 use keelson_meta::selector::Selector;
-use keelson_meta::{ErrorList, FieldError, Map, Object, Value, value};
+use keelson_meta::{ErrorList, Feature, FieldError, Map, Object, Value, value};
 
 const NO_MATCH: &str = "`selector` does not match template `labels`";
 const REPLICAS: &str = "replicas";
@@ -468,6 +469,9 @@ fn default_stateful_set(obj: &mut Object) {
         && let Some(update) = child(strategy, "rollingUpdate")
     {
         default(update, "partition", 0);
+        if gates::is_on(Feature::MaxUnavailableStatefulSet) {
+            default(update, "maxUnavailable", 1);
+        }
     }
     let policy = spec.object_at("persistentVolumeClaimRetentionPolicy");
     default_empty(policy, "whenDeleted", "Retain");

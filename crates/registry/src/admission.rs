@@ -450,6 +450,7 @@ impl Registry {
             old: write.old,
             stored: self,
             config: self.options.admission.config(),
+            features: self.options.features,
             now: &now,
             generate_name: &generate_name,
         })

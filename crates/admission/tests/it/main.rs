@@ -110,6 +110,7 @@ fn asked_with<T>(
         stored: world,
         config,
         now: &|| keelson_meta::Timestamp { seconds: 0, nanos: 0 },
+        features: keelson_meta::Features::default(),
         generate_name: &|base| Str::from(format!("{base}abcde")),
     })
 }

@@ -262,7 +262,7 @@ fn attribute(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn taint(at: &At<'_, '_>, errors: &mut ErrorList) {
+pub(super) fn taint(at: &At<'_, '_>, errors: &mut ErrorList) {
     at.field("key").rule(errors, names::is_qualified_name);
     at.field("value").rule(errors, names::is_valid_label_value);
     at.field("effect").required_one_of(errors, &["NoExecute", "NoSchedule", "None"]);

@@ -2,8 +2,78 @@
 
 use super::spec::Context;
 use crate::check::At;
+use crate::gates;
 use keelson_meta::names;
-use keelson_meta::{ErrorList, Value};
+use keelson_meta::{ErrorList, Feature, Value};
+
+const WINDOWS_SIGNALS: &[&str] = &["SIGKILL", "SIGTERM"];
+const SIGNALS: &[&str] = &[
+    "SIGABRT",
+    "SIGALRM",
+    "SIGBUS",
+    "SIGCHLD",
+    "SIGCLD",
+    "SIGCONT",
+    "SIGFPE",
+    "SIGHUP",
+    "SIGILL",
+    "SIGINT",
+    "SIGIO",
+    "SIGIOT",
+    "SIGKILL",
+    "SIGPIPE",
+    "SIGPOLL",
+    "SIGPROF",
+    "SIGPWR",
+    "SIGQUIT",
+    "SIGRTMAX",
+    "SIGRTMAX-1",
+    "SIGRTMAX-10",
+    "SIGRTMAX-11",
+    "SIGRTMAX-12",
+    "SIGRTMAX-13",
+    "SIGRTMAX-14",
+    "SIGRTMAX-2",
+    "SIGRTMAX-3",
+    "SIGRTMAX-4",
+    "SIGRTMAX-5",
+    "SIGRTMAX-6",
+    "SIGRTMAX-7",
+    "SIGRTMAX-8",
+    "SIGRTMAX-9",
+    "SIGRTMIN",
+    "SIGRTMIN+1",
+    "SIGRTMIN+10",
+    "SIGRTMIN+11",
+    "SIGRTMIN+12",
+    "SIGRTMIN+13",
+    "SIGRTMIN+14",
+    "SIGRTMIN+15",
+    "SIGRTMIN+2",
+    "SIGRTMIN+3",
+    "SIGRTMIN+4",
+    "SIGRTMIN+5",
+    "SIGRTMIN+6",
+    "SIGRTMIN+7",
+    "SIGRTMIN+8",
+    "SIGRTMIN+9",
+    "SIGSEGV",
+    "SIGSTKFLT",
+    "SIGSTOP",
+    "SIGSYS",
+    "SIGTERM",
+    "SIGTRAP",
+    "SIGTSTP",
+    "SIGTTIN",
+    "SIGTTOU",
+    "SIGURG",
+    "SIGUSR1",
+    "SIGUSR2",
+    "SIGVTALRM",
+    "SIGWINCH",
+    "SIGXCPU",
+    "SIGXFSZ",
+];
 
 /// The hooks and probes of a container.
 pub(super) fn all(container: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
@@ -12,6 +82,17 @@ pub(super) fn all(container: &At<'_, '_>, context: &Context<'_>, errors: &mut Er
         let hook = lifecycle.field(name);
         if hook.is_set() {
             handler(&hook, context, errors);
+        }
+    }
+    let signal = lifecycle.field("stopSignal");
+    if signal.is_set() && gates::is_on(Feature::ContainerStopSignals) {
+        match context.os {
+            "" => {
+                let words = "may not be set for containers with empty `spec.os.name`";
+                signal.forbidden(errors, words);
+            }
+            "windows" => signal.one_of(errors, WINDOWS_SIGNALS),
+            _ => signal.one_of(errors, SIGNALS),
         }
     }
     for name in ["livenessProbe", "readinessProbe", "startupProbe"] {

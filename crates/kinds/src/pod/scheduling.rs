@@ -1,8 +1,9 @@
 //! Where pods may run: affinities, tolerations, spreading and gates.
 
 use crate::check::At;
+use crate::gates;
 use keelson_meta::names;
-use keelson_meta::{ErrorList, FieldError, Seen, Value};
+use keelson_meta::{ErrorList, Feature, FieldError, Seen, Value};
 use std::collections::HashMap;
 
 const NOT_AN_OPERATOR: &str = "not a valid selector operator";
@@ -157,7 +158,9 @@ pub(crate) fn tolerations(list: &At<'_, '_>, errors: &mut ErrorList) {
                 operator.invalid_as(errors, at.str("value"), words);
             }
             "Exists" => {}
-            // Known, and of a feature that is off.
+            "Lt" | "Gt" if gates::is_on(Feature::TaintTolerationComparisonOperators) => {
+                comparison(&at.field("value"), errors);
+            }
             "Lt" | "Gt" => operator.not_supported(errors, &["Equal", "Exists", "Lt", "Gt"]),
             _ => operator.not_supported(errors, &["Equal", "Exists"]),
         }
@@ -165,6 +168,27 @@ pub(crate) fn tolerations(list: &At<'_, '_>, errors: &mut ErrorList) {
             at.field("effect").one_of(errors, &["NoSchedule", "PreferNoSchedule", "NoExecute"]);
         }
     }
+}
+
+/// The number that a taint is compared with.
+fn comparison(at: &At<'_, '_>, errors: &mut ErrorList) {
+    let text = at.text();
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let is_canonical = is_number && (!digits.starts_with('0') || text == "0");
+    if text.is_empty() {
+        at.invalid_as(errors, text, "must be non-empty");
+    } else if !is_canonical {
+        at.invalid(errors, "must be a valid decimal integer in canonical form");
+    }
+    let plain = text.strip_prefix('+').unwrap_or(digits);
+    let is_read = !plain.is_empty() && plain.bytes().all(|byte| byte.is_ascii_digit());
+    if is_read && text.parse::<i64>().is_ok() {
+        return;
+    }
+    let why = if is_read { "value out of range" } else { "invalid syntax" };
+    let words = format!("strconv.ParseInt: parsing {}: {why}", keelson_meta::status::quote(text));
+    at.invalid_as(errors, text, &words);
 }
 
 /// `schedulingGates`.

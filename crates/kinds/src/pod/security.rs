@@ -3,7 +3,8 @@
 use super::defaults::CONTAINER_LISTS;
 use super::spec::Context;
 use crate::check::At;
-use keelson_meta::{ErrorList, FieldError, Seen, value};
+use crate::gates;
+use keelson_meta::{ErrorList, Feature, FieldError, Seen, value};
 
 const ID_MAX: i64 = 2_147_483_647;
 
@@ -225,7 +226,8 @@ pub(super) fn host_users(spec: &At<'_, '_>, context: &Context<'_>, errors: &mut 
     for (name, shown) in
         [("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")]
     {
-        if spec.flag(name) {
+        let may = name == "hostNetwork" && gates::is_on(Feature::UserNamespacesHostNetworkSupport);
+        if spec.flag(name) && !may {
             errors.push(FieldError::forbidden(&spec.path.field(shown), WORDS));
         }
     }

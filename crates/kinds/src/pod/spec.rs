@@ -18,6 +18,8 @@ pub(crate) struct Context<'a> {
     pub restart_policy: &'a str,
     /// `terminationGracePeriodSeconds`.
     pub grace_seconds: i64,
+    /// `os.name`.
+    pub os: &'a str,
     /// Users of the pod are those of the host.
     pub host_users: bool,
     /// A pod, not a template of one.
@@ -59,7 +61,9 @@ pub(crate) fn pod_spec(at: &At<'_, '_>, is_pod: bool, errors: &mut ErrorList) {
     let claims = at.field("resourceClaims");
     let claim_names: Vec<&str> =
         claims.array().iter().filter_map(|c| c.str_at(&["name"])).collect();
+    let os = at.field("os");
     let context = Context {
+        os: os.str("name"),
         volumes: valid_volumes,
         claims: claim_names.iter().copied().collect(),
         claim_names,

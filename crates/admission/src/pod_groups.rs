@@ -1,0 +1,80 @@
+//! PodGroupProtection and PodGroupWorkloadExists, and what Priority does for PodGroups.
+
+use crate::attributes::Notes;
+use crate::priority::default_class;
+use crate::request::Request;
+use crate::storage::add_finalizer;
+use keelson_meta::{Failure, Feature, Object};
+
+const GROUP: &str = "scheduling.k8s.io";
+const POD_GROUPS: &str = "podgroups";
+const FINALIZER: &str = "scheduling.k8s.io/podgroup-protection";
+
+/// Holds a new PodGroup until no pod needs it.
+pub(crate) fn protect(
+    req: &Request<'_>,
+    group: &mut Object,
+    _notes: &mut Notes,
+) -> Result<(), Failure> {
+    if req.creates(GROUP, POD_GROUPS) {
+        add_finalizer(group, FINALIZER);
+    }
+    Ok(())
+}
+
+/// A PodGroup that is made of a template of a Workload needs both to be there.
+pub(crate) fn check_workload(
+    req: &Request<'_>,
+    group: &Object,
+    _notes: &mut Notes,
+) -> Result<(), Failure> {
+    let Some(reference) = group.at(&["spec", "podGroupTemplateRef", "workload"]) else {
+        return Ok(());
+    };
+    if !req.creates(GROUP, POD_GROUPS) {
+        return Ok(());
+    }
+    let name = |member: &str| reference.str_at(&[member]).unwrap_or_default();
+    let (workload, template) = (name("workloadName"), name("podGroupTemplateName"));
+    let Some(found) = req.stored.get(GROUP, "workloads", req.namespace, workload)? else {
+        let why = format!("PodGroup rejected: Workload \"{workload}\" not found");
+        return Err(req.forbidden(group, &why));
+    };
+    let templates = found.array_at(&["spec", "podGroupTemplates"]);
+    if templates.iter().any(|known| known.str_at(&["name"]) == Some(template)) {
+        return Ok(());
+    }
+    let why = format!(
+        "PodGroup rejected: PodGroupTemplate \"{template}\" not found in Workload \"{workload}\""
+    );
+    Err(req.forbidden(group, &why))
+}
+
+/// Sets the priority of a new PodGroup by its class.
+pub(crate) fn set_priority(req: &Request<'_>, group: &mut Object) -> Result<(), Failure> {
+    if !req.creates(GROUP, POD_GROUPS) || !req.features.is_on(Feature::WorkloadAwarePreemption) {
+        return Ok(());
+    }
+    let name = group.str_at(&["spec", "priorityClassName"]);
+    let class = if name.is_empty() {
+        default_class(req)?
+    } else {
+        let found = req.stored.get(GROUP, "priorityclasses", "", name)?;
+        let why = || req.forbidden(group, &format!("no PriorityClass with name {name} was found"));
+        Some(found.ok_or_else(why)?)
+    };
+    let priority = class.as_ref().and_then(|class| class.int_at(&["value"])).unwrap_or(0);
+    if let Some(given) = group.int_at(&["spec", "priority"]).filter(|given| *given != priority) {
+        let why = format!(
+            "priority set in the pod group ({given}) must match the priority computed \
+             ({priority}) based on the priority class set in the spec"
+        );
+        return Err(req.forbidden(group, &why));
+    }
+    let spec = group.object_mut("spec");
+    spec.insert("priority", priority);
+    if let Some(class) = class {
+        spec.insert("priorityClassName", class.name());
+    }
+    Ok(())
+}

@@ -1,0 +1,114 @@
+//! Leases and LeaseCandidates.
+
+use crate::check::At;
+use crate::gates;
+use crate::strategy::Strategy;
+use keelson_meta::{ErrorList, Feature, Object, Value, names};
+
+const OLDEST: &str = "OldestEmulationVersion";
+
+/// Leases.
+pub(super) fn lease(base: Strategy) -> Strategy {
+    Strategy { validate: |new, _| validate_lease(new), ..base }
+}
+
+/// LeaseCandidates.
+pub(super) fn candidate(base: Strategy) -> Strategy {
+    Strategy {
+        name_rule: |name, _| names::is_config_map_key(name),
+        unconditional_update: false,
+        validate: |new, _| validate_candidate(new),
+        validate_change: |new, old| {
+            let mut errors = ErrorList::new();
+            let before = old.and_then(|old| old.at(&["spec", "leaseName"]));
+            let spec = At::of(new, "spec");
+            spec.field("leaseName").unchanged(&mut errors, before.unwrap_or(&Value::Null));
+            errors
+        },
+        ..base
+    }
+}
+
+fn validate_lease(new: &Object) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let spec = At::of(new, "spec");
+    let seconds = spec.field("leaseDurationSeconds");
+    if seconds.is_set() && seconds.number() <= 0 {
+        seconds.invalid(&mut errors, "must be greater than 0");
+    }
+    spec.field("leaseTransitions").not_negative(&mut errors);
+    if !gates::is_on(Feature::CoordinatedLeaderElection) {
+        return errors;
+    }
+    let chosen = spec.field("strategy");
+    if chosen.is_set() {
+        strategy(&chosen, &mut errors);
+    }
+    let holder = spec.field("preferredHolder");
+    if !holder.text().is_empty() && chosen.text().is_empty() {
+        holder.forbidden(&mut errors, "may only be specified if `strategy` is defined");
+    }
+    errors
+}
+
+/// A strategy of Kubernetes, or one of somebody else with a domain.
+fn strategy(at: &At<'_, '_>, errors: &mut ErrorList) {
+    // Upstream names the field twice.
+    let at = At { value: at.value, path: at.path.field("strategy") };
+    if at.text().contains('/') {
+        at.rule(errors, names::is_qualified_name);
+    } else {
+        at.one_of(errors, &[OLDEST]);
+    }
+}
+
+fn validate_candidate(new: &Object) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let spec = At::of(new, "spec");
+    spec.field("leaseName").not_empty(&mut errors, "");
+    let (binary, emulation) = (spec.field("binaryVersion"), spec.field("emulationVersion"));
+    let is_given = !emulation.text().is_empty();
+    let emulated = version(emulation.text());
+    if is_given && emulated.is_none() {
+        emulation.invalid(&mut errors, "must be a valid semantic version");
+    }
+    if binary.not_empty(&mut errors, "") {
+        let built = version(binary.text());
+        if built.is_none() {
+            binary.invalid(&mut errors, "must be a valid semantic version");
+        }
+        if emulated.as_ref().is_some_and(|emulated| built.as_ref().is_none_or(|v| v < emulated)) {
+            binary.invalid(&mut errors, "must be greater than or equal to `emulationVersion`");
+        }
+    }
+    let chosen = spec.field("strategy");
+    if chosen.text() == OLDEST && emulated.is_none() {
+        let words = "must be specified when `strategy` is 'OldestEmulationVersion'";
+        emulation.required(&mut errors, words);
+    }
+    if chosen.not_empty(&mut errors, "") {
+        strategy(&chosen, &mut errors);
+    }
+    errors
+}
+
+/// The numbers of a semantic version, which pre-releases come before.
+fn version(text: &str) -> Option<([u64; 3], bool)> {
+    let (text, build) =
+        text.split_once('+').map_or((text, None), |(text, build)| (text, Some(build)));
+    let (core, pre) = text.split_once('-').map_or((text, None), |(core, pre)| (core, Some(pre)));
+    let is_word = |word: &str| {
+        !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    };
+    let fits = |words: Option<&str>| words.is_none_or(|words| words.split('.').all(is_word));
+    if !fits(pre) || !fits(build) {
+        return None;
+    }
+    let number = |word: &str| {
+        let is_plain = word.bytes().all(|byte| byte.is_ascii_digit());
+        let is_short = word == "0" || !word.starts_with('0');
+        (is_plain && is_short).then(|| word.parse().ok()).flatten()
+    };
+    let numbers: Option<Vec<u64>> = core.split('.').map(number).collect();
+    Some((numbers?.try_into().ok()?, pre.is_none()))
+}

@@ -1,0 +1,77 @@
+//! StorageVersionMigrations (feature gate `StorageVersionMigrator`).
+
+use crate::check::At;
+use crate::conditions;
+use crate::strategy::{Strategy, alike};
+use keelson_meta::object_meta::IMMUTABLE;
+use keelson_meta::{ErrorList, Object, Value, names, value};
+
+/// StorageVersionMigrations.
+pub(super) fn migration(base: Strategy) -> Strategy {
+    Strategy {
+        validate: |new, _| validate(new),
+        validate_change: |new, old| {
+            let mut errors = ErrorList::new();
+            let spec = At::of(new, "spec");
+            if !alike(spec.value, old.and_then(|old| old.get("spec")).unwrap_or(&Value::Null)) {
+                // Messages show the Go struct.
+                let resource = spec.field("resource");
+                let (group, name) = (resource.str("group"), resource.str("resource"));
+                let shown = value!({"Resource": {"group": (group), "resource": (name)}});
+                spec.invalid_as(&mut errors, shown, IMMUTABLE);
+            }
+            errors
+        },
+        validate_status,
+        ..base
+    }
+}
+
+fn validate(new: &Object) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let spec = At::of(new, "spec");
+    let resource = spec.field("resource");
+    let (name, group) = (resource.field("resource"), resource.field("group"));
+    if name.not_empty(&mut errors, "resource is required to be set") {
+        name.rule(&mut errors, names::is_dns1035_label);
+    }
+    group.rule_if_set(&mut errors, names::is_dns1123_subdomain);
+    errors
+}
+
+fn validate_status(new: &Object, old: Option<&Object>) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let status = At::of(new, "status");
+    let list = status.field("conditions");
+    conditions::validate(&list, &mut errors);
+    let version = status.field("resourceVersion");
+    let before = old.and_then(|old| old.at(&["status", "resourceVersion"])?.as_str());
+    let text = version.text();
+    let is_number = text == "0" || !text.starts_with('0') && text.parse::<u64>().is_ok();
+    if !text.is_empty() && !is_number {
+        version.invalid(&mut errors, &format!("resource version is not well formed: {text}"));
+    }
+    if before.is_some_and(|before| !before.is_empty() && before != text) {
+        version.invalid(&mut errors, IMMUTABLE);
+    }
+    let is_true =
+        |kind: &str| list.items().any(|at| at.str("type") == kind && at.str("status") == "True");
+    if is_true("Succeeded") && is_true("Failed") {
+        let words = "Both success and failed conditions cannot be true at the same time";
+        list.invalid(&mut errors, words);
+    }
+    let stored = old.map_or(&[][..], |old| old.array_at(&["status", "conditions"]));
+    for (kind, words) in [
+        ("Succeeded", "Success condition cannot be set to false once it is true"),
+        ("Failed", "Failed condition cannot be set to false once it is true"),
+    ] {
+        let was = stored.iter().any(|condition| {
+            let text = |name| condition.str_at(&[name]);
+            text("type") == Some(kind) && text("status") == Some("True")
+        });
+        if was && !is_true(kind) {
+            list.invalid(&mut errors, words);
+        }
+    }
+    errors
+}
