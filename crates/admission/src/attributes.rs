@@ -14,7 +14,7 @@ pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// A write or a connection, as webhooks and policies see it (apiserver `admission.Attributes`).
 #[derive(Clone, Copy)]
 pub struct Attributes<'a> {
-    /// What it does.
+    /// The operation.
     pub operation: Operation,
     /// The kind in which the objects are passed: in the storage version; for subresources with a type of
     /// their own (Scale, Eviction, PodExecOptions) that type.
@@ -29,7 +29,7 @@ pub struct Attributes<'a> {
     pub namespace: &'a str,
     /// The name, or empty when one is to be generated.
     pub name: &'a str,
-    /// Who asks.
+    /// The user.
     pub user: &'a User,
     /// Nothing is to be stored.
     pub dry_run: bool,
@@ -54,7 +54,7 @@ impl Attributes<'_> {
     }
 }
 
-/// What webhooks and policies may ask of the API: implemented by the registry.
+/// The API as webhooks and policies read it; implemented by the registry.
 pub trait Api: Stored + Send + Sync {
     /// The other resources under which the same objects are served, with their kinds: other versions,
     /// other groups (`matchPolicy: Equivalent`).
@@ -92,7 +92,7 @@ pub trait Api: Stored + Send + Sync {
     fn new_uid(&self) -> Str;
 }
 
-/// What admission leaves behind beside its verdict.
+/// Warnings and audit annotations of admission.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Notes {
     /// Texts of Warning headers.
@@ -108,9 +108,9 @@ pub struct Reinvocation {
     pub is_reinvoked: bool,
     /// A plug-in wants the second round.
     pub is_requested: bool,
-    /// What the webhooks of the first round leave for the second.
+    /// State of the webhooks between the rounds.
     pub webhooks: crate::webhooks::Rounds,
-    /// What the mutating policies have done.
+    /// State of the mutating policies between the rounds.
     pub policies: crate::policies::Rounds,
 }
 
@@ -144,12 +144,12 @@ pub trait DynamicPlugIn: Send + Sync {
     }
 }
 
-/// One call of a dynamic plug-in.
+/// A call of a dynamic plug-in.
 #[derive(Clone, Copy)]
 pub struct Call<'a> {
-    /// What is asked for.
+    /// The request.
     pub attributes: &'a Attributes<'a>,
-    /// What may be read.
+    /// The API for reads.
     pub api: &'a dyn Api,
     /// The webhooks and policies as they are for this request.
     pub configured: &'a Configurations,

@@ -21,16 +21,16 @@ type Admit = fn(&Request<'_>, &mut Object, &mut Notes) -> Result<(), Failure>;
 /// Refuses the object of a request as it would be stored.
 type Validate = fn(&Request<'_>, &Object, &mut Notes) -> Result<(), Failure>;
 
-/// One plug-in.
+/// A plug-in.
 struct PlugIn {
     name: &'static str,
     default_on: bool,
     does: Does,
 }
 
-/// What there is of a plug-in.
+/// The implementation of a plug-in.
 enum Does {
-    /// It acts.
+    /// Functions of the mutating and the validating phase.
     Steps { admit: Option<Admit>, validate: Option<Validate> },
     /// The name is known, and nothing is done for it here.
     Nothing,
@@ -126,7 +126,7 @@ pub struct Chain {
 }
 
 impl Default for Chain {
-    /// Those that kube-apiserver has on by default.
+    /// The plug-ins that kube-apiserver has on by default.
     fn default() -> Self {
         let on = PLUG_INS.iter().filter(|plug_in| plug_in.default_on).collect();
         Chain { on, config: Arc::default() }
@@ -147,7 +147,7 @@ pub enum NameError {
         /// The name.
         name: String,
     },
-    /// It is to be on and off.
+    /// Enabled and disabled.
     Both {
         /// The name.
         name: String,
@@ -202,7 +202,7 @@ impl Chain {
         is.then_some(image_policy::NAME)
     }
 
-    /// What the configuration file says to plug-ins.
+    /// The configuration of the plug-ins.
     pub fn config(&self) -> &PlugInConfig {
         &self.config
     }

@@ -70,7 +70,7 @@ impl std::error::Error for ConfigError {
 }
 
 impl PlugInConfig {
-    /// That of a server without a configuration file.
+    /// The configuration of a server without a file.
     pub fn none() -> &'static PlugInConfig {
         static NONE: LazyLock<PlugInConfig> = LazyLock::new(PlugInConfig::default);
         &NONE
@@ -116,12 +116,12 @@ impl PlugInConfig {
         self.others.get(name)
     }
 
-    /// What ImagePolicyWebhook is told.
+    /// The configuration of ImagePolicyWebhook.
     pub fn image_policy(&self) -> Option<&ImagePolicyConfig> {
         self.image_policy.as_ref()
     }
 
-    /// What the webhooks of a plug-in are shown of who calls them.
+    /// The client credentials for the webhooks of a plug-in.
     pub fn webhook_credentials(&self, plug_in: &str) -> Arc<Credentials> {
         self.webhook_credentials.get(plug_in).cloned().unwrap_or_default()
     }

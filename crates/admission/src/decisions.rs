@@ -8,7 +8,7 @@ use keelson_meta::field_selector::FieldSelector;
 use keelson_meta::{GroupVersionResource, Str, selector};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What authorizers have said of one request's user, as far as expressions asked.
+/// Authorizer decisions cached for the expressions of one request.
 #[derive(Debug)]
 pub struct Decisions {
     user: User,

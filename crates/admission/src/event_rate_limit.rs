@@ -45,7 +45,7 @@ impl By {
     }
 }
 
-/// What is left of a limit.
+/// The token bucket of a limit.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     tokens: f64,

@@ -21,12 +21,12 @@ use tokio::time::Instant;
 
 const VERSION: &str = "imagepolicy.k8s.io/v1alpha1";
 const KIND: &str = "ImageReview";
-/// What annotations of a pod have in their names that the backend is shown.
+/// Part of the names of pod annotations that are sent to the backend.
 const SHOWN_ANNOTATIONS: &str = ".image-policy.k8s.io/";
 const AUDIT_PREFIX: &str = "imagepolicywebhook.image-policy.k8s.io/";
 /// Where kube-apiserver's scheme is made, which is its name.
 const SCHEME: &str = "pkg/api/legacyscheme/scheme.go:30";
-/// How long one call may take. The URL says so to the backend.
+/// Timeout of a call, also sent in its URL.
 const CALL_TIME_MAX: Duration = Duration::from_secs(30);
 const CALLS_MAX: u32 = 5;
 /// Verdicts that are remembered.
@@ -34,7 +34,7 @@ const VERDICTS_MAX: usize = 1024;
 const TTL_MAX: Duration = Duration::from_secs(30 * 60);
 const BACKOFF_MAX: Duration = Duration::from_secs(5 * 60);
 
-/// What `--admission-control-config-file` says to the plug-in.
+/// The plug-in's part of `--admission-control-config-file`.
 #[derive(Clone)]
 pub struct ImagePolicyConfig {
     server: Server,
@@ -106,7 +106,7 @@ pub struct ImagePolicyWebhook {
     verdicts: Mutex<HashMap<Vec<u8>, (Verdict, Instant)>>,
 }
 
-/// What the backend said of some images.
+/// Cached decisions of the backend.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Verdict {
     is_allowed: bool,
@@ -188,7 +188,7 @@ impl ImagePolicyWebhook {
         }
     }
 
-    /// What the backend says, or has said not long ago.
+    /// The backend's decision, from the cache if it is there.
     async fn verdict(&self, body: Vec<u8>) -> Result<Verdict, String> {
         let now = Instant::now();
         if let Some((verdict, until)) = self.verdicts().get(&body)

@@ -14,7 +14,7 @@ pub struct MatchConditions {
     conditions: Vec<(Str, Expression)>,
 }
 
-/// What match conditions say of a request.
+/// The result of match conditions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Matched {
     /// All are true: the webhook or policy is for this request.

@@ -414,7 +414,7 @@ fn changed_labels<'a>(new: &'a Object, old: Option<&'a Object>) -> BTreeSet<&'a 
     changed.chain(removed).map(|(key, _)| key).collect()
 }
 
-/// Those of the labels that a kubelet may not set, sorted: it could steer workloads to itself by them.
+/// Labels that a kubelet may not set, sorted: it could steer workloads to itself by them.
 fn forbidden_labels(labels: &BTreeSet<&str>) -> String {
     let is_in = |domain: &str, of: &str| {
         domain == of || domain.strip_suffix(of).is_some_and(|head| head.ends_with('.'))

@@ -42,7 +42,7 @@ impl Side {
     }
 }
 
-/// What a container asks for or is limited to.
+/// Requests or limits of a container.
 pub(crate) fn of_container(container: &Value, side: Side) -> Amounts {
     amounts(container.at(&["resources", side.name()]))
 }

@@ -53,7 +53,7 @@ pub(crate) fn validate(req: &Request<'_>, pod: &Object, _notes: &mut Notes) -> R
     Err(req.forbidden(pod, why))
 }
 
-/// What the annotation of the namespace says, or the configuration for namespaces without one.
+/// The selector from the namespace's annotation, else from the configuration.
 fn namespace_selector(req: &Request<'_>) -> Result<Labels, Failure> {
     let namespace = req.stored.get("", "namespaces", "", req.namespace)?;
     match namespace.as_ref().and_then(|namespace| namespace.annotation(ANNOTATION)) {

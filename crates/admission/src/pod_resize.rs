@@ -33,7 +33,7 @@ pub(crate) fn validate(req: &Request<'_>, pod: &Object, _notes: &mut Notes) -> R
     }
 }
 
-/// What the pod asks for beyond all that its node can give, whoever else runs there.
+/// Resources that the pod requests beyond its node's allocatable.
 fn shortage(pod: &Object, node: &Object) -> Option<String> {
     let mut requests = of_pod(pod, Side::Requests);
     add(&mut requests, &amounts(pod.at(&["spec", "overhead"])));

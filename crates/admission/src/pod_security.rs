@@ -30,7 +30,7 @@ const LABELS: [(&str, &str); 3] = [
 const HARMLESS: [&str; 8] =
     ["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];
 
-/// How much a pod may do.
+/// A Pod Security Standard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
     Privileged,
@@ -171,7 +171,7 @@ fn validate_pod(req: &Request<'_>, pod: &Object, notes: &mut Notes) -> Result<()
     evaluate(req, pod, &template, &(policy, faults), true, notes)
 }
 
-/// Of what makes pods only audit and warnings look at the template: its pods are refused one by one.
+/// The template of a workload is only audited and warned of: its pods are refused one by one.
 fn validate_workload(
     req: &Request<'_>,
     obj: &Object,
@@ -232,7 +232,7 @@ fn annotate_exemption(exempt: Exempt, notes: &mut Notes) {
     annotate(notes, EXEMPT, Str::new_static(exempt.name()));
 }
 
-/// What in a pod a level forbids, behind the level.
+/// `PodSecurity "LEVEL:VERSION": ` and the violations; `None` when there are none.
 fn violated(standard: Standard, template: &Template<'_>) -> Option<String> {
     let found = violations(standard, template);
     (!found.is_empty()).then(|| format!("PodSecurity \"{standard}\": {}", detail(&found)))
@@ -347,7 +347,7 @@ fn in_order_of_check(pods: Vec<Object>, exempt: &Exemptions) -> Vec<Object> {
     first
 }
 
-/// One reason, with the first of the pods for which it holds.
+/// A warning line: the first pod, the number of others, and their reason.
 fn line(why: &str, pods: &[&str]) -> String {
     let first = pods.iter().min().copied().unwrap_or_default();
     match pods.len() {

@@ -20,7 +20,7 @@ use keelson_auth::Change;
 /// The group of policies and bindings.
 const GROUP: &str = "admissionregistration.k8s.io";
 
-/// What no policy is asked about: else one that refuses everything could not be removed.
+/// Resources exempt from policies: else a policy that refuses everything could not be removed.
 const POLICY_RESOURCES: [&str; 4] = [
     "mutatingadmissionpolicies",
     "mutatingadmissionpolicybindings",
@@ -28,7 +28,7 @@ const POLICY_RESOURCES: [&str; 4] = [
     "validatingadmissionpolicybindings",
 ];
 
-/// What asks whether something is allowed, and writes nothing.
+/// Review resources, which write nothing.
 const REVIEWS: [(&str, &str); 6] = [
     ("authentication.k8s.io", "selfsubjectreviews"),
     ("authentication.k8s.io", "tokenreviews"),

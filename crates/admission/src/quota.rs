@@ -14,7 +14,7 @@ mod devices;
 /// The plug-in's name.
 pub const NAME: &str = "ResourceQuota";
 
-/// What `ResourceQuotaConfiguration` says of a resource: it is used only under a quota.
+/// A limited resource of `ResourceQuotaConfiguration`: usable only under a quota.
 #[derive(Clone, Debug)]
 pub(crate) struct LimitedResource {
     group: String,
@@ -57,7 +57,7 @@ impl LimitedResource {
     }
 }
 
-/// What a pod's containers must ask for when a quota limits it.
+/// Resources that containers must request when a quota limits them.
 const EXPLICIT: [&str; 6] =
     ["cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"];
 const CLASS_MARK: &str = ".storageclass.storage.k8s.io/";
@@ -151,14 +151,14 @@ fn check_limited(
     Err(Status::new(Reason::Unknown, message))
 }
 
-/// What the configuration says of the resource of a request.
+/// The limited resources that a request falls under.
 fn limits<'a>(req: &Request<'a>) -> impl Iterator<Item = &'a LimitedResource> + use<'a> {
     let gvr = req.gvr;
     let all = req.config.limited_resources.iter();
     all.filter(|limit| limit.resource == gvr.resource.as_str() && limit.group == gvr.group.as_str())
 }
 
-/// What `status.used` of a quota becomes by this request; `None` when it stays as it is.
+/// `status.used` of a quota after this request; `None` when it does not change.
 pub fn charged(
     req: &Request<'_>,
     obj: &Object,
@@ -212,7 +212,7 @@ fn subtract(from: &mut Amounts, less: &Amounts) {
     }
 }
 
-/// What an object counts for, by the names that quotas have for it.
+/// The usage of an object, by the names that quotas have for it.
 pub fn usage(
     group: &str,
     resource: &str,
@@ -251,7 +251,7 @@ fn has_ended(pod: &Object) -> bool {
     matches!(pod.str_at(&["status", "phase"]), "Failed" | "Succeeded")
 }
 
-/// What a pod that has not ended takes up.
+/// The usage of a pod that has not ended.
 fn of_running(pod: &Object) -> Amounts {
     let (mut requests, mut limits) = (of_pod(pod, Side::Requests), of_pod(pod, Side::Limits));
     let overhead = amounts(pod.at(&["spec", "overhead"]));
@@ -367,7 +367,7 @@ pub fn matches(quota: &Object, group: &str, resource: &str, obj: &Object) -> boo
         && !tracked(group, resource, &hard).is_empty()
 }
 
-/// What a quota or a configuration asks of objects (`ScopedResourceSelectorRequirement`).
+/// A scope of a quota or of the configuration (`ScopedResourceSelectorRequirement`).
 #[derive(Clone, Debug)]
 pub(crate) struct Scope {
     name: String,
@@ -481,7 +481,7 @@ fn looks_across_namespaces(pod: &Object) -> bool {
     })
 }
 
-/// What containers must ask for and do not, as upstream tells it: `limits.memory for: a,b; ...`.
+/// Missing requests and limits of containers, in upstream's wording: `limits.memory for: a,b; ...`.
 fn missing(pod: &Object, tracked: &BTreeSet<&str>) -> Option<String> {
     let whole = |side: Side| amounts(pod.at(&["spec", "resources", side.name()]));
     let given = named(&whole(Side::Requests), &whole(Side::Limits));

@@ -4,7 +4,7 @@ use crate::config::PlugInConfig;
 use keelson_auth::User;
 use keelson_meta::{Failure, Features, GroupVersionResource, Object, Status, Str, Timestamp};
 
-/// What a request does to an object.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Makes it.
@@ -65,7 +65,7 @@ pub trait Stored {
 /// A request, as plug-ins see it. Objects are in the storage version.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
-    /// What it does.
+    /// The operation.
     pub operation: Operation,
     /// Group, storage version and resource.
     pub gvr: &'a GroupVersionResource,
@@ -75,15 +75,15 @@ pub struct Request<'a> {
     pub namespace: &'a str,
     /// The name, or empty when one is to be generated.
     pub name: &'a str,
-    /// Who asks.
+    /// The user.
     pub user: &'a User,
     /// Nothing is to be stored.
     pub dry_run: bool,
     /// The stored object, of updates and deletions.
     pub old: Option<&'a Object>,
-    /// What is stored beside it.
+    /// Stored objects.
     pub stored: &'a dyn Stored,
-    /// What the configuration file says to plug-ins.
+    /// The configuration of the plug-ins.
     pub config: &'a PlugInConfig,
     /// The features that are on.
     pub features: Features,

@@ -24,13 +24,13 @@ enum Scope {
     Unknown,
 }
 
-/// What rules are compared with.
+/// The attributes that rules are compared with.
 #[derive(Clone, Copy)]
 pub(crate) struct Requested<'a> {
     pub operation: Operation,
     pub resource: &'a GroupVersionResource,
     pub subresource: &'a str,
-    /// Of a namespace object, its own name.
+    /// The namespace; of a Namespace object, its own name.
     pub namespace: &'a str,
 }
 

@@ -11,7 +11,7 @@ const DEFAULT_CLASS: [&str; 2] = [
     "storageclass.kubernetes.io/is-default-class",
     "storageclass.beta.kubernetes.io/is-default-class",
 ];
-/// Where claims named their class before there was a field for it.
+/// The annotation for the class of a claim, older than the field.
 const LEGACY_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
 /// The class that a claim names; naming none is not the same as naming the empty one.

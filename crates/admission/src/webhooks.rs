@@ -27,7 +27,7 @@ use webhook::Webhook;
 
 const MUTATING: &str = "mutatingwebhookconfigurations";
 
-/// What a plug-in calls webhooks with.
+/// The client and the credentials of a webhook plug-in.
 struct Caller {
     egress: Arc<Egress>,
     credentials: Arc<Credentials>,

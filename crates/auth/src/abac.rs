@@ -15,7 +15,7 @@ pub struct Abac {
     policies: Vec<Policy>,
 }
 
-/// What one line allows. Empty fields match nothing but what is empty; `*` matches everything.
+/// A policy line. Empty fields match only empty attributes; `*` matches everything.
 #[derive(Debug, Default)]
 struct Policy {
     user: String,
@@ -136,7 +136,7 @@ impl Policy {
         }
     }
 
-    /// What a line without a version means: absent fields match everything.
+    /// Reads a line of the unversioned form, whose absent fields match everything.
     fn unversioned(mut self) -> Policy {
         let everybody = self.user.is_empty() && self.group.is_empty();
         if everybody || self.user == "*" || self.group == "*" {

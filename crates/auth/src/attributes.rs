@@ -4,7 +4,7 @@ use keelson_meta::field_selector::FieldSelector;
 use keelson_meta::selector::Selector;
 use keelson_meta::{GroupVersionResource, Str};
 
-/// What a request wants to do.
+/// The attributes of a request that authorizers decide on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
     /// `get`, `list`, `watch`, `create`, ...; for non-resource URLs the lower-case HTTP method.

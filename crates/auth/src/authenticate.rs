@@ -10,12 +10,12 @@ use std::fmt;
 use std::sync::Arc;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// What a request brought along to say who sent it.
+/// The credentials of a request.
 #[derive(Default)]
 pub struct Credentials<'a> {
     /// The `Authorization` header.
     pub authorization: Option<&'a str>,
-    /// What the TLS layer says of the client's certificate.
+    /// The client's certificate, as the TLS layer verified it.
     pub certificate: Certificate<'a>,
     /// The user that a front proxy names in its headers; its certificate was verified.
     pub front_proxy: Option<User>,
@@ -31,7 +31,7 @@ pub enum Certificate<'a> {
     Absent,
     /// In DER, verified against the client CA.
     Verified(&'a [u8]),
-    /// It does not lead to the client CA, or not now.
+    /// Not signed by the client CA, expired, or not yet valid.
     Refused,
 }
 
@@ -101,7 +101,7 @@ impl Authenticator {
         self
     }
 
-    /// Whose headers name users, if anybody's do.
+    /// The front proxy whose headers name users.
     pub fn front_proxy(&self) -> Option<&FrontProxy> {
         self.front_proxy.as_deref()
     }

@@ -12,7 +12,7 @@ use keelson_meta::status::{Details, quote};
 use keelson_meta::{Failure, Reason, Status, Str};
 use std::sync::Arc;
 
-/// One authorizer of the chain.
+/// An authorizer of the chain.
 pub enum Mode {
     /// Allows everything.
     AlwaysAllow,
@@ -20,11 +20,11 @@ pub enum Mode {
     AlwaysDeny,
     /// Roles and bindings.
     Rbac,
-    /// What nodes need.
+    /// The Node authorizer.
     Node(Arc<NodeAuthorizer>),
     /// The lines of a policy file.
     Abac(Arc<Abac>),
-    /// What a webhook says.
+    /// A webhook.
     Webhook(Box<WebhookAuthorizer>),
 }
 
@@ -213,7 +213,7 @@ pub struct UserRules {
     pub rules: Vec<Rule>,
     /// Whether an authorizer could not list its own.
     pub is_incomplete: bool,
-    /// What went wrong, or empty.
+    /// The evaluation error, or empty.
     pub error: String,
 }
 

@@ -50,7 +50,7 @@ impl BootstrapTokens {
     }
 }
 
-/// What the Secret of a bootstrap token says.
+/// The Secret of a bootstrap token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BootstrapToken {
     /// The part of the token that is no secret.

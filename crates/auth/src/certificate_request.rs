@@ -58,7 +58,7 @@ pub struct CertificateRequest {
     alternative_names: Option<Vec<u8>>,
 }
 
-/// How many names of each sort a request asks for.
+/// Numbers of the subject alternative names of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Names {
     /// Host names.

@@ -36,7 +36,7 @@ pub(crate) struct Fields<'v> {
 }
 
 impl<'v> Fields<'v> {
-    /// Those of the whole file, which must be of this kind.
+    /// The fields of the whole file, which must be of this kind.
     pub fn of_file(
         file: &'v Value,
         kind: &str,

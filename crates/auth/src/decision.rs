@@ -4,7 +4,7 @@ use crate::rbac::Grant;
 use keelson_meta::Failure;
 use std::fmt;
 
-/// What an authorizer says of a request.
+/// The opinion of an authorizer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Yes. No further authorizer is asked.
@@ -15,7 +15,7 @@ pub enum Outcome {
     NoOpinion,
 }
 
-/// What an authorizer answers.
+/// The decision of an authorizer, with its reason.
 #[derive(Clone, Debug)]
 pub struct Decision {
     /// Yes, no, or no opinion.

@@ -17,7 +17,7 @@ pub const P256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07];
 pub const P384: &[u8] = &[0x2b, 0x81, 0x04, 0x00, 0x22];
 pub const P521: &[u8] = &[0x2b, 0x81, 0x04, 0x00, 0x23];
 
-/// One value: tag, length, content.
+/// A DER value: tag, length, content.
 pub fn wrap(tag: u8, content: &[u8]) -> Vec<u8> {
     let mut out = vec![tag];
     match content.len() {

@@ -54,5 +54,5 @@ pub const ANONYMOUS: &str = "system:anonymous";
 pub const UNAUTHENTICATED: &str = "system:unauthenticated";
 /// The group of nodes.
 pub const NODES: &str = "system:nodes";
-/// What user names of service accounts begin with; namespace and name follow.
+/// Prefix of the user names of service accounts; namespace and name follow.
 pub const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";

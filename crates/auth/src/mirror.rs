@@ -5,7 +5,7 @@ use keelson_meta::{Failure, Status};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
-/// What a [`Mirror`] keeps.
+/// The state of a [`Mirror`].
 pub trait Mirrored: Default {
     /// The resources that it is made of.
     const RESOURCES: &'static [GroupResource];

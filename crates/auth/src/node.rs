@@ -11,13 +11,13 @@ use crate::{Attributes, AuthorizationReason, Decision, NODES, Objects, User};
 use keelson_meta::status::quote;
 use std::sync::Arc;
 
-/// What user names of nodes begin with.
+/// Prefix of the user names of nodes.
 const USER_PREFIX: &str = "system:node:";
 const LEASE_NAMESPACE: &str = "kube-node-lease";
 
 /// The Node authorizer.
 pub struct NodeAuthorizer {
-    /// What every node may do, whichever the objects: the rules of `system:node`.
+    /// Rules for every node, whichever the objects: those of `system:node`.
     rules: Vec<Rule>,
     graph: Mirror<Graph>,
 }

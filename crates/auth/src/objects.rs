@@ -1,4 +1,4 @@
-//! What authorizers and authenticators read of the API itself: implemented by the registry.
+//! Objects that authorizers and authenticators read; implemented by the registry.
 
 use keelson_meta::{Failure, Object, Str};
 use std::pin::Pin;

@@ -28,7 +28,7 @@ use provider::Provider;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// How long a token that was verified is not verified again, in seconds (as in kube-apiserver).
+/// How long a verified token is cached, in seconds (as in kube-apiserver).
 const VERIFIED_SECONDS: i64 = 10;
 /// Verified tokens that are remembered.
 const VERIFIED_TOKENS_MAX: usize = 4096;
@@ -39,7 +39,7 @@ pub struct JwtAuthenticators {
     verified: Mutex<HashMap<TokenDigest, (User, i64)>>,
 }
 
-/// One issuer.
+/// An issuer.
 struct JwtAuthenticator {
     config: JwtConfig,
     algorithms: Vec<JoseAlgorithm>,
@@ -54,7 +54,7 @@ impl std::fmt::Debug for JwtAuthenticators {
 }
 
 impl JwtAuthenticators {
-    /// Those of a valid configuration. The keys of the issuers are fetched from now on.
+    /// Authenticators of a valid configuration. Begins to fetch the keys of the issuers.
     pub fn new(
         configs: Vec<JwtConfig>,
         algorithms: &[JoseAlgorithm],

@@ -9,13 +9,13 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct Permit {
     user: User,
-    /// What it was given for; `None` for the server itself, which may do everything.
+    /// The attributes that were authorized; `None` for the server itself, which may do everything.
     attributes: Option<Attributes>,
-    /// Where the request's audit annotations go; `None`: nobody reads them.
+    /// The request's audit annotations; `None` when nobody reads them.
     annotations: Option<Arc<Annotations>>,
 }
 
-/// What a registry verb is about to do; compared with what a [`Permit`] was given for.
+/// The action of a registry verb, which its [`Permit`] must cover.
 #[derive(Clone, Copy, Debug)]
 pub struct Action<'a> {
     /// The verb.
@@ -44,7 +44,7 @@ impl Permit {
         &self.user
     }
 
-    /// What the permit was given for; `None` for a permit of the server itself.
+    /// The attributes that were authorized; `None` for a permit of the server itself.
     pub fn attributes(&self) -> Option<&Attributes> {
         self.attributes.as_ref()
     }

@@ -22,7 +22,7 @@ impl JwtSlot {
     }
 }
 
-/// Who authenticates tokens that are none of this server's own, in order.
+/// Authenticators of tokens that this server did not issue, in order.
 #[derive(Debug, Default)]
 pub struct RemoteTokens {
     /// OpenID Connect.
@@ -33,7 +33,7 @@ pub struct RemoteTokens {
 
 /// The user of a token.
 pub(crate) enum Found {
-    /// Its issuer says nothing of audiences: it is for the API server.
+    /// The issuer names no audiences: the token is for the API server.
     ForApiServer(User),
     /// For these of the asked audiences.
     For(User, Vec<Str>),

@@ -41,10 +41,10 @@ const SECRETS: GroupResource = ("", "secrets");
 const PODS: GroupResource = ("", "pods");
 const NODES: GroupResource = ("", "nodes");
 
-/// How long tokens live whose life is extended, unless an external signer allows less.
+/// Lifetime of extended tokens, unless an external signer allows less.
 pub const EXTENDED_SECONDS_DEFAULT: i64 = 365 * 24 * 60 * 60;
 
-/// How tokens are made and checked.
+/// Rules for issuing and verifying tokens.
 #[derive(Debug)]
 pub struct ServiceAccountOptions {
     /// `--service-account-issuer`: the first signs, all are accepted.
@@ -55,7 +55,7 @@ pub struct ServiceAccountOptions {
     pub expiration_seconds_max: Option<i64>,
     /// `--service-account-extend-token-expiration`.
     pub extends_expiration: bool,
-    /// How long a token lives whose life is extended, in seconds.
+    /// Lifetime of an extended token, in seconds.
     pub extended_seconds: i64,
     /// `--service-account-lookup`: whether Secrets of legacy tokens must exist.
     pub lookup: bool,
@@ -117,14 +117,14 @@ impl Verified {
     }
 }
 
-/// Whose a token is.
+/// The user of a token.
 #[derive(Debug)]
 pub struct KnownToken {
     /// The user.
     pub user: User,
     /// For which of the asked audiences it is.
     pub audiences: Vec<Str>,
-    /// What its holder is to be told.
+    /// A Warning header for the client.
     pub warning: Option<&'static str>,
 }
 
@@ -169,7 +169,7 @@ impl ServiceAccountTokens {
         let _ = self.objects.set(objects);
     }
 
-    /// How tokens are made and checked.
+    /// Rules for issuing and verifying tokens.
     pub fn options(&self) -> &ServiceAccountOptions {
         &self.options
     }

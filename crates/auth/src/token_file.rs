@@ -67,7 +67,7 @@ impl TokenFile {
         self.users.insert(TokenDigest::of(token), user.with_group(AUTHENTICATED));
     }
 
-    /// Whose token this is.
+    /// The user of a token.
     pub(crate) fn user(&self, token: &TokenDigest) -> Option<User> {
         let (known, user) = self.users.get_key_value(token)?;
         known.is(token).then(|| user.clone())

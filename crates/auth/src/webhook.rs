@@ -28,7 +28,7 @@ use tokio::time::{Instant, sleep};
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 /// Bytes of an answer that an error shows.
 const SHOWN_BYTES_MAX: usize = 2048;
-/// How often a review is posted to a webhook that says that it is broken or overloaded.
+/// Tries of a review against a webhook that answers 429 or 5xx.
 const TRIES_MAX: u32 = 5;
 /// The first wait between two tries; each is half as long again as the one before.
 const RETRY_DELAY: Duration = Duration::from_millis(500);

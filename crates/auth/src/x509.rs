@@ -1,4 +1,4 @@
-//! What X.509 certificates say, beside the user whom they name.
+//! Fields of X.509 certificates beside the user.
 
 use crate::der;
 use crate::service_account::{Algorithm, SigningKey};

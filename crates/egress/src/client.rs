@@ -26,9 +26,9 @@ const CLIENTS_MAX: usize = 1024;
 const EXCHANGES_MAX: usize = 256;
 /// Idle HTTP/1.1 connections to one peer.
 const IDLE_CONNECTIONS_MAX: usize = 32;
-/// How long a connection may be idle.
+/// Idle timeout of a pooled connection.
 const IDLE_TIME_MAX: Duration = Duration::from_secs(90);
-/// How often a request that the peer has not taken is sent anew.
+/// Retries of a request that the peer has not read.
 const TRIES_MAX: usize = 4;
 
 /// A request to a peer.
@@ -47,7 +47,7 @@ pub struct Request {
 /// An answer, whole.
 #[derive(Debug)]
 pub struct Response {
-    /// Its status; a redirect is an answer like others.
+    /// The status code; redirects are not followed.
     pub status: StatusCode,
     /// Its headers.
     pub headers: HeaderMap,
@@ -106,7 +106,7 @@ pub struct Client {
 #[derive(Default)]
 struct Pool {
     http2: Option<Idle<http2::SendRequest<Body>>>,
-    /// The one used last is taken first.
+    /// Idle connections, last used last.
     http1: Vec<Idle<http1::SendRequest<Body>>>,
     speaks_http1: bool,
     is_swept: bool,

@@ -1,4 +1,4 @@
-//! One connection: dialled, secured, and spoken over in HTTP/1.1 or HTTP/2.
+//! A connection: dial, TLS handshake, HTTP/1.1 or HTTP/2.
 
 use crate::error::Cause;
 use crate::resolve::ADDRESSES_MAX;
@@ -34,7 +34,7 @@ const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
 const CONNECTION_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
 /// After how long a silence the peer of an exchange is asked whether it is still there.
 const PING_AFTER: Duration = Duration::from_secs(30);
-/// How long that answer may take.
+/// Timeout of that answer.
 const PING_TIME_MAX: Duration = Duration::from_secs(15);
 /// The least time that one address of several gets.
 const CONNECT_TIME_MIN: Duration = Duration::from_secs(2);
@@ -164,7 +164,7 @@ impl AsyncWrite for Unannounced {
     }
 }
 
-/// What an error of the transport means.
+/// Maps a transport error.
 pub(crate) fn io_cause(error: io::Error, ends: Option<Ends>) -> Cause {
     let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     match tls {
@@ -207,7 +207,7 @@ fn alert_text(alert: AlertDescription) -> String {
     known.to_owned()
 }
 
-/// What an error of hyper means.
+/// Maps an error of hyper.
 pub(crate) fn hyper_cause(error: &hyper::Error, ends: Option<Ends>) -> Cause {
     if error.is_incomplete_message() || error.is_closed() || error.is_canceled() {
         return Cause::Closed;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
-/// How far an exchange came.
+/// The stage at which an exchange failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// There is no answer yet.
@@ -16,9 +16,9 @@ pub enum Phase {
 /// Why an exchange failed. Shown as its cause.
 #[derive(Debug)]
 pub struct Error {
-    /// How far it came.
+    /// The stage.
     pub phase: Phase,
-    /// What happened.
+    /// The cause.
     pub cause: Cause,
 }
 
@@ -40,7 +40,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// What happened.
+/// The cause.
 #[derive(Debug)]
 pub enum Cause {
     /// The name of the peer has no address; the whole text.
@@ -49,7 +49,7 @@ pub enum Cause {
     Forbidden(SocketAddr),
     /// There is no connection.
     Connect {
-        /// Where to.
+        /// The address.
         address: SocketAddr,
         /// Why.
         error: io::Error,
@@ -73,13 +73,13 @@ pub enum Cause {
     Closed,
     /// The peer closed the connection in the middle of an answer.
     Cut,
-    /// What came is not HTTP, or breaks its rules.
+    /// The answer is not valid HTTP.
     Protocol(String),
     /// The deadline has passed.
     Deadline,
     /// The answer is larger than allowed.
     TooLarge {
-        /// What is allowed.
+        /// The limit, in bytes.
         bytes_max: usize,
     },
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 const HTTPS_PORT: u16 = 443;
 
-/// What a user of a kubeconfig shows to servers.
+/// Credentials of a kubeconfig user.
 #[derive(Clone, Default)]
 pub struct Login {
     authorization: Option<String>,
@@ -23,7 +23,7 @@ pub struct Login {
 /// The server of a kubeconfig's current context, with the credentials of its user.
 #[derive(Clone)]
 pub struct Server {
-    /// Whom to connect to, and as whom.
+    /// The server and the credentials of a context.
     pub peer: Peer,
     /// The URL without a slash at its end: `https://127.0.0.1:8443/review`.
     pub url: String,

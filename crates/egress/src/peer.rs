@@ -10,11 +10,11 @@ pub struct Peer {
     pub host: String,
     /// The TCP port.
     pub port: u16,
-    /// How the address of `host` is found.
+    /// The resolver of `host`.
     pub route: Route,
     /// The name that the certificate must have; `None`: `host`.
     pub server_name: Option<String>,
-    /// Who may have signed the certificate.
+    /// Trusted authorities.
     pub trust: Trust,
     /// The certificate to show when the peer asks for one.
     pub identity: Option<Identity>,
@@ -50,7 +50,7 @@ impl fmt::Debug for Peer {
     }
 }
 
-/// How the address of a host is found.
+/// Ways to resolve a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Route {
     /// By the resolver of the system.
@@ -59,7 +59,7 @@ pub enum Route {
     Given,
 }
 
-/// Who may have signed the peer's certificate.
+/// Trusted authorities of the peer's certificate.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub enum Trust {
     /// The authorities of the system.

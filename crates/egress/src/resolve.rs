@@ -12,16 +12,16 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Finds hosts that DNS does not know, such as the services of a cluster.
 pub trait Resolver: Send + Sync {
-    /// Where connections to `host:port` go. The error is shown to clients as it is.
+    /// Resolves `host:port`. The error text is shown to clients.
     fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, Result<Resolved, String>>;
 }
 
-/// What a [`Resolver`] found.
+/// The result of a [`Resolver`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resolved {
-    /// One of these.
+    /// Addresses to try in turn.
     Addresses(Vec<SocketAddr>),
-    /// What DNS says of this name.
+    /// A name to look up in DNS.
     Name {
         /// The name.
         host: String,

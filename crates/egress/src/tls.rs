@@ -54,7 +54,7 @@ pub(crate) fn server_name(peer: &Peer) -> Result<ServerName<'static>, ConfigErro
     parsed.map_err(|_| ConfigError::ServerName(name.clone()))
 }
 
-/// How to do a handshake with a peer.
+/// TLS configuration for a peer.
 pub(crate) fn config(peer: &Peer) -> Result<ClientConfig, ConfigError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone())

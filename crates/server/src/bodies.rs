@@ -11,7 +11,7 @@ use tokio::time::timeout;
 /// After how long a client that was refused may ask again.
 const RETRY_SECONDS: u32 = 1;
 
-/// What bodies may take up, in bytes.
+/// Memory for request bodies, in bytes.
 #[derive(Debug)]
 pub(crate) struct Bodies {
     bytes: Arc<Semaphore>,

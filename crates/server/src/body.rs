@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 
 /// Bytes of a list that are put together at once. HTTP/1.1 takes up to 16 such chunks ahead of the socket.
 const CHUNK_BYTES: usize = 8 << 10;
-/// How hard answers are compressed (upstream's `defaultGzipContentEncodingLevel`).
+/// The gzip level of answers (upstream's `defaultGzipContentEncodingLevel`).
 const GZIP_LEVEL: Compression = Compression::new(1);
 
 /// A body.
@@ -31,7 +31,7 @@ pub(crate) enum Body {
 }
 
 impl Body {
-    /// How long it is, or about so; 0 where nobody can say.
+    /// Its length in bytes, estimated where it is not known, else 0.
     pub fn bytes_about(&self) -> u64 {
         match self {
             Body::Listing(listing) => listing.source_bytes(),
@@ -52,7 +52,7 @@ pub(crate) struct Chunks {
     slot: Slot,
 }
 
-/// Where the future puts a chunk.
+/// The slot into which the future puts a chunk.
 #[derive(Clone, Default)]
 pub(crate) struct Slot(Arc<Mutex<Option<Bytes>>>);
 

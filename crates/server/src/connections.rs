@@ -22,7 +22,7 @@ pub(crate) struct Connections {
     unasked_bytes: AtomicUsize,
 }
 
-/// How many there may be.
+/// Connection limits.
 #[derive(Clone, Copy)]
 struct Maximums {
     all: usize,
@@ -37,9 +37,9 @@ struct Maximums {
 struct Table {
     /// Connections that are open, also those that were told to go and have not yet.
     open: usize,
-    /// Those that were told to go.
+    /// Connections that are being closed.
     leaving: usize,
-    /// Those that have not authenticated anybody, by age.
+    /// Connections without an authenticated request, by age.
     unauthenticated: BTreeMap<u64, Arc<Member>>,
     addresses: HashMap<IpAddr, Count>,
     next: u64,
@@ -57,17 +57,17 @@ struct Count {
 pub(crate) enum Full {
     /// Nobody may have one more before one has ended.
     Server,
-    /// Its address has too many.
+    /// The client's address has too many connections.
     Address,
 }
 
-/// One connection.
+/// A connection.
 struct Member {
     number: u64,
     address: IpAddr,
     began: Instant,
     is_authenticated: AtomicBool,
-    /// It was told to go.
+    /// Being closed.
     is_leaving: AtomicBool,
     /// Requests whose answer was not sent yet.
     requests: AtomicUsize,
@@ -215,7 +215,7 @@ impl Table {
     }
 }
 
-/// What a connection holds while it counts, shared with what outlives its HTTP.
+/// The place of a connection among all, shared with streams that outlive its HTTP.
 #[derive(Clone)]
 pub(crate) struct Place(Arc<Held>);
 
@@ -225,7 +225,7 @@ struct Held {
 }
 
 impl Place {
-    /// Where its client is.
+    /// The client's address.
     pub fn address(&self) -> IpAddr {
         self.0.member.address
     }

@@ -9,25 +9,25 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// What a request is known by and counts for. The body of its answer owns it to the end.
+/// The context of a request, owned by the body of its answer until that ends.
 #[derive(Default)]
 pub(crate) struct RequestContext {
-    /// Among the requests of its connection.
+    /// Its place among the requests of its connection.
     _asked: Option<Asked>,
-    /// Among those in flight, from when its user is known.
+    /// Its place among the requests in flight, once it is authenticated.
     counted: Option<Counted>,
-    /// What its client is to be told of its credentials.
+    /// A Warning header about the client's credentials.
     warning: Option<&'static str>,
-    /// Only when it is wanted.
+    /// `None` unless debug lines are logged.
     log: Option<Box<RequestLog>>,
 }
 
-/// What is logged of a request when it ends, at level debug: what upstream logs as `HTTP`, and the annotations
+/// The log line of a request when it ends, at level debug: upstream's `HTTP` line, and the annotations
 /// of its audit event.
 struct RequestLog {
     audit_id: HeaderValue,
     begun: Instant,
-    /// Of the API where it is known, else of HTTP.
+    /// The API verb, or the HTTP method before it is known.
     verb: Str,
     uri: Uri,
     user_agent: Option<HeaderValue>,
@@ -38,7 +38,7 @@ struct RequestLog {
 }
 
 impl RequestContext {
-    /// That of a request on a connection.
+    /// The context of a request on a connection.
     pub fn new(place: &Place) -> RequestContext {
         RequestContext { _asked: Some(place.request()), ..RequestContext::default() }
     }
@@ -60,12 +60,12 @@ impl RequestContext {
         }
     }
 
-    /// What its client is to be told of its credentials.
+    /// A Warning header about the client's credentials.
     pub fn warning(&mut self) -> &mut Option<&'static str> {
         &mut self.warning
     }
 
-    /// It is known who asks for what.
+    /// Records user and verb, once the request is authenticated.
     pub fn authenticated(&mut self, user: &User, attributes: &Attributes) {
         if let Some(log) = &mut self.log {
             log.user = user.name.clone();
@@ -73,17 +73,17 @@ impl RequestContext {
         }
     }
 
-    /// It counts among those in flight from now on.
+    /// Counts the request among those in flight until it ends.
     pub fn count(&mut self, counted: Option<Counted>) {
         self.counted = counted;
     }
 
-    /// Where its audit annotations go; `None`: nobody reads them.
+    /// The audit annotations of the request; `None` when nobody reads them.
     pub fn annotations(&self) -> Option<Arc<Annotations>> {
         self.log.as_ref().map(|log| log.annotations.clone())
     }
 
-    /// Its answer has begun.
+    /// Records the status of the answer.
     pub fn answered(&mut self, status: StatusCode) {
         if let Some(log) = &mut self.log {
             log.status = status;

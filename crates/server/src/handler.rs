@@ -1,4 +1,4 @@
-//! What happens with a request, in order.
+//! The steps of a request, in order: authentication, limits, impersonation, authorization, dispatch.
 
 use crate::bodies::Bodies;
 use crate::body::Body;
@@ -38,19 +38,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use tokio::time::Instant;
 
-/// What `/version` says.
+/// The document at `/version`.
 #[derive(Clone, Debug)]
 pub struct VersionInfo {
-    /// Of Kubernetes: `v1.36.2`.
+    /// The Kubernetes version: `v1.36.2`.
     pub git_version: String,
-    /// Of this build.
+    /// The version of this build.
     pub build: String,
 }
 
 /// By which a client and the server's log and audit events name a request.
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
-/// What a server counts and remembers while it runs.
+/// Counters and caches of a running server.
 #[derive(Debug)]
 pub struct State {
     pub(crate) health: HealthLog,
@@ -94,9 +94,9 @@ pub struct App {
     pub authenticator: Authenticator,
     /// Authorizes requests.
     pub authorizer: Arc<Authorizer>,
-    /// What `/version` says.
+    /// The document at `/version`.
     pub version: VersionInfo,
-    /// What clients may do.
+    /// Limits on clients.
     pub limits: Limits,
     /// Whether objects are read and written in CBOR too (`CBORServingAndStorage`).
     pub cbor: bool,
@@ -104,7 +104,7 @@ pub struct App {
     pub health: Arc<Health>,
     /// Set when the server is going down: `/readyz` fails from then on.
     pub draining: AtomicBool,
-    /// What is counted and remembered while it runs.
+    /// Counters and caches.
     pub state: State,
     /// Ends watches when the server is going down.
     pub shutdown: tokio::sync::watch::Receiver<bool>,
@@ -122,7 +122,7 @@ pub struct Ask {
     pub query: Query,
     /// Whether objects are read and written in CBOR too.
     pub cbor: bool,
-    /// Where it comes from.
+    /// The client's address.
     pub(crate) peer: Arc<Peer>,
 }
 
@@ -194,7 +194,7 @@ impl App {
         response.map(|body| Sending::new(body, is_http2, context))
     }
 
-    /// What a client calls its request, else a new name for it.
+    /// The client's `Audit-ID`, else a new one.
     fn audit_id(&self, headers: &HeaderMap) -> HeaderValue {
         match headers.get(AUDIT_ID) {
             Some(given) if !given.is_empty() => given.clone(),
@@ -424,7 +424,7 @@ impl App {
     }
 }
 
-/// What the authorizer is asked.
+/// The attributes for the authorizer.
 fn attributes(ask: &Ask, route: &Route) -> Attributes {
     match route {
         Route::Resource(route) => resource_attributes(ask, route),

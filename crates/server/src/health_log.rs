@@ -3,7 +3,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What health checks answered last.
+/// The last answers of the health checks, so that changes are logged once.
 #[derive(Debug, Default)]
 pub(crate) struct HealthLog {
     last: Mutex<Last>,

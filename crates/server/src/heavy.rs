@@ -20,7 +20,7 @@ const LIGHT_BYTES_MAX: usize = 128 << 10;
 const HEAVY_AT_ONCE_MAX: u32 = 2;
 /// Bytes of a body from which on a request is worked on while no other of these is.
 const ALONE_BYTES_MIN: usize = 1 << 20;
-/// How long a request keeps its turn while it waits; a commit takes less.
+/// How long a waiting request keeps its turn; longer than a commit takes.
 const IDLE_TURN_MAX: Duration = Duration::from_millis(50);
 /// Such requests that wait for their first turn. More are told to come back.
 const HEAVY_WAITING_MAX: usize = 64;
@@ -37,7 +37,7 @@ pub(crate) async fn run<T>(
     if bytes <= LIGHT_BYTES_MAX { work.await } else { Box::pin(TURNS.run(bytes, work)).await }
 }
 
-/// Who is at work and who waits.
+/// Running and waiting requests.
 struct Turns {
     free: Semaphore,
     waiting: AtomicUsize,
@@ -82,7 +82,7 @@ impl Turns {
     }
 }
 
-/// One of those that wait.
+/// A waiting request.
 struct Waits<'t> {
     waiting: &'t AtomicUsize,
 }

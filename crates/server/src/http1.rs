@@ -27,7 +27,7 @@ use std::task::{Context, Poll};
 use std::time::SystemTime;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
-/// What ends a body in chunks.
+/// The last chunk of a chunked body.
 const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 /// Digits of the largest chunk's size, and the end of their line.
 const SIZE_LINE_BYTES: usize = 18;
@@ -155,7 +155,7 @@ where
     }
 }
 
-/// What hyper's connection and its owner tell each other.
+/// State shared by hyper's connection and its owner.
 struct Lent {
     /// The watch that takes the connection over.
     watch: Mutex<Option<Watch>>,

@@ -77,18 +77,18 @@ where
     }
 }
 
-/// What becomes of a connection next.
+/// The next step of a connection's life.
 #[derive(Debug, PartialEq)]
 enum Step {
-    /// It goes on.
+    /// Keep serving.
     Go,
-    /// It takes no new stream, and ends with the last.
+    /// Send GOAWAY; close after the last stream.
     End,
-    /// It ends now.
+    /// Close now.
     Cut,
 }
 
-/// How far a connection is in its life.
+/// State of a connection's life.
 struct Course {
     opening: Opening,
     idle_max: Duration,

@@ -81,7 +81,7 @@ impl LastModes {
     }
 }
 
-/// What nobody may impersonate by constrained impersonation.
+/// Users and groups that constrained impersonation refuses.
 fn check_constrained(sender: &User, one: &Attributes) -> Result<(), Failure> {
     let why = match one.gvr.resource.as_str() {
         "groups" if one.name == MASTERS => {
@@ -112,7 +112,7 @@ fn node(name: &str) -> Option<&str> {
     name.strip_prefix("system:node:").filter(|node| is_dns1123_subdomain(node).is_empty())
 }
 
-/// What the headers ask for.
+/// The Impersonate-* headers of a request.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Asked {
     name: Option<Str>,
@@ -248,7 +248,7 @@ impl Asked {
         Ok(())
     }
 
-    /// What the sender must be allowed to do: to impersonate each part by itself. Name, uid, groups, extra.
+    /// The checks of the sender's rights: one for each part (name, uid, groups, extra).
     fn permissions(&self, mode: Mode, name: &Str) -> [Vec<Attributes>; 4] {
         let verb: Str = match mode {
             Mode::Legacy => Str::new_static("impersonate"),

@@ -10,7 +10,7 @@ pub const UNAUTHENTICATED_CONNECTIONS_MAX: usize = 4096;
 const FILES_RESERVED_MIN: u64 = 64;
 const FILES_RESERVED_MAX: u64 = 1024;
 
-/// What a server lets its clients do before it ends them.
+/// Limits on connections, requests and bodies.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Connections at once; more wait in the listener's backlog. Half of them, and at most
@@ -23,9 +23,9 @@ pub struct Limits {
     pub mutating_requests_in_flight_max: usize,
     /// The part of requests whose HTTP/2 connection is told to end (`--goaway-chance`).
     pub goaway_chance: f64,
-    /// How old an HTTP/2 connection may get before it is told to end. Ours: kube-apiserver has none.
+    /// Maximum age of an HTTP/2 connection before GOAWAY. Ours: kube-apiserver has none.
     pub connection_age_max: Duration,
-    /// How long a connection may be without a request (Go's `IdleTimeout`).
+    /// Idle timeout of a connection (Go's `IdleTimeout`).
     pub idle_timeout: Duration,
     /// Bytes of unfinished requests of all clients that have not authenticated. Ours.
     pub unasked_bytes_max: usize,
@@ -54,7 +54,7 @@ pub struct Limits {
     /// Shortest life of a watch that names no timeout; the longest is twice that
     /// (`--min-request-timeout`).
     pub watch_life_min: Duration,
-    /// How often a quiet watch says how far it is (the watch cache's bookmark period).
+    /// Bookmark period of a quiet watch (the watch cache's).
     pub bookmark_period: Duration,
     /// Streams of one HTTP/2 connection (kube-apiserver's `HTTP2MaxStreamsPerConnection`).
     pub http2_streams_max: u32,
@@ -64,15 +64,15 @@ pub struct Limits {
     /// Streams that a client may reset before the server took them up, and that the server resets for
     /// the client's faults, before the connection ends (the rapid reset attacks).
     pub http2_resets_max: usize,
-    /// How often an HTTP/2 client is asked whether it is still there (Go's `ReadIdleTimeout`).
+    /// Period of HTTP/2 pings to a silent client (Go's `ReadIdleTimeout`).
     pub http2_ping_interval: Duration,
-    /// How long it may take to say so (Go's `PingTimeout`).
+    /// Timeout of such a ping (Go's `PingTimeout`).
     pub http2_ping_timeout: Duration,
-    /// How long a client may take nothing of what is sent to it. Ours: kube-apiserver has none.
+    /// Stall timeout: how long a client may accept no bytes of an answer. Ours: kube-apiserver has none.
     pub write_stall_timeout: Duration,
     /// After how long a silent TCP connection is asked whether it is still there (Go's default).
     pub keepalive_time: Duration,
-    /// How long open requests may take after the server was told to stop.
+    /// Grace period for open requests at shutdown.
     pub drain_timeout: Duration,
 }
 

@@ -19,20 +19,20 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
-/// What the first byte of a TLS connection can be: a handshake, or an alert.
+/// Possible first bytes of a TLS connection: a handshake or an alert.
 const TLS_RECORDS: [u8; 2] = [0x16, 0x15];
-/// How requests begin that are answered although they should have come by TLS; Go's list.
+/// First bytes of plain HTTP requests that get an answer on a TLS port (Go's list).
 const PLAIN_REQUESTS: [&[u8; 5]; 5] = [b"GET /", b"HEAD ", b"POST ", b"PUT /", b"OPTIO"];
-/// What Go answers to them.
+/// Go's answer to them.
 const PLAIN_REFUSED: &[u8] =
     b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
 
-/// How HTTP/2 begins, and no request of HTTP/1.
+/// First bytes of the HTTP/2 connection preface.
 const HTTP2_BEGINS: &[u8; 2] = b"PR";
 
 /// A listening server.
 pub struct Listening {
-    /// Where it listens.
+    /// The local address.
     pub address: SocketAddr,
     connections: Arc<Connections>,
     task: JoinHandle<()>,
@@ -119,7 +119,7 @@ pub(crate) async fn told(shutdown: &mut tokio::sync::watch::Receiver<bool>) {
     let _ = shutdown.wait_for(|down| *down).await;
 }
 
-/// Who is at the other end of a connection.
+/// The client of a connection.
 pub(crate) struct Peer {
     pub certificate: Option<PeerCertificate>,
     /// The socket, where a request has all of the connection.
@@ -256,7 +256,7 @@ async fn in_time<T>(app: &App, by: Instant, work: impl Future<Output = T>) -> Op
     }
 }
 
-/// How long a connection may take to begin.
+/// The deadline for the first bytes of a connection.
 #[derive(Clone)]
 pub(crate) struct Opening {
     /// When the first request must have come.

@@ -15,7 +15,7 @@ const CHUNK_BYTES: usize = 16 << 10;
 /// Items whose length is found out before other work has its turn.
 const MEASURED_MAX: usize = 64;
 
-/// How the items of a list are written.
+/// The encoding of a list's items.
 #[derive(Clone, Copy, PartialEq)]
 enum Form {
     /// Objects in JSON.
@@ -30,7 +30,7 @@ enum Form {
     Cbor,
 }
 
-/// What a list has next.
+/// The next piece of a list.
 pub(crate) enum Step {
     /// Something to send.
     Chunk(Bytes),
@@ -105,7 +105,7 @@ impl Listing {
         self.state == State::Done
     }
 
-    /// What comes next. A failure can only end the connection: the answer has begun.
+    /// The next piece. A failure can only close the connection: the answer has begun.
     pub fn next(&mut self) -> Result<Step, Failure> {
         let mut out = vec![];
         match self.state {

@@ -35,7 +35,7 @@ pub fn of_documents() -> &'static [Encoding] {
     &ENCODINGS[..3]
 }
 
-/// What of an object an answer shows.
+/// The form of an object in an answer: whole, metadata only or a table row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Shape {
     /// All of it.
@@ -43,18 +43,18 @@ pub enum Shape {
     Object,
     /// A row of a table.
     Table,
-    /// Its metadata.
+    /// `PartialObjectMetadata`.
     Partial,
     /// The metadata of a list's objects.
     PartialList,
 }
 
-/// What a client accepts.
+/// A media type that the client accepts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Accepted {
     /// Encoding.
     pub encoding: Encoding,
-    /// What of the object.
+    /// The form of the object.
     pub shape: Shape,
     /// The version of meta.k8s.io in which tables and metadata are shown.
     pub meta_v1beta1: bool,
@@ -97,7 +97,7 @@ impl Encoding {
     }
 }
 
-/// One entry of an Accept header.
+/// A clause of an Accept header.
 struct Entry<'a> {
     media: &'a str,
     quality: u32,

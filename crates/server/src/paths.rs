@@ -44,7 +44,7 @@ pub(crate) async fn answer(app: &Arc<App>, ask: &Ask, path: &str) -> Result<Repl
     }
 }
 
-/// How tokens of service accounts can be verified by others.
+/// Discovery document and public keys of the service account issuer.
 fn openid_configuration(app: &App, ask: &Ask) -> Result<Reply, Failure> {
     only_get(ask)?;
     let options = &app.registry.options;

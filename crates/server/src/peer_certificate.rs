@@ -10,7 +10,7 @@ use rustls::{Error, RootCertStore};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-/// How long a certificate that was refused is not verified again, in seconds.
+/// How long a refusal is cached, in seconds.
 const REFUSED_SECONDS: u64 = 1;
 
 /// The authorities of client certificates, which may be replaced.
@@ -111,13 +111,13 @@ fn verifier(roots: &RootCertStore) -> Result<Option<Arc<dyn ClientCertVerifier>>
 /// The certificate that a client showed; it has its key.
 #[derive(Debug)]
 pub struct PeerCertificate {
-    /// Its own certificate, and those between it and an authority.
+    /// The client's certificate, and intermediates.
     chain: Vec<CertificateDer<'static>>,
     clients: Arc<Clients>,
     verdict: Mutex<Verdict>,
 }
 
-/// What verifying came to, and how long that holds.
+/// A cached verdict and its expiry.
 #[derive(Clone, Copy, Debug)]
 struct Verdict {
     is_verified: bool,

@@ -93,7 +93,7 @@ impl Query {
         Ok((nanos != 0).then(|| Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))))
     }
 
-    /// How long the request may take: what the client says, when that is less than the most.
+    /// The request timeout: the client's `timeout`, at most the server's limit.
     pub fn request_timeout(&self, most: Duration) -> Result<Duration, Failure> {
         let Some(text) = self.get("timeout").filter(|text| !text.is_empty()) else {
             return Ok(most);
@@ -491,7 +491,7 @@ fn revision(text: &str) -> Result<Revision, Failure> {
     })
 }
 
-/// What upstream answers with a bare error: 500 and no reason.
+/// Upstream's answer to an error that is no Status: 500 without a reason.
 fn bare(errors: &ErrorList) -> Failure {
     let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
     Status::new(Reason::Unknown, texts.join(", "))

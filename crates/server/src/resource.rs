@@ -24,7 +24,7 @@ use keelson_schema::decode::{self, Decoded, Format};
 use std::pin::pin;
 use std::sync::Arc;
 
-/// What a resource URL leads to.
+/// The endpoint and object of a resource URL.
 pub(crate) struct Found<'a> {
     /// The resource in the version of the URL.
     pub endpoint: Arc<Endpoint>,
@@ -386,7 +386,7 @@ impl<'a> Call<'a> {
         Ok(reply)
     }
 
-    /// To delete what cannot be read is asked for as a verb of its own.
+    /// Deleting an object that cannot be read needs a verb of its own (`unsafe-delete-ignore-read-errors`).
     async fn may_ignore_read_errors(&self) -> Result<(), Failure> {
         let verb = "unsafe-delete-ignore-read-errors";
         let asked = self.permit.attributes().map(|attributes| attributes.with_verb(verb));

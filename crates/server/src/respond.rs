@@ -60,17 +60,17 @@ pub(crate) fn no_content() -> Reply {
     response
 }
 
-/// What upstream's mux says of paths that it does not know.
+/// The answer of upstream's mux to an unknown path.
 pub(crate) fn no_such_page() -> Reply {
     text(404, "404 page not found\n")
 }
 
-/// What upstream's aggregator says while the server behind an APIService cannot be asked.
+/// The answer of upstream's aggregator while the server behind an APIService is unavailable.
 pub(crate) fn service_unavailable() -> Reply {
     text(503, "service unavailable\n")
 }
 
-/// What Go's server says of requests that it cannot read; the connection ends.
+/// The answer of Go's server to a malformed request; the connection is closed.
 pub(crate) fn bad_request(line: &'static str) -> Reply {
     let mut reply = text(400, line);
     reply.headers_mut().remove(header::X_CONTENT_TYPE_OPTIONS);
@@ -81,7 +81,7 @@ pub(crate) fn bad_request(line: &'static str) -> Reply {
     reply
 }
 
-/// What upstream says when too many requests are in flight.
+/// The 429 of upstream for too many requests in flight.
 pub(crate) fn too_many_requests() -> Reply {
     let mut reply = text(429, "Too many requests, please try again later.\n");
     reply.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));

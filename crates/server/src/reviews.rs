@@ -115,7 +115,7 @@ fn wipe_system_fields(obj: &mut Object) {
     }
 }
 
-/// Who asks, as the server knows it.
+/// The `userInfo` of the sender.
 fn self_subject_review(app: &App, permit: &Permit, schema: &Schema) -> Object {
     let mut obj = Object::new();
     obj.set_gvk(&schema.gvk);
@@ -213,7 +213,7 @@ fn connect_options(ask: &Ask, kind: &GroupVersionKind, path: &str) -> Object {
     options
 }
 
-/// Who opens a stream must be allowed to create it, too (AuthorizePodWebsocketUpgradeCreatePermission).
+/// Opening a stream needs the right to create it, too (AuthorizePodWebsocketUpgradeCreatePermission).
 async fn check_create(app: &App, permit: &Permit, target: &Target) -> Result<(), Failure> {
     let Some(given) = permit.attributes() else { return Ok(()) };
     let decision = app.authorizer.decide(permit.user(), &given.with_verb("create")).await;

@@ -4,7 +4,7 @@ use keelson_meta::Str;
 use percent_encoding::percent_decode_str;
 use smallvec::SmallVec;
 
-/// What a URL leads to.
+/// The target of a request path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Route {
     /// A resource, an object or a subresource.
@@ -30,7 +30,7 @@ pub struct ResourceRoute {
     pub name: Str,
     /// Subresource, or empty.
     pub subresource: Str,
-    /// What follows the subresource, for proxies.
+    /// The path behind the subresource, for proxies.
     pub rest: String,
     /// The deprecated `/watch/` form.
     pub is_watch: bool,

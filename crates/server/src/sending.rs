@@ -22,12 +22,12 @@ pub(crate) struct Sending {
     pub context: RequestContext,
 }
 
-/// What a stream did last when it was polled.
+/// Result of the last poll of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Said {
-    /// It gave something to send, and was not asked for more.
+    /// A frame was given; the client has not taken it.
     WaitsForClient,
-    /// It has nothing to send yet.
+    /// Nothing to send yet.
     WaitsForServer,
 }
 

@@ -20,9 +20,9 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
-/// How long a client is left alone that sent something where nothing was to be said.
+/// Pause before the socket is looked at again while a client has unread bytes.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// How long a client is read from after the last answer (Go's `rstAvoidanceDelay`).
+/// How long the connection is still read after the last answer (Go's `rstAvoidanceDelay`).
 const LINGER: Duration = Duration::from_millis(500);
 
 /// A socket with several owners: the connection that reads and writes, and answers that last.
@@ -64,7 +64,7 @@ impl Socket {
 pub(crate) struct Wire {
     socket: Socket,
     place: Place,
-    /// How long a write may wait.
+    /// Write timeout.
     stall_max: Duration,
     /// Set while a write waits.
     stalled: Option<Pin<Box<Sleep>>>,
@@ -200,13 +200,13 @@ pub(crate) struct Rewound<S> {
     stream: S,
     ahead: Bytes,
     signals: Arc<Signals>,
-    /// How long the rest of a head of HTTP/1 may take that has begun.
+    /// Timeout for the rest of an HTTP/1 request head.
     head_time_max: Option<Duration>,
     /// Set while the rest of a head is waited for.
     head_late: Option<Pin<Box<Sleep>>>,
 }
 
-/// What a stream and the HTTP/1.1 on it tell each other.
+/// State shared by a stream and the HTTP/1.1 connection on it.
 #[derive(Debug, Default)]
 pub(crate) struct Signals {
     /// Something was written since the last flush that came to its end.
@@ -252,7 +252,7 @@ impl<S> Rewound<S> {
         self.head_time_max = Some(time_max);
     }
 
-    /// What is shared with the HTTP on this stream.
+    /// Shared with the HTTP/1.1 connection on this stream.
     pub fn signals(&self) -> Arc<Signals> {
         self.signals.clone()
     }

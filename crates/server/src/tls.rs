@@ -63,7 +63,7 @@ impl Drop for Secured {
     }
 }
 
-/// Whose client certificates name users.
+/// Authorities of client certificates.
 #[derive(Clone, Debug)]
 pub struct ClientAuthorities {
     /// Authorities whose certificates count.

@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// whole, so that its length is told, and a failure is an answer.
 const LISTED_BYTES_MIN: u64 = 128 << 10;
 
-/// How an answer's objects are shown.
+/// The representation of an answer's objects.
 #[derive(Clone)]
 pub(crate) struct View {
     pub app: Arc<App>,
@@ -28,9 +28,9 @@ pub(crate) struct View {
     pub schema: Schema,
     /// `PodList`.
     list_kind: Str,
-    /// What tables show, for custom resources.
+    /// Printer columns of a custom resource.
     columns: Option<Arc<tables::CustomColumns>>,
-    /// What of an object stands in a table's row.
+    /// The `includeObject` of a table.
     include: Include,
     /// Whether JSON is laid out for people.
     is_pretty: bool,

@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep_until};
 const CHUNK_BYTES: usize = 16 << 10;
 /// Room for what stands around an object of a JSON stream.
 const FRAME_BYTES: usize = 40;
-/// How long before its end a watch says how far it is.
+/// How long before its timeout a watch sends a bookmark.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 
 /// A running watch and how its events are shown.
@@ -159,7 +159,7 @@ impl Stream {
         })
     }
 
-    /// How long a watch lasts whose client does not say.
+    /// The timeout of a watch without `timeoutSeconds`.
     fn default_life(&self) -> Duration {
         let random = self.view.app.registry.clock.random();
         let share = u32::from(u16::from_le_bytes([random[0], random[1]]));
@@ -251,7 +251,7 @@ impl Stream {
     }
 }
 
-/// One event in the encoding of a stream; `object` is in it already.
+/// A watch event in the encoding of the stream; `object` is encoded already.
 fn framed(encoding: Encoding, word: &str, object: &[u8]) -> Bytes {
     let mut out = vec![];
     match encoding {
@@ -304,7 +304,7 @@ impl From<Failure> for Ended {
     }
 }
 
-/// What a stream remembers of what it sent.
+/// State of a stream: what was sent so far.
 struct Sent {
     /// What tells the events of a change apart as different watchers see them, by [`EventKind`]; nothing
     /// where the stored text is sent.
@@ -317,7 +317,7 @@ struct Sent {
     through: Revision,
 }
 
-/// One event of a JSON stream.
+/// A watch event of a JSON stream.
 fn put_json(word: &str, object: &[u8], out: &mut impl BufMut) {
     out.put_slice(b"{\"type\":\"");
     out.put_slice(word.as_bytes());

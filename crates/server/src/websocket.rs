@@ -23,7 +23,7 @@ use tokio_tungstenite::tungstenite::protocol::{Message, Role, WebSocketConfig};
 const MESSAGE_BYTES_MAX: usize = 4 << 10;
 /// The version of the protocol, as its header has it.
 const VERSION: &str = "13";
-/// How a subprotocol begins that carries a token (apiserver `authentication/request/websocket`).
+/// Prefix of a subprotocol that carries a bearer token (apiserver `authentication/request/websocket`).
 const TOKEN_PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
 
 /// A request that wants to go on as a WebSocket.
@@ -101,7 +101,7 @@ impl Upgrade {
     }
 }
 
-/// How events stand in the chunks of a stream.
+/// The framing of events in a stream.
 #[derive(Clone, Copy)]
 enum Events {
     /// JSON, a line each.
@@ -139,7 +139,7 @@ pub(crate) fn has_word(headers: &HeaderMap, name: header::HeaderName, word: &str
     words(headers, name).any(|given| given.eq_ignore_ascii_case(word))
 }
 
-/// What the client may go on with: the 101, or the refusal of a handshake that is none.
+/// The answer to a handshake: 101, or its refusal.
 fn handshake(headers: &HeaderMap) -> Result<Reply, Box<Reply>> {
     let refused = |code| Box::new(respond::text(code, ""));
     if !has_word(headers, header::SEC_WEBSOCKET_VERSION, VERSION) {

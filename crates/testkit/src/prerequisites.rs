@@ -8,6 +8,8 @@ use std::process::{Command, Stdio};
 const ALLOWED: &str = "KEELSON_ALLOW_SKIP";
 /// A folder with programs of Kubernetes, bare or packed (`NAME.xz`).
 const FOLDER: &str = "KEELSON_REFERENCE_BIN";
+/// A folder with recordings of kube-apiserver.
+const SHARED: &str = "KEELSON_SHARED";
 
 /// Passes on what was found. A missing prerequisite fails the test with the way to get it, unless it may be missing.
 pub fn prerequisite<T>(name: &str, found: Option<T>, way_to_get: &str) -> Option<T> {
@@ -17,6 +19,21 @@ pub fn prerequisite<T>(name: &str, found: Option<T>, way_to_get: &str) -> Option
         "{name} is missing: {way_to_get}, or skip what needs it by {ALLOWED}={name}"
     );
     found
+}
+
+/// A path below the folder with what was recorded of kube-apiserver: the one that `KEELSON_SHARED` names (from the
+/// workspace's), or `../shared` beside the workspace.
+pub fn reference_data(path: &str) -> Option<PathBuf> {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let shared = std::env::var(SHARED).unwrap_or_else(|_| "../shared".to_owned());
+    let found = workspace.join(shared).join(path);
+    let way_to_get = format!("set {SHARED} to the folder that has {path}");
+    prerequisite("reference-data", found.exists().then_some(found), &way_to_get)
+}
+
+/// Passes on an etcd that was started; `None`: there is no such program.
+pub fn etcd<T>(started: Option<T>) -> Option<T> {
+    prerequisite("etcd", started, "install etcd 3.5 or newer")
 }
 
 /// The path of a program of Kubernetes from the folder that `KEELSON_REFERENCE_BIN` names, or from

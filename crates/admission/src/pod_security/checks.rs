@@ -6,13 +6,13 @@ use keelson_meta::Value;
 use keelson_meta::status::quote;
 use std::collections::BTreeSet;
 
-/// What a pod is, or would be.
+/// Metadata and spec of a pod or a pod template.
 pub(super) struct Template<'o> {
     pub metadata: Option<&'o Value>,
     pub spec: &'o Value,
 }
 
-/// What a check found.
+/// A violation.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Violation {
     pub reason: &'static str,
@@ -49,7 +49,7 @@ const RESTRICTED: [(u32, Check, &str); 7] = [
     (19, restricted_seccomp, "seccomp"),
 ];
 
-/// What a pod does that a standard forbids, in the order in which it is told.
+/// The violations of a standard, in the order of upstream's message.
 pub(super) fn violations(standard: Standard, template: &Template<'_>) -> Vec<Violation> {
     if standard.level == Level::Privileged {
         return vec![];
@@ -105,7 +105,7 @@ fn name(container: &Value) -> &str {
     container.str_at(&["name"]).unwrap_or_default()
 }
 
-/// What stands below `securityContext`.
+/// A field below `securityContext`.
 fn at<'v>(of: &'v Value, names: &[&str]) -> Option<&'v Value> {
     of.get("securityContext")?.at(names).filter(|value| !value.is_null())
 }
@@ -434,7 +434,7 @@ fn is_bad_seccomp(of: &Value) -> bool {
     !matches!(seccomp_kind(of), None | Some("RuntimeDefault" | "Localhost"))
 }
 
-/// Who names a seccomp profile that is none of the safe ones.
+/// Pod and containers with a forbidden seccomp profile.
 fn bad_seccomp(template: &Template<'_>) -> Option<Violation> {
     let (pod, containers) = (is_bad_seccomp(template.spec), template.named(is_bad_seccomp));
     let all = std::iter::once(template.spec).chain(template.containers());

@@ -1,4 +1,4 @@
-//! What the configuration of PodSecurity says: the levels of namespaces without labels, and who is exempt.
+//! PodSecurityConfiguration: the levels of namespaces without labels, and exemptions.
 
 use super::{Level, Standard, minor};
 use crate::config::{check_fields, text};
@@ -64,7 +64,7 @@ impl Defaults {
     }
 }
 
-/// Why a pod is not looked at.
+/// Why a pod is exempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exempt {
     Namespace,
@@ -83,7 +83,7 @@ impl Exempt {
     }
 }
 
-/// Whose pods are not looked at.
+/// Exempt namespaces, users and runtime classes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Exemptions {
     namespaces: Vec<String>,
@@ -132,7 +132,7 @@ impl Exemptions {
     }
 }
 
-/// What a user is warned of who gives levels to an exempt namespace; `None` when they say nothing.
+/// The warning about level labels on an exempt namespace; `None` when they forbid nothing.
 pub(super) fn exempt_warning(
     namespace: &Object,
     levels: &Defaults,

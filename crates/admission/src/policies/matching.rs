@@ -141,7 +141,7 @@ impl Seen {
     }
 }
 
-/// What rules are compared with.
+/// The attributes that rules are compared with.
 pub(super) fn requested<'a>(attributes: &Attributes<'a>) -> Requested<'a> {
     Requested {
         operation: attributes.operation,

@@ -75,7 +75,7 @@ struct Invocation {
 }
 
 impl Invocation {
-    /// What tells it apart from others.
+    /// Its identity among all policy invocations.
     fn key(&self) -> String {
         let param =
             self.param.as_ref().map(|param| format!("{}/{}", param.namespace(), param.name()));

@@ -23,7 +23,7 @@ impl ConfigError {
     }
 }
 
-/// Where the parameters of a policy are.
+/// The parameter resource of a policy.
 pub(super) struct ParamResource<'p> {
     kind: &'p GroupVersionKind,
     resource: GroupVersionResource,

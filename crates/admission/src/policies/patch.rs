@@ -23,7 +23,7 @@ impl From<Failure> for PatchError {
     }
 }
 
-/// What the expression of a mutation asks for.
+/// The result of a mutation's expression.
 #[derive(Debug)]
 pub(super) enum Change {
     /// Operations of a JSON patch.

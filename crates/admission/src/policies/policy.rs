@@ -52,7 +52,7 @@ pub(super) enum Mutation {
     ApplyConfiguration(Expression),
 }
 
-/// What a binding of a validating policy does with a failure.
+/// The validation actions of a binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     Deny,

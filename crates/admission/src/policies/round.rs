@@ -10,7 +10,7 @@ use keelson_meta::{
     Failure, GroupVersionKind, GroupVersionResource, Map, Object, Status, Str, Value,
 };
 
-/// What `namespaceObject` has of the namespace's metadata.
+/// Metadata fields of `namespaceObject`.
 const NAMESPACE_METADATA: [&str; 12] = [
     "name",
     "generateName",
@@ -26,7 +26,7 @@ const NAMESPACE_METADATA: [&str; 12] = [
     "finalizers",
 ];
 
-/// What the policies of one request share.
+/// State shared by the policies of one request.
 pub(super) struct Round<'a> {
     pub call: &'a Call<'a>,
     pub decisions: Decisions,

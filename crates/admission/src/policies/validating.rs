@@ -155,7 +155,7 @@ async fn evaluate(
     Ok(round.decisions.settle(round.call.api.authorizer(), evaluate).await)
 }
 
-/// What came of the policies so far.
+/// Verdicts of the policies so far.
 struct Outcome<'n> {
     notes: &'n mut Notes,
     denial: Option<Denial>,

@@ -1,4 +1,4 @@
-//! What a ResourceClaim uses up: devices of classes.
+//! Quota usage of a ResourceClaim: devices by class.
 
 use crate::pod::{Amounts, add};
 use crate::request::Stored;
@@ -8,7 +8,7 @@ use keelson_meta::{Failure, Object, Quantity, Value};
 /// The extended resources by which pods may ask for devices of a class: `IMPLICIT` and its name.
 pub(super) const IMPLICIT: &str = "deviceclass.resource.kubernetes.io/";
 const CLASS_MARK: &str = ".deviceclass.resource.k8s.io/devices";
-/// What counts for a request of all devices (`AllocationResultsMaxSize`).
+/// Usage of a request for all devices (`AllocationResultsMaxSize`).
 const ALL_DEVICES: i64 = 32;
 
 /// Whether a name in a quota counts devices of claims.
@@ -16,7 +16,7 @@ pub(super) fn is_counted(what: &str) -> bool {
     what.ends_with(CLASS_MARK) || what.strip_prefix("requests.").is_some_and(super::is_extended)
 }
 
-/// What a claim asks for: of alternatives, the most of each class.
+/// Devices that a claim requests: of alternatives, the most of each class.
 pub(super) fn of_claim(claim: &Object, stored: &dyn Stored) -> Result<Amounts, Failure> {
     let mut classes = Amounts::new();
     for request in claim.array_at(&["spec", "devices", "requests"]) {

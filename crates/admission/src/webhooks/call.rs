@@ -1,4 +1,4 @@
-//! One call of a webhook, and what it means when it fails.
+//! A call of a webhook, and its failure policy.
 
 use super::Caller;
 use super::post::{Target, answered, post};
@@ -30,7 +30,7 @@ impl CallError {
     }
 }
 
-/// Who is called and about what.
+/// The webhook and the request of a call.
 pub(super) struct Asked<'a> {
     pub webhook: &'a Webhook,
     pub attributes: &'a Attributes<'a>,

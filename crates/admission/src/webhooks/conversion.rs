@@ -18,13 +18,13 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// How long a call may take.
+/// Timeout of a call.
 const TIMEOUT_SECONDS: u64 = 30;
 
 const CONVERSION_REVIEW: ReviewType =
     ReviewType { group: "apiextensions.k8s.io", kind: "ConversionReview" };
 
-/// What Go calls the members of a response.
+/// Go's names of the members of a response.
 const RESPONSE: &str = "ConversionResponse.response";
 
 /// Makes the webhooks of CustomResourceDefinitions.
@@ -296,7 +296,7 @@ fn check_texts(field: &str, map: &Map, before: Option<&Value>) -> Result<(), Str
     if errors.is_empty() { Ok(()) } else { Err(errors.aggregate()) }
 }
 
-/// What Go calls the type of a JSON value.
+/// Go's name of the type of a JSON value.
 fn go_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "<nil>",

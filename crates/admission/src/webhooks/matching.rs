@@ -13,7 +13,7 @@ use keelson_meta::selector::Selector;
 use keelson_meta::{Failure, GroupVersionKind, GroupVersionResource, Object, Status, Str};
 
 const GROUP: &str = "admissionregistration.k8s.io";
-/// What no webhook sees: else one that fails could not be removed.
+/// Resources exempt from webhooks: else a failing webhook could not be removed.
 const EXEMPT_KINDS: [&str; 6] = [
     "MutatingWebhookConfiguration",
     "ValidatingWebhookConfiguration",
@@ -38,7 +38,7 @@ pub(super) fn is_exempt(kind: &GroupVersionKind) -> bool {
 /// A request whose webhooks are being found.
 pub(super) struct Matcher<'a> {
     call: &'a Call<'a>,
-    /// What the authorizer said to match conditions, once there are any.
+    /// Authorizer decisions cached for match conditions.
     decisions: Option<Decisions>,
     /// The labels of the request's namespace, once they are known.
     namespace: Option<Vec<(Str, Str)>>,

@@ -26,7 +26,7 @@ pub struct MutatingWebhooks {
     caller: Caller,
 }
 
-/// What the webhooks of the first round leave for the second.
+/// State of the webhooks between the rounds.
 #[derive(Debug, Default)]
 pub struct Rounds {
     /// Webhooks with `reinvocationPolicy: IfNeeded` after which nothing has changed: configuration, name.
@@ -61,7 +61,7 @@ impl Rounds {
     }
 }
 
-/// One pass over all webhooks.
+/// A round over all webhooks.
 struct Pass<'a, 'n> {
     caller: &'a Caller,
     call: &'a Call<'a>,

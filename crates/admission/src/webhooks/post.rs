@@ -11,10 +11,10 @@ use tokio::time::Instant;
 
 /// Bytes of an answer.
 const ANSWER_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// How often a call is made anew when the webhook asks for that with `Retry-After`.
+/// Retries of a call that the webhook answers with `Retry-After`.
 const RETRIES_MAX: usize = 10;
 
-/// Where a body is sent.
+/// The target of a call.
 #[derive(Clone, Copy)]
 pub(crate) struct Target<'a> {
     pub client: &'a Arc<Client>,
@@ -71,7 +71,7 @@ fn failure_text(url: &str, error: &Error) -> String {
     }
 }
 
-/// How long a webhook that is overloaded or broken asks to wait.
+/// The `Retry-After` of a 429 or 5xx answer.
 fn retry_after(response: &Response) -> Option<Duration> {
     let may = response.status == StatusCode::TOO_MANY_REQUESTS || response.status.is_server_error();
     let seconds = response.headers.get(RETRY_AFTER)?.to_str().ok()?.parse().ok()?;

@@ -77,7 +77,7 @@ pub(crate) fn read_object(bytes: &[u8]) -> Result<(Map, Str, Str), String> {
     Ok((root, api_version, kind))
 }
 
-/// What Go says of a value that should be an object of some kind.
+/// Go's error for a value that should be an object of some kind.
 pub(super) fn not_an_object(value: &Value) -> String {
     let found = value.type_name();
     format!(
@@ -322,7 +322,7 @@ pub(super) fn shown_version(api_version: &str) -> String {
     format!("{}/{}", gv.group, gv.version)
 }
 
-/// What client-go makes of an answer that is an error: the message of a `Status`, or a text by its code.
+/// client-go's text for an error answer: the message of a `Status`, or a text by its code.
 pub(super) fn status_message(code: u16, content_type: Option<&str>, body: &[u8]) -> String {
     let plain = read_plain(body, Format::Json).unwrap_or_default();
     let is = |name: &str, want: &str| plain.str_at(&[name]) == Some(want);

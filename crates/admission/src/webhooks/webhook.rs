@@ -18,7 +18,7 @@ const TIMEOUT_SECONDS_DEFAULT: i64 = 10;
 const TIMEOUT_SECONDS_MAX: i64 = 30;
 const HTTPS_PORT: u16 = 443;
 
-/// One webhook of a configuration.
+/// A webhook of a configuration.
 pub(super) struct Webhook {
     pub configuration: Str,
     pub name: Str,
@@ -31,7 +31,7 @@ pub(super) struct Webhook {
     /// `failurePolicy: Ignore`.
     pub ignores_failures: bool,
     pub timeout: Duration,
-    /// It may be called for a dry run.
+    /// Has no side effects on dry run.
     pub supports_dry_run: bool,
     /// `reinvocationPolicy: IfNeeded`.
     pub is_reinvoked: bool,
@@ -41,7 +41,7 @@ pub(super) struct Webhook {
     client: OnceLock<Result<Arc<Client>, String>>,
 }
 
-/// Where a webhook is.
+/// The client configuration of a webhook: URL or service.
 pub(super) struct Endpoint {
     peer: Peer,
     /// The host as configured, with its port where one is named.
@@ -78,12 +78,12 @@ impl Webhook {
         }
     }
 
-    /// What tells it from all others of its sort.
+    /// Its key among all webhooks of its type.
     pub fn key(&self) -> (&Str, &Str) {
         (&self.configuration, &self.name)
     }
 
-    /// Where it is, and what speaks to it.
+    /// Its target and client.
     pub fn endpoint(&self, caller: &Caller) -> Result<(&Endpoint, &Arc<Client>), &str> {
         let endpoint = self.endpoint.as_ref().map_err(String::as_str)?;
         let client = self.client.get_or_init(|| endpoint.client(caller));

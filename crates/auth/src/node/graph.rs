@@ -171,7 +171,7 @@ impl Graph {
     }
 }
 
-/// Where volumes of pods name a secret.
+/// Fields of pod volumes that name a secret.
 const POD_VOLUME_SECRETS: [&[&str]; 10] = [
     &["azureFile", "secretName"],
     &["cephfs", "secretRef", "name"],
@@ -244,7 +244,7 @@ pub fn references(pod: &Object) -> Vec<Place> {
     places
 }
 
-/// Where volumes name a secret that kubelets need, and in which other namespace than that of the claim.
+/// Fields of persistent volumes that name a secret for kubelets, and its namespace where it is not the claim's.
 const VOLUME_SECRETS: [(&str, &str); 10] = [
     ("cephfs", "secretRef"),
     ("cinder", "secretRef"),

@@ -1,4 +1,4 @@
-//! What the claims of a verified token say of its user. The texts are kube-apiserver's.
+//! Maps the claims of a verified token to its user. The texts are kube-apiserver's.
 
 use super::config::{JwtConfig, Mapping};
 use super::expressions::{Expression, Rules};

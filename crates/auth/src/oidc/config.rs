@@ -6,16 +6,16 @@ use keelson_meta::Value;
 /// The versions of the file that are read; they say the same.
 const VERSIONS: [&str; 3] = ["v1", "v1beta1", "v1alpha1"];
 
-/// What the file says.
+/// An AuthenticationConfiguration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuthenticationConfiguration {
     /// Issuers whose tokens are accepted.
     pub jwt: Vec<JwtConfig>,
-    /// Who is served without credentials, if the file says so.
+    /// Anonymous access, if the file sets it.
     pub anonymous: Option<AnonymousConfig>,
 }
 
-/// Who is served without credentials.
+/// Anonymous access: on or off, and for which paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnonymousConfig {
     /// Whether anybody is.
@@ -29,20 +29,20 @@ pub struct AnonymousConfig {
 pub struct JwtConfig {
     /// The issuer.
     pub issuer: IssuerConfig,
-    /// What tokens must say.
+    /// Rules on the claims of tokens.
     pub claim_validation_rules: Vec<ClaimRule>,
-    /// What of a token names the user.
+    /// Mapping of claims to user name, groups, uid and extra.
     pub claim_mappings: ClaimMappings,
-    /// What must be true of the user.
+    /// Rules on the mapped user.
     pub user_validation_rules: Vec<UserRule>,
 }
 
 /// An issuer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IssuerConfig {
-    /// Its URL, which its tokens name.
+    /// Its URL: the claim `iss` of its tokens.
     pub url: String,
-    /// Where its keys are announced, if not below its URL.
+    /// The URL of its discovery document, if not below its URL.
     pub discovery_url: String,
     /// Authorities of its certificate, in PEM; empty: those of the system.
     pub certificate_authority: String,
@@ -59,15 +59,15 @@ pub struct IssuerConfig {
 pub struct ClaimRule {
     /// The claim.
     pub claim: String,
-    /// What it must be.
+    /// The required value.
     pub required_value: String,
     /// Or what must be true.
     pub expression: String,
-    /// What is said when it is not.
+    /// The message of a refusal.
     pub message: String,
 }
 
-/// What of a token names the user.
+/// Mapping of claims to user name, groups, uid and extra.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClaimMappings {
     /// The name.
@@ -85,7 +85,7 @@ pub struct ClaimMappings {
 pub struct Mapping {
     /// The claim.
     pub claim: String,
-    /// What is put before its value.
+    /// Prefix of the value.
     pub prefix: Option<String>,
     /// Or an expression.
     pub expression: String,
@@ -100,12 +100,12 @@ pub struct ExtraMapping {
     pub value_expression: String,
 }
 
-/// What must be true of a user.
+/// A rule on the mapped user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UserRule {
-    /// What must be true.
+    /// The expression; must be true.
     pub expression: String,
-    /// What is said when it is not.
+    /// The message of a refusal.
     pub message: String,
 }
 

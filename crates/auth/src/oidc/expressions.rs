@@ -43,7 +43,7 @@ pub(super) fn reads_claim(text: &str, claim: &str) -> bool {
     claims_environment().selects(text, "claims", claim)
 }
 
-/// What an expression reads.
+/// The variable that an expression reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
     /// `claims`.

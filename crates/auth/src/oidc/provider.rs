@@ -21,7 +21,7 @@ const RETRY_DELAY: Duration = Duration::from_secs(10);
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(250);
 /// Between two requests for keys.
 const REFRESH_MIN: Duration = Duration::from_secs(1);
-/// How long an issuer may take to answer.
+/// Timeout of a request to an issuer.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
 /// Bytes of an answer.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
@@ -40,7 +40,7 @@ struct Shared {
     trust: Trust,
     egress: Arc<Egress>,
     keys: RwLock<Arc<KeySet>>,
-    /// Where the keys are, and when they were fetched last.
+    /// The URL of the keys, and the time of the last fetch.
     source: Mutex<Option<Source>>,
 }
 

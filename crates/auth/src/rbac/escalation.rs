@@ -1,4 +1,4 @@
-//! Who grants permissions must hold them.
+//! Escalation check: whoever grants permissions must hold them.
 
 use super::Rule;
 use super::describe::quoted;
@@ -11,7 +11,7 @@ use std::collections::{BTreeSet, HashMap};
 pub const CLUSTER_ADMIN_NEEDED: &str =
     "must have cluster-admin privileges to use the aggregationRule";
 
-/// What somebody must hold who writes an aggregationRule: it can gather anything.
+/// Rules that the author of an aggregationRule must hold: it can gather anything.
 pub fn full_authority() -> Vec<Rule> {
     let all = || vec![Str::new_static("*")];
     vec![
@@ -25,7 +25,7 @@ pub fn covers(held: &[Rule], wanted: &[Rule]) -> bool {
     uncovered(held, wanted).is_empty()
 }
 
-/// What of `wanted` is not among what is held, broken down to single rules.
+/// The part of `wanted` that is not covered by what is held, broken down to single rules.
 pub fn uncovered(held: &[Rule], wanted: &[Rule]) -> Vec<Rule> {
     let single = wanted.iter().flat_map(Rule::breakdown);
     single.filter(|rule| !held.iter().any(|own| own.covers(rule))).collect()

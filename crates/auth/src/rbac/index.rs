@@ -19,14 +19,14 @@ pub struct Index {
     scopes: HashMap<Str, Scope>,
 }
 
-/// What there is in a namespace, or in the cluster.
+/// Roles and bindings of a namespace, or of the cluster.
 #[derive(Default)]
 struct Scope {
     roles: HashMap<Str, Arc<[Rule]>>,
     bindings: HashMap<Str, Arc<Binding>>,
-    /// Of users and service accounts, by user name. Invariant: exactly the subjects of `bindings`.
+    /// Bindings of users and service accounts, by user name. Invariant: exactly the subjects of `bindings`.
     users: HashMap<Str, Vec<Grant>>,
-    /// Of groups. Invariant: exactly the subjects of `bindings`.
+    /// Bindings of groups. Invariant: exactly the subjects of `bindings`.
     groups: HashMap<Str, Vec<Grant>>,
 }
 
@@ -39,7 +39,7 @@ pub struct Binding {
     pub name: Str,
     /// The role that is bound.
     pub role: RoleRef,
-    /// To whom.
+    /// Its subjects.
     pub subjects: Vec<Subject>,
 }
 
@@ -61,7 +61,7 @@ pub enum RoleKind {
     ClusterRole,
 }
 
-/// To whom a role is bound.
+/// A subject of a binding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
     /// Kind.

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 const ALL: &str = "*";
 
-/// One policy rule.
+/// A PolicyRule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
     /// Verbs, or `*`.

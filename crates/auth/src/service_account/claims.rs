@@ -16,10 +16,10 @@ pub struct Reference {
     pub uid: Str,
 }
 
-/// What a service account token says.
+/// The claims of a service account token.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claims {
-    /// Whom the token is for; empty for the API server.
+    /// The audiences; empty for the API server.
     pub audiences: Vec<Str>,
     /// Seconds since 1970.
     pub expires: Option<i64>,

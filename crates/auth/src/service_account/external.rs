@@ -33,13 +33,13 @@ const FETCH_KEYS: &str = "/v1.ExternalJWTSigner/FetchKeys";
 const METADATA: &str = "/v1.ExternalJWTSigner/Metadata";
 const SIGN: &str = "/v1.ExternalJWTSigner/Sign";
 
-/// How long a fetch of keys may take, at the start and at each refresh; also how long signing may take.
+/// Timeout of a fetch of keys, at the start and at each refresh, and of signing.
 pub const CALL_TIME_MAX: Duration = Duration::from_secs(60);
-/// How long a request waits for the keys to be fetched that its token names.
+/// How long a request waits for a fetch of the key that its token names.
 pub const REQUEST_FETCH_TIME_MAX: Duration = Duration::from_secs(10);
-/// How long the call for the properties of the signer may take.
+/// Timeout of the call for the signer's metadata.
 const METADATA_TIME_MAX: Duration = Duration::from_secs(10);
-/// Until the next fetch of keys when one failed.
+/// Delay of the next fetch of keys after a failed one.
 pub const FETCH_RETRY_DELAY: Duration = Duration::from_secs(10);
 /// Between two attempts to connect.
 const CONNECT_RETRY_DELAY: Duration = Duration::from_millis(100);
@@ -188,7 +188,7 @@ impl ExternalSigner {
     }
 }
 
-/// What a connection failed of; `None` when the peer answered.
+/// The transport error of a call; `None` when the peer answered.
 fn deepest_cause(error: &Status) -> Option<String> {
     let causes = std::iter::successors(error.source(), |cause| (*cause).source());
     causes.last().map(ToString::to_string)

@@ -1,4 +1,4 @@
-//! How [`ServiceAccountTokens`] are signed, by an own key or by an external signer, and which keys are published.
+//! Signing of [`ServiceAccountTokens`] by an own key or an external signer, and the published keys.
 
 use super::external::{
     self, CALL_TIME_MAX, ExternalKeys, ExternalSigner, FETCH_RETRY_DELAY, REQUEST_FETCH_TIME_MAX,
@@ -14,7 +14,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long clients may keep the published keys when they are this server's own.
+/// Cache time of the published keys when they are this server's own.
 const OWN_KEYS_AGE_SECONDS_MAX: u64 = 3600;
 
 /// The signer in the place of an own key.
@@ -157,7 +157,7 @@ impl ServiceAccountTokens {
         }
     }
 
-    /// How long clients may keep the published keys.
+    /// Cache time of the published keys.
     pub fn keys_age_seconds_max(&self) -> u64 {
         let Some(external) = &self.external else { return OWN_KEYS_AGE_SECONDS_MAX };
         let refresh_at = *external.refresh_at.lock().unwrap_or_else(PoisonError::into_inner);

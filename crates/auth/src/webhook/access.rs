@@ -16,7 +16,7 @@ use tokio::time::Instant;
 /// Bytes of a question whose answer is remembered: who asks must not fill the memory.
 const REMEMBERED_BYTES_MAX: usize = 10_000;
 
-/// What a webhook that cannot be asked means.
+/// The failure policy: the decision when the webhook cannot be reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FailurePolicy {
     /// Other authorizers decide.
@@ -26,18 +26,18 @@ pub enum FailurePolicy {
     Deny,
 }
 
-/// How a webhook is asked.
+/// Timeout, cache times and failure policy of a webhook.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WebhookOptions {
     /// The version of reviews that it speaks.
     pub version: ReviewVersion,
-    /// How long it may take for one try.
+    /// Timeout of one try.
     pub timeout: Duration,
-    /// How long a yes is remembered.
+    /// Cache time of an allow.
     pub authorized_ttl: Duration,
-    /// How long a no is remembered.
+    /// Cache time of a deny.
     pub unauthorized_ttl: Duration,
-    /// What it means when it cannot be asked.
+    /// The failure policy.
     pub failure_policy: FailurePolicy,
     /// Which requests it is asked about, in CEL; all of these must be true.
     pub match_conditions: Vec<String>,
@@ -69,7 +69,7 @@ impl WebhookAuthorizer {
         Ok(WebhookAuthorizer { reviewer, options, conditions, answers: Answers::new() })
     }
 
-    /// What the webhook says of a request, or said of the same a while ago.
+    /// The webhook's decision, from the cache if it is there.
     pub async fn decide(&self, user: &User, attributes: &Attributes) -> Decision {
         let spec = spec(user, attributes);
         match self.conditions.matches(&spec) {

@@ -27,21 +27,21 @@ pub struct AuthorizationConfiguration {
     pub authorizers: Vec<AuthorizerConfig>,
 }
 
-/// One authorizer.
+/// An authorizer of the chain.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AuthorizerConfig {
     /// `RBAC`, `Webhook` and so on.
     pub kind: String,
     /// Its name in logs.
     pub name: String,
-    /// Of the type Webhook: the webhook.
+    /// The webhook, if it is of type Webhook.
     pub webhook: Option<WebhookConfig>,
 }
 
 /// A webhook.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WebhookConfig {
-    /// How it is asked.
+    /// Timeout, cache times and failure policy.
     pub options: WebhookOptions,
     /// The kubeconfig that says where it is.
     pub kubeconfig: String,

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 /// Answers in each of two generations.
 const ANSWERS_MAX: usize = 4096;
 
-/// What was asked, as SHA-256.
+/// SHA-256 of a question.
 pub(super) type Digest = [u8; 32];
 
 /// Remembered answers. When there are many, the older half is forgotten.

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long the webhook may take for one try.
+/// Timeout of one try.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Asks a webhook whose a token is.
@@ -76,7 +76,7 @@ impl WebhookTokens {
     }
 }
 
-/// What an answer says.
+/// The status of a TokenReview.
 fn known(answer: &Value, asked: &[Str], own: &[Str]) -> Result<Option<(User, Vec<Str>)>, String> {
     let empty = Value::Null;
     let status = answer.get("status").unwrap_or(&empty);

@@ -2,8 +2,9 @@
 //! not fall back: `files/exact.txt` lists them and only grows.
 
 use keelson::{Builder, Keelson};
+use keelson_testkit::prerequisites::reference_data;
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use tokio::runtime::Runtime;
 
@@ -15,12 +16,6 @@ const CONTROLLERS: &str = "sys/controllers";
 /// Scenarios that are replayed side by side: those of loops mostly wait.
 const JOBS: &str = "8";
 const CONTROLLER_JOBS: &str = "24";
-
-fn shared() -> Option<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let place = std::env::var("KEELSON_SHARED").unwrap_or_else(|_| "../shared".to_owned());
-    Some(root.join(place).join("conformance")).filter(|dir| dir.join("transcript").exists())
-}
 
 /// The names of a folder's scenarios that are exact.
 fn exact(dir: &Path, url: &str, folder: &str, jobs: &str) -> BTreeSet<String> {
@@ -66,10 +61,7 @@ fn serve(tokens: &str, builder: Builder) -> (Runtime, Keelson) {
 
 #[test]
 fn what_control_loops_do_is_exact() {
-    let Some(dir) = shared() else {
-        println!("skipped: no transcripts beside the repository");
-        return;
-    };
+    let Some(dir) = reference_data("conformance") else { return };
     let tokens = std::fs::read_to_string(dir.join("tokens.csv")).expect("tokens.csv");
     let (runtime, keelson) = serve(&tokens, Keelson::builder());
     let exact = exact(&dir, keelson.url(), CONTROLLERS, CONTROLLER_JOBS);
@@ -82,10 +74,7 @@ fn what_control_loops_do_is_exact() {
 
 #[test]
 fn scenarios_that_were_exact_stay_exact() {
-    let Some(dir) = shared() else {
-        println!("skipped: no transcripts beside the repository");
-        return;
-    };
+    let Some(dir) = reference_data("conformance") else { return };
     let tokens = std::fs::read_to_string(dir.join("tokens.csv")).expect("tokens.csv");
     let (runtime, keelson) = serve(&tokens, Keelson::builder().no_controllers());
     let url = keelson.url().to_owned();

@@ -3,14 +3,8 @@
 
 use crate::http::{Client, Server};
 use keelson::Keelson;
+use keelson_testkit::prerequisites::reference_data;
 use serde_json::{Map, Value, json};
-use std::path::{Path, PathBuf};
-
-fn reference() -> Option<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let place = std::env::var("KEELSON_SHARED").unwrap_or_else(|_| "../shared".to_owned());
-    Some(root.join(place).join("reference")).filter(|dir| dir.is_dir())
-}
 
 fn get(client: &Client, path: &str, accept: &str) -> Value {
     let answer = client.plain("GET", path, &format!("Accept: {accept}\r\n"), &[]);
@@ -137,10 +131,7 @@ fn check_legacy(client: &Client, want: &Value, out: &mut Vec<String>) -> usize {
 }
 
 fn check(name: &str, all: bool) {
-    let Some(dir) = reference() else {
-        println!("skipped: no reference data beside the repository");
-        return;
-    };
+    let Some(dir) = reference_data("reference") else { return };
     let body = std::fs::read(dir.join(name)).expect("the reference is readable");
     let want: Value = serde_json::from_slice(&body).expect("the reference is JSON");
     let mut builder = Keelson::builder().in_memory().no_controllers();

@@ -6,6 +6,7 @@ use keelson::{Etcd, Keelson, Pki};
 use keelson_store::{Op, Store, Txn};
 use keelson_store_etcd::testing::{EtcdProcess, ServerFiles};
 use keelson_store_etcd::{EtcdOptions, EtcdStore};
+use keelson_testkit::prerequisites;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read};
@@ -24,11 +25,8 @@ const WRITES_BETWEEN: usize = 60;
 /// An etcd and the threads that wait for it.
 pub fn etcd() -> Option<(Runtime, EtcdProcess)> {
     let runtime = Runtime::new().expect("a runtime");
-    let etcd = runtime.block_on(EtcdProcess::start());
-    if etcd.is_none() {
-        println!("skipped: there is no etcd on this host");
-    }
-    Some((runtime, etcd?))
+    let etcd = prerequisites::etcd(runtime.block_on(EtcdProcess::start()))?;
+    Some((runtime, etcd))
 }
 
 /// A server whose namespaces have no ConfigMap of its own.
@@ -431,10 +429,7 @@ fn etcd_is_reached_with_certificates_and_not_without() {
         certificate: file("server.pem"),
         key: file("server.key"),
     };
-    let Some(process) = EtcdProcess::start_tls(files) else {
-        println!("skipped: there is no etcd on this host");
-        return;
-    };
+    let Some(process) = prerequisites::etcd(EtcdProcess::start_tls(files)) else { return };
     let etcd = Etcd {
         ca_file: Some(file("ca.pem")),
         identity_files: Some((file("client.pem"), file("client.key"))),

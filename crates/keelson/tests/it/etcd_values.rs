@@ -12,8 +12,8 @@ use keelson_schema::{json, proto};
 use keelson_store::{Op, Store, Txn, TxnOutcome};
 use keelson_store_etcd::testing::EtcdProcess;
 use keelson_store_etcd::{EtcdOptions, EtcdStore};
+use keelson_testkit::prerequisites::reference_data;
 use serde_json::{Value, json};
-use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::runtime::Runtime;
 
@@ -199,10 +199,8 @@ fn custom_objects_are_stored_and_read_as_by_kube_apiserver() {
 
 /// A populated object as kube-apiserver stores it, and the same as it answers it.
 fn populated(stem: &str) -> Option<(Bytes, Value)> {
-    let shared = std::env::var_os("KEELSON_SHARED")
-        .map(PathBuf::from)
-        .unwrap_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared"));
-    let body = std::fs::read(shared.join(format!("reference/roundtrip/{stem}.pb"))).ok()?;
+    let path = reference_data(&format!("reference/roundtrip/{stem}.pb"))?;
+    let body = std::fs::read(path).expect("a populated object");
     let (_, obj) = unwrapped(&body);
     Some((body.into(), obj))
 }
@@ -229,10 +227,7 @@ fn what_kube_apiserver_has_left_is_served() {
     ];
     let mut expected = vec![];
     for (stem, key, path) in checks {
-        let Some((body, mut obj)) = populated(stem) else {
-            println!("skipped: no reference data; KEELSON_SHARED names its folder");
-            break;
-        };
+        let Some((body, mut obj)) = populated(stem) else { return };
         raw.put(&format!("/registry/{key}/{namespace}/{name}"), body);
         let metadata = obj["metadata"].as_object_mut().expect("metadata");
         metadata.remove("resourceVersion");

@@ -1,5 +1,4 @@
-//! Replays recorded requests of the reference, and counts which are answered alike. Runs where the
-//! recordings are at hand: KEELSON_SHARED, or `../shared` beside the workspace.
+//! Replays recorded requests of the reference, and counts which are answered alike.
 
 use crate::compare;
 use crate::harness::{self, Harness};
@@ -8,6 +7,7 @@ use keelson_cache::Record;
 use keelson_meta::{Features, Value, value};
 use keelson_registry::StoredForm;
 use keelson_schema::json;
+use keelson_testkit::prerequisites::reference_data;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
@@ -18,13 +18,6 @@ const FOLDERS: &[&str] = &["kinds", "rest/kinds", "ext"];
 
 /// Kinds whose rules stand elsewhere.
 const SKIPPED: &[&str] = &["customresourcedefinitions", "apiservices"];
-
-/// Where recordings and reference data are, when they are at hand.
-pub fn shared() -> PathBuf {
-    let home = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let shared = std::env::var_os("KEELSON_SHARED").map(PathBuf::from);
-    shared.unwrap_or_else(|| home.join("../../../shared"))
-}
 
 #[derive(Default)]
 struct Score {
@@ -37,7 +30,7 @@ struct Score {
 #[tokio::test]
 #[allow(clippy::print_stdout)]
 async fn recorded_requests_are_answered_alike() {
-    let root = shared().join("conformance/transcripts");
+    let Some(root) = reference_data("conformance/transcripts") else { return };
     let only = std::env::var("KEELSON_ONLY").unwrap_or_default();
     let mut files = vec![];
     for folder in FOLDERS {

@@ -2,6 +2,7 @@
 
 use super::*;
 use keelson_meta::Map;
+use keelson_testkit::prerequisites::reference_data;
 use std::path::{Path, PathBuf};
 
 const NOW: &str = "2024-01-01T00:10:00Z";
@@ -118,10 +119,11 @@ fn definitions_take_descriptions_from_fields() {
 /// of objects whose making is in the transcript, unless they need defaults or controllers.
 #[test]
 fn recorded_tables_come_out_again() {
-    let Some(shared) = shared() else { return };
-    let kinds = Kinds::read(&shared.join("reference/discovery-aggregated-all.json"));
+    let paths = ["reference/discovery-aggregated-all.json", "conformance/transcripts"];
+    let [Some(discovery), Some(transcripts)] = paths.map(reference_data) else { return };
+    let kinds = Kinds::read(&discovery);
     let (mut tables, mut compared, mut wrong) = (0, 0, vec![]);
-    for path in json_files(&shared.join("conformance/transcripts")) {
+    for path in json_files(&transcripts) {
         let transcript = read(&path);
         let mut world = World::default();
         let steps = transcript.array_at(&["steps"]).iter();
@@ -148,12 +150,6 @@ fn recorded_tables_come_out_again() {
     }
     assert!(wrong.is_empty(), "(cell, ours, recorded)\n{}", wrong.join("\n"));
     assert!(tables > 20 && compared > 50, "tables {tables}, cells {compared}");
-}
-
-fn shared() -> Option<PathBuf> {
-    let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
-    let path = std::env::var_os("KEELSON_SHARED").map_or(default, PathBuf::from);
-    path.join("conformance/transcripts").is_dir().then_some(path)
 }
 
 fn json_files(folder: &Path) -> Vec<PathBuf> {

@@ -2,22 +2,10 @@
 
 use keelson_schema::catalogue::Catalogue;
 use keelson_schema::openapi::OpenApi;
+use keelson_testkit::prerequisites::reference_data;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
-
-/// Where documents of a running server lie, if they are there.
-fn reference() -> Option<PathBuf> {
-    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../");
-    let shared = std::env::var("KEELSON_SHARED").unwrap_or_else(|_| "../shared".to_owned());
-    let folder = PathBuf::from(root).join(shared).join("reference");
-    if !folder.is_dir() {
-        println!("skipped: {} is not there (KEELSON_SHARED names its parent)", folder.display());
-        return None;
-    }
-    Some(folder)
-}
 
 type IsServed = dyn Fn(&str, &str, &str) -> bool;
 
@@ -77,7 +65,7 @@ fn compare(name: &str, want: &[u8], got: &[u8]) -> usize {
 
 #[test]
 fn v3_documents_are_those_of_a_server() {
-    let Some(folder) = reference() else { return };
+    let Some(folder) = reference_data("reference") else { return };
     let openapi = OpenApi::new(Catalogue::shared(), &everything);
     let mut names = BTreeSet::new();
     let mut total = 0;
@@ -95,7 +83,7 @@ fn v3_documents_are_those_of_a_server() {
 
 #[test]
 fn the_v2_document_is_that_of_a_server() {
-    let Some(folder) = reference() else { return };
+    let Some(folder) = reference_data("reference") else { return };
     let openapi = OpenApi::new(Catalogue::shared(), &everything);
     let want = fs::read(folder.join("openapi-v2.json")).expect("the file is readable");
     assert_eq!(compare("v2", &want, &openapi.v2_document()), 0);
@@ -118,7 +106,7 @@ fn undescribed(place: &str, want: &Value, got: &Value, out: &mut Vec<String>) {
 
 #[test]
 fn what_a_server_describes_is_described() {
-    let Some(folder) = reference() else { return };
+    let Some(folder) = reference_data("reference") else { return };
     let openapi = OpenApi::new(Catalogue::shared(), &everything);
     let want = fs::read(folder.join("openapi-v2.json")).expect("the file is readable");
     let want: Value = serde_json::from_slice(&want).expect("the reference is JSON");

@@ -5,16 +5,8 @@ use keelson_meta::{GroupVersion, GroupVersionKind, Object, Value, value};
 use keelson_schema::catalogue::Catalogue;
 use keelson_schema::decode::{self, Format};
 use keelson_schema::{Schema, cbor, json, proto, yaml};
-use std::path::{Path, PathBuf};
-
-/// The folder of the objects, when the reference data is there.
-fn folder() -> Option<PathBuf> {
-    let shared = match std::env::var_os("KEELSON_SHARED") {
-        Some(folder) => PathBuf::from(folder),
-        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared"),
-    };
-    Some(shared.join("reference/roundtrip")).filter(|folder| folder.is_dir())
-}
+use keelson_testkit::prerequisites::reference_data;
+use std::path::Path;
 
 /// `apps.v1.Deployment`, `storage.k8s.io.v1beta1.CSINode`, `core.v1.Pod`.
 fn kind(stem: &str) -> GroupVersionKind {
@@ -185,10 +177,7 @@ fn the_fields_of_owners_stay_text_where_they_are_written_as_usual() {
 
 #[test]
 fn every_reference_object_is_the_same_in_every_encoding() {
-    let Some(folder) = folder() else {
-        println!("skipped: no reference data; KEELSON_SHARED names its folder");
-        return;
-    };
+    let Some(folder) = reference_data("reference/roundtrip") else { return };
     let mut stems: Vec<String> = std::fs::read_dir(&folder)
         .expect("the folder was there")
         .filter_map(|entry| entry.ok()?.file_name().into_string().ok())

@@ -12,19 +12,11 @@ use std::time::Duration;
 
 use keelson_store_etcd::testing::EtcdProcess;
 use keelson_store_etcd::{EtcdOptions, EtcdStore};
+use keelson_testkit::prerequisites;
 
 /// An etcd of the test's own: revisions and compaction are the whole cluster's.
 async fn etcd() -> Option<EtcdProcess> {
-    let etcd = EtcdProcess::start().await;
-    if etcd.is_none() {
-        skip();
-    }
-    etcd
-}
-
-#[allow(clippy::print_stderr)]
-fn skip() {
-    eprintln!("skipped: there is no etcd on this host");
+    prerequisites::etcd(EtcdProcess::start().await)
 }
 
 /// A store whose keys lie in a folder of their own, where nobody else writes: a watch is behind only

@@ -10,8 +10,9 @@ use keelson_store::{
 };
 use keelson_store_etcd::testing::EtcdProcess;
 use keelson_store_etcd::{EtcdOptions, EtcdStore};
+use keelson_testkit::prerequisites;
 
-use crate::{etcd, open, skip};
+use crate::{etcd, open};
 
 const WRITERS: usize = 8;
 const RESTARTS: usize = 4;
@@ -59,7 +60,7 @@ async fn restarts_under_load_lose_no_write_and_double_no_event() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_members_and_leaders_lose_no_write_and_double_no_event() {
-    let Some(members) = EtcdProcess::start_cluster(3).await else { return skip() };
+    let Some(members) = prerequisites::etcd(EtcdProcess::start_cluster(3).await) else { return };
     check(members).await;
 }
 

@@ -10,7 +10,7 @@ use keelson_meta::{Reason, Str};
 /// A message that an expression makes is at most this long.
 const MESSAGE_BYTES_MAX: usize = 5 * 1024;
 
-/// What a policy says of a request.
+/// The verdict of a policy.
 #[derive(Debug, Default)]
 pub(super) struct Verdict {
     pub failures: Vec<Failed>,
@@ -105,7 +105,7 @@ fn validate(
     Ok(results.into_iter().enumerate().filter_map(failed).collect())
 }
 
-/// What evaluating all messages costs at most.
+/// Cost limit of all message expressions together.
 fn messages_cost_max(compiled: &Compiled) -> u64 {
     let messages = compiled.validations.iter().filter(|v| v.message_expression.is_some()).count();
     let expressions = match messages {
@@ -115,7 +115,7 @@ fn messages_cost_max(compiled: &Compiled) -> u64 {
     EXPRESSION_COST_MAX.saturating_mul(expressions as u64)
 }
 
-/// What the message expressions give: all are evaluated, as upstream does, and paid for together.
+/// Evaluates all message expressions, as upstream does, under one cost limit.
 fn messages(
     compiled: &Compiled,
     inputs: &Inputs<'_>,
@@ -135,7 +135,7 @@ fn messages(
     Ok(messages)
 }
 
-/// What is said of a validation that does not hold.
+/// The message of a failed validation.
 fn message(validation: &Validation, computed: Option<&str>) -> String {
     let computed = computed.unwrap_or_default().trim();
     if !computed.is_empty() && computed.len() <= MESSAGE_BYTES_MAX && !computed.contains('\n') {

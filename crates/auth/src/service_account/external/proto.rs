@@ -40,7 +40,7 @@ pub(super) struct Key {
     /// A SubjectPublicKeyInfo in DER.
     #[prost(bytes = "vec", tag = "2")]
     pub key: Vec<u8>,
-    /// It only verifies tokens, and signs no new ones.
+    /// The key verifies tokens, and signs no new ones.
     #[prost(bool, tag = "3")]
     pub exclude_from_oidc_discovery: bool,
 }
