@@ -47,8 +47,7 @@ async fn follow(registry: &Arc<Registry>) -> Result<(), Failure> {
         let mut pause = AGAIN;
         for entry in waiting {
             match registry.follow_definition(&permit, &entry).await {
-                Ok(false) => {}
-                Ok(true) => left.push(entry),
+                Ok(again) => left.extend(again),
                 Err(error) if error.code == 404 => {}
                 Err(error) => {
                     tracing::warn!(%error, name = entry.name(), "definition not followed; trying again");

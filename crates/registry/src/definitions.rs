@@ -19,8 +19,9 @@ use keelson_schema::structural::{LazyStructural, Structural};
 use keelson_schema::tables::CustomColumns;
 use keelson_store::Revision;
 use std::cmp::Ordering as Order;
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 /// Names that one definition may not have in common with another of its group, with the reason when it has.
 const NAMES: [(&str, &str); 5] = [
@@ -51,16 +52,28 @@ impl Registry {
     }
 
     /// Brings a definition further that was stored: its names are accepted and it is served, or it is
-    /// emptied and let go. True: there is more to do, which should be tried again soon.
-    pub async fn follow_definition(&self, permit: &Permit, entry: &Entry) -> Result<bool, Failure> {
-        let Some(target) = self.definitions(entry.name()) else { return Ok(false) };
+    /// emptied and let go. Gives the definitions that should be followed again soon: itself, when there is more to
+    /// do, and the others of the group when names that it had are free.
+    pub async fn follow_definition(
+        &self,
+        permit: &Permit,
+        entry: &Entry,
+    ) -> Result<Vec<Entry>, Failure> {
+        let Some(target) = self.definitions(entry.name()) else { return Ok(vec![]) };
         let definition = target.kind.decode(entry)?;
         if definition.deletion_timestamp().is_some() {
-            return self.empty_definition(permit, &target, &definition).await;
+            let is_left = self.empty_definition(permit, &target, &definition).await?;
+            return Ok(is_left.then(|| entry.clone()).into_iter().collect());
         }
+        let before = definition.at(&["status", "acceptedNames"]).cloned();
         let definition = self.accept_names(permit, &target, definition).await?;
         self.serve_definition(entry, &definition, None);
-        Ok(false)
+        match before {
+            Some(names) if definition.at(&["status", "acceptedNames"]) != Some(&names) => {
+                Ok(self.others_of_group(&target, entry.name()))
+            }
+            _ => Ok(vec![]),
+        }
     }
 
     /// Withdraws the resource of a definition that is gone. Its names are free: what other definitions of the
@@ -68,12 +81,19 @@ impl Registry {
     pub fn forget_definition(&self, entry: &Entry) -> Vec<Entry> {
         let Some(target) = self.definitions(entry.name()) else { return vec![] };
         let Some((resource, group)) = entry.name().split_once('.') else { return vec![] };
+        self.accepted_names.forget(entry.name());
         // One of the same name may have come meanwhile.
         if self.objects(&target.kind).get(entry.key()).is_none() {
             self.withdraw(group, resource);
         }
-        let is_of_group = |other: &&Entry| group_of(other.name()) == Some(group);
-        self.readable(&target.kind).range("", "").filter(is_of_group).cloned().collect()
+        self.others_of_group(&target, entry.name())
+    }
+
+    /// The other definitions of the group of one.
+    fn others_of_group(&self, target: &Target, name: &str) -> Vec<Entry> {
+        let all = self.readable(&target.kind);
+        let others = all.range("", "").filter(|other| other.name() != name);
+        others.filter(|other| group_of(other.name()) == group_of(name)).cloned().collect()
     }
 
     /// `entry` has the spec of the definition.
@@ -135,21 +155,11 @@ impl Registry {
         Ok(wanted)
     }
 
-    /// The accepted names of the other definitions of a group. Nothing else of them is decoded: there may be
-    /// thousands, and most of a definition is its schemas.
-    fn other_names(&self, target: &Target, definition: &Object) -> Result<Vec<Map>, Failure> {
+    /// The accepted names of the other definitions of a group.
+    fn other_names(&self, target: &Target, definition: &Object) -> Result<Vec<Arc<Map>>, Failure> {
         let mut out = vec![];
-        for entry in self.readable(&target.kind).range("", "") {
-            let is_other = entry.name() != definition.name();
-            if !is_other || group_of(entry.name()) != group_of(definition.name()) {
-                continue;
-            }
-            let text = entry.json_slice();
-            let Some(names) = json::place_at(text, &["status", "acceptedNames"]) else { continue };
-            let names = json::parse(&text[names]).map_err(Status::internal)?.value;
-            if let Value::Object(names) = names {
-                out.push(names);
-            }
+        for other in self.others_of_group(target, definition.name()) {
+            out.extend(self.accepted_names.of(&other)?);
         }
         Ok(out)
     }
@@ -201,6 +211,36 @@ impl Registry {
     }
 }
 
+/// The accepted names of definitions, as they were last read: most of a definition is its schemas, and a group may
+/// have hundreds of definitions.
+#[derive(Default)]
+pub(crate) struct AcceptedNames(Mutex<HashMap<Str, (Revision, Option<Arc<Map>>)>>);
+
+impl AcceptedNames {
+    /// Those of a definition; none: no names of it were looked at yet. Nothing else of it is decoded.
+    fn of(&self, definition: &Entry) -> Result<Option<Arc<Map>>, Failure> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((modified, names)) = known.get(definition.name())
+            && *modified == definition.modified()
+        {
+            return Ok(names.clone());
+        }
+        let text = definition.json_slice();
+        let names = json::place_at(text, &["status", "acceptedNames"]);
+        let names = names.map(|place| json::parse(&text[place])).transpose();
+        let names = match names.map_err(Status::internal)?.map(|parsed| parsed.value) {
+            Some(Value::Object(names)) => Some(Arc::new(names)),
+            _ => None,
+        };
+        known.insert(definition.name().into(), (definition.modified(), names.clone()));
+        Ok(names)
+    }
+
+    fn forget(&self, definition: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(definition);
+    }
+}
+
 /// The group of the definition of a name, which is `RESOURCE.GROUP`.
 fn group_of(name: &str) -> Option<&str> {
     name.split_once('.').map(|(_, group)| group)
@@ -220,7 +260,7 @@ fn words<'n>(names: &'n Map, name: &str) -> Vec<&'n str> {
 }
 
 /// Accepts the names of a definition that no other one has, and says what came of it.
-fn accept(definition: &mut Object, others: &[Map], now: &str) {
+fn accept(definition: &mut Object, others: &[Arc<Map>], now: &str) {
     let wished = definition.at(&["spec", "names"]).and_then(Value::as_object).cloned();
     let wished = wished.unwrap_or_default();
     let before = definition.at(&["status", "acceptedNames"]).and_then(Value::as_object).cloned();

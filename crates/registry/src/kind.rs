@@ -99,7 +99,15 @@ impl Kind {
         self.checks.iter().find(|checks| checks.version == version)
     }
 
-    /// Adds the faults that expressions, and the schema of a custom resource, find in an object of a version.
+    /// Adds the faults that the rules of a built-in kind find that need expressions. Writes of a status do not ask
+    /// them: they are about the spec, which stays.
+    pub(crate) fn validate_more(&self, new: &Object, old: Option<&Object>, errors: &mut ErrorList) {
+        if let Some(rules) = self.more_rules {
+            errors.extend(rules(new, old));
+        }
+    }
+
+    /// Adds the faults that the schema and the rules of a custom resource find in an object of a version.
     pub(crate) fn validate_further(
         &self,
         version: &str,
@@ -107,9 +115,6 @@ impl Kind {
         old: Option<&Object>,
         errors: &mut ErrorList,
     ) {
-        if let Some(rules) = self.more_rules {
-            errors.extend(rules(new, old));
-        }
         let Some(checks) = self.checks_of(version) else { return };
         let old = old.map(|old| &old.root);
         errors.extend(checks.structural.validate(&new.root, old));

@@ -6,6 +6,7 @@ use crate::api_changes::ApiChanges;
 use crate::api_services::RemoteGroup;
 use crate::api_table::{ApiTable, Source};
 use crate::conversion::ConvertedEntries;
+use crate::definitions::AcceptedNames;
 use crate::followed::ReadOnly;
 use crate::kind::{Kind, Target};
 use crate::stamp::Clock;
@@ -127,6 +128,8 @@ pub struct Registry {
     api: ArcSwap<ApiTable>,
     /// Held by who replaces the table.
     api_changes: Mutex<ApiChanges>,
+    /// Names that definitions of custom resources have.
+    pub(crate) accepted_names: AcceptedNames,
     /// Groups of other servers that APIServices name.
     remote_groups: ArcSwap<Vec<RemoteGroup>>,
     /// The number of the last change of the table, for those who wait for another one.
@@ -166,6 +169,7 @@ impl Registry {
             this: this.clone(),
             api: ArcSwap::from_pointee(api),
             api_changes: Mutex::default(),
+            accepted_names: AcceptedNames::default(),
             remote_groups: ArcSwap::default(),
             api_number: watch::Sender::new(0),
         });

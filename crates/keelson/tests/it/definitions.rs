@@ -201,6 +201,66 @@ fn names_are_accepted_once_and_given_back() {
     client.poll("/apis/example.com/v1/namespaces/default/doodads", |answer| answer.status == 200);
 }
 
+/// Kinds share their names with list kinds, and resources with their singular and short forms.
+#[test]
+fn each_name_of_a_resource_is_had_by_one_definition_of_a_group() {
+    let server = serving();
+    let client = server.client();
+    let cases = [
+        (json!({"plural": "doodads", "singular": "gadgets", "kind": "Doodad"}), "SingularConflict"),
+        (
+            json!({"plural": "doodads", "shortNames": ["gd"], "kind": "Doodad"}),
+            "ShortNamesConflict",
+        ),
+        (json!({"plural": "gd", "kind": "Doodad"}), "PluralConflict"),
+        (json!({"plural": "doodads", "kind": "GadgetList"}), "KindConflict"),
+        (json!({"plural": "doodads", "kind": "Doodad", "listKind": "Gadget"}), "ListKindConflict"),
+        (json!({"plural": "doodads", "kind": "Doodad", "categories": ["gd"]}), "NoConflicts"),
+    ];
+    for (names, reason) in cases {
+        let path = made_definition(&client, "example.com", &names);
+        client.poll(&path, |answer| reason_of(&answer.body, "NamesAccepted") == reason);
+        assert_eq!(client.delete(&path).status, 200);
+        client.poll(&path, |answer| answer.status == 404);
+    }
+    let same = json!({"plural": "gadgets", "shortNames": ["gd"], "kind": "Gadget"});
+    let path = made_definition(&client, "other.example.com", &same);
+    client.poll(&path, |answer| reason_of(&answer.body, "NamesAccepted") == "NoConflicts");
+}
+
+#[test]
+fn a_definition_is_served_when_another_gives_up_the_name_that_it_wants() {
+    let server = serving();
+    let client = server.client();
+    let names = json!({"plural": "doodads", "shortNames": ["gd"], "kind": "Doodad"});
+    let path = made_definition(&client, "example.com", &names);
+    client.poll(&path, |answer| reason_of(&answer.body, "NamesAccepted") == "ShortNamesConflict");
+    let gadgets = format!("{DEFINITIONS}/gadgets.example.com");
+    let patch = json!({"spec": {"names": {"shortNames": null}}}).to_string();
+    let headers = "Content-Type: application/merge-patch+json\r\n";
+    assert_eq!(client.plain("PATCH", &gadgets, headers, patch.as_bytes()).status, 200);
+    client.poll(&path, |answer| reason_of(&answer.body, "NamesAccepted") == "NoConflicts");
+    client.poll("/apis/example.com/v1/namespaces/default/doodads", |answer| answer.status == 200);
+}
+
+/// Makes a definition with these names; its path.
+fn made_definition(client: &Client, group: &str, names: &Value) -> String {
+    let name = format!("{}.{group}", names["plural"].as_str().expect("a plural"));
+    let mut made = definition(&schema());
+    made["metadata"]["name"] = name.clone().into();
+    made["spec"]["group"] = group.into();
+    made["spec"]["names"] = names.clone();
+    assert_eq!(client.post(DEFINITIONS, &made).status, 201);
+    format!("{DEFINITIONS}/{name}")
+}
+
+/// The reason of a condition; empty as long as there is none.
+fn reason_of(definition: &Value, condition: &str) -> String {
+    let all = definition["status"]["conditions"].as_array().into_iter().flatten();
+    let mut reasons = all.filter(|found| found["type"] == condition).map(|found| &found["reason"]);
+    reasons.next().and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
 #[test]
 fn custom_resources_are_there_after_a_restart() {
     let dir = tempfile::tempdir().expect("a folder");

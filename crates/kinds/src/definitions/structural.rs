@@ -5,6 +5,13 @@
 use super::schema::{flag, forbidden, invalid, listed, named, required, text};
 use keelson_meta::{ErrorList, Map, Value};
 use keelson_schema::structural::{DEPTH_MAX, is_pattern};
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+
+/// Good patterns that are remembered.
+const GOOD_PATTERNS_MAX: usize = 512;
+/// Bytes of a pattern that is remembered.
+const GOOD_PATTERN_BYTES_MAX: usize = 512;
 
 const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
 const EMBEDDED: &str = "x-kubernetes-embedded-resource";
@@ -226,10 +233,24 @@ fn value_validation(
     }
 }
 
-/// Why a pattern cannot be used, in the words of Go.
+/// Why a pattern cannot be used, in the words of Go. Compiling patterns would be most of the work of checking a
+/// definition, and the definitions of a cluster have a few in common: those that were good are remembered.
 fn pattern_fault(pattern: &str) -> Option<String> {
+    static GOOD: Mutex<BTreeSet<Box<str>>> = Mutex::new(BTreeSet::new());
+    let good = || GOOD.lock().unwrap_or_else(PoisonError::into_inner);
+    if good().contains(pattern) {
+        return None;
+    }
     let go = keelson_cel::check_pattern(pattern).err();
-    go.or_else(|| (!is_pattern(pattern)).then(|| "error parsing regexp".to_owned()))
+    let fault = go.or_else(|| (!is_pattern(pattern)).then(|| "error parsing regexp".to_owned()));
+    if fault.is_none() && pattern.len() <= GOOD_PATTERN_BYTES_MAX {
+        let mut good = good();
+        if good.len() == GOOD_PATTERNS_MAX {
+            good.clear();
+        }
+        good.insert(pattern.into());
+    }
+    fault
 }
 
 /// The faults of a schema below `anyOf` and the like.
