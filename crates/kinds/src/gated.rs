@@ -279,6 +279,15 @@ const RESOURCE_SLICE: &[Gated] = &[
         ],
     ),
     row(DRANodeAllocatableResources, &[&["devices", "*", "nodeAllocatableResourceMappings"]]),
+    row(
+        DRAListTypeAttributes,
+        &[
+            &["devices", "*", "attributes", "*", "bools"],
+            &["devices", "*", "attributes", "*", "ints"],
+            &["devices", "*", "attributes", "*", "strings"],
+            &["devices", "*", "attributes", "*", "versions"],
+        ],
+    ),
 ];
 
 const POD_GROUP: &[Gated] = &[
