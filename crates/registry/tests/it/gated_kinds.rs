@@ -194,3 +194,19 @@ async fn validation_follows_the_gates() {
     off.check_at(PODS, &group, &place, "").await;
     on.check_at(PODS, &group, &place, "\"g\"").await;
 }
+
+#[tokio::test]
+async fn messages_name_only_what_the_gates_allow() {
+    let session = session("AllBeta=false").await;
+    let pod = r#"{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i",
+        "env":[{"name":"A","valueFrom":{"fileKeyRef":{"volumeName":"v","path":"p","key":"A"}}}]}]}}"#;
+    let sources = "spec.containers[0].env[0].valueFrom: Invalid value: \"\": must specify one of: \
+                   `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`";
+    session.check("POST /api/v1/namespaces/n/pods?dryRun=All", pod, 422, &[sources]).await;
+    let claim = r#"{"metadata":{"name":"c"},"spec":{"devices":{
+        "requests":[{"name":"r","exactly":{"deviceClassName":"a"}}],
+        "constraints":[{"requests":["r"],"distinctAttribute":"a.b/c"}]}}}"#;
+    let missing = "spec.devices.constraints[0].matchAttribute: Required value";
+    let path = "POST /apis/resource.k8s.io/v1/namespaces/n/resourceclaims?dryRun=All";
+    session.check(path, claim, 422, &[missing]).await;
+}
