@@ -1,7 +1,7 @@
 //! JSON merge patch (RFC 7386), as the library behind a kube-apiserver applies it.
 //!
 //! It differs from the RFC in one point: where a patch brings a list into a place that held no map,
-//! nulls inside the list are dropped too.
+//! null members of the maps inside the list are dropped. Items that are null stay.
 
 use crate::PatchError;
 use keelson_meta::{Map, Str, Value};
@@ -64,9 +64,7 @@ fn without_nulls(value: &Value) -> Value {
             kept.sort();
             Value::Object(kept)
         }
-        Value::Array(items) => {
-            Value::Array(items.iter().filter(|item| !item.is_null()).map(without_nulls).collect())
-        }
+        Value::Array(items) => Value::Array(items.iter().map(without_nulls).collect()),
         scalar => scalar.clone(),
     }
 }
@@ -95,9 +93,9 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_replaced_and_lose_their_nulls() {
-        check(r#"{"a":[1,2]}"#, r#"{"a":[3,null]}"#, expect![[r#"{"a":[3]}"#]]);
-        check(r#"{}"#, r#"{"a":[{"b":null},null]}"#, expect![[r#"{"a":[{}]}"#]]);
+    fn lists_are_replaced_and_keep_their_nulls() {
+        check(r#"{"a":[1,2]}"#, r#"{"a":[3,null]}"#, expect![[r#"{"a":[3,null]}"#]]);
+        check(r#"{}"#, r#"{"a":[{"b":null},null]}"#, expect![[r#"{"a":[{},null]}"#]]);
         check(r#"{"a":{"x":1}}"#, r#"{"a":[null]}"#, expect![[r#"{"a":[null]}"#]]);
     }
 

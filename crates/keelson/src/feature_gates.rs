@@ -52,7 +52,48 @@ pub fn parse(words: &[String]) -> Result<Features, GatesError> {
 }
 
 /// What kube-apiserver can switch and Keelson cannot. COMPAT.md says the same.
-const FIXED: &[Feature] = &[Feature::APIResponseCompression];
+const FIXED: &[Feature] = &[
+    Feature::APIResponseCompression,
+    Feature::APIServerIdentity,
+    Feature::AllowInsecureKubeletCertificateSigningRequests,
+    Feature::AllowParsingUserUIDFromCertAuth,
+    Feature::AllowServiceExternalIPs,
+    Feature::AuthorizePodWebsocketUpgradeCreatePermission,
+    Feature::CRDObservedGenerationTracking,
+    Feature::ClearingNominatedNodeNameAfterBinding,
+    Feature::ConstrainedImpersonation,
+    Feature::DRAResourceClaimGranularStatusAuthorization,
+    Feature::DeclarativeValidationBeta,
+    Feature::DeclarativeValidationTakeover,
+    Feature::ImageVolumeWithDigest,
+    Feature::InPlacePodLevelResourcesVerticalScaling,
+    Feature::InPlacePodVerticalScalingInitContainers,
+    Feature::ManifestBasedAdmissionControlConfig,
+    Feature::MatchLabelKeysInPodTopologySpreadSelectorMerge,
+    Feature::MutablePodResourcesForSuspendedJobs,
+    Feature::MutableSchedulingDirectivesForSuspendedJobs,
+    Feature::MutatingAdmissionPolicy,
+    Feature::NominatedNodeNameForExpectation,
+    Feature::OpenAPIEnums,
+    Feature::PodDeletionCost,
+    Feature::PodLogsQuerySplitStreams,
+    Feature::PodTopologyLabelsAdmission,
+    Feature::PreventStaticPodAPIReferences,
+    Feature::RelaxedServiceNameValidation,
+    Feature::RemoteRequestHeaderUID,
+    Feature::ResourceHealthStatusMessage,
+    Feature::RestartAllContainersOnContainerExits,
+    Feature::ServiceAccountNodeAudienceRestriction,
+    Feature::ServiceCIDRStatusFieldWiping,
+    Feature::ShardedListAndWatch,
+    Feature::StorageVersionAPI,
+    Feature::StorageVersionHash,
+    Feature::StrictIPCIDRValidation,
+    Feature::StructuredAuthenticationConfigurationEgressSelector,
+    Feature::TokenRequestServiceAccountUIDValidation,
+    Feature::WatchList,
+    Feature::WorkloadWithJob,
+];
 
 #[cfg(test)]
 mod tests {

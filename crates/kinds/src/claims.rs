@@ -459,7 +459,8 @@ fn validate_volume_change(new: &Object, old: Option<&Object>) -> ErrorList {
         errors.push(FieldError::forbidden(&place, &words));
     }
     volume_mode(&spec, &stored, &mut errors);
-    if let Some(affinity) = stored.get("nodeAffinity").filter(|value| !value.is_null())
+    if !gates::is_on(Feature::MutablePVNodeAffinity)
+        && let Some(affinity) = stored.get("nodeAffinity").filter(|value| !value.is_null())
         && !crate::strategy::alike(spec.get("nodeAffinity"), affinity)
     {
         // Upstream tells this fault without `spec`.

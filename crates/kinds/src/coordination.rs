@@ -68,7 +68,9 @@ fn validate_candidate(new: &Object) -> ErrorList {
     spec.field("leaseName").not_empty(&mut errors, "");
     let (binary, emulation) = (spec.field("binaryVersion"), spec.field("emulationVersion"));
     let is_given = !emulation.text().is_empty();
-    let emulated = version(emulation.text());
+    // None at all is the lowest.
+    let lowest = Some(([0; 3], true));
+    let emulated = if is_given { version(emulation.text()) } else { lowest };
     if is_given && emulated.is_none() {
         emulation.invalid(&mut errors, "must be a valid semantic version");
     }
@@ -82,7 +84,7 @@ fn validate_candidate(new: &Object) -> ErrorList {
         }
     }
     let chosen = spec.field("strategy");
-    if chosen.text() == OLDEST && emulated.is_none() {
+    if chosen.text() == OLDEST && (!is_given || emulated.is_none()) {
         let words = "must be specified when `strategy` is 'OldestEmulationVersion'";
         emulation.required(&mut errors, words);
     }

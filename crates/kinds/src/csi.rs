@@ -1,9 +1,10 @@
 //! CSIDrivers: what a driver of volumes can do and wants; CSINodes: which drivers a node has.
 
 use super::check::{At, default, default_empty};
+use crate::gates;
 use crate::strategy::{Generation, Strategy, alike};
 use keelson_meta::object_meta::IMMUTABLE;
-use keelson_meta::{ErrorList, FieldError, Object, Path, Seen, Str, Value, names, value};
+use keelson_meta::{ErrorList, Feature, FieldError, Object, Path, Seen, Str, Value, names, value};
 use std::collections::HashMap;
 
 const POLICIES: &[&str] = &["File", "None", "ReadWriteOnceWithFSType"];
@@ -23,6 +24,9 @@ pub(super) fn driver(base: Strategy) -> Strategy {
             default(spec, "attachRequired", true);
             for name in ["podInfoOnMount", "storageCapacity", "requiresRepublish", "seLinuxMount"] {
                 default(spec, name, false);
+            }
+            if gates::is_on(Feature::VolumeLimitScaling) {
+                default(spec, "preventPodSchedulingIfMissing", false);
             }
             default(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType");
             default_empty(spec, "volumeLifecycleModes", vec!["Persistent".into()]);

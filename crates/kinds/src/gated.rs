@@ -53,7 +53,7 @@ pub(crate) fn of(group: &str, resource: &str, is_status: bool) -> &'static [Fiel
         ("autoscaling", _, false) => &[Fields { root: &["spec"], rows: AUTOSCALER }],
         ("storage.k8s.io", "csidrivers", false) => &[Fields { root: &["spec"], rows: CSI_DRIVER }],
         ("coordination.k8s.io", "leases", false) => &[Fields { root: &["spec"], rows: LEASE }],
-        ("", "nodes", _) => &[Fields { root: &["status"], rows: NODE }],
+        ("", "nodes", true) => &[Fields { root: &["status"], rows: NODE }],
         ("resource.k8s.io", "deviceclasses", false) => {
             &[Fields { root: &["spec"], rows: DEVICE_CLASS }]
         }
@@ -235,7 +235,6 @@ const CLAIM_STATUS: &[Gated] = &[
     row(
         DRADeviceBindingConditions,
         &[
-            &["allocation", "allocationTimestamp"],
             &["allocation", "devices", "results", "*", "bindingConditions"],
             &["allocation", "devices", "results", "*", "bindingFailureConditions"],
         ],
@@ -279,6 +278,15 @@ const RESOURCE_SLICE: &[Gated] = &[
         ],
     ),
     row(DRANodeAllocatableResources, &[&["devices", "*", "nodeAllocatableResourceMappings"]]),
+    row(
+        DRAListTypeAttributes,
+        &[
+            &["devices", "*", "attributes", "*", "bools"],
+            &["devices", "*", "attributes", "*", "ints"],
+            &["devices", "*", "attributes", "*", "strings"],
+            &["devices", "*", "attributes", "*", "versions"],
+        ],
+    ),
 ];
 
 const POD_GROUP: &[Gated] = &[

@@ -79,7 +79,7 @@ fn validate_runtime_class(new: &Object) -> ErrorList {
     let scheduling = At::of(new, "scheduling");
     scheduling.field("nodeSelector").labels(&mut errors);
     let tolerations = scheduling.field("tolerations");
-    super::pod::scheduling::tolerations(&tolerations, &mut errors);
+    super::pod::scheduling::plain_tolerations(&tolerations, &mut errors);
     let mut seen: Seen<[String; 4]> = Seen::new();
     for toleration in tolerations.items() {
         let text = |name: &str| toleration.str(name).to_owned();

@@ -283,7 +283,7 @@ fn updates_unconditionally(group: &str, resource: &str) -> bool {
     !matches!(
         (group, resource),
         ("coordination.k8s.io", _)
-            | ("internal.apiserver.k8s.io", _)
+            | ("internal.apiserver.k8s.io" | "storagemigration.k8s.io", _)
             | ("apiregistration.k8s.io", _)
             | ("apiextensions.k8s.io", _)
             | ("admissionregistration.k8s.io", _)
@@ -315,7 +315,7 @@ fn update_checks(group: &str, resource: &str) -> &'static [Check] {
         ("", "namespaces" | "nodes")
         | ("batch", "jobs")
         | ("certificates.k8s.io" | "rbac.authorization.k8s.io" | "resource.k8s.io", _)
-        | ("node.k8s.io", _)
+        | ("node.k8s.io" | "storagemigration.k8s.io", _)
         | ("storage.k8s.io", "csistoragecapacities" | "storageclasses") => {
             &[Metadata, Rules, MetadataChange, Change]
         }
@@ -356,7 +356,9 @@ fn status_metadata(group: &str, resource: &str) -> StatusMetadata {
     match (group, resource) {
         ("apps", "deployments") => StatusMetadata::KeepLabels,
         ("flowcontrol.apiserver.k8s.io", _) => StatusMetadata::KeepAll,
-        ("apiextensions.k8s.io" | "resource.k8s.io" | "apiregistration.k8s.io", _)
+        ("certificates.k8s.io", "podcertificaterequests")
+        | ("scheduling.k8s.io" | "storagemigration.k8s.io", _)
+        | ("apiextensions.k8s.io" | "resource.k8s.io" | "apiregistration.k8s.io", _)
         | ("networking.k8s.io", "servicecidrs")
         | ("admissionregistration.k8s.io", _)
         | ("storage.k8s.io", "volumeattachments") => StatusMetadata::Keep,

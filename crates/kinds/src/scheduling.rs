@@ -2,7 +2,7 @@
 
 use crate::check::{At, child, default};
 use crate::conditions;
-use crate::strategy::{Strategy, alike};
+use crate::strategy::Strategy;
 use keelson_meta::object_meta::IMMUTABLE;
 use keelson_meta::{ErrorList, FieldError, Object, Seen, Value, names};
 
@@ -46,7 +46,12 @@ pub(super) fn workload(base: Strategy) -> Strategy {
     Strategy {
         validate: |new, old| match old {
             None => validate_workload(new),
-            Some(old) => unchanged(new, old, &["controllerRef", "podGroupTemplates"]),
+            Some(old) => {
+                let mut errors = unchanged(new, old, &["controllerRef", "podGroupTemplates"]);
+                let spec = At::of(new, "spec");
+                spec.field("podGroupTemplates").not_empty(&mut errors, "");
+                errors
+            }
         },
         ..base
     }
@@ -57,7 +62,7 @@ fn unchanged(new: &Object, old: &Object, members: &[&str]) -> ErrorList {
     let spec = At::of(new, "spec");
     for name in members {
         let at = spec.field(name);
-        if !alike(at.value, old.at(&["spec", name]).unwrap_or(&Value::Null)) {
+        if at.value != old.at(&["spec", name]).unwrap_or(&Value::Null) {
             at.invalid_as(&mut errors, Value::Null, IMMUTABLE);
         }
     }
@@ -195,7 +200,6 @@ fn validate_status(new: &Object) -> ErrorList {
     }
     duplicates(&list, &mut errors);
     for at in list.items() {
-        at.field("name").required_rule(&mut errors, names::is_dns1123_label);
         if at.has("resourceClaimName") {
             at.field("resourceClaimName").rule(&mut errors, names::is_dns1123_subdomain);
         }

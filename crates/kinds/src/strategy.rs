@@ -95,6 +95,8 @@ pub struct Strategy {
     pub status_metadata: StatusMetadata,
     /// Fills in defaults that follow from other fields.
     pub default: fn(&mut Object),
+    /// Fills in the time where nothing is said.
+    pub default_time: Option<fn(&mut Object, now: &str)>,
     /// Sets what the server decides when an object is made.
     pub prepare_create: fn(&mut Object),
     /// Notes in a new object who made it.
@@ -179,6 +181,7 @@ impl Strategy {
         generation: Generation::Unused,
         status_metadata: StatusMetadata::Free,
         default: |_| (),
+        default_time: None,
         prepare_create: |_| (),
         note_user: |_, _| (),
         prepare_update: |_, _| (),

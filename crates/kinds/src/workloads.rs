@@ -561,7 +561,11 @@ fn stateful_set_template(spec: &At<'_, '_>, errors: &mut ErrorList) {
             if !chosen.is_everything() && !chooses(&chosen, &template) {
                 labels_do_not_match(&template, errors);
             }
-            let whole = with_claims(spec);
+            let mut whole = with_claims(spec);
+            // The controller names the pods.
+            if let Some(pod) = whole.as_object_mut().and_then(|whole| child(whole, "spec")) {
+                ["hostname", "subdomain"].iter().for_each(|name| drop(pod.remove(name)));
+            }
             pod::spec::template(&At { value: &whole, path: template.path }, errors);
             // Upstream looks at these once more.
             pod::spec::template_metadata(&template, errors);

@@ -5,6 +5,7 @@ use crate::api_table::Source;
 use crate::cel_rules::CelRules;
 use crate::conversion::ConvertedEntries;
 use crate::scale::ScalePaths;
+use crate::stamp::Clock;
 use bytes::Bytes;
 use keelson_admission::webhooks::ConversionWebhook;
 use keelson_cache::{Entry, Record};
@@ -144,6 +145,15 @@ impl Kind {
     /// What tables show of a version of a custom resource.
     pub fn columns(&self, version: &str) -> Option<Arc<CustomColumns>> {
         self.checks_of(version).map(|checks| checks.columns.clone())
+    }
+
+    /// Fills in what an object of a client leaves open.
+    pub(crate) fn fill_defaults(&self, schema: &Schema, obj: &mut Object, clock: &dyn Clock) {
+        keelson_schema::default::fill(schema, obj);
+        self.strategy.default(obj);
+        if let Some(default_time) = self.strategy.default_time {
+            default_time(obj, &clock.now().text());
+        }
     }
 
     /// The key behind the prefix.

@@ -17,6 +17,7 @@ mod admission;
 mod autoscaling;
 mod cluster;
 mod core;
+mod gated;
 mod network;
 mod pods;
 mod storage;
@@ -47,6 +48,7 @@ static PRINTERS: &[&[Printer]] = &[
     storage::PRINTERS,
     access::PRINTERS,
     admission::PRINTERS,
+    gated::PRINTERS,
 ];
 
 /// The printer of kinds that have none of their own.

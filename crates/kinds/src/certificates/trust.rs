@@ -165,6 +165,7 @@ fn blocks(text: &str) -> impl Iterator<Item = Block> {
 /// PodCertificateRequests.
 pub(crate) fn pod_request(base: Strategy) -> Strategy {
     Strategy {
+        name_rule: names::name_is_dns_subdomain_unless_generated,
         unconditional_update: false,
         validate: |new, old| match old {
             None => validate_request(new),
@@ -193,6 +194,15 @@ fn validate_request(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
     let spec = At::of(new, "spec");
     signer_name(&spec.field("signerName"), &mut errors);
+    let annotations = spec.field("unverifiedUserAnnotations");
+    errors.extend(keelson_meta::object_meta::validate_annotations(
+        annotations.value.as_object(),
+        &annotations.path,
+    ));
+    for (name, _) in annotations.entries().filter(|(name, _)| !name.contains('/')) {
+        let words = "must be a domain-prefixed key (such as \"acme.io/foo\")";
+        annotations.invalid_as(&mut errors, name, words);
+    }
     let objects = [
         ("podName", "podUID"),
         ("serviceAccountName", "serviceAccountUID"),
@@ -209,21 +219,10 @@ fn validate_request(new: &Object) -> ErrorList {
     let own = spec.str("signerName").starts_with("kubernetes.io/");
     let most = if own { OWN_SECONDS_MAX } else { SECONDS_MAX };
     let seconds = spec.field("maxExpirationSeconds");
-    if !seconds.is_set() {
-        seconds.required(&mut errors, "must be set");
-    } else if !(SECONDS_MIN..=most).contains(&seconds.number()) {
+    if seconds.is_set() && !(SECONDS_MIN..=most).contains(&seconds.number()) {
         seconds.invalid(&mut errors, &format!("must be in the range [{SECONDS_MIN}, {most}]"));
     }
     key(&spec, &mut errors);
-    let annotations = spec.field("unverifiedUserAnnotations");
-    errors.extend(keelson_meta::object_meta::validate_annotations(
-        annotations.value.as_object(),
-        &annotations.path,
-    ));
-    for (name, _) in annotations.entries().filter(|(name, _)| !name.contains('/')) {
-        let words = "must be a domain-prefixed key (such as \"acme.io/foo\")";
-        annotations.invalid_as(&mut errors, name, words);
-    }
     errors
 }
 

@@ -2,8 +2,9 @@
 
 use super::{configuration, fully_qualified, named, not_too_many, selectors, toleration, unique};
 use crate::check::At;
+use crate::gates;
 use keelson_cel::Version;
-use keelson_meta::{ErrorList, FieldError, Value, names};
+use keelson_meta::{ErrorList, Feature, FieldError, Value, names};
 use std::collections::{HashMap, HashSet};
 
 const REQUESTS_MAX: usize = 32;
@@ -107,6 +108,8 @@ fn constraint(at: &At<'_, '_>, known: &Names<'_>, errors: &mut ErrorList) {
         fully_qualified(&same, errors);
     } else if distinct.is_set() {
         fully_qualified(&distinct, errors);
+    } else if !gates::is_on(Feature::DRAConsumableCapacity) {
+        same.required(errors, "");
     } else {
         // The words are upstream's, also where none of them is set.
         let words = "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, but \

@@ -244,6 +244,25 @@ fn fact_name(path: &Path<'_>, name: &str, errors: &mut ErrorList) {
     }
 }
 
+const VALUES: [&str; 8] =
+    ["bool", "int", "string", "version", "bools", "ints", "strings", "versions"];
+
+/// Attributes with several values.
+fn lists(at: &At<'_, '_>, errors: &mut ErrorList) {
+    for name in ["bools", "ints", "strings", "versions"].into_iter().filter(|name| at.has(name)) {
+        let list = at.field(name);
+        if list.array().is_empty() {
+            list.invalid(errors, "must not be empty if specified");
+        }
+        for item in list.items() {
+            if name == "versions" && !keelson_cel::device::is_version(item.text()) {
+                item.invalid(errors, "must be a string compatible with semver.org spec 2.0.0");
+            }
+            item.not_too_long(errors, TEXT_BYTES_MAX);
+        }
+    }
+}
+
 fn attribute(at: &At<'_, '_>, errors: &mut ErrorList) {
     let text = at.field("string");
     text.not_too_long(errors, TEXT_BYTES_MAX);
@@ -254,7 +273,8 @@ fn attribute(at: &At<'_, '_>, errors: &mut ErrorList) {
         }
         version.not_too_long(errors, TEXT_BYTES_MAX);
     }
-    let count = ["bool", "int", "string", "version"].iter().filter(|name| at.has(name)).count();
+    lists(at, errors);
+    let count = VALUES.iter().filter(|name| at.has(name)).count();
     if count == 0 {
         at.invalid_as(errors, "", "exactly one value must be specified");
     } else if count > 1 {

@@ -17,11 +17,7 @@ const POOLS_MAX: usize = 1000;
 pub(crate) fn taint_rule(base: Strategy) -> Strategy {
     Strategy {
         generation: Generation::OnSpecChange,
-        prepare_create: |rule| {
-            let now = rule.creation_timestamp().to_owned();
-            date_taint(rule, &now);
-        },
-        note_time: |rule, _, now| date_taint(rule, now),
+        default_time: Some(date_taint),
         validate: |new, _| {
             let mut errors = ErrorList::new();
             let spec = At::of(new, "spec");

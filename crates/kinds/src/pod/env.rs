@@ -2,8 +2,9 @@
 
 use super::spec::Context;
 use crate::check::At;
+use crate::gates;
 use keelson_meta::names;
-use keelson_meta::{ErrorList, FieldError, Value};
+use keelson_meta::{ErrorList, Feature, FieldError, Value};
 
 const FIELDS: &[&str] = &[
     "metadata.name",
@@ -82,8 +83,16 @@ fn value_from(variable: &At<'_, '_>, errors: &mut ErrorList) {
     file_ref(&at.field("fileKeyRef"), errors);
     let sources = SOURCES.iter().filter(|kind| at.has(kind)).count();
     if sources == 0 {
-        let words = "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, \
-                     `secretKeyRef` or `fileKeyRef`";
+        let words = match gates::is_on(Feature::EnvFiles) {
+            true => {
+                "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, \
+                 `secretKeyRef` or `fileKeyRef`"
+            }
+            false => {
+                "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or \
+                 `secretKeyRef`"
+            }
+        };
         at.invalid_as(errors, "", words);
     } else if !variable.str("value").is_empty() {
         at.invalid_as(errors, "", "may not be specified when `value` is not empty");

@@ -134,6 +134,16 @@ fn label_keys(keys: &At<'_, '_>, has_selector: bool, errors: &mut ErrorList) {
 
 /// `tolerations`.
 pub(crate) fn tolerations(list: &At<'_, '_>, errors: &mut ErrorList) {
+    let compares = gates::is_on(Feature::TaintTolerationComparisonOperators);
+    all_tolerations(list, compares, errors);
+}
+
+/// Tolerations of a RuntimeClass, which compare no numbers.
+pub(crate) fn plain_tolerations(list: &At<'_, '_>, errors: &mut ErrorList) {
+    all_tolerations(list, false, errors);
+}
+
+fn all_tolerations(list: &At<'_, '_>, compares: bool, errors: &mut ErrorList) {
     for at in list.items() {
         let operator = at.field("operator");
         at.field("key").rule_if_set(errors, names::is_qualified_name);
@@ -158,7 +168,7 @@ pub(crate) fn tolerations(list: &At<'_, '_>, errors: &mut ErrorList) {
                 operator.invalid_as(errors, at.str("value"), words);
             }
             "Exists" => {}
-            "Lt" | "Gt" if gates::is_on(Feature::TaintTolerationComparisonOperators) => {
+            "Lt" | "Gt" if compares => {
                 comparison(&at.field("value"), errors);
             }
             "Lt" | "Gt" => operator.not_supported(errors, &["Equal", "Exists", "Lt", "Gt"]),

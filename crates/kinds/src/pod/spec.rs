@@ -107,6 +107,15 @@ pub(crate) fn pod_spec(at: &At<'_, '_>, is_pod: bool, errors: &mut ErrorList) {
     if preemption.is_set() {
         preemption.required_one_of(errors, policies);
     }
+    let group = at.field("schedulingGroup");
+    if group.is_set() {
+        let name = group.field("podGroupName");
+        if name.is_set() {
+            name.rule(errors, names::is_dns1123_subdomain);
+        } else {
+            name.invalid(errors, "must specify one of: `podGroupName`");
+        }
+    }
     let overhead = at.field("overhead");
     resources::overhead(&overhead, overhead.value, errors);
     security::operating_system(at, errors);

@@ -91,8 +91,7 @@ impl Registry {
         let kind = &target.kind;
         let Updated { object: mut obj, owned, warnings: told } = made;
         warnings.extend(told);
-        keelson_schema::default::fill(target.schema(), &mut obj);
-        kind.strategy.default(&mut obj);
+        kind.fill_defaults(target.schema(), &mut obj, self.clock.as_ref());
         warnings.extend(references::dedup(&mut obj));
         if !owned {
             kind.note_owners(&mut obj, target.schema(), |obj| {

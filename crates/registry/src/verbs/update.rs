@@ -178,8 +178,7 @@ impl Registry {
         };
         warnings.extend(told);
         check_version(target, part, &object, entry)?;
-        keelson_schema::default::fill(target.schema(), &mut object);
-        kind.strategy.default(&mut object);
+        kind.fill_defaults(target.schema(), &mut object, self.clock.as_ref());
         warnings.extend(references::dedup(&mut object));
         match &kind.webhook {
             _ if owned => {}

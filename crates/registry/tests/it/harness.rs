@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use keelson_auth::{Attributes, Authorizer, MASTERS, Permit};
-use keelson_meta::{Failure, Object, Value};
+use keelson_meta::{Failure, Features, Object, Value};
 use keelson_registry::options::{DeleteOptions, Freshness, Patch, PatchForm, WriteOptions};
 use keelson_registry::{
     Answer, Clock, Kind, Part, PortRange, Registry, RegistryOptions, SystemClock, Target,
@@ -45,19 +45,37 @@ impl Harness {
         clock: Box<dyn Clock>,
         node_ports: PortRange,
     ) -> Harness {
-        let options = RegistryOptions {
+        Harness::with_options(store, clock, |options| options.node_ports = node_ports).await
+    }
+
+    /// The same, with all versions and these features.
+    pub async fn with_features(features: Features) -> Harness {
+        let change = |options: &mut RegistryOptions| {
+            options.runtime_config = vec![("api/all".to_owned(), true)];
+            options.features = features;
+        };
+        Harness::with_options(Embedded::in_memory(), Box::new(SystemClock), change).await
+    }
+
+    async fn with_options(
+        store: Arc<dyn Store>,
+        clock: Box<dyn Clock>,
+        change: impl FnOnce(&mut RegistryOptions),
+    ) -> Harness {
+        let mut options = RegistryOptions {
             service_ranges: vec!["10.0.0.0/24".into()],
-            node_ports,
+            node_ports: PortRange::default(),
             advertise_address: [192, 0, 2, 1].into(),
             advertise_port: 6443,
             runtime_config: vec![],
-            features: keelson_meta::Features::default(),
+            features: Features::default(),
             admission: Default::default(),
             dynamic_admission: vec![],
             conversion_webhooks: None,
             authorizer: Arc::default(),
             event_ttl: std::time::Duration::ZERO,
         };
+        change(&mut options);
         let opened = Registry::open(store, clock, options).await;
         Harness {
             registry: opened.expect("a registry over an empty store opens"),

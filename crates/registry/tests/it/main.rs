@@ -4,6 +4,7 @@ mod allocation;
 mod authorization;
 mod compare;
 mod gate;
+mod gated_kinds;
 mod harness;
 mod lease;
 mod many_kinds;

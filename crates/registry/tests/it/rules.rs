@@ -10,7 +10,10 @@ pub(crate) struct Session {
 
 impl Session {
     pub async fn open() -> Session {
-        let harness = Harness::open().await;
+        Session::over(Harness::open().await).await
+    }
+
+    pub async fn over(harness: Harness) -> Session {
         let body = br#"{"metadata":{"name":"n"}}"#;
         harness.send("POST", "/api/v1/namespaces", "", body).await;
         let account = br#"{"metadata":{"name":"default"},"automountServiceAccountToken":false}"#;
@@ -448,4 +451,35 @@ async fn the_status_of_a_definition_is_written_without_a_look_at_its_rules() {
     let (code, _) =
         session.send(&format!("PATCH {path}"), r#"{"metadata":{"labels":{"a":"b"}}}"#).await;
     assert_eq!(code, 422, "other writes do look");
+}
+
+#[tokio::test]
+async fn a_stateful_set_does_not_look_at_the_names_of_its_pods() {
+    let session = Session::open().await;
+    let body = |kind: &str| {
+        format!(
+            r#"{{"metadata":{{"name":"{kind}"}},"spec":{{"selector":{{"matchLabels":{{"a":"b"}}}},
+            "template":{{"metadata":{{"labels":{{"a":"b"}}}},"spec":{{"hostname":"A_b","subdomain":"a.b",
+            "containers":[{{"name":"c","image":"i"}}]}}}}}}}}"#
+        )
+    };
+    const SETS: &str = "POST /apis/apps/v1/namespaces/n/statefulsets?dryRun=All";
+    session.check(SETS, &body("s"), 201, &[]).await;
+    let path = "POST /apis/apps/v1/namespaces/n/deployments?dryRun=All";
+    let (code, answer) = session.send(path, &body("d")).await;
+    assert_eq!((code, harness::causes(&answer).len()), (422, 2));
+}
+
+#[tokio::test]
+async fn a_merge_patch_keeps_the_nulls_of_a_list() {
+    let session = Session::open().await;
+    let body = r#"{"metadata":{"name":"d"},"spec":{"selector":{"matchLabels":{"a":"b"}},
+        "template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}"#;
+    session.send("POST /apis/apps/v1/namespaces/n/deployments", body).await;
+    let patch = r#"{"spec":{"template":{"spec":{"containers":[{"name":"c","image":"i","args":[null,"a"]}]}}}}"#;
+    let place = ["spec", "template", "spec", "containers"];
+    let (_, answer) = session.send("PATCH /apis/apps/v1/namespaces/n/deployments/d", patch).await;
+    let containers = answer.array_at(&place);
+    let args = containers.first().map(|container| container.array_at(&["args"]));
+    assert_eq!(args, Some(&["".into(), "a".into()][..]));
 }

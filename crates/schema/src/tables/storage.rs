@@ -116,12 +116,6 @@ pub(super) static PRINTERS: &[Printer] = &[
     },
     Printer {
         group: "resource.k8s.io",
-        kind: "DeviceTaintRule",
-        columns: &[NAME, AGE],
-        cells: |row| vec![row.name(), row.age()],
-    },
-    Printer {
-        group: "resource.k8s.io",
         kind: "ResourceClaim",
         columns: &[NAME, string("State", words("How far the claim has come.")), AGE],
         cells: |row| vec![row.name(), claim_state(row).into(), row.age()],

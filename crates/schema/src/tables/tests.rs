@@ -41,7 +41,7 @@ const SERVED: &[(&str, &str)] = &[
     ("apps", "ControllerRevision DaemonSet Deployment ReplicaSet StatefulSet"),
     ("autoscaling", "HorizontalPodAutoscaler Scale"),
     ("batch", "CronJob Job"),
-    ("certificates.k8s.io", "CertificateSigningRequest"),
+    ("certificates.k8s.io", "CertificateSigningRequest ClusterTrustBundle PodCertificateRequest"),
     ("coordination.k8s.io", "LeaseCandidate Lease"),
     ("discovery.k8s.io", "EndpointSlice"),
     ("events.k8s.io", "Event"),
@@ -54,9 +54,10 @@ const SERVED: &[(&str, &str)] = &[
     (
         "resource.k8s.io",
         "DeviceClass DeviceTaintRule ResourceClaim ResourceClaimTemplate \
-         ResourcePoolStatusRequest* ResourceSlice",
+         ResourcePoolStatusRequest ResourceSlice",
     ),
-    ("scheduling.k8s.io", "PriorityClass"),
+    ("scheduling.k8s.io", "PodGroup PriorityClass Workload"),
+    ("storagemigration.k8s.io", "StorageVersionMigration"),
     (
         "storage.k8s.io",
         "CSIDriver CSINode CSIStorageCapacity* StorageClass VolumeAttachment \

@@ -9,8 +9,12 @@ use std::fs;
 
 type IsServed = dyn Fn(&str, &str, &str) -> bool;
 
-fn everything(_: &str, _: &str, _: &str) -> bool {
-    true
+/// All resources that a server with the default feature gates can serve.
+fn everything(group: &str, version: &str, resource: &str) -> bool {
+    let groups = Catalogue::shared().groups.iter().filter(|known| known.name == group);
+    let versions = groups.flat_map(|group| &group.versions).filter(|known| known.name == version);
+    let mut resources = versions.flat_map(|version| &version.resources);
+    resources.any(|known| known.name == resource && known.gate.is_none())
 }
 
 /// Takes out descriptions: their words are our own.
