@@ -28,6 +28,7 @@ mod root_ca;
 mod selection;
 mod service_accounts;
 mod service_cidrs;
+mod storage_versions;
 mod ttl_after_finished;
 
 pub use authentication_trust::ClientTrust;
@@ -169,6 +170,9 @@ pub const ALL: &[Controller] = &[
     }),
     Controller::new("serviceaccount-token-controller", |context| {
         Box::pin(account_tokens::run(context.registry, context.tokens, context.root_ca))
+    }),
+    Controller::new("storage-version-migrator-controller", |context| {
+        Box::pin(storage_versions::run(context.registry))
     }),
     Controller::new("token-cleaner-controller", |context| {
         Box::pin(bootstrap_tokens::clean(context.registry))

@@ -6,6 +6,7 @@ mod garbage;
 mod identity;
 mod policy_types;
 mod stepping_aside;
+mod storage_versions;
 mod tokens;
 mod workloads;
 

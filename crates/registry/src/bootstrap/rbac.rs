@@ -10,11 +10,23 @@ use crate::verbs::Part;
 use crate::verbs::update::Updated;
 use keelson_auth::Permit;
 use keelson_auth::rbac::{GROUP, Rule, rules_of, uncovered};
-use keelson_meta::{Failure, Map, Object, Str, Value, value};
+use keelson_meta::{Failure, Feature, Map, Object, Str, Value, value};
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
 const TABLE: &str = include_str!("rbac.txt");
+/// Those behind a feature gate, in the form of the table.
+const GATED: &[(Feature, &str)] = &[(
+    Feature::StorageVersionMigrator,
+    "clusterrole system:controller:storage-version-migrator-controller\n  \
+       create,list,patch * *\n  \
+       get apiextensions.k8s.io customresourcedefinitions\n  \
+       patch apiextensions.k8s.io customresourcedefinitions/status\n  \
+       update storagemigration.k8s.io storageversionmigrations/status\n\
+     clusterrolebinding system:controller:storage-version-migrator-controller \
+     ClusterRole/system:controller:storage-version-migrator-controller \
+     ServiceAccount/kube-system/storage-version-migrator-controller",
+)];
 const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 const BOOTSTRAPPING: &str = "kubernetes.io/bootstrapping";
 
@@ -125,7 +137,10 @@ pub fn default_rules(name: &str) -> Vec<Rule> {
 /// The default roles and bindings, with where they stand.
 fn defaults(registry: &Registry) -> Vec<(Target, Object)> {
     let mut all: Vec<(Target, Object)> = vec![];
-    for line in TABLE.lines().filter(|line| !line.starts_with('#')) {
+    let features = registry.options.features;
+    let gated = GATED.iter().filter(|(feature, _)| features.is_on(*feature));
+    let gated = gated.flat_map(|(_, table)| table.lines());
+    for line in TABLE.lines().filter(|line| !line.starts_with('#')).chain(gated) {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words.as_slice() {
             [word @ ("clusterrole" | "role"), name] => {

@@ -1,0 +1,226 @@
+//! The storage version migrator: writes each object of a resource again, so that it is stored in the present storage
+//! version, and says in the StorageVersionMigration how that went. There are such objects only with the feature gate
+//! StorageVersionMigrator.
+//!
+//! Of several migrations of one resource the oldest runs; the others wait for it.
+
+use crate::client::{Client, unless_ending};
+use crate::control_loop::{self, ControlLoop};
+use crate::queue::Queue;
+use keelson_meta::{Failure, Object, Status, Str, Timestamp, Value, value};
+use keelson_registry::api_table::Source;
+use keelson_registry::options::PatchForm;
+use keelson_registry::{Entry, InformerEvent, Kind, Part, Registry, Target, Wanted};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+const GROUP: &str = "storagemigration.k8s.io";
+const RESOURCE: &str = "storageversionmigrations";
+/// The field manager of the writes to migrated objects: none of their fields is its own.
+const FIELD_MANAGER: &str = "storage-version-migrator-controller";
+/// Objects that are written side by side.
+const WRITES_MAX: usize = 32;
+/// How long a resource that is not served is waited for: its definition may be about to come.
+const ABSENT_SECONDS_MAX: i64 = 80;
+/// Between two looks at a migration that has to wait.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+
+/// Runs until it is dropped.
+pub(crate) async fn run(registry: Arc<Registry>) {
+    let client = Client::new(&registry, "storage-version-migrator-controller");
+    control_loop::run(&registry, Migrator { client }).await;
+}
+
+struct Migrator {
+    client: Client,
+}
+
+impl ControlLoop for Migrator {
+    /// The name of a StorageVersionMigration.
+    type Key = Str;
+    const NAME: &'static str = "storage-version-migrator-controller";
+    const WANTED: Wanted = Wanted::Only(&[(GROUP, RESOURCE)]);
+    const WORKERS_MAX: usize = 1;
+
+    fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<Str>) -> bool {
+        for event in &events {
+            match event {
+                InformerEvent::Listed(_, all) => {
+                    queue.extend(all.range("", "").map(|entry| entry.name().into()));
+                }
+                InformerEvent::Put { entry, .. } => queue.add(entry.name().into()),
+                InformerEvent::Deleted { .. } | InformerEvent::Withdrawn(_) => {}
+            }
+        }
+        false
+    }
+
+    async fn sync(&self, name: Str) -> Result<Option<Duration>, Failure> {
+        let Some(kind) = self.client.kind(GROUP, RESOURCE) else { return Ok(None) };
+        let target = Target::of(&kind, "", &name);
+        let known = self.client.registry.cached(&kind, "", &name);
+        let Some(migration) = known.map(|entry| kind.decode(&entry)).transpose()? else {
+            return Ok(None);
+        };
+        if has_ended(&migration) || migration.deletion_timestamp().is_some() {
+            return Ok(None);
+        }
+        if self.is_behind_another(&kind, &migration) {
+            return Ok(Some(LOOK_AGAIN));
+        }
+        if !is_true(&migration, "Running") {
+            let mut running = migration;
+            self.set(&mut running, "Running", ("True", "MigrationRunning", RUNNING));
+            unless_ending(self.client.update(&target, Part::Status, running).await)?;
+            // The write is an event, which leads on.
+            return Ok(None);
+        }
+        self.migrate(&target, migration).await
+    }
+}
+
+const RUNNING: &str = "The migration is running";
+
+impl Migrator {
+    /// Whether an older migration of the same resource has not ended.
+    fn is_behind_another(&self, kind: &Kind, migration: &Object) -> bool {
+        let age = |one: &Object| {
+            (one.str_at(&["metadata", "creationTimestamp"]).to_owned(), one.name().to_owned())
+        };
+        let (resource, own) = (resource_of(migration), age(migration));
+        let all = self.client.registry.cached_all(kind);
+        all.range("", "")
+            .filter_map(|entry| kind.decode(entry).ok())
+            .any(|other| resource_of(&other) == resource && !has_ended(&other) && age(&other) < own)
+    }
+
+    /// Writes all objects of the resource, then says that it is done.
+    async fn migrate(
+        &self,
+        target: &Target,
+        mut migration: Object,
+    ) -> Result<Option<Duration>, Failure> {
+        let (group, resource) = resource_of(&migration);
+        let Some(kind) = self.client.kind(&group, &resource) else {
+            let created = Timestamp::parse(migration.creation_timestamp());
+            let age = created.map_or(i64::MAX, |at| self.client.now().seconds - at.seconds);
+            if age < ABSENT_SECONDS_MAX {
+                return Ok(Some(LOOK_AGAIN));
+            }
+            let why = "resource does not exist in discovery";
+            self.end(&mut migration, ("Failed", "StorageVersionMigrationFailed", why));
+            unless_ending(self.client.update(target, Part::Status, migration).await)?;
+            return Ok(None);
+        };
+        let all = self.client.registry.cached_all(&kind);
+        let revision = self.client.registry.cache.revision().to_string();
+        let mut writes = JoinSet::new();
+        for entry in all.range("", "") {
+            if writes.len() == WRITES_MAX {
+                written(writes.join_next().await)?;
+            }
+            let (client, kind, entry) = (self.client.clone(), kind.clone(), entry.clone());
+            writes.spawn(async move { write_again(client, &kind, &entry).await });
+        }
+        while let Some(done) = writes.join_next().await {
+            written(Some(done))?;
+        }
+        self.forget_old_versions(&kind, &group, &resource).await?;
+        migration.object_mut("status").insert("resourceVersion", revision);
+        self.end(&mut migration, ("Succeeded", "StorageVersionMigrationSucceeded", ""));
+        unless_ending(self.client.update(target, Part::Status, migration).await)?;
+        Ok(None)
+    }
+
+    /// Says in a CustomResourceDefinition that objects are stored in its storage version only.
+    async fn forget_old_versions(
+        &self,
+        kind: &Kind,
+        group: &str,
+        resource: &str,
+    ) -> Result<(), Failure> {
+        let definitions = self.client.kind("apiextensions.k8s.io", "customresourcedefinitions");
+        let Some(definitions) = definitions.filter(|_| kind.source == Source::Custom) else {
+            return Ok(());
+        };
+        let target = Target::of(&definitions, "", &format!("{resource}.{group}"));
+        let Some(definition) = self.client.get(&target).await? else { return Ok(()) };
+        let versions = definition.array_at(&["spec", "versions"]).iter();
+        let mut stored = versions
+            .filter(|version| version.get("storage").and_then(Value::as_bool) == Some(true))
+            .filter_map(|version| version.str_at(&["name"]));
+        let Some(stored) = stored.next() else { return Ok(()) };
+        let patch = value!({
+            "metadata": {"resourceVersion": (definition.resource_version())},
+            "status": {"storedVersions": [stored]}
+        });
+        let patched = self.client.patch(&target, Part::Status, PatchForm::Merge, &patch).await;
+        unless_ending(patched.map(drop))
+    }
+
+    fn end(&self, migration: &mut Object, (name, reason, message): (&str, &str, &str)) {
+        self.set(migration, "Running", ("False", "MigrationCompleted", "Migration completed"));
+        self.set(migration, name, ("True", reason, message));
+    }
+
+    /// Sets a condition.
+    fn set(
+        &self,
+        migration: &mut Object,
+        name: &str,
+        (status, reason, message): (&str, &str, &str),
+    ) {
+        let condition = value!({"type": name, "status": status, "reason": reason,
+            "message": message, "lastTransitionTime": (self.client.now().text())});
+        let all = migration.object_mut("status").entry_or("conditions", || Value::Array(vec![]));
+        let Some(all) = all.as_array_mut() else { return };
+        match all.iter_mut().find(|one| one.str_at(&["type"]) == Some(name)) {
+            Some(known) => *known = condition,
+            None => all.push(condition),
+        }
+    }
+}
+
+/// Applies nothing to an object, which stores it again where it is stored in another version.
+async fn write_again(client: Client, kind: &Arc<Kind>, entry: &Entry) -> Result<(), Failure> {
+    let target = Target::of(kind, entry.namespace(), entry.name());
+    let gvk = &target.schema().gvk;
+    let uid = entry.field("metadata.uid").map(str::to_owned);
+    let uid = uid.or_else(|| Some(kind.decode(entry).ok()?.uid().to_owned()));
+    let patch = value!({
+        "apiVersion": (gvk.api_version()), "kind": (gvk.kind.clone()),
+        "metadata": {"name": (entry.name()), "uid": (uid.unwrap_or_default()),
+            "resourceVersion": (entry.modified().to_string())}
+    });
+    let client = client.with_field_manager(FIELD_MANAGER);
+    match client.patch(&target, Part::Main, PatchForm::ApplyYaml, &patch).await {
+        // It is gone, or somebody else has written it meanwhile, and so in the present version.
+        Err(status) if matches!(status.code, 404 | 409) => Ok(()),
+        done => done.map(drop),
+    }
+}
+
+fn written(
+    done: Option<Result<Result<(), Failure>, tokio::task::JoinError>>,
+) -> Result<(), Failure> {
+    match done {
+        Some(Ok(done)) => done,
+        Some(Err(error)) => Err(Status::internal(error)),
+        None => Ok(()),
+    }
+}
+
+fn resource_of(migration: &Object) -> (String, String) {
+    let of = |name: &str| migration.str_at(&["spec", "resource", name]).to_owned();
+    (of("group"), of("resource"))
+}
+
+fn is_true(migration: &Object, name: &str) -> bool {
+    let mut all = migration.array_at(&["status", "conditions"]).iter();
+    all.any(|one| one.str_at(&["type"]) == Some(name) && one.str_at(&["status"]) == Some("True"))
+}
+
+fn has_ended(migration: &Object) -> bool {
+    is_true(migration, "Succeeded") || is_true(migration, "Failed")
+}

@@ -1,0 +1,103 @@
+//! StorageVersionMigrations: objects are stored again in the storage version of their definition.
+
+use super::{MAPS, make};
+use crate::http::{Client, Server};
+use keelson::{Builder, Keelson};
+use keelson_meta::Features;
+use serde_json::{Value, json};
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const MIGRATIONS: &str = "/apis/storagemigration.k8s.io/v1beta1/storageversionmigrations";
+const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
+
+fn migrating() -> Server {
+    let features = Features::parse(["StorageVersionMigrator=true"]).expect("a feature gate");
+    let served = ("storagemigration.k8s.io/v1beta1".to_owned(), true);
+    Server::start_plain(Builder { features, runtime_config: vec![served], ..Keelson::builder() })
+}
+
+/// A definition of two versions, of which one is stored.
+fn definition(stored: &str) -> Value {
+    let version = |name: &str| {
+        json!({"name": name, "served": true, "storage": name == stored,
+            "schema": {"openAPIV3Schema": {"type": "object"}}})
+    };
+    json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {"group": "example.com", "scope": "Namespaced",
+            "names": {"plural": "widgets", "kind": "Widget"},
+            "versions": [version("v1"), version("v2")]}})
+}
+
+/// Migrates a resource, and waits for a condition to hold: all conditions then.
+fn migrate(client: &Client, group: &str, resource: &str, until: &str) -> Vec<String> {
+    let spec = json!({"resource": {"group": group, "resource": resource}});
+    make(client, MIGRATIONS, &json!({"metadata": {"name": resource}, "spec": spec}));
+    let all = |body: &Value| body["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let done = client.poll(&format!("{MIGRATIONS}/{resource}"), |got| {
+        all(&got.body).iter().any(|one| one["type"] == until && one["status"] == "True")
+    });
+    let text = |one: &Value| {
+        ["type", "status", "reason"].map(|name| one[name].as_str().unwrap_or_default()).join(" ")
+    };
+    all(&done.body).iter().map(text).collect()
+}
+
+#[test]
+fn a_migration_stores_custom_resources_in_the_storage_version_and_forgets_the_others() {
+    let server = migrating();
+    let client = server.client();
+    make(&client, DEFINITIONS, &definition("v1"));
+    client.poll(WIDGETS, |answer| answer.status == 200);
+    let widget = |name: &str| json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}});
+    make(&client, WIDGETS, &widget("old"));
+    let patch = json!({"spec": definition("v2")["spec"]});
+    let path = format!("{DEFINITIONS}/widgets.example.com");
+    let changed = client.call("PATCH", &path, super::MERGE, Some(&patch));
+    assert_eq!(changed.body["status"]["storedVersions"], json!(["v1", "v2"]), "{changed:?}");
+    make(&client, WIDGETS, &widget("new"));
+    let versions = || {
+        ["old", "new"].map(|name| {
+            let got = client.get(&format!("{WIDGETS}/{name}")).body;
+            (got["metadata"]["resourceVersion"].clone(), got["metadata"]["managedFields"].clone())
+        })
+    };
+    let before = versions();
+    let ended = migrate(&client, "example.com", "widgets", "Succeeded");
+    let want =
+        ["Running False MigrationCompleted", "Succeeded True StorageVersionMigrationSucceeded"];
+    assert_eq!(ended, want);
+    let after = versions();
+    assert_ne!(before[0].0, after[0].0, "it was stored in v1");
+    assert_eq!(before[1], after[1], "it was stored in v2 already");
+    assert_eq!(before[0].1, after[0].1, "nobody owns other fields than before");
+    let definition = client.get(&path).body;
+    assert_eq!(definition["status"]["storedVersions"], json!(["v2"]));
+    server.stop();
+}
+
+#[test]
+fn a_migration_leaves_objects_of_the_storage_version_as_they_are() {
+    let server = migrating();
+    let client = server.client();
+    make(&client, MAPS, &json!({"metadata": {"name": "a"}, "data": {"k": "v"}}));
+    let before = client.get(&format!("{MAPS}/a")).body;
+    migrate(&client, "", "configmaps", "Succeeded");
+    assert_eq!(client.get(&format!("{MAPS}/a")).body, before);
+    let migration = client.get(&format!("{MIGRATIONS}/configmaps")).body;
+    assert!(migration["status"]["resourceVersion"].is_string(), "{migration}");
+    server.stop();
+}
+
+#[test]
+fn a_migration_waits_for_a_resource_that_is_not_served() {
+    let server = migrating();
+    let client = server.client();
+    let running = migrate(&client, "example.com", "widgets", "Running");
+    assert_eq!(running, ["Running True MigrationRunning"]);
+    make(&client, DEFINITIONS, &definition("v1"));
+    client.poll(&format!("{MIGRATIONS}/widgets"), |got| {
+        got.body["status"]["conditions"][1]["type"] == "Succeeded"
+    });
+    server.stop();
+}
