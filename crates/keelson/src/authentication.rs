@@ -39,7 +39,7 @@ pub struct TokenWebhookOptions {
     pub kubeconfig: PathBuf,
     /// The version of reviews that it speaks.
     pub version: ReviewVersion,
-    /// How long the users that it names are remembered.
+    /// Cache time of its answers.
     pub cache_ttl: Duration,
 }
 
@@ -97,7 +97,7 @@ fn parse(text: &str) -> Result<AuthenticationConfiguration, String> {
     AuthenticationConfiguration::read(&parsed.value)
 }
 
-/// What reads the file again.
+/// Reloads the file when it changes.
 #[derive(Clone)]
 pub(crate) struct Reload {
     pub file: AuthenticationFile,
@@ -107,7 +107,7 @@ pub(crate) struct Reload {
     pub look: Duration,
 }
 
-/// How long new issuers may take to announce their keys before they take the place of those before.
+/// How long new issuers may take to fetch their keys before they replace the old ones.
 const READY_TIME_MAX: Duration = Duration::from_secs(60);
 
 impl Reload {

@@ -130,7 +130,7 @@ impl Authorization {
         Ok(modes)
     }
 
-    /// What reads the file again, if there is one.
+    /// Reloads the file when it changes, if there is one.
     pub(crate) fn reload(
         &self,
         authorizer: &Arc<Authorizer>,
@@ -177,7 +177,7 @@ fn yaml(text: &str) -> Result<Value, String> {
     }
 }
 
-/// What reads `--authorization-config` again when it changes.
+/// Reloads `--authorization-config` when it changes.
 #[derive(Clone)]
 pub(crate) struct Reload {
     authorization: Authorization,

@@ -13,14 +13,14 @@ use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// How long a reader may keep the server waiting; the disk holds old pages meanwhile.
+/// Timeout of a stalled reader; its snapshot keeps old pages meanwhile.
 const STALL_TIME_MAX: Duration = Duration::from_secs(30);
 /// Bytes that go to the socket at once.
 const CHUNK_BYTES: usize = 64 << 10;
 /// After a connection that could not be taken.
 const ACCEPT_DELAY: Duration = Duration::from_secs(1);
 
-/// Where the server of a data folder offers backups.
+/// The path of the backup socket of a data folder.
 pub fn backup_socket(data_dir: &Path) -> PathBuf {
     data_dir.join("store").join("backup.sock")
 }

@@ -17,11 +17,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use time::OffsetDateTime;
 
 const DAY_SECONDS: i64 = 24 * 60 * 60;
-/// How long the authority lasts.
+/// Lifetime of the authority.
 const AUTHORITY_SECONDS: i64 = 10 * 365 * DAY_SECONDS;
-/// How long other certificates last.
+/// Lifetime of other certificates.
 const CERTIFICATE_SECONDS: i64 = 365 * DAY_SECONDS;
-/// How far back validity begins, for clocks that are behind.
+/// Backdating of the start of validity, for clocks that are behind.
 const BACKDATED_SECONDS: i64 = 60 * 60;
 /// A certificate is renewed when less than this part of its life is left.
 const RENEWED_PART: i64 = 3;
@@ -35,7 +35,7 @@ pub(crate) const ADMIN_NAME: &str = "kubernetes-admin";
 pub enum CertificateError {
     /// A file could not be read or written.
     File {
-        /// What, and why.
+        /// The operation and its error.
         source: FileError,
     },
     /// A certificate could not be made.
@@ -43,7 +43,7 @@ pub enum CertificateError {
         /// Why.
         source: rcgen::Error,
     },
-    /// One file of the authority is there and the other is not.
+    /// Only one file of the authority exists.
     Incomplete {
         /// The file that is there.
         present: PathBuf,
@@ -106,14 +106,14 @@ pub struct Pair {
 pub struct Pki {
     /// The authority's certificate, in PEM.
     pub ca: String,
-    /// What the server shows.
+    /// The serving certificate.
     pub serving: Pair,
-    /// What the administrator shows: group `system:masters`.
+    /// The administrator's client certificate: group `system:masters`.
     pub admin: Pair,
     ca_key: String,
 }
 
-/// What there is already.
+/// The existing files.
 #[derive(Default)]
 struct Found {
     ca: Option<Pair>,
@@ -132,7 +132,7 @@ impl Pki {
         CertificateAuthority::read(&self.ca, &self.ca_key)
     }
 
-    /// The same authority, with those certificates made anew that have to be.
+    /// Renews the certificates that are about to expire, by the same authority.
     pub(crate) fn renewed(&self, names: &[String]) -> Result<Pki, CertificateError> {
         let ca = Pair { certificate: self.ca.clone(), key: self.ca_key.clone() };
         let (serving, admin) = (Some(self.serving.clone()), Some(self.admin.clone()));

@@ -8,10 +8,10 @@ use keelson_registry::{Entry, EventKind, Registry, WatchEvent, WatchRefusal};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long until a definition is looked at again whose objects are still going.
+/// Retry interval of a terminating definition whose objects are not all deleted.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// How long until one is that could not be followed.
+/// Retry interval after a failure.
 const AFTER_FAILURE: Duration = Duration::from_secs(5);
 
 /// Runs until it is aborted.

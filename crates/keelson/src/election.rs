@@ -10,13 +10,13 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 const LEASE: &str = "keelson-controllers";
-/// How long a lease that is not renewed stays with its holder.
+/// Duration of the lease.
 const LEASE_TIME: Duration = Duration::from_secs(15);
 /// A holder that could not renew its lease for so long ends its loops, before another server begins.
 const RENEW_TIME_MAX: Duration = Duration::from_secs(10);
 /// Between two tries to take or renew it.
 const RETRY: Duration = Duration::from_secs(2);
-/// How long a server that stops tries to give it up.
+/// How long a server that stops tries to release the lease.
 const RESIGN_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// The loops of a server that has the lease.
@@ -28,7 +28,7 @@ struct Leading {
 }
 
 impl Leading {
-    /// How long the loops may go on without a renewal.
+    /// Renew deadline: how long the loops go on without a renewal.
     fn left(&self) -> Duration {
         left(self.renewed)
     }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 /// Between two looks for a cluster that does not answer at the start.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
-/// How often it is said that it is waited for.
+/// Interval of the log line about waiting for etcd.
 const TELL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// An etcd cluster that holds the data. Any number of servers may share one.
@@ -29,7 +29,7 @@ pub struct Etcd {
     pub identity_files: Option<(PathBuf, PathBuf)>,
     /// `--etcd-prefix`: the folder of the cluster that holds the data.
     pub prefix: String,
-    /// How long a cluster that does not answer is waited for at the start.
+    /// Timeout of the first connection at the start.
     pub patience: Duration,
     /// `--etcd-compaction-interval`: how often history is forgotten; zero: never, by this server.
     pub compaction_interval: Duration,
@@ -80,7 +80,7 @@ impl Etcd {
         }
     }
 
-    /// What is wrong, and with which flag, in one line.
+    /// The fault and its flag, in one line.
     fn line(&self, error: &OpenError) -> String {
         let flags = match error {
             OpenError::Unreachable { .. } if self.is_secure() => {

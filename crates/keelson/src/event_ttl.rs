@@ -5,7 +5,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often the store is asked to delete what has expired.
+/// Interval of the deletion of expired keys.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Runs until it is aborted.

@@ -51,7 +51,7 @@ pub fn parse(words: &[String]) -> Result<Features, GatesError> {
     Ok(features)
 }
 
-/// What kube-apiserver can switch and Keelson cannot. COMPAT.md says the same.
+/// Gates that kube-apiserver can switch and Keelson cannot. COMPAT.md says the same.
 const FIXED: &[Feature] = &[
     Feature::APIResponseCompression,
     Feature::APIServerIdentity,

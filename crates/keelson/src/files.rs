@@ -1,4 +1,4 @@
-//! How many files the process may have open (RLIMIT_NOFILE).
+//! The limit of open files (RLIMIT_NOFILE).
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::os::unix::fs::MetadataExt;

@@ -31,12 +31,12 @@ const TOKEN_EXPIRATION_MAX: Duration = Duration::from_secs(1 << 32);
 #[derive(Debug, Parser)]
 #[command(name = "keelson", version, max_term_width = 100, arg_required_else_help = true)]
 pub struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What the binary does.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Serve the Kubernetes API. Without a flag: on port 6443, with data, certificates and an
@@ -103,23 +103,23 @@ const GOAWAY_CHANCE_MAX: f64 = 0.02;
 /// Standard input or output in the place of a file.
 pub const STDIO: &str = "-";
 
-/// How the closing line of a command looks, if not like text.
+/// Output format of a command's closing line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum SummaryFormat {
     /// An object.
     Json,
 }
 
-/// How a result looks, if not like a table.
+/// Output format of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ResultFormat {
     /// An object.
     Json,
-    /// The same as YAML.
+    /// YAML.
     Yaml,
 }
 
-/// Where the data is.
+/// The data folder.
 #[derive(Debug, Args)]
 pub struct Place {
     /// The data folder that `serve` was given [default: $XDG_DATA_HOME/keelson, or
@@ -150,10 +150,10 @@ pub struct BackupAsk {
     /// The file to make; it has its name only when it is whole. `-` is standard output.
     #[arg(value_hint = ValueHint::FilePath)]
     pub file: String,
-    /// Where the data is.
+    /// The data folder.
     #[command(flatten)]
     pub place: Place,
-    /// How the closing line looks [default: text].
+    /// Output format of the closing line [default: text].
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     pub output: Option<SummaryFormat>,
 }
@@ -164,10 +164,10 @@ pub struct RestoreAsk {
     /// The backup. `-` is standard input.
     #[arg(value_hint = ValueHint::FilePath)]
     pub file: String,
-    /// Where the data goes: absent, or empty.
+    /// The data folder to make; absent or empty.
     #[command(flatten)]
     pub place: Place,
-    /// How the closing line looks [default: text].
+    /// Output format of the closing line [default: text].
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     pub output: Option<SummaryFormat>,
 }
@@ -178,7 +178,7 @@ pub struct CheckAsk {
     /// A backup to check, in the place of the data folder. `-` is standard input.
     #[arg(value_hint = ValueHint::FilePath, conflicts_with = "data_dir")]
     pub file: Option<String>,
-    /// Where the data is.
+    /// The data folder.
     #[command(flatten)]
     pub place: Place,
     /// Remove records that cannot be read from the data folder. Those whose bytes are still what was
@@ -186,21 +186,21 @@ pub struct CheckAsk {
     /// removed is again what it was before, if that is still kept, else it is gone.
     #[arg(long, conflicts_with = "file")]
     pub repair: bool,
-    /// How the result looks [default: a table].
+    /// Output format [default: a table].
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     pub output: Option<ResultFormat>,
 }
 
-/// What an acknowledged write survives.
+/// Durability of acknowledged writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Durability {
-    /// Crashes and power loss.
+    /// Survive crashes and power loss.
     Sync,
-    /// Nothing: data is in memory only. For tests.
+    /// Data in memory only, lost when the process ends. For tests.
     Memory,
 }
 
-/// How logs look.
+/// Log format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     /// Lines for people.
@@ -233,20 +233,20 @@ pub struct Serve {
     /// Folder of the etcd cluster that holds the data.
     #[arg(long, value_name = "PREFIX", default_value = "/registry")]
     pub etcd_prefix: String,
-    /// How often etcd's history is forgotten, by one of the servers that share it: `5m0s`; 0 is never.
+    /// Interval of etcd compaction, by one of the servers that share it: `5m0s`; 0 is never.
     #[arg(long, value_name = "DURATION", default_value = "5m0s")]
     pub etcd_compaction_interval: String,
-    /// What an acknowledged write survives.
+    /// Durability of acknowledged writes.
     #[arg(long, value_enum, default_value = "sync")]
     pub durability: Durability,
-    /// Where the administrator's kubeconfig is written [default: admin.kubeconfig in the data folder].
+    /// Path of the administrator's kubeconfig [default: admin.kubeconfig in the data folder].
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
     /// Control loops that run: `*` all, `name` one, `-name` not this one [default: all, but those of a
     /// kube-controller-manager only while none holds its lease].
     #[arg(long, value_delimiter = ',', value_name = "NAMES", allow_hyphen_values = true)]
     pub controllers: Vec<String>,
-    /// Who signs certificates.
+    /// Signers of CertificateSigningRequests.
     #[command(flatten)]
     pub signing: ClusterSigning,
     /// Address to listen on.
@@ -255,7 +255,7 @@ pub struct Serve {
     /// Port to listen on, with TLS; 0 takes a free one.
     #[arg(long, default_value_t = 6443)]
     pub secure_port: u16,
-    /// Address under which the API is known inside the cluster [default: that of the first interface].
+    /// Address of the API inside the cluster [default: that of the first interface].
     #[arg(long)]
     pub advertise_address: Option<IpAddr>,
     /// Folder for own certificates [default: pki in the data folder].
@@ -267,16 +267,16 @@ pub struct Serve {
     /// Key of the serving certificate.
     #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
     pub tls_private_key_file: Option<PathBuf>,
-    /// Authorities whose client certificates name users.
+    /// CA bundle for client certificates.
     #[arg(long, value_name = "FILE")]
     pub client_ca_file: Option<PathBuf>,
-    /// Which proxies name users in headers.
+    /// The front proxy.
     #[command(flatten)]
     pub request_header: RequestHeader,
-    /// Who decides on requests, and which webhooks are asked.
+    /// Authorization and its webhooks.
     #[command(flatten)]
     pub authorization: AuthorizationFlags,
-    /// Who issues service account tokens: the first named signs, all are accepted.
+    /// Issuers of service account tokens: the first signs, all are accepted.
     #[arg(long, value_name = "URL", default_value = "https://kubernetes.default.svc")]
     pub service_account_issuer: Vec<String>,
     /// Key that signs service account tokens [default: an own one, `sa.key` beside the certificates].
@@ -289,16 +289,16 @@ pub struct Serve {
     /// Further keys that verify service account tokens, public or private; may be given several times.
     #[arg(long, value_name = "FILE")]
     pub service_account_key_file: Vec<PathBuf>,
-    /// How long a service account token lives at most: `24h0m0s`; 0 is as long as asked.
+    /// Maximum lifetime of a service account token: `24h0m0s`; 0 is no maximum.
     #[arg(long, value_name = "DURATION", default_value = "0s")]
     pub service_account_max_token_expiration: String,
-    /// Whether tokens of Pods live for a year, for clients that do not read them again.
+    /// Whether tokens of Pods live for a year, for clients that do not reload them.
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub service_account_extend_token_expiration: bool,
     /// Whether the Secrets of legacy service account tokens must exist.
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub service_account_lookup: bool,
-    /// Where the keys of service account tokens are found [default: /openid/v1/jwks of this server].
+    /// URL of the keys that verify service account tokens [default: /openid/v1/jwks of this server].
     #[arg(long, value_name = "URL")]
     pub service_account_jwks_uri: Option<String>,
     /// Audiences of the API [default: the issuers].
@@ -310,7 +310,7 @@ pub struct Serve {
     /// Whether requests without credentials are served as system:anonymous [default: true].
     #[arg(long, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub anonymous_auth: Option<bool>,
-    /// Which other issuers' tokens are accepted.
+    /// OpenID Connect issuers.
     #[command(flatten)]
     pub oidc: Oidc,
     /// File of tokens: lines of `token,user,uid,"group,group"`.
@@ -338,30 +338,30 @@ pub struct Serve {
     /// Admission plug-ins to switch off.
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     pub disable_admission_plugins: Vec<String>,
-    /// An AdmissionConfiguration: what plug-ins are told, in the file or in files that it names.
+    /// An AdmissionConfiguration: the configuration of plug-ins, in the file or in files that it names.
     #[arg(long, value_name = "FILE")]
     pub admission_control_config_file: Option<PathBuf>,
-    /// Requests at once that change nothing; 0 is any number. Watches and other long requests do not count,
+    /// Maximum of read requests in flight; 0 is no maximum. Watches and other long requests do not count,
     /// nor do members of system:masters.
     #[arg(long, default_value_t = 400, value_name = "COUNT", allow_hyphen_values = true)]
     pub max_requests_inflight: i64,
-    /// Requests at once that change something; 0 is any number.
+    /// Maximum of mutating requests in flight; 0 is no maximum.
     #[arg(long, default_value_t = 200, value_name = "COUNT", allow_hyphen_values = true)]
     pub max_mutating_requests_inflight: i64,
-    /// Fraction of the requests over HTTP/2 whose connection is told to end, so that clients spread over
+    /// Fraction of HTTP/2 requests that are answered with a GOAWAY, so that clients spread over
     /// several servers behind a load balancer: 0 (off) to 0.02.
     #[arg(long, default_value_t = 0.0, value_name = "FRACTION", allow_hyphen_values = true)]
     pub goaway_chance: f64,
-    /// How long old revisions can be read and watched, in seconds.
+    /// History for reads and watches of old revisions, in seconds.
     #[arg(long, default_value_t = 300, value_name = "SECONDS")]
     pub history_seconds: u64,
-    /// How long events are kept after their last write: `1h0m0s`; 0 is for ever.
+    /// Time to live of events after their last write: `1h0m0s`; 0 is for ever.
     #[arg(long, value_name = "DURATION", default_value = "1h0m0s")]
     pub event_ttl: String,
-    /// How logs look.
+    /// Log format.
     #[arg(long, value_enum, default_value = "text")]
     pub log_format: LogFormat,
-    /// How much is logged: 0 warnings, 2 what happens, 4 details, 6 everything.
+    /// Log verbosity: 0 warnings, 2 info, 4 debug, 6 trace.
     #[arg(short = 'v', long = "v", default_value_t = 1, value_name = "LEVEL")]
     pub verbosity: u8,
 }
@@ -378,19 +378,19 @@ pub struct KubeconfigAsk {
     /// Group of that user; may be given several times.
     #[arg(long, value_name = "GROUP", requires = "user")]
     pub group: Vec<String>,
-    /// How long the certificate lasts: `24h0m0s`, at most a year.
+    /// Lifetime of the certificate: `24h0m0s`, at most a year.
     #[arg(long, value_name = "DURATION", default_value = "24h0m0s", requires = "user")]
     pub duration: String,
     /// Folder of certificates that `serve` was given [default: pki in the data folder].
     #[arg(long, value_name = "DIR", requires = "user")]
     pub cert_dir: Option<PathBuf>,
-    /// Where the server is reached [default: as the administrator's kubeconfig says].
+    /// URL of the server [default: that of the administrator's kubeconfig].
     #[arg(long, value_name = "URL", requires = "user")]
     pub server: Option<String>,
 }
 
 impl KubeconfigAsk {
-    /// Where the kubeconfig is.
+    /// The path of the kubeconfig.
     pub fn path(&self) -> Result<PathBuf> {
         Ok(data_dir(self.data_dir.as_ref())?.join("admin.kubeconfig"))
     }
@@ -403,7 +403,7 @@ impl KubeconfigAsk {
         }
     }
 
-    /// For whom a certificate is made, if for anybody.
+    /// The user to make a certificate for.
     pub fn certificate(&self) -> Result<Option<keelson::UserCertificate>> {
         let Some(user) = self.user.clone() else { return Ok(None) };
         let duration = duration("--duration", &self.duration, "24h0m0s")?;
@@ -423,7 +423,7 @@ fn data_dir(given: Option<&PathBuf>) -> Result<PathBuf> {
 }
 
 impl Serve {
-    /// Where the administrator's kubeconfig is written.
+    /// The path of the administrator's kubeconfig.
     pub fn kubeconfig_path(&self) -> Result<PathBuf> {
         match &self.kubeconfig {
             Some(path) => Ok(path.clone()),
@@ -564,7 +564,7 @@ impl Serve {
     }
 }
 
-/// A flag's duration, as Go writes it.
+/// A duration in Go's notation.
 fn duration(flag: &str, text: &str, example: &str) -> Result<Duration> {
     let nanos = GoDuration::parse(text).ok().and_then(|parsed| u64::try_from(parsed.0).ok());
     let nanos = nanos.with_context(|| format!("{flag}: {text:?} is not like {example}"))?;

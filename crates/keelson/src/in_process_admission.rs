@@ -15,13 +15,13 @@ use std::sync::Arc;
 /// A create, update or delete, as functions of the embedding program see it.
 #[derive(Debug)]
 pub struct AdmittedWrite<'a, T> {
-    /// What it does.
+    /// The operation.
     pub operation: Operation,
     /// The namespace, or empty.
     pub namespace: &'a str,
     /// The name, or empty when one is to be generated.
     pub name: &'a str,
-    /// Who asks.
+    /// The user.
     pub user: &'a User,
     /// Nothing is to be stored.
     pub dry_run: bool,

@@ -6,18 +6,18 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::path::Path;
 
-/// What a client needs to reach this server as a user.
+/// Server, authority and credentials of a kubeconfig.
 pub struct Kubeconfig {
     text: String,
 }
 
 impl Kubeconfig {
-    /// That of the administrator of a server at `url` with these certificates.
+    /// The administrator's kubeconfig for a server at `url` with these certificates.
     pub fn new(url: &str, pki: &Pki) -> Kubeconfig {
         Kubeconfig::of_user(url, &pki.ca, "keelson-admin", &pki.admin)
     }
 
-    /// That of a user with a certificate of its own.
+    /// The kubeconfig of a user with a certificate of its own.
     pub(crate) fn of_user(url: &str, ca: &str, user: &str, pair: &Pair) -> Kubeconfig {
         // In quotes of JSON, which YAML reads: a name may have any character.
         let user = keelson_meta::status::quote(user);

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 /// Between two looks; a server that says nothing for one and a half of them no longer counts.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// How long a server that stops tries to be no endpoint any more.
+/// How long a server that stops tries to remove its endpoint.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// Runs until it is told to stop. Servers that share a store are all endpoints, each until it stops.

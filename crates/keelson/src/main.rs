@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// How long a server that is broken lets requests end.
+/// Grace period for requests when the server has failed.
 const BROKEN_STOP_MAX: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
-/// What others may do.
+/// Permission bits of group and others.
 const OTHERS: u32 = 0o077;
 
-/// What could not be done with which file.
+/// A failed file operation.
 #[derive(Debug)]
 pub struct FileError {
     /// `read`, `write`, ...

@@ -40,7 +40,7 @@ impl Builder {
         });
     }
 
-    /// Who authenticates tokens that are none of this server's own, if anybody does.
+    /// Authenticators of tokens that this server did not issue.
     pub(crate) fn remote_tokens(
         &self,
         egress: &Arc<Egress>,

@@ -46,16 +46,16 @@ use tokio::time::timeout;
 
 /// The Kubernetes version whose behaviour is served.
 pub const KUBERNETES_VERSION: &str = "v1.36.2";
-/// How long a server that stops waits for writes that outlive their requests.
+/// Grace period at shutdown for writes that outlive their requests.
 const WRITES_END_TIME_MAX: Duration = Duration::from_secs(10);
-/// How often certificate files are looked at for whether they have changed.
+/// Interval of the checks for changed certificate files.
 const CERTIFICATE_LOOK: Duration = Duration::from_secs(10);
-/// How often the history is looked at for what is old enough to be forgotten.
+/// Interval of compaction.
 const COMPACTION_LOOK: Duration = Duration::from_secs(15);
 
 /// As of kube-apiserver.
 const EVENT_TTL_DEFAULT: Duration = Duration::from_secs(3600);
-/// How long a server that stops waits until its control loops have ended and its lease is given up.
+/// Grace period at shutdown for control loops and the release of the lease.
 const CONTROL_LOOPS_END_MAX: Duration = Duration::from_secs(5);
 
 /// Why a server did not start; one line, naming the flag where one is at fault.
@@ -103,17 +103,17 @@ fn unopened(error: &OpenError) -> StartError {
     StartError(line)
 }
 
-/// How a server is to run.
+/// The configuration of a server.
 pub struct Builder {
     /// The etcd cluster where data lives, in the place of a folder.
     pub etcd: Option<Etcd>,
     /// A store that is there already, in the place of a folder. Whoever made it closes it.
     pub store: Option<Arc<dyn Store>>,
-    /// Where data lives, unless in etcd or a given store; `None`: in memory only.
+    /// The data folder, unless data is in etcd or a given store; `None`: in memory only.
     pub data_dir: Option<PathBuf>,
-    /// Where certificates live; `None`: below the data directory.
+    /// The folder of certificates; `None`: below the data folder.
     pub cert_dir: Option<PathBuf>,
-    /// Where it listens; port 0 takes a free one.
+    /// The address to listen on; port 0 takes a free one.
     pub bind: SocketAddr,
     /// Whether it speaks TLS.
     pub tls: bool,
@@ -125,7 +125,7 @@ pub struct Builder {
     pub front_proxy: Option<FrontProxyOptions>,
     /// Decides who may do what.
     pub authorization: Authorization,
-    /// How service account tokens are made and checked.
+    /// Options for issuing and verifying service account tokens.
     pub service_account_tokens: ServiceAccountTokenOptions,
     /// Whether bootstrap tokens are accepted.
     pub bootstrap_token_auth: bool,
@@ -156,17 +156,17 @@ pub struct Builder {
     /// The control loops that run: `*`, names, `-name`. None: all of them, but those that a
     /// kube-controller-manager runs only while there is none.
     pub controllers: Vec<String>,
-    /// Who signs certificates.
+    /// Signers of CertificateSigningRequests.
     pub signing: SigningOptions,
-    /// How long events live after their last write; zero is for ever.
+    /// Time to live of events after their last write; zero is for ever.
     pub event_ttl: Duration,
-    /// How long the history is kept; that of etcd lasts for its interval of compaction.
+    /// How long the history is kept; etcd's is kept for its compaction interval.
     pub history: Duration,
-    /// What clients may do.
+    /// Limits on clients.
     pub limits: Limits,
-    /// How often certificate files are looked at for whether they have changed.
+    /// Interval of the checks for changed certificate files.
     pub certificate_look: Duration,
-    /// Where time and randomness come from.
+    /// The clock, also the source of randomness.
     pub clock: Box<dyn Clock>,
 }
 
@@ -436,7 +436,7 @@ impl Builder {
         })
     }
 
-    /// Where clients on this host reach a server that listens on this address.
+    /// The URL for clients on this host of a server that listens on this address.
     fn url(&self, address: SocketAddr) -> String {
         let scheme = if self.tls { "https" } else { "http" };
         let reach = if address.ip().is_unspecified() {
@@ -624,7 +624,7 @@ async fn compact(registry: Arc<Registry>, history: Duration) {
     }
 }
 
-/// Where data lives.
+/// The storage backend.
 enum Backend {
     Embedded(Arc<Embedded>),
     Etcd(Arc<EtcdStore>),
@@ -658,12 +658,12 @@ pub struct Keelson {
 }
 
 impl Keelson {
-    /// How a server is to run; by default in memory, on a free port of this host.
+    /// A builder; by default in memory, on a free port of this host.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.listening.address
     }
@@ -678,7 +678,7 @@ impl Keelson {
         self.stands_aside.load(Ordering::Relaxed)
     }
 
-    /// Where clients on this host reach it.
+    /// Its URL for clients on this host.
     pub fn url(&self) -> &str {
         &self.url
     }

@@ -22,7 +22,7 @@ const ISSUER_DEFAULT: &str = "https://kubernetes.default.svc";
 /// The least that an external signer must allow: the shortest life of a token that clients may ask for.
 const EXPIRATION_SECONDS_MIN: i64 = 600;
 
-/// How service account tokens are made and checked.
+/// Options for issuing and verifying service account tokens.
 #[derive(Clone, Debug)]
 pub struct ServiceAccountTokenOptions {
     /// `--service-account-issuer`: the first signs, all are accepted.

@@ -1,4 +1,4 @@
-//! Where the services are that webhooks name: by ClusterIP, or by the endpoints behind it
+//! Resolves the services that webhooks name: by ClusterIP, or by the endpoints behind it
 //! (`--enable-aggregator-routing`).
 
 use keelson_auth::Objects;
@@ -60,7 +60,7 @@ impl Resolver for Services {
     }
 }
 
-/// Where a service is reached from outside the pod network.
+/// The address of a service from outside the pod network.
 fn route(service: &Object, port: u16) -> Result<Resolved, String> {
     let spec = |name: &str| service.str_at(&["spec", name]);
     match spec("type") {

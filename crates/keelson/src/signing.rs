@@ -1,4 +1,4 @@
-//! Who signs the certificates that CertificateSigningRequests ask for (`--cluster-signing-*`).
+//! Signers of CertificateSigningRequests (`--cluster-signing-*`).
 
 use crate::certificates::Pki;
 use crate::private_files;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long certificates last, unless told otherwise.
+/// Default lifetime of signed certificates.
 const DURATION_DEFAULT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// The files of an authority: its certificate and its key.

@@ -21,7 +21,7 @@ const RESTART_DELAY: Duration = Duration::from_secs(1);
 const RESTART_DELAY_MAX: Duration = Duration::from_secs(60);
 /// A loop that ran for so long begins with the first delay again.
 const RAN_WELL: Duration = Duration::from_secs(120);
-/// How often the store and the cache are looked at.
+/// Interval of the checks of store and cache.
 const LOOK: Duration = Duration::from_millis(250);
 
 /// Control loops under one owner; they end with it.
@@ -80,7 +80,7 @@ pub(crate) async fn keep_running<F: Future<Output = ()> + Send>(
     }
 }
 
-/// What a future comes to, or what it panicked with.
+/// The result of a future, or its panic.
 async fn caught<T>(future: impl Future<Output = T>) -> Result<T, Box<dyn Any + Send>> {
     let mut future = pin!(future);
     poll_fn(|ctx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(ctx))) {

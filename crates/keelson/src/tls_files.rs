@@ -17,17 +17,17 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// How often own certificates are looked at for whether they end soon.
+/// Interval of the checks for own certificates that expire soon.
 const RENEWAL_LOOK: Duration = Duration::from_secs(60 * 60);
 
 const FRONT_PROXY_CA: &str = "--requestheader-client-ca-file";
 
-/// What was read last, for those who follow it.
+/// The certificates read last.
 #[derive(Clone)]
 pub(crate) struct CurrentFiles {
     /// The own certificates.
     pub pki: watch::Sender<Pki>,
-    /// Whose client certificates count.
+    /// Authorities of client certificates.
     pub trust: watch::Sender<ClientTrust>,
 }
 
@@ -37,7 +37,7 @@ impl CurrentFiles {
     }
 }
 
-/// Where certificates come from.
+/// The source of certificates.
 #[derive(Clone)]
 pub(crate) struct TlsFiles {
     /// Folder of the own authority; `None` keeps it in memory.

@@ -12,20 +12,20 @@ use rustls_pki_types::pem::PemObject;
 use std::path::Path;
 use std::time::Duration;
 
-/// How long such a certificate lasts at most.
+/// Maximum lifetime of such a certificate.
 pub const USER_CERTIFICATE_DURATION_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// Clocks may differ by this much.
 const BACKDATED_SECONDS: i64 = 300;
 const LABEL: &str = "CERTIFICATE";
 
-/// Whom a certificate is for.
+/// The user of a certificate.
 #[derive(Clone, Debug)]
 pub struct UserCertificate {
     /// User name.
     pub user: String,
     /// Groups.
     pub groups: Vec<String>,
-    /// How long it lasts.
+    /// Its lifetime.
     pub duration: Duration,
 }
 

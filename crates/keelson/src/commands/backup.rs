@@ -14,7 +14,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long a running server may say nothing.
+/// Timeout of a silent server.
 const STALL_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// Makes a backup.
@@ -94,7 +94,7 @@ fn read(dir: &Path, target: &mut Target) -> Result<BackupSummary> {
     offline.backup(&mut target.out).context("--data-dir")
 }
 
-/// Where the backup goes. It has its name only when it is whole.
+/// The output of a backup. The file gets its name only when it is whole.
 struct Target {
     out: BufWriter<Box<dyn Write>>,
     /// The file under its first name and its last; none for what is no file.

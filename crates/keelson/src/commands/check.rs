@@ -20,7 +20,7 @@ const DAMAGES_MAX: usize = 100;
 /// Keys that belong to nothing this version knows.
 const UNKNOWN: &str = "(unknown)";
 
-/// What has been found.
+/// The findings.
 struct Report {
     kinds: StoredKinds,
     resources: BTreeMap<String, Count>,

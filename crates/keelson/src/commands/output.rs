@@ -1,4 +1,4 @@
-//! What commands print: a line that grows while they work, and how the result is told.
+//! Output of commands: a progress line and the result.
 
 use crate::flags::{ResultFormat, SummaryFormat};
 use anyhow::{Context, Result};

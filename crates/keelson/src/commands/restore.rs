@@ -8,7 +8,7 @@ use keelson_store::embedded;
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// What an attempt that was cut short may have left.
+/// Remains of an interrupted restore.
 const LEFTOVER: &str = "store.restoring";
 
 /// Restores a backup.

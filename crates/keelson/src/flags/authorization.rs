@@ -8,7 +8,7 @@ use keelson_auth::webhook::{FailurePolicy, ReviewVersion, WebhookOptions};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How long the webhook of `--authorization-webhook-config-file` may take for one try.
+/// Timeout of one call of the webhook of `--authorization-webhook-config-file`.
 const WEBHOOK_TIMEOUT: Duration = Duration::from_secs(30);
 const WEBHOOK: &str = "Webhook";
 
@@ -22,35 +22,35 @@ pub struct AuthorizationFlags {
     /// Policies of the mode ABAC: a JSON object a line.
     #[arg(long, value_name = "FILE")]
     authorization_policy_file: Option<PathBuf>,
-    /// An AuthorizationConfiguration in the place of the modes: authorizers in order, several webhooks
+    /// An AuthorizationConfiguration instead of the modes: authorizers in order, several webhooks
     /// among them. It is read again when it changes.
     #[arg(long, value_name = "FILE")]
     authorization_config: Option<PathBuf>,
     /// Kubeconfig of the webhook of the mode Webhook.
     #[arg(long, value_name = "FILE")]
     authorization_webhook_config_file: Option<PathBuf>,
-    /// Version of the SubjectAccessReviews that it is sent: v1 or v1beta1 [default: v1beta1].
+    /// Version of the SubjectAccessReviews sent to it: v1 or v1beta1 [default: v1beta1].
     #[arg(long, value_name = "VERSION")]
     authorization_webhook_version: Option<String>,
-    /// How long its yes is remembered [default: 5m0s].
+    /// Cache time of its allows [default: 5m0s].
     #[arg(long, value_name = "DURATION")]
     authorization_webhook_cache_authorized_ttl: Option<String>,
-    /// How long its no is remembered [default: 30s].
+    /// Cache time of its denies [default: 30s].
     #[arg(long, value_name = "DURATION")]
     authorization_webhook_cache_unauthorized_ttl: Option<String>,
-    /// Kubeconfig of a webhook that knows bearer tokens.
+    /// Kubeconfig of a webhook that authenticates bearer tokens.
     #[arg(long, value_name = "FILE")]
     authentication_token_webhook_config_file: Option<PathBuf>,
-    /// Version of the TokenReviews that it is sent: v1 or v1beta1.
+    /// Version of the TokenReviews sent to it: v1 or v1beta1.
     #[arg(long, value_name = "VERSION", default_value = "v1beta1")]
     authentication_token_webhook_version: String,
-    /// How long the users that it names are remembered.
+    /// Cache time of its answers.
     #[arg(long, value_name = "DURATION", default_value = "2m0s")]
     authentication_token_webhook_cache_ttl: String,
 }
 
 impl AuthorizationFlags {
-    /// Who decides on requests.
+    /// The authorizers.
     pub fn authorization(&self) -> Result<Authorization> {
         let mut authorization = match &self.authorization_config {
             Some(_) if self.has_other_flags() => bail!(
@@ -127,7 +127,7 @@ impl AuthorizationFlags {
         })
     }
 
-    /// The webhook that knows bearer tokens, if there is one.
+    /// The webhook that authenticates bearer tokens.
     pub fn token_webhook(&self) -> Result<Option<TokenWebhookOptions>> {
         let Some(path) = &self.authentication_token_webhook_config_file else { return Ok(None) };
         let version = &self.authentication_token_webhook_version;

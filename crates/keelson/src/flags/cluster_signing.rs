@@ -38,13 +38,13 @@ pub struct ClusterSigning {
     /// Key of that authority.
     #[arg(long, value_name = "FILE", requires = "cluster_signing_legacy_unknown_cert_file")]
     cluster_signing_legacy_unknown_key_file: Option<PathBuf>,
-    /// How long certificates last that ask for more, or for nothing: `8760h0m0s`.
+    /// Maximum and default lifetime of signed certificates: `8760h0m0s`.
     #[arg(long, value_name = "DURATION", default_value = "8760h0m0s")]
     cluster_signing_duration: String,
 }
 
 impl ClusterSigning {
-    /// What the flags say.
+    /// The signers that the flags describe.
     pub fn options(&self) -> Result<SigningOptions> {
         let files = |certificate: &Option<PathBuf>,
                      key: &Option<PathBuf>|

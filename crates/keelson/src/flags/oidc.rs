@@ -20,7 +20,7 @@ pub struct Oidc {
     /// URL of an OpenID Connect issuer whose tokens are accepted.
     #[arg(long, value_name = "URL")]
     oidc_issuer_url: Option<String>,
-    /// For whom its tokens must be.
+    /// Audience that its tokens must have.
     #[arg(long, value_name = "ID")]
     oidc_client_id: Option<String>,
     /// Authorities of the issuer's certificate [default: those of this host].
@@ -29,19 +29,19 @@ pub struct Oidc {
     /// Claim with the name of the user.
     #[arg(long, value_name = "CLAIM", default_value = "sub")]
     oidc_username_claim: String,
-    /// What is put before the name; `-` is nothing [default: the issuer and #, unless the claim is email].
+    /// Prefix of user names; `-` is none [default: the issuer and #, unless the claim is email].
     #[arg(long, value_name = "PREFIX", allow_hyphen_values = true)]
     oidc_username_prefix: Option<String>,
     /// Claim with the groups of the user.
     #[arg(long, value_name = "CLAIM")]
     oidc_groups_claim: Option<String>,
-    /// What is put before the groups.
+    /// Prefix of groups.
     #[arg(long, value_name = "PREFIX")]
     oidc_groups_prefix: Option<String>,
     /// A claim that tokens must have, and its value; may be given several times.
     #[arg(long, value_delimiter = ',', value_name = "CLAIM=VALUE")]
     oidc_required_claim: Vec<String>,
-    /// Algorithms by which the issuer may sign.
+    /// Signing algorithms that are accepted.
     #[arg(long, value_delimiter = ',', value_name = "NAMES", default_value = "RS256")]
     oidc_signing_algs: Vec<String>,
 }

@@ -24,13 +24,13 @@ pub struct RequestHeader {
     /// Headers with a group of the user each.
     #[arg(long, value_delimiter = ',', value_name = "HEADERS")]
     requestheader_group_headers: Vec<String>,
-    /// Beginnings of headers with further facts about the user.
+    /// Prefixes of headers with extra fields of the user.
     #[arg(long, value_delimiter = ',', value_name = "PREFIXES")]
     requestheader_extra_headers_prefix: Vec<String>,
 }
 
 impl RequestHeader {
-    /// Which proxies name users, if any do.
+    /// The front proxy that the flags describe.
     pub fn options(&self) -> Result<Option<FrontProxyOptions>> {
         let trimmed = |values: &[String]| values.iter().map(|v| v.trim().to_owned()).collect();
         let headers = FrontProxy {
