@@ -65,15 +65,17 @@ impl Registry {
             let is_left = self.empty_definition(permit, &target, &definition).await?;
             return Ok(is_left.then(|| entry.clone()).into_iter().collect());
         }
-        let before = definition.at(&["status", "acceptedNames"]).cloned();
+        let names = |definition: &Object| {
+            let names = definition.at(&["status", "acceptedNames"]).and_then(Value::as_object);
+            names.cloned().unwrap_or_default()
+        };
+        let before = names(&definition);
         let definition = self.accept_names(permit, &target, definition).await?;
         self.serve_definition(entry, &definition, None);
-        match before {
-            Some(names) if definition.at(&["status", "acceptedNames"]) != Some(&names) => {
-                Ok(self.others_of_group(&target, entry.name()))
-            }
-            _ => Ok(vec![]),
-        }
+        Ok(match gives_up_a_name(&before, &names(&definition)) {
+            true => self.others_of_group(&target, entry.name()),
+            false => vec![],
+        })
     }
 
     /// Withdraws the resource of a definition that is gone. Its names are free: what other definitions of the
@@ -259,6 +261,15 @@ fn words<'n>(names: &'n Map, name: &str) -> Vec<&'n str> {
     }
 }
 
+/// Whether one of the accepted names of a definition is no longer among them.
+fn gives_up_a_name(before: &Map, after: &Map) -> bool {
+    let is_gone = |name: &str| {
+        let left = words(after, name);
+        words(before, name).iter().any(|word| !left.contains(word))
+    };
+    NAMES.iter().any(|(name, _)| is_gone(name))
+}
+
 /// Accepts the names of a definition that no other one has, and says what came of it.
 fn accept(definition: &mut Object, others: &[Arc<Map>], now: &str) {
     let wished = definition.at(&["spec", "names"]).and_then(Value::as_object).cloned();
@@ -405,4 +416,30 @@ fn deprecation(version: &Value, all: &[Value], group: &str, kind: &str) -> Optio
         Some(newer) => format!("{words}; use {group}/{newer} {kind}"),
         None => words,
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use keelson_meta::value;
+
+    #[test]
+    fn only_a_name_that_is_gone_is_given_up() {
+        let check = |before: Value, after: Value, expected: bool| {
+            let (before, after) = (before.as_object().cloned(), after.as_object().cloned());
+            let found = gives_up_a_name(&before.expect("a map"), &after.expect("a map"));
+            assert_eq!(found, expected);
+        };
+        // What a new definition has before its names are accepted.
+        let new = value!({"plural": "", "kind": ""});
+        let names = value!({"plural": "as", "kind": "A", "shortNames": ["a", "b"]});
+        check(new, names.clone(), false);
+        check(names.clone(), names.clone(), false);
+        let more =
+            value!({"plural": "as", "kind": "A", "shortNames": ["b", "c", "a"], "singular": "x"});
+        check(names.clone(), more, false);
+        check(names.clone(), value!({"plural": "as", "kind": "A", "shortNames": ["a"]}), true);
+        check(names.clone(), value!({"plural": "as", "kind": "B", "shortNames": ["a", "b"]}), true);
+        check(names, value!({}), true);
+    }
 }
