@@ -216,7 +216,10 @@ impl Registry {
 /// The accepted names of definitions, as they were last read: most of a definition is its schemas, and a group may
 /// have hundreds of definitions.
 #[derive(Default)]
-pub(crate) struct AcceptedNames(Mutex<HashMap<Str, (Revision, Option<Arc<Map>>)>>);
+pub(crate) struct AcceptedNames(Mutex<HashMap<Str, NamesAt>>);
+
+/// The accepted names of a definition, if any were, at the revision of its last write.
+type NamesAt = (Revision, Option<Arc<Map>>);
 
 impl AcceptedNames {
     /// Those of a definition; none: no names of it were looked at yet. Nothing else of it is decoded.
