@@ -218,7 +218,7 @@ impl Registry {
 #[derive(Default)]
 pub(crate) struct AcceptedNames(Mutex<HashMap<Str, NamesAt>>);
 
-/// The accepted names of a definition, and the revision at which they were read.
+/// The accepted names of a definition, if any were, at the revision of its last write.
 type NamesAt = (Revision, Option<Arc<Map>>);
 
 impl AcceptedNames {
