@@ -3,6 +3,7 @@
 
 use anyhow::{Context, Result, bail};
 use std::fs;
+use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -34,21 +35,20 @@ pub fn run(args: &[String]) -> Result<()> {
     if counts.exists() {
         fs::remove_dir_all(&counts).with_context(|| counts.display().to_string())?;
     }
-    eprintln!("building the server that counts, and the load generator");
+    say("building the server that counts, and the load generator")?;
     let counting =
         build(&host, &folder, &format!("-Cprofile-generate={}", counts.display()), |cargo| {
             // Counts belong to functions, however these are linked.
             cargo.env("CARGO_PROFILE_RELEASE_LTO", "off")
         })?;
     done(Command::new("cargo").args(["build", "--release", "-p", "keelson-bench"]))?;
-    eprintln!("putting load on it");
+    say("putting load on it")?;
     train(&counting, &folder.join("data"))?;
     done(Command::new(&merge).arg("merge").arg("-o").args([&profile, &counts]))?;
-    eprintln!("building the server by its profile");
+    say("building the server by its profile")?;
     let built =
         build(&host, &folder, &format!("-Cprofile-use={}", profile.display()), |cargo| cargo)?;
-    println!("{}", built.display());
-    Ok(())
+    writeln!(std::io::stdout(), "{}", built.display()).context("standard output")
 }
 
 /// Runs the server on an empty folder under load. It writes its counts when it ends.
@@ -69,6 +69,8 @@ fn train(server: &Path, data: &Path) -> Result<()> {
     load.arg("run").args(TRAINING).args(["--seconds", TRAINING_SECONDS, "--server", &url]);
     load.args(["--token", TOKEN, "--insecure-skip-tls-verify"]).stdout(Stdio::null());
     let began = Instant::now();
+    // A tool without a runtime has no timers.
+    #[allow(clippy::disallowed_methods)]
     while TcpStream::connect(("127.0.0.1", port.parse()?)).is_err() && began.elapsed() < PATIENCE {
         std::thread::sleep(LOOK);
     }
@@ -94,6 +96,10 @@ fn build(
     cargo.arg(folder).env("RUSTFLAGS", flags);
     done(also(&mut cargo))?;
     Ok(folder.join(host).join("release/keelson"))
+}
+
+fn say(text: &str) -> Result<()> {
+    writeln!(std::io::stderr(), "{text}").context("standard error")
 }
 
 fn done(command: &mut Command) -> Result<()> {

@@ -8,7 +8,7 @@ use crate::{
     image_policy, ingress_class, limit_ranger, namespace_lifecycle, node_restriction, nodes,
     owner_references, pod_groups, pod_node_selector, pod_resize, pod_security,
     pod_toleration_restriction, priority, quota, runtime_class, service_account, small, storage,
-    tolerations,
+    tolerations, trust_bundle_attest,
 };
 use keelson_auth::User;
 use keelson_meta::{Failure, GroupVersionResource, Object, Status};
@@ -93,7 +93,7 @@ static PLUG_INS: [PlugIn; 41] = [
     both("RuntimeClass", runtime_class::admit, runtime_class::validate),
     nothing("CertificateApproval", true),
     nothing("CertificateSigning", true),
-    nothing("ClusterTrustBundleAttest", true),
+    nothing(trust_bundle_attest::NAME, true),
     validates("CertificateSubjectRestriction", certificates::validate_subject),
     mutates("DefaultIngressClass", ingress_class::set_default),
     validates("DenyServiceExternalIPs", small::deny_external_ips).off_by_default(),

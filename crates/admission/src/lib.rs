@@ -39,6 +39,7 @@ mod service_account;
 mod small;
 mod storage;
 mod tolerations;
+mod trust_bundle_attest;
 pub mod webhooks;
 
 pub use attributes::{Api, Attributes, Call, DynamicPlugIn, Notes, Pending, Reinvocation};
@@ -51,3 +52,4 @@ pub use match_conditions::{MatchConditions, Matched};
 pub use owner_references::OwnerReferencesPermissionEnforcement;
 pub use pod::{Amounts, amounts};
 pub use request::{Operation, Request, Stored};
+pub use trust_bundle_attest::ClusterTrustBundleAttest;

@@ -9,7 +9,7 @@ use crate::{
 };
 use arc_swap::ArcSwap;
 use keelson_meta::status::{Details, quote};
-use keelson_meta::{Failure, Reason, Status, Str};
+use keelson_meta::{Failure, GroupVersionResource, Reason, Status, Str};
 use std::sync::Arc;
 
 /// An authorizer of the chain.
@@ -147,6 +147,24 @@ impl Authorizer {
     /// Whether it is allowed. What cannot be found out is not.
     pub async fn allows(&self, user: &User, attributes: &Attributes) -> bool {
         self.decide(user, attributes).await.is_allowed()
+    }
+
+    /// Whether a user may do what `verb` says (`approve`, `sign`, `attest`) for a signer of certificates, by its
+    /// name or by that of its domain (`example.com/*`).
+    pub async fn allows_signer(&self, user: &User, verb: &'static str, signer: &str) -> bool {
+        let domain = signer.split('/').next().unwrap_or_default();
+        for name in [signer, &format!("{domain}/*")] {
+            let attributes = Attributes {
+                verb: Str::new_static(verb),
+                gvr: GroupVersionResource::new("certificates.k8s.io", "*", "signers"),
+                name: name.into(),
+                ..Attributes::default()
+            };
+            if self.allows(user, &attributes).await {
+                return true;
+            }
+        }
+        false
     }
 
     /// A permit, or 403.

@@ -3,14 +3,17 @@
 use keelson_admission::policies::{MutatingPolicies, ValidatingPolicies};
 use keelson_admission::webhooks::{MutatingWebhooks, ValidatingWebhooks};
 use keelson_admission::{
-    Chain, DynamicPlugIn, ImagePolicyWebhook, OwnerReferencesPermissionEnforcement,
+    Chain, ClusterTrustBundleAttest, DynamicPlugIn, ImagePolicyWebhook,
+    OwnerReferencesPermissionEnforcement,
 };
 use keelson_egress::Egress;
+use keelson_meta::{Feature, Features};
 use std::sync::Arc;
 
 /// The functions of the embedding program, then the plug-ins that are on, in kube-apiserver's order.
 pub(crate) fn plug_ins(
     chain: &Chain,
+    features: Features,
     in_process: &[Arc<dyn DynamicPlugIn>],
     egress: &Arc<Egress>,
 ) -> Vec<Arc<dyn DynamicPlugIn>> {
@@ -27,7 +30,9 @@ pub(crate) fn plug_ins(
             credentials("ValidatingAdmissionWebhook"),
         )),
     ];
-    let all = images.into_iter().chain(others);
+    let attest = features.is_on(Feature::ClusterTrustBundle);
+    let attest = attest.then(|| Arc::new(ClusterTrustBundleAttest) as Arc<dyn DynamicPlugIn>);
+    let all = images.into_iter().chain(attest).chain(others);
     let on = all.filter(|plug_in| chain.has(plug_in.name()));
     in_process.iter().cloned().chain(on).collect()
 }

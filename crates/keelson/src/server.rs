@@ -498,6 +498,7 @@ impl Builder {
             admission: self.admission.clone(),
             dynamic_admission: dynamic_admission::plug_ins(
                 &self.admission,
+                self.features,
                 &self.in_process_admission,
                 egress,
             ),

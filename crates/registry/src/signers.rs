@@ -3,11 +3,9 @@
 
 use crate::admission::Write;
 use crate::registry::Registry;
-use keelson_auth::{Attributes, MASTERS};
+use keelson_auth::MASTERS;
 use keelson_meta::status::quote;
-use keelson_meta::{Failure, GroupVersionResource, Object, Status};
-
-const GROUP: &str = "certificates.k8s.io";
+use keelson_meta::{Failure, Object, Status};
 
 impl Registry {
     /// Refuses to approve or sign for a signer that the writer has no right to. The signer is that of the
@@ -31,17 +29,8 @@ impl Registry {
             return Ok(());
         }
         let signer = old.str_at(&["spec", "signerName"]);
-        let domain = signer.split('/').next().unwrap_or_default();
-        for name in [signer, &format!("{domain}/*")] {
-            let attributes = Attributes {
-                verb: verb.into(),
-                gvr: GroupVersionResource::new(GROUP, "*", "signers"),
-                name: name.into(),
-                ..Attributes::default()
-            };
-            if self.options.authorizer.allows(user, &attributes).await {
-                return Ok(());
-            }
+        if self.options.authorizer.allows_signer(user, verb, signer).await {
+            return Ok(());
         }
         let signer = quote(signer);
         let why = format!("user not permitted to {verb} requests with signerName {signer}");

@@ -2,6 +2,7 @@
 
 use crate::http::{Answer, Client, Server, quiet};
 use keelson::{Authorization, Keelson};
+use keelson_meta::Features;
 use keelson_store::Embedded;
 use serde_json::{Value, json};
 
@@ -262,5 +263,66 @@ fn who_approves_or_signs_a_certificate_needs_the_right_to_its_signer() {
     assert_eq!(put("example.com/*"), 200);
     assert_eq!(write("approval", "Approved").0, 200);
     assert_eq!(write("status", "Failed"), refused("sign"));
+    server.stop();
+}
+
+#[test]
+fn who_writes_a_trust_bundle_of_a_signer_needs_the_right_to_attest_for_it() {
+    const BUNDLES: &str = "/apis/certificates.k8s.io/v1beta1/clustertrustbundles";
+    const PATCH: &str = "application/merge-patch+json";
+    let mut builder = quiet();
+    builder.features = Features::parse(["ClusterTrustBundle=true"]).expect("gates");
+    builder.runtime_config.push(("certificates.k8s.io/v1beta1".to_owned(), true));
+    let server = Server::start_plain(builder);
+    let client = server.client();
+    let mut authority = rcgen::CertificateParams::default();
+    authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let pem = authority.self_signed(&key).expect("an authority").pem();
+    let bundle = |name: &str, signer: &str| json!({"metadata": {"name": name}, "spec": {"signerName": signer, "trustBundle": pem}});
+    let rule = |resource: &str, names: &[&str]| {
+        json!({"apiGroups": ["certificates.k8s.io"],
+        "resources": [resource], "resourceNames": names, "verbs": ["*"]})
+    };
+    for (user, signer) in
+        [("no", "example.com/other"), ("one", "example.com/a"), ("domain", "example.com/*")]
+    {
+        let rules = [rule("clustertrustbundles", &[]), rule("signers", &[signer])];
+        let role = json!({"metadata": {"name": user}, "rules": rules});
+        assert_eq!(client.post(&format!("{RBAC}/clusterroles"), &role).status, 201);
+        let bind = json!({"metadata": {"name": user}, "subjects": [{"kind": "User", "name": user}],
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": user}});
+        assert_eq!(client.post(&format!("{RBAC}/clusterrolebindings"), &bind).status, 201);
+    }
+    let create = |user: &str, name: &str, signer: &str| {
+        let body = bundle(name, signer);
+        let answer = call_as(&client, user, "POST", BUNDLES, "application/json", Some(&body));
+        (answer.status, answer.body["message"].as_str().unwrap_or_default().to_owned())
+    };
+    let refused = |name: &str, signer: &str| {
+        let why = "is forbidden: user not permitted to attest for signerName";
+        (403, format!("clustertrustbundles.certificates.k8s.io {name:?} {why} {signer:?}"))
+    };
+    assert_eq!(create("no", "plain", "").0, 201, "of no signer");
+    let foreign = refused("example.com:a:no", "example.com/a");
+    assert_eq!(create("no", "example.com:a:no", "example.com/a"), foreign);
+    assert_eq!(create("one", "example.com:a:x", "example.com/a").0, 201);
+    assert_eq!(
+        create("one", "example.com:b:y", "example.com/b"),
+        refused("example.com:b:y", "example.com/b")
+    );
+    assert_eq!(create("domain", "example.com:b:x", "example.com/b").0, 201);
+    let patch = |user: &str, metadata: Value| {
+        let body = json!({"metadata": metadata});
+        call_as(&client, user, "PATCH", &format!("{BUNDLES}/example.com:a:x"), PATCH, Some(&body))
+            .status
+    };
+    assert_eq!(patch("no", json!({"labels": {"a": "b"}})), 403);
+    assert_eq!(
+        patch("no", json!({"finalizers": ["example.com/a"]})),
+        200,
+        "as a garbage collector would"
+    );
+    assert_eq!(patch("one", json!({"labels": {"a": "b"}})), 200);
     server.stop();
 }
