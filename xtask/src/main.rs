@@ -7,7 +7,6 @@ mod ci;
 mod fuzz;
 mod kills;
 mod rbac;
-mod release;
 mod requirements;
 mod tidy;
 
@@ -39,9 +38,6 @@ cargo xtask requirements [--check]
 cargo xtask bench [--compare FILE.json]
     Measures a release build, in about ten minutes, and writes docs/perf: every line of the budget, growth
     up to a million objects, and the verbs one by one.
-cargo xtask release
-    Builds keelson by the profile of a run: a server that counts what it does is put under load, and built again
-    by these counts. Prints the path of the program. Takes three builds; needs rustup's llvm-tools.
 cargo xtask soak [--seconds N]
     Runs a small cluster against a release build for 20 minutes, with a burst in the end, and writes
     docs/perf/soak.md. Fails when memory grows, a request fails or the burst is felt for a second.
@@ -60,7 +56,6 @@ fn main() -> Result<()> {
         Some("fuzz") => fuzz::run(&args[1..]),
         Some("kills") => kills::run(&args[1..]),
         Some("soak") => bench::soak(&args[1..]),
-        Some("release") => release::run(&args[1..]),
         Some("rbac") => rbac::run(&args[1..]),
         Some("requirements") => requirements::run(&args[1..]),
         Some("tidy") => tidy::run(),

@@ -17,8 +17,6 @@ const PODS: &str = "/api/v1/namespaces/default/pods?dryRun=All";
 const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
-/// 285 of the 300 MB were resident in the run of docs/security.md.
-const NEAR_THE_BOUND: Option<&str> = Some("memory comes close to the bound");
 
 pub const ATTACKS: [Line; 16] = [
     ("json-deep", "500,000 objects in each other", None, |t, e| {
@@ -80,7 +78,7 @@ pub const ATTACKS: [Line; 16] = [
     ("yaml-deep", "lists in each other", None, |t, e| {
         posts(t, e, MAPS, YAML, format!("data: {}", "[".repeat(1_000_000)))
     }),
-    ("protobuf-wide", "1,000,000 empty map entries", NEAR_THE_BOUND, |t, e| {
+    ("protobuf-wide", "1,000,000 empty map entries", None, |t, e| {
         posts(t, e, MAPS, PROTOBUF, protobuf(&[0x12, 0x00].repeat(1_000_000)))
     }),
     ("protobuf-deep", "messages in each other", None, |t, e| {
