@@ -40,7 +40,12 @@ pub struct Attributes<'a> {
     pub old: Option<&'a Object>,
 }
 
-impl Attributes<'_> {
+impl<'a> Attributes<'a> {
+    /// The name, of an object whose name was generated too.
+    pub(crate) fn name_of(&self, object: &'a Object) -> &'a str {
+        if self.name.is_empty() { object.name() } else { self.name }
+    }
+
     /// The resource, as expressions know it by `authorizer.requestResource`.
     pub(crate) fn cel_resource(&self) -> keelson_cel::Resource {
         keelson_cel::Resource {

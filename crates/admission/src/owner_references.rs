@@ -1,7 +1,7 @@
 //! OwnerReferencesPermissionEnforcement: who sets an owner must be allowed to delete the object, and who
 //! holds an owner back from going, to set its finalizers.
 
-use crate::attributes::{Attributes, Call, DynamicPlugIn, Notes, Pending};
+use crate::attributes::{Call, DynamicPlugIn, Notes, Pending};
 use crate::configurations::Configurations;
 use crate::request::Operation;
 use keelson_meta::{Failure, GroupVersion, GroupVersionResource, Object, Status, Str, Value};
@@ -52,7 +52,7 @@ async fn check(call: &Call<'_>, object: &Object) -> Result<(), Failure> {
         return Ok(());
     }
     let forbidden =
-        |why: String| Err(Status::forbidden(resource, name_of(attributes, object), &why));
+        |why: String| Err(Status::forbidden(resource, attributes.name_of(object), &why));
     if attributes.operation != Operation::Create {
         let asked = keelson_auth::Attributes {
             verb: Str::new_static("delete"),
@@ -120,8 +120,4 @@ fn text<'v>(owner: &'v Value, name: &str) -> &'v str {
 
 fn blocks(owner: &Value) -> bool {
     owner.get("blockOwnerDeletion").and_then(Value::as_bool) == Some(true)
-}
-
-fn name_of<'a>(attributes: &Attributes<'a>, object: &'a Object) -> &'a str {
-    if attributes.name.is_empty() { object.name() } else { attributes.name }
 }

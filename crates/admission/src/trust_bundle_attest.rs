@@ -52,9 +52,8 @@ async fn check(call: &Call<'_>, object: &Object) -> Result<(), Failure> {
     {
         return Ok(());
     }
-    let name = if attributes.name.is_empty() { object.name() } else { attributes.name };
     let why = format!("user not permitted to attest for signerName {}", quote(signer));
-    Err(Status::forbidden(attributes.resource, name, &why))
+    Err(Status::forbidden(attributes.resource, attributes.name_of(object), &why))
 }
 
 /// Whether nothing but finalizers and owner references differs (apiserver `IsOnlyMutatingGCFields`).

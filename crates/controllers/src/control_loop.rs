@@ -138,3 +138,14 @@ pub(crate) fn concern(events: &[InformerEvent], namespace: &str, name: &str) -> 
         InformerEvent::Withdrawn(_) => false,
     })
 }
+
+/// The result of a task of a `JoinSet`; `None`: there is none left.
+pub(crate) fn joined(
+    done: Option<Result<Result<(), Failure>, tokio::task::JoinError>>,
+) -> Result<(), Failure> {
+    match done {
+        Some(Ok(done)) => done,
+        Some(Err(error)) => Err(Status::internal(error)),
+        None => Ok(()),
+    }
+}

@@ -13,7 +13,7 @@ use crate::control_loop::{self, ControlLoop};
 use crate::metadata::{FOREGROUND, Metadata, ORPHAN, OwnerReference};
 use crate::queue::Queue;
 use graph::{Effects, Graph, ObjectRef, Work};
-use keelson_meta::{Failure, GroupVersion, Map, Status, Value, value};
+use keelson_meta::{Failure, GroupVersion, Map, Value, value};
 use keelson_registry::options::{DeleteOptions, PatchForm, Propagation};
 use keelson_registry::{Entry, InformerEvent, Kind, Part, Registry, Target, Wanted};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -244,14 +244,14 @@ impl Garbage {
         let mut working = JoinSet::new();
         for dependent in dependents {
             if working.len() == ORPHANED_MAX {
-                orphaned(working.join_next().await)?;
+                control_loop::joined(working.join_next().await)?;
             }
             let (target, client) = (self.target(&dependent), self.client.clone());
             let owner: Arc<str> = metadata.uid.into();
             working.spawn(async move { orphan(&client, &target, &owner).await });
         }
         while let Some(done) = working.join_next().await {
-            orphaned(Some(done))?;
+            control_loop::joined(Some(done))?;
         }
         self.remove_finalizer(&target, &entry, ORPHAN).await
     }
@@ -334,16 +334,6 @@ async fn patch_metadata(
 /// Events are no one's dependents: there are many, and they go by themselves.
 fn is_ignored(kind: &Kind) -> bool {
     kind.gvr.resource == "events" && matches!(kind.gvr.group.as_str(), "" | "events.k8s.io")
-}
-
-fn orphaned(
-    done: Option<Result<Result<(), Failure>, tokio::task::JoinError>>,
-) -> Result<(), Failure> {
-    match done {
-        Some(Ok(done)) => done,
-        Some(Err(error)) => Err(Status::internal(error)),
-        None => Ok(()),
-    }
 }
 
 /// Of an object that is gone nothing is left to do.

@@ -7,7 +7,7 @@
 use crate::client::{Client, unless_ending};
 use crate::control_loop::{self, ControlLoop};
 use crate::queue::Queue;
-use keelson_meta::{Failure, Object, Status, Str, Timestamp, Value, value};
+use keelson_meta::{Failure, Object, Str, Timestamp, Value, value};
 use keelson_registry::api_table::Source;
 use keelson_registry::options::PatchForm;
 use keelson_registry::{Entry, InformerEvent, Kind, Part, Registry, Target, Wanted};
@@ -118,13 +118,13 @@ impl Migrator {
         let mut writes = JoinSet::new();
         for entry in all.range("", "") {
             if writes.len() == WRITES_MAX {
-                written(writes.join_next().await)?;
+                control_loop::joined(writes.join_next().await)?;
             }
             let (client, kind, entry) = (self.client.clone(), kind.clone(), entry.clone());
             writes.spawn(async move { write_again(client, &kind, &entry).await });
         }
         while let Some(done) = writes.join_next().await {
-            written(Some(done))?;
+            control_loop::joined(Some(done))?;
         }
         self.forget_old_versions(&kind, &group, &resource).await?;
         migration.object_mut("status").insert("resourceVersion", revision);
@@ -198,16 +198,6 @@ async fn write_again(client: Client, kind: &Arc<Kind>, entry: &Entry) -> Result<
         // It is gone, or somebody else has written it meanwhile, and so in the present version.
         Err(status) if matches!(status.code, 404 | 409) => Ok(()),
         done => done.map(drop),
-    }
-}
-
-fn written(
-    done: Option<Result<Result<(), Failure>, tokio::task::JoinError>>,
-) -> Result<(), Failure> {
-    match done {
-        Some(Ok(done)) => done,
-        Some(Err(error)) => Err(Status::internal(error)),
-        None => Ok(()),
     }
 }
 
