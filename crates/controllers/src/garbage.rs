@@ -96,6 +96,9 @@ impl Garbage {
         let metadata = Metadata::of(&entry);
         if metadata.is_deleting_dependents() {
             if self.graph().is_blocked(metadata.uid) {
+                if self.graph().waits_for_itself(metadata.uid, object) {
+                    return self.unblock(&target, &entry).await;
+                }
                 return Ok(());
             }
             return self.remove_finalizer(&target, &entry, FOREGROUND).await;

@@ -209,6 +209,25 @@ impl Graph {
         dependents.is_some_and(|dependents| dependents.iter().any(|one| waiting.contains(one)))
     }
 
+    /// Whether an object that waits for its dependents is, over its owners, one of those it waits for.
+    pub fn waits_for_itself(&self, uid: &str, object: &ObjectRef) -> bool {
+        let uid = uid_of(uid);
+        let mut seen = HashSet::new();
+        let mut next = vec![object];
+        while let Some(object) = next.pop() {
+            let Some(node) = self.nodes.get(object) else { continue };
+            for (owner, _) in node.owners.iter().filter(|(_, blocks)| *blocks) {
+                if *owner == uid {
+                    return true;
+                }
+                if let Some(owner) = self.deleting.get(owner).filter(|owner| seen.insert(*owner)) {
+                    next.push(owner);
+                }
+            }
+        }
+        false
+    }
+
     /// Notes that an owner's kind is not served: the object is to be looked at when other kinds are.
     pub fn note_unmapped(&mut self, object: &ObjectRef) {
         if self.nodes.contains_key(object) {

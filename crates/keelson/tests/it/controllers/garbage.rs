@@ -111,6 +111,33 @@ fn objects_that_wait_for_each_other_in_foreground_deletion_go() {
     server.stop();
 }
 
+/// Both wait already when they come to depend on each other, so that neither is looked at as a dependent first.
+#[test]
+fn objects_in_foreground_deletion_that_come_to_wait_for_each_other_go() {
+    let server = looping();
+    let client = server.client();
+    let uids = ["first", "second"].map(|name| {
+        let uid = owner(&client, name);
+        let mut holder = dependent(&format!("holder-of-{name}"), &[owned_by(name, &uid, true)]);
+        holder["metadata"]["finalizers"] = json!(["example.com/held"]);
+        make(&client, MAPS, &holder);
+        delete(&client, &path(name), "Foreground");
+        uid
+    });
+    for (name, other, uid) in [("first", "second", &uids[1]), ("second", "first", &uids[0])] {
+        let patch = json!({"metadata": {"ownerReferences": [owned_by(other, uid, true)]}});
+        assert_eq!(client.call("PATCH", &path(name), MERGE, Some(&patch)).status, 200);
+    }
+    let patch = json!({"metadata": {"finalizers": null}});
+    for name in ["first", "second"] {
+        let holder = path(&format!("holder-of-{name}"));
+        assert_eq!(client.call("PATCH", &holder, MERGE, Some(&patch)).status, 200);
+    }
+    gone(&client, &path("first"));
+    gone(&client, &path("second"));
+    server.stop();
+}
+
 #[test]
 fn orphans_lose_the_reference_to_their_owner_and_stay() {
     let server = looping();
