@@ -179,7 +179,7 @@ impl Authenticator {
             return Ok(known(anonymous.with_group(UNAUTHENTICATED), audiences.to_vec()));
         }
         let token = Token::new(token);
-        let mut user = self.tokens.user(&token.digest);
+        let mut user = self.tokens.user(&token);
         if let (None, Some(bootstrap)) = (&user, &self.bootstrap) {
             user = bootstrap.authenticate(token.text, now).await;
         }
@@ -188,7 +188,7 @@ impl Authenticator {
         }
         let mut errors = vec![];
         if let Some(service_accounts) = &self.service_accounts {
-            match service_accounts.authenticate_token(token, asked, now).await {
+            match service_accounts.authenticate_token(&token, asked, now).await {
                 Ok(Some(known)) => return Ok(known),
                 Ok(None) => {}
                 Err(error) => errors.push(error),
@@ -197,7 +197,7 @@ impl Authenticator {
         let Some(remote) = &self.remote else { return Err(errors) };
         // In a box, as what waits for others, so that the future of each request stays small.
         let own = self.audiences();
-        match Box::pin(remote.authenticate(token, asked, own, now, &mut errors)).await {
+        match Box::pin(remote.authenticate(&token, asked, own, now, &mut errors)).await {
             Some(Found::ForApiServer(user)) => self.for_api_server(user, asked).ok_or(errors),
             Some(Found::For(user, audiences)) => Ok(known(user, audiences)),
             None => Err(errors),
@@ -288,7 +288,9 @@ mod tests {
         assert_eq!(alice.0, "alice");
         assert_eq!(*alice.1, ["devs", "ops", "system:authenticated"]);
         assert!(check(Some("bearer other")).await.is_ok());
-        assert_eq!(check(Some("Bearer secre")).await.map_err(|status| status.code), Err(401));
+        for wrong in ["Bearer secre", "Bearer secreT"] {
+            assert_eq!(check(Some(wrong)).await.map_err(|status| status.code), Err(401));
+        }
         for header in [None, Some("Bearer"), Some("Basic secret")] {
             let (name, groups) = check(header).await.unwrap();
             assert_eq!((name.as_str(), &*groups), (ANONYMOUS, &[UNAUTHENTICATED.into()][..]));

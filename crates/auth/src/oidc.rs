@@ -72,7 +72,7 @@ impl JwtAuthenticators {
     /// The user of a token; `None`: it is of no issuer that is known here.
     pub(crate) async fn authenticate(
         &self,
-        token: Token<'_>,
+        token: &Token<'_>,
         now: Timestamp,
     ) -> Result<Option<User>, String> {
         let Some(claims) = crate::service_account::unverified_claims(token.text) else {
@@ -82,13 +82,13 @@ impl JwtAuthenticators {
         let Some(found) = self.issuers.iter().find(|one| one.config.issuer.url == issuer) else {
             return Ok(None);
         };
-        if let Some(user) = self.remembered(&token.digest, now.seconds) {
+        if let Some(user) = self.remembered(token.digest(), now.seconds) {
             return Ok(Some(user));
         }
         let user = found.authenticate(token.text, &claims, now).await?;
         let expires = verify::expiry(&claims).unwrap_or_default();
         self.remember(
-            token.digest,
+            *token.digest(),
             &user,
             now.seconds,
             expires.min(now.seconds + VERIFIED_SECONDS),

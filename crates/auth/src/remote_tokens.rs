@@ -43,7 +43,7 @@ impl RemoteTokens {
     /// The user of a token; `None`: nobody knows it, or the errors say why it is refused.
     pub(crate) async fn authenticate(
         &self,
-        token: Token<'_>,
+        token: &Token<'_>,
         asked: &[Str],
         own: &[Str],
         now: Timestamp,

@@ -1,15 +1,17 @@
 //! `--token-auth-file`: lines of `token,user,uid[,"group,group"]`.
 
-use crate::token_digest::TokenDigest;
+use crate::token_digest::{Token, TokenDigest};
 use crate::{AUTHENTICATED, User};
 use keelson_meta::Str;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 
 /// Known tokens. Kept and looked up by digest, so that neither memory order nor timing tells a token.
 #[derive(Default)]
 pub struct TokenFile {
     users: HashMap<TokenDigest, User>,
+    /// Bytes that tokens have: of others no digest is made.
+    lengths: BTreeSet<usize>,
 }
 
 impl fmt::Debug for TokenFile {
@@ -39,7 +41,7 @@ impl std::error::Error for TokenFileError {}
 impl TokenFile {
     /// Reads the file's text. Empty lines and lines with an empty token are skipped.
     pub fn parse(text: &str) -> Result<TokenFile, TokenFileError> {
-        let mut users = HashMap::new();
+        let mut file = TokenFile::default();
         for (i, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
             let fail = |why| TokenFileError { line: i + 1, why };
             let cells = cells(line).ok_or_else(|| fail("a quote is not closed"))?;
@@ -57,20 +59,25 @@ impl TokenFile {
                 groups: groups.map(Str::new).collect(),
                 extra: vec![],
             };
-            users.insert(TokenDigest::of(token), user.with_group(AUTHENTICATED));
+            file.insert(token, user);
         }
-        Ok(TokenFile { users })
+        Ok(file)
     }
 
     /// Adds one token, for instance one made at start.
     pub fn insert(&mut self, token: &str, user: User) {
+        self.lengths.insert(token.len());
         self.users.insert(TokenDigest::of(token), user.with_group(AUTHENTICATED));
     }
 
     /// The user of a token.
-    pub(crate) fn user(&self, token: &TokenDigest) -> Option<User> {
-        let (known, user) = self.users.get_key_value(token)?;
-        known.is(token).then(|| user.clone())
+    pub(crate) fn user(&self, token: &Token<'_>) -> Option<User> {
+        if !self.lengths.contains(&token.text.len()) {
+            return None;
+        }
+        let digest = token.digest();
+        let (known, user) = self.users.get_key_value(digest)?;
+        known.is(digest).then(|| user.clone())
     }
 }
 

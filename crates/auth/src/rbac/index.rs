@@ -12,22 +12,24 @@ use std::sync::Arc;
 /// Roles that a decision remembers to have looked at.
 const ROLES_REMEMBERED_MAX: usize = 32;
 
+type Names<T> = HashMap<Str, T, foldhash::fast::RandomState>;
+
 /// Roles and bindings, found without searching.
 #[derive(Default)]
 pub struct Index {
     /// By namespace; the cluster's own are in the namespace of no name.
-    scopes: HashMap<Str, Scope>,
+    scopes: Names<Scope>,
 }
 
 /// Roles and bindings of a namespace, or of the cluster.
 #[derive(Default)]
 struct Scope {
-    roles: HashMap<Str, Arc<[Rule]>>,
-    bindings: HashMap<Str, Arc<Binding>>,
+    roles: Names<Arc<[Rule]>>,
+    bindings: Names<Arc<Binding>>,
     /// Bindings of users and service accounts, by user name. Invariant: exactly the subjects of `bindings`.
-    users: HashMap<Str, Vec<Grant>>,
+    users: Names<Vec<Grant>>,
     /// Bindings of groups. Invariant: exactly the subjects of `bindings`.
-    groups: HashMap<Str, Vec<Grant>>,
+    groups: Names<Vec<Grant>>,
 }
 
 /// A role binding or cluster role binding.

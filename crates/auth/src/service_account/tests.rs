@@ -332,6 +332,19 @@ async fn before_objects_can_be_read_no_token_is_accepted() {
 }
 
 #[tokio::test]
+async fn the_signature_of_a_token_that_was_seen_is_of_no_use_on_another() {
+    let (tokens, _) = tokens(P256, &[]);
+    let token = tokens.issue(&claims()).await.expect("a token");
+    check(&tokens, &token, OK).await;
+    let others = Claims { account: Reference { name: "b".into(), uid: "u".into() }, ..claims() };
+    let others = tokens.issue(&others).await.expect("a token");
+    let (payload, _) = others.rsplit_once('.').expect("three parts");
+    let (_, signature) = token.rsplit_once('.').expect("three parts");
+    check(&tokens, &format!("{payload}.{signature}"), BAD_SIGNATURE).await;
+    check(&tokens, &token, OK).await;
+}
+
+#[tokio::test]
 async fn seen_tokens_are_bounded() {
     let (tokens, _) = tokens(P256, &[]);
     for i in 0..10 {
@@ -341,7 +354,8 @@ async fn seen_tokens_are_bounded() {
     let mut seen = tokens.seen.lock().unwrap();
     let verified = seen.new.values().next().expect("one").clone();
     for i in 0..3 * SEEN_TOKENS_MAX {
-        seen.insert(TokenDigest::of(&i.to_string()), verified.clone());
+        let token = format!("{i:032}");
+        seen.insert(Token::new(&token).signature_end().expect("long enough"), verified.clone());
     }
     assert!(seen.new.len() <= SEEN_TOKENS_MAX && seen.old.len() <= SEEN_TOKENS_MAX);
 }
