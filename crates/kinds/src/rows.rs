@@ -306,12 +306,15 @@ fn create_checks(group: &str, resource: &str) -> &'static [Check] {
 fn update_checks(group: &str, resource: &str) -> &'static [Check] {
     use Check::{Change, Metadata, MetadataChange, Rules};
     match (group, resource) {
-        ("", "configmaps" | "secrets") => &[MetadataChange, Change, Metadata, Rules],
+        ("", "configmaps" | "secrets")
+        | ("networking.k8s.io", "ingressclasses")
+        | ("storage.k8s.io", "volumeattributesclasses") => {
+            &[MetadataChange, Change, Metadata, Rules]
+        }
         ("", "endpoints" | "pods" | "persistentvolumeclaims")
         | ("", "serviceaccounts" | "replicationcontrollers")
         | ("apps", "controllerrevisions")
         | ("networking.k8s.io", "ingresses") => &[MetadataChange, Metadata, Rules, Change],
-        ("storage.k8s.io", "volumeattributesclasses") => &[MetadataChange, Change, Metadata, Rules],
         ("", "namespaces" | "nodes")
         | ("batch", "jobs")
         | ("certificates.k8s.io" | "rbac.authorization.k8s.io" | "resource.k8s.io", _)

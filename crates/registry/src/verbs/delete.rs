@@ -323,8 +323,9 @@ pub(crate) fn check_preconditions(
 
 /// Decides what to do, and marks the object where it is to be stored again.
 fn plan(target: &Target, options: &DeleteOptions, obj: &mut Object, now: Timestamp) -> Plan {
-    if target.gvr().resource == "namespaces" && target.gvr().group.is_empty() {
-        return plan_namespace(obj, now);
+    let is_namespace = target.gvr().resource == "namespaces" && target.gvr().group.is_empty();
+    if is_namespace && let Some(plan) = plan_namespace(options, obj, now) {
+        return plan;
     }
     if let Some(terminate) = target.kind.strategy.terminate
         && obj.deletion_timestamp().is_none()
@@ -354,18 +355,28 @@ fn plan(target: &Target, options: &DeleteOptions, obj: &mut Object, now: Timesta
     }
 }
 
-/// A namespace waits, as Terminating, until its content is gone and its own finalizers are off.
-fn plan_namespace(obj: &mut Object, now: Timestamp) -> Plan {
-    let holds = !obj.array_at(&["spec", "finalizers"]).is_empty();
-    let has_finalizers = obj.finalizers().next().is_some();
+/// A namespace waits, as Terminating, until its content is gone and `spec.finalizers` is empty; from then on
+/// it is deleted as other kinds are.
+fn plan_namespace(options: &DeleteOptions, obj: &mut Object, now: Timestamp) -> Option<Plan> {
     if obj.deletion_timestamp().is_some() {
-        return if holds || has_finalizers { Plan::Leave } else { Plan::Delete };
+        let is_held = !obj.array_at(&["spec", "finalizers"]).is_empty();
+        return is_held.then_some(Plan::Leave);
+    }
+    // Of namespaces alone `orphanDependents: false` means foreground.
+    let propagation = match options.propagation {
+        Some(Propagation::Background) if options.given.contains(&"orphanDependents") => {
+            Some(Propagation::Foreground)
+        }
+        other => other,
+    };
+    if propagation.is_some() {
+        set_propagation_finalizers(obj, propagation, false);
     }
     let time = now.text();
     obj.set_meta("deletionTimestamp", &time);
     obj.object_mut("status").insert("phase", "Terminating");
     // Even an empty namespace that nothing holds is there for one more look.
-    Plan::Mark { then_delete: false }
+    Some(Plan::Mark { then_delete: false })
 }
 
 enum Grace {

@@ -3,7 +3,9 @@
 use bytes::Bytes;
 use keelson_auth::{Attributes, Authorizer, MASTERS, Permit};
 use keelson_meta::{Failure, Features, Object, Value};
-use keelson_registry::options::{DeleteOptions, Freshness, Patch, PatchForm, WriteOptions};
+use keelson_registry::options::{
+    DeleteOptions, Freshness, Patch, PatchForm, Propagation, WriteOptions,
+};
 use keelson_registry::{
     Answer, Clock, Kind, Part, PortRange, Registry, RegistryOptions, SystemClock, Target,
 };
@@ -192,8 +194,17 @@ impl Harness {
             return None;
         }
         let given = json::parse(body).map(|parsed| parsed.value).unwrap_or_default();
+        let orphan = given.get("orphanDependents").and_then(Value::as_bool);
+        let policy = match orphan {
+            Some(true) => Some("Orphan"),
+            Some(false) => Some("Background"),
+            None => given.str_at(&["propagationPolicy"]),
+        };
+        let all = [Propagation::Orphan, Propagation::Background, Propagation::Foreground];
         let options = DeleteOptions {
             grace_period_seconds: given.int_at(&["gracePeriodSeconds"]),
+            propagation: all.into_iter().find(|one| Some(one.name()) == policy),
+            given: orphan.map(|_| "orphanDependents").into_iter().collect(),
             ..DeleteOptions::default()
         };
         let result = self.registry.delete(&self.permit, target, &options, &mut vec![]).await;

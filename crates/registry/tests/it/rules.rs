@@ -483,3 +483,63 @@ async fn a_merge_patch_keeps_the_nulls_of_a_list() {
     let args = containers.first().map(|container| container.array_at(&["args"]));
     assert_eq!(args, Some(&["".into(), "a".into()][..]));
 }
+
+#[tokio::test]
+async fn a_namespace_takes_the_finalizer_of_its_first_deletion() {
+    let session = Session::open().await;
+    for (name, finalizers, deletions, expected) in [
+        ("orphan", r#"["a/b"]"#, &[r#"{"propagationPolicy":"Orphan"}"#][..], r#"["a/b","orphan"]"#),
+        (
+            "first",
+            r#"["a/b"]"#,
+            &[r#"{"propagationPolicy":"Foreground"}"#, r#"{"propagationPolicy":"Orphan"}"#],
+            r#"["a/b","foregroundDeletion"]"#,
+        ),
+        ("unset", r#"["orphan"]"#, &["{}"], r#"["orphan"]"#),
+        (
+            "background",
+            r#"["orphan","a/b"]"#,
+            &[r#"{"propagationPolicy":"Background"}"#],
+            r#"["a/b"]"#,
+        ),
+        ("older", "[]", &[r#"{"orphanDependents":false}"#], r#"["foregroundDeletion"]"#),
+    ] {
+        let body = format!(r#"{{"metadata":{{"name":"{name}","finalizers":{finalizers}}}}}"#);
+        session.check("POST /api/v1/namespaces", &body, 201, &[]).await;
+        let path = format!("/api/v1/namespaces/{name}");
+        for options in deletions {
+            session.check(&format!("DELETE {path}"), options, 200, &[]).await;
+        }
+        let place = ["metadata", "finalizers"];
+        session.check_at(&format!("GET {path}"), "", &place, expected).await;
+    }
+}
+
+#[tokio::test]
+async fn a_changed_controller_of_an_ingress_class_is_checked_as_a_new_one_too() {
+    let session = Session::open().await;
+    let classes = "/apis/networking.k8s.io/v1/ingressclasses";
+    let body = r#"{"metadata":{"name":"a"},"spec":{"controller":"a.com/b"}}"#;
+    session.check(&format!("POST {classes}"), body, 201, &[]).await;
+    let patch = format!("PATCH {classes}/a");
+    for (body, causes) in [
+        (
+            r#"{"spec":{"controller":"bad"}}"#,
+            &[
+                r#"spec.controller: Invalid value: "bad": field is immutable"#,
+                "spec.controller: Invalid value: \"bad\": must be a domain-prefixed path (such as \"acme.io/foo\")",
+            ][..],
+        ),
+        (
+            r#"{"spec":{"controller":null}}"#,
+            &[
+                r#"spec.controller: Invalid value: "": field is immutable"#,
+                "spec.controller: Required value",
+            ],
+        ),
+    ] {
+        session.check(&patch, body, 422, causes).await;
+    }
+    let (_, answer) = session.send(&patch, r#"{"metadata":{"labels":{"a":"!"}}}"#).await;
+    assert_eq!(harness::causes(&answer).len(), 4);
+}
