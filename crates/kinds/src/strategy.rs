@@ -141,6 +141,9 @@ pub struct Strategy {
     pub deletion_warning: Option<&'static str>,
     /// Seconds of grace for a deletion, from what was asked for; `None`: deletions are immediate.
     pub grace: Option<fn(&Object, asked: Option<i64>) -> i64>,
+    /// A new object that its author gave no labels has those of its pod template, also those which
+    /// [`Strategy::prepare_create`] adds to the template.
+    pub shares_template_labels: bool,
     /// Owners of fields are noted in what conversion to the stored version and back leaves.
     pub owned_as_converted: bool,
     /// Names and places of the fields that field selectors may ask for.
@@ -204,6 +207,7 @@ impl Strategy {
         orphans_dependents: false,
         deletion_warning: None,
         grace: None,
+        shares_template_labels: false,
         owned_as_converted: false,
         fields: &[],
         features: Features::DEFAULT,

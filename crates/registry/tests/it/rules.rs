@@ -143,6 +143,34 @@ async fn a_job_is_given_a_selector_of_its_own() {
 }
 
 #[tokio::test]
+async fn a_job_without_labels_shares_those_of_its_template() {
+    let session = Session::open().await;
+    let name = "j".repeat(64);
+    let too_long = format!("Invalid value: \"{name}\": must be no more than 63 bytes");
+    let template_fault = format!("spec.template.labels: {too_long}");
+    let fault = format!("metadata.labels: {too_long}");
+    for (labels, template, expected, faults) in [
+        ("", r#""a":"b""#, 5, vec![&fault, &fault, &template_fault, &template_fault]),
+        (r#""a":"b""#, r#""a":"b""#, 1, vec![&template_fault, &template_fault]),
+        ("", "", 4, vec![&template_fault, &template_fault]),
+    ] {
+        let job = |name: &str| {
+            format!(
+                r#"{{"metadata":{{"name":"{name}","labels":{{{labels}}}}},"spec":{{"template":{{
+                "metadata":{{"labels":{{{template}}}}},"spec":{{"restartPolicy":"Never",
+                "containers":[{{"name":"c","image":"i"}}]}}}}}}}}"#
+            )
+        };
+        let path = "POST /apis/batch/v1/namespaces/n/jobs?dryRun=All";
+        let (code, made) = session.send(path, &job("j")).await;
+        let found = made.at(&["metadata", "labels"]).and_then(Value::as_object);
+        assert_eq!((code, found.map_or(0, |map| map.len())), (201, expected), "{made:?}");
+        let (code, answer) = session.send(path, &job(&name)).await;
+        assert_eq!((code, harness::causes(&answer).iter().collect::<Vec<_>>()), (422, faults));
+    }
+}
+
+#[tokio::test]
 async fn schedules_of_cron_jobs_are_read() {
     let session = Session::open().await;
     let place = "POST /apis/batch/v1/namespaces/n/cronjobs?dryRun=All";
