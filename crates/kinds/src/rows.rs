@@ -312,7 +312,7 @@ fn update_checks(group: &str, resource: &str) -> &'static [Check] {
             &[MetadataChange, Change, Metadata, Rules]
         }
         ("", "endpoints" | "pods" | "persistentvolumeclaims")
-        | ("", "serviceaccounts" | "replicationcontrollers")
+        | ("", "serviceaccounts")
         | ("apps", "controllerrevisions")
         | ("networking.k8s.io", "ingresses") => &[MetadataChange, Metadata, Rules, Change],
         ("", "namespaces" | "nodes")

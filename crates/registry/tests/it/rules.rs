@@ -255,12 +255,23 @@ async fn secrets_of_a_type_hold_its_keys() {
 #[tokio::test]
 async fn faults_of_metadata_are_told_by_each_who_looks() {
     let session = Session::open().await;
-    let body = r#"{"metadata":{"name":"a"}}"#;
-    session.check("POST /api/v1/namespaces/n/configmaps", body, 201, &[]).await;
-    let (_, answer) = session
-        .send("PATCH /api/v1/namespaces/n/configmaps/a", r#"{"metadata":{"labels":{"a":"!"}}}"#)
-        .await;
-    assert_eq!(harness::causes(&answer).len(), 4);
+    for (path, object, faults) in [
+        ("/api/v1/namespaces/n/configmaps", "", 4),
+        ("/apis/networking.k8s.io/v1/ingressclasses", r#""spec":{"controller":"a.com/b"}"#, 4),
+        (
+            "/api/v1/namespaces/n/replicationcontrollers",
+            r#""spec":{"selector":{"a":"b"},"template":{"metadata":{"labels":{"a":"b"}},
+            "spec":{"containers":[{"name":"c","image":"i"}]}}}"#,
+            3,
+        ),
+    ] {
+        let comma = if object.is_empty() { "" } else { "," };
+        let body = format!(r#"{{"metadata":{{"name":"a"}}{comma}{object}}}"#);
+        session.check(&format!("POST {path}"), &body, 201, &[]).await;
+        let patch = r#"{"metadata":{"labels":{"a":"!"}}}"#;
+        let (_, answer) = session.send(&format!("PATCH {path}/a"), patch).await;
+        assert_eq!(harness::causes(&answer).len(), faults, "{path}");
+    }
 }
 
 #[tokio::test]
