@@ -384,7 +384,7 @@ enum Grace {
     None,
     /// The object was marked with this many seconds.
     Marked(i64),
-    /// It was marked before, with no more time than is asked for now.
+    /// It was marked before, with no more time than this deletion asks for.
     Pending,
 }
 
@@ -400,16 +400,20 @@ fn mark_graceful(
     // A negative period counts as the shortest one.
     let asked = options.grace_period_seconds.map(|asked| if asked < 0 { 1 } else { asked });
     if let Some(since) = obj.deletion_timestamp() {
-        let Some(before) = obj.deletion_grace_period_seconds() else {
+        // One whose time is over, or never was, waits for its finalizers alone.
+        let Some(before) = obj.deletion_grace_period_seconds().filter(|before| *before != 0) else {
             return Grace::None;
         };
-        let Some(asked) = asked.filter(|asked| *asked < before) else {
+        let Some(mut asked) = asked.filter(|asked| *asked < before) else {
             return Grace::Pending;
         };
         let since = Timestamp::parse(since).unwrap_or(now);
         let less = GoDuration::wrapping_seconds(before.wrapping_neg());
-        let until = since.plus(less).plus(GoDuration::wrapping_seconds(asked)).text();
-        obj.set_meta("deletionTimestamp", &until);
+        let mut until = since.plus(less).plus(GoDuration::wrapping_seconds(asked));
+        if until < now {
+            (until, asked) = (now, asked.min(1));
+        }
+        obj.set_meta("deletionTimestamp", &until.text());
         obj.metadata_mut().insert("deletionGracePeriodSeconds", asked);
         return Grace::Marked(asked);
     }

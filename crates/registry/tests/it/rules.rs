@@ -524,37 +524,6 @@ async fn a_merge_patch_keeps_the_nulls_of_a_list() {
 }
 
 #[tokio::test]
-async fn a_namespace_takes_the_finalizer_of_its_first_deletion() {
-    let session = Session::open().await;
-    for (name, finalizers, deletions, expected) in [
-        ("orphan", r#"["a/b"]"#, &[r#"{"propagationPolicy":"Orphan"}"#][..], r#"["a/b","orphan"]"#),
-        (
-            "first",
-            r#"["a/b"]"#,
-            &[r#"{"propagationPolicy":"Foreground"}"#, r#"{"propagationPolicy":"Orphan"}"#],
-            r#"["a/b","foregroundDeletion"]"#,
-        ),
-        ("unset", r#"["orphan"]"#, &["{}"], r#"["orphan"]"#),
-        (
-            "background",
-            r#"["orphan","a/b"]"#,
-            &[r#"{"propagationPolicy":"Background"}"#],
-            r#"["a/b"]"#,
-        ),
-        ("older", "[]", &[r#"{"orphanDependents":false}"#], r#"["foregroundDeletion"]"#),
-    ] {
-        let body = format!(r#"{{"metadata":{{"name":"{name}","finalizers":{finalizers}}}}}"#);
-        session.check("POST /api/v1/namespaces", &body, 201, &[]).await;
-        let path = format!("/api/v1/namespaces/{name}");
-        for options in deletions {
-            session.check(&format!("DELETE {path}"), options, 200, &[]).await;
-        }
-        let place = ["metadata", "finalizers"];
-        session.check_at(&format!("GET {path}"), "", &place, expected).await;
-    }
-}
-
-#[tokio::test]
 async fn a_changed_controller_of_an_ingress_class_is_checked_as_a_new_one_too() {
     let session = Session::open().await;
     let classes = "/apis/networking.k8s.io/v1/ingressclasses";
@@ -581,4 +550,26 @@ async fn a_changed_controller_of_an_ingress_class_is_checked_as_a_new_one_too() 
     }
     let (_, answer) = session.send(&patch, r#"{"metadata":{"labels":{"a":"!"}}}"#).await;
     assert_eq!(harness::causes(&answer).len(), 4);
+}
+
+#[tokio::test]
+async fn an_applied_configuration_may_leave_out_the_name_of_an_object_that_exists() {
+    let session = Session::open().await;
+    let path = "/api/v1/namespaces/n/configmaps";
+    session.check(&format!("POST {path}"), r#"{"metadata":{"name":"a"}}"#, 201, &[]).await;
+    for (name, metadata, code) in [
+        ("a", r#""metadata":{"labels":{"x":"y"}},"#, 200),
+        ("a", "", 200),
+        ("a", r#""metadata":{"name":""},"#, 400),
+        ("a", r#""metadata":{"name":"b"},"#, 400),
+        ("b", "", 400),
+    ] {
+        let body =
+            format!(r#"{{"apiVersion":"v1","kind":"ConfigMap",{metadata}"data":{{"x":"y"}}}}"#);
+        let url = format!("{path}/{name}?fieldManager=m");
+        let media = "application/apply-patch+yaml";
+        let sent = session.harness.send("PATCH", &url, media, body.as_bytes());
+        let (got, answer) = sent.await.expect("the path is known");
+        assert_eq!(got, code, "{body} {answer:?}");
+    }
 }
