@@ -260,9 +260,10 @@ fn generation(group: &str, resource: &str) -> Generation {
 fn creates_on_update(group: &str, resource: &str) -> bool {
     matches!(
         (group, resource),
-        ("", "endpoints" | "events" | "limitranges" | "services" | "podtemplates")
+        ("", "endpoints" | "events" | "limitranges" | "services")
             | ("events.k8s.io", "events")
             | ("coordination.k8s.io", "leases")
+            | ("node.k8s.io", "runtimeclasses")
             | ("rbac.authorization.k8s.io", _)
     )
 }

@@ -275,6 +275,21 @@ async fn faults_of_metadata_are_told_by_each_who_looks() {
 }
 
 #[tokio::test]
+async fn an_update_creates_where_the_kind_allows_it() {
+    let session = Session::open().await;
+    for (path, code) in [
+        ("/apis/node.k8s.io/v1/runtimeclasses", 201),
+        ("/apis/coordination.k8s.io/v1/namespaces/n/leases", 201),
+        ("/api/v1/namespaces/n/podtemplates", 404),
+        ("/api/v1/namespaces/n/configmaps", 404),
+    ] {
+        let body = r#"{"metadata":{"name":"a"},"handler":"h","template":{"spec":{
+            "containers":[{"name":"c","image":"i"}]}}}"#;
+        session.check(&format!("PUT {path}/a"), body, code, &[]).await;
+    }
+}
+
+#[tokio::test]
 async fn events_of_the_newer_group_are_strict() {
     let session = Session::open().await;
     let body = r#"{"metadata":{"name":"e"}}"#;
