@@ -375,4 +375,8 @@ fn an_empty_list_in_place_of_null_changes_nothing() {
     server.put("b", r#"{"endpoints":null}"#);
     server.put("b", r#"{"endpoints":[]}"#);
     check(&server, expect![[r#"b Update 00:02 {"f:endpoints":{}}"#]]);
+
+    let mut server = Server::new(endpoint_slice());
+    server.put("a", r#"{"endpoints":[]}"#);
+    check(&server, expect![[r#"a Update 00:01 {"f:endpoints":{}}"#]]);
 }

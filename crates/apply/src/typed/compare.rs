@@ -173,30 +173,17 @@ fn is_same(types: &Types, shape: &Shape, in_list: bool, old: &Value, new: &Value
 }
 
 impl<'t> Walk<'t> {
-    fn is_decoded(&self) -> bool {
-        self.old == Form::Decoded && self.new == Form::Decoded
-    }
-
     /// Whether atomic values differ only in structs that are always written out, and hold nothing. What a client
     /// has applied is compared as it was written.
     fn is_same_atomic(&self, kind: Kind<'t>, old: Option<&Value>, new: Option<&Value>) -> bool {
         match (kind, old, new) {
-            (Kind::Atomic(shape), Some(old), Some(new)) if self.is_decoded() => {
+            (Kind::Atomic(shape), Some(old), Some(new))
+                if self.old == Form::Decoded && self.new == Form::Decoded =>
+            {
                 is_same(self.types, shape, false, old, new)
             }
             _ => false,
         }
-    }
-
-    /// Whether one is null and the other an empty list or map, which for Go's types are the same.
-    fn is_nil_and_empty(&self, kind: Kind<'t>, old: &Value, new: &Value) -> bool {
-        let other = if old.is_null() { new } else { old };
-        let is_empty = match kind {
-            Kind::List(_) | Kind::Atomic(Shape::List(_)) => matches!(other, Value::Array(_)),
-            Kind::Map(_) | Kind::Atomic(Shape::Map(_)) => matches!(other, Value::Object(_)),
-            _ => false,
-        };
-        is_empty && other.is_empty() && !self.types.is_custom_resource()
     }
 
     /// How the value itself changed, and what changed below it. Not both are absent.
@@ -207,13 +194,6 @@ impl<'t> Walk<'t> {
         new: Option<&Value>,
         nodes: &mut Nodes,
     ) -> (Option<Mark>, Comparison) {
-        if let (Some(old), Some(new)) = (old, new)
-            && old.is_null() != new.is_null()
-            && self.is_decoded()
-            && self.is_nil_and_empty(kind, old, new)
-        {
-            return (None, Comparison::default());
-        }
         match kind {
             Kind::Scalar(_) | Kind::Atomic(_) | Kind::Untyped => {
                 let mark = mark_leaf(old, new).filter(|_| !self.is_same_atomic(kind, old, new));
