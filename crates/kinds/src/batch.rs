@@ -7,7 +7,7 @@ mod status;
 
 use super::check::{At, child, children, default, default_empty};
 use super::pod;
-use crate::strategy::{Generation, Strategy};
+use crate::strategy::{GarbageCollection, Generation, Strategy};
 use keelson_meta::names;
 use keelson_meta::selector::Selector;
 use keelson_meta::{ErrorList, FieldError, Map, Object, Value};
@@ -23,7 +23,7 @@ const CRON_NAME_BYTES_MAX: usize = 52;
 pub(super) fn job(base: Strategy) -> Strategy {
     Strategy {
         generation: Generation::OnSpecChange,
-        orphans_dependents: true,
+        garbage_collection: GarbageCollection::OrphanDependents,
         deletion_warning: Some(
             "child pods are preserved by default when jobs are deleted; set \
              propagationPolicy=Background to remove them or set propagationPolicy=Orphan to \

@@ -307,6 +307,7 @@ fn create_checks(group: &str, resource: &str) -> &'static [Check] {
 fn update_checks(group: &str, resource: &str) -> &'static [Check] {
     use Check::{Change, Metadata, MetadataChange, Rules};
     match (group, resource) {
+        ("resource.k8s.io", "resourceslices") => Strategy::GENERIC.update_checks,
         ("", "configmaps" | "secrets")
         | ("networking.k8s.io", "ingressclasses")
         | ("storage.k8s.io", "volumeattributesclasses") => {
@@ -328,7 +329,7 @@ fn update_checks(group: &str, resource: &str) -> &'static [Check] {
         ("", "limitranges")
         | ("admissionregistration.k8s.io" | "discovery.k8s.io", _)
         | ("flowcontrol.apiserver.k8s.io", _)
-        | ("storage.k8s.io", "volumeattachments") => &[Metadata, Rules, Change],
+        | ("storage.k8s.io", "csinodes" | "volumeattachments") => &[Metadata, Rules, Change],
         ("", "events") | ("policy", _) => &[Rules, Change],
         ("events.k8s.io", _) => &[Rules, MetadataChange, Change],
         _ => Strategy::GENERIC.update_checks,

@@ -13,6 +13,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use keelson_admission::Operation;
 use keelson_auth::Permit;
 use keelson_cache::Entry;
+use keelson_kinds::strategy::GarbageCollection;
 use keelson_meta::time::{GoDuration, Timestamp};
 use keelson_meta::{
     ErrorList, Failure, Feature, FieldError, GroupVersionResource, Object, Path, Status, Str, Value,
@@ -295,7 +296,12 @@ pub(crate) fn check_preconditions(
     obj: &Object,
 ) -> Result<(), Failure> {
     let gvk = &target.schema().gvk;
-    let early = GroupVersionResource { resource: gvk.kind.clone(), ..target.gvr().clone() };
+    // A kind that stands in several groups is called by that in which it is stored.
+    let early = GroupVersionResource {
+        group: target.kind.storage.gvk.group.clone(),
+        resource: gvk.kind.clone(),
+        ..target.gvr().clone()
+    };
     // Namespaces are marked before anything is looked at, in a transaction with words of its own.
     let is_early = target.gvr().resource != "namespaces" || !target.gvr().group.is_empty();
     let check = |what: &str, asked: Option<&str>, stored: &str, fate: &str| match asked {
@@ -339,8 +345,8 @@ fn plan(target: &Target, options: &DeleteOptions, obj: &mut Object, now: Timesta
         Grace::Marked(seconds) => Some(seconds),
         Grace::None => None,
     };
-    let orphans = target.kind.strategy.orphans_dependents;
-    let changed = set_propagation_finalizers(obj, options.propagation, orphans);
+    let policy = target.kind.strategy.garbage_collection;
+    let changed = set_propagation_finalizers(obj, options.propagation, policy);
     let waits_for_finalizers = obj.finalizers().next().is_some();
     match graceful {
         Some(seconds) => Plan::Mark { then_delete: !waits_for_finalizers && seconds == 0 },
@@ -370,7 +376,7 @@ fn plan_namespace(options: &DeleteOptions, obj: &mut Object, now: Timestamp) -> 
         other => other,
     };
     if propagation.is_some() {
-        set_propagation_finalizers(obj, propagation, false);
+        set_propagation_finalizers(obj, propagation, GarbageCollection::DeleteDependents);
     }
     let time = now.text();
     obj.set_meta("deletionTimestamp", &time);
@@ -438,17 +444,18 @@ fn mark_deleting(obj: &mut Object, until: Timestamp, seconds: i64) {
 fn set_propagation_finalizers(
     obj: &mut Object,
     propagation: Option<Propagation>,
-    orphans_by_default: bool,
+    policy: GarbageCollection,
 ) -> bool {
     let before: Vec<String> = obj.finalizers().map(str::to_owned).collect();
     let has = |name: &str| before.iter().any(|f| f == name);
     let wanted = match propagation {
+        _ if policy == GarbageCollection::Unsupported => None,
         Some(Propagation::Orphan) => Some(ORPHAN),
         Some(Propagation::Foreground) => Some(FOREGROUND),
         Some(Propagation::Background) => None,
         None if has(ORPHAN) => Some(ORPHAN),
         None if has(FOREGROUND) => Some(FOREGROUND),
-        None => orphans_by_default.then_some(ORPHAN),
+        None => (policy == GarbageCollection::OrphanDependents).then_some(ORPHAN),
     };
     let mut after: Vec<String> =
         before.iter().filter(|f| *f != ORPHAN && *f != FOREGROUND).cloned().collect();

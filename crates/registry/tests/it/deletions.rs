@@ -1,10 +1,8 @@
 //! Deletions that wait: grace periods, and the finalizers of a propagation policy.
 
-use crate::harness::Harness;
+use crate::harness::{Harness, SetClock};
 use crate::rules::Session;
 use keelson_meta::Value;
-use keelson_meta::time::{GoDuration, Timestamp};
-use keelson_registry::{Clock, SystemClock};
 use keelson_store::Embedded;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -37,19 +35,6 @@ async fn a_namespace_takes_the_finalizer_of_its_first_deletion() {
         }
         let place = ["metadata", "finalizers"];
         session.check_at(&format!("GET {path}"), "", &place, expected).await;
-    }
-}
-
-/// A clock that stands still at so many seconds.
-struct SetClock(Arc<AtomicI64>);
-
-impl Clock for SetClock {
-    fn now(&self) -> Timestamp {
-        Timestamp::default().plus(GoDuration::from_seconds(self.0.load(Ordering::Relaxed)))
-    }
-
-    fn random(&self) -> [u8; 16] {
-        SystemClock.random()
     }
 }
 
@@ -97,4 +82,17 @@ async fn a_second_deletion_ends_no_earlier_than_now() {
         "18 0 a/b orphan",
     ];
     assert_eq!(seen, expected);
+}
+
+#[tokio::test]
+async fn an_event_has_no_dependents_to_wait_for() {
+    let session = Session::open().await;
+    let body =
+        r#"{"metadata":{"name":"e","finalizers":["orphan"]},"involvedObject":{"namespace":"n"}}"#;
+    for options in [r#"{"propagationPolicy":"Foreground"}"#, "{}"] {
+        let events = "/api/v1/namespaces/n/events";
+        session.check(&format!("POST {events}"), body, 201, &[]).await;
+        session.check(&format!("DELETE {events}/e"), options, 200, &[]).await;
+        session.check(&format!("GET {events}/e"), "", 404, &[]).await;
+    }
 }

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use keelson_auth::{Attributes, Authorizer, MASTERS, Permit};
+use keelson_meta::time::{GoDuration, Timestamp};
 use keelson_meta::{Failure, Features, Object, Value};
 use keelson_registry::options::{
     DeleteOptions, Freshness, Patch, PatchForm, Propagation, WriteOptions,
@@ -13,6 +14,7 @@ use keelson_schema::decode::{self, Format};
 use keelson_schema::json;
 use keelson_store::{Embedded, Op, Store, Txn};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 /// A server without its server.
 pub struct Harness {
@@ -263,4 +265,17 @@ pub fn causes(body: &Value) -> Vec<String> {
         format!("{}: {}", text("field"), text("message"))
     };
     body.array_at(&["details", "causes"]).iter().map(line).collect()
+}
+
+/// A clock that stands still at so many seconds.
+pub struct SetClock(pub Arc<AtomicI64>);
+
+impl Clock for SetClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::default().plus(GoDuration::from_seconds(self.0.load(Ordering::Relaxed)))
+    }
+
+    fn random(&self) -> [u8; 16] {
+        SystemClock.random()
+    }
 }

@@ -1,7 +1,10 @@
 //! Rules of single kinds, each as one request and its answer: the code and the causes of a refusal.
 
-use crate::harness::{self, Harness};
+use crate::harness::{self, Harness, SetClock};
 use keelson_meta::Value;
+use keelson_store::Embedded;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 /// Requests in order against one namespace `n`.
 pub(crate) struct Session {
@@ -264,6 +267,12 @@ async fn faults_of_metadata_are_told_by_each_who_looks() {
             "spec":{"containers":[{"name":"c","image":"i"}]}}}"#,
             3,
         ),
+        (
+            "/apis/resource.k8s.io/v1/resourceslices",
+            r#""spec":{"driver":"a.com","nodeName":"n","devices":[{"name":"d"}],
+            "pool":{"name":"p","generation":1,"resourceSliceCount":1}}"#,
+            3,
+        ),
     ] {
         let comma = if object.is_empty() { "" } else { "," };
         let body = format!(r#"{{"metadata":{{"name":"a"}}{comma}{object}}}"#);
@@ -410,6 +419,10 @@ async fn labels_of_a_slice_count_as_its_spec() {
     session.check_at(&request, &body, &generation, "1").await;
     let (request, body) = patch(r#"{"metadata":{"labels":{"a":"c"}}}"#);
     session.check_at(&request, &body, &generation, "2").await;
+    for labels in ["null", r#"{"x":null}"#] {
+        let (request, body) = patch(&format!(r#"{{"metadata":{{"labels":{labels}}}}}"#));
+        session.check_at(&request, &body, &generation, "3").await;
+    }
     // An endpoint without conditions is one with empty ones: nothing changes, and nobody else owns it.
     let (request, body) = patch(r#"{"endpoints":[{"addresses":["10.1.2.3"]}]}"#);
     let other = format!("{request}?fieldManager=other");
@@ -587,4 +600,38 @@ async fn an_applied_configuration_may_leave_out_the_name_of_an_object_that_exist
         let (got, answer) = sent.await.expect("the path is known");
         assert_eq!(got, code, "{body} {answer:?}");
     }
+}
+
+#[tokio::test]
+async fn a_write_whose_change_the_kind_takes_back_is_a_write() {
+    let seconds = Arc::new(AtomicI64::new(0));
+    let clock = Box::new(SetClock(seconds.clone()));
+    let session = Session::over(Harness::over(Embedded::in_memory(), clock).await).await;
+    let mut versions = vec![];
+    for (now, patch) in [
+        (1, r#"{"spec":{"finalizers":["a.com/b"]}}"#),
+        (2, r#"{"spec":{"finalizers":["a.com/b"]}}"#),
+        (2, r#"{"spec":{"finalizers":["a.com/b"]}}"#),
+        (3, r#"{"metadata":{"labels":{"none":null}}}"#),
+    ] {
+        seconds.store(now, Ordering::Relaxed);
+        let (_, namespace) = session.send("PATCH /api/v1/namespaces/n", patch).await;
+        assert_eq!(namespace.array_at(&["spec", "finalizers"]).len(), 1);
+        versions.push(namespace.str_at(&["metadata", "resourceVersion"]).map(str::to_owned));
+    }
+    assert!(versions[0] != versions[1] && versions[1] == versions[2], "{versions:?}");
+    assert_eq!(versions[2], versions[3]);
+}
+
+#[tokio::test]
+async fn no_finalizer_is_added_to_a_deleted_csi_node_as_one_fault() {
+    let session = Session::open().await;
+    let nodes = "/apis/storage.k8s.io/v1/csinodes";
+    let body = r#"{"metadata":{"name":"c","finalizers":["a.b/c"]},"spec":{"drivers":[]}}"#;
+    session.check(&format!("POST {nodes}"), body, 201, &[]).await;
+    session.check(&format!("DELETE {nodes}/c"), "{}", 200, &[]).await;
+    let fault = "metadata.finalizers: Forbidden: no new finalizers can be added if the object is \
+                 being deleted, found new finalizers []string{\"a.b/d\"}";
+    let patch = r#"{"metadata":{"finalizers":["a.b/d"]}}"#;
+    session.check(&format!("PATCH {nodes}/c"), patch, 422, &[fault]).await;
 }
