@@ -181,7 +181,7 @@ class Server:
         connection = http.client.HTTPSConnection(self.url.hostname, self.url.port, timeout=60, context=context)
         head = {"Authorization": f"Bearer {self.token}", "Accept": accept, "Content-Type": media}
         try:
-            connection.request(method, path, body=None if body is None else json.dumps(body), headers=head)
+            connection.request(method, path, body=None if body is None else json.dumps(body, separators=(",", ":")), headers=head)
             answer = connection.getresponse()
             data = answer.read()
             warnings = answer.headers.get_all("Warning") or []
