@@ -1,7 +1,7 @@
 //! What an apply does, case by case; the answers are those of a kube-apiserver 1.36.
 
 use super::*;
-use crate::testing::{Server, config_map, deployment, json, pod, service};
+use crate::testing::{Server, config_map, deployment, endpoint_slice, json, pod, service};
 use expect_test::{Expect, expect};
 
 fn check(result: Result<(), ApplyError>, expected: Expect) {
@@ -460,4 +460,26 @@ fn the_name_stays_when_all_other_metadata_goes() {
     server.apply("m1", r#"{"data":{"k":"v"}}"#).unwrap();
     expect!["a"].assert_eq(server.object.name());
     expect!["absent"].assert_eq(&server.at(&["metadata", "labels"]));
+}
+
+/// As a kube-apiserver 1.36 answers.
+#[test]
+fn an_atomic_list_that_is_applied_is_compared_as_it_was_written() {
+    let stored = r#"{"endpoints":[{"addresses":["10.1.1.1"],"conditions":{}}]}"#;
+    let mut server = Server::new(endpoint_slice());
+    server.put("m1", stored);
+    server.apply("m2", stored).unwrap();
+    check(
+        server.apply("m3", r#"{"endpoints":[{"addresses":["10.1.1.1"]}]}"#),
+        expect![[r#"
+            Apply failed with 2 conflicts: conflicts with "m1" using discovery.k8s.io/v1:
+            - .endpoints
+            conflicts with "m2":
+            - .endpoints"#]],
+    );
+    server.force("m3", r#"{"endpoints":null}"#).unwrap();
+    check(
+        server.apply("m2", r#"{"endpoints":[]}"#),
+        expect![[r#"Apply failed with 1 conflict: conflict with "m3": .endpoints"#]],
+    );
 }

@@ -1,7 +1,7 @@
 //! What owners do, case by case; the answers are those of a kube-apiserver 1.36.
 
 use super::*;
-use crate::testing::{Server, config_map, deployment, json, schema, show};
+use crate::testing::{Server, config_map, deployment, endpoint_slice, json, schema, show};
 use expect_test::{Expect, expect};
 
 fn check(server: &Server, expected: Expect) {
@@ -366,4 +366,17 @@ fn a_scale_shows_who_owns_the_replicas_and_takes_them() {
         hpa Update apps/v1 - {"f:spec":{"f:replicas":{}}}
         other Update apps/v1 2026-01-01T00:00:00Z {"f:spec":{"f:paused":{}}}"#]]
     .assert_eq(&show_all(&scale::to_resource(&entries, &taken, &paths).unwrap()));
+}
+
+#[test]
+fn an_empty_list_in_place_of_null_changes_nothing() {
+    let mut server = Server::new(endpoint_slice());
+    server.put("a", r#"{"endpoints":[{"addresses":["10.1.1.1"],"conditions":{}}]}"#);
+    server.put("b", r#"{"endpoints":null}"#);
+    server.put("b", r#"{"endpoints":[]}"#);
+    check(&server, expect![[r#"b Update 00:02 {"f:endpoints":{}}"#]]);
+
+    let mut server = Server::new(endpoint_slice());
+    server.put("a", r#"{"endpoints":[]}"#);
+    check(&server, expect![[r#"a Update 00:01 {"f:endpoints":{}}"#]]);
 }

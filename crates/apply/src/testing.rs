@@ -72,6 +72,17 @@ pub fn service() -> Schema {
     schema(("", "v1", "Service"), &format!("{SERVICE}{META}"))
 }
 
+/// An EndpointSlice as the real one is typed, with the members that the tests speak of.
+pub fn endpoint_slice() -> Schema {
+    schema(("discovery.k8s.io", "v1", "EndpointSlice"), &format!("{ENDPOINT_SLICE}{META}"))
+}
+
+const ENDPOINT_SLICE: &str = "
+    EndpointSlice { apiVersion: string?, kind: string?, metadata: ObjectMeta!, endpoints: [Endpoint]! }
+    Endpoint { addresses: [string]set!, conditions: EndpointConditions! }
+    EndpointConditions { ready: bool }
+";
+
 const DEPLOYMENT: &str = "
     Deployment { apiVersion: string?, kind: string?, metadata: ObjectMeta!, spec: DeploymentSpec!, status: DeploymentStatus! }
     DeploymentSpec { replicas: int32, selector: LabelSelector, template: PodTemplateSpec!, strategy: DeploymentStrategy!, minReadySeconds: int32?, paused: bool? }

@@ -7,7 +7,7 @@ mod status;
 
 use super::check::{At, child, children, default, default_empty};
 use super::pod;
-use crate::strategy::{Generation, Strategy};
+use crate::strategy::{GarbageCollection, Generation, Strategy};
 use keelson_meta::names;
 use keelson_meta::selector::Selector;
 use keelson_meta::{ErrorList, FieldError, Map, Object, Value};
@@ -23,19 +23,23 @@ const CRON_NAME_BYTES_MAX: usize = 52;
 pub(super) fn job(base: Strategy) -> Strategy {
     Strategy {
         generation: Generation::OnSpecChange,
-        orphans_dependents: true,
+        garbage_collection: GarbageCollection::OrphanDependents,
         deletion_warning: Some(
             "child pods are preserved by default when jobs are deleted; set \
              propagationPolicy=Background to remove them or set propagationPolicy=Orphan to \
              suppress this warning",
         ),
+        shares_template_labels: true,
         default: |obj| {
             default_job_spec(obj.object_mut("spec"));
             labels_from_template(obj);
         },
         prepare_create: |obj| {
             selector::generate(obj);
-            labels_from_template(obj);
+            // A name that is too long for a label is a fault of the template, told once.
+            if obj.name().len() <= LABEL_BYTES_MAX {
+                labels_from_template(obj);
+            }
         },
         prepare_update: |new, _| labels_from_template(new),
         prepare_status: |new, _| labels_from_template(new),
@@ -60,10 +64,8 @@ pub(super) fn cron_job(base: Strategy) -> Strategy {
 
 /// A job without labels has those of its pods.
 fn labels_from_template(job: &mut Object) {
-    // A name that is too long for a label is a fault of the template, told once.
-    let is_label = job.name().len() <= LABEL_BYTES_MAX;
     let labels = job.at(&["spec", "template", "metadata", "labels"]).cloned();
-    if let Some(labels) = labels.filter(|labels| !labels.is_empty() && is_label) {
+    if let Some(labels) = labels.filter(|labels| !labels.is_empty()) {
         default_empty(job.metadata_mut(), "labels", labels);
     }
 }

@@ -2,7 +2,7 @@
 //! form.
 
 use super::check::At;
-use crate::strategy::Strategy;
+use crate::strategy::{GarbageCollection, Strategy};
 use keelson_meta::{ErrorList, Object, Path, Value, names};
 
 const TEXT_BYTES_MAX: usize = 128;
@@ -10,12 +10,16 @@ const NOTE_BYTES_MAX: usize = 1024;
 
 /// Events of the core group.
 pub(super) fn core(base: Strategy) -> Strategy {
-    Strategy { validate: |new, _| common(new), expires: true, ..base }
+    Strategy { validate: |new, _| common(new), ..both(base) }
 }
 
 /// Events of `events.k8s.io`.
 pub(super) fn events(base: Strategy) -> Strategy {
-    Strategy { validate: |new, _| common(new), validate_change: strict, expires: true, ..base }
+    Strategy { validate: |new, _| common(new), validate_change: strict, ..both(base) }
+}
+
+fn both(base: Strategy) -> Strategy {
+    Strategy { expires: true, garbage_collection: GarbageCollection::Unsupported, ..base }
 }
 
 /// What events of both APIs obey.

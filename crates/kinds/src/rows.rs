@@ -260,9 +260,10 @@ fn generation(group: &str, resource: &str) -> Generation {
 fn creates_on_update(group: &str, resource: &str) -> bool {
     matches!(
         (group, resource),
-        ("", "endpoints" | "events" | "limitranges" | "services" | "podtemplates")
+        ("", "endpoints" | "events" | "limitranges" | "services")
             | ("events.k8s.io", "events")
             | ("coordination.k8s.io", "leases")
+            | ("node.k8s.io", "runtimeclasses")
             | ("rbac.authorization.k8s.io", _)
     )
 }
@@ -306,12 +307,16 @@ fn create_checks(group: &str, resource: &str) -> &'static [Check] {
 fn update_checks(group: &str, resource: &str) -> &'static [Check] {
     use Check::{Change, Metadata, MetadataChange, Rules};
     match (group, resource) {
-        ("", "configmaps" | "secrets") => &[MetadataChange, Change, Metadata, Rules],
+        ("resource.k8s.io", "resourceslices") => Strategy::GENERIC.update_checks,
+        ("", "configmaps" | "secrets")
+        | ("networking.k8s.io", "ingressclasses")
+        | ("storage.k8s.io", "volumeattributesclasses") => {
+            &[MetadataChange, Change, Metadata, Rules]
+        }
         ("", "endpoints" | "pods" | "persistentvolumeclaims")
-        | ("", "serviceaccounts" | "replicationcontrollers")
+        | ("", "serviceaccounts")
         | ("apps", "controllerrevisions")
         | ("networking.k8s.io", "ingresses") => &[MetadataChange, Metadata, Rules, Change],
-        ("storage.k8s.io", "volumeattributesclasses") => &[MetadataChange, Change, Metadata, Rules],
         ("", "namespaces" | "nodes")
         | ("batch", "jobs")
         | ("certificates.k8s.io" | "rbac.authorization.k8s.io" | "resource.k8s.io", _)
@@ -324,7 +329,7 @@ fn update_checks(group: &str, resource: &str) -> &'static [Check] {
         ("", "limitranges")
         | ("admissionregistration.k8s.io" | "discovery.k8s.io", _)
         | ("flowcontrol.apiserver.k8s.io", _)
-        | ("storage.k8s.io", "volumeattachments") => &[Metadata, Rules, Change],
+        | ("storage.k8s.io", "csinodes" | "volumeattachments") => &[Metadata, Rules, Change],
         ("", "events") | ("policy", _) => &[Rules, Change],
         ("events.k8s.io", _) => &[Rules, MetadataChange, Change],
         _ => Strategy::GENERIC.update_checks,

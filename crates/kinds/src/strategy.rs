@@ -48,6 +48,18 @@ pub enum StatusMetadata {
     KeepAll,
 }
 
+/// What becomes of the dependents of a deleted object by default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GarbageCollection {
+    /// They are deleted in the background.
+    #[default]
+    DeleteDependents,
+    /// They lose the reference.
+    OrphanDependents,
+    /// Nothing, whatever the deletion asks for.
+    Unsupported,
+}
+
 /// One check of a write. A kind lists its checks in the order in which upstream makes them: some look at
 /// metadata twice or not at all, and answers show that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,12 +147,15 @@ pub struct Strategy {
     pub expires: bool,
     /// What is done to an object that is to be deleted, when something else has to come first.
     pub terminate: Option<fn(&mut Object, now: &str)>,
-    /// Dependents of an object are orphaned unless its deletion asks for something else.
-    pub orphans_dependents: bool,
+    /// What becomes of dependents unless the deletion says it.
+    pub garbage_collection: GarbageCollection,
     /// What a client is warned of whose deletion does not say what becomes of dependents.
     pub deletion_warning: Option<&'static str>,
     /// Seconds of grace for a deletion, from what was asked for; `None`: deletions are immediate.
     pub grace: Option<fn(&Object, asked: Option<i64>) -> i64>,
+    /// A new object that its author gave no labels has those of its pod template, also those which
+    /// [`Strategy::prepare_create`] adds to the template.
+    pub shares_template_labels: bool,
     /// Owners of fields are noted in what conversion to the stored version and back leaves.
     pub owned_as_converted: bool,
     /// Names and places of the fields that field selectors may ask for.
@@ -201,9 +216,10 @@ impl Strategy {
         warnings: |_, _| vec![],
         expires: false,
         terminate: None,
-        orphans_dependents: false,
+        garbage_collection: GarbageCollection::DeleteDependents,
         deletion_warning: None,
         grace: None,
+        shares_template_labels: false,
         owned_as_converted: false,
         fields: &[],
         features: Features::DEFAULT,
@@ -336,7 +352,11 @@ impl Strategy {
                 !same::beside_metadata(new, old, status_counts)
             }
             Generation::OnSpecOrLabelChange => {
-                !same::desired(schema, new, old) || new.at(&labels) != old.at(&labels)
+                let of = [new, old].map(|obj| {
+                    // An empty map is as good as none.
+                    obj.at(&labels).filter(|labels| !labels.is_empty())
+                });
+                !same::desired(schema, new, old) || of[0] != of[1]
             }
             Generation::OnSpecOrAnnotationChange => {
                 !same::desired(schema, new, old) || new.at(&annotations) != old.at(&annotations)

@@ -4,7 +4,7 @@
 use super::check::{At, child, children, default, default_empty};
 use super::pod;
 use crate::gates;
-use crate::strategy::{Strategy, alike, maps_alike};
+use crate::strategy::{GarbageCollection, Strategy, alike, maps_alike};
 use keelson_meta::names;
 use keelson_meta::object_meta::IMMUTABLE;
 use keelson_meta::selector::Selector;
@@ -277,7 +277,7 @@ pub(super) fn replication_controller(base: Strategy) -> Strategy {
         validate: |new, _| validate_replication_controller(new),
         validate_status: |new, _| replica_set_status(new),
         warnings: pod::warnings::of_named_workload,
-        orphans_dependents: true,
+        garbage_collection: GarbageCollection::OrphanDependents,
         ..base
     }
 }

@@ -131,16 +131,32 @@ pub fn keep_times(old: &Object, new: &mut Object) {
 }
 
 fn is_same_but_for_owners(old: &Object, new: &Object) -> bool {
-    let same = |old: &Map, new: &Map, name: &str| {
-        old.len() == new.len()
-            && old.iter().all(|(key, value)| {
-                key == name || new.get(key).is_some_and(|other| equal_values(value, other))
-            })
-    };
     let none = Map::new();
     let (old_metadata, new_metadata) =
         (old.metadata().unwrap_or(&none), new.metadata().unwrap_or(&none));
-    same(old_metadata, new_metadata, "managedFields") && same(&old.root, &new.root, "metadata")
+    is_same_map(old_metadata, new_metadata, "managedFields")
+        && is_same_map(&old.root, &new.root, "metadata")
+}
+
+/// Whether two maps are equal but for one member.
+fn is_same_map(left: &Map, right: &Map, skipped: &str) -> bool {
+    let is_same = |key: &str, a: &Value, b: &Value| key == skipped || is_same_in_go(a, b);
+    left.iter().all(|(key, value)| is_same(key, value, right.get(key).unwrap_or(&Value::Null)))
+        && right
+            .iter()
+            .all(|(key, value)| left.contains_key(key) || is_same(key, &Value::Null, value))
+}
+
+/// Whether two values are equal when an absent list is an empty one, as a nil slice is in Go.
+fn is_same_in_go(left: &Value, right: &Value) -> bool {
+    match (left, right) {
+        (Value::Null, Value::Array(items)) | (Value::Array(items), Value::Null) => items.is_empty(),
+        (Value::Array(a), Value::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(x, y)| is_same_in_go(x, y))
+        }
+        (Value::Object(a), Value::Object(b)) => is_same_map(a, b, ""),
+        _ => equal_values(left, right),
+    }
 }
 
 /// The name of the owner that a request makes: what it says, else the first word of its user agent.

@@ -173,12 +173,12 @@ fn is_same(types: &Types, shape: &Shape, in_list: bool, old: &Value, new: &Value
 }
 
 impl<'t> Walk<'t> {
-    /// Whether atomic values differ only in structs that are always written out, and hold nothing.
+    /// Whether atomic values differ only in structs that are always written out, and hold nothing. What a client
+    /// has applied is compared as it was written.
     fn is_same_atomic(&self, kind: Kind<'t>, old: Option<&Value>, new: Option<&Value>) -> bool {
         match (kind, old, new) {
-            // What a client has applied is compared as it was written.
             (Kind::Atomic(shape), Some(old), Some(new))
-                if self.old != Form::Written && self.new != Form::Written =>
+                if self.old == Form::Decoded && self.new == Form::Decoded =>
             {
                 is_same(self.types, shape, false, old, new)
             }

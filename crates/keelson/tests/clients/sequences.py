@@ -28,6 +28,13 @@ WORKLOAD = {"selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE}
 ONCE = {"template": {"spec": {"containers": CONTAINERS, "restartPolicy": "Never"}}}
 WEBHOOK = {"name": "a.example.com", "clientConfig": {"url": "https://127.0.0.1:9/"}, "sideEffects": "None",
            "admissionReviewVersions": ["v1"], "namespaceSelector": {"matchLabels": {"none": "such"}}}
+POLICY = {"matchConstraints": {"namespaceSelector": {"matchLabels": {"none": "such"}}, "resourceRules": [
+    {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}]},
+          "validations": [{"expression": "true"}]}
+MUTATION = {"matchConstraints": POLICY["matchConstraints"], "reinvocationPolicy": "Never", "mutations": [
+    {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": "Object{}"}}]}
+EVENT = {"eventTime": "2024-01-01T00:00:00.000000Z", "reportingController": "a.com/c", "reportingInstance": "i", "action": "a",
+         "reason": "r", "type": "Normal", "regarding": {"kind": "Pod", "name": "p", "namespace": NAMESPACE}}
 REQUEST = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "c"}}]}}
 
 # group/version, resource, kind, namespaced, the object, fields that patches change (path: values), status.
@@ -121,10 +128,44 @@ KINDS = [
      {"spec.limited.nominalConcurrencyShares": [3, -1], "spec.type": ["Exempt"]}, None),
     ("admissionregistration.k8s.io/v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", False,
      {"webhooks": [WEBHOOK]}, {"webhooks.0.failurePolicy": ["Ignore", "x"], "webhooks.0.timeoutSeconds": [3, 99]}, None),
+    ("admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", False,
+     {"webhooks": [WEBHOOK]}, {"webhooks.0.reinvocationPolicy": ["IfNeeded", "x"], "webhooks": [[]]}, None),
+    ("admissionregistration.k8s.io/v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", False, {"spec": POLICY},
+     {"spec.failurePolicy": ["Ignore", "x"], "spec.validations.0.expression": ["false", "1"], "spec.matchConstraints": [None]},
+     {"observedGeneration": 1}),
+    ("admissionregistration.k8s.io/v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", False,
+     {"spec": {"policyName": "none", "validationActions": ["Deny"]}},
+     {"spec.validationActions": [["Warn"], ["Deny", "Warn"], []], "spec.policyName": ["other"]}, None),
+    ("admissionregistration.k8s.io/v1", "mutatingadmissionpolicies", "MutatingAdmissionPolicy", False, {"spec": MUTATION},
+     {"spec.reinvocationPolicy": ["IfNeeded", "x"], "spec.mutations": [[]]}, None),
+    ("admissionregistration.k8s.io/v1", "mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding", False,
+     {"spec": {"policyName": "none"}}, {"spec.policyName": ["other", None], "spec.paramRef": [{"name": "p"}]}, None),
+    ("apps/v1", "controllerrevisions", "ControllerRevision", True, {"data": {"a": {"b": 1}}, "revision": 1},
+     {"revision": [2, -1], "data": [{"a": {"b": 2}}, None]}, None),
+    ("autoscaling/v1", "horizontalpodautoscalers", "HorizontalPodAutoscaler", True,
+     {"spec": {"maxReplicas": 3, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}}},
+     {"spec.maxReplicas": [5, 0], "spec.targetCPUUtilizationPercentage": [70, None, 0]}, {"currentReplicas": 1, "desiredReplicas": 2}),
+    ("rbac.authorization.k8s.io/v1", "clusterrolebindings", "ClusterRoleBinding", False,
+     {"roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "r"}, "subjects": [{"kind": "User", "name": "u"}]},
+     {"subjects": [[], [{"kind": "Group", "name": "g"}]], "roleRef.name": ["s"]}, None),
+    ("storage.k8s.io/v1", "csinodes", "CSINode", False, {"spec": {"drivers": [{"name": "a.com", "nodeID": "n"}]}},
+     {"spec.drivers": [[], [{"name": "b.com", "nodeID": "n", "allocatable": {"count": 1}}]], "spec.drivers.0.nodeID": ["m"]}, None),
+    ("storage.k8s.io/v1", "csistoragecapacities", "CSIStorageCapacity", True, {"storageClassName": "s", "capacity": "1Gi"},
+     {"capacity": ["2Gi", None], "storageClassName": ["t"], "nodeTopology": [{"matchLabels": {"a": "b"}}]}, None),
+    ("storage.k8s.io/v1", "volumeattributesclasses", "VolumeAttributesClass", False, {"driverName": "a.com", "parameters": {"a": "b"}},
+     {"driverName": ["b.com"], "parameters": [{"a": "c"}, None]}, None),
+    ("resource.k8s.io/v1", "resourceclaimtemplates", "ResourceClaimTemplate", True, {"spec": {"spec": REQUEST}},
+     {"spec.spec.devices": [None], "spec.metadata": [{"labels": {"a": "b"}}]}, None),
+    ("resource.k8s.io/v1", "resourceslices", "ResourceSlice", False,
+     {"spec": {"driver": "a.com", "nodeName": "n", "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1}, "devices": [{"name": "d"}]}},
+     {"spec.devices": [[], [{"name": "e"}]], "spec.pool.generation": [2, -1], "spec.driver": ["b.com"]}, None),
+    ("events.k8s.io/v1", "events", "Event", True, EVENT, {"note": ["n"], "reason": ["r"], "type": ["x"], "series": [None]}, None),
     ("certificates.k8s.io/v1", "certificatesigningrequests", "CertificateSigningRequest", False,
      {"spec": {"request": "", "signerName": "a.com/b", "usages": ["client auth"]}}, {"spec.signerName": ["a.com/c"]}, None),
 ]
 
+# Ages in tables, and node ports that a server chose.
+CELL = re.compile(r"^\d+[smh].*$|(?<=\d:)3[0-2]\d\d\d\b")
 UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 TIME = re.compile(r"20[2-9]\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 ADDRESS = re.compile(r"\b10\.0\.0\.\d+\b")
@@ -140,7 +181,7 @@ class Server:
         connection = http.client.HTTPSConnection(self.url.hostname, self.url.port, timeout=60, context=context)
         head = {"Authorization": f"Bearer {self.token}", "Accept": accept, "Content-Type": media}
         try:
-            connection.request(method, path, body=None if body is None else json.dumps(body), headers=head)
+            connection.request(method, path, body=None if body is None else json.dumps(body, separators=(",", ":")), headers=head)
             answer = connection.getresponse()
             data = answer.read()
             warnings = answer.headers.get_all("Warning") or []
@@ -376,7 +417,7 @@ class Sequence:
         """Ages in tables are the time's, not the server's."""
         if isinstance(answer, dict) and answer.get("kind") == "Table":
             for row in answer.get("rows") or []:
-                row["cells"] = [re.sub(r"^\d+[smh].*$", "<age>", cell) if isinstance(cell, str) else cell for cell in row["cells"]]
+                row["cells"] = [CELL.sub("<own>", cell) if isinstance(cell, str) else cell for cell in row["cells"]]
             answer.pop("columnDefinitions", None)
         return answer
 

@@ -155,27 +155,30 @@ pub(crate) fn class(base: Strategy) -> Strategy {
             }
         },
         validate: validate_class,
+        validate_change: |new, old| {
+            let mut errors = ErrorList::new();
+            if let Some(stored) = old.and_then(|old| old.at(&["spec", "controller"])) {
+                At::of(new, "spec").field("controller").unchanged_value(&mut errors, stored);
+            }
+            errors
+        },
         ..base
     }
 }
 
-fn validate_class(new: &Object, old: Option<&Object>) -> ErrorList {
+fn validate_class(new: &Object, _: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
     let spec = At::of(new, "spec");
     let controller = spec.field("controller");
-    if let Some(stored) = old.and_then(|old| old.at(&["spec", "controller"])) {
-        controller.unchanged(&mut errors, stored);
-    } else {
-        if controller.text().len() > CONTROLLER_BYTES_MAX {
-            errors.push(FieldError::too_long(&controller.path, CONTROLLER_BYTES_MAX));
-        }
-        let (domain, path) = controller.text().split_once('/').unwrap_or_default();
-        if controller.not_empty(&mut errors, "")
-            && (path.is_empty() || !names::is_dns1123_subdomain(domain).is_empty())
-        {
-            let words = "must be a domain-prefixed path (such as \"acme.io/foo\")";
-            controller.invalid(&mut errors, words);
-        }
+    if controller.text().len() > CONTROLLER_BYTES_MAX {
+        errors.push(FieldError::too_long(&controller.path, CONTROLLER_BYTES_MAX));
+    }
+    let (domain, path) = controller.text().split_once('/').unwrap_or_default();
+    if controller.not_empty(&mut errors, "")
+        && (path.is_empty() || !names::is_dns1123_subdomain(domain).is_empty())
+    {
+        let words = "must be a domain-prefixed path (such as \"acme.io/foo\")";
+        controller.invalid(&mut errors, words);
     }
     let parameters = spec.field("parameters");
     if parameters.is_set() {

@@ -17,7 +17,7 @@ use keelson_admission::Operation;
 use keelson_auth::{Permit, rbac};
 use keelson_cache::Entry;
 use keelson_kinds::strategy::{self, Check};
-use keelson_meta::{ErrorList, Failure, Object, Reason, Status, Str, names};
+use keelson_meta::{ErrorList, Failure, Map, Object, Reason, Status, Str, Value, names};
 use keelson_schema::decode::Decoded;
 use keelson_store::{Compare, Revision};
 use std::sync::Arc;
@@ -91,6 +91,7 @@ impl Registry {
         let kind = &target.kind;
         let Updated { object: mut obj, owned, warnings: told } = made;
         warnings.extend(told);
+        let shares_labels = kind.strategy.shares_template_labels && labels_of(&obj).is_none();
         kind.fill_defaults(target.schema(), &mut obj, self.clock.as_ref());
         warnings.extend(references::dedup(&mut obj));
         if !owned {
@@ -100,7 +101,7 @@ impl Registry {
         }
         let mut obj = kind.to_working(obj, target.schema());
         let given = Str::new(obj.name());
-        let new = Creation { permit, target, given: &given, options };
+        let new = Creation { permit, target, given: &given, options, shares_labels };
         let told = warnings.len();
         let mut tries = Tries::begin(Instant::now());
         loop {
@@ -147,7 +148,7 @@ impl Registry {
             // Only the last try counts.
             warnings.truncate(told);
             warnings.extend((new.target.kind.strategy.prepare_warnings)(obj));
-            prepare(self, new.permit, new.target, obj);
+            prepare(self, new, obj);
             if let Err(invalid) = validate(new.target, obj) {
                 return Err(Box::pin(self.refused(
                     new.target,
@@ -213,9 +214,15 @@ impl Registry {
         let (permit, target, options) =
             (new.permit.clone(), new.target.clone(), new.options.clone());
         let (given, mut obj) = (Str::new(new.given), obj.clone());
+        let shares_labels = new.shares_labels;
         let store = |registry: Arc<Registry>| async move {
-            let new =
-                Creation { permit: &permit, target: &target, given: &given, options: &options };
+            let new = Creation {
+                permit: &permit,
+                target: &target,
+                given: &given,
+                options: &options,
+                shares_labels,
+            };
             registry.charge_and_put(&new, &mut obj, guard).await
         };
         Box::pin(self.to_the_end(store)).await
@@ -278,6 +285,8 @@ struct Creation<'a> {
     /// The name that the client gave, or empty.
     given: &'a str,
     options: &'a WriteOptions,
+    /// See [`keelson_kinds::strategy::Strategy::shares_template_labels`].
+    shares_labels: bool,
 }
 
 impl<'a> Creation<'a> {
@@ -346,7 +355,8 @@ pub(crate) fn check_namespace(target: &Target, obj: &mut Object) -> Result<(), F
 }
 
 /// Sets what the server decides when an object is made.
-fn prepare(registry: &Registry, permit: &Permit, target: &Target, obj: &mut Object) {
+fn prepare(registry: &Registry, new: &Creation<'_>, obj: &mut Object) {
+    let (permit, target) = (new.permit, new.target);
     let strategy = &target.kind.strategy;
     let metadata = obj.metadata_mut();
     metadata.insert("creationTimestamp", registry.clock.now().text());
@@ -360,8 +370,24 @@ fn prepare(registry: &Registry, permit: &Permit, target: &Target, obj: &mut Obje
         obj.set_meta("name", &stamp::uid(registry.clock.as_ref()));
     }
     strategy.first_generation(obj);
+    // Admission may have changed one of the two.
+    let shares_labels = new.shares_labels
+        && labels_of(obj).is_some_and(|labels| Some(labels) == template_labels_of(obj));
     strategy.prepare_create(obj);
+    if let Some(labels) = template_labels_of(obj).filter(|_| shares_labels).cloned() {
+        obj.metadata_mut().insert("labels", labels);
+    }
     (strategy.note_user)(obj, permit.user());
+}
+
+/// The labels, unless there are none.
+fn labels_of(obj: &Object) -> Option<&Map> {
+    obj.at(&["metadata", "labels"]).and_then(Value::as_object).filter(|labels| !labels.is_empty())
+}
+
+fn template_labels_of(obj: &Object) -> Option<&Map> {
+    let place = ["spec", "template", "metadata", "labels"];
+    obj.at(&place).and_then(Value::as_object).filter(|labels| !labels.is_empty())
 }
 
 fn validate(target: &Target, obj: &Object) -> Result<(), Failure> {

@@ -13,6 +13,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use keelson_admission::Operation;
 use keelson_auth::Permit;
 use keelson_cache::Entry;
+use keelson_kinds::strategy::GarbageCollection;
 use keelson_meta::time::{GoDuration, Timestamp};
 use keelson_meta::{
     ErrorList, Failure, Feature, FieldError, GroupVersionResource, Object, Path, Status, Str, Value,
@@ -295,7 +296,12 @@ pub(crate) fn check_preconditions(
     obj: &Object,
 ) -> Result<(), Failure> {
     let gvk = &target.schema().gvk;
-    let early = GroupVersionResource { resource: gvk.kind.clone(), ..target.gvr().clone() };
+    // A kind that stands in several groups is called by that in which it is stored.
+    let early = GroupVersionResource {
+        group: target.kind.storage.gvk.group.clone(),
+        resource: gvk.kind.clone(),
+        ..target.gvr().clone()
+    };
     // Namespaces are marked before anything is looked at, in a transaction with words of its own.
     let is_early = target.gvr().resource != "namespaces" || !target.gvr().group.is_empty();
     let check = |what: &str, asked: Option<&str>, stored: &str, fate: &str| match asked {
@@ -323,8 +329,9 @@ pub(crate) fn check_preconditions(
 
 /// Decides what to do, and marks the object where it is to be stored again.
 fn plan(target: &Target, options: &DeleteOptions, obj: &mut Object, now: Timestamp) -> Plan {
-    if target.gvr().resource == "namespaces" && target.gvr().group.is_empty() {
-        return plan_namespace(obj, now);
+    let is_namespace = target.gvr().resource == "namespaces" && target.gvr().group.is_empty();
+    if is_namespace && let Some(plan) = plan_namespace(options, obj, now) {
+        return plan;
     }
     if let Some(terminate) = target.kind.strategy.terminate
         && obj.deletion_timestamp().is_none()
@@ -338,8 +345,8 @@ fn plan(target: &Target, options: &DeleteOptions, obj: &mut Object, now: Timesta
         Grace::Marked(seconds) => Some(seconds),
         Grace::None => None,
     };
-    let orphans = target.kind.strategy.orphans_dependents;
-    let changed = set_propagation_finalizers(obj, options.propagation, orphans);
+    let policy = target.kind.strategy.garbage_collection;
+    let changed = set_propagation_finalizers(obj, options.propagation, policy);
     let waits_for_finalizers = obj.finalizers().next().is_some();
     match graceful {
         Some(seconds) => Plan::Mark { then_delete: !waits_for_finalizers && seconds == 0 },
@@ -354,18 +361,28 @@ fn plan(target: &Target, options: &DeleteOptions, obj: &mut Object, now: Timesta
     }
 }
 
-/// A namespace waits, as Terminating, until its content is gone and its own finalizers are off.
-fn plan_namespace(obj: &mut Object, now: Timestamp) -> Plan {
-    let holds = !obj.array_at(&["spec", "finalizers"]).is_empty();
-    let has_finalizers = obj.finalizers().next().is_some();
+/// A namespace waits, as Terminating, until its content is gone and `spec.finalizers` is empty; from then on
+/// it is deleted as other kinds are.
+fn plan_namespace(options: &DeleteOptions, obj: &mut Object, now: Timestamp) -> Option<Plan> {
     if obj.deletion_timestamp().is_some() {
-        return if holds || has_finalizers { Plan::Leave } else { Plan::Delete };
+        let is_held = !obj.array_at(&["spec", "finalizers"]).is_empty();
+        return is_held.then_some(Plan::Leave);
+    }
+    // Of namespaces alone `orphanDependents: false` means foreground.
+    let propagation = match options.propagation {
+        Some(Propagation::Background) if options.given.contains(&"orphanDependents") => {
+            Some(Propagation::Foreground)
+        }
+        other => other,
+    };
+    if propagation.is_some() {
+        set_propagation_finalizers(obj, propagation, GarbageCollection::DeleteDependents);
     }
     let time = now.text();
     obj.set_meta("deletionTimestamp", &time);
     obj.object_mut("status").insert("phase", "Terminating");
     // Even an empty namespace that nothing holds is there for one more look.
-    Plan::Mark { then_delete: false }
+    Some(Plan::Mark { then_delete: false })
 }
 
 enum Grace {
@@ -373,7 +390,7 @@ enum Grace {
     None,
     /// The object was marked with this many seconds.
     Marked(i64),
-    /// It was marked before, with no more time than is asked for now.
+    /// It was marked before, with no more time than this deletion asks for.
     Pending,
 }
 
@@ -389,16 +406,20 @@ fn mark_graceful(
     // A negative period counts as the shortest one.
     let asked = options.grace_period_seconds.map(|asked| if asked < 0 { 1 } else { asked });
     if let Some(since) = obj.deletion_timestamp() {
-        let Some(before) = obj.deletion_grace_period_seconds() else {
+        // One whose time is over, or never was, waits for its finalizers alone.
+        let Some(before) = obj.deletion_grace_period_seconds().filter(|before| *before != 0) else {
             return Grace::None;
         };
-        let Some(asked) = asked.filter(|asked| *asked < before) else {
+        let Some(mut asked) = asked.filter(|asked| *asked < before) else {
             return Grace::Pending;
         };
         let since = Timestamp::parse(since).unwrap_or(now);
         let less = GoDuration::wrapping_seconds(before.wrapping_neg());
-        let until = since.plus(less).plus(GoDuration::wrapping_seconds(asked)).text();
-        obj.set_meta("deletionTimestamp", &until);
+        let mut until = since.plus(less).plus(GoDuration::wrapping_seconds(asked));
+        if until < now {
+            (until, asked) = (now, asked.min(1));
+        }
+        obj.set_meta("deletionTimestamp", &until.text());
         obj.metadata_mut().insert("deletionGracePeriodSeconds", asked);
         return Grace::Marked(asked);
     }
@@ -423,17 +444,18 @@ fn mark_deleting(obj: &mut Object, until: Timestamp, seconds: i64) {
 fn set_propagation_finalizers(
     obj: &mut Object,
     propagation: Option<Propagation>,
-    orphans_by_default: bool,
+    policy: GarbageCollection,
 ) -> bool {
     let before: Vec<String> = obj.finalizers().map(str::to_owned).collect();
     let has = |name: &str| before.iter().any(|f| f == name);
     let wanted = match propagation {
+        _ if policy == GarbageCollection::Unsupported => None,
         Some(Propagation::Orphan) => Some(ORPHAN),
         Some(Propagation::Foreground) => Some(FOREGROUND),
         Some(Propagation::Background) => None,
         None if has(ORPHAN) => Some(ORPHAN),
         None if has(FOREGROUND) => Some(FOREGROUND),
-        None => orphans_by_default.then_some(ORPHAN),
+        None => (policy == GarbageCollection::OrphanDependents).then_some(ORPHAN),
     };
     let mut after: Vec<String> =
         before.iter().filter(|f| *f != ORPHAN && *f != FOREGROUND).cloned().collect();

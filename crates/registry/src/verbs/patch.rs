@@ -164,8 +164,8 @@ impl Applied {
         if live.is_none() && !object.uid().is_empty() {
             return Err(no_such_uid(target, object.uid()));
         }
-        check_applied_name(target, &config)?;
         check_namespace(target, &mut object)?;
+        check_name(target, &object)?;
         Ok((object, warnings))
     }
 }
@@ -190,14 +190,6 @@ fn no_such_uid(target: &Target, uid: &str) -> Failure {
 fn about(config: &Value, schema: &Schema) -> String {
     let text = |name: &str| config.str_at(&["metadata", name]).unwrap_or_default();
     format!("{}/{}; {}", text("namespace"), text("name"), schema.gvk)
-}
-
-/// An applied configuration must be about the object of the URL.
-fn check_applied_name(target: &Target, config: &Value) -> Result<(), Failure> {
-    let mut named = Object::new();
-    named.root.insert("metadata", config.get("metadata").cloned().unwrap_or_default());
-    check_namespace(target, &mut named)?;
-    check_name(target, &named)
 }
 
 /// An applied configuration must say what it is.

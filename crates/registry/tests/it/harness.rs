@@ -2,8 +2,11 @@
 
 use bytes::Bytes;
 use keelson_auth::{Attributes, Authorizer, MASTERS, Permit};
+use keelson_meta::time::{GoDuration, Timestamp};
 use keelson_meta::{Failure, Features, Object, Value};
-use keelson_registry::options::{DeleteOptions, Freshness, Patch, PatchForm, WriteOptions};
+use keelson_registry::options::{
+    DeleteOptions, Freshness, Patch, PatchForm, Propagation, WriteOptions,
+};
 use keelson_registry::{
     Answer, Clock, Kind, Part, PortRange, Registry, RegistryOptions, SystemClock, Target,
 };
@@ -11,6 +14,7 @@ use keelson_schema::decode::{self, Format};
 use keelson_schema::json;
 use keelson_store::{Embedded, Op, Store, Txn};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 /// A server without its server.
 pub struct Harness {
@@ -192,8 +196,17 @@ impl Harness {
             return None;
         }
         let given = json::parse(body).map(|parsed| parsed.value).unwrap_or_default();
+        let orphan = given.get("orphanDependents").and_then(Value::as_bool);
+        let policy = match orphan {
+            Some(true) => Some("Orphan"),
+            Some(false) => Some("Background"),
+            None => given.str_at(&["propagationPolicy"]),
+        };
+        let all = [Propagation::Orphan, Propagation::Background, Propagation::Foreground];
         let options = DeleteOptions {
             grace_period_seconds: given.int_at(&["gracePeriodSeconds"]),
+            propagation: all.into_iter().find(|one| Some(one.name()) == policy),
+            given: orphan.map(|_| "orphanDependents").into_iter().collect(),
             ..DeleteOptions::default()
         };
         let result = self.registry.delete(&self.permit, target, &options, &mut vec![]).await;
@@ -252,4 +265,17 @@ pub fn causes(body: &Value) -> Vec<String> {
         format!("{}: {}", text("field"), text("message"))
     };
     body.array_at(&["details", "causes"]).iter().map(line).collect()
+}
+
+/// A clock that stands still at so many seconds.
+pub struct SetClock(pub Arc<AtomicI64>);
+
+impl Clock for SetClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::default().plus(GoDuration::from_seconds(self.0.load(Ordering::Relaxed)))
+    }
+
+    fn random(&self) -> [u8; 16] {
+        SystemClock.random()
+    }
 }

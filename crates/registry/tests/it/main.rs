@@ -3,6 +3,7 @@
 mod allocation;
 mod authorization;
 mod compare;
+mod deletions;
 mod gate;
 mod gated_kinds;
 mod harness;

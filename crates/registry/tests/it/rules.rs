@@ -1,7 +1,10 @@
 //! Rules of single kinds, each as one request and its answer: the code and the causes of a refusal.
 
-use crate::harness::{self, Harness};
+use crate::harness::{self, Harness, SetClock};
 use keelson_meta::Value;
+use keelson_store::Embedded;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 /// Requests in order against one namespace `n`.
 pub(crate) struct Session {
@@ -143,6 +146,34 @@ async fn a_job_is_given_a_selector_of_its_own() {
 }
 
 #[tokio::test]
+async fn a_job_without_labels_shares_those_of_its_template() {
+    let session = Session::open().await;
+    let name = "j".repeat(64);
+    let too_long = format!("Invalid value: \"{name}\": must be no more than 63 bytes");
+    let template_fault = format!("spec.template.labels: {too_long}");
+    let fault = format!("metadata.labels: {too_long}");
+    for (labels, template, expected, faults) in [
+        ("", r#""a":"b""#, 5, vec![&fault, &fault, &template_fault, &template_fault]),
+        (r#""a":"b""#, r#""a":"b""#, 1, vec![&template_fault, &template_fault]),
+        ("", "", 4, vec![&template_fault, &template_fault]),
+    ] {
+        let job = |name: &str| {
+            format!(
+                r#"{{"metadata":{{"name":"{name}","labels":{{{labels}}}}},"spec":{{"template":{{
+                "metadata":{{"labels":{{{template}}}}},"spec":{{"restartPolicy":"Never",
+                "containers":[{{"name":"c","image":"i"}}]}}}}}}}}"#
+            )
+        };
+        let path = "POST /apis/batch/v1/namespaces/n/jobs?dryRun=All";
+        let (code, made) = session.send(path, &job("j")).await;
+        let found = made.at(&["metadata", "labels"]).and_then(Value::as_object);
+        assert_eq!((code, found.map_or(0, |map| map.len())), (201, expected), "{made:?}");
+        let (code, answer) = session.send(path, &job(&name)).await;
+        assert_eq!((code, harness::causes(&answer).iter().collect::<Vec<_>>()), (422, faults));
+    }
+}
+
+#[tokio::test]
 async fn schedules_of_cron_jobs_are_read() {
     let session = Session::open().await;
     let place = "POST /apis/batch/v1/namespaces/n/cronjobs?dryRun=All";
@@ -227,12 +258,44 @@ async fn secrets_of_a_type_hold_its_keys() {
 #[tokio::test]
 async fn faults_of_metadata_are_told_by_each_who_looks() {
     let session = Session::open().await;
-    let body = r#"{"metadata":{"name":"a"}}"#;
-    session.check("POST /api/v1/namespaces/n/configmaps", body, 201, &[]).await;
-    let (_, answer) = session
-        .send("PATCH /api/v1/namespaces/n/configmaps/a", r#"{"metadata":{"labels":{"a":"!"}}}"#)
-        .await;
-    assert_eq!(harness::causes(&answer).len(), 4);
+    for (path, object, faults) in [
+        ("/api/v1/namespaces/n/configmaps", "", 4),
+        ("/apis/networking.k8s.io/v1/ingressclasses", r#""spec":{"controller":"a.com/b"}"#, 4),
+        (
+            "/api/v1/namespaces/n/replicationcontrollers",
+            r#""spec":{"selector":{"a":"b"},"template":{"metadata":{"labels":{"a":"b"}},
+            "spec":{"containers":[{"name":"c","image":"i"}]}}}"#,
+            3,
+        ),
+        (
+            "/apis/resource.k8s.io/v1/resourceslices",
+            r#""spec":{"driver":"a.com","nodeName":"n","devices":[{"name":"d"}],
+            "pool":{"name":"p","generation":1,"resourceSliceCount":1}}"#,
+            3,
+        ),
+    ] {
+        let comma = if object.is_empty() { "" } else { "," };
+        let body = format!(r#"{{"metadata":{{"name":"a"}}{comma}{object}}}"#);
+        session.check(&format!("POST {path}"), &body, 201, &[]).await;
+        let patch = r#"{"metadata":{"labels":{"a":"!"}}}"#;
+        let (_, answer) = session.send(&format!("PATCH {path}/a"), patch).await;
+        assert_eq!(harness::causes(&answer).len(), faults, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn an_update_creates_where_the_kind_allows_it() {
+    let session = Session::open().await;
+    for (path, code) in [
+        ("/apis/node.k8s.io/v1/runtimeclasses", 201),
+        ("/apis/coordination.k8s.io/v1/namespaces/n/leases", 201),
+        ("/api/v1/namespaces/n/podtemplates", 404),
+        ("/api/v1/namespaces/n/configmaps", 404),
+    ] {
+        let body = r#"{"metadata":{"name":"a"},"handler":"h","template":{"spec":{
+            "containers":[{"name":"c","image":"i"}]}}}"#;
+        session.check(&format!("PUT {path}/a"), body, code, &[]).await;
+    }
 }
 
 #[tokio::test]
@@ -356,6 +419,10 @@ async fn labels_of_a_slice_count_as_its_spec() {
     session.check_at(&request, &body, &generation, "1").await;
     let (request, body) = patch(r#"{"metadata":{"labels":{"a":"c"}}}"#);
     session.check_at(&request, &body, &generation, "2").await;
+    for labels in ["null", r#"{"x":null}"#] {
+        let (request, body) = patch(&format!(r#"{{"metadata":{{"labels":{labels}}}}}"#));
+        session.check_at(&request, &body, &generation, "3").await;
+    }
     // An endpoint without conditions is one with empty ones: nothing changes, and nobody else owns it.
     let (request, body) = patch(r#"{"endpoints":[{"addresses":["10.1.2.3"]}]}"#);
     let other = format!("{request}?fieldManager=other");
@@ -482,4 +549,89 @@ async fn a_merge_patch_keeps_the_nulls_of_a_list() {
     let containers = answer.array_at(&place);
     let args = containers.first().map(|container| container.array_at(&["args"]));
     assert_eq!(args, Some(&["".into(), "a".into()][..]));
+}
+
+#[tokio::test]
+async fn a_changed_controller_of_an_ingress_class_is_checked_as_a_new_one_too() {
+    let session = Session::open().await;
+    let classes = "/apis/networking.k8s.io/v1/ingressclasses";
+    let body = r#"{"metadata":{"name":"a"},"spec":{"controller":"a.com/b"}}"#;
+    session.check(&format!("POST {classes}"), body, 201, &[]).await;
+    let patch = format!("PATCH {classes}/a");
+    for (body, causes) in [
+        (
+            r#"{"spec":{"controller":"bad"}}"#,
+            &[
+                r#"spec.controller: Invalid value: "bad": field is immutable"#,
+                "spec.controller: Invalid value: \"bad\": must be a domain-prefixed path (such as \"acme.io/foo\")",
+            ][..],
+        ),
+        (
+            r#"{"spec":{"controller":null}}"#,
+            &[
+                r#"spec.controller: Invalid value: "": field is immutable"#,
+                "spec.controller: Required value",
+            ],
+        ),
+    ] {
+        session.check(&patch, body, 422, causes).await;
+    }
+    let (_, answer) = session.send(&patch, r#"{"metadata":{"labels":{"a":"!"}}}"#).await;
+    assert_eq!(harness::causes(&answer).len(), 4);
+}
+
+#[tokio::test]
+async fn an_applied_configuration_may_leave_out_the_name_of_an_object_that_exists() {
+    let session = Session::open().await;
+    let path = "/api/v1/namespaces/n/configmaps";
+    session.check(&format!("POST {path}"), r#"{"metadata":{"name":"a"}}"#, 201, &[]).await;
+    for (name, metadata, code) in [
+        ("a", r#""metadata":{"labels":{"x":"y"}},"#, 200),
+        ("a", "", 200),
+        ("a", r#""metadata":{"name":""},"#, 400),
+        ("a", r#""metadata":{"name":"b"},"#, 400),
+        ("b", "", 400),
+    ] {
+        let body =
+            format!(r#"{{"apiVersion":"v1","kind":"ConfigMap",{metadata}"data":{{"x":"y"}}}}"#);
+        let url = format!("{path}/{name}?fieldManager=m");
+        let media = "application/apply-patch+yaml";
+        let sent = session.harness.send("PATCH", &url, media, body.as_bytes());
+        let (got, answer) = sent.await.expect("the path is known");
+        assert_eq!(got, code, "{body} {answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_write_whose_change_the_kind_takes_back_is_a_write() {
+    let seconds = Arc::new(AtomicI64::new(0));
+    let clock = Box::new(SetClock(seconds.clone()));
+    let session = Session::over(Harness::over(Embedded::in_memory(), clock).await).await;
+    let mut versions = vec![];
+    for (now, patch) in [
+        (1, r#"{"spec":{"finalizers":["a.com/b"]}}"#),
+        (2, r#"{"spec":{"finalizers":["a.com/b"]}}"#),
+        (2, r#"{"spec":{"finalizers":["a.com/b"]}}"#),
+        (3, r#"{"metadata":{"labels":{"none":null}}}"#),
+    ] {
+        seconds.store(now, Ordering::Relaxed);
+        let (_, namespace) = session.send("PATCH /api/v1/namespaces/n", patch).await;
+        assert_eq!(namespace.array_at(&["spec", "finalizers"]).len(), 1);
+        versions.push(namespace.str_at(&["metadata", "resourceVersion"]).map(str::to_owned));
+    }
+    assert!(versions[0] != versions[1] && versions[1] == versions[2], "{versions:?}");
+    assert_eq!(versions[2], versions[3]);
+}
+
+#[tokio::test]
+async fn no_finalizer_is_added_to_a_deleted_csi_node_as_one_fault() {
+    let session = Session::open().await;
+    let nodes = "/apis/storage.k8s.io/v1/csinodes";
+    let body = r#"{"metadata":{"name":"c","finalizers":["a.b/c"]},"spec":{"drivers":[]}}"#;
+    session.check(&format!("POST {nodes}"), body, 201, &[]).await;
+    session.check(&format!("DELETE {nodes}/c"), "{}", 200, &[]).await;
+    let fault = "metadata.finalizers: Forbidden: no new finalizers can be added if the object is \
+                 being deleted, found new finalizers []string{\"a.b/d\"}";
+    let patch = r#"{"metadata":{"finalizers":["a.b/d"]}}"#;
+    session.check(&format!("PATCH {nodes}/c"), patch, 422, &[fault]).await;
 }
