@@ -106,7 +106,7 @@ impl Made {
                 let value = self.shape(values);
                 Shape::Map(Box::new(MapShape { value, atomic: node.atomic }))
             }
-            Additional::Any => {
+            Additional::Any | Additional::Forbidden => {
                 Shape::Map(Box::new(MapShape { value: Shape::Json, atomic: node.atomic }))
             }
             Additional::None if node.properties.is_empty() && node.preserve => Shape::Json,
