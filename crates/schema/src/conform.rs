@@ -170,7 +170,7 @@ impl<'t> Conform<'t> {
             }
             (Shape::List(list), Value::Array(items)) => self.list(list, items, of, path),
             (Shape::Map(shape), Value::Object(mut map)) => {
-                if of.lenient {
+                if of.lenient && !shape.nullable {
                     map.retain(|_, value| !value.is_null());
                 }
                 for (key, slot) in map.iter_mut() {
@@ -512,7 +512,7 @@ mod tests {
             patch_merge: false,
             patch_merge_key: None,
         };
-        let labels = MapShape { value: Shape::String, atomic: false };
+        let labels = MapShape { value: Shape::String, nullable: false, atomic: false };
         Types::new(vec![
             Struct::new(
                 "io.k8s.api.core.v1.Thing",

@@ -1,7 +1,7 @@
 //! Faults of objects as kube-apiserver 1.36 reports them.
 
 use super::*;
-use keelson_meta::value;
+use keelson_meta::{GroupVersionKind, value};
 
 #[test]
 fn classes_of_patterns_are_of_ascii_only() {
@@ -190,4 +190,31 @@ fn empty_text_is_not_of_format_byte() {
     let schema = value!({"type": "string", "format": "byte"});
     let fault = "spec: Invalid value: \"\": spec in body must be of type byte: \"\"";
     check_spec(schema, "".into(), &[fault]);
+}
+
+/// Of a definition's nullable members, null is stored; other nulls are dropped.
+#[test]
+fn null_is_kept_where_the_schema_is_nullable() {
+    let object = value!({"type": "object", "properties": {"x": {"type": "string"}}});
+    let nullable = |mut schema: Value| {
+        schema.as_object_mut().expect("a map").insert("nullable", true);
+        schema
+    };
+    let schema = value!({"type": "object", "properties": {
+        "kept": (nullable(object.clone())),
+        "dropped": (object.clone()),
+        "items": {"type": "array", "items": (nullable(object.clone()))},
+        "values": {"type": "object", "additionalProperties": (nullable(object.clone()))},
+        "others": {"type": "object", "additionalProperties": (object)},
+        "any": {"type": "object", "additionalProperties": true},
+    }});
+    let given = value!({"kept": null, "dropped": null, "items": [null], "values": {"a": null},
+        "others": {"a": null}, "any": {"a": null}});
+    let schema = Structural::read(Some(&schema)).schema(GroupVersionKind::new("g", "v1", "K"));
+    let decoded = crate::decode::conform(&schema, given).expect("of the type");
+    let mut text = vec![];
+    crate::json::encode(&schema, &decoded.object, &mut text);
+    let text = String::from_utf8(text).expect("UTF-8");
+    let kept = r#""any":{"a":null},"items":[null],"kept":null,"others":{},"values":{"a":null}}"#;
+    assert!(text.ends_with(kept), "{text}");
 }
