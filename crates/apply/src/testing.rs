@@ -154,7 +154,11 @@ fn shape(text: &str, names: &HashMap<&str, StructId>) -> Shape {
     if let Some(inner) = text.strip_prefix('<') {
         let (value, rules) = inner.rsplit_once('>').expect("a map ends");
         let atomic = rules.trim() == "atomic";
-        return Shape::Map(Box::new(MapShape { value: shape(value.trim(), names), atomic }));
+        return Shape::Map(Box::new(MapShape {
+            value: shape(value.trim(), names),
+            nullable: false,
+            atomic,
+        }));
     }
     match text {
         "string" => Shape::String,

@@ -644,6 +644,14 @@ impl ErrorList {
         self.errors.sort_by_cached_key(ToString::to_string);
     }
 
+    /// Drops faults that read like an earlier one.
+    pub fn drop_repeated(&mut self) {
+        if self.errors.len() > 1 {
+            let mut seen = std::collections::HashSet::new();
+            self.errors.retain(|error| seen.insert(error.to_string()));
+        }
+    }
+
     /// Forgets all faults after the first `count`.
     pub fn truncate(&mut self, count: usize) {
         self.errors.truncate(count);

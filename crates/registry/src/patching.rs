@@ -4,7 +4,9 @@
 use crate::options::{FieldValidation, Patch, PatchForm};
 use crate::verbs::strict_warnings;
 use keelson_apply::{gofmt, json_patch, merge_patch, strategic};
-use keelson_meta::{ErrorList, Failure, FieldError, Map, Object, Path, Reason, Status, Str, Value};
+use keelson_meta::{
+    ErrorList, Failure, FieldError, GroupVersion, Map, Object, Path, Reason, Status, Str, Value,
+};
 use keelson_schema::catalogue::Catalogue;
 use keelson_schema::conform::Words;
 use keelson_schema::decode::{
@@ -24,6 +26,15 @@ pub(crate) struct Difference {
     /// Texts that the patch writes with escapes, as JSON has them and as the patch has them: upstream shows
     /// what a patch brings as it came.
     escaped: Vec<(String, String)>,
+}
+
+/// An object after a patch.
+pub(crate) struct Patched {
+    pub object: Object,
+    /// Warnings about the patch and the object.
+    pub warnings: Vec<Str>,
+    /// The failure for a custom resource that the patch gives another type. It comes after those of the name.
+    pub other_type: Option<Failure>,
 }
 
 /// Texts with escapes that are shown as they came.
@@ -96,18 +107,16 @@ impl Difference {
         Ok(Difference { form, value, bytes: patch.body.len(), strict, escaped })
     }
 
-    /// The object that `live` becomes, of the kind of `schema`, and the warnings about it.
+    /// The object that `live` becomes, of the kind of `schema`.
     pub fn apply(
         &self,
         schema: &Schema,
         live: &Object,
         validation: FieldValidation,
-    ) -> Result<(Object, Vec<Str>), Failure> {
+    ) -> Result<Patched, Failure> {
         let is_custom = schema.types.is_custom_resource();
         let after = self.changed(schema, live)?;
-        if is_custom && after.get("kind").is_some() {
-            check_custom_type(&after, schema)?;
-        }
+        let other_type = if is_custom { other_custom_type(&after, schema) } else { None };
         // The text is needed for refusals alone; they make it anew.
         let refused = |why: String| match self.changed(schema, live) {
             Ok(after) => self.refused(&after, &why, is_custom),
@@ -119,13 +128,14 @@ impl Difference {
         check_maps(&decoded.object.root, bytes)?;
         let mut strict = self.strict.clone();
         strict.append(&mut decoded.strict);
-        match validation {
+        let warnings = match validation {
             FieldValidation::Strict if !strict.is_empty() => {
-                Err(refused(format!("strict decoding error: {}", strict.join(", "))))
+                return Err(refused(format!("strict decoding error: {}", strict.join(", "))));
             }
-            FieldValidation::Warn => Ok((decoded.object, strict_warnings(&strict))),
-            FieldValidation::Strict | FieldValidation::Ignore => Ok((decoded.object, vec![])),
-        }
+            FieldValidation::Warn => strict_warnings(&strict),
+            FieldValidation::Strict | FieldValidation::Ignore => vec![],
+        };
+        Ok(Patched { object: decoded.object, warnings, other_type })
     }
 
     fn changed(&self, schema: &Schema, live: &Object) -> Result<Value, Failure> {
@@ -151,13 +161,14 @@ impl Difference {
         if self.form == PatchForm::Strategic {
             return conform_in(schema, after, Words::Converter);
         }
-        if schema.types.is_custom_resource() && after.str_at(&["kind"]).unwrap_or("").is_empty() {
-            let text = text_of(&json::expanded(after).sorted());
-            return Err(format!("Object 'Kind' is missing in '{text}'"));
+        if schema.types.is_custom_resource() {
+            check_type_members(&after)?;
+            // Another type than that of the endpoint is reported when the name was checked.
+            return conform_in(schema, after, Words::Json);
         }
         let given = given_gvk(&after, schema)?;
         let says_version = !after.str_at(&["apiVersion"]).unwrap_or_default().is_empty();
-        if !says_version && !schema.types.is_custom_resource() {
+        if !says_version {
             return unversioned(schema, after);
         }
         if given == schema.gvk {
@@ -193,6 +204,47 @@ fn text_of(value: &Value) -> String {
     let mut text = vec![];
     json::write_value(value, &mut text);
     String::from_utf8_lossy(&text).into_owned()
+}
+
+/// Whether the text of a custom resource says its type: upstream reads that first, and by itself.
+fn check_type_members(object: &Value) -> Result<(), String> {
+    let unread = |given: &Value, into: &str| {
+        let given = given.type_name();
+        let why = format!("json: cannot unmarshal {given} into Go {into}");
+        Err(format!("couldn't get version/kind; json parse error: {why}"))
+    };
+    if object.as_object().is_none() {
+        let fields = r#"APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"""#;
+        return unread(object, &format!("value of type struct {{ {fields} }}"));
+    }
+    for name in ["apiVersion", "kind"] {
+        match object.get(name) {
+            None | Some(Value::Null | Value::String(_)) => {}
+            Some(other) => return unread(other, &format!("struct field .{name} of type string")),
+        }
+    }
+    let text = |name: &str| object.str_at(&[name]).unwrap_or_default();
+    if GroupVersion::parse(text("apiVersion")).is_none() {
+        return Err(format!("unexpected GroupVersion string: {}", text("apiVersion")));
+    }
+    if text("kind").is_empty() {
+        let text = text_of(&json::expanded(object.clone()).sorted());
+        return Err(format!("Object 'Kind' is missing in '{text}'"));
+    }
+    if object.get("apiVersion").is_some_and(Value::is_null) {
+        let why = "<nil> is of the type <nil>, expected string";
+        return Err(format!(".apiVersion accessor error: {why}"));
+    }
+    Ok(())
+}
+
+/// Why a custom resource does not have the type of its endpoint, if it says one that can be read.
+fn other_custom_type(object: &Value, schema: &Schema) -> Option<Failure> {
+    if object.str_at(&["apiVersion"]).unwrap_or_default().is_empty() {
+        let why = "Object 'apiVersion' is missing in 'object has no apiVersion field'";
+        return Some(Status::internal(why));
+    }
+    check_custom_type(object, schema).err()
 }
 
 /// What upstream reads of an object that does not say its version: its type within the server, all of whose

@@ -311,7 +311,8 @@ impl Registry {
                 return applied.apply(target, &endpoint, Some(before), options, now);
             }
             ScaleChange::Patch(patch) => {
-                Difference::read(patch)?.apply(schema, before, validation)?
+                let patched = Difference::read(patch)?.apply(schema, before, validation)?;
+                (patched.object, patched.warnings)
             }
             ScaleChange::Whole(body) => {
                 let warnings = check_body_fields(schema, body, validation)?;

@@ -77,7 +77,10 @@ impl<'t> Conform<'t> {
             };
             let field = &of.fields[at];
             if slot.is_null() && !field.nullable {
-                return false;
+                // What is applied to a custom resource keeps its nulls until its validation.
+                return of.lenient
+                    && self.words == Words::Converter
+                    && field.presence == Presence::Pointer;
             }
             if let Some(why) = self.fault_of_resource(of, field, slot, path) {
                 fault = Some(why);
@@ -158,7 +161,7 @@ impl<'t> Conform<'t> {
                 Ok(Value::Int(number))
             }
             (Shape::Int32 | Shape::Int64, value @ (Value::Int(_) | Value::Float(_)))
-                if self.words == Words::Converter =>
+                if self.words == Words::Converter && (!of.lenient || is_whole(&value)) =>
             {
                 self.converted(shape, &value)
             }
@@ -170,7 +173,7 @@ impl<'t> Conform<'t> {
             }
             (Shape::List(list), Value::Array(items)) => self.list(list, items, of, path),
             (Shape::Map(shape), Value::Object(mut map)) => {
-                if of.lenient {
+                if of.lenient && !shape.nullable && self.words == Words::Json {
                     map.retain(|_, value| !value.is_null());
                 }
                 for (key, slot) in map.iter_mut() {
@@ -366,7 +369,7 @@ impl<'t> Conform<'t> {
                 trail.push_str(word);
             }
         }
-        let of = if is_metadata { "ObjectMeta" } else { last_word(&of.name) };
+        let of = last_word(&of.name);
         TypeError(format!(
             "json: cannot unmarshal {given} into Go struct field {of}{trail} of type {wanted}"
         ))
@@ -462,6 +465,13 @@ pub(crate) fn is_left_out(field: &Field, value: &Value) -> bool {
     }
 }
 
+fn is_whole(value: &Value) -> bool {
+    match value {
+        Value::Float(number) => number.fract() == 0.0,
+        value => matches!(value, Value::Int(_)),
+    }
+}
+
 /// `v1.PodSpec` for `io.k8s.api.core.v1.PodSpec`.
 fn go_type_of_struct(of: &Struct) -> String {
     let mut words = of.name.rsplit('.');
@@ -512,7 +522,7 @@ mod tests {
             patch_merge: false,
             patch_merge_key: None,
         };
-        let labels = MapShape { value: Shape::String, atomic: false };
+        let labels = MapShape { value: Shape::String, nullable: false, atomic: false };
         Types::new(vec![
             Struct::new(
                 "io.k8s.api.core.v1.Thing",

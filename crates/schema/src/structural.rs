@@ -5,6 +5,7 @@
 //! which objects are decoded, pruned, given defaults, merged and applied; and it validates objects
 //! ([`Structural::validate`]) in the words of upstream.
 
+mod checks;
 mod defaults;
 mod formats;
 mod types;
@@ -24,6 +25,10 @@ pub const DEPTH_MAX: usize = 200;
 #[derive(Clone, Debug, Default)]
 pub struct Structural {
     root: Node,
+    /// Whether a schema below the root is of an embedded resource.
+    has_resources: bool,
+    /// Whether a list is a set or a map.
+    has_keyed_lists: bool,
 }
 
 /// A schema that is read when it is first asked for.
@@ -67,9 +72,11 @@ struct Node {
 /// `additionalProperties`.
 #[derive(Clone, Debug, Default)]
 enum Additional {
-    /// Not given, or `false`.
+    /// Not given.
     #[default]
     None,
+    /// `false`: upstream does not prune such members, and refuses them.
+    Forbidden,
     /// `true`.
     Any,
     /// A schema.
@@ -117,7 +124,9 @@ impl Structural {
             Some(schema) => Node::read(schema, 0),
             None => Node { preserve: true, kind: Some(Type::Object), ..Node::default() },
         };
-        Structural { root }
+        let has_resources = root.is_any_below(&|node| node.embedded);
+        let has_keyed_lists = root.is_any_below(&|node| !matches!(node.list, ListType::Atomic));
+        Structural { root, has_resources, has_keyed_lists }
     }
 
     /// The same schema as objects are validated by it: only formats that are known, and of the type that they stand
@@ -137,6 +146,17 @@ impl Structural {
 }
 
 impl Node {
+    /// Whether one of the schemas of members and items, at any depth, is such.
+    fn is_any_below(&self, is: &impl Fn(&Node) -> bool) -> bool {
+        let additional = match &self.additional {
+            Additional::Of(node) => Some(&**node),
+            _ => None,
+        };
+        let properties = self.properties.iter().map(|(_, node)| node);
+        let mut below = properties.chain(self.items.as_deref()).chain(additional);
+        below.any(|node| is(node) || node.is_any_below(is))
+    }
+
     /// See [`Structural::of_objects`].
     fn drop_formats(&mut self) {
         self.properties.iter_mut().for_each(|(_, node)| node.drop_formats());
@@ -167,6 +187,7 @@ impl Node {
         properties.sort_by(|(one, _), (other, _)| one.cmp(other));
         let additional = match schema.get("additionalProperties") {
             Some(Value::Bool(true)) => Additional::Any,
+            Some(Value::Bool(false)) => Additional::Forbidden,
             Some(value) => child(value).map_or(Additional::None, |of| Additional::Of(Box::new(of))),
             None => Additional::None,
         };
@@ -311,80 +332,5 @@ fn strings(schema: &Map, name: &str) -> Vec<Str> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use keelson_meta::value;
-
-    #[test]
-    fn classes_of_patterns_are_of_ascii_only() {
-        let check = |pattern: &str, text: &str, expected: bool| {
-            let found = regex(pattern).map(|regex| regex.is_match(text));
-            assert_eq!(found, Some(expected), "{pattern} on {text}");
-        };
-        check(r"^\d$", "5", true);
-        check(r"^\d$", "\u{665}", false);
-        check(r"^\w+$", "az_9", true);
-        check(r"^\w$", "\u{e9}", false);
-        check(r"^\W$", "\u{e9}", true);
-        check(r"^\s$", "\t", true);
-        check(r"^\s$", "\u{a0}", false);
-        check(r"^[\d-]$", "\u{665}", false);
-        check("(?i)^abc$", "aBC", true);
-        check("^[[:alpha:]]$", "\u{e9}", false);
-        assert!(regex(r"a\Z").is_none() && regex("(?=a)").is_none());
-    }
-
-    /// Faults as kube-apiserver 1.36 tells them.
-    #[test]
-    fn formats_of_other_types_and_unknown_ones_do_not_count() {
-        let check = |schema: Value, given: Value, expected: &[&str]| {
-            let schema = value!({"type": "object", "properties": {"f": (schema)}});
-            let object: Map = [(Str::from("f"), given)].into_iter().collect();
-            let faults = Structural::read(Some(&schema)).of_objects().validate(&object, None);
-            let messages: Vec<String> = faults.iter().map(|fault| fault.to_string()).collect();
-            let expected: Vec<String> = expected.iter().map(|why| format!("f: {why}")).collect();
-            assert_eq!(messages, expected, "{schema:?}");
-        };
-        let typed = |kind: &str, format: &str| value!({"type": (kind), "format": (format)});
-        let of = |kind: &str, given: &str| {
-            format!("Invalid value: \"{given}\": f in body must be of type {kind}: \"{given}\"")
-        };
-        check(typed("integer", "date-time"), "aaa".into(), &[&of("integer", "string")]);
-        check(typed("integer", "double"), true.into(), &[&of("integer", "boolean")]);
-        check(typed("integer", "int32"), true.into(), &[&of("int32", "")]);
-        check(typed("number", "int32"), value!({}), &[&of("number", "object")]);
-        check(typed("number", "double"), value!({}), &[&of("double", "")]);
-        check(typed("boolean", "int64"), "".into(), &[&of("boolean", "string")]);
-        check(typed("object", "date-time"), value!([]), &[&of("object", "array")]);
-        check(typed("string", "int32"), 1.into(), &[&of("string", "integer")]);
-        check(typed("string", "made-up"), value!(["a"]), &[&of("string", "array")]);
-        check(typed("string", "date-time"), 1.into(), &[&of("date-time", "int64")]);
-        let untyped = |format: &str| value!({"x-kubernetes-preserve-unknown-fields": true, "format": (format)});
-        check(untyped("int32"), true.into(), &[]);
-        check(untyped("date-time"), true.into(), &[&of("date-time", "")]);
-        let either =
-            |format: &str| value!({"x-kubernetes-int-or-string": true, "format": (format)});
-        check(either("int32"), 1.5.into(), &[&of("integer,string", "number")]);
-        check(either("date-time"), value!([]), &[&of("integer,string", "array")]);
-        check(either("date-time"), "aaa".into(), &[&of("date-time", "aaa")]);
-    }
-
-    /// As kube-apiserver 1.36 tells it: doubles are looked for only among objects.
-    #[test]
-    fn items_of_a_map_that_are_no_objects_are_told_of() {
-        let schema = value!({"type": "object", "properties": {"f": {"type": "array",
-            "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
-            "items": {"type": "object", "properties": {"k": {"type": "string"}}}}}});
-        let object: Map =
-            [(Str::from("f"), value!([1.5, 1.5, {"k": "a"}, {"k": "a"}]))].into_iter().collect();
-        let faults = Structural::read(Some(&schema)).validate(&object, None);
-        let messages: Vec<String> = faults.iter().map(|fault| fault.to_string()).collect();
-        let typed = |at: usize| {
-            format!(
-                "f[{at}]: Invalid value: \"number\": f[{at}] in body must be of type object: \"number\""
-            )
-        };
-        let other = "f[0]: Invalid value: 1.5: must be an object for an array of list-type map";
-        assert_eq!(messages, [typed(0), typed(1), other.to_owned()]);
-    }
-}
+#[path = "structural/tests.rs"]
+mod tests;

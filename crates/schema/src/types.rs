@@ -394,6 +394,8 @@ pub enum ListKind {
 pub struct MapShape {
     /// Type of the values.
     pub value: Shape,
+    /// Whether the values of a custom resource are `nullable`.
+    pub nullable: bool,
     /// `x-kubernetes-map-type: atomic`.
     pub atomic: bool,
 }

@@ -8,6 +8,7 @@ definitions changed and the objects read, too. Ends with how many answers were a
 import argparse
 import collections
 import concurrent.futures
+import copy
 import http.client
 import json
 import random
@@ -370,7 +371,7 @@ def live_case(servers, seed, number):
 
     def both(what, method, path, body=None, media=JSON):
         answers = [seen(patient(server, method, path, body, media)) for server in servers]
-        results.append((f"live {number}: {what}", [definition, path, body], differences(*answers)))
+        results.append((f"live {number}: {what}", copy.deepcopy([definition, path, body]), differences(*answers)))
         return answers
 
     for server in servers:

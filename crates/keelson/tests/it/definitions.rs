@@ -371,3 +371,89 @@ fn formats_are_warned_of_once() {
     let wanted = Some("299 - \"unrecognized format \\\"strange\\\"\"");
     assert_eq!(changed.header("warning"), wanted);
 }
+
+/// As kube-apiserver 1.36 answers: what cannot be read as a type is a fault of the patch, and then the name is
+/// checked before the type.
+#[test]
+fn a_patch_that_breaks_the_type_of_an_object_is_refused_in_the_order_of_kube_apiserver() {
+    let server = serving();
+    let client = server.client();
+    let path = &format!("{GADGETS}/a");
+    let made = client.post(GADGETS, &gadget("a", json!({"color": "red"})));
+    assert_eq!(made.status, 201);
+    let check = |ops: Value, status: u16, wanted: &str| {
+        let answer = client.call("PATCH", path, "application/json-patch+json", Some(&ops));
+        let message = answer.body["message"].as_str().unwrap_or_default();
+        assert_eq!(answer.status, status, "{ops}: {message}");
+        assert!(message.contains(wanted), "{ops}: {message}");
+    };
+    let set = |name: &str, value: Value| json!({"op": "replace", "path": name, "value": value});
+    let gone = |name: &str| json!({"op": "remove", "path": name});
+    let unread = "couldn't get version/kind; json parse error: json: cannot unmarshal";
+    let of = |given: &str, name: &str| {
+        format!("{unread} {given} into Go struct field .{name} of type string")
+    };
+    check(json!([set("/kind", json!(0))]), 422, &of("number", "kind"));
+    check(json!([set("/apiVersion", json!({})), gone("/kind")]), 422, &of("object", "apiVersion"));
+    check(
+        json!([set("", json!([1]))]),
+        422,
+        &format!("{unread} array into Go value of type struct"),
+    );
+    check(json!([set("/kind", json!(""))]), 422, "Object 'Kind' is missing in '{");
+    check(
+        json!([set("/apiVersion", json!("a/b/c"))]),
+        422,
+        "unexpected GroupVersion string: a/b/c",
+    );
+    let nil = ".apiVersion accessor error: <nil> is of the type <nil>, expected string";
+    check(json!([set("/apiVersion", json!(null))]), 422, nil);
+    let missing = "Object 'apiVersion' is missing in 'object has no apiVersion field'";
+    check(json!([gone("/apiVersion")]), 500, &format!("Internal error occurred: {missing}"));
+    check(json!([set("/apiVersion", json!(""))]), 500, missing);
+    check(
+        json!([set("/apiVersion", json!("v9"))]),
+        422,
+        "apiVersion: Invalid value: \"v9\": must be",
+    );
+    let other = set("/metadata/name", json!("b"));
+    let name = "the name of the object (b) does not match the name on the URL (a)";
+    check(json!([gone("/apiVersion"), other]), 400, name);
+    check(json!([set("/kind", json!("Other")), other]), 400, name);
+    let unnamed =
+        "the name of the object (a based on URL) was undeterminable: name must be provided";
+    check(json!([set("/apiVersion", json!("v9")), gone("/metadata")]), 400, unnamed);
+}
+
+/// As kube-apiserver 1.36 answers: other writes drop such nulls.
+#[test]
+fn applied_nulls_and_fractions_are_refused_by_the_schema() {
+    let server = serving();
+    let client = server.client();
+    let check = |spec: Value, status: u16, wanted: &[&str]| {
+        let path = format!("{GADGETS}/a?fieldManager=m&dryRun=All");
+        let media = "application/apply-patch+yaml";
+        let answer = client.call("PATCH", &path, media, Some(&gadget("a", spec)));
+        let wanted: Vec<String> = wanted.iter().map(|why| (*why).to_owned()).collect();
+        assert_eq!((answer.status, causes(&answer.body)), (status, wanted));
+    };
+    let of_type = |field: &str, wanted: &str, given: &str| {
+        let why = format!("{field} in body must be of type {wanted}: \"{given}\"");
+        format!("{field}: Invalid value: \"{given}\": {why}")
+    };
+    let not_checked = "<nil>: Invalid value: null: some validation rules were not checked because the \
+         object was invalid; correct the existing errors to complete validation";
+    check(json!({"color": null}), 422, &[&of_type("spec.color", "string", "null"), not_checked]);
+    check(
+        json!({"color": "red", "tags": null}),
+        422,
+        &[&of_type("spec.tags", "array", "null"), not_checked],
+    );
+    check(json!({"color": "red", "size": null}), 201, &[]);
+    let range = "<nil>: Invalid value: \"\": Checked value must be of type integer (default format) in spec.size";
+    check(
+        json!({"color": "red", "size": 1.5}),
+        422,
+        &[&of_type("spec.size", "integer", "number"), range, not_checked],
+    );
+}

@@ -90,7 +90,9 @@ fn of_default(schema: &Map, default: &Value, place: Place<'_>, errors: &mut Erro
             }
         }
     };
-    let values = schema.get("additionalProperties").and_then(Value::as_object);
+    let values = schema.get("additionalProperties");
+    let values =
+        values.filter(|values| values.as_object().is_some() || values.as_bool() == Some(false));
     let properties = schema.get("properties");
     let is_value = |name: &str| {
         let is_known = properties.is_some_and(|properties| properties.get(name).is_some());

@@ -4,7 +4,7 @@ use crate::conversion::Conversions;
 use crate::kind::Target;
 use crate::options::{FieldValidation, Patch, PatchForm, WriteOptions};
 use crate::owners::Endpoint;
-use crate::patching::Difference;
+use crate::patching::{Difference, Patched};
 use crate::registry::Registry;
 use crate::verbs::create::check_namespace;
 use crate::verbs::update::{Updated, check_name};
@@ -61,10 +61,12 @@ fn patched(
     options: &WriteOptions,
 ) -> Result<Updated, Failure> {
     let difference = Difference::read(patch)?;
-    let (mut object, warnings) =
+    let Patched { mut object, warnings, other_type } =
         difference.apply(target.schema(), live, options.field_validation)?;
-    let named = check_namespace(target, &mut object).and_then(|()| check_name(target, &object));
-    match named {
+    let checked = check_namespace(target, &mut object)
+        .and_then(|()| check_name(target, &object))
+        .and_then(|()| other_type.map_or(Ok(()), Err));
+    match checked {
         Ok(()) => Ok(Updated { object, owned: false, warnings }),
         Err(failure) => Err(failure.with_warnings(warnings)),
     }
@@ -174,7 +176,8 @@ impl Applied {
 /// before.
 fn unreadable_owner(config: &Value) -> Option<String> {
     let times = config.array_at(&["metadata", "managedFields"]).iter();
-    let mut times = times.filter_map(|entry| entry.str_at(&["time"]));
+    let mut times =
+        times.filter_map(|entry| entry.str_at(&["time"])).filter(|time| !time.is_empty());
     times.find_map(|time| keelson_meta::Timestamp::parse(time).err().map(|why| why.to_string()))
 }
 

@@ -197,7 +197,7 @@ fn shape(text: &str, package: &str, ids: &HashMap<String, StructId>) -> Shape {
     }
     if let Some(value) = text.strip_prefix("{}") {
         let value = shape(value, package, ids);
-        return Shape::Map(Box::new(MapShape { value, atomic: false }));
+        return Shape::Map(Box::new(MapShape { value, nullable: false, atomic: false }));
     }
     let schema = || ids[SCHEMA_PROPS];
     match text {

@@ -250,7 +250,8 @@ impl<'a> Encoder<'a> {
                 }
                 self.out.push(b']');
             }
-            (Shape::Struct(_), Value::Null) => self.zero(shape),
+            // Null is a value of its own in custom resources.
+            (Shape::Struct(id), Value::Null) if !self.types.get(*id).lenient => self.zero(shape),
             (_, Value::String(text)) => write_string(text, self.out),
             _ => write_value(value, self.out),
         }

@@ -50,7 +50,7 @@ impl Structural {
     }
 }
 
-type Check = fn(&Map, &Path<'_>, &mut ErrorList);
+pub(super) type Check = fn(&Map, &Path<'_>, &mut ErrorList);
 
 /// Why a resource has no valid kind, apiVersion and metadata.
 pub fn resource_fault(resource: &Map) -> Option<String> {
@@ -101,7 +101,13 @@ impl Node {
     }
 
     /// Does something with each resource in a value.
-    fn resources(&self, value: &Value, path: &Path<'_>, check: Check, errors: &mut ErrorList) {
+    pub(super) fn resources(
+        &self,
+        value: &Value,
+        path: &Path<'_>,
+        check: Check,
+        errors: &mut ErrorList,
+    ) {
         match value {
             Value::Object(map) => {
                 if self.embedded {

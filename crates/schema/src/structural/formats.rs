@@ -85,7 +85,10 @@ fn is_hostname(text: &str) -> bool {
 fn is_base64(text: &str) -> bool {
     let body = text.trim_end_matches('=');
     let is_word = |b: u8| b.is_ascii_alphanumeric() || b == b'+' || b == b'/';
-    text.len().is_multiple_of(4) && text.len() - body.len() <= 2 && body.bytes().all(is_word)
+    !text.is_empty()
+        && text.len().is_multiple_of(4)
+        && text.len() - body.len() <= 2
+        && body.bytes().all(is_word)
 }
 
 fn plain_digits(text: &str) -> String {

@@ -104,10 +104,12 @@ impl Made {
         match &node.additional {
             Additional::Of(values) => {
                 let value = self.shape(values);
-                Shape::Map(Box::new(MapShape { value, atomic: node.atomic }))
+                let nullable = values.nullable;
+                Shape::Map(Box::new(MapShape { value, nullable, atomic: node.atomic }))
             }
-            Additional::Any => {
-                Shape::Map(Box::new(MapShape { value: Shape::Json, atomic: node.atomic }))
+            Additional::Any | Additional::Forbidden => {
+                let (value, nullable) = (Shape::Json, true);
+                Shape::Map(Box::new(MapShape { value, nullable, atomic: node.atomic }))
             }
             Additional::None if node.properties.is_empty() && node.preserve => Shape::Json,
             Additional::None => {

@@ -1,0 +1,220 @@
+//! Faults of objects as kube-apiserver 1.36 reports them.
+
+use super::*;
+use keelson_meta::{GroupVersionKind, value};
+
+#[test]
+fn classes_of_patterns_are_of_ascii_only() {
+    let check = |pattern: &str, text: &str, expected: bool| {
+        let found = regex(pattern).map(|regex| regex.is_match(text));
+        assert_eq!(found, Some(expected), "{pattern} on {text}");
+    };
+    check(r"^\d$", "5", true);
+    check(r"^\d$", "\u{665}", false);
+    check(r"^\w+$", "az_9", true);
+    check(r"^\w$", "\u{e9}", false);
+    check(r"^\W$", "\u{e9}", true);
+    check(r"^\s$", "\t", true);
+    check(r"^\s$", "\u{a0}", false);
+    check(r"^[\d-]$", "\u{665}", false);
+    check("(?i)^abc$", "aBC", true);
+    check("^[[:alpha:]]$", "\u{e9}", false);
+    assert!(regex(r"a\Z").is_none() && regex("(?=a)").is_none());
+}
+
+/// Faults as kube-apiserver 1.36 tells them.
+#[test]
+fn formats_of_other_types_and_unknown_ones_do_not_count() {
+    let check = |schema: Value, given: Value, expected: &[&str]| {
+        let schema = value!({"type": "object", "properties": {"f": (schema)}});
+        let object: Map = [(Str::from("f"), given)].into_iter().collect();
+        let faults = Structural::read(Some(&schema)).of_objects().validate(&object, None);
+        let messages: Vec<String> = faults.iter().map(|fault| fault.to_string()).collect();
+        let expected: Vec<String> = expected.iter().map(|why| format!("f: {why}")).collect();
+        assert_eq!(messages, expected, "{schema:?}");
+    };
+    let typed = |kind: &str, format: &str| value!({"type": (kind), "format": (format)});
+    let of = |kind: &str, given: &str| {
+        format!("Invalid value: \"{given}\": f in body must be of type {kind}: \"{given}\"")
+    };
+    check(typed("integer", "date-time"), "aaa".into(), &[&of("integer", "string")]);
+    check(typed("integer", "double"), true.into(), &[&of("integer", "boolean")]);
+    check(typed("integer", "int32"), true.into(), &[&of("int32", "")]);
+    check(typed("number", "int32"), value!({}), &[&of("number", "object")]);
+    check(typed("number", "double"), value!({}), &[&of("double", "")]);
+    check(typed("boolean", "int64"), "".into(), &[&of("boolean", "string")]);
+    check(typed("object", "date-time"), value!([]), &[&of("object", "array")]);
+    check(typed("string", "int32"), 1.into(), &[&of("string", "integer")]);
+    check(typed("string", "made-up"), value!(["a"]), &[&of("string", "array")]);
+    check(typed("string", "date-time"), 1.into(), &[&of("date-time", "int64")]);
+    let untyped =
+        |format: &str| value!({"x-kubernetes-preserve-unknown-fields": true, "format": (format)});
+    check(untyped("int32"), true.into(), &[]);
+    check(untyped("date-time"), true.into(), &[&of("date-time", "")]);
+    let either = |format: &str| value!({"x-kubernetes-int-or-string": true, "format": (format)});
+    check(either("int32"), 1.5.into(), &[&of("integer,string", "number")]);
+    check(either("date-time"), value!([]), &[&of("integer,string", "array")]);
+    check(either("date-time"), "aaa".into(), &[&of("date-time", "aaa")]);
+}
+
+/// As kube-apiserver 1.36 tells it: doubles are looked for only among objects.
+#[test]
+fn items_of_a_map_that_are_no_objects_are_told_of() {
+    let schema = value!({"type": "object", "properties": {"f": {"type": "array",
+        "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+        "items": {"type": "object", "properties": {"k": {"type": "string"}}}}}});
+    let object: Map =
+        [(Str::from("f"), value!([1.5, 1.5, {"k": "a"}, {"k": "a"}]))].into_iter().collect();
+    let faults = Structural::read(Some(&schema)).validate(&object, None);
+    let messages: Vec<String> = faults.iter().map(|fault| fault.to_string()).collect();
+    let typed = |at: usize| {
+        format!(
+            "f[{at}]: Invalid value: \"number\": f[{at}] in body must be of type object: \"number\""
+        )
+    };
+    let other = "f[0]: Invalid value: 1.5: must be an object for an array of list-type map";
+    assert_eq!(messages, [typed(0), typed(1), other.to_owned()]);
+}
+
+/// Checks the faults of an object whose schema is that of the whole object.
+fn check_object(schema: &Value, object: Value, expected: &[&str]) {
+    let Value::Object(object) = object else { panic!("not an object") };
+    let faults = Structural::read(Some(schema)).of_objects().validate(&object, None);
+    let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+    assert_eq!(faults, expected, "{schema:?}");
+}
+
+fn check_spec(schema: Value, spec: Value, expected: &[&str]) {
+    let schema = value!({"type": "object", "properties": {"spec": (schema)}});
+    check_object(&schema, value!({"spec": (spec)}), expected);
+}
+
+#[test]
+fn faults_are_in_the_order_of_upstreams_validators() {
+    let text = value!({"type": "string", "enum": ["x"], "minLength": 5, "pattern": "^b",
+        "format": "date", "anyOf": [{"minLength": 9}]});
+    let any = "<nil>: Invalid value: \"\": \"spec\" must validate at least one schema (anyOf)";
+    let faults = [
+        any,
+        "spec: Invalid value: \"q\": spec in body should be at least 9 chars long",
+        "spec: Invalid value: \"q\": spec in body should be at least 5 chars long",
+        "spec: Invalid value: \"q\": spec in body must be of type date: \"q\"",
+        "spec: Unsupported value: \"q\": supported values: \"x\"",
+    ];
+    check_spec(text, "q".into(), &faults);
+    let number =
+        value!({"type": "integer", "multipleOf": 2, "maximum": 1.5, "minimum": 9, "enum": [5]});
+    let faults = [
+        "spec: Invalid value: 7: spec in body should be a multiple of 2",
+        "spec: Invalid value: 7: spec in body should be greater than or equal to 9",
+        "<nil>: Invalid value: \"\": Maximum boundary value must be of type integer (default format) in spec",
+        "spec: Invalid value: 7: spec in body should be less than or equal to 1.5",
+        "spec: Unsupported value: 7: supported values: \"5\"",
+    ];
+    check_spec(number, 7.into(), &faults);
+    let list = value!({"type": "array", "items": {"type": "string"}, "minItems": 4, "maxItems": 0});
+    let faults = [
+        "spec[0]: Invalid value: \"integer\": spec[0] in body must be of type string: \"integer\"",
+        "spec: Invalid value: 1: spec in body should have at least 4 items",
+        "spec: Too many: 1: must have at most 0 items",
+    ];
+    check_spec(list, value!([1]), &faults);
+}
+
+#[test]
+fn of_failed_alternatives_the_faults_of_the_closest_one_are_reported() {
+    let one = value!({"type": "object", "oneOf": [{"required": ["x"]},
+        {"required": ["a"], "properties": {"a": {"required": ["k"], "properties": {"k": {"enum": ["Q"]}}}}},
+        {"properties": {"a": {"properties": {"v": {"properties": {"z": {"enum": ["Q"]}}}}}}}],
+        "properties": {"a": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}});
+    let faults = [
+        "<nil>: Invalid value: \"\": \"spec\" must validate one and only one schema (oneOf). Found none valid",
+        "spec.a.v.z: Unsupported value: \"1\": supported values: \"Q\"",
+    ];
+    check_spec(one, value!({"a": {"k": "S", "v": {"z": "1"}}}), &faults);
+    let any = value!({"type": "object", "x-kubernetes-preserve-unknown-fields": true,
+        "anyOf": [{"required": ["x"]}, {"properties": {"a": {"enum": ["Q"]}}},
+        {"properties": {"a": {"enum": ["Q"]}, "b": {"enum": ["R"]}}}]});
+    let faults = [
+        "<nil>: Invalid value: \"\": \"spec\" must validate at least one schema (anyOf)",
+        "spec.a: Unsupported value: \"1\": supported values: \"Q\"",
+        "spec.b: Unsupported value: \"2\": supported values: \"R\"",
+    ];
+    check_spec(any, value!({"a": "1", "b": "2"}), &faults);
+}
+
+#[test]
+fn kind_api_version_and_metadata_are_held_to_the_schema() {
+    let schema = value!({"type": "object", "properties": {"kind": {"type": "string", "enum": ["x"]},
+        "metadata": {"type": "object", "properties": {"name": {"type": "string", "maxLength": 1}}}}});
+    let faults = [
+        "kind: Unsupported value: \"Thing\": supported values: \"x\"",
+        "metadata.name: Too long: may not be more than 1 byte",
+    ];
+    check_object(&schema, value!({"kind": "Thing", "metadata": {"name": "o1"}}), &faults);
+}
+
+#[test]
+fn equal_faults_are_reported_once() {
+    let schema = value!({"type": "object", "required": ["a", "a"]});
+    check_object(&schema, value!({}), &["a: Required value"]);
+}
+
+#[test]
+fn the_type_of_a_whole_object_is_checked() {
+    let schema = value!({"x-kubernetes-int-or-string": true});
+    let fault =
+        "<nil>: Invalid value: \"object\":  in body must be of type integer,string: \"object\"";
+    check_object(&schema, value!({}), &[fault]);
+}
+
+#[test]
+fn null_is_never_one_of_an_enum() {
+    let of = |list: Value| value!({"type": "string", "nullable": true, "enum": (list)});
+    let fault = "spec: Unsupported value: null: supported values: ";
+    check_spec(of(value!(["x"])), Value::Null, &[&format!("{fault}\"x\"")]);
+    check_spec(of(value!(["x", null])), Value::Null, &[&format!("{fault}\"x\", \"null\"")]);
+    check_spec(value!({"type": "string", "nullable": true, "minLength": 1}), Value::Null, &[]);
+}
+
+#[test]
+fn members_are_forbidden_where_additional_properties_is_false() {
+    let schema = value!({"type": "object", "additionalProperties": false});
+    let fault = "spec: Invalid value: \"a\": spec.a in body is a forbidden property";
+    check_spec(schema.clone(), value!({"a": {"b": 1}}), &[fault]);
+    check_spec(schema, value!({}), &[]);
+}
+
+#[test]
+fn empty_text_is_not_of_format_byte() {
+    let schema = value!({"type": "string", "format": "byte"});
+    let fault = "spec: Invalid value: \"\": spec in body must be of type byte: \"\"";
+    check_spec(schema, "".into(), &[fault]);
+}
+
+/// Of a definition's nullable members, null is stored; other nulls are dropped.
+#[test]
+fn null_is_kept_where_the_schema_is_nullable() {
+    let object = value!({"type": "object", "properties": {"x": {"type": "string"}}});
+    let nullable = |mut schema: Value| {
+        schema.as_object_mut().expect("a map").insert("nullable", true);
+        schema
+    };
+    let schema = value!({"type": "object", "properties": {
+        "kept": (nullable(object.clone())),
+        "dropped": (object.clone()),
+        "items": {"type": "array", "items": (nullable(object.clone()))},
+        "values": {"type": "object", "additionalProperties": (nullable(object.clone()))},
+        "others": {"type": "object", "additionalProperties": (object)},
+        "any": {"type": "object", "additionalProperties": true},
+    }});
+    let given = value!({"kept": null, "dropped": null, "items": [null], "values": {"a": null},
+        "others": {"a": null}, "any": {"a": null}});
+    let schema = Structural::read(Some(&schema)).schema(GroupVersionKind::new("g", "v1", "K"));
+    let decoded = crate::decode::conform(&schema, given).expect("of the type");
+    let mut text = vec![];
+    crate::json::encode(&schema, &decoded.object, &mut text);
+    let text = String::from_utf8(text).expect("UTF-8");
+    let kept = r#""any":{"a":null},"items":[null],"kept":null,"others":{},"values":{"a":null}}"#;
+    assert!(text.ends_with(kept), "{text}");
+}
