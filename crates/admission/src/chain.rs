@@ -4,11 +4,11 @@ use crate::attributes::Notes;
 use crate::config::PlugInConfig;
 use crate::request::{Operation, Request};
 use crate::{
-    admin_access, always_pull_images, certificates, event_rate_limit, extended_resource_toleration,
-    image_policy, ingress_class, limit_ranger, namespace_lifecycle, node_restriction, nodes,
-    owner_references, pod_groups, pod_node_selector, pod_resize, pod_security,
-    pod_toleration_restriction, priority, quota, runtime_class, service_account, small, storage,
-    tolerations, trust_bundle_attest,
+    admin_access, always_pull_images, certificates, declared_features, event_rate_limit,
+    extended_resource_toleration, image_policy, ingress_class, jobs, limit_ranger,
+    namespace_lifecycle, node_restriction, nodes, owner_references, pod_groups, pod_node_selector,
+    pod_resize, pod_security, pod_toleration_restriction, priority, quota, runtime_class,
+    service_account, small, storage, tolerations, trust_bundle_attest,
 };
 use keelson_auth::User;
 use keelson_meta::{Failure, GroupVersionResource, Object, Status};
@@ -99,8 +99,8 @@ static PLUG_INS: [PlugIn; 41] = [
     validates("DenyServiceExternalIPs", small::deny_external_ips).off_by_default(),
     mutates("PodTopologyLabels", nodes::copy_topology),
     validates("PodGroupWorkloadExists", pod_groups::check_workload),
-    nothing("NodeDeclaredFeatureValidator", true),
-    nothing("JobValidation", true),
+    validates("NodeDeclaredFeatureValidator", declared_features::validate),
+    validates("JobValidation", jobs::validate),
     validates("PodResizeValidator", pod_resize::validate),
     nothing("MutatingAdmissionPolicy", true),
     nothing("MutatingAdmissionWebhook", true),
