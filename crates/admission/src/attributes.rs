@@ -2,6 +2,7 @@
 //! the API. [`DynamicPlugIn`]: one of them.
 
 use crate::configurations::Configurations;
+use crate::metrics::Metrics;
 use crate::request::{Operation, Stored};
 use keelson_auth::{Authorizer, User};
 use keelson_meta::{Failure, GroupVersionKind, GroupVersionResource, Object, Str, Value};
@@ -158,4 +159,6 @@ pub struct Call<'a> {
     pub api: &'a dyn Api,
     /// The webhooks and policies as they are for this request.
     pub configured: &'a Configurations,
+    /// What is counted.
+    pub metrics: &'a Metrics,
 }

@@ -2,18 +2,20 @@
 
 use crate::attributes::Notes;
 use crate::config::PlugInConfig;
+use crate::metrics::{Metrics, Phase, Step};
 use crate::request::{Operation, Request};
 use crate::{
-    admin_access, always_pull_images, certificates, event_rate_limit, extended_resource_toleration,
-    image_policy, ingress_class, limit_ranger, namespace_lifecycle, node_restriction, nodes,
-    owner_references, pod_groups, pod_node_selector, pod_resize, pod_security,
-    pod_toleration_restriction, priority, quota, runtime_class, service_account, small, storage,
-    tolerations, trust_bundle_attest,
+    admin_access, always_pull_images, certificates, declared_features, event_rate_limit,
+    extended_resource_toleration, image_policy, ingress_class, jobs, limit_ranger,
+    namespace_lifecycle, node_restriction, nodes, owner_references, pod_groups, pod_node_selector,
+    pod_resize, pod_security, pod_toleration_restriction, priority, quota, runtime_class,
+    service_account, small, storage, tolerations, trust_bundle_attest,
 };
 use keelson_auth::User;
 use keelson_meta::{Failure, GroupVersionResource, Object, Status};
 use std::fmt;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Changes the object of a request, or refuses it, with warnings and audit annotations to the last argument.
 type Admit = fn(&Request<'_>, &mut Object, &mut Notes) -> Result<(), Failure>;
@@ -26,88 +28,162 @@ struct PlugIn {
     name: &'static str,
     default_on: bool,
     does: Does,
+    /// The operations at which it is asked to change objects, as metrics count it.
+    counted_admit: Operations,
+    /// The operations at which it is asked to refuse objects, as metrics count it.
+    counted_validate: Operations,
 }
 
 /// The implementation of a plug-in.
 enum Does {
     /// Functions of the mutating and the validating phase.
     Steps { admit: Option<Admit>, validate: Option<Validate> },
+    /// A [`DynamicPlugIn`](crate::DynamicPlugIn) of this name.
+    Dynamic,
     /// The name is known, and nothing is done for it here.
     Nothing,
 }
 
-const fn mutates(name: &'static str, admit: Admit) -> PlugIn {
-    PlugIn { name, default_on: true, does: Does::Steps { admit: Some(admit), validate: None } }
+/// Operations, as bits.
+type Operations = u8;
+
+const CREATE: Operations = 1 << Operation::Create as u8;
+const UPDATE: Operations = 1 << Operation::Update as u8;
+const DELETE: Operations = 1 << Operation::Delete as u8;
+const CONNECT: Operations = 1 << Operation::Connect as u8;
+const WRITE: Operations = CREATE | UPDATE;
+const ALL: Operations = WRITE | DELETE | CONNECT;
+
+const fn mutates(name: &'static str, admit: Admit, operations: Operations) -> PlugIn {
+    let does = Does::Steps { admit: Some(admit), validate: None };
+    PlugIn { name, default_on: true, does, counted_admit: operations, counted_validate: 0 }
 }
 
-const fn validates(name: &'static str, validate: Validate) -> PlugIn {
-    PlugIn { name, default_on: true, does: Does::Steps { admit: None, validate: Some(validate) } }
+const fn validates(name: &'static str, validate: Validate, operations: Operations) -> PlugIn {
+    let does = Does::Steps { admit: None, validate: Some(validate) };
+    PlugIn { name, default_on: true, does, counted_admit: 0, counted_validate: operations }
 }
 
-const fn both(name: &'static str, admit: Admit, validate: Validate) -> PlugIn {
+const fn both(
+    name: &'static str,
+    admit: Admit,
+    validate: Validate,
+    operations: Operations,
+) -> PlugIn {
     let does = Does::Steps { admit: Some(admit), validate: Some(validate) };
-    PlugIn { name, default_on: true, does }
+    PlugIn { name, default_on: true, does, counted_admit: operations, counted_validate: operations }
 }
 
 impl PlugIn {
     const fn off_by_default(self) -> PlugIn {
         PlugIn { default_on: false, ..self }
     }
+
+    /// Counted as one that only changes objects.
+    const fn counted_as_mutating(self) -> PlugIn {
+        PlugIn { counted_validate: 0, ..self }
+    }
+
+    /// Whether it is counted in this phase.
+    fn is_counted(&self, phase: Phase, operation: Operation) -> bool {
+        let operations = match phase {
+            Phase::Admit => self.counted_admit,
+            Phase::Validate => self.counted_validate,
+        };
+        operations & 1 << operation as u8 != 0
+    }
 }
 
-const fn nothing(name: &'static str, default_on: bool) -> PlugIn {
-    PlugIn { name, default_on, does: Does::Nothing }
+/// One that is known by its name and done elsewhere, if at all.
+const fn nothing(
+    name: &'static str,
+    default_on: bool,
+    counted_admit: Operations,
+    counted_validate: Operations,
+) -> PlugIn {
+    PlugIn { name, default_on, does: Does::Nothing, counted_admit, counted_validate }
+}
+
+const fn dynamic(
+    name: &'static str,
+    default_on: bool,
+    counted_admit: Operations,
+    counted_validate: Operations,
+) -> PlugIn {
+    PlugIn { does: Does::Dynamic, ..nothing(name, default_on, counted_admit, counted_validate) }
+}
+
+/// The number of plug-ins.
+pub(crate) const PLUG_INS_NUMBER: usize = PLUG_INS.len();
+
+/// The numbers and names of plug-ins, in the order of the names.
+pub(crate) fn plug_in_names() -> Vec<(usize, &'static str)> {
+    let mut names: Vec<_> =
+        PLUG_INS.iter().enumerate().map(|(number, plug_in)| (number, plug_in.name)).collect();
+    names.sort_by_key(|(_, name)| *name);
+    names
 }
 
 /// All plug-ins that kube-apiserver knows, in its order (`pkg/kubeapiserver/options/plugins.go`).
 static PLUG_INS: [PlugIn; 41] = [
-    nothing("AlwaysAdmit", false),
-    nothing(NAMESPACE_AUTO_PROVISION, false),
-    both(namespace_lifecycle::NAME, namespace_lifecycle::admit, namespace_lifecycle::validate),
-    validates("NamespaceExists", small::namespace_exists).off_by_default(),
-    validates("LimitPodHardAntiAffinityTopology", small::limit_anti_affinity).off_by_default(),
-    both("LimitRanger", limit_ranger::admit, limit_ranger::validate),
-    both("ServiceAccount", service_account::admit, service_account::validate),
-    both("NodeRestriction", node_restriction::admit, node_restriction::validate),
-    mutates("TaintNodesByCondition", nodes::taint_new),
-    both("AlwaysPullImages", always_pull_images::admit, always_pull_images::validate)
+    nothing("AlwaysAdmit", false, ALL, ALL),
+    nothing(NAMESPACE_AUTO_PROVISION, false, CREATE, 0),
+    both(
+        namespace_lifecycle::NAME,
+        namespace_lifecycle::admit,
+        namespace_lifecycle::validate,
+        WRITE | DELETE,
+    )
+    .counted_as_mutating(),
+    validates("NamespaceExists", small::namespace_exists, WRITE | DELETE).off_by_default(),
+    validates("LimitPodHardAntiAffinityTopology", small::limit_anti_affinity, WRITE)
         .off_by_default(),
-    nothing(image_policy::NAME, false),
-    validates("PodSecurity", pod_security::validate),
-    both("PodNodeSelector", pod_node_selector::admit, pod_node_selector::validate).off_by_default(),
-    both("Priority", priority::admit, priority::validate),
-    mutates("DefaultTolerationSeconds", tolerations::add_defaults),
+    both("LimitRanger", limit_ranger::admit, limit_ranger::validate, WRITE),
+    both("ServiceAccount", service_account::admit, service_account::validate, WRITE),
+    both("NodeRestriction", node_restriction::admit, node_restriction::validate, WRITE | DELETE)
+        .counted_as_mutating(),
+    mutates("TaintNodesByCondition", nodes::taint_new, CREATE),
+    both("AlwaysPullImages", always_pull_images::admit, always_pull_images::validate, WRITE)
+        .off_by_default(),
+    dynamic(image_policy::NAME, false, 0, WRITE),
+    validates("PodSecurity", pod_security::validate, WRITE),
+    both("PodNodeSelector", pod_node_selector::admit, pod_node_selector::validate, CREATE)
+        .off_by_default(),
+    both("Priority", priority::admit, priority::validate, WRITE | DELETE),
+    mutates("DefaultTolerationSeconds", tolerations::add_defaults, WRITE),
     both(
         "PodTolerationRestriction",
         pod_toleration_restriction::admit,
         pod_toleration_restriction::validate,
+        WRITE,
     )
     .off_by_default(),
-    validates("EventRateLimit", event_rate_limit::validate).off_by_default(),
-    mutates("ExtendedResourceToleration", extended_resource_toleration::admit).off_by_default(),
-    mutates("DefaultStorageClass", storage::set_default_class),
-    mutates("StorageObjectInUseProtection", storage::protect),
-    mutates("PodGroupProtection", pod_groups::protect),
-    nothing(owner_references::NAME, false),
-    validates("PersistentVolumeClaimResize", storage::validate_resize),
-    both("RuntimeClass", runtime_class::admit, runtime_class::validate),
-    nothing("CertificateApproval", true),
-    nothing("CertificateSigning", true),
-    nothing(trust_bundle_attest::NAME, true),
-    validates("CertificateSubjectRestriction", certificates::validate_subject),
-    mutates("DefaultIngressClass", ingress_class::set_default),
-    validates("DenyServiceExternalIPs", small::deny_external_ips).off_by_default(),
-    mutates("PodTopologyLabels", nodes::copy_topology),
-    validates("PodGroupWorkloadExists", pod_groups::check_workload),
-    nothing("NodeDeclaredFeatureValidator", true),
-    nothing("JobValidation", true),
-    validates("PodResizeValidator", pod_resize::validate),
-    nothing("MutatingAdmissionPolicy", true),
-    nothing("MutatingAdmissionWebhook", true),
-    nothing("ValidatingAdmissionPolicy", true),
-    nothing("ValidatingAdmissionWebhook", true),
-    nothing(quota::NAME, true),
-    both("AlwaysDeny", small::deny_mutation, small::deny).off_by_default(),
+    validates("EventRateLimit", event_rate_limit::validate, WRITE).off_by_default(),
+    mutates("ExtendedResourceToleration", extended_resource_toleration::admit, WRITE)
+        .off_by_default(),
+    mutates("DefaultStorageClass", storage::set_default_class, CREATE),
+    mutates("StorageObjectInUseProtection", storage::protect, CREATE),
+    mutates("PodGroupProtection", pod_groups::protect, CREATE),
+    dynamic(owner_references::NAME, false, 0, WRITE),
+    validates("PersistentVolumeClaimResize", storage::validate_resize, UPDATE),
+    both("RuntimeClass", runtime_class::admit, runtime_class::validate, CREATE),
+    nothing("CertificateApproval", true, 0, UPDATE),
+    nothing("CertificateSigning", true, 0, UPDATE),
+    dynamic(trust_bundle_attest::NAME, true, 0, WRITE),
+    validates("CertificateSubjectRestriction", certificates::validate_subject, CREATE),
+    mutates("DefaultIngressClass", ingress_class::set_default, CREATE),
+    validates("DenyServiceExternalIPs", small::deny_external_ips, WRITE).off_by_default(),
+    mutates("PodTopologyLabels", nodes::copy_topology, CREATE),
+    validates("PodGroupWorkloadExists", pod_groups::check_workload, CREATE),
+    validates("NodeDeclaredFeatureValidator", declared_features::validate, UPDATE),
+    validates("JobValidation", jobs::validate, UPDATE),
+    validates("PodResizeValidator", pod_resize::validate, UPDATE),
+    dynamic("MutatingAdmissionPolicy", true, WRITE | CONNECT, 0),
+    dynamic("MutatingAdmissionWebhook", true, ALL, 0),
+    dynamic("ValidatingAdmissionPolicy", true, 0, ALL),
+    dynamic("ValidatingAdmissionWebhook", true, 0, ALL),
+    nothing(quota::NAME, true, 0, WRITE),
+    both("AlwaysDeny", small::deny_mutation, small::deny, ALL).off_by_default(),
 ];
 
 /// The plug-in that makes namespaces as they are needed; the registry does it, since plug-ins do not write.
@@ -121,21 +197,22 @@ pub(crate) fn is_plug_in(name: &str) -> bool {
 /// The plug-ins that are on, in the order in which they are asked, with their configuration.
 #[derive(Clone)]
 pub struct Chain {
-    on: Vec<&'static PlugIn>,
+    /// Numbers in [`PLUG_INS`].
+    on: Vec<usize>,
     config: Arc<PlugInConfig>,
+    metrics: Arc<Metrics>,
 }
 
 impl Default for Chain {
     /// The plug-ins that kube-apiserver has on by default.
     fn default() -> Self {
-        let on = PLUG_INS.iter().filter(|plug_in| plug_in.default_on).collect();
-        Chain { on, config: Arc::default() }
+        Chain::of(|plug_in| plug_in.default_on)
     }
 }
 
 impl fmt::Debug for Chain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.on.iter().map(|plug_in| plug_in.name)).finish()
+        f.debug_list().entries(self.plug_ins().map(|(_, plug_in)| plug_in.name)).finish()
     }
 }
 
@@ -186,9 +263,43 @@ impl Chain {
             named(name)?;
         }
         let is = |names: &[String], plug_in: &PlugIn| names.iter().any(|name| name == plug_in.name);
-        let chosen =
-            |plug_in: &&PlugIn| (plug_in.default_on && !is(off, plug_in)) || is(on, plug_in);
-        Ok(Chain { on: PLUG_INS.iter().filter(chosen).collect(), config: Arc::default() })
+        Ok(Chain::of(|plug_in| (plug_in.default_on && !is(off, plug_in)) || is(on, plug_in)))
+    }
+
+    fn of(is_on: impl Fn(&PlugIn) -> bool) -> Chain {
+        let on = (0..PLUG_INS.len()).filter(|number| is_on(&PLUG_INS[*number])).collect();
+        Chain { on, config: Arc::default(), metrics: Arc::default() }
+    }
+
+    fn plug_ins(&self) -> impl Iterator<Item = (usize, &'static PlugIn)> {
+        self.on.iter().map(|number| (*number, &PLUG_INS[*number]))
+    }
+
+    /// What is counted of admission.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// Counts the dynamic plug-ins that had nothing to do in a phase.
+    pub fn count_idle(&self, phase: Phase, operation: Operation) {
+        let step = Step { phase, operation, rejected: false };
+        let dynamic = self.plug_ins().filter(|(_, plug_in)| matches!(plug_in.does, Does::Dynamic));
+        for (number, plug_in) in dynamic {
+            if plug_in.is_counted(phase, operation) {
+                self.metrics.plug_in(number, step, Duration::ZERO);
+            }
+        }
+    }
+
+    /// Counts a dynamic plug-in.
+    pub fn count(&self, name: &str, step: Step, begun: Instant) {
+        let Some((number, plug_in)) = self.plug_ins().find(|(_, plug_in)| plug_in.name == name)
+        else {
+            return;
+        };
+        if plug_in.is_counted(step.phase, step.operation) {
+            self.metrics.plug_in(number, step, begun.elapsed());
+        }
     }
 
     /// With what a configuration file says to plug-ins.
@@ -209,7 +320,7 @@ impl Chain {
 
     /// Whether a plug-in is on.
     pub fn has(&self, name: &str) -> bool {
-        self.on.iter().any(|plug_in| plug_in.name == name)
+        self.plug_ins().any(|(_, plug_in)| plug_in.name == name)
     }
 
     /// Whether plug-ins look at more than the namespace when they are asked about this resource, so
@@ -233,9 +344,12 @@ impl Chain {
         if req.operation == Operation::Connect {
             return Ok(());
         }
-        for plug_in in &self.on {
+        let mut timer = Timer::begin(self, req.operation);
+        for (number, plug_in) in self.plug_ins() {
             if let Does::Steps { admit: Some(admit), .. } = plug_in.does {
-                admit(req, obj, notes)?;
+                let admitted = admit(req, obj, notes);
+                timer.count(number, Phase::Admit, admitted.is_err());
+                admitted?;
             }
         }
         Ok(())
@@ -252,9 +366,12 @@ impl Chain {
             return Ok(());
         }
         admin_access::validate(req, obj)?;
-        for plug_in in &self.on {
+        let mut timer = Timer::begin(self, req.operation);
+        for (number, plug_in) in self.plug_ins() {
             if let Does::Steps { validate: Some(validate), .. } = plug_in.does {
-                validate(req, obj, notes)?;
+                let validated = validate(req, obj, notes);
+                timer.count(number, Phase::Validate, validated.is_err());
+                validated?;
             }
         }
         Ok(())
@@ -280,5 +397,36 @@ impl Chain {
     pub fn awaited_account(&self, req: &Request<'_>, obj: &Object) -> Option<&'static str> {
         let asks = self.has("ServiceAccount") && req.creates("", "pods");
         (asks && service_account::is_default(obj)).then_some(service_account::DEFAULT)
+    }
+}
+
+/// Takes the time of plug-ins, from the end of one to the end of the next.
+struct Timer<'a> {
+    chain: &'a Chain,
+    operation: Operation,
+    begun: Instant,
+}
+
+impl<'a> Timer<'a> {
+    fn begin(chain: &'a Chain, operation: Operation) -> Timer<'a> {
+        Timer { chain, operation, begun: Instant::now() }
+    }
+
+    fn count(&mut self, number: usize, phase: Phase, rejected: bool) {
+        let (plug_in, operation) = (&PLUG_INS[number], self.operation);
+        // Deletions have one phase here, where upstream has two.
+        let also = operation == Operation::Delete && plug_in.is_counted(Phase::Admit, operation);
+        let is_counted = plug_in.is_counted(phase, operation);
+        if !is_counted && !also {
+            return;
+        }
+        let now = Instant::now();
+        let took = now - self.begun;
+        self.begun = now;
+        for (phase, is_counted) in [(phase, is_counted), (Phase::Admit, also)] {
+            if is_counted {
+                self.chain.metrics.plug_in(number, Step { phase, operation, rejected }, took);
+            }
+        }
     }
 }

@@ -18,6 +18,10 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// All of them, by their number.
+    pub(crate) const ALL: [Operation; 4] =
+        [Operation::Create, Operation::Update, Operation::Delete, Operation::Connect];
+
     /// As rules of webhooks and policies name it: `CREATE`.
     pub fn name(self) -> &'static str {
         match self {

@@ -228,6 +228,17 @@ impl Feature {
         ROWS[self as usize].name
     }
 
+    /// How far it has come.
+    #[must_use]
+    pub const fn stage(self) -> Stage {
+        ROWS[self as usize].stage
+    }
+
+    /// All features, in the order of their names.
+    pub fn all() -> impl Iterator<Item = Feature> {
+        ROWS.iter().map(|row| row.feature)
+    }
+
     /// The feature of this name.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Feature> {

@@ -22,7 +22,7 @@ pub mod time;
 pub mod user;
 pub mod value;
 
-pub use features::{Feature, FeatureGateError, Features};
+pub use features::{Feature, FeatureGateError, Features, Stage};
 pub use gvk::{GroupVersion, GroupVersionKind, GroupVersionResource};
 pub use object::Object;
 pub use path::Path;

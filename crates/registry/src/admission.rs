@@ -10,14 +10,14 @@ use crate::registry::Registry;
 use crate::stamp;
 use crate::verbs::Part;
 use keelson_admission::{
-    Attributes, Call, Configurations, NAMESPACE_AUTO_PROVISION, Notes, Operation, Reinvocation,
-    Request,
+    Attributes, Call, Configurations, NAMESPACE_AUTO_PROVISION, Notes, Operation, Phase,
+    Reinvocation, Request, Step,
 };
 use keelson_auth::Permit;
 use keelson_meta::{
     Failure, GroupVersionKind, GroupVersionResource, Map, Object, Str, Value, value,
 };
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a new pod waits for the service account that a control loop is about to make (upstream
 /// asks ten times, up to 200 ms apart).
@@ -131,15 +131,42 @@ impl Registry {
         obj: &mut Object,
         warnings: &mut Vec<Str>,
     ) -> Result<Passes, Failure> {
+        let begun = Instant::now();
+        let admitted = self.admit_by_all(write, obj, warnings).await;
+        self.count_step(Phase::Admit, write.operation, &admitted, begun);
+        admitted
+    }
+
+    async fn admit_by_all(
+        &self,
+        write: &Write<'_>,
+        obj: &mut Object,
+        warnings: &mut Vec<Str>,
+    ) -> Result<Passes, Failure> {
         self.settle(write, obj).await?;
         self.ask_chain(write, warnings, |req, notes| {
             self.options.admission.admit(req, obj, notes)
         })?;
         let passes = self.passes(write.permit).await?;
-        if let Some(configured) = &passes {
-            Box::pin(self.admit_dynamically(write, configured, obj, warnings)).await?;
+        match &passes {
+            None => self.options.admission.count_idle(Phase::Admit, write.operation),
+            Some(configured) => {
+                Box::pin(self.admit_dynamically(write, configured, obj, warnings)).await?;
+            }
         }
         Ok(passes)
+    }
+
+    /// Counts a phase of admission in metrics.
+    fn count_step<T>(
+        &self,
+        phase: Phase,
+        operation: Operation,
+        result: &Result<T, Failure>,
+        begun: Instant,
+    ) {
+        let step = Step { phase, operation, rejected: result.is_err() };
+        self.options.admission.metrics().step(step, begun);
     }
 
     /// Asks plug-ins about the object as it would be stored.
@@ -150,15 +177,21 @@ impl Registry {
         obj: &Object,
         warnings: &mut Vec<Str>,
     ) -> Result<(), Failure> {
-        self.ask_chain(write, warnings, |req, notes| {
-            self.options.admission.validate(req, obj, notes)
-        })?;
-        match passes {
-            None => Ok(()),
-            Some(configured) => {
-                Box::pin(self.validate_dynamically(write, configured, obj, warnings)).await
+        let begun = Instant::now();
+        let chain = &self.options.admission;
+        let mut validated =
+            self.ask_chain(write, warnings, |req, notes| chain.validate(req, obj, notes));
+        if validated.is_ok() {
+            match passes {
+                None => chain.count_idle(Phase::Validate, write.operation),
+                Some(configured) => {
+                    let asked = self.validate_dynamically(write, configured, obj, warnings);
+                    validated = Box::pin(asked).await;
+                }
             }
         }
+        self.count_step(Phase::Validate, write.operation, &validated, begun);
+        validated
     }
 
     /// Asks the built-in plug-ins; what they note goes into the audit event, what they warn of to the client.
@@ -214,12 +247,14 @@ impl Registry {
         warnings: &mut Vec<Str>,
     ) -> Result<(), Failure> {
         if let Some(old) = write.old {
-            self.ask_chain(write, warnings, |req, notes| {
+            let begun = Instant::now();
+            let asked = self.ask_chain(write, warnings, |req, notes| {
                 self.options.admission.validate(req, old, notes)
-            })?;
-        }
-        if self.options.dynamic_admission.is_empty() {
-            return Ok(());
+            });
+            if asked.is_err() {
+                self.count_step(Phase::Admit, write.operation, &asked, begun);
+                return asked;
+            }
         }
         let seen = Seen::of(write);
         Box::pin(self.pass(write.permit, &seen, write.old, None, warnings)).await
@@ -246,7 +281,7 @@ impl Registry {
     ) -> Result<(), Failure> {
         let seen = Seen::of(write);
         let attributes = seen.attributes(write.permit, write.old);
-        let call = Call { attributes: &attributes, api: self, configured };
+        let call = self.call(&attributes, configured);
         let (mut notes, mut round) = (Notes::default(), Reinvocation::default());
         let mut admitted = self.mutate(&call, Some(obj), &mut notes, &mut round).await;
         if admitted.is_ok() && round.is_requested {
@@ -274,11 +309,19 @@ impl Registry {
             seen.name = obj.name().into();
         }
         let attributes = seen.attributes(write.permit, write.old);
-        let call = Call { attributes: &attributes, api: self, configured };
+        let call = self.call(&attributes, configured);
         let mut notes = Notes::default();
         let validated = self.validate_by(&call, Some(obj), &mut notes).await;
         take_notes(write.permit, notes, warnings);
         validated
+    }
+
+    fn call<'a>(
+        &'a self,
+        attributes: &'a Attributes<'a>,
+        configured: &'a Configurations,
+    ) -> Call<'a> {
+        Call { attributes, api: self, configured, metrics: self.options.admission.metrics() }
     }
 
     /// One round of the plug-ins that change objects.
@@ -290,7 +333,10 @@ impl Registry {
         round: &mut Reinvocation,
     ) -> Result<(), Failure> {
         for plug_in in &self.options.dynamic_admission {
-            plug_in.admit(call, obj.as_deref_mut(), notes, round).await?;
+            let begun = Instant::now();
+            let admitted = plug_in.admit(call, obj.as_deref_mut(), notes, round).await;
+            self.count_plug_in(plug_in.name(), Phase::Admit, call, &admitted, begun);
+            admitted?;
         }
         Ok(())
     }
@@ -302,9 +348,24 @@ impl Registry {
         notes: &mut Notes,
     ) -> Result<(), Failure> {
         for plug_in in &self.options.dynamic_admission {
-            plug_in.validate(call, obj, notes).await?;
+            let begun = Instant::now();
+            let validated = plug_in.validate(call, obj, notes).await;
+            self.count_plug_in(plug_in.name(), Phase::Validate, call, &validated, begun);
+            validated?;
         }
         Ok(())
+    }
+
+    fn count_plug_in(
+        &self,
+        name: &str,
+        phase: Phase,
+        call: &Call<'_>,
+        result: &Result<(), Failure>,
+        begun: Instant,
+    ) {
+        let (operation, rejected) = (call.attributes.operation, result.is_err());
+        self.options.admission.count(name, Step { phase, operation, rejected }, begun);
     }
 
     /// Both phases of a request that leaves no object of the target: a deletion, a connection, a review.
@@ -316,17 +377,27 @@ impl Registry {
         mut obj: Option<&mut Object>,
         warnings: &mut Vec<Str>,
     ) -> Result<(), Failure> {
-        let Some(configured) = self.passes(permit).await? else { return Ok(()) };
+        let begun = Instant::now();
+        let Some(configured) = self.passes(permit).await? else {
+            for phase in [Phase::Admit, Phase::Validate] {
+                self.options.admission.count_idle(phase, seen.operation);
+                self.count_step(phase, seen.operation, &Ok(()), begun);
+            }
+            return Ok(());
+        };
         let attributes = seen.attributes(permit, old);
-        let call = Call { attributes: &attributes, api: self, configured: &configured };
+        let call = self.call(&attributes, &configured);
         let (mut notes, mut round) = (Notes::default(), Reinvocation::default());
         let mut passed = self.mutate(&call, obj.as_deref_mut(), &mut notes, &mut round).await;
         if passed.is_ok() && round.is_requested {
             round.is_reinvoked = true;
             passed = self.mutate(&call, obj.as_deref_mut(), &mut notes, &mut round).await;
         }
+        self.count_step(Phase::Admit, seen.operation, &passed, begun);
         if passed.is_ok() {
+            let begun = Instant::now();
             passed = self.validate_by(&call, obj.as_deref(), &mut notes).await;
+            self.count_step(Phase::Validate, seen.operation, &passed, begun);
         }
         take_notes(permit, notes, warnings);
         passed

@@ -1,10 +1,13 @@
 //! A request from before it is authenticated until the last byte of its answer was sent.
 
-use crate::connections::{Asked, Place};
+use crate::connections::{Asked as Counting, Place};
+use crate::handler::Ask;
 use crate::in_flight::Counted;
+use crate::metrics::{Asked, Measured, Metrics};
 use http::{HeaderValue, Request, StatusCode, Uri, header};
 use keelson_auth::{Annotations, Attributes, User};
 use keelson_meta::Str;
+use smallvec::SmallVec;
 use std::net::IpAddr;
 use std::sync::Arc;
 use tokio::time::Instant;
@@ -13,11 +16,15 @@ use tokio::time::Instant;
 #[derive(Default)]
 pub(crate) struct RequestContext {
     /// Its place among the requests of its connection.
-    _asked: Option<Asked>,
+    _asked: Option<Counting>,
     /// Its place among the requests in flight, once it is authenticated.
     counted: Option<Counted>,
     /// A Warning header about the client's credentials.
     warning: Option<&'static str>,
+    /// When it began, on a connection.
+    begun: Option<Instant>,
+    /// What metrics count of it, once it is known what it asks for.
+    measured: Option<Measured>,
     /// `None` unless debug lines are logged.
     log: Option<Box<RequestLog>>,
 }
@@ -40,7 +47,11 @@ struct RequestLog {
 impl RequestContext {
     /// The context of a request on a connection.
     pub fn new(place: &Place) -> RequestContext {
-        RequestContext { _asked: Some(place.request()), ..RequestContext::default() }
+        RequestContext {
+            _asked: Some(place.request()),
+            begun: Some(Instant::now()),
+            ..RequestContext::default()
+        }
     }
 
     /// Begins what is logged of the request, if debug lines are wanted.
@@ -78,6 +89,21 @@ impl RequestContext {
         self.counted = counted;
     }
 
+    /// Counts the request in metrics when it ends.
+    pub fn measure(&mut self, metrics: &Arc<Metrics>, asked: &Asked<'_>, ask: &Ask) {
+        let begun = self.begun.unwrap_or_else(Instant::now);
+        let dry_run: SmallVec<[&str; 1]> = ask.query.all("dryRun").collect();
+        let agent = ask.header(header::USER_AGENT).unwrap_or_default();
+        self.measured = Measured::begin(metrics, asked, begun, &dry_run, agent);
+    }
+
+    /// Bytes of the answer were sent.
+    pub fn sent(&mut self, bytes: usize) {
+        if let Some(measured) = &mut self.measured {
+            measured.sent(bytes);
+        }
+    }
+
     /// The audit annotations of the request; `None` when nobody reads them.
     pub fn annotations(&self) -> Option<Arc<Annotations>> {
         self.log.as_ref().map(|log| log.annotations.clone())
@@ -85,6 +111,9 @@ impl RequestContext {
 
     /// Records the status of the answer.
     pub fn answered(&mut self, status: StatusCode) {
+        if let Some(measured) = &mut self.measured {
+            measured.answered(status.as_u16());
+        }
         if let Some(log) = &mut self.log {
             log.status = status;
         }

@@ -11,6 +11,7 @@ use crate::impersonate::{self, LastModes};
 use crate::in_flight::{InFlight, TooMany};
 use crate::limits::Limits;
 use crate::listen::Peer;
+use crate::metrics::Metrics;
 use crate::negotiate::{self, Accepted};
 use crate::paths;
 use crate::peer_certificate::PeerCertificate;
@@ -58,6 +59,7 @@ pub struct State {
     pub(crate) bodies: Bodies,
     pub(crate) documents: Documents,
     pub(crate) last_modes: LastModes,
+    pub(crate) metrics: Arc<Metrics>,
 }
 
 impl State {
@@ -69,6 +71,7 @@ impl State {
             bodies: Bodies::new(limits),
             documents: Documents::default(),
             last_modes: LastModes::default(),
+            metrics: Arc::new(Metrics::new()),
         }
     }
 }
@@ -241,7 +244,9 @@ impl App {
         let admitted = self.admit(&ask, &route, context).await;
         self.drop_credentials(&mut ask.headers);
         let reply = match admitted {
-            Ok((permit, end)) => self.dispatch(&ask, &route, permit, &mut body, end).await,
+            Ok((permit, end)) => {
+                self.dispatch(&ask, &route, (permit, end), &mut body, context).await
+            }
             Err(Refused::Failure(failure)) => Err(failure),
             Err(Refused::Busy) => Ok(respond::too_many_requests()),
         };
@@ -322,7 +327,12 @@ impl App {
             path: ask.uri.path(),
         };
         let now = self.registry.clock.now();
+        let access = &self.state.metrics.access;
+        let has_any =
+            credentials.authorization.is_some() || credentials.certificate != Certificate::Absent;
+        let begun = Instant::now();
         let user = self.authenticator.authenticate(credentials, now, context.warning()).await;
+        access.authenticated(&user, has_any, begun.elapsed());
         match &user {
             Ok(user) if user.name != ANONYMOUS => ask.peer.place.authenticated(),
             // HTTP/2 costs much: who is not known has a connection for one request
@@ -342,20 +352,29 @@ impl App {
         let counted = self.state.in_flight.enter(&user, &attributes);
         context.count(counted.map_err(|TooMany| Refused::Busy)?);
         let annotations = context.annotations();
-        Ok(self.authorizer.authorize_noted(user, attributes, annotations).await?)
+        let begun = Instant::now();
+        let permit = self.authorizer.authorize_noted(user, attributes, annotations).await;
+        access.authorized(&permit, begun.elapsed());
+        Ok(permit?)
     }
 
     async fn dispatch(
         self: &Arc<Self>,
         ask: &Ask,
         route: &Route,
-        permit: Permit,
+        (permit, end): (Permit, Instant),
         body: &mut RequestBody,
-        end: Instant,
+        context: &mut RequestContext,
     ) -> Result<Reply, Failure> {
+        let metrics = &self.state.metrics;
         match route {
             Route::Refused => Err(Status::no_such_path()),
-            Route::Path(path) => paths::answer(self, ask, path).await,
+            Route::Path(path) => {
+                if let Some(asked) = paths::measured(ask, path) {
+                    context.measure(metrics, &asked, ask);
+                }
+                paths::answer(self, ask, path).await
+            }
             Route::Resource(route) => {
                 let Some(found) = resource::find(self, route)? else {
                     let is_remote = discovery::is_remote(self, &route.group, &route.version);
@@ -368,6 +387,7 @@ impl App {
                     return Ok(respond::no_such_page());
                 }
                 let verb = resource::verb(ask, route, &found)?;
+                context.measure(metrics, &resource::measured(ask, &found, verb), ask);
                 let mut work = pin!(self.resource(ask, &permit, &found, verb, body));
                 let reply = match verb {
                     "watch" => work.await,

@@ -169,7 +169,7 @@ impl Lent {
         let (head, Sending { body, context, .. }) = reply.into_parts();
         match body {
             Body::Stream(events) => {
-                *self.watch() = Some(Watch { head, events, stays, _context: context });
+                *self.watch() = Some(Watch { head, events, stays, context });
                 std::future::pending().await
             }
             body => Response::from_parts(head, Sending::new(body, false, context)),
@@ -188,7 +188,7 @@ struct Watch {
     /// Whether the client may ask again afterwards.
     stays: bool,
     /// Ends with it.
-    _context: RequestContext,
+    context: RequestContext,
 }
 
 impl Watch {
@@ -210,6 +210,7 @@ impl Watch {
                 // One without bytes would be the last.
                 Some(chunk) if chunk.is_empty() => {}
                 Some(chunk) => {
+                    self.context.sent(chunk.len());
                     let mut line = [0; SIZE_LINE_BYTES];
                     let mut rest = line.as_mut_slice();
                     write!(rest, "{:x}\r\n", chunk.len())?;

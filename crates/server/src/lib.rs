@@ -24,6 +24,7 @@ mod in_flight;
 mod limits;
 mod listen;
 mod listing;
+mod metrics;
 pub mod negotiate;
 mod paths;
 pub mod peer_certificate;

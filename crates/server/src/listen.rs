@@ -185,7 +185,10 @@ async fn secured(app: Arc<App>, stream: TcpStream, tls: Tls, place: Place, openi
     let handshake = Box::pin(secure(stream, &tls, &app.limits, place.clone()));
     let stream = match in_time(&app, by, handshake).await {
         None => return,
-        Some(Err(error)) => return tracing::debug!(%error, "TLS handshake failed"),
+        Some(Err(error)) => {
+            app.state.metrics.handshake_errors.increment();
+            return tracing::debug!(%error, "TLS handshake failed");
+        }
         Some(Ok(stream)) => Secured::new(stream, opening.clone()),
     };
     let (wire, session) = stream.get_ref();

@@ -1,8 +1,10 @@
 //! Paths that are no resources: discovery, version, health, OpenAPI, the index.
 
+use crate::body::Body;
 use crate::discovery;
 use crate::handler::{App, Ask};
 use crate::health_checks;
+use crate::metrics::{self, Asked};
 use crate::negotiate::{self, Encoding};
 use crate::respond::{self, Reply};
 use bytes::Bytes;
@@ -39,9 +41,35 @@ pub(crate) async fn answer(app: &Arc<App>, ask: &Ask, path: &str) -> Result<Repl
         }
         [".well-known", "openid-configuration"] => openid_configuration(app, ask),
         ["openid", "v1", "jwks"] => key_set(app, ask),
-        ["metrics"] | ["metrics", "slis"] => Ok(respond::text(200, "")),
+        ["metrics"] => {
+            let body = Body::Whole(Some(metrics::text(app).into()));
+            Ok(respond::compress(ask, respond::with_body(200, metrics::MEDIA_TYPE, body)))
+        }
+        ["metrics", "slis"] => Ok(respond::text(200, "")),
         _ => Ok(respond::no_such_page()),
     }
+}
+
+/// The paths whose requests are counted: a few, by name.
+pub(crate) fn measured(ask: &Ask, path: &str) -> Option<Asked<'static>> {
+    let path = match path {
+        "/healthz" => "/healthz",
+        "/livez" => "/livez",
+        "/readyz" => "/readyz",
+        "/openapi/v3" => "openapi/v3",
+        path if path.starts_with("/openapi/v3/") => "openapi/v3/",
+        _ => return None,
+    };
+    let none = Asked {
+        component: "",
+        group: "",
+        resource: "",
+        scope: "",
+        subresource: path,
+        verb: "GET",
+        version: "",
+    };
+    (ask.method == Method::GET).then_some(none)
 }
 
 /// Discovery document and public keys of the service account issuer.
@@ -83,7 +111,7 @@ fn public_json(
     media_type: &'static str,
     age_seconds_max: u64,
 ) -> Reply {
-    let body = crate::body::Body::Whole(Some(value.to_string().into()));
+    let body = Body::Whole(Some(value.to_string().into()));
     let mut reply = respond::with_body(200, media_type, body);
     if let Ok(age) = http::HeaderValue::from_str(&format!("public, max-age={age_seconds_max}")) {
         reply.headers_mut().insert(header::CACHE_CONTROL, age);
@@ -246,8 +274,7 @@ async fn openapi(app: &Arc<App>, ask: &Ask, rest: &[&str]) -> Result<Reply, Fail
             let hash = app.registry.documents_of(&group, |documents| documents.v3_hash(&path));
             let named = ask.query.get("hash");
             if named.is_some_and(|named| named != hash) {
-                let mut reply =
-                    respond::with_body(301, "application/json", crate::body::Body::empty());
+                let mut reply = respond::with_body(301, "application/json", Body::empty());
                 let place = format!("/openapi/v3/{path}?hash={hash}");
                 if let Ok(place) = http::HeaderValue::from_str(&place) {
                     reply.headers_mut().insert(header::LOCATION, place);
@@ -308,7 +335,7 @@ fn tagged(ask: &Ask, text: Bytes, media_type: &'static str, hash: &str, keep: bo
         *reply.status_mut() = http::StatusCode::NOT_MODIFIED;
         reply
     } else {
-        respond::with_body(200, media_type, crate::body::Body::Whole(Some(text)))
+        respond::with_body(200, media_type, Body::Whole(Some(text)))
     };
     let headers = reply.headers_mut();
     if let Ok(tag) = http::HeaderValue::from_str(&tag) {

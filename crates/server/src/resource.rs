@@ -2,6 +2,7 @@
 
 use crate::handler::{App, Ask, asked_verb};
 use crate::heavy;
+use crate::metrics::Asked;
 use crate::negotiate;
 use crate::respond::{self, Reply};
 use crate::reviews;
@@ -23,6 +24,9 @@ use keelson_schema::catalogue::{Catalogue, Resource, Subresource};
 use keelson_schema::decode::{self, Decoded, Format};
 use std::pin::pin;
 use std::sync::Arc;
+
+/// Subresources to which clients connect.
+const CONNECTED: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
 
 /// The endpoint and object of a resource URL.
 pub(crate) struct Found<'a> {
@@ -116,6 +120,41 @@ fn no_subresource(endpoint: &Endpoint, route: &ResourceRoute) -> Failure {
     }
 }
 
+/// What metrics say of a request.
+pub(crate) fn measured<'a>(ask: &Ask, found: &'a Found<'_>, verb: &str) -> Asked<'a> {
+    let route = found.route;
+    let scope = match (&route.namespace, verb) {
+        _ if !route.name.is_empty() => "resource",
+        (_, "create") => "resource",
+        (Some(_), _) => "namespace",
+        (None, _) => "cluster",
+    };
+    let is_apply = || {
+        let media_type = ask.header(header::CONTENT_TYPE).unwrap_or_default();
+        media_type.starts_with("application/apply-patch+")
+    };
+    let verb = match verb {
+        _ if CONNECTED.contains(&found.sub_name()) => "CONNECT",
+        "get" => "GET",
+        "list" => "LIST",
+        "watch" => "WATCH",
+        "create" => "POST",
+        "update" => "PUT",
+        "patch" if is_apply() => "APPLY",
+        "patch" => "PATCH",
+        _ => "DELETE",
+    };
+    Asked {
+        component: "apiserver",
+        group: &route.group,
+        resource: &route.resource,
+        scope,
+        subresource: found.sub_name(),
+        verb,
+        version: &route.version,
+    }
+}
+
 /// The verb of a request, or 405.
 pub(crate) fn verb(
     ask: &Ask,
@@ -178,7 +217,9 @@ pub(crate) async fn watch(
             return Ok(watch::refusal(app, accepted.encoding, media_type, &failure));
         }
     };
+    let ResourceRoute { group, version, resource, .. } = found.route;
     let stream = Stream {
+        metrics: app.state.metrics.watches(group, resource, version),
         view,
         peer: ask.peer.clone(),
         target: target.clone(),

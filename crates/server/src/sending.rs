@@ -63,18 +63,10 @@ impl HttpBody for Sending {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         let this = self.get_mut();
-        if !this.is_pieced {
-            return Pin::new(&mut this.body).poll_frame(cx);
+        let polled = this.poll_piece(cx);
+        if let Poll::Ready(Some(Ok(frame))) = &polled {
+            this.context.sent(frame.data_ref().map_or(0, Bytes::len));
         }
-        if let Body::Whole(Some(bytes)) = &mut this.body
-            && bytes.len() > PIECE_BYTES
-        {
-            waits_for_the_client();
-            return Poll::Ready(Some(Ok(Frame::data(bytes.split_to(PIECE_BYTES)))));
-        }
-        let polled = Pin::new(&mut this.body).poll_frame(cx);
-        let said = if polled.is_ready() { Said::WaitsForClient } else { Said::WaitsForServer };
-        SAID.set(Some(said));
         polled
     }
 
@@ -84,5 +76,26 @@ impl HttpBody for Sending {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+impl Sending {
+    fn poll_piece(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        if !self.is_pieced {
+            return Pin::new(&mut self.body).poll_frame(cx);
+        }
+        if let Body::Whole(Some(bytes)) = &mut self.body
+            && bytes.len() > PIECE_BYTES
+        {
+            waits_for_the_client();
+            return Poll::Ready(Some(Ok(Frame::data(bytes.split_to(PIECE_BYTES)))));
+        }
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        let said = if polled.is_ready() { Said::WaitsForClient } else { Said::WaitsForServer };
+        SAID.set(Some(said));
+        polled
     }
 }

@@ -3,6 +3,7 @@
 use crate::body::{Body, Chunks, Slot};
 use crate::handler::App;
 use crate::listen::Peer;
+use crate::metrics::WatchSeries;
 use crate::negotiate::{Encoding, Shape};
 use crate::respond::{self, Reply};
 use crate::socket::Socket;
@@ -32,6 +33,8 @@ pub(crate) struct Stream {
     pub session: WatchSession,
     pub bookmarks: bool,
     pub timeout: Option<Duration>,
+    /// What is counted of its events.
+    pub metrics: Option<WatchSeries>,
 }
 
 /// The stream of a watch that does not begin: one event that says why.
@@ -182,7 +185,9 @@ impl Stream {
                 break;
             }
             for event in &events {
+                let before = frames.len();
                 self.frame(event, out, &mut frames)?;
+                self.count(frames.len() - before);
             }
             if frames.len() >= CHUNK_BYTES {
                 break;
@@ -247,7 +252,16 @@ impl Stream {
             }
             Shape::Partial | Shape::PartialList => self.view.partial_text(obj),
         };
-        framed(self.view.accepted.encoding, "BOOKMARK", &text.unwrap_or_default())
+        let frame = framed(self.view.accepted.encoding, "BOOKMARK", &text.unwrap_or_default());
+        self.count(frame.len());
+        frame
+    }
+
+    /// Counts an event that is about to be sent.
+    fn count(&self, bytes: usize) {
+        if let Some(series) = &self.metrics {
+            series.metrics.sizes.observe(bytes as u64);
+        }
     }
 }
 

@@ -18,6 +18,7 @@ use keelson_meta::status::{Cause, quote};
 use keelson_meta::{Failure, Object, Reason};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The plug-in MutatingAdmissionPolicy.
 #[derive(Debug, Default)]
@@ -270,7 +271,11 @@ impl Run<'_, '_> {
         if let Some(object) = object {
             let before = object.clone();
             for mutation in &policy.compiled().mutations {
-                match self.mutate(invocation, mutation, object).await {
+                let begun = Instant::now();
+                let mutated = self.mutate(invocation, mutation, object).await;
+                let metrics = self.round.call.metrics;
+                metrics.mutation(mutated.is_err(), &policy.name, &binding.name, begun.elapsed());
+                match mutated {
                     Ok(()) => is_dirty = true,
                     Err(PatchError::Status(failure)) => return Err(failure),
                     Err(PatchError::Refused(why)) => {

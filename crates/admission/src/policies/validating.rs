@@ -16,6 +16,7 @@ use judge::{Verdict, judge};
 use keelson_cel::admission::Inputs;
 use keelson_meta::status::{Cause, quote};
 use keelson_meta::{Failure, Object, Reason, Status, Str};
+use std::time::Instant;
 
 /// An audit annotation holds at most this.
 const ANNOTATION_BYTES_MAX: usize = 10 * 1024;
@@ -125,12 +126,26 @@ async fn ask(
             }
         };
         for param in &found {
+            let begun = Instant::now();
             let verdict = evaluate(policy, seen, object, param.as_ref(), round).await?;
+            count(&verdict, policy, binding, round.call, begun);
             outcome.take(policy, binding, verdict, &mut annotations);
         }
     }
     outcome.publish(policy, annotations);
     Ok(())
+}
+
+/// Counts what did not hold, once for each action that follows; what failed and is ignored is allowed.
+fn count(verdict: &Verdict, policy: &Policy, binding: &Binding, call: &Call<'_>, begun: Instant) {
+    let count = |action: &str| {
+        call.metrics.validation(action, &policy.name, &binding.name, begun.elapsed());
+    };
+    for _ in &verdict.failures {
+        binding.actions.iter().for_each(|action| count(&action.name().to_ascii_lowercase()));
+    }
+    verdict.annotation_errors.iter().for_each(|_| count("deny"));
+    (0..verdict.ignored_number).for_each(|_| count("allow"));
 }
 
 async fn evaluate(

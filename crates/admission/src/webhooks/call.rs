@@ -6,23 +6,46 @@ use super::response::{Answer, read};
 use super::review::{Version, Versioned, body};
 use super::webhook::Webhook;
 use crate::attributes::{Attributes, Notes};
+use crate::metrics::WebhookEnd;
 use keelson_meta::status::quote;
 use keelson_meta::{Failure, Map, Status, Str};
 
 /// Why a request does not pass a webhook.
 pub(super) enum CallError {
-    /// The webhook gave no usable answer: `failurePolicy` decides. The text says why.
-    Calling(String),
-    /// The request is refused.
+    /// The webhook gave no usable answer: `failurePolicy` decides. The text says why; the code is that of
+    /// an answer that is an error, or [`UNREACHED`].
+    Calling(String, u16),
+    /// The webhook refuses the request, whatever `failurePolicy` is.
+    Denied(Failure),
+    /// The server refuses the request, whatever `failurePolicy` is.
     Refused(Failure),
 }
 
+/// The code that metrics have for a webhook that did not answer, or not usably.
+pub(super) const UNREACHED: u16 = 503;
+
 impl CallError {
+    /// No usable answer, for another reason than its status.
+    pub fn calling(why: impl Into<String>) -> CallError {
+        CallError::Calling(why.into(), UNREACHED)
+    }
+
+    /// How metrics count it.
+    pub fn end(&self, webhook: &Webhook) -> WebhookEnd {
+        match self {
+            CallError::Calling(_, code) => {
+                WebhookEnd::Failed { code: *code, is_ignored: webhook.ignores_failures }
+            }
+            CallError::Denied(failure) => WebhookEnd::Denied(failure.code),
+            CallError::Refused(_) => WebhookEnd::Unusable,
+        }
+    }
+
     /// The answer to the client when `failurePolicy` is `Fail`.
     pub fn into_failure(self, webhook: &Webhook) -> Failure {
         match self {
-            CallError::Refused(failure) => failure,
-            CallError::Calling(why) => {
+            CallError::Denied(failure) | CallError::Refused(failure) => failure,
+            CallError::Calling(why, _) => {
                 let name = quote(&webhook.name);
                 Status::internal(format!("failed calling webhook {name}: {why}"))
             }
@@ -56,33 +79,37 @@ pub(super) async fn call(
     }
     let Some(version) = webhook.version else {
         let why = "webhook does not accept known AdmissionReview versions (v1, v1beta1)";
-        return Err(CallError::Calling(format!("could not create admission objects: {why}")));
+        return Err(CallError::calling(format!("could not create admission objects: {why}")));
     };
     let (endpoint, client) = webhook
         .endpoint(caller)
-        .map_err(|why| CallError::Calling(format!("could not get REST client: {why}")))?;
+        .map_err(|why| CallError::calling(format!("could not get REST client: {why}")))?;
     let body = body(version, asked.uid, asked.request, asked.objects);
     let target = Target { client, path: &endpoint.path, url: &endpoint.url };
     let response = post(target, body, webhook.timeout).await;
-    let failed = |why| CallError::Calling(format!("failed to call webhook: {why}"));
+    let failed = |why| CallError::calling(format!("failed to call webhook: {why}"));
     let response = response.map_err(failed)?;
-    let bytes = answered(&response).map_err(failed)?;
+    let bytes = answered(&response).map_err(|why| {
+        let code = response.status.as_u16();
+        let code = if response.status.is_success() { UNREACHED } else { code };
+        CallError::Calling(format!("failed to call webhook: {why}"), code)
+    })?;
     let review = read(bytes, version).map_err(failed)?;
     let answer = review
         .verified(version, asked.uid, asked.is_mutating)
-        .map_err(|why| CallError::Calling(format!("received invalid webhook response: {why}")))?;
+        .map_err(|why| CallError::calling(format!("received invalid webhook response: {why}")))?;
     let key = |key: &Str| Str::from(format!("{}/{key}", webhook.name));
     notes.annotations.extend(answer.annotations.iter().map(|(k, value)| (key(k), value.clone())));
     notes.warnings.extend(answer.warnings.iter().cloned());
     if !answer.is_allowed {
-        return Err(CallError::Refused(answer.refusal(&webhook.name)));
+        return Err(CallError::Denied(answer.refusal(&webhook.name)));
     }
     Ok(answer)
 }
 
 /// Logs a call that failed. What it was about is in the audit annotations.
 pub(super) fn log_failure(webhook: &Webhook, version: Option<Version>, error: &CallError) {
-    let CallError::Calling(error) = error else { return };
+    let CallError::Calling(error, _) = error else { return };
     let consequence = if webhook.ignores_failures { "failing open" } else { "failing closed" };
     tracing::warn!(
         webhook = %webhook.name, configuration = %webhook.configuration,

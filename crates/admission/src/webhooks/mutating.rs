@@ -9,12 +9,14 @@ use super::webhook::Webhook;
 use super::{Caller, Credentials};
 use crate::attributes::{Call, DynamicPlugIn, Notes, Pending, Reinvocation};
 use crate::configurations::Configurations;
+use crate::metrics::{Phase, WebhookEnd};
 use keelson_apply::json_patch;
 use keelson_egress::Egress;
 use keelson_meta::status::quote;
 use keelson_meta::{Failure, GroupVersionKind, Object, Status, Str, Value};
 use keelson_schema::json;
 use std::sync::Arc;
+use std::time::Instant;
 
 const MUTATION: &str = "mutation.webhook.admission.k8s.io";
 const PATCH: &str = "patch.webhook.admission.k8s.io";
@@ -128,7 +130,11 @@ impl<'a> Pass<'a, '_> {
         object: Option<&mut Object>,
     ) -> Result<bool, Failure> {
         let webhook = invocation.webhook;
+        let begun = Instant::now();
         let asked = self.ask(index, invocation, object).await;
+        let end = asked.as_ref().map_or_else(|error| error.end(webhook), |_| WebhookEnd::Allowed);
+        let Call { metrics, attributes, .. } = self.call;
+        metrics.webhook(&webhook.name, Phase::Admit, attributes.operation, end, begun);
         let changed = matches!(asked, Ok(true));
         let place = format!("round_{}_index_{index}", self.round);
         let mutation = describe(webhook, |out| {
@@ -140,7 +146,7 @@ impl<'a> Pass<'a, '_> {
             Ok(changed) => Ok(changed),
             Err(error) => {
                 log_failure(webhook, webhook.version, &error);
-                if !webhook.ignores_failures || matches!(error, CallError::Refused(_)) {
+                if !webhook.ignores_failures || !matches!(error, CallError::Calling(..)) {
                     return Err(error.into_failure(webhook));
                 }
                 self.annotate(format!("failed-open.{MUTATION}/{place}"), webhook.name.clone());
@@ -194,7 +200,7 @@ impl<'a> Pass<'a, '_> {
         let patch_type = answer.patch_type.as_deref().unwrap_or_default();
         if patch_type != "JSONPatch" {
             let shown = quote(patch_type);
-            return Err(CallError::Calling(format!("unsupported patch type {shown}")));
+            return Err(CallError::calling(format!("unsupported patch type {shown}")));
         }
         let internal = |why: String| refused(Status::internal(why));
         // Operations may name what the webhook saw, such as empty members that are not kept.
@@ -250,7 +256,7 @@ fn patch_of(answer: &Answer) -> Result<Option<Value>, CallError> {
         return Ok(None);
     }
     let undecodable =
-        |why| CallError::Calling(format!("received undecodable patch in webhook response: {why}"));
+        |why| CallError::calling(format!("received undecodable patch in webhook response: {why}"));
     let patch = json::parse(&answer.patch).map_err(|error| undecodable(error.to_string()))?.value;
     let misfit = |value: &Value, of: &str| {
         let found = value.type_name();

@@ -7,10 +7,12 @@ use super::review::request_of;
 use super::{Caller, Credentials};
 use crate::attributes::{Call, DynamicPlugIn, Notes, Pending};
 use crate::configurations::Configurations;
+use crate::metrics::{Phase, WebhookEnd};
 use futures_util::future::join_all;
 use keelson_egress::Egress;
 use keelson_meta::{Failure, Object, Status};
 use std::sync::Arc;
+use std::time::Instant;
 
 const FAILED_OPEN: &str = "failed-open.validating.webhook.admission.k8s.io";
 
@@ -79,11 +81,15 @@ impl ValidatingWebhooks {
             objects,
             is_mutating: false,
         };
-        let Err(error) = call(&self.caller, asked, &mut notes).await else {
-            return (Ok(()), notes);
-        };
+        let begun = Instant::now();
+        let answered = call(&self.caller, asked, &mut notes).await;
+        let end =
+            answered.as_ref().map_or_else(|error| error.end(webhook), |_| WebhookEnd::Allowed);
+        let operation = attributes.operation;
+        the_call.metrics.webhook(&webhook.name, Phase::Validate, operation, end, begun);
+        let Err(error) = answered else { return (Ok(()), notes) };
         log_failure(webhook, webhook.version, &error);
-        if webhook.ignores_failures && matches!(error, CallError::Calling(_)) {
+        if webhook.ignores_failures && matches!(error, CallError::Calling(..)) {
             let key = format!("{FAILED_OPEN}/round_0_index_{index}");
             notes.annotations.push((key.into(), webhook.name.clone()));
             return (Ok(()), notes);

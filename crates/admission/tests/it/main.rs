@@ -1,5 +1,7 @@
 //! What plug-ins make of objects, beside a handful of stored ones.
 
+mod declared_features;
+mod jobs;
 mod limits;
 mod pods;
 mod quotas;
@@ -7,13 +9,14 @@ mod security;
 
 use keelson_admission::{Chain, Notes, Operation, PlugInConfig, Request, Stored};
 use keelson_auth::User;
-use keelson_meta::{Failure, GroupVersionResource, Object, Str, Value};
+use keelson_meta::{Failure, Feature, Features, GroupVersionResource, Object, Str, Value};
 
 /// Stored objects: group, resource and the object.
 #[derive(Default)]
 pub struct World {
     objects: Vec<(&'static str, &'static str, Object)>,
     labels: Vec<(Str, Str)>,
+    features: Features,
 }
 
 impl World {
@@ -26,6 +29,12 @@ impl World {
     /// With a stored object.
     pub fn with(mut self, group: &'static str, resource: &'static str, value: Value) -> World {
         self.objects.push((group, resource, object(value)));
+        self
+    }
+
+    /// With a feature that is on.
+    pub fn feature(mut self, feature: Feature) -> World {
+        self.features = self.features.with(feature, true);
         self
     }
 
@@ -110,7 +119,7 @@ fn asked_with<T>(
         stored: world,
         config,
         now: &|| keelson_meta::Timestamp { seconds: 0, nanos: 0 },
-        features: keelson_meta::Features::default(),
+        features: world.features,
         generate_name: &|base| Str::from(format!("{base}abcde")),
     })
 }

@@ -42,6 +42,7 @@ mod kill;
 mod kubectl;
 mod legacy_tokens;
 mod logs;
+mod metrics;
 mod minimal;
 mod namespaces;
 mod nodes;

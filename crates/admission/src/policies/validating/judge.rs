@@ -14,6 +14,8 @@ const MESSAGE_BYTES_MAX: usize = 5 * 1024;
 #[derive(Debug, Default)]
 pub(super) struct Verdict {
     pub failures: Vec<Failed>,
+    /// Validations that could not be evaluated, which the policy ignores.
+    pub ignored_number: usize,
     /// Audit annotations.
     pub annotations: Vec<(Str, String)>,
     /// Why others could not be made; each refuses the request.
@@ -58,7 +60,9 @@ pub(super) fn judge(
         }
     }
     let mut verdict = match validate(policy, compiled, inputs, &variables) {
-        Ok(failures) => Verdict { failures, ..Verdict::default() },
+        Ok((failures, ignored_number)) => {
+            Verdict { failures, ignored_number, ..Verdict::default() }
+        }
         Err(error) => return Verdict::error(policy, error.to_string()),
     };
     match annotate(policy, compiled, &inputs.variables(), &mut verdict) {
@@ -72,7 +76,7 @@ fn validate(
     compiled: &Compiled,
     inputs: &Inputs<'_>,
     variables: &Variables<'_>,
-) -> Result<Vec<Failed>, OutOfBudget> {
+) -> Result<(Vec<Failed>, usize), OutOfBudget> {
     let scope = scope(variables, &compiled.variables);
     let mut budget = OBJECT_COST_MAX;
     let mut results = Vec::with_capacity(compiled.validations.len());
@@ -82,8 +86,10 @@ fn validate(
     }
     let holds = results.iter().all(|result| matches!(result, Ok(true)));
     if holds && messages_cost_max(compiled) <= budget {
-        return Ok(vec![]);
+        return Ok((vec![], 0));
     }
+    let errors = results.iter().filter(|result| result.is_err()).count();
+    let ignored_number = if policy.ignores_failures { errors } else { 0 };
     let messages = messages(compiled, inputs, budget);
     let failed = |(index, result)| -> Option<Failed> {
         let validation: &Validation = &compiled.validations[index];
@@ -102,7 +108,7 @@ fn validate(
             }),
         }
     };
-    Ok(results.into_iter().enumerate().filter_map(failed).collect())
+    Ok((results.into_iter().enumerate().filter_map(failed).collect(), ignored_number))
 }
 
 /// Cost limit of all message expressions together.

@@ -1,0 +1,61 @@
+//! NodeDeclaredFeatureValidator: a bound pod is not changed into what its node does not declare.
+
+use crate::attributes::Notes;
+use crate::request::{Operation, Request};
+use keelson_meta::{Failure, Feature, Object, Value};
+
+/// Whether an update of a pod, from one to the other, requires a feature of its node.
+type Requires = fn(&Object, &Object) -> bool;
+
+/// The features that an update of a pod may require of its node, in the order in which they are named.
+const FEATURES: [(&str, Requires); 2] = [
+    ("InPlacePodLevelResourcesVerticalScaling", resizes_pod_level),
+    ("InPlacePodVerticalScalingInitContainers", resizes_init_container),
+];
+
+pub(crate) fn validate(req: &Request<'_>, pod: &Object, _notes: &mut Notes) -> Result<(), Failure> {
+    let is_update = req.operation == Operation::Update && req.is_below("", "pods");
+    if !is_update
+        || !matches!(req.subresource, "" | "resize")
+        || !req.features.is_on(Feature::NodeDeclaredFeatures)
+    {
+        return Ok(());
+    }
+    let name = pod.str_at(&["spec", "nodeName"]);
+    let Some(old) = req.old.filter(|_| !name.is_empty()) else { return Ok(()) };
+    if !FEATURES.iter().any(|(_, requires)| requires(old, pod)) {
+        return Ok(());
+    }
+    let Some(node) = req.stored.get("", "nodes", "", name)? else {
+        return Err(req.forbidden(pod, &format!("node {name:?} not found")));
+    };
+    let declared = node.array_at(&["status", "declaredFeatures"]);
+    let is_declared = |feature: &str| declared.iter().any(|known| known.as_str() == Some(feature));
+    let required = FEATURES.iter().filter(|(_, requires)| requires(old, pod));
+    let missing: Vec<&str> =
+        required.map(|(feature, _)| *feature).filter(|feature| !is_declared(feature)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let why = format!(
+        "pod update requires features {} which are not available on node {name:?}",
+        missing.join(", ")
+    );
+    Err(req.forbidden(pod, &why))
+}
+
+fn resizes_pod_level(old: &Object, pod: &Object) -> bool {
+    old.at(&["spec", "resources"]) != pod.at(&["spec", "resources"])
+}
+
+/// Whether the resources of an init container that is no sidecar change.
+fn resizes_init_container(old: &Object, pod: &Object) -> bool {
+    let place = ["spec", "initContainers"];
+    let is_sidecar = |container: &Value| container.str_at(&["restartPolicy"]) == Some("Always");
+    let mut pairs = old.array_at(&place).iter().zip(pod.array_at(&place));
+    pairs.any(|(old, new)| !is_sidecar(old) && resources(old) != resources(new))
+}
+
+fn resources(container: &Value) -> Option<&Value> {
+    container.get("resources").filter(|resources| !resources.is_empty())
+}

@@ -1,0 +1,266 @@
+//! [`Metrics`]: how long admission takes and what it refuses, by plug-in, step, webhook and policy.
+
+mod descriptions;
+
+use crate::chain::PLUG_INS_NUMBER;
+use crate::request::Operation;
+use descriptions as described;
+use keelson_metrics::{Counter, Exposition, Histogram, SeriesMap};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// Webhooks and policies, with what became of calls, that are counted apart.
+const SERIES_MAX: usize = 4096;
+/// Codes of webhooks above this count as this one.
+const CODE_MAX: u16 = 600;
+
+/// What admission does with an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Changes it.
+    Admit,
+    /// Refuses it.
+    Validate,
+}
+
+impl Phase {
+    const ALL: [Phase; 2] = [Phase::Admit, Phase::Validate];
+
+    /// As metrics of plug-ins have it.
+    fn name(self) -> &'static str {
+        match self {
+            Phase::Admit => "admit",
+            Phase::Validate => "validate",
+        }
+    }
+
+    /// As metrics of webhooks have it.
+    fn webhook_name(self) -> &'static str {
+        match self {
+            Phase::Admit => "admit",
+            Phase::Validate => "validating",
+        }
+    }
+}
+
+/// One step of admission, or one plug-in of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Step {
+    /// What it does with the object.
+    pub phase: Phase,
+    /// The operation of the request.
+    pub operation: Operation,
+    /// Whether it refused the request.
+    pub rejected: bool,
+}
+
+impl Step {
+    /// Phases, operations, and whether it was refused.
+    const NUMBER: usize = 2 * Operation::ALL.len() * 2;
+
+    fn index(self) -> usize {
+        let phase = usize::from(self.phase == Phase::Validate);
+        (phase * Operation::ALL.len() + self.operation as usize) * 2 + usize::from(self.rejected)
+    }
+
+    fn all() -> impl Iterator<Item = Step> {
+        let operations = Phase::ALL
+            .into_iter()
+            .flat_map(|phase| Operation::ALL.into_iter().map(move |operation| (phase, operation)));
+        operations.flat_map(|(phase, operation)| {
+            [false, true].map(|rejected| Step { phase, operation, rejected })
+        })
+    }
+
+    /// The values of `operation`, `rejected` and `type`.
+    fn labels(self) -> [&'static str; 3] {
+        [self.operation.name(), bool_label(self.rejected), self.phase.name()]
+    }
+}
+
+/// How a call of a webhook ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WebhookEnd {
+    /// It allowed the request.
+    Allowed,
+    /// It refused the request, with this code.
+    Denied(u16),
+    /// It could not be called, with this code, and lets the request pass or not.
+    Failed { code: u16, is_ignored: bool },
+    /// The server cannot use its answer, or may not call it.
+    Unusable,
+}
+
+/// Metrics of admission.
+#[derive(Debug)]
+pub struct Metrics {
+    /// By plug-in and [`Step::index`].
+    plug_ins: Box<[OnceLock<Box<Histogram>>]>,
+    /// By [`Step::index`].
+    steps: [OnceLock<Histogram>; Step::NUMBER],
+    webhooks: SeriesMap<WebhookSeconds>,
+    webhook_requests: SeriesMap<Counter>,
+    webhook_rejections: SeriesMap<Counter>,
+    webhooks_failed_open: SeriesMap<Counter>,
+    validations: SeriesMap<CheckSeconds>,
+    mutations: SeriesMap<CheckSeconds>,
+}
+
+impl Default for Metrics {
+    fn default() -> Metrics {
+        Metrics {
+            plug_ins: (0..PLUG_INS_NUMBER * Step::NUMBER).map(|_| OnceLock::new()).collect(),
+            steps: Default::default(),
+            webhooks: SeriesMap::new(SERIES_MAX),
+            webhook_requests: SeriesMap::new(SERIES_MAX),
+            webhook_rejections: SeriesMap::new(SERIES_MAX),
+            webhooks_failed_open: SeriesMap::new(SERIES_MAX),
+            validations: SeriesMap::new(SERIES_MAX),
+            mutations: SeriesMap::new(SERIES_MAX),
+        }
+    }
+}
+
+impl Metrics {
+    /// Counts a plug-in of this number.
+    pub(crate) fn plug_in(&self, number: usize, step: Step, took: Duration) {
+        let seconds = self.plug_ins[number * Step::NUMBER + step.index()]
+            .get_or_init(|| Box::new(Histogram::new(&described::STEP_BOUNDS)));
+        seconds.observe_duration(took);
+    }
+
+    /// Counts a step: all plug-ins of a phase.
+    pub fn step(&self, step: Step, begun: Instant) {
+        let seconds =
+            self.steps[step.index()].get_or_init(|| Histogram::new(&described::STEP_BOUNDS));
+        seconds.observe_duration(begun.elapsed());
+    }
+
+    /// Counts a call of a webhook.
+    pub(crate) fn webhook(
+        &self,
+        name: &str,
+        phase: Phase,
+        operation: Operation,
+        end: WebhookEnd,
+        begun: Instant,
+    ) {
+        let (phase, operation) = (phase.webhook_name(), operation.name());
+        let (code, error) = match end {
+            WebhookEnd::Allowed => (200, None),
+            WebhookEnd::Denied(code) => (code.min(CODE_MAX), Some("no_error")),
+            WebhookEnd::Failed { code, is_ignored: true } => (code.min(CODE_MAX), None),
+            WebhookEnd::Failed { code, .. } => (code.min(CODE_MAX), Some("calling_webhook_error")),
+            WebhookEnd::Unusable => (0, Some("apiserver_internal_error")),
+        };
+        let (code, rejected) = (code.to_string(), bool_label(error.is_some()));
+        if let Some(series) = self.webhooks.get(&[name, operation, rejected, phase]) {
+            series.metrics.0.observe_duration(begun.elapsed());
+        }
+        let count = |map: &SeriesMap<Counter>, labels: &[&str]| {
+            if let Some(series) = map.get(labels) {
+                series.metrics.increment();
+            }
+        };
+        count(&self.webhook_requests, &[&code, name, operation, rejected, phase]);
+        if let Some(error) = error {
+            count(&self.webhook_rejections, &[error, name, operation, &code, phase]);
+        }
+        if matches!(end, WebhookEnd::Failed { is_ignored: true, .. }) {
+            count(&self.webhooks_failed_open, &[name, phase]);
+        }
+    }
+
+    /// Counts a validation of a policy that did not hold or failed, and what follows from that.
+    pub(crate) fn validation(&self, action: &str, policy: &str, binding: &str, took: Duration) {
+        let labels = [action, "invalid_error", policy, binding];
+        if let Some(series) = self.validations.get(&labels) {
+            series.metrics.0.observe_duration(took);
+        }
+    }
+
+    /// Counts a mutation of a policy.
+    pub(crate) fn mutation(&self, failed: bool, policy: &str, binding: &str, took: Duration) {
+        let error = if failed { "invalid_error" } else { "no_error" };
+        if let Some(series) = self.mutations.get(&[error, policy, binding]) {
+            series.metrics.0.observe_duration(took);
+        }
+    }
+
+    /// Writes all of them.
+    pub fn write(&self, out: &mut Exposition) {
+        let mut text = out.family(&described::PLUG_IN_SECONDS);
+        for (number, name) in crate::chain::plug_in_names() {
+            for step in Step::all() {
+                if let Some(seconds) = self.plug_ins[number * Step::NUMBER + step.index()].get() {
+                    let [operation, rejected, phase] = step.labels();
+                    text.histogram(&[name, operation, rejected, phase], seconds);
+                }
+            }
+        }
+        drop(text);
+        let mut text = out.family(&described::STEP_SECONDS);
+        for step in Step::all() {
+            if let Some(seconds) = self.steps[step.index()].get() {
+                text.histogram(&step.labels(), seconds);
+            }
+        }
+        drop(text);
+        let mut text = out.family(&described::WEBHOOK_SECONDS);
+        for series in self.webhooks.all() {
+            text.histogram(&series.values(), &series.metrics.0);
+        }
+        drop(text);
+        let counts = [
+            (&described::WEBHOOK_REQUESTS, &self.webhook_requests),
+            (&described::WEBHOOK_REJECTIONS, &self.webhook_rejections),
+            (&described::WEBHOOKS_FAILED_OPEN, &self.webhooks_failed_open),
+        ];
+        for (family, map) in counts {
+            let mut text = out.family(family);
+            for series in map.all() {
+                text.value(&series.values(), series.metrics.get() as f64);
+            }
+        }
+        let checks = [
+            (&described::VALIDATIONS, &described::VALIDATION_SECONDS, &self.validations),
+            (&described::MUTATIONS, &described::MUTATION_SECONDS, &self.mutations),
+        ];
+        for (number, seconds, map) in checks {
+            let all = map.all();
+            let mut text = out.family(number);
+            for series in &all {
+                text.value(&series.values(), series.metrics.0.total() as f64);
+            }
+            drop(text);
+            let mut text = out.family(seconds);
+            for series in &all {
+                text.histogram(&series.values(), &series.metrics.0);
+            }
+        }
+    }
+}
+
+/// Durations of calls of a webhook.
+#[derive(Debug)]
+struct WebhookSeconds(Histogram);
+
+impl Default for WebhookSeconds {
+    fn default() -> WebhookSeconds {
+        WebhookSeconds(Histogram::new(&described::WEBHOOK_BOUNDS))
+    }
+}
+
+/// Durations of the expressions of a policy.
+#[derive(Debug)]
+struct CheckSeconds(Histogram);
+
+impl Default for CheckSeconds {
+    fn default() -> CheckSeconds {
+        CheckSeconds(Histogram::new(&described::CHECK_BOUNDS))
+    }
+}
+
+fn bool_label(value: bool) -> &'static str {
+    if value { "true" } else { "false" }
+}

@@ -1,0 +1,134 @@
+//! `/metrics`, beside what a kube-apiserver 1.36.2 served after the same requests.
+//!
+//! `files/metrics_requests.txt` has the requests, one a line. `files/metrics.txt` has what was in `/metrics` of a
+//! fresh kube-apiserver afterwards, of the metrics that are served here: types, upper bounds of buckets,
+//! counters with their values, histograms by the labels of their counts. Left out is what it asked itself
+//! (`system_client`), and the plug-ins that are no step of their own here. To record it anew, send the
+//! requests, an APPLY as a PATCH with the media type of apply, and take the same lines of its `/metrics`.
+
+use crate::http::{Client, PATIENCE, Server};
+use keelson::Keelson;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+const REQUESTS: &str = include_str!("files/metrics_requests.txt");
+const RECORDED: &str = include_str!("files/metrics.txt");
+
+fn send(client: &Client, line: &str) {
+    let mut parts = line.splitn(3, ' ');
+    let (method, path) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    let body: Option<Value> = parts.next().map(|text| text.parse().expect("a body is JSON"));
+    let (method, media_type) = match method {
+        "APPLY" => ("PATCH", "application/apply-patch+yaml"),
+        "PATCH" => ("PATCH", "application/merge-patch+json"),
+        method => (method, "application/json"),
+    };
+    client.call(method, path, media_type, body.as_ref());
+}
+
+fn text(client: &Client) -> String {
+    let plain = client.plain("GET", "/metrics", "", b"");
+    assert_eq!(plain.status, 200);
+    assert_eq!(plain.media_type, "text/plain; version=0.0.4; charset=utf-8; escaping=underscores");
+    String::from_utf8(plain.body).expect("metrics are text")
+}
+
+/// The lines of `/metrics` in the form of the recording, of the families that it has series of.
+fn lines(text: &str) -> BTreeSet<String> {
+    let recorded: BTreeSet<&str> =
+        RECORDED.lines().filter_map(|line| line.split_once('{')).map(|(name, _)| name).collect();
+    let mut bounds: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    let mut lines = BTreeSet::new();
+    for line in text.lines() {
+        if line.starts_with("# TYPE ") {
+            lines.insert(line.to_owned());
+        } else if let Some((name, labels)) = line.split_once('{') {
+            if let Some((_, bound)) = labels.split_once("le=\"") {
+                let bound = bound.split('"').next().unwrap_or_default();
+                let bounds = bounds.entry(name.trim_end_matches("_bucket")).or_default();
+                if !bounds.contains(&bound) {
+                    bounds.push(bound);
+                }
+            } else if recorded.contains(name) {
+                let series = line.rsplit_once(' ').map_or(line, |(series, _)| series);
+                let is_histogram =
+                    name.ends_with("_seconds_count") || name.ends_with("_sizes_count");
+                lines.insert(if is_histogram { series } else { line }.to_owned());
+            }
+        }
+    }
+    let bounds = bounds.into_iter().map(|(name, of)| format!("# LE {name} {}", of.join(",")));
+    lines.extend(bounds);
+    lines
+}
+
+#[test]
+fn metrics_are_those_of_kube_apiserver() {
+    let server = Server::start_plain(Keelson::builder().no_controllers());
+    let client = server.client();
+    REQUESTS.lines().filter(|line| *line != "WAIT").for_each(|line| send(&client, line));
+    let want: BTreeSet<String> = RECORDED.lines().map(str::to_owned).collect();
+    // A request is counted when its last byte was sent, which its client may see before.
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let got = lines(&text(&client));
+        let missing: Vec<_> = want.difference(&got).collect();
+        let others: Vec<_> = got.difference(&want).collect();
+        if missing.is_empty() && others.is_empty() {
+            return;
+        }
+        assert!(Instant::now() < deadline, "missing: {missing:#?}\nnot recorded: {others:#?}");
+        std::thread::yield_now();
+    }
+}
+
+/// The value of a series.
+fn value(text: &str, series: &str) -> Option<f64> {
+    let rest = text.lines().find_map(|line| line.strip_prefix(series))?;
+    rest.trim().parse().ok()
+}
+
+#[test]
+fn what_clients_send_is_no_label() {
+    let server = Server::start_plain(Keelson::builder().no_controllers());
+    let client = server.client();
+    for path in ["/api/v1/widgets", "/apis/evil/v1/namespaces/n/widgets/w", "/api/v1/pods/widgets"]
+    {
+        client.get(path);
+        client.delete(path);
+    }
+    let agent = "User-Agent: widgets/1\r\n";
+    client.ask("GET", "/api/v1/namespaces/widgets/configmaps/widgets", agent, None);
+    client.ask("WIDGETS", "/api/v1/nodes", "", None);
+    client.call("POST", "/api/v1/nodes?dryRun=widgets", "application/json", Some(&Value::Null));
+    client.send_as("GET /api/v1/nodes", "Authorization: Bearer widgets\r\n", b"");
+    let text = text(&client);
+    assert!(!text.contains("widgets"), "{text}");
+}
+
+#[test]
+fn requests_in_progress_and_objects_are_counted() {
+    let server = Server::start_plain(Keelson::builder().no_controllers());
+    let client = server.client();
+    let running = "apiserver_longrunning_requests{component=\"apiserver\",group=\"\",\
+                   resource=\"configmaps\",scope=\"cluster\",subresource=\"\",verb=\"WATCH\",\
+                   version=\"v1\"}";
+    let events = "apiserver_watch_events_total{group=\"\",resource=\"configmaps\",version=\"v1\"}";
+    let objects = "apiserver_resource_objects{group=\"\",resource=\"configmaps\"}";
+    let count = |series: &str| value(&text(&client), series);
+    let before = count(objects).expect("configmaps are counted");
+    let mut watch = client.open_watch("/api/v1/configmaps?watch=1&resourceVersion=0");
+    assert_eq!(count(running), Some(1.0));
+    let body = serde_json::json!({"metadata": {"name": "one"}});
+    client.post("/api/v1/namespaces/default/configmaps", &body);
+    while watch.next().expect("an event")["object"]["metadata"]["name"] != "one" {}
+    assert!(count(events) >= Some(1.0));
+    assert_eq!(count(objects), Some(before + 1.0));
+    drop(watch);
+    let deadline = Instant::now() + PATIENCE;
+    while count(running) != Some(0.0) {
+        assert!(Instant::now() < deadline, "the watch still counts");
+        std::thread::yield_now();
+    }
+}

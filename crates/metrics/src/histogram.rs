@@ -1,0 +1,100 @@
+//! [`Histogram`]: how many values were at most this large.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// What a histogram counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Durations, whose sum is kept in nanoseconds.
+    Seconds,
+    /// Whole numbers, such as bytes.
+    Amount,
+}
+
+/// The upper bounds of the buckets of a histogram, ascending; the last bucket has none.
+#[derive(Debug)]
+pub struct Bounds {
+    /// The unit.
+    pub unit: Unit,
+    /// The bounds, in seconds or as they are.
+    pub upper: &'static [f64],
+}
+
+/// Counts of values by size, and their sum.
+#[derive(Debug)]
+pub struct Histogram {
+    bounds: &'static Bounds,
+    /// One more than there are bounds; each value is counted once.
+    counts: Box<[AtomicU64]>,
+    sum: AtomicU64,
+}
+
+impl Histogram {
+    /// Has seen nothing yet.
+    pub fn new(bounds: &'static Bounds) -> Histogram {
+        let counts = (0..=bounds.upper.len()).map(|_| AtomicU64::new(0)).collect();
+        Histogram { bounds, counts, sum: AtomicU64::new(0) }
+    }
+
+    /// Counts a duration.
+    pub fn observe_duration(&self, duration: Duration) {
+        debug_assert_eq!(self.bounds.unit, Unit::Seconds);
+        let nanoseconds = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        self.count(duration.as_secs_f64(), nanoseconds);
+    }
+
+    /// Counts an amount.
+    pub fn observe(&self, amount: u64) {
+        debug_assert_eq!(self.bounds.unit, Unit::Amount);
+        self.count(amount as f64, amount);
+    }
+
+    fn count(&self, value: f64, raw: u64) {
+        let upper = self.bounds.upper;
+        let bucket = upper.iter().position(|bound| value <= *bound).unwrap_or(upper.len());
+        self.counts[bucket].fetch_add(1, Ordering::Relaxed);
+        self.sum.fetch_add(raw, Ordering::Relaxed);
+    }
+
+    /// How many values it has seen.
+    pub fn total(&self) -> u64 {
+        self.counts.iter().map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+
+    /// The sum of the values, in seconds or as they are.
+    pub(crate) fn sum(&self) -> f64 {
+        let sum = self.sum.load(Ordering::Relaxed) as f64;
+        match self.bounds.unit {
+            Unit::Seconds => sum / 1e9,
+            Unit::Amount => sum,
+        }
+    }
+
+    /// Each bound with the number of values up to it; the last bound is infinite.
+    pub(crate) fn cumulative(&self) -> impl Iterator<Item = (f64, u64)> {
+        let bounds = self.bounds.upper.iter().copied().chain([f64::INFINITY]);
+        bounds.zip(&self.counts).scan(0, |seen, (bound, count)| {
+            *seen += count.load(Ordering::Relaxed);
+            Some((bound, *seen))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOUNDS: Bounds = Bounds { unit: Unit::Seconds, upper: &[0.005, 1.0] };
+
+    #[test]
+    fn a_value_counts_in_its_bucket_and_all_above() {
+        let histogram = Histogram::new(&BOUNDS);
+        for milliseconds in [5, 6, 1000, 1001] {
+            histogram.observe_duration(Duration::from_millis(milliseconds));
+        }
+        let counts: Vec<_> = histogram.cumulative().collect();
+        assert_eq!(counts, [(0.005, 1), (1.0, 3), (f64::INFINITY, 4)]);
+        assert_eq!((histogram.total(), histogram.sum()), (4, 2.012));
+    }
+}

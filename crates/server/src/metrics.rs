@@ -1,0 +1,115 @@
+//! `/metrics`: what the server counts, under the names, labels and buckets of kube-apiserver.
+//!
+//! Labels come from closed sets: verbs, codes, and resources of the API table. What a client sends is never one.
+
+mod access;
+mod facts;
+mod process;
+mod requests;
+
+pub(crate) use access::Access;
+pub(crate) use requests::{Asked, Measured, Requests};
+
+use crate::handler::App;
+use keelson_metrics::{
+    Bounds, Counter, Description, Exposition, Histogram, MetricType, SeriesMap, Unit,
+};
+
+/// The media type of the text.
+pub(crate) const MEDIA_TYPE: &str =
+    "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
+
+/// Resources whose watches are counted apart.
+const WATCHED_RESOURCES_MAX: usize = 4096;
+
+/// Metrics of a running server.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    pub requests: Requests,
+    pub access: Access,
+    watches: SeriesMap<WatchMetrics>,
+    pub handshake_errors: Counter,
+}
+
+impl Metrics {
+    pub fn new() -> Metrics {
+        Metrics {
+            requests: Requests::new(),
+            access: Access::new(),
+            watches: SeriesMap::new(WATCHED_RESOURCES_MAX),
+            handshake_errors: Counter::default(),
+        }
+    }
+
+    /// Metrics of the watches of a resource.
+    pub fn watches(&self, group: &str, resource: &str, version: &str) -> Option<WatchSeries> {
+        self.watches.get(&[group, resource, version])
+    }
+
+    fn write(&self, out: &mut Exposition) {
+        self.requests.write(out);
+        self.access.write(out);
+        out.family(&HANDSHAKE_ERRORS).value(&[], self.handshake_errors.get() as f64);
+        let watches = self.watches.all();
+        let mut events = out.family(&WATCH_EVENTS);
+        for series in &watches {
+            events.value(&series.values(), series.metrics.sizes.total() as f64);
+        }
+        drop(events);
+        let mut sizes = out.family(&WATCH_EVENTS_SIZES);
+        for series in &watches {
+            sizes.histogram(&series.values(), &series.metrics.sizes);
+        }
+    }
+}
+
+pub(crate) type WatchSeries = std::sync::Arc<keelson_metrics::Series<WatchMetrics>>;
+
+/// Metrics of the watches of a resource in a version.
+#[derive(Debug)]
+pub(crate) struct WatchMetrics {
+    /// Sizes of the events that were sent.
+    pub sizes: Histogram,
+}
+
+impl Default for WatchMetrics {
+    fn default() -> WatchMetrics {
+        WatchMetrics { sizes: Histogram::new(&EVENT_BYTES) }
+    }
+}
+
+/// The text of all metrics.
+pub(crate) fn text(app: &App) -> String {
+    let mut out = Exposition::default();
+    app.state.metrics.write(&mut out);
+    app.registry.options.admission.metrics().write(&mut out);
+    facts::write(app, &mut out);
+    process::write(&mut out);
+    out.finish()
+}
+
+static EVENT_BYTES: Bounds = Bounds {
+    unit: Unit::Amount,
+    upper: &[1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 32768.0, 65536.0, 131_072.0],
+};
+
+static WATCH_EVENTS: Description = Description {
+    name: "apiserver_watch_events_total",
+    help: "[ALPHA] Events sent to watches, by resource.",
+    metric_type: MetricType::Counter,
+    labels: &["group", "resource", "version"],
+};
+
+static WATCH_EVENTS_SIZES: Description = Description {
+    name: "apiserver_watch_events_sizes",
+    help: "[ALPHA] Bytes of the events sent to watches, by resource.",
+    metric_type: MetricType::Histogram,
+    labels: &["group", "resource", "version"],
+};
+
+static HANDSHAKE_ERRORS: Description = Description {
+    name: "apiserver_tls_handshake_errors_total",
+    help: "[ALPHA] Connections that ended in their TLS handshake.",
+    metric_type: MetricType::Counter,
+    labels: &[],
+};

@@ -1,0 +1,155 @@
+//! Metrics of authentication and authorization.
+
+use keelson_auth::User;
+use keelson_meta::{Failure, Reason};
+use keelson_metrics::{Bounds, Counter, Description, Exposition, Histogram, MetricType, Unit};
+use std::time::Duration;
+
+/// The values of the label `result`, for authentication and authorization.
+const AUTHENTICATION: [&str; 3] = ["success", "failure", "error"];
+const AUTHORIZATION: [&str; 3] = ["allowed", "no-opinion", "error"];
+/// The values of the label `username`; the last two are for addresses of mail, and everybody else.
+const USERS: [&str; 7] = [
+    "admin",
+    "client",
+    "kube_proxy",
+    "kubelet",
+    "system:serviceaccount:kube-system:default",
+    "email_id",
+    "other",
+];
+
+/// Results of authentication and authorization.
+#[derive(Debug)]
+pub(crate) struct Access {
+    authentication: [Histogram; 3],
+    authorization: [Histogram; 3],
+    users: [Counter; USERS.len()],
+}
+
+impl Access {
+    pub fn new() -> Access {
+        let histograms = || std::array::from_fn(|_| Histogram::new(&SECONDS));
+        Access {
+            authentication: histograms(),
+            authorization: histograms(),
+            users: std::array::from_fn(|_| Counter::default()),
+        }
+    }
+
+    /// Counts an authentication. Where nothing was shown that could be wrong, it failed without an error.
+    pub fn authenticated(
+        &self,
+        result: &Result<User, Failure>,
+        has_credentials: bool,
+        took: Duration,
+    ) {
+        let which = match result {
+            Ok(user) => {
+                self.users[user_label(&user.name)].increment();
+                0
+            }
+            Err(_) if !has_credentials => 1,
+            Err(_) => 2,
+        };
+        self.authentication[which].observe_duration(took);
+    }
+
+    /// Counts an authorization.
+    pub fn authorized<T>(&self, result: &Result<T, Failure>, took: Duration) {
+        let which = match result {
+            Ok(_) => 0,
+            Err(failure) if failure.reason == Reason::Forbidden => 1,
+            Err(_) => 2,
+        };
+        self.authorization[which].observe_duration(took);
+    }
+
+    pub fn write(&self, out: &mut Exposition) {
+        let kinds = [
+            (&ATTEMPTS, &AUTHENTICATION_SECONDS, AUTHENTICATION, &self.authentication),
+            (&DECISIONS, &AUTHORIZATION_SECONDS, AUTHORIZATION, &self.authorization),
+        ];
+        for (number, seconds, results, histograms) in kinds {
+            let seen = || results.iter().zip(histograms).filter(|(_, seen)| seen.total() > 0);
+            let mut text = out.family(number);
+            seen().for_each(|(result, seen)| text.value(&[result], seen.total() as f64));
+            drop(text);
+            let mut text = out.family(seconds);
+            seen().for_each(|(result, seen)| text.histogram(&[result], seen));
+        }
+        let mut text = out.family(&USER_REQUESTS);
+        for (name, count) in USERS.iter().zip(&self.users).filter(|(_, count)| count.get() > 0) {
+            text.value(&[name], count.get() as f64);
+        }
+    }
+}
+
+/// Who is not one of a few known users counts among the others.
+fn user_label(name: &str) -> usize {
+    let known = &USERS[..USERS.len() - 2];
+    match known.iter().position(|known| *known == name) {
+        Some(at) => at,
+        None if name.contains('@') => USERS.len() - 2,
+        None => USERS.len() - 1,
+    }
+}
+
+static SECONDS: Bounds = Bounds {
+    unit: Unit::Seconds,
+    upper: &[
+        0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096,
+        8.192, 16.384,
+    ],
+};
+
+static ATTEMPTS: Description = Description {
+    name: "authentication_attempts",
+    help: "[ALPHA] Authentications by their result: success, failure or error.",
+    metric_type: MetricType::Counter,
+    labels: &["result"],
+};
+
+static AUTHENTICATION_SECONDS: Description = Description {
+    name: "authentication_duration_seconds",
+    help: "[ALPHA] Seconds that authentications took, by their result.",
+    metric_type: MetricType::Histogram,
+    labels: &["result"],
+};
+
+static DECISIONS: Description = Description {
+    name: "authorization_attempts_total",
+    help: "[ALPHA] Authorizations by their result: allowed, no-opinion or error.",
+    metric_type: MetricType::Counter,
+    labels: &["result"],
+};
+
+static AUTHORIZATION_SECONDS: Description = Description {
+    name: "authorization_duration_seconds",
+    help: "[ALPHA] Seconds that authorizations took, by their result.",
+    metric_type: MetricType::Histogram,
+    labels: &["result"],
+};
+
+static USER_REQUESTS: Description = Description {
+    name: "authenticated_user_requests",
+    help: "[ALPHA] Authenticated requests by user; users that are not well known count together.",
+    metric_type: MetricType::Counter,
+    labels: &["username"],
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn user_names_do_not_become_labels() {
+        let label = |name: &str| USERS[user_label(name)];
+        assert_eq!(label("admin"), "admin");
+        assert_eq!(label("kubelet"), "kubelet");
+        assert_eq!(label("jane@example.com"), "email_id");
+        assert_eq!(label("jane"), "other");
+        assert_eq!(label("other"), "other");
+        assert_eq!(label("email_id"), "other");
+    }
+}

@@ -1,0 +1,82 @@
+//! Metrics of the process, as Linux tells them; nothing where it does not.
+
+use keelson_metrics::{Description, Exposition, MetricType};
+use std::fs;
+
+/// The kernel counts processor time in hundredths of a second, on every architecture.
+const TICKS_PER_SECOND: f64 = 100.0;
+/// Bytes of a page, as `/proc/self/auxv` says where it can be read.
+const PAGE_BYTES: f64 = 4096.0;
+/// `AT_PAGESZ` of `getauxval(3)`.
+const AUXV_PAGE_BYTES: u64 = 6;
+
+pub(super) fn write(out: &mut Exposition) {
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The name of the program, in parentheses, may have spaces.
+    let fields: Vec<f64> = stat
+        .rsplit_once(')')
+        .map(|(_, rest)| rest.split_whitespace().map(|word| word.parse().unwrap_or(0.0)).collect())
+        .unwrap_or_default();
+    // Counted from the third, as `proc(5)` does from 1.
+    let field = |number: usize| fields.get(number - 3).copied();
+    let mut put = |described: &'static Description, value: Option<f64>| {
+        if let Some(value) = value {
+            out.family(described).value(&[], value);
+        }
+    };
+    let cpu = field(14).zip(field(15)).map(|(user, system)| (user + system) / TICKS_PER_SECOND);
+    put(&CPU, cpu);
+    put(&VIRTUAL, field(23));
+    put(&RESIDENT, field(24).map(|pages| pages * page_bytes()));
+    let begun = field(22).zip(boot_seconds()).map(|(ticks, boot)| boot + ticks / TICKS_PER_SECOND);
+    put(&BEGUN, begun);
+    put(&OPEN_FILES, fs::read_dir("/proc/self/fd").ok().map(|open| open.count() as f64));
+    let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    put(&FILES_MAX, limit(&limits, "Max open files"));
+    put(&VIRTUAL_MAX, limit(&limits, "Max address space"));
+}
+
+fn page_bytes() -> f64 {
+    let auxv = fs::read("/proc/self/auxv").unwrap_or_default();
+    let word = |bytes: &[u8]| bytes.try_into().map(u64::from_ne_bytes).unwrap_or(0);
+    let mut entries = auxv.chunks_exact(16);
+    let found = entries.find(|entry| word(&entry[..8]) == AUXV_PAGE_BYTES);
+    found.map_or(PAGE_BYTES, |entry| word(&entry[8..]) as f64)
+}
+
+/// When the machine was started, in seconds of the epoch.
+fn boot_seconds() -> Option<f64> {
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    let line = stat.lines().find_map(|line| line.strip_prefix("btime "))?;
+    line.trim().parse().ok()
+}
+
+/// The soft limit of this name.
+fn limit(limits: &str, name: &str) -> Option<f64> {
+    let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
+    match line.split_whitespace().next()? {
+        "unlimited" => Some(u64::MAX as f64),
+        number => number.parse().ok(),
+    }
+}
+
+static CPU: Description = Description {
+    name: "process_cpu_seconds_total",
+    help: "Seconds of processor time, of the user and of the system.",
+    metric_type: MetricType::Counter,
+    labels: &[],
+};
+
+const fn gauge(name: &'static str, help: &'static str) -> Description {
+    Description { name, help, metric_type: MetricType::Gauge, labels: &[] }
+}
+
+static VIRTUAL: Description =
+    gauge("process_virtual_memory_bytes", "Bytes of the address space in use.");
+static VIRTUAL_MAX: Description =
+    gauge("process_virtual_memory_max_bytes", "Bytes that the address space may have.");
+static RESIDENT: Description = gauge("process_resident_memory_bytes", "Bytes of memory in use.");
+static BEGUN: Description =
+    gauge("process_start_time_seconds", "When the process began, in seconds of the epoch.");
+static OPEN_FILES: Description = gauge("process_open_fds", "Open file descriptors.");
+static FILES_MAX: Description = gauge("process_max_fds", "File descriptors that may be open.");

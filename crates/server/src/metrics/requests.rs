@@ -1,0 +1,336 @@
+//! Metrics of requests: how many, how long, how large, by resource, verb and code.
+
+use keelson_metrics::{
+    Bounds, Counter, Description, Exposition, FamilyText, Gauge, Histogram, MetricType, Series,
+    SeriesMap, Unit,
+};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use tokio::time::Instant;
+
+/// Combinations of resource, scope and verb that are counted apart.
+const SERIES_MAX: usize = 16_384;
+
+/// The clients of the control plane that are counted apart, by the beginning of their User-Agent.
+const SYSTEM_CLIENTS: [&str; 4] =
+    ["", "kube-apiserver", "kube-controller-manager", "kube-scheduler"];
+/// The values of the label `dry_run`.
+const DRY_RUNS: [&str; 3] = ["", "All", "invalid"];
+/// The values of the label `request_kind`.
+const REQUEST_KINDS: [&str; 2] = ["mutating", "readOnly"];
+
+/// Requests so far.
+#[derive(Debug)]
+pub(crate) struct Requests {
+    series: SeriesMap<RequestMetrics>,
+    /// Those that are being answered, by `REQUEST_KINDS`.
+    in_flight: [Gauge; 2],
+}
+
+/// Requests of one verb for one resource.
+#[derive(Debug, Default)]
+struct RequestMetrics {
+    /// By `DRY_RUNS`.
+    seconds: [OnceLock<Histogram>; 3],
+    /// The same in other buckets, for all of them.
+    sli_seconds: OnceLock<Histogram>,
+    /// Bytes of the answers.
+    sizes: OnceLock<Histogram>,
+    /// Few, so that they are searched one by one.
+    answers: RwLock<Vec<(Answer, Counter)>>,
+    /// Long-running ones that are being answered.
+    running: Gauge,
+}
+
+/// The labels of `apiserver_request_total` that differ between requests of one verb for one resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Answer {
+    code: u16,
+    /// Index into `DRY_RUNS`.
+    dry_run: usize,
+    /// Index into `SYSTEM_CLIENTS`.
+    client: usize,
+}
+
+/// What a request asks for, as labels say it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked<'a> {
+    /// `apiserver`; empty for paths that are no resources.
+    pub component: &'static str,
+    pub group: &'a str,
+    pub resource: &'a str,
+    /// `resource`, `namespace` or `cluster`.
+    pub scope: &'static str,
+    pub subresource: &'a str,
+    pub verb: &'static str,
+    pub version: &'a str,
+}
+
+/// A request that is counted when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Measured {
+    metrics: Arc<super::Metrics>,
+    series: Arc<Series<RequestMetrics>>,
+    verb: &'static str,
+    begun: Instant,
+    answer: Answer,
+    /// Bytes sent so far.
+    bytes: u64,
+}
+
+impl Measured {
+    /// Begins to measure a request. `None`: there are too many series for another one.
+    pub fn begin(
+        metrics: &Arc<super::Metrics>,
+        asked: &Asked<'_>,
+        begun: Instant,
+        dry_run: &[&str],
+        user_agent: &str,
+    ) -> Option<Measured> {
+        let Asked { component, group, resource, scope, subresource, verb, version } = *asked;
+        let values = [component, group, resource, scope, subresource, verb, version];
+        let series = metrics.requests.series.get(&values)?;
+        if is_long_running(verb) {
+            series.metrics.running.add(1);
+        } else {
+            metrics.requests.in_flight[request_kind(verb)].add(1);
+        }
+        let answer =
+            Answer { code: 0, dry_run: dry_run_label(dry_run), client: client_label(user_agent) };
+        Some(Measured { metrics: metrics.clone(), series, verb, begun, answer, bytes: 0 })
+    }
+
+    /// The status of the answer.
+    pub fn answered(&mut self, code: u16) {
+        self.answer.code = code;
+    }
+
+    /// Bytes of the answer went out.
+    pub fn sent(&mut self, bytes: usize) {
+        self.bytes += bytes as u64;
+    }
+}
+
+impl Drop for Measured {
+    fn drop(&mut self) {
+        let metrics = &self.series.metrics;
+        let took = self.begun.elapsed();
+        let seconds = &metrics.seconds[self.answer.dry_run];
+        seconds.get_or_init(|| Histogram::new(&SECONDS)).observe_duration(took);
+        if self.verb != "WATCH" {
+            let sli = metrics.sli_seconds.get_or_init(|| Histogram::new(&SLI_SECONDS));
+            sli.observe_duration(took);
+        }
+        if matches!(self.verb, "GET" | "LIST" | "WATCH") {
+            metrics.sizes.get_or_init(|| Histogram::new(&BYTES)).observe(self.bytes);
+        }
+        if is_long_running(self.verb) {
+            metrics.running.add(-1);
+        } else {
+            self.metrics.requests.in_flight[request_kind(self.verb)].add(-1);
+        }
+        metrics.count(self.answer);
+    }
+}
+
+impl RequestMetrics {
+    fn count(&self, answer: Answer) {
+        let known = self.answers.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, count)) = known.iter().find(|(known, _)| *known == answer) {
+            return count.increment();
+        }
+        drop(known);
+        let mut known = self.answers.write().unwrap_or_else(PoisonError::into_inner);
+        let at = known.iter().position(|(known, _)| *known == answer).unwrap_or_else(|| {
+            known.push((answer, Counter::default()));
+            known.len() - 1
+        });
+        known[at].1.increment();
+    }
+}
+
+impl Requests {
+    pub fn new() -> Requests {
+        Requests { series: SeriesMap::new(SERIES_MAX), in_flight: Default::default() }
+    }
+
+    pub fn write(&self, out: &mut Exposition) {
+        let all = self.series.all();
+        let mut text = out.family(&IN_FLIGHT);
+        for (kind, running) in REQUEST_KINDS.iter().zip(&self.in_flight) {
+            text.value(&[kind], running.get() as f64);
+        }
+        drop(text);
+        write_totals(&all, &mut out.family(&TOTAL));
+        let mut text = out.family(&DURATION);
+        for series in &all {
+            for (dry_run, seconds) in DRY_RUNS.iter().zip(&series.metrics.seconds) {
+                if let Some(seconds) = seconds.get() {
+                    let mut values = series.values();
+                    values.insert(1, dry_run);
+                    text.histogram(&values, seconds);
+                }
+            }
+        }
+        drop(text);
+        type Which = fn(&RequestMetrics) -> Option<&Histogram>;
+        let sli: Which = |metrics| metrics.sli_seconds.get();
+        let sizes: Which = |metrics| metrics.sizes.get();
+        for (described, which) in [(&SLI_DURATION, sli), (&SIZES, sizes)] {
+            let mut text = out.family(described);
+            for series in &all {
+                if let Some(histogram) = which(&series.metrics) {
+                    text.histogram(&series.values(), histogram);
+                }
+            }
+        }
+        let mut text = out.family(&LONG_RUNNING);
+        for series in &all {
+            let values = series.values();
+            if is_long_running(values[5]) {
+                text.value(&values, series.metrics.running.get() as f64);
+            }
+        }
+    }
+}
+
+fn write_totals(all: &[Arc<Series<RequestMetrics>>], text: &mut FamilyText<'_>) {
+    for series in all {
+        let answers = series.metrics.answers.read().unwrap_or_else(PoisonError::into_inner);
+        let mut counts: Vec<_> =
+            answers.iter().map(|(answer, count)| (*answer, count.get())).collect();
+        drop(answers);
+        counts.sort_unstable();
+        for (answer, count) in counts {
+            let code = answer.code.to_string();
+            let values = series.values();
+            let [component, group, resource, scope, subresource, verb, version] = values[..] else {
+                continue;
+            };
+            let (dry_run, client) = (DRY_RUNS[answer.dry_run], SYSTEM_CLIENTS[answer.client]);
+            let labels = [
+                &code,
+                component,
+                dry_run,
+                group,
+                resource,
+                scope,
+                subresource,
+                client,
+                verb,
+                version,
+            ];
+            text.value(&labels, count as f64);
+        }
+    }
+}
+
+fn is_long_running(verb: &str) -> bool {
+    matches!(verb, "WATCH" | "CONNECT")
+}
+
+/// Index into `REQUEST_KINDS`.
+fn request_kind(verb: &str) -> usize {
+    usize::from(matches!(verb, "GET" | "LIST"))
+}
+
+/// Index into `DRY_RUNS`.
+fn dry_run_label(given: &[&str]) -> usize {
+    match given {
+        [] => 0,
+        given if given.iter().all(|value| *value == "All") => 1,
+        _ => 2,
+    }
+}
+
+/// Index into `SYSTEM_CLIENTS`.
+fn client_label(user_agent: &str) -> usize {
+    if !user_agent.starts_with("kube-") {
+        return 0;
+    }
+    let name = user_agent.split('/').next().unwrap_or_default();
+    SYSTEM_CLIENTS.iter().position(|known| *known == name).unwrap_or(0)
+}
+
+static SECONDS: Bounds = Bounds {
+    unit: Unit::Seconds,
+    upper: &[
+        0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0,
+        10.0, 15.0, 20.0, 30.0, 45.0, 60.0,
+    ],
+};
+
+static SLI_SECONDS: Bounds = Bounds {
+    unit: Unit::Seconds,
+    upper: &[
+        0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0,
+        20.0, 30.0, 45.0, 60.0,
+    ],
+};
+
+static BYTES: Bounds =
+    Bounds { unit: Unit::Amount, upper: &[1000.0, 10_000.0, 100_000.0, 1e6, 1e7, 1e8, 1e9] };
+
+static TOTAL: Description = Description {
+    name: "apiserver_request_total",
+    help: "[STABLE] Requests by resource, scope, verb, dry run and the code of the answer.",
+    metric_type: MetricType::Counter,
+    labels: &[
+        "code",
+        "component",
+        "dry_run",
+        "group",
+        "resource",
+        "scope",
+        "subresource",
+        "system_client",
+        "verb",
+        "version",
+    ],
+};
+
+static DURATION: Description = Description {
+    name: "apiserver_request_duration_seconds",
+    help: "[STABLE] Seconds from the first to the last byte of requests, by resource, scope, verb and dry run.",
+    metric_type: MetricType::Histogram,
+    labels: &[
+        "component",
+        "dry_run",
+        "group",
+        "resource",
+        "scope",
+        "subresource",
+        "verb",
+        "version",
+    ],
+};
+
+const LABELS: &[&str] =
+    &["component", "group", "resource", "scope", "subresource", "verb", "version"];
+
+static SLI_DURATION: Description = Description {
+    name: "apiserver_request_sli_duration_seconds",
+    help: "[ALPHA] Seconds of requests that are no watches, without the time of webhooks, by resource, scope and verb.",
+    metric_type: MetricType::Histogram,
+    labels: LABELS,
+};
+
+static SIZES: Description = Description {
+    name: "apiserver_response_sizes",
+    help: "[STABLE] Bytes of the answers to reads, by resource, scope and verb.",
+    metric_type: MetricType::Histogram,
+    labels: LABELS,
+};
+
+static LONG_RUNNING: Description = Description {
+    name: "apiserver_longrunning_requests",
+    help: "[STABLE] Watches and connections that are being answered, by resource, scope and verb.",
+    metric_type: MetricType::Gauge,
+    labels: LABELS,
+};
+
+static IN_FLIGHT: Description = Description {
+    name: "apiserver_current_inflight_requests",
+    help: "[STABLE] Requests that are being answered, long-running ones left out, by kind.",
+    metric_type: MetricType::Gauge,
+    labels: &["request_kind"],
+};
