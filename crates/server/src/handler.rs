@@ -27,7 +27,7 @@ use keelson_auth::{
     ANONYMOUS, Attributes, Authenticator, Authorizer, Certificate, Credentials, FrontProxy, Permit,
     Selectors, User,
 };
-use keelson_meta::{Failure, Status, Str};
+use keelson_meta::{Failure, Status, Str, Timestamp};
 use keelson_registry::api_table::Source;
 use keelson_registry::{Registry, stamp};
 use keelson_schema::decode::Format;
@@ -96,6 +96,10 @@ pub struct App {
     pub authorizer: Arc<Authorizer>,
     /// The document at `/version`.
     pub version: VersionInfo,
+    /// When the server started.
+    pub started: Timestamp,
+    /// The flags of the process and their values, as `/flagz` shows them.
+    pub flags: Vec<(String, String)>,
     /// Limits on clients.
     pub limits: Limits,
     /// Whether objects are read and written in CBOR too (`CBORServingAndStorage`).
