@@ -141,6 +141,12 @@ impl Ask {
         negotiate::accept(self.header(header::ACCEPT), negotiate::spoken(self.cbor))
     }
 
+    /// The form in which a subresource is answered that has no tables.
+    pub fn accepted_without_tables(&self) -> Result<Accepted, Failure> {
+        let (header, spoken) = (self.header(header::ACCEPT), negotiate::spoken(self.cbor));
+        negotiate::accept_without_tables(header, spoken)
+    }
+
     /// The form in which objects of a resource are answered.
     pub fn accepted_of(&self, source: Source) -> Result<Accepted, Failure> {
         let (header, spoken) = (self.header(header::ACCEPT), negotiate::spoken(self.cbor));

@@ -117,6 +117,14 @@ pub fn accept_custom(header: Option<&str>, spoken: &[Encoding]) -> Result<Accept
     choose(header, spoken, |encoding, shape| encoding != Encoding::Protobuf || is_metadata(shape))
 }
 
+/// The same for what is not printed as a table.
+pub fn accept_without_tables(
+    header: Option<&str>,
+    spoken: &[Encoding],
+) -> Result<Accepted, Failure> {
+    choose(header, spoken, |_, shape| shape != Shape::Table)
+}
+
 fn choose(
     header: Option<&str>,
     spoken: &[Encoding],

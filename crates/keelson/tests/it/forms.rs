@@ -458,3 +458,25 @@ fn a_table_of_an_older_version_lists_metrics_as_they_are_stored() {
     }
     server.stop();
 }
+
+#[test]
+fn some_subresources_have_no_table() {
+    let server = server(false);
+    let client = server.client();
+    let table = "application/json;as=Table;g=meta.k8s.io;v=v1";
+    let pods = "/api/v1/namespaces/default/pods/p";
+    let claims = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/c";
+    for (path, status) in [
+        (format!("{pods}/ephemeralcontainers"), 406),
+        (format!("{pods}/resize"), 406),
+        (format!("{pods}/status"), 404),
+        (format!("{claims}/status"), 406),
+        (claims.to_owned(), 404),
+        ("/apis/certificates.k8s.io/v1/certificatesigningrequests/c/approval".to_owned(), 406),
+    ] {
+        assert_eq!(get(&client, &path, table).status, status, "{path}");
+        let either = format!("{table},application/json");
+        assert_eq!(get(&client, &path, &either).status, 404, "{path}");
+    }
+    server.stop();
+}

@@ -638,3 +638,45 @@ async fn no_finalizer_is_added_to_a_deleted_csi_node_as_one_fault() {
     let patch = r#"{"metadata":{"finalizers":["a.b/d"]}}"#;
     session.check(&format!("PATCH {nodes}/c"), patch, 422, &[fault]).await;
 }
+
+#[tokio::test]
+async fn counts_and_shares_of_rolling_updates_are_read_as_go_reads_them() {
+    let session = Session::open().await;
+    let path = "/apis/apps/v1/namespaces/n";
+    let body = |kind: &str, strategy: &str| {
+        let field = if kind == "deployments" { "strategy" } else { "updateStrategy" };
+        format!(
+            r#"{{"metadata":{{"name":"a"}},"spec":{{"selector":{{"matchLabels":{{"a":"b"}}}},"{field}":{strategy},
+            "template":{{"metadata":{{"labels":{{"a":"b"}}}},"spec":{{"containers":[{{"name":"c","image":"i"}}]}}}}}}}}"#
+        )
+    };
+    let not_percent = "a valid percent string must be a numeric string followed by an ending '%' \
+                       (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
+    let update = r#"{"rollingUpdate":{"maxSurge":"10","maxUnavailable":0}}"#;
+    let fault =
+        format!(r#"spec.strategy.rollingUpdate.maxSurge: Invalid value: "10": {not_percent}"#);
+    let request = format!("POST {path}/deployments");
+    session.check(&request, &body("deployments", update), 422, &[&fault]).await;
+    // Messages show the names of Go's fields.
+    let request = format!("POST {path}/daemonsets");
+    let update = r#"{"type":"x","rollingUpdate":{"maxSurge":1}}"#;
+    let fault = "spec.updateStrategy: Unsupported value: \
+                 {\"Type\":\"x\",\"RollingUpdate\":{\"MaxUnavailable\":0,\"MaxSurge\":1}}: \
+                 supported values: \"RollingUpdate\", \"OnDelete\"";
+    session.check(&request, &body("daemonsets", update), 422, &[fault]).await;
+}
+
+#[tokio::test]
+async fn an_init_container_may_have_a_resize_policy() {
+    let session = Session::open().await;
+    let body = |policy: &str| {
+        format!(
+            r#"{{"metadata":{{"name":"p"}},"spec":{{"automountServiceAccountToken":false,"containers":[{{"name":"c","image":"i"}}],
+            "initContainers":[{{"name":"i","image":"i","resizePolicy":[{{"resourceName":"cpu","restartPolicy":"{policy}"}}]}}]}}}}"#
+        )
+    };
+    session.check(PODS, &body("NotRequired"), 201, &[]).await;
+    let fault = "spec.initContainers[0].resizePolicy: Unsupported value: \"x\": supported values: \
+                 \"NotRequired\", \"RestartContainer\"";
+    session.check(PODS, &body("x"), 422, &[fault]).await;
+}
