@@ -4,7 +4,7 @@ mod commands;
 mod flags;
 
 use anyhow::{Context, Result, bail};
-use clap::{CommandFactory, FromArgMatches};
+use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use flags::{Cli, Command, LogFormat, Serve};
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -24,7 +24,7 @@ fn main() -> ExitCode {
         Err(error) => error.exit(),
     };
     let done = match cli.command {
-        Command::Serve(serve) => run(*serve, began),
+        Command::Serve(serve) => run(*serve, flag_values(&matches), began),
         Command::Kubeconfig(ask) => kubeconfig(&ask),
         Command::Backup(ask) => commands::backup::run(&ask),
         Command::Restore(ask) => commands::restore::run(&ask),
@@ -43,7 +43,26 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(serve: Serve, began: Instant) -> Result<()> {
+/// The flags of `serve` and their values, by name.
+fn flag_values(matches: &ArgMatches) -> Vec<(String, String)> {
+    let (command, Some(("serve", matches))) = (Cli::command(), matches.subcommand()) else {
+        return vec![];
+    };
+    let serve = command.find_subcommand("serve").map(clap::Command::get_arguments);
+    let mut flags: Vec<(String, String)> = serve
+        .into_iter()
+        .flatten()
+        .filter_map(|flag| {
+            let given = matches.get_raw(flag.get_id().as_str()).into_iter().flatten();
+            let values: Vec<_> = given.map(|value| value.to_string_lossy()).collect();
+            Some((flag.get_long()?.to_owned(), values.join(",")))
+        })
+        .collect();
+    flags.sort();
+    flags
+}
+
+fn run(serve: Serve, flags: Vec<(String, String)>, began: Instant) -> Result<()> {
     // Whatever the server or a library makes is for its owner alone.
     rustix::process::umask(rustix::fs::Mode::from_bits_truncate(0o077));
     start_logs(&serve);
@@ -56,7 +75,8 @@ fn run(serve: Serve, began: Instant) -> Result<()> {
         .context("start the runtime")?;
     runtime.block_on(async {
         let kubeconfig_path = serve.kubeconfig_path()?;
-        let builder = serve.builder()?;
+        let mut builder = serve.builder()?;
+        builder.flags = flags;
         let data = match (&builder.etcd, &builder.data_dir) {
             (Some(etcd), _) => format!("etcd at {}", etcd.servers.join(",")),
             (None, Some(dir)) => dir.display().to_string(),

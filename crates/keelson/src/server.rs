@@ -149,6 +149,8 @@ pub struct Builder {
     pub runtime_config: Vec<(String, bool)>,
     /// `--feature-gates`.
     pub features: Features,
+    /// Flags and their values, as `/flagz` shows them; they change nothing.
+    pub flags: Vec<(String, String)>,
     /// The admission plug-ins that are on.
     pub admission: Chain,
     /// Functions of the embedding program that look at writes; see [`Builder::admission`].
@@ -195,6 +197,7 @@ impl Default for Builder {
             aggregator_routing: false,
             runtime_config: vec![],
             features: Features::default(),
+            flags: vec![],
             admission: Chain::default(),
             in_process_admission: vec![],
             controllers: vec![],
@@ -421,6 +424,8 @@ impl Builder {
         }
         Arc::new(App {
             authorizer: registry.options.authorizer.clone(),
+            started: registry.clock.now(),
+            flags: self.flags,
             registry,
             authenticator,
             version: VersionInfo {

@@ -162,17 +162,18 @@ pub(super) fn count_or_percent(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// The number of a count or a share; 0 for what is neither.
+/// The number of a count or a share, also of a count in a text; 0 for what is neither.
 pub(super) fn amount(value: &Value) -> i64 {
     match value {
-        Value::String(text) => text.strip_suffix('%').and_then(|t| t.parse().ok()).unwrap_or(0),
+        Value::String(text) => text.strip_suffix('%').unwrap_or(text).parse().unwrap_or(0),
         other => other.as_int().unwrap_or(0),
     }
 }
 
 /// A share of at most all.
 pub(super) fn not_above_all(at: &At<'_, '_>, errors: &mut ErrorList) {
-    if matches!(at.value, Value::String(_)) && amount(at.value) > 100 {
+    let is_share = at.value.as_str().is_some_and(|text| text.ends_with('%'));
+    if is_share && amount(at.value) > 100 {
         at.invalid(errors, "must not be greater than 100%");
     }
 }
@@ -418,7 +419,15 @@ fn daemon_set_strategy(at: &At<'_, '_>, errors: &mut ErrorList) {
         }
         other => {
             // Messages show the Go struct.
-            let update = at.get("rollingUpdate").clone();
+            let update = match at.get("rollingUpdate") {
+                Value::Null => Value::Null,
+                update => {
+                    let of = |name: &str| update.get(name).cloned().unwrap_or(Value::Int(0));
+                    value!({
+                        "MaxUnavailable": (of("maxUnavailable")), "MaxSurge": (of("maxSurge"))
+                    })
+                }
+            };
             let shown = value!({"Type": other, "RollingUpdate": (update)});
             let valid = ["RollingUpdate", "OnDelete"];
             errors.push(FieldError::not_supported(&at.path, shown, &valid));

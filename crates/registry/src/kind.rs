@@ -392,10 +392,14 @@ fn read_stored(schema: &Schema, entry: &Entry) -> Result<Object, Failure> {
         .ok_or_else(|| Status::internal(format!("stored object {entry:?} is not a map")))
 }
 
-/// The form of an object of which tables are made, when it is another: upstream prints the internal one.
+/// Whether tables of a version are made of the stored version: upstream prints the internal type.
+pub fn has_printed_form(gvk: &GroupVersionKind) -> bool {
+    gvk.group == "autoscaling" && gvk.version == "v1" && gvk.kind == "HorizontalPodAutoscaler"
+}
+
+/// The form of an object that is not stored of which tables are made, if [`has_printed_form`].
 pub fn printed_form(gvk: &GroupVersionKind, obj: &Object) -> Option<Object> {
-    let is_old_autoscaler = gvk.group == "autoscaling" && gvk.version == "v1";
-    is_old_autoscaler.then(|| {
+    has_printed_form(gvk).then(|| {
         let newest = GroupVersionKind { version: "v2".into(), ..gvk.clone() };
         keelson_kinds::convert(obj.clone(), gvk, &newest)
     })

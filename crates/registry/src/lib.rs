@@ -51,7 +51,7 @@ pub use informer::{Informer, InformerEvent, Wanted};
 /// A value of the store for an object that is there and cannot be read, made of the reason.
 pub use keelson_cache::unreadable as unreadable_record;
 pub use keelson_cache::{Entry, Snapshot};
-pub use kind::{Answer, Kind, Target, printed_form};
+pub use kind::{Answer, Kind, Target, has_printed_form, printed_form};
 pub use lease::Candidate;
 pub use registry::{OpenError, Registry, RegistryOptions};
 pub use scale::{ScaleChange, ScalePaths, scale_kind};

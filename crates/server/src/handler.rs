@@ -28,7 +28,7 @@ use keelson_auth::{
     ANONYMOUS, Attributes, Authenticator, Authorizer, Certificate, Credentials, FrontProxy, Permit,
     Selectors, User,
 };
-use keelson_meta::{Failure, Status, Str};
+use keelson_meta::{Failure, Status, Str, Timestamp};
 use keelson_registry::api_table::Source;
 use keelson_registry::{Registry, stamp};
 use keelson_schema::decode::Format;
@@ -99,6 +99,10 @@ pub struct App {
     pub authorizer: Arc<Authorizer>,
     /// The document at `/version`.
     pub version: VersionInfo,
+    /// When the server started.
+    pub started: Timestamp,
+    /// The flags of the process and their values, as `/flagz` shows them.
+    pub flags: Vec<(String, String)>,
     /// Limits on clients.
     pub limits: Limits,
     /// Whether objects are read and written in CBOR too (`CBORServingAndStorage`).
@@ -138,6 +142,12 @@ impl Ask {
     /// The form in which objects are answered.
     pub fn accepted(&self) -> Result<Accepted, Failure> {
         negotiate::accept(self.header(header::ACCEPT), negotiate::spoken(self.cbor))
+    }
+
+    /// The form in which a subresource is answered that has no tables.
+    pub fn accepted_without_tables(&self) -> Result<Accepted, Failure> {
+        let (header, spoken) = (self.header(header::ACCEPT), negotiate::spoken(self.cbor));
+        negotiate::accept_without_tables(header, spoken)
     }
 
     /// The form in which objects of a resource are answered.

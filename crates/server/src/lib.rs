@@ -7,6 +7,7 @@
 mod access_review;
 mod bodies;
 mod body;
+mod component_pages;
 mod connections;
 mod context;
 mod discovery;

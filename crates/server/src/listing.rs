@@ -232,7 +232,10 @@ impl Listing {
             out.push(b',');
         }
         match self.form {
-            Form::Rows => json::write_value(&self.view.row(&obj), out),
+            Form::Rows => {
+                let printed = self.view.printed(&self.target, entry)?;
+                json::write_value(&self.view.row(&obj, printed.as_ref()), out);
+            }
             Form::Partial => json::write_value(&obj.into(), out),
             _ if self.items_have_kinds() => drop(json::encode(&self.view.schema, &obj, out)),
             _ => json::encode_list_item(&self.view.schema, &obj, out),

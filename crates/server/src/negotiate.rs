@@ -117,6 +117,14 @@ pub fn accept_custom(header: Option<&str>, spoken: &[Encoding]) -> Result<Accept
     choose(header, spoken, |encoding, shape| encoding != Encoding::Protobuf || is_metadata(shape))
 }
 
+/// The same for what is not printed as a table.
+pub fn accept_without_tables(
+    header: Option<&str>,
+    spoken: &[Encoding],
+) -> Result<Accepted, Failure> {
+    choose(header, spoken, |_, shape| shape != Shape::Table)
+}
+
 fn choose(
     header: Option<&str>,
     spoken: &[Encoding],
@@ -154,6 +162,46 @@ fn choose(
         return Ok(Accepted { encoding, shape, meta_v1beta1: entry.version == "v1beta1" });
     }
     Err(if is_spoken { only_these(spoken) } else { not_acceptable(spoken) })
+}
+
+/// The form of a page about a component.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ComponentForm {
+    /// For people.
+    Text,
+    /// An object of `config.k8s.io`.
+    Object {
+        /// JSON or YAML.
+        encoding: Encoding,
+        /// The version of the group.
+        version: &'static str,
+    },
+}
+
+/// The versions of `config.k8s.io` in which pages about a component are shown.
+const COMPONENT_VERSIONS: [&str; 2] = ["v1alpha1", "v1beta1"];
+
+/// The form of a page about a component; objects of `kind` must be asked for with their group and version.
+pub fn accept_component(header: Option<&str>, kind: &str) -> Result<ComponentForm, Failure> {
+    let header = header.map(str::trim).filter(|text| !text.is_empty()).unwrap_or("*/*");
+    for entry in entries(header) {
+        let encoding = match entry.media {
+            "text/plain" | "*/*" if entry.as_kind.is_empty() => return Ok(ComponentForm::Text),
+            "application/json" => Encoding::Json,
+            "application/yaml" => Encoding::Yaml,
+            _ => continue,
+        };
+        let version = COMPONENT_VERSIONS.into_iter().find(|version| *version == entry.version);
+        if let Some(version) = version
+            && entry.as_kind == kind
+            && entry.group == "config.k8s.io"
+        {
+            return Ok(ComponentForm::Object { encoding, version });
+        }
+    }
+    let why = "only the following media types are accepted: application/json, application/yaml, \
+               text/plain";
+    Err(Status::new(Reason::NotAcceptable, why))
 }
 
 /// The 406 of media types that nobody knows.

@@ -1,6 +1,7 @@
 //! Paths that are no resources: discovery, version, health, OpenAPI, the index.
 
 use crate::body::Body;
+use crate::component_pages;
 use crate::discovery;
 use crate::handler::{App, Ask};
 use crate::health_checks;
@@ -18,6 +19,9 @@ use std::sync::Arc;
 pub(crate) async fn answer(app: &Arc<App>, ask: &Ask, path: &str) -> Result<Reply, Failure> {
     if let Some(reply) = health_checks::answer(app, ask, path) {
         return Ok(reply);
+    }
+    if let Some(reply) = component_pages::answer(app, ask, path) {
+        return reply;
     }
     let parts: Vec<&str> = path.split('/').skip(1).collect();
     let parts: &[&str] = match parts.as_slice() {
@@ -218,6 +222,7 @@ fn index(app: &App, ask: &Ask) -> Reply {
         ["/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/version"];
     let first = ["/.well-known/openid-configuration", "/api", "/api/v1", "/apis", "/apis/"];
     let fixed = rest.into_iter().chain(first).chain(["/openid/v1/jwks"]);
+    let fixed = fixed.chain(component_pages::paths(app));
     let mut paths: Vec<String> = fixed.map(str::to_owned).chain(health_checks::paths()).collect();
     if let Some(groups) = discovery::groups(app).get("groups").and_then(Value::as_array) {
         for group in groups {

@@ -294,6 +294,17 @@ struct Call<'a> {
 }
 
 /// The part of the object that a subresource writes.
+/// Whether a resource or subresource can be shown as a table: some subresources cannot, as upstream.
+fn has_table(found: &Found<'_>) -> bool {
+    match found.sub_name() {
+        "ephemeralcontainers" | "resize" | "approval" => false,
+        "status" => {
+            found.facts().name != "resourceclaims" || found.route.group != "resource.k8s.io"
+        }
+        _ => true,
+    }
+}
+
 fn part(found: &Found<'_>) -> Part {
     match found.sub_name() {
         "" => Part::Main,
@@ -326,7 +337,12 @@ impl<'a> Call<'a> {
         shown: Option<&Schema>,
     ) -> Result<Call<'a>, Failure> {
         let target = found.target()?;
-        let view = View::new(app, ask, ask.accepted_of(found.endpoint.source)?, target, shown)?;
+        let accepted = if has_table(found) {
+            ask.accepted_of(found.endpoint.source)?
+        } else {
+            ask.accepted_without_tables()?
+        };
+        let view = View::new(app, ask, accepted, target, shown)?;
         Ok(Call { app, ask, permit, target, part: part(found), view })
     }
 

@@ -11,7 +11,7 @@ use keelson_meta::{
     Failure, FieldError, GroupVersionKind, Map, Object, Path, Reason, Status, Str, Value, value,
 };
 use keelson_registry::api_table::Source;
-use keelson_registry::{Answer, List, Target};
+use keelson_registry::{Answer, List, Target, has_printed_form, printed_form};
 use keelson_schema::{Schema, json, tables};
 use std::sync::Arc;
 
@@ -118,7 +118,11 @@ impl View {
             (Shape::Table, _) => {
                 let obj = self.object(target, answer)?;
                 let version = obj.resource_version().to_owned();
-                let rows = vec![self.row(&obj)];
+                let printed = match answer {
+                    Answer::Entry(entry) => self.printed(target, entry)?,
+                    _ => printed_form(&self.schema.gvk, &obj),
+                };
+                let rows = vec![self.row(&obj, printed.as_ref())];
                 let mut metadata = Map::new();
                 if !version.is_empty() {
                     metadata.insert("resourceVersion", version);
@@ -270,13 +274,19 @@ impl View {
         tables::printer(&self.schema.gvk.group, &self.schema.gvk.kind)
     }
 
-    pub fn row(&self, obj: &Object) -> Value {
+    /// The form of a stored object of which [`View::row`] is to be made, when it is not that of the view.
+    pub fn printed(&self, target: &Target, entry: &Entry) -> Result<Option<Object>, Failure> {
+        let is_printed_as_stored = has_printed_form(&self.schema.gvk);
+        is_printed_as_stored.then(|| target.kind.decode(entry)).transpose()
+    }
+
+    /// A row of a table; `printed` is the form of the object of which its cells are made, if another.
+    pub fn row(&self, obj: &Object, printed: Option<&Object>) -> Value {
         let printer = self.printer();
-        let printed = keelson_registry::printed_form(&self.schema.gvk, obj);
         let now = self.app.registry.clock.now();
         let cells = match &self.columns {
             Some(columns) => columns.cells(obj, now),
-            None => printer.cells(printed.as_ref().unwrap_or(obj), now),
+            None => printer.cells(printed.unwrap_or(obj), now),
         };
         let mut row = Map::new();
         row.insert("cells", cells);
@@ -338,7 +348,9 @@ impl View {
                 let obj = self.decoded(target, entry)?;
                 let mut metadata = Map::new();
                 metadata.insert("resourceVersion", obj.resource_version());
-                Ok(written(&self.table(metadata, vec![self.row(&obj)], first)))
+                let printed = self.printed(target, entry)?;
+                let rows = vec![self.row(&obj, printed.as_ref())];
+                Ok(written(&self.table(metadata, rows, first)))
             }
             Shape::PartialList => self.partial_text(self.decoded(target, entry)?),
             Shape::Object | Shape::Partial => self.text(target, &Answer::Entry(entry.clone())),

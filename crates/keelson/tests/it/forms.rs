@@ -430,3 +430,53 @@ fn a_long_list_says_in_each_form_what_its_pages_say() {
     }
     server.stop();
 }
+
+#[test]
+fn a_table_of_an_older_version_lists_metrics_as_they_are_stored() {
+    let server = server(false);
+    let client = server.client();
+    let path = |version: &str| {
+        format!("/apis/autoscaling/{version}/namespaces/default/horizontalpodautoscalers")
+    };
+    let metric = |name: &str, percent: u8| {
+        serde_json::json!({"type": "Resource", "resource": {"name": name,
+            "target": {"type": "Utilization", "averageUtilization": percent}}})
+    };
+    let body = serde_json::json!({
+        "metadata": {"name": "h"},
+        "spec": {"scaleTargetRef": {"kind": "Deployment", "name": "d", "apiVersion": "apps/v1"},
+            "maxReplicas": 3, "minReplicas": 1,
+            "metrics": [metric("cpu", 70), metric("memory", 50)]},
+    });
+    assert_eq!(client.post(&path("v2"), &body).status, 201);
+    let table = "application/json;as=Table;g=meta.k8s.io;v=v1";
+    for path in [path("v1"), format!("{}/h", path("v1")), path("v2")] {
+        let answer: serde_json::Value =
+            serde_json::from_slice(&get(&client, &path, table).body).expect("JSON");
+        let targets = &answer["rows"][0]["cells"][2];
+        assert_eq!(targets, "cpu: <unknown>/70%, memory: <unknown>/50%", "{path}");
+    }
+    server.stop();
+}
+
+#[test]
+fn some_subresources_have_no_table() {
+    let server = server(false);
+    let client = server.client();
+    let table = "application/json;as=Table;g=meta.k8s.io;v=v1";
+    let pods = "/api/v1/namespaces/default/pods/p";
+    let claims = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/c";
+    for (path, status) in [
+        (format!("{pods}/ephemeralcontainers"), 406),
+        (format!("{pods}/resize"), 406),
+        (format!("{pods}/status"), 404),
+        (format!("{claims}/status"), 406),
+        (claims.to_owned(), 404),
+        ("/apis/certificates.k8s.io/v1/certificatesigningrequests/c/approval".to_owned(), 406),
+    ] {
+        assert_eq!(get(&client, &path, table).status, status, "{path}");
+        let either = format!("{table},application/json");
+        assert_eq!(get(&client, &path, &either).status, 404, "{path}");
+    }
+    server.stop();
+}

@@ -17,6 +17,7 @@ mod bad_input_wire;
 mod bit_rot;
 mod certificates;
 mod clients;
+mod component_pages;
 mod conformance;
 mod connection;
 mod connections;

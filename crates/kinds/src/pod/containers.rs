@@ -47,10 +47,6 @@ pub(super) fn init(spec: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorL
                 at.field(name).forbidden(errors, words);
             }
         }
-        let resize = at.field("resizePolicy");
-        if !resize.array().is_empty() {
-            resize.invalid(errors, "must not be set for init containers");
-        }
     }
 }
 

@@ -190,8 +190,6 @@ impl Registry {
         let mut new = kind.to_working(object, target.schema());
         let write = ask.write(&stored);
         let passes = self.admit_part(&write, part, &mut new, warnings).await?;
-        // Before the kind takes back what a client may not change, as upstream: such a write is one.
-        owners::keep_times(&stored, &mut new);
         // Until here it is what the client said of it, which plug-ins see.
         new.set_meta("resourceVersion", &entry.modified().to_string());
         if kind.gvr.group == rbac::GROUP {
@@ -201,6 +199,7 @@ impl Registry {
         }
         prepare(target, part, &mut new, &stored);
         (kind.strategy.note_time)(&mut new, &stored, &self.clock.now().text());
+        owners::keep_times(&stored, &mut new);
         if let Err(invalid) = validate(target, part, &new, &stored) {
             if part != Part::Main {
                 return Err(invalid);

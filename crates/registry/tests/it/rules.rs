@@ -603,24 +603,27 @@ async fn an_applied_configuration_may_leave_out_the_name_of_an_object_that_exist
 }
 
 #[tokio::test]
-async fn a_write_whose_change_the_kind_takes_back_is_a_write() {
+async fn a_write_that_changes_only_the_order_of_owners_is_a_write() {
     let seconds = Arc::new(AtomicI64::new(0));
     let clock = Box::new(SetClock(seconds.clone()));
     let session = Session::over(Harness::over(Embedded::in_memory(), clock).await).await;
     let mut versions = vec![];
-    for (now, patch) in [
-        (1, r#"{"spec":{"finalizers":["a.com/b"]}}"#),
-        (2, r#"{"spec":{"finalizers":["a.com/b"]}}"#),
-        (2, r#"{"spec":{"finalizers":["a.com/b"]}}"#),
-        (3, r#"{"metadata":{"labels":{"none":null}}}"#),
+    // What a patch of the finalizers in the spec changes is taken back, and owned all the same.
+    for (now, manager, patch) in [
+        (1, "a", r#"{"spec":{"finalizers":["a.com/b"]}}"#),
+        (2, "a", r#"{"spec":{"finalizers":["a.com/b"]}}"#),
+        (3, "b", r#"{"metadata":{"annotations":{"c":"d"}}}"#),
+        (4, "a", r#"{"spec":{"finalizers":["a.com/b"]}}"#),
+        (5, "a", r#"{"spec":{"finalizers":["a.com/b"]}}"#),
     ] {
         seconds.store(now, Ordering::Relaxed);
-        let (_, namespace) = session.send("PATCH /api/v1/namespaces/n", patch).await;
-        assert_eq!(namespace.array_at(&["spec", "finalizers"]).len(), 1);
-        versions.push(namespace.str_at(&["metadata", "resourceVersion"]).map(str::to_owned));
+        let request = format!("PATCH /api/v1/namespaces/n?fieldManager={manager}");
+        let (_, namespace) = session.send(&request, patch).await;
+        let text = |place: &[&str]| namespace.str_at(place).unwrap_or_default().to_owned();
+        versions.push(text(&["metadata", "resourceVersion"]).parse().unwrap_or(0));
     }
-    assert!(versions[0] != versions[1] && versions[1] == versions[2], "{versions:?}");
-    assert_eq!(versions[2], versions[3]);
+    let changed: Vec<bool> = versions.windows(2).map(|two: &[u64]| two[0] < two[1]).collect();
+    assert_eq!(changed, [false, true, true, false]);
 }
 
 #[tokio::test]
@@ -634,4 +637,46 @@ async fn no_finalizer_is_added_to_a_deleted_csi_node_as_one_fault() {
                  being deleted, found new finalizers []string{\"a.b/d\"}";
     let patch = r#"{"metadata":{"finalizers":["a.b/d"]}}"#;
     session.check(&format!("PATCH {nodes}/c"), patch, 422, &[fault]).await;
+}
+
+#[tokio::test]
+async fn counts_and_shares_of_rolling_updates_are_read_as_go_reads_them() {
+    let session = Session::open().await;
+    let path = "/apis/apps/v1/namespaces/n";
+    let body = |kind: &str, strategy: &str| {
+        let field = if kind == "deployments" { "strategy" } else { "updateStrategy" };
+        format!(
+            r#"{{"metadata":{{"name":"a"}},"spec":{{"selector":{{"matchLabels":{{"a":"b"}}}},"{field}":{strategy},
+            "template":{{"metadata":{{"labels":{{"a":"b"}}}},"spec":{{"containers":[{{"name":"c","image":"i"}}]}}}}}}}}"#
+        )
+    };
+    let not_percent = "a valid percent string must be a numeric string followed by an ending '%' \
+                       (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
+    let update = r#"{"rollingUpdate":{"maxSurge":"10","maxUnavailable":0}}"#;
+    let fault =
+        format!(r#"spec.strategy.rollingUpdate.maxSurge: Invalid value: "10": {not_percent}"#);
+    let request = format!("POST {path}/deployments");
+    session.check(&request, &body("deployments", update), 422, &[&fault]).await;
+    // Messages show the names of Go's fields.
+    let request = format!("POST {path}/daemonsets");
+    let update = r#"{"type":"x","rollingUpdate":{"maxSurge":1}}"#;
+    let fault = "spec.updateStrategy: Unsupported value: \
+                 {\"Type\":\"x\",\"RollingUpdate\":{\"MaxUnavailable\":0,\"MaxSurge\":1}}: \
+                 supported values: \"RollingUpdate\", \"OnDelete\"";
+    session.check(&request, &body("daemonsets", update), 422, &[fault]).await;
+}
+
+#[tokio::test]
+async fn an_init_container_may_have_a_resize_policy() {
+    let session = Session::open().await;
+    let body = |policy: &str| {
+        format!(
+            r#"{{"metadata":{{"name":"p"}},"spec":{{"automountServiceAccountToken":false,"containers":[{{"name":"c","image":"i"}}],
+            "initContainers":[{{"name":"i","image":"i","resizePolicy":[{{"resourceName":"cpu","restartPolicy":"{policy}"}}]}}]}}}}"#
+        )
+    };
+    session.check(PODS, &body("NotRequired"), 201, &[]).await;
+    let fault = "spec.initContainers[0].resizePolicy: Unsupported value: \"x\": supported values: \
+                 \"NotRequired\", \"RestartContainer\"";
+    session.check(PODS, &body("x"), 422, &[fault]).await;
 }

@@ -89,9 +89,11 @@ async fn listen(faults: Arc<Faults>, shutdown: watch::Receiver<bool>) -> Listeni
     let admin = User { name: "admin".into(), ..User::default() }.with_group(MASTERS);
     tokens.insert("t", admin);
     let app = App {
+        started: registry.clock.now(),
         registry,
         authenticator: Authenticator::new(tokens),
         authorizer: Arc::default(),
+        flags: vec![],
         version: VersionInfo { git_version: "v1.36.0".to_owned(), build: "test".to_owned() },
         state: State::new(&Limits::default()),
         limits: Limits::default(),
