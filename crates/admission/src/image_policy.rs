@@ -5,7 +5,7 @@ use crate::attributes::{Attributes, Call, DynamicPlugIn, Notes, Pending};
 use crate::config::{check_fields, read_kubeconfig, text};
 use crate::configurations::Configurations;
 use crate::request::Operation;
-use crate::webhooks::post::{Target, answered, post};
+use crate::webhooks::post::{Target, Timer, answered, post};
 use crate::webhooks::response::{self, META_KINDS};
 use http::StatusCode;
 use keelson_egress::kubeconfig::Server;
@@ -231,7 +231,8 @@ impl ImagePolicyWebhook {
         let url = format!("{}{query}", server.url);
         let mut pause = self.config.backoff;
         for call in 1.. {
-            let target = Target { client, path: &path, url: &url };
+            let (path, url, timer) = (&path, &url, Timer::Call);
+            let target = Target { client, path, url, timer };
             let answer = post(target, body.to_vec(), CALL_TIME_MAX).await?;
             let may_recover = [StatusCode::INTERNAL_SERVER_ERROR, StatusCode::TOO_MANY_REQUESTS];
             if call == CALLS_MAX || !may_recover.contains(&answer.status) {

@@ -9,7 +9,7 @@ use crate::stamp::Clock;
 use bytes::Bytes;
 use keelson_admission::webhooks::ConversionWebhook;
 use keelson_cache::{Entry, Record};
-use keelson_kinds::strategy::{Strategy, Validate};
+use keelson_kinds::strategy::Strategy;
 use keelson_meta::room::Kept;
 use keelson_meta::{
     ErrorList, Failure, GroupVersion, GroupVersionKind, GroupVersionResource, Object, Status, Str,
@@ -30,6 +30,9 @@ thread_local! {
     /// Where objects are encoded: how long one is shows only then, and what is stored has no room left.
     static SCRATCH: Kept<Vec<u8>> = const { Kept::new(SCRATCH_BYTES_MAX) };
 }
+
+/// Rules that need expressions, given an object, the one before it, and the faults that other rules found.
+pub(crate) type MoreRules = fn(&Object, Option<&Object>, &ErrorList) -> ErrorList;
 
 /// What validates objects of one version of a custom resource.
 #[derive(Clone, Debug)]
@@ -76,7 +79,7 @@ pub struct Kind {
     /// Uid and generation of the CustomResourceDefinition that describes it.
     pub definition: Option<(Str, i64)>,
     /// Rules of a built-in kind that need more than the crate of rules has: expressions.
-    pub more_rules: Option<Validate>,
+    pub more_rules: Option<MoreRules>,
     /// Its definition is being deleted: nothing is made any more.
     pub is_terminating: AtomicBool,
     /// What validates objects of a custom resource.
@@ -104,7 +107,8 @@ impl Kind {
     /// them: they are about the spec, which stays.
     pub(crate) fn validate_more(&self, new: &Object, old: Option<&Object>, errors: &mut ErrorList) {
         if let Some(rules) = self.more_rules {
-            errors.extend(rules(new, old));
+            let more = rules(new, old, errors);
+            errors.extend(more);
         }
     }
 

@@ -189,10 +189,16 @@ impl Difference {
     fn refused(&self, after: &Value, why: &str, is_custom: bool) -> Failure {
         let shown = match self.form {
             PatchForm::Strategic => gofmt::plain(&self.value),
-            _ if is_custom => text_of(&json::expanded(after.clone()).sorted()),
-            _ => self.escaped.iter().fold(text_of(after), |text, (canonical, given)| {
-                text.replace(canonical.as_str(), given)
-            }),
+            _ => {
+                let text = match is_custom {
+                    true => text_of(&json::expanded(after.clone()).sorted()),
+                    false => text_of(after),
+                };
+                let as_it_came = |text: String, (canonical, given): &(String, String)| {
+                    text.replace(canonical.as_str(), given)
+                };
+                self.escaped.iter().fold(text, as_it_came)
+            }
         };
         let mut errors = ErrorList::new();
         errors.push(FieldError::invalid(&Path::new("patch"), shown.as_str(), why));

@@ -651,7 +651,7 @@ impl Served<'_> {
 }
 
 /// Rules of a kind that need expressions.
-fn more_rules(group: &str, resource: &str) -> Option<keelson_kinds::strategy::Validate> {
+fn more_rules(group: &str, resource: &str) -> Option<crate::kind::MoreRules> {
     let is_definition = (group, resource) == ("apiextensions.k8s.io", "customresourcedefinitions");
     is_definition.then_some(crate::cel_rules::validate_definition)
 }

@@ -16,7 +16,7 @@ pub use validate::key_of;
 
 use keelson_meta::{Map, Str, Value, go_regex};
 use regex::Regex;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
 /// How deep schemas may nest.
 pub const DEPTH_MAX: usize = 200;
@@ -95,26 +95,54 @@ enum ListType {
 /// What values are asked beside their type.
 #[derive(Clone, Debug, Default)]
 struct Checks {
-    required: Vec<Str>,
-    enumeration: Vec<Value>,
-    /// With whether the bound itself is outside.
-    minimum: Option<(Value, bool)>,
-    maximum: Option<(Value, bool)>,
-    multiple_of: Option<Value>,
+    required: Box<[Str]>,
+    enumeration: Box<[Value]>,
+    numbers: Option<Box<Numbers>>,
     min_length: Option<u64>,
     max_length: Option<u64>,
     min_items: Option<u64>,
     max_items: Option<u64>,
     min_properties: Option<u64>,
     max_properties: Option<u64>,
-    pattern: Option<(Str, Regex)>,
+    pattern: Option<Box<Pattern>>,
     format: Option<Str>,
     /// Whether the format is known and one of the type.
     format_counts: bool,
-    all_of: Vec<Node>,
-    any_of: Vec<Node>,
-    one_of: Vec<Node>,
+    combined: Option<Box<Combined>>,
+}
+
+/// What numbers are asked.
+#[derive(Clone, Debug, Default)]
+struct Numbers {
+    /// With whether the bound itself is outside.
+    minimum: Option<(Value, bool)>,
+    maximum: Option<(Value, bool)>,
+    multiple_of: Option<Value>,
+}
+
+/// Schemas that are asked together.
+#[derive(Clone, Debug, Default)]
+struct Combined {
+    all_of: Box<[Node]>,
+    any_of: Box<[Node]>,
+    one_of: Box<[Node]>,
     not: Option<Node>,
+}
+
+/// A pattern. It is compiled when a text is first compared with it: compiled, it takes some 20 kB, and of most
+/// definitions most patterns are never asked.
+#[derive(Clone, Debug)]
+struct Pattern {
+    text: Str,
+    regex: OnceLock<Option<Regex>>,
+}
+
+impl Pattern {
+    /// Whether a text matches. Every text does where the pattern cannot be used.
+    fn is_match(&self, text: &str) -> bool {
+        let regex = self.regex.get_or_init(|| regex(&self.text));
+        regex.as_ref().is_none_or(|regex| regex.is_match(text))
+    }
 }
 
 impl Structural {
@@ -168,7 +196,8 @@ impl Node {
         if !checks.format_counts {
             checks.format = None;
         }
-        let Checks { all_of, any_of, one_of, not, .. } = &mut **checks;
+        let Some(combined) = &mut checks.combined else { return };
+        let Combined { all_of, any_of, one_of, not } = &mut **combined;
         let nodes = all_of.iter_mut().chain(any_of).chain(one_of).chain(not);
         nodes.for_each(Node::drop_formats);
     }
@@ -184,6 +213,7 @@ impl Node {
         let properties = properties.into_iter().flat_map(Map::iter);
         let mut properties: Vec<(Str, Node)> =
             properties.filter_map(|(name, schema)| Some((name.clone(), child(schema)?))).collect();
+        properties.shrink_to_fit();
         properties.sort_by(|(one, _), (other, _)| one.cmp(other));
         let additional = match schema.get("additionalProperties") {
             Some(Value::Bool(true)) => Additional::Any,
@@ -271,27 +301,38 @@ impl Checks {
             Some(Value::String(text)) if !text.is_empty() => Some(text.clone()),
             _ => None,
         };
-        let pattern = text("pattern").and_then(|text| Some((text.clone(), regex(&text)?)));
+        let is_any = |names: &[&str]| names.iter().any(|name| schema.get(name).is_some());
+        let numbers = is_any(&["minimum", "maximum", "multipleOf"]).then(|| {
+            Box::new(Numbers {
+                minimum: bound("minimum", "exclusiveMinimum"),
+                maximum: bound("maximum", "exclusiveMaximum"),
+                multiple_of: schema.get("multipleOf").filter(|value| !value.is_null()).cloned(),
+            })
+        });
+        let combined = is_any(&["allOf", "anyOf", "oneOf", "not"]).then(|| {
+            let not = schema.get("not").and_then(Value::as_object);
+            Box::new(Combined {
+                all_of: schemas("allOf"),
+                any_of: schemas("anyOf"),
+                one_of: schemas("oneOf"),
+                not: not.map(|schema| Node::read(schema, depth + 1)),
+            })
+        });
         let list = schema.get("enum").and_then(Value::as_array).unwrap_or_default();
         Some(Checks {
-            required: strings(schema, "required"),
-            enumeration: list.to_vec(),
-            minimum: bound("minimum", "exclusiveMinimum"),
-            maximum: bound("maximum", "exclusiveMaximum"),
-            multiple_of: schema.get("multipleOf").filter(|value| !value.is_null()).cloned(),
+            required: strings(schema, "required").into(),
+            enumeration: list.into(),
+            numbers,
             min_length: count("minLength"),
             max_length: count("maxLength"),
             min_items: count("minItems"),
             max_items: count("maxItems"),
             min_properties: count("minProperties"),
             max_properties: count("maxProperties"),
-            pattern,
+            pattern: text("pattern").map(|text| Box::new(Pattern { text, regex: OnceLock::new() })),
             format_counts: text("format").is_some_and(|format| counts(schema, &format)),
             format: text("format"),
-            all_of: schemas("allOf"),
-            any_of: schemas("anyOf"),
-            one_of: schemas("oneOf"),
-            not: schema.get("not").and_then(Value::as_object).map(|s| Node::read(s, depth + 1)),
+            combined,
         })
     }
 }
@@ -303,9 +344,8 @@ pub(crate) fn regex(pattern: &str) -> Option<Regex> {
 
 /// Whether a format counts for members of objects: that of another type, or one that is not known, does not.
 fn counts(schema: &Map, format: &str) -> bool {
-    let is_of_text = formats::has(format, "").is_some();
     match schema.get("type").and_then(Value::as_str) {
-        Some("string") | None => is_of_text,
+        Some("string") | None => formats::is_known(format),
         Some("integer") => matches!(format, "int32" | "int64"),
         Some("number") => matches!(format, "float" | "double"),
         Some(_) => false,
@@ -314,7 +354,7 @@ fn counts(schema: &Map, format: &str) -> bool {
 
 /// Whether a format means anything.
 pub fn is_format(format: &str) -> bool {
-    formats::has(format, "").is_some()
+    formats::is_known(format)
 }
 
 /// Whether a text is a pattern that can be used.

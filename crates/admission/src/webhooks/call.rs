@@ -1,7 +1,7 @@
 //! A call of a webhook, and its failure policy.
 
 use super::Caller;
-use super::post::{Target, answered, post};
+use super::post::{Target, Timer, answered, post};
 use super::response::{Answer, read};
 use super::review::{Version, Versioned, body};
 use super::webhook::Webhook;
@@ -85,7 +85,8 @@ pub(super) async fn call(
         .endpoint(caller)
         .map_err(|why| CallError::calling(format!("could not get REST client: {why}")))?;
     let body = body(version, asked.uid, asked.request, asked.objects);
-    let target = Target { client, path: &endpoint.path, url: &endpoint.url };
+    let (path, url, timer) = (&endpoint.path, &endpoint.url, Timer::Call);
+    let target = Target { client, path, url, timer };
     let response = post(target, body, webhook.timeout).await;
     let failed = |why| CallError::calling(format!("failed to call webhook: {why}"));
     let response = response.map_err(failed)?;

@@ -4,7 +4,7 @@
 //! A webhook may change everything of an object but its kind, name, namespace and uid; of the rest of the
 //! metadata, labels and annotations are its own, and all else stays as it was.
 
-use super::post::{Target, answered, post};
+use super::post::{Target, Timer, answered, post};
 use super::response::{ReviewType, check_kind, misfit, read_object, shown_version, text};
 use super::review::Version;
 use super::webhook::Endpoint;
@@ -106,7 +106,8 @@ impl ConversionWebhook {
         let client = client.as_ref().map_err(|why| failed(why.clone()))?;
         let body = body(version, uid, to, objects);
         let timeout = Duration::from_secs(TIMEOUT_SECONDS);
-        let target = Target { client, path: &endpoint.path, url: &endpoint.url };
+        let (path, url, timer) = (&endpoint.path, &endpoint.url, Timer::Client);
+        let target = Target { client, path, url, timer };
         let response = post(target, body, timeout).await.map_err(failed)?;
         let bytes = answered(&response).map_err(failed)?;
         let converted = read(bytes, version, uid).map_err(failed)?;

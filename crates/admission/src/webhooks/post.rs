@@ -3,7 +3,7 @@
 use super::response::status_message;
 use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
-use keelson_egress::{Client, Error, Phase, Request, Response};
+use keelson_egress::{Cause, Client, Error, Phase, Request, Response};
 use keelson_meta::status::quote;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +22,17 @@ pub(crate) struct Target<'a> {
     pub path: &'a str,
     /// The URL as errors show it.
     pub url: &'a str,
+    /// Whose time is over when the webhook is too slow.
+    pub timer: Timer,
+}
+
+/// What ends a call that takes too long. client-go says it in other words.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Timer {
+    /// The time of one call.
+    Call,
+    /// The time of every call of the client.
+    Client,
 }
 
 /// Sends a body, anew when the webhook asks to come back, until the time is over.
@@ -40,7 +51,7 @@ pub(crate) async fn post(
     let mut retries = 0;
     loop {
         let response = target.client.send(&request, ANSWER_BYTES_MAX, deadline).await;
-        let response = response.map_err(|error| failure_text(target.url, &error))?;
+        let response = response.map_err(|error| failure_text(target.url, target.timer, &error))?;
         let Some(wait) = retry_after(&response).filter(|_| retries < RETRIES_MAX) else {
             return Ok(response);
         };
@@ -62,11 +73,21 @@ fn headers() -> HeaderMap {
     headers
 }
 
-fn failure_text(url: &str, error: &Error) -> String {
+fn failure_text(url: &str, timer: Timer, error: &Error) -> String {
+    let why = match (&error.cause, timer, error.phase) {
+        (Cause::Deadline, Timer::Client, Phase::Head) => {
+            "net/http: request canceled (Client.Timeout exceeded while awaiting headers)".to_owned()
+        }
+        (Cause::Deadline, Timer::Client, Phase::Body) => {
+            let cause = "Client.Timeout or context cancellation while reading body";
+            format!("net/http: request canceled ({cause})")
+        }
+        _ => error.to_string(),
+    };
     match error.phase {
-        Phase::Head => format!("Post {}: {error}", quote(url)),
+        Phase::Head => format!("Post {}: {why}", quote(url)),
         Phase::Body => format!(
-            "unexpected error when reading response body. Please retry. Original error: {error}"
+            "unexpected error when reading response body. Please retry. Original error: {why}"
         ),
     }
 }
@@ -93,4 +114,28 @@ pub(crate) fn answered(response: &Response) -> Result<&[u8], String> {
         ));
     }
     Ok(&response.body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As kube-apiserver 1.36 reports conversion webhooks, whose client has a timeout, and admission webhooks,
+    /// whose calls have one each.
+    #[test]
+    fn a_timeout_is_reported_in_the_words_of_its_timer() {
+        let check = |timer, phase, expected: &str| {
+            let error = Error { phase, cause: Cause::Deadline };
+            assert_eq!(failure_text("https://a/b?timeout=30s", timer, &error), expected);
+        };
+        let post = "Post \"https://a/b?timeout=30s\":";
+        let read = "unexpected error when reading response body. Please retry. Original error:";
+        let of_client = |why: &str| format!("net/http: request canceled ({why})");
+        let awaiting = of_client("Client.Timeout exceeded while awaiting headers");
+        let reading = of_client("Client.Timeout or context cancellation while reading body");
+        check(Timer::Client, Phase::Head, &format!("{post} {awaiting}"));
+        check(Timer::Client, Phase::Body, &format!("{read} {reading}"));
+        check(Timer::Call, Phase::Head, &format!("{post} context deadline exceeded"));
+        check(Timer::Call, Phase::Body, &format!("{read} context deadline exceeded"));
+    }
 }

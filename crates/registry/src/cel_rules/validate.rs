@@ -14,8 +14,10 @@ use std::sync::Arc;
 
 /// Members of a schema in which rules are.
 const RULES: &str = "x-kubernetes-validations";
-/// The faults of the rules of a definition; those that `old` has may use all that was ever released.
-pub(crate) fn definition(new: &Object, old: Option<&Object>) -> ErrorList {
+/// The faults of the rules of a definition; those that `old` has may use all that was ever released. `found` are its
+/// other faults: a definition without any is not looked through for them again.
+pub(crate) fn definition(new: &Object, old: Option<&Object>, found: &ErrorList) -> ErrorList {
+    let is_sound = found.is_empty();
     let mut errors = ErrorList::new();
     let mut stored = HashSet::new();
     for (_, schema, _) in old.map(schemas).unwrap_or_default() {
@@ -24,10 +26,11 @@ pub(crate) fn definition(new: &Object, old: Option<&Object>) -> ErrorList {
     for (_, schema, field) in schemas(new) {
         let mut rules = HashSet::new();
         texts(schema, 0, &mut rules);
-        if rules.is_empty() || !is_structural(schema) {
+        if rules.is_empty() || !(is_sound || is_structural(schema)) {
             continue;
         }
-        let refused_defaults = default_faults(schema, &field);
+        let refused_defaults =
+            if is_sound { ErrorList::new() } else { default_faults(schema, &field) };
         let place = Place { field: &field, is_root: true, times: Some(1), apart: None };
         let mut walk = Defaults { refused: &refused_defaults, errors: ErrorList::new() };
         walk.schema(schema, &field, 0);
@@ -35,7 +38,7 @@ pub(crate) fn definition(new: &Object, old: Option<&Object>) -> ErrorList {
             errors.extend(walk.errors);
             continue;
         }
-        let refused = refused(schema, &field);
+        let refused = if is_sound { HashSet::new() } else { refused(schema, &field) };
         let mut walk = Walk { stored: &stored, refused, costs: vec![], errors: &mut errors };
         walk.schema(schema, &place, 0);
         walk.total(&field);

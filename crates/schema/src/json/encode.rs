@@ -6,6 +6,9 @@ use crate::types::{Field, Presence, Schema, Shape, Struct, Types};
 use keelson_meta::{Map, Object, Str, Value};
 use smallvec::SmallVec;
 
+/// Kinds that the reference stores as JSON, in which an empty list stays one.
+const STORED_AS_JSON: &str = "io.k8s.apiextensions-apiserver.";
+
 /// Places in an encoded object, counted from its first byte.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Marks {
@@ -178,9 +181,12 @@ impl<'a> Encoder<'a> {
         }
         of.write_key(at, self.out);
         // Protobuf, in which the reference stores, knows no empty lists: they are read back as null.
-        let is_kept = matches!(field.presence, Presence::Always | Presence::AlwaysNull);
+        let is_null = || {
+            matches!(field.presence, Presence::Always | Presence::AlwaysNull)
+                && !of.name.starts_with(STORED_AS_JSON)
+        };
         match value {
-            Value::Array(items) if items.is_empty() && is_kept => {
+            Value::Array(items) if items.is_empty() && is_null() => {
                 self.out.extend_from_slice(b"null");
             }
             _ => self.value(&field.shape, value),
@@ -336,6 +342,7 @@ fn place<'m>(of: &Struct, map: &'m Map) -> (Placed<'m>, Unplaced<'m>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::catalogue::Catalogue;
     use crate::types::StructId;
     use keelson_meta::{GroupVersionKind, value};
 
@@ -413,5 +420,24 @@ mod tests {
             r#""metadata":{"name":"","list":null,"y":1},"z":"\u003c"}"#,
             "{",
         );
+    }
+
+    /// As kube-apiserver 1.36 answers: it stores definitions as JSON, and other kinds as protobuf.
+    #[test]
+    fn empty_lists_of_definitions_stay_empty_lists() {
+        let check = |gvk: GroupVersionKind, given: Value, expected: &str| {
+            let schema = Catalogue::shared().schema(&gvk).expect("built in");
+            let mut out = vec![];
+            encode(&schema, &Object::from_value(given).expect("a map"), &mut out);
+            let text = String::from_utf8(out).expect("text");
+            assert!(text.contains(expected), "{text}");
+        };
+        let definition =
+            GroupVersionKind::new("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+        let given = value!({"status": {"conditions": []}});
+        check(definition.clone(), given, r#""conditions":[]"#);
+        check(definition, value!({"status": {}}), r#""conditions":null"#);
+        let pod = GroupVersionKind::new("", "v1", "Pod");
+        check(pod, value!({"spec": {"containers": []}}), r#""containers":null"#);
     }
 }

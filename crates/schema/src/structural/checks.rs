@@ -2,7 +2,7 @@
 //! schemas of `allOf`, `anyOf`, `oneOf` and `not` (kube-openapi `pkg/validation/validate`).
 
 use super::validate::{Given, NOWHERE};
-use super::{Checks, Node, Type, formats};
+use super::{Checks, Node, Pattern, Type, formats};
 use keelson_meta::status::quote;
 use keelson_meta::{ErrorList, FieldError, Path, Str, Value};
 
@@ -101,8 +101,8 @@ impl Checks {
             errors.push(FieldError::too_long(path, usize::try_from(most).unwrap_or(usize::MAX)));
         } else if let Some(least) = self.min_length.filter(|least| length < *least) {
             errors.push(invalid(format!("should be at least {least} chars long")));
-        } else if let Some((pattern, _)) =
-            self.pattern.as_ref().filter(|(_, regex)| !regex.is_match(text))
+        } else if let Some(Pattern { text: pattern, .. }) =
+            self.pattern.as_deref().filter(|pattern| !pattern.is_match(text))
         {
             errors.push(invalid(format!("should match '{pattern}'")));
         }
@@ -124,7 +124,8 @@ impl Checks {
         errors: &mut ErrorList,
     ) {
         self.of_range(node, value, path, errors);
-        if let Some(of) = &self.multiple_of {
+        let Some(numbers) = &self.numbers else { return };
+        if let Some(of) = &numbers.multiple_of {
             let of = self.bound(node, value, ("MultipleOf value", of), path, errors);
             if !is_less(&Value::Int(0), &of) {
                 let shown = shown(&of);
@@ -137,8 +138,8 @@ impl Checks {
             }
         }
         let bounds = [
-            ("Minimum boundary value", "greater", &self.minimum),
-            ("Maximum boundary value", "less", &self.maximum),
+            ("Minimum boundary value", "greater", &numbers.minimum),
+            ("Maximum boundary value", "less", &numbers.maximum),
         ];
         for (what, side, bound) in bounds {
             let Some((bound, is_outside)) = bound else { continue };
@@ -254,16 +255,17 @@ impl Checks {
             let why = format!("\"{path}\" {why}");
             FieldError::invalid(&NOWHERE, "", &why)
         };
+        let Some(combined) = &self.combined else { return 0 };
         let mut count = 0;
-        if !self.any_of.is_empty() {
-            let tried = Tried::of(&self.any_of, value, path, true);
+        if !combined.any_of.is_empty() {
+            let tried = Tried::of(&combined.any_of, value, path, true);
             if tried.valid == 0 {
                 errors.push(nowhere("must validate at least one schema (anyOf)".to_owned()));
             }
             count += tried.conclude(errors);
         }
-        if !self.one_of.is_empty() {
-            let tried = Tried::of(&self.one_of, value, path, false);
+        if !combined.one_of.is_empty() {
+            let tried = Tried::of(&combined.one_of, value, path, false);
             let found = match tried.valid {
                 0 => "Found none valid".to_owned(),
                 valid => format!("Found {valid} valid alternatives"),
@@ -276,20 +278,20 @@ impl Checks {
                 count += tried.conclude(errors);
             }
         }
-        if !self.all_of.is_empty() {
+        if !combined.all_of.is_empty() {
             let mut valid = 0;
-            for node in &self.all_of {
+            for node in &combined.all_of {
                 let mut found = ErrorList::new();
                 count += node.given(value, None, path, &mut found);
                 valid += usize::from(found.is_empty());
                 errors.extend(found);
             }
-            if valid < self.all_of.len() {
+            if valid < combined.all_of.len() {
                 let none = if valid == 0 { ". None validated" } else { "" };
                 errors.push(nowhere(format!("must validate all the schemas (allOf){none}")));
             }
         }
-        if let Some(not) = &self.not {
+        if let Some(not) = &combined.not {
             let mut found = ErrorList::new();
             not.given(value, None, path, &mut found);
             if found.is_empty() {

@@ -2,9 +2,8 @@
 
 use keelson_meta::{Timestamp, ip, names};
 use regex::Regex;
-use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
 /// Formats that are patterns.
 const FORMATS: &[(&str, &str)] = &[
@@ -32,14 +31,28 @@ const FORMATS: &[(&str, &str)] = &[
     ("ssn", r"^\d{3}[- ]?\d{2}[- ]?\d{4}$"),
 ];
 
-static PATTERNS: LazyLock<HashMap<&str, Regex>> = LazyLock::new(|| {
-    FORMATS.iter().filter_map(|(name, pattern)| Some((*name, super::regex(pattern)?))).collect()
-});
+/// Each is compiled when a text is first compared with it: together they take megabytes.
+static PATTERNS: LazyLock<Vec<OnceLock<Option<Regex>>>> =
+    LazyLock::new(|| FORMATS.iter().map(|_| OnceLock::new()).collect());
+
+/// Whether a text matches the pattern of a format; `None`: the format has none.
+fn matches(format: &str, text: &str) -> Option<bool> {
+    let at = FORMATS.iter().position(|(name, _)| *name == format)?;
+    let regex = PATTERNS[at].get_or_init(|| super::regex(FORMATS[at].1));
+    regex.as_ref().map(|regex| regex.is_match(text))
+}
+
+/// Whether a format is one of those that are checked.
+pub(super) fn is_known(format: &str) -> bool {
+    FORMATS.iter().any(|(name, _)| *name == format) || has(format, "").is_some()
+}
 
 /// Whether a text has a format; `None`: the format is unknown.
 pub(super) fn has(format: &str, text: &str) -> Option<bool> {
-    if let Some(pattern) = PATTERNS.get(format).filter(|_| format != "hostname") {
-        return Some(pattern.is_match(text));
+    if format != "hostname"
+        && let Some(matches) = matches(format, text)
+    {
+        return Some(matches);
     }
     Some(match format {
         "date" => is_date(text),
@@ -73,12 +86,13 @@ fn is_date_time(text: &str) -> bool {
 
 /// Go's durations, and some words of time (`3 days`).
 fn is_duration(text: &str) -> bool {
-    text == "0" || ["go duration", "words of time"].iter().any(|name| PATTERNS[name].is_match(text))
+    text == "0"
+        || ["go duration", "words of time"].iter().any(|name| matches(name, text) == Some(true))
 }
 
 fn is_hostname(text: &str) -> bool {
     text.len() <= 255
-        && PATTERNS["hostname"].is_match(text)
+        && matches("hostname", text) == Some(true)
         && text.split('.').all(|label| label.len() <= 63)
 }
 

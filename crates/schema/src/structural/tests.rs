@@ -218,3 +218,21 @@ fn null_is_kept_where_the_schema_is_nullable() {
     let kept = r#""any":{"a":null},"items":[null],"kept":null,"others":{},"values":{"a":null}}"#;
     assert!(text.ends_with(kept), "{text}");
 }
+
+/// A compiled pattern takes some 20 kB, so that a definition keeps only those that are used.
+#[test]
+fn a_pattern_is_compiled_when_a_text_is_compared_with_it() {
+    let schema = value!({"type": "object", "properties": {
+        "a": {"type": "string", "pattern": "^a+$"}, "b": {"type": "string", "pattern": "^b+$"}}});
+    let read = Structural::read(Some(&schema)).of_objects();
+    let is_compiled = |name: &str| {
+        let pattern = read.root.property(name)?.checks.as_ref()?.pattern.as_ref()?;
+        Some(pattern.regex.get().is_some())
+    };
+    assert_eq!((is_compiled("a"), is_compiled("b")), (Some(false), Some(false)));
+    let Value::Object(object) = value!({"a": "b", "b": 1}) else { panic!("not an object") };
+    let faults: Vec<String> =
+        read.validate(&object, None).iter().map(|f| f.field.clone()).collect();
+    assert_eq!(faults, ["a", "b"]);
+    assert_eq!((is_compiled("a"), is_compiled("b")), (Some(true), Some(false)));
+}

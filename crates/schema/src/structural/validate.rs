@@ -323,7 +323,7 @@ impl Node {
             let old = old.and_then(|old| old.get(name));
             count += node.value(value, old, &path.field(name), errors);
         }
-        let required = self.checks.iter().flat_map(|checks| &checks.required);
+        let required = self.checks.iter().flat_map(|checks| checks.required.iter());
         for name in required.filter(|name| map.get(name).is_none()) {
             errors.push_with(|| FieldError::required(&path.field(name), ""));
         }
