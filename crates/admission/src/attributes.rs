@@ -8,6 +8,7 @@ use keelson_auth::{Authorizer, User};
 use keelson_meta::{Failure, GroupVersionKind, GroupVersionResource, Object, Str, Value};
 use keelson_schema::Schema;
 use std::pin::Pin;
+use std::time::Duration;
 
 /// A future in a box.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -105,6 +106,8 @@ pub struct Notes {
     pub warnings: Vec<Str>,
     /// Audit annotations, in the order in which they were made.
     pub annotations: Vec<(Str, Str)>,
+    /// How long webhooks were waited for.
+    pub webhooks_took: Duration,
 }
 
 /// Whether the mutating plug-ins are to run again after a change, and what each has seen.

@@ -3,6 +3,8 @@
 use crate::{Annotations, Attributes, MASTERS, User};
 use keelson_meta::{GroupVersionResource, Str};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// Proof that a user may do what the attributes say. Only an [`Authorizer`](crate::Authorizer) makes one,
 /// beside [`Permit::internal`].
@@ -13,6 +15,17 @@ pub struct Permit {
     attributes: Option<Attributes>,
     /// The request's audit annotations; `None` when nobody reads them.
     annotations: Option<Arc<Annotations>>,
+    webhooks_took: Waited,
+}
+
+/// Nanoseconds that a request waited for webhooks. A copy goes on from there by itself.
+#[derive(Debug, Default)]
+struct Waited(AtomicU64);
+
+impl Clone for Waited {
+    fn clone(&self) -> Waited {
+        Waited(AtomicU64::new(self.0.load(Ordering::Relaxed)))
+    }
 }
 
 /// The action of a registry verb, which its [`Permit`] must cover.
@@ -36,7 +49,8 @@ impl Permit {
         attributes: Attributes,
         annotations: Option<Arc<Annotations>>,
     ) -> Permit {
-        Permit { user, attributes: Some(attributes), annotations }
+        let webhooks_took = Waited::default();
+        Permit { user, attributes: Some(attributes), annotations, webhooks_took }
     }
 
     /// The user.
@@ -53,7 +67,7 @@ impl Permit {
     /// controllers. Never derived from a request.
     pub fn internal(name: &'static str) -> Permit {
         let user = User { name: Str::new_static(name), ..User::default() }.with_group(MASTERS);
-        Permit { user, attributes: None, annotations: None }
+        Permit { user, attributes: None, annotations: None, webhooks_took: Waited::default() }
     }
 
     /// Adds an audit annotation to the request that the permit was given for.
@@ -61,6 +75,19 @@ impl Permit {
         if let Some(annotations) = &self.annotations {
             annotations.add(key, value);
         }
+    }
+
+    /// The request waited for webhooks of admission.
+    pub fn waited_for_webhooks(&self, took: Duration) {
+        let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        if nanoseconds > 0 {
+            self.webhooks_took.0.fetch_add(nanoseconds, Ordering::Relaxed);
+        }
+    }
+
+    /// How long the request waited for webhooks of admission.
+    pub fn webhooks_took(&self) -> Duration {
+        Duration::from_nanos(self.webhooks_took.0.load(Ordering::Relaxed))
     }
 
     pub(crate) fn with_annotations(self, annotations: Option<Arc<Annotations>>) -> Permit {

@@ -209,8 +209,9 @@ fn review_versions(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
     let mut seen: Seen<&str> = Seen::new();
     for version in at.items() {
-        version.rule(errors, names::is_dns1035_label);
-        if !seen.insert(version.text()) {
+        if seen.insert(version.text()) {
+            version.rule(errors, names::is_dns1035_label);
+        } else {
             version.invalid(errors, "duplicate version");
         }
     }

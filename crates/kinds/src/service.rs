@@ -355,8 +355,9 @@ pub(super) fn ingress_points(list: &At<'_, '_>, has_modes: bool, errors: &mut Er
                 mode.required(errors, "must be specified when `ip` is set");
             } else if address.text().is_empty() && mode.is_set() {
                 mode.forbidden(errors, "may not be specified when `ip` is not set");
+            } else {
+                mode.one_of_if_set(errors, &["Proxy", "VIP"]);
             }
-            mode.one_of_if_set(errors, &["Proxy", "VIP"]);
         }
         let host = point.field("hostname");
         if !host.text().is_empty() {

@@ -530,6 +530,7 @@ impl Registry {
 
 fn take_notes(permit: &Permit, notes: Notes, warnings: &mut Vec<Str>) {
     warnings.extend(notes.warnings);
+    permit.waited_for_webhooks(notes.webhooks_took);
     for (key, value) in notes.annotations {
         permit.annotate(key, value);
     }

@@ -10,6 +10,7 @@ use keelson_meta::Str;
 use smallvec::SmallVec;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// The context of a request, owned by the body of its answer until that ends.
@@ -95,6 +96,13 @@ impl RequestContext {
         let dry_run: SmallVec<[&str; 1]> = ask.query.all("dryRun").collect();
         let agent = ask.header(header::USER_AGENT).unwrap_or_default();
         self.measured = Measured::begin(metrics, asked, begun, &dry_run, agent);
+    }
+
+    /// The request waited this long for webhooks of admission.
+    pub fn waited_for_webhooks(&mut self, took: Duration) {
+        if let Some(measured) = &mut self.measured {
+            measured.waited_for_webhooks(took);
+        }
     }
 
     /// Bytes of the answer were sent.

@@ -405,6 +405,7 @@ impl App {
                         .await
                         .unwrap_or_else(|_| Err(Status::timed_out())),
                 };
+                context.waited_for_webhooks(permit.webhooks_took());
                 let Some(warning) = &found.endpoint.deprecation else { return reply };
                 let mut reply = reply.unwrap_or_else(|failure| respond::failure(ask, &failure));
                 respond::warn_first(&mut reply, warning);

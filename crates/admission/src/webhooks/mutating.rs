@@ -135,6 +135,7 @@ impl<'a> Pass<'a, '_> {
         let end = asked.as_ref().map_or_else(|error| error.end(webhook), |_| WebhookEnd::Allowed);
         let Call { metrics, attributes, .. } = self.call;
         metrics.webhook(&webhook.name, Phase::Admit, attributes.operation, end, begun);
+        self.notes.webhooks_took += begun.elapsed();
         let changed = matches!(asked, Ok(true));
         let place = format!("round_{}_index_{index}", self.round);
         let mutation = describe(webhook, |out| {

@@ -7,8 +7,11 @@
 //! requests, an APPLY as a PATCH with the media type of apply, and take the same lines of its `/metrics`.
 
 use crate::http::{Client, PATIENCE, Server};
+use crate::https_peer::HttpsPeer;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use keelson::Keelson;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
@@ -120,7 +123,7 @@ fn requests_in_progress_and_objects_are_counted() {
     let before = count(objects).expect("configmaps are counted");
     let mut watch = client.open_watch("/api/v1/configmaps?watch=1&resourceVersion=0");
     assert_eq!(count(running), Some(1.0));
-    let body = serde_json::json!({"metadata": {"name": "one"}});
+    let body = json!({"metadata": {"name": "one"}});
     client.post("/api/v1/namespaces/default/configmaps", &body);
     while watch.next().expect("an event")["object"]["metadata"]["name"] != "one" {}
     assert!(count(events) >= Some(1.0));
@@ -129,6 +132,64 @@ fn requests_in_progress_and_objects_are_counted() {
     let deadline = Instant::now() + PATIENCE;
     while count(running) != Some(0.0) {
         assert!(Instant::now() < deadline, "the watch still counts");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn the_service_level_leaves_out_the_time_of_webhooks() {
+    let peer = HttpsPeer::start(|_, asked| {
+        let response = json!({"uid": asked.body["request"]["uid"], "allowed": false,
+            "status": {"code": 409, "message": "no"}});
+        Some((
+            200,
+            json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+            "response": response}),
+        ))
+    });
+    let server = Server::start_plain(Keelson::builder().no_controllers());
+    let client = server.client();
+    let bundle = STANDARD.encode(&peer.authority);
+    let configuration = json!({"metadata": {"name": "refuses"}, "webhooks": [{
+        "name": "refuses.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+        "clientConfig": {"url": peer.url(), "caBundle": bundle},
+        "rules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"],
+            "resources": ["secrets"]}]
+    }]});
+    let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+    assert_eq!(client.post(path, &configuration).status, 201);
+    for resource in ["secrets", "configmaps"] {
+        let path = format!("/api/v1/namespaces/default/{resource}");
+        let status = client.post(&path, &json!({"metadata": {"name": "a"}})).status;
+        assert_eq!(status, if resource == "secrets" { 409 } else { 201 });
+    }
+    let sum = |text: &str, name: &str, dry_run: &str, resource: &str| {
+        value(
+            text,
+            &format!(
+                "apiserver_request_{name}_seconds_sum{{component=\"apiserver\",{dry_run}group=\"\",\
+                 resource=\"{resource}\",scope=\"resource\",subresource=\"\",verb=\"POST\",\
+                 version=\"v1\"}}"
+            ),
+        )
+    };
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let text = text(&client);
+        let of = |resource: &str| {
+            let all = sum(&text, "duration", "dry_run=\"\",", resource);
+            all.zip(sum(&text, "sli_duration", "", resource))
+        };
+        if let (Some(secrets), Some(configmaps)) = (of("secrets"), of("configmaps")) {
+            assert!(secrets.1 < secrets.0, "{secrets:?}");
+            assert_eq!(configmaps.0, configmaps.1);
+            let refused = "apiserver_admission_webhook_rejection_count{error_type=\"no_error\",\
+                           name=\"refuses.example.com\",operation=\"CREATE\",rejection_code=\"409\",\
+                           type=\"validating\"}";
+            assert_eq!(value(&text, refused), Some(1.0));
+            return;
+        }
+        assert!(Instant::now() < deadline, "{text}");
         std::thread::yield_now();
     }
 }

@@ -369,3 +369,56 @@ fn a_configuration_that_cannot_be_meant_is_refused_with_the_flag() {
     );
     check(&with("{name: EventRateLimit, configuration: {limits: []}}"), &["limits", "empty"]);
 }
+
+#[test]
+fn who_may_set_all_finalizers_may_name_owners_of_kinds_that_are_not_served() {
+    let server = start(&["OwnerReferencesPermissionEnforcement"]);
+    let client = server.client();
+    let writes = json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create"]});
+    let finalizers = |group: &str| json!({"apiGroups": [group], "resources": ["*/finalizers"], "verbs": ["update"]});
+    let rights = "/apis/rbac.authorization.k8s.io/v1";
+    for (user, rules) in [
+        ("plain", vec![writes.clone()]),
+        ("finalizers", vec![writes.clone(), finalizers("*")]),
+        ("one-group", vec![writes, finalizers("apps")]),
+    ] {
+        let role = json!({"metadata": {"name": user}, "rules": rules});
+        assert_eq!(client.post(&format!("{rights}/clusterroles"), &role).status, 201);
+        let binding = json!({"metadata": {"name": user},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": user},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}]});
+        assert_eq!(client.post(&format!("{rights}/clusterrolebindings"), &binding).status, 201);
+    }
+    let made = |user: &str, version: &str, kind: &str| {
+        let owner = json!({"apiVersion": version, "kind": kind, "name": "o", "uid": "u",
+            "blockOwnerDeletion": true});
+        let body = json!({"metadata": {"name": "c", "ownerReferences": [owner]}});
+        let headers = match user {
+            "" => String::new(),
+            user => format!("Impersonate-User: {user}\r\n"),
+        };
+        let headers = format!("{headers}Content-Type: application/json\r\n");
+        client.ask(
+            "POST",
+            "/api/v1/namespaces/default/configmaps?dryRun=All",
+            &headers,
+            Some(&body),
+        )
+    };
+    let unknown = "configmaps \"c\" is forbidden: cannot set blockOwnerDeletion in this case because \
+                   cannot find RESTMapping for APIVersion example.com/v1 Kind Unknown: no matches for \
+                   kind \"Unknown\" in version \"example.com/v1\"";
+    let refused = "configmaps \"c\" is forbidden: cannot set blockOwnerDeletion if an ownerReference \
+                   refers to a resource you can't set finalizers on: , <nil>";
+    for user in ["", "finalizers"] {
+        for (version, kind) in [("example.com/v1", "Unknown"), ("apps/v1", "Deployment")] {
+            assert_eq!(made(user, version, kind).status, 201, "{user} {kind}");
+        }
+    }
+    check(&made("plain", "example.com/v1", "Unknown"), 403, unknown);
+    check(&made("plain", "apps/v1", "Deployment"), 403, refused);
+    check(&made("one-group", "example.com/v1", "Unknown"), 403, unknown);
+    assert_eq!(made("one-group", "apps/v1", "Deployment").status, 201);
+    check(&made("one-group", "v1", "Pod"), 403, refused);
+    server.stop();
+}

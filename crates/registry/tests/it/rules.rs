@@ -680,3 +680,37 @@ async fn an_init_container_may_have_a_resize_policy() {
                  \"NotRequired\", \"RestartContainer\"";
     session.check(PODS, &body("x"), 422, &[fault]).await;
 }
+
+#[tokio::test]
+async fn a_repeated_review_version_is_told_once() {
+    let session = Session::open().await;
+    let body = r#"{"metadata":{"name":"w"},"webhooks":[{"name":"a.b.c","sideEffects":"None",
+        "clientConfig":{"url":"https://a/"},"admissionReviewVersions":["ä","ä"]}]}"#;
+    let path = "POST /apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
+    let (code, answer) = session.send(path, body).await;
+    let causes = harness::causes(&answer);
+    assert_eq!((code, causes.len()), (422, 3), "{causes:?}");
+    let field = "webhooks[0].admissionReviewVersions";
+    assert!(causes[0].starts_with(&format!("{field}[0]")), "{causes:?}");
+    assert!(causes[1].contains("duplicate version"), "{causes:?}");
+    assert!(causes[2].contains("must include at least one of v1, v1beta1"), "{causes:?}");
+}
+
+#[tokio::test]
+async fn an_ip_mode_without_an_ip_is_told_once() {
+    let session = Session::open().await;
+    let body = r#"{"metadata":{"name":"s"},"spec":{"type":"LoadBalancer","ports":[{"port":80}]}}"#;
+    session.send("POST /api/v1/namespaces/n/services", body).await;
+    let path = "PATCH /api/v1/namespaces/n/services/s/status?dryRun=All";
+    for (point, why) in [
+        (r#""ipMode":"Always""#, "may not be specified when `ip` is not set"),
+        (r#""ipMode":"Always","ip":"1.2.3.4""#, "supported values: \"Proxy\", \"VIP\""),
+        (r#""ipMode":"VIP","hostname":"a""#, "may not be specified when `ip` is not set"),
+    ] {
+        let body = format!(r#"{{"status":{{"loadBalancer":{{"ingress":[{{{point}}}]}}}}}}"#);
+        let (code, answer) = session.send(path, &body).await;
+        let causes = harness::causes(&answer);
+        assert_eq!((code, causes.len()), (422, 1), "{causes:?}");
+        assert!(causes[0].contains(why), "{causes:?}");
+    }
+}

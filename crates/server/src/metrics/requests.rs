@@ -5,6 +5,7 @@ use keelson_metrics::{
     SeriesMap, Unit,
 };
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// Combinations of resource, scope and verb that are counted apart.
@@ -72,6 +73,8 @@ pub(crate) struct Measured {
     series: Arc<Series<RequestMetrics>>,
     verb: &'static str,
     begun: Instant,
+    /// How long it waited for webhooks of admission.
+    webhooks_took: Duration,
     answer: Answer,
     /// Bytes sent so far.
     bytes: u64,
@@ -96,12 +99,25 @@ impl Measured {
         }
         let answer =
             Answer { code: 0, dry_run: dry_run_label(dry_run), client: client_label(user_agent) };
-        Some(Measured { metrics: metrics.clone(), series, verb, begun, answer, bytes: 0 })
+        Some(Measured {
+            metrics: metrics.clone(),
+            series,
+            verb,
+            begun,
+            webhooks_took: Duration::ZERO,
+            answer,
+            bytes: 0,
+        })
     }
 
     /// The status of the answer.
     pub fn answered(&mut self, code: u16) {
         self.answer.code = code;
+    }
+
+    /// Webhooks of admission took this long.
+    pub fn waited_for_webhooks(&mut self, took: Duration) {
+        self.webhooks_took = took;
     }
 
     /// Bytes of the answer went out.
@@ -118,7 +134,7 @@ impl Drop for Measured {
         seconds.get_or_init(|| Histogram::new(&SECONDS)).observe_duration(took);
         if self.verb != "WATCH" {
             let sli = metrics.sli_seconds.get_or_init(|| Histogram::new(&SLI_SECONDS));
-            sli.observe_duration(took);
+            sli.observe_duration(took.saturating_sub(self.webhooks_took));
         }
         if matches!(self.verb, "GET" | "LIST" | "WATCH") {
             metrics.sizes.get_or_init(|| Histogram::new(&BYTES)).observe(self.bytes);
@@ -334,3 +350,58 @@ static IN_FLIGHT: Description = Description {
     metric_type: MetricType::Gauge,
     labels: &["request_kind"],
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_webhooks_is_no_part_of_the_service_level() {
+        let metrics = Arc::new(super::super::Metrics::new());
+        let asked = Asked {
+            component: "apiserver",
+            group: "",
+            resource: "pods",
+            scope: "resource",
+            subresource: "",
+            verb: "POST",
+            version: "v1",
+        };
+        let begun = Instant::now() - Duration::from_secs(50);
+        let mut measured =
+            Measured::begin(&metrics, &asked, begun, &[], "kubectl/v1").expect("there is room");
+        measured.waited_for_webhooks(Duration::from_secs(50 - 10));
+        measured.answered(201);
+        drop(measured);
+        let mut out = Exposition::default();
+        metrics.requests.write(&mut out);
+        let text = out.finish();
+        let has = |line: &str| assert!(text.lines().any(|known| known == line), "{line}\n{text}");
+        let labels = "group=\"\",resource=\"pods\",scope=\"resource\",subresource=\"\"";
+        for (name, dry_run, bound, count) in [
+            ("duration", "dry_run=\"\",", 45, 0),
+            ("duration", "dry_run=\"\",", 60, 1),
+            ("sli_duration", "", 8, 0),
+            ("sli_duration", "", 15, 1),
+        ] {
+            has(&format!(
+                "apiserver_request_{name}_seconds_bucket{{component=\"apiserver\",{dry_run}{labels},\
+                 verb=\"POST\",version=\"v1\",le=\"{bound}\"}} {count}"
+            ));
+        }
+        has(&format!(
+            "apiserver_request_total{{code=\"201\",component=\"apiserver\",dry_run=\"\",{labels},\
+             system_client=\"\",verb=\"POST\",version=\"v1\"}} 1"
+        ));
+        has("apiserver_current_inflight_requests{request_kind=\"mutating\"} 0");
+    }
+
+    #[test]
+    fn clients_of_the_control_plane_are_known_by_their_user_agent() {
+        let label = |agent: &str| SYSTEM_CLIENTS[client_label(agent)];
+        assert_eq!(label("kube-scheduler/v1.36.2 (linux/amd64)/leader-election"), "kube-scheduler");
+        assert_eq!(label("kube-controller-manager"), "kube-controller-manager");
+        assert_eq!(label("kube-proxy/v1.36.2"), "");
+        assert_eq!(label("kubectl/v1.36.2"), "");
+    }
+}
