@@ -47,6 +47,13 @@ pub(super) fn init(spec: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorL
                 at.field(name).forbidden(errors, words);
             }
         }
+        for policy in at.field("resizePolicy").items() {
+            let restart = policy.field("restartPolicy");
+            if restart.text() == "RestartContainer" {
+                let words = "must not be set to 'RestartContainer' for non-sidecar initContainers";
+                restart.invalid(errors, words);
+            }
+        }
     }
 }
 

@@ -679,6 +679,10 @@ async fn an_init_container_may_have_a_resize_policy() {
     let fault = "spec.initContainers[0].resizePolicy: Unsupported value: \"x\": supported values: \
                  \"NotRequired\", \"RestartContainer\"";
     session.check(PODS, &body("x"), 422, &[fault]).await;
+    let fault = "spec.initContainers[0].resizePolicy[0].restartPolicy: Invalid value: \
+                 \"RestartContainer\": must not be set to 'RestartContainer' for non-sidecar \
+                 initContainers";
+    session.check(PODS, &body("RestartContainer"), 422, &[fault]).await;
 }
 
 #[tokio::test]
