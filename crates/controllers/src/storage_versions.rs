@@ -25,6 +25,8 @@ const WRITES_MAX: usize = 32;
 const ABSENT_SECONDS_MAX: i64 = 80;
 /// Between two looks at a migration that has to wait.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
+/// Until a definition that was written a moment ago is served as it says.
+const DEFINITION_SETTLES: Duration = Duration::from_millis(100);
 
 /// Runs until it is dropped.
 pub(crate) async fn run(registry: Arc<Registry>) {
@@ -113,6 +115,12 @@ impl Migrator {
             unless_ending(self.client.update(target, Part::Status, migration).await)?;
             return Ok(None);
         };
+        let definition = self.definition(&kind, &group, &resource).await?;
+        if let Some(definition) = &definition
+            && storage_version(definition) != Some(&kind.storage.gvk.version)
+        {
+            return Ok(Some(DEFINITION_SETTLES));
+        }
         let all = self.client.registry.cached_all(&kind);
         let revision = self.client.registry.cache.revision().to_string();
         let mut writes = JoinSet::new();
@@ -126,31 +134,37 @@ impl Migrator {
         while let Some(done) = writes.join_next().await {
             control_loop::joined(Some(done))?;
         }
-        self.forget_old_versions(&kind, &group, &resource).await?;
+        if let Some(definition) = &definition {
+            self.forget_old_versions(definition).await?;
+        }
         migration.object_mut("status").insert("resourceVersion", revision);
         self.end(&mut migration, ("Succeeded", "StorageVersionMigrationSucceeded", ""));
         unless_ending(self.client.update(target, Part::Status, migration).await)?;
         Ok(None)
     }
 
-    /// Says in a CustomResourceDefinition that objects are stored in its storage version only.
-    async fn forget_old_versions(
+    /// The CustomResourceDefinition of a kind that has one.
+    async fn definition(
         &self,
         kind: &Kind,
         group: &str,
         resource: &str,
-    ) -> Result<(), Failure> {
+    ) -> Result<Option<Object>, Failure> {
         let definitions = self.client.kind("apiextensions.k8s.io", "customresourcedefinitions");
         let Some(definitions) = definitions.filter(|_| kind.source == Source::Custom) else {
+            return Ok(None);
+        };
+        self.client.get(&Target::of(&definitions, "", &format!("{resource}.{group}"))).await
+    }
+
+    /// Says in a CustomResourceDefinition that objects are stored in its storage version only. When it has changed
+    /// since it was read, all is done again.
+    async fn forget_old_versions(&self, definition: &Object) -> Result<(), Failure> {
+        let definitions = self.client.kind("apiextensions.k8s.io", "customresourcedefinitions");
+        let (Some(definitions), Some(stored)) = (definitions, storage_version(definition)) else {
             return Ok(());
         };
-        let target = Target::of(&definitions, "", &format!("{resource}.{group}"));
-        let Some(definition) = self.client.get(&target).await? else { return Ok(()) };
-        let versions = definition.array_at(&["spec", "versions"]).iter();
-        let mut stored = versions
-            .filter(|version| version.get("storage").and_then(Value::as_bool) == Some(true))
-            .filter_map(|version| version.str_at(&["name"]));
-        let Some(stored) = stored.next() else { return Ok(()) };
+        let target = Target::of(&definitions, "", definition.name());
         let patch = value!({
             "metadata": {"resourceVersion": (definition.resource_version())},
             "status": {"storedVersions": [stored]}
@@ -199,6 +213,13 @@ async fn write_again(client: Client, kind: &Arc<Kind>, entry: &Entry) -> Result<
         Err(status) if matches!(status.code, 404 | 409) => Ok(()),
         done => done.map(drop),
     }
+}
+
+/// The version in which a CustomResourceDefinition says that objects are stored.
+fn storage_version(definition: &Object) -> Option<&str> {
+    let mut versions = definition.array_at(&["spec", "versions"]).iter();
+    let stored = versions.find(|one| one.get("storage").and_then(Value::as_bool) == Some(true));
+    stored?.str_at(&["name"])
 }
 
 fn resource_of(migration: &Object) -> (String, String) {

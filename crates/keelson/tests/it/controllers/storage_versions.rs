@@ -51,10 +51,16 @@ fn a_migration_stores_custom_resources_in_the_storage_version_and_forgets_the_ot
     client.poll(WIDGETS, |answer| answer.status == 200);
     let widget = |name: &str| json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}});
     make(&client, WIDGETS, &widget("old"));
+    let stored_form = || {
+        let served = client.get("/apis/example.com/v1").body["resources"].clone();
+        served[0]["storageVersionHash"].as_str().unwrap_or_default().to_owned()
+    };
+    let first_form = stored_form();
     let patch = json!({"spec": definition("v2")["spec"]});
     let path = format!("{DEFINITIONS}/widgets.example.com");
     let changed = client.call("PATCH", &path, super::MERGE, Some(&patch));
     assert_eq!(changed.body["status"]["storedVersions"], json!(["v1", "v2"]), "{changed:?}");
+    super::until("objects are stored in v2", || stored_form() != first_form);
     make(&client, WIDGETS, &widget("new"));
     let versions = || {
         ["old", "new"].map(|name| {
@@ -73,6 +79,30 @@ fn a_migration_stores_custom_resources_in_the_storage_version_and_forgets_the_ot
     assert_eq!(before[0].1, after[0].1, "nobody owns other fields than before");
     let definition = client.get(&path).body;
     assert_eq!(definition["status"]["storedVersions"], json!(["v2"]));
+    server.stop();
+}
+
+#[test]
+fn a_migration_waits_until_the_new_storage_version_of_its_definition_is_served() {
+    let server = migrating();
+    let client = server.client();
+    make(&client, DEFINITIONS, &definition("v1"));
+    client.poll(WIDGETS, |answer| answer.status == 200);
+    let path = format!("{DEFINITIONS}/widgets.example.com");
+    for (stored, name) in [("v2", "one"), ("v1", "two"), ("v2", "three"), ("v1", "four")] {
+        let widget =
+            json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}});
+        make(&client, WIDGETS, &widget);
+        let patch = json!({"spec": definition(stored)["spec"]});
+        assert_eq!(client.call("PATCH", &path, super::MERGE, Some(&patch)).status, 200);
+        let before = client.get(&format!("{WIDGETS}/{name}")).body;
+        migrate(&client, "example.com", "widgets", "Succeeded");
+        let after = client.get(&format!("{WIDGETS}/{name}")).body;
+        assert_ne!(before["metadata"], after["metadata"], "stored again in {stored}");
+        let definition = client.get(&path).body;
+        assert_eq!(definition["status"]["storedVersions"], json!([stored]));
+        assert_eq!(client.delete(&format!("{MIGRATIONS}/widgets")).status, 200);
+    }
     server.stop();
 }
 
