@@ -283,13 +283,12 @@ impl Index {
 
     /// The rules of the role that a binding in `namespace` refers to.
     pub fn role_rules(&self, role: &RoleRef, namespace: &str) -> Result<&[Rule], RoleError> {
-        let scope = match &role.kind {
-            Ok(RoleKind::ClusterRole) => "",
-            Ok(RoleKind::Role) => namespace,
-            Err(_) => return Err(RoleError(role.clone())),
+        let scope = match role.kind {
+            Ok(RoleKind::ClusterRole) => self.scopes.get(""),
+            Ok(RoleKind::Role) => self.scopes.get(namespace),
+            Err(_) => None,
         };
-        let role_of = |scope: &'_ str| self.scopes.get(scope)?.roles.get(&role.name);
-        role_of(scope).map(|rules| &**rules).ok_or_else(|| RoleError(role.clone()))
+        rules_in(scope, role)
     }
 
     /// Visits what is bound to a user, in the cluster and in a namespace, as long as `visit` says so.
@@ -305,13 +304,24 @@ impl Index {
             let by_name = scope.users.get(&user.name);
             let by_group = user.groups.iter().filter_map(|group| scope.groups.get(group));
             for grant in by_name.into_iter().chain(by_group).flatten() {
-                let rules = self.role_rules(&grant.binding.role, &grant.binding.namespace);
-                if !visit(grant, rules) {
+                let role = &grant.binding.role;
+                let of_role = match role.kind {
+                    Ok(RoleKind::ClusterRole) => cluster,
+                    Ok(RoleKind::Role) => Some(scope),
+                    Err(_) => None,
+                };
+                if !visit(grant, rules_in(of_role, role)) {
                     return;
                 }
             }
         }
     }
+}
+
+/// The rules of a role, given the scope in which it is.
+fn rules_in<'s>(scope: Option<&'s Scope>, role: &RoleRef) -> Result<&'s [Rule], RoleError> {
+    let rules = scope.and_then(|scope| scope.roles.get(&role.name));
+    rules.map(|rules| &**rules).ok_or_else(|| RoleError(role.clone()))
 }
 
 impl Subject {
