@@ -25,6 +25,8 @@ const CLEAN_UP_DAYS: i64 = 365;
 const DAY_SECONDS: i64 = 86_400;
 /// How often it is looked for them.
 const CLEAN_UP_LOOK: Duration = Duration::from_secs(86_400);
+/// From a look that failed, as when another write to a Secret came between, to the next.
+const CLEAN_UP_RETRY: Duration = Duration::from_secs(5);
 /// From a label that could not be written to the next try.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
@@ -119,10 +121,14 @@ pub(crate) async fn clean(registry: Arc<Registry>) {
     let client = Client::new(&registry, "legacy-service-account-token-cleaner");
     let cleaner = Cleaner { client };
     loop {
-        if let Err(error) = cleaner.look().await {
-            tracing::warn!(%error, "legacy tokens not looked at; again in a day");
-        }
-        tokio::time::sleep(CLEAN_UP_LOOK).await;
+        let pause = match cleaner.look().await {
+            Ok(()) => CLEAN_UP_LOOK,
+            Err(error) => {
+                tracing::warn!(%error, retry = ?CLEAN_UP_RETRY, "unused legacy tokens not cleaned up");
+                CLEAN_UP_RETRY
+            }
+        };
+        tokio::time::sleep(pause).await;
     }
 }
 
