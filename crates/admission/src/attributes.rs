@@ -129,7 +129,9 @@ pub trait DynamicPlugIn: Send + Sync {
     fn name(&self) -> &'static str;
 
     /// Whether there is nothing for it to do.
-    fn is_idle(&self, configured: &Configurations) -> bool;
+    fn is_idle(&self, _configured: &Configurations) -> bool {
+        false
+    }
 
     /// Changes an object, or refuses it. Of deletions the object is `None`, of connections its options.
     fn admit<'a>(

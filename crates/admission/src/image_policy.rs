@@ -3,7 +3,6 @@
 
 use crate::attributes::{Attributes, Call, DynamicPlugIn, Notes, Pending};
 use crate::config::{check_fields, read_kubeconfig, text};
-use crate::configurations::Configurations;
 use crate::request::Operation;
 use crate::webhooks::post::{Target, Timer, answered, post};
 use crate::webhooks::response::{self, META_KINDS};
@@ -117,10 +116,6 @@ struct Verdict {
 impl DynamicPlugIn for ImagePolicyWebhook {
     fn name(&self) -> &'static str {
         NAME
-    }
-
-    fn is_idle(&self, _configured: &Configurations) -> bool {
-        false
     }
 
     fn validate<'a>(

@@ -2,7 +2,6 @@
 //! holds an owner back from going, to set its finalizers.
 
 use crate::attributes::{Call, DynamicPlugIn, Notes, Pending};
-use crate::configurations::Configurations;
 use crate::request::Operation;
 use keelson_meta::{Failure, GroupVersion, GroupVersionResource, Object, Status, Str, Value};
 use std::collections::HashSet;
@@ -16,10 +15,6 @@ pub(crate) const NAME: &str = "OwnerReferencesPermissionEnforcement";
 impl DynamicPlugIn for OwnerReferencesPermissionEnforcement {
     fn name(&self) -> &'static str {
         NAME
-    }
-
-    fn is_idle(&self, _configured: &Configurations) -> bool {
-        false
     }
 
     fn validate<'a>(

@@ -1,7 +1,6 @@
 //! ClusterTrustBundleAttest: whoever writes a ClusterTrustBundle of a signer must be allowed to attest for it.
 
 use crate::attributes::{Call, DynamicPlugIn, Notes, Pending};
-use crate::configurations::Configurations;
 use crate::request::Operation;
 use keelson_meta::status::quote;
 use keelson_meta::{Failure, Object, Status};
@@ -15,10 +14,6 @@ pub(crate) const NAME: &str = "ClusterTrustBundleAttest";
 impl DynamicPlugIn for ClusterTrustBundleAttest {
     fn name(&self) -> &'static str {
         NAME
-    }
-
-    fn is_idle(&self, _configured: &Configurations) -> bool {
-        false
     }
 
     fn validate<'a>(

@@ -43,6 +43,6 @@ impl TokenDigest {
 }
 
 /// The last characters of a signed token, 192 bits of its signature: nobody comes upon those of another's token,
-/// and whoever has them has the token. Reading them costs a tenth of a digest.
+/// and whoever has them has the token. No digest of the whole is needed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct SignatureEnd([u8; 32]);

@@ -2,9 +2,7 @@
 //! controller needs no webhook server.
 
 use crate::server::Builder;
-use keelson_admission::{
-    Call, Configurations, DynamicPlugIn, Notes, Operation, Pending, Reinvocation,
-};
+use keelson_admission::{Call, DynamicPlugIn, Notes, Operation, Pending, Reinvocation};
 use keelson_auth::User;
 use keelson_meta::{Failure, GroupVersionKind, GroupVersionResource, Object, Status};
 use keelson_schema::json;
@@ -154,10 +152,6 @@ impl<T: Serialize + DeserializeOwned + Send> InProcess<T> {
 impl<T: Serialize + DeserializeOwned + Send> DynamicPlugIn for InProcess<T> {
     fn name(&self) -> &'static str {
         "InProcess"
-    }
-
-    fn is_idle(&self, _configured: &Configurations) -> bool {
-        false
     }
 
     fn admit<'a>(
