@@ -4,6 +4,7 @@ use crate::Bench;
 use crate::bodies::{member, pod};
 use crate::client::{Ask, Client};
 use crate::drive::{Load, drive};
+use crate::report::Report;
 use crate::start::quantile;
 use crate::target::Target;
 use anyhow::{Context, Result};
@@ -13,6 +14,16 @@ use serde_json::{Value, json};
 /// Both take turns, so that a slower hour of the machine is that of both.
 const ROUNDS: u32 = 10;
 const POD: &str = "read";
+
+/// Measures the rate of gets.
+pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
+    let workers = bench.run.connections;
+    let (ratio, load) = rate(bench, workers).await?;
+    let name = format!("get a Pod as a service account, {workers} connections");
+    report.add(&name, "administrator's rate over its", "x", ratio);
+    report.add_errors(&name, &load.errors);
+    Ok(())
+}
 
 /// How many times as often the administrator gets a Pod as a service account that a role lets do so, each on
 /// `workers` connections; and the requests that failed.
