@@ -12,7 +12,9 @@ use http::HeaderValue;
 use serde_json::{Value, json};
 
 /// Both take turns, so that a slower hour of the machine is that of both.
-const ROUNDS: u32 = 10;
+const ROUNDS: u32 = 8;
+/// What part of a profile's time a turn lasts.
+const TURN: u32 = 3;
 const POD: &str = "read";
 
 /// Measures the rate of gets.
@@ -29,7 +31,7 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
 /// `workers` connections; and the requests that failed.
 pub async fn rate(bench: &Bench, workers: usize) -> Result<(f64, Load)> {
     let account = bench.with(account(bench).await?);
-    let (path, span) = (format!("{}/{POD}", bench.pods()), bench.span() / ROUNDS);
+    let (path, span) = (format!("{}/{POD}", bench.pods()), bench.span() / TURN);
     let (mut ratios, mut all) = (vec![], Load::default());
     for _ in 0..ROUNDS {
         let mut rates = [0.0; 2];
