@@ -22,21 +22,14 @@ impl fmt::Debug for TokenFile {
 }
 
 /// A line that is not of the form.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {why}")]
 pub struct TokenFileError {
     /// Counted from 1.
     pub line: usize,
     /// What is wrong; never the token.
     pub why: &'static str,
 }
-
-impl fmt::Display for TokenFileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: {}", self.line, self.why)
-    }
-}
-
-impl std::error::Error for TokenFileError {}
 
 impl TokenFileError {
     /// In the record that begins, after empty lines, at this byte.

@@ -59,16 +59,9 @@ const EVENT_TTL_DEFAULT: Duration = Duration::from_secs(3600);
 const CONTROL_LOOPS_END_MAX: Duration = Duration::from_secs(5);
 
 /// Why a server did not start; one line, naming the flag where one is at fault.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 pub struct StartError(String);
-
-impl std::fmt::Display for StartError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for StartError {}
 
 impl StartError {
     pub(crate) fn new(line: String) -> Self {
