@@ -25,6 +25,7 @@ pub mod definitions;
 mod devices;
 mod endpoints;
 mod events;
+pub mod expressions;
 mod flow;
 mod limits;
 mod migration;

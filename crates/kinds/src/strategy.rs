@@ -77,6 +77,9 @@ pub enum Check {
 /// What a kind's rules are given to compare.
 pub type Validate = fn(new: &Object, old: Option<&Object>) -> ErrorList;
 
+/// Rules that are given the faults that all others found.
+pub type LastRules = fn(new: &Object, old: Option<&Object>, found: &ErrorList) -> ErrorList;
+
 /// The rules of a subresource that writes a part of the object.
 #[derive(Clone, Copy)]
 pub struct PartRules {
@@ -125,6 +128,8 @@ pub struct Strategy {
     pub validate: Validate,
     /// What an update may change, where [`Strategy::validate`] does not say so.
     pub validate_change: Validate,
+    /// The rules that are asked last; writes of a status do not ask them.
+    pub validate_last: Option<LastRules>,
     /// The rules of a write to `status`.
     pub validate_status: Validate,
     /// The checks of a new object.
@@ -205,6 +210,7 @@ impl Strategy {
         note_time: |_, _, _| (),
         validate: |_, _| ErrorList::new(),
         validate_change: |_, _| ErrorList::new(),
+        validate_last: None,
         validate_status: |_, _| ErrorList::new(),
         create_checks: &[Check::Metadata, Check::Rules],
         update_checks: &[Check::MetadataChange, Check::Rules, Check::Change],

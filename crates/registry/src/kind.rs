@@ -31,9 +31,6 @@ thread_local! {
     static SCRATCH: Kept<Vec<u8>> = const { Kept::new(SCRATCH_BYTES_MAX) };
 }
 
-/// Rules that need expressions, given an object, the one before it, and the faults that other rules found.
-pub(crate) type MoreRules = fn(&Object, Option<&Object>, &ErrorList) -> ErrorList;
-
 /// What validates objects of one version of a custom resource.
 #[derive(Clone, Debug)]
 pub struct VersionChecks {
@@ -78,8 +75,6 @@ pub struct Kind {
     pub foreign_through: AtomicU64,
     /// Uid and generation of the CustomResourceDefinition that describes it.
     pub definition: Option<(Str, i64)>,
-    /// Rules of a built-in kind that need more than the crate of rules has: expressions.
-    pub more_rules: Option<MoreRules>,
     /// Its definition is being deleted: nothing is made any more.
     pub is_terminating: AtomicBool,
     /// What validates objects of a custom resource.
@@ -103,10 +98,10 @@ impl Kind {
         self.checks.iter().find(|checks| checks.version == version)
     }
 
-    /// Adds the faults that the rules of a built-in kind find that need expressions. Writes of a status do not ask
-    /// them: they are about the spec, which stays.
-    pub(crate) fn validate_more(&self, new: &Object, old: Option<&Object>, errors: &mut ErrorList) {
-        if let Some(rules) = self.more_rules {
+    /// Adds the faults that the rules find that are asked last. Writes of a status do not ask them: they are about
+    /// the spec, which stays.
+    pub(crate) fn validate_last(&self, new: &Object, old: Option<&Object>, errors: &mut ErrorList) {
+        if let Some(rules) = self.strategy.validate_last {
             let more = rules(new, old, errors);
             errors.extend(more);
         }

@@ -184,7 +184,6 @@ impl Definition {
             generation,
             foreign_through: AtomicU64::new(foreign_through.0),
             definition: self.definition.clone(),
-            more_rules: None,
             is_terminating: AtomicBool::new(false),
             checks: self.versions.iter().filter_map(DefinedVersion::checks).collect(),
             all_versions: self.versions.iter().map(|version| version.schema.clone()).collect(),

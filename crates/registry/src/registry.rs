@@ -604,7 +604,6 @@ fn kind_of(
         generation: 0,
         foreign_through: AtomicU64::new(0),
         definition: None,
-        more_rules: more_rules(&group.name, name),
         is_terminating: AtomicBool::new(false),
         checks: vec![],
         all_versions: vec![],
@@ -648,12 +647,6 @@ impl Served<'_> {
         let wide = self.runtime_config.iter().rev().find(|(key, _)| level(key));
         exact.or(wide).map_or(default_on, |(_, on)| *on)
     }
-}
-
-/// Rules of a kind that need expressions.
-fn more_rules(group: &str, resource: &str) -> Option<crate::kind::MoreRules> {
-    let is_definition = (group, resource) == ("apiextensions.k8s.io", "customresourcedefinitions");
-    is_definition.then_some(crate::cel_rules::validate_definition)
 }
 
 /// The version in which our records have a kind, whichever versions are served: both Event resources share

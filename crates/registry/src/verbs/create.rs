@@ -395,7 +395,7 @@ fn validate(target: &Target, obj: &Object) -> Result<(), Failure> {
     let (strategy, namespaced) = (&kind.strategy, kind.namespaced);
     let checks = strategy.create_checks;
     let mut errors = strategy.check(checks, strategy.validate, obj, None, namespaced);
-    kind.validate_more(obj, None, &mut errors);
+    kind.validate_last(obj, None, &mut errors);
     kind.validate_further(&target.version, obj, None, &mut errors);
     invalid(target, obj, errors)?;
     if checks.contains(&Check::Metadata) {

@@ -568,7 +568,7 @@ fn validate(target: &Target, part: Part, new: &Object, old: &Object) -> Result<(
     };
     errors.extend(strategy.check(checks, rules, new, Some(old), kind.namespaced));
     if part == Part::Main {
-        kind.validate_more(new, Some(old), &mut errors);
+        kind.validate_last(new, Some(old), &mut errors);
     }
     kind.validate_further(&target.version, new, Some(old), &mut errors);
     invalid(target, new, errors)

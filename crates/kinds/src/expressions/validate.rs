@@ -2,11 +2,11 @@
 //! cost too much by what the schema declares (apiextensions `pkg/apis/apiextensions/validation`).
 
 use super::{Budget, Tree, declare};
+use crate::definitions::{default_faults, is_structural, refused, schemas};
 use keelson_cel::{
     Compiled, Declared, ESTIMATED_RULE_COST_MAX, ESTIMATED_SCHEMA_COST_MAX, Environment,
     OBJECT_COST_MAX, Type, Version,
 };
-use keelson_kinds::definitions::{default_faults, is_structural, refused, schemas};
 use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Str, Value, value};
 use keelson_schema::structural::DEPTH_MAX;
 use std::collections::HashSet;

@@ -49,7 +49,7 @@ fn resource(name: &str, declared: Declared) -> Declared {
 }
 
 /// The type of a schema without references; `name` is what messages call it.
-pub(crate) fn declared(schema: &Map, name: &str) -> Option<Declared> {
+pub fn declared(schema: &Map, name: &str) -> Option<Declared> {
     typed(schema, name, 0).map(|typed| typed.declared)
 }
 
