@@ -2,6 +2,7 @@
 //! empties those that are deleted. It is part of every server, whatever `--controllers` says.
 
 use keelson_auth::Permit;
+use keelson_builtin::Definitions;
 use keelson_meta::Failure;
 use keelson_registry::options::WatchOptions;
 use keelson_registry::{Entry, EventKind, Registry, WatchEvent, WatchRefusal};
@@ -26,6 +27,7 @@ pub(crate) async fn run(registry: Arc<Registry>) {
 
 async fn follow(registry: &Arc<Registry>) -> Result<(), Failure> {
     let permit = Permit::internal("system:apiserver");
+    let definitions = Definitions::default();
     if registry.kind("apiextensions.k8s.io", "customresourcedefinitions").is_none() {
         std::future::pending::<()>().await;
     }
@@ -40,13 +42,13 @@ async fn follow(registry: &Arc<Registry>) -> Result<(), Failure> {
         let mut waiting = std::mem::take(&mut left);
         for event in events.drain(..) {
             match event.kind {
-                EventKind::Deleted => waiting.extend(registry.forget_definition(&event.entry)),
+                EventKind::Deleted => waiting.extend(definitions.forget(registry, &event.entry)),
                 _ => waiting.push(event.entry),
             }
         }
         let mut pause = AGAIN;
         for entry in waiting {
-            match registry.follow_definition(&permit, &entry).await {
+            match definitions.follow(registry, &permit, &entry).await {
                 Ok(again) => left.extend(again),
                 Err(error) if error.code == 404 => {}
                 Err(error) => {

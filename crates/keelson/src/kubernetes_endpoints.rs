@@ -1,6 +1,9 @@
 //! Keeps the endpoints of the service `kubernetes`: the addresses of all servers that share the store, as each
 //! kube-apiserver does.
 
+use keelson_builtin::{
+    end_endpoint_lease, endpoint_leases, renew_endpoint_lease, write_kubernetes_endpoints,
+};
 use keelson_meta::Failure;
 use keelson_registry::Registry;
 use std::sync::Arc;
@@ -37,16 +40,16 @@ pub(crate) async fn run(registry: Arc<Registry>, is_shared: bool, mut stop: watc
 
 async fn reconcile(registry: &Registry, is_shared: bool) -> Result<(), Failure> {
     let addresses = if is_shared {
-        registry.renew_endpoint_lease().await?;
-        registry.endpoint_leases().await?
+        renew_endpoint_lease(registry).await?;
+        endpoint_leases(registry).await?
     } else {
         vec![registry.options.advertise_address.to_string()]
     };
-    registry.write_kubernetes_endpoints(&addresses).await
+    write_kubernetes_endpoints(registry, &addresses).await
 }
 
 async fn leave(registry: &Registry) -> Result<(), Failure> {
-    registry.end_endpoint_lease().await?;
-    let others = registry.endpoint_leases().await?;
-    registry.write_kubernetes_endpoints(&others).await
+    end_endpoint_lease(registry).await?;
+    let others = endpoint_leases(registry).await?;
+    write_kubernetes_endpoints(registry, &others).await
 }

@@ -36,11 +36,11 @@ mod policies;
 mod rbac;
 mod same;
 mod scheduling;
-mod service;
+pub mod service;
 mod storage;
 mod workloads;
 
 pub use convert::convert;
 pub use rows::strategy;
-pub use service::validate_addresses as validate_service_addresses;
+pub use service::PortRange;
 pub use strategy::{Check, Generation, PartRules, SelectableField, StatusMetadata, Strategy};

@@ -102,6 +102,10 @@ pub struct Strategy {
     pub unconditional_update: bool,
     /// DELETE answers with the object.
     pub returns_deleted: bool,
+    /// An object that is given no name gets one that is like a uid.
+    pub may_be_nameless: bool,
+    /// Why an object of a name may not be deleted, where it may not.
+    pub lasting: fn(name: &str) -> Option<&'static str>,
     /// Create keeps the status that the client sends.
     pub status_on_create: bool,
     /// How `metadata.generation` moves.
@@ -197,6 +201,8 @@ impl Strategy {
         create_on_update: false,
         unconditional_update: true,
         returns_deleted: false,
+        may_be_nameless: false,
+        lasting: |_| None,
         status_on_create: false,
         generation: Generation::Unused,
         status_metadata: StatusMetadata::Free,

@@ -44,6 +44,17 @@ impl Placed for ApiGroup {
     }
 }
 
+/// A group of which other servers serve versions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RemoteGroup {
+    /// Its name.
+    pub name: Str,
+    /// The highest `groupPriorityMinimum` of its versions.
+    pub priority: i64,
+    /// Its versions, the preferred one first.
+    pub versions: Vec<Str>,
+}
+
 /// A version of a group that is served.
 #[derive(Clone, Debug)]
 pub struct ApiVersion {

@@ -19,7 +19,7 @@ impl CelRules {
     }
 
     /// See [`SchemaText::follow`].
-    pub(crate) fn follow(&self, definition: &Entry, version: &str) {
+    pub fn follow(&self, definition: &Entry, version: &str) {
         self.source.follow(definition, version);
     }
 

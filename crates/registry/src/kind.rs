@@ -4,6 +4,7 @@
 use crate::api_table::Source;
 use crate::cel_rules::CelRules;
 use crate::conversion::ConvertedEntries;
+use crate::hooks::KindHooks;
 use crate::scale::ScalePaths;
 use crate::stamp::Clock;
 use bytes::Bytes;
@@ -75,6 +76,8 @@ pub struct Kind {
     pub foreign_through: AtomicU64,
     /// Uid and generation of the CustomResourceDefinition that describes it.
     pub definition: Option<(Str, i64)>,
+    /// What is done for it in the verbs, beyond its rules.
+    pub(crate) hooks: KindHooks,
     /// Its definition is being deleted: nothing is made any more.
     pub is_terminating: AtomicBool,
     /// What validates objects of a custom resource.
@@ -91,6 +94,11 @@ impl Kind {
     /// The schema of a served version.
     pub fn schema(&self, version: &str) -> Option<&Schema> {
         self.versions.iter().find(|schema| schema.gvk.version == version)
+    }
+
+    /// Whether its objects are given something before they are stored: such a write is of several keys.
+    pub(crate) fn takes(&self) -> bool {
+        self.hooks.claims.is_some()
     }
 
     /// What belongs to a version of a custom resource.

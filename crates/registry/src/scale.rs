@@ -48,7 +48,7 @@ impl ScalePaths {
 }
 
 /// The members to which a simple JSONPath such as `.spec.replicas` leads.
-pub(crate) fn path_members(path: &str) -> Vec<Str> {
+pub fn path_members(path: &str) -> Vec<Str> {
     path.split('.').filter(|member| !member.is_empty()).map(Str::new).collect()
 }
 

@@ -7,6 +7,7 @@
 
 mod custom;
 
+use crate::hooks::Hooks;
 use crate::kind::Kind;
 use crate::registry::{Served, built_in};
 use bytes::Bytes;
@@ -95,7 +96,9 @@ impl StoredForm {
     pub fn new(runtime_config: &[(String, bool)], features: Features) -> StoredForm {
         let catalogue = Catalogue::shared().clone();
         let mut kinds = BTreeMap::new();
-        for kind in built_in(&catalogue, Served { runtime_config, features }).into_values() {
+        for kind in built_in(&catalogue, Served { runtime_config, features }, &Hooks::default())
+            .into_values()
+        {
             // Both resources of Events have the same objects.
             if kind.gvr.group != kind.storage.gvk.group {
                 continue;

@@ -1,8 +1,6 @@
 //! delete and deletecollection: preconditions, grace, finalizers, then the deletion itself.
 
 use crate::admission::{Options, Write};
-use crate::allocation::is_service;
-use crate::bootstrap::PRIORITY_CLASSES;
 use crate::conversion::{object_of, record_of};
 use crate::kind::Target;
 use crate::options::{DeleteOptions, ListOptions, Propagation};
@@ -141,7 +139,7 @@ impl Registry {
             self.admit_deletion(&write, warnings).await?;
         }
         let plan = plan(target, options, &mut obj, self.clock.now());
-        let several = is_service(target) || matches!(plan, Plan::Mark { then_delete: true });
+        let several = target.kind.takes() || matches!(plan, Plan::Mark { then_delete: true });
         if options.dry_run || !several {
             return self.carry_out(target, plan, obj, entry, options.dry_run).await;
         }
@@ -271,15 +269,12 @@ fn not_corrupt(target: &Target) -> Failure {
     refused.err().unwrap_or_else(|| target.not_found())
 }
 
-/// Refuses to delete the priority classes that every cluster has.
+/// Refuses to delete what every cluster has.
 fn check_lasting(target: &Target) -> Result<(), Failure> {
-    let gvr = target.gvr();
-    let is_class = gvr.group == "scheduling.k8s.io" && gvr.resource == "priorityclasses";
-    if is_class && PRIORITY_CLASSES.iter().any(|(name, ..)| target.name == *name) {
-        let why = "this is a system priority class and cannot be deleted";
-        return Err(Status::forbidden(gvr, &target.name, why));
+    match (target.kind.strategy.lasting)(&target.name) {
+        Some(why) => Err(Status::forbidden(target.gvr(), &target.name, why)),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// Warns a client whose deletion does not say what becomes of dependents, where that is not what most expect.
@@ -290,7 +285,7 @@ fn warn_of_dependents(target: &Target, options: &DeleteOptions, warnings: &mut V
 }
 
 /// Refuses an object that is not the one that the request means.
-pub(crate) fn check_preconditions(
+pub fn check_preconditions(
     target: &Target,
     options: &DeleteOptions,
     obj: &Object,

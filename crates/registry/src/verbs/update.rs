@@ -1,7 +1,6 @@
 //! update: the one loop in which every change of a stored object happens.
 
 use crate::admission::{Options, Write};
-use crate::allocation::{Taking, is_service};
 use crate::api_table::Source;
 use crate::conversion::{Conversions, object_of, read_back, record_of, shown};
 use crate::kind::{Answer, Target};
@@ -12,7 +11,7 @@ use crate::registry::{Put, Registry, Removed};
 use crate::verbs::create::{check_namespace, invalid};
 use crate::verbs::{Part, Tries, Written, check_body_fields};
 use keelson_admission::Operation;
-use keelson_auth::{Permit, rbac};
+use keelson_auth::Permit;
 use keelson_cache::Entry;
 use keelson_kinds::strategy::{self, StatusMetadata, Strategy};
 use keelson_meta::status::quote;
@@ -35,8 +34,7 @@ pub struct Updated {
 }
 
 /// Makes the wished object from the stored one. Called again when another write came first.
-pub(crate) type Change<'a> =
-    &'a (dyn Fn(Option<&Object>) -> Result<Updated, Failure> + Send + Sync);
+pub type Change<'a> = &'a (dyn Fn(Option<&Object>) -> Result<Updated, Failure> + Send + Sync);
 
 impl Registry {
     /// Replaces an object.
@@ -62,6 +60,20 @@ impl Registry {
             Ok(Updated { object: wished.clone(), owned: false, warnings: warnings.clone() })
         };
         self.change(permit, target, part, &make, options).await
+    }
+
+    /// Changes an object, or a part of it, by what the caller makes of the stored one: again when another write
+    /// came first.
+    pub async fn modify(
+        &self,
+        permit: &Permit,
+        target: &Target,
+        part: Part,
+        make: Change<'_>,
+        options: &WriteOptions,
+    ) -> Result<Written, Failure> {
+        target.assert_covered(permit, "update", part.name());
+        self.change(permit, target, part, make, options).await
     }
 
     /// Changes an object until no other write comes between reading and writing it.
@@ -192,10 +204,8 @@ impl Registry {
         let passes = self.admit_part(&write, part, &mut new, warnings).await?;
         // Until here it is what the client said of it, which plug-ins see.
         new.set_meta("resourceVersion", &entry.modified().to_string());
-        if kind.gvr.group == rbac::GROUP {
-            Box::pin(self.check_escalation(&write, &new)).await?;
-        } else if part != Part::Main && kind.gvr.resource == "certificatesigningrequests" {
-            Box::pin(self.check_signer(&write, &new)).await?;
+        if let Some(guard) = &kind.hooks.guard {
+            guard.check(self, &write, &new).await?;
         }
         prepare(target, part, &mut new, &stored);
         (kind.strategy.note_time)(&mut new, &stored, &self.clock.now().text());
@@ -218,7 +228,7 @@ impl Registry {
         }
         self.validate_part(&write, part, &passes, &new, warnings).await?;
         let mut result = Changed { new, stored, entry: entry.clone() };
-        let several = is_service(target) || self.has_quotas(&ask.write(&result.stored));
+        let several = kind.takes() || self.has_quotas(&ask.write(&result.stored));
         if !several {
             return self.put_change(ask, &mut result).await;
         }
@@ -285,10 +295,8 @@ impl Registry {
             });
         }
         let claim = match part {
-            Part::Main if is_service(target) => {
-                Some(self.claim(target, new, Some(stored), Taking::of(options.dry_run)).await?)
-            }
-            Part::Main | Part::Status | Part::Other(_) | Part::Effect(_) => None,
+            Part::Main => self.claim(target, new, Some(stored), options.dry_run).await?,
+            Part::Status | Part::Other(_) | Part::Effect(_) => None,
         };
         let record = record_of!(self, target, new)?;
         if entry.is_record(&record) {
@@ -300,10 +308,7 @@ impl Registry {
             new.set_meta("resourceVersion", &entry.modified().to_string());
             return Ok(Step::Done(Answer::Object(shown_object(target, std::mem::take(new)))));
         }
-        let put = match claim {
-            Some(claim) => self.put_claimed(target, record, entry.modified(), None, claim).await?,
-            None => self.put(target, record, entry.modified(), None).await?,
-        };
+        let put = self.put_claimed(target, record, (entry.modified(), None), claim).await?;
         Ok(match put {
             Put::Done(entry) => Step::Done(Answer::Entry(entry)),
             Put::Lost(now) => Step::Lost(now),
@@ -426,7 +431,7 @@ fn check_version(
 }
 
 /// The uid that the client sent must be that of the stored object, which has none when there is none.
-pub(crate) fn check_uid(
+pub fn check_uid(
     target: &Target,
     wished: &Object,
     stored: &str,

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use keelson_auth::{Attributes, Authorizer, MASTERS, Permit};
+use keelson_builtin::{Opened, Services};
 use keelson_meta::time::{GoDuration, Timestamp};
 use keelson_meta::{Failure, Features, Object, Value};
 use keelson_registry::options::{
@@ -20,6 +21,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 pub struct Harness {
     /// All kinds.
     pub registry: Arc<Registry>,
+    /// What services have of addresses and ports.
+    pub services: Arc<Services>,
     /// Allows everything.
     pub permit: Permit,
 }
@@ -80,11 +83,9 @@ impl Harness {
             event_ttl: std::time::Duration::ZERO,
         };
         change(&mut options);
-        let opened = Registry::open(store, clock, options).await;
-        Harness {
-            registry: opened.expect("a registry over an empty store opens"),
-            permit: Permit::internal("test"),
-        }
+        let opened = keelson_builtin::open(store, clock, options).await;
+        let Opened { registry, services, .. } = opened.expect("an empty store opens");
+        Harness { registry, services, permit: Permit::internal("test") }
     }
 
     /// Stores bytes as somebody else may have left them, and waits until reads know.

@@ -2,16 +2,14 @@
 //! those of other servers are given their condition and are named in discovery. Requests for the latter are not
 //! passed on yet.
 
-use crate::informer::{InformerEvent, Wanted};
-use crate::kind::{Kind, Target};
-use crate::options::{DeleteOptions, WriteOptions};
-use crate::registry::Registry;
-use crate::verbs::Part;
-use crate::verbs::update::Updated;
 use keelson_auth::Permit;
-use keelson_cache::Entry;
 use keelson_kinds::api_services::{Available, is_local, local, set_available};
 use keelson_meta::{Failure, Object, Str, Value, value};
+use keelson_registry::api_table::by_priority;
+use keelson_registry::options::{DeleteOptions, WriteOptions};
+use keelson_registry::{
+    Entry, InformerEvent, Kind, Part, Registry, RemoteGroup, Target, Updated, Wanted,
+};
 use keelson_schema::json;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -67,17 +65,6 @@ const BUILT_IN: &[(&str, &str, i64, i64)] = &[
     ("storage.k8s.io", "v1beta1", 16800, 9),
     ("storagemigration.k8s.io", "v1beta1", 15800, 9),
 ];
-
-/// A group of which other servers serve versions.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RemoteGroup {
-    /// Its name.
-    pub name: Str,
-    /// The highest `groupPriorityMinimum` of its versions.
-    pub priority: i64,
-    /// Its versions, the preferred one first.
-    pub versions: Vec<Str>,
-}
 
 /// An APIService of what this server serves.
 fn made(group: &str, version: &str, priorities: (i64, i64), automanaged: &str) -> Value {
@@ -241,9 +228,8 @@ impl State {
         let mut groups: Vec<RemoteGroup> = groups
             .into_iter()
             .map(|(name, (priority, mut versions))| {
-                versions.sort_by(|(a, one), (b, other)| {
-                    b.cmp(a).then_with(|| crate::api_table::by_priority(one, other))
-                });
+                versions
+                    .sort_by(|(a, one), (b, other)| b.cmp(a).then_with(|| by_priority(one, other)));
                 let versions = versions.into_iter().map(|(_, version)| version).collect();
                 RemoteGroup { name: Str::new(name), priority, versions }
             })
@@ -296,7 +282,7 @@ impl State {
             known.restore(registry, permit, target, wanted).await?;
         }
         let is_remote = self.remote.contains_key(&target.name);
-        let available = if is_remote { registry.available(&known.object) } else { local() };
+        let available = if is_remote { available(registry, &known.object) } else { local() };
         known.note(registry, permit, target, &available).await
     }
 }
@@ -363,7 +349,7 @@ impl Known {
             object.root.insert("spec", spec.clone());
             Ok(Updated { object, owned: false, warnings: vec![] })
         };
-        let written = registry.change(permit, target, Part::Main, &change, &own_options()).await;
+        let written = registry.modify(permit, target, Part::Main, &change, &own_options()).await;
         unless_gone(written.map(drop))
     }
 
@@ -389,7 +375,7 @@ impl Known {
             set_available(&mut object, &now, available);
             Ok(Updated { object, owned: false, warnings: vec![] })
         };
-        let written = registry.change(permit, target, Part::Status, &change, &own_options()).await;
+        let written = registry.modify(permit, target, Part::Status, &change, &own_options()).await;
         unless_gone(written.map(drop))
     }
 }
@@ -398,58 +384,53 @@ fn own_options() -> WriteOptions {
     WriteOptions { field_manager: "kube-apiserver".into(), ..WriteOptions::default() }
 }
 
-impl Registry {
-    /// Whether the service behind an APIService could be asked.
-    fn available(&self, api_service: &Object) -> Available {
-        let missing = |reason: &'static str, message: String| Available {
-            is_available: false,
-            reason,
-            message,
+/// Whether the service behind an APIService could be asked.
+fn available(registry: &Registry, api_service: &Object) -> Available {
+    let missing =
+        |reason: &'static str, message: String| Available { is_available: false, reason, message };
+    let at = |name: &str| api_service.str_at(&["spec", "service", name]);
+    let (namespace, name) = (at("namespace"), at("name"));
+    let place = format!("service/{name} in {namespace:?}");
+    let read = |group: &str, resource: &str| registry.kind(group, resource);
+    let service = read("", "services").and_then(|kind| {
+        let entry = registry.cached(&kind, namespace, name)?;
+        kind.decode(&entry).ok()
+    });
+    let Some(service) = service else {
+        return missing("ServiceNotFound", format!("{place} is not present"));
+    };
+    if service.str_at(&["spec", "type"]) == "ClusterIP" {
+        let number = api_service.int_at(&["spec", "service", "port"]).unwrap_or(443);
+        let ports = service.array_at(&["spec", "ports"]);
+        let port = ports.iter().find(|port| port.int_at(&["port"]) == Some(number));
+        let Some(port) = port else {
+            let why = format!("{place} is not listening on port {number}");
+            return missing("ServicePortError", why);
         };
-        let at = |name: &str| api_service.str_at(&["spec", "service", name]);
-        let (namespace, name) = (at("namespace"), at("name"));
-        let place = format!("service/{name} in {namespace:?}");
-        let read = |group: &str, resource: &str| self.kind(group, resource);
-        let service = read("", "services").and_then(|kind| {
-            let entry = self.cached(&kind, namespace, name)?;
-            kind.decode(&entry).ok()
-        });
-        let Some(service) = service else {
-            return missing("ServiceNotFound", format!("{place} is not present"));
-        };
-        if service.str_at(&["spec", "type"]) == "ClusterIP" {
-            let number = api_service.int_at(&["spec", "service", "port"]).unwrap_or(443);
-            let ports = service.array_at(&["spec", "ports"]);
-            let port = ports.iter().find(|port| port.int_at(&["port"]) == Some(number));
-            let Some(port) = port else {
-                let why = format!("{place} is not listening on port {number}");
-                return missing("ServicePortError", why);
-            };
-            let port = port.str_at(&["name"]).unwrap_or_default();
-            let slices = self.slices_of(namespace, name);
-            if slices.is_empty() {
-                let why = format!("cannot find endpointslices for {place}");
-                return missing("EndpointsNotFound", why);
-            }
-            if !slices.iter().any(|slice| has_ready_port(slice, port)) {
-                let why =
-                    format!("endpointslices for {place} have no addresses with port name {port:?}");
-                return missing("MissingEndpoints", why);
-            }
+        let port = port.str_at(&["name"]).unwrap_or_default();
+        let slices = slices_of(registry, namespace, name);
+        if slices.is_empty() {
+            let why = format!("cannot find endpointslices for {place}");
+            return missing("EndpointsNotFound", why);
         }
-        let why = "requests are not passed on to other servers".to_owned();
-        missing("FailedDiscoveryCheck", why)
+        if !slices.iter().any(|slice| has_ready_port(slice, port)) {
+            let why =
+                format!("endpointslices for {place} have no addresses with port name {port:?}");
+            return missing("MissingEndpoints", why);
+        }
     }
+    let why = "requests are not passed on to other servers".to_owned();
+    missing("FailedDiscoveryCheck", why)
+}
 
-    /// The endpoint slices of a service.
-    fn slices_of(&self, namespace: &str, service: &str) -> Vec<Object> {
-        const SERVICE: &str = "kubernetes.io/service-name";
-        let Some(kind) = self.kind("discovery.k8s.io", "endpointslices") else { return vec![] };
-        let snapshot = self.cached_all(&kind);
-        let slices = snapshot.range(namespace, "").take_while(|e| e.namespace() == namespace);
-        let read = slices.filter_map(|entry| kind.decode(entry).ok());
-        read.filter(|slice| slice.str_at(&["metadata", "labels", SERVICE]) == service).collect()
-    }
+/// The endpoint slices of a service.
+fn slices_of(registry: &Registry, namespace: &str, service: &str) -> Vec<Object> {
+    const SERVICE: &str = "kubernetes.io/service-name";
+    let Some(kind) = registry.kind("discovery.k8s.io", "endpointslices") else { return vec![] };
+    let snapshot = registry.cached_all(&kind);
+    let slices = snapshot.range(namespace, "").take_while(|e| e.namespace() == namespace);
+    let read = slices.filter_map(|entry| kind.decode(entry).ok());
+    read.filter(|slice| slice.str_at(&["metadata", "labels", SERVICE]) == service).collect()
 }
 
 fn has_ready_port(slice: &Object, port: &str) -> bool {

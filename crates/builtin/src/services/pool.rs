@@ -2,11 +2,11 @@
 //! it (registry `core/service/allocator/storage`), which every server that shares the store changes only
 //! where it stands as known. So no port is given twice, whoever gives it.
 
-use super::range::PortRange;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use keelson_meta::{Failure, GroupVersionKind, Object, Status, Value};
+use keelson_registry::PortRange;
 use keelson_schema::catalogue::Catalogue;
 use keelson_schema::{Schema, decode, json, proto};
 use keelson_store::{Compare, KeyValue, Op, ReadError, Revision, Store, Txn, TxnOutcome};

@@ -2,15 +2,12 @@
 //! clients; nothing here queues requests by them.
 
 use crate::bootstrap;
-use crate::informer::{InformerEvent, Wanted};
-use crate::kind::Target;
-use crate::options::{Patch, PatchForm, WriteOptions};
-use crate::registry::Registry;
-use crate::verbs::Part;
 use bytes::Bytes;
 use futures_util::future::try_join_all;
 use keelson_auth::Permit;
 use keelson_meta::{Failure, Map, Object, Value, value};
+use keelson_registry::options::{Patch, PatchForm, WriteOptions};
+use keelson_registry::{InformerEvent, Part, Registry, Target, Wanted};
 use keelson_schema::json;
 use std::sync::Arc;
 use std::time::Duration;

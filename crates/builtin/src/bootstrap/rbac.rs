@@ -3,14 +3,11 @@
 //! `rbac.authorization.kubernetes.io/autoupdate: "false"` stays as it is.
 
 use super::make;
-use crate::kind::Target;
-use crate::options::WriteOptions;
-use crate::registry::Registry;
-use crate::verbs::Part;
-use crate::verbs::update::Updated;
 use keelson_auth::Permit;
 use keelson_auth::rbac::{GROUP, Rule, rules_of, uncovered};
 use keelson_meta::{Failure, Feature, Map, Object, Str, Value, value};
+use keelson_registry::options::WriteOptions;
+use keelson_registry::{Part, Registry, Target, Updated};
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
@@ -64,7 +61,7 @@ async fn ensure_one(registry: &Registry, target: &Target, expected: Object) -> R
     };
     let options =
         WriteOptions { field_manager: "kube-apiserver".into(), ..WriteOptions::default() };
-    registry.change(&permit, target, Part::Main, &change, &options).await.map(drop)
+    registry.modify(&permit, target, Part::Main, &change, &options).await.map(drop)
 }
 
 /// An existing role or binding with all that is expected of it; `None` when it has that, or is to stay.

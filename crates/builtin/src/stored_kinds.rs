@@ -1,12 +1,9 @@
 //! What a stored record must be, for those who look at a store that no server uses.
 
-use crate::allocation::{PORTS_KEY, check_ports};
-use crate::kind::Kind;
-use crate::registry::{Served, built_in};
+use crate::services::{PORTS_KEY, check_ports};
 use bytes::Bytes;
 use keelson_cache::{Entry, by_prefix};
-use keelson_meta::Features;
-use keelson_schema::catalogue::Catalogue;
+use keelson_registry::{Kind, every_built_in_kind};
 use keelson_schema::{decode, json};
 use keelson_store::KeyValue;
 use std::collections::BTreeMap;
@@ -23,9 +20,7 @@ pub struct StoredKinds {
 impl StoredKinds {
     /// All kinds, whether a server serves them by default or not.
     pub fn all() -> StoredKinds {
-        let everything = [("api/all".to_owned(), true)];
-        let everything = Served { runtime_config: &everything, features: Features::ALL };
-        let mut kinds: Vec<_> = built_in(Catalogue::shared(), everything).into_values().collect();
+        let mut kinds = every_built_in_kind();
         // Both resources of events stand in one place and in one form, that of the core group.
         kinds.sort_by(|one, other| other.gvr.group.cmp(&one.gvr.group));
         let by_prefix = kinds.into_iter().map(|kind| (kind.prefix.clone(), kind)).collect();

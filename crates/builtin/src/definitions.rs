@@ -1,19 +1,15 @@
 //! CustomResourceDefinitions: the producer of the API table that reads them from the store, accepts their
 //! names, and empties a resource whose definition is deleted (apiextensions `pkg/controller`).
 
-use crate::Registry;
-use crate::api_table::by_priority;
-use crate::kind::Target;
-use crate::options::{DeleteOptions, ListOptions, WriteOptions};
-use crate::producer::{DefinedVersion, Definition};
-use crate::scale::{ScalePaths, path_members};
-use crate::schema_text::SchemaText;
-use crate::verbs::Part;
-use crate::verbs::update::Updated;
 use keelson_auth::Permit;
-use keelson_cache::Entry;
 use keelson_kinds::definitions::{CLEANUP_FINALIZER, has_condition, set_condition};
 use keelson_meta::{Failure, GroupVersionKind, Map, Object, Status, Str, Value};
+use keelson_registry::api_table::by_priority;
+use keelson_registry::options::{DeleteOptions, ListOptions, WriteOptions};
+use keelson_registry::producer::{DefinedVersion, Definition};
+use keelson_registry::{
+    Entry, Part, Registry, ScalePaths, SchemaText, Target, Updated, path_members,
+};
 use keelson_schema::json;
 use keelson_schema::structural::{LazyStructural, Structural};
 use keelson_schema::tables::CustomColumns;
@@ -32,37 +28,27 @@ const NAMES: [(&str, &str); 5] = [
     ("listKind", "ListKindConflict"),
 ];
 
-impl Registry {
-    fn definitions(&self, name: &str) -> Option<Target> {
-        let kind = self.kind("apiextensions.k8s.io", "customresourcedefinitions")?;
-        Some(Target::of(&kind, "", name))
-    }
+/// Follows definitions, by [`Definitions::follow`] and [`Definitions::forget`].
+#[derive(Default)]
+pub struct Definitions {
+    /// Names that definitions have.
+    accepted: AcceptedNames,
+}
 
-    /// Serves what is established at the start of the server: clients find everything there.
-    pub(crate) fn serve_stored_definitions(&self) {
-        let Some(target) = self.definitions("") else { return };
-        for entry in self.readable(&target.kind).range("", "") {
-            match target.kind.decode(entry) {
-                Ok(definition) => self.serve_definition(entry, &definition, Some(entry.modified())),
-                Err(error) => {
-                    tracing::error!(%error, name = entry.name(), "definition cannot be read; not served");
-                }
-            }
-        }
-    }
-
+impl Definitions {
     /// Brings a definition further that was stored: its names are accepted and it is served, or it is
     /// emptied and let go. Gives the definitions that should be followed again soon: itself, when there is more to
     /// do, and the others of the group when names that it had are free.
-    pub async fn follow_definition(
+    pub async fn follow(
         &self,
+        registry: &Registry,
         permit: &Permit,
         entry: &Entry,
     ) -> Result<Vec<Entry>, Failure> {
-        let Some(target) = self.definitions(entry.name()) else { return Ok(vec![]) };
+        let Some(target) = definitions(registry, entry.name()) else { return Ok(vec![]) };
         let definition = target.kind.decode(entry)?;
         if definition.deletion_timestamp().is_some() {
-            let is_left = self.empty_definition(permit, &target, &definition).await?;
+            let is_left = empty_definition(registry, permit, &target, &definition).await?;
             return Ok(is_left.then(|| entry.clone()).into_iter().collect());
         }
         let names = |definition: &Object| {
@@ -70,73 +56,37 @@ impl Registry {
             names.cloned().unwrap_or_default()
         };
         let before = names(&definition);
-        let definition = self.accept_names(permit, &target, definition).await?;
-        self.serve_definition(entry, &definition, None);
+        let definition = self.accept_names(registry, permit, &target, definition).await?;
+        serve_definition(registry, entry, &definition, None);
         Ok(match gives_up_a_name(&before, &names(&definition)) {
-            true => self.others_of_group(&target, entry.name()),
+            true => others_of_group(registry, &target, entry.name()),
             false => vec![],
         })
     }
 
     /// Withdraws the resource of a definition that is gone. Its names are free: what other definitions of the
     /// group there are is given back, to be followed again.
-    pub fn forget_definition(&self, entry: &Entry) -> Vec<Entry> {
-        let Some(target) = self.definitions(entry.name()) else { return vec![] };
+    pub fn forget(&self, registry: &Registry, entry: &Entry) -> Vec<Entry> {
+        let Some(target) = definitions(registry, entry.name()) else { return vec![] };
         let Some((resource, group)) = entry.name().split_once('.') else { return vec![] };
-        self.accepted_names.forget(entry.name());
+        self.accepted.forget(entry.name());
         // One of the same name may have come meanwhile.
-        if self.objects(&target.kind).get(entry.key()).is_none() {
-            self.withdraw(group, resource);
+        if registry.objects(&target.kind).get(entry.key()).is_none() {
+            registry.withdraw(group, resource);
         }
-        self.others_of_group(&target, entry.name())
-    }
-
-    /// The other definitions of the group of one.
-    fn others_of_group(&self, target: &Target, name: &str) -> Vec<Entry> {
-        let all = self.readable(&target.kind);
-        let others = all.range("", "").filter(|other| other.name() != name);
-        others.filter(|other| group_of(other.name()) == group_of(name)).cloned().collect()
-    }
-
-    /// `entry` has the spec of the definition.
-    fn serve_definition(&self, entry: &Entry, definition: &Object, since: Option<Revision>) {
-        if !has_condition(definition, "Established") {
-            return;
-        }
-        // Its schemas are read only when they are new: its status changes more often.
-        let text = |path: &[&str]| definition.str_at(path).to_owned();
-        let known = self.kind(&text(&["spec", "group"]), &text(&["spec", "names", "plural"]));
-        let unchanged = known.filter(|kind| {
-            kind.definition.as_ref().is_some_and(|(uid, generation)| {
-                *generation == definition.generation() && *uid == definition.uid()
-            })
-        });
-        if let Some(kind) = unchanged {
-            kind.checks.iter().for_each(|checks| checks.rules.follow(entry, &checks.version));
-            return;
-        }
-        let mut defined = defined(entry, definition, since);
-        let conversion = definition.at(&["spec", "conversion"]);
-        if conversion.and_then(|conversion| conversion.str_at(&["strategy"])) == Some("Webhook")
-            && let Some(webhook) = conversion.and_then(|conversion| conversion.get("webhook"))
-        {
-            let webhooks = self.options.conversion_webhooks.as_ref();
-            defined.webhook = webhooks.map(|webhooks| Arc::new(webhooks.webhook(webhook)));
-        }
-        if let Err(error) = self.serve(&defined) {
-            tracing::warn!(%error, name = definition.name(), "definition cannot be served");
-        }
+        others_of_group(registry, &target, entry.name())
     }
 
     /// Sets which names are accepted and whether the resource is established.
     async fn accept_names(
         &self,
+        registry: &Registry,
         permit: &Permit,
         target: &Target,
         definition: Object,
     ) -> Result<Object, Failure> {
-        let others = self.other_names(target, &definition)?;
-        let now = self.clock.now().text();
+        let others = self.other_names(registry, target, &definition)?;
+        let now = registry.clock.now().text();
         let accepted = |mut definition: Object| {
             accept(&mut definition, &others, &now);
             definition
@@ -153,70 +103,137 @@ impl Registry {
             Ok(Updated { object: accepted(live), owned: false, warnings: vec![] })
         };
         let options = own_options();
-        self.change(permit, target, Part::Status, &make, &options).await?;
+        registry.modify(permit, target, Part::Status, &make, &options).await?;
         Ok(wanted)
     }
 
     /// The accepted names of the other definitions of a group.
-    fn other_names(&self, target: &Target, definition: &Object) -> Result<Vec<Arc<Map>>, Failure> {
+    fn other_names(
+        &self,
+        registry: &Registry,
+        target: &Target,
+        definition: &Object,
+    ) -> Result<Vec<Arc<Map>>, Failure> {
         let mut out = vec![];
-        for other in self.others_of_group(target, definition.name()) {
-            out.extend(self.accepted_names.of(&other)?);
+        for other in others_of_group(registry, target, definition.name()) {
+            out.extend(self.accepted.of(&other)?);
         }
         Ok(out)
     }
+}
 
-    /// Deletes the objects of a definition, and then its finalizer.
-    async fn empty_definition(
-        &self,
-        permit: &Permit,
-        target: &Target,
-        definition: &Object,
-    ) -> Result<bool, Failure> {
-        if !definition.finalizers().any(|name| name == CLEANUP_FINALIZER) {
-            return Ok(false);
-        }
-        let text = |name: &str| definition.at(&["spec", name]).and_then(Value::as_str);
-        let plural = definition.at(&["spec", "names", "plural"]).and_then(Value::as_str);
-        let kind = self.kind(text("group").unwrap_or_default(), plural.unwrap_or_default());
-        if let Some(kind) = kind {
-            kind.is_terminating.store(true, Ordering::Relaxed);
-            let all = Target::of(&kind, "", "");
-            let (every, options) = (ListOptions::default(), DeleteOptions::default());
-            self.delete_collection(permit, &all, &every, &options, &mut vec![]).await?;
-            self.caught_up().await?;
-            if !self.objects(&kind).is_empty() {
-                return Ok(true);
+fn definitions(registry: &Registry, name: &str) -> Option<Target> {
+    let kind = registry.kind("apiextensions.k8s.io", "customresourcedefinitions")?;
+    Some(Target::of(&kind, "", name))
+}
+
+/// Serves what is established at the start of the server: clients find everything there.
+pub(crate) fn serve_stored(registry: &Registry) {
+    let Some(target) = definitions(registry, "") else { return };
+    for entry in registry.readable(&target.kind).range("", "") {
+        match target.kind.decode(entry) {
+            Ok(definition) => {
+                serve_definition(registry, entry, &definition, Some(entry.modified()))
+            }
+            Err(error) => {
+                tracing::error!(%error, name = entry.name(), "definition cannot be read; not served");
             }
         }
-        let now = self.clock.now().text();
-        let completed = |live: Option<&Object>| {
-            let mut object = live.cloned().ok_or_else(|| target.not_found())?;
-            let why = "removed all instances";
-            let reason = ("InstanceDeletionCompleted", why);
-            set_condition(&mut object, ("Terminating", false), reason, &now);
-            Ok(Updated { object, owned: false, warnings: vec![] })
-        };
-        let options = own_options();
-        self.change(permit, target, Part::Status, &completed, &options).await?;
-        let released = |live: Option<&Object>| {
-            let mut object = live.cloned().ok_or_else(|| target.not_found())?;
-            let finalizers = object.array_at(&["metadata", "finalizers"]).iter();
-            let left = finalizers.filter(|name| name.as_str() != Some(CLEANUP_FINALIZER)).cloned();
-            let left: Vec<Value> = left.collect();
-            object.metadata_mut().insert("finalizers", left);
-            Ok(Updated { object, owned: false, warnings: vec![] })
-        };
-        self.change(permit, target, Part::Main, &released, &options).await?;
-        self.withdraw(text("group").unwrap_or_default(), plural.unwrap_or_default());
-        Ok(false)
     }
+}
+
+/// The other definitions of the group of one.
+fn others_of_group(registry: &Registry, target: &Target, name: &str) -> Vec<Entry> {
+    let all = registry.readable(&target.kind);
+    let others = all.range("", "").filter(|other| other.name() != name);
+    others.filter(|other| group_of(other.name()) == group_of(name)).cloned().collect()
+}
+
+/// `entry` has the spec of the definition.
+fn serve_definition(
+    registry: &Registry,
+    entry: &Entry,
+    definition: &Object,
+    since: Option<Revision>,
+) {
+    if !has_condition(definition, "Established") {
+        return;
+    }
+    // Its schemas are read only when they are new: its status changes more often.
+    let text = |path: &[&str]| definition.str_at(path).to_owned();
+    let known = registry.kind(&text(&["spec", "group"]), &text(&["spec", "names", "plural"]));
+    let unchanged = known.filter(|kind| {
+        kind.definition.as_ref().is_some_and(|(uid, generation)| {
+            *generation == definition.generation() && *uid == definition.uid()
+        })
+    });
+    if let Some(kind) = unchanged {
+        kind.checks.iter().for_each(|checks| checks.rules.follow(entry, &checks.version));
+        return;
+    }
+    let mut defined = defined(entry, definition, since);
+    let conversion = definition.at(&["spec", "conversion"]);
+    if conversion.and_then(|conversion| conversion.str_at(&["strategy"])) == Some("Webhook")
+        && let Some(webhook) = conversion.and_then(|conversion| conversion.get("webhook"))
+    {
+        let webhooks = registry.options.conversion_webhooks.as_ref();
+        defined.webhook = webhooks.map(|webhooks| Arc::new(webhooks.webhook(webhook)));
+    }
+    if let Err(error) = registry.serve(&defined) {
+        tracing::warn!(%error, name = definition.name(), "definition cannot be served");
+    }
+}
+
+/// Deletes the objects of a definition, and then its finalizer.
+async fn empty_definition(
+    registry: &Registry,
+    permit: &Permit,
+    target: &Target,
+    definition: &Object,
+) -> Result<bool, Failure> {
+    if !definition.finalizers().any(|name| name == CLEANUP_FINALIZER) {
+        return Ok(false);
+    }
+    let text = |name: &str| definition.at(&["spec", name]).and_then(Value::as_str);
+    let plural = definition.at(&["spec", "names", "plural"]).and_then(Value::as_str);
+    let kind = registry.kind(text("group").unwrap_or_default(), plural.unwrap_or_default());
+    if let Some(kind) = kind {
+        kind.is_terminating.store(true, Ordering::Relaxed);
+        let all = Target::of(&kind, "", "");
+        let (every, options) = (ListOptions::default(), DeleteOptions::default());
+        registry.delete_collection(permit, &all, &every, &options, &mut vec![]).await?;
+        registry.caught_up().await?;
+        if !registry.objects(&kind).is_empty() {
+            return Ok(true);
+        }
+    }
+    let now = registry.clock.now().text();
+    let completed = |live: Option<&Object>| {
+        let mut object = live.cloned().ok_or_else(|| target.not_found())?;
+        let why = "removed all instances";
+        let reason = ("InstanceDeletionCompleted", why);
+        set_condition(&mut object, ("Terminating", false), reason, &now);
+        Ok(Updated { object, owned: false, warnings: vec![] })
+    };
+    let options = own_options();
+    registry.modify(permit, target, Part::Status, &completed, &options).await?;
+    let released = |live: Option<&Object>| {
+        let mut object = live.cloned().ok_or_else(|| target.not_found())?;
+        let finalizers = object.array_at(&["metadata", "finalizers"]).iter();
+        let left = finalizers.filter(|name| name.as_str() != Some(CLEANUP_FINALIZER)).cloned();
+        let left: Vec<Value> = left.collect();
+        object.metadata_mut().insert("finalizers", left);
+        Ok(Updated { object, owned: false, warnings: vec![] })
+    };
+    registry.modify(permit, target, Part::Main, &released, &options).await?;
+    registry.withdraw(text("group").unwrap_or_default(), plural.unwrap_or_default());
+    Ok(false)
 }
 
 /// The accepted names of definitions, as they were last read: most of a definition is its schemas, and a group may
 /// have hundreds of definitions.
 #[derive(Default)]
-pub(crate) struct AcceptedNames(Mutex<HashMap<Str, NamesAt>>);
+struct AcceptedNames(Mutex<HashMap<Str, NamesAt>>);
 
 /// The accepted names of a definition, if any were, at the revision of its last write.
 type NamesAt = (Revision, Option<Arc<Map>>);

@@ -1,74 +1,100 @@
 //! What leads to a node: logs and streams of pods, proxies (registry `core/pod/strategy.go`). No node is
 //! reached yet; what is checked before is.
 
-use crate::kind::{Answer, Target};
-use crate::options::{Freshness, LogOptions};
-use crate::registry::Registry;
 use keelson_auth::Permit;
 use keelson_meta::status::quote;
 use keelson_meta::{
     ErrorList, Failure, FieldError, GroupVersionResource, Object, Path, Status, Value,
 };
+use keelson_registry::hooks::Connections;
+use keelson_registry::options::{Freshness, LogOptions};
+use keelson_registry::{Answer, Registry, Target};
+use keelson_store::BoxFuture;
 
-impl Registry {
-    /// The log of a container, which is empty while no node runs the pod.
-    pub async fn read_log(
-        &self,
-        permit: &Permit,
-        target: &Target,
-        options: &LogOptions,
-    ) -> Result<(), Failure> {
-        target.assert_covered(permit, "get", "log");
-        validate_log_options(target, options)?;
-        let pod = self.read_object(target).await?;
-        check_container(&pod, &options.container)?;
-        match pod.str_at(&["spec", "nodeName"]) {
-            "" => Ok(()),
-            node => Err(no_such_node(node)),
-        }
+/// Of pods, services and nodes.
+pub(crate) struct Streams;
+
+impl Connections for Streams {
+    fn log<'a>(
+        &'a self,
+        registry: &'a Registry,
+        target: &'a Target,
+        options: &'a LogOptions,
+    ) -> BoxFuture<'a, Result<(), Failure>> {
+        Box::pin(read_log(registry, target, options))
     }
 
-    /// Why there is no stream to an object.
-    pub async fn no_node(&self, permit: &Permit, target: &Target, container: &str) -> Failure {
-        target.assert_connected(permit);
-        let what = target.gvr().resource.trim_end_matches('s');
-        let is_proxy = permit.attributes().is_some_and(|asked| asked.subresource == "proxy");
-        let backend = match Backend::read(&target.name) {
-            Some(backend) if is_proxy => backend,
-            None if is_proxy => {
-                let id = quote(&target.name);
-                return Status::bad_request(format!("invalid {what} request {id}"));
-            }
-            _ => Backend { name: &target.name, port: "" },
-        };
-        let target = &Target::of(&target.kind, &target.namespace, backend.name);
-        if target.gvr().resource != "pods" {
-            return match self.read_object(target).await {
-                Err(failure) => failure,
-                Ok(object) => Status::unavailable(backend.refusal(what, &object)),
-            };
-        }
-        let pod = match self.read_object(target).await {
-            Ok(pod) => pod,
-            Err(failure) => return failure,
-        };
-        if let Err(failure) = check_container(&pod, container) {
-            return failure;
-        }
-        match pod.str_at(&["spec", "nodeName"]) {
-            "" => {
-                let why = format!("pod {} does not have a host assigned", target.name);
-                Status::bad_request(why)
-            }
-            node => no_such_node(node),
-        }
+    fn refused<'a>(
+        &'a self,
+        registry: &'a Registry,
+        permit: &'a Permit,
+        target: &'a Target,
+        container: &'a str,
+    ) -> BoxFuture<'a, Failure> {
+        Box::pin(no_node(registry, permit, target, container))
     }
+}
 
-    async fn read_object(&self, target: &Target) -> Result<Object, Failure> {
-        match self.read(target, Freshness::Latest).await? {
-            Answer::Entry(entry) => target.kind.decode(&entry),
-            Answer::Object(_) | Answer::Success(_) => Err(Status::internal("a get made an object")),
+/// The log of a container, which is empty while no node runs the pod.
+async fn read_log(
+    registry: &Registry,
+    target: &Target,
+    options: &LogOptions,
+) -> Result<(), Failure> {
+    validate_log_options(target, options)?;
+    let pod = read_object(registry, target).await?;
+    check_container(&pod, &options.container)?;
+    match pod.str_at(&["spec", "nodeName"]) {
+        "" => Ok(()),
+        node => Err(no_such_node(node)),
+    }
+}
+
+/// Why there is no stream to an object.
+async fn no_node(
+    registry: &Registry,
+    permit: &Permit,
+    target: &Target,
+    container: &str,
+) -> Failure {
+    let what = target.gvr().resource.trim_end_matches('s');
+    let is_proxy = permit.attributes().is_some_and(|asked| asked.subresource == "proxy");
+    let backend = match Backend::read(&target.name) {
+        Some(backend) if is_proxy => backend,
+        None if is_proxy => {
+            let id = quote(&target.name);
+            return Status::bad_request(format!("invalid {what} request {id}"));
         }
+        _ => Backend { name: &target.name, port: "" },
+    };
+    let target = &Target::of(&target.kind, &target.namespace, backend.name);
+    if target.gvr().resource != "pods" {
+        return match read_object(registry, target).await {
+            Err(failure) => failure,
+            Ok(object) => Status::unavailable(backend.refusal(what, &object)),
+        };
+    }
+    let pod = match read_object(registry, target).await {
+        Ok(pod) => pod,
+        Err(failure) => return failure,
+    };
+    if let Err(failure) = check_container(&pod, container) {
+        return failure;
+    }
+    match pod.str_at(&["spec", "nodeName"]) {
+        "" => {
+            let why = format!("pod {} does not have a host assigned", target.name);
+            Status::bad_request(why)
+        }
+        node => no_such_node(node),
+    }
+}
+
+async fn read_object(registry: &Registry, target: &Target) -> Result<Object, Failure> {
+    let permit = Permit::internal("system:apiserver");
+    match registry.get(&permit, target, Freshness::Latest).await? {
+        Answer::Entry(entry) => target.kind.decode(&entry),
+        Answer::Object(_) | Answer::Success(_) => Err(Status::internal("a get made an object")),
     }
 }
 

@@ -1,12 +1,10 @@
 //! Ports of nodes that services are given.
 
-use super::Taking;
-use super::families::refuse;
 use super::pool::{PortPool, Ports};
-use crate::kind::Kind;
-use crate::registry::Registry;
-use keelson_cache::Snapshot;
+use super::{Services, Taking};
+use keelson_kinds::service::families::refuse;
 use keelson_meta::{ErrorList, Failure, FieldError, Object, Path, Reason, Status, Value};
+use keelson_registry::{Kind, Registry, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The port before the first one that a dry run shows.
@@ -41,13 +39,13 @@ pub struct PortLeaks {
     seen: BTreeMap<u16, usize>,
 }
 
-impl Registry {
+impl Services {
     /// Takes the ports that services have, should they count as free: those of the services that can
     /// be read. Ports of another range make way for them once all can be.
-    pub(crate) async fn note_ports(&self) -> Result<(), Failure> {
-        let kind = self.target("", "services", "", "").kind;
-        let stored = ports_of_services(&kind, &self.readable(&kind))?;
-        if self.all(&kind).is_ok() {
+    pub(crate) async fn note_ports(&self, registry: &Registry) -> Result<(), Failure> {
+        let kind = registry.target("", "services", "", "").kind;
+        let stored = ports_of_services(&kind, &registry.readable(&kind))?;
+        if registry.all(&kind).is_ok() {
             let mut ports = self.ports.none();
             stored.iter().for_each(|port| ports.insert(*port));
             self.ports.replace_other_range(ports).await?;
@@ -61,15 +59,19 @@ impl Registry {
 
     /// One look for ports that are taken and that no service has, since a write was cut off; they are
     /// free after some looks (portallocator `controller/repair.go`).
-    pub async fn free_leaked_ports(&self, leaks: &mut PortLeaks) -> Result<(), Failure> {
-        self.fresh().await?;
-        self.note_ports().await?;
+    pub async fn free_leaked_ports(
+        &self,
+        registry: &Registry,
+        leaks: &mut PortLeaks,
+    ) -> Result<(), Failure> {
+        registry.fresh().await?;
+        self.note_ports(registry).await?;
         // In this order: a port that is taken later belongs to a service that is not looked at.
         let taken = self.ports.look(|ports| Ok(ports.clone())).await?;
-        self.fresh().await?;
+        registry.fresh().await?;
         // Ports of a service that cannot be read would look as if nobody had them.
-        let kind = self.target("", "services", "", "").kind;
-        let stored = ports_of_services(&kind, &self.all(&kind)?)?;
+        let kind = registry.target("", "services", "", "").kind;
+        let stored = ports_of_services(&kind, &registry.all(&kind)?)?;
         let leaked: BTreeSet<u16> = taken.iter().filter(|port| !stored.contains(port)).collect();
         leaks.seen.retain(|port, _| leaked.contains(port));
         for port in leaked {

@@ -37,7 +37,7 @@ impl PortRange {
     }
 
     /// Which of them a port is, counted from 0.
-    pub(super) fn offset(self, port: u16) -> usize {
+    pub fn offset(self, port: u16) -> usize {
         usize::from(port - self.first)
     }
 }

@@ -1,13 +1,13 @@
 //! The address families of a service: what it says of them is completed from what the cluster has.
 
-use keelson_kinds::validate_service_addresses;
+use super::validate_addresses;
 use keelson_meta::{ErrorList, Failure, FieldError, Object, Path, Str, Value, ip};
 
 const HEADLESS: &str = "None";
 
 /// Fills in `ipFamilyPolicy` and `ipFamilies`. `families` are those of the service ranges, the default
 /// one first.
-pub(super) fn complete(
+pub fn complete(
     service: &mut Object,
     old: Option<&Object>,
     families: &[&str],
@@ -23,7 +23,7 @@ pub(super) fn complete(
         };
         service.object_mut("spec").insert("ipFamilyPolicy", wanted);
     }
-    refuse(service, validate_service_addresses(service, old))?;
+    refuse(service, validate_addresses(service, old))?;
     let mut errors = ErrorList::new();
     if let Some(old) = old {
         shorten(service, old, &mut errors);
@@ -48,11 +48,13 @@ pub(super) fn complete(
     Ok(())
 }
 
-pub(super) fn is_name(service: &Object) -> bool {
+/// Whether it is but another name: an ExternalName.
+pub fn is_name(service: &Object) -> bool {
     service.str_at(&["spec", "type"]) == "ExternalName"
 }
 
-pub(super) fn is_headless(service: &Object) -> bool {
+/// Whether it has no address of its own.
+pub fn is_headless(service: &Object) -> bool {
     texts(service, "clusterIPs").first() == Some(&HEADLESS)
 }
 
@@ -67,12 +69,12 @@ fn policy(service: &Object) -> &str {
 }
 
 /// A list of texts in the spec.
-pub(super) fn texts<'o>(service: &'o Object, name: &str) -> Vec<&'o str> {
+pub fn texts<'o>(service: &'o Object, name: &str) -> Vec<&'o str> {
     service.array_at(&["spec", name]).iter().filter_map(Value::as_str).collect()
 }
 
 /// A service that prefers two stacks follows no change of the cluster by itself.
-pub(super) fn stays_as_it_is(service: &Object, old: &Object) -> bool {
+pub fn stays_as_it_is(service: &Object, old: &Object) -> bool {
     let prefers = |service: &Object| policy(service) == "PreferDualStack" && !is_name(service);
     prefers(service)
         && prefers(old)
@@ -148,7 +150,8 @@ fn check_configured(service: &Object, families: &[&str], found: &[Str]) -> Resul
     refuse(service, errors)
 }
 
-pub(super) fn refuse(service: &Object, errors: ErrorList) -> Result<(), Failure> {
+/// 422 for a service with these faults, if there are any.
+pub fn refuse(service: &Object, errors: ErrorList) -> Result<(), Failure> {
     errors.into_result("", "Service", service.name())
 }
 

@@ -5,14 +5,12 @@ mod rbac;
 
 pub use rbac::default_rules;
 
-use crate::kind::Target;
-use crate::options::WriteOptions;
-use crate::registry::Registry;
-use crate::verbs::update::Updated;
+use crate::services::Services;
 use crate::{api_services, flow_control};
 use futures_util::future::try_join_all;
 use keelson_auth::Permit;
-use keelson_meta::{Failure, Object, Value, value};
+use keelson_meta::{Failure, Value, value};
+use keelson_registry::{Registry, Target};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +22,7 @@ const ELSEWHERE_TIME_MAX: Duration = Duration::from_secs(2);
 const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 
 /// Makes what is missing. What is there stays as it is.
-pub(crate) async fn ensure(registry: &Arc<Registry>) -> Result<(), Failure> {
+pub(crate) async fn ensure(registry: &Arc<Registry>, services: &Services) -> Result<(), Failure> {
     for name in NAMESPACES {
         let target = registry.target("", "namespaces", "", name);
         make(registry, &target, value!({"metadata": {"name": name}})).await?;
@@ -50,7 +48,7 @@ pub(crate) async fn ensure(registry: &Arc<Registry>) -> Result<(), Failure> {
     let target = registry.target("networking.k8s.io", "servicecidrs", "", "kubernetes");
     let cidr = value!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": cidrs}});
     make(registry, &target, cidr).await?;
-    registry.repair_services().await?;
+    services.repair(registry).await?;
     ensure_service(registry).await
 }
 
@@ -174,31 +172,6 @@ async fn made_elsewhere(registry: &Registry, target: &Target) -> bool {
         let left = until.saturating_duration_since(Instant::now());
         if registry.cache.wait(seen.next(), left).await.is_err() {
             return false;
-        }
-    }
-}
-
-impl Registry {
-    /// Makes an object of the server's own, unless there is one of its name.
-    pub async fn make_missing(
-        &self,
-        permit: &Permit,
-        target: &Target,
-        value: Value,
-        field_manager: &'static str,
-    ) -> Result<(), Failure> {
-        if self.objects(&target.kind).get(&target.key()).is_some() {
-            return Ok(());
-        }
-        let mut object = Object::from_value(value).unwrap_or_default();
-        object.set_gvk(&target.schema().gvk);
-        let options =
-            WriteOptions { field_manager: field_manager.into(), ..WriteOptions::default() };
-        let made = Updated { object, owned: false, warnings: vec![] };
-        match self.create_object(permit, target, made, &options).await {
-            // Somebody else was faster.
-            Err(status) if status.code == 409 => Ok(()),
-            made => made.map(drop),
         }
     }
 }

@@ -2,13 +2,11 @@
 //! service (registry `core/service/ipallocator/controller/repairip.go`). What is out of step was left by
 //! a process that ended half-way, or by a write whose outcome nobody knows.
 
-use super::addresses;
-use crate::kind::Kind;
-use crate::recorder::Report;
-use crate::registry::Registry;
-use keelson_cache::Snapshot;
+use super::{Services, addresses};
+use crate::recorder::{Report, report};
 use keelson_meta::time::Timestamp;
 use keelson_meta::{Failure, Object, ip};
+use keelson_registry::{Kind, Registry, Snapshot};
 
 const CONTROLLER: &str = "ipallocator-repair-controller";
 /// The value of the label of addresses that are ours to free.
@@ -16,30 +14,30 @@ const MANAGED_BY: &str = "ipallocator.k8s.io";
 /// How long a service may take from its address to itself: a request's timeout.
 const GRACE_SECONDS: i64 = 60;
 
-impl Registry {
+impl Services {
     /// Makes the `IPAddress` objects that services lack, and notes the ports that they have. A service
     /// that cannot be read does not keep the others waiting.
-    pub async fn repair_services(&self) -> Result<(), Failure> {
-        let target = self.target("", "services", "", "");
-        self.note_ports().await?;
-        for entry in self.readable(&target.kind).range("", "") {
+    pub async fn repair(&self, registry: &Registry) -> Result<(), Failure> {
+        let target = registry.target("", "services", "", "");
+        self.note_ports(registry).await?;
+        for entry in registry.readable(&target.kind).range("", "") {
             let service = target.kind.decode(entry)?;
             for address in addresses::of(&service).iter().filter_map(|text| ip::parse_ip(text)) {
-                match self.make_address(&service, address).await {
+                match addresses::make(registry, &service, address).await {
                     Err(status) if status.code == 409 => {}
                     Err(status) => return Err(status),
                     Ok(()) => {
                         let family = addresses::family_of(address);
                         let note =
                             format!("Cluster IP [{family}]: {address} is not allocated; repairing");
-                        let report = Report {
+                        let told = Report {
                             controller: CONTROLLER,
                             kind: "Warning",
                             reason: "ClusterIPNotAllocated",
                             action: "ClusterIPAllocation",
                             note: &note,
                         };
-                        self.report(&target, &service, report).await;
+                        report(registry, &target, &service, told).await;
                     }
                 }
             }
@@ -49,25 +47,25 @@ impl Registry {
 
     /// Deletes the `IPAddress` objects without a service that has the address, once they are older than a
     /// write may take.
-    pub async fn free_leaked_addresses(&self) -> Result<(), Failure> {
-        self.fresh().await?;
-        let services = self.target("", "services", "", "").kind;
+    pub async fn free_leaked_addresses(&self, registry: &Registry) -> Result<(), Failure> {
+        registry.fresh().await?;
+        let services = registry.target("", "services", "", "").kind;
         // The address of a service that cannot be read would look as if nobody had it.
-        let all = self.all(&services)?;
-        let target = self.target("networking.k8s.io", "ipaddresses", "", "");
-        let now = self.clock.now();
-        for entry in self.readable(&target.kind).range("", "") {
+        let all = registry.all(&services)?;
+        let target = registry.target("networking.k8s.io", "ipaddresses", "", "");
+        let now = registry.clock.now();
+        for entry in registry.readable(&target.kind).range("", "") {
             let address = target.kind.decode(entry)?;
             if !is_due(&address, now) {
                 continue;
             }
             let Some((reason, note)) = fault(&address, &services, &all)? else { continue };
             let action = "IPAddressAllocation";
-            let report =
+            let told =
                 Report { controller: CONTROLLER, kind: "Normal", reason, action, note: &note };
             tracing::warn!(address = address.name(), reason, "freeing a leaked service address");
-            self.report(&target, &address, report).await;
-            self.free_addresses(&[address.name().to_owned()]).await;
+            report(registry, &target, &address, told).await;
+            addresses::free(registry, &[address.name().to_owned()]).await;
         }
         Ok(())
     }
