@@ -17,6 +17,7 @@ mod quota;
 mod recorder;
 mod services;
 mod signers;
+mod stored;
 mod stored_kinds;
 mod streams;
 mod token_request;
@@ -31,6 +32,7 @@ pub use kubernetes_endpoints::{
 };
 pub use lease::{Candidate, campaign, resign};
 pub use services::{PortLeaks, Services};
+pub use stored::{EncodeError, StoredForm};
 pub use stored_kinds::StoredKinds;
 pub use token_request::TokenRequests;
 

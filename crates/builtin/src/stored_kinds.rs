@@ -3,7 +3,8 @@
 use crate::services::{PORTS_KEY, check_ports};
 use bytes::Bytes;
 use keelson_cache::{Entry, by_prefix};
-use keelson_registry::{Kind, every_built_in_kind};
+use keelson_meta::Features;
+use keelson_registry::{Kind, built_in_kinds};
 use keelson_schema::{decode, json};
 use keelson_store::KeyValue;
 use std::collections::BTreeMap;
@@ -20,7 +21,7 @@ pub struct StoredKinds {
 impl StoredKinds {
     /// All kinds, whether a server serves them by default or not.
     pub fn all() -> StoredKinds {
-        let mut kinds = every_built_in_kind();
+        let mut kinds = built_in_kinds(&[("api/all".to_owned(), true)], Features::ALL);
         // Both resources of events stand in one place and in one form, that of the core group.
         kinds.sort_by(|one, other| other.gvr.group.cmp(&one.gvr.group));
         let by_prefix = kinds.into_iter().map(|kind| (kind.prefix.clone(), kind)).collect();

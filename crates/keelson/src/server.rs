@@ -301,10 +301,10 @@ impl Builder {
         let trust = if self.tls { tls_files.trust(&pki)? } else { ClientTrust::default() };
         let current = CurrentFiles::new(pki, trust);
         let (pki, trust) = (current.pki.subscribe(), current.trust.subscribe());
-        let account_tokens = Arc::new(account_tokens?);
-        account_tokens.attach(registry.objects_reader());
+        let (account_tokens, objects) = (Arc::new(account_tokens?), registry.objects_reader());
         token_requests.attach(account_tokens.clone());
-        services.attach(registry.objects_reader());
+        account_tokens.attach(objects.clone());
+        services.attach(objects);
         let tls = if self.tls { Some(tls_files.tls(&pki.borrow())?) } else { None };
         let (shutdown, told) = watch::channel(false);
         let health: Arc<Health> = Arc::default();
@@ -325,8 +325,7 @@ impl Builder {
         duty.start_on_each_server(&mut loops);
         let control_loops = self.control_loops(&backend, duty, identity, &told);
         let endpoints = endpoints_loop(&registry, &backend, &health, &told);
-        let backups = self.backups(&backend);
-        let url = self.url(address);
+        let (backups, url) = (self.backups(&backend), self.url(address));
         let remote = self.remote_tokens(&egress, &mut loops)?;
         self.follow_files(&registry, &egress, &account_tokens, &mut loops);
         let app = self.app(registry.clone(), account_tokens, remote, health, told);

@@ -48,6 +48,41 @@ pub enum StatusMetadata {
     KeepAll,
 }
 
+/// `propagationPolicy`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Propagation {
+    /// Dependents lose the reference.
+    Orphan,
+    /// Dependents go afterwards.
+    Background,
+    /// Dependents go first.
+    Foreground,
+}
+
+impl Propagation {
+    /// As `DeleteOptions` names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Propagation::Orphan => "Orphan",
+            Propagation::Background => "Background",
+            Propagation::Foreground => "Foreground",
+        }
+    }
+}
+
+/// Seconds of grace for a deletion, from what was asked for.
+pub type GracePeriod = fn(&Object, asked: Option<i64>) -> i64;
+
+/// Which fields nobody comes to own by a write, beside those that it cannot change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FieldOwners {
+    /// As `status` is a part of its own.
+    #[default]
+    Usual,
+    /// The spec stays as it was made; approvers own conditions, signers the certificate.
+    Approved,
+}
+
 /// What becomes of the dependents of a deleted object by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GarbageCollection {
@@ -112,6 +147,10 @@ pub struct Strategy {
     pub generation: Generation,
     /// What a write to `status` may change in `metadata`.
     pub status_metadata: StatusMetadata,
+    /// Which fields nobody comes to own by a write.
+    pub owners: FieldOwners,
+    /// Objects stay, terminating, until what they contain is gone.
+    pub has_content: bool,
     /// Fills in defaults that follow from other fields.
     pub default: fn(&mut Object),
     /// Fills in the time where nothing is said.
@@ -160,8 +199,8 @@ pub struct Strategy {
     pub garbage_collection: GarbageCollection,
     /// What a client is warned of whose deletion does not say what becomes of dependents.
     pub deletion_warning: Option<&'static str>,
-    /// Seconds of grace for a deletion, from what was asked for; `None`: deletions are immediate.
-    pub grace: Option<fn(&Object, asked: Option<i64>) -> i64>,
+    /// Seconds of grace for a deletion; `None`: deletions are immediate.
+    pub grace: Option<GracePeriod>,
     /// A new object that its author gave no labels has those of its pod template, also those which
     /// [`Strategy::prepare_create`] adds to the template.
     pub shares_template_labels: bool,
@@ -206,6 +245,8 @@ impl Strategy {
         status_on_create: false,
         generation: Generation::Unused,
         status_metadata: StatusMetadata::Free,
+        owners: FieldOwners::Usual,
+        has_content: false,
         default: |_| (),
         default_time: None,
         prepare_create: |_| (),

@@ -19,9 +19,9 @@ use keelson_meta::{
 };
 use std::time::{Duration, Instant};
 
-/// How long a new pod waits for the service account that a control loop is about to make (upstream
+/// How long a write waits for what a control loop is about to make: a new pod for its service account (upstream
 /// asks ten times, up to 200 ms apart).
-const ACCOUNT_WAIT: Duration = Duration::from_millis(1_500);
+const AWAITED_TIME_MAX: Duration = Duration::from_millis(1_500);
 
 /// A write on its way through admission.
 #[derive(Clone, Copy)]
@@ -486,21 +486,21 @@ impl Registry {
         if creates && !there() && chain.has(NAMESPACE_AUTO_PROVISION) {
             Box::pin(self.provision_namespace(namespace)).await?;
         }
-        let Some(account) = self.asked(write, |req| chain.awaited_account(req, obj)) else {
+        let Some(awaited) = self.asked(write, |req| chain.awaited(req, obj)) else {
             return Ok(());
         };
-        let accounts = self.target("", "serviceaccounts", namespace, account);
-        let objects = self.objects(&accounts.kind);
+        let awaited = self.target(awaited.group, awaited.resource, namespace, awaited.name);
+        let objects = self.objects(&awaited.kind);
         let mut progress = self.cache.progress();
         let appears = async {
-            while objects.get(&accounts.key()).is_none() && there() {
+            while objects.get(&awaited.key()).is_none() && there() {
                 if progress.changed().await.is_err() {
                     return;
                 }
             }
         };
         // Whether it came is for the plug-in to see.
-        let _ = tokio::time::timeout(ACCOUNT_WAIT, appears).await;
+        let _ = tokio::time::timeout(AWAITED_TIME_MAX, appears).await;
         Ok(())
     }
 

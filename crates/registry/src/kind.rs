@@ -5,11 +5,11 @@ use crate::api_table::Source;
 use crate::cel_rules::CelRules;
 use crate::conversion::ConvertedEntries;
 use crate::hooks::KindHooks;
-use crate::scale::ScalePaths;
 use crate::stamp::Clock;
 use bytes::Bytes;
 use keelson_admission::webhooks::ConversionWebhook;
 use keelson_cache::{Entry, Record};
+use keelson_kinds::scale::ScalePaths;
 use keelson_kinds::strategy::Strategy;
 use keelson_meta::room::Kept;
 use keelson_meta::{
@@ -397,19 +397,6 @@ fn read_stored(schema: &Schema, entry: &Entry) -> Result<Object, Failure> {
     let parsed = json::parse(text).map_err(Status::internal)?;
     Object::from_value(parsed.value)
         .ok_or_else(|| Status::internal(format!("stored object {entry:?} is not a map")))
-}
-
-/// Whether tables of a version are made of the stored version: upstream prints the internal type.
-pub fn has_printed_form(gvk: &GroupVersionKind) -> bool {
-    gvk.group == "autoscaling" && gvk.version == "v1" && gvk.kind == "HorizontalPodAutoscaler"
-}
-
-/// The form of an object that is not stored of which tables are made, if [`has_printed_form`].
-pub fn printed_form(gvk: &GroupVersionKind, obj: &Object) -> Option<Object> {
-    has_printed_form(gvk).then(|| {
-        let newest = GroupVersionKind { version: "v2".into(), ..gvk.clone() };
-        keelson_kinds::convert(obj.clone(), gvk, &newest)
-    })
 }
 
 /// What a request speaks of.

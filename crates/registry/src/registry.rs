@@ -7,15 +7,16 @@ use crate::followed::ReadOnly;
 use crate::hooks::{Claim, Ending, Hooks, KindHooks};
 use crate::kind::{Kind, Target};
 use crate::stamp::Clock;
-use crate::stored;
 use arc_swap::{ArcSwap, Guard};
 use bytes::Bytes;
 use keelson_admission::webhooks::ConversionWebhooks;
 use keelson_admission::{Configurations, DynamicPlugIn, namespace_lifecycle};
 use keelson_auth::{Authorizer, Mirror, Objects};
 use keelson_cache::{Cache, Entry, Resource, Snapshot, StartError};
-use keelson_kinds::PortRange;
-use keelson_meta::{Failure, Features, GroupVersionResource, Reason, Status, Str};
+use keelson_kinds::{PortRange, facts};
+use keelson_meta::{
+    Failure, Features, GroupVersionKind, GroupVersionResource, Reason, Status, Str,
+};
 use keelson_schema::catalogue::{Catalogue, Resource as Facts, Version};
 use keelson_store::{
     Compare, KeyValue, Lease, Op, Revision, Store, Timestamp, Txn, TxnOutcome, WriteError,
@@ -266,7 +267,7 @@ impl Registry {
     pub fn storage_version_hash(&self, kind: &Kind) -> String {
         use base64::Engine;
         use sha2::Digest;
-        let gvk = stored::gvk(&self.catalogue, kind);
+        let gvk = stored_gvk(&self.catalogue, kind);
         let text = format!("{}/{}/{}", gvk.group, gvk.version, gvk.kind);
         let digest = sha2::Sha256::digest(text.as_bytes());
         base64::engine::general_purpose::STANDARD.encode(&digest[..8])
@@ -549,11 +550,26 @@ pub(crate) enum Removed {
     Lost(Option<Entry>),
 }
 
-/// Every built-in kind that keeps objects, whether a server serves it by default or not.
-pub fn every_built_in_kind() -> Vec<Arc<Kind>> {
-    let everything = [("api/all".to_owned(), true)];
-    let everything = Served { runtime_config: &everything, features: Features::ALL };
-    built_in(Catalogue::shared(), everything, &Hooks::default()).into_values().collect()
+/// The built-in kinds that a server with this `--runtime-config` and these features has, outside of a server.
+pub fn built_in_kinds(runtime_config: &[(String, bool)], features: Features) -> Vec<Arc<Kind>> {
+    let served = Served { runtime_config, features };
+    built_in(Catalogue::shared(), served, &Hooks::default()).into_values().collect()
+}
+
+/// The version in which kube-apiserver stores a kind, whichever versions are served.
+pub fn stored_gvk(catalogue: &Catalogue, kind: &Kind) -> GroupVersionKind {
+    let (group, resource) = (&kind.gvr.group, &kind.gvr.resource);
+    let of = |version: &str| GroupVersionKind::new(group.clone(), version, kind.name().clone());
+    if *group != kind.storage.gvk.group {
+        return kind.storage.gvk.clone();
+    }
+    if let Some(version) = facts::stored_version(group, resource) {
+        return of(version);
+    }
+    let versions = catalogue.group(group).into_iter().flat_map(|group| &group.versions);
+    let has = |resources: &[Facts]| resources.iter().any(|known| known.name == *resource);
+    let first = versions.into_iter().find(|version| has(&version.resources));
+    first.map_or_else(|| kind.storage.gvk.clone(), |version| of(&version.name))
 }
 
 /// The built-in kinds that keep objects.
@@ -674,9 +690,8 @@ fn storage_schema(
     group: &keelson_schema::catalogue::Group,
     name: &Str,
 ) -> Option<keelson_schema::Schema> {
-    if (group.name.as_str(), name.as_str()) == ("events.k8s.io", "events") {
-        let core = keelson_meta::GroupVersionKind::new("", "v1", "Event");
-        return catalogue.schema(&core);
+    if let Some(shared) = facts::shared_form(&group.name, name) {
+        return catalogue.schema(&shared);
     }
     let versions = || {
         group.versions.iter().filter_map(|version| {
@@ -688,19 +703,7 @@ fn storage_schema(
     catalogue.schema(&resource.kind)
 }
 
-/// Where a resource's objects stand in the store: kube-apiserver's places, so that data can be taken
-/// over and given back.
+/// Where a resource's objects stand in the store.
 fn prefix(group: &str, name: &str) -> Bytes {
-    let place = match (group, name) {
-        ("", "nodes") => "minions".to_owned(),
-        ("", "services") => "services/specs".to_owned(),
-        ("", "endpoints") => "services/endpoints".to_owned(),
-        ("", "replicationcontrollers") => "controllers".to_owned(),
-        ("events.k8s.io", "events") => "events".to_owned(),
-        ("networking.k8s.io", "ingresses") => "ingress".to_owned(),
-        ("policy", "podsecuritypolicies") => "podsecuritypolicy".to_owned(),
-        ("apiextensions.k8s.io" | "apiregistration.k8s.io", name) => format!("{group}/{name}"),
-        (_, name) => name.to_owned(),
-    };
-    Bytes::from(format!("/registry/{place}/"))
+    Bytes::from(format!("/registry/{}/", facts::place(group, name)))
 }

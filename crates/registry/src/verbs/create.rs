@@ -6,7 +6,6 @@ use crate::conversion::{read_back, record_of, shown};
 use crate::kind::{Answer, Target};
 use crate::options::WriteOptions;
 use crate::owners;
-use crate::references;
 use crate::registry::{Put, Registry};
 use crate::stamp;
 use crate::verbs::Tries;
@@ -16,7 +15,9 @@ use keelson_admission::Operation;
 use keelson_auth::Permit;
 use keelson_cache::Entry;
 use keelson_kinds::strategy::{self, Check};
-use keelson_meta::{ErrorList, Failure, Map, Object, Reason, Status, Str, Value, names};
+use keelson_meta::{
+    ErrorList, Failure, Map, Object, Reason, Status, Str, Value, names, owner_references,
+};
 use keelson_schema::decode::Decoded;
 use keelson_store::{Compare, Revision};
 use std::sync::Arc;
@@ -127,7 +128,7 @@ impl Registry {
         warnings.extend(told);
         let shares_labels = kind.strategy.shares_template_labels && labels_of(&obj).is_none();
         kind.fill_defaults(target.schema(), &mut obj, self.clock.as_ref());
-        warnings.extend(references::dedup(&mut obj));
+        warnings.extend(owner_references::dedup(&mut obj));
         if !owned {
             kind.note_owners(&mut obj, target.schema(), |obj| {
                 owners::created(target, obj, &options.field_manager, self.clock.now());

@@ -6,17 +6,17 @@ use crate::conversion::{Conversions, object_of, read_back, record_of, shown};
 use crate::kind::{Answer, Target};
 use crate::options::WriteOptions;
 use crate::owners::{self, Endpoint};
-use crate::references;
 use crate::registry::{Put, Registry, Removed};
 use crate::verbs::create::{check_namespace, invalid};
 use crate::verbs::{Part, Tries, Written, check_body_fields};
 use keelson_admission::Operation;
 use keelson_auth::Permit;
 use keelson_cache::Entry;
-use keelson_kinds::strategy::{self, StatusMetadata, Strategy};
+use keelson_kinds::keep;
+use keelson_kinds::strategy::{self, Strategy};
 use keelson_meta::status::quote;
 use keelson_meta::{
-    ErrorList, Failure, FieldError, Object, Path, Reason, Status, Str, Value, names,
+    ErrorList, Failure, FieldError, Object, Path, Reason, Status, Str, names, owner_references,
 };
 use keelson_schema::decode::Decoded;
 use keelson_store::Revision;
@@ -191,7 +191,7 @@ impl Registry {
         warnings.extend(told);
         check_version(target, part, &object, entry)?;
         kind.fill_defaults(target.schema(), &mut object, self.clock.as_ref());
-        warnings.extend(references::dedup(&mut object));
+        warnings.extend(owner_references::dedup(&mut object));
         match &kind.webhook {
             _ if owned => {}
             None => kind.note_owners(&mut object, target.schema(), |object| {
@@ -456,7 +456,7 @@ pub fn check_uid(
 fn prepare(target: &Target, part: Part, new: &mut Object, old: &Object) {
     let strategy = &target.kind.strategy;
     match part {
-        Part::Main if target.kind.has_status => keep(new, old, "status"),
+        Part::Main if target.kind.has_status => keep::member(new, old, "status"),
         Part::Status => {
             let status = new.root.remove("status");
             let metadata = new.root.remove("metadata");
@@ -468,7 +468,7 @@ fn prepare(target: &Target, part: Part, new: &mut Object, old: &Object) {
             if let Some(metadata) = metadata {
                 new.root.insert("metadata", metadata);
             }
-            keep_metadata(new, old, strategy.status_metadata);
+            keep::metadata(new, old, strategy.status_metadata);
         }
         Part::Other(name) | Part::Effect(name) => {
             if let Some(rules) = strategy.part(name) {
@@ -477,7 +477,7 @@ fn prepare(target: &Target, part: Part, new: &mut Object, old: &Object) {
         }
         Part::Main => {}
     }
-    keep_identity(new, old);
+    keep::identity(new, old);
     match part {
         Part::Main => strategy.prepare_update(new, old),
         Part::Status => strategy.prepare_status(new, old),
@@ -489,64 +489,6 @@ fn prepare(target: &Target, part: Part, new: &mut Object, old: &Object) {
     }
     if part == Part::Main {
         (strategy.drop_after_generation)(new, old);
-    }
-}
-
-/// What the server gave an object at its creation stays, whether the client repeats it or not. A
-/// client that asks for another uid or for a deletion is told so by the checks that follow.
-fn keep_identity(new: &mut Object, old: &Object) {
-    let has = |obj: &Object, name: &str| obj.metadata().is_some_and(|m| m.contains_key(name));
-    let always = |new: &Object, name: &str| match name {
-        "uid" | "deletionGracePeriodSeconds" => !has(new, name),
-        "deletionTimestamp" => has(old, name),
-        _ => true,
-    };
-    for name in ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
-        if !always(new, name) {
-            continue;
-        }
-        match old.metadata().and_then(|m| m.get(name)).cloned() {
-            Some(value) => new.metadata_mut().insert(name, value),
-            None => new.metadata_mut().remove(name),
-        };
-    }
-}
-
-fn keep(new: &mut Object, old: &Object, member: &str) {
-    match old.get(member) {
-        Some(value) => new.root.insert(member, value.clone()),
-        None => new.root.remove(member),
-    };
-}
-
-fn keep_all_metadata(new: &mut Object, old: &Object) {
-    let owners = new.metadata_mut().remove("managedFields");
-    if let Some(metadata) = old.metadata() {
-        new.root.insert("metadata", metadata.clone());
-    }
-    match owners {
-        Some(owners) => new.metadata_mut().insert("managedFields", owners),
-        None => new.metadata_mut().remove("managedFields"),
-    };
-}
-
-fn keep_metadata(new: &mut Object, old: &Object, rule: StatusMetadata) {
-    let kept: &[&str] = match rule {
-        StatusMetadata::Free => &[],
-        StatusMetadata::KeepLabels => &["labels"],
-        StatusMetadata::Keep => &["labels", "annotations", "finalizers", "ownerReferences"],
-        StatusMetadata::KeepAll => return keep_all_metadata(new, old),
-    };
-    for name in kept {
-        match old.metadata().and_then(|m| m.get(name)) {
-            Some(value) => {
-                let value: Value = value.clone();
-                new.metadata_mut().insert(*name, value);
-            }
-            None => {
-                new.metadata_mut().remove(name);
-            }
-        }
     }
 }
 

@@ -1,13 +1,13 @@
 //! Owner references that stand twice (apiserver `handlers/create.go`).
 
-use keelson_meta::{Object, Str, Value};
+use crate::{Object, Str, Value};
 use std::collections::HashSet;
 
 /// Up to this many references are compared pair by pair.
 const LINEAR_REFERENCES_MAX: usize = 16;
 
 /// Drops owner references that equal an earlier one; the warning about it.
-pub(crate) fn dedup(obj: &mut Object) -> Vec<Str> {
+pub fn dedup(obj: &mut Object) -> Vec<Str> {
     if obj.array_at(&["metadata", "ownerReferences"]).len() < 2 {
         return vec![];
     }
@@ -57,7 +57,7 @@ fn key(reference: &Value) -> Key {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use keelson_meta::value;
+    use crate::value;
 
     /// Long lists are searched in another way than short ones.
     #[test]

@@ -1,6 +1,6 @@
 //! Objects of custom resources in etcd: JSON with all members sorted, in the storage version that their
 //! definition had when they were written. Written and read without the definition, which may be loaded
-//! after them: pruning, defaults and conversion follow when the object is read ([`Kind`](crate::kind::Kind)).
+//! after them: pruning, defaults and conversion follow when the object is read ([`Kind`](keelson_registry::Kind)).
 
 use super::{ENCRYPTED, EncodeError};
 use bytes::Bytes;

@@ -7,12 +7,10 @@
 
 mod custom;
 
-use crate::hooks::Hooks;
-use crate::kind::Kind;
-use crate::registry::{Served, built_in};
 use bytes::Bytes;
 use keelson_cache::{Record, by_prefix};
 use keelson_meta::{Features, GroupVersion, GroupVersionKind, Object};
+use keelson_registry::{Kind, built_in_kinds, stored_gvk};
 use keelson_schema::catalogue::Catalogue;
 use keelson_schema::{Schema, decode, default, json, proto};
 use std::collections::BTreeMap;
@@ -21,16 +19,6 @@ use std::sync::Arc;
 
 /// What values begin with that are encrypted.
 const ENCRYPTED: &[u8] = b"k8s:enc:";
-
-/// Kinds that are not stored in the first version of their group, so that the release before can read
-/// what this one wrote: group, resource, version (kube-apiserver's storage factory, and that of its
-/// extension server).
-const STORED_OLDER: [(&str, &str, &str); 4] = [
-    ("admissionregistration.k8s.io", "mutatingadmissionpolicies", "v1beta1"),
-    ("admissionregistration.k8s.io", "mutatingadmissionpolicybindings", "v1beta1"),
-    ("apiextensions.k8s.io", "customresourcedefinitions", "v1beta1"),
-    ("resource.k8s.io", "devicetaintrules", "v1alpha3"),
-];
 
 /// Why an object has no stored form: a fault of ours, since it was checked before.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,38 +60,17 @@ enum Written {
     Converted(GroupVersionKind),
 }
 
-/// The version in which a kind is stored, whichever versions are served.
-pub(crate) fn gvk(catalogue: &Catalogue, kind: &Kind) -> GroupVersionKind {
-    let (group, resource) = (&kind.gvr.group, &kind.gvr.resource);
-    let of = |version: &str| GroupVersionKind::new(group.clone(), version, kind.name().clone());
-    if *group != kind.storage.gvk.group {
-        return kind.storage.gvk.clone();
-    }
-    let older = STORED_OLDER.iter().find(|(g, r, _)| group == g && resource == r);
-    if let Some((.., version)) = older {
-        return of(version);
-    }
-    let versions = catalogue.group(group).into_iter().flat_map(|group| &group.versions);
-    let has = |resources: &[keelson_schema::catalogue::Resource]| {
-        resources.iter().any(|known| known.name == *resource)
-    };
-    let first = versions.into_iter().find(|version| has(&version.resources));
-    first.map_or_else(|| kind.storage.gvk.clone(), |version| of(&version.name))
-}
-
 impl StoredForm {
     /// The forms of the kinds that a server with this `--runtime-config` and these features has.
     pub fn new(runtime_config: &[(String, bool)], features: Features) -> StoredForm {
         let catalogue = Catalogue::shared().clone();
         let mut kinds = BTreeMap::new();
-        for kind in built_in(&catalogue, Served { runtime_config, features }, &Hooks::default())
-            .into_values()
-        {
+        for kind in built_in_kinds(runtime_config, features) {
             // Both resources of Events have the same objects.
             if kind.gvr.group != kind.storage.gvk.group {
                 continue;
             }
-            let gvk = gvk(&catalogue, &kind);
+            let gvk = stored_gvk(&catalogue, &kind);
             let is_json = matches!(&*gvk.group, "apiextensions.k8s.io" | "apiregistration.k8s.io");
             let written = match catalogue.schema_of_any(&gvk) {
                 Some(schema) if is_json => Written::Json(schema),

@@ -1,8 +1,8 @@
 //! Values as Go's `fmt` prints them, because upstream's messages do and clients compare those.
 
+use crate::json;
 use keelson_meta::Value;
 use keelson_meta::status::quote;
-use keelson_schema::json;
 use std::fmt::Write;
 
 /// Go's `%v`: `map[a:1 b:[x y]]`.
