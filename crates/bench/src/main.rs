@@ -1,5 +1,6 @@
 //! `keelson-bench`: measures any Kubernetes API server from outside, over its own protocol.
 
+mod accounts;
 mod bodies;
 mod budget;
 mod client;
@@ -18,6 +19,7 @@ mod start;
 mod table;
 mod target;
 mod watches;
+mod webhooks;
 mod writes;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -262,9 +264,14 @@ impl Bench {
 
     /// The same place over HTTP/1.1 or HTTP/2; it must not outlive this one.
     fn over(&self, http2: bool) -> Bench {
+        self.with(self.target.over(http2))
+    }
+
+    /// The same place in another way, such as another user's; it must not outlive this one.
+    fn with(&self, target: Target) -> Bench {
         let (run, namespace) = (self.run.clone(), self.namespace.clone());
-        let target = Arc::new(self.target.over(http2));
-        Bench { target, run, processes: self.processes.clone(), namespace, server: None }
+        let processes = self.processes.clone();
+        Bench { target: Arc::new(target), run, processes, namespace, server: None }
     }
 
     /// What is seen of the server's processes, where they are known.
