@@ -1,6 +1,10 @@
 //! CustomResourceDefinitions: the producer of the API table that reads them from the store, accepts their
 //! names, and empties a resource whose definition is deleted (apiextensions `pkg/controller`).
 
+mod following;
+
+pub use following::run;
+
 use keelson_auth::Permit;
 use keelson_kinds::definitions::{CLEANUP_FINALIZER, has_condition, set_condition};
 use keelson_meta::{Failure, GroupVersionKind, Map, Object, Status, Str, Value};
@@ -30,7 +34,7 @@ const NAMES: [(&str, &str); 5] = [
 
 /// Follows definitions, by [`Definitions::follow`] and [`Definitions::forget`].
 #[derive(Default)]
-pub struct Definitions {
+struct Definitions {
     /// Names that definitions have.
     accepted: AcceptedNames,
 }
@@ -39,7 +43,7 @@ impl Definitions {
     /// Brings a definition further that was stored: its names are accepted and it is served, or it is
     /// emptied and let go. Gives the definitions that should be followed again soon: itself, when there is more to
     /// do, and the others of the group when names that it had are free.
-    pub async fn follow(
+    async fn follow(
         &self,
         registry: &Registry,
         permit: &Permit,
@@ -66,7 +70,7 @@ impl Definitions {
 
     /// Withdraws the resource of a definition that is gone. Its names are free: what other definitions of the
     /// group there are is given back, to be followed again.
-    pub fn forget(&self, registry: &Registry, entry: &Entry) -> Vec<Entry> {
+    fn forget(&self, registry: &Registry, entry: &Entry) -> Vec<Entry> {
         let Some(target) = definitions(registry, entry.name()) else { return vec![] };
         let Some((resource, group)) = entry.name().split_once('.') else { return vec![] };
         self.accepted.forget(entry.name());

@@ -12,7 +12,10 @@ use keelson_schema::proto;
 use keelson_store::{Lease, Op, Range, Txn};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::timeout;
 
 /// How long a server counts after it has last said that it is there.
 const LEASE_TIME: Duration = Duration::from_secs(15);
@@ -21,9 +24,51 @@ const NAME: &str = "kubernetes";
 const NAMESPACE: &str = "default";
 const SKIP_MIRROR: &str = "endpointslice.kubernetes.io/skip-mirror";
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
+/// Between two looks; a server that says nothing for one and a half of them no longer counts.
+const INTERVAL: Duration = Duration::from_secs(10);
+/// How long a server that stops tries to remove its endpoint.
+const LEAVE_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// Runs until it is told to stop. Servers that share a store are all endpoints, each until it stops.
+pub async fn run(registry: Arc<Registry>, is_shared: bool, mut stop: watch::Receiver<bool>) {
+    loop {
+        if let Err(error) = reconcile(&registry, is_shared).await {
+            tracing::warn!(%error, "endpoints of the service kubernetes not written; trying again");
+        }
+        tokio::select! {
+            () = tokio::time::sleep(INTERVAL) => {}
+            _ = stop.wait_for(|stop| *stop) => break,
+        }
+    }
+    if is_shared {
+        match timeout(LEAVE_TIME_MAX, leave(&registry)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "still an endpoint until its lease ends"),
+            Err(_) => {
+                tracing::warn!("still an endpoint until its lease ends: etcd does not answer")
+            }
+        }
+    }
+}
+
+async fn reconcile(registry: &Registry, is_shared: bool) -> Result<(), Failure> {
+    let addresses = if is_shared {
+        renew_endpoint_lease(registry).await?;
+        endpoint_leases(registry).await?
+    } else {
+        vec![registry.options.advertise_address.to_string()]
+    };
+    write_kubernetes_endpoints(registry, &addresses).await
+}
+
+async fn leave(registry: &Registry) -> Result<(), Failure> {
+    end_endpoint_lease(registry).await?;
+    let others = endpoint_leases(registry).await?;
+    write_kubernetes_endpoints(registry, &others).await
+}
 
 /// Says for [`LEASE_TIME`] that this server is there, to all that share the store.
-pub async fn renew_endpoint_lease(registry: &Registry) -> Result<(), Failure> {
+async fn renew_endpoint_lease(registry: &Registry) -> Result<(), Failure> {
     let address = registry.options.advertise_address;
     let lease = Lease::new(registry.store_time(), LEASE_TIME);
     let value = announcement(registry, address)?;
@@ -32,7 +77,7 @@ pub async fn renew_endpoint_lease(registry: &Registry) -> Result<(), Failure> {
 }
 
 /// Says that this server is going.
-pub async fn end_endpoint_lease(registry: &Registry) -> Result<(), Failure> {
+async fn end_endpoint_lease(registry: &Registry) -> Result<(), Failure> {
     write_lease_key(registry, Op::Delete { key: lease_key(registry.options.advertise_address) })
         .await
 }
@@ -43,7 +88,7 @@ async fn write_lease_key(registry: &Registry, op: Op) -> Result<(), Failure> {
 }
 
 /// The addresses of the servers that say they are there.
-pub async fn endpoint_leases(registry: &Registry) -> Result<Vec<String>, Failure> {
+async fn endpoint_leases(registry: &Registry) -> Result<Vec<String>, Failure> {
     let page = registry.store.range(Range::prefix(LEASES.as_bytes())).await;
     let page = page.map_err(|error| Status::unavailable(error.to_string()))?;
     let addresses = page.items.iter().filter_map(|item| address_of(&item.key));
@@ -53,7 +98,7 @@ pub async fn endpoint_leases(registry: &Registry) -> Result<Vec<String>, Failure
 
 /// Makes these addresses the endpoints of the service `kubernetes`. What is right already is not written. No
 /// address at all changes nothing: some server serves.
-pub async fn write_kubernetes_endpoints(
+async fn write_kubernetes_endpoints(
     registry: &Registry,
     addresses: &[String],
 ) -> Result<(), Failure> {

@@ -4,18 +4,18 @@
 //!
 //! The registry knows none of these kinds: it asks the [`Hooks`] that it is given here.
 
-mod api_services;
+pub mod api_services;
 mod binding;
 mod bootstrap;
-mod definitions;
+pub mod definitions;
 mod escalation;
 mod eviction;
-mod flow_control;
-mod kubernetes_endpoints;
+pub mod flow_control;
+pub mod kubernetes_endpoints;
 mod lease;
 mod quota;
 mod recorder;
-mod services;
+pub mod services;
 mod signers;
 mod stored;
 mod stored_kinds;
@@ -23,13 +23,7 @@ mod streams;
 mod token_request;
 mod turns;
 
-pub use api_services::run as keep_api_services;
 pub use bootstrap::{default_rules, first_address};
-pub use definitions::Definitions;
-pub use flow_control::run as keep_flow_control;
-pub use kubernetes_endpoints::{
-    end_endpoint_lease, endpoint_leases, renew_endpoint_lease, write_kubernetes_endpoints,
-};
 pub use lease::{Candidate, campaign, resign};
 pub use services::{PortLeaks, Services};
 pub use stored::{EncodeError, StoredForm};

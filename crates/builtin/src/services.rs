@@ -9,6 +9,7 @@ mod repair;
 
 pub(crate) use pool::{PORTS_KEY, check_ports};
 pub use ports::PortLeaks;
+pub use repair::run;
 
 use keelson_kinds::service::{families, validate_addresses};
 use keelson_meta::{Failure, Object, Status};

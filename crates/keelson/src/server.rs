@@ -14,15 +14,16 @@ use crate::services::Services;
 use crate::signing::SigningOptions;
 use crate::supervisor::{Loops, keep_running};
 use crate::tls_files::{CurrentFiles, TlsFiles};
-use crate::{
-    allocation_repair, definitions, election, event_ttl, files, kubernetes_endpoints, private_files,
-};
+use crate::{election, event_ttl, files, private_files};
 use keelson_admission::webhooks::ConversionWebhooks;
 use keelson_admission::{Chain, DynamicPlugIn};
 use keelson_auth::oidc::AnonymousConfig;
 use keelson_auth::service_account::ServiceAccountTokens;
 use keelson_auth::{Authenticator, BootstrapTokens, RemoteTokens, TokenFile, User};
-use keelson_builtin::{OpenError as BuiltinError, Opened, Services as ServiceClaims};
+use keelson_builtin::{
+    OpenError as BuiltinError, Opened, Services as ServiceClaims, api_services, definitions,
+    flow_control, kubernetes_endpoints,
+};
 use keelson_controllers::{ClientTrust, Context, Controllers};
 use keelson_egress::Egress;
 use keelson_meta::{Feature, Features};
@@ -521,14 +522,14 @@ impl Builder {
         self.compaction(backend, registry, loops);
         let ours = registry.clone();
         loops.run("allocation-repair", move || {
-            allocation_repair::run(ours.clone(), services.clone())
+            keelson_builtin::services::run(ours.clone(), services.clone())
         });
         let ours = registry.clone();
         loops.run("definitions", move || definitions::run(ours.clone()));
         let ours = registry.clone();
-        loops.run("api-services", move || keelson_builtin::keep_api_services(ours.clone()));
+        loops.run("api-services", move || api_services::run(ours.clone()));
         let ours = registry.clone();
-        loops.run("flow-control", move || keelson_builtin::keep_flow_control(ours.clone()));
+        loops.run("flow-control", move || flow_control::run(ours.clone()));
         if matches!(backend, Backend::Etcd(_)) || self.event_ttl.is_zero() {
             return Ok(());
         }

@@ -2,17 +2,39 @@
 //! service (registry `core/service/ipallocator/controller/repairip.go`). What is out of step was left by
 //! a process that ended half-way, or by a write whose outcome nobody knows.
 
-use super::{Services, addresses};
+use super::{PortLeaks, Services, addresses};
 use crate::recorder::{Report, report};
 use keelson_meta::time::Timestamp;
 use keelson_meta::{Failure, Object, ip};
 use keelson_registry::{Kind, Registry, Snapshot};
+use std::sync::Arc;
+use std::time::Duration;
 
 const CONTROLLER: &str = "ipallocator-repair-controller";
 /// The value of the label of addresses that are ours to free.
 const MANAGED_BY: &str = "ipallocator.k8s.io";
 /// How long a service may take from its address to itself: a request's timeout.
 const GRACE_SECONDS: i64 = 60;
+/// Between two looks. A port that no service has is freed at the fourth look, an address once it is
+/// older than a minute.
+const INTERVAL: Duration = Duration::from_secs(180);
+
+/// Runs until it is aborted. The first look is right away: what the process before left half-way.
+pub async fn run(registry: Arc<Registry>, services: Arc<Services>) {
+    let mut leaks = PortLeaks::default();
+    loop {
+        if let Err(error) = services.free_leaked_addresses(&registry).await {
+            tracing::warn!(%error, "service addresses not repaired; trying again in three minutes");
+        }
+        tokio::time::sleep(INTERVAL).await;
+        if let Err(error) = services.repair(&registry).await {
+            tracing::warn!(%error, "service addresses not repaired; trying again in three minutes");
+        }
+        if let Err(error) = services.free_leaked_ports(&registry, &mut leaks).await {
+            tracing::warn!(%error, "node ports not repaired; trying again in three minutes");
+        }
+    }
+}
 
 impl Services {
     /// Makes the `IPAddress` objects that services lack, and notes the ports that they have. A service

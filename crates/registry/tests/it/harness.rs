@@ -69,19 +69,7 @@ impl Harness {
         clock: Box<dyn Clock>,
         change: impl FnOnce(&mut RegistryOptions),
     ) -> Harness {
-        let mut options = RegistryOptions {
-            service_ranges: vec!["10.0.0.0/24".into()],
-            node_ports: PortRange::default(),
-            advertise_address: [192, 0, 2, 1].into(),
-            advertise_port: 6443,
-            runtime_config: vec![],
-            features: Features::default(),
-            admission: Default::default(),
-            dynamic_admission: vec![],
-            conversion_webhooks: None,
-            authorizer: Arc::default(),
-            event_ttl: std::time::Duration::ZERO,
-        };
+        let mut options = default_options();
         change(&mut options);
         let opened = keelson_builtin::open(store, clock, options).await;
         let Opened { registry, services, .. } = opened.expect("an empty store opens");
@@ -212,6 +200,23 @@ impl Harness {
         };
         let result = self.registry.delete(&self.permit, target, &options, &mut vec![]).await;
         Some((result.map_or_else(|status| status.code, |_| 200), Value::Null))
+    }
+}
+
+/// What a server is told that is told nothing.
+pub fn default_options() -> RegistryOptions {
+    RegistryOptions {
+        service_ranges: vec!["10.0.0.0/24".into()],
+        node_ports: PortRange::default(),
+        advertise_address: [192, 0, 2, 1].into(),
+        advertise_port: 6443,
+        runtime_config: vec![],
+        features: Features::default(),
+        admission: Default::default(),
+        dynamic_admission: vec![],
+        conversion_webhooks: None,
+        authorizer: Arc::default(),
+        event_ttl: std::time::Duration::ZERO,
     }
 }
 

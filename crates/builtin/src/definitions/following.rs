@@ -1,8 +1,8 @@
 //! The loop that follows CustomResourceDefinitions: it accepts their names, has their resources served, and
 //! empties those that are deleted. It is part of every server, whatever `--controllers` says.
 
+use super::Definitions;
 use keelson_auth::Permit;
-use keelson_builtin::Definitions;
 use keelson_meta::Failure;
 use keelson_registry::options::WatchOptions;
 use keelson_registry::{Entry, EventKind, Registry, WatchEvent, WatchRefusal};
@@ -16,7 +16,7 @@ const AGAIN: Duration = Duration::from_millis(200);
 const AFTER_FAILURE: Duration = Duration::from_secs(5);
 
 /// Runs until it is aborted.
-pub(crate) async fn run(registry: Arc<Registry>) {
+pub async fn run(registry: Arc<Registry>) {
     loop {
         if let Err(error) = follow(&registry).await {
             tracing::warn!(%error, "definition controller failed; watching anew");
