@@ -4,6 +4,7 @@ use crate::Bench;
 use crate::bodies::{member, pod};
 use crate::client::{Ask, Client};
 use crate::drive::{Load, drive};
+use crate::report::Report;
 use crate::start::quantile;
 use crate::target::Target;
 use anyhow::{Context, Result};
@@ -11,14 +12,26 @@ use http::HeaderValue;
 use serde_json::{Value, json};
 
 /// Both take turns, so that a slower hour of the machine is that of both.
-const ROUNDS: u32 = 10;
+const ROUNDS: u32 = 8;
+/// What part of a profile's time a turn lasts.
+const TURN: u32 = 3;
 const POD: &str = "read";
+
+/// Measures the rate of gets.
+pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
+    let workers = bench.run.connections;
+    let (ratio, load) = rate(bench, workers).await?;
+    let name = format!("get a Pod as a service account, {workers} connections");
+    report.add(&name, "administrator's rate over its", "x", ratio);
+    report.add_errors(&name, &load.errors);
+    Ok(())
+}
 
 /// How many times as often the administrator gets a Pod as a service account that a role lets do so, each on
 /// `workers` connections; and the requests that failed.
 pub async fn rate(bench: &Bench, workers: usize) -> Result<(f64, Load)> {
     let account = bench.with(account(bench).await?);
-    let (path, span) = (format!("{}/{POD}", bench.pods()), bench.span() / ROUNDS);
+    let (path, span) = (format!("{}/{POD}", bench.pods()), bench.span() / TURN);
     let (mut ratios, mut all) = (vec![], Load::default());
     for _ in 0..ROUNDS {
         let mut rates = [0.0; 2];

@@ -194,6 +194,9 @@ enum Profile {
     List,
     /// Writes are told to many watchers.
     Watch,
+    /// A Pod is read by a service account that RBAC allows it, beside the administrator; an admission webhook is
+    /// called.
+    Access,
     /// Nodes renew leases, pods come and go, controllers list and watch.
     Mixed,
     /// The same for `--seconds` (20 minutes are 1200), with memory and latencies minute by minute, and a
@@ -203,7 +206,7 @@ enum Profile {
 }
 
 impl Profile {
-    const ALL: [Profile; 14] = [
+    const ALL: [Profile; 15] = [
         Profile::Budget,
         Profile::Growth,
         Profile::Etcd,
@@ -217,6 +220,7 @@ impl Profile {
         Profile::Lease,
         Profile::List,
         Profile::Watch,
+        Profile::Access,
         Profile::Mixed,
     ];
 
@@ -366,6 +370,10 @@ async fn profiles(run: &Arc<Run>, report: &mut Report) -> Result<()> {
             Profile::Lease => writes::leases(&bench, report).await?,
             Profile::List => lists::run(&bench, report).await?,
             Profile::Watch => watches::run(&bench, report).await?,
+            Profile::Access => {
+                accounts::run(&bench, report).await?;
+                webhooks::run(&bench, report).await?;
+            }
             Profile::Mixed => mixed::run(&bench, report).await?,
             Profile::Soak => soak::run(&bench, report).await?,
         }

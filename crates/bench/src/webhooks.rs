@@ -4,6 +4,7 @@ use crate::Bench;
 use crate::bodies::{Template, member};
 use crate::client::{Ask, Client};
 use crate::drive::{Load, drive};
+use crate::report::Report;
 use crate::start::quantile;
 use anyhow::{Context, Result};
 use base64::Engine;
@@ -30,6 +31,18 @@ const FOLLOW_MAX: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(20);
 const CONFIGURATIONS: &str =
     "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+
+/// Measures a call.
+pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
+    let workers = bench.run.connections;
+    let (cost, load) = cost(bench, workers).await?;
+    let name = format!("admission webhook, {workers} connections");
+    if let Some(cost) = cost {
+        report.add(&name, "server CPU per call", "ms", cost);
+    }
+    report.add_errors(&name, &load.errors);
+    Ok(())
+}
 
 /// Processor time of the server for each call, in milliseconds: creates that are a dry run (the store has no part in it)
 /// with the label that the webhook selects, less those without; and all of these requests.

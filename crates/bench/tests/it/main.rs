@@ -50,10 +50,12 @@ async fn every_profile_measures_a_server_that_a_kubeconfig_names() {
     let dir = tempfile::tempdir().expect("a folder");
     let kubeconfig = dir.path().join("kubeconfig");
     keelson.kubeconfig().save(&kubeconfig).expect("save");
-    let all = ["update", "patch", "apply", "create", "delete", "lease", "mixed"];
+    let all = ["update", "patch", "apply", "create", "delete", "lease", "access", "mixed"];
     let got = figures(&run(&kubeconfig, &all));
     assert!(value(&got, "apply, 2 connections, 1024 B", "rate") > 0.0);
     assert!(value(&got, "mixed, 3 nodes", "rate") > 0.0);
+    let access = "get a Pod as a service account, 2 connections";
+    assert!(value(&got, access, "administrator's rate over its") > 0.0);
     for protocol in [None, Some("--http2")] {
         let args: Vec<&str> = ["get", "list", "watch"].into_iter().chain(protocol).collect();
         let got = figures(&run(&kubeconfig, &args));
