@@ -166,7 +166,7 @@ async fn made_elsewhere(registry: &Registry, target: &Target) -> bool {
     let until = Instant::now() + ELSEWHERE_TIME_MAX;
     loop {
         let seen = registry.cache.revision();
-        if registry.objects(&target.kind).get(&target.key()).is_some() {
+        if registry.cached(&target.kind, &target.namespace, &target.name).is_some() {
             return true;
         }
         let left = until.saturating_duration_since(Instant::now());

@@ -75,7 +75,7 @@ impl Definitions {
         let Some((resource, group)) = entry.name().split_once('.') else { return vec![] };
         self.accepted.forget(entry.name());
         // One of the same name may have come meanwhile.
-        if registry.objects(&target.kind).get(entry.key()).is_none() {
+        if registry.cached(&target.kind, "", entry.name()).is_none() {
             registry.withdraw(group, resource);
         }
         others_of_group(registry, &target, entry.name())
@@ -134,7 +134,7 @@ fn definitions(registry: &Registry, name: &str) -> Option<Target> {
 /// Serves what is established at the start of the server: clients find everything there.
 pub(crate) fn serve_stored(registry: &Registry) {
     let Some(target) = definitions(registry, "") else { return };
-    for entry in registry.readable(&target.kind).range("", "") {
+    for entry in registry.cached_all(&target.kind).range("", "") {
         match target.kind.decode(entry) {
             Ok(definition) => {
                 serve_definition(registry, entry, &definition, Some(entry.modified()))
@@ -148,7 +148,7 @@ pub(crate) fn serve_stored(registry: &Registry) {
 
 /// The other definitions of the group of one.
 fn others_of_group(registry: &Registry, target: &Target, name: &str) -> Vec<Entry> {
-    let all = registry.readable(&target.kind);
+    let all = registry.cached_all(&target.kind);
     let others = all.range("", "").filter(|other| other.name() != name);
     others.filter(|other| group_of(other.name()) == group_of(name)).cloned().collect()
 }

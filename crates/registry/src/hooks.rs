@@ -1,5 +1,8 @@
 //! What single kinds do in the steps of the verbs, beyond the rules of their [`Strategy`](keelson_kinds::Strategy):
 //! the registry says when, a crate above it what. They are handed in when the registry is opened.
+//!
+//! Some of these traits have one implementation beside that of the tests: they are the seam at which a crate below
+//! asks one above it.
 
 use crate::admission::Write;
 use crate::kind::Target;

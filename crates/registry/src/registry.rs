@@ -299,11 +299,6 @@ impl Registry {
         self.all_under(kind, "")
     }
 
-    /// The objects of a kind as they are now that can be read, for those who only add to what is known.
-    pub fn readable(&self, kind: &Kind) -> Snapshot {
-        self.cache.snapshot(&self.objects(kind))
-    }
-
     /// [`Registry::all`], asked only of the objects whose keys begin with `prefix`.
     pub(crate) fn all_under(&self, kind: &Kind, prefix: &str) -> Result<Snapshot, Failure> {
         let objects = self.objects(kind);

@@ -41,7 +41,7 @@ pub(super) async fn ensure(registry: &Arc<Registry>) -> Result<(), Failure> {
 }
 
 async fn ensure_one(registry: &Registry, target: &Target, expected: Object) -> Result<(), Failure> {
-    let Some(entry) = registry.objects(&target.kind).get(&target.key()) else {
+    let Some(entry) = registry.cached(&target.kind, &target.namespace, &target.name) else {
         return make(registry, target, expected.into_value()).await;
     };
     let Ok(existing) = target.kind.decode(&entry) else { return Ok(()) };

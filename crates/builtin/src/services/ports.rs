@@ -44,7 +44,7 @@ impl Services {
     /// be read. Ports of another range make way for them once all can be.
     pub(crate) async fn note_ports(&self, registry: &Registry) -> Result<(), Failure> {
         let kind = registry.target("", "services", "", "").kind;
-        let stored = ports_of_services(&kind, &registry.readable(&kind))?;
+        let stored = ports_of_services(&kind, &registry.cached_all(&kind))?;
         if registry.all(&kind).is_ok() {
             let mut ports = self.ports.none();
             stored.iter().for_each(|port| ports.insert(*port));

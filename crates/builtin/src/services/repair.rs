@@ -42,7 +42,7 @@ impl Services {
     pub async fn repair(&self, registry: &Registry) -> Result<(), Failure> {
         let target = registry.target("", "services", "", "");
         self.note_ports(registry).await?;
-        for entry in registry.readable(&target.kind).range("", "") {
+        for entry in registry.cached_all(&target.kind).range("", "") {
             let service = target.kind.decode(entry)?;
             for address in addresses::of(&service).iter().filter_map(|text| ip::parse_ip(text)) {
                 match addresses::make(registry, &service, address).await {
@@ -76,7 +76,7 @@ impl Services {
         let all = registry.all(&services)?;
         let target = registry.target("networking.k8s.io", "ipaddresses", "", "");
         let now = registry.clock.now();
-        for entry in registry.readable(&target.kind).range("", "") {
+        for entry in registry.cached_all(&target.kind).range("", "") {
             let address = target.kind.decode(entry)?;
             if !is_due(&address, now) {
                 continue;
