@@ -394,10 +394,25 @@ impl Chain {
 
     /// The service account that a new pod needs and that a control loop is about to make: worth
     /// waiting for a moment when it is not there.
-    pub fn awaited_account(&self, req: &Request<'_>, obj: &Object) -> Option<&'static str> {
+    pub fn awaited(&self, req: &Request<'_>, obj: &Object) -> Option<Awaited> {
         let asks = self.has("ServiceAccount") && req.creates("", "pods");
-        (asks && service_account::is_default(obj)).then_some(service_account::DEFAULT)
+        (asks && service_account::is_default(obj)).then_some(Awaited {
+            group: "",
+            resource: "serviceaccounts",
+            name: service_account::DEFAULT,
+        })
     }
+}
+
+/// An object in the namespace of a request that a control loop is about to make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Awaited {
+    /// Its group.
+    pub group: &'static str,
+    /// Its resource.
+    pub resource: &'static str,
+    /// Its name.
+    pub name: &'static str,
 }
 
 /// Takes the time of plug-ins, from the end of one to the end of the next.

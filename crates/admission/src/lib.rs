@@ -46,7 +46,7 @@ mod trust_bundle_attest;
 pub mod webhooks;
 
 pub use attributes::{Api, Attributes, Call, DynamicPlugIn, Notes, Pending, Reinvocation};
-pub use chain::{Chain, NAMESPACE_AUTO_PROVISION, NameError};
+pub use chain::{Awaited, Chain, NAMESPACE_AUTO_PROVISION, NameError};
 pub use config::{ConfigError, PlugInConfig};
 pub use configurations::Configurations;
 pub use decisions::Decisions;

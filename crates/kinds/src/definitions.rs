@@ -16,6 +16,7 @@ pub use open_api::refused;
 pub use schema::is_structural;
 
 use crate::check::{child, children, default, default_empty};
+use crate::expressions::validate_definition;
 use crate::strategy::Strategy;
 use keelson_meta::{Map, Object, Str, Value, value};
 use keelson_schema::structural::is_format;
@@ -33,6 +34,7 @@ pub(super) fn definition(base: Strategy) -> Strategy {
         terminate: Some(terminate),
         standard_finalizers: false,
         validate: validate::definition,
+        validate_last: Some(validate_definition),
         warnings,
         ..base
     }

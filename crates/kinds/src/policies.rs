@@ -11,6 +11,10 @@ pub(super) fn priority_class(base: Strategy) -> Strategy {
     Strategy {
         default: |class| default(&mut class.root, "preemptionPolicy", "PreemptLowerPriority"),
         validate: validate_priority_class,
+        lasting: |name| {
+            let is_system = SYSTEM_CLASSES.iter().any(|(known, _)| *known == name);
+            is_system.then_some("this is a system priority class and cannot be deleted")
+        },
         ..base
     }
 }

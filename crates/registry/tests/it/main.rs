@@ -7,6 +7,7 @@ mod deletions;
 mod gate;
 mod gated_kinds;
 mod harness;
+mod hooks;
 mod lease;
 mod many_kinds;
 mod past;
