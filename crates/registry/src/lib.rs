@@ -22,7 +22,7 @@ mod informer;
 mod kind;
 mod kubernetes_endpoints;
 mod lease;
-mod open_api;
+pub mod open_api;
 pub mod options;
 mod owners;
 mod patching;

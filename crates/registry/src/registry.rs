@@ -9,6 +9,7 @@ use crate::conversion::ConvertedEntries;
 use crate::definitions::AcceptedNames;
 use crate::followed::ReadOnly;
 use crate::kind::{Kind, Target};
+use crate::open_api::KeptIndex;
 use crate::stamp::Clock;
 use crate::stored;
 use crate::turns::Turns;
@@ -130,6 +131,7 @@ pub struct Registry {
     api_changes: Mutex<ApiChanges>,
     /// Names that definitions of custom resources have.
     pub(crate) accepted_names: AcceptedNames,
+    pub(crate) open_api_index: KeptIndex,
     /// Groups of other servers that APIServices name.
     remote_groups: ArcSwap<Vec<RemoteGroup>>,
     /// The number of the last change of the table, for those who wait for another one.
@@ -170,6 +172,7 @@ impl Registry {
             api: ArcSwap::from_pointee(api),
             api_changes: Mutex::default(),
             accepted_names: AcceptedNames::default(),
+            open_api_index: KeptIndex::default(),
             remote_groups: ArcSwap::default(),
             api_number: watch::Sender::new(0),
         });
