@@ -1,5 +1,5 @@
-//! `cargo xtask startup-order`: lists the functions that a start of the server runs, for the linker
-//! (`crates/keelson/build.rs`).
+//! `cargo xtask startup-order`: lists the functions that a start of the server and its first requests run, for the
+//! linker (`crates/keelson/build.rs`).
 
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeSet;
@@ -10,12 +10,53 @@ use std::time::Duration;
 const LIST: &str = "crates/keelson/startup-order.txt";
 const PROGRAM: &str = "target/release/keelson";
 const FOLDER: &str = "target/startup-order";
-/// What the server prints when it is ready.
-const READY: &str = "kubectl";
 /// The loops' first round takes some seconds under valgrind.
 const FIRST_ROUND: Duration = Duration::from_secs(45);
+const TOKEN: &str = "startup-order";
+/// Method, path, media type and body of what is asked, over HTTP/1.1 and over HTTP/2.
+const REQUESTS: [[&str; 4]; 13] = [
+    ["GET", "/readyz", "", ""],
+    ["GET", "/version", "", ""],
+    ["POST", PODS, JSON, POD],
+    ["GET", ONE_POD, "", ""],
+    ["GET", PODS, "", ""],
+    ["GET", "/api/v1/pods?limit=500", "", ""],
+    ["GET", "/api/v1/pods?labelSelector=app%3Dweb", "", ""],
+    [
+        "GET",
+        "/api/v1/pods?watch=true&timeoutSeconds=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true",
+        "",
+        "",
+    ],
+    [
+        "PATCH",
+        ONE_POD,
+        "application/merge-patch+json",
+        r#"{"metadata":{"labels":{"tier":"front"}}}"#,
+    ],
+    [
+        "PATCH",
+        ONE_POD,
+        "application/strategic-merge-patch+json",
+        r#"{"metadata":{"labels":{"tier":"back"}}}"#,
+    ],
+    [
+        "PATCH",
+        "/api/v1/namespaces/default/configmaps/c?fieldManager=a",
+        "application/apply-patch+yaml",
+        MAP,
+    ],
+    ["DELETE", ONE_POD, JSON, r#"{"gracePeriodSeconds":0}"#],
+    ["DELETE", "/api/v1/namespaces/default/configmaps/c", "", ""],
+];
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const ONE_POD: &str = "/api/v1/namespaces/default/pods/p";
+const JSON: &str = "application/json";
+const POD: &str = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","labels":{"app":"web"}},"spec":{"containers":[{"name":"c","image":"i"}]}}"#;
+const MAP: &str = "{apiVersion: v1, kind: ConfigMap, metadata: {name: c}, data: {a: b}}";
 
-/// Builds the program, runs it under valgrind, and writes the list.
+/// Builds the program, runs it under valgrind, and writes the list: first what the start runs, then what only the
+/// requests do.
 pub fn run() -> Result<()> {
     // The names are those of the usual build: what only the last step is told changes none of a library.
     succeed(
@@ -24,39 +65,74 @@ pub fn run() -> Result<()> {
     )?;
     let _ = std::fs::remove_dir_all(FOLDER);
     std::fs::create_dir_all(FOLDER).context(FOLDER)?;
-    let profile = format!("{FOLDER}/callgrind.out");
+    let tokens = format!("{FOLDER}/tokens.csv");
+    std::fs::write(&tokens, format!("{TOKEN},admin,admin,system:masters\n")).context("tokens")?;
     let mut server = Command::new("valgrind")
         .args(["--quiet", "--tool=callgrind", "--demangle=no"])
-        .arg(format!("--callgrind-out-file={profile}"))
+        .arg(format!("--callgrind-out-file={FOLDER}/profile"))
         .args([PROGRAM, "serve", "--bind-address", "127.0.0.1", "--secure-port", "0"])
-        .args(["--data-dir", &format!("{FOLDER}/data")])
+        .args(["--data-dir", &format!("{FOLDER}/data"), "--token-auth-file", &tokens])
         .stdout(Stdio::piped())
         .spawn()
         .context("run valgrind")?;
-    let idle = wait_until_idle(&mut server);
+    let asked = start_and_ask(&mut server);
     // SIGTERM, so that valgrind writes what it has seen.
     succeed(Command::new("kill").arg(server.id().to_string()))?;
     server.wait().context("wait for the server")?;
-    idle?;
-    let text = std::fs::read_to_string(&profile).with_context(|| profile.clone())?;
-    let names = functions(&text);
+    asked?;
+    let starting = read(&format!("{FOLDER}/profile.1"))?;
+    let all = read(&format!("{FOLDER}/profile"))?;
+    let first = functions(&starting);
+    let mut rest = functions(&all);
+    rest.retain(|name| !first.contains(name));
     let compiler = Command::new("rustc").arg("--version").output().context("run rustc")?;
     let mut list = format!(
         "# Written by `cargo xtask startup-order` with {}",
         String::from_utf8_lossy(&compiler.stdout)
     );
-    list.extend(names.iter().flat_map(|name| [*name, "\n"]));
+    list.extend(first.iter().chain(&rest).flat_map(|name| [*name, "\n"]));
     std::fs::write(LIST, list).context(LIST)?;
+    let (first, rest) = (first.len(), rest.len());
     std::fs::remove_dir_all(FOLDER).context(FOLDER)?;
-    writeln!(std::io::stdout(), "{} functions in {LIST}", names.len()).context("write to stdout")
+    writeln!(std::io::stdout(), "{first} functions of a start and {rest} of requests in {LIST}")
+        .context("write to stdout")
 }
 
-fn wait_until_idle(server: &mut Child) -> Result<()> {
+fn read(path: &str) -> Result<String> {
+    std::fs::read_to_string(path).with_context(|| path.to_owned())
+}
+
+fn start_and_ask(server: &mut Child) -> Result<()> {
+    let url = wait_until_idle(server)?;
+    // Writes the profile so far to `profile.1`.
+    succeed(Command::new("callgrind_control").args(["--dump", &server.id().to_string()]))?;
+    for version in ["--http1.1", "--http2"] {
+        for request in REQUESTS {
+            ask(&url, version, request)?;
+        }
+    }
+    Ok(())
+}
+
+fn ask(url: &str, version: &str, [method, path, media, body]: [&str; 4]) -> Result<()> {
+    let mut curl = Command::new("curl");
+    curl.args(["--silent", "--fail", "--insecure", "--output", "/dev/null", version]);
+    curl.args(["--request", method, "--header", &format!("Authorization: Bearer {TOKEN}")]);
+    if !body.is_empty() {
+        curl.args(["--header", &format!("Content-Type: {media}"), "--data", body]);
+    }
+    succeed(curl.arg(format!("{url}{path}")))
+}
+
+/// Waits until the server has nothing more to do; returns its URL.
+fn wait_until_idle(server: &mut Child) -> Result<String> {
     let output = server.stdout.take().context("the server's output")?;
     for line in BufReader::new(output).lines() {
-        if line.context("read the server's output")?.contains(READY) {
+        let line = line.context("read the server's output")?;
+        // "Keelson ... serves the Kubernetes API ... on https://..."
+        if let Some(url) = line.split(' ').find(|word| word.starts_with("https://")) {
             std::thread::park_timeout(FIRST_ROUND);
-            return Ok(());
+            return Ok(url.to_owned());
         }
     }
     bail!("the server ended before it was ready")

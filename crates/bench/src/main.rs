@@ -1,5 +1,6 @@
 //! `keelson-bench`: measures any Kubernetes API server from outside, over its own protocol.
 
+mod accounts;
 mod bodies;
 mod budget;
 mod client;
@@ -18,6 +19,7 @@ mod start;
 mod table;
 mod target;
 mod watches;
+mod webhooks;
 mod writes;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -192,6 +194,9 @@ enum Profile {
     List,
     /// Writes are told to many watchers.
     Watch,
+    /// A Pod is read by a service account that RBAC allows it, beside the administrator; an admission webhook is
+    /// called.
+    Access,
     /// Nodes renew leases, pods come and go, controllers list and watch.
     Mixed,
     /// The same for `--seconds` (20 minutes are 1200), with memory and latencies minute by minute, and a
@@ -201,7 +206,7 @@ enum Profile {
 }
 
 impl Profile {
-    const ALL: [Profile; 14] = [
+    const ALL: [Profile; 15] = [
         Profile::Budget,
         Profile::Growth,
         Profile::Etcd,
@@ -215,6 +220,7 @@ impl Profile {
         Profile::Lease,
         Profile::List,
         Profile::Watch,
+        Profile::Access,
         Profile::Mixed,
     ];
 
@@ -262,9 +268,14 @@ impl Bench {
 
     /// The same place over HTTP/1.1 or HTTP/2; it must not outlive this one.
     fn over(&self, http2: bool) -> Bench {
+        self.with(self.target.over(http2))
+    }
+
+    /// The same place in another way, such as another user's; it must not outlive this one.
+    fn with(&self, target: Target) -> Bench {
         let (run, namespace) = (self.run.clone(), self.namespace.clone());
-        let target = Arc::new(self.target.over(http2));
-        Bench { target, run, processes: self.processes.clone(), namespace, server: None }
+        let processes = self.processes.clone();
+        Bench { target: Arc::new(target), run, processes, namespace, server: None }
     }
 
     /// What is seen of the server's processes, where they are known.
@@ -359,6 +370,10 @@ async fn profiles(run: &Arc<Run>, report: &mut Report) -> Result<()> {
             Profile::Lease => writes::leases(&bench, report).await?,
             Profile::List => lists::run(&bench, report).await?,
             Profile::Watch => watches::run(&bench, report).await?,
+            Profile::Access => {
+                accounts::run(&bench, report).await?;
+                webhooks::run(&bench, report).await?;
+            }
             Profile::Mixed => mixed::run(&bench, report).await?,
             Profile::Soak => soak::run(&bench, report).await?,
         }

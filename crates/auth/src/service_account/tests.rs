@@ -18,24 +18,27 @@ const P521_SEC1: &str = include_str!("testdata/p521.sec1.pem");
 const P521_PUBLIC: &str = include_str!("testdata/p521.pub.pem");
 const NOW: i64 = 1_000_000;
 
-/// Objects by resource, namespace and name, each with the revision of its last write.
+/// Objects by resource, namespace and name, each with the revision of its last write; and how many writes there
+/// were.
 #[derive(Clone, Default)]
-struct Stored(Arc<Mutex<HashMap<String, (u64, Object)>>>);
+struct Stored(Arc<Mutex<HashMap<String, (u64, Object)>>>, Arc<AtomicU64>);
 
 impl Stored {
     fn put(&self, place: &str, revision: u64, object: keelson_meta::Value) {
         let object = Object::from_value(object).expect("a map");
         self.0.lock().unwrap().insert(place.to_owned(), (revision, object));
+        self.1.fetch_add(1, Ordering::Relaxed);
     }
 
     fn remove(&self, place: &str) {
         self.0.lock().unwrap().remove(place);
+        self.1.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 impl Objects for Stored {
     fn revision(&self) -> u64 {
-        1
+        self.1.load(Ordering::Relaxed)
     }
 
     fn lag(&self) -> Option<BoxFuture<Result<(), Failure>>> {

@@ -50,10 +50,12 @@ async fn every_profile_measures_a_server_that_a_kubeconfig_names() {
     let dir = tempfile::tempdir().expect("a folder");
     let kubeconfig = dir.path().join("kubeconfig");
     keelson.kubeconfig().save(&kubeconfig).expect("save");
-    let all = ["update", "patch", "apply", "create", "delete", "lease", "mixed"];
+    let all = ["update", "patch", "apply", "create", "delete", "lease", "access", "mixed"];
     let got = figures(&run(&kubeconfig, &all));
     assert!(value(&got, "apply, 2 connections, 1024 B", "rate") > 0.0);
     assert!(value(&got, "mixed, 3 nodes", "rate") > 0.0);
+    let access = "get a Pod as a service account, 2 connections";
+    assert!(value(&got, access, "administrator's rate over its") > 0.0);
     for protocol in [None, Some("--http2")] {
         let args: Vec<&str> = ["get", "list", "watch"].into_iter().chain(protocol).collect();
         let got = figures(&run(&kubeconfig, &args));
@@ -65,11 +67,15 @@ async fn every_profile_measures_a_server_that_a_kubeconfig_names() {
     let output = run(&kubeconfig, &["budget", "growth"]);
     let got = figures(&output);
     let lines: Vec<&Value> = got.iter().filter(|figure| figure["profile"] == "budget").collect();
-    assert_eq!(lines.len(), 27);
+    assert_eq!(lines.len(), 29);
     // A server that runs already is not started, and a small store is held against no budget.
     assert!(lines[0]["note"].as_str().is_some_and(|note| note.contains("--spawn")));
     assert!(lines.iter().all(|line| line["met"].is_null()));
     assert!(value(&got, "budget", "get Pod, 64 connections") > 0.0);
+    let account = "get Pod, administrator's rate over a service account's";
+    assert!(value(&got, "budget", account) > 0.0);
+    // Milliseconds of a process that tests share: whatever it is, it was measured.
+    value(&got, "budget", "server CPU per call of an admission webhook");
     assert!(value(&got, "budget", "watch fan-out, 1,000 watchers, 1 KB events") > 0.0);
     let steps: Vec<&Value> =
         got.iter().filter(|figure| figure["profile"] == "growth with watchers").collect();

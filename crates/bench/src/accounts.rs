@@ -1,0 +1,70 @@
+//! What a service account's requests cost beside the administrator's: its token is checked, and RBAC is asked.
+
+use crate::Bench;
+use crate::bodies::{member, pod};
+use crate::client::{Ask, Client};
+use crate::drive::{Load, drive};
+use crate::report::Report;
+use crate::start::quantile;
+use crate::target::Target;
+use anyhow::{Context, Result};
+use http::HeaderValue;
+use serde_json::{Value, json};
+
+/// Both take turns, so that a slower hour of the machine is that of both.
+const ROUNDS: u32 = 8;
+/// What part of a profile's time a turn lasts.
+const TURN: u32 = 3;
+const POD: &str = "read";
+
+/// Measures the rate of gets.
+pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
+    let workers = bench.run.connections;
+    let (ratio, load) = rate(bench, workers).await?;
+    let name = format!("get a Pod as a service account, {workers} connections");
+    report.add(&name, "administrator's rate over its", "x", ratio);
+    report.add_errors(&name, &load.errors);
+    Ok(())
+}
+
+/// How many times as often the administrator gets a Pod as a service account that a role lets do so, each on
+/// `workers` connections; and the requests that failed.
+pub async fn rate(bench: &Bench, workers: usize) -> Result<(f64, Load)> {
+    let account = bench.with(account(bench).await?);
+    let (path, span) = (format!("{}/{POD}", bench.pods()), bench.span() / TURN);
+    let (mut ratios, mut all) = (vec![], Load::default());
+    for _ in 0..ROUNDS {
+        let mut rates = [0.0; 2];
+        for (rate, bench) in rates.iter_mut().zip([bench, &account]) {
+            let path = path.clone();
+            let load =
+                drive(bench, workers, span, move |_, _, _| Some(Ask::get(path.clone()))).await?;
+            *rate = load.rate();
+            all.merge(&load);
+        }
+        ratios.push(rates[0] / rates[1]);
+    }
+    Ok((quantile(&ratios, 0.5), all))
+}
+
+/// The server as a service account sees it that may get Pods, and a Pod.
+async fn account(bench: &Bench) -> Result<Target> {
+    let mut client = Client::connect(&bench.target).await?;
+    let mut make =
+        async |path: String, body: Value| client.must(Ask::post(path, body.to_string())).await;
+    make(bench.pods(), serde_json::from_str(&pod(1, 0).fill(POD, 0))?).await?;
+    let accounts = bench.path("/api/v1", "serviceaccounts");
+    make(accounts.clone(), json!({"metadata": {"name": "reader"}})).await?;
+    let group = "rbac.authorization.k8s.io";
+    let rbac = |resource| bench.path(&format!("/apis/{group}/v1"), resource);
+    let rules = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]);
+    make(rbac("roles"), json!({"metadata": {"name": "reader"}, "rules": rules})).await?;
+    let subject = json!({"kind": "ServiceAccount", "name": "reader", "namespace": bench.namespace});
+    let role = json!({"apiGroup": group, "kind": "Role", "name": "reader"});
+    let binding = json!({"metadata": {"name": "reader"}, "roleRef": role, "subjects": [subject]});
+    make(rbac("rolebindings"), binding).await?;
+    let answer = make(format!("{accounts}/reader/token"), json!({"spec": {}})).await?;
+    let token = member(&answer, "token").context("no token in the answer to a TokenRequest")?;
+    let authorization = Some(HeaderValue::try_from(format!("Bearer {token}"))?);
+    Ok(Target { authorization, ..Target::clone(&bench.target) })
+}
