@@ -3,8 +3,8 @@
 use crate::api_table::{ApiGroup, ApiTable, Source};
 use crate::cel_rules;
 use crate::registry::Registry;
-use keelson_cel::Declared;
 use bytes::Bytes;
+use keelson_cel::Declared;
 use keelson_meta::{GroupVersionKind, Str};
 use keelson_schema::openapi::{
     CustomResource, CustomVersion, DocumentHash, OpenApi, group_of_document,
@@ -36,15 +36,14 @@ struct IndexAt {
 impl KeptIndex {
     fn at(&self, registry: &Registry) -> OpenApiIndex {
         // The table is at least as new as its number: what is newer is looked at again next time.
-        let number = *registry.api_number().borrow();
+        let number = registry.api_change();
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(kept) = kept.as_ref().filter(|kept| kept.number == number) {
             return kept.made.clone();
         }
-        let before = kept.take().and_then(|kept| {
-            let groups = registry.api_changes_since(kept.number)?;
-            Some((kept.documents, groups.into_iter().map(|(group, _)| group).collect()))
-        });
+        let before = kept
+            .take()
+            .and_then(|kept| Some((kept.documents, registry.api_groups_since(kept.number)?)));
         let documents = match before {
             Some((documents, groups)) => registry.hashes_after(documents, &groups),
             None => registry.documents(|all| all.v3_hashes(|_| true)).into_iter().collect(),
@@ -69,9 +68,8 @@ impl Registry {
         mut documents: BTreeMap<String, DocumentHash>,
         groups: &BTreeSet<Str>,
     ) -> BTreeMap<String, DocumentHash> {
-        documents.retain(|path, _| {
-            group_of_document(path).is_none_or(|group| !groups.contains(group))
-        });
+        documents
+            .retain(|path, _| group_of_document(path).is_none_or(|group| !groups.contains(group)));
         for group in groups {
             let of_group = |of: Option<&str>| of == Some(group);
             documents.extend(self.documents_of(group, |found| found.v3_hashes(of_group)));

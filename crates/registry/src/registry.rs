@@ -257,6 +257,17 @@ impl Registry {
         self.api_number.subscribe()
     }
 
+    /// The number of the last change of the table.
+    pub fn api_change(&self) -> u64 {
+        *self.api_number.borrow()
+    }
+
+    /// The groups that changed in the table after the change of a number. `None`: look at all.
+    pub fn api_groups_since(&self, number: u64) -> Option<BTreeSet<Str>> {
+        let changes = self.api_changes_since(number)?;
+        Some(changes.into_iter().map(|(group, _)| group).collect())
+    }
+
     /// Group and resource of what changed in the table after the change of a number. `None`: look at all.
     pub(crate) fn api_changes_since(&self, number: u64) -> Option<BTreeSet<(Str, Str)>> {
         self.api_changes.lock().unwrap_or_else(PoisonError::into_inner).since(number)

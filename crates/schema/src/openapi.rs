@@ -86,7 +86,10 @@ impl<'a> OpenApi<'a> {
 
     /// The v3 documents with their hashes, sorted by path; `is_asked` says for which groups, of which `None` is what
     /// belongs to no group.
-    pub fn v3_hashes(&self, is_asked: impl Fn(Option<&str>) -> bool) -> Vec<(String, DocumentHash)> {
+    pub fn v3_hashes(
+        &self,
+        is_asked: impl Fn(Option<&str>) -> bool,
+    ) -> Vec<(String, DocumentHash)> {
         let custom = self.custom.iter().map(|custom| (custom.document(), custom));
         let custom: HashMap<String, &CustomVersion<'_>> = custom.collect();
         let mut paths = self.v3_paths();
