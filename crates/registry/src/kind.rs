@@ -32,7 +32,7 @@ thread_local! {
 }
 
 /// Rules that need expressions, given an object, the one before it, and the faults that other rules found.
-pub(crate) type MoreRules = fn(&Object, Option<&Object>, &ErrorList) -> ErrorList;
+pub(crate) type MoreRules = fn(&Object, Option<&Object>, &mut ErrorList);
 
 /// What validates objects of one version of a custom resource.
 #[derive(Clone, Debug)]
@@ -107,8 +107,7 @@ impl Kind {
     /// them: they are about the spec, which stays.
     pub(crate) fn validate_more(&self, new: &Object, old: Option<&Object>, errors: &mut ErrorList) {
         if let Some(rules) = self.more_rules {
-            let more = rules(new, old, errors);
-            errors.extend(more);
+            rules(new, old, errors);
         }
     }
 
