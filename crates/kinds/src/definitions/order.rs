@@ -51,3 +51,42 @@ fn version_of(field: &str) -> Option<(usize, &str)> {
     let (number, rest) = field.strip_prefix("spec.versions[")?.split_once(']')?;
     Some((number.parse().ok()?, rest))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use keelson_meta::Path;
+
+    /// The order in which kube-apiserver tells faults of a definition with two versions whose schemas differ.
+    #[test]
+    fn faults_of_rules_stand_behind_those_of_their_schema() {
+        let fields = [
+            "metadata.name",
+            "spec.group",
+            "spec.scope",
+            "spec.versions[1].schema.openAPIV3Schema",
+            "spec.versions[0].schema.openAPIV3Schema.nullable",
+            "spec.versions[0].schema.openAPIV3Schema.properties[a].type",
+            "spec.versions[0].additionalPrinterColumns[0].name",
+            "spec.versions[1].name",
+            "spec.versions[2].schema.openAPIV3Schema.type",
+            "spec.versions",
+            "spec.names.kind",
+            "spec.conversion.strategy",
+            "metadata.annotations[api-approved.kubernetes.io]",
+        ];
+        let mut found = ErrorList::new();
+        for field in fields {
+            let error = FieldError::forbidden(&Path::ROOT, "no");
+            found.push(FieldError { field: field.to_owned(), ..error });
+        }
+        let check = |field: &str, nodes: usize, rules: usize| {
+            let places = (place_of_schema(&found, field), place_of_rules(&found, field));
+            assert_eq!(places, (nodes, rules), "{field}");
+        };
+        check("spec.versions[0].schema.openAPIV3Schema", 5, 6);
+        check("spec.versions[1].schema.openAPIV3Schema", 8, 8);
+        check("spec.versions[2].schema.openAPIV3Schema", 8, 9);
+        check("spec.validation.openAPIV3Schema", 11, 11);
+    }
+}
