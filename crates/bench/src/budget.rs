@@ -2,6 +2,7 @@
 
 use crate::bodies::{Template, config_map, lease, lease_patch, padded, pod};
 use crate::client::{APPLY_PATCH, Ask, Client, MERGE_PATCH, STRATEGIC_PATCH};
+use crate::definitions;
 use crate::drive::{Load, clear, drive, fill};
 use crate::process::Processes;
 use crate::report::{Kind, Report};
@@ -27,6 +28,13 @@ pub const FILL: Duration = Duration::from_secs(120);
 /// Pods of the line that says what one takes up, and bytes of those that are listed or kept.
 const STORED: usize = 100_000;
 pub const POD_BYTES: usize = 3_700;
+/// Definitions of custom resources that are made, their bytes, those whose first objects are waited for, and how often a
+/// document is asked for.
+const DEFINITIONS: usize = 1_000;
+const CRD_BYTES: usize = 16_000;
+const LARGE_CRD_BYTES: usize = 92_000;
+const PROBES: usize = 200;
+const DOCUMENTS: usize = 11;
 /// What a watch event has around its object.
 pub const FRAME_BYTES: usize = 28;
 
@@ -61,11 +69,14 @@ enum Row {
     Account,
     Webhook,
     Crd,
+    LargeCrd,
     CrdReady,
+    CrdIndex,
+    CrdDocument,
 }
 
 /// What each is called, its unit, and what it may be, for servers that share two cores with the load.
-const ROWS: [(Row, &str, &str, Option<f64>); 29] = [
+const ROWS: [(Row, &str, &str, Option<f64>); 32] = [
     (Row::Ready, "start to /readyz, empty store, certificates included", "ms", Some(50.0)),
     (Row::Idle, "resident memory, idle", "MB", Some(20.0)),
     (Row::Restart, "start with 100,000 objects of 5 KB", "ms", Some(1000.0)),
@@ -93,15 +104,18 @@ const ROWS: [(Row, &str, &str, Option<f64>); 29] = [
     (Row::CpuList, "server CPU per list of 10,000 Pods", "ms", Some(100.0)),
     (Row::Account, "get Pod, administrator's rate over a service account's", "x", Some(1.11)),
     (Row::Webhook, "server CPU per call of an admission webhook", "ms", Some(0.15)),
-    (Row::Crd, "memory per CRD, idle", "kB", Some(60.0)),
-    (Row::CrdReady, "CRD created until its resource answers, p99", "ms", Some(5.0)),
+    // A quarter more than the JSON, and 40 kB.
+    (Row::Crd, "memory per CRD of 16 KB, idle", "kB", Some(60.0)),
+    (Row::LargeCrd, "memory per CRD of 92 KB, idle", "kB", Some(155.0)),
+    (Row::CrdReady, "CRD created until its resource answers, beside 1,000, p99", "ms", Some(5.0)),
+    (Row::CrdIndex, "index of OpenAPI v3, 1,000 CRDs, p50", "ms", Some(10.0)),
+    (Row::CrdDocument, "OpenAPI v3 of one group version, 1,000 CRDs, p50", "ms", Some(10.0)),
 ];
 
 /// Why there is no value.
 const NO_PROCESS: &str = "not measured: the server's process is not known (--pid)";
 pub const NO_PROGRAM: &str = "not measured: --spawn names no program to start";
 const TOO_SLOW: &str = "not measured: the store took too long to be filled";
-const NO_CRDS: &str = "not measured: custom resources are not served yet";
 const ELSEWHERE: &str = "counted by `cargo run --release -p keelson --example allocations`";
 
 /// What has been measured so far, of a store that may be smaller than it ought to be.
@@ -115,8 +129,6 @@ struct Sheet<'a> {
 pub async fn run(run: &Arc<Run>, report: &mut Report) -> Result<()> {
     let mut sheet = Sheet { run, values: HashMap::new(), report };
     sheet.values.insert(Row::Allocated, Err(ELSEWHERE));
-    sheet.values.insert(Row::Crd, Err(NO_CRDS));
-    sheet.values.insert(Row::CrdReady, Err(NO_CRDS));
     sheet.starts().await.context("starts")?;
     sheet.small_objects().await.context("small objects")?;
     sheet.patches().await.context("patches")?;
@@ -126,6 +138,7 @@ pub async fn run(run: &Arc<Run>, report: &mut Report) -> Result<()> {
     sheet.list_of_none().await.context("a list of nothing")?;
     sheet.idle_watches().await.context("idle watches")?;
     sheet.watches().await.context("watches")?;
+    sheet.definitions().await.context("definitions")?;
     sheet.write();
     Ok(())
 }
@@ -329,6 +342,36 @@ impl Sheet<'_> {
         bench.close().await
     }
 
+    async fn definitions(&mut self) -> Result<()> {
+        let count = self.scaled(DEFINITIONS);
+        for (row, bytes) in [(Row::Crd, CRD_BYTES), (Row::LargeCrd, LARGE_CRD_BYTES)] {
+            let bench = Bench::open(self.run).await?;
+            let each = definitions::memory(&bench, definitions::definition(bytes), count).await?;
+            self.set_known(row, each);
+            if row == Row::LargeCrd {
+                self.beside_definitions(&bench).await?;
+            }
+            bench.close().await?;
+        }
+        Ok(())
+    }
+
+    /// What is asked of a server that has many.
+    async fn beside_definitions(&mut self, bench: &Bench) -> Result<()> {
+        let served = definitions::served(bench, self.scaled(PROBES).max(1)).await?;
+        self.set(Row::CrdReady, quantile(&served, 0.99));
+        for (what, share) in [("p50", 0.5), ("max", 1.0)] {
+            self.report.add("budget, CrdReady", what, "ms", quantile(&served, share));
+        }
+        let document = definitions::document_path();
+        for (row, path) in [(Row::CrdIndex, "/openapi/v3"), (Row::CrdDocument, &document)] {
+            let times = definitions::document_times(bench, path, DOCUMENTS).await?;
+            self.set(row, quantile(&times, 0.5));
+            self.report.add(&format!("budget, {row:?}"), "max", "ms", quantile(&times, 1.0));
+        }
+        Ok(())
+    }
+
     async fn idle_watches(&mut self) -> Result<()> {
         for (row, http2) in [(Row::Watch, false), (Row::SharedWatch, true)] {
             let bench = Bench::open(self.run).await?;
@@ -436,7 +479,7 @@ mod tests {
         let rows: HashSet<Row> = ROWS.iter().map(|(row, ..)| *row).collect();
         assert_eq!(rows.len(), ROWS.len());
         // The last variant's number tells how many there are.
-        assert_eq!(Row::CrdReady as usize + 1, ROWS.len());
+        assert_eq!(Row::CrdDocument as usize + 1, ROWS.len());
         let whats: HashSet<&str> = ROWS.iter().map(|(_, what, ..)| *what).collect();
         assert_eq!(whats.len(), ROWS.len());
     }

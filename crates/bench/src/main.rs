@@ -4,6 +4,7 @@ mod accounts;
 mod bodies;
 mod budget;
 mod client;
+mod definitions;
 mod drive;
 mod etcd;
 mod growth;

@@ -18,7 +18,7 @@ use crate::tree::{Place, Placed};
 use crate::varint::{read_varint, write_varint};
 use bytes::Bytes;
 use keelson_meta::Str;
-use keelson_meta::room::Kept;
+use keelson_meta::room::{Kept, passing};
 use keelson_store::{KeyValue, Revision};
 use std::borrow::Cow;
 use std::fmt;
@@ -53,7 +53,7 @@ impl Record<'_> {
     /// The value for the store.
     pub fn encode(&self) -> Bytes {
         let pairs = pairs_bytes(self.labels) + pairs_bytes(self.fields);
-        let mut out = Vec::with_capacity(FIXED_BYTES + pairs + self.json.len());
+        let mut out = passing(FIXED_BYTES + pairs + self.json.len());
         out.push(FORMAT);
         out.extend_from_slice(&[0; 4]);
         out.extend_from_slice(&small(self.resource_version_at).to_le_bytes());
@@ -214,7 +214,11 @@ impl Entry {
     }
 
     fn new(head: Head, parts: &[&[u8]]) -> Entry {
-        let mut draft = Kept::take(&DRAFT);
+        let bytes = parts.iter().map(|part| part.len()).sum();
+        let mut draft = match bytes > DRAFT_BYTES_MAX {
+            true => passing(bytes),
+            false => Kept::take(&DRAFT),
+        };
         for part in parts {
             draft.extend_from_slice(part);
         }

@@ -18,6 +18,9 @@ pub const HISTORY_EVENTS_MAX: usize = 20_000;
 pub const HISTORY_BYTES_MAX: usize = 64 << 20;
 /// The newest changes, which are kept as they are, with the encoded events for further watchers.
 const FRESH_CHANGES_MAX: usize = 256;
+/// Bytes that the newest changes may hold alive: of large objects there are fewer. When they hold more, as many are
+/// packed as leave half of it.
+const FRESH_BYTES_MAX: usize = 4 << 20;
 /// So many are packed together: to pack one takes locks, and room for it.
 const PACKED_CHANGES_MIN: usize = 32;
 /// Versions of one object in a row that are differences: so many steps it takes at most to make one.
@@ -180,6 +183,8 @@ pub(crate) struct History {
     /// The history after this revision is complete.
     floor: Revision,
     bytes: usize,
+    /// Those of `bytes` that are not packed.
+    fresh_bytes: usize,
 }
 
 impl History {
@@ -210,6 +215,7 @@ impl History {
         }
         let kept = Kept::Fresh(Arc::new(change));
         self.bytes += kept.bytes();
+        self.fresh_bytes += kept.bytes();
         self.ring.push_back(kept);
         let old = self.ring.len().checked_sub(FRESH_CHANGES_MAX + 1);
         if let Some(Kept::Fresh(old)) = old.map(|old| &self.ring[old]) {
@@ -226,6 +232,9 @@ impl History {
     fn pop(&mut self) {
         if let Some(kept) = self.ring.pop_front() {
             self.bytes -= kept.bytes();
+            if let Kept::Fresh(_) = kept {
+                self.fresh_bytes -= kept.bytes();
+            }
             self.first += 1;
             self.packed = self.packed.max(self.first);
             self.floor = self.floor.max(kept.revision());
@@ -354,15 +363,29 @@ impl History {
     /// None, as long as they are few.
     pub fn due(&self) -> (u64, Vec<Arc<Change>>) {
         let start = self.index(self.packed).unwrap_or(0);
-        let end = self.ring.len().saturating_sub(FRESH_CHANGES_MAX);
-        if end < start + PACKED_CHANGES_MIN {
-            return (self.packed, vec![]);
-        }
+        let many = self.ring.len().saturating_sub(FRESH_CHANGES_MAX);
+        let end = match self.fresh_bytes > FRESH_BYTES_MAX {
+            true => many.max(self.end_of_large(start)),
+            false if many < start + PACKED_CHANGES_MIN => return (self.packed, vec![]),
+            false => many,
+        };
         let due = (start..end).filter_map(|index| match &self.ring[index] {
             Kept::Fresh(change) => Some(change.clone()),
             Kept::Packed(_) => None,
         });
         (self.packed, due.collect())
+    }
+
+    /// Where those end that are to be packed because all that are fresh, from `start` on, hold too much.
+    fn end_of_large(&self, start: usize) -> usize {
+        let mut left = self.fresh_bytes;
+        let mut fits = |kept: &Kept| {
+            let fits = left <= FRESH_BYTES_MAX / 2;
+            left -= kept.bytes();
+            fits
+        };
+        let fresh = self.ring.range(start..);
+        fresh.map(&mut fits).position(|fits| fits).map_or(self.ring.len(), |count| start + count)
     }
 
     /// Packs changes from `number` on, which [`History::due`] told of; with the difference of each. Those
@@ -401,8 +424,9 @@ impl History {
         };
         let packed = Packed { revision: change.revision, after, before, differences };
         let kept = Kept::Packed(Box::new(packed));
-        self.bytes += kept.bytes();
-        self.bytes -= self.ring[index].bytes();
+        let fresh = self.ring[index].bytes();
+        self.fresh_bytes -= fresh;
+        self.bytes = self.bytes + kept.bytes() - fresh;
         self.ring[index] = kept;
         self.packed += 1;
     }
@@ -540,6 +564,8 @@ mod tests {
         let fresh = usize::try_from(history.next() - history.packed).expect("a few");
         assert!((FRESH_CHANGES_MAX..FRESH_CHANGES_MAX + PACKED_CHANGES_MIN).contains(&fresh));
         assert_eq!(history.bytes, history.ring.iter().map(Kept::bytes).sum::<usize>());
+        let fresh = history.ring.range(history.ring.len() - fresh..);
+        assert_eq!(history.fresh_bytes, fresh.map(Kept::bytes).sum::<usize>());
         let told: Vec<_> = writer.told.iter().filter(|c| c.revision > history.floor()).collect();
         let read = writer.read(history.first);
         assert!(read.iter().map(|c| seen(c)).eq(told.iter().map(|c| seen(c))));
@@ -587,6 +613,24 @@ mod tests {
                 "{past} versions, {objects} objects"
             );
         }
+    }
+
+    #[test]
+    fn of_large_objects_few_changes_are_kept_as_they_are() {
+        let mut history = History::new(Revision(0));
+        let mut last = None;
+        let filler = format!(r#","filler":"{}""#, "x".repeat(100 << 10));
+        for revision in 1..=FRESH_CHANGES_MAX as u64 {
+            let kv = stored_with("n/1", &[], revision, &filler);
+            let entry = Entry::from_store(PREFIX.len(), &kv).expect("a record");
+            let previous = last.replace(entry.clone());
+            history.push(Change::new(ChangeKind::Put, Revision(revision), entry, previous));
+            let (number, due) = history.due();
+            history.pack(number, due.iter().map(|change| change.difference()).collect());
+            assert!(history.fresh_bytes <= FRESH_BYTES_MAX, "{}", history.fresh_bytes);
+        }
+        assert!(history.fresh_bytes >= FRESH_BYTES_MAX / 4, "{}", history.fresh_bytes);
+        assert!(history.bytes < FRESH_BYTES_MAX + (1 << 20), "{}", history.bytes);
     }
 
     #[test]

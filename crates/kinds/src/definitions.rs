@@ -5,6 +5,7 @@ mod field_path;
 mod internal;
 mod lists;
 mod open_api;
+mod order;
 mod rules;
 mod schema;
 mod selectable;
@@ -13,6 +14,7 @@ mod validate;
 
 pub use defaults::faults as default_faults;
 pub use open_api::refused;
+pub use order::{place_of_rules, place_of_schema};
 pub use schema::is_structural;
 
 use crate::check::{child, children, default, default_empty};

@@ -112,8 +112,8 @@ pub enum Check {
 /// What a kind's rules are given to compare.
 pub type Validate = fn(new: &Object, old: Option<&Object>) -> ErrorList;
 
-/// Rules that are given the faults that all others found.
-pub type LastRules = fn(new: &Object, old: Option<&Object>, found: &ErrorList) -> ErrorList;
+/// Rules that put their faults among those that all others found.
+pub type LastRules = fn(new: &Object, old: Option<&Object>, found: &mut ErrorList);
 
 /// The rules of a subresource that writes a part of the object.
 #[derive(Clone, Copy)]

@@ -79,9 +79,29 @@ impl<R: Room> Kept<R> {
     }
 }
 
+/// Bytes from which on a text that passes stands apart from those that stay.
+const APART_BYTES_MIN: usize = 128 << 10;
+/// Room for so many bytes is one that allocators give back whole. Of what is not written to nothing is resident.
+const APART_ROOM_BYTES: usize = 576 << 10;
+
+/// Room for a text of so many bytes that does not stay. A large one stands apart: between texts that stay it would
+/// leave a hole that nothing of another size fits in.
+pub fn passing(bytes: usize) -> Vec<u8> {
+    Vec::with_capacity(if bytes < APART_BYTES_MIN { bytes } else { bytes.max(APART_ROOM_BYTES) })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_large_text_that_passes_stands_apart() {
+        let room = |bytes| passing(bytes).capacity();
+        assert_eq!(room(0), 0);
+        assert_eq!(room(APART_BYTES_MIN - 1), APART_BYTES_MIN - 1);
+        assert_eq!(room(APART_BYTES_MIN), APART_ROOM_BYTES);
+        assert_eq!(room(3 << 20), 3 << 20);
+    }
 
     type Parts = (Vec<u8>, [Vec<String>; 2]);
 

@@ -624,6 +624,13 @@ impl ErrorList {
         }
     }
 
+    /// Adds all faults of another list in front of the one at a place.
+    pub fn insert(&mut self, place: usize, other: ErrorList) {
+        let behind = self.errors.split_off(place.min(self.errors.len()));
+        self.extend(other);
+        self.errors.extend(behind);
+    }
+
     /// The faults.
     pub fn iter(&self) -> std::slice::Iter<'_, FieldError> {
         self.errors.iter()

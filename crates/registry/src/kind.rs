@@ -106,12 +106,11 @@ impl Kind {
         self.checks.iter().find(|checks| checks.version == version)
     }
 
-    /// Adds the faults that the rules find that are asked last. Writes of a status do not ask them: they are about
-    /// the spec, which stays.
+    /// Has the rules that are asked last add what they find. Writes of a status do not ask them: they are about the
+    /// spec, which stays.
     pub(crate) fn validate_last(&self, new: &Object, old: Option<&Object>, errors: &mut ErrorList) {
         if let Some(rules) = self.strategy.validate_last {
-            let more = rules(new, old, errors);
-            errors.extend(more);
+            rules(new, old, errors);
         }
     }
 

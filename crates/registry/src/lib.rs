@@ -14,7 +14,7 @@ mod followed;
 pub mod hooks;
 mod informer;
 mod kind;
-mod open_api;
+pub mod open_api;
 pub mod options;
 mod owners;
 mod patching;

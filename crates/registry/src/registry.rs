@@ -6,6 +6,7 @@ use crate::conversion::ConvertedEntries;
 use crate::followed::ReadOnly;
 use crate::hooks::{Claim, Ending, Hooks, KindHooks};
 use crate::kind::{Kind, Target};
+use crate::open_api::KeptIndex;
 use crate::stamp::Clock;
 use arc_swap::{ArcSwap, Guard};
 use bytes::Bytes;
@@ -117,6 +118,7 @@ pub struct Registry {
     api: ArcSwap<ApiTable>,
     /// Held by who replaces the table.
     api_changes: Mutex<ApiChanges>,
+    pub(crate) open_api_index: KeptIndex,
     /// Groups of other servers that APIServices name.
     remote_groups: ArcSwap<Vec<RemoteGroup>>,
     /// The number of the last change of the table, for those who wait for another one.
@@ -155,6 +157,7 @@ impl Registry {
             this: this.clone(),
             api: ArcSwap::from_pointee(api),
             api_changes: Mutex::default(),
+            open_api_index: KeptIndex::default(),
             remote_groups: ArcSwap::default(),
             api_number: watch::Sender::new(0),
         });
@@ -233,6 +236,17 @@ impl Registry {
     /// A receiver of the number of the last change of the table.
     pub(crate) fn api_number(&self) -> watch::Receiver<u64> {
         self.api_number.subscribe()
+    }
+
+    /// The number of the last change of the table.
+    pub fn api_change(&self) -> u64 {
+        *self.api_number.borrow()
+    }
+
+    /// The groups that changed in the table after the change of a number. `None`: look at all.
+    pub fn api_groups_since(&self, number: u64) -> Option<BTreeSet<Str>> {
+        let changes = self.api_changes_since(number)?;
+        Some(changes.into_iter().map(|(group, _)| group).collect())
     }
 
     /// Group and resource of what changed in the table after the change of a number. `None`: look at all.

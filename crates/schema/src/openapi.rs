@@ -35,6 +35,9 @@ use std::sync::OnceLock;
 /// What `info` says.
 const VERSION: &str = "1.36";
 
+/// A name for the content of a document: what tags show in hexadecimal digits.
+pub type DocumentHash = [u8; 64];
+
 /// The documents of what is served.
 pub struct OpenApi<'a> {
     catalogue: &'a Catalogue,
@@ -81,18 +84,34 @@ impl<'a> OpenApi<'a> {
         out
     }
 
-    /// The index at `/openapi/v3`, as JSON.
-    pub fn v3_index(&self) -> Vec<u8> {
+    /// The v3 documents with their hashes, sorted by path; `is_asked` says for which groups, of which `None` is what
+    /// belongs to no group.
+    pub fn v3_hashes(
+        &self,
+        is_asked: impl Fn(Option<&str>) -> bool,
+    ) -> Vec<(String, DocumentHash)> {
         let custom = self.custom.iter().map(|custom| (custom.document(), custom));
         let custom: HashMap<String, &CustomVersion<'_>> = custom.collect();
+        let mut paths = self.v3_paths();
+        paths.retain(|path| is_asked(group_of_document(path)));
+        let hashes = paths.into_iter().map(|path| {
+            let hash = self.hash(&path, custom.get(&path).copied().into_iter());
+            (path, hash)
+        });
+        hashes.collect()
+    }
+
+    /// The index at `/openapi/v3`, as JSON, of such documents.
+    pub fn v3_index<'h>(
+        documents: impl IntoIterator<Item = (&'h String, &'h DocumentHash)>,
+    ) -> Vec<u8> {
         let mut out = b"{\"paths\":{".to_vec();
-        for (i, path) in self.v3_paths().iter().enumerate() {
+        for (i, (path, hash)) in documents.into_iter().enumerate() {
             if i > 0 {
                 out.push(b',');
             }
             write_string(path, &mut out);
-            let hash = self.hash(path, custom.get(path).copied().into_iter());
-            let url = format!("/openapi/v3/{path}?hash={hash}");
+            let url = format!("/openapi/v3/{path}?hash={}", hex(hash));
             out.extend_from_slice(b":{\"serverRelativeURL\":");
             write_string(&url, &mut out);
             out.push(b'}');
@@ -109,12 +128,15 @@ impl<'a> OpenApi<'a> {
     /// A name for the content of the v3 document at `path`: 128 upper-case hexadecimal digits that
     /// change when the document may change. Costs no building of the document.
     pub fn v3_hash(&self, path: &str) -> String {
-        let of_path = |custom: &&CustomVersion<'_>| path == "v2" || custom.is_at(path);
-        self.hash(path, self.custom.iter().filter(of_path))
+        hex(&self.hash(path, self.custom.iter().filter(|custom| custom.is_at(path))))
     }
 
     /// [`v3_hash`](Self::v3_hash) of a document with these versions of custom resources.
-    fn hash<'v>(&self, path: &str, custom: impl Iterator<Item = &'v CustomVersion<'v>>) -> String {
+    fn hash<'v>(
+        &self,
+        path: &str,
+        custom: impl Iterator<Item = &'v CustomVersion<'v>>,
+    ) -> DocumentHash {
         let mut hash = Sha512::new();
         hash.update(tables_digest());
         hash.update(path);
@@ -137,7 +159,7 @@ impl<'a> OpenApi<'a> {
                 hash.update(resource.selectable.join(","));
             }
         }
-        hex(&hash.finalize())
+        hash.finalize().into()
     }
 
     /// The v3 document at a path of [`v3_paths`](Self::v3_paths), as JSON.
@@ -353,6 +375,14 @@ impl<'a> OpenApi<'a> {
     }
 }
 
+/// The group of the document at a path; none: it belongs to no group.
+pub fn group_of_document(path: &str) -> Option<&str> {
+    match path.strip_prefix("apis/") {
+        Some(rest) => rest.split('/').next(),
+        None => (path == "api" || path.starts_with("api/")).then_some(""),
+    }
+}
+
 /// `api`, `apis/apps`.
 fn group_root(group: &str) -> String {
     if group.is_empty() { "api".to_owned() } else { format!("apis/{group}") }
@@ -416,8 +446,8 @@ fn text(text: impl Into<Str>) -> Value {
 }
 
 /// The hash of all that documents are made of but for what is served.
-fn tables_digest() -> &'static [u8; 64] {
-    static DIGEST: OnceLock<[u8; 64]> = OnceLock::new();
+fn tables_digest() -> &'static DocumentHash {
+    static DIGEST: OnceLock<DocumentHash> = OnceLock::new();
     DIGEST.get_or_init(|| {
         let mut hash = Sha512::new();
         hash.update(env!("CARGO_PKG_VERSION"));

@@ -5,13 +5,12 @@ use crate::handler::App;
 use keelson_meta::{Map, Str, Value, value};
 use keelson_registry::RemoteGroup;
 use keelson_registry::api_table::{ApiGroup, ApiVersion, Endpoint};
-use keelson_schema::catalogue::Resource;
 
 fn group_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
-fn strings(words: &[Str]) -> Value {
+pub(crate) fn strings(words: &[Str]) -> Value {
     Value::Array(words.iter().cloned().map(Value::String).collect())
 }
 
@@ -138,86 +137,6 @@ fn legacy_resource(
     let hash = endpoint.kind.as_ref().map(|kind| app.registry.storage_version_hash(kind));
     if let Some(hash) = hash {
         entry.insert("storageVersionHash", hash);
-    }
-    Value::Object(entry)
-}
-
-/// `/api` and `/apis` in aggregated form: everything in one document.
-pub(crate) fn aggregated(app: &App, core: bool) -> Value {
-    let api = app.registry.api();
-    let groups = api.groups().filter(|group| group.name.is_empty() == core);
-    let mut items: Vec<Value> = groups.map(aggregated_group).collect();
-    let remote = app.registry.remote_groups();
-    if !core {
-        let others = remote.iter().filter(|remote| api.group(&remote.name).is_none());
-        items.extend(others.map(|remote| {
-            let versions = remote
-                .versions
-                .iter()
-                .map(|version| value!({"version": (version.clone()), "freshness": "Stale"}));
-            let versions: Vec<Value> = versions.collect();
-            value!({"metadata": {"name": (remote.name.clone())}, "versions": (versions)})
-        }));
-    }
-    value!({
-        "kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {},
-        "items": (items)
-    })
-}
-
-fn aggregated_group(group: &ApiGroup) -> Value {
-    let mut metadata = Map::new();
-    if !group.name.is_empty() {
-        metadata.insert("name", group.name.clone());
-    }
-    let version = |version: &ApiVersion| {
-        let resources = version.endpoints().map(|endpoint| aggregated_resource(&endpoint.facts));
-        let resources: Vec<Value> = resources.collect();
-        value!({
-            "version": (version.name.clone()), "resources": (resources), "freshness": "Current"
-        })
-    };
-    let versions: Vec<Value> = group.versions.iter().map(version).collect();
-    value!({"metadata": (metadata), "versions": (versions)})
-}
-
-/// A kind in aggregated discovery: one of the same group version is named by its kind alone.
-fn response_kind(kind: &keelson_meta::GroupVersionKind, of: &Resource) -> Value {
-    let own = kind.group == of.kind.group && kind.version == of.kind.version;
-    let (group, version) = if own {
-        (Str::default(), Str::default())
-    } else {
-        (kind.group.clone(), kind.version.clone())
-    };
-    value!({"group": (group), "version": (version), "kind": (kind.kind.clone())})
-}
-
-fn aggregated_resource(resource: &Resource) -> Value {
-    let mut entry = Map::new();
-    entry.insert("resource", resource.name.clone());
-    entry.insert("responseKind", response_kind(&resource.kind, resource));
-    entry.insert("scope", if resource.namespaced { "Namespaced" } else { "Cluster" });
-    entry.insert("singularResource", resource.singular.clone());
-    entry.insert("verbs", strings(&resource.verbs));
-    if !resource.short_names.is_empty() {
-        entry.insert("shortNames", strings(&resource.short_names));
-    }
-    if !resource.categories.is_empty() {
-        entry.insert("categories", strings(&resource.categories));
-    }
-    if !resource.subresources.is_empty() {
-        let subs: Vec<Value> = resource
-            .subresources
-            .iter()
-            .map(|sub| {
-                value!({
-                    "subresource": (sub.name.clone()),
-                    "responseKind": (response_kind(&sub.kind, resource)),
-                    "verbs": (strings(&sub.verbs))
-                })
-            })
-            .collect();
-        entry.insert("subresources", subs);
     }
     Value::Object(entry)
 }

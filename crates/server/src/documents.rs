@@ -24,6 +24,8 @@ impl Documents {
         }
         let made = spawn_blocking(make).await;
         let text = Arc::new(made.inspect_err(|error| tracing::error!(%error, name)).ok()??);
+        // Names change with what documents say.
+        documents.retain(|_, text| text.strong_count() > 0);
         documents.insert(name.to_owned(), Arc::downgrade(&text));
         Some(Bytes::from_owner(Text(text)))
     }
@@ -50,5 +52,7 @@ mod tests {
         drop(first);
         assert_eq!(documents.text("a", || Some(vec![2])).await.as_deref(), Some(&[2][..]));
         assert_eq!(documents.text("b", || None).await, None);
+        assert_eq!(documents.text("c", || Some(vec![3])).await.as_deref(), Some(&[3][..]));
+        assert_eq!(documents.0.lock().await.len(), 1, "those that nobody is sent are forgotten");
     }
 }

@@ -1,5 +1,6 @@
 //! The steps of a request, in order: authentication, limits, impersonation, authorization, dispatch.
 
+use crate::aggregated::Aggregated;
 use crate::bodies::Bodies;
 use crate::body::Body;
 use crate::context::RequestContext;
@@ -57,6 +58,9 @@ pub struct State {
     pub(crate) health: HealthLog,
     pub(crate) in_flight: Arc<InFlight>,
     pub(crate) bodies: Bodies,
+    /// `/api` and `/apis` in aggregated form.
+    pub(crate) core_discovery: Aggregated,
+    pub(crate) discovery: Aggregated,
     pub(crate) documents: Documents,
     pub(crate) last_modes: LastModes,
     pub(crate) metrics: Arc<Metrics>,
@@ -69,6 +73,8 @@ impl State {
             health: HealthLog::default(),
             in_flight: Arc::new(InFlight::new(limits)),
             bodies: Bodies::new(limits),
+            core_discovery: Aggregated::default(),
+            discovery: Aggregated::default(),
             documents: Documents::default(),
             last_modes: LastModes::default(),
             metrics: Arc::new(Metrics::new()),

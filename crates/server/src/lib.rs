@@ -5,6 +5,7 @@
 //! -> the registry's verb -> the answer's bytes ([`handler`]).
 
 mod access_review;
+mod aggregated;
 mod bodies;
 mod body;
 mod component_pages;

@@ -151,12 +151,7 @@ fn discovery_root(app: &App, ask: &Ask, core: bool) -> Result<Reply, Failure> {
                 .all(|word| entry.contains(word))
     };
     if accept.split(',').any(is_aggregated) {
-        let list = discovery::aggregated(app, core);
-        let mut reply = respond::value(ask, 200, Encoding::Json, &list);
-        let value = http::HeaderValue::from_static(AGGREGATED);
-        reply.headers_mut().insert(header::CONTENT_TYPE, value);
-        vary_accept(&mut reply);
-        return Ok(reply);
+        return Ok(aggregated(app, ask, core));
     }
     let value = if core {
         let options = &app.registry.options;
@@ -170,6 +165,33 @@ fn discovery_root(app: &App, ask: &Ask, core: bool) -> Result<Reply, Failure> {
     let mut reply = document(ask, &value)?;
     vary_accept(&mut reply);
     Ok(reply)
+}
+
+/// A document with its tag; 304 when that is the one that the client names.
+fn aggregated(app: &App, ask: &Ask, core: bool) -> Reply {
+    let kept = if core { &app.state.core_discovery } else { &app.state.discovery };
+    let named = ask.header(header::IF_NONE_MATCH).unwrap_or_default();
+    let is_known =
+        |hash: &str| named.strip_prefix('"').and_then(|n| n.strip_suffix('"')) == Some(hash);
+    let document = kept.document(app, core, is_known);
+    let mut reply = if is_known(&document.hash) {
+        let mut reply = respond::no_content();
+        *reply.status_mut() = http::StatusCode::NOT_MODIFIED;
+        reply
+    } else {
+        let text = Bytes::from(document.text);
+        let mut reply = respond::encoded(ask.pretty(), 200, Encoding::Json, text);
+        let value = http::HeaderValue::from_static(AGGREGATED);
+        reply.headers_mut().insert(header::CONTENT_TYPE, value);
+        reply
+    };
+    let headers = reply.headers_mut();
+    if let Ok(tag) = http::HeaderValue::from_str(&format!("\"{}\"", document.hash)) {
+        headers.insert(header::ETAG, tag);
+    }
+    headers.insert(header::CACHE_CONTROL, http::HeaderValue::from_static("public"));
+    vary_accept(&mut reply);
+    reply
 }
 
 fn vary_accept(reply: &mut Reply) {
@@ -252,7 +274,8 @@ async fn openapi(app: &Arc<App>, ask: &Ask, rest: &[&str]) -> Result<Reply, Fail
             let Some(is_protobuf) = accepts_v2(accept) else { return Ok(not_acceptable()) };
             let (name, media_type) =
                 if is_protobuf { ("v2 protobuf", V2_PROTOBUF) } else { ("v2", "application/json") };
-            let hash = app.registry.documents(|documents| documents.v3_hash("v2"));
+            // It changes when one of the others does.
+            let hash = OpenApi::hash_of(app.registry.open_api_index().hash.as_bytes());
             let name = format!("{name} {hash}");
             let made_for = app.clone();
             let make = move || {
@@ -264,11 +287,10 @@ async fn openapi(app: &Arc<App>, ask: &Ask, rest: &[&str]) -> Result<Reply, Fail
             let text = app.state.documents.text(&name, make).await.unwrap_or_default();
             Ok(tagged(ask, text, media_type, &hash, false))
         }
-        ["v3"] => Ok(app.registry.documents(|documents| {
-            let index = documents.v3_index();
-            let hash = OpenApi::hash_of(&index);
-            tagged(ask, index.into(), "text/plain; charset=utf-8", &hash, false)
-        })),
+        ["v3"] => {
+            let index = app.registry.open_api_index();
+            Ok(tagged(ask, index.text, "text/plain; charset=utf-8", &index.hash, false))
+        }
         ["v3", path @ ..] => {
             if !accepts(accept, &["application/json", V3_PROTOBUF]) {
                 return Ok(not_acceptable());

@@ -3,11 +3,12 @@
 
 use crate::bodies::Bodies;
 use crate::limits::Limits;
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{BufMut, Bytes};
 use http::{HeaderMap, header};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
+use keelson_meta::room::passing;
 use keelson_meta::{Failure, Reason, Status};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
@@ -50,9 +51,9 @@ impl RequestBody {
             }
             pieces.push(piece);
         }
-        let mut whole = BytesMut::with_capacity(total);
+        let mut whole = passing(total);
         pieces.into_iter().for_each(|piece| whole.put(piece));
-        Ok((whole.freeze(), held))
+        Ok((whole.into(), held))
     }
 
     /// The next piece.

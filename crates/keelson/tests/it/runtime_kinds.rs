@@ -184,6 +184,51 @@ fn the_tag_of_the_index_of_openapi_changes_with_what_is_served() {
     server.stop();
 }
 
+/// Of the table that changed, only the groups that did are looked at.
+#[test]
+fn indexes_that_followed_changes_say_what_those_say_that_did_not() {
+    let (followed, fresh) = (Server::start_plain(quiet()), Server::start_plain(quiet()));
+    let aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    let indexes = |server: &Server| {
+        let client = server.client();
+        ["/openapi/v3", "/apis", "/api"].map(|path| {
+            let accept = format!("Accept: {aggregated}, */*\r\n");
+            let found = client.ask("GET", path, &accept, None);
+            let tag = found.header("etag").expect("a tag").to_owned();
+            let known = format!("{accept}If-None-Match: {tag}\r\n");
+            assert_eq!(client.plain("GET", path, &known, &[]).status, 304, "{path}");
+            (path, tag, found.body)
+        })
+    };
+    let others = |resource: &str, group: &str| Definition {
+        group: group.into(),
+        resource: resource.into(),
+        ..widgets(vec![version("v1", 2)])
+    };
+    let registry = followed.keelson.registry();
+    let before = indexes(&followed);
+    for definition in [
+        others("gadgets", "a-b.example.com"),
+        others("gadgets", "a.example.com"),
+        widgets(vec![version("v1", 2)]),
+        others("gizmos", "example.com"),
+        widgets(vec![version("v2", 3), version("v1", 2)]),
+    ] {
+        registry.serve(&definition).expect("it is served");
+        indexes(&followed);
+    }
+    assert!(registry.withdraw("a.example.com", "gadgets"));
+    serve(&fresh, &widgets(vec![version("v2", 3), version("v1", 2)]));
+    serve(&fresh, &others("gizmos", "example.com"));
+    serve(&fresh, &others("gadgets", "a-b.example.com"));
+    let after = indexes(&followed);
+    assert_eq!(after, indexes(&fresh));
+    assert_ne!((&after[0], &after[1]), (&before[0], &before[1]));
+    assert_eq!(after[2], before[2], "the core group has not changed");
+    followed.stop();
+    fresh.stop();
+}
+
 #[test]
 fn a_changed_resource_is_read_by_its_new_schema_and_only_its_watches_end() {
     let server = Server::start_plain(quiet());

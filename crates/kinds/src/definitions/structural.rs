@@ -201,7 +201,14 @@ fn says_more_of_metadata(schema: &Map) -> bool {
         "properties" => value.as_object().is_some_and(|properties| {
             properties.iter().any(|(name, _)| name != "name" && name != "generateName")
         }),
-        "required" | "x-kubernetes-list-map-keys" => !value.is_null(),
+        // Empty ones count where upstream tells them from none.
+        "additionalProperties"
+        | "externalDocs"
+        | "items"
+        | "not"
+        | "required"
+        | "x-kubernetes-list-map-keys"
+        | "x-kubernetes-validations" => !value.is_null(),
         // Numbers count, 0 too.
         _ => !value.is_empty() || value.as_int().is_some(),
     })
@@ -325,5 +332,36 @@ fn complete(
         let step = format!(".properties[{name}]");
         let fields = (format!("{field}{step}"), format!("{asked_field}{step}"));
         complete(member, known, (&fields.0, &fields.1), depth + 1, errors);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use keelson_meta::value;
+
+    #[test]
+    fn metadata_of_a_root_says_nothing_but_of_names() {
+        let check = |member: Value, expected: bool| {
+            let schema = member.as_object().expect("a schema");
+            assert_eq!(says_more_of_metadata(schema), expected, "{member:?}");
+        };
+        for (member, expected) in [
+            (value!({"type": "object", "properties": {}}), false),
+            (value!({"properties": {"name": {"type": "string"}}}), false),
+            (value!({"properties": {"labels": {"type": "object"}}}), true),
+            (value!({"additionalProperties": false}), true),
+            (value!({"additionalProperties": {}}), true),
+            (value!({"items": {}}), true),
+            (value!({"not": {}}), true),
+            (value!({"required": []}), true),
+            (value!({"x-kubernetes-validations": []}), true),
+            (value!({"maxLength": 0}), true),
+            (value!({"anyOf": []}), false),
+            (value!({"nullable": false}), false),
+            (value!({"format": ""}), false),
+        ] {
+            check(member, expected);
+        }
     }
 }

@@ -2,7 +2,9 @@
 //! cost too much by what the schema declares (apiextensions `pkg/apis/apiextensions/validation`).
 
 use super::{Budget, Tree, declare};
-use crate::definitions::{default_faults, is_structural, refused, schemas};
+use crate::definitions::{
+    default_faults, is_structural, place_of_rules, place_of_schema, refused, schemas,
+};
 use keelson_cel::{
     Compiled, Declared, ESTIMATED_RULE_COST_MAX, ESTIMATED_SCHEMA_COST_MAX, Environment,
     OBJECT_COST_MAX, Type, Version,
@@ -14,11 +16,10 @@ use std::sync::Arc;
 
 /// Members of a schema in which rules are.
 const RULES: &str = "x-kubernetes-validations";
-/// The faults of the rules of a definition; those that `old` has may use all that was ever released. `found` are its
-/// other faults: a definition without any is not looked through for them again.
-pub(crate) fn definition(new: &Object, old: Option<&Object>, found: &ErrorList) -> ErrorList {
+/// Puts the faults of the rules of a definition among its others, where they belong; rules that `old` has may use all
+/// that was ever released. A definition without other faults is not looked through for them again.
+pub(crate) fn definition(new: &Object, old: Option<&Object>, found: &mut ErrorList) {
     let is_sound = found.is_empty();
-    let mut errors = ErrorList::new();
     let mut stored = HashSet::new();
     for (_, schema, _) in old.map(schemas).unwrap_or_default() {
         texts(schema, 0, &mut stored);
@@ -35,15 +36,18 @@ pub(crate) fn definition(new: &Object, old: Option<&Object>, found: &ErrorList) 
         let mut walk = Defaults { refused: &refused_defaults, errors: ErrorList::new() };
         walk.schema(schema, &field, 0);
         if !walk.errors.is_empty() || !refused_defaults.is_empty() {
-            errors.extend(walk.errors);
+            let told = found.iter().rposition(|error| refused_defaults.iter().any(|e| e == error));
+            let place = told.map_or_else(|| place_of_schema(found, &field), |place| place + 1);
+            found.insert(place, walk.errors);
             continue;
         }
+        let mut errors = ErrorList::new();
         let refused = if is_sound { HashSet::new() } else { refused(schema, &field) };
         let mut walk = Walk { stored: &stored, refused, costs: vec![], errors: &mut errors };
         walk.schema(schema, &place, 0);
         walk.total(&field);
+        found.insert(place_of_rules(found, &field), errors);
     }
-    errors
 }
 
 /// Defaults must hold to the rules of their own schemas.

@@ -4,7 +4,7 @@ use keelson_schema::catalogue::Catalogue;
 use keelson_schema::openapi::OpenApi;
 use keelson_testkit::prerequisites::reference_data;
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 type IsServed = dyn Fn(&str, &str, &str) -> bool;
@@ -150,7 +150,9 @@ fn only_what_is_served_is_shown() {
 fn the_index_names_each_document_and_a_hash_of_what_is_served() {
     let index = |is_served: &IsServed| {
         let openapi = OpenApi::new(Catalogue::shared(), is_served);
-        let index: Value = serde_json::from_slice(&openapi.v3_index()).expect("the index is JSON");
+        let documents: BTreeMap<_, _> = openapi.v3_hashes(|_| true).into_iter().collect();
+        let index = OpenApi::v3_index(&documents);
+        let index: Value = serde_json::from_slice(&index).expect("the index is JSON");
         let url = &index["paths"]["apis/apps/v1"]["serverRelativeURL"];
         url.as_str().expect("the url is text").to_owned()
     };

@@ -1,0 +1,212 @@
+//! What CustomResourceDefinitions hold in memory: 200 of them, or as many as the first argument says.
+//! `cargo run --release -p keelson --example definitions`
+//!
+//! As a test it fails when one holds more than its JSON and a bit. Counted is what the server has allocated and not
+//! given back; what its allocator keeps beside that, `tests/clients/many_definitions.py` says. A second argument names a
+//! folder of definitions (JSON) that are made under changed groups, in the place of one that is like those of projects.
+
+use keelson::Keelson;
+use serde_json::{Value, json};
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use std::alloc::System;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+const COUNT: usize = 200;
+/// Made before anything is counted: the newest changes are kept, and threads keep room to work in.
+const BEFORE: usize = 100;
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// What one definition takes, on average.
+struct Cost {
+    json: usize,
+    held: usize,
+}
+
+fn main() -> Result<(), Failure> {
+    let mut args = std::env::args().skip(1);
+    let count = args.next().map_or(Ok(COUNT), |count| count.parse())?;
+    let documents = match args.next() {
+        Some(folder) => read(Path::new(&folder))?,
+        None => vec![document()],
+    };
+    let Cost { json, held } = cost(count, documents)?;
+    writeln!(std::io::stdout(), "{count} definitions of {json} bytes of JSON hold {held} each")?;
+    Ok(())
+}
+
+/// The definitions in a folder and below it.
+fn read(folder: &Path) -> Result<Vec<Value>, Failure> {
+    let mut out = vec![];
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            out.extend(read(&path)?);
+        } else if path.extension().is_some_and(|extension| extension == "json") {
+            let mut document: Value = serde_json::from_slice(&std::fs::read(&path)?)?;
+            if document["kind"] == "CustomResourceDefinition" {
+                let spec = document["spec"].as_object_mut().ok_or("no spec")?;
+                spec.remove("conversion");
+                out.push(document);
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// One of 90 kB, most of which is descriptions, with what makes schemas costly: patterns, rules, defaults, columns.
+fn document() -> Value {
+    let field = |number: usize| {
+        let text = format!("Field {number} says what is wanted of it. ").repeat(4);
+        let field = match number % 5 {
+            0 => json!({"type": "string", "pattern": format!("^[a-z]{{1,{}}}$", number + 1)}),
+            1 => json!({"type": "integer", "format": "int32", "minimum": 1, "default": 3}),
+            2 => json!({"type": "array", "items": {"type": "string"}, "maxItems": 16}),
+            3 => json!({"type": "string", "enum": ["One", "Two"], "maxLength": 10}),
+            _ => json!({"type": "boolean", "nullable": true}),
+        };
+        let mut field = field;
+        field["description"] = text.into();
+        (format!("field{number}"), field)
+    };
+    let part = |number: usize| {
+        let properties: serde_json::Map<_, _> = (0..20).map(field).collect();
+        let rule = json!({"rule": "!has(self.field1) || self.field1 < 100", "message": "less"});
+        let part = json!({"type": "object", "description": "A part of it.",
+            "properties": properties, "x-kubernetes-validations": [rule]});
+        (format!("part{number}"), part)
+    };
+    let parts: serde_json::Map<_, _> = (0..17).map(part).collect();
+    let spec = json!({"type": "object", "properties": parts});
+    let schema = json!({"type": "object", "properties": {"spec": spec, "status": {
+        "type": "object", "x-kubernetes-preserve-unknown-fields": true}}});
+    json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "spec": {
+        "group": "example.com", "scope": "Namespaced",
+        "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList",
+            "shortNames": ["wd"], "categories": ["all"]},
+        "versions": [{"name": "v1", "served": true, "storage": true,
+            "schema": {"openAPIV3Schema": schema}, "subresources": {"status": {}},
+            "additionalPrinterColumns": [
+                {"name": "One", "type": "string", "jsonPath": ".spec.part0.field0"},
+                {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}]}]}})
+}
+
+/// A definition under a group of its own.
+fn under(document: &Value, number: usize) -> Result<Vec<u8>, Failure> {
+    let mut out = document.clone();
+    let group = document["spec"]["group"].as_str().ok_or("no group")?;
+    let plural = document["spec"]["names"]["plural"].as_str().ok_or("no plural")?;
+    let group = format!("g{number}.{group}");
+    let mut annotations = document["metadata"]["annotations"].clone();
+    if annotations.is_null() {
+        annotations = json!({});
+    }
+    out["metadata"] = json!({"name": format!("{plural}.{group}"), "annotations": annotations});
+    out["spec"]["group"] = group.into();
+    Ok(serde_json::to_vec(&out)?)
+}
+
+/// Makes so many of these documents, one after the other, on a server of its own.
+fn cost(count: usize, documents: Vec<Value>) -> Result<Cost, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let folder = tempfile::tempdir()?;
+    let builder = Keelson::builder().data_dir(folder.path()).plain_http();
+    let keelson = runtime.block_on(builder.no_controllers().token("t", "admin").start())?;
+    let address = keelson.address();
+    // Dropped when the client ends, however it does.
+    let (running, ended) = tokio::sync::oneshot::channel::<()>();
+    let client = std::thread::spawn(move || {
+        let _running = running;
+        made(address, count, &documents)
+    });
+    runtime.block_on(async {
+        let _ = ended.await;
+        keelson.stop().await;
+    });
+    client.join().map_err(|_| "the client panicked")?
+}
+
+fn made(address: SocketAddr, count: usize, documents: &[Value]) -> Result<Cost, Failure> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_nodelay(true)?;
+    let mut answer = vec![0; 4 << 20];
+    let mut json = 0;
+    let mut region = Region::new(ALLOCATOR);
+    for number in 0..BEFORE + count {
+        if number == BEFORE {
+            region = Region::new(ALLOCATOR);
+            json = 0;
+        }
+        let body = under(&documents[number % documents.len()], number)?;
+        json += body.len();
+        ask(&mut stream, &mut answer, "POST", DEFINITIONS, &body)?;
+        drop(body);
+        if number + 1 == BEFORE || number + 1 == BEFORE + count {
+            // It has followed them all when the last is served.
+            let last = &documents[number % documents.len()]["spec"];
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let group = format!("g{number}.{}", text(&last["group"]));
+            let path = format!("/apis/{group}");
+            while ask(&mut stream, &mut answer, "GET", &path, b"").is_err() {}
+        }
+    }
+    let change = region.change();
+    let held = change.bytes_allocated.saturating_sub(change.bytes_deallocated);
+    Ok(Cost { json: json / count, held: held / count })
+}
+
+/// Sends a request, and reads its answer to the end.
+fn ask(
+    stream: &mut TcpStream,
+    buffer: &mut [u8],
+    method: &str,
+    path: &str,
+    body: &[u8],
+) -> Result<(), Failure> {
+    let length = body.len();
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer t\r\n\
+         Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+    );
+    stream.write_all(&[head.as_bytes(), body].concat())?;
+    let mut got = 0;
+    loop {
+        let more = stream.read(&mut buffer[got..])?;
+        got += more;
+        let end = buffer[..got].windows(4).position(|four| four == b"\r\n\r\n");
+        let Some(end) = end.map(|at| at + 4) else {
+            if more == 0 {
+                return Err("no answer".into());
+            }
+            continue;
+        };
+        let head = std::str::from_utf8(&buffer[..end])?;
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+        let total = end + length.ok_or("no length")?.parse::<usize>()?;
+        while got < total {
+            got += stream.read(&mut buffer[got..])?;
+        }
+        return match buffer.starts_with(b"HTTP/1.1 20") {
+            true => Ok(()),
+            false => Err(String::from_utf8_lossy(&buffer[..got]).into()),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_definition_holds_its_text_once() {
+        let Cost { json, held } = cost(COUNT, vec![document()]).expect("all are made");
+        assert!(json > 80_000, "{json} bytes");
+        assert!(held < json + json / 8 + 16_000, "{held} bytes held for {json}");
+    }
+}

@@ -1,0 +1,92 @@
+//! Where faults of expressions stand among the others of a definition: they are found later, and are told behind those
+//! of the schema that they are in.
+
+use keelson_meta::{ErrorList, FieldError};
+
+/// The first fault of the schema at a field, as [`super::schemas`] calls it, that is one of its nodes, or the place
+/// where one would stand: in front of it are the faults of its defaults.
+pub fn place_of_schema(found: &ErrorList, field: &str) -> usize {
+    let is_of_node = |error: &FieldError| {
+        let rest = error.field.strip_prefix(field);
+        rest.is_some_and(|rest| !matches!(rest, "" | ".nullable"))
+    };
+    found.iter().position(is_of_node).unwrap_or_else(|| place_of_rules(found, field))
+}
+
+/// The place behind the faults of the schema at a field.
+pub fn place_of_rules(found: &ErrorList, field: &str) -> usize {
+    let is_later = |error: &FieldError| !stands_before(error, field);
+    found.iter().position(is_later).unwrap_or(found.len())
+}
+
+/// Whether a fault is found before those of the rules in the schema at a field.
+fn stands_before(error: &FieldError, field: &str) -> bool {
+    let of = error.field.as_str();
+    if of.starts_with(field) {
+        return true;
+    }
+    match (version_of(of), version_of(field)) {
+        // Whether every version has a schema is asked first of all.
+        (Some((_, ".schema.openAPIV3Schema")), _) => true,
+        (Some((version, rest)), Some((own, _))) => {
+            let is_behind = ["subresources", "additionalPrinterColumns", "selectableFields"]
+                .iter()
+                .any(|member| rest.strip_prefix('.').is_some_and(|rest| rest.starts_with(member)));
+            version < own || (version == own && !is_behind)
+        }
+        (Some(_), None) => true,
+        (None, own) => match of {
+            _ if error.detail == "field is immutable" => false,
+            "spec.group" | "spec.scope" => true,
+            "spec.preserveUnknownFields" => error.detail.starts_with("must be false"),
+            "spec.versions" | "spec.version" => own.is_none(),
+            of if of.starts_with("spec.names") => own.is_none(),
+            of => of.starts_with("metadata.") && !of.starts_with("metadata.annotations["),
+        },
+    }
+}
+
+/// Of `spec.versions[1].schema`: 1 and `.schema`.
+fn version_of(field: &str) -> Option<(usize, &str)> {
+    let (number, rest) = field.strip_prefix("spec.versions[")?.split_once(']')?;
+    Some((number.parse().ok()?, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use keelson_meta::Path;
+
+    /// The order in which kube-apiserver tells faults of a definition with two versions whose schemas differ.
+    #[test]
+    fn faults_of_rules_stand_behind_those_of_their_schema() {
+        let fields = [
+            "metadata.name",
+            "spec.group",
+            "spec.scope",
+            "spec.versions[1].schema.openAPIV3Schema",
+            "spec.versions[0].schema.openAPIV3Schema.nullable",
+            "spec.versions[0].schema.openAPIV3Schema.properties[a].type",
+            "spec.versions[0].additionalPrinterColumns[0].name",
+            "spec.versions[1].name",
+            "spec.versions[2].schema.openAPIV3Schema.type",
+            "spec.versions",
+            "spec.names.kind",
+            "spec.conversion.strategy",
+            "metadata.annotations[api-approved.kubernetes.io]",
+        ];
+        let mut found = ErrorList::new();
+        for field in fields {
+            let error = FieldError::forbidden(&Path::ROOT, "no");
+            found.push(FieldError { field: field.to_owned(), ..error });
+        }
+        let check = |field: &str, nodes: usize, rules: usize| {
+            let places = (place_of_schema(&found, field), place_of_rules(&found, field));
+            assert_eq!(places, (nodes, rules), "{field}");
+        };
+        check("spec.versions[0].schema.openAPIV3Schema", 5, 6);
+        check("spec.versions[1].schema.openAPIV3Schema", 8, 8);
+        check("spec.versions[2].schema.openAPIV3Schema", 8, 9);
+        check("spec.validation.openAPIV3Schema", 11, 11);
+    }
+}

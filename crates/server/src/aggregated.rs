@@ -1,0 +1,170 @@
+//! Aggregated discovery: everything that is served in one document, with a tag. Its text is kept group by group, for
+//! clients ask for it often, and a definition changes one group.
+
+use crate::discovery::strings;
+use crate::handler::App;
+use bytes::Bytes;
+use keelson_meta::{GroupVersionKind, Map, Str, Value, value};
+use keelson_registry::api_table::{ApiGroup, ApiTable, ApiVersion, RemoteGroup};
+use keelson_schema::catalogue::Resource;
+use keelson_schema::json;
+use keelson_schema::openapi::OpenApi;
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What the document says before its groups, and after them.
+const HEAD: &[u8] = br#"{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","metadata":{},"items":["#;
+const TAIL: &[u8] = b"]}";
+
+/// `/api` or `/apis` in aggregated form, as it was last asked for.
+#[derive(Default)]
+pub(crate) struct Aggregated(Mutex<Option<Kept>>);
+
+struct Kept {
+    /// Of the API table's changes.
+    number: u64,
+    remote: Arc<Vec<RemoteGroup>>,
+    /// Groups of the API table, as JSON.
+    groups: HashMap<Str, Bytes>,
+    hash: String,
+}
+
+impl fmt::Debug for Aggregated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Aggregated")
+    }
+}
+
+/// An aggregated document.
+pub(crate) struct Document {
+    /// JSON.
+    pub text: Vec<u8>,
+    /// A name for the text, in hexadecimal digits.
+    pub hash: String,
+}
+
+impl Aggregated {
+    /// The document of the core group, or of all others. `is_known` is asked whether a hash is that of a text that the
+    /// client has: then there is no text.
+    pub fn document(&self, app: &App, core: bool, is_known: impl Fn(&str) -> bool) -> Document {
+        // The table is at least as new as its number: what is newer is looked at again next time.
+        let number = app.registry.api_change();
+        let (api, remote) = (app.registry.api(), app.registry.remote_groups());
+        let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = place.take();
+        let is_new = |kept: &Kept| kept.number == number && Arc::ptr_eq(&kept.remote, &remote);
+        if let Some(kept) = before.as_ref().filter(|kept| is_new(kept)) {
+            let hash = kept.hash.clone();
+            let text = if is_known(&hash) { vec![] } else { kept.text(&api, core) };
+            *place = before;
+            return Document { text, hash };
+        }
+        let groups = before.and_then(|kept| {
+            let changed = app.registry.api_groups_since(kept.number)?;
+            Some(without(kept.groups, &changed))
+        });
+        let mut kept =
+            Kept { number, remote, groups: groups.unwrap_or_default(), hash: String::new() };
+        for group in groups_of(&api, core) {
+            kept.groups.entry(group.name.clone()).or_insert_with(|| text_of(&group_value(group)));
+        }
+        let text = kept.text(&api, core);
+        kept.hash = OpenApi::hash_of(&text);
+        let hash = kept.hash.clone();
+        *place = Some(kept);
+        Document { text, hash }
+    }
+}
+
+impl Kept {
+    fn text(&self, api: &ApiTable, core: bool) -> Vec<u8> {
+        let remote = self.remote.iter().filter(|remote| !core && api.group(&remote.name).is_none());
+        let remote = remote.map(|remote| text_of(&remote_value(remote)));
+        let own = groups_of(api, core).map(|group| match self.groups.get(&group.name) {
+            Some(text) => text.clone(),
+            None => text_of(&group_value(group)),
+        });
+        let groups: Vec<Bytes> = own.chain(remote).collect();
+        [HEAD, &groups.join(&b","[..]), TAIL].concat()
+    }
+}
+
+fn without(mut groups: HashMap<Str, Bytes>, changed: &BTreeSet<Str>) -> HashMap<Str, Bytes> {
+    groups.retain(|name, _| !changed.contains(name));
+    groups
+}
+
+fn text_of(group: &Value) -> Bytes {
+    let mut text = vec![];
+    json::write_value(group, &mut text);
+    text.into()
+}
+
+fn groups_of(api: &ApiTable, core: bool) -> impl Iterator<Item = &ApiGroup> {
+    api.groups().filter(move |group| group.name.is_empty() == core)
+}
+
+/// A group of another server.
+fn remote_value(remote: &RemoteGroup) -> Value {
+    let version = |version: &Str| value!({"version": (version.clone()), "freshness": "Stale"});
+    let versions: Vec<Value> = remote.versions.iter().map(version).collect();
+    value!({"metadata": {"name": (remote.name.clone())}, "versions": (versions)})
+}
+
+fn group_value(group: &ApiGroup) -> Value {
+    let mut metadata = Map::new();
+    if !group.name.is_empty() {
+        metadata.insert("name", group.name.clone());
+    }
+    let version = |version: &ApiVersion| {
+        let resources = version.endpoints().map(|endpoint| aggregated_resource(&endpoint.facts));
+        let resources: Vec<Value> = resources.collect();
+        value!({
+            "version": (version.name.clone()), "resources": (resources), "freshness": "Current"
+        })
+    };
+    let versions: Vec<Value> = group.versions.iter().map(version).collect();
+    value!({"metadata": (metadata), "versions": (versions)})
+}
+
+/// A kind in aggregated discovery: one of the same group version is named by its kind alone.
+fn response_kind(kind: &GroupVersionKind, of: &Resource) -> Value {
+    let own = kind.group == of.kind.group && kind.version == of.kind.version;
+    let (group, version) = if own {
+        (Str::default(), Str::default())
+    } else {
+        (kind.group.clone(), kind.version.clone())
+    };
+    value!({"group": (group), "version": (version), "kind": (kind.kind.clone())})
+}
+
+fn aggregated_resource(resource: &Resource) -> Value {
+    let mut entry = Map::new();
+    entry.insert("resource", resource.name.clone());
+    entry.insert("responseKind", response_kind(&resource.kind, resource));
+    entry.insert("scope", if resource.namespaced { "Namespaced" } else { "Cluster" });
+    entry.insert("singularResource", resource.singular.clone());
+    entry.insert("verbs", strings(&resource.verbs));
+    if !resource.short_names.is_empty() {
+        entry.insert("shortNames", strings(&resource.short_names));
+    }
+    if !resource.categories.is_empty() {
+        entry.insert("categories", strings(&resource.categories));
+    }
+    if !resource.subresources.is_empty() {
+        let subs: Vec<Value> = resource
+            .subresources
+            .iter()
+            .map(|sub| {
+                value!({
+                    "subresource": (sub.name.clone()),
+                    "responseKind": (response_kind(&sub.kind, resource)),
+                    "verbs": (strings(&sub.verbs))
+                })
+            })
+            .collect();
+        entry.insert("subresources", subs);
+    }
+    Value::Object(entry)
+}
