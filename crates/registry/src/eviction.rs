@@ -47,7 +47,7 @@ impl Registry {
         };
         let passes = self.admit(&write, &mut eviction, &mut warnings).await;
         let passes = passes.map_err(|failure| failure.with_warnings(warnings.clone()))?;
-        if !eviction.name().is_empty() && eviction.name() != target.name {
+        if eviction.name() != target.name {
             return Err(Status::bad_request("name in URL does not match name in Eviction object"));
         }
         let admitted = self.validate_admitted(&write, &passes, &eviction, &mut warnings).await;

@@ -140,14 +140,14 @@ pub(crate) async fn connect(
     let schema = app.registry.catalogue.schema(&sub.kind);
     match (sub.name.as_str(), verb, schema) {
         ("binding", "create", Some(schema)) => {
-            let binding = decoded(ask, &schema, body)?.object;
             let options = write_options(ask, "CreateOptions")?;
+            let binding = checked(ask, &schema, found, &options, body)?;
             let warnings = app.registry.bind(permit, target, &binding, &options).await?;
             Ok(success(ask, 201, &warnings))
         }
         ("eviction", "create", Some(schema)) => {
-            let eviction = decoded(ask, &schema, body)?.object;
             let options = write_options(ask, "CreateOptions")?;
+            let eviction = checked(ask, &schema, found, &options, body)?;
             let warnings = app.registry.evict(permit, target, &eviction, &options).await?;
             Ok(success(ask, 201, &warnings))
         }

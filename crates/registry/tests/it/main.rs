@@ -9,6 +9,7 @@ mod gated_kinds;
 mod harness;
 mod lease;
 mod many_kinds;
+mod odd_rules;
 mod past;
 mod pods;
 mod proportion;
