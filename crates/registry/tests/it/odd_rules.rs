@@ -148,7 +148,7 @@ async fn an_empty_struct_is_not_an_absent_one() {
 }
 
 #[tokio::test]
-async fn odd_values_of_workloads_and_nodes() {
+async fn shares_that_are_none_count_as_nothing() {
     let session = Session::open().await;
     const DAEMONS: &str = "POST /apis/apps/v1/namespaces/n/daemonsets?dryRun=All";
     let daemons = |update: &str| {
@@ -175,6 +175,11 @@ async fn odd_values_of_workloads_and_nodes() {
         let fits = |(found, want): (&String, &String)| found.starts_with(&format!("{place}{want}"));
         assert!(found.iter().zip(&want).all(fits), "{found:?}");
     }
+}
+
+#[tokio::test]
+async fn odd_values_of_sets_nodes_and_paths() {
+    let session = Session::open().await;
     let keeps_all = format!(
         r#"{{"metadata":{{"name":"s"}},"spec":{{"selector":{{"matchLabels":{{"a":"b"}}}},{TEMPLATE},
             "revisionHistoryLimit":-1}}}}"#
