@@ -166,11 +166,11 @@ pub(super) fn count_or_percent(at: &At<'_, '_>, errors: &mut ErrorList) {
 /// The number of a count or a share, also of a count in a text; 0 for what is neither.
 pub(super) fn amount(value: &Value) -> i64 {
     match value {
-        // What is no share counts as none.
-        Value::String(text) if names::is_valid_percent(text).is_empty() => {
-            text.trim_end_matches('%').parse().unwrap_or(0)
+        // A share that cannot be read counts as none.
+        Value::String(text) if text.ends_with('%') && !names::is_valid_percent(text).is_empty() => {
+            0
         }
-        Value::String(_) => 0,
+        Value::String(text) => text.strip_suffix('%').unwrap_or(text).parse().unwrap_or(0),
         other => other.as_int().unwrap_or(0),
     }
 }
@@ -412,6 +412,8 @@ fn daemon_set_strategy(at: &At<'_, '_>, errors: &mut ErrorList) {
             let (down, up) = (update.field("maxUnavailable"), update.field("maxSurge"));
             count_or_percent(&down, errors);
             count_or_percent(&up, errors);
+            not_above_all(&down, errors);
+            not_above_all(&up, errors);
             match (amount(down.value) != 0, amount(up.value) != 0) {
                 (true, true) => {
                     up.invalid(errors, "may not be set when maxUnavailable is non-zero")
@@ -419,8 +421,6 @@ fn daemon_set_strategy(at: &At<'_, '_>, errors: &mut ErrorList) {
                 (false, false) => down.required(errors, "cannot be 0 when maxSurge is 0"),
                 _ => {}
             }
-            not_above_all(&down, errors);
-            not_above_all(&up, errors);
         }
         other => {
             // Messages show the Go struct.

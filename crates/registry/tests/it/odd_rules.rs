@@ -161,6 +161,13 @@ async fn shares_that_are_none_count_as_nothing() {
     for (update, want) in [
         (r#"{"maxSurge":"-1%"}"#, vec![format!("maxSurge: Invalid value: \"-1%\": {percent}")]),
         (
+            r#"{"maxSurge":"200%"}"#,
+            vec![
+                "maxSurge: Invalid value: \"200%\": must not be greater than 100%".to_owned(),
+                "maxSurge: Invalid value: \"200%\": may not be set when maxUnavailable".to_owned(),
+            ],
+        ),
+        (
             r#"{"maxUnavailable":"-1%"}"#,
             vec![
                 format!("maxUnavailable: Invalid value: \"-1%\": {percent}"),
