@@ -5,7 +5,7 @@ use crate::config::PlugInConfig;
 use crate::metrics::{Metrics, Phase, Step};
 use crate::request::{Operation, Request};
 use crate::{
-    admin_access, always_pull_images, certificates, declared_features, event_rate_limit,
+    always_pull_images, certificates, declared_features, event_rate_limit,
     extended_resource_toleration, image_policy, ingress_class, jobs, limit_ranger,
     namespace_lifecycle, node_restriction, nodes, owner_references, pod_groups, pod_node_selector,
     pod_resize, pod_security, pod_toleration_restriction, priority, quota, runtime_class,
@@ -365,7 +365,6 @@ impl Chain {
         if req.operation == Operation::Connect {
             return Ok(());
         }
-        admin_access::validate(req, obj)?;
         let mut timer = Timer::begin(self, req.operation);
         for (number, plug_in) in self.plug_ins() {
             if let Does::Steps { validate: Some(validate), .. } = plug_in.does {

@@ -4,7 +4,6 @@
 //! read stored objects through [`Stored`]. Webhooks and policies ([`DynamicPlugIn`]) may wait: they see
 //! [`Attributes`], and the API through [`Api`]. No plug-in writes.
 
-mod admin_access;
 mod admission_request;
 mod always_pull_images;
 mod attributes;

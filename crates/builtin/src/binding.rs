@@ -91,7 +91,7 @@ fn set_scheduled(pod: &mut Object, now: &str) {
 }
 
 fn check_binding(target: &Target, binding: &Object) -> Result<(), Failure> {
-    if !binding.name().is_empty() && binding.name() != target.name {
+    if binding.name() != target.name {
         return Err(Status::bad_request("name in URL does not match name in Binding object"));
     }
     validate_binding(binding)

@@ -33,7 +33,7 @@ async fn evict(asked: Asked<'_>, mut eviction: Object) -> Result<Acted, Failure>
     let write = asked.write(&kind);
     let passes = asked.admit(&write, &mut eviction, &mut warnings).await;
     let passes = passes.map_err(|failure| failure.with_warnings(warnings.clone()))?;
-    if !eviction.name().is_empty() && eviction.name() != asked.target.name {
+    if eviction.name() != asked.target.name {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
     }
     let admitted = asked.validate_admitted(&write, &passes, &eviction, &mut warnings).await;

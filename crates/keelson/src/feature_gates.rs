@@ -54,7 +54,6 @@ const FIXED: &[Feature] = &[
     Feature::DRAResourceClaimGranularStatusAuthorization,
     Feature::DeclarativeValidationBeta,
     Feature::DeclarativeValidationTakeover,
-    Feature::ImageVolumeWithDigest,
     Feature::InPlacePodLevelResourcesVerticalScaling,
     Feature::InPlacePodVerticalScalingInitContainers,
     Feature::ManifestBasedAdmissionControlConfig,

@@ -209,7 +209,8 @@ fn queues(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
     if count.number() > QUEUES_MAX {
         count.invalid(errors, &format!("must not be greater than {QUEUES_MAX}"));
-    } else if hand.number() > count.number() {
+    }
+    if hand.number() > count.number() {
         let words = format!("should not be greater than queues ({})", count.number());
         hand.invalid(errors, &words);
     } else if count.number() > 0 {

@@ -115,6 +115,9 @@ pub type Validate = fn(new: &Object, old: Option<&Object>) -> ErrorList;
 /// Rules that put their faults among those that all others found.
 pub type LastRules = fn(new: &Object, old: Option<&Object>, found: &mut ErrorList);
 
+/// The faults of a new object in a namespace with these labels.
+pub type NamespaceRule = fn(new: &Object, labels: &dyn Fn() -> Vec<(Str, Str)>) -> ErrorList;
+
 /// The rules of a subresource that writes a part of the object.
 #[derive(Clone, Copy)]
 pub struct PartRules {
@@ -169,6 +172,8 @@ pub struct Strategy {
     pub note_time: fn(new: &mut Object, old: &Object, now: &str),
     /// The kind's own rules.
     pub validate: Validate,
+    /// What a new object may say depends on the labels of its namespace; told before all other faults.
+    pub namespace_rule: Option<NamespaceRule>,
     /// What an update may change, where [`Strategy::validate`] does not say so.
     pub validate_change: Validate,
     /// The rules that are asked last; writes of a status do not ask them.
@@ -256,6 +261,7 @@ impl Strategy {
         prepare_status: |_, _| (),
         note_time: |_, _, _| (),
         validate: |_, _| ErrorList::new(),
+        namespace_rule: None,
         validate_change: |_, _| ErrorList::new(),
         validate_last: None,
         validate_status: |_, _| ErrorList::new(),

@@ -135,14 +135,9 @@ pub(crate) async fn connect(
     };
     let schema = app.registry.catalogue.schema(&sub.kind);
     match (sub.name.as_str(), verb, schema) {
-        ("token", "create", Some(schema)) => {
+        (name @ ("binding" | "eviction" | "token"), "create", Some(schema)) => {
             let options = write_options(ask, "CreateOptions")?;
-            let request = checked(ask, &schema, found, &options, body)?;
-            act(app, ask, (permit, target, "token"), (&schema, request), &options).await
-        }
-        (name @ ("binding" | "eviction"), "create", Some(schema)) => {
-            let posted = decoded(ask, &schema, body)?.object;
-            let options = write_options(ask, "CreateOptions")?;
+            let posted = checked(ask, &schema, found, &options, body)?;
             act(app, ask, (permit, target, name), (&schema, posted), &options).await
         }
         ("log", ..) => {

@@ -11,7 +11,7 @@ use crate::stamp;
 use crate::verbs::Tries;
 use crate::verbs::update::{Updated, shown_object};
 use crate::verbs::{Written, check_body_fields};
-use keelson_admission::Operation;
+use keelson_admission::{Operation, Stored};
 use keelson_auth::Permit;
 use keelson_cache::Entry;
 use keelson_kinds::strategy::{self, Check};
@@ -172,6 +172,10 @@ impl Registry {
         passes: &Passes,
         warnings: &mut Vec<Str>,
     ) -> Result<Option<Answer>, Failure> {
+        if new.target.kind.strategy.namespace_rule.is_some() {
+            // Labels that this server has acknowledged count.
+            self.caught_up().await?;
+        }
         let told = warnings.len();
         let base = obj.generate_name().to_owned();
         let generates = new.given.is_empty() && obj.name().is_empty() && !base.is_empty();
@@ -184,7 +188,7 @@ impl Registry {
             warnings.truncate(told);
             warnings.extend((new.target.kind.strategy.prepare_warnings)(obj));
             prepare(self, new, obj);
-            if let Err(invalid) = validate(new.target, obj) {
+            if let Err(invalid) = validate(self, new.target, obj) {
                 return Err(Box::pin(self.refused(
                     new.target,
                     obj,
@@ -424,11 +428,15 @@ fn template_labels_of(obj: &Object) -> Option<&Map> {
     obj.at(&place).and_then(Value::as_object).filter(|labels| !labels.is_empty())
 }
 
-fn validate(target: &Target, obj: &Object) -> Result<(), Failure> {
+fn validate(registry: &Registry, target: &Target, obj: &Object) -> Result<(), Failure> {
     let kind = &target.kind;
     let (strategy, namespaced) = (&kind.strategy, kind.namespaced);
     let checks = strategy.create_checks;
-    let mut errors = strategy.check(checks, strategy.validate, obj, None, namespaced);
+    let mut errors = match strategy.namespace_rule {
+        Some(rule) => rule(obj, &|| registry.labels_of(obj.namespace())),
+        None => ErrorList::new(),
+    };
+    errors.extend(strategy.check(checks, strategy.validate, obj, None, namespaced));
     kind.validate_last(obj, None, &mut errors);
     kind.validate_further(&target.version, obj, None, &mut errors);
     invalid(target, obj, errors)?;

@@ -10,6 +10,7 @@ mod harness;
 mod hooks;
 mod lease;
 mod many_kinds;
+mod odd_rules;
 mod past;
 mod pods;
 mod proportion;
