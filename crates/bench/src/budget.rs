@@ -346,11 +346,12 @@ impl Sheet<'_> {
         let count = self.scaled(DEFINITIONS);
         for (row, bytes) in [(Row::Crd, CRD_BYTES), (Row::LargeCrd, LARGE_CRD_BYTES)] {
             let bench = Bench::open(self.run).await?;
-            let each = definitions::memory(&bench, definitions::definition(bytes), count).await?;
+            let each = definitions::memory(&bench, bytes, count).await?;
             self.set_known(row, each);
             if row == Row::LargeCrd {
                 self.beside_definitions(&bench).await?;
             }
+            definitions::clear(&bench, count).await?;
             bench.close().await?;
         }
         Ok(())
@@ -363,7 +364,7 @@ impl Sheet<'_> {
         for (what, share) in [("p50", 0.5), ("max", 1.0)] {
             self.report.add("budget, CrdReady", what, "ms", quantile(&served, share));
         }
-        let document = definitions::document_path();
+        let document = definitions::document_path(bench);
         for (row, path) in [(Row::CrdIndex, "/openapi/v3"), (Row::CrdDocument, &document)] {
             let times = definitions::document_times(bench, path, DOCUMENTS).await?;
             self.set(row, quantile(&times, 0.5));

@@ -4,7 +4,7 @@ use crate::Bench;
 use crate::bodies::Template;
 use crate::budget::FILL;
 use crate::client::{Ask, Client};
-use crate::drive::fill;
+use crate::drive::{each, fill};
 use crate::process::Processes;
 use anyhow::{Result, ensure};
 use serde_json::{Map, Value, json};
@@ -64,15 +64,19 @@ fn document(parts: usize) -> Value {
                 "schema": {"openAPIV3Schema": schema}, "additionalPrinterColumns": [column]}]}})
 }
 
-fn group(number: usize) -> String {
-    format!("group{number}.bench.example.org")
+/// The group of a definition of this run: others may have left theirs.
+fn group(bench: &Bench, number: usize) -> String {
+    format!("group{number}.{}.example.org", bench.namespace)
 }
 
-/// Makes so many definitions; kB that each takes, when the server's process is known.
-pub async fn memory(bench: &Bench, body: Template, count: usize) -> Result<Option<f64>> {
-    let make = move |first: usize| {
+/// Makes so many definitions of about so many bytes; kB that each takes, when the server's process is known.
+pub async fn memory(bench: &Bench, bytes: usize, count: usize) -> Result<Option<f64>> {
+    let body = definition(bytes);
+    let make = |first: usize| {
+        let groups: Vec<String> =
+            (first..first + BEFORE.max(count)).map(|number| group(bench, number)).collect();
         let body = body.clone();
-        move |number: usize| Ask::post(PATH, body.fill(&group(first + number), 0))
+        move |number: usize| Ask::post(PATH, body.fill(&groups[number], 0))
     };
     ensure!(fill(bench, BEFORE, 1, FILL, make(0)).await?, "they were not there after {FILL:?}");
     tokio::time::sleep(bench.settle()).await;
@@ -83,12 +87,21 @@ pub async fn memory(bench: &Bench, body: Template, count: usize) -> Result<Optio
     Ok(growth.map(|(after, before)| (after.rss - before.rss) * 1e3 / count as f64))
 }
 
+/// Deletes what [`memory`] made: definitions are in no namespace.
+pub async fn clear(bench: &Bench, count: usize) -> Result<()> {
+    let paths =
+        (0..BEFORE + count).map(|number| format!("{PATH}/widgets.{}", group(bench, number)));
+    let paths: Vec<String> = paths.collect();
+    let delete = move |number: usize| Ask::delete(&paths[number]);
+    each(bench, BEFORE + count, 1, FILL, delete).await.map(drop)
+}
+
 /// Milliseconds from the answer to a small definition until an object of it was made, of so many, one after the other.
 pub async fn served(bench: &Bench, count: usize) -> Result<Vec<f64>> {
     let mut client = Client::connect(&bench.target).await?;
     let (body, mut head, mut all) = (definition(0), vec![], vec![]);
     for number in 0..count {
-        let group = format!("probe{number}.bench.example.org");
+        let group = format!("probe{number}.{}.example.org", bench.namespace);
         let path = format!("/apis/{group}/v1/widgets");
         let object = json!({"apiVersion": format!("{group}/v1"), "kind": "Widget", "metadata": {"name": "a"}});
         let object = object.to_string();
@@ -103,6 +116,7 @@ pub async fn served(bench: &Bench, count: usize) -> Result<Vec<f64>> {
             ensure!(code == 404 && began.elapsed() < SERVED, "{path}: {code} {said}");
         }
         all.push(began.elapsed().as_secs_f64() * 1e3);
+        client.must(Ask::delete(format!("{PATH}/widgets.{group}"))).await?;
     }
     Ok(all)
 }
@@ -120,8 +134,8 @@ pub async fn document_times(bench: &Bench, path: &str, count: usize) -> Result<V
 }
 
 /// The path of the OpenAPI v3 document of one of the groups that [`memory`] made.
-pub fn document_path() -> String {
-    format!("/openapi/v3/apis/{}/v1", group(BEFORE))
+pub fn document_path(bench: &Bench) -> String {
+    format!("/openapi/v3/apis/{}/v1", group(bench, BEFORE))
 }
 
 #[cfg(test)]
@@ -131,7 +145,7 @@ mod tests {
     #[test]
     fn a_definition_is_about_as_long_as_it_is_wanted() {
         for bytes in [16_000, 92_000] {
-            let length = definition(bytes).fill(&group(7), 0).len();
+            let length = definition(bytes).fill("group7.example.org", 0).len();
             let part = document(1).to_string().len() - document(0).to_string().len();
             assert!((bytes..bytes + part + 100).contains(&length), "{length} for {bytes}");
         }

@@ -67,7 +67,7 @@ async fn every_profile_measures_a_server_that_a_kubeconfig_names() {
     let output = run(&kubeconfig, &["budget", "growth"]);
     let got = figures(&output);
     let lines: Vec<&Value> = got.iter().filter(|figure| figure["profile"] == "budget").collect();
-    assert_eq!(lines.len(), 29);
+    assert_eq!(lines.len(), 32);
     // A server that runs already is not started, and a small store is held against no budget.
     assert!(lines[0]["note"].as_str().is_some_and(|note| note.contains("--spawn")));
     assert!(lines.iter().all(|line| line["met"].is_null()));
