@@ -24,6 +24,7 @@ pub fn run() -> Result<()> {
     say("requirements")?;
     crate::requirements::run(&["--check".to_owned()])?;
     install()?;
+    dependencies()?;
     say("clippy")?;
     step("cargo", &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"])?;
     say("tests")?;
@@ -76,6 +77,21 @@ fn install_package(program: &str, package: &str) -> Result<()> {
         say(&format!("no {program} ({error}): the tests that drive it will say that they skip"))?;
     }
     Ok(())
+}
+
+/// What may be linked (`deny.toml`).
+fn dependencies() -> Result<()> {
+    if !has("cargo-deny") {
+        say("installing cargo-deny")?;
+        step("cargo", &["install", "--debug", "--locked", "--quiet", "cargo-deny"])?;
+    }
+    say("dependencies")?;
+    step("cargo", &["deny", "check", "bans", "licenses", "sources"])?;
+    if step("cargo", &["deny", "fetch", "db"]).is_ok() {
+        step("cargo", &["deny", "check", "advisories"])
+    } else {
+        say("the database of advisories cannot be reached: they are not checked")
+    }
 }
 
 fn has(program: &str) -> bool {

@@ -31,7 +31,7 @@ cargo xtask kills [--count N] [--jobs N] [--seed N]
 cargo xtask tidy
     Checks what a machine can check of STYLE.md and ARCHITECTURE.md.
 cargo xtask rbac DIR
-    Writes the default roles and bindings of RBAC, crates/registry/src/bootstrap/rbac.txt, from those of a
+    Writes the default roles and bindings of RBAC, crates/builtin/src/bootstrap/rbac.txt, from those of a
     kube-apiserver: DIR/clusterroles.json and so on, as `kubectl get clusterroles -A -o json` prints them.
 cargo xtask requirements [--check]
     Writes docs/requirements.md, which test proves which requirement of the API. With --check it only

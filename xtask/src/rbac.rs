@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::fmt::Write;
 use std::path::Path;
 
-const TABLE: &str = "crates/registry/src/bootstrap/rbac.txt";
+const TABLE: &str = "crates/builtin/src/bootstrap/rbac.txt";
 const HEAD: &str = "\
 # Default roles and bindings of RBAC; written by `cargo xtask rbac`.
 # clusterrole NAME | role NAMESPACE/NAME, then its lines:

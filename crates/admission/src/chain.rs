@@ -5,7 +5,7 @@ use crate::config::PlugInConfig;
 use crate::metrics::{Metrics, Phase, Step};
 use crate::request::{Operation, Request};
 use crate::{
-    admin_access, always_pull_images, certificates, declared_features, event_rate_limit,
+    always_pull_images, certificates, declared_features, event_rate_limit,
     extended_resource_toleration, image_policy, ingress_class, jobs, limit_ranger,
     namespace_lifecycle, node_restriction, nodes, owner_references, pod_groups, pod_node_selector,
     pod_resize, pod_security, pod_toleration_restriction, priority, quota, runtime_class,
@@ -365,7 +365,6 @@ impl Chain {
         if req.operation == Operation::Connect {
             return Ok(());
         }
-        admin_access::validate(req, obj)?;
         let mut timer = Timer::begin(self, req.operation);
         for (number, plug_in) in self.plug_ins() {
             if let Does::Steps { validate: Some(validate), .. } = plug_in.does {
@@ -394,10 +393,25 @@ impl Chain {
 
     /// The service account that a new pod needs and that a control loop is about to make: worth
     /// waiting for a moment when it is not there.
-    pub fn awaited_account(&self, req: &Request<'_>, obj: &Object) -> Option<&'static str> {
+    pub fn awaited(&self, req: &Request<'_>, obj: &Object) -> Option<Awaited> {
         let asks = self.has("ServiceAccount") && req.creates("", "pods");
-        (asks && service_account::is_default(obj)).then_some(service_account::DEFAULT)
+        (asks && service_account::is_default(obj)).then_some(Awaited {
+            group: "",
+            resource: "serviceaccounts",
+            name: service_account::DEFAULT,
+        })
     }
+}
+
+/// An object in the namespace of a request that a control loop is about to make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Awaited {
+    /// Its group.
+    pub group: &'static str,
+    /// Its resource.
+    pub resource: &'static str,
+    /// Its name.
+    pub name: &'static str,
 }
 
 /// Takes the time of plug-ins, from the end of one to the end of the next.

@@ -4,7 +4,6 @@
 //! read stored objects through [`Stored`]. Webhooks and policies ([`DynamicPlugIn`]) may wait: they see
 //! [`Attributes`], and the API through [`Api`]. No plug-in writes.
 
-mod admin_access;
 mod admission_request;
 mod always_pull_images;
 mod attributes;
@@ -46,7 +45,7 @@ mod trust_bundle_attest;
 pub mod webhooks;
 
 pub use attributes::{Api, Attributes, Call, DynamicPlugIn, Notes, Pending, Reinvocation};
-pub use chain::{Chain, NAMESPACE_AUTO_PROVISION, NameError};
+pub use chain::{Awaited, Chain, NAMESPACE_AUTO_PROVISION, NameError};
 pub use config::{ConfigError, PlugInConfig};
 pub use configurations::Configurations;
 pub use decisions::Decisions;

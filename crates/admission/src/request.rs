@@ -97,6 +97,15 @@ pub struct Request<'a> {
     pub generate_name: &'a dyn Fn(&str) -> Str,
 }
 
+/// Why no object can have a name that another one mentions, in the words of upstream's client.
+pub(crate) fn unfit_name(name: &str) -> Option<String> {
+    let faults = keelson_meta::names::is_path_segment_name(name);
+    (!faults.is_empty()).then(|| {
+        let name = keelson_meta::status::quote(name);
+        format!("invalid resource name {name}: [{}]", faults.join(" "))
+    })
+}
+
 impl Request<'_> {
     /// Whether it is about this resource itself, not a subresource of it.
     pub(crate) fn is(&self, group: &str, resource: &str) -> bool {

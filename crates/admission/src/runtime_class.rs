@@ -2,7 +2,7 @@
 
 use crate::attributes::Notes;
 use crate::pod::quantity;
-use crate::request::Request;
+use crate::request::{Request, unfit_name};
 use crate::tolerations;
 use keelson_meta::{Failure, Map, Object, Reason, Status, Value};
 
@@ -61,6 +61,9 @@ fn class_of(req: &Request<'_>, pod: &Object) -> Result<Option<Object>, Failure> 
     };
     if name.is_empty() {
         return Err(Status::new(Reason::Unknown, "resource name may not be empty"));
+    }
+    if let Some(why) = unfit_name(name) {
+        return Err(Status::new(Reason::Unknown, why));
     }
     let class = req.stored.get("node.k8s.io", "runtimeclasses", "", name)?;
     let why = || req.forbidden(pod, &format!("pod rejected: RuntimeClass {name:?} not found"));

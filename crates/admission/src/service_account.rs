@@ -3,7 +3,7 @@
 
 use crate::attributes::Notes;
 use crate::pod::CONTAINER_LISTS;
-use crate::request::{Operation, Request};
+use crate::request::{Operation, Request, unfit_name};
 use keelson_meta::{Failure, Object, Seen, Str, Value, value};
 
 /// The account of pods that name none.
@@ -82,6 +82,10 @@ pub(crate) fn validate(req: &Request<'_>, pod: &Object, _notes: &mut Notes) -> R
 
 fn account(req: &Request<'_>, pod: &Object) -> Result<Object, Failure> {
     let name = account_name(pod);
+    if let Some(why) = unfit_name(name) {
+        let why = format!("error looking up service account {}/{name}: {why}", req.namespace);
+        return Err(req.forbidden(pod, &why));
+    }
     let found = req.stored.get("", "serviceaccounts", req.namespace, name)?;
     found.ok_or_else(|| {
         let why = format!(

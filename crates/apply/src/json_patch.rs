@@ -264,6 +264,9 @@ impl Work {
         let from = member(operation, "from", DECODE)?;
         let path = member(operation, "path", "copy operation failed to decode path")?;
         let lost = |_| missing(format!("{APPLY} from path: {from}"));
+        // Maps on the way to the place are sorted before the copy is made, which may hold some of them. A place
+        // that is not there is told below.
+        drop(find(&mut self.doc, path));
         let source = match find(&mut self.doc, from).map_err(lost)? {
             (Container::Map(map), key) => map.get(&key),
             (Container::List(list), key) => {

@@ -24,6 +24,17 @@ fn add_puts_members_and_items() {
 }
 
 #[test]
+fn a_copy_into_what_is_copied_has_its_maps_sorted() {
+    check(
+        r#"{"a":[{"z":1,"b":{"y":1,"c":2}},{"y":1,"c":2}]}"#,
+        r#"[{"op":"copy","path":"/a/0/b/d","from":"/a"}]"#,
+        expect![[
+            r#"{"a":[{"b":{"c":2,"d":[{"b":{"c":2,"y":1},"z":1},{"y":1,"c":2}],"y":1},"z":1},{"y":1,"c":2}]}"#
+        ]],
+    );
+}
+
+#[test]
 fn an_index_outside_the_list_is_refused() {
     check(
         r#"{"a":[1]}"#,

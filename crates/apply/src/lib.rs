@@ -6,7 +6,6 @@
 pub mod apply;
 pub mod error;
 pub mod fields;
-pub mod gofmt;
 pub mod json_patch;
 pub mod managed;
 pub mod merge_patch;
@@ -14,6 +13,7 @@ pub mod strategic;
 pub mod typed;
 
 pub use error::PatchError;
+pub use keelson_schema::gofmt;
 
 #[cfg(test)]
 mod laws;

@@ -4,7 +4,6 @@ use crate::rbac::Rule;
 use crate::{AUTHENTICATED, Attributes, AuthorizationReason, Decision, User};
 use keelson_meta::Str;
 use serde_json::Value;
-use std::fmt;
 
 /// Lines of a policy file, at most.
 const POLICIES_MAX: usize = 100_000;
@@ -28,21 +27,14 @@ struct Policy {
 }
 
 /// A line that is no policy.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {why}")]
 pub struct AbacError {
     /// Counted from 1.
     pub line: usize,
     /// What is wrong.
     pub why: String,
 }
-
-impl fmt::Display for AbacError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: {}", self.line, self.why)
-    }
-}
-
-impl std::error::Error for AbacError {}
 
 impl Abac {
     /// Reads a policy file: a JSON object a line; empty lines and comments (`#`) are skipped.

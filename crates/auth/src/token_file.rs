@@ -22,7 +22,8 @@ impl fmt::Debug for TokenFile {
 }
 
 /// A line that is not of the form.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {why}")]
 pub struct TokenFileError {
     /// Counted from 1.
     pub line: usize,
@@ -30,36 +31,54 @@ pub struct TokenFileError {
     pub why: &'static str,
 }
 
-impl fmt::Display for TokenFileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: {}", self.line, self.why)
+impl TokenFileError {
+    /// In the record that begins, after empty lines, at this byte.
+    fn at(text: &str, start: u64, why: &'static str) -> TokenFileError {
+        let start = usize::try_from(start).unwrap_or_default();
+        let (before, rest) = text.split_at_checked(start).unwrap_or((text, ""));
+        let empty = rest.chars().take_while(|c| c.is_whitespace()).filter(|c| *c == '\n').count();
+        TokenFileError { line: before.matches('\n').count() + empty + 1, why }
     }
 }
-
-impl std::error::Error for TokenFileError {}
 
 impl TokenFile {
     /// Reads the file's text. Empty lines and lines with an empty token are skipped.
     pub fn parse(text: &str) -> Result<TokenFile, TokenFileError> {
         let mut file = TokenFile::default();
-        for (i, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-            let fail = |why| TokenFileError { line: i + 1, why };
-            let cells = cells(line).ok_or_else(|| fail("a quote is not closed"))?;
-            let [token, name, uid, rest @ ..] = cells.as_slice() else {
-                return Err(fail("needs at least token, user name and user id"));
-            };
-            if token.is_empty() {
+        let mut start = 0;
+        let mut reader = csv::ReaderBuilder::new()
+            .has_headers(false)
+            .flexible(true)
+            .trim(csv::Trim::All)
+            .from_reader(text.as_bytes());
+        for record in reader.records() {
+            // The text is UTF-8, and rows may differ in length: nothing else is an error to the library.
+            let record = record.map_err(|_| TokenFileError::at(text, start, "cannot be read"))?;
+            start = record.position().map_or(0, csv::Position::byte);
+            let cell = |number: usize| record.get(number).unwrap_or_default();
+            if record.len() < 3 {
+                let why = "needs at least token, user name and user id";
+                return Err(TokenFileError::at(text, start, why));
+            }
+            // The library takes a quote that does not begin a cell as text.
+            if record.iter().any(|cell| cell.contains('"')) {
+                return Err(TokenFileError::at(text, start, "a quote within a cell"));
+            }
+            if cell(0).is_empty() {
                 continue;
             }
-            let groups = rest.first().map(String::as_str).unwrap_or_default();
-            let groups = groups.split(',').map(str::trim).filter(|g| !g.is_empty());
+            let groups = cell(3).split(',').map(str::trim).filter(|group| !group.is_empty());
             let user = User {
-                name: name.as_str().into(),
-                uid: uid.as_str().into(),
+                name: cell(1).into(),
+                uid: cell(2).into(),
                 groups: groups.map(Str::new).collect(),
                 extra: vec![],
             };
-            file.insert(token, user);
+            file.insert(cell(0), user);
+        }
+        // The library closes an open quote at the end of the text.
+        if !text.matches('"').count().is_multiple_of(2) {
+            return Err(TokenFileError::at(text, start, "a quote is not closed"));
         }
         Ok(file)
     }
@@ -81,34 +100,31 @@ impl TokenFile {
     }
 }
 
-/// The cells of a CSV line (RFC 4180, spaces around cells dropped); `None` for an open quote.
-fn cells(line: &str) -> Option<Vec<String>> {
-    let mut cells = vec![];
-    let mut rest = line.trim();
-    loop {
-        if let Some(quoted) = rest.strip_prefix('"') {
-            let end = quoted.find('"')?;
-            cells.push(quoted[..end].to_owned());
-            rest = quoted[end + 1..].trim_start();
-        } else {
-            let end = rest.find(',').unwrap_or(rest.len());
-            cells.push(rest[..end].trim().to_owned());
-            rest = &rest[end..];
-        }
-        match rest.strip_prefix(',') {
-            Some(next) => rest = next.trim_start(),
-            None => return Some(cells),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
+    fn cells_are_those_of_csv() {
+        let text = "\n t , a ,1,\"g, h\" \n\n,nobody,2\nu,\"b, c\",3,,x\n";
+        let file = TokenFile::parse(text).unwrap();
+        let user = |text| file.user(&Token::new(text)).unwrap();
+        assert_eq!((&*user("t").name, &*user("t").uid), ("a", "1"));
+        let groups = user("t").groups;
+        assert_eq!(groups.iter().map(Str::as_str).collect::<Vec<_>>(), ["g", "h", AUTHENTICATED]);
+        assert_eq!(user("u").name, "b, c");
+        assert_eq!(file.users.len(), 2);
+    }
+
+    #[test]
     fn a_broken_line_is_named_without_its_content() {
-        for (text, line) in [("a,b,c\nsecret,x", 2), ("secret", 1), ("secret,u,1,\"open", 1)] {
+        let texts = [
+            ("a,b,c\nsecret,x", 2),
+            ("secret", 1),
+            ("secret,u,1,\"open", 1),
+            ("a,b,c\n\nsecret,u,1, \"g\"", 3),
+        ];
+        for (text, line) in texts {
             let error = TokenFile::parse(text).unwrap_err();
             assert_eq!(error.line, line);
             assert!(!error.to_string().contains("secret"));

@@ -467,7 +467,7 @@ pub async fn lists(
     let load = drive(bench, workers, FILL, list).await?;
     let after = bench.seen(Processes::peak)?;
     let more = after.zip(before).map(|(after, before)| after - before);
-    Ok((load.bytes / load.latency.total.max(1), more, load))
+    Ok((load.bytes / load.latency.total().max(1), more, load))
 }
 
 #[cfg(test)]

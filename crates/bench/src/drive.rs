@@ -86,7 +86,7 @@ pub struct Load {
 impl Load {
     /// Successes a second.
     pub fn rate(&self) -> f64 {
-        self.latency.total as f64 / self.seconds
+        self.latency.total() as f64 / self.seconds
     }
 
     /// The server's time for each request, in milliseconds.
@@ -100,7 +100,7 @@ impl Load {
     }
 
     fn each(&self, time: Duration) -> f64 {
-        let requests = self.latency.total + self.errors.total();
+        let requests = self.latency.total() + self.errors.total();
         time.as_secs_f64() * 1e3 / requests.max(1) as f64
     }
 
@@ -221,7 +221,7 @@ where
     let made = each(bench, count, workers, span, make).await?;
     let names: Vec<_> = made.errors.named().collect();
     ensure!(names.is_empty(), "to make {count} objects: {names:?}");
-    Ok(made.latency.total == count as u64)
+    Ok(made.latency.total() == count as u64)
 }
 
 /// Asks `count` requests with as many connections as are given, each once, as long as there is time.

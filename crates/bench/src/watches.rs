@@ -214,7 +214,7 @@ pub async fn fan_out(bench: &Bench, body: Template, plan: Plan) -> Result<Heard>
         heard.writes.merge(&writer??);
     }
     heard.writes.seconds = wrote.elapsed().as_secs_f64();
-    let due = heard.writes.latency.total * plan.watchers as u64;
+    let due = heard.writes.latency.total() * plan.watchers as u64;
     let (mut last, mut seen) = (Instant::now(), 0);
     while seen < due && last.elapsed() < QUIET {
         sleep(LOOK).await;

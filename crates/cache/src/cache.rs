@@ -7,7 +7,6 @@ use bytes::Bytes;
 use keelson_store::{Batch, KeyValue, ReadError, Revision, Store, Watch, WatchError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
-use std::fmt;
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -32,42 +31,27 @@ const TELL_APART_EACH: Duration = Duration::from_micros(10);
 const TELL_APART_MAX: Duration = Duration::from_millis(5);
 
 /// Why the cache could not be filled.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The store could not be read.
+    #[error("load the store")]
     Load {
         /// Why.
         source: ReadError,
     },
     /// The store could not be watched.
+    #[error("watch the store")]
     Watch {
         /// Why.
         source: WatchError,
     },
 }
 
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            StartError::Load { .. } => "load the store",
-            StartError::Watch { .. } => "watch the store",
-        })
-    }
-}
-
-impl Error for StartError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(match self {
-            StartError::Load { source } => source,
-            StartError::Watch { source } => source,
-        })
-    }
-}
-
 /// Why a read cannot be given.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CacheError {
     /// The revision lies ahead and did not come in time.
+    #[error("revision {asked} is not there yet, newest is {current}")]
     Future {
         /// The revision that was asked for.
         asked: Revision,
@@ -75,24 +59,12 @@ pub enum CacheError {
         current: Revision,
     },
     /// The store does not say how new it is.
+    #[error("the store does not answer")]
     Unreachable,
     /// The cache no longer follows the store.
+    #[error("the cache no longer follows the store")]
     Closed,
 }
-
-impl fmt::Display for CacheError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            CacheError::Future { asked, current } => {
-                write!(f, "revision {asked} is not there yet, newest is {current}")
-            }
-            CacheError::Unreachable => f.write_str("the store does not answer"),
-            CacheError::Closed => f.write_str("the cache no longer follows the store"),
-        }
-    }
-}
-
-impl Error for CacheError {}
 
 impl StartError {
     fn is_compacted(&self) -> bool {

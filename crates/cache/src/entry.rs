@@ -142,7 +142,8 @@ impl<'a> Parts<'a> {
 }
 
 /// Why stored bytes are not a record.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unable to transform key {key:?}: {why}")]
 pub struct RecordError {
     /// The key in the store.
     pub key: String,
@@ -151,15 +152,6 @@ pub struct RecordError {
     /// What does not fit.
     pub why: Cow<'static, str>,
 }
-
-impl fmt::Display for RecordError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // As kube-apiserver has it.
-        write!(f, "unable to transform key {:?}: {}", self.key, self.why)
-    }
-}
-
-impl std::error::Error for RecordError {}
 
 /// One version of one object, ready to be sent. A clone is the same entry: one buffer with a few numbers in
 /// front, counted.

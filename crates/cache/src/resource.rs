@@ -8,7 +8,6 @@ use crate::tree::Tree;
 use crate::{Entry, RecordError};
 use keelson_store::{Event, KeyValue, Revision};
 use std::collections::BTreeMap;
-use std::fmt;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -434,24 +433,15 @@ pub struct Cursor {
 }
 
 /// Why a cursor ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CursorError {
     /// The changes it stood at were forgotten before it read them.
+    #[error("the watch fell behind the history")]
     Lagged,
     /// The cache was closed, or the resource is served no longer, or in another way.
+    #[error("the resource is watched no longer")]
     Closed,
 }
-
-impl fmt::Display for CursorError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            CursorError::Lagged => f.write_str("the watch fell behind the history"),
-            CursorError::Closed => f.write_str("the resource is watched no longer"),
-        }
-    }
-}
-
-impl std::error::Error for CursorError {}
 
 impl Cursor {
     /// Appends the next changes to `out` without waiting; leaves it as it is when there are none.

@@ -8,7 +8,9 @@ use keelson_meta::{Failure, Map, Object, Reason, Status, Str, Value, value};
 use keelson_registry::options::{
     DeleteOptions, Freshness, ListOptions, Patch, PatchForm, Propagation, WriteOptions,
 };
-use keelson_registry::{Answer, Deleted, Entry, Kind, List, Part, Registry, Target, Written};
+use keelson_registry::{
+    Answer, Deleted, Entry, Kind, List, Part, Registry, Target, Updated, Written,
+};
 use keelson_schema::decode::Decoded;
 use keelson_schema::json;
 use std::sync::Arc;
@@ -199,7 +201,19 @@ impl Client {
     /// Takes the finalizer `kubernetes` off a namespace.
     pub async fn finalize_namespace(&self, target: &Target) -> Result<(), Failure> {
         let permit = self.permit("update", target, "finalize").await?;
-        self.registry.finalize_namespace(&permit, &target.name).await.map(drop)
+        let change = |live: Option<&Object>| {
+            let mut object = live.cloned().ok_or_else(|| target.not_found())?;
+            if let Some(Value::Array(items)) = object.object_mut("spec").get_mut("finalizers") {
+                items.retain(|item| item.as_str() != Some("kubernetes"));
+            }
+            Ok(Updated { object, owned: true, warnings: vec![] })
+        };
+        let part = Part::Other("finalize");
+        let options = WriteOptions { field_manager: FIELD_MANAGER.into(), ..Default::default() };
+        match self.registry.modify(&permit, target, part, &change, &options).await {
+            Err(status) if status.code == 404 => Ok(()),
+            written => written.map(drop),
+        }
     }
 
     /// Counts again what is used up of a quota.

@@ -14,7 +14,8 @@ pub enum Phase {
 }
 
 /// Why an exchange failed. Shown as its cause.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{cause}")]
 pub struct Error {
     /// The stage.
     pub phase: Phase,
@@ -31,14 +32,6 @@ impl Error {
         Error { phase: Phase::Body, cause }
     }
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.cause.fmt(f)
-    }
-}
-
-impl std::error::Error for Error {}
 
 /// The cause.
 #[derive(Debug)]

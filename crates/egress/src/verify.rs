@@ -5,22 +5,14 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::{CertificateError, DigitallySignedStruct, Error, OtherError, SignatureScheme};
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
-use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 use x509_parser::prelude::{ASN1Time, FromDer, GeneralName, X509Certificate};
 
 /// A fault of a certificate, in Go's words. It is the source of a TLS error.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 pub(crate) struct CertificateFault(pub String);
-
-impl fmt::Display for CertificateFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for CertificateFault {}
 
 /// Checks the peer's certificate against some roots.
 #[derive(Debug)]

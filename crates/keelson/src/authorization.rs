@@ -121,7 +121,7 @@ impl Authorization {
                 "ABAC" => Mode::Abac(self.abac.clone().unwrap_or_default()),
                 "RBAC" => Mode::Rbac,
                 "Node" => Mode::Node(node.clone().unwrap_or_else(|| {
-                    let rules = keelson_registry::default_rules("system:node");
+                    let rules = keelson_builtin::default_rules("system:node");
                     Arc::new(NodeAuthorizer::new(rules))
                 })),
                 _ => Mode::Webhook(Box::new(webhook(authorizer, egress)?)),

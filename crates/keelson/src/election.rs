@@ -3,7 +3,7 @@
 
 use crate::controllers::{Active, Duty};
 use keelson_auth::Permit;
-use keelson_registry::Candidate;
+use keelson_builtin::{Candidate, campaign, resign};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -50,7 +50,7 @@ pub(crate) async fn run(duty: Arc<Duty>, identity: String, mut stop: watch::Rece
         let began = Instant::now();
         let patience = leading.as_ref().map_or(RENEW_TIME_MAX, Leading::left);
         let answer = tokio::select! {
-            answer = timeout(patience, registry.campaign(&permit, &mut candidate)) => answer,
+            answer = timeout(patience, campaign(registry, &permit, &mut candidate)) => answer,
             () = stopped(&mut stop) => break,
         };
         match answer {
@@ -79,7 +79,7 @@ pub(crate) async fn run(duty: Arc<Duty>, identity: String, mut stop: watch::Rece
         // Nothing of ours may be under way when the next one begins.
         leading.loops.shutdown().await;
         // Should it fail, the lease ends by itself.
-        let _ = timeout(RESIGN_TIME_MAX, registry.resign(&permit, &candidate)).await;
+        let _ = timeout(RESIGN_TIME_MAX, resign(registry, &permit, &candidate)).await;
     }
 }
 

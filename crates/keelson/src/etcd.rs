@@ -2,8 +2,8 @@
 
 use crate::server::StartError;
 use bytes::Bytes;
+use keelson_builtin::StoredForm;
 use keelson_meta::Features;
-use keelson_registry::StoredForm;
 use keelson_store::DiskError;
 use keelson_store_etcd::{Compactor, EtcdOptions, EtcdStore, EtcdTls, OpenError, Values};
 use rustls_pki_types::pem::{self, PemObject};

@@ -3,11 +3,13 @@
 use keelson_meta::{Feature, FeatureGateError, Features};
 
 /// Why `--feature-gates` was refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GatesError {
     /// As by kube-apiserver.
+    #[error(transparent)]
     Gates(FeatureGateError),
     /// A gate that can be switched in kube-apiserver and not here.
+    #[error("{name} is {is_on} in Keelson and cannot be switched")]
     Fixed {
         /// Its name.
         name: &'static str,
@@ -15,19 +17,6 @@ pub enum GatesError {
         is_on: bool,
     },
 }
-
-impl std::fmt::Display for GatesError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            GatesError::Gates(error) => error.fmt(f),
-            GatesError::Fixed { name, is_on } => {
-                write!(f, "{name} is {is_on} in Keelson and cannot be switched")
-            }
-        }
-    }
-}
-
-impl std::error::Error for GatesError {}
 
 /// Reads the words of `--feature-gates`. A gate of [`FIXED`] that is named with another value than its
 /// default is refused; `AllAlpha` and `AllBeta` leave it as it is.
@@ -65,7 +54,6 @@ const FIXED: &[Feature] = &[
     Feature::DRAResourceClaimGranularStatusAuthorization,
     Feature::DeclarativeValidationBeta,
     Feature::DeclarativeValidationTakeover,
-    Feature::ImageVolumeWithDigest,
     Feature::InPlacePodLevelResourcesVerticalScaling,
     Feature::InPlacePodVerticalScalingInitContainers,
     Feature::ManifestBasedAdmissionControlConfig,

@@ -10,13 +10,11 @@
 //!
 //! There are no globals: any number of servers can run in one process.
 
-mod allocation_repair;
 mod authentication;
 mod authorization;
 mod backup_socket;
 mod certificates;
 mod controllers;
-mod definitions;
 mod dynamic_admission;
 mod election;
 mod etcd;
@@ -26,7 +24,6 @@ mod files;
 mod front_proxy;
 mod in_process_admission;
 mod kubeconfig;
-mod kubernetes_endpoints;
 mod private_files;
 mod reloads;
 mod server;

@@ -11,7 +11,8 @@ const FILE_MODE: u32 = 0o600;
 const OTHERS: u32 = 0o077;
 
 /// A failed file operation.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{action} {}", path.display())]
 pub struct FileError {
     /// `read`, `write`, ...
     pub action: &'static str,
@@ -19,18 +20,6 @@ pub struct FileError {
     pub path: PathBuf,
     /// Why.
     pub source: io::Error,
-}
-
-impl std::fmt::Display for FileError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {}", self.action, self.path.display())
-    }
-}
-
-impl std::error::Error for FileError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.source)
-    }
 }
 
 impl FileError {

@@ -14,21 +14,20 @@ use crate::services::Services;
 use crate::signing::SigningOptions;
 use crate::supervisor::{Loops, keep_running};
 use crate::tls_files::{CurrentFiles, TlsFiles};
-use crate::{
-    allocation_repair, definitions, election, event_ttl, files, kubernetes_endpoints, private_files,
-};
+use crate::{election, event_ttl, files, private_files};
 use keelson_admission::webhooks::ConversionWebhooks;
 use keelson_admission::{Chain, DynamicPlugIn};
 use keelson_auth::oidc::AnonymousConfig;
 use keelson_auth::service_account::ServiceAccountTokens;
 use keelson_auth::{Authenticator, BootstrapTokens, RemoteTokens, TokenFile, User};
+use keelson_builtin::{
+    OpenError as BuiltinError, Opened, Services as ServiceClaims, api_services, definitions,
+    flow_control, kubernetes_endpoints,
+};
 use keelson_controllers::{ClientTrust, Context, Controllers};
 use keelson_egress::Egress;
 use keelson_meta::{Feature, Features};
-use keelson_registry::{
-    Clock, OpenError as RegistryError, PortRange, Registry, RegistryOptions, SystemClock,
-};
-use keelson_registry::{api_services, flow_control};
+use keelson_registry::{Clock, PortRange, Registry, RegistryOptions, SystemClock};
 use keelson_server::{App, Health, Limits, Listening, State, VersionInfo};
 use keelson_store::{
     CompactionWindow, Embedded, EmbeddedOptions, Lease, OpenError, StandIn, Store,
@@ -59,16 +58,9 @@ const EVENT_TTL_DEFAULT: Duration = Duration::from_secs(3600);
 const CONTROL_LOOPS_END_MAX: Duration = Duration::from_secs(5);
 
 /// Why a server did not start; one line, naming the flag where one is at fault.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 pub struct StartError(String);
-
-impl std::fmt::Display for StartError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for StartError {}
 
 impl StartError {
     pub(crate) fn new(line: String) -> Self {
@@ -82,8 +74,8 @@ impl From<CertificateError> for StartError {
     }
 }
 
-impl From<RegistryError> for StartError {
-    fn from(error: RegistryError) -> Self {
+impl From<BuiltinError> for StartError {
+    fn from(error: BuiltinError) -> Self {
         StartError(with_causes(&error))
     }
 }
@@ -294,25 +286,26 @@ impl Builder {
         let services = Arc::new(Services::new(self.aggregator_routing));
         let egress = Arc::new(Egress::new(services.clone()));
         let options = self.registry_options(advertise, address.port(), &egress)?;
-        let opening = tokio::spawn(Registry::open(backend.store(), clock, options));
+        let opening = tokio::spawn(keelson_builtin::open(backend.store(), clock, options));
         let pki = tls_files.pki();
         let account_tokens = self.service_account_tokens.tokens(tls_files.dir.as_deref()).await;
-        let registry =
+        let Opened { registry, services: claims, token_requests } =
             opening.await.map_err(|error| StartError(format!("registry: {error}")))??;
         let pki = pki?;
         let trust = if self.tls { tls_files.trust(&pki)? } else { ClientTrust::default() };
         let current = CurrentFiles::new(pki, trust);
         let (pki, trust) = (current.pki.subscribe(), current.trust.subscribe());
-        let account_tokens = Arc::new(account_tokens?);
-        account_tokens.attach(registry.objects_reader());
-        services.attach(registry.objects_reader());
+        let (account_tokens, objects) = (Arc::new(account_tokens?), registry.objects_reader());
+        token_requests.attach(account_tokens.clone());
+        account_tokens.attach(objects.clone());
+        services.attach(objects);
         let tls = if self.tls { Some(tls_files.tls(&pki.borrow())?) } else { None };
         let (shutdown, told) = watch::channel(false);
         let health: Arc<Health> = Arc::default();
         let mut loops = Loops::new(health.clone());
         let (broken, is_broken) = watch::channel(None);
         loops.guard(registry.clone(), broken);
-        self.maintenance(&backend, &registry, &mut loops).await?;
+        self.maintenance(&backend, (&registry, claims), &mut loops).await?;
         if let Some(tls) = tls.clone() {
             let look = self.certificate_look;
             loops.run("certificates", move || {
@@ -326,8 +319,7 @@ impl Builder {
         duty.start_on_each_server(&mut loops);
         let control_loops = self.control_loops(&backend, duty, identity, &told);
         let endpoints = endpoints_loop(&registry, &backend, &health, &told);
-        let backups = self.backups(&backend);
-        let url = self.url(address);
+        let (backups, url) = (self.backups(&backend), self.url(address));
         let remote = self.remote_tokens(&egress, &mut loops)?;
         self.follow_files(&registry, &egress, &account_tokens, &mut loops);
         let app = self.app(registry.clone(), account_tokens, remote, health, told);
@@ -517,12 +509,14 @@ impl Builder {
     async fn maintenance(
         &self,
         backend: &Backend,
-        registry: &Arc<Registry>,
+        (registry, services): (&Arc<Registry>, Arc<ServiceClaims>),
         loops: &mut Loops,
     ) -> Result<(), StartError> {
         self.compaction(backend, registry, loops);
         let ours = registry.clone();
-        loops.run("allocation-repair", move || allocation_repair::run(ours.clone()));
+        loops.run("allocation-repair", move || {
+            keelson_builtin::services::run(ours.clone(), services.clone())
+        });
         let ours = registry.clone();
         loops.run("definitions", move || definitions::run(ours.clone()));
         let ours = registry.clone();
@@ -565,7 +559,7 @@ impl Builder {
 
     fn tls_files(&self, advertise: IpAddr) -> TlsFiles {
         let service =
-            self.service_ranges.first().and_then(|range| keelson_registry::first_address(range));
+            self.service_ranges.first().and_then(|range| keelson_builtin::first_address(range));
         let below = self.data_dir.as_ref().map(|dir| dir.join("pki"));
         let dir = self.cert_dir.clone().or_else(|| below.clone());
         TlsFiles {

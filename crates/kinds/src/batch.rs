@@ -7,6 +7,7 @@ mod status;
 
 use super::check::{At, child, children, default, default_empty};
 use super::pod;
+use crate::same::{self, go};
 use crate::strategy::{GarbageCollection, Generation, Strategy};
 use keelson_meta::names;
 use keelson_meta::selector::Selector;
@@ -258,11 +259,11 @@ fn restart_policy(spec: &At<'_, '_>, errors: &mut ErrorList) {
 fn job_update(new: &Object, old: &Object, errors: &mut ErrorList) {
     let (spec, stored) = (At::of(new, "spec"), At::of(old, "spec"));
     completions(&spec, &stored, errors);
-    spec.field("selector").unchanged(errors, stored.get("selector"));
+    spec.unchanged_member("selector", go::JOB_SPEC, stored.value, errors);
     template_update(&spec, old, errors);
     let names = ["completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy"];
     for name in names.into_iter().chain(["successPolicy"]) {
-        spec.field(name).unchanged(errors, stored.get(name));
+        spec.unchanged_member(name, go::JOB_SPEC, stored.value, errors);
     }
 }
 
@@ -280,10 +281,11 @@ fn completions(spec: &At<'_, '_>, stored: &At<'_, '_>, errors: &mut ErrorList) {
 /// A job that waits and never ran may still be told where its pods shall run.
 fn template_update(spec: &At<'_, '_>, old: &Object, errors: &mut ErrorList) {
     let at = spec.field("template");
-    let Some(stored) = old.at(&["spec", "template"]) else { return };
+    let before = At::of(old, "spec");
+    let stored = before.get("template");
     let suspended = old.at(&["spec", "suspend"]).and_then(Value::as_bool) == Some(true);
     if !suspended || !old.str_at(&["status", "startTime"]).is_empty() {
-        return at.unchanged(errors, stored);
+        return spec.unchanged_member("template", go::JOB_SPEC, before.value, errors);
     }
     let rest = |template: &Value| {
         let mut template = template.clone();
@@ -300,7 +302,7 @@ fn template_update(spec: &At<'_, '_>, old: &Object, errors: &mut ErrorList) {
         }
         template
     };
-    if !crate::strategy::alike(&rest(at.value), &rest(stored)) {
+    if !same::equal_members(go::JOB_SPEC, "template", &rest(at.value), &rest(stored)) {
         at.field("spec").invalid(errors, keelson_meta::object_meta::IMMUTABLE);
     }
 }

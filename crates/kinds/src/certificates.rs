@@ -5,7 +5,7 @@ mod trust;
 pub(super) use trust::{bundle, pod_request};
 
 use super::check::At;
-use crate::strategy::{PartRules, Strategy};
+use crate::strategy::{FieldOwners, PartRules, Strategy};
 use keelson_meta::{ErrorList, FieldError, Object, Path, Seen, Str, User, Value, names};
 use std::collections::HashMap;
 
@@ -41,6 +41,7 @@ const USAGES: &[&str] = &[
 pub(super) fn signing_request(base: Strategy) -> Strategy {
     Strategy {
         name_rule: names::name_is_path_segment_unless_generated,
+        owners: FieldOwners::Approved,
         note_user: note_requester,
         prepare_update: |new, old| match old.get("spec").cloned() {
             Some(spec) => {

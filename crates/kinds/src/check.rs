@@ -1,6 +1,7 @@
 //! [`At`]: a value and where it stands, with the checks that all kinds share. A check appends
 //! what is wrong to a list, so that the order of faults is the order in which checks are written.
 
+use crate::same;
 use crate::strategy::alike;
 use keelson_meta::names;
 use keelson_meta::object_meta::{IMMUTABLE, validate_labels};
@@ -228,6 +229,14 @@ impl<'v, 'p> At<'v, 'p> {
     pub fn unchanged(&self, errors: &mut ErrorList, old: &Value) {
         if !alike(self.value, old) {
             self.invalid(errors, IMMUTABLE);
+        }
+    }
+
+    /// The member of a struct of a named type must be what it was.
+    pub fn unchanged_member(&self, name: &str, of: &str, old: &Value, errors: &mut ErrorList) {
+        let before = old.get(name).unwrap_or(&NULL);
+        if !same::equal_members(of, name, self.get(name), before) {
+            self.field(name).invalid(errors, IMMUTABLE);
         }
     }
 

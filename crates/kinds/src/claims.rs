@@ -4,7 +4,8 @@ use super::check::{At, child, default, default_empty};
 use super::pod::warnings::{Warnings, claim_sizes, gathered, old_volume};
 use super::pod::{differences, scheduling, volumes};
 use crate::gates;
-use crate::strategy::{Strategy, maps_alike};
+use crate::same::{self, go};
+use crate::strategy::Strategy;
 use keelson_meta::object_meta::IMMUTABLE;
 use keelson_meta::{ErrorList, Feature, FieldError, Map, Object, Path, Str, Value, names, value};
 
@@ -282,10 +283,11 @@ fn claim_update(new: &Object, old: &Object, errors: &mut ErrorList) {
             requests.insert("storage", amount);
         }
     }
-    if !maps_alike(&wished, &stored) {
+    let (wished, before) = (Value::Object(wished), At::of(old, "spec"));
+    if !same::equal(go::CLAIM_SPEC, &wished, before.value) {
         let words = "spec is immutable after creation except resources.requests and \
                      volumeAttributesClassName for bound claims";
-        let words = format!("{words}\n{}", differences(&wished, &stored));
+        let words = format!("{words}\n{}", differences(&wished, before.value));
         spec.forbidden(errors, &words);
     }
     shrinks(&spec, old, errors);
@@ -448,11 +450,11 @@ fn validate_volume_change(new: &Object, old: Option<&Object>) -> ErrorList {
     let sources = |map: &Map| {
         let mut map = map.clone();
         map.retain(|name, _| SOURCES.iter().any(|(known, _)| *known == name.as_str()));
-        map
+        Value::Object(map)
     };
     let wished = spec.value.as_object().cloned().unwrap_or_default();
     let (now, before) = (sources(&wished), sources(&stored));
-    if !maps_alike(&now, &before) {
+    if !same::equal(go::VOLUME_SPEC, &now, &before) {
         let words = "spec.persistentvolumesource is immutable after creation";
         let words = format!("{words}\n{}", differences(&now, &before));
         let place = spec.path.field("persistentvolumesource");
@@ -461,7 +463,7 @@ fn validate_volume_change(new: &Object, old: Option<&Object>) -> ErrorList {
     volume_mode(&spec, &stored, &mut errors);
     if !gates::is_on(Feature::MutablePVNodeAffinity)
         && let Some(affinity) = stored.get("nodeAffinity").filter(|value| !value.is_null())
-        && !crate::strategy::alike(spec.get("nodeAffinity"), affinity)
+        && !same::equal_members(go::VOLUME_SPEC, "nodeAffinity", spec.get("nodeAffinity"), affinity)
     {
         // Upstream tells this fault without `spec`.
         let at = At { value: spec.get("nodeAffinity"), path: Path::new("nodeAffinity") };
@@ -574,7 +576,7 @@ fn volume_source(spec: &At<'_, '_>, errors: &mut ErrorList) {
             at.forbidden(errors, "may not specify more than 1 volume type");
             continue;
         }
-        check(&at, errors);
+        check(&At { path: spec.path.field(volumes::shown_fault(name)), ..at }, errors);
         if *name == "local" && !spec.has("nodeAffinity") {
             spec.field("nodeAffinity").required(errors, "Local volume requires node affinity");
         }

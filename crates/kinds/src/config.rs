@@ -201,6 +201,7 @@ fn hide(path: &Path<'_>, words: &str, errors: &mut ErrorList) {
 pub(super) fn namespace(base: Strategy) -> Strategy {
     Strategy {
         name_rule: names::name_is_dns_label,
+        has_content: true,
         fields: const {
             &[SelectableField { name: "status.phase", places: &[&["status", "phase"]], unset: "" }]
         },

@@ -18,6 +18,7 @@ pub use order::{place_of_rules, place_of_schema};
 pub use schema::is_structural;
 
 use crate::check::{child, children, default, default_empty};
+use crate::expressions::validate_definition;
 use crate::strategy::Strategy;
 use keelson_meta::{Map, Object, Str, Value, value};
 use keelson_schema::structural::is_format;
@@ -35,6 +36,7 @@ pub(super) fn definition(base: Strategy) -> Strategy {
         terminate: Some(terminate),
         standard_finalizers: false,
         validate: validate::definition,
+        validate_last: Some(validate_definition),
         warnings,
         ..base
     }

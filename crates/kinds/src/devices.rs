@@ -9,7 +9,8 @@ pub(super) use slices::slice;
 pub(super) use taint_rules::{pool_status, taint_rule};
 
 use crate::check::{At, child, children, default, default_empty};
-use crate::strategy::{Strategy, alike};
+use crate::same::{self, go};
+use crate::strategy::Strategy;
 use keelson_cel::Version;
 use keelson_cel::device::{SELECTOR_BYTES_MAX, SelectorError, check_selector};
 use keelson_meta::object_meta::{IMMUTABLE, validate_annotations};
@@ -40,7 +41,10 @@ pub(super) fn claim(base: Strategy) -> Strategy {
             None => requests::validate(&At::of(new, "spec").field("devices"), NEW),
             Some(_) => ErrorList::new(),
         },
-        validate_change: |new, old| validate_same_spec(new, old),
+        namespace_rule: Some(|new, labels| {
+            requests::validate_admin_access(new.get("spec"), labels)
+        }),
+        validate_change: |new, old| validate_same_spec(new, old, go::RESOURCE_CLAIM_SPEC),
         validate_status: allocation::validate,
         ..base
     }
@@ -55,7 +59,10 @@ pub(super) fn claim_template(base: Strategy) -> Strategy {
             }
         },
         validate: validate_template,
-        validate_change: |new, old| validate_same_spec(new, old),
+        namespace_rule: Some(|new, labels| {
+            requests::validate_admin_access(new.at(&["spec", "spec"]), labels)
+        }),
+        validate_change: |new, old| validate_same_spec(new, old, go::RESOURCE_CLAIM_TEMPLATE_SPEC),
         ..base
     }
 }
@@ -84,11 +91,11 @@ fn default_request(request: &mut Map) {
     }
 }
 
-fn validate_same_spec(new: &Object, old: Option<&Object>) -> ErrorList {
+fn validate_same_spec(new: &Object, old: Option<&Object>, of: &str) -> ErrorList {
     let mut errors = ErrorList::new();
     let spec = At::of(new, "spec");
     let before = old.and_then(|old| old.get("spec"));
-    if !alike(spec.value, before.unwrap_or(&Value::Null)) {
+    if !same::equal(of, spec.value, before.unwrap_or(&Value::Null)) {
         let shown = spec.value.as_object().cloned().unwrap_or_default();
         errors.push(FieldError::invalid(&spec.path, shown, IMMUTABLE));
     }

@@ -162,6 +162,20 @@ fn validate_slice(new: &Object, old: Option<&Object>) -> ErrorList {
     errors
 }
 
+/// The name of a host with its domain, and maybe the dot that ends it.
+fn host_name(at: &At<'_, '_>, errors: &mut ErrorList) {
+    if !at.not_empty(errors, "") {
+        return;
+    }
+    let name = at.text().strip_suffix('.').unwrap_or(at.text());
+    let faults = names::is_dns1123_subdomain(name);
+    if faults.is_empty() && !name.contains('.') {
+        let words = "should be a domain with at least two segments separated by dots";
+        at.invalid_as(errors, name, words);
+    }
+    faults.iter().for_each(|why| at.invalid_as(errors, name, why));
+}
+
 fn slice_endpoint(at: &At<'_, '_>, kind: &str, errors: &mut ErrorList) {
     const ADDRESSES_MAX: usize = 100;
     let list = at.field("addresses");
@@ -175,7 +189,7 @@ fn slice_endpoint(at: &At<'_, '_>, kind: &str, errors: &mut ErrorList) {
     for address in list.items() {
         match kind {
             "IPv4" | "IPv6" => slice_address(&address, &list, kind, errors),
-            "FQDN" => address.rule(errors, names::is_dns1123_subdomain),
+            "FQDN" => host_name(&address, errors),
             _ => {}
         }
     }

@@ -190,6 +190,14 @@ const POD_STATUS: &[Gated] = &[
             &["ephemeralContainerStatuses", "*", "allocatedResourcesStatus"],
         ],
     ),
+    row(
+        ImageVolumeWithDigest,
+        &[
+            &["initContainerStatuses", "*", "volumeMounts", "*", "volumeStatus"],
+            &["containerStatuses", "*", "volumeMounts", "*", "volumeStatus"],
+            &["ephemeralContainerStatuses", "*", "volumeMounts", "*", "volumeStatus"],
+        ],
+    ),
 ];
 
 const STATEFUL_SET: &[Gated] =

@@ -7,6 +7,7 @@
 pub mod convert;
 mod gated;
 mod gates;
+pub mod keep;
 mod rows;
 pub mod strategy;
 
@@ -21,10 +22,14 @@ mod conditions;
 mod config;
 mod coordination;
 mod csi;
+pub mod custom;
 pub mod definitions;
+pub mod deletion;
 mod devices;
 mod endpoints;
 mod events;
+pub mod expressions;
+pub mod facts;
 mod flow;
 mod limits;
 mod migration;
@@ -34,12 +39,13 @@ mod pod;
 mod policies;
 mod rbac;
 mod same;
+pub mod scale;
 mod scheduling;
-mod service;
+pub mod service;
 mod storage;
 mod workloads;
 
 pub use convert::convert;
 pub use rows::strategy;
-pub use service::validate_addresses as validate_service_addresses;
+pub use service::PortRange;
 pub use strategy::{Check, Generation, PartRules, SelectableField, StatusMetadata, Strategy};

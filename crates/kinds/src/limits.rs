@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 /// LimitRanges.
 pub(super) fn limit_range(base: Strategy) -> Strategy {
     Strategy {
+        may_be_nameless: true,
         default: default_limit_range,
         prepare_create: |range| {
             drop_empty(range);

@@ -86,9 +86,11 @@ fn validate(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
     let spec = At::of(new, "spec");
     taints(&spec.field("taints"), &mut errors);
-    amounts(&At::of(new, "status").field("capacity"), &mut errors);
-    pod_ranges(&spec.field("podCIDRs"), &mut errors);
     let status = At::of(new, "status");
+    for list in ["capacity", "allocatable"] {
+        amounts(&status.field(list), &mut errors);
+    }
+    pod_ranges(&spec.field("podCIDRs"), &mut errors);
     declared_features(&status.field("declaredFeatures"), &mut errors);
     errors
 }

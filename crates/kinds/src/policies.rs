@@ -11,6 +11,10 @@ pub(super) fn priority_class(base: Strategy) -> Strategy {
     Strategy {
         default: |class| default(&mut class.root, "preemptionPolicy", "PreemptLowerPriority"),
         validate: validate_priority_class,
+        lasting: |name| {
+            let is_system = SYSTEM_CLASSES.iter().any(|(known, _)| *known == name);
+            is_system.then_some("this is a system priority class and cannot be deleted")
+        },
         ..base
     }
 }
@@ -205,7 +209,8 @@ fn queues(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
     if count.number() > QUEUES_MAX {
         count.invalid(errors, &format!("must not be greater than {QUEUES_MAX}"));
-    } else if hand.number() > count.number() {
+    }
+    if hand.number() > count.number() {
         let words = format!("should not be greater than queues ({})", count.number());
         hand.invalid(errors, &words);
     } else if count.number() > 0 {

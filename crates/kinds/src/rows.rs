@@ -308,6 +308,7 @@ fn update_checks(group: &str, resource: &str) -> &'static [Check] {
     use Check::{Change, Metadata, MetadataChange, Rules};
     match (group, resource) {
         ("resource.k8s.io", "resourceslices") => Strategy::GENERIC.update_checks,
+        ("resource.k8s.io", "deviceclasses") => &[Metadata, MetadataChange, Rules, Change],
         ("", "configmaps" | "secrets")
         | ("networking.k8s.io", "ingressclasses")
         | ("storage.k8s.io", "volumeattributesclasses") => {

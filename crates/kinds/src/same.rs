@@ -2,8 +2,26 @@
 //! an absent list or map is an empty one, an absent scalar that is no pointer is zero, and a pointer to
 //! an empty struct is not an absent one.
 
+use crate::strategy::alike;
 use keelson_meta::{Map, Object, Value};
+use keelson_schema::catalogue::Catalogue;
 use keelson_schema::{Field, Presence, Schema, Shape, Struct, Types};
+
+/// Types, by their names in the catalogue, whose values are compared.
+pub(crate) mod go {
+    pub const CLAIM_SPEC: &str = "io.k8s.api.core.v1.PersistentVolumeClaimSpec";
+    pub const CONTAINER: &str = "io.k8s.api.core.v1.Container";
+    pub const EPHEMERAL_CONTAINER: &str = "io.k8s.api.core.v1.EphemeralContainer";
+    pub const JOB_SPEC: &str = "io.k8s.api.batch.v1.JobSpec";
+    pub const DAEMON_SET_SPEC: &str = "io.k8s.api.apps.v1.DaemonSetSpec";
+    pub const POD_SPEC: &str = "io.k8s.api.core.v1.PodSpec";
+    pub const RESOURCE_CLAIM_SPEC: &str = "io.k8s.api.resource.v1.ResourceClaimSpec";
+    pub const RESOURCE_CLAIM_TEMPLATE_SPEC: &str =
+        "io.k8s.api.resource.v1.ResourceClaimTemplateSpec";
+    pub const STATEFUL_SET_SPEC: &str = "io.k8s.api.apps.v1.StatefulSetSpec";
+    pub const VOLUME_ATTACHMENT_SPEC: &str = "io.k8s.api.storage.v1.VolumeAttachmentSpec";
+    pub const VOLUME_SPEC: &str = "io.k8s.api.core.v1.PersistentVolumeSpec";
+}
 
 static NULL: Value = Value::Null;
 
@@ -24,6 +42,29 @@ pub(crate) fn desired(schema: &Schema, new: &Object, old: &Object) -> bool {
 /// The same, where an empty list or map is not equal to an absent one.
 pub(crate) fn desired_strictly(schema: &Schema, new: &Object, old: &Object) -> bool {
     same_desired(schema, Empty::Counts, new, old)
+}
+
+/// Whether two values of a named type are equal. What is not changed, as in most writes, costs one comparison
+/// of values.
+pub(crate) fn equal(of: &str, one: &Value, other: &Value) -> bool {
+    if one == other {
+        return true;
+    }
+    let Some(schema) = Catalogue::shared().named(of) else { return alike(one, other) };
+    let (one, other) = (one.as_object(), other.as_object());
+    same_struct(&schema.types, Empty::IsAbsent, schema.root(), one, other)
+}
+
+/// The same for a member of a named type.
+pub(crate) fn equal_members(of: &str, member: &str, one: &Value, other: &Value) -> bool {
+    if one == other {
+        return true;
+    }
+    let Some(schema) = Catalogue::shared().named(of) else { return alike(one, other) };
+    match schema.root().fields.iter().find(|field| field.name == member) {
+        Some(field) => same_member(&schema.types, Empty::IsAbsent, field, Some(one), Some(other)),
+        None => alike(one, other),
+    }
 }
 
 fn same_desired(schema: &Schema, empty: Empty, new: &Object, old: &Object) -> bool {

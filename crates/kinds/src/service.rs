@@ -1,8 +1,12 @@
 //! Services, as far as they need no allocation of addresses and ports.
 
 mod addresses;
+pub mod families;
+mod port_range;
 mod ports;
 mod warnings;
+
+pub use port_range::PortRange;
 
 use super::check::{At, children, default, default_empty};
 use crate::strategy::Strategy;

@@ -2,7 +2,8 @@
 
 use super::check::{At, default};
 use super::claims;
-use crate::strategy::{Strategy, alike};
+use crate::same::{self, go};
+use crate::strategy::Strategy;
 use keelson_meta::object_meta::IMMUTABLE;
 use keelson_meta::{ErrorList, FieldError, Map, Object, Value, names};
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,7 +37,10 @@ fn validate_class(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
     driver(&At::of(new, "provisioner"), &mut errors);
     parameters(&At::of(new, "parameters"), false, &mut errors);
-    At::of(new, "reclaimPolicy").one_of_if_set(&mut errors, &["Delete", "Retain"]);
+    let policy = At::of(new, "reclaimPolicy");
+    if !policy.text().is_empty() {
+        policy.one_of(&mut errors, &["Delete", "Retain"]);
+    }
     let modes = &["Immediate", "WaitForFirstConsumer"];
     At::of(new, "volumeBindingMode").one_of_if_set(&mut errors, modes);
     topologies(&At::of(new, "allowedTopologies"), &mut errors);
@@ -143,14 +147,12 @@ pub(super) fn attachment(base: Strategy) -> Strategy {
     }
 }
 
-/// The spec stays; an inline volume that says nothing is not an absent one.
+/// The spec stays.
 fn attachment_unchanged(new: &Object, old: Option<&Object>) -> ErrorList {
-    const INLINE: [&str; 3] = ["spec", "source", "inlineVolumeSpec"];
     let mut errors = ErrorList::new();
     let Some(old) = old else { return errors };
     let (spec, stored) = (At::of(new, "spec"), old.get("spec").unwrap_or(&Value::Null));
-    let is_inline = |obj: &Object| obj.at(&INLINE).is_some_and(|volume| !volume.is_null());
-    if !alike(spec.value, stored) || is_inline(new) != is_inline(old) {
+    if !same::equal(go::VOLUME_ATTACHMENT_SPEC, spec.value, stored) {
         let shown = spec.value.as_object().cloned().unwrap_or_default();
         spec.invalid_as(&mut errors, shown, IMMUTABLE);
     }

@@ -48,6 +48,41 @@ pub enum StatusMetadata {
     KeepAll,
 }
 
+/// `propagationPolicy`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Propagation {
+    /// Dependents lose the reference.
+    Orphan,
+    /// Dependents go afterwards.
+    Background,
+    /// Dependents go first.
+    Foreground,
+}
+
+impl Propagation {
+    /// As `DeleteOptions` names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Propagation::Orphan => "Orphan",
+            Propagation::Background => "Background",
+            Propagation::Foreground => "Foreground",
+        }
+    }
+}
+
+/// Seconds of grace for a deletion, from what was asked for.
+pub type GracePeriod = fn(&Object, asked: Option<i64>) -> i64;
+
+/// Which fields nobody comes to own by a write, beside those that it cannot change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FieldOwners {
+    /// As `status` is a part of its own.
+    #[default]
+    Usual,
+    /// The spec stays as it was made; approvers own conditions, signers the certificate.
+    Approved,
+}
+
 /// What becomes of the dependents of a deleted object by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GarbageCollection {
@@ -77,6 +112,12 @@ pub enum Check {
 /// What a kind's rules are given to compare.
 pub type Validate = fn(new: &Object, old: Option<&Object>) -> ErrorList;
 
+/// Rules that put their faults among those that all others found.
+pub type LastRules = fn(new: &Object, old: Option<&Object>, found: &mut ErrorList);
+
+/// The faults of a new object in a namespace with these labels.
+pub type NamespaceRule = fn(new: &Object, labels: &dyn Fn() -> Vec<(Str, Str)>) -> ErrorList;
+
 /// The rules of a subresource that writes a part of the object.
 #[derive(Clone, Copy)]
 pub struct PartRules {
@@ -99,12 +140,20 @@ pub struct Strategy {
     pub unconditional_update: bool,
     /// DELETE answers with the object.
     pub returns_deleted: bool,
+    /// An object that is given no name gets one that is like a uid.
+    pub may_be_nameless: bool,
+    /// Why an object of a name may not be deleted, where it may not.
+    pub lasting: fn(name: &str) -> Option<&'static str>,
     /// Create keeps the status that the client sends.
     pub status_on_create: bool,
     /// How `metadata.generation` moves.
     pub generation: Generation,
     /// What a write to `status` may change in `metadata`.
     pub status_metadata: StatusMetadata,
+    /// Which fields nobody comes to own by a write.
+    pub owners: FieldOwners,
+    /// Objects stay, terminating, until what they contain is gone.
+    pub has_content: bool,
     /// Fills in defaults that follow from other fields.
     pub default: fn(&mut Object),
     /// Fills in the time where nothing is said.
@@ -123,8 +172,12 @@ pub struct Strategy {
     pub note_time: fn(new: &mut Object, old: &Object, now: &str),
     /// The kind's own rules.
     pub validate: Validate,
+    /// What a new object may say depends on the labels of its namespace; told before all other faults.
+    pub namespace_rule: Option<NamespaceRule>,
     /// What an update may change, where [`Strategy::validate`] does not say so.
     pub validate_change: Validate,
+    /// The rules that are asked last; writes of a status do not ask them.
+    pub validate_last: Option<LastRules>,
     /// The rules of a write to `status`.
     pub validate_status: Validate,
     /// The checks of a new object.
@@ -151,8 +204,8 @@ pub struct Strategy {
     pub garbage_collection: GarbageCollection,
     /// What a client is warned of whose deletion does not say what becomes of dependents.
     pub deletion_warning: Option<&'static str>,
-    /// Seconds of grace for a deletion, from what was asked for; `None`: deletions are immediate.
-    pub grace: Option<fn(&Object, asked: Option<i64>) -> i64>,
+    /// Seconds of grace for a deletion; `None`: deletions are immediate.
+    pub grace: Option<GracePeriod>,
     /// A new object that its author gave no labels has those of its pod template, also those which
     /// [`Strategy::prepare_create`] adds to the template.
     pub shares_template_labels: bool,
@@ -192,9 +245,13 @@ impl Strategy {
         create_on_update: false,
         unconditional_update: true,
         returns_deleted: false,
+        may_be_nameless: false,
+        lasting: |_| None,
         status_on_create: false,
         generation: Generation::Unused,
         status_metadata: StatusMetadata::Free,
+        owners: FieldOwners::Usual,
+        has_content: false,
         default: |_| (),
         default_time: None,
         prepare_create: |_| (),
@@ -204,7 +261,9 @@ impl Strategy {
         prepare_status: |_, _| (),
         note_time: |_, _, _| (),
         validate: |_, _| ErrorList::new(),
+        namespace_rule: None,
         validate_change: |_, _| ErrorList::new(),
+        validate_last: None,
         validate_status: |_, _| ErrorList::new(),
         create_checks: &[Check::Metadata, Check::Rules],
         update_checks: &[Check::MetadataChange, Check::Rules, Check::Change],

@@ -4,11 +4,12 @@
 use super::check::{At, child, children, default, default_empty};
 use super::pod;
 use crate::gates;
-use crate::strategy::{GarbageCollection, Strategy, alike, maps_alike};
+use crate::same::{self, go};
+use crate::strategy::{GarbageCollection, Strategy};
 use keelson_meta::names;
 use keelson_meta::object_meta::IMMUTABLE;
 use keelson_meta::selector::Selector;
-use keelson_meta::{ErrorList, Feature, FieldError, Map, Object, Value, value};
+use keelson_meta::{ErrorList, Feature, FieldError, Map, Object, Str, Value, value};
 
 const NO_MATCH: &str = "`selector` does not match template `labels`";
 const REPLICAS: &str = "replicas";
@@ -63,7 +64,7 @@ fn validate_deployment(new: &Object, old: Option<&Object>) -> ErrorList {
 fn same_selector(spec: &At<'_, '_>, old: Option<&Object>, errors: &mut ErrorList) {
     if let Some(old) = old {
         let stored = At::of(old, "spec");
-        spec.field("selector").unchanged(errors, stored.get("selector"));
+        spec.unchanged_member("selector", go::DAEMON_SET_SPEC, stored.value, errors);
     }
 }
 
@@ -165,6 +166,10 @@ pub(super) fn count_or_percent(at: &At<'_, '_>, errors: &mut ErrorList) {
 /// The number of a count or a share, also of a count in a text; 0 for what is neither.
 pub(super) fn amount(value: &Value) -> i64 {
     match value {
+        // A share that cannot be read counts as none.
+        Value::String(text) if text.ends_with('%') && !names::is_valid_percent(text).is_empty() => {
+            0
+        }
         Value::String(text) => text.strip_suffix('%').unwrap_or(text).parse().unwrap_or(0),
         other => other.as_int().unwrap_or(0),
     }
@@ -324,10 +329,10 @@ pub(super) fn daemon_set(base: Strategy) -> Strategy {
         },
         prepare_update: |new, old| {
             let stored = old.annotation(TEMPLATE_GENERATION).and_then(|text| text.parse().ok());
-            let template =
-                |obj: &Object| obj.at(&["spec", "template"]).cloned().unwrap_or_default();
-            let changed = i64::from(!alike(&template(new), &template(old)));
-            set_template_generation(new, stored.unwrap_or(1) + changed);
+            let [now, then] =
+                [&*new, old].map(|obj| obj.at(&["spec", "template"]).unwrap_or(&Value::Null));
+            let is_same = same::equal_members(go::DAEMON_SET_SPEC, "template", now, then);
+            set_template_generation(new, stored.unwrap_or(1) + i64::from(!is_same));
         },
         prepare_status: |new, old| {
             let stored = old.annotation(TEMPLATE_GENERATION).and_then(|text| text.parse().ok());
@@ -407,6 +412,8 @@ fn daemon_set_strategy(at: &At<'_, '_>, errors: &mut ErrorList) {
             let (down, up) = (update.field("maxUnavailable"), update.field("maxSurge"));
             count_or_percent(&down, errors);
             count_or_percent(&up, errors);
+            not_above_all(&down, errors);
+            not_above_all(&up, errors);
             match (amount(down.value) != 0, amount(up.value) != 0) {
                 (true, true) => {
                     up.invalid(errors, "may not be set when maxUnavailable is non-zero")
@@ -414,8 +421,6 @@ fn daemon_set_strategy(at: &At<'_, '_>, errors: &mut ErrorList) {
                 (false, false) => down.required(errors, "cannot be 0 when maxSurge is 0"),
                 _ => {}
             }
-            not_above_all(&down, errors);
-            not_above_all(&up, errors);
         }
         other => {
             // Messages show the Go struct.
@@ -454,6 +459,9 @@ fn daemon_set_status(new: &Object, old: Option<&Object>) -> ErrorList {
     errors
 }
 
+const KEEPS_ALL: &str = "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value \
+                         >= 0 is recommended";
+
 /// StatefulSets.
 pub(super) fn stateful_set(base: Strategy) -> Strategy {
     Strategy {
@@ -461,7 +469,21 @@ pub(super) fn stateful_set(base: Strategy) -> Strategy {
         default: default_stateful_set,
         validate: validate_stateful_set,
         validate_status: stateful_set_status,
-        warnings: pod::warnings::of_workload,
+        warnings: |new, old| {
+            let mut warnings = pod::warnings::of_workload(new, old);
+            let spec = At::of(new, "spec");
+            if old.is_none_or(|old| old.generation() != new.generation()) {
+                warnings.extend(pod::warnings::gathered(|warnings| {
+                    for claim in spec.field("volumeClaimTemplates").items() {
+                        pod::warnings::claim_sizes(&claim.field("spec"), warnings);
+                    }
+                }));
+            }
+            if spec.int("revisionHistoryLimit").is_some_and(|limit| limit < 0) {
+                warnings.push(Str::new_static(KEEPS_ALL));
+            }
+            warnings
+        },
         ..base
     }
 }
@@ -512,7 +534,6 @@ fn validate_stateful_set(new: &Object, old: Option<&Object>) -> ErrorList {
         spec.field("serviceName").rule_if_set(&mut errors, names::is_dns1123_label);
     }
     stateful_set_template(&spec, &mut errors);
-    spec.field("revisionHistoryLimit").not_negative(&mut errors);
     if let Some(old) = old {
         stateful_set_update(new, old, &mut errors);
     }
@@ -620,14 +641,10 @@ fn stateful_set_update(new: &Object, old: &Object, errors: &mut ErrorList) {
     ];
     let rest = |obj: &Object| {
         let mut spec = obj.get("spec").and_then(Value::as_object).cloned().unwrap_or_default();
-        spec.retain(|name, value| {
-            // An empty name is written out, and nobody has to repeat it.
-            let empty_name = name == "serviceName" && value.is_empty();
-            !empty_name && !CHANGEABLE.contains(&name.as_str())
-        });
-        spec
+        spec.retain(|name, _| !CHANGEABLE.contains(&name.as_str()));
+        Value::Object(spec)
     };
-    if !maps_alike(&rest(new), &rest(old)) {
+    if !same::equal(go::STATEFUL_SET_SPEC, &rest(new), &rest(old)) {
         let words = "updates to statefulset spec for fields other than 'replicas', 'ordinals', \
                      'template', 'updateStrategy', 'revisionHistoryLimit', \
                      'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden";

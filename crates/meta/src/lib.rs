@@ -12,6 +12,7 @@ pub mod ip;
 pub mod names;
 pub mod object;
 pub mod object_meta;
+pub mod owner_references;
 pub mod path;
 pub mod quantity;
 pub mod room;

@@ -99,8 +99,8 @@ async fn open() -> std::sync::Arc<Registry> {
         conversion_webhooks: None,
         authorizer: std::sync::Arc::default(),
     };
-    let registry = Registry::open(Embedded::in_memory(), Box::new(SystemClock), options).await;
-    registry.expect("an empty store opens")
+    let opened = keelson_builtin::open(Embedded::in_memory(), Box::new(SystemClock), options).await;
+    opened.expect("an empty store opens").registry
 }
 
 /// A policy and its binding, each with its resource.

@@ -19,23 +19,28 @@ use keelson_meta::{
 };
 use std::time::{Duration, Instant};
 
-/// How long a new pod waits for the service account that a control loop is about to make (upstream
+/// How long a write waits for what a control loop is about to make: a new pod for its service account (upstream
 /// asks ten times, up to 200 ms apart).
-const ACCOUNT_WAIT: Duration = Duration::from_millis(1_500);
+const AWAITED_TIME_MAX: Duration = Duration::from_millis(1_500);
 
 /// A write on its way through admission.
 #[derive(Clone, Copy)]
-pub(crate) struct Write<'a> {
+pub struct Write<'a> {
+    /// Of the request.
     pub permit: &'a Permit,
+    /// The object.
     pub target: &'a Target,
+    /// What is done.
     pub operation: Operation,
     /// The subresource, or empty.
     pub subresource: &'a str,
     /// The name that the client gave, or empty.
     pub name: &'a str,
+    /// Whether nothing is to be stored.
     pub dry_run: bool,
     /// The stored object, in the version that writes work on.
     pub old: Option<&'a Object>,
+    /// What the client asks of it.
     pub options: Options<'a>,
     /// What is written, where that is not an object of the target's kind.
     pub own: Option<OwnKind<'a>>,
@@ -43,7 +48,8 @@ pub(crate) struct Write<'a> {
 
 /// The kind and resource of what a subresource takes: an Eviction, a Scale, the options of a stream.
 #[derive(Clone, Copy)]
-pub(crate) struct OwnKind<'a> {
+pub struct OwnKind<'a> {
+    /// The kind.
     pub kind: &'a GroupVersionKind,
     /// Where that is not the target's.
     pub resource: Option<&'a GroupVersionResource>,
@@ -51,9 +57,10 @@ pub(crate) struct OwnKind<'a> {
 
 /// The options of a request, as webhooks and policies see them.
 #[derive(Clone, Copy)]
-pub(crate) enum Options<'a> {
+pub enum Options<'a> {
     /// Of create and, for updates, update.
     Write(&'a WriteOptions),
+    /// Of delete and deletecollection.
     Delete(&'a DeleteOptions),
     /// Connections have none.
     None,
@@ -121,7 +128,7 @@ impl DeleteOptions {
 }
 
 /// The webhooks and policies that a write has to pass; `None` when there are none.
-pub(crate) type Passes = Option<Box<Configurations>>;
+pub type Passes = Option<Box<Configurations>>;
 
 impl Registry {
     /// Lets plug-ins change the object of a write, which is in the version that writes work on.
@@ -479,21 +486,21 @@ impl Registry {
         if creates && !there() && chain.has(NAMESPACE_AUTO_PROVISION) {
             Box::pin(self.provision_namespace(namespace)).await?;
         }
-        let Some(account) = self.asked(write, |req| chain.awaited_account(req, obj)) else {
+        let Some(awaited) = self.asked(write, |req| chain.awaited(req, obj)) else {
             return Ok(());
         };
-        let accounts = self.target("", "serviceaccounts", namespace, account);
-        let objects = self.objects(&accounts.kind);
+        let awaited = self.target(awaited.group, awaited.resource, namespace, awaited.name);
+        let objects = self.objects(&awaited.kind);
         let mut progress = self.cache.progress();
         let appears = async {
-            while objects.get(&accounts.key()).is_none() && there() {
+            while objects.get(&awaited.key()).is_none() && there() {
                 if progress.changed().await.is_err() {
                     return;
                 }
             }
         };
         // Whether it came is for the plug-in to see.
-        let _ = tokio::time::timeout(ACCOUNT_WAIT, appears).await;
+        let _ = tokio::time::timeout(AWAITED_TIME_MAX, appears).await;
         Ok(())
     }
 
@@ -506,7 +513,8 @@ impl Registry {
         self.fresh().await
     }
 
-    pub(crate) fn asked<T>(&self, write: &Write<'_>, ask: impl FnOnce(&Request<'_>) -> T) -> T {
+    /// Asks a built-in plug-in, or what it is made of, about a write.
+    pub fn asked<T>(&self, write: &Write<'_>, ask: impl FnOnce(&Request<'_>) -> T) -> T {
         let generate_name = |base: &str| stamp::generated_name(self.clock.as_ref(), base);
         let resource = write.own.and_then(|own| own.resource);
         let now = || self.clock.now();

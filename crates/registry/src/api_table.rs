@@ -44,6 +44,17 @@ impl Placed for ApiGroup {
     }
 }
 
+/// A group of which other servers serve versions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RemoteGroup {
+    /// Its name.
+    pub name: Str,
+    /// The highest `groupPriorityMinimum` of its versions.
+    pub priority: i64,
+    /// Its versions, the preferred one first.
+    pub versions: Vec<Str>,
+}
+
 /// A version of a group that is served.
 #[derive(Clone, Debug)]
 pub struct ApiVersion {
@@ -274,41 +285,10 @@ fn numbers(version: &str) -> Option<(u8, u64, u64)> {
     Some((2, number(rest)?, 0))
 }
 
-/// What clients of a deprecated built-in version are warned of, whatever they do (apiserver
-/// `endpoints/deprecation`).
+/// What clients of a deprecated built-in version are warned of.
 fn deprecation(group: &Group, version: &Version, resource: &Resource) -> Option<Str> {
-    let (api, kind) = (format!("{}/{}", group.name, version.name), &resource.kind.kind);
-    let (since, until) = match (api.as_str(), resource.name.as_str()) {
-        ("certificates.k8s.io/v1alpha1", "clustertrustbundles")
-        | ("networking.k8s.io/v1beta1", "ipaddresses" | "servicecidrs")
-        | ("storage.k8s.io/v1beta1", "volumeattributesclasses") => (34, 37),
-        ("admissionregistration.k8s.io/v1alpha1", _)
-        | ("coordination.k8s.io/v1alpha2", _)
-        | ("resource.k8s.io/v1beta1", _) => (35, 38),
-        ("coordination.k8s.io/v1beta1", _)
-        | ("resource.k8s.io/v1alpha3", "devicetaintrules")
-        | (
-            "resource.k8s.io/v1beta2",
-            "deviceclasses" | "resourceclaims" | "resourceclaimtemplates" | "resourceslices",
-        ) => (36, 39),
-        ("/v1", _) => return core_deprecation(resource).map(Str::new_static),
-        _ => return None,
-    };
-    let mut text = format!("{api} {kind} is deprecated in v1.{since}+, unavailable in v1.{until}+");
-    if api == "storage.k8s.io/v1beta1" {
-        text.push_str("; use storage.k8s.io/v1 VolumeAttributesClass");
-    }
-    Some(text.into())
-}
-
-fn core_deprecation(resource: &Resource) -> Option<&'static str> {
-    match resource.name.as_str() {
-        "componentstatuses" => Some("v1 ComponentStatus is deprecated in v1.19+"),
-        "endpoints" => {
-            Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice")
-        }
-        _ => None,
-    }
+    let kind = &resource.kind.kind;
+    keelson_kinds::facts::deprecation(&group.name, &version.name, &resource.name, kind)
 }
 
 #[cfg(test)]

@@ -85,9 +85,9 @@ impl Registry {
         self.objects(kind).get(&kind.key(namespace, name))
     }
 
-    /// All objects of a kind as the cache has them; the same holds.
+    /// All objects of a kind that can be read, as the cache has them; the same holds.
     pub fn cached_all(&self, kind: &Kind) -> Snapshot {
-        self.readable(kind)
+        self.cache.snapshot(&self.objects(kind))
     }
 
     /// Follows the objects of many kinds.

@@ -4,11 +4,12 @@
 use crate::api_table::Source;
 use crate::cel_rules::CelRules;
 use crate::conversion::ConvertedEntries;
-use crate::scale::ScalePaths;
+use crate::hooks::KindHooks;
 use crate::stamp::Clock;
 use bytes::Bytes;
 use keelson_admission::webhooks::ConversionWebhook;
 use keelson_cache::{Entry, Record};
+use keelson_kinds::scale::ScalePaths;
 use keelson_kinds::strategy::Strategy;
 use keelson_meta::room::Kept;
 use keelson_meta::{
@@ -30,9 +31,6 @@ thread_local! {
     /// Where objects are encoded: how long one is shows only then, and what is stored has no room left.
     static SCRATCH: Kept<Vec<u8>> = const { Kept::new(SCRATCH_BYTES_MAX) };
 }
-
-/// Rules that need expressions, given an object, the one before it, and the faults that other rules found.
-pub(crate) type MoreRules = fn(&Object, Option<&Object>, &mut ErrorList);
 
 /// What validates objects of one version of a custom resource.
 #[derive(Clone, Debug)]
@@ -78,8 +76,8 @@ pub struct Kind {
     pub foreign_through: AtomicU64,
     /// Uid and generation of the CustomResourceDefinition that describes it.
     pub definition: Option<(Str, i64)>,
-    /// Rules of a built-in kind that need more than the crate of rules has: expressions.
-    pub more_rules: Option<MoreRules>,
+    /// What is done for it in the verbs, beyond its rules.
+    pub(crate) hooks: KindHooks,
     /// Its definition is being deleted: nothing is made any more.
     pub is_terminating: AtomicBool,
     /// What validates objects of a custom resource.
@@ -98,15 +96,20 @@ impl Kind {
         self.versions.iter().find(|schema| schema.gvk.version == version)
     }
 
+    /// Whether its objects are given something before they are stored: such a write is of several keys.
+    pub(crate) fn takes(&self) -> bool {
+        self.hooks.claims.is_some()
+    }
+
     /// What belongs to a version of a custom resource.
     pub(crate) fn checks_of(&self, version: &str) -> Option<&VersionChecks> {
         self.checks.iter().find(|checks| checks.version == version)
     }
 
-    /// Adds the faults that the rules of a built-in kind find that need expressions. Writes of a status do not ask
-    /// them: they are about the spec, which stays.
-    pub(crate) fn validate_more(&self, new: &Object, old: Option<&Object>, errors: &mut ErrorList) {
-        if let Some(rules) = self.more_rules {
+    /// Has the rules that are asked last add what they find. Writes of a status do not ask them: they are about the
+    /// spec, which stays.
+    pub(crate) fn validate_last(&self, new: &Object, old: Option<&Object>, errors: &mut ErrorList) {
+        if let Some(rules) = self.strategy.validate_last {
             rules(new, old, errors);
         }
     }
@@ -393,19 +396,6 @@ fn read_stored(schema: &Schema, entry: &Entry) -> Result<Object, Failure> {
     let parsed = json::parse(text).map_err(Status::internal)?;
     Object::from_value(parsed.value)
         .ok_or_else(|| Status::internal(format!("stored object {entry:?} is not a map")))
-}
-
-/// Whether tables of a version are made of the stored version: upstream prints the internal type.
-pub fn has_printed_form(gvk: &GroupVersionKind) -> bool {
-    gvk.group == "autoscaling" && gvk.version == "v1" && gvk.kind == "HorizontalPodAutoscaler"
-}
-
-/// The form of an object that is not stored of which tables are made, if [`has_printed_form`].
-pub fn printed_form(gvk: &GroupVersionKind, obj: &Object) -> Option<Object> {
-    has_printed_form(gvk).then(|| {
-        let newest = GroupVersionKind { version: "v2".into(), ..gvk.clone() };
-        keelson_kinds::convert(obj.clone(), gvk, &newest)
-    })
 }
 
 /// What a request speaks of.

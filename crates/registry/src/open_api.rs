@@ -1,7 +1,6 @@
 //! OpenAPI of what is served, built-in and custom.
 
 use crate::api_table::{ApiGroup, ApiTable, Source};
-use crate::cel_rules;
 use crate::registry::Registry;
 use bytes::Bytes;
 use keelson_cel::Declared;
@@ -106,7 +105,7 @@ impl Registry {
     /// it. None: the kind is not served, or its schema says nothing. Takes milliseconds.
     pub fn declared_type(&self, kind: &GroupVersionKind, name: &str) -> Option<Declared> {
         let schema = self.documents_of(&kind.group, |documents| documents.resolved(kind))?;
-        cel_rules::declared(schema.as_object()?, name)
+        keelson_kinds::expressions::declared(schema.as_object()?, name)
     }
 }
 

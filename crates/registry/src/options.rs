@@ -1,6 +1,7 @@
 //! What a request may ask of a verb, parsed and checked; see apimachinery `meta/v1/types.go`.
 
 use bytes::Bytes;
+pub use keelson_kinds::strategy::Propagation;
 use keelson_meta::Str;
 use keelson_meta::field_selector::FieldSelector;
 use keelson_meta::selector::Selector;
@@ -109,28 +110,6 @@ pub struct WatchOptions {
     pub bookmarks: bool,
     /// `sendInitialEvents`: present objects first, then a bookmark that says so.
     pub initial_events: Option<bool>,
-}
-
-/// `propagationPolicy`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Propagation {
-    /// Dependents lose the reference.
-    Orphan,
-    /// Dependents go afterwards.
-    Background,
-    /// Dependents go first.
-    Foreground,
-}
-
-impl Propagation {
-    /// As `DeleteOptions` names it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Propagation::Orphan => "Orphan",
-            Propagation::Background => "Background",
-            Propagation::Foreground => "Foreground",
-        }
-    }
 }
 
 /// Options of delete.

@@ -9,7 +9,8 @@ use crate::verbs::Part;
 use keelson_apply::apply::{self, Request};
 use keelson_apply::fields::{FieldSet, Filter};
 use keelson_apply::managed::{self, Scope};
-use keelson_kinds::strategy::StatusMetadata;
+use keelson_kinds::StatusMetadata;
+use keelson_kinds::strategy::FieldOwners;
 use keelson_meta::{Failure, GroupVersion, Object, Reason, Status, Timestamp, Value};
 use keelson_schema::{Schema, decode};
 use std::sync::{LazyLock, Mutex, PoisonError};
@@ -141,14 +142,13 @@ fn excluded(target: &Target, part: Part) -> Option<&'static Filter> {
             Some(&*FILTER)
         }};
     }
-    let is_signing_request = target.gvr().resource == "certificatesigningrequests";
+    let is_approved = target.kind.strategy.owners == FieldOwners::Approved;
     match part {
-        // Its spec stays as it was made; approvers own conditions, signers the certificate.
-        Part::Main if is_signing_request => all_but!(["spec"], ["status"]),
-        Part::Other("approval") if is_signing_request => {
+        Part::Main if is_approved => all_but!(["spec"], ["status"]),
+        Part::Other("approval") if is_approved => {
             all_but!(["spec"], ["status", "certificate"])
         }
-        Part::Status if is_signing_request => all_but!(["spec"], ["status", "conditions"]),
+        Part::Status if is_approved => all_but!(["spec"], ["status", "conditions"]),
         Part::Main if target.kind.has_status => all_but!(["status"]),
         Part::Status => match target.kind.strategy.status_metadata {
             StatusMetadata::Free => all_but!(["spec"]),

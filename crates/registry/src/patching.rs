@@ -10,7 +10,7 @@ use keelson_meta::{
 use keelson_schema::catalogue::Catalogue;
 use keelson_schema::conform::Words;
 use keelson_schema::decode::{
-    Decoded, check_custom_type, check_gvk, check_maps, conform_in, given_gvk,
+    Decoded, check_custom_type, check_gvk, check_internal, check_maps, conform_in, given_gvk,
 };
 use keelson_schema::{Schema, Shape, json};
 
@@ -169,6 +169,7 @@ impl Difference {
         let given = given_gvk(&after, schema)?;
         let says_version = !after.str_at(&["apiVersion"]).unwrap_or_default().is_empty();
         if !says_version {
+            check_internal(&given, schema, &|gvk| Catalogue::shared().is_known(gvk))?;
             return unversioned(schema, after);
         }
         if given == schema.gvk {

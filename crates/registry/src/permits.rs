@@ -1,5 +1,6 @@
 //! The comparison of a [`Permit`] with what a verb is about to do.
 
+use crate::hooks::ActionRow;
 use crate::kind::Target;
 use keelson_auth::{Action, Permit};
 use keelson_meta::field_selector::FieldSelector;
@@ -44,16 +45,16 @@ impl Target {
         }
     }
 
-    /// The same of a binding, by `pods/NAME/binding` or the older `bindings`.
-    pub(crate) fn assert_bindable(&self, permit: &Permit) {
+    /// The same of an action, by the subresource or by the resource that does the same.
+    pub(crate) fn assert_acted(&self, permit: &Permit, row: &ActionRow) {
         match permit.attributes() {
-            Some(given) if given.gvr.resource == "bindings" => {
+            Some(given) if Some(given.gvr.resource.as_str()) == row.resource => {
                 let namespace = self.namespace.as_str();
                 let (gvr, verb) = (&given.gvr, "create");
                 let action = Action { verb, gvr, subresource: "", namespace, name: "" };
                 assert_covers(permit, &action);
             }
-            _ => self.assert_covered(permit, "create", "binding"),
+            _ => self.assert_covered(permit, "create", row.name),
         }
     }
 }

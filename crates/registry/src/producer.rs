@@ -5,13 +5,13 @@ use crate::Registry;
 use crate::api_table::{Endpoint, Source};
 use crate::cel_rules::CelRules;
 use crate::conversion::ConvertedEntries;
+use crate::hooks::KindHooks;
 use crate::kind::{Kind, VersionChecks};
-use crate::scale::{ScalePaths, scale_kind};
 use crate::schema_text::SchemaText;
 use bytes::Bytes;
 use keelson_admission::webhooks::ConversionWebhook;
-use keelson_kinds::{Generation, StatusMetadata, Strategy};
-use keelson_meta::{GroupVersionKind, GroupVersionResource, Object, Str};
+use keelson_kinds::scale::{ScalePaths, scale_kind};
+use keelson_meta::{GroupVersionKind, GroupVersionResource, Str};
 use keelson_schema::Schema;
 use keelson_schema::catalogue::{Resource, Subresource};
 use keelson_schema::structural::LazyStructural;
@@ -132,40 +132,12 @@ impl DefinedVersion {
     }
 }
 
-/// Warns of new finalizers that others may have, too.
-fn finalizer_warnings(new: &Object, old: Option<&Object>) -> Vec<Str> {
-    const STANDARD: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
-    let before: Vec<&str> = old.into_iter().flat_map(Object::finalizers).collect();
-    let is_common = |name: &&str| !name.contains('/') && !STANDARD.contains(name);
-    let mut names: Vec<&str> = new.finalizers().filter(is_common).collect();
-    names.retain(|name| !before.contains(name));
-    names.sort_unstable();
-    names.dedup();
-    let warning = |name: &str| {
-        let path = if name.contains('.') { " including a path (/)" } else { "" };
-        Str::from(format!(
-            "metadata.finalizers: {name:?}: prefer a domain-qualified finalizer name{path} to avoid \
-             accidental conflicts with other finalizer writers"
-        ))
-    };
-    names.into_iter().map(warning).collect()
-}
-
 impl Definition {
     fn kind(&self, generation: u64, foreign_through: Revision) -> Result<Kind, ServeError> {
         let storage = self.versions.iter().find(|version| version.name == self.storage_version);
         let storage = storage.ok_or(ServeError::Storage)?.schema.clone();
         let served = self.versions.iter().filter(|version| version.is_served);
-        let strategy = Strategy {
-            generation: Generation::OnChange {
-                status_counts: !self.versions.iter().any(|version| version.has_status),
-            },
-            unconditional_update: false,
-            standard_finalizers: false,
-            status_metadata: StatusMetadata::Keep,
-            warnings: finalizer_warnings,
-            ..Strategy::GENERIC
-        };
+        let has_status = self.versions.iter().any(|version| version.has_status);
         let (group, resource) = (&self.group, &self.resource);
         Ok(Kind {
             gvr: GroupVersionResource::new(
@@ -176,16 +148,16 @@ impl Definition {
             versions: served.map(|version| version.schema.clone()).collect(),
             storage,
             namespaced: self.namespaced,
-            strategy,
+            strategy: keelson_kinds::custom::strategy(has_status),
             prefix: self.prefix(),
-            has_status: self.versions.iter().any(|version| version.has_status),
+            has_status,
             list_kind: self.list_kind.clone(),
             source: Source::Custom,
             generation,
             foreign_through: AtomicU64::new(foreign_through.0),
             definition: self.definition.clone(),
-            more_rules: None,
             is_terminating: AtomicBool::new(false),
+            hooks: KindHooks::default(),
             checks: self.versions.iter().filter_map(DefinedVersion::checks).collect(),
             all_versions: self.versions.iter().map(|version| version.schema.clone()).collect(),
             webhook: self.webhook.clone(),

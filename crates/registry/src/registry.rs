@@ -1,25 +1,23 @@
 //! [`Registry`]: all kinds over one store.
 
-use crate::allocation::PortPool;
-use crate::allocation::PortRange;
 use crate::api_changes::ApiChanges;
-use crate::api_services::RemoteGroup;
-use crate::api_table::{ApiTable, Source};
+use crate::api_table::{ApiTable, RemoteGroup, Source};
 use crate::conversion::ConvertedEntries;
-use crate::definitions::AcceptedNames;
 use crate::followed::ReadOnly;
+use crate::hooks::{Claim, Ending, Hooks, KindHooks};
 use crate::kind::{Kind, Target};
 use crate::open_api::KeptIndex;
 use crate::stamp::Clock;
-use crate::stored;
-use crate::turns::Turns;
 use arc_swap::{ArcSwap, Guard};
 use bytes::Bytes;
 use keelson_admission::webhooks::ConversionWebhooks;
 use keelson_admission::{Configurations, DynamicPlugIn, namespace_lifecycle};
 use keelson_auth::{Authorizer, Mirror, Objects};
 use keelson_cache::{Cache, Entry, Resource, Snapshot, StartError};
-use keelson_meta::{Failure, Features, GroupVersionResource, Reason, Status, Str};
+use keelson_kinds::{PortRange, facts};
+use keelson_meta::{
+    Failure, Features, GroupVersionKind, GroupVersionResource, Reason, Status, Str,
+};
 use keelson_schema::catalogue::{Catalogue, Resource as Facts, Version};
 use keelson_store::{
     Compare, KeyValue, Lease, Op, Revision, Store, Timestamp, Txn, TxnOutcome, WriteError,
@@ -80,18 +78,12 @@ pub enum OpenError {
         /// Why.
         source: StartError,
     },
-    /// The objects that every server has could not be made.
-    Bootstrap {
-        /// Why.
-        source: Failure,
-    },
 }
 
 impl Display for OpenError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             OpenError::Cache { .. } => "fill the cache",
-            OpenError::Bootstrap { .. } => "make the first objects",
         })
     }
 }
@@ -100,7 +92,6 @@ impl std::error::Error for OpenError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(match self {
             OpenError::Cache { source } => source,
-            OpenError::Bootstrap { source } => source,
         })
     }
 }
@@ -119,18 +110,14 @@ pub struct Registry {
     pub options: RegistryOptions,
     /// The webhooks and policies that are stored.
     pub(crate) configurations: Mirror<Configurations>,
-    /// Ports of nodes that services have.
-    pub(crate) ports: Arc<PortPool>,
-    /// Charging and counting quotas, by namespace.
-    pub(crate) quota_turns: Turns,
+    /// What is done in the verbs for single kinds.
+    pub(crate) hooks: Hooks,
     /// Writes that run to their end whatever becomes of their requests.
     writes: TaskTracker,
     this: Weak<Registry>,
     api: ArcSwap<ApiTable>,
     /// Held by who replaces the table.
     api_changes: Mutex<ApiChanges>,
-    /// Names that definitions of custom resources have.
-    pub(crate) accepted_names: AcceptedNames,
     pub(crate) open_api_index: KeptIndex,
     /// Groups of other servers that APIServices name.
     remote_groups: ArcSwap<Vec<RemoteGroup>>,
@@ -139,15 +126,16 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Fills the cache and makes the objects that every server has.
+    /// Fills the cache.
     pub async fn open(
         store: Arc<dyn Store>,
         clock: Box<dyn Clock>,
         options: RegistryOptions,
+        hooks: Hooks,
     ) -> Result<Arc<Registry>, OpenError> {
         let catalogue = Catalogue::shared();
         let served = Served { runtime_config: &options.runtime_config, features: options.features };
-        let kinds = built_in(catalogue, served);
+        let kinds = built_in(catalogue, served, &hooks);
         let api = ApiTable::built_in(catalogue, &kinds, |group, version, resource| {
             served.has(&group.name, version, resource)
         });
@@ -157,7 +145,6 @@ impl Registry {
         let cache = Cache::start(store.clone(), prefixes)
             .await
             .map_err(|source| OpenError::Cache { source })?;
-        let ports = Arc::new(PortPool::new(store.clone(), options.node_ports));
         let registry = Arc::new_cyclic(|this| Registry {
             catalogue: catalogue.clone(),
             store,
@@ -165,24 +152,18 @@ impl Registry {
             clock,
             options,
             configurations: Mirror::default(),
-            ports,
-            quota_turns: Turns::default(),
+            hooks,
             writes: TaskTracker::new(),
             this: this.clone(),
             api: ArcSwap::from_pointee(api),
             api_changes: Mutex::default(),
-            accepted_names: AcceptedNames::default(),
             open_api_index: KeptIndex::default(),
             remote_groups: ArcSwap::default(),
             api_number: watch::Sender::new(0),
         });
         registry.find_foreign_records();
-        registry.serve_stored_definitions();
         registry.options.authorizer.attach(&registry.objects_reader());
         registry.configurations.attach(registry.objects_reader());
-        crate::bootstrap::ensure(&registry)
-            .await
-            .map_err(|source| OpenError::Bootstrap { source })?;
         Ok(registry)
     }
 
@@ -278,7 +259,8 @@ impl Registry {
         self.remote_groups.load_full()
     }
 
-    pub(crate) fn set_remote_groups(&self, groups: Vec<RemoteGroup>) {
+    /// Says which groups of other servers APIServices name.
+    pub fn set_remote_groups(&self, groups: Vec<RemoteGroup>) {
         if **self.remote_groups.load() != groups {
             self.remote_groups.store(Arc::new(groups));
         }
@@ -299,7 +281,7 @@ impl Registry {
     pub fn storage_version_hash(&self, kind: &Kind) -> String {
         use base64::Engine;
         use sha2::Digest;
-        let gvk = stored::gvk(&self.catalogue, kind);
+        let gvk = stored_gvk(&self.catalogue, kind);
         let text = format!("{}/{}/{}", gvk.group, gvk.version, gvk.kind);
         let digest = sha2::Sha256::digest(text.as_bytes());
         base64::engine::general_purpose::STANDARD.encode(&digest[..8])
@@ -322,18 +304,13 @@ impl Registry {
     }
 
     /// The objects of a kind.
-    pub(crate) fn objects(&self, kind: &Kind) -> Arc<Resource> {
+    pub fn objects(&self, kind: &Kind) -> Arc<Resource> {
         self.cache.add(&kind.prefix)
     }
 
     /// The objects of a kind as they are now, or 500 when one of them cannot be read.
-    pub(crate) fn all(&self, kind: &Kind) -> Result<Snapshot, Failure> {
+    pub fn all(&self, kind: &Kind) -> Result<Snapshot, Failure> {
         self.all_under(kind, "")
-    }
-
-    /// The objects of a kind as they are now that can be read, for those who only add to what is known.
-    pub(crate) fn readable(&self, kind: &Kind) -> Snapshot {
-        self.cache.snapshot(&self.objects(kind))
     }
 
     /// [`Registry::all`], asked only of the objects whose keys begin with `prefix`.
@@ -347,12 +324,12 @@ impl Registry {
     }
 
     /// Waits until reads are as new as the store.
-    pub(crate) async fn fresh(&self) -> Result<(), Failure> {
+    pub async fn fresh(&self) -> Result<(), Failure> {
         self.cache.wait_latest().await.map_err(|error| Status::unavailable(error.to_string()))
     }
 
     /// Waits until reads are as new as all that this process has heard of: no question to the store.
-    pub(crate) async fn caught_up(&self) -> Result<(), Failure> {
+    pub async fn caught_up(&self) -> Result<(), Failure> {
         self.cache.wait_known().await.map_err(|error| Status::unavailable(error.to_string()))
     }
 
@@ -434,6 +411,33 @@ impl Registry {
         }
     }
 
+    /// [`Registry::put`] of an object that took something before. Once it is stored, what it no longer
+    /// needs is free; when it certainly is not, what it took is free again.
+    pub(crate) async fn put_claimed(
+        &self,
+        target: &Target,
+        record: Bytes,
+        (expected, guard): (Revision, Option<Compare>),
+        claim: Option<Box<dyn Claim>>,
+    ) -> Result<Put, Failure> {
+        let Some(mut claim) = claim else {
+            return self.put(target, record, expected, guard).await;
+        };
+        claim.begin();
+        let put = self.put(target, record, expected, guard).await;
+        let ending = match &put {
+            Ok(Put::Done(_)) => Ending::Stored,
+            Err(failure)
+                if matches!(failure.reason, Reason::ServerTimeout | Reason::InternalError) =>
+            {
+                Ending::Unknown
+            }
+            Ok(Put::Lost(_) | Put::Overtaken) | Err(_) => Ending::NotStored,
+        };
+        claim.end(self, ending).await;
+        put
+    }
+
     /// Deletes an object if the stored one still has revision `expected`.
     pub(crate) async fn remove(
         &self,
@@ -505,7 +509,7 @@ impl Registry {
     }
 
     /// The object of a target as it is now, or 500 when it is there and cannot be read.
-    pub(crate) fn known(&self, target: &Target) -> Result<Option<Entry>, Failure> {
+    pub fn known(&self, target: &Target) -> Result<Option<Entry>, Failure> {
         self.known_at(&target.kind, &target.key())
     }
 
@@ -555,10 +559,33 @@ pub(crate) enum Removed {
     Lost(Option<Entry>),
 }
 
+/// The built-in kinds that a server with this `--runtime-config` and these features has, outside of a server.
+pub fn built_in_kinds(runtime_config: &[(String, bool)], features: Features) -> Vec<Arc<Kind>> {
+    let served = Served { runtime_config, features };
+    built_in(Catalogue::shared(), served, &Hooks::default()).into_values().collect()
+}
+
+/// The version in which kube-apiserver stores a kind, whichever versions are served.
+pub fn stored_gvk(catalogue: &Catalogue, kind: &Kind) -> GroupVersionKind {
+    let (group, resource) = (&kind.gvr.group, &kind.gvr.resource);
+    let of = |version: &str| GroupVersionKind::new(group.clone(), version, kind.name().clone());
+    if *group != kind.storage.gvk.group {
+        return kind.storage.gvk.clone();
+    }
+    if let Some(version) = facts::stored_version(group, resource) {
+        return of(version);
+    }
+    let versions = catalogue.group(group).into_iter().flat_map(|group| &group.versions);
+    let has = |resources: &[Facts]| resources.iter().any(|known| known.name == *resource);
+    let first = versions.into_iter().find(|version| has(&version.resources));
+    first.map_or_else(|| kind.storage.gvk.clone(), |version| of(&version.name))
+}
+
 /// The built-in kinds that keep objects.
 pub(crate) fn built_in(
     catalogue: &Arc<Catalogue>,
     served: Served<'_>,
+    hooks: &Hooks,
 ) -> HashMap<(Str, Str), Arc<Kind>> {
     let mut kinds: HashMap<(Str, Str), Arc<Kind>> = HashMap::new();
     for group in &catalogue.groups {
@@ -571,7 +598,8 @@ pub(crate) fn built_in(
             }
         }
         for name in names {
-            if let Some(kind) = kind_of(catalogue, group, name, served) {
+            if let Some(mut kind) = kind_of(catalogue, group, name, served) {
+                kind.hooks = hooks.of(&group.name, name);
                 kinds.insert((group.name.clone(), name.clone()), Arc::new(kind));
             }
         }
@@ -618,7 +646,7 @@ fn kind_of(
         generation: 0,
         foreign_through: AtomicU64::new(0),
         definition: None,
-        more_rules: more_rules(&group.name, name),
+        hooks: KindHooks::default(),
         is_terminating: AtomicBool::new(false),
         checks: vec![],
         all_versions: vec![],
@@ -664,12 +692,6 @@ impl Served<'_> {
     }
 }
 
-/// Rules of a kind that need expressions.
-fn more_rules(group: &str, resource: &str) -> Option<crate::kind::MoreRules> {
-    let is_definition = (group, resource) == ("apiextensions.k8s.io", "customresourcedefinitions");
-    is_definition.then_some(crate::cel_rules::validate_definition)
-}
-
 /// The version in which our records have a kind, whichever versions are served: both Event resources share
 /// one form, the rest is in the first version that is on by default, or else the first.
 fn storage_schema(
@@ -677,9 +699,8 @@ fn storage_schema(
     group: &keelson_schema::catalogue::Group,
     name: &Str,
 ) -> Option<keelson_schema::Schema> {
-    if (group.name.as_str(), name.as_str()) == ("events.k8s.io", "events") {
-        let core = keelson_meta::GroupVersionKind::new("", "v1", "Event");
-        return catalogue.schema(&core);
+    if let Some(shared) = facts::shared_form(&group.name, name) {
+        return catalogue.schema(&shared);
     }
     let versions = || {
         group.versions.iter().filter_map(|version| {
@@ -691,19 +712,7 @@ fn storage_schema(
     catalogue.schema(&resource.kind)
 }
 
-/// Where a resource's objects stand in the store: kube-apiserver's places, so that data can be taken
-/// over and given back.
+/// Where a resource's objects stand in the store.
 fn prefix(group: &str, name: &str) -> Bytes {
-    let place = match (group, name) {
-        ("", "nodes") => "minions".to_owned(),
-        ("", "services") => "services/specs".to_owned(),
-        ("", "endpoints") => "services/endpoints".to_owned(),
-        ("", "replicationcontrollers") => "controllers".to_owned(),
-        ("events.k8s.io", "events") => "events".to_owned(),
-        ("networking.k8s.io", "ingresses") => "ingress".to_owned(),
-        ("policy", "podsecuritypolicies") => "podsecuritypolicy".to_owned(),
-        ("apiextensions.k8s.io" | "apiregistration.k8s.io", name) => format!("{group}/{name}"),
-        (_, name) => name.to_owned(),
-    };
-    Bytes::from(format!("/registry/{place}/"))
+    Bytes::from(format!("/registry/{}/", facts::place(group, name)))
 }

@@ -47,7 +47,7 @@ impl fmt::Debug for SchemaText {
 
 impl SchemaText {
     /// The schema of a version in the text of its definition, or a copy, should the text be of another form.
-    pub(crate) fn of_version(definition: &Entry, version: &str, schema: &Value) -> SchemaText {
+    pub fn of_version(definition: &Entry, version: &str, schema: &Value) -> SchemaText {
         SchemaText(match place_of(definition.json_slice(), version) {
             Some(place) => {
                 let place = Place { definition: definition.clone(), place };

@@ -1,162 +1,158 @@
-//! Subresources that act on one object: binding, finalize, and what a node would answer.
+//! Subresources that act on one object: which there are and what they do, the hooks of the kind say; here their
+//! permit is compared with their target, and they are given what verbs are made of.
 
-use crate::admission::{Options, OwnKind, Write};
+use crate::admission::{Options, OwnKind, Passes, Write};
+use crate::hooks::ActionRow;
 use crate::kind::{Answer, Target};
-use crate::options::WriteOptions;
+use crate::options::{DeleteOptions, Freshness, ListOptions, WriteOptions};
 use crate::registry::Registry;
 use crate::verbs::Part;
-use crate::verbs::update::{Updated, check_uid};
+use crate::verbs::Written;
+use crate::verbs::delete::Deleted;
+use crate::verbs::list::List;
+use crate::verbs::update::Change;
 use keelson_admission::Operation;
 use keelson_auth::Permit;
-use keelson_meta::status::Failure;
-use keelson_meta::{
-    ErrorList, FieldError, GroupVersionKind, GroupVersionResource, Object, Path, Reason, Status,
-    Str, Value,
-};
+use keelson_meta::{Failure, GroupVersionKind, Object, Status, Str};
+use std::sync::Arc;
+
+/// What came of an action.
+#[derive(Clone, Debug, Default)]
+pub struct Acted {
+    /// What is answered, where that is more than that it is done.
+    pub object: Option<Object>,
+    /// Texts of Warning headers.
+    pub warnings: Vec<Str>,
+}
+
+/// A request to a subresource, which its permit covers: with it goes the right to all that the action does.
+#[derive(Clone, Copy)]
+pub struct Asked<'a> {
+    /// All kinds.
+    pub registry: &'a Registry,
+    /// Of the request.
+    pub permit: &'a Permit,
+    /// The object.
+    pub target: &'a Target,
+    /// What the client asks of it.
+    pub options: &'a WriteOptions,
+    row: &'a ActionRow,
+}
+
+/// The same, for a task that outlives the request.
+pub struct OwnedAsked {
+    registry: Arc<Registry>,
+    permit: Permit,
+    target: Target,
+    options: WriteOptions,
+    row: ActionRow,
+}
+
+impl OwnedAsked {
+    /// The request.
+    pub fn asked(&self) -> Asked<'_> {
+        let OwnedAsked { registry, permit, target, options, row } = self;
+        Asked { registry, permit, target, options, row }
+    }
+}
 
 impl Registry {
-    /// Puts a pod on a node: `pods/NAME/binding` and the older `bindings`. Answers with texts of warnings.
-    pub async fn bind(
+    /// Posts something to a subresource of an object.
+    pub async fn act(
         &self,
         permit: &Permit,
         target: &Target,
-        binding: &Object,
+        subresource: &str,
+        body: Object,
         options: &WriteOptions,
-    ) -> Result<Vec<Str>, Failure> {
-        target.assert_bindable(permit);
-        let mut warnings = vec![];
-        match self.bind_admitted(permit, target, binding, options, &mut warnings).await {
-            Ok(()) => Ok(warnings),
-            Err(failure) => Err(failure.with_warnings(warnings)),
+    ) -> Result<Acted, Failure> {
+        let mut rows = target.kind.hooks.actions.iter();
+        let row =
+            rows.find(|row| row.name == subresource).ok_or_else(Status::method_not_allowed)?;
+        target.assert_acted(permit, row);
+        row.action.act(Asked { registry: self, permit, target, options, row }, body).await
+    }
+}
+
+impl<'a> Asked<'a> {
+    /// The request on its way through admission, as that which posts an object of a kind.
+    pub fn write(&self, kind: &'a GroupVersionKind) -> Write<'a> {
+        let resource = self.permit.attributes().map(|given| &given.gvr);
+        let resource = resource.filter(|given| Some(given.resource.as_str()) == self.row.resource);
+        Write {
+            permit: self.permit,
+            target: self.target,
+            operation: Operation::Create,
+            subresource: if resource.is_some() { "" } else { self.row.name },
+            name: &self.target.name,
+            dry_run: self.options.dry_run,
+            old: None,
+            options: Options::Write(self.options),
+            own: Some(OwnKind { kind, resource }),
         }
     }
 
-    async fn bind_admitted(
+    /// Lets plug-ins change what is posted.
+    pub async fn admit(
         &self,
-        permit: &Permit,
-        target: &Target,
-        binding: &Object,
-        options: &WriteOptions,
+        write: &Write<'_>,
+        body: &mut Object,
+        warnings: &mut Vec<Str>,
+    ) -> Result<Passes, Failure> {
+        self.registry.admit(write, body, warnings).await
+    }
+
+    /// Asks plug-ins about it.
+    pub async fn validate_admitted(
+        &self,
+        write: &Write<'_>,
+        passes: &Passes,
+        body: &Object,
         warnings: &mut Vec<Str>,
     ) -> Result<(), Failure> {
-        let (mut binding, dry_run) = (binding.clone(), options.dry_run);
-        let kind = GroupVersionKind::new("", "v1", "Binding");
-        let resource = permit.attributes().map(|given| &given.gvr);
-        let resource = resource.filter(|asked| asked.resource == "bindings");
-        let write = Write {
-            permit,
-            target,
-            operation: Operation::Create,
-            subresource: if resource.is_some() { "" } else { "binding" },
-            name: &target.name,
-            dry_run,
-            old: None,
-            options: Options::Write(options),
-            own: Some(OwnKind { kind: &kind, resource }),
-        };
-        let passes = self.admit(&write, &mut binding, warnings).await?;
-        check_binding(target, &binding)?;
-        self.validate_admitted(&write, &passes, &binding, warnings).await?;
-        let node = binding.str_at(&["target", "name"]).to_owned();
-        let binding_resource = GroupVersionResource::new("", "v1", "pods/binding");
-        let change = |live: Option<&Object>| {
-            let live = live.ok_or_else(|| target.not_found())?;
-            check_uid(target, &binding, live.uid(), dry_run)?;
-            if live.deletion_timestamp().is_some() {
-                let why =
-                    format!("pod {} is being deleted, cannot be assigned to a host", live.name());
-                return Err(Status::conflict(&binding_resource, &target.name, &why));
-            }
-            let bound = live.str_at(&["spec", "nodeName"]);
-            if !bound.is_empty() {
-                let why = format!("pod {} is already assigned to node {bound:?}", live.name());
-                return Err(Status::conflict(&binding_resource, &target.name, &why));
-            }
-            if !live.array_at(&["spec", "schedulingGates"]).is_empty() {
-                let why = format!("pod {} has non-empty .spec.schedulingGates", live.name());
-                return Err(Status::conflict(&binding_resource, &target.name, &why));
-            }
-            let mut object = live.clone();
-            object.object_mut("spec").insert("nodeName", node.as_str());
-            for (key, value) in binding.meta_map("annotations") {
-                object.metadata_mut().object_at("annotations").insert(key, value);
-            }
-            for (key, value) in binding.meta_map("labels") {
-                object.metadata_mut().object_at("labels").insert(key, value);
-            }
-            set_scheduled(&mut object, &self.clock.now().text());
-            Ok(Updated { object, owned: true, warnings: vec![] })
-        };
-        let options = WriteOptions { dry_run, ..WriteOptions::default() };
-        self.change(permit, target, Part::Effect("binding"), &change, &options).await.map(drop)
+        self.registry.validate_admitted(write, passes, body, warnings).await
     }
-}
 
-/// Notes that a pod has found its node.
-fn set_scheduled(pod: &mut Object, now: &str) {
-    let status = pod.object_mut("status");
-    let conditions = status.entry_or("conditions", || Value::Array(vec![]));
-    let Value::Array(conditions) = conditions else { return };
-    let mut scheduled = keelson_meta::Map::new();
-    scheduled.insert("type", "PodScheduled");
-    scheduled.insert("status", "True");
-    scheduled.insert("lastProbeTime", Value::Null);
-    scheduled.insert("lastTransitionTime", now);
-    match conditions.iter_mut().find(|c| c.str_at(&["type"]) == Some("PodScheduled")) {
-        Some(known) if known.str_at(&["status"]) == Some("True") => {}
-        Some(known) => *known = scheduled.into(),
-        None => conditions.push(scheduled.into()),
-    }
-}
-
-fn check_binding(target: &Target, binding: &Object) -> Result<(), Failure> {
-    if !binding.name().is_empty() && binding.name() != target.name {
-        return Err(Status::bad_request("name in URL does not match name in Binding object"));
-    }
-    validate_binding(binding)
-}
-
-/// The rules of a Binding itself.
-pub fn validate_binding(binding: &Object) -> Result<(), Failure> {
-    let path = Path::new("target");
-    let mut errors = ErrorList::new();
-    let kind = binding.str_at(&["target", "kind"]);
-    if !matches!(kind, "" | "Node") {
-        let valid = ["Node", "<empty>"];
-        errors.push(FieldError::not_supported(&path.field("kind"), kind, &valid));
-    }
-    if binding.str_at(&["target", "name"]).is_empty() {
-        errors.push(FieldError::required(&path.field("name"), ""));
-    }
-    if errors.is_empty() {
-        return Ok(());
-    }
-    // Upstream hands these out without a reason.
-    let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
-    let text = if texts.len() == 1 { texts.concat() } else { format!("[{}]", texts.join(", ")) };
-    Err(Status::new(Reason::Unknown, text))
-}
-
-impl Registry {
-    /// Takes the `kubernetes` finalizer off a namespace that is empty; true when it is gone.
-    pub async fn finalize_namespace(&self, permit: &Permit, name: &str) -> Result<bool, Failure> {
-        let target = self.target("", "namespaces", "", name);
-        target.assert_covered(permit, "update", "finalize");
-        let change = |live: Option<&Object>| {
-            let mut object = live.cloned().ok_or_else(|| target.not_found())?;
-            if let Some(Value::Array(items)) = object.object_mut("spec").get_mut("finalizers") {
-                items.retain(|item| item.as_str() != Some("kubernetes"));
-            }
-            Ok(Updated { object, owned: true, warnings: vec![] })
-        };
-        let options =
-            WriteOptions { field_manager: "kube-controller-manager".into(), ..Default::default() };
-        let part = Part::Other("finalize");
-        match self.change(permit, &target, part, &change, &options).await {
-            // What is still stored waits for finalizers of its metadata.
-            Ok(written) => Ok(matches!(written.answer, Answer::Object(_))),
-            Err(status) if status.code == 404 => Ok(true),
-            Err(status) => Err(status),
+    /// The newest version of an object.
+    pub async fn read(&self, target: &Target) -> Result<Object, Failure> {
+        match self.registry.read(target, Freshness::Latest).await? {
+            Answer::Entry(entry) => target.kind.decode(&entry),
+            Answer::Object(object) => Ok(object),
+            Answer::Success(_) => Err(target.not_found()),
         }
+    }
+
+    /// The objects of a kind in the namespace of a target.
+    pub async fn list(&self, target: &Target) -> Result<List, Failure> {
+        self.registry.list_unchecked(target, &ListOptions::default()).await
+    }
+
+    /// [`Registry::modify`] of any object that the action concerns.
+    pub async fn change(
+        &self,
+        target: &Target,
+        part: Part,
+        make: Change<'_>,
+        options: &WriteOptions,
+    ) -> Result<Written, Failure> {
+        self.registry.change(self.permit, target, part, make, options).await
+    }
+
+    /// Deletes the object; plug-ins have seen the action, and do not see this.
+    pub async fn delete(&self, options: &DeleteOptions) -> Result<Deleted, Failure> {
+        self.registry.delete_admitted(self.permit, self.target, options).await
+    }
+
+    /// Runs an action that touches several keys in a task of its own: it is done to its end even when the client
+    /// goes away.
+    pub async fn to_the_end<T, F>(&self, action: impl FnOnce(OwnedAsked) -> F) -> Result<T, Failure>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Failure>> + Send + 'static,
+    {
+        let (permit, target) = (self.permit.clone(), self.target.clone());
+        let (options, row) = (self.options.clone(), self.row.clone());
+        let run = |registry| action(OwnedAsked { registry, permit, target, options, row });
+        self.registry.to_the_end(run).await
     }
 }

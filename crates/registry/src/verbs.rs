@@ -10,7 +10,7 @@ mod tries;
 pub mod update;
 pub mod watch;
 
-pub(crate) use tries::Tries;
+pub use tries::Tries;
 
 use crate::kind::Answer;
 use crate::options::FieldValidation;

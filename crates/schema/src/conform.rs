@@ -50,6 +50,9 @@ impl<'t> Conform<'t> {
         match value {
             Value::Object(map) => {
                 let map = self.members(of, map, &Path::ROOT)?;
+                if self.words == Words::Converter && !of.lenient {
+                    self.unknown.sort_unstable();
+                }
                 self.first.take().map_or(Ok(map), Err)
             }
             Value::Null => Ok(Map::new()),
@@ -62,9 +65,12 @@ impl<'t> Conform<'t> {
     }
 
     fn members(&mut self, of: &'t Struct, mut map: Map, path: &Path<'_>) -> Result<Map, TypeError> {
-        let (mut last, mut is_sorted, mut fault) = (0, true, None);
+        let (mut last, mut is_sorted) = (0, true);
+        let mut fault: Option<(usize, TypeError)> = None;
+        // The converter goes through the members of the struct: of several faults it meets the first one there.
+        let in_turn = self.words == Words::Converter && !of.lenient;
         map.retain(|key, slot| {
-            if fault.is_some() {
+            if fault.is_some() && !in_turn {
                 return false;
             }
             let Some(at) = of.position_near(last, key) else {
@@ -75,6 +81,9 @@ impl<'t> Conform<'t> {
                 }
                 return of.preserve_unknown;
             };
+            if fault.as_ref().is_some_and(|(first, _)| *first < at) {
+                return false;
+            }
             let field = &of.fields[at];
             if slot.is_null() && !field.nullable {
                 // What is applied to a custom resource keeps its nulls until its validation.
@@ -83,13 +92,13 @@ impl<'t> Conform<'t> {
                     && field.presence == Presence::Pointer;
             }
             if let Some(why) = self.fault_of_resource(of, field, slot, path) {
-                fault = Some(why);
+                fault = Some((at, why));
                 return false;
             }
             self.trail.push((of, at));
             match self.value(&field.shape, std::mem::take(slot), of, &path.field(&field.name)) {
                 Ok(value) => *slot = value,
-                Err(why) => fault = Some(why),
+                Err(why) => fault = Some((at, why)),
             }
             self.trail.pop();
             // An empty list of `metadata.managedFields` resets them; elsewhere it means nothing.
@@ -102,15 +111,10 @@ impl<'t> Conform<'t> {
             }
             is_kept
         });
-        if let Some(fault) = fault {
-            return Err(fault);
+        if let Some((_, why)) = fault {
+            return Err(why);
         }
-        if !is_sorted {
-            let mut members: Vec<(Str, Value)> = map.into_iter().collect();
-            members.sort_by_cached_key(|(key, _)| of.position(key).unwrap_or(usize::MAX));
-            map = Map::from_distinct(members);
-        }
-        Ok(map)
+        Ok(if is_sorted { map } else { in_order(of, map) })
     }
 
     /// What is wrong with the type of a member that every resource within a custom resource has.
@@ -315,6 +319,7 @@ impl<'t> Conform<'t> {
                 (Err(why), Words::Json) => self.note(why),
                 (bytes, _) => bytes,
             },
+            (Shape::Bytes, Value::Array(items)) => self.bytes_of(&items, of),
             (Shape::Quantity, value) => crate::text::quantity(&value),
             (Shape::IntOrString, value @ Value::String(_)) => Ok(value),
             (Shape::IntOrString, Value::Int(number)) if i32::try_from(number).is_ok() => {
@@ -332,6 +337,30 @@ impl<'t> Conform<'t> {
                 self.note(why)
             }
         }
+    }
+
+    /// Bytes that are given as a list of numbers.
+    fn bytes_of(&mut self, items: &[Value], of: &'t Struct) -> Result<Value, TypeError> {
+        let mut bytes = Vec::with_capacity(items.len());
+        for item in items {
+            let byte = match (item, self.words) {
+                (Value::Null, _) => 0,
+                (Value::Int(number), Words::Converter) => *number as u8,
+                (Value::Float(_), Words::Converter) => {
+                    return Err(TypeError("cannot convert float64 to uint8".to_owned()));
+                }
+                (_, Words::Converter) => {
+                    return Err(TypeError("unrecognized type: uint8".to_owned()));
+                }
+                (Value::Int(number), Words::Json) if (0..=255).contains(number) => *number as u8,
+                (_, Words::Json) => {
+                    let why = self.refused(&shown_number(item), "uint8", of);
+                    return self.note(why);
+                }
+            };
+            bytes.push(byte);
+        }
+        Ok(crate::text::encoded(&bytes))
     }
 
     /// Notes a wrong type and goes on, as Go does; the converter ends here.
@@ -451,6 +480,14 @@ impl<'t> Conform<'t> {
     }
 }
 
+/// The members in the order of the struct's; unknown ones come last.
+fn in_order(of: &Struct, map: Map) -> Map {
+    let place = |key: &Str| of.position(key).unwrap_or(usize::MAX);
+    let mut members: Vec<(Str, Value)> = map.into_iter().collect();
+    members.sort_by_cached_key(|(key, _)| place(key));
+    Map::from_distinct(members)
+}
+
 /// Whether Go would not write the member although the client gave it.
 #[inline]
 pub(crate) fn is_left_out(field: &Field, value: &Value) -> bool {
@@ -554,6 +591,18 @@ mod tests {
             Ok(value!({"labels": {}, "choice": false})),
         );
         check(value!({"labels": {"a": null}}), Ok(value!({"labels": {"a": ""}})));
+    }
+
+    #[test]
+    fn the_converter_goes_through_the_struct_and_sorts_what_is_unknown() {
+        let types = types();
+        let mut walk = Conform::new(&types, Words::Converter);
+        let value = value!({"z": 1, "items": [{"b": 1, "a": 1}], "c": 1});
+        walk.object(types.get(StructId(0)), value).expect("all else fits");
+        assert_eq!(walk.unknown, ["c", "items[0].a", "items[0].b", "z"]);
+        let both = value!({"flag": "x", "items": 1});
+        let got = Conform::new(&types, Words::Converter).object(types.get(StructId(0)), both);
+        assert_eq!(got, Err(TypeError("cannot restore slice from int64".to_owned())));
     }
 
     #[test]

@@ -332,6 +332,31 @@ pub fn check_gvk(
     Ok(())
 }
 
+/// The same for an object that names no version: upstream takes it for one of its types within the server.
+pub fn check_internal(
+    given: &GroupVersionKind,
+    schema: &Schema,
+    is_known: IsKnown<'_>,
+) -> Result<(), String> {
+    let group = &schema.gvk.group;
+    if given.kind == schema.gvk.kind {
+        return Ok(());
+    }
+    if !is_known_to(schema, given, is_known) {
+        return Err(format!(
+            "no kind {} is registered for the internal version of group {} in scheme {}",
+            quote(&given.kind),
+            quote(group),
+            quote(scheme(group))
+        ));
+    }
+    let package = package(group);
+    Err(format!(
+        "converting ({package}.{}) to ({package}.{}): unknown conversion",
+        given.kind, schema.gvk.kind
+    ))
+}
+
 /// Whether the part of a server that serves a kind knows another one: definitions have a scheme of their own.
 fn is_known_to(schema: &Schema, given: &GroupVersionKind, is_known: IsKnown<'_>) -> bool {
     const DEFINITIONS: &str = "apiextensions.k8s.io";

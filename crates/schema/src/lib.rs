@@ -9,6 +9,7 @@ pub mod conform;
 pub mod decode;
 pub mod default;
 mod go_types;
+pub mod gofmt;
 pub mod json;
 pub mod openapi;
 pub mod proto;

@@ -29,6 +29,11 @@ pub(crate) fn bytes(text: Str) -> Result<Value, TypeError> {
     }
 }
 
+/// Bytes as the text that objects hold.
+pub(crate) fn encoded(bytes: &[u8]) -> Value {
+    Value::from(STANDARD.encode(bytes))
+}
+
 /// Whether the last character may say more than the last byte holds.
 fn has_trailing_bits(text: &str) -> bool {
     match text.trim_end_matches('=').as_bytes().last() {

@@ -3,7 +3,7 @@
 
 use crate::handler::App;
 use keelson_meta::{Map, Str, Value, value};
-use keelson_registry::api_services::RemoteGroup;
+use keelson_registry::RemoteGroup;
 use keelson_registry::api_table::{ApiGroup, ApiVersion, Endpoint};
 
 fn group_version(group: &str, version: &str) -> String {

@@ -60,18 +60,14 @@ pub(crate) async fn answer(
             access_review::answer(&app.authorizer, kind, &mut obj, permit.user()).await?;
         }
         "bindings" => {
-            if obj.name().is_empty() {
-                keelson_registry::validate_binding(&obj)?;
-                return Err(Status::bad_request("Name parameter required."));
-            }
             let target = app.registry.target(
                 "",
                 "pods",
                 found.route.namespace.as_deref().unwrap_or_default(),
                 obj.name(),
             );
-            let warnings = app.registry.bind(permit, &target, &obj, &options).await?;
-            return Ok(success(ask, 201, &warnings));
+            let acted = app.registry.act(permit, &target, "binding", obj, &options).await?;
+            return Ok(success(ask, 201, &acted.warnings));
         }
         _ => return Err(Status::method_not_allowed()),
     }
@@ -139,29 +135,10 @@ pub(crate) async fn connect(
     };
     let schema = app.registry.catalogue.schema(&sub.kind);
     match (sub.name.as_str(), verb, schema) {
-        ("binding", "create", Some(schema)) => {
-            let binding = decoded(ask, &schema, body)?.object;
+        (name @ ("binding" | "eviction" | "token"), "create", Some(schema)) => {
             let options = write_options(ask, "CreateOptions")?;
-            let warnings = app.registry.bind(permit, target, &binding, &options).await?;
-            Ok(success(ask, 201, &warnings))
-        }
-        ("eviction", "create", Some(schema)) => {
-            let eviction = decoded(ask, &schema, body)?.object;
-            let options = write_options(ask, "CreateOptions")?;
-            let warnings = app.registry.evict(permit, target, &eviction, &options).await?;
-            Ok(success(ask, 201, &warnings))
-        }
-        ("token", "create", Some(schema)) => {
-            let options = write_options(ask, "CreateOptions")?;
-            let request = checked(ask, &schema, found, &options, body)?;
-            let Some(tokens) = app.authenticator.service_accounts() else {
-                return Err(Status::no_such_path());
-            };
-            let requested = app.registry.request_token(permit, target, tokens, request, &options);
-            let (answer, warnings) = requested.await?;
-            let mut reply = reply_object(ask, 201, &schema, &answer)?;
-            respond::warn(&mut reply, &warnings);
-            Ok(reply)
+            let posted = checked(ask, &schema, found, &options, body)?;
+            act(app, ask, (permit, target, name), (&schema, posted), &options).await
         }
         ("log", ..) => {
             let options = ask.query.log_options()?;
@@ -179,6 +156,21 @@ pub(crate) async fn connect(
             Err(app.registry.no_node(permit, target, container).await)
         }
     }
+}
+
+/// Answers what is posted to a subresource that acts.
+async fn act(
+    app: &App,
+    ask: &Ask,
+    (permit, target, name): (&Permit, &Target, &str),
+    (schema, posted): (&Schema, Object),
+    options: &WriteOptions,
+) -> Result<Reply, Failure> {
+    let acted = app.registry.act(permit, target, name, posted, options).await?;
+    let Some(answer) = acted.object else { return Ok(success(ask, 201, &acted.warnings)) };
+    let mut reply = reply_object(ask, 201, schema, &answer)?;
+    respond::warn(&mut reply, &acted.warnings);
+    Ok(reply)
 }
 
 /// What the URL of a stream or proxy asks of it, as an object of the subresource's kind (`PodExecOptions`,

@@ -1,6 +1,5 @@
 //! [`EtcdStore`]: reads, transactions and compaction. Watches are in `watch`.
 
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -66,9 +65,10 @@ impl EtcdOptions {
 }
 
 /// Why a cluster cannot be used.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// An address is none, or does not go with the certificates.
+    #[error("{url:?}: {why}")]
     Server {
         /// The address.
         url: String,
@@ -76,6 +76,7 @@ pub enum OpenError {
         why: String,
     },
     /// No member answered as etcd does.
+    #[error("no etcd server answers")]
     Unreachable {
         /// The last error.
         source: DiskError,
@@ -84,35 +85,10 @@ pub enum OpenError {
     },
 }
 
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Server { url, why } => write!(f, "{url:?}: {why}"),
-            Self::Unreachable { .. } => f.write_str("no etcd server answers"),
-        }
-    }
-}
-
-impl std::error::Error for OpenError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Server { .. } => None,
-            Self::Unreachable { source, .. } => Some(source.as_ref()),
-        }
-    }
-}
-
 /// What etcd or the connection to it said.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 struct Said(String);
-
-impl fmt::Display for Said {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Said {}
 
 /// The contract over an etcd cluster.
 #[derive(Debug)]

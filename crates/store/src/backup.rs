@@ -3,8 +3,6 @@
 //!
 //! Writer and reader stream: neither holds more than one value.
 
-use std::error::Error;
-use std::fmt;
 use std::io::{self, Read, Write};
 
 use bytes::Bytes;
@@ -32,14 +30,16 @@ pub struct BackupSummary {
 }
 
 /// Why a backup could not be made.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum BackupError {
     /// The store could not be read.
+    #[error("read the store")]
     Read {
         /// Why.
         source: ReadError,
     },
     /// The backup could not be written.
+    #[error("write the backup")]
     Write {
         /// What the system said.
         source: io::Error,
@@ -47,77 +47,37 @@ pub enum BackupError {
 }
 
 /// Why bytes are not a whole backup.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum BackupFileError {
     /// They could not be read.
+    #[error("read the backup")]
     Read {
         /// What the system said.
         source: io::Error,
     },
     /// They are something else.
+    #[error("this is not a backup of Keelson")]
     Foreign,
     /// A later Keelson wrote them.
+    #[error("the backup has format {found}, this version reads {FORMAT_VERSION}")]
     Newer {
         /// The format they have.
         found: u32,
     },
     /// They end too early.
+    #[error("the backup is cut off after {objects} objects")]
     Truncated {
         /// Keys before the end.
         objects: u64,
     },
     /// They are not what was written.
+    #[error("the backup is damaged: {what}, after {objects} objects")]
     Damaged {
         /// What does not fit.
         what: &'static str,
         /// Keys before that.
         objects: u64,
     },
-}
-
-impl fmt::Display for BackupError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Read { .. } => "read the store",
-            Self::Write { .. } => "write the backup",
-        })
-    }
-}
-
-impl Error for BackupError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(match self {
-            Self::Read { source } => source,
-            Self::Write { source } => source,
-        })
-    }
-}
-
-impl fmt::Display for BackupFileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Read { .. } => f.write_str("read the backup"),
-            Self::Foreign => f.write_str("this is not a backup of Keelson"),
-            Self::Newer { found } => {
-                write!(f, "the backup has format {found}, this version reads {FORMAT_VERSION}")
-            }
-            Self::Truncated { objects } => {
-                write!(f, "the backup is cut off after {objects} objects")
-            }
-            Self::Damaged { what, objects } => {
-                write!(f, "the backup is damaged: {what}, after {objects} objects")
-            }
-        }
-    }
-}
-
-impl Error for BackupFileError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::Read { source } => Some(source),
-            _ => None,
-        }
-    }
 }
 
 /// Writes a backup.

@@ -95,31 +95,3 @@ fn a_claim_grows_only_where_its_class_allows_it() {
     assert!(grown(&class(true), "Pending").contains("Only bound persistent volume claims"));
     assert!(grown(&class(false), "Bound").contains("must support resize"));
 }
-
-#[test]
-fn administrative_access_to_devices_is_for_labelled_namespaces() {
-    let check = |world: &World, path: &str, spec: Value, want: &str| {
-        let value = value!({"metadata": {"name": "c"}, "spec": (spec)});
-        let got = admitted(world, path, value, None).err().unwrap_or_default();
-        assert_eq!(got, want);
-    };
-    let asks = |admin: bool| {
-        let exactly = value!({"deviceClassName": "d", "adminAccess": (admin)});
-        value!({"devices": {"requests": [
-            {"name": "a", "exactly": {"deviceClassName": "d"}}, {"name": "b", "exactly": (exactly)}]}})
-    };
-    let refused = |kind: &str| {
-        format!(
-            "{kind}.resource.k8s.io \"c\" is invalid: spec.devices.requests[1].adminAccess: \
-             Forbidden: admin access to devices requires the `resource.kubernetes.io/admin-access: \
-             true` label on the containing namespace"
-        )
-    };
-    let (plain, claims) = (World::new(), "resource.k8s.io/resourceclaims");
-    let templates = "resource.k8s.io/resourceclaimtemplates";
-    check(&plain, claims, asks(true), &refused("ResourceClaim"));
-    check(&plain, claims, asks(false), "");
-    check(&plain, templates, value!({"spec": (asks(true))}), &refused("ResourceClaimTemplate"));
-    let labelled = World::new().labelled("resource.kubernetes.io/admin-access", "true");
-    check(&labelled, claims, asks(true), "");
-}

@@ -139,3 +139,14 @@ fn a_bound_pod_carries_the_zone_of_its_node() {
     let labels = at(&world, value!({"nodeName": "m"}), &["metadata", "labels"]);
     assert_eq!(labels, value!({"topology.kubernetes.io/zone": "z"}));
 }
+
+#[test]
+fn what_can_be_no_name_is_told_without_a_look() {
+    let world = World::new();
+    let named = |name: &str| pod(value!({"runtimeClassName": name}));
+    let why = "invalid resource name \"a/b\": [may not contain '/']";
+    assert_eq!(refusal(&world, "/pods", named("a/b")), why);
+    let whose = pod(value!({"serviceAccountName": "a/b"}));
+    let why = format!("error looking up service account n/a/b: {why}");
+    assert_eq!(refusal(&world, "/pods", whose), why);
+}

@@ -15,16 +15,9 @@ const ISSUERS_MAX: usize = 64;
 const RESERVED_DOMAINS: [&str; 2] = ["kubernetes.io", "k8s.io"];
 
 /// Why a configuration cannot be used.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("invalid authentication configuration: {}", .0.aggregate())]
 pub struct InvalidConfiguration(ErrorList);
-
-impl std::fmt::Display for InvalidConfiguration {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "invalid authentication configuration: {}", self.0.aggregate())
-    }
-}
-
-impl std::error::Error for InvalidConfiguration {}
 
 /// The compiled expressions of each issuer, or all that is wrong. No issuer may be one of
 /// `disallowed_issuers`: those of service account tokens.

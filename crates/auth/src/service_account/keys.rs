@@ -18,16 +18,9 @@ use x509_parser::prelude::{FromDer, SubjectPublicKeyInfo, X509Certificate};
 const KEYS_MAX: usize = 100;
 
 /// Why a file of keys cannot be used. Never says what is in it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct KeyError(pub &'static str);
-
-impl fmt::Display for KeyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
-    }
-}
-
-impl std::error::Error for KeyError {}
 
 /// Signature algorithms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

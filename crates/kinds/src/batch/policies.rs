@@ -38,7 +38,11 @@ pub(super) fn pod_failure(spec: &At<'_, '_>, errors: &mut ErrorList) {
         if action.text() == "FailIndex" && !spec.has("backoffLimitPerIndex") {
             action.invalid(errors, "requires the backoffLimitPerIndex to be set");
         }
-        action.required_one_of(errors, &["Count", "FailIndex", "FailJob", "Ignore"]);
+        const ACTIONS: [&str; 4] = ["Count", "FailIndex", "FailJob", "Ignore"];
+        match action.text() {
+            "" => action.required(errors, &format!("valid values: {ACTIONS:?}").replace(',', "")),
+            _ => action.one_of(errors, &ACTIONS),
+        }
         let (codes, conditions) = (rule.field("onExitCodes"), rule.field("onPodConditions"));
         if codes.is_set() {
             exit_codes(&codes, &containers, errors);

@@ -4,7 +4,7 @@ use super::{configuration, fully_qualified, named, not_too_many, selectors, tole
 use crate::check::At;
 use crate::gates;
 use keelson_cel::Version;
-use keelson_meta::{ErrorList, Feature, FieldError, Value, names};
+use keelson_meta::{ErrorList, Feature, FieldError, Path, Str, Value, names};
 use std::collections::{HashMap, HashSet};
 
 const REQUESTS_MAX: usize = 32;
@@ -57,6 +57,32 @@ pub(super) fn validate(devices: &At<'_, '_>, version: Version) -> ErrorList {
             configuration(&config, &mut errors);
         }
     }
+    errors
+}
+
+/// Who asks for administrative access to devices does so in a namespace that allows it.
+pub(super) fn validate_admin_access(
+    spec: Option<&Value>,
+    labels: &dyn Fn() -> Vec<(Str, Str)>,
+) -> ErrorList {
+    const LABEL: &str = "resource.kubernetes.io/admin-access";
+    let mut errors = ErrorList::new();
+    let asks = |request: &Value| {
+        request.at(&["exactly", "adminAccess"]).and_then(Value::as_bool) == Some(true)
+    };
+    let requests = spec.map(|spec| spec.array_at(&["devices", "requests"])).unwrap_or_default();
+    let Some(first) = requests.iter().position(asks) else { return errors };
+    if labels().iter().any(|(key, value)| key == LABEL && value == "true") {
+        return errors;
+    }
+    let why = format!(
+        "admin access to devices requires the `{LABEL}: true` label on the containing namespace"
+    );
+    // Upstream names the place so in templates, too.
+    let spec = Path::new("spec");
+    let (devices, field) = (spec.field("devices"), "adminAccess");
+    let requests = devices.field("requests");
+    errors.push(FieldError::forbidden(&requests.index(first).field(field), &why));
     errors
 }
 

@@ -94,7 +94,8 @@ fn validate_path(at: &At<'_, '_>, errors: &mut ErrorList) {
     let (kind, path) = (at.field("pathType"), at.field("path"));
     let text = path.text();
     match kind.text() {
-        _ if !kind.is_set() => kind.required(errors, "pathType must be specified"),
+        // The rest of such a path is not looked at.
+        _ if !kind.is_set() => return kind.required(errors, "pathType must be specified"),
         "Exact" | "Prefix" => {
             if !text.starts_with('/') {
                 path.invalid_as(errors, text, "must be an absolute path");

@@ -9,6 +9,7 @@ use keelson_meta::{ErrorList, FieldError, Seen};
 
 const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
 const RESTART_RULES_MAX: usize = 20;
+const RULES_WITHOUT_POLICY: &str = "must specify restartPolicy when restart rules are used";
 const EXIT_CODES_MAX: usize = 255;
 
 /// The containers that run for as long as the pod does.
@@ -36,7 +37,12 @@ pub(super) fn init(spec: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorL
         common(&at, context, errors);
         unique_name(&at, &mut seen, errors);
         port_conflicts(std::iter::once(at), errors);
-        restart_policy(&at, errors);
+        if at.has("restartPolicy") || at.get("restartPolicyRules").is_empty() {
+            restart_policy(&at, errors);
+        } else {
+            // The rules are not looked at, other than those of regular containers.
+            at.field("restartPolicy").required(errors, RULES_WITHOUT_POLICY);
+        }
         if at.str("restartPolicy") == "Always" {
             probes::all(&at, context, errors);
             continue;
@@ -208,7 +214,7 @@ fn restart_policy(at: &At<'_, '_>, errors: &mut ErrorList) {
         return;
     }
     if !policy.is_set() {
-        policy.required(errors, "must specify restartPolicy when restart rules are used");
+        policy.required(errors, RULES_WITHOUT_POLICY);
     }
     if count > RESTART_RULES_MAX {
         errors.push(FieldError::too_many(&rules.path, count, RESTART_RULES_MAX));

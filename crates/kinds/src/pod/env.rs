@@ -109,7 +109,7 @@ fn file_ref(at: &At<'_, '_>, errors: &mut ErrorList) {
     at.field("volumeName").required_rule(errors, names::is_dns1123_label);
     let path = at.field("path");
     if path.not_empty(errors, "") {
-        super::volumes::descending(&path, errors);
+        super::volumes::no_backsteps(&path, errors);
     }
 }
 

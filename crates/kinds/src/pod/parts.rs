@@ -3,6 +3,7 @@
 use super::resources::class_of_service;
 use super::{annotations, containers, spec, update};
 use crate::check::{At, child};
+use crate::same::{self, go};
 use crate::strategy::{PartRules, alike};
 use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Value};
 use std::collections::HashMap;
@@ -93,11 +94,8 @@ fn validate_ephemeral_containers(new: &Object, old: Option<&Object>) -> ErrorLis
                 let words = format!("existing ephemeral containers {name:?} may not be removed\n");
                 list.forbidden(&mut errors, &words);
             }
-            Some(wished) if !alike(wished, stored) => {
-                let empty = Map::new();
-                let map = |value: &Value| value.as_object().cloned().unwrap_or_else(Map::new);
-                let (now, then) = (map(wished), stored.as_object().unwrap_or(&empty));
-                let lines = update::differences(&now, then);
+            Some(wished) if !same::equal(go::EPHEMERAL_CONTAINER, wished, stored) => {
+                let lines = update::differences(wished, stored);
                 let words =
                     format!("existing ephemeral containers {name:?} may not be changed\n{lines}");
                 list.forbidden(&mut errors, &words);
@@ -196,7 +194,7 @@ fn only_resized(at: &At<'_, '_>, before: &At<'_, '_>, errors: &mut ErrorList) {
         if let Some(resources) = child(&mut now, "resources") {
             resources.remove("claims");
         }
-        !alike(&Value::Object(now), then)
+        !same::equal(go::CONTAINER, &Value::Object(now), then)
     };
     let list = at.field("containers");
     let mut pairs = list.items().zip(before.field("containers").array());

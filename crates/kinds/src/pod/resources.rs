@@ -225,7 +225,8 @@ fn claims(at: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
     let mut seen: BTreeSet<String> = BTreeSet::new();
     for claim in at.items() {
         let name = claim.field("name");
-        if !name.not_empty(errors, "") {
+        if name.text().is_empty() {
+            claim.required(errors, "");
             continue;
         }
         claim.field("request").rule_if_set(errors, names::is_dns1123_label);

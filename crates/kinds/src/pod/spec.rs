@@ -123,23 +123,23 @@ pub(crate) fn pod_spec(at: &At<'_, '_>, is_pod: bool, errors: &mut ErrorList) {
 
 /// Names of other objects, and the names by which the pod is known.
 fn references(at: &At<'_, '_>, errors: &mut ErrorList) {
-    at.field("serviceAccountName").rule_if_set(errors, names::is_dns1123_subdomain);
-    at.field("nodeName").rule_if_set(errors, names::is_dns1123_subdomain);
-    let deadline = at.field("activeDeadlineSeconds");
-    deadline.in_range_if_set(errors, 1, i64::from(i32::MAX));
     let host = at.field("hostnameOverride");
     if host.is_set() {
-        host.rule(errors, names::is_dns1123_subdomain);
-        if host.text().len() > 64 {
-            errors.push(FieldError::too_long(&host.path, 64));
-        }
         if at.flag("setHostnameAsFQDN") {
             host.forbidden(errors, "may not be specified when setHostnameAsFQDN is true");
         }
         if at.flag("hostNetwork") {
             host.forbidden(errors, "may not be specified when hostNetwork is true");
         }
+        if host.text().len() > 64 {
+            errors.push(FieldError::too_long(&host.path, 64));
+        }
+        host.rule(errors, names::is_dns1123_subdomain);
     }
+    at.field("serviceAccountName").rule_if_set(errors, names::is_dns1123_subdomain);
+    at.field("nodeName").rule_if_set(errors, names::is_dns1123_subdomain);
+    let deadline = at.field("activeDeadlineSeconds");
+    deadline.in_range_if_set(errors, 1, i64::from(i32::MAX));
     at.field("hostname").rule_if_set(errors, names::is_dns1123_label);
     at.field("subdomain").rule_if_set(errors, names::is_dns1123_label);
 }

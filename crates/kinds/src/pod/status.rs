@@ -4,6 +4,7 @@ use super::{annotations, resources};
 use crate::check::{At, child, default_empty};
 use keelson_meta::status::quote;
 use keelson_meta::{ErrorList, FieldError, Map, Object, Seen, Value, ip, names, value};
+use std::collections::BTreeSet;
 
 /// The lists of statuses with the lists of containers that they belong to.
 const LISTS: [(&str, &str); 3] = [
@@ -51,6 +52,7 @@ pub(super) fn validate(new: &Object, old: Option<&Object>) -> ErrorList {
     }
     claim_statuses(&at.field("resourceClaimStatuses"), &spec, &mut errors);
     extended_claim(&at.field("extendedResourceClaimStatus"), &spec, &mut errors);
+    node_claims(&at, &spec, &mut errors);
     addresses(&at.field("podIPs"), &mut errors);
     host_addresses(&at, &mut errors);
     for (list, _) in LISTS {
@@ -68,7 +70,64 @@ pub(super) fn validate(new: &Object, old: Option<&Object>) -> ErrorList {
             }
         }
     }
+    for (list, _) in LISTS {
+        at.field(list).items().for_each(|status| image_volumes(&status, &mut errors));
+    }
     errors
+}
+
+/// What nodes give of their own resources by claims: each belongs to the pod and says for whom, and what.
+fn node_claims(status: &At<'_, '_>, spec: &At<'_, '_>, errors: &mut ErrorList) {
+    const MISSING: &str = "must not be empty";
+    let list = status.field("nodeAllocatableResourceClaimStatuses");
+    if list.array().is_empty() {
+        return;
+    }
+    let of = |at: &At<'_, '_>, list: &str| -> Vec<String> {
+        let items = at.get(list).as_array().unwrap_or_default().iter();
+        items.filter_map(|item| item.str_at(&["resourceClaimName"]).map(str::to_owned)).collect()
+    };
+    let mut known: BTreeSet<String> = of(spec, "resourceClaims").into_iter().collect();
+    known.extend(of(status, "resourceClaimStatuses"));
+    for claim in list.items() {
+        let name = claim.field("resourceClaimName");
+        name.not_empty(errors, MISSING);
+        if !known.contains(name.text()) {
+            name.invalid_as(errors, name.text(), "no mapping found in pod reference");
+        }
+        claim.field("containers").not_empty(errors, MISSING);
+        let resources = claim.field("resources");
+        if resources.value.is_empty() {
+            resources.required(errors, MISSING);
+        }
+        for (name, amount) in resources.entries() {
+            if name.contains('/') && !name.starts_with("kubernetes.io/") {
+                amount.invalid_as(errors, name, "must be a node allocatable resource name");
+            }
+            if amount.quantity().is_some_and(|amount| amount.sign() < 0) {
+                amount.invalid(errors, "must be non-negative");
+            }
+        }
+    }
+}
+
+/// Images that are mounted are named.
+fn image_volumes(status: &At<'_, '_>, errors: &mut ErrorList) {
+    const REFERENCE_BYTES_MAX: usize = 256;
+    for mount in status.field("volumeMounts").items() {
+        let volume = mount.field("volumeStatus");
+        let image = volume.field("image");
+        if !image.is_set() {
+            continue;
+        }
+        // Upstream names the field of the Go type.
+        let image = At { path: volume.path.field("imageVolumeStatus"), ..image };
+        let reference = image.field("imageRef");
+        if reference.text().len() > REFERENCE_BYTES_MAX {
+            errors.push(FieldError::too_long(&reference.path, REFERENCE_BYTES_MAX));
+        }
+        reference.not_empty(errors, "imageRef must not be empty");
+    }
 }
 
 fn not_negative(at: &At<'_, '_>, errors: &mut ErrorList) {

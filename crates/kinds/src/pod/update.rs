@@ -1,7 +1,8 @@
 //! What an update may change in a pod.
 
 use crate::check::At;
-use crate::strategy::{alike, maps_alike};
+use crate::same::{self, go};
+use crate::strategy::alike;
 use keelson_meta::status::{quote, show};
 use keelson_meta::{ErrorList, FieldError, Map, Object, Seen, Value};
 
@@ -35,7 +36,7 @@ pub(super) fn validate(new: &Object, old: &Object, errors: &mut ErrorList) {
     gates(&at.field("schedulingGates"), before.field("schedulingGates").array(), errors);
     let Some(wished) = at.value.as_object() else { return };
     let Some(stored) = before.value.as_object() else { return };
-    if maps_alike(wished, stored) {
+    if same::equal(go::POD_SPEC, at.value, before.value) {
         return;
     }
     let mut wished = wished.clone();
@@ -52,8 +53,9 @@ pub(super) fn validate(new: &Object, old: &Object, errors: &mut ErrorList) {
     if !before.field("schedulingGates").array().is_empty() {
         gated(&at, &before, &mut wished, errors);
     }
-    if !maps_alike(&wished, stored) {
-        let words = format!("{CHANGEABLE}\n{}", differences(&wished, stored));
+    let wished = Value::Object(wished);
+    if !same::equal(go::POD_SPEC, &wished, before.value) {
+        let words = format!("{CHANGEABLE}\n{}", differences(&wished, before.value));
         errors.push(FieldError::forbidden(&at.path, &words));
     }
 }
@@ -76,14 +78,15 @@ fn keep_images(wished: &mut Map, stored: &Map, list: &str) {
 }
 
 /// The members that differ, a line for each side.
-pub(crate) fn differences(new: &Map, old: &Map) -> String {
+pub(crate) fn differences(new: &Value, old: &Value) -> String {
     let mut lines = String::new();
-    let mut names: Vec<&str> = old.iter().chain(new.iter()).map(|(key, _)| key.as_str()).collect();
+    let members = [old, new].into_iter().filter_map(Value::as_object).flat_map(Map::iter);
+    let mut names: Vec<&str> = members.map(|(key, _)| key.as_str()).collect();
     names.sort_unstable();
     names.dedup();
     for name in names {
         let (before, now) = (old.get(name), new.get(name));
-        if alike(before.unwrap_or(&Value::Null), now.unwrap_or(&Value::Null)) {
+        if before == now {
             continue;
         }
         for (sign, value) in [('-', before), ('+', now)] {

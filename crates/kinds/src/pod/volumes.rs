@@ -82,7 +82,7 @@ fn source(volume: &At<'_, '_>, errors: &mut ErrorList) {
             let place = volume.field(shown_source(name));
             place.forbidden(errors, "may not specify more than 1 volume type");
         } else {
-            check(&at, errors);
+            check(&At { path: volume.path.field(shown_fault(name)), ..at }, errors);
         }
     }
     if count == 0 {
@@ -95,6 +95,14 @@ fn shown_source(name: &'static str) -> &'static str {
     match name {
         "cephfs" => "cephFS",
         "downwardAPI" => "downwarAPI",
+        name => name,
+    }
+}
+
+/// A source as upstream spells it where something in it is wrong.
+pub(crate) fn shown_fault(name: &str) -> &str {
+    match name {
+        "gcePersistentDisk" => "persistentDisk",
         name => name,
     }
 }
@@ -134,13 +142,20 @@ fn git_repo(at: &At<'_, '_>, errors: &mut ErrorList) {
 /// A disk of Google's cloud.
 pub(crate) fn gce_disk(at: &At<'_, '_>, errors: &mut ErrorList) {
     at.field("pdName").not_empty(errors, "");
-    at.field("partition").in_range_if_set(errors, 0, 255);
+    partition(&at.field("partition"), errors);
+}
+
+/// 0 is the whole disk, though the words say otherwise.
+fn partition(at: &At<'_, '_>, errors: &mut ErrorList) {
+    if at.number() != 0 {
+        at.in_range(errors, 1, 255);
+    }
 }
 
 /// A disk of Amazon's cloud.
 pub(crate) fn aws_disk(at: &At<'_, '_>, errors: &mut ErrorList) {
     at.field("volumeID").not_empty(errors, "");
-    at.field("partition").in_range_if_set(errors, 0, 255);
+    partition(&at.field("partition"), errors);
 }
 
 /// A volume of Portworx.
@@ -197,7 +212,13 @@ fn mode(at: &At<'_, '_>, errors: &mut ErrorList) {
 
 fn downward(at: &At<'_, '_>, errors: &mut ErrorList) {
     mode(&at.field("defaultMode"), errors);
-    at.field("items").items().for_each(|item| downward_file(&item, errors));
+    downward_files(at, errors);
+}
+
+/// Faults of all files stand at the volume.
+fn downward_files(at: &At<'_, '_>, errors: &mut ErrorList) {
+    let items = at.field("items");
+    items.items().for_each(|item| downward_file(&At { path: at.path, ..item }, errors));
 }
 
 fn downward_file(at: &At<'_, '_>, errors: &mut ErrorList) {
@@ -224,9 +245,7 @@ fn projected(at: &At<'_, '_>, errors: &mut ErrorList) {
     const KINDS: &[(&str, Check)] = &[
         ("secret", projected_object),
         ("configMap", projected_object),
-        ("downwardAPI", |at, errors| {
-            at.field("items").items().for_each(|item| downward_file(&item, errors));
-        }),
+        ("downwardAPI", downward_files),
     ];
     const TOKEN: &str = "serviceAccountToken";
     mode(&at.field("defaultMode"), errors);

@@ -1,23 +1,23 @@
 //! create.
 
 use crate::admission::{Options, Passes, Write};
-use crate::allocation::{Taking, is_service};
 use crate::api_table::Source;
 use crate::conversion::{read_back, record_of, shown};
 use crate::kind::{Answer, Target};
 use crate::options::WriteOptions;
 use crate::owners;
-use crate::references;
 use crate::registry::{Put, Registry};
 use crate::stamp;
 use crate::verbs::Tries;
 use crate::verbs::update::{Updated, shown_object};
 use crate::verbs::{Written, check_body_fields};
-use keelson_admission::Operation;
-use keelson_auth::{Permit, rbac};
+use keelson_admission::{Operation, Stored};
+use keelson_auth::Permit;
 use keelson_cache::Entry;
 use keelson_kinds::strategy::{self, Check};
-use keelson_meta::{ErrorList, Failure, Map, Object, Reason, Status, Str, Value, names};
+use keelson_meta::{
+    ErrorList, Failure, Map, Object, Reason, Status, Str, Value, names, owner_references,
+};
 use keelson_schema::decode::Decoded;
 use keelson_store::{Compare, Revision};
 use std::sync::Arc;
@@ -59,6 +59,41 @@ impl Registry {
         self.create_object(permit, target, made, options).await
     }
 
+    /// Stores a new object that is not the body of a request.
+    pub async fn add(
+        &self,
+        permit: &Permit,
+        target: &Target,
+        object: Object,
+        options: &WriteOptions,
+    ) -> Result<Written, Failure> {
+        target.assert_covered(permit, "create", "");
+        let made = Updated { object, owned: false, warnings: vec![] };
+        self.create_object(permit, target, made, options).await
+    }
+
+    /// Makes an object of the server's own, unless there is one of its name.
+    pub async fn make_missing(
+        &self,
+        permit: &Permit,
+        target: &Target,
+        value: Value,
+        field_manager: &'static str,
+    ) -> Result<(), Failure> {
+        if self.objects(&target.kind).get(&target.key()).is_some() {
+            return Ok(());
+        }
+        let mut object = Object::from_value(value).unwrap_or_default();
+        object.set_gvk(&target.schema().gvk);
+        let options =
+            WriteOptions { field_manager: field_manager.into(), ..WriteOptions::default() };
+        match self.add(permit, target, object, &options).await {
+            // Somebody else was faster.
+            Err(status) if status.code == 409 => Ok(()),
+            made => made.map(drop),
+        }
+    }
+
     /// Makes, checks and stores an object that is in the version of the target.
     pub(crate) async fn create_object(
         &self,
@@ -93,7 +128,7 @@ impl Registry {
         warnings.extend(told);
         let shares_labels = kind.strategy.shares_template_labels && labels_of(&obj).is_none();
         kind.fill_defaults(target.schema(), &mut obj, self.clock.as_ref());
-        warnings.extend(references::dedup(&mut obj));
+        warnings.extend(owner_references::dedup(&mut obj));
         if !owned {
             kind.note_owners(&mut obj, target.schema(), |obj| {
                 owners::created(target, obj, &options.field_manager, self.clock.now());
@@ -114,8 +149,8 @@ impl Registry {
                 // A webhook or policy may have changed it.
                 check_namespace(target, &mut obj)?;
             }
-            if kind.gvr.group == rbac::GROUP {
-                Box::pin(self.check_escalation(&new.write(), &obj)).await?;
+            if let Some(guard) = &kind.hooks.guard {
+                guard.check(self, &new.write(), &obj).await?;
             }
             if let Some(answer) =
                 self.name_and_store(&new, &mut obj, guard, &passes, warnings).await?
@@ -137,6 +172,10 @@ impl Registry {
         passes: &Passes,
         warnings: &mut Vec<Str>,
     ) -> Result<Option<Answer>, Failure> {
+        if new.target.kind.strategy.namespace_rule.is_some() {
+            // Labels that this server has acknowledged count.
+            self.caught_up().await?;
+        }
         let told = warnings.len();
         let base = obj.generate_name().to_owned();
         let generates = new.given.is_empty() && obj.name().is_empty() && !base.is_empty();
@@ -149,7 +188,7 @@ impl Registry {
             warnings.truncate(told);
             warnings.extend((new.target.kind.strategy.prepare_warnings)(obj));
             prepare(self, new, obj);
-            if let Err(invalid) = validate(new.target, obj) {
+            if let Err(invalid) = validate(self, new.target, obj) {
                 return Err(Box::pin(self.refused(
                     new.target,
                     obj,
@@ -205,7 +244,7 @@ impl Registry {
             // In a box, as what is done seldom, so that the future of each write stays small.
             return Box::pin(self.try_new(new, obj)).await;
         }
-        if !is_service(new.target) && !self.has_quotas(&new.write()) {
+        if !new.target.kind.takes() && !self.has_quotas(&new.write()) {
             fill_again(new.target, obj);
             let record = record_of!(self, new.target, obj)?;
             let put = self.put(new.target, record, Revision(0), guard).await?;
@@ -236,11 +275,11 @@ impl Registry {
     ) -> Result<New, Failure> {
         let target = new.target;
         let charge = self.charge(&new.write(), obj).await?;
-        let put = match self.claim(target, obj, None, Taking::ForGood).await {
+        let put = match self.claim(target, obj, None, false).await {
             Ok(claim) => {
                 fill_again(target, obj);
                 let record = record_of!(self, target, obj)?;
-                self.put_claimed(target, record, Revision(0), guard, claim).await
+                self.put_claimed(target, record, (Revision(0), guard), claim).await
             }
             Err(failure) => Err(failure),
         };
@@ -256,7 +295,7 @@ impl Registry {
         let kind = &target.kind;
         let given = obj.resource_version().to_owned();
         self.charge(&new.write(), obj).await?;
-        self.claim(target, obj, None, Taking::DryRun).await?;
+        self.claim(target, obj, None, true).await?;
         self.fresh().await?;
         if let Some(known) = self.known(target)? {
             return taken(target, Some(known));
@@ -365,8 +404,7 @@ fn prepare(registry: &Registry, new: &Creation<'_>, obj: &mut Object) {
         obj.root.remove("status");
     }
     let named = !obj.name().is_empty() || !obj.generate_name().is_empty();
-    if !named && target.gvr().resource == "limitranges" {
-        // It may be made without any name.
+    if !named && strategy.may_be_nameless {
         obj.set_meta("name", &stamp::uid(registry.clock.as_ref()));
     }
     strategy.first_generation(obj);
@@ -390,12 +428,16 @@ fn template_labels_of(obj: &Object) -> Option<&Map> {
     obj.at(&place).and_then(Value::as_object).filter(|labels| !labels.is_empty())
 }
 
-fn validate(target: &Target, obj: &Object) -> Result<(), Failure> {
+fn validate(registry: &Registry, target: &Target, obj: &Object) -> Result<(), Failure> {
     let kind = &target.kind;
     let (strategy, namespaced) = (&kind.strategy, kind.namespaced);
     let checks = strategy.create_checks;
-    let mut errors = strategy.check(checks, strategy.validate, obj, None, namespaced);
-    kind.validate_more(obj, None, &mut errors);
+    let mut errors = match strategy.namespace_rule {
+        Some(rule) => rule(obj, &|| registry.labels_of(obj.namespace())),
+        None => ErrorList::new(),
+    };
+    errors.extend(strategy.check(checks, strategy.validate, obj, None, namespaced));
+    kind.validate_last(obj, None, &mut errors);
     kind.validate_further(&target.version, obj, None, &mut errors);
     invalid(target, obj, errors)?;
     if checks.contains(&Check::Metadata) {

@@ -1,8 +1,6 @@
 //! delete and deletecollection: preconditions, grace, finalizers, then the deletion itself.
 
 use crate::admission::{Options, Write};
-use crate::allocation::is_service;
-use crate::bootstrap::PRIORITY_CLASSES;
 use crate::conversion::{object_of, record_of};
 use crate::kind::Target;
 use crate::options::{DeleteOptions, ListOptions, Propagation};
@@ -13,18 +11,17 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use keelson_admission::Operation;
 use keelson_auth::Permit;
 use keelson_cache::Entry;
+use keelson_kinds::deletion::{Grace, mark, mark_graceful, set_propagation};
 use keelson_kinds::strategy::GarbageCollection;
-use keelson_meta::time::{GoDuration, Timestamp};
+use keelson_meta::time::Timestamp;
 use keelson_meta::{
-    ErrorList, Failure, Feature, FieldError, GroupVersionResource, Object, Path, Status, Str, Value,
+    ErrorList, Failure, Feature, FieldError, GroupVersionResource, Object, Path, Status, Str,
 };
 use std::sync::Arc;
 use std::time::Instant;
 
 /// Objects of a collection that are deleted side by side.
 const DELETIONS_MAX: usize = 32;
-const ORPHAN: &str = "orphan";
-const FOREGROUND: &str = "foregroundDeletion";
 
 /// How a deletion ended. Objects are in the version of the target.
 #[derive(Clone, Debug)]
@@ -141,7 +138,7 @@ impl Registry {
             self.admit_deletion(&write, warnings).await?;
         }
         let plan = plan(target, options, &mut obj, self.clock.now());
-        let several = is_service(target) || matches!(plan, Plan::Mark { then_delete: true });
+        let several = target.kind.takes() || matches!(plan, Plan::Mark { then_delete: true });
         if options.dry_run || !several {
             return self.carry_out(target, plan, obj, entry, options.dry_run).await;
         }
@@ -271,15 +268,12 @@ fn not_corrupt(target: &Target) -> Failure {
     refused.err().unwrap_or_else(|| target.not_found())
 }
 
-/// Refuses to delete the priority classes that every cluster has.
+/// Refuses to delete what every cluster has.
 fn check_lasting(target: &Target) -> Result<(), Failure> {
-    let gvr = target.gvr();
-    let is_class = gvr.group == "scheduling.k8s.io" && gvr.resource == "priorityclasses";
-    if is_class && PRIORITY_CLASSES.iter().any(|(name, ..)| target.name == *name) {
-        let why = "this is a system priority class and cannot be deleted";
-        return Err(Status::forbidden(gvr, &target.name, why));
+    match (target.kind.strategy.lasting)(&target.name) {
+        Some(why) => Err(Status::forbidden(target.gvr(), &target.name, why)),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// Warns a client whose deletion does not say what becomes of dependents, where that is not what most expect.
@@ -290,7 +284,7 @@ fn warn_of_dependents(target: &Target, options: &DeleteOptions, warnings: &mut V
 }
 
 /// Refuses an object that is not the one that the request means.
-pub(crate) fn check_preconditions(
+pub fn check_preconditions(
     target: &Target,
     options: &DeleteOptions,
     obj: &Object,
@@ -302,8 +296,8 @@ pub(crate) fn check_preconditions(
         resource: gvk.kind.clone(),
         ..target.gvr().clone()
     };
-    // Namespaces are marked before anything is looked at, in a transaction with words of its own.
-    let is_early = target.gvr().resource != "namespaces" || !target.gvr().group.is_empty();
+    // What has content is marked before anything is looked at, in a transaction with words of its own.
+    let is_early = !target.kind.strategy.has_content;
     let check = |what: &str, asked: Option<&str>, stored: &str, fate: &str| match asked {
         Some(asked) if asked != stored && is_early => Err(Status::conflict(
             &early,
@@ -329,8 +323,9 @@ pub(crate) fn check_preconditions(
 
 /// Decides what to do, and marks the object where it is to be stored again.
 fn plan(target: &Target, options: &DeleteOptions, obj: &mut Object, now: Timestamp) -> Plan {
-    let is_namespace = target.gvr().resource == "namespaces" && target.gvr().group.is_empty();
-    if is_namespace && let Some(plan) = plan_namespace(options, obj, now) {
+    if target.kind.strategy.has_content
+        && let Some(plan) = plan_with_content(options, obj, now)
+    {
         return plan;
     }
     if let Some(terminate) = target.kind.strategy.terminate
@@ -340,13 +335,14 @@ fn plan(target: &Target, options: &DeleteOptions, obj: &mut Object, now: Timesta
         obj.set_meta("deletionTimestamp", &now.text());
         return Plan::Mark { then_delete: false };
     }
-    let graceful = match mark_graceful(target, options, obj, now) {
-        Grace::Pending => return Plan::Leave,
-        Grace::Marked(seconds) => Some(seconds),
-        Grace::None => None,
-    };
+    let graceful =
+        match mark_graceful(target.kind.strategy.grace, options.grace_period_seconds, obj, now) {
+            Grace::Pending => return Plan::Leave,
+            Grace::Marked(seconds) => Some(seconds),
+            Grace::None => None,
+        };
     let policy = target.kind.strategy.garbage_collection;
-    let changed = set_propagation_finalizers(obj, options.propagation, policy);
+    let changed = set_propagation(obj, options.propagation, policy);
     let waits_for_finalizers = obj.finalizers().next().is_some();
     match graceful {
         Some(seconds) => Plan::Mark { then_delete: !waits_for_finalizers && seconds == 0 },
@@ -354,21 +350,21 @@ fn plan(target: &Target, options: &DeleteOptions, obj: &mut Object, now: Timesta
             if obj.deletion_timestamp().is_some() && !changed {
                 return Plan::Leave;
             }
-            mark_deleting(obj, now, 0);
+            mark(obj, now, 0);
             Plan::Mark { then_delete: false }
         }
         None => Plan::Delete,
     }
 }
 
-/// A namespace waits, as Terminating, until its content is gone and `spec.finalizers` is empty; from then on
-/// it is deleted as other kinds are.
-fn plan_namespace(options: &DeleteOptions, obj: &mut Object, now: Timestamp) -> Option<Plan> {
+/// What has content waits, as Terminating, until that is gone and `spec.finalizers` is empty; from then on it is
+/// deleted as other kinds are.
+fn plan_with_content(options: &DeleteOptions, obj: &mut Object, now: Timestamp) -> Option<Plan> {
     if obj.deletion_timestamp().is_some() {
         let is_held = !obj.array_at(&["spec", "finalizers"]).is_empty();
         return is_held.then_some(Plan::Leave);
     }
-    // Of namespaces alone `orphanDependents: false` means foreground.
+    // Of these alone `orphanDependents: false` means foreground.
     let propagation = match options.propagation {
         Some(Propagation::Background) if options.given.contains(&"orphanDependents") => {
             Some(Propagation::Foreground)
@@ -376,101 +372,11 @@ fn plan_namespace(options: &DeleteOptions, obj: &mut Object, now: Timestamp) -> 
         other => other,
     };
     if propagation.is_some() {
-        set_propagation_finalizers(obj, propagation, GarbageCollection::DeleteDependents);
+        set_propagation(obj, propagation, GarbageCollection::DeleteDependents);
     }
     let time = now.text();
     obj.set_meta("deletionTimestamp", &time);
     obj.object_mut("status").insert("phase", "Terminating");
-    // Even an empty namespace that nothing holds is there for one more look.
+    // Even an empty one that nothing holds is there for one more look.
     Some(Plan::Mark { then_delete: false })
-}
-
-enum Grace {
-    /// The kind is deleted at once.
-    None,
-    /// The object was marked with this many seconds.
-    Marked(i64),
-    /// It was marked before, with no more time than this deletion asks for.
-    Pending,
-}
-
-fn mark_graceful(
-    target: &Target,
-    options: &DeleteOptions,
-    obj: &mut Object,
-    now: Timestamp,
-) -> Grace {
-    let Some(grace) = target.kind.strategy.grace else {
-        return Grace::None;
-    };
-    // A negative period counts as the shortest one.
-    let asked = options.grace_period_seconds.map(|asked| if asked < 0 { 1 } else { asked });
-    if let Some(since) = obj.deletion_timestamp() {
-        // One whose time is over, or never was, waits for its finalizers alone.
-        let Some(before) = obj.deletion_grace_period_seconds().filter(|before| *before != 0) else {
-            return Grace::None;
-        };
-        let Some(mut asked) = asked.filter(|asked| *asked < before) else {
-            return Grace::Pending;
-        };
-        let since = Timestamp::parse(since).unwrap_or(now);
-        let less = GoDuration::wrapping_seconds(before.wrapping_neg());
-        let mut until = since.plus(less).plus(GoDuration::wrapping_seconds(asked));
-        if until < now {
-            (until, asked) = (now, asked.min(1));
-        }
-        obj.set_meta("deletionTimestamp", &until.text());
-        obj.metadata_mut().insert("deletionGracePeriodSeconds", asked);
-        return Grace::Marked(asked);
-    }
-    let seconds = grace(obj, asked);
-    let until = now.plus(GoDuration::wrapping_seconds(seconds));
-    mark_deleting(obj, until, seconds);
-    Grace::Marked(seconds)
-}
-
-fn mark_deleting(obj: &mut Object, until: Timestamp, seconds: i64) {
-    if obj.deletion_timestamp().is_none() {
-        obj.set_meta("deletionTimestamp", &until.text());
-        let generation = obj.generation();
-        if generation > 0 {
-            obj.metadata_mut().insert("generation", generation + 1);
-        }
-    }
-    obj.metadata_mut().insert("deletionGracePeriodSeconds", seconds);
-}
-
-/// Adds or takes off the finalizers that stand for a propagation policy; says whether any changed.
-fn set_propagation_finalizers(
-    obj: &mut Object,
-    propagation: Option<Propagation>,
-    policy: GarbageCollection,
-) -> bool {
-    let before: Vec<String> = obj.finalizers().map(str::to_owned).collect();
-    let has = |name: &str| before.iter().any(|f| f == name);
-    let wanted = match propagation {
-        _ if policy == GarbageCollection::Unsupported => None,
-        Some(Propagation::Orphan) => Some(ORPHAN),
-        Some(Propagation::Foreground) => Some(FOREGROUND),
-        Some(Propagation::Background) => None,
-        None if has(ORPHAN) => Some(ORPHAN),
-        None if has(FOREGROUND) => Some(FOREGROUND),
-        None => (policy == GarbageCollection::OrphanDependents).then_some(ORPHAN),
-    };
-    let mut after: Vec<String> =
-        before.iter().filter(|f| *f != ORPHAN && *f != FOREGROUND).cloned().collect();
-    after.extend(wanted.map(str::to_owned));
-    let mut sorted = (before.clone(), after.clone());
-    sorted.0.sort();
-    sorted.1.sort();
-    if sorted.0 == sorted.1 {
-        return false;
-    }
-    if after.is_empty() {
-        obj.metadata_mut().remove("finalizers");
-    } else {
-        let items: Vec<Value> = after.into_iter().map(Value::from).collect();
-        obj.metadata_mut().insert("finalizers", items);
-    }
-    true
 }

@@ -10,7 +10,7 @@ const TRIES_MAX: usize = 100;
 const TRIES_TIME_MAX: Duration = Duration::from_secs(34);
 
 /// What is left of the tries of a write, which are bounded in number and in time.
-pub(crate) struct Tries {
+pub struct Tries {
     left: usize,
     until: Instant,
 }

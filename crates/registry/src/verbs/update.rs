@@ -1,23 +1,22 @@
 //! update: the one loop in which every change of a stored object happens.
 
 use crate::admission::{Options, Write};
-use crate::allocation::{Taking, is_service};
 use crate::api_table::Source;
 use crate::conversion::{Conversions, object_of, read_back, record_of, shown};
 use crate::kind::{Answer, Target};
 use crate::options::WriteOptions;
 use crate::owners::{self, Endpoint};
-use crate::references;
 use crate::registry::{Put, Registry, Removed};
 use crate::verbs::create::{check_namespace, invalid};
 use crate::verbs::{Part, Tries, Written, check_body_fields};
 use keelson_admission::Operation;
-use keelson_auth::{Permit, rbac};
+use keelson_auth::Permit;
 use keelson_cache::Entry;
-use keelson_kinds::strategy::{self, StatusMetadata, Strategy};
+use keelson_kinds::keep;
+use keelson_kinds::strategy::{self, Strategy};
 use keelson_meta::status::quote;
 use keelson_meta::{
-    ErrorList, Failure, FieldError, Object, Path, Reason, Status, Str, Value, names,
+    ErrorList, Failure, FieldError, Object, Path, Reason, Status, Str, names, owner_references,
 };
 use keelson_schema::decode::Decoded;
 use keelson_store::Revision;
@@ -35,8 +34,7 @@ pub struct Updated {
 }
 
 /// Makes the wished object from the stored one. Called again when another write came first.
-pub(crate) type Change<'a> =
-    &'a (dyn Fn(Option<&Object>) -> Result<Updated, Failure> + Send + Sync);
+pub type Change<'a> = &'a (dyn Fn(Option<&Object>) -> Result<Updated, Failure> + Send + Sync);
 
 impl Registry {
     /// Replaces an object.
@@ -62,6 +60,20 @@ impl Registry {
             Ok(Updated { object: wished.clone(), owned: false, warnings: warnings.clone() })
         };
         self.change(permit, target, part, &make, options).await
+    }
+
+    /// Changes an object, or a part of it, by what the caller makes of the stored one: again when another write
+    /// came first.
+    pub async fn modify(
+        &self,
+        permit: &Permit,
+        target: &Target,
+        part: Part,
+        make: Change<'_>,
+        options: &WriteOptions,
+    ) -> Result<Written, Failure> {
+        target.assert_covered(permit, "update", part.name());
+        self.change(permit, target, part, make, options).await
     }
 
     /// Changes an object until no other write comes between reading and writing it.
@@ -179,7 +191,7 @@ impl Registry {
         warnings.extend(told);
         check_version(target, part, &object, entry)?;
         kind.fill_defaults(target.schema(), &mut object, self.clock.as_ref());
-        warnings.extend(references::dedup(&mut object));
+        warnings.extend(owner_references::dedup(&mut object));
         match &kind.webhook {
             _ if owned => {}
             None => kind.note_owners(&mut object, target.schema(), |object| {
@@ -192,10 +204,8 @@ impl Registry {
         let passes = self.admit_part(&write, part, &mut new, warnings).await?;
         // Until here it is what the client said of it, which plug-ins see.
         new.set_meta("resourceVersion", &entry.modified().to_string());
-        if kind.gvr.group == rbac::GROUP {
-            Box::pin(self.check_escalation(&write, &new)).await?;
-        } else if part != Part::Main && kind.gvr.resource == "certificatesigningrequests" {
-            Box::pin(self.check_signer(&write, &new)).await?;
+        if let Some(guard) = &kind.hooks.guard {
+            guard.check(self, &write, &new).await?;
         }
         prepare(target, part, &mut new, &stored);
         (kind.strategy.note_time)(&mut new, &stored, &self.clock.now().text());
@@ -218,7 +228,7 @@ impl Registry {
         }
         self.validate_part(&write, part, &passes, &new, warnings).await?;
         let mut result = Changed { new, stored, entry: entry.clone() };
-        let several = is_service(target) || self.has_quotas(&ask.write(&result.stored));
+        let several = kind.takes() || self.has_quotas(&ask.write(&result.stored));
         if !several {
             return self.put_change(ask, &mut result).await;
         }
@@ -285,10 +295,8 @@ impl Registry {
             });
         }
         let claim = match part {
-            Part::Main if is_service(target) => {
-                Some(self.claim(target, new, Some(stored), Taking::of(options.dry_run)).await?)
-            }
-            Part::Main | Part::Status | Part::Other(_) | Part::Effect(_) => None,
+            Part::Main => self.claim(target, new, Some(stored), options.dry_run).await?,
+            Part::Status | Part::Other(_) | Part::Effect(_) => None,
         };
         let record = record_of!(self, target, new)?;
         if entry.is_record(&record) {
@@ -300,10 +308,7 @@ impl Registry {
             new.set_meta("resourceVersion", &entry.modified().to_string());
             return Ok(Step::Done(Answer::Object(shown_object(target, std::mem::take(new)))));
         }
-        let put = match claim {
-            Some(claim) => self.put_claimed(target, record, entry.modified(), None, claim).await?,
-            None => self.put(target, record, entry.modified(), None).await?,
-        };
+        let put = self.put_claimed(target, record, (entry.modified(), None), claim).await?;
         Ok(match put {
             Put::Done(entry) => Step::Done(Answer::Entry(entry)),
             Put::Lost(now) => Step::Lost(now),
@@ -426,7 +431,7 @@ fn check_version(
 }
 
 /// The uid that the client sent must be that of the stored object, which has none when there is none.
-pub(crate) fn check_uid(
+pub fn check_uid(
     target: &Target,
     wished: &Object,
     stored: &str,
@@ -451,7 +456,7 @@ pub(crate) fn check_uid(
 fn prepare(target: &Target, part: Part, new: &mut Object, old: &Object) {
     let strategy = &target.kind.strategy;
     match part {
-        Part::Main if target.kind.has_status => keep(new, old, "status"),
+        Part::Main if target.kind.has_status => keep::member(new, old, "status"),
         Part::Status => {
             let status = new.root.remove("status");
             let metadata = new.root.remove("metadata");
@@ -463,7 +468,7 @@ fn prepare(target: &Target, part: Part, new: &mut Object, old: &Object) {
             if let Some(metadata) = metadata {
                 new.root.insert("metadata", metadata);
             }
-            keep_metadata(new, old, strategy.status_metadata);
+            keep::metadata(new, old, strategy.status_metadata);
         }
         Part::Other(name) | Part::Effect(name) => {
             if let Some(rules) = strategy.part(name) {
@@ -472,7 +477,7 @@ fn prepare(target: &Target, part: Part, new: &mut Object, old: &Object) {
         }
         Part::Main => {}
     }
-    keep_identity(new, old);
+    keep::identity(new, old);
     match part {
         Part::Main => strategy.prepare_update(new, old),
         Part::Status => strategy.prepare_status(new, old),
@@ -484,64 +489,6 @@ fn prepare(target: &Target, part: Part, new: &mut Object, old: &Object) {
     }
     if part == Part::Main {
         (strategy.drop_after_generation)(new, old);
-    }
-}
-
-/// What the server gave an object at its creation stays, whether the client repeats it or not. A
-/// client that asks for another uid or for a deletion is told so by the checks that follow.
-fn keep_identity(new: &mut Object, old: &Object) {
-    let has = |obj: &Object, name: &str| obj.metadata().is_some_and(|m| m.contains_key(name));
-    let always = |new: &Object, name: &str| match name {
-        "uid" | "deletionGracePeriodSeconds" => !has(new, name),
-        "deletionTimestamp" => has(old, name),
-        _ => true,
-    };
-    for name in ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
-        if !always(new, name) {
-            continue;
-        }
-        match old.metadata().and_then(|m| m.get(name)).cloned() {
-            Some(value) => new.metadata_mut().insert(name, value),
-            None => new.metadata_mut().remove(name),
-        };
-    }
-}
-
-fn keep(new: &mut Object, old: &Object, member: &str) {
-    match old.get(member) {
-        Some(value) => new.root.insert(member, value.clone()),
-        None => new.root.remove(member),
-    };
-}
-
-fn keep_all_metadata(new: &mut Object, old: &Object) {
-    let owners = new.metadata_mut().remove("managedFields");
-    if let Some(metadata) = old.metadata() {
-        new.root.insert("metadata", metadata.clone());
-    }
-    match owners {
-        Some(owners) => new.metadata_mut().insert("managedFields", owners),
-        None => new.metadata_mut().remove("managedFields"),
-    };
-}
-
-fn keep_metadata(new: &mut Object, old: &Object, rule: StatusMetadata) {
-    let kept: &[&str] = match rule {
-        StatusMetadata::Free => &[],
-        StatusMetadata::KeepLabels => &["labels"],
-        StatusMetadata::Keep => &["labels", "annotations", "finalizers", "ownerReferences"],
-        StatusMetadata::KeepAll => return keep_all_metadata(new, old),
-    };
-    for name in kept {
-        match old.metadata().and_then(|m| m.get(name)) {
-            Some(value) => {
-                let value: Value = value.clone();
-                new.metadata_mut().insert(*name, value);
-            }
-            None => {
-                new.metadata_mut().remove(name);
-            }
-        }
     }
 }
 
@@ -568,7 +515,7 @@ fn validate(target: &Target, part: Part, new: &Object, old: &Object) -> Result<(
     };
     errors.extend(strategy.check(checks, rules, new, Some(old), kind.namespaced));
     if part == Part::Main {
-        kind.validate_more(new, Some(old), &mut errors);
+        kind.validate_last(new, Some(old), &mut errors);
     }
     kind.validate_further(&target.version, new, Some(old), &mut errors);
     invalid(target, new, errors)

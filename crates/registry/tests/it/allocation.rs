@@ -1,8 +1,9 @@
 //! Addresses and ports that services are given, and what becomes of them.
 
 use crate::harness::{self, Harness};
+use keelson_builtin::PortLeaks;
 use keelson_meta::Value;
-use keelson_registry::{PortLeaks, SystemClock};
+use keelson_registry::SystemClock;
 use keelson_store::Embedded;
 use std::collections::HashSet;
 use std::future::poll_fn;
@@ -93,7 +94,11 @@ async fn ports_of_nodes_come_from_the_range_that_is_set() {
     );
 
     let harness = open("20001+10").await;
-    harness.registry.free_leaked_ports(&mut PortLeaks::default()).await.expect("ports are noted");
+    harness
+        .services
+        .free_leaked_ports(&harness.registry, &mut PortLeaks::default())
+        .await
+        .expect("ports are noted");
     let (code, _) = create(&harness, "c", "", &node(20_001)).await;
     assert_eq!(code, 422, "a service of before has it");
     assert_eq!(create(&harness, "c", "", &node(20_011)).await.0, 201);
@@ -237,7 +242,7 @@ async fn a_port_that_no_service_has_is_free_after_some_looks() {
         let why =
             "spec.ports[0].nodePort: Invalid value: 30001: provided port is already allocated";
         assert_eq!((code, harness::causes(&refused)), (422, vec![why.to_owned()]));
-        harness.registry.free_leaked_ports(&mut leaks).await.expect("a look");
+        harness.services.free_leaked_ports(&harness.registry, &mut leaks).await.expect("a look");
     }
     assert_eq!(create(&harness, "b", "", &spec(30_001)).await.0, 201);
     assert_eq!(create(&harness, "c", "", &spec(30_002)).await.0, 422);
@@ -264,11 +269,15 @@ async fn no_port_is_freed_while_a_service_cannot_be_read() {
     harness.put_raw(key, "what?").await;
     let mut leaks = PortLeaks::default();
     for _ in 0..6 {
-        let failure = harness.registry.free_leaked_ports(&mut leaks).await.expect_err("unreadable");
+        let failure = harness
+            .services
+            .free_leaked_ports(&harness.registry, &mut leaks)
+            .await
+            .expect_err("unreadable");
         assert_eq!(failure.code, 500, "{failure:?}");
     }
     harness.put_raw(key, was.value).await;
-    harness.registry.free_leaked_ports(&mut leaks).await.expect("a look");
+    harness.services.free_leaked_ports(&harness.registry, &mut leaks).await.expect("a look");
     assert_eq!(create(&harness, "b", "", &spec(30_001)).await.0, 422);
 }
 
@@ -285,7 +294,7 @@ async fn ports_of_another_range_are_not_written_over_until_all_that_services_hav
     assert!(why.contains("the provided range does not match the previous range"), "{refused:?}");
     assert_eq!(code, 500);
     let mut leaks = PortLeaks::default();
-    harness.registry.free_leaked_ports(&mut leaks).await.expect("a look");
+    harness.services.free_leaked_ports(&harness.registry, &mut leaks).await.expect("a look");
     assert_eq!(create(&harness, "b", "", &spec(30_001)).await.0, 422);
     assert_eq!(create(&harness, "b", "", &spec(30_002)).await.0, 201);
 }

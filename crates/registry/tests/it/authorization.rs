@@ -57,6 +57,11 @@ async fn each_verb_refuses_a_permit_for_something_else() {
                     "watch" => drop(registry.watch(&permit, &all, &WatchOptions::default()).await),
                     "create" => drop(registry.create(&permit, &all, body, &write).await),
                     "update" => drop(registry.update(&permit, &one, part, body, &write).await),
+                    "add" => drop(registry.add(&permit, &all, body.object, &write).await),
+                    "modify" => {
+                        let make = |_: Option<&Object>| Err(one.not_found());
+                        drop(registry.modify(&permit, &one, part, &make, &write).await);
+                    }
                     "patch" => drop(registry.patch(&permit, &one, part, &patch, &write).await),
                     "delete" => drop(registry.delete(&permit, &one, &delete, &mut vec![]).await),
                     _ => drop(
@@ -67,7 +72,9 @@ async fn each_verb_refuses_a_permit_for_something_else() {
                 }
             })
         };
-        for work in ["get", "list", "watch", "create", "update", "patch", "delete", "collection"] {
+        let reads = ["get", "list", "watch"];
+        let writes = ["create", "add", "update", "modify", "patch", "delete", "collection"];
+        for work in reads.into_iter().chain(writes) {
             assert!(run(work).await, "{work} with a permit for {verb} {namespace}/{name}");
         }
     }

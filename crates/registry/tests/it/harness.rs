@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use keelson_auth::{Attributes, Authorizer, MASTERS, Permit};
+use keelson_builtin::{Opened, Services};
 use keelson_meta::time::{GoDuration, Timestamp};
 use keelson_meta::{Failure, Features, Object, Value};
 use keelson_registry::options::{
@@ -20,6 +21,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 pub struct Harness {
     /// All kinds.
     pub registry: Arc<Registry>,
+    /// What services have of addresses and ports.
+    pub services: Arc<Services>,
     /// Allows everything.
     pub permit: Permit,
 }
@@ -66,25 +69,11 @@ impl Harness {
         clock: Box<dyn Clock>,
         change: impl FnOnce(&mut RegistryOptions),
     ) -> Harness {
-        let mut options = RegistryOptions {
-            service_ranges: vec!["10.0.0.0/24".into()],
-            node_ports: PortRange::default(),
-            advertise_address: [192, 0, 2, 1].into(),
-            advertise_port: 6443,
-            runtime_config: vec![],
-            features: Features::default(),
-            admission: Default::default(),
-            dynamic_admission: vec![],
-            conversion_webhooks: None,
-            authorizer: Arc::default(),
-            event_ttl: std::time::Duration::ZERO,
-        };
+        let mut options = default_options();
         change(&mut options);
-        let opened = Registry::open(store, clock, options).await;
-        Harness {
-            registry: opened.expect("a registry over an empty store opens"),
-            permit: Permit::internal("test"),
-        }
+        let opened = keelson_builtin::open(store, clock, options).await;
+        let Opened { registry, services, .. } = opened.expect("an empty store opens");
+        Harness { registry, services, permit: Permit::internal("test") }
     }
 
     /// Stores bytes as somebody else may have left them, and waits until reads know.
@@ -211,6 +200,23 @@ impl Harness {
         };
         let result = self.registry.delete(&self.permit, target, &options, &mut vec![]).await;
         Some((result.map_or_else(|status| status.code, |_| 200), Value::Null))
+    }
+}
+
+/// What a server is told that is told nothing.
+pub fn default_options() -> RegistryOptions {
+    RegistryOptions {
+        service_ranges: vec!["10.0.0.0/24".into()],
+        node_ports: PortRange::default(),
+        advertise_address: [192, 0, 2, 1].into(),
+        advertise_port: 6443,
+        runtime_config: vec![],
+        features: Features::default(),
+        admission: Default::default(),
+        dynamic_admission: vec![],
+        conversion_webhooks: None,
+        authorizer: Arc::default(),
+        event_ttl: std::time::Duration::ZERO,
     }
 }
 

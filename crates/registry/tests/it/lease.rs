@@ -2,7 +2,7 @@
 
 use crate::harness::Harness;
 use keelson_auth::Permit;
-use keelson_registry::Candidate;
+use keelson_builtin::{Candidate, campaign, resign};
 use std::time::Duration;
 
 #[tokio::test]
@@ -12,19 +12,19 @@ async fn a_lease_has_one_holder_until_it_ends() {
     let lasts = Duration::from_secs(1);
     let mut candidates = ["a", "b", "c"].map(|identity| Candidate::new("l", identity, lasts));
     let [a, b, c] = &mut candidates;
-    assert!(registry.campaign(&permit, a).await.expect("an answer"));
-    assert!(!registry.campaign(&permit, b).await.expect("an answer"));
-    assert!(registry.campaign(&permit, a).await.expect("an answer"));
+    assert!(campaign(registry, &permit, a).await.expect("an answer"));
+    assert!(!campaign(registry, &permit, b).await.expect("an answer"));
+    assert!(campaign(registry, &permit, a).await.expect("an answer"));
     // It is no longer renewed.
-    while !registry.campaign(&permit, b).await.expect("an answer") {
+    while !campaign(registry, &permit, b).await.expect("an answer") {
         tokio::task::yield_now().await;
     }
-    assert!(!registry.campaign(&permit, a).await.expect("an answer"));
+    assert!(!campaign(registry, &permit, a).await.expect("an answer"));
     // It is given up, but only by who has it.
-    registry.resign(&permit, a).await.expect("nothing to give up");
-    assert!(!registry.campaign(&permit, c).await.expect("an answer"));
-    registry.resign(&permit, b).await.expect("given up");
-    assert!(registry.campaign(&permit, c).await.expect("an answer"));
+    resign(registry, &permit, a).await.expect("nothing to give up");
+    assert!(!campaign(registry, &permit, c).await.expect("an answer"));
+    resign(registry, &permit, b).await.expect("given up");
+    assert!(campaign(registry, &permit, c).await.expect("an answer"));
     let path = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/l";
     let (_, lease) = harness.send("GET", path, "", b"").await.expect("the lease");
     assert_eq!(lease.str_at(&["spec", "holderIdentity"]), Some("c"));

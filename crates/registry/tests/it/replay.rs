@@ -3,9 +3,9 @@
 use crate::compare;
 use crate::harness::{self, Harness};
 use bytes::Bytes;
+use keelson_builtin::StoredForm;
 use keelson_cache::Record;
 use keelson_meta::{Features, Value, value};
-use keelson_registry::StoredForm;
 use keelson_schema::json;
 use keelson_testkit::prerequisites::reference_data;
 use std::collections::{BTreeMap, HashMap};

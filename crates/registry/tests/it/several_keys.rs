@@ -3,10 +3,10 @@
 
 use crate::gate::Gate;
 use crate::harness::Harness;
-use keelson_meta::Value;
 use keelson_meta::time::{GoDuration, Timestamp};
-use keelson_registry::options::{DeleteOptions, ListOptions};
-use keelson_registry::{Clock, SystemClock};
+use keelson_meta::{Object, Value};
+use keelson_registry::options::{DeleteOptions, ListOptions, WriteOptions};
+use keelson_registry::{Answer, Clock, Part, SystemClock, Updated};
 use keelson_store::Embedded;
 use std::collections::BTreeSet;
 use std::future::poll_fn;
@@ -192,8 +192,15 @@ async fn remove_namespace(harness: &Harness, name: &str) {
         .delete_collection(&harness.permit, &all, &every, &options, &mut vec![])
         .await
         .expect("emptied");
-    let gone = registry.finalize_namespace(&harness.permit, name).await;
-    assert!(gone.expect("it is let go"), "{name} is still there");
+    let released = |live: Option<&Object>| {
+        let mut object = live.cloned().ok_or_else(|| target.not_found())?;
+        object.object_mut("spec").remove("finalizers");
+        Ok(Updated { object, owned: true, warnings: vec![] })
+    };
+    let (part, write) = (Part::Other("finalize"), WriteOptions::default());
+    let written = registry.modify(&harness.permit, &target, part, &released, &write).await;
+    let gone = matches!(written.expect("it is let go").answer, Answer::Object(_));
+    assert!(gone, "{name} is still there");
 }
 
 /// A server whose writes of ConfigMaps wait at a gate.
@@ -300,10 +307,10 @@ async fn a_leaked_address_is_freed_after_a_minute_and_an_event_says_so() {
     // One that somebody else manages is theirs to free.
     let foreign = leaked.replace("10.0.0.99", "10.0.0.97").replace("ipallocator.k8s.io", "me");
     assert_eq!(send(&harness, "POST", path, &foreign).await.0, 201);
-    harness.registry.free_leaked_addresses().await.expect("a look");
+    harness.services.free_leaked_addresses(&harness.registry).await.expect("a look");
     assert_eq!(send(&harness, "GET", &format!("{path}/10.0.0.99"), "").await.0, 200);
     moved.store(61, Ordering::Relaxed);
-    harness.registry.free_leaked_addresses().await.expect("a look");
+    harness.services.free_leaked_addresses(&harness.registry).await.expect("a look");
     let (had, mut held) = addresses(&harness).await;
     assert!(held.remove("10.0.0.97"), "{held:?}");
     assert_eq!(held, had);
@@ -337,7 +344,7 @@ async fn a_service_whose_address_is_not_held_gets_its_object_back() {
         let path = format!("/apis/networking.k8s.io/v1/ipaddresses/{address}");
         assert_eq!(send(&harness, "DELETE", &path, "").await.0, 200);
     }
-    harness.registry.repair_services().await.expect("a repair");
+    harness.services.repair(&harness.registry).await.expect("a repair");
     let (had, held) = addresses(&harness).await;
     assert_eq!(held, had);
     let events = items(&harness, "", "events", "default").await;

@@ -2,9 +2,9 @@
 //! written again byte for byte.
 
 use bytes::Bytes;
+use keelson_builtin::StoredForm;
 use keelson_cache::{Entry, Record};
 use keelson_meta::{Features, GroupVersion, GroupVersionKind, Value, value};
-use keelson_registry::StoredForm;
 use keelson_schema::catalogue::Catalogue;
 use keelson_schema::{json, proto};
 use keelson_store::{KeyValue, Revision};

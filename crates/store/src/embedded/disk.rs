@@ -4,8 +4,6 @@
 //! they run unchanged over a disk that fails, tears or stalls where a test wants it to.
 
 use std::collections::BTreeMap;
-use std::error::Error;
-use std::fmt;
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -75,7 +73,8 @@ pub struct StoredRecord {
 }
 
 /// A record that is not on disk as it was written. Costs nothing but this record.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("record {}.{} is damaged: {what}", id.revision, id.index)]
 pub struct Damage {
     /// Which record.
     pub id: RecordId,
@@ -90,15 +89,6 @@ impl Damage {
     pub(super) const HEAD_SUM: &'static str = "its head fails its checksum";
     pub(super) const HEAD_ORDER: &'static str = "it is not in the order of revisions";
 }
-
-impl fmt::Display for Damage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let RecordId { revision, index } = self.id;
-        write!(f, "record {revision}.{index} is damaged: {}", self.what)
-    }
-}
-
-impl Error for Damage {}
 
 /// A damage as the error of a disk.
 pub(super) fn damaged(damage: Damage) -> DiskError {

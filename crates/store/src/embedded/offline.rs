@@ -1,8 +1,6 @@
 //! A data directory that no server uses: looked at without writing to it, and made from a backup.
 
 use std::collections::HashMap;
-use std::error::Error;
-use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::ops::ControlFlow;
@@ -239,44 +237,26 @@ pub fn remove_damaged(
 }
 
 /// Why a backup was not restored.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     /// The data directory could not be made.
+    #[error(transparent)]
     Open(OpenError),
     /// The backup is not whole.
+    #[error(transparent)]
     Backup(BackupFileError),
     /// The records could not be written.
+    #[error("write the records")]
     Write {
         /// What the disk said.
         source: DiskError,
     },
     /// What was restored could not be put in its place.
+    #[error("put the restored data in its place")]
     Place {
         /// What the system said.
         source: io::Error,
     },
-}
-
-impl fmt::Display for RestoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Open(error) => error.fmt(f),
-            Self::Backup(error) => error.fmt(f),
-            Self::Write { .. } => f.write_str("write the records"),
-            Self::Place { .. } => f.write_str("put the restored data in its place"),
-        }
-    }
-}
-
-impl Error for RestoreError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::Open(error) => error.source(),
-            Self::Backup(error) => error.source(),
-            Self::Write { source } => Some(source.as_ref()),
-            Self::Place { source } => Some(source),
-        }
-    }
 }
 
 /// Makes a data directory of a backup: beside its place, and moved there when all has been proven.

@@ -1,8 +1,6 @@
 //! Panics of the library that reads the records file: it takes damaged pages for mistakes of its own.
 
 use std::any::Any;
-use std::error::Error;
-use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -13,21 +11,12 @@ use super::directory::RECORDS_FILE;
 use crate::DiskError;
 
 /// The library panicked. `Display` names the file and what can be done.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{RECORDS_FILE} is damaged (redb panicked: {0}); `keelson check` says where, `keelson restore` \
+     makes a new one of a backup"
+)]
 pub(super) struct Panicked(String);
-
-impl fmt::Display for Panicked {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{RECORDS_FILE} is damaged (redb panicked: {}); `keelson check` says where, \
-             `keelson restore` makes a new one of a backup",
-            self.0
-        )
-    }
-}
-
-impl Error for Panicked {}
 
 /// Does some work of the library; its panic is an error.
 pub(super) fn caught<T>(work: impl FnOnce() -> Result<T, DiskError>) -> Result<T, DiskError> {

@@ -241,6 +241,37 @@ fn too_many_evictions_are_told_when_to_come_again() {
     server.stop();
 }
 
+#[test]
+fn a_binding_and_an_eviction_name_their_pod_and_its_namespace() {
+    let server = server();
+    let client = server.client();
+    assert_eq!(client.post(PODS, &pod("p")).status, 201);
+    for (part, kind, metadata, why) in [
+        ("binding", "Binding", json!({}), "name in URL does not match name in Binding object"),
+        (
+            "eviction",
+            "Eviction",
+            json!({"generateName": "p"}),
+            "name in URL does not match name in Eviction object",
+        ),
+        (
+            "binding",
+            "Binding",
+            json!({"name": "p", "namespace": "x"}),
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ),
+    ] {
+        let version = if kind == "Binding" { "v1" } else { "policy/v1" };
+        let body = json!({
+            "apiVersion": version, "kind": kind, "metadata": metadata,
+            "target": {"kind": "Node", "name": "n"}
+        });
+        let answer = client.post(&format!("{PODS}/p/{part}"), &body);
+        refused(&answer, 400, "BadRequest", why);
+    }
+    server.stop();
+}
+
 /// Proves: R-HTTP-15, R-STAT-18, R-STAT-20.
 ///
 /// kube-apiserver has reason ServerTimeout with 500, where older texts have 504.

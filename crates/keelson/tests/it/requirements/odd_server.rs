@@ -4,7 +4,7 @@ use crate::http::{Client, PATIENCE};
 use bytes::Bytes;
 use keelson_auth::{Authenticator, MASTERS, TokenFile, User};
 use keelson_meta::time::Timestamp;
-use keelson_registry::{Clock, Registry, RegistryOptions, SystemClock};
+use keelson_registry::{Clock, RegistryOptions, SystemClock};
 use keelson_server::{App, Limits, Listening, State, VersionInfo};
 use keelson_store::{
     Batch, BoxFuture, Embedded, HealthError, KeyValue, Page, Range, ReadError, Revision, Store,
@@ -84,7 +84,8 @@ async fn listen(faults: Arc<Faults>, shutdown: watch::Receiver<bool>) -> Listeni
         event_ttl: std::time::Duration::ZERO,
     };
     let clock = Box::new(OddClock { faults });
-    let registry = Registry::open(Arc::new(store), clock, options).await.expect("a registry");
+    let opened = keelson_builtin::open(Arc::new(store), clock, options).await;
+    let registry = opened.expect("a registry").registry;
     let mut tokens = TokenFile::default();
     let admin = User { name: "admin".into(), ..User::default() }.with_group(MASTERS);
     tokens.insert("t", admin);

@@ -1,8 +1,10 @@
-//! Warnings about ports of containers that are defined twice, or in ways that are at odds.
+//! Warnings about ports of containers that are defined twice, in ways that are at odds, or with an address of
+//! the host for nothing.
 
 use super::{CONTAINERS, Warnings};
 use crate::check::At;
 use keelson_meta::Value;
+use keelson_meta::status::quote;
 use std::collections::HashMap;
 
 /// Up to this many ports are compared pair by pair.
@@ -23,6 +25,12 @@ impl<'v> Port<'v> {
 
     fn text(&self, name: &str) -> &'v str {
         self.value.str_at(&[name]).unwrap_or_default()
+    }
+
+    /// Where it stands in the spec of a pod.
+    fn place(&self, spec: &At<'_, '_>) -> String {
+        let Port { list, container, at, .. } = self;
+        format!("{}.{list}[{container}].ports[{at}]", spec.path)
     }
 }
 
@@ -85,6 +93,7 @@ impl<'v> Known<'v> {
 /// Warns of each pair of ports that are at odds.
 pub(super) fn clashes(spec: &At<'_, '_>, warnings: &mut Warnings) {
     let mut known = Known::default();
+    let mut names: HashMap<&str, String> = HashMap::new();
     for list in CONTAINERS {
         for (index, container) in spec.field(list).items().enumerate() {
             for (at, port) in container.field("ports").items().enumerate() {
@@ -93,18 +102,44 @@ pub(super) fn clashes(spec: &At<'_, '_>, warnings: &mut Warnings) {
                     return;
                 }
                 let new = Port { list, container: index, at, value: port.value };
+                address_for_nothing(&port, warnings);
                 for other in known.rivals(&new) {
                     let Some(how) = clash(&new, other) else { continue };
-                    let (list, ports) = (spec.path.field(other.list), "ports");
-                    let container = list.index(other.container);
-                    let place = container.field(ports);
-                    let place = place.index(other.at);
+                    let place = other.place(spec);
                     warnings.push(&port.path, format_args!("{how} port definition with {place}"));
+                }
+                let name = new.text("name");
+                if let Some(first) = names.get(name) {
+                    let text = format_args!(
+                        "duplicate port name {} with {first}, services and probes that select \
+                         ports by name will use {first}",
+                        quote(name)
+                    );
+                    warnings.push(&port.path, text);
+                } else if !name.is_empty() {
+                    names.insert(name, new.place(spec));
                 }
                 known.add(new);
             }
         }
     }
+}
+
+/// An address of the host says nothing without a port of it.
+fn address_for_nothing(port: &At<'_, '_>, warnings: &mut Warnings) {
+    let address = port.str("hostIP");
+    if address.is_empty() || port.int("hostPort").is_some_and(|number| number != 0) {
+        return;
+    }
+    // Messages show the Go struct.
+    let text = format_args!(
+        "hostIP set without hostPort: {{Name:{} HostPort:0 ContainerPort:{} Protocol:{} \
+         HostIP:{address}}}",
+        port.str("name"),
+        port.int("containerPort").unwrap_or(0),
+        port.str("protocol")
+    );
+    warnings.push(&port.path, text);
 }
 
 /// How two definitions are at odds.
@@ -130,6 +165,32 @@ fn clash(a: &Port<'_>, b: &Port<'_>) -> Option<&'static str> {
 mod tests {
     use super::*;
     use keelson_meta::value;
+
+    #[test]
+    fn names_of_ports_that_stand_twice_and_addresses_for_nothing_are_told() {
+        let port = |name: &str, address: &str| value!([{"containerPort": 2, "protocol": "TCP", "name": name, "hostIP": address}]);
+        let spec = value!({
+            "initContainers": [{"name": "i", "ports": (port("x", ""))}],
+            "containers": [{"name": "c", "ports": (port("x", "10.0.0.1"))}]
+        });
+        let mut warnings = Warnings::default();
+        let at = At { value: &spec, path: keelson_meta::Path::new("spec") };
+        clashes(&at, &mut warnings);
+        let first = "spec.initContainers[0].ports[0]";
+        let place = "spec.containers[0].ports[0]";
+        let want = [
+            format!(
+                "{place}: hostIP set without hostPort: {{Name:x HostPort:0 ContainerPort:2 \
+                 Protocol:TCP HostIP:10.0.0.1}}"
+            ),
+            format!("{place}: overlapping port definition with {first}"),
+            format!(
+                "{place}: duplicate port name \"x\" with {first}, services and probes that select \
+                 ports by name will use {first}"
+            ),
+        ];
+        assert_eq!(warnings.texts, want);
+    }
 
     /// The pairs that are at odds do not depend on how they are looked for.
     #[test]

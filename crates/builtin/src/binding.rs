@@ -1,0 +1,119 @@
+//! Bindings: they put a pod on a node, by `pods/NAME/binding` and the older `bindings`.
+
+use keelson_meta::{
+    ErrorList, Failure, FieldError, GroupVersionKind, GroupVersionResource, Object, Path, Reason,
+    Status, Str, Value,
+};
+use keelson_registry::hooks::Action;
+use keelson_registry::options::WriteOptions;
+use keelson_registry::{Acted, Asked, Part, Target, Updated, check_uid};
+use keelson_store::BoxFuture;
+
+/// `pods/NAME/binding` and `bindings`.
+pub(crate) struct Bindings;
+
+impl Action for Bindings {
+    fn act<'a>(&'a self, asked: Asked<'a>, body: Object) -> BoxFuture<'a, Result<Acted, Failure>> {
+        Box::pin(async move {
+            let mut warnings = vec![];
+            match bind(asked, body, &mut warnings).await {
+                Ok(()) => Ok(Acted { object: None, warnings }),
+                Err(failure) => Err(failure.with_warnings(warnings)),
+            }
+        })
+    }
+}
+
+async fn bind(
+    asked: Asked<'_>,
+    mut binding: Object,
+    warnings: &mut Vec<Str>,
+) -> Result<(), Failure> {
+    let Asked { registry, target, .. } = asked;
+    if target.name.is_empty() {
+        validate_binding(&binding)?;
+        return Err(Status::bad_request("Name parameter required."));
+    }
+    let dry_run = asked.options.dry_run;
+    let kind = GroupVersionKind::new("", "v1", "Binding");
+    let write = asked.write(&kind);
+    let passes = asked.admit(&write, &mut binding, warnings).await?;
+    check_binding(target, &binding)?;
+    asked.validate_admitted(&write, &passes, &binding, warnings).await?;
+    let node = binding.str_at(&["target", "name"]).to_owned();
+    let binding_resource = GroupVersionResource::new("", "v1", "pods/binding");
+    let change = |live: Option<&Object>| {
+        let live = live.ok_or_else(|| target.not_found())?;
+        check_uid(target, &binding, live.uid(), dry_run)?;
+        if live.deletion_timestamp().is_some() {
+            let why = format!("pod {} is being deleted, cannot be assigned to a host", live.name());
+            return Err(Status::conflict(&binding_resource, &target.name, &why));
+        }
+        let bound = live.str_at(&["spec", "nodeName"]);
+        if !bound.is_empty() {
+            let why = format!("pod {} is already assigned to node {bound:?}", live.name());
+            return Err(Status::conflict(&binding_resource, &target.name, &why));
+        }
+        if !live.array_at(&["spec", "schedulingGates"]).is_empty() {
+            let why = format!("pod {} has non-empty .spec.schedulingGates", live.name());
+            return Err(Status::conflict(&binding_resource, &target.name, &why));
+        }
+        let mut object = live.clone();
+        object.object_mut("spec").insert("nodeName", node.as_str());
+        for (key, value) in binding.meta_map("annotations") {
+            object.metadata_mut().object_at("annotations").insert(key, value);
+        }
+        for (key, value) in binding.meta_map("labels") {
+            object.metadata_mut().object_at("labels").insert(key, value);
+        }
+        set_scheduled(&mut object, &registry.clock.now().text());
+        Ok(Updated { object, owned: true, warnings: vec![] })
+    };
+    let options = WriteOptions { dry_run, ..WriteOptions::default() };
+    asked.change(target, Part::Effect("binding"), &change, &options).await.map(drop)
+}
+
+/// Notes that a pod has found its node.
+fn set_scheduled(pod: &mut Object, now: &str) {
+    let status = pod.object_mut("status");
+    let conditions = status.entry_or("conditions", || Value::Array(vec![]));
+    let Value::Array(conditions) = conditions else { return };
+    let mut scheduled = keelson_meta::Map::new();
+    scheduled.insert("type", "PodScheduled");
+    scheduled.insert("status", "True");
+    scheduled.insert("lastProbeTime", Value::Null);
+    scheduled.insert("lastTransitionTime", now);
+    match conditions.iter_mut().find(|c| c.str_at(&["type"]) == Some("PodScheduled")) {
+        Some(known) if known.str_at(&["status"]) == Some("True") => {}
+        Some(known) => *known = scheduled.into(),
+        None => conditions.push(scheduled.into()),
+    }
+}
+
+fn check_binding(target: &Target, binding: &Object) -> Result<(), Failure> {
+    if binding.name() != target.name {
+        return Err(Status::bad_request("name in URL does not match name in Binding object"));
+    }
+    validate_binding(binding)
+}
+
+/// The rules of a Binding itself.
+fn validate_binding(binding: &Object) -> Result<(), Failure> {
+    let path = Path::new("target");
+    let mut errors = ErrorList::new();
+    let kind = binding.str_at(&["target", "kind"]);
+    if !matches!(kind, "" | "Node") {
+        let valid = ["Node", "<empty>"];
+        errors.push(FieldError::not_supported(&path.field("kind"), kind, &valid));
+    }
+    if binding.str_at(&["target", "name"]).is_empty() {
+        errors.push(FieldError::required(&path.field("name"), ""));
+    }
+    if errors.is_empty() {
+        return Ok(());
+    }
+    // Upstream hands these out without a reason.
+    let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    let text = if texts.len() == 1 { texts.concat() } else { format!("[{}]", texts.join(", ")) };
+    Err(Status::new(Reason::Unknown, text))
+}

@@ -1,0 +1,177 @@
+//! The objects that every server has: system namespaces, roles and bindings, priority classes, the service
+//! that leads back to the API itself.
+
+mod rbac;
+
+pub use rbac::default_rules;
+
+use crate::services::Services;
+use crate::{api_services, flow_control};
+use futures_util::future::try_join_all;
+use keelson_auth::Permit;
+use keelson_meta::{Failure, Value, value};
+use keelson_registry::{Registry, Target};
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long another server may take for one of these objects.
+const ELSEWHERE_TIME_MAX: Duration = Duration::from_secs(2);
+
+const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
+
+/// Makes what is missing. What is there stays as it is.
+pub(crate) async fn ensure(registry: &Arc<Registry>, services: &Services) -> Result<(), Failure> {
+    for name in NAMESPACES {
+        let target = registry.target("", "namespaces", "", name);
+        make(registry, &target, value!({"metadata": {"name": name}})).await?;
+    }
+    rbac::ensure(registry).await?;
+    ensure_token_tracking(registry).await?;
+    make_all(registry, api_services::at_start(registry), "kube-apiserver").await?;
+    flow_control::ensure(registry).await?;
+    // The loop of flow control tries again.
+    if let Err(error) = flow_control::note_all(registry).await {
+        tracing::warn!(%error, "conditions of FlowSchemas not written at the start");
+    }
+    for (name, priority, description) in PRIORITY_CLASSES {
+        let target = registry.target("scheduling.k8s.io", "priorityclasses", "", name);
+        let class = value!({
+            "metadata": {"name": name}, "value": priority, "description": description,
+            "preemptionPolicy": "PreemptLowerPriority"
+        });
+        make(registry, &target, class).await?;
+    }
+    let ranges = &registry.options.service_ranges;
+    let cidrs: Vec<Value> = ranges.iter().map(|range| Value::from(range.as_str())).collect();
+    let target = registry.target("networking.k8s.io", "servicecidrs", "", "kubernetes");
+    let cidr = value!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": cidrs}});
+    make(registry, &target, cidr).await?;
+    services.repair(registry).await?;
+    ensure_service(registry).await
+}
+
+/// Names, numbers and descriptions of the priority classes that every server has.
+pub(crate) const PRIORITY_CLASSES: [(&str, i64, &str); 2] = [
+    (
+        "system-node-critical",
+        2_000_001_000,
+        "Used for system critical pods that must not be moved from their current node.",
+    ),
+    (
+        "system-cluster-critical",
+        2_000_000_000,
+        "Used for system critical pods that must run in the cluster, but can be moved to another \
+         node if necessary.",
+    ),
+];
+
+/// Since when it is known which legacy service account tokens are used: clients that clean them up ask.
+async fn ensure_token_tracking(registry: &Registry) -> Result<(), Failure> {
+    const NAME: &str = "kube-apiserver-legacy-service-account-token-tracking";
+    let target = registry.target("", "configmaps", "kube-system", NAME);
+    let today: String = registry.clock.now().text().chars().take(10).collect();
+    let tracking = value!({
+        "metadata": {"name": NAME, "namespace": "kube-system"}, "data": {"since": (today)}
+    });
+    make(registry, &target, tracking).await
+}
+
+/// The service `kubernetes` and its endpoints.
+async fn ensure_service(registry: &Registry) -> Result<(), Failure> {
+    let address = registry.options.advertise_address.to_string();
+    let port = i64::from(registry.options.advertise_port);
+    let ip = registry.options.service_ranges.first().and_then(|range| first_address(range));
+    let ip = ip.map(|ip| ip.to_string()).unwrap_or_default();
+    let family = if ip.contains(':') { "IPv6" } else { "IPv4" };
+    let service = value!({
+        "metadata": {"name": "kubernetes", "namespace": "default",
+            "labels": {"component": "apiserver", "provider": "kubernetes"}},
+        "spec": {
+            "clusterIP": (ip.as_str()), "clusterIPs": [(ip.as_str())], "type": "ClusterIP",
+            "internalTrafficPolicy": "Cluster", "ipFamilies": [family],
+            "ipFamilyPolicy": "SingleStack", "sessionAffinity": "None",
+            "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port}]
+        },
+        "status": {"loadBalancer": {}}
+    });
+    make(registry, &registry.target("", "services", "default", "kubernetes"), service).await?;
+    // Endpoints may not name an address that leads back to whoever uses it.
+    if registry.options.advertise_address.is_loopback() {
+        return Ok(());
+    }
+    let endpoints = value!({
+        "metadata": {"name": "kubernetes", "namespace": "default",
+            "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
+        "subsets": [{"addresses": [{"ip": (address.as_str())}],
+            "ports": [{"name": "https", "port": port, "protocol": "TCP"}]}]
+    });
+    make(registry, &registry.target("", "endpoints", "default", "kubernetes"), endpoints).await?;
+    let family = if address.contains(':') { "IPv6" } else { "IPv4" };
+    let slice = value!({
+        "metadata": {"name": "kubernetes", "namespace": "default",
+            "labels": {"kubernetes.io/service-name": "kubernetes"}},
+        "addressType": family,
+        "endpoints": [{"addresses": [(address.as_str())], "conditions": {"ready": true}}],
+        "ports": [{"name": "https", "port": port, "protocol": "TCP"}]
+    });
+    let target = registry.target("discovery.k8s.io", "endpointslices", "default", "kubernetes");
+    make(registry, &target, slice).await
+}
+
+/// The first address of a range after the one that names the range itself: that of the service
+/// `kubernetes`.
+pub fn first_address(range: &str) -> Option<IpAddr> {
+    let (base, _) = range.split_once('/')?;
+    match base.parse().ok()? {
+        IpAddr::V4(base) => Some(IpAddr::V4(Ipv4Addr::from(u32::from(base).checked_add(1)?))),
+        IpAddr::V6(base) => Some(IpAddr::V6((u128::from(base).checked_add(1)?).into())),
+    }
+}
+
+async fn make(registry: &Registry, target: &Target, value: Value) -> Result<(), Failure> {
+    make_as(registry, target, value, "kube-apiserver").await
+}
+
+/// Makes objects side by side: their writes share syncs of the disk.
+pub(crate) async fn make_all(
+    registry: &Arc<Registry>,
+    objects: Vec<(Target, Value)>,
+    field_manager: &'static str,
+) -> Result<(), Failure> {
+    let make = |(target, value): (Target, Value)| async move {
+        make_as(registry, &target, value, field_manager).await
+    };
+    try_join_all(objects.into_iter().map(make)).await.map(drop)
+}
+
+/// Makes an object of the server's own as a field manager, unless there is one of its name.
+async fn make_as(
+    registry: &Registry,
+    target: &Target,
+    value: Value,
+    field_manager: &'static str,
+) -> Result<(), Failure> {
+    let permit = Permit::internal("system:apiserver");
+    match registry.make_missing(&permit, target, value, field_manager).await {
+        Err(failure) if !made_elsewhere(registry, target).await => Err(failure),
+        _ => Ok(()),
+    }
+}
+
+/// Whether another server on the same store was faster. It may be half-way: the address of a service
+/// is taken before the service is there.
+async fn made_elsewhere(registry: &Registry, target: &Target) -> bool {
+    let until = Instant::now() + ELSEWHERE_TIME_MAX;
+    loop {
+        let seen = registry.cache.revision();
+        if registry.cached(&target.kind, &target.namespace, &target.name).is_some() {
+            return true;
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        if registry.cache.wait(seen.next(), left).await.is_err() {
+            return false;
+        }
+    }
+}

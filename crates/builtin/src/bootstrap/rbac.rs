@@ -1,0 +1,261 @@
+//! Default roles and bindings of RBAC: made when missing, and completed when an older server made them
+//! or somebody took something away. What users added stays. A role or binding with the annotation
+//! `rbac.authorization.kubernetes.io/autoupdate: "false"` stays as it is.
+
+use super::make;
+use keelson_auth::Permit;
+use keelson_auth::rbac::{GROUP, Rule, rules_of, uncovered};
+use keelson_meta::{Failure, Feature, Map, Object, Str, Value, value};
+use keelson_registry::options::WriteOptions;
+use keelson_registry::{Part, Registry, Target, Updated};
+use std::sync::Arc;
+use tokio::task::JoinSet;
+
+const TABLE: &str = include_str!("rbac.txt");
+/// Those behind a feature gate, in the form of the table.
+const GATED: &[(Feature, &str)] = &[(
+    Feature::StorageVersionMigrator,
+    "clusterrole system:controller:storage-version-migrator-controller\n  \
+       create,list,patch * *\n  \
+       get apiextensions.k8s.io customresourcedefinitions\n  \
+       patch apiextensions.k8s.io customresourcedefinitions/status\n  \
+       update storagemigration.k8s.io storageversionmigrations/status\n\
+     clusterrolebinding system:controller:storage-version-migrator-controller \
+     ClusterRole/system:controller:storage-version-migrator-controller \
+     ServiceAccount/kube-system/storage-version-migrator-controller",
+)];
+const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
+const BOOTSTRAPPING: &str = "kubernetes.io/bootstrapping";
+
+/// Makes and completes all default roles and bindings, side by side, so that their writes share syncs.
+pub(super) async fn ensure(registry: &Arc<Registry>) -> Result<(), Failure> {
+    let mut tasks = JoinSet::new();
+    for (target, expected) in defaults(registry) {
+        let registry = registry.clone();
+        tasks.spawn(async move { ensure_one(&registry, &target, expected).await });
+    }
+    while let Some(done) = tasks.join_next().await {
+        done.map_err(keelson_meta::Status::internal)??;
+    }
+    Ok(())
+}
+
+async fn ensure_one(registry: &Registry, target: &Target, expected: Object) -> Result<(), Failure> {
+    let Some(entry) = registry.cached(&target.kind, &target.namespace, &target.name) else {
+        return make(registry, target, expected.into_value()).await;
+    };
+    let Ok(existing) = target.kind.decode(&entry) else { return Ok(()) };
+    if reconciled(&existing, &expected).is_none() {
+        return Ok(());
+    }
+    let permit = Permit::internal("system:apiserver");
+    if existing.get("roleRef").is_some_and(|role| Some(role) != expected.get("roleRef")) {
+        // The reference cannot be changed.
+        registry.delete(&permit, target, &Default::default(), &mut vec![]).await?;
+        return make(registry, target, expected.into_value()).await;
+    }
+    let change = |live: Option<&Object>| {
+        let live = live.ok_or_else(|| target.not_found())?;
+        let object = reconciled(live, &expected).unwrap_or_else(|| live.clone());
+        Ok(Updated { object, owned: false, warnings: vec![] })
+    };
+    let options =
+        WriteOptions { field_manager: "kube-apiserver".into(), ..WriteOptions::default() };
+    registry.modify(&permit, target, Part::Main, &change, &options).await.map(drop)
+}
+
+/// An existing role or binding with all that is expected of it; `None` when it has that, or is to stay.
+fn reconciled(existing: &Object, expected: &Object) -> Option<Object> {
+    if existing.annotation(AUTOUPDATE) == Some("false") {
+        return None;
+    }
+    let mut object = existing.clone();
+    for map in ["labels", "annotations"] {
+        for (key, value) in expected.meta_map(map) {
+            object.metadata_mut().object_at(map).entry_or(key, || value.into());
+        }
+    }
+    if expected.get("roleRef").is_some() {
+        object.root.insert("roleRef", expected.get("roleRef").cloned().unwrap_or_default());
+        add_missing(&mut object, expected, &["subjects"]);
+    } else {
+        let is_aggregated = |role: &Object| role.get("aggregationRule").is_some();
+        if !(is_aggregated(existing) && is_aggregated(expected)) {
+            let held = rules_of(existing.array_at(&["rules"]));
+            let missing = uncovered(&held, &rules_of(expected.array_at(&["rules"])));
+            if !missing.is_empty() {
+                let rules = object.root.entry_or("rules", || Value::Array(vec![]));
+                if !matches!(rules, Value::Array(_)) {
+                    *rules = Value::Array(vec![]);
+                }
+                let rules = rules.as_array_mut();
+                rules.into_iter().for_each(|rules| {
+                    rules.extend(missing.iter().map(Rule::to_value));
+                });
+            }
+        }
+        add_missing(&mut object, expected, &["aggregationRule", "clusterRoleSelectors"]);
+    }
+    (object != *existing).then_some(object)
+}
+
+/// Adds to a list what of the expected one is not in it.
+fn add_missing(object: &mut Object, expected: &Object, place: &[&str]) {
+    let known = object.array_at(place);
+    let missing: Vec<Value> =
+        expected.array_at(place).iter().filter(|one| !known.contains(one)).cloned().collect();
+    let [first, rest @ ..] = place else { return };
+    if missing.is_empty() {
+        return;
+    }
+    let list = match rest {
+        [] => object.root.entry_or(first, || Value::Array(vec![])),
+        [last, ..] => object.root.object_at(first).entry_or(last, || Value::Array(vec![])),
+    };
+    if list.is_null() {
+        *list = Value::Array(vec![]);
+    }
+    if let Some(list) = list.as_array_mut() {
+        list.extend(missing);
+    }
+}
+
+/// The rules of a default cluster role, whatever the stored one says.
+pub fn default_rules(name: &str) -> Vec<Rule> {
+    let head = format!("clusterrole {name}");
+    let lines = TABLE.lines().skip_while(|line| *line != head).skip(1);
+    let mut role = Object::new();
+    for line in lines.take_while(|line| line.starts_with(' ')) {
+        add_line(&mut role, &line.split_whitespace().collect::<Vec<_>>());
+    }
+    rules_of(role.array_at(&["rules"]))
+}
+
+/// The default roles and bindings, with where they stand.
+fn defaults(registry: &Registry) -> Vec<(Target, Object)> {
+    let mut all: Vec<(Target, Object)> = vec![];
+    let features = registry.options.features;
+    let gated = GATED.iter().filter(|(feature, _)| features.is_on(*feature));
+    let gated = gated.flat_map(|(_, table)| table.lines());
+    for line in TABLE.lines().filter(|line| !line.starts_with('#')).chain(gated) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words.as_slice() {
+            [word @ ("clusterrole" | "role"), name] => {
+                all.push(object(registry, &format!("{word}s"), name));
+            }
+            [word @ ("clusterrolebinding" | "rolebinding"), name, role, subjects @ ..] => {
+                let (target, mut binding) = object(registry, &format!("{word}s"), name);
+                bind(&mut binding, role, subjects);
+                all.push((target, binding));
+            }
+            words => {
+                if let Some((_, role)) = all.last_mut() {
+                    add_line(role, words);
+                }
+            }
+        }
+    }
+    all
+}
+
+fn object(registry: &Registry, resource: &str, name: &str) -> (Target, Object) {
+    let (namespace, name) = name.split_once('/').unwrap_or(("", name));
+    let target = registry.target(GROUP, resource, namespace, name);
+    let mut object = Object::new();
+    object.set_meta("name", name);
+    object.set_meta("namespace", namespace);
+    object.metadata_mut().object_at("labels").insert(BOOTSTRAPPING, "rbac-defaults");
+    object.metadata_mut().object_at("annotations").insert(AUTOUPDATE, "true");
+    if !resource.ends_with("bindings") {
+        object.root.insert("rules", Value::Null);
+    }
+    (target, object)
+}
+
+/// Takes a line below a role.
+fn add_line(role: &mut Object, words: &[&str]) {
+    match *words {
+        ["label", key] => {
+            role.metadata_mut().object_at("labels").insert(key, "true");
+        }
+        ["aggregate", key] => {
+            let mut labels = Map::new();
+            labels.insert(key, "true");
+            let rule = value!({"clusterRoleSelectors": [{"matchLabels": (labels)}]});
+            role.root.insert("aggregationRule", rule);
+        }
+        [verbs, "url", urls] => {
+            add_rule(role, &Rule { verbs: list(verbs), urls: list(urls), ..Rule::default() });
+        }
+        [verbs, groups, resources, ref names @ ..] => {
+            let names = names.first().map(|names| list(names)).unwrap_or_default();
+            let (verbs, groups, resources) = (list(verbs), list(groups), list(resources));
+            add_rule(role, &Rule { verbs, groups, resources, names, urls: vec![] });
+        }
+        _ => {}
+    }
+}
+
+fn add_rule(role: &mut Object, rule: &Rule) {
+    let rules = role.root.entry_or("rules", || Value::Array(vec![]));
+    match rules {
+        Value::Array(rules) => rules.push(rule.to_value()),
+        rules => *rules = Value::Array(vec![rule.to_value()]),
+    }
+}
+
+fn list(words: &str) -> Vec<Str> {
+    words.split(',').map(|word| Str::new(if word == "core" { "" } else { word })).collect()
+}
+
+fn bind(binding: &mut Object, role: &str, subjects: &[&str]) {
+    let (kind, name) = role.split_once('/').unwrap_or(("", role));
+    binding.root.insert("roleRef", value!({"apiGroup": GROUP, "kind": kind, "name": name}));
+    let subject = |text: &&str| {
+        let (kind, name) = text.split_once('/').unwrap_or(("", text));
+        match (kind, name.split_once('/')) {
+            ("ServiceAccount", Some((namespace, name))) => {
+                value!({"kind": kind, "name": name, "namespace": namespace})
+            }
+            _ => value!({"kind": kind, "apiGroup": GROUP, "name": name}),
+        }
+    };
+    if !subjects.is_empty() {
+        let subjects: Vec<Value> = subjects.iter().map(subject).collect();
+        binding.root.insert("subjects", subjects);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn role(rules: Value) -> Object {
+        Object::from_value(value!({"metadata": {"name": "r"}, "rules": (rules)})).expect("a map")
+    }
+
+    #[test]
+    fn what_is_missing_is_added_and_what_users_added_stays() {
+        let pods = || value!({"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods"]});
+        let less = || value!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]});
+        let own = || value!({"verbs": ["*"], "apiGroups": ["x"], "resources": ["y"]});
+        let expected = role(value!([(pods())]));
+        let check = |existing: Value, want: Option<Value>| {
+            let got = reconciled(&role(existing), &expected);
+            assert_eq!(got.map(|role| role.root.get("rules").cloned().unwrap_or_default()), want);
+        };
+        check(value!([(pods()), (own())]), None);
+        let list = value!({"verbs": ["list"], "apiGroups": [""], "resources": ["pods"]});
+        check(value!([(less()), (own())]), Some(value!([(less()), (own()), (list)])));
+        let all = value!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]});
+        check(value!([(all)]), None);
+    }
+
+    #[test]
+    fn what_shall_not_be_updated_stays() {
+        let mut existing = role(value!([]));
+        existing.metadata_mut().object_at("annotations").insert(AUTOUPDATE, "false");
+        let rule = value!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]});
+        assert_eq!(reconciled(&existing, &role(value!([(rule)]))), None);
+    }
+}

@@ -1,0 +1,296 @@
+//! Eviction: the deletion of a pod as far as its disruption budget allows.
+
+use keelson_meta::selector::Selector;
+use keelson_meta::status::Details;
+use keelson_meta::{Cause, Failure, GroupVersionKind, Object, Reason, Status, Str, Value, value};
+use keelson_registry::hooks::Action;
+use keelson_registry::options::{DeleteOptions, WriteOptions};
+use keelson_registry::{
+    Acted, Answer, Asked, OwnedAsked, Part, Target, Tries, Updated, check_preconditions,
+};
+use keelson_store::BoxFuture;
+use std::time::Instant;
+
+/// Pods that a budget remembers as being on their way out.
+const DISRUPTED_PODS_MAX: usize = 2000;
+/// Seconds after which a budget that its controller did not look at yet may be asked again.
+const RETRY_SECONDS: u32 = 10;
+
+/// `pods/NAME/eviction`.
+pub(crate) struct Evictions;
+
+impl Action for Evictions {
+    fn act<'a>(&'a self, asked: Asked<'a>, body: Object) -> BoxFuture<'a, Result<Acted, Failure>> {
+        Box::pin(evict(asked, body))
+    }
+}
+
+/// Deletes a pod as its disruption budget allows, or 429. Done to its end once begun: a disruption that was
+/// taken from a budget is for a pod that goes.
+async fn evict(asked: Asked<'_>, mut eviction: Object) -> Result<Acted, Failure> {
+    let mut warnings = vec![];
+    let kind = GroupVersionKind::new("policy", "v1", "Eviction");
+    let write = asked.write(&kind);
+    let passes = asked.admit(&write, &mut eviction, &mut warnings).await;
+    let passes = passes.map_err(|failure| failure.with_warnings(warnings.clone()))?;
+    if eviction.name() != asked.target.name {
+        return Err(Status::bad_request("name in URL does not match name in Eviction object"));
+    }
+    let admitted = asked.validate_admitted(&write, &passes, &eviction, &mut warnings).await;
+    admitted.map_err(|failure| failure.with_warnings(warnings.clone()))?;
+    if asked.options.dry_run {
+        evict_pod(asked, &eviction).await?;
+    } else {
+        let evict = |owned: OwnedAsked| async move { evict_pod(owned.asked(), &eviction).await };
+        asked.to_the_end(evict).await?;
+    }
+    Ok(Acted { object: None, warnings })
+}
+
+async fn evict_pod(asked: Asked<'_>, eviction: &Object) -> Result<(), Failure> {
+    let options = delete_options(eviction, asked.options.dry_run);
+    let free = options.resource_version.is_none() && options.uid.is_none();
+    let is_conflict = |status: &Status| status.reason == Reason::Conflict && free;
+    let mut tries = Tries::begin(Instant::now());
+    loop {
+        tries.next(Instant::now())?;
+        let pod = asked.read(asked.target).await?;
+        if needs_no_budget(&pod) {
+            let seen = (!is_ending(&pod)).then(|| pod.resource_version());
+            match disrupt(asked, &options, seen).await {
+                // The pod may have begun to run meanwhile.
+                Err(status) if is_conflict(&status) => continue,
+                done => return done,
+            }
+        }
+        let Some(budget) = budget(asked, &pod).await? else {
+            return disrupt(asked, &options, None).await;
+        };
+        if !is_ready(&pod) && spares_unready(&budget) {
+            let seen = Some(pod.resource_version());
+            return match disrupt(asked, &options, seen).await {
+                Err(status) if is_conflict(&status) => Err(not_settled(budget.name())),
+                done => done,
+            };
+        }
+        take_from_budget(asked, &budget, options.dry_run).await?;
+        return disrupt(asked, &options, None).await;
+    }
+}
+
+/// The one budget that guards a pod.
+async fn budget(asked: Asked<'_>, pod: &Object) -> Result<Option<Object>, Failure> {
+    let namespace = &asked.target.namespace;
+    let all = asked.registry.target("policy", "poddisruptionbudgets", namespace, "");
+    let list = asked.list(&all).await?;
+    let mut guards = vec![];
+    for entry in &list.items {
+        let budget = all.kind.decode(entry)?;
+        // Nobody could tell which pods a selector means that cannot be read.
+        let selector = Selector::from_object(budget.at(&["spec", "selector"]));
+        if selector.is_ok_and(|selector| selector.matches_object(pod)) {
+            guards.push(budget);
+        }
+    }
+    if guards.len() > 1 {
+        let why = "This pod has more than one PodDisruptionBudget, which the eviction \
+                   subresource does not support.";
+        return Err(Status::new(Reason::Unknown, why));
+    }
+    Ok(guards.pop())
+}
+
+/// Takes one disruption from a budget and notes in it for which pod.
+async fn take_from_budget(asked: Asked<'_>, budget: &Object, dry_run: bool) -> Result<(), Failure> {
+    let Asked { registry, target, .. } = asked;
+    let (namespace, name) = (&target.namespace, budget.name());
+    let budgets = registry.target("policy", "poddisruptionbudgets", namespace, name);
+    let now = registry.clock.now().text();
+    let change = |live: Option<&Object>| {
+        let live = live.ok_or_else(|| budgets.not_found())?;
+        check_budget(&budgets, live)?;
+        let mut object = live.clone();
+        let observed = object.int_at(&["status", "observedGeneration"]).unwrap_or(0);
+        let left = object.int_at(&["status", "disruptionsAllowed"]).unwrap_or(0) - 1;
+        let status = object.object_mut("status");
+        status.insert("disruptionsAllowed", left);
+        status.object_at("disruptedPods").insert(target.name.clone(), now.as_str());
+        if left == 0 {
+            let condition = value!({
+                "type": "DisruptionAllowed", "status": "False", "observedGeneration": observed,
+                "lastTransitionTime": (now.as_str()), "reason": "InsufficientPods",
+                "message": ""
+            });
+            set_condition(&mut object, condition);
+        }
+        Ok(Updated { object, owned: false, warnings: vec![] })
+    };
+    let field_manager = Str::new_static("kube-apiserver");
+    let options = WriteOptions { dry_run, field_manager, ..WriteOptions::default() };
+    asked.change(&budgets, Part::Status, &change, &options).await.map(drop)
+}
+
+/// Says in the pod why it ends, and deletes it; with `seen` only in that version.
+async fn disrupt(
+    asked: Asked<'_>,
+    options: &DeleteOptions,
+    seen: Option<&str>,
+) -> Result<(), Failure> {
+    let (registry, target, mut options) = (asked.registry, asked.target, options.clone());
+    if options.resource_version.is_none() {
+        options.resource_version = seen.map(Str::new);
+    }
+    if !options.dry_run {
+        let now = registry.clock.now().text();
+        let change = |live: Option<&Object>| {
+            let live = live.ok_or_else(|| target.not_found())?;
+            check_preconditions(target, &options, live)?;
+            let mut object = live.clone();
+            let condition = value!({
+                "type": "DisruptionTarget", "status": "True", "lastProbeTime": null,
+                "lastTransitionTime": (now.as_str()), "reason": "EvictionByEvictionAPI",
+                "message": "Eviction API: evicting"
+            });
+            set_condition(&mut object, condition);
+            // The server says this on its own account: nobody comes to own it.
+            Ok(Updated { object, owned: true, warnings: vec![] })
+        };
+        let (part, write) = (Part::Effect("eviction"), WriteOptions::default());
+        let written = asked.change(target, part, &change, &write).await?;
+        if let (Some(version), Answer::Entry(entry)) =
+            (&mut options.resource_version, &written.answer)
+        {
+            *version = entry.modified().to_string().into();
+        }
+    }
+    asked.delete(&options).await.map(drop)
+}
+
+fn delete_options(eviction: &Object, dry_run: bool) -> DeleteOptions {
+    let text = |name: &str| {
+        let text = eviction.str_at(&["deleteOptions", "preconditions", name]);
+        (!text.is_empty()).then(|| Str::new(text))
+    };
+    DeleteOptions {
+        grace_period_seconds: eviction.int_at(&["deleteOptions", "gracePeriodSeconds"]),
+        dry_run: dry_run || !eviction.array_at(&["deleteOptions", "dryRun"]).is_empty(),
+        uid: text("uid"),
+        resource_version: text("resourceVersion"),
+        ..DeleteOptions::default()
+    }
+}
+
+/// A pod that does not run, or is going anyway, is no disruption.
+fn needs_no_budget(pod: &Object) -> bool {
+    is_ending(pod) || pod.str_at(&["status", "phase"]) == "Pending"
+}
+
+fn is_ending(pod: &Object) -> bool {
+    let is_over = matches!(pod.str_at(&["status", "phase"]), "Succeeded" | "Failed");
+    is_over || pod.deletion_timestamp().is_some()
+}
+
+fn is_ready(pod: &Object) -> bool {
+    condition(pod, "Ready").is_some_and(|ready| ready.str_at(&["status"]) == Some("True"))
+}
+
+fn condition<'o>(obj: &'o Object, name: &str) -> Option<&'o Value> {
+    let conditions = obj.array_at(&["status", "conditions"]);
+    conditions.iter().find(|condition| condition.str_at(&["type"]) == Some(name))
+}
+
+/// Whether a budget lets go of pods that are not ready without counting them.
+fn spares_unready(budget: &Object) -> bool {
+    let count = |name: &str| budget.int_at(&["status", name]).unwrap_or(0);
+    budget.str_at(&["spec", "unhealthyPodEvictionPolicy"]) == "AlwaysAllow"
+        || (count("desiredHealthy") > 0 && count("currentHealthy") >= count("desiredHealthy"))
+}
+
+/// Whether a budget has a disruption to give.
+fn check_budget(budgets: &Target, budget: &Object) -> Result<(), Failure> {
+    let count = |name: &str| budget.int_at(&["status", name]).unwrap_or(0);
+    if count("observedGeneration") < budget.generation() {
+        return Err(not_settled(budget.name()));
+    }
+    let forbidden = |why: &str| {
+        let mut gvr = budgets.gvr().clone();
+        gvr.resource = Str::new_static("poddisruptionbudget");
+        Err(Status::forbidden(&gvr, budget.name(), why))
+    };
+    if count("disruptionsAllowed") < 0 {
+        return forbidden("pdb disruptions allowed is negative");
+    }
+    let disrupted = budget.at(&["status", "disruptedPods"]).and_then(Value::as_object);
+    if disrupted.is_some_and(|pods| pods.len() > DISRUPTED_PODS_MAX) {
+        let why = "DisruptedPods map too big - too many evictions not confirmed by PDB controller";
+        return forbidden(why);
+    }
+    if count("disruptionsAllowed") > 0 {
+        return Ok(());
+    }
+    Err(violates(&why_none(budget), 0))
+}
+
+/// Why a budget has no disruption to give.
+fn why_none(budget: &Object) -> String {
+    let name = budget.name();
+    let count = |name: &str| budget.int_at(&["status", name]).unwrap_or(0);
+    let (wanted, healthy) = (count("desiredHealthy"), count("currentHealthy"));
+    let told = condition(budget, "DisruptionAllowed").filter(|condition| {
+        condition.str_at(&["status"]) == Some("False")
+            && condition.str_at(&["message"]).is_some_and(|text| !text.is_empty())
+    });
+    let told = told.map(|told| {
+        let text = |name: &str| told.str_at(&[name]).unwrap_or_default();
+        (text("reason"), text("message"))
+    });
+    let refuses = format!("The disruption budget {name} does not allow evicting pods currently");
+    match told {
+        // The counts of a budget whose controller failed are not to be trusted.
+        Some(("SyncFailed", why)) => format!("{refuses} because it failed sync: {why}"),
+        _ if healthy <= wanted => format!(
+            "The disruption budget {name} needs {wanted} healthy pods and has {healthy} currently"
+        ),
+        Some((reason, why)) => format!("{refuses} ({reason}): {why}"),
+        None => refuses,
+    }
+}
+
+/// 429 for a budget whose status is older than its spec.
+fn not_settled(budget: &str) -> Failure {
+    let why = format!("The disruption budget {budget} is still being processed by the server.");
+    violates(&why, RETRY_SECONDS)
+}
+
+fn violates(why: &str, retry_after_seconds: u32) -> Failure {
+    let mut status = Status::new(
+        Reason::TooManyRequests,
+        "Cannot evict pod as it would violate the pod's disruption budget.",
+    );
+    let cause =
+        Cause { reason: "DisruptionBudget".into(), message: why.to_owned(), field: String::new() };
+    status.details =
+        Some(Details { causes: vec![cause], retry_after_seconds, ..Details::default() });
+    status
+}
+
+/// Puts a condition in the place of the one of its type; a time of transition is that of a change.
+fn set_condition(obj: &mut Object, mut new: Value) {
+    let conditions = obj.object_mut("status").entry_or("conditions", || Value::Array(vec![]));
+    let Some(all) = conditions.as_array_mut() else {
+        return;
+    };
+    let same = |old: &Value, new: &Value, name: &str| old.str_at(&[name]) == new.str_at(&[name]);
+    match all.iter_mut().find(|old| same(old, &new, "type")) {
+        Some(old) => {
+            if same(old, &new, "status")
+                && let (Some(time), Some(new)) =
+                    (old.get("lastTransitionTime").cloned(), new.as_object_mut())
+            {
+                new.insert("lastTransitionTime", time);
+            }
+            *old = new;
+        }
+        None => all.push(new),
+    }
+}

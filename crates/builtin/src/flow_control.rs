@@ -1,0 +1,296 @@
+//! The objects of flow control that every server has, and the condition Dangling of FlowSchemas. They are kept for
+//! clients; nothing here queues requests by them.
+
+use crate::bootstrap;
+use bytes::Bytes;
+use futures_util::future::try_join_all;
+use keelson_auth::Permit;
+use keelson_meta::{Failure, Map, Object, Value, value};
+use keelson_registry::options::{Patch, PatchForm, WriteOptions};
+use keelson_registry::{InformerEvent, Part, Registry, Target, Wanted};
+use keelson_schema::json;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+const GROUP: &str = "flowcontrol.apiserver.k8s.io";
+const SCHEMAS: &str = "flowschemas";
+const LEVELS: &str = "prioritylevelconfigurations";
+const FOLLOWED: &[(&str, &str)] = &[(GROUP, SCHEMAS), (GROUP, LEVELS)];
+const PRODUCER: &str = "api-priority-and-fairness-config-producer-v1";
+const CONSUMER: &str = "api-priority-and-fairness-config-consumer-v1";
+/// Objects that somebody has deleted are made again this often.
+const MADE_AGAIN: Duration = Duration::from_secs(60);
+/// Clients that change what they have just made find it as they know it for this long, as upstream.
+const SETTLE: Duration = Duration::from_millis(200);
+/// Until what could not be written is tried again.
+const AFTER_FAILURE: Duration = Duration::from_secs(1);
+
+/// A level: name, shares, percent that it lends, and queues (number, hand size, length), or it rejects.
+type Level = (&'static str, i64, i64, Option<(i64, i64, i64)>);
+
+const LIMITED: &[Level] = &[
+    ("catch-all", 5, 0, None),
+    ("global-default", 20, 50, Some((128, 6, 50))),
+    ("leader-election", 10, 0, Some((16, 4, 50))),
+    ("node-high", 40, 25, Some((64, 6, 50))),
+    ("system", 30, 33, Some((64, 6, 50))),
+    ("workload-high", 40, 50, Some((128, 6, 50))),
+    ("workload-low", 100, 90, Some((128, 6, 50))),
+];
+
+/// A FlowSchema: what it matches is written as it is in the object.
+struct Schema {
+    name: &'static str,
+    level: &'static str,
+    precedence: i64,
+    distinguisher: &'static str,
+    /// `Group NAME`, `User NAME` or `ServiceAccount NAMESPACE NAME`.
+    subjects: &'static [&'static str],
+    rules: Rules,
+}
+
+enum Rules {
+    All,
+    Probes,
+    LeaderElection,
+    Nodes,
+}
+
+const EVERYBODY: &[&str] = &["Group system:unauthenticated", "Group system:authenticated"];
+const KUBE_SYSTEM: &str = "ServiceAccount kube-system *";
+
+const fn all(
+    name: &'static str,
+    level: &'static str,
+    precedence: i64,
+    distinguisher: &'static str,
+    subjects: &'static [&'static str],
+) -> Schema {
+    Schema { name, level, precedence, distinguisher, subjects, rules: Rules::All }
+}
+
+const FLOW_SCHEMAS: &[Schema] = &[
+    all("catch-all", "catch-all", 10000, "ByUser", EVERYBODY),
+    all("exempt", "exempt", 1, "", &["Group system:masters"]),
+    all("global-default", "global-default", 9900, "ByUser", EVERYBODY),
+    all(
+        "kube-controller-manager",
+        "workload-high",
+        800,
+        "ByNamespace",
+        &["User system:kube-controller-manager"],
+    ),
+    all("kube-scheduler", "workload-high", 800, "ByNamespace", &["User system:kube-scheduler"]),
+    all("kube-system-service-accounts", "workload-high", 900, "ByNamespace", &[KUBE_SYSTEM]),
+    Schema { rules: Rules::Probes, ..all("probes", "exempt", 2, "", EVERYBODY) },
+    all("service-accounts", "workload-low", 9000, "ByUser", &["Group system:serviceaccounts"]),
+    Schema {
+        rules: Rules::LeaderElection,
+        ..all(
+            "system-leader-election",
+            "leader-election",
+            100,
+            "ByUser",
+            &["User system:kube-controller-manager", "User system:kube-scheduler", KUBE_SYSTEM],
+        )
+    },
+    Schema {
+        rules: Rules::Nodes,
+        ..all("system-node-high", "node-high", 400, "ByUser", &["Group system:nodes"])
+    },
+    all("system-nodes", "system", 500, "ByUser", &["Group system:nodes"]),
+];
+
+/// Makes what is missing.
+pub(crate) async fn ensure(registry: &Arc<Registry>) -> Result<(), Failure> {
+    let (Some(levels), Some(schemas)) =
+        (registry.kind(GROUP, LEVELS), registry.kind(GROUP, SCHEMAS))
+    else {
+        return Ok(());
+    };
+    let exempt = value!({
+        "type": "Exempt", "exempt": {"nominalConcurrencyShares": 0, "lendablePercent": 0}
+    });
+    let limited = LIMITED.iter().map(|level| (level.0, limited(level)));
+    let all = limited.chain([("exempt", exempt)]);
+    let all = all.map(|(name, spec)| (Target::of(&levels, "", name), made(name, spec)));
+    bootstrap::make_all(registry, all.collect(), PRODUCER).await?;
+    let all = FLOW_SCHEMAS
+        .iter()
+        .map(|schema| (Target::of(&schemas, "", schema.name), made(schema.name, schema.spec())));
+    bootstrap::make_all(registry, all.collect(), PRODUCER).await
+}
+
+fn made(name: &str, spec: Value) -> Value {
+    let mut annotations = Map::new();
+    annotations.insert("apf.kubernetes.io/autoupdate-spec", "true");
+    value!({"metadata": {"name": name, "annotations": (annotations)}, "spec": (spec)})
+}
+
+fn limited((_, shares, lendable, queues): &Level) -> Value {
+    let response = match queues {
+        None => value!({"type": "Reject"}),
+        Some((queues, hand, length)) => {
+            let (queues, hand, length) = (*queues, *hand, *length);
+            value!({"type": "Queue", "queuing": {
+                "queues": queues, "handSize": hand, "queueLengthLimit": length
+            }})
+        }
+    };
+    let (shares, lendable) = (*shares, *lendable);
+    value!({"type": "Limited", "limited": {
+        "nominalConcurrencyShares": shares, "limitResponse": (response),
+        "lendablePercent": lendable
+    }})
+}
+
+impl Schema {
+    fn spec(&self) -> Value {
+        let mut rule = Map::new();
+        rule.insert("subjects", self.subjects.iter().map(|text| subject(text)).collect::<Vec<_>>());
+        let leases = |verbs: &[&'static str]| {
+            let verbs: Vec<Value> = verbs.iter().map(|verb| Value::from(*verb)).collect();
+            value!({"verbs": (verbs), "apiGroups": ["coordination.k8s.io"],
+                "resources": ["leases"], "namespaces": ["*"]})
+        };
+        match self.rules {
+            Rules::All => {
+                let everything = value!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"],
+                    "clusterScope": true, "namespaces": ["*"]});
+                rule.insert("resourceRules", vec![everything]);
+                let paths = value!({"verbs": ["*"], "nonResourceURLs": ["*"]});
+                rule.insert("nonResourceRules", vec![paths]);
+            }
+            Rules::Probes => {
+                let probes = value!({"verbs": ["get"], "nonResourceURLs": ["/healthz", "/readyz", "/livez"]});
+                rule.insert("nonResourceRules", vec![probes]);
+            }
+            Rules::LeaderElection => {
+                rule.insert("resourceRules", vec![leases(&["get", "create", "update"])]);
+            }
+            Rules::Nodes => {
+                let nodes = value!({"verbs": ["*"], "apiGroups": [""],
+                    "resources": ["nodes", "nodes/status"], "clusterScope": true,
+                    "namespaces": ["*"]});
+                rule.insert("resourceRules", vec![nodes, leases(&["*"])]);
+            }
+        }
+        let mut spec = Map::new();
+        spec.insert("priorityLevelConfiguration", value!({"name": (self.level)}));
+        spec.insert("matchingPrecedence", self.precedence);
+        if !self.distinguisher.is_empty() {
+            spec.insert("distinguisherMethod", value!({"type": (self.distinguisher)}));
+        }
+        spec.insert("rules", vec![Value::Object(rule)]);
+        Value::Object(spec)
+    }
+}
+
+fn subject(text: &'static str) -> Value {
+    let mut words = text.split(' ');
+    let mut next = || words.next().unwrap_or_default();
+    let (kind, first) = (next(), next());
+    match kind {
+        "Group" => value!({"kind": "Group", "group": {"name": first}}),
+        "User" => value!({"kind": "User", "user": {"name": first}}),
+        _ => {
+            let name = next();
+            value!({"kind": "ServiceAccount", "serviceAccount": {"namespace": first, "name": name}})
+        }
+    }
+}
+
+/// Keeps the objects and the condition of FlowSchemas until it is dropped.
+pub async fn run(registry: Arc<Registry>) {
+    let mut informer = registry.informer(Wanted::Only(FOLLOWED));
+    let mut events: Vec<InformerEvent> = vec![];
+    let mut made_again = Instant::now() + MADE_AGAIN;
+    loop {
+        informer.take_all(&mut events);
+        events.clear();
+        let mut written = note_all(&registry).await;
+        if Instant::now() >= made_again {
+            made_again = Instant::now() + MADE_AGAIN;
+            written = written.and(ensure(&registry).await);
+        }
+        let mut next = made_again;
+        if let Err(error) = written {
+            tracing::warn!(%error, "objects of flow control not written; trying again");
+            next = Instant::now() + AFTER_FAILURE;
+        }
+        let _ = tokio::time::timeout_at(next, informer.changed()).await;
+        tokio::time::sleep(SETTLE).await;
+    }
+}
+
+/// Writes the condition of each FlowSchema where it is not what it should be.
+pub(crate) async fn note_all(registry: &Registry) -> Result<(), Failure> {
+    let (Some(levels), Some(schemas)) =
+        (registry.kind(GROUP, LEVELS), registry.kind(GROUP, SCHEMAS))
+    else {
+        return Ok(());
+    };
+    registry.fresh().await?;
+    let now = registry.clock.now().text();
+    let mut changes = vec![];
+    for entry in registry.cached_all(&schemas).range("", "") {
+        let Ok(schema) = schemas.decode(entry) else { continue };
+        let level = schema.str_at(&["spec", "priorityLevelConfiguration", "name"]);
+        let is_there = registry.cached(&levels, "", level).is_some();
+        if let Some(condition) = changed_condition(&schema, level, is_there) {
+            let target = Target::of(&schemas, "", schema.name());
+            changes.push((target, applied(&schema, condition, &now)));
+        }
+    }
+    let apply = |(target, body): (Target, Bytes)| async move {
+        let patch = Patch { form: PatchForm::ApplyYaml, body };
+        let options =
+            WriteOptions { field_manager: CONSUMER.into(), force: true, ..WriteOptions::default() };
+        let permit = Permit::internal("system:apiserver");
+        match registry.patch(&permit, &target, Part::Status, &patch, &options).await {
+            // It is gone, or another one of its name.
+            Err(failure) if !matches!(failure.code, 404 | 409) => Err(failure),
+            _ => Ok(()),
+        }
+    };
+    try_join_all(changes.into_iter().map(apply)).await.map(drop)
+}
+
+/// Status, reason and message that the condition should have, where it has not.
+fn changed_condition(
+    schema: &Object,
+    level: &str,
+    is_there: bool,
+) -> Option<(&'static str, &'static str, String)> {
+    let words = "This FlowSchema references the PriorityLevelConfiguration object named";
+    let wanted = match is_there {
+        true => ("False", "Found", format!("{words} {level:?} and it exists")),
+        false => ("True", "NotFound", format!("{words} {level:?} but there is no such object")),
+    };
+    let mut conditions = schema.array_at(&["status", "conditions"]).iter();
+    let known = conditions.find(|condition| condition.str_at(&["type"]) == Some("Dangling"));
+    let is_same = known.is_some_and(|known| {
+        let text = |name| known.str_at(&[name]).unwrap_or_default();
+        (text("status"), text("reason"), text("message")) == (wanted.0, wanted.1, &wanted.2)
+    });
+    (!is_same).then_some(wanted)
+}
+
+fn applied(
+    schema: &Object,
+    (status, reason, message): (&'static str, &'static str, String),
+    now: &str,
+) -> Bytes {
+    let configuration = value!({
+        "apiVersion": "flowcontrol.apiserver.k8s.io/v1", "kind": "FlowSchema",
+        "metadata": {"name": (schema.name()), "uid": (schema.uid())},
+        "status": {"conditions": [{
+            "type": "Dangling", "status": status, "lastTransitionTime": now, "reason": reason,
+            "message": (message.as_str())
+        }]}
+    });
+    let mut text = vec![];
+    json::write_value(&configuration, &mut text);
+    Bytes::from(text)
+}

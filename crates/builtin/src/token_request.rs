@@ -1,0 +1,212 @@
+//! TokenRequest: a token of a service account, bound to a Pod, Secret or Node when the request says so
+//! (`serviceaccounts/NAME/token`).
+
+use keelson_auth::service_account::{Claims, Reference, ServiceAccountTokens};
+use keelson_meta::time::{GoDuration, Timestamp};
+use keelson_meta::{
+    ErrorList, Failure, FieldError, GroupVersion, GroupVersionKind, GroupVersionResource, Map,
+    Object, Path, Status, Str, Value,
+};
+use keelson_registry::hooks::Action;
+use keelson_registry::{Acted, Asked, Target};
+use keelson_store::BoxFuture;
+use std::sync::{Arc, OnceLock};
+
+const EXPIRATION_SECONDS_DEFAULT: i64 = 3600;
+const EXPIRATION_SECONDS_MIN: i64 = 600;
+const EXPIRATION_SECONDS_MAX: i64 = 1 << 32;
+/// What kubelets ask for tokens of Pods: such a token lives longer, for clients that do not read it again.
+const EXTENDED_SECONDS: i64 = 3607;
+
+/// `serviceaccounts/NAME/token`. Answers 404 until it is given what makes tokens.
+#[derive(Default)]
+pub struct TokenRequests {
+    tokens: OnceLock<Arc<ServiceAccountTokens>>,
+}
+
+impl TokenRequests {
+    /// Gives it what makes tokens; what it was given first stays.
+    pub fn attach(&self, tokens: Arc<ServiceAccountTokens>) {
+        let _ = self.tokens.set(tokens);
+    }
+}
+
+impl Action for TokenRequests {
+    fn act<'a>(&'a self, asked: Asked<'a>, body: Object) -> BoxFuture<'a, Result<Acted, Failure>> {
+        Box::pin(async move {
+            let tokens = self.tokens.get().ok_or_else(Status::no_such_path)?;
+            request_token(asked, tokens, body).await
+        })
+    }
+}
+
+/// Answers a TokenRequest.
+async fn request_token(
+    asked: Asked<'_>,
+    tokens: &ServiceAccountTokens,
+    mut request: Object,
+) -> Result<Acted, Failure> {
+    let Asked { registry, target, options, .. } = asked;
+    let kind = GroupVersionKind::new("authentication.k8s.io", "v1", "TokenRequest");
+    let schema = registry.catalogue.schema(&kind);
+    let schema = schema.ok_or_else(|| Status::internal("TokenRequest has no schema"))?;
+    let spec = request.object_mut("spec");
+    spec.entry_or("expirationSeconds", || EXPIRATION_SECONDS_DEFAULT.into());
+    registry.note_manager(&schema, "token", &mut request, options);
+    let write = asked.write(&kind);
+    let mut warnings = vec![];
+    let passes = asked.admit(&write, &mut request, &mut warnings).await?;
+    check_names(target, &request)?;
+    let account = asked.read(target).await?;
+    let own = &tokens.options().audiences;
+    let spec = request.object_mut("spec");
+    if spec.get("audiences").is_none_or(Value::is_empty) {
+        let audiences: Vec<Value> = own.iter().cloned().map(Value::String).collect();
+        spec.insert("audiences", audiences);
+    }
+    let now = registry.clock.now();
+    request.set_meta("name", account.name());
+    request.set_meta("namespace", account.namespace());
+    request.set_meta("uid", account.uid());
+    request.set_meta("creationTimestamp", &now.text());
+    request.root.remove("status");
+    let mut seconds = validate(&request)?;
+    asked.validate_admitted(&write, &passes, &request, &mut warnings).await?;
+    let mut claims = claims(asked, &account, &request, now).await?;
+    if let Some(max) = tokens.options().expiration_seconds_max.filter(|max| seconds > *max) {
+        warnings.push(
+            format!("requested expiration of {seconds} seconds shortened to {max} seconds").into(),
+        );
+        seconds = max;
+        request.object_mut("spec").insert("expirationSeconds", max);
+    }
+    claims.expires = Some(now.seconds + seconds);
+    let is_own = claims.audiences.iter().all(|audience| own.contains(audience));
+    let is_extended = tokens.options().extends_expiration && claims.pod.is_some() && is_own;
+    if is_extended && seconds == EXTENDED_SECONDS {
+        claims.warn_after = claims.expires;
+        claims.expires = Some(now.seconds + tokens.options().extended_seconds);
+    }
+    let token = tokens.issue(&claims).await;
+    let failed = |why| Status::internal(format!("failed to generate token: {why}"));
+    let token = token.map_err(failed)?;
+    let mut status = Map::new();
+    status.insert("token", token.as_str());
+    let expires = now.plus(GoDuration(seconds.saturating_mul(1_000_000_000)));
+    status.insert("expirationTimestamp", expires.truncated().text());
+    request.root.insert("status", status);
+    Ok(Acted { object: Some(request), warnings })
+}
+
+/// What the token says, but for when it expires.
+async fn claims(
+    asked: Asked<'_>,
+    account: &Object,
+    request: &Object,
+    now: Timestamp,
+) -> Result<Claims, Failure> {
+    let Asked { registry, target, .. } = asked;
+    let audiences = request.array_at(&["spec", "audiences"]).iter().filter_map(Value::as_str);
+    let mut claims = Claims {
+        audiences: audiences.map(Str::new).collect(),
+        not_before: Some(now.seconds),
+        issued: Some(now.seconds),
+        id: registry.new_uid(),
+        namespace: account.namespace().into(),
+        account: reference(account),
+        ..Claims::default()
+    };
+    let bound = request.at(&["spec", "boundObjectRef"]).filter(|bound| !bound.is_null());
+    let Some(bound) = bound else { return Ok(claims) };
+    let text = |name: &str| bound.str_at(&[name]).unwrap_or_default();
+    let (kind, name, namespace) = (text("kind"), text("name"), target.namespace.as_str());
+    let group = GroupVersion::parse(text("apiVersion"));
+    let is_core = group.as_ref().is_some_and(|group| group.group.is_empty());
+    let found = match (is_core, kind) {
+        (true, "Pod") => {
+            let pod = asked.read(&registry.target("", "pods", namespace, name)).await?;
+            if pod.str_at(&["spec", "serviceAccountName"]) != account.name() {
+                return Err(Status::bad_request(format!(
+                    "cannot bind token for serviceaccount {:?} to pod running with different \
+                     serviceaccount name.",
+                    account.name()
+                )));
+            }
+            claims.pod = Some(reference(&pod));
+            claims.node = node_of(asked, &pod).await?;
+            pod
+        }
+        (true, "Secret") => {
+            let secret = asked.read(&registry.target("", "secrets", namespace, name)).await?;
+            claims.secret = Some(reference(&secret));
+            secret
+        }
+        (true, "Node") => {
+            let node = asked.read(&registry.target("", "nodes", "", name)).await?;
+            claims.node = Some(reference(&node));
+            node
+        }
+        _ => {
+            let version = group.map(|group| (group.group, group.version)).unwrap_or_default();
+            let what = format!("{}/{}, Kind={kind}", version.0, version.1);
+            let why = format!("cannot bind token to object of type {what}");
+            return Err(Status::bad_request(why));
+        }
+    };
+    let uid = text("uid");
+    if !uid.is_empty() && uid != found.uid() {
+        let why = format!(
+            "the UID in the bound object reference ({uid}) does not match the UID in record. \
+             The object might have been deleted and then recreated"
+        );
+        return Err(Status::conflict(&GroupVersionResource::new("", "v1", kind), name, &why));
+    }
+    Ok(claims)
+}
+
+/// The node on which a pod runs; without uid when there is no such node.
+async fn node_of(asked: Asked<'_>, pod: &Object) -> Result<Option<Reference>, Failure> {
+    let name = pod.str_at(&["spec", "nodeName"]);
+    if name.is_empty() {
+        return Ok(None);
+    }
+    match asked.read(&asked.registry.target("", "nodes", "", name)).await {
+        Ok(node) => Ok(Some(reference(&node))),
+        Err(status) if status.code == 404 => {
+            Ok(Some(Reference { name: name.into(), uid: Str::default() }))
+        }
+        Err(status) => Err(status),
+    }
+}
+
+fn reference(object: &Object) -> Reference {
+    Reference { name: object.name().into(), uid: object.uid().into() }
+}
+
+/// The name in the body must be that of the URL, if there is one.
+fn check_names(target: &Target, request: &Object) -> Result<(), Failure> {
+    let mut errors = ErrorList::new();
+    let (name, metadata) = (request.name(), Path::new("metadata"));
+    if !name.is_empty() && name != target.name {
+        let why = "must match the service account name if specified";
+        errors.push(FieldError::invalid(&metadata.field("name"), name, why));
+    }
+    errors.into_result("authentication.k8s.io", "TokenRequest", &target.name)
+}
+
+/// The seconds that are asked for.
+fn validate(request: &Object) -> Result<i64, Failure> {
+    let asked = request.int_at(&["spec", "expirationSeconds"]).unwrap_or_default();
+    let spec = Path::new("spec");
+    let path = spec.field("expirationSeconds");
+    let mut errors = ErrorList::new();
+    if asked < EXPIRATION_SECONDS_MIN {
+        let why = "may not specify a duration less than 10 minutes";
+        errors.push(FieldError::invalid(&path, asked, why));
+    }
+    if asked > EXPIRATION_SECONDS_MAX {
+        let why = "may not specify a duration larger than 2^32 seconds";
+        errors.push(FieldError::invalid(&path, asked, why));
+    }
+    errors.into_result("authentication.k8s.io", "TokenRequest", "").map(|()| asked)
+}

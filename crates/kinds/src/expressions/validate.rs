@@ -1,0 +1,355 @@
+//! Validation of `x-kubernetes-validations` in a definition: they compile, give what they should, and do not
+//! cost too much by what the schema declares (apiextensions `pkg/apis/apiextensions/validation`).
+
+use super::{Budget, Tree, declare};
+use crate::definitions::{
+    default_faults, is_structural, place_of_rules, place_of_schema, refused, schemas,
+};
+use keelson_cel::{
+    Compiled, Declared, ESTIMATED_RULE_COST_MAX, ESTIMATED_SCHEMA_COST_MAX, Environment,
+    OBJECT_COST_MAX, Type, Version,
+};
+use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Str, Value, value};
+use keelson_schema::structural::DEPTH_MAX;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// Members of a schema in which rules are.
+const RULES: &str = "x-kubernetes-validations";
+/// Puts the faults of the rules of a definition among its others, where they belong; rules that `old` has may use all
+/// that was ever released. A definition without other faults is not looked through for them again.
+pub(crate) fn definition(new: &Object, old: Option<&Object>, found: &mut ErrorList) {
+    let is_sound = found.is_empty();
+    let mut stored = HashSet::new();
+    for (_, schema, _) in old.map(schemas).unwrap_or_default() {
+        texts(schema, 0, &mut stored);
+    }
+    for (_, schema, field) in schemas(new) {
+        let mut rules = HashSet::new();
+        texts(schema, 0, &mut rules);
+        if rules.is_empty() || !(is_sound || is_structural(schema)) {
+            continue;
+        }
+        let refused_defaults =
+            if is_sound { ErrorList::new() } else { default_faults(schema, &field) };
+        let place = Place { field: &field, is_root: true, times: Some(1), apart: None };
+        let mut walk = Defaults { refused: &refused_defaults, errors: ErrorList::new() };
+        walk.schema(schema, &field, 0);
+        if !walk.errors.is_empty() || !refused_defaults.is_empty() {
+            let told = found.iter().rposition(|error| refused_defaults.iter().any(|e| e == error));
+            let place = told.map_or_else(|| place_of_schema(found, &field), |place| place + 1);
+            found.insert(place, walk.errors);
+            continue;
+        }
+        let mut errors = ErrorList::new();
+        let refused = if is_sound { HashSet::new() } else { refused(schema, &field) };
+        let mut walk = Walk { stored: &stored, refused, costs: vec![], errors: &mut errors };
+        walk.schema(schema, &place, 0);
+        walk.total(&field);
+        found.insert(place_of_rules(found, &field), errors);
+    }
+}
+
+/// Defaults must hold to the rules of their own schemas.
+struct Defaults<'w> {
+    /// What is wrong with defaults beside that.
+    refused: &'w ErrorList,
+    errors: ErrorList,
+}
+
+impl Defaults<'_> {
+    fn schema(&mut self, schema: &Map, field: &str, depth: usize) {
+        if depth > DEPTH_MAX {
+            return;
+        }
+        if let Some(default) = schema.get("default").filter(|default| !default.is_null()) {
+            self.default(schema, default, field, depth);
+        }
+        let properties = schema.get("properties").and_then(Value::as_object);
+        for (name, member) in properties.into_iter().flat_map(Map::iter) {
+            if let Some(member) = member.as_object() {
+                self.schema(member, &format!("{field}.properties[{name}]"), depth + 1);
+            }
+        }
+        if let Some(items) = schema.get("items").and_then(Value::as_object) {
+            self.schema(items, &format!("{field}.items"), depth + 1);
+        }
+    }
+
+    fn default(&mut self, schema: &Map, default: &Value, field: &str, depth: usize) {
+        let declared = match depth {
+            0 => Some(declare::root(schema)),
+            _ => declare::own(schema, false).map(|(declared, _)| declared),
+        };
+        let declared = declared.map(Arc::new);
+        let tree = declared.and_then(|declared| Tree::read(schema, &declared, depth));
+        let Some(tree) = tree else { return };
+        let field = format!("{field}.default");
+        let is_refused = self.refused.iter().any(|error| {
+            let rest = error.field.strip_prefix(&*field);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        });
+        if !is_refused {
+            let mut budget = Budget(OBJECT_COST_MAX);
+            tree.check(default, None, &Path::new(&field), &mut budget, &mut self.errors);
+        }
+    }
+}
+
+/// The texts of all rules of a schema.
+fn texts(schema: &Map, depth: usize, out: &mut HashSet<Str>) {
+    if depth > DEPTH_MAX {
+        return;
+    }
+    let rules = schema.get(RULES).and_then(Value::as_array).unwrap_or_default();
+    for name in ["rule", "messageExpression"] {
+        out.extend(rules.iter().filter_map(|rule| rule.str_at(&[name])).map(Str::new));
+    }
+    let properties = schema.get("properties").and_then(Value::as_object);
+    let members = properties.into_iter().flat_map(Map::iter).map(|(_, member)| member);
+    let others = ["items", "additionalProperties"].into_iter().filter_map(|name| schema.get(name));
+    for inner in members.chain(others).filter_map(Value::as_object) {
+        texts(inner, depth + 1, out);
+    }
+}
+
+/// Where a schema stands.
+struct Place<'p> {
+    field: &'p str,
+    is_root: bool,
+    /// How often its rules are evaluated for one object, at most, as the sizes of the lists and maps around it
+    /// say; none where one of them has no limit.
+    times: Option<u64>,
+    /// The list above whose items are not found again in the object before.
+    apart: Option<&'p str>,
+}
+
+struct Walk<'w> {
+    stored: &'w HashSet<Str>,
+    /// The fields of schemas that are refused, or in which one is: expressions there might only be wrong
+    /// because of that.
+    refused: HashSet<String>,
+    /// What each rule may cost, with its field.
+    costs: Vec<(String, u64)>,
+    errors: &'w mut ErrorList,
+}
+
+fn at(field: String, error: FieldError) -> FieldError {
+    FieldError { field, ..error }
+}
+
+fn cost_of(compiled: &Compiled, place: &Place<'_>) -> u64 {
+    compiled.cost.max.saturating_mul(place.times.unwrap_or(u64::MAX))
+}
+
+/// `2.5x`, as messages say by how much a limit is exceeded.
+fn factor(cost: u64, limit: u64) -> String {
+    let factor = cost as f64 / limit as f64;
+    match factor {
+        _ if factor > 100.0 => "more than 100x".to_owned(),
+        // One digit would say that it is not exceeded at all.
+        _ if factor < 1.5 => format!("{factor:.6}x"),
+        _ => format!("{factor:.1}x"),
+    }
+}
+
+impl Walk<'_> {
+    fn schema(&mut self, schema: &Map, place: &Place<'_>, depth: usize) {
+        if depth > DEPTH_MAX {
+            return;
+        }
+        let map = schema.get("x-kubernetes-map-type").and_then(Value::as_str);
+        let is_known = map.is_none_or(|map| matches!(map, "granular" | "atomic"));
+        let apart = if is_known { place.apart } else { Some(place.field) };
+        self.repeated(schema, "additionalProperties", place, place.apart, depth);
+        let properties = schema.get("properties").and_then(Value::as_object);
+        for (name, member) in properties.into_iter().flat_map(Map::iter) {
+            let field = format!("{}.properties[{name}]", place.field);
+            if let Some(member) = member.as_object() {
+                let place = Place { field: &field, is_root: false, apart, ..*place };
+                self.schema(member, &place, depth + 1);
+            }
+        }
+        let is_map = schema.get("x-kubernetes-list-type").and_then(Value::as_str) == Some("map");
+        let apart = if is_map { place.apart } else { Some(place.field) };
+        self.repeated(schema, "items", place, apart, depth);
+        if !self.refused.contains(place.field) {
+            self.rules(schema, place);
+        }
+    }
+
+    /// The schema of the items of a list, or of the values of a map.
+    fn repeated(
+        &mut self,
+        schema: &Map,
+        name: &str,
+        place: &Place<'_>,
+        apart: Option<&str>,
+        depth: usize,
+    ) {
+        let Some(inner) = schema.get(name).and_then(Value::as_object) else { return };
+        let count = match schema.get("type").and_then(Value::as_str) {
+            Some("object") => schema.get("maxProperties"),
+            Some("array") => schema.get("maxItems"),
+            _ => None,
+        };
+        let count = count.and_then(Value::as_int).map(|count| count.max(0) as u64);
+        let times = place.times.zip(count).map(|(times, count)| times.saturating_mul(count));
+        let field = format!("{}.{name}", place.field);
+        self.schema(inner, &Place { field: &field, is_root: false, times, apart }, depth + 1);
+    }
+
+    fn rules(&mut self, schema: &Map, place: &Place<'_>) {
+        let rules = schema.get(RULES).and_then(Value::as_array).unwrap_or_default();
+        if rules.is_empty() {
+            return;
+        }
+        let Some((declared, json_bytes_min)) = declare::own(schema, place.is_root) else {
+            let why = "internal error: failed to construct type information for \
+                       x-kubernetes-validations rules: unable to convert structural schema to CEL \
+                       declarations";
+            let field = format!("{}.{RULES}", place.field);
+            return self.errors.push(at(field, FieldError::internal(&Path::ROOT, why)));
+        };
+        let (times, declared) =
+            (place.times.unwrap_or(declare::count_in_request(json_bytes_min)), Arc::new(declared));
+        for (i, rule) in rules.iter().filter_map(Value::as_object).enumerate() {
+            let field = format!("{}.{RULES}[{i}]", place.field);
+            let place = Place { field: &field, times: Some(times), ..*place };
+            self.rule(rule, &declared, &place);
+        }
+    }
+
+    fn rule(&mut self, rule: &Map, declared: &Arc<Declared>, place: &Place<'_>) {
+        let text = |name: &str| rule.get(name).and_then(Value::as_str).unwrap_or_default();
+        let field = |name: &str| format!("{}.{name}", place.field);
+        let source = text("rule");
+        if source.trim().is_empty() {
+            return;
+        }
+        let optional_old = rule.get("optionalOldSelf").and_then(Value::as_bool);
+        let compiled = match self.compile(source, declared, optional_old == Some(true)) {
+            Err(why) => Err(why),
+            Ok(compiled) if *compiled.program.result_type() != Type::Bool => {
+                Err("cel expression must evaluate to a bool".to_owned())
+            }
+            Ok(compiled) => Ok(compiled),
+        };
+        let uses_old = compiled.is_ok() && source.contains("oldSelf");
+        match &compiled {
+            Err(why) => self.errors.push(at(field("rule"), invalid(rule, why))),
+            Ok(compiled) => {
+                self.cost(field("rule"), ("rule", cost_of(compiled, place)));
+                self.message(rule, declared, place);
+            }
+        }
+        if let (true, Some(list)) = (uses_old && optional_old != Some(true), place.apart) {
+            let why = format!(
+                "oldSelf cannot be used on the uncorrelatable portion of the schema within {list}"
+            );
+            self.errors.push(at(field("rule"), FieldError::invalid(&Path::ROOT, source, &why)));
+        }
+        if let (Some(optional), false) = (optional_old, uses_old) {
+            let why = "may not be set if oldSelf is not used in rule";
+            let error = FieldError::invalid(&Path::ROOT, optional, why);
+            self.errors.push(at(field("optionalOldSelf"), error));
+        }
+    }
+
+    /// The expression of a rule's message.
+    fn message(&mut self, rule: &Map, declared: &Arc<Declared>, place: &Place<'_>) {
+        let message = rule.get("messageExpression").and_then(Value::as_str).unwrap_or_default();
+        if message.is_empty() {
+            return;
+        }
+        let optional_old = rule.get("optionalOldSelf").and_then(Value::as_bool);
+        let field = format!("{}.messageExpression", place.field);
+        match self.compile(message, declared, optional_old == Some(true)) {
+            Err(why) => {
+                let why = format!("messageExpression {why}");
+                self.errors.push(at(field, invalid(rule, &why)));
+            }
+            Ok(compiled) if *compiled.program.result_type() != Type::String => {
+                let why = "messageExpression must evaluate to a string";
+                self.errors.push(at(field, invalid(rule, why)));
+            }
+            Ok(compiled) => {
+                let cost = cost_of(&compiled, place);
+                self.cost(field, ("messageExpression", cost));
+            }
+        }
+    }
+
+    fn compile(
+        &self,
+        text: &str,
+        declared: &Arc<Declared>,
+        optional_old: bool,
+    ) -> Result<Compiled, String> {
+        let is_stored = self.stored.contains(text);
+        let version =
+            if is_stored { Version::STORED_EXPRESSIONS } else { Version::NEW_EXPRESSIONS };
+        let env = environment(version, declared, optional_old);
+        env.compile(text).map_err(|error| error.to_string())
+    }
+
+    fn cost(&mut self, field: String, (what, cost): (&str, u64)) {
+        if cost > ESTIMATED_RULE_COST_MAX {
+            let why = format!(
+                "estimated {what} cost exceeds budget by factor of {} (try simplifying the rule, or adding \
+                 maxItems, maxProperties, and maxLength where arrays, maps, and strings are declared)",
+                factor(cost, ESTIMATED_RULE_COST_MAX)
+            );
+            self.errors.push(at(field.clone(), FieldError::forbidden(&Path::ROOT, &why)));
+        }
+        self.costs.push((field, cost));
+    }
+
+    /// What all rules of a schema cost together.
+    fn total(&mut self, field: &str) {
+        let total = self.costs.iter().fold(0, |sum: u64, (_, cost)| sum.saturating_add(*cost));
+        if total <= ESTIMATED_SCHEMA_COST_MAX {
+            return;
+        }
+        // The rules that cost most are named.
+        for (field, cost) in std::mem::take(&mut self.costs) {
+            if cost >= ESTIMATED_SCHEMA_COST_MAX / 100 {
+                let why = "contributed to estimated rule cost total exceeding cost limit for entire \
+                           OpenAPIv3 schema";
+                self.errors.push(at(field, FieldError::forbidden(&Path::ROOT, why)));
+            }
+        }
+        let why = format!(
+            "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema exceeds budget \
+             by factor of {} (try simplifying the rule, or adding maxItems, maxProperties, and maxLength \
+             where arrays, maps, and strings are declared)",
+            factor(total, ESTIMATED_SCHEMA_COST_MAX)
+        );
+        self.errors.push(at(field.to_owned(), FieldError::forbidden(&Path::ROOT, &why)));
+    }
+}
+
+/// A fault of a rule, which is shown as upstream's internal type.
+fn invalid(rule: &Map, why: &str) -> FieldError {
+    let text = |name: &str| rule.get(name).and_then(Value::as_str).unwrap_or_default();
+    let or_null = |name: &str| rule.get(name).cloned().unwrap_or_default();
+    let shown = value!({
+        "Rule": (text("rule")), "Message": (text("message")),
+        "MessageExpression": (text("messageExpression")), "Reason": (or_null("reason")),
+        "FieldPath": (text("fieldPath")), "OptionalOldSelf": (or_null("optionalOldSelf"))
+    });
+    FieldError::invalid(&Path::ROOT, shown, why)
+}
+
+/// The environment in which the rules of a value are compiled.
+pub(super) fn environment(
+    version: Version,
+    declared: &Arc<Declared>,
+    optional_old: bool,
+) -> Environment {
+    let env = Environment::kubernetes(version).with_declared("self", declared.clone());
+    match optional_old {
+        true => env.with_variable("oldSelf", Type::optional(declared.ty())),
+        false => env.with_declared("oldSelf", declared.clone()),
+    }
+}

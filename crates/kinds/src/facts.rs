@@ -1,0 +1,90 @@
+//! Facts of single built-in resources that OpenAPI does not tell: where and in which version they are stored, which
+//! versions are deprecated, of which form tables are made.
+
+use keelson_meta::{GroupVersionKind, Object, Str};
+
+/// What clients of a deprecated version are warned of, whatever they do (apiserver `endpoints/deprecation`).
+/// `kind` is that of the resource.
+pub fn deprecation(group: &str, version: &str, resource: &str, kind: &str) -> Option<Str> {
+    let api = format!("{group}/{version}");
+    let (since, until) = match (api.as_str(), resource) {
+        ("certificates.k8s.io/v1alpha1", "clustertrustbundles")
+        | ("networking.k8s.io/v1beta1", "ipaddresses" | "servicecidrs")
+        | ("storage.k8s.io/v1beta1", "volumeattributesclasses") => (34, 37),
+        ("admissionregistration.k8s.io/v1alpha1", _)
+        | ("coordination.k8s.io/v1alpha2", _)
+        | ("resource.k8s.io/v1beta1", _) => (35, 38),
+        ("coordination.k8s.io/v1beta1", _)
+        | ("resource.k8s.io/v1alpha3", "devicetaintrules")
+        | (
+            "resource.k8s.io/v1beta2",
+            "deviceclasses" | "resourceclaims" | "resourceclaimtemplates" | "resourceslices",
+        ) => (36, 39),
+        ("/v1", _) => return core_deprecation(resource).map(Str::new_static),
+        _ => return None,
+    };
+    let mut text = format!("{api} {kind} is deprecated in v1.{since}+, unavailable in v1.{until}+");
+    if api == "storage.k8s.io/v1beta1" {
+        text.push_str("; use storage.k8s.io/v1 VolumeAttributesClass");
+    }
+    Some(text.into())
+}
+
+fn core_deprecation(resource: &str) -> Option<&'static str> {
+    match resource {
+        "componentstatuses" => Some("v1 ComponentStatus is deprecated in v1.19+"),
+        "endpoints" => {
+            Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice")
+        }
+        _ => None,
+    }
+}
+
+/// Where a resource's objects stand in the store, as in kube-apiserver's, so that data can be taken over and given
+/// back.
+pub fn place(group: &str, resource: &str) -> String {
+    match (group, resource) {
+        ("", "nodes") => "minions".to_owned(),
+        ("", "services") => "services/specs".to_owned(),
+        ("", "endpoints") => "services/endpoints".to_owned(),
+        ("", "replicationcontrollers") => "controllers".to_owned(),
+        ("events.k8s.io", "events") => "events".to_owned(),
+        ("networking.k8s.io", "ingresses") => "ingress".to_owned(),
+        ("policy", "podsecuritypolicies") => "podsecuritypolicy".to_owned(),
+        ("apiextensions.k8s.io" | "apiregistration.k8s.io", name) => format!("{group}/{name}"),
+        (_, name) => name.to_owned(),
+    }
+}
+
+/// The kind of another group as which a resource is stored: both Event resources share their objects.
+pub fn shared_form(group: &str, resource: &str) -> Option<GroupVersionKind> {
+    let is_event = (group, resource) == ("events.k8s.io", "events");
+    is_event.then(|| GroupVersionKind::new("", "v1", "Event"))
+}
+
+/// The version in which kube-apiserver stores a resource, where that is not the first of its group: the release
+/// before can read what this one wrote (its storage factory, and that of its extension server).
+pub fn stored_version(group: &str, resource: &str) -> Option<&'static str> {
+    match (group, resource) {
+        (
+            "admissionregistration.k8s.io",
+            "mutatingadmissionpolicies" | "mutatingadmissionpolicybindings",
+        )
+        | ("apiextensions.k8s.io", "customresourcedefinitions") => Some("v1beta1"),
+        ("resource.k8s.io", "devicetaintrules") => Some("v1alpha3"),
+        _ => None,
+    }
+}
+
+/// Whether tables of a version are made of the stored version: upstream prints the internal type.
+pub fn has_printed_form(gvk: &GroupVersionKind) -> bool {
+    gvk.group == "autoscaling" && gvk.version == "v1" && gvk.kind == "HorizontalPodAutoscaler"
+}
+
+/// The form of an object that is not stored of which tables are made, if [`has_printed_form`].
+pub fn printed_form(gvk: &GroupVersionKind, obj: &Object) -> Option<Object> {
+    has_printed_form(gvk).then(|| {
+        let newest = GroupVersionKind { version: "v2".into(), ..gvk.clone() };
+        crate::convert(obj.clone(), gvk, &newest)
+    })
+}

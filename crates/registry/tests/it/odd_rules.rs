@@ -1,0 +1,305 @@
+//! Rules at the edges of kinds, as tables: a request, its code and the causes of a refusal.
+
+use crate::rules::Session;
+
+/// A request, the code of its answer, and the causes of a refusal; of a longer one, only how it begins.
+type Row = (&'static str, &'static str, u16, &'static [&'static str]);
+
+async fn check(session: &Session, rows: &[Row]) {
+    for (request, body, code, causes) in rows {
+        let (got, answer) = session.send(request, body).await;
+        let found = crate::harness::causes(&answer);
+        assert_eq!(found.len(), causes.len(), "{request} {body}: {found:?}");
+        for (found, want) in found.iter().zip(*causes) {
+            assert!(found.starts_with(want), "{request} {body}: {found} instead of {want}");
+        }
+        assert_eq!(got, *code, "{request} {body}: {answer:?}");
+    }
+}
+
+/// A pod template, or a pod, whose spec has these members beside its containers.
+fn pod(members: &str) -> String {
+    format!(
+        r#"{{"metadata":{{"name":"p"}},"spec":{{"containers":[{{"name":"c","image":"i"}}],{members}}}}}"#
+    )
+}
+
+const PODS: &str = "POST /api/v1/namespaces/n/pods?dryRun=All";
+const TEMPLATE: &str = r#""template":{"metadata":{"labels":{"a":"b"}},
+    "spec":{"containers":[{"name":"c","image":"i"}]}}"#;
+
+#[tokio::test]
+async fn faults_of_volumes_stand_where_upstream_tells_them() {
+    let session = Session::open().await;
+    for (members, want) in [
+        (
+            r#""volumes":[{"name":"v","gcePersistentDisk":{"pdName":"","partition":300}}]"#,
+            &[
+                "spec.volumes[0].persistentDisk.pdName: Required value",
+                "spec.volumes[0].persistentDisk.partition: Invalid value: 300: must be between 1 \
+                 and 255, inclusive",
+            ][..],
+        ),
+        (
+            r#""volumes":[{"name":"v","awsElasticBlockStore":{"volumeID":"a","partition":-1}}]"#,
+            &[
+                "spec.volumes[0].awsElasticBlockStore.partition: Invalid value: -1: must be between 1 \
+               and 255, inclusive",
+            ],
+        ),
+        (r#""volumes":[{"name":"v","awsElasticBlockStore":{"volumeID":"a"}}]"#, &[]),
+        (
+            r#""volumes":[{"name":"v","downwardAPI":{"items":[{"path":"l","fieldRef":{}},{}]}}]"#,
+            &[
+                "spec.volumes[0].downwardAPI.fieldRef.fieldPath: Required value",
+                "spec.volumes[0].downwardAPI.path: Required value",
+                "spec.volumes[0].downwardAPI: Required value: one of fieldRef and resourceFieldRef \
+                 is required",
+            ],
+        ),
+        (
+            r#""hostnameOverride":"A","nodeName":"../a""#,
+            &[
+                "spec.hostnameOverride: Invalid value: \"A\"",
+                "spec.nodeName: Invalid value: \"../a\"",
+            ],
+        ),
+        (
+            r#""initContainers":[{"name":"i","image":"i","resources":{"claims":[{}]},
+                "restartPolicyRules":[{"action":"X"}]}]"#,
+            &[
+                "spec.initContainers[0].resources.claims[0]: Required value",
+                "spec.initContainers[0].restartPolicy: Required value: must specify restartPolicy",
+            ],
+        ),
+    ] {
+        let code = if want.is_empty() { 201 } else { 422 };
+        let (got, answer) = session.send(PODS, &pod(members)).await;
+        let found = crate::harness::causes(&answer);
+        assert_eq!(found.len(), want.len(), "{members}: {found:?}");
+        assert!(found.iter().zip(want).all(|(found, want)| found.starts_with(want)), "{found:?}");
+        assert_eq!(got, code, "{members}");
+    }
+}
+
+#[tokio::test]
+async fn an_empty_struct_is_not_an_absent_one() {
+    const PLACE: &str = "PATCH /api/v1/namespaces/n/pods/p?dryRun=All";
+    const CHANGED: &str = "spec: Forbidden: pod updates may not change fields other than";
+    const CLAIM: &str = r#"{"metadata":{"name":"c"},"spec":{"accessModes":["ReadWriteOnce"],
+        "resources":{"requests":{"storage":"1Gi"}}}}"#;
+    const VOLUME: &str = r#"{"metadata":{"name":"v"},"spec":{"accessModes":["ReadWriteOnce"],
+        "capacity":{"storage":"1Gi"},"rbd":{"image":"i","monitors":["m"]}}}"#;
+    let session = Session::open().await;
+    let made = pod(r#""restartPolicy":"Never""#);
+    session.check("POST /api/v1/namespaces/n/pods", &made, 201, &[]).await;
+    session.check("POST /api/v1/namespaces/n/persistentvolumeclaims", CLAIM, 201, &[]).await;
+    session.check("POST /api/v1/persistentvolumes", VOLUME, 201, &[]).await;
+    let sets = |name: &str, rest: &str| {
+        format!(
+            r#"{{"metadata":{{"name":"{name}"}},"spec":{{"selector":{{"matchLabels":{{"a":"b"}}}},
+                {TEMPLATE}{rest}}}}}"#
+        )
+    };
+    let apps = "/apis/apps/v1/namespaces/n";
+    session.check(&format!("POST {apps}/daemonsets"), &sets("d", ""), 201, &[]).await;
+    session.check(&format!("POST {apps}/statefulsets"), &sets("s", ""), 201, &[]).await;
+    check(
+        &session,
+        &[
+            (PLACE, r#"{"spec":{"affinity":{}}}"#, 422, &[CHANGED]),
+            (PLACE, r#"{"spec":{"nodeSelector":{},"hostAliases":[]}}"#, 200, &[]),
+            (
+                "PATCH /api/v1/namespaces/n/persistentvolumeclaims/c?dryRun=All",
+                r#"{"spec":{"selector":{}}}"#,
+                422,
+                &["spec: Forbidden: spec is immutable after creation"],
+            ),
+            (
+                "PATCH /api/v1/persistentvolumes/v?dryRun=All",
+                r#"{"spec":{"rbd":{"readOnly":false}}}"#,
+                200,
+                &[],
+            ),
+            (
+                "PATCH /api/v1/persistentvolumes/v?dryRun=All",
+                r#"{"spec":{"rbd":{"secretRef":{}}}}"#,
+                422,
+                &["spec.persistentvolumesource: Forbidden"],
+            ),
+            (
+                "PATCH /apis/apps/v1/namespaces/n/statefulsets/s?dryRun=All",
+                r#"{"spec":{"serviceName":null}}"#,
+                200,
+                &[],
+            ),
+        ],
+    )
+    .await;
+    let template = r#"{"spec":{"template":{"spec":{"containers":[{"name":"c","image":"i",
+        "terminationMessagePath":"/dev/termination-log","terminationMessagePolicy":"File",
+        "imagePullPolicy":"Always","resources":{}LIFECYCLE}]}}}}"#;
+    let generation = ["metadata", "annotations", "deprecated.daemonset.template.generation"];
+    for (lifecycle, want) in [("", "\"1\""), (r#","lifecycle":{}"#, "\"2\"")] {
+        let body = template.replace("LIFECYCLE", lifecycle);
+        let place = format!("PATCH {apps}/daemonsets/d?dryRun=All");
+        session.check_at(&place, &body, &generation, want).await;
+    }
+}
+
+#[tokio::test]
+async fn shares_that_are_none_count_as_nothing() {
+    let session = Session::open().await;
+    const DAEMONS: &str = "POST /apis/apps/v1/namespaces/n/daemonsets?dryRun=All";
+    let daemons = |update: &str| {
+        format!(
+            r#"{{"metadata":{{"name":"d"}},"spec":{{"selector":{{"matchLabels":{{"a":"b"}}}},
+                {TEMPLATE},"updateStrategy":{{"rollingUpdate":{update}}}}}}}"#
+        )
+    };
+    let percent = "a valid percent string must be a numeric string followed by an ending '%'";
+    for (update, want) in [
+        (r#"{"maxSurge":"-1%"}"#, vec![format!("maxSurge: Invalid value: \"-1%\": {percent}")]),
+        (
+            r#"{"maxSurge":"200%"}"#,
+            vec![
+                "maxSurge: Invalid value: \"200%\": must not be greater than 100%".to_owned(),
+                "maxSurge: Invalid value: \"200%\": may not be set when maxUnavailable".to_owned(),
+            ],
+        ),
+        (
+            r#"{"maxUnavailable":"-1%"}"#,
+            vec![
+                format!("maxUnavailable: Invalid value: \"-1%\": {percent}"),
+                "maxUnavailable: Required value: cannot be 0 when maxSurge is 0".to_owned(),
+            ],
+        ),
+    ] {
+        let (_, answer) = session.send(DAEMONS, &daemons(update)).await;
+        let found = crate::harness::causes(&answer);
+        assert_eq!(found.len(), want.len(), "{found:?}");
+        let place = "spec.updateStrategy.rollingUpdate.";
+        let fits = |(found, want): (&String, &String)| found.starts_with(&format!("{place}{want}"));
+        assert!(found.iter().zip(&want).all(fits), "{found:?}");
+    }
+}
+
+#[tokio::test]
+async fn odd_values_of_sets_nodes_and_paths() {
+    let session = Session::open().await;
+    let keeps_all = format!(
+        r#"{{"metadata":{{"name":"s"}},"spec":{{"selector":{{"matchLabels":{{"a":"b"}}}},{TEMPLATE},
+            "revisionHistoryLimit":-1}}}}"#
+    );
+    let sets = "POST /apis/apps/v1/namespaces/n/statefulsets?dryRun=All";
+    session.check(sets, &keeps_all, 201, &[]).await;
+    check(
+        &session,
+        &[
+            (
+                "POST /api/v1/nodes?dryRun=All",
+                r#"{"metadata":{"name":"x"},"status":{"capacity":{"a":"-1"}}}"#,
+                422,
+                &["status.capacity.a: Invalid value", "status.allocatable.a: Invalid value"],
+            ),
+            (
+                "POST /apis/batch/v1/namespaces/n/jobs?dryRun=All",
+                r#"{"metadata":{"name":"j"},"spec":{"podFailurePolicy":{"rules":[{"onPodConditions":[
+                    {"type":"a","status":"True"}]}]},"template":{"spec":{"restartPolicy":"Never",
+                    "containers":[{"name":"c","image":"i"}]}}}}"#,
+                422,
+                &["spec.podFailurePolicy.rules[0].action: Required value: valid values: [\"Count\" \
+                   \"FailIndex\" \"FailJob\" \"Ignore\"]"],
+            ),
+            (
+                "POST /apis/storage.k8s.io/v1/storageclasses?dryRun=All",
+                r#"{"metadata":{"name":"s"},"provisioner":"a.b/c","reclaimPolicy":""}"#,
+                201,
+                &[],
+            ),
+            (
+                "POST /apis/networking.k8s.io/v1/namespaces/n/ingresses?dryRun=All",
+                r#"{"metadata":{"name":"i"},"spec":{"rules":[{"http":{"paths":[{"path":"/"}]}}]}}"#,
+                422,
+                &["spec.rules[0].http.paths[0].pathType: Required value"],
+            ),
+            (
+                "POST /apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations?dryRun=All",
+                r#"{"metadata":{"name":"l"},"spec":{"type":"Limited","limited":{"limitResponse":{
+                    "type":"Queue","queuing":{"queues":2147483647}}}}}"#,
+                422,
+                &[
+                    "spec.limited.limitResponse.queuing.queues: Invalid value",
+                    "spec.limited.limitResponse.queuing.handSize: Invalid value: 8: required \
+                     entropy bits of deckSize 2147483647",
+                ],
+            ),
+        ],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn hosts_of_slices_have_a_domain() {
+    const SLICES: &str = "POST /apis/discovery.k8s.io/v1/namespaces/n/endpointslices?dryRun=All";
+    let session = Session::open().await;
+    for (host, want) in [
+        ("a.b.", vec![]),
+        ("a.", vec!["Invalid value: \"a\": should be a domain with at least two segments"]),
+        ("", vec!["Required value"]),
+        ("a..b", vec!["Invalid value: \"a..b\": a lowercase RFC 1123 subdomain"]),
+    ] {
+        let body = format!(
+            r#"{{"metadata":{{"name":"s"}},"addressType":"FQDN","endpoints":[{{"addresses":["{host}"]}}]}}"#
+        );
+        let (_, answer) = session.send(SLICES, &body).await;
+        let found = crate::harness::causes(&answer);
+        assert_eq!(found.len(), want.len(), "{host}: {found:?}");
+        let place = "endpoints[0].addresses[0]: ";
+        let fits = |(found, want): (&String, &&str)| found.starts_with(&format!("{place}{want}"));
+        assert!(found.iter().zip(&want).all(fits), "{host}: {found:?}");
+    }
+}
+
+#[tokio::test]
+async fn administrative_access_is_told_with_other_faults() {
+    let session = Session::open().await;
+    const CLAIMS: &str = "POST /apis/resource.k8s.io/v1/namespaces/n/resourceclaims?dryRun=All";
+    const TEMPLATES: &str =
+        "POST /apis/resource.k8s.io/v1/namespaces/n/resourceclaimtemplates?dryRun=All";
+    const FORBIDDEN: &str = "spec.devices.requests[1].adminAccess: Forbidden: admin access to \
+                             devices requires the `resource.kubernetes.io/admin-access: true` label";
+    let spec = r#"{"devices":{"requests":[{"name":"A b","exactly":{"deviceClassName":"c"}},
+        {"name":"b","exactly":{"deviceClassName":"c","adminAccess":true}}]}}"#;
+    let claim = format!(r#"{{"metadata":{{"name":"c"}},"spec":{spec}}}"#);
+    let template = format!(r#"{{"metadata":{{"name":"c"}},"spec":{{"spec":{spec}}}}}"#);
+    let expect = async |request: &str, body: &str, want: &[&str]| {
+        let (_, answer) = session.send(request, body).await;
+        let found = crate::harness::causes(&answer);
+        assert_eq!(found.len(), want.len(), "{found:?}");
+        assert!(found.iter().zip(want).all(|(found, want)| found.starts_with(want)), "{found:?}");
+    };
+    expect(CLAIMS, &claim, &[FORBIDDEN, "spec.devices.requests[0].name: Invalid value"]).await;
+    let name = "spec.spec.devices.requests[0].name: Invalid value";
+    expect(TEMPLATES, &template, &[FORBIDDEN, name]).await;
+    let labels = r#"{"metadata":{"labels":{"resource.kubernetes.io/admin-access":"true"}}}"#;
+    session.check("PATCH /api/v1/namespaces/n", labels, 200, &[]).await;
+    expect(CLAIMS, &claim, &["spec.devices.requests[0].name: Invalid value"]).await;
+}
+
+#[tokio::test]
+async fn bytes_may_be_a_list_of_numbers() {
+    const SECRETS: &str = "POST /api/v1/namespaces/n/secrets?dryRun=All";
+    let session = Session::open().await;
+    let secret = |data: &str| format!(r#"{{"metadata":{{"name":"s"}},"data":{{"a":{data}}}}}"#);
+    for (data, want) in [("[1,2,null]", "\"AQIA\""), ("[]", "\"\"")] {
+        session.check_at(SECRETS, &secret(data), &["data", "a"], want).await;
+    }
+    for (data, given) in [("[256]", "number 256"), ("[{}]", "object"), ("[\"a\"]", "string")] {
+        let want = format!(
+            "\"Secret in version \\\"v1\\\" cannot be handled as a Secret: json: cannot unmarshal {given} \
+             into Go struct field Secret.data of type uint8\""
+        );
+        session.check_at(SECRETS, &secret(data), &["message"], &want).await;
+    }
+}

@@ -1,0 +1,162 @@
+//! Values as Go's `fmt` prints them, because upstream's messages do and clients compare those.
+
+use crate::json;
+use keelson_meta::Value;
+use keelson_meta::status::quote;
+use std::fmt::Write;
+
+/// Go's `%v`: `map[a:1 b:[x y]]`.
+pub fn plain(value: &Value) -> String {
+    let mut out = String::new();
+    write_plain(value, &mut out);
+    out
+}
+
+/// Go's `%v` of a list of lists, as `fmt.Sprint` prints it.
+pub fn plain_lists(lists: &[&[Value]]) -> String {
+    let mut out = String::from("[");
+    for (i, list) in lists.iter().enumerate() {
+        if i > 0 {
+            out.push(' ');
+        }
+        write_items(list, &mut out);
+    }
+    out.push(']');
+    out
+}
+
+/// Go's `%v` of a list.
+pub fn plain_items(items: &[Value]) -> String {
+    let mut out = String::new();
+    write_items(items, &mut out);
+    out
+}
+
+/// Go's `%s`: text as it is, anything else with the note that it is none.
+pub fn text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.to_string(),
+        Value::Null => "%!s(<nil>)".to_owned(),
+        Value::Array(_) | Value::Object(_) => plain(value),
+        other => format!("%!s({}={})", type_name(other), plain(other)),
+    }
+}
+
+/// Go's `%#v`: `map[string]interface {}{"a":1}`.
+pub fn syntax(value: &Value) -> String {
+    let mut out = String::new();
+    write_syntax(value, &mut out);
+    out
+}
+
+fn write_syntax(value: &Value, out: &mut String) {
+    match value {
+        Value::Null => out.push_str("interface {}(nil)"),
+        Value::String(text) => out.push_str(&quote(text)),
+        Value::Array(items) => {
+            out.push_str("[]interface {}{");
+            for (at, item) in items.iter().enumerate() {
+                out.push_str(if at > 0 { ", " } else { "" });
+                write_syntax(item, out);
+            }
+            out.push('}');
+        }
+        Value::Object(map) => {
+            out.push_str("map[string]interface {}{");
+            for (at, (key, item)) in map.sorted().into_iter().enumerate() {
+                out.push_str(if at > 0 { ", " } else { "" });
+                out.push_str(&quote(key));
+                out.push(':');
+                write_syntax(item, out);
+            }
+            out.push('}');
+        }
+        scalar => write_plain(scalar, out),
+    }
+}
+
+/// Go's `%T` of the value in an `interface{}`.
+pub fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Int(_) => "int64",
+        Value::Float(_) => "float64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) | Value::Raw(_) => "map[string]interface {}",
+    }
+}
+
+/// Go's `%v` of a float: the shortest digits, with an exponent below 1e-4 and from 1e6.
+pub fn float(number: f64) -> String {
+    let scientific = format!("{number:e}");
+    let Some((mantissa, exponent)) = scientific.split_once('e') else { return scientific };
+    let power: i32 = exponent.parse().unwrap_or(0);
+    if number == 0.0 || (-4..6).contains(&power) {
+        return format!("{number}");
+    }
+    let sign = if power < 0 { '-' } else { '+' };
+    format!("{mantissa}e{sign}{:02}", power.abs())
+}
+
+fn write_plain(value: &Value, out: &mut String) {
+    match value {
+        Value::Null => out.push_str("<nil>"),
+        Value::Bool(flag) => out.push_str(if *flag { "true" } else { "false" }),
+        Value::Int(number) => {
+            // Writing to a String cannot fail.
+            let _ = write!(out, "{number}");
+        }
+        Value::Float(number) => out.push_str(&float(*number)),
+        Value::String(text) => out.push_str(text),
+        Value::Array(items) => write_items(items, out),
+        Value::Object(map) => {
+            out.push_str("map[");
+            for (i, (key, item)) in map.sorted().into_iter().enumerate() {
+                if i > 0 {
+                    out.push(' ');
+                }
+                out.push_str(key);
+                out.push(':');
+                write_plain(item, out);
+            }
+            out.push(']');
+        }
+        Value::Raw(_) => write_plain(&json::expanded(value.clone()), out),
+    }
+}
+
+fn write_items(items: &[Value], out: &mut String) {
+    out.push('[');
+    for (i, item) in items.iter().enumerate() {
+        if i > 0 {
+            out.push(' ');
+        }
+        write_plain(item, out);
+    }
+    out.push(']');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use keelson_meta::value;
+
+    #[test]
+    fn maps_are_sorted_and_strings_bare() {
+        let all = value!({"b": [1, "x y", null], "a": {"f": 1.5, "t": true}});
+        assert_eq!(plain(&all), "map[a:map[f:1.5 t:true] b:[1 x y <nil>]]");
+        assert_eq!(text(&value!(5)), "%!s(int64=5)");
+        assert_eq!(
+            syntax(&value!({"a": ["x"]})),
+            r#"map[string]interface {}{"a":[]interface {}{"x"}}"#
+        );
+    }
+
+    #[test]
+    fn floats_have_an_exponent_only_when_far_from_one() {
+        let shown: Vec<String> = [1e6, 1.5, 1e21, 1e-5, 0.0].into_iter().map(float).collect();
+        assert_eq!(shown, ["1e+06", "1.5", "1e+21", "1e-05", "0"]);
+    }
+}
