@@ -82,7 +82,7 @@ fn document() -> Value {
             "properties": properties, "x-kubernetes-validations": [rule]});
         (format!("part{number}"), part)
     };
-    let parts: serde_json::Map<_, _> = (0..17).map(part).collect();
+    let parts: serde_json::Map<_, _> = (0..20).map(part).collect();
     let spec = json!({"type": "object", "properties": parts});
     let schema = json!({"type": "object", "properties": {"spec": spec, "status": {
         "type": "object", "x-kubernetes-preserve-unknown-fields": true}}});
