@@ -289,7 +289,7 @@ impl Builder {
         let opening = tokio::spawn(keelson_builtin::open(backend.store(), clock, options));
         let pki = tls_files.pki();
         let account_tokens = self.service_account_tokens.tokens(tls_files.dir.as_deref()).await;
-        let Opened { registry, services: claims, token_requests } =
+        let Opened { registry, services: claims, token_requests, token_reviews } =
             opening.await.map_err(|error| StartError(format!("registry: {error}")))??;
         let pki = pki?;
         let trust = if self.tls { tls_files.trust(&pki)? } else { ClientTrust::default() };
@@ -323,10 +323,10 @@ impl Builder {
         let remote = self.remote_tokens(&egress, &mut loops)?;
         self.follow_files(&registry, &egress, &account_tokens, &mut loops);
         let app = self.app(registry.clone(), account_tokens, remote, health, told);
-        let listening = keelson_server::serve(app, listener, tls)
-            .map_err(|error| StartError(format!("listen: {error}")))?;
+        token_reviews.attach(app.authenticator.clone());
+        let listening = keelson_server::serve(app, listener, tls);
         Ok(Keelson {
-            listening,
+            listening: listening.map_err(|error| StartError(format!("listen: {error}")))?,
             shutdown,
             loops,
             is_broken,
@@ -419,7 +419,7 @@ impl Builder {
             started: registry.clock.now(),
             flags: self.flags,
             registry,
-            authenticator,
+            authenticator: Arc::new(authenticator),
             version: VersionInfo {
                 git_version: KUBERNETES_VERSION.to_owned(),
                 build: format!("keelson-{}", env!("CARGO_PKG_VERSION")),

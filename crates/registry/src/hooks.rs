@@ -20,6 +20,8 @@ use std::sync::Arc;
 pub struct Hooks {
     /// Those of built-in resources, by group and name.
     pub kinds: Vec<(&'static str, &'static str, KindHooks)>,
+    /// Those of resources that keep no objects, by group and name.
+    pub computed: Vec<(&'static str, &'static str, Arc<dyn Computed>)>,
     /// What limits how much there is in a namespace.
     pub quotas: Option<Arc<dyn Quotas>>,
 }
@@ -162,6 +164,29 @@ pub trait Action: Send + Sync {
     fn act<'a>(&'a self, asked: Asked<'a>, body: Object) -> BoxFuture<'a, Result<Acted, Failure>>;
 }
 
+/// A resource that keeps no objects: they are made when they are asked for.
+pub trait Computed: Send + Sync {
+    /// Answers what is posted, after plug-ins have seen it: a review.
+    fn post<'a>(
+        &'a self,
+        _registry: &'a Registry,
+        _permit: &'a Permit,
+        _review: Object,
+    ) -> BoxFuture<'a, Result<Object, Failure>> {
+        Box::pin(async { Err(Status::method_not_allowed()) })
+    }
+
+    /// The object of a name.
+    fn get(&self, _registry: &Registry, _name: &str) -> Result<Object, Failure> {
+        Err(Status::method_not_allowed())
+    }
+
+    /// All objects.
+    fn list(&self, _registry: &Registry) -> Result<Vec<Object>, Failure> {
+        Err(Status::method_not_allowed())
+    }
+}
+
 /// What leads to a node.
 pub trait Connections: Send + Sync {
     /// The log of a container, which is empty while no node runs its object.
@@ -183,6 +208,21 @@ pub trait Connections: Send + Sync {
 }
 
 impl Registry {
+    /// What answers for a resource that keeps no objects.
+    pub fn computed(&self, group: &str, resource: &str) -> Option<&Arc<dyn Computed>> {
+        let mut known = self.hooks.computed.iter();
+        known.find(|(of, name, _)| *of == group && *name == resource).map(|(.., found)| found)
+    }
+
+    /// The resource of the same group, and its subresource, for which a resource is another way to post.
+    pub fn posted_to(&self, group: &str, resource: &str) -> Option<(&'static str, &'static str)> {
+        let kinds = self.hooks.kinds.iter().filter(|(of, ..)| *of == group);
+        let mut rows =
+            kinds.flat_map(|(_, of, hooks)| hooks.actions.iter().map(move |row| (*of, row)));
+        let found = rows.find(|(_, row)| row.resource == Some(resource));
+        found.map(|(of, row)| (of, row.name))
+    }
+
     /// Whether quotas may have something to say about a write. They have nothing to say about what the
     /// server writes on its own account, which it needs to start.
     pub(crate) fn has_quotas(&self, write: &Write<'_>) -> bool {

@@ -34,7 +34,9 @@ pub use informer::{Informer, InformerEvent, Wanted};
 pub use keelson_cache::unreadable as unreadable_record;
 pub use keelson_cache::{Entry, Snapshot};
 pub use keelson_kinds::PortRange;
-pub use keelson_kinds::facts::{has_printed_form, printed_form};
+pub use keelson_kinds::facts::{
+    drop_converted_annotations, has_printed_form, has_table, printed_form,
+};
 pub use keelson_kinds::scale::{ScalePaths, path_members, scale_kind};
 pub use kind::{Answer, Kind, Target};
 pub use registry::{OpenError, Registry, RegistryOptions, built_in_kinds, stored_gvk};
