@@ -14,6 +14,7 @@ mod eviction;
 pub mod flow_control;
 pub mod kubernetes_endpoints;
 mod lease;
+mod make;
 mod quota;
 mod recorder;
 mod reviews;

@@ -5,6 +5,7 @@
 //! [`Registry::serve`](crate::Registry::serve) and [`Registry::withdraw`](crate::Registry::withdraw).
 
 use crate::kind::Kind;
+pub use crate::kind::Source;
 use crate::schema_text::SchemaText;
 use keelson_cache::{Place, Placed, Tree};
 use keelson_meta::{GroupVersionKind, Str};
@@ -77,15 +78,6 @@ pub struct Endpoint {
     pub deprecation: Option<Str>,
     /// Its schema in OpenAPI v3, as JSON, where the catalogue does not know it.
     pub openapi: SchemaText,
-}
-
-/// Who serves a resource.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// The catalogue.
-    BuiltIn,
-    /// A producer at run time: a CustomResourceDefinition.
-    Custom,
 }
 
 impl Placed for Endpoint {

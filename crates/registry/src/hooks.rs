@@ -4,13 +4,12 @@
 //! Some of these traits have one implementation beside that of the tests: they are the seam at which a crate below
 //! asks one above it.
 
-use crate::admission::Write;
 use crate::kind::Target;
-use crate::options::LogOptions;
+use crate::options::{LogOptions, WriteOptions};
 use crate::registry::Registry;
-use crate::subresources::{Acted, Asked};
+use crate::write::Write;
 use keelson_auth::Permit;
-use keelson_meta::{Failure, Object, Status};
+use keelson_meta::{Failure, Object, Status, Str};
 use keelson_store::BoxFuture;
 use std::fmt;
 use std::sync::Arc;
@@ -185,6 +184,38 @@ pub trait Computed: Send + Sync {
     fn list(&self, _registry: &Registry) -> Result<Vec<Object>, Failure> {
         Err(Status::method_not_allowed())
     }
+}
+
+/// What came of an action.
+#[derive(Clone, Debug, Default)]
+pub struct Acted {
+    /// What is answered, where that is more than that it is done.
+    pub object: Option<Object>,
+    /// Texts of Warning headers.
+    pub warnings: Vec<Str>,
+}
+
+/// A request to a subresource, which its permit covers: with it goes the right to all that the action does.
+#[derive(Clone, Copy)]
+pub struct Asked<'a> {
+    /// All kinds.
+    pub registry: &'a Registry,
+    /// Of the request.
+    pub permit: &'a Permit,
+    /// The object.
+    pub target: &'a Target,
+    /// What the client asks of it.
+    pub options: &'a WriteOptions,
+    pub(crate) row: &'a ActionRow,
+}
+
+/// The same, for a task that outlives the request.
+pub struct OwnedAsked {
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) permit: Permit,
+    pub(crate) target: Target,
+    pub(crate) options: WriteOptions,
+    pub(crate) row: ActionRow,
 }
 
 /// What leads to a node.
