@@ -41,8 +41,8 @@ cargo xtask bench [--compare FILE.json]
     up to a million objects, and the verbs one by one.
 cargo xtask startup-order
     Writes crates/keelson/startup-order.txt, the functions that a start runs: the linker puts them beside each
-    other, which takes 10 MB off what an idle server has resident. Needs valgrind. The names are those of one
-    compiler; others link the same program in another order.
+    other, which takes 10 MB off what an idle server has resident. Needs valgrind, perf and curl. The names
+    are those of one compiler; others link the same program in another order.
 cargo xtask soak [--seconds N]
     Runs a small cluster against a release build for 20 minutes, with a burst in the end, and writes
     docs/perf/soak.md. Fails when memory grows, a request fails or the burst is felt for a second.

@@ -8,6 +8,7 @@ pub use rbac::default_rules;
 use crate::services::Services;
 use crate::{api_services, flow_control};
 use futures_util::future::try_join_all;
+use futures_util::try_join;
 use keelson_auth::Permit;
 use keelson_meta::{Failure, Value, value};
 use keelson_registry::{Registry, Target};
@@ -21,28 +22,37 @@ const ELSEWHERE_TIME_MAX: Duration = Duration::from_secs(2);
 
 const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 
-/// Makes what is missing. What is there stays as it is.
+const FIELD_MANAGER: &str = "kube-apiserver";
+
+/// Makes what is missing, side by side, so that the writes share syncs of the disk: the namespaces, then all that is in
+/// them. What is there stays as it is.
 pub(crate) async fn ensure(registry: &Arc<Registry>, services: &Services) -> Result<(), Failure> {
-    for name in NAMESPACES {
-        let target = registry.target("", "namespaces", "", name);
-        make(registry, &target, value!({"metadata": {"name": name}})).await?;
-    }
-    rbac::ensure(registry).await?;
-    ensure_token_tracking(registry).await?;
-    make_all(registry, api_services::at_start(registry), "kube-apiserver").await?;
+    let namespaces = NAMESPACES.map(|name| {
+        (registry.target("", "namespaces", "", name), value!({"metadata": {"name": name}}))
+    });
+    make_all(registry, namespaces.into(), FIELD_MANAGER).await?;
+    try_join!(
+        rbac::ensure(registry),
+        ensure_token_tracking(registry),
+        make_all(registry, api_services::at_start(registry), FIELD_MANAGER),
+        ensure_flow_control(registry),
+        make_all(registry, priority_classes(registry), FIELD_MANAGER),
+        ensure_services(registry, services),
+    )?;
+    Ok(())
+}
+
+async fn ensure_flow_control(registry: &Arc<Registry>) -> Result<(), Failure> {
     flow_control::ensure(registry).await?;
     // The loop of flow control tries again.
     if let Err(error) = flow_control::note_all(registry).await {
         tracing::warn!(%error, "conditions of FlowSchemas not written at the start");
     }
-    for (name, priority, description) in PRIORITY_CLASSES {
-        let target = registry.target("scheduling.k8s.io", "priorityclasses", "", name);
-        let class = value!({
-            "metadata": {"name": name}, "value": priority, "description": description,
-            "preemptionPolicy": "PreemptLowerPriority"
-        });
-        make(registry, &target, class).await?;
-    }
+    Ok(())
+}
+
+/// The range of services' addresses, and the service `kubernetes` in it.
+async fn ensure_services(registry: &Registry, services: &Services) -> Result<(), Failure> {
     let ranges = &registry.options.service_ranges;
     let cidrs: Vec<Value> = ranges.iter().map(|range| Value::from(range.as_str())).collect();
     let target = registry.target("networking.k8s.io", "servicecidrs", "", "kubernetes");
@@ -50,6 +60,18 @@ pub(crate) async fn ensure(registry: &Arc<Registry>, services: &Services) -> Res
     make(registry, &target, cidr).await?;
     services.repair(registry).await?;
     ensure_service(registry).await
+}
+
+fn priority_classes(registry: &Registry) -> Vec<(Target, Value)> {
+    let made = |(name, priority, description)| {
+        let target = registry.target("scheduling.k8s.io", "priorityclasses", "", name);
+        let class = value!({
+            "metadata": {"name": name}, "value": priority, "description": description,
+            "preemptionPolicy": "PreemptLowerPriority"
+        });
+        (target, class)
+    };
+    PRIORITY_CLASSES.into_iter().map(made).collect()
 }
 
 /// Names, numbers and descriptions of the priority classes that every server has.
@@ -131,7 +153,7 @@ pub fn first_address(range: &str) -> Option<IpAddr> {
 }
 
 async fn make(registry: &Registry, target: &Target, value: Value) -> Result<(), Failure> {
-    make_as(registry, target, value, "kube-apiserver").await
+    make_as(registry, target, value, FIELD_MANAGER).await
 }
 
 /// Makes objects side by side: their writes share syncs of the disk.

@@ -113,13 +113,13 @@ pub(crate) async fn ensure(registry: &Arc<Registry>) -> Result<(), Failure> {
         "type": "Exempt", "exempt": {"nominalConcurrencyShares": 0, "lendablePercent": 0}
     });
     let limited = LIMITED.iter().map(|level| (level.0, limited(level)));
-    let all = limited.chain([("exempt", exempt)]);
-    let all = all.map(|(name, spec)| (Target::of(&levels, "", name), made(name, spec)));
-    bootstrap::make_all(registry, all.collect(), PRODUCER).await?;
-    let all = FLOW_SCHEMAS
+    let made_levels = limited
+        .chain([("exempt", exempt)])
+        .map(|(name, spec)| (Target::of(&levels, "", name), made(name, spec)));
+    let made_schemas = FLOW_SCHEMAS
         .iter()
         .map(|schema| (Target::of(&schemas, "", schema.name), made(schema.name, schema.spec())));
-    bootstrap::make_all(registry, all.collect(), PRODUCER).await
+    bootstrap::make_all(registry, made_levels.chain(made_schemas).collect(), PRODUCER).await
 }
 
 fn made(name: &str, spec: Value) -> Value {
