@@ -104,7 +104,7 @@ fn whole_pages(name: &str, at: &At<'_, '_>, errors: &mut ErrorList) {
     let Some(amount) = at.quantity() else { return };
     let size = size.parse::<Quantity>().ok().filter(|size| size.sign() > 0);
     let size = size.filter(|size| size.milli_value() % 1000 == 0).map(|size| size.value());
-    if !size.is_some_and(|size| amount.value() % size == 0) {
+    if size.is_none_or(|size| amount.value() % size != 0) {
         let words = format!("{amount} is not positive integer multiple of {name}");
         at.invalid_as(errors, amount.to_string(), &words);
     }
