@@ -1,10 +1,10 @@
 //! [`PlugInConfig`]: what `--admission-control-config-file` says to plug-ins (`apiserver.config.k8s.io/v1`
 //! AdmissionConfiguration).
 
-use crate::event_rate_limit::EventLimits;
-use crate::image_policy::ImagePolicyConfig;
-use crate::pod_security::{Defaults, Exemptions};
-use crate::quota::{self, LimitedResource};
+use crate::plug_ins::event_rate_limit::EventLimits;
+use crate::plug_ins::image_policy::ImagePolicyConfig;
+use crate::plug_ins::pod_security::{Defaults, Exemptions};
+use crate::plug_ins::quota::{self, LimitedResource};
 use crate::webhooks::Credentials;
 use keelson_meta::{Map, Value};
 use keelson_schema::yaml;
@@ -127,7 +127,7 @@ impl PlugInConfig {
     }
 
     fn take(&mut self, name: &str, own: Value) -> Result<(), String> {
-        if !crate::chain::is_plug_in(name) {
+        if !crate::plug_ins::is_plug_in(name) {
             return Err("there is no such plug-in".to_owned());
         }
         match name {

@@ -1,11 +1,10 @@
 //! [`Configurations`]: the webhooks and policies that are stored, kept from watches.
 
+use crate::exempt::{GROUP, MUTATING_WEBHOOKS, POLICIES, VALIDATING_WEBHOOKS};
 use crate::policies::PolicySet;
 use crate::webhooks::WebhookSet;
 use keelson_auth::{Change, GroupResource, Mirrored};
 use std::sync::Arc;
-
-const GROUP: &str = "admissionregistration.k8s.io";
 
 /// The webhooks and policies that are stored. A request looks at one state from its beginning to its end:
 /// a clone is two pointers.
@@ -26,12 +25,12 @@ impl Configurations {
 
 impl Mirrored for Configurations {
     const RESOURCES: &'static [GroupResource] = &[
-        (GROUP, "mutatingwebhookconfigurations"),
-        (GROUP, "validatingwebhookconfigurations"),
-        (GROUP, "mutatingadmissionpolicies"),
-        (GROUP, "mutatingadmissionpolicybindings"),
-        (GROUP, "validatingadmissionpolicies"),
-        (GROUP, "validatingadmissionpolicybindings"),
+        (GROUP, MUTATING_WEBHOOKS),
+        (GROUP, VALIDATING_WEBHOOKS),
+        (GROUP, POLICIES[0]),
+        (GROUP, POLICIES[1]),
+        (GROUP, POLICIES[2]),
+        (GROUP, POLICIES[3]),
     ];
 
     fn apply(&mut self, resource: usize, change: Change) {

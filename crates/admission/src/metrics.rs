@@ -2,7 +2,6 @@
 
 mod descriptions;
 
-use crate::chain::PLUG_INS_NUMBER;
 use crate::request::Operation;
 use descriptions as described;
 use keelson_metrics::{Counter, Exposition, Histogram, SeriesMap};
@@ -96,6 +95,8 @@ pub(crate) enum WebhookEnd {
 pub struct Metrics {
     /// By plug-in and [`Step::index`].
     plug_ins: Box<[OnceLock<Box<Histogram>>]>,
+    /// The numbers and names of plug-ins, in the order of the names.
+    names: Vec<(usize, &'static str)>,
     /// By [`Step::index`].
     steps: [OnceLock<Histogram>; Step::NUMBER],
     webhooks: SeriesMap<WebhookSeconds>,
@@ -106,10 +107,14 @@ pub struct Metrics {
     mutations: SeriesMap<CheckSeconds>,
 }
 
-impl Default for Metrics {
-    fn default() -> Metrics {
+impl Metrics {
+    /// Nothing is counted yet of the plug-ins of these names, which are counted by their places.
+    pub(crate) fn new(plug_ins: impl Iterator<Item = &'static str>) -> Metrics {
+        let mut names: Vec<_> = plug_ins.enumerate().collect();
+        names.sort_by_key(|(_, name)| *name);
         Metrics {
-            plug_ins: (0..PLUG_INS_NUMBER * Step::NUMBER).map(|_| OnceLock::new()).collect(),
+            plug_ins: (0..names.len() * Step::NUMBER).map(|_| OnceLock::new()).collect(),
+            names,
             steps: Default::default(),
             webhooks: SeriesMap::new(SERIES_MAX),
             webhook_requests: SeriesMap::new(SERIES_MAX),
@@ -119,9 +124,7 @@ impl Default for Metrics {
             mutations: SeriesMap::new(SERIES_MAX),
         }
     }
-}
 
-impl Metrics {
     /// Counts a plug-in of this number.
     pub(crate) fn plug_in(&self, number: usize, step: Step, took: Duration) {
         let seconds = self.plug_ins[number * Step::NUMBER + step.index()]
@@ -190,7 +193,7 @@ impl Metrics {
     /// Writes all of them.
     pub fn write(&self, out: &mut Exposition) {
         let mut text = out.family(&described::PLUG_IN_SECONDS);
-        for (number, name) in crate::chain::plug_in_names() {
+        for &(number, name) in &self.names {
             for step in Step::all() {
                 if let Some(seconds) = self.plug_ins[number * Step::NUMBER + step.index()].get() {
                     let [operation, rejected, phase] = step.labels();

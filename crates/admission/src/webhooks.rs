@@ -17,6 +17,7 @@ pub use credentials::Credentials;
 pub use mutating::{MutatingWebhooks, Rounds};
 pub use validating::ValidatingWebhooks;
 
+use crate::exempt::MUTATING_WEBHOOKS;
 use keelson_auth::Change;
 use keelson_egress::Egress;
 use keelson_meta::{Object, Str};
@@ -24,8 +25,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use webhook::Webhook;
-
-const MUTATING: &str = "mutatingwebhookconfigurations";
 
 /// The client and the credentials of a webhook plug-in.
 struct Caller {
@@ -71,7 +70,7 @@ impl WebhookSet {
     /// Takes in a change of a configuration of `resource`.
     pub(crate) fn apply(&mut self, resource: &str, change: Change) {
         let configurations =
-            if resource == MUTATING { &mut self.mutating } else { &mut self.validating };
+            if resource == MUTATING_WEBHOOKS { &mut self.mutating } else { &mut self.validating };
         match change {
             Change::Reset => configurations.clear(),
             Change::Gone { name, .. } => {

@@ -4,6 +4,9 @@ use keelson_meta::status::{Details, Failure};
 use keelson_meta::{Reason, Status};
 use std::fmt;
 
+/// Operations in one patch.
+pub const OPERATIONS_MAX: usize = 10_000;
+
 /// Why a patch was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PatchError {
@@ -29,7 +32,7 @@ impl fmt::Display for PatchError {
             PatchError::TooManyOperations(count) => write!(
                 f,
                 "The allowed maximum operations in a JSON patch is {}, got {count}",
-                crate::json_patch::OPERATIONS_MAX
+                OPERATIONS_MAX
             ),
         }
     }

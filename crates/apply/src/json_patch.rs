@@ -8,8 +8,7 @@ use crate::PatchError;
 use keelson_meta::{Map, Value};
 use std::borrow::Cow;
 
-/// Operations in one patch.
-pub const OPERATIONS_MAX: usize = 10_000;
+pub use crate::error::OPERATIONS_MAX;
 /// Bytes of JSON that the `copy` operations of one patch may add.
 pub const COPIED_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// Levels of nesting that a patched document may have.

@@ -237,15 +237,6 @@ fn bearer(header: &str) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
-/// A user who was authenticated, in the group of all who were; [`ANONYMOUS`] and members of
-/// [`UNAUTHENTICATED`] stay as they are.
-pub(crate) fn in_authenticated_group(user: User) -> User {
-    if user.name == ANONYMOUS || user.is_in(UNAUTHENTICATED) {
-        return user;
-    }
-    user.with_group(AUTHENTICATED)
-}
-
 /// Whether a certificate has a common name, be it one that cannot be read.
 fn names_somebody(der: &[u8]) -> bool {
     let Ok((_, certificate)) = X509Certificate::from_der(der) else { return true };

@@ -1,7 +1,7 @@
 //! [`FrontProxy`]: users that an authenticating proxy names in headers (`--requestheader-*`).
 
 use crate::User;
-use crate::authenticate::in_authenticated_group;
+use crate::in_authenticated_group;
 use keelson_meta::{Failure, Status, Str};
 use percent_encoding::percent_decode_str;
 

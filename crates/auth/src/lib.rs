@@ -56,3 +56,12 @@ pub const UNAUTHENTICATED: &str = "system:unauthenticated";
 pub const NODES: &str = "system:nodes";
 /// Prefix of the user names of service accounts; namespace and name follow.
 pub const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
+
+/// A user who was authenticated, in the group of all who were; [`ANONYMOUS`] and members of
+/// [`UNAUTHENTICATED`] stay as they are.
+pub(crate) fn in_authenticated_group(user: User) -> User {
+    if user.name == ANONYMOUS || user.is_in(UNAUTHENTICATED) {
+        return user;
+    }
+    user.with_group(AUTHENTICATED)
+}

@@ -142,6 +142,6 @@ impl JwtAuthenticator {
             }
         }
         let user = claims::user(&self.config, &self.rules, claims)?;
-        Ok(crate::authenticate::in_authenticated_group(user))
+        Ok(crate::in_authenticated_group(user))
     }
 }

@@ -6,15 +6,13 @@ mod escalation;
 mod index;
 mod rule;
 
-pub use escalation::{
-    CLUSTER_ADMIN_NEEDED, aggregate, covers, escalation_message, full_authority, uncovered,
-};
+pub use escalation::{CLUSTER_ADMIN_NEEDED, covers, escalation_message, full_authority, uncovered};
 pub use index::{Binding, Grant, Index, RoleError, RoleKind, RoleRef, Subject, SubjectKind};
 pub use rule::{Rule, rules_of};
 
 use crate::mirror::{Mirror, Mirrored};
 use crate::{Attributes, Change, Decision, GroupResource, Objects, User};
-use keelson_meta::Failure;
+use keelson_meta::{Failure, Seen};
 use std::sync::{Arc, RwLockReadGuard};
 
 /// The API group of roles and bindings.
@@ -71,5 +69,17 @@ impl Mirrored for Index {
             (Change::Gone { namespace, name }, true) => self.remove_role(&namespace, &name),
             (Change::Gone { namespace, name }, false) => self.remove_binding(&namespace, &name),
         }
+    }
+}
+
+/// Several errors in one, each once: `[a, b]`; none is empty.
+pub fn aggregate(errors: &[String]) -> String {
+    let mut seen = Seen::new();
+    let distinct: Vec<&str> =
+        errors.iter().map(String::as_str).filter(|error| seen.insert(*error)).collect();
+    match distinct.as_slice() {
+        [] => String::new(),
+        [one] => (*one).to_owned(),
+        several => format!("[{}]", several.join(", ")),
     }
 }

@@ -37,10 +37,12 @@ const LEEWAY_SECONDS: i64 = 60;
 /// Tokens whose signatures are remembered, in each of two generations.
 const SEEN_TOKENS_MAX: usize = 4096;
 
-const ACCOUNTS: GroupResource = ("", "serviceaccounts");
+/// The accounts: each is a user.
+pub const ACCOUNTS: GroupResource = ("", "serviceaccounts");
 const SECRETS: GroupResource = ("", "secrets");
 const PODS: GroupResource = ("", "pods");
-const NODES: GroupResource = ("", "nodes");
+/// Nodes: the kubelet of each is a user.
+pub const NODES: GroupResource = ("", "nodes");
 
 /// Lifetime of extended tokens, unless an external signer allows less.
 pub const EXTENDED_SECONDS_DEFAULT: i64 = 365 * 24 * 60 * 60;

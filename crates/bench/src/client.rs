@@ -1,11 +1,12 @@
 //! One connection to the server, HTTP/1.1 or HTTP/2.
 
+pub use crate::ask::{Ask, JSON};
 use crate::http1::{Connection, Stream};
 use crate::target::Target;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
-use http::{HeaderValue, Method, Request};
+use http::{HeaderValue, Request};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http2;
@@ -15,8 +16,6 @@ use tokio::io::BufReader;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// JSON.
-pub const JSON: &str = "application/json";
 /// Protobuf.
 pub const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 /// A merge patch.
@@ -28,45 +27,6 @@ pub const APPLY_PATCH: &str = "application/apply-patch+yaml";
 /// What is taken from a socket at once: rustls alone asks for 4 KiB, which is a call into the kernel for
 /// each quarter of a record.
 const SOCKET_BYTES: usize = 64 << 10;
-
-/// A request.
-#[derive(Clone, Debug)]
-pub struct Ask {
-    pub method: Method,
-    pub path: String,
-    /// The body's type.
-    pub media: &'static str,
-    /// What the answer is to be.
-    pub accept: &'static str,
-    pub body: Bytes,
-}
-
-impl Ask {
-    /// Reads.
-    pub fn get(path: impl Into<String>) -> Ask {
-        Ask::new(Method::GET, path, JSON, Bytes::new())
-    }
-
-    /// Makes.
-    pub fn post(path: impl Into<String>, body: impl Into<Bytes>) -> Ask {
-        Ask::new(Method::POST, path, JSON, body)
-    }
-
-    /// Deletes.
-    pub fn delete(path: impl Into<String>) -> Ask {
-        Ask::new(Method::DELETE, path, JSON, Bytes::new())
-    }
-
-    /// Writes.
-    pub fn new(
-        method: Method,
-        path: impl Into<String>,
-        media: &'static str,
-        body: impl Into<Bytes>,
-    ) -> Ask {
-        Ask { method, path: path.into(), media, accept: JSON, body: body.into() }
-    }
-}
 
 enum Wire {
     One(Box<Connection>),

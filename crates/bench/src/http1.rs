@@ -2,7 +2,7 @@
 //! where it lies. It shares the machine with the server that is measured, so what it takes is missing
 //! there.
 
-use crate::client::Ask;
+use crate::ask::Ask;
 use anyhow::{Context, Result, bail, ensure};
 use memchr::memmem;
 use std::io::Write;

@@ -1,6 +1,7 @@
 //! `keelson-bench`: measures any Kubernetes API server from outside, over its own protocol.
 
 mod accounts;
+mod ask;
 mod bodies;
 mod budget;
 mod client;

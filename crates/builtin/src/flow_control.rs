@@ -1,7 +1,7 @@
 //! The objects of flow control that every server has, and the condition Dangling of FlowSchemas. They are kept for
 //! clients; nothing here queues requests by them.
 
-use crate::bootstrap;
+use crate::make::make_all;
 use bytes::Bytes;
 use futures_util::future::try_join_all;
 use keelson_auth::Permit;
@@ -119,7 +119,7 @@ pub(crate) async fn ensure(registry: &Arc<Registry>) -> Result<(), Failure> {
     let made_schemas = FLOW_SCHEMAS
         .iter()
         .map(|schema| (Target::of(&schemas, "", schema.name), made(schema.name, schema.spec())));
-    bootstrap::make_all(registry, made_levels.chain(made_schemas).collect(), PRODUCER).await
+    make_all(registry, made_levels.chain(made_schemas).collect(), PRODUCER).await
 }
 
 fn made(name: &str, spec: Value) -> Value {

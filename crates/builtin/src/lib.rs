@@ -4,6 +4,7 @@
 //!
 //! The registry knows none of these kinds: it asks the [`Hooks`] that it is given here.
 
+mod access_review;
 pub mod api_services;
 mod binding;
 mod bootstrap;
@@ -13,8 +14,10 @@ mod eviction;
 pub mod flow_control;
 pub mod kubernetes_endpoints;
 mod lease;
+mod make;
 mod quota;
 mod recorder;
+mod reviews;
 pub mod services;
 mod signers;
 mod stored;
@@ -25,6 +28,7 @@ mod turns;
 
 pub use bootstrap::{default_rules, first_address};
 pub use lease::{Candidate, campaign, resign};
+pub use reviews::TokenReviews;
 pub use services::{PortLeaks, Services};
 pub use stored::{EncodeError, StoredForm};
 pub use stored_kinds::StoredKinds;
@@ -53,6 +57,8 @@ pub struct Opened {
     pub services: Arc<Services>,
     /// What answers TokenRequests, once it is given what makes tokens.
     pub token_requests: Arc<TokenRequests>,
+    /// What answers TokenReviews, once it is given what authenticates tokens.
+    pub token_reviews: Arc<TokenReviews>,
 }
 
 /// Why a server's objects could not be opened.
@@ -96,16 +102,21 @@ pub async fn open(
 ) -> Result<Opened, OpenError> {
     let services = Arc::new(Services::new(store.clone(), options.node_ports));
     let token_requests = Arc::new(TokenRequests::default());
-    let hooks = hooks(&services, &token_requests);
+    let token_reviews = Arc::new(TokenReviews::default());
+    let hooks = hooks(&services, &token_requests, &token_reviews);
     let registry = Registry::open(store, clock, options, hooks).await;
     let registry = registry.map_err(|source| OpenError::Registry { source })?;
     definitions::serve_stored(&registry);
     let made = bootstrap::ensure(&registry, &services).await;
     made.map_err(|source| OpenError::Bootstrap { source })?;
-    Ok(Opened { registry, services, token_requests })
+    Ok(Opened { registry, services, token_requests, token_reviews })
 }
 
-fn hooks(services: &Arc<Services>, token_requests: &Arc<TokenRequests>) -> Hooks {
+fn hooks(
+    services: &Arc<Services>,
+    token_requests: &Arc<TokenRequests>,
+    token_reviews: &Arc<TokenReviews>,
+) -> Hooks {
     let row = |name, resource, action: Arc<dyn Action>| ActionRow { name, resource, action };
     let streams = Some(Arc::new(Streams) as _);
     let pods = KindHooks {
@@ -138,5 +149,6 @@ fn hooks(services: &Arc<Services>, token_requests: &Arc<TokenRequests>) -> Hooks
     for resource in ["roles", "clusterroles", "rolebindings", "clusterrolebindings"] {
         kinds.push((rbac::GROUP, resource, grants.clone()));
     }
-    Hooks { kinds, quotas: Some(Arc::new(ResourceQuotas::default())) }
+    let computed = reviews::rows(token_reviews);
+    Hooks { kinds, computed, quotas: Some(Arc::new(ResourceQuotas::default())) }
 }

@@ -319,7 +319,12 @@ impl Entry {
 
     /// `namespace/name`, or `name` of a cluster-scoped object.
     pub fn key(&self) -> &str {
-        text(&self.buffer()[..self.head().key_len as usize])
+        text(self.key_bytes())
+    }
+
+    /// The same, not checked to be UTF-8 once more.
+    pub fn key_bytes(&self) -> &[u8] {
+        &self.buffer()[..self.head().key_len as usize]
     }
 
     /// The namespace; empty for a cluster-scoped object.
@@ -361,8 +366,8 @@ impl Entry {
     }
 
     /// The text at such a place.
-    pub(crate) fn text_at(&self, at: u32, length: u32) -> &str {
-        text(&self.buffer()[at as usize..(at + length) as usize])
+    pub(crate) fn bytes_at(&self, at: u32, length: u32) -> &[u8] {
+        &self.buffer()[at as usize..(at + length) as usize]
     }
 
     /// The object's JSON, shared.
@@ -496,13 +501,13 @@ impl ExactSizeIterator for Pairs<'_> {}
 
 impl Placed for Entry {
     fn place(&self) -> Place<'_> {
-        by_key(self.key())
+        (b"", self.key_bytes())
     }
 }
 
 /// The place of the object of this key among the objects of its resource.
 pub(crate) fn by_key(key: &str) -> Place<'_> {
-    ("", key)
+    (b"", key.as_bytes())
 }
 
 #[cfg(test)]

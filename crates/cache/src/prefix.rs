@@ -23,7 +23,7 @@ pub fn custom_prefix<'k>(root: &[u8], key: &'k [u8]) -> Option<&'k [u8]> {
 
 /// Whether a key begins with a prefix. Of an empty one no byte is looked at: where it is said to be there may be
 /// nothing, and vector instructions that look there, if only at no byte, take fifty times as long as they should.
-pub fn begins_with(key: &str, prefix: &str) -> bool {
+pub fn begins_with(key: &[u8], prefix: &[u8]) -> bool {
     prefix.is_empty() || key.starts_with(prefix)
 }
 

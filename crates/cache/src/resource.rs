@@ -43,7 +43,9 @@ impl Snapshot {
         start: &str,
     ) -> impl Iterator<Item = &'a Entry> + use<'a> {
         let from = if start > prefix { start } else { prefix };
-        self.objects.from(by_key(from)).take_while(move |entry| begins_with(entry.key(), prefix))
+        self.objects
+            .from(by_key(from))
+            .take_while(move |entry| begins_with(entry.key_bytes(), prefix.as_bytes()))
     }
 
     /// The objects of [`Snapshot::range`] that have a value for a term, when an index knows them.

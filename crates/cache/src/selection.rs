@@ -48,7 +48,7 @@ struct Indexed {
 /// By value, then key.
 impl Placed for Indexed {
     fn place(&self) -> Place<'_> {
-        (self.entry.text_at(self.value_at, self.value_len), self.entry.key())
+        (self.entry.bytes_at(self.value_at, self.value_len), self.entry.key_bytes())
     }
 }
 
@@ -98,7 +98,8 @@ impl Index {
         prefix: &'a str,
         start: &str,
     ) -> impl Iterator<Item = &'a Entry> + use<'a> {
-        let from = (value, if start > prefix { start } else { prefix });
+        let (value, prefix) = (value.as_bytes(), prefix.as_bytes());
+        let from = (value, start.as_bytes().max(prefix));
         self.objects
             .from(from)
             .take_while(move |indexed| {

@@ -16,13 +16,13 @@ const NODE_MAX: usize = 24;
 /// A node with fewer is joined with a neighbour, if they fit into one.
 const NODE_MIN: usize = 8;
 
-/// What elements are ordered by.
-pub type Place<'a> = (&'a str, &'a str);
+/// What elements are ordered by: two texts, as bytes, whose order is that of the texts.
+pub type Place<'a> = (&'a [u8], &'a [u8]);
 
 /// Which of two places comes first.
 pub(crate) fn order(a: Place<'_>, b: Place<'_>) -> Ordering {
     // As in `begins_with`.
-    let text = |a: &str, b: &str| match a.is_empty() || b.is_empty() {
+    let text = |a: &[u8], b: &[u8]| match a.is_empty() || b.is_empty() {
         true => a.len().cmp(&b.len()),
         false => a.cmp(b),
     };
@@ -65,7 +65,7 @@ struct Branch<T> {
 
 /// A place that stays when the element that was there is gone.
 #[derive(Clone)]
-struct Separator(Box<str>, Box<str>);
+struct Separator(Box<[u8]>, Box<[u8]>);
 
 /// A node that was split off, to the right of this place.
 type Split<T> = (Separator, Arc<Node<T>>);
@@ -140,7 +140,7 @@ impl<T: Placed + Clone> Tree<T> {
 
     /// The elements in order.
     pub fn iter(&self) -> Range<'_, T> {
-        self.from(("", ""))
+        self.from((b"", b""))
     }
 
     /// The elements from a place on, in order.
@@ -345,7 +345,7 @@ mod tests {
 
     impl Placed for (String, String, u64) {
         fn place(&self) -> Place<'_> {
-            (&self.0, &self.1)
+            (self.0.as_bytes(), self.1.as_bytes())
         }
     }
 

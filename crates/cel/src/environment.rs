@@ -2,7 +2,7 @@
 
 use crate::checker::{self, Global};
 use crate::cost::{self, Estimate};
-use crate::macros::Macros;
+use crate::parser::Macros;
 use crate::parser::{self, Syntax};
 use crate::plan;
 use crate::program::Program;

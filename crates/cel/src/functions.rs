@@ -12,7 +12,6 @@ pub(crate) mod quantity;
 pub(crate) mod regex;
 pub(crate) mod semver;
 pub(crate) mod strings;
-pub(crate) mod text_format;
 pub(crate) mod time;
 pub(crate) mod url;
 

@@ -3,13 +3,17 @@
 //! A token too many or one that is missing is reported and read over, as upstream does; after any other
 //! syntax error nothing more is read, so that later errors of the same expression may be missing.
 
+mod macros;
+
+pub(crate) use macros::Macros;
+
 use crate::ast::{Entry, Expr, Field, Id, Item, Kind, Parsed, operator};
 use crate::lexer::{Lexeme, Token, TokenSet, Unrecognized, tokens};
 use crate::literal::{self, Literal};
-use crate::macros::{self, Expansion, Macros};
 use crate::source::Issues;
 use crate::stack;
 use keelson_meta::Str;
+use macros::Expansion;
 
 /// An expression has at most this many characters.
 pub const EXPRESSION_CHARS_MAX: usize = 100_000;

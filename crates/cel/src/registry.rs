@@ -1,7 +1,9 @@
 //! All functions and their overloads, by library; made once from the tables in `signatures.rs`.
 
-use crate::signatures::TABLES;
+mod signatures;
+
 use crate::types::Type;
+use signatures::TABLES;
 use std::collections::HashMap;
 use std::sync::OnceLock;
 

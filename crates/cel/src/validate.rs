@@ -4,7 +4,7 @@
 use crate::ast::{Expr, Id, Kind};
 use crate::checker::{Checked, Reference};
 use crate::functions;
-use crate::functions::text_format::{self, Clause};
+use crate::functions::strings::text_format::{self, Clause};
 use crate::literal::Literal;
 use crate::source::Issues;
 use crate::types::Type;

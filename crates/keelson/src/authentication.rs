@@ -2,7 +2,7 @@
 //! when it changes.
 
 use crate::authorization;
-use crate::server::StartError;
+use crate::start_error::StartError;
 use keelson_auth::JwtSlot;
 use keelson_auth::oidc::{
     self, AnonymousConfig, AuthenticationConfiguration, JoseAlgorithm, JwtAuthenticators, JwtConfig,

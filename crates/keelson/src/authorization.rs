@@ -1,7 +1,7 @@
 //! [`Authorization`]: which authorizers are asked, as `--authorization-mode` or `--authorization-config` say, and
 //! the loop that reads that file again when it changes.
 
-use crate::server::StartError;
+use crate::start_error::StartError;
 use keelson_auth::node::NodeAuthorizer;
 use keelson_auth::webhook::{
     AuthorizationConfiguration, AuthorizerConfig, WebhookAuthorizer, WebhookConfig, WebhookOptions,

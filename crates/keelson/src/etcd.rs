@@ -1,6 +1,6 @@
 //! Data in an etcd cluster instead of a folder: what the flags say, and the store made of it.
 
-use crate::server::StartError;
+use crate::start_error::StartError;
 use bytes::Bytes;
 use keelson_builtin::StoredForm;
 use keelson_meta::Features;

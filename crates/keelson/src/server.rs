@@ -3,7 +3,7 @@
 use crate::authentication::{JwtOptions, TokenWebhookOptions};
 use crate::authorization::Authorization;
 use crate::backup_socket::{BackupSocket, backup_socket};
-use crate::certificates::{CertificateError, Pki, host_names};
+use crate::certificates::{Pki, host_names};
 use crate::controllers::{self, Duty};
 use crate::dynamic_admission;
 use crate::etcd::{self, Etcd};
@@ -12,6 +12,7 @@ use crate::kubeconfig::Kubeconfig;
 use crate::service_account_keys::ServiceAccountTokenOptions;
 use crate::services::Services;
 use crate::signing::SigningOptions;
+use crate::start_error::{StartError, with_causes};
 use crate::supervisor::{Loops, keep_running};
 use crate::tls_files::{CurrentFiles, TlsFiles};
 use crate::{election, event_ttl, files, private_files};
@@ -21,8 +22,8 @@ use keelson_auth::oidc::AnonymousConfig;
 use keelson_auth::service_account::ServiceAccountTokens;
 use keelson_auth::{Authenticator, BootstrapTokens, RemoteTokens, TokenFile, User};
 use keelson_builtin::{
-    OpenError as BuiltinError, Opened, Services as ServiceClaims, api_services, definitions,
-    flow_control, kubernetes_endpoints,
+    Opened, Services as ServiceClaims, api_services, definitions, flow_control,
+    kubernetes_endpoints,
 };
 use keelson_controllers::{ClientTrust, Context, Controllers};
 use keelson_egress::Egress;
@@ -56,35 +57,6 @@ const COMPACTION_LOOK: Duration = Duration::from_secs(15);
 const EVENT_TTL_DEFAULT: Duration = Duration::from_secs(3600);
 /// Grace period at shutdown for control loops and the release of the lease.
 const CONTROL_LOOPS_END_MAX: Duration = Duration::from_secs(5);
-
-/// Why a server did not start; one line, naming the flag where one is at fault.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct StartError(String);
-
-impl StartError {
-    pub(crate) fn new(line: String) -> Self {
-        StartError(line)
-    }
-}
-
-impl From<CertificateError> for StartError {
-    fn from(error: CertificateError) -> Self {
-        StartError(error.to_string())
-    }
-}
-
-impl From<BuiltinError> for StartError {
-    fn from(error: BuiltinError) -> Self {
-        StartError(with_causes(&error))
-    }
-}
-
-/// An error and what caused it, on one line.
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |line, cause| format!("{line}: {cause}"))
-}
 
 /// Says of records that cannot be read what can be done.
 fn unopened(error: &OpenError) -> StartError {
@@ -289,7 +261,7 @@ impl Builder {
         let opening = tokio::spawn(keelson_builtin::open(backend.store(), clock, options));
         let pki = tls_files.pki();
         let account_tokens = self.service_account_tokens.tokens(tls_files.dir.as_deref()).await;
-        let Opened { registry, services: claims, token_requests } =
+        let Opened { registry, services: claims, token_requests, token_reviews } =
             opening.await.map_err(|error| StartError(format!("registry: {error}")))??;
         let pki = pki?;
         let trust = if self.tls { tls_files.trust(&pki)? } else { ClientTrust::default() };
@@ -323,10 +295,10 @@ impl Builder {
         let remote = self.remote_tokens(&egress, &mut loops)?;
         self.follow_files(&registry, &egress, &account_tokens, &mut loops);
         let app = self.app(registry.clone(), account_tokens, remote, health, told);
-        let listening = keelson_server::serve(app, listener, tls)
-            .map_err(|error| StartError(format!("listen: {error}")))?;
+        token_reviews.attach(app.authenticator.clone());
+        let listening = keelson_server::serve(app, listener, tls);
         Ok(Keelson {
-            listening,
+            listening: listening.map_err(|error| StartError(format!("listen: {error}")))?,
             shutdown,
             loops,
             is_broken,
@@ -419,7 +391,7 @@ impl Builder {
             started: registry.clock.now(),
             flags: self.flags,
             registry,
-            authenticator,
+            authenticator: Arc::new(authenticator),
             version: VersionInfo {
                 git_version: KUBERNETES_VERSION.to_owned(),
                 build: format!("keelson-{}", env!("CARGO_PKG_VERSION")),

@@ -3,7 +3,7 @@
 
 use crate::files::fingerprint;
 use crate::private_files;
-use crate::server::StartError;
+use crate::start_error::StartError;
 use keelson_auth::service_account::{
     CALL_TIME_MAX, EXTENDED_SECONDS_DEFAULT, ExternalSigner, ServiceAccountOptions,
     ServiceAccountTokens, SigningKey, TokenKeys, VerifyingKey,

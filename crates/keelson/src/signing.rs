@@ -2,7 +2,7 @@
 
 use crate::certificates::Pki;
 use crate::private_files;
-use crate::server::StartError;
+use crate::start_error::StartError;
 use keelson_auth::CertificateAuthority;
 use keelson_controllers::Signing;
 use std::path::{Path, PathBuf};

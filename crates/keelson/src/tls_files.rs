@@ -4,7 +4,7 @@
 use crate::certificates::{ADMIN_NAME, Pki};
 use crate::files::{Fingerprint, fingerprint};
 use crate::private_files;
-use crate::server::StartError;
+use crate::start_error::StartError;
 use keelson_auth::{FrontProxy, x509};
 use keelson_controllers::ClientTrust;
 use keelson_server::{ClientAuthorities, Tls};

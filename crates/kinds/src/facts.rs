@@ -1,7 +1,7 @@
 //! Facts of single built-in resources that OpenAPI does not tell: where and in which version they are stored, which
 //! versions are deprecated, of which form tables are made.
 
-use keelson_meta::{GroupVersionKind, Object, Str};
+use keelson_meta::{GroupVersionKind, Object, Str, Value};
 
 /// What clients of a deprecated version are warned of, whatever they do (apiserver `endpoints/deprecation`).
 /// `kind` is that of the resource.
@@ -87,4 +87,43 @@ pub fn printed_form(gvk: &GroupVersionKind, obj: &Object) -> Option<Object> {
         let newest = GroupVersionKind { version: "v2".into(), ..gvk.clone() };
         crate::convert(obj.clone(), gvk, &newest)
     })
+}
+
+/// Annotations that conversion to a version adds: upstream makes rows of the internal type, which has none.
+const CONVERTED_ANNOTATIONS: &[(&str, &str, &str)] = &[
+    ("apps/v1", "DaemonSet", "deprecated.daemonset.template.generation"),
+    ("autoscaling/v1", "HorizontalPodAutoscaler", "autoscaling.alpha.kubernetes.io/metrics"),
+    ("autoscaling/v1", "HorizontalPodAutoscaler", "autoscaling.alpha.kubernetes.io/behavior"),
+    (
+        "autoscaling/v1",
+        "HorizontalPodAutoscaler",
+        "autoscaling.alpha.kubernetes.io/current-metrics",
+    ),
+    ("autoscaling/v1", "HorizontalPodAutoscaler", "autoscaling.alpha.kubernetes.io/conditions"),
+];
+
+/// Takes out the annotations that conversion to a version has added, for tables.
+pub fn drop_converted_annotations(gvk: &GroupVersionKind, obj: &mut Object) {
+    for (version, kind, annotation) in CONVERTED_ANNOTATIONS {
+        if gvk.kind != *kind || gvk.api_version() != *version {
+            continue;
+        }
+        let metadata = obj.metadata_mut();
+        let annotations = metadata.get_mut("annotations").and_then(Value::as_object_mut);
+        if let Some(annotations) = annotations {
+            annotations.remove(annotation);
+            if annotations.is_empty() {
+                metadata.remove("annotations");
+            }
+        }
+    }
+}
+
+/// Whether a subresource can be shown as a table: some cannot, as upstream.
+pub fn has_table(group: &str, resource: &str, subresource: &str) -> bool {
+    match subresource {
+        "ephemeralcontainers" | "resize" | "approval" => false,
+        "status" => (group, resource) != ("resource.k8s.io", "resourceclaims"),
+        _ => true,
+    }
 }

@@ -5,127 +5,21 @@
 //! then policies and webhooks that do.
 
 use crate::kind::Target;
-use crate::options::{DeleteOptions, WriteOptions};
+use crate::options::WriteOptions;
 use crate::registry::Registry;
 use crate::stamp;
-use crate::verbs::Part;
+use crate::write::{Options, OwnKind, Part, Write};
 use keelson_admission::{
     Attributes, Call, Configurations, NAMESPACE_AUTO_PROVISION, Notes, Operation, Phase,
     Reinvocation, Request, Step,
 };
 use keelson_auth::Permit;
-use keelson_meta::{
-    Failure, GroupVersionKind, GroupVersionResource, Map, Object, Str, Value, value,
-};
+use keelson_meta::{Failure, GroupVersionKind, GroupVersionResource, Object, Str, Value, value};
 use std::time::{Duration, Instant};
 
 /// How long a write waits for what a control loop is about to make: a new pod for its service account (upstream
 /// asks ten times, up to 200 ms apart).
 const AWAITED_TIME_MAX: Duration = Duration::from_millis(1_500);
-
-/// A write on its way through admission.
-#[derive(Clone, Copy)]
-pub struct Write<'a> {
-    /// Of the request.
-    pub permit: &'a Permit,
-    /// The object.
-    pub target: &'a Target,
-    /// What is done.
-    pub operation: Operation,
-    /// The subresource, or empty.
-    pub subresource: &'a str,
-    /// The name that the client gave, or empty.
-    pub name: &'a str,
-    /// Whether nothing is to be stored.
-    pub dry_run: bool,
-    /// The stored object, in the version that writes work on.
-    pub old: Option<&'a Object>,
-    /// What the client asks of it.
-    pub options: Options<'a>,
-    /// What is written, where that is not an object of the target's kind.
-    pub own: Option<OwnKind<'a>>,
-}
-
-/// The kind and resource of what a subresource takes: an Eviction, a Scale, the options of a stream.
-#[derive(Clone, Copy)]
-pub struct OwnKind<'a> {
-    /// The kind.
-    pub kind: &'a GroupVersionKind,
-    /// Where that is not the target's.
-    pub resource: Option<&'a GroupVersionResource>,
-}
-
-/// The options of a request, as webhooks and policies see them.
-#[derive(Clone, Copy)]
-pub enum Options<'a> {
-    /// Of create and, for updates, update.
-    Write(&'a WriteOptions),
-    /// Of delete and deletecollection.
-    Delete(&'a DeleteOptions),
-    /// Connections have none.
-    None,
-}
-
-impl Options<'_> {
-    fn value(&self, operation: Operation) -> Value {
-        let (kind, mut options) = match self {
-            Options::None => return Value::Null,
-            Options::Write(options) if operation == Operation::Create => {
-                ("CreateOptions", options.to_map())
-            }
-            Options::Write(options) => ("UpdateOptions", options.to_map()),
-            Options::Delete(options) => ("DeleteOptions", options.to_map()),
-        };
-        options.insert("kind", kind);
-        options.insert("apiVersion", "meta.k8s.io/v1");
-        Value::Object(options)
-    }
-}
-
-impl WriteOptions {
-    /// As `CreateOptions` and `UpdateOptions` have them.
-    fn to_map(&self) -> Map {
-        let mut map = Map::new();
-        if self.dry_run {
-            map.insert("dryRun", value!(["All"]));
-        }
-        if !self.field_manager_is_default {
-            map.insert("fieldManager", self.field_manager.clone());
-        }
-        if let Some(given) = self.given_validation() {
-            map.insert("fieldValidation", given);
-        }
-        map
-    }
-}
-
-impl DeleteOptions {
-    fn to_map(&self) -> Map {
-        let mut map = Map::new();
-        if let Some(seconds) = self.grace_period_seconds {
-            map.insert("gracePeriodSeconds", seconds);
-        }
-        let mut preconditions = Map::new();
-        for (name, given) in [("uid", &self.uid), ("resourceVersion", &self.resource_version)] {
-            if let Some(given) = given {
-                preconditions.insert(name, given.clone());
-            }
-        }
-        if !preconditions.is_empty() {
-            map.insert("preconditions", preconditions);
-        }
-        if let Some(propagation) = self.propagation {
-            map.insert("propagationPolicy", propagation.name());
-        }
-        if self.dry_run {
-            map.insert("dryRun", value!(["All"]));
-        }
-        if self.ignore_read_error {
-            map.insert("ignoreStoreReadErrorWithClusterBreakingPotential", true);
-        }
-        map
-    }
-}
 
 /// The webhooks and policies that a write has to pass; `None` when there are none.
 pub type Passes = Option<Box<Configurations>>;

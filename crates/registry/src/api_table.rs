@@ -5,6 +5,7 @@
 //! [`Registry::serve`](crate::Registry::serve) and [`Registry::withdraw`](crate::Registry::withdraw).
 
 use crate::kind::Kind;
+pub use crate::kind::Source;
 use crate::schema_text::SchemaText;
 use keelson_cache::{Place, Placed, Tree};
 use keelson_meta::{GroupVersionKind, Str};
@@ -38,9 +39,14 @@ pub struct ApiGroup {
     kinds: Tree<Arc<Kind>>,
 }
 
+/// The place of a group, resource or kind among others.
+fn by_name(name: &str) -> Place<'_> {
+    (name.as_bytes(), b"")
+}
+
 impl Placed for ApiGroup {
     fn place(&self) -> Place<'_> {
-        (&self.name, "")
+        by_name(&self.name)
     }
 }
 
@@ -79,24 +85,15 @@ pub struct Endpoint {
     pub openapi: SchemaText,
 }
 
-/// Who serves a resource.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// The catalogue.
-    BuiltIn,
-    /// A producer at run time: a CustomResourceDefinition.
-    Custom,
-}
-
 impl Placed for Endpoint {
     fn place(&self) -> Place<'_> {
-        (&self.facts.name, "")
+        by_name(&self.facts.name)
     }
 }
 
 impl Placed for Kind {
     fn place(&self) -> Place<'_> {
-        (&self.gvr.resource, "")
+        by_name(&self.gvr.resource)
     }
 }
 
@@ -153,7 +150,7 @@ impl ApiTable {
     pub fn group(&self, name: &str) -> Option<&ApiGroup> {
         match self.places.get(name) {
             Some(place) => self.built_in.get(*place).map(|group| &**group),
-            None => self.custom.get((name, "")).map(|group| &**group),
+            None => self.custom.get(by_name(name)).map(|group| &**group),
         }
     }
 
@@ -164,7 +161,7 @@ impl ApiTable {
 
     /// A resource that keeps objects.
     pub fn kind(&self, group: &str, resource: &str) -> Option<&Arc<Kind>> {
-        self.group(group)?.kinds.get((resource, ""))
+        self.group(group)?.kinds.get(by_name(resource))
     }
 
     /// The resource of the objects of a kind, served in this version.
@@ -196,7 +193,7 @@ impl ApiTable {
         match place {
             // Its own resources stay, and so does the group.
             Some(place) => built_in[place] = Arc::new(changed),
-            None if changed.versions.is_empty() => drop(custom.remove((group, ""))),
+            None if changed.versions.is_empty() => drop(custom.remove(by_name(group))),
             None => drop(custom.insert(Arc::new(changed))),
         }
         ApiTable { built_in, places: self.places.clone(), custom }
@@ -212,9 +209,9 @@ impl ApiGroup {
 
     /// Puts endpoints of one resource in the place of those that it had.
     fn replace(&mut self, resource: &str, endpoints: Vec<(Str, Arc<Endpoint>)>, sorted: bool) {
-        self.kinds.remove((resource, ""));
+        self.kinds.remove(by_name(resource));
         for version in &mut self.versions {
-            version.endpoints.remove((resource, ""));
+            version.endpoints.remove(by_name(resource));
         }
         for (version, endpoint) in endpoints {
             if let Some(kind) = &endpoint.kind {
@@ -247,7 +244,7 @@ impl ApiVersion {
 
     /// A resource.
     pub fn endpoint(&self, name: &str) -> Option<&Arc<Endpoint>> {
-        self.endpoints.get((name, ""))
+        self.endpoints.get(by_name(name))
     }
 }
 

@@ -8,7 +8,14 @@ use keelson_meta::{Failure, Object, Status};
 use std::sync::{Arc, Weak};
 
 /// The registry, as authorizers see it. It does not keep the registry alive, which owns the authorizer.
-pub(crate) struct ReadOnly(pub Weak<Registry>);
+struct ReadOnly(Weak<Registry>);
+
+impl Registry {
+    /// The stored objects, for authorizers and authenticators. Does not keep the registry alive.
+    pub fn objects_reader(&self) -> Arc<dyn Objects> {
+        Arc::new(ReadOnly(self.this.clone()))
+    }
+}
 
 impl ReadOnly {
     fn registry(&self) -> Result<Arc<Registry>, Failure> {

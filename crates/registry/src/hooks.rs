@@ -4,13 +4,12 @@
 //! Some of these traits have one implementation beside that of the tests: they are the seam at which a crate below
 //! asks one above it.
 
-use crate::admission::Write;
 use crate::kind::Target;
-use crate::options::LogOptions;
+use crate::options::{LogOptions, WriteOptions};
 use crate::registry::Registry;
-use crate::subresources::{Acted, Asked};
+use crate::write::Write;
 use keelson_auth::Permit;
-use keelson_meta::{Failure, Object, Status};
+use keelson_meta::{Failure, Object, Status, Str};
 use keelson_store::BoxFuture;
 use std::fmt;
 use std::sync::Arc;
@@ -20,6 +19,8 @@ use std::sync::Arc;
 pub struct Hooks {
     /// Those of built-in resources, by group and name.
     pub kinds: Vec<(&'static str, &'static str, KindHooks)>,
+    /// Those of resources that keep no objects, by group and name.
+    pub computed: Vec<(&'static str, &'static str, Arc<dyn Computed>)>,
     /// What limits how much there is in a namespace.
     pub quotas: Option<Arc<dyn Quotas>>,
 }
@@ -162,6 +163,61 @@ pub trait Action: Send + Sync {
     fn act<'a>(&'a self, asked: Asked<'a>, body: Object) -> BoxFuture<'a, Result<Acted, Failure>>;
 }
 
+/// A resource that keeps no objects: they are made when they are asked for.
+pub trait Computed: Send + Sync {
+    /// Answers what is posted, after plug-ins have seen it: a review.
+    fn post<'a>(
+        &'a self,
+        _registry: &'a Registry,
+        _permit: &'a Permit,
+        _review: Object,
+    ) -> BoxFuture<'a, Result<Object, Failure>> {
+        Box::pin(async { Err(Status::method_not_allowed()) })
+    }
+
+    /// The object of a name.
+    fn get(&self, _registry: &Registry, _name: &str) -> Result<Object, Failure> {
+        Err(Status::method_not_allowed())
+    }
+
+    /// All objects.
+    fn list(&self, _registry: &Registry) -> Result<Vec<Object>, Failure> {
+        Err(Status::method_not_allowed())
+    }
+}
+
+/// What came of an action.
+#[derive(Clone, Debug, Default)]
+pub struct Acted {
+    /// What is answered, where that is more than that it is done.
+    pub object: Option<Object>,
+    /// Texts of Warning headers.
+    pub warnings: Vec<Str>,
+}
+
+/// A request to a subresource, which its permit covers: with it goes the right to all that the action does.
+#[derive(Clone, Copy)]
+pub struct Asked<'a> {
+    /// All kinds.
+    pub registry: &'a Registry,
+    /// Of the request.
+    pub permit: &'a Permit,
+    /// The object.
+    pub target: &'a Target,
+    /// What the client asks of it.
+    pub options: &'a WriteOptions,
+    pub(crate) row: &'a ActionRow,
+}
+
+/// The same, for a task that outlives the request.
+pub struct OwnedAsked {
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) permit: Permit,
+    pub(crate) target: Target,
+    pub(crate) options: WriteOptions,
+    pub(crate) row: ActionRow,
+}
+
 /// What leads to a node.
 pub trait Connections: Send + Sync {
     /// The log of a container, which is empty while no node runs its object.
@@ -183,6 +239,21 @@ pub trait Connections: Send + Sync {
 }
 
 impl Registry {
+    /// What answers for a resource that keeps no objects.
+    pub fn computed(&self, group: &str, resource: &str) -> Option<&Arc<dyn Computed>> {
+        let mut known = self.hooks.computed.iter();
+        known.find(|(of, name, _)| *of == group && *name == resource).map(|(.., found)| found)
+    }
+
+    /// The resource of the same group, and its subresource, for which a resource is another way to post.
+    pub fn posted_to(&self, group: &str, resource: &str) -> Option<(&'static str, &'static str)> {
+        let kinds = self.hooks.kinds.iter().filter(|(of, ..)| *of == group);
+        let mut rows =
+            kinds.flat_map(|(_, of, hooks)| hooks.actions.iter().map(move |row| (*of, row)));
+        let found = rows.find(|(_, row)| row.resource == Some(resource));
+        found.map(|(of, row)| (of, row.name))
+    }
+
     /// Whether quotas may have something to say about a write. They have nothing to say about what the
     /// server writes on its own account, which it needs to start.
     pub(crate) fn has_quotas(&self, write: &Write<'_>) -> bool {

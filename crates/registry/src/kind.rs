@@ -1,7 +1,6 @@
 //! [`Kind`]: one resource with its versions, its rules and its objects. [`Target`]: what a request
 //! speaks of. Below this, nobody can ask whether a kind is built in.
 
-use crate::api_table::Source;
 use crate::cel_rules::CelRules;
 use crate::conversion::ConvertedEntries;
 use crate::hooks::KindHooks;
@@ -30,6 +29,15 @@ const SCRATCH_BYTES_MAX: usize = 64 << 10;
 thread_local! {
     /// Where objects are encoded: how long one is shows only then, and what is stored has no room left.
     static SCRATCH: Kept<Vec<u8>> = const { Kept::new(SCRATCH_BYTES_MAX) };
+}
+
+/// Who serves a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The catalogue.
+    BuiltIn,
+    /// A producer at run time: a CustomResourceDefinition.
+    Custom,
 }
 
 /// What validates objects of one version of a custom resource.

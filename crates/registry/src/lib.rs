@@ -26,24 +26,28 @@ mod schema_text;
 pub mod stamp;
 mod subresources;
 mod verbs;
+mod write;
 
-pub use admission::{Options, OwnKind, Passes, Write};
+pub use admission::Passes;
 pub use api_table::{ApiTable, Endpoint, RemoteGroup};
+pub use hooks::{Acted, Asked, OwnedAsked};
 pub use informer::{Informer, InformerEvent, Wanted};
 /// A value of the store for an object that is there and cannot be read, made of the reason.
 pub use keelson_cache::unreadable as unreadable_record;
 pub use keelson_cache::{Entry, Snapshot};
 pub use keelson_kinds::PortRange;
-pub use keelson_kinds::facts::{has_printed_form, printed_form};
+pub use keelson_kinds::facts::{
+    drop_converted_annotations, has_printed_form, has_table, printed_form,
+};
 pub use keelson_kinds::scale::{ScalePaths, path_members, scale_kind};
 pub use kind::{Answer, Kind, Target};
 pub use registry::{OpenError, Registry, RegistryOptions, built_in_kinds, stored_gvk};
 pub use scale::ScaleChange;
 pub use schema_text::{OpenText, SchemaText};
 pub use stamp::{Clock, SystemClock};
-pub use subresources::{Acted, Asked, OwnedAsked};
 pub use verbs::delete::{Deleted, check_preconditions};
 pub use verbs::list::{Filter, List};
 pub use verbs::update::{Change, Updated, check_uid};
 pub use verbs::watch::{EventKind, WatchError, WatchEvent, WatchRefusal, WatchSession};
-pub use verbs::{Part, Tries, Written, check_body_fields};
+pub use verbs::{Tries, Written, check_body_fields};
+pub use write::{Options, OwnKind, Part, Write};

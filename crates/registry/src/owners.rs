@@ -5,7 +5,7 @@ use crate::conversion::Conversions;
 use crate::kind::{Kind, Target};
 use crate::options::WriteOptions;
 use crate::registry::Registry;
-use crate::verbs::Part;
+use crate::write::Part;
 use keelson_apply::apply::{self, Request};
 use keelson_apply::fields::{FieldSet, Filter};
 use keelson_apply::managed::{self, Scope};

@@ -3,7 +3,6 @@
 use crate::api_changes::ApiChanges;
 use crate::api_table::{ApiTable, RemoteGroup, Source};
 use crate::conversion::ConvertedEntries;
-use crate::followed::ReadOnly;
 use crate::hooks::{Claim, Ending, Hooks, KindHooks};
 use crate::kind::{Kind, Target};
 use crate::open_api::KeptIndex;
@@ -12,7 +11,7 @@ use arc_swap::{ArcSwap, Guard};
 use bytes::Bytes;
 use keelson_admission::webhooks::ConversionWebhooks;
 use keelson_admission::{Configurations, DynamicPlugIn, namespace_lifecycle};
-use keelson_auth::{Authorizer, Mirror, Objects};
+use keelson_auth::{Authorizer, Mirror};
 use keelson_cache::{Cache, Entry, Resource, Snapshot, StartError};
 use keelson_kinds::{PortRange, facts};
 use keelson_meta::{
@@ -114,7 +113,7 @@ pub struct Registry {
     pub(crate) hooks: Hooks,
     /// Writes that run to their end whatever becomes of their requests.
     writes: TaskTracker,
-    this: Weak<Registry>,
+    pub(crate) this: Weak<Registry>,
     api: ArcSwap<ApiTable>,
     /// Held by who replaces the table.
     api_changes: Mutex<ApiChanges>,
@@ -207,11 +206,6 @@ impl Registry {
         self.writes.close();
         self.writes.wait().await;
         self.writes.reopen();
-    }
-
-    /// The stored objects, for authorizers and authenticators. Does not keep the registry alive.
-    pub fn objects_reader(&self) -> Arc<dyn Objects> {
-        Arc::new(ReadOnly(self.this.clone()))
     }
 
     /// What is served now. A request looks at one table from its beginning to its end.

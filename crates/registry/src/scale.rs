@@ -1,7 +1,7 @@
 //! The `scale` subresource: one small kind over the replica counts of several (registry
 //! `apps/deployment/storage`, `core/replicationcontroller/storage`).
 
-use crate::admission::{OwnKind, Passes, Write};
+use crate::admission::Passes;
 use crate::api_table::Source;
 use crate::kind::{Answer, Target};
 use crate::options::{Freshness, Patch, WriteOptions};
@@ -11,7 +11,8 @@ use crate::registry::Registry;
 use crate::verbs::create::check_namespace;
 use crate::verbs::patch::Applied;
 use crate::verbs::update::{Updated, check_name, check_uid};
-use crate::verbs::{Part, Written, check_body_fields};
+use crate::verbs::{Written, check_body_fields};
+use crate::write::{OwnKind, Part, Write};
 use keelson_apply::managed::scale::{ReplicasPaths, to_resource, to_scale};
 use keelson_auth::Permit;
 use keelson_kinds::scale::{self, REPLICAS, members, scale_kind, set_at};

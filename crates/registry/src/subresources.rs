@@ -1,52 +1,20 @@
 //! Subresources that act on one object: which there are and what they do, the hooks of the kind say; here their
 //! permit is compared with their target, and they are given what verbs are made of.
 
-use crate::admission::{Options, OwnKind, Passes, Write};
-use crate::hooks::ActionRow;
+use crate::admission::Passes;
+use crate::hooks::{Acted, Asked, OwnedAsked};
 use crate::kind::{Answer, Target};
 use crate::options::{DeleteOptions, Freshness, ListOptions, WriteOptions};
 use crate::registry::Registry;
-use crate::verbs::Part;
 use crate::verbs::Written;
 use crate::verbs::delete::Deleted;
 use crate::verbs::list::List;
 use crate::verbs::update::Change;
+use crate::write::Part;
+use crate::write::{Options, OwnKind, Write};
 use keelson_admission::Operation;
 use keelson_auth::Permit;
 use keelson_meta::{Failure, GroupVersionKind, Object, Status, Str};
-use std::sync::Arc;
-
-/// What came of an action.
-#[derive(Clone, Debug, Default)]
-pub struct Acted {
-    /// What is answered, where that is more than that it is done.
-    pub object: Option<Object>,
-    /// Texts of Warning headers.
-    pub warnings: Vec<Str>,
-}
-
-/// A request to a subresource, which its permit covers: with it goes the right to all that the action does.
-#[derive(Clone, Copy)]
-pub struct Asked<'a> {
-    /// All kinds.
-    pub registry: &'a Registry,
-    /// Of the request.
-    pub permit: &'a Permit,
-    /// The object.
-    pub target: &'a Target,
-    /// What the client asks of it.
-    pub options: &'a WriteOptions,
-    row: &'a ActionRow,
-}
-
-/// The same, for a task that outlives the request.
-pub struct OwnedAsked {
-    registry: Arc<Registry>,
-    permit: Permit,
-    target: Target,
-    options: WriteOptions,
-    row: ActionRow,
-}
 
 impl OwnedAsked {
     /// The request.

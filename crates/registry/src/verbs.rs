@@ -19,32 +19,6 @@ use keelson_meta::{Failure, Status, Str};
 use keelson_schema::Schema;
 use keelson_schema::decode::Decoded;
 
-/// Which part of an object a write is about.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Part {
-    /// The object itself; its status stays as it is.
-    #[default]
-    Main,
-    /// Its status; the rest stays as it is.
-    Status,
-    /// Another subresource, by name, whose rules are in the change itself.
-    Other(&'static str),
-    /// What a subresource such as `binding` does to the object behind it: admitted before, as the request
-    /// that it is.
-    Effect(&'static str),
-}
-
-impl Part {
-    /// The name in managedFields; empty for the object itself.
-    pub fn name(self) -> &'static str {
-        match self {
-            Part::Main => "",
-            Part::Status => "status",
-            Part::Other(name) | Part::Effect(name) => name,
-        }
-    }
-}
-
 /// A write's answer and what goes beside it.
 #[derive(Clone, Debug)]
 pub struct Written {

@@ -2,6 +2,7 @@
 //! of members that no field has, nulls and empty members dropped where Go would not see them.
 
 use crate::go_types;
+pub use crate::text::TypeError;
 use crate::types::{Field, ListShape, Presence, SchemaOr, Shape, Struct, Types};
 use keelson_meta::{Map, Path, Str, Value};
 
@@ -34,10 +35,6 @@ pub struct Conform<'t> {
     /// The first wrong type: Go reads on after it, and a text that its type cannot read counts more.
     first: Option<TypeError>,
 }
-
-/// Why a value is not of its type, in Go's words.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TypeError(pub String);
 
 impl<'t> Conform<'t> {
     /// A walk that has seen nothing yet.

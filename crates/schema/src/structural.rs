@@ -5,7 +5,6 @@
 //! which objects are decoded, pruned, given defaults, merged and applied; and it validates objects
 //! ([`Structural::validate`]) in the words of upstream.
 
-mod checks;
 mod defaults;
 mod formats;
 mod types;

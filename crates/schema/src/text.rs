@@ -1,11 +1,14 @@
 //! Values whose JSON form is text with rules of its own: bytes, quantities, times and durations.
 
-use crate::conform::TypeError;
 use base64::Engine;
 use base64::alphabet;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
 use keelson_meta::time::{GoDuration, Timestamp};
 use keelson_meta::{Str, Value, quantity};
+
+/// Why a value is not of its type, in Go's words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TypeError(pub String);
 
 /// Go does not look at bits after the last byte.
 const LAX: GeneralPurpose = GeneralPurpose::new(

@@ -2,9 +2,9 @@
 //! clients ask for it often, and a definition changes one group.
 
 use crate::discovery::strings;
-use crate::handler::App;
 use bytes::Bytes;
 use keelson_meta::{GroupVersionKind, Map, Str, Value, value};
+use keelson_registry::Registry;
 use keelson_registry::api_table::{ApiGroup, ApiTable, ApiVersion, RemoteGroup};
 use keelson_schema::catalogue::Resource;
 use keelson_schema::json;
@@ -47,10 +47,15 @@ pub(crate) struct Document {
 impl Aggregated {
     /// The document of the core group, or of all others. `is_known` is asked whether a hash is that of a text that the
     /// client has: then there is no text.
-    pub fn document(&self, app: &App, core: bool, is_known: impl Fn(&str) -> bool) -> Document {
+    pub fn document(
+        &self,
+        registry: &Registry,
+        core: bool,
+        is_known: impl Fn(&str) -> bool,
+    ) -> Document {
         // The table is at least as new as its number: what is newer is looked at again next time.
-        let number = app.registry.api_change();
-        let (api, remote) = (app.registry.api(), app.registry.remote_groups());
+        let number = registry.api_change();
+        let (api, remote) = (registry.api(), registry.remote_groups());
         let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let before = place.take();
         let is_new = |kept: &Kept| kept.number == number && Arc::ptr_eq(&kept.remote, &remote);
@@ -61,7 +66,7 @@ impl Aggregated {
             return Document { text, hash };
         }
         let groups = before.and_then(|kept| {
-            let changed = app.registry.api_groups_since(kept.number)?;
+            let changed = registry.api_groups_since(kept.number)?;
             Some(without(kept.groups, &changed))
         });
         let mut kept =

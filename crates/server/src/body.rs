@@ -1,6 +1,5 @@
 //! The bodies of answers: whole, a list that is written while it is sent, a stream of watch events.
 
-use crate::listing::{Listing, Step};
 use bytes::{BufMut, Bytes, BytesMut};
 use flate2::{Compression, write::GzEncoder};
 use http_body::{Body as HttpBody, Frame, SizeHint};
@@ -16,6 +15,28 @@ const CHUNK_BYTES: usize = 8 << 10;
 /// The gzip level of answers (upstream's `defaultGzipContentEncodingLevel`).
 const GZIP_LEVEL: Compression = Compression::new(1);
 
+/// The next piece of a body.
+pub(crate) enum Step {
+    /// Something to send.
+    Chunk(Bytes),
+    /// Nothing yet, because others have not had their turn.
+    Again,
+    /// Nothing any more.
+    Done,
+}
+
+/// A body that is written piece by piece while it is sent, and waits for nobody.
+pub(crate) trait Pieces: Send {
+    /// The next piece. A failure can only close the connection: the answer has begun.
+    fn next(&mut self) -> Result<Step, Failure>;
+
+    /// Whether all was written.
+    fn is_done(&self) -> bool;
+
+    /// Bytes of what it is made from.
+    fn source_bytes(&self) -> u64;
+}
+
 /// A body.
 pub(crate) enum Body {
     /// Nothing, or all of it.
@@ -23,7 +44,7 @@ pub(crate) enum Body {
     /// A list of stored objects.
     List(ListBody),
     /// A list in another form.
-    Listing(Box<Listing>),
+    Listing(Box<dyn Pieces>),
     /// Chunks as they come.
     Stream(Chunks),
     /// Any of the first three, compressed while it is sent.

@@ -1,7 +1,8 @@
 //! `/statusz` and `/flagz`: what this process is and how it was started, for people as text, for
 //! programs as `config.k8s.io` objects.
 
-use crate::handler::{App, Ask};
+use crate::app::App;
+use crate::ask::Ask;
 use crate::negotiate::{self, ComponentForm};
 use crate::respond::{self, Reply};
 use http::{HeaderValue, header};

@@ -1,7 +1,7 @@
 //! A request from before it is authenticated until the last byte of its answer was sent.
 
+use crate::ask::Ask;
 use crate::connections::{Asked as Counting, Place};
-use crate::handler::Ask;
 use crate::in_flight::Counted;
 use crate::metrics::{Asked, Measured, Metrics};
 use http::{HeaderValue, Request, StatusCode, Uri, header};

@@ -1,10 +1,9 @@
 //! Discovery: which groups, versions and resources there are, in the legacy form (a document a level)
 //! and the aggregated one.
 
-use crate::handler::App;
 use keelson_meta::{Map, Str, Value, value};
-use keelson_registry::RemoteGroup;
 use keelson_registry::api_table::{ApiGroup, ApiVersion, Endpoint};
+use keelson_registry::{Registry, RemoteGroup};
 
 fn group_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
@@ -51,42 +50,46 @@ fn remote_group(group: &RemoteGroup, typed: bool) -> Value {
 }
 
 /// Whether an APIService leads to another server for a group version.
-pub(crate) fn is_remote(app: &App, group: &str, version: &str) -> bool {
-    let remote = app.registry.remote_groups();
+pub(crate) fn is_remote(registry: &Registry, group: &str, version: &str) -> bool {
+    let remote = registry.remote_groups();
     let group = remote.iter().find(|remote| remote.name == group);
     group.is_some_and(|group| group.versions.iter().any(|known| known == version))
 }
 
 /// `/apis`.
-pub(crate) fn groups(app: &App) -> Value {
-    let api = app.registry.api();
+pub(crate) fn groups(registry: &Registry) -> Value {
+    let api = registry.api();
     let groups = api.groups().filter(|group| !group.name.is_empty());
     let mut groups: Vec<Value> = groups.map(|group| legacy_group(group, false)).collect();
-    let remote = app.registry.remote_groups();
+    let remote = registry.remote_groups();
     let others = remote.iter().filter(|remote| api.group(&remote.name).is_none());
     groups.extend(others.map(|remote| remote_group(remote, false)));
     value!({"kind": "APIGroupList", "apiVersion": "v1", "groups": (groups)})
 }
 
 /// `/apis/GROUP`.
-pub(crate) fn group(app: &App, name: &str) -> Option<Value> {
-    let api = app.registry.api();
+pub(crate) fn group(registry: &Registry, name: &str) -> Option<Value> {
+    let api = registry.api();
     if let Some(group) = api.group(name) {
         return (!group.name.is_empty()).then(|| legacy_group(group, true));
     }
-    let remote = app.registry.remote_groups();
+    let remote = registry.remote_groups();
     remote.iter().find(|remote| remote.name == name).map(|remote| remote_group(remote, true))
 }
 
 /// `/api/v1` and `/apis/GROUP/VERSION`.
-pub(crate) fn group_version_resources(app: &App, group: &str, version: &str) -> Option<Value> {
-    let api = app.registry.api();
+pub(crate) fn group_version_resources(
+    registry: &Registry,
+    group: &str,
+    version: &str,
+) -> Option<Value> {
+    let api = registry.api();
     let group = api.group(group)?;
     let version = group.version(version)?;
     let mut out = vec![];
     for endpoint in version.endpoints() {
         let resource = &endpoint.facts;
-        out.push(legacy_resource(app, group, version, endpoint));
+        out.push(legacy_resource(registry, group, version, endpoint));
         for sub in &resource.subresources {
             let mut entry = Map::new();
             entry.insert("name", format!("{}/{}", resource.name, sub.name));
@@ -112,7 +115,7 @@ pub(crate) fn group_version_resources(app: &App, group: &str, version: &str) -> 
 }
 
 fn legacy_resource(
-    app: &App,
+    registry: &Registry,
     group: &ApiGroup,
     version: &ApiVersion,
     endpoint: &Endpoint,
@@ -134,7 +137,7 @@ fn legacy_resource(
     if !resource.categories.is_empty() {
         entry.insert("categories", strings(&resource.categories));
     }
-    let hash = endpoint.kind.as_ref().map(|kind| app.registry.storage_version_hash(kind));
+    let hash = endpoint.kind.as_ref().map(|kind| registry.storage_version_hash(kind));
     if let Some(hash) = hash {
         entry.insert("storageVersionHash", hash);
     }

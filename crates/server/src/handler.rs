@@ -1,19 +1,14 @@
 //! The steps of a request, in order: authentication, limits, impersonation, authorization, dispatch.
 
-use crate::aggregated::Aggregated;
-use crate::bodies::Bodies;
+use crate::app::App;
+use crate::ask::Ask;
 use crate::body::Body;
 use crate::context::RequestContext;
 use crate::discovery;
-use crate::documents::Documents;
-use crate::health::Health;
-use crate::health_log::HealthLog;
-use crate::impersonate::{self, LastModes};
-use crate::in_flight::{InFlight, TooMany};
-use crate::limits::Limits;
-use crate::listen::Peer;
-use crate::metrics::Metrics;
-use crate::negotiate::{self, Accepted};
+use crate::found;
+use crate::impersonate;
+use crate::in_flight::TooMany;
+use crate::opening::Peer;
 use crate::paths;
 use crate::peer_certificate::PeerCertificate;
 use crate::query::{self, Query};
@@ -23,64 +18,21 @@ use crate::respond::{self, Reply};
 use crate::route::{ResourceRoute, Route};
 use crate::sending::Sending;
 use crate::websocket;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri, Version, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Version, header};
 use hyper::body::Incoming;
 use keelson_auth::{
-    ANONYMOUS, Attributes, Authenticator, Authorizer, Certificate, Credentials, FrontProxy, Permit,
-    Selectors, User,
+    ANONYMOUS, Attributes, Certificate, Credentials, FrontProxy, Permit, Selectors, User,
 };
-use keelson_meta::{Failure, Status, Str, Timestamp};
-use keelson_registry::api_table::Source;
-use keelson_registry::{Registry, stamp};
-use keelson_schema::decode::Format;
+use keelson_meta::{Failure, Status, Str};
+use keelson_registry::stamp;
 use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use tokio::time::Instant;
 
-/// The document at `/version`.
-#[derive(Clone, Debug)]
-pub struct VersionInfo {
-    /// The Kubernetes version: `v1.36.2`.
-    pub git_version: String,
-    /// The version of this build.
-    pub build: String,
-}
-
 /// By which a client and the server's log and audit events name a request.
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
-
-/// Counters and caches of a running server.
-#[derive(Debug)]
-pub struct State {
-    pub(crate) health: HealthLog,
-    pub(crate) in_flight: Arc<InFlight>,
-    pub(crate) bodies: Bodies,
-    /// `/api` and `/apis` in aggregated form.
-    pub(crate) core_discovery: Aggregated,
-    pub(crate) discovery: Aggregated,
-    pub(crate) documents: Documents,
-    pub(crate) last_modes: LastModes,
-    pub(crate) metrics: Arc<Metrics>,
-}
-
-impl State {
-    /// Nothing has happened yet.
-    pub fn new(limits: &Limits) -> State {
-        State {
-            health: HealthLog::default(),
-            in_flight: Arc::new(InFlight::new(limits)),
-            bodies: Bodies::new(limits),
-            core_discovery: Aggregated::default(),
-            discovery: Aggregated::default(),
-            documents: Documents::default(),
-            last_modes: LastModes::default(),
-            metrics: Arc::new(Metrics::new()),
-        }
-    }
-}
 
 /// Why a request is not admitted.
 enum Refused {
@@ -92,92 +44,6 @@ enum Refused {
 impl From<Failure> for Refused {
     fn from(failure: Failure) -> Refused {
         Refused::Failure(failure)
-    }
-}
-
-/// Everything that answers need.
-pub struct App {
-    /// The kinds.
-    pub registry: Arc<Registry>,
-    /// Authenticates requests.
-    pub authenticator: Authenticator,
-    /// Authorizes requests.
-    pub authorizer: Arc<Authorizer>,
-    /// The document at `/version`.
-    pub version: VersionInfo,
-    /// When the server started.
-    pub started: Timestamp,
-    /// The flags of the process and their values, as `/flagz` shows them.
-    pub flags: Vec<(String, String)>,
-    /// Limits on clients.
-    pub limits: Limits,
-    /// Whether objects are read and written in CBOR too (`CBORServingAndStorage`).
-    pub cbor: bool,
-    /// The health of what runs beside requests.
-    pub health: Arc<Health>,
-    /// Set when the server is going down: `/readyz` fails from then on.
-    pub draining: AtomicBool,
-    /// Counters and caches.
-    pub state: State,
-    /// Ends watches when the server is going down.
-    pub shutdown: tokio::sync::watch::Receiver<bool>,
-}
-
-/// A request without its body.
-pub struct Ask {
-    /// HTTP method.
-    pub method: Method,
-    /// The URL, for its path as it was sent.
-    uri: Uri,
-    /// Headers.
-    pub headers: HeaderMap,
-    /// Query parameters.
-    pub query: Query,
-    /// Whether objects are read and written in CBOR too.
-    pub cbor: bool,
-    /// The client's address.
-    pub(crate) peer: Arc<Peer>,
-}
-
-impl Ask {
-    /// A header as text.
-    pub fn header(&self, name: HeaderName) -> Option<&str> {
-        self.headers.get(name).and_then(|value| value.to_str().ok())
-    }
-
-    /// The form in which objects are answered.
-    pub fn accepted(&self) -> Result<Accepted, Failure> {
-        negotiate::accept(self.header(header::ACCEPT), negotiate::spoken(self.cbor))
-    }
-
-    /// The form in which a subresource is answered that has no tables.
-    pub fn accepted_without_tables(&self) -> Result<Accepted, Failure> {
-        let (header, spoken) = (self.header(header::ACCEPT), negotiate::spoken(self.cbor));
-        negotiate::accept_without_tables(header, spoken)
-    }
-
-    /// The form in which objects of a resource are answered.
-    pub fn accepted_of(&self, source: Source) -> Result<Accepted, Failure> {
-        let (header, spoken) = (self.header(header::ACCEPT), negotiate::spoken(self.cbor));
-        match source {
-            Source::BuiltIn => negotiate::accept(header, spoken),
-            Source::Custom => negotiate::accept_custom(header, spoken),
-        }
-    }
-
-    /// The form of the body.
-    pub fn body_format(&self) -> Result<Format, Failure> {
-        negotiate::body_format(self.header(header::CONTENT_TYPE), negotiate::spoken(self.cbor))
-    }
-
-    /// Whether the answer is laid out for people.
-    pub fn pretty(&self) -> bool {
-        self.query.pretty().unwrap_or_else(|| {
-            let agent = self.header(header::USER_AGENT).unwrap_or_default();
-            agent.starts_with("curl")
-                || agent.starts_with("Wget")
-                || agent.starts_with("Mozilla/5.0")
-        })
     }
 }
 
@@ -291,7 +157,7 @@ impl App {
         route: &Route,
         context: &mut RequestContext,
     ) -> Result<(Permit, Instant), Refused> {
-        let is_long = matches!(route, Route::Resource(route) if asked_verb(ask, route) == "watch");
+        let is_long = matches!(route, Route::Resource(route) if ask.verb(route) == "watch");
         let most = self.limits.request_timeout;
         let timeout = if is_long { most } else { ask.query.request_timeout(most)? };
         Ok((self.permit(ask, route, context).await?, Instant::now() + timeout))
@@ -392,8 +258,9 @@ impl App {
                 paths::answer(self, ask, path).await
             }
             Route::Resource(route) => {
-                let Some(found) = resource::find(self, route)? else {
-                    let is_remote = discovery::is_remote(self, &route.group, &route.version);
+                let Some(found) = found::find(self, route)? else {
+                    let is_remote =
+                        discovery::is_remote(&self.registry, &route.group, &route.version);
                     return Ok(match is_remote {
                         true => respond::service_unavailable(),
                         false => respond::no_such_page(),
@@ -424,7 +291,7 @@ impl App {
         self: &Arc<Self>,
         ask: &Ask,
         permit: &Permit,
-        found: &resource::Found<'_>,
+        found: &found::Found<'_>,
         verb: &'static str,
         body: &mut RequestBody,
     ) -> Result<Reply, Failure> {
@@ -440,24 +307,6 @@ impl App {
         };
         let reply = resource::answer(self, ask, permit, found, verb, body).await?;
         Ok(respond::compress(ask, reply))
-    }
-
-    /// Whether the server is ready to serve, and if not, why.
-    pub fn ready(&self) -> Result<(), String> {
-        if self.is_draining() {
-            return Err("shutting down".to_owned());
-        }
-        self.live()
-    }
-
-    /// Whether the server is going down.
-    pub(crate) fn is_draining(&self) -> bool {
-        self.draining.load(Ordering::Relaxed)
-    }
-
-    /// Whether the server works, and if not, why.
-    pub(crate) fn live(&self) -> Result<(), String> {
-        self.registry.store.health().map_err(|error| format!("store: {error}"))
     }
 }
 
@@ -476,7 +325,7 @@ fn attributes(ask: &Ask, route: &Route) -> Attributes {
 }
 
 fn resource_attributes(ask: &Ask, route: &ResourceRoute) -> Attributes {
-    let verb = asked_verb(ask, route);
+    let verb = ask.verb(route);
     let selectors = match verb {
         "list" | "watch" | "deletecollection" => ask.query.asked_selectors(),
         _ => None,
@@ -513,24 +362,6 @@ fn selected_name(selectors: &Selectors) -> Str {
     name.filter(|name| keelson_meta::names::name_is_path_segment(name, false).is_empty())
         .map(Str::new)
         .unwrap_or_default()
-}
-
-/// The verb of a resource request, before anybody checked whether the resource has it.
-pub(crate) fn asked_verb(ask: &Ask, route: &ResourceRoute) -> &'static str {
-    let collection = route.name.is_empty();
-    match ask.method {
-        // Whatever the method: the path is what asks for it.
-        _ if route.is_watch => "watch",
-        Method::GET if collection && ask.query.is_watch() => "watch",
-        Method::GET if collection => "list",
-        Method::GET => "get",
-        Method::POST => "create",
-        Method::PUT => "update",
-        Method::PATCH => "patch",
-        Method::DELETE if collection => "deletecollection",
-        Method::DELETE => "delete",
-        _ => "",
-    }
 }
 
 fn method_word(method: &Method) -> &'static str {

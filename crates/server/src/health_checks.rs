@@ -1,6 +1,7 @@
 //! `/healthz`, `/livez` and `/readyz`: the whole and single checks, by kube-apiserver's names.
 
-use crate::handler::{App, Ask};
+use crate::app::App;
+use crate::ask::Ask;
 use crate::respond::{self, Reply};
 
 /// A check and what it looks at.

@@ -3,11 +3,11 @@
 //! request are given back, and the events are framed here (RFC 9112, section 7.1). Afterwards the
 //! connection takes requests again.
 
+use crate::app::App;
 use crate::body::{Body, Chunks};
 use crate::context::RequestContext;
-use crate::handler::App;
 use crate::host;
-use crate::listen::{Opening, Peer};
+use crate::opening::{Opening, Peer};
 use crate::sending::Sending;
 use crate::socket::{Rewound, Signals};
 use crate::websocket;
@@ -100,7 +100,7 @@ where
         .with_upgrades();
     let mut borrowing = std::pin::pin!(Borrowing { connection: Some(connection), lent });
     let stop = |borrowing: Pin<&mut Borrowing<_, _>>| borrowing.graceful_shutdown();
-    opening.attend(app, borrowing.as_mut(), stop).await?
+    opening.attend(&app.shutdown, borrowing.as_mut(), stop).await?
 }
 
 /// hyper's connection, until a watch takes it over.

@@ -1,8 +1,8 @@
 //! Connections that speak HTTP/2. A stream whose client takes nothing is reset after a while; a connection
 //! ends in good order (GOAWAY) when it is idle or old, when somebody asks it to, or when the server stops.
 
-use crate::handler::App;
-use crate::listen::{Opening, Peer, told};
+use crate::app::App;
+use crate::opening::{Opening, Peer, told};
 use crate::sending::{self, Said};
 use http::Request;
 use hyper::body::Incoming;

@@ -4,6 +4,7 @@
 
 use http::header::HeaderName;
 use http::{HeaderMap, HeaderValue};
+use keelson_auth::service_account;
 use keelson_auth::{Attributes, AuthorizationReason, Authorizer, MASTERS, User, forbidden};
 use keelson_meta::names::{is_dns1123_label, is_dns1123_subdomain};
 use keelson_meta::{Failure, GroupVersionResource, Status, Str, status::quote};
@@ -263,11 +264,13 @@ impl Asked {
         };
         let group = if mode == Mode::Legacy { "" } else { AUTHENTICATION };
         let user = match (mode, service_account(name)) {
-            (Mode::AssociatedNode, _) => one(group, "nodes", "", "*"),
-            (Mode::ArbitraryNode, _) => one(group, "nodes", "", node(name).unwrap_or_default()),
+            (Mode::AssociatedNode, _) => one(group, service_account::NODES.1, "", "*"),
+            (Mode::ArbitraryNode, _) => {
+                one(group, service_account::NODES.1, "", node(name).unwrap_or_default())
+            }
             (_, Some((namespace, name))) => Attributes {
                 namespace: namespace.into(),
-                ..one(group, "serviceaccounts", "", name)
+                ..one(group, service_account::ACCOUNTS.1, "", name)
             },
             _ => one(group, "users", "", name),
         };

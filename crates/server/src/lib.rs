@@ -4,8 +4,9 @@
 //! A request goes one way: [`route`] (no body read) -> authentication -> a Permit -> the body is decoded
 //! -> the registry's verb -> the answer's bytes ([`handler`]).
 
-mod access_review;
 mod aggregated;
+mod app;
+mod ask;
 mod bodies;
 mod body;
 mod component_pages;
@@ -13,6 +14,7 @@ mod connections;
 mod context;
 mod discovery;
 mod documents;
+mod found;
 mod handler;
 mod health;
 mod health_checks;
@@ -28,6 +30,7 @@ mod listen;
 mod listing;
 mod metrics;
 pub mod negotiate;
+mod opening;
 mod paths;
 pub mod peer_certificate;
 mod query;
@@ -39,13 +42,15 @@ pub mod route;
 mod sending;
 mod socket;
 mod tls;
+mod version;
 mod view;
 mod watch;
 mod websocket;
 
-pub use handler::{App, State, VersionInfo};
+pub use app::{App, State};
 pub use health::Health;
 pub use limits::Limits;
 pub use listen::{Listening, serve};
-pub use peer_certificate::PeerCertificate;
-pub use tls::{ClientAuthorities, Tls};
+pub use peer_certificate::{ClientAuthorities, PeerCertificate};
+pub use tls::Tls;
+pub use version::VersionInfo;

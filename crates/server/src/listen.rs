@@ -1,18 +1,17 @@
 //! Connections: TCP, TLS, HTTP/1.1 and HTTP/2, and their orderly end. Each is a task that the listener
 //! owns: when the server stops they are told, and after a while ended.
 
+use crate::app::App;
 use crate::connections::{Connections, Full, Place};
-use crate::handler::App;
 use crate::limits::Limits;
-use crate::peer_certificate::PeerCertificate;
-use crate::socket::{Rewound, Socket, Wire};
+use crate::opening::{Opening, Peer, told};
+use crate::socket::{Rewound, Wire};
 use crate::tls::{Secured, Tls};
 use crate::{http1, http2};
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -114,28 +113,6 @@ async fn arrive(listener: &TcpListener, connections: &Arc<Connections>) -> io::R
     }
 }
 
-/// Waits until the server is told to stop; a sender that went away has said so too.
-pub(crate) async fn told(shutdown: &mut tokio::sync::watch::Receiver<bool>) {
-    let _ = shutdown.wait_for(|down| *down).await;
-}
-
-/// The client of a connection.
-pub(crate) struct Peer {
-    pub certificate: Option<PeerCertificate>,
-    /// The socket, where a request has all of the connection.
-    pub socket: Option<Socket>,
-    pub place: Place,
-}
-
-impl Peer {
-    /// Not all of a request's body was read: what is left must not cut off the answer.
-    pub fn body_is_left(&self) {
-        if let Some(socket) = &self.socket {
-            socket.linger();
-        }
-    }
-}
-
 struct Connection {
     stream: TcpStream,
     place: Place,
@@ -146,7 +123,7 @@ impl Connection {
         let Connection { stream, place } = self;
         // Small answers must not wait for more to come.
         let _ = stream.set_nodelay(true);
-        let opening = Opening::new(&app);
+        let opening = Opening::new(&app.limits);
         let evicted = place.clone();
         let serve = async {
             match tls {
@@ -217,7 +194,7 @@ async fn beginning<S: AsyncRead + Unpin>(
     stream: &mut Rewound<S>,
     opening: &Opening,
 ) -> Option<[u8; HTTP2_BEGINS.len()]> {
-    match in_time(app, opening.by, stream.peek()).await? {
+    match in_time(app, opening.by(), stream.peek()).await? {
         Ok(began) => began,
         Err(error) => {
             tracing::debug!(%error, "connection ended");
@@ -255,65 +232,6 @@ async fn in_time<T>(app: &App, by: Instant, work: impl Future<Output = T>) -> Op
         () = sleep_until(by) => {
             tracing::debug!("a connection took too long to begin");
             None
-        }
-    }
-}
-
-/// The deadline for the first bytes of a connection.
-#[derive(Clone)]
-pub(crate) struct Opening {
-    /// When the first request must have come.
-    by: Instant,
-    is_asked: Arc<AtomicBool>,
-}
-
-impl Opening {
-    fn new(app: &App) -> Opening {
-        let by = Instant::now() + app.limits.header_timeout;
-        Opening { by, is_asked: Arc::default() }
-    }
-
-    /// When the first request must have come.
-    pub fn by(&self) -> Instant {
-        self.by
-    }
-
-    /// A request has come.
-    pub fn asked(&self) {
-        self.is_asked.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether a request has come.
-    pub fn is_asked(&self) -> bool {
-        self.is_asked.load(Ordering::Relaxed)
-    }
-
-    /// Sees a connection through, which is told to end when the server does; `None` when nothing was asked
-    /// in time, for which HTTP knows no limit before the first byte.
-    pub async fn attend<C: Future>(
-        &self,
-        app: &App,
-        mut connection: Pin<&mut C>,
-        stop: impl Fn(Pin<&mut C>),
-    ) -> Option<C::Output> {
-        let mut shutdown = app.shutdown.clone();
-        let mut is_told = false;
-        let mut is_waited_for = !self.is_asked();
-        loop {
-            tokio::select! {
-                ended = connection.as_mut() => return Some(ended),
-                () = told(&mut shutdown), if !is_told => {
-                    is_told = true;
-                    stop(connection.as_mut());
-                }
-                () = sleep_until(self.by), if is_waited_for => {
-                    is_waited_for = false;
-                    if !self.is_asked() {
-                        tracing::debug!("no request came in time");
-                        return None;
-                    }
-                }
-            }
         }
     }
 }

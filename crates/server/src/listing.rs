@@ -1,13 +1,15 @@
 //! Lists in other forms than the stored one, as a sequence of chunks: a long list is written while it is
 //! sent, and nothing but the entries and one chunk is held at a time.
 
+use crate::body::{Body, ListBody, Pieces, Step};
 use crate::negotiate::{Encoding, Shape};
-use crate::view::View;
+use crate::respond::{self, Reply};
+use crate::view::{self, View};
 use bytes::Bytes;
 use keelson_cache::Entry;
-use keelson_meta::{Failure, Map, Object, Status, Value};
-use keelson_registry::Target;
+use keelson_meta::{Failure, Map, Object, Reason, Status, Value};
 use keelson_registry::api_table::Source;
+use keelson_registry::{List, Target};
 use keelson_schema::{Schema, cbor, json, proto};
 
 /// Bytes that are put together at once.
@@ -28,16 +30,6 @@ enum Form {
     Protobuf,
     /// Objects or metadata in CBOR.
     Cbor,
-}
-
-/// The next piece of a list.
-pub(crate) enum Step {
-    /// Something to send.
-    Chunk(Bytes),
-    /// Nothing yet, because others have not had their turn.
-    Again,
-    /// Nothing any more.
-    Done,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -65,48 +57,62 @@ pub(crate) struct Listing {
     state: State,
 }
 
-impl Listing {
-    pub fn new(view: View, target: Target, metadata: Map, items: Vec<Entry>) -> Listing {
-        let form = match (view.accepted.shape, view.accepted.encoding) {
-            (_, Encoding::Protobuf) => Form::Protobuf,
-            (_, Encoding::Cbor) => Form::Cbor,
-            (Shape::Table, _) => Form::Rows,
-            (Shape::PartialList, _) => Form::Partial,
-            (Shape::Object | Shape::Partial, _) => Form::Json,
-        };
-        let state = if form == Form::Protobuf { State::Measure } else { State::Head };
-        let (sizes, message) = (vec![], vec![]);
-        Listing { view, target, form, metadata, items, at: 0, sizes, message, state }
-    }
+/// Bytes of JSON from which on a list of another form is written while it is sent. A shorter one is made
+/// whole, so that its length is told, and a failure is an answer.
+const LISTED_BYTES_MIN: u64 = 128 << 10;
 
-    /// Bytes of JSON that the items are made from.
-    pub fn source_bytes(&self) -> u64 {
-        self.items.iter().map(|entry| entry.json_slice().len() as u64).sum()
-    }
-
-    /// All of the list; text is without its last newline.
-    pub fn whole(mut self) -> Result<Bytes, Failure> {
-        let mut out = vec![];
-        loop {
-            match self.next()? {
-                Step::Chunk(chunk) => out.extend_from_slice(&chunk),
-                Step::Again => {}
-                Step::Done => break,
+impl View {
+    /// An answer with a list.
+    pub fn reply_list(&self, target: &Target, list: List) -> Result<Reply, Failure> {
+        let mut metadata = Map::new();
+        metadata.insert("resourceVersion", list.revision.to_string());
+        match &list.continue_token {
+            Some(token) => drop(metadata.insert("continue", token.as_str())),
+            // Written out for lists of custom resources.
+            None if self.accepted.shape == Shape::Object
+                && target.kind.source == Source::Custom =>
+            {
+                metadata.insert("continue", "");
             }
+            None => {}
         }
-        if out.last() == Some(&b'\n') && !matches!(self.form, Form::Protobuf | Form::Cbor) {
-            out.pop();
+        if let Some(remaining) = list.remaining {
+            metadata.insert("remainingItemCount", i64::try_from(remaining).unwrap_or(i64::MAX));
         }
-        Ok(Bytes::from(out))
+        let is_current =
+            || list.items.iter().all(|entry| target.kind.is_current(entry, &self.schema));
+        if self.is_stored_text(target) && !self.is_pretty && is_current() {
+            let head = self.list_head(&metadata);
+            let body = Body::List(ListBody::new(head, list.items));
+            return Ok(respond::with_body(200, Encoding::Json.media_type(), body));
+        }
+        if self.accepted.shape == Shape::Partial {
+            return Err(Status::new(
+                Reason::NotAcceptable,
+                format!(
+                    "you requested PartialObjectMetadata, but the requested object is a list (*{})",
+                    view::go_type(&self.schema, "List")
+                ),
+            ));
+        }
+        let items = self.sorted(target, list.items)?;
+        let listing = Listing::new(self.clone(), target.clone(), metadata, items);
+        let encoding = self.accepted.encoding;
+        let is_for_people = self.is_pretty || encoding == Encoding::Yaml;
+        if !is_for_people && listing.source_bytes() >= LISTED_BYTES_MIN {
+            let body = Body::Listing(Box::new(listing));
+            return Ok(respond::with_body(200, encoding.media_type(), body));
+        }
+        Ok(respond::encoded(self.is_pretty, 200, encoding, listing.whole()?))
     }
+}
 
-    /// Whether all was written.
-    pub fn is_done(&self) -> bool {
+impl Pieces for Listing {
+    fn is_done(&self) -> bool {
         self.state == State::Done
     }
 
-    /// The next piece. A failure can only close the connection: the answer has begun.
-    pub fn next(&mut self) -> Result<Step, Failure> {
+    fn next(&mut self) -> Result<Step, Failure> {
         let mut out = vec![];
         match self.state {
             State::Measure => {
@@ -130,6 +136,41 @@ impl Listing {
             self.at += 1;
         }
         Ok(Step::Chunk(Bytes::from(out)))
+    }
+
+    fn source_bytes(&self) -> u64 {
+        self.items.iter().map(|entry| entry.json_slice().len() as u64).sum()
+    }
+}
+
+impl Listing {
+    pub fn new(view: View, target: Target, metadata: Map, items: Vec<Entry>) -> Listing {
+        let form = match (view.accepted.shape, view.accepted.encoding) {
+            (_, Encoding::Protobuf) => Form::Protobuf,
+            (_, Encoding::Cbor) => Form::Cbor,
+            (Shape::Table, _) => Form::Rows,
+            (Shape::PartialList, _) => Form::Partial,
+            (Shape::Object | Shape::Partial, _) => Form::Json,
+        };
+        let state = if form == Form::Protobuf { State::Measure } else { State::Head };
+        let (sizes, message) = (vec![], vec![]);
+        Listing { view, target, form, metadata, items, at: 0, sizes, message, state }
+    }
+
+    /// All of the list; text is without its last newline.
+    pub fn whole(mut self) -> Result<Bytes, Failure> {
+        let mut out = vec![];
+        loop {
+            match self.next()? {
+                Step::Chunk(chunk) => out.extend_from_slice(&chunk),
+                Step::Again => {}
+                Step::Done => break,
+            }
+        }
+        if out.last() == Some(&b'\n') && !matches!(self.form, Form::Protobuf | Form::Cbor) {
+            out.pop();
+        }
+        Ok(Bytes::from(out))
     }
 
     fn measure(&mut self) -> Result<(), Failure> {

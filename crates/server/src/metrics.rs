@@ -10,10 +10,11 @@ mod requests;
 pub(crate) use access::Access;
 pub(crate) use requests::{Asked, Measured, Requests};
 
-use crate::handler::App;
+use crate::version::VersionInfo;
 use keelson_metrics::{
     Bounds, Counter, Description, Exposition, Histogram, MetricType, SeriesMap, Unit,
 };
+use keelson_registry::Registry;
 
 /// The media type of the text.
 pub(crate) const MEDIA_TYPE: &str =
@@ -79,11 +80,11 @@ impl Default for WatchMetrics {
 }
 
 /// The text of all metrics.
-pub(crate) fn text(app: &App) -> String {
+pub(crate) fn text(metrics: &Metrics, registry: &Registry, version: &VersionInfo) -> String {
     let mut out = Exposition::default();
-    app.state.metrics.write(&mut out);
-    app.registry.options.admission.metrics().write(&mut out);
-    facts::write(app, &mut out);
+    metrics.write(&mut out);
+    registry.options.admission.metrics().write(&mut out);
+    facts::write(registry, version, &mut out);
     process::write(&mut out);
     out.finish()
 }

@@ -1,9 +1,10 @@
 //! Paths that are no resources: discovery, version, health, OpenAPI, the index.
 
+use crate::app::App;
+use crate::ask::Ask;
 use crate::body::Body;
 use crate::component_pages;
 use crate::discovery;
-use crate::handler::{App, Ask};
 use crate::health_checks;
 use crate::metrics::{self, Asked};
 use crate::negotiate::{self, Encoding};
@@ -33,7 +34,7 @@ pub(crate) async fn answer(app: &Arc<App>, ask: &Ask, path: &str) -> Result<Repl
         ["api"] => discovery_root(app, ask, true),
         ["apis"] => discovery_root(app, ask, false),
         ["api", version] => resources(app, ask, "", version),
-        ["apis", group] => match discovery::group(app, group) {
+        ["apis", group] => match discovery::group(&app.registry, group) {
             Some(found) => document(ask, &found),
             None => Ok(respond::no_such_page()),
         },
@@ -46,7 +47,9 @@ pub(crate) async fn answer(app: &Arc<App>, ask: &Ask, path: &str) -> Result<Repl
         [".well-known", "openid-configuration"] => openid_configuration(app, ask),
         ["openid", "v1", "jwks"] => key_set(app, ask),
         ["metrics"] => {
-            let body = Body::Whole(Some(metrics::text(app).into()));
+            let body = Body::Whole(Some(
+                metrics::text(&app.state.metrics, &app.registry, &app.version).into(),
+            ));
             Ok(respond::compress(ask, respond::with_body(200, metrics::MEDIA_TYPE, body)))
         }
         ["metrics", "slis"] => Ok(respond::text(200, "")),
@@ -160,7 +163,7 @@ fn discovery_root(app: &App, ask: &Ask, core: bool) -> Result<Reply, Failure> {
             options.advertise_address, options.advertise_port
         ))
     } else {
-        discovery::groups(app)
+        discovery::groups(&app.registry)
     };
     let mut reply = document(ask, &value)?;
     vary_accept(&mut reply);
@@ -173,7 +176,7 @@ fn aggregated(app: &App, ask: &Ask, core: bool) -> Reply {
     let named = ask.header(header::IF_NONE_MATCH).unwrap_or_default();
     let is_known =
         |hash: &str| named.strip_prefix('"').and_then(|n| n.strip_suffix('"')) == Some(hash);
-    let document = kept.document(app, core, is_known);
+    let document = kept.document(&app.registry, core, is_known);
     let mut reply = if is_known(&document.hash) {
         let mut reply = respond::no_content();
         *reply.status_mut() = http::StatusCode::NOT_MODIFIED;
@@ -199,13 +202,15 @@ fn vary_accept(reply: &mut Reply) {
 }
 
 fn resources(app: &App, ask: &Ask, group: &str, version: &str) -> Result<Reply, Failure> {
-    match discovery::group_version_resources(app, group, version) {
+    match discovery::group_version_resources(&app.registry, group, version) {
         Some(found) => {
             only_get(ask)?;
             document(ask, &found)
         }
         // The group answers for its versions; nobody answers for a group that is not there.
-        None if discovery::is_remote(app, group, version) => Ok(respond::service_unavailable()),
+        None if discovery::is_remote(&app.registry, group, version) => {
+            Ok(respond::service_unavailable())
+        }
         None if app.registry.has_group(group) => Err(Status::no_such_path()),
         None => Ok(respond::no_such_page()),
     }
@@ -246,7 +251,7 @@ fn index(app: &App, ask: &Ask) -> Reply {
     let fixed = rest.into_iter().chain(first).chain(["/openid/v1/jwks"]);
     let fixed = fixed.chain(component_pages::paths(app));
     let mut paths: Vec<String> = fixed.map(str::to_owned).chain(health_checks::paths()).collect();
-    if let Some(groups) = discovery::groups(app).get("groups").and_then(Value::as_array) {
+    if let Some(groups) = discovery::groups(&app.registry).get("groups").and_then(Value::as_array) {
         for group in groups {
             let name = group.get("name").and_then(Value::as_str).unwrap_or_default();
             paths.push(format!("/apis/{name}"));

@@ -1,7 +1,6 @@
 //! Client certificates. One is verified for each request, not once a connection: it expires, and the
 //! authorities that count may change, while a connection stays open.
 
-use crate::tls::ClientAuthorities;
 use keelson_auth::x509;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
@@ -12,6 +11,18 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// How long a refusal is cached, in seconds.
 const REFUSED_SECONDS: u64 = 1;
+
+/// Authorities of client certificates.
+#[derive(Clone, Debug)]
+pub struct ClientAuthorities {
+    /// Authorities whose certificates count.
+    pub roots: RootCertStore,
+    /// Authorities of which only the certificates with one of these common names count.
+    pub restricted: Option<(RootCertStore, Vec<String>)>,
+    /// Authorities of front proxies, whose headers name users, and the common names that count; no name: all
+    /// do.
+    pub front_proxy: Option<(RootCertStore, Vec<String>)>,
+}
 
 /// The authorities of client certificates, which may be replaced.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! Answers: status line, headers and body.
 
+use crate::ask::Ask;
 use crate::body::{Body, GzipBody};
-use crate::handler::Ask;
 use crate::negotiate::Encoding;
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};

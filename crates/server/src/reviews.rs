@@ -1,15 +1,12 @@
 //! Requests that store nothing: reviews, and the subresources that only act.
 
-use crate::access_review;
-use crate::handler::{App, Ask};
+use crate::app::App;
+use crate::ask::Ask;
+use crate::found::{Found, decoded, write_options};
 use crate::negotiate;
-use crate::resource::{Found, decoded, write_options};
 use crate::respond::{self, Reply};
-use keelson_auth::service_account::KnownToken;
-use keelson_auth::{Permit, User};
-use keelson_meta::{
-    Failure, GroupVersionKind, GroupVersionResource, Map, Object, Status, Str, Value, value,
-};
+use keelson_auth::Permit;
+use keelson_meta::{Failure, GroupVersionKind, Object, Status, Str, Value, value};
 use keelson_registry::Target;
 use keelson_registry::options::WriteOptions;
 use keelson_schema::Schema;
@@ -28,52 +25,45 @@ pub(crate) async fn answer(
         .catalogue
         .schema(&found.facts().kind)
         .ok_or_else(|| Status::internal("the kind has no schema"))?;
-    if found.facts().name == "componentstatuses" {
-        return component_status(app, ask, found, &schema, verb);
+    let (registry, resource) = (&app.registry, found.resource());
+    if let Some((of, action)) = registry.posted_to(&resource.group, &resource.resource) {
+        let options = write_options(ask, "CreateOptions")?;
+        let posted = checked(ask, &schema, found, &options, body)?;
+        let namespace = found.route.namespace.as_deref().unwrap_or_default();
+        let target = registry.target(&resource.group, of, namespace, posted.name());
+        let acted = registry.act(permit, &target, action, posted, &options).await?;
+        return Ok(success(ask, 201, &acted.warnings));
     }
-    let options = write_options(ask, "CreateOptions")?;
-    let mut obj = checked(ask, &schema, found, &options, body)?;
-    let mut warnings = vec![];
-    if found.facts().name != "bindings" {
-        wipe_system_fields(&mut obj);
-        app.registry.note_manager(&schema, "", &mut obj, &options);
-        let (kind, resource) = (&found.facts().kind, found.resource());
-        warnings = app.registry.admit_review(permit, &resource, kind, &mut obj, &options).await?;
+    let computed = registry.computed(&resource.group, &resource.resource);
+    let computed = computed.ok_or_else(Status::method_not_allowed)?;
+    match verb {
+        "get" => reply_object(ask, 200, &schema, &computed.get(registry, &found.route.name)?),
+        "list" => Ok(list(ask, &schema, computed.list(registry)?)),
+        _ => {
+            let options = write_options(ask, "CreateOptions")?;
+            let mut review = checked(ask, &schema, found, &options, body)?;
+            wipe_system_fields(&mut review);
+            registry.note_manager(&schema, "", &mut review, &options);
+            let kind = &found.facts().kind;
+            let warnings = registry.admit_review(permit, &resource, kind, &mut review, &options);
+            let warnings = warnings.await?;
+            let mut answer = computed.post(registry, permit, review).await?;
+            answer.set_gvk(&schema.gvk);
+            let mut reply = reply_object(ask, 201, &schema, &answer)?;
+            respond::warn(&mut reply, &warnings);
+            Ok(reply)
+        }
     }
-    match found.facts().name.as_str() {
-        "selfsubjectreviews" => obj = self_subject_review(app, permit, &schema),
-        "selfsubjectrulesreviews" => {
-            let rules = access_review::answer_rules(&app.authorizer, &obj, permit.user()).await?;
-            obj = Object::from_value(rules).unwrap_or_default();
-        }
-        "tokenreviews" => {
-            token_review(app, &mut obj).await?;
-        }
-        name @ ("selfsubjectaccessreviews"
-        | "subjectaccessreviews"
-        | "localsubjectaccessreviews") => {
-            let kind = match name {
-                "selfsubjectaccessreviews" => access_review::Kind::SelfSubject,
-                "subjectaccessreviews" => access_review::Kind::Subject,
-                _ => access_review::Kind::LocalSubject,
-            };
-            access_review::answer(&app.authorizer, kind, &mut obj, permit.user()).await?;
-        }
-        "bindings" => {
-            let target = app.registry.target(
-                "",
-                "pods",
-                found.route.namespace.as_deref().unwrap_or_default(),
-                obj.name(),
-            );
-            let acted = app.registry.act(permit, &target, "binding", obj, &options).await?;
-            return Ok(success(ask, 201, &acted.warnings));
-        }
-        _ => return Err(Status::method_not_allowed()),
-    }
-    let mut reply = reply_object(ask, 201, &schema, &obj)?;
-    respond::warn(&mut reply, &warnings);
-    Ok(reply)
+}
+
+/// Objects that are not stored, as a list.
+fn list(ask: &Ask, schema: &Schema, objects: Vec<Object>) -> Reply {
+    let items: Vec<Value> = objects.into_iter().map(Object::into_value).collect();
+    let list = value!({
+        "kind": (format!("{}List", schema.gvk.kind)), "apiVersion": (schema.gvk.api_version()),
+        "metadata": {}, "items": (items)
+    });
+    respond::value(ask, 200, negotiate::Encoding::Json, &list)
 }
 
 /// The body of a review or binding, in the namespace of the URL.
@@ -109,16 +99,6 @@ fn wipe_system_fields(obj: &mut Object) {
         let metadata = obj.metadata_mut();
         SYSTEM.iter().for_each(|name| drop(metadata.remove(name)));
     }
-}
-
-/// The `userInfo` of the sender.
-fn self_subject_review(app: &App, permit: &Permit, schema: &Schema) -> Object {
-    let mut obj = Object::new();
-    obj.set_gvk(&schema.gvk);
-    obj.set_meta("creationTimestamp", &app.registry.clock.now().text());
-    let info = user_info(permit.user());
-    obj.root.insert("status", value!({"userInfo": (info)}));
-    obj
 }
 
 /// Acts on a stored object: POST to a subresource, or a stream to a node.
@@ -234,84 +214,4 @@ fn reply_object(ask: &Ask, code: u16, schema: &Schema, obj: &Object) -> Result<R
     let accepted = ask.accepted()?;
     let text = accepted.encoding.object(schema, obj)?;
     Ok(respond::encoded(ask.pretty(), code, accepted.encoding, text))
-}
-
-/// A user as reviews show it.
-fn user_info(user: &User) -> Map {
-    let mut info = Map::new();
-    info.insert("username", user.name.clone());
-    if !user.uid.is_empty() {
-        info.insert("uid", user.uid.clone());
-    }
-    let groups: Vec<Value> = user.groups.iter().cloned().map(Value::String).collect();
-    info.insert("groups", groups);
-    if !user.extra.is_empty() {
-        let extra = user.extra.iter().map(|(name, values)| {
-            let values: Vec<Value> = values.iter().cloned().map(Value::String).collect();
-            (name.clone(), Value::Array(values))
-        });
-        info.insert("extra", extra.collect::<Map>());
-    }
-    info
-}
-
-async fn token_review(app: &App, obj: &mut Object) -> Result<(), Failure> {
-    let token = obj.str_at(&["spec", "token"]);
-    if token.is_empty() {
-        return Err(Status::bad_request("token is required for TokenReview in authentication"));
-    }
-    let asked = obj.array_at(&["spec", "audiences"]).iter().filter_map(Value::as_str);
-    let asked: Vec<Str> = asked.map(Str::new).collect();
-    let now = app.registry.clock.now();
-    let mut status = Map::new();
-    match app.authenticator.authenticate_token(token, &asked, now).await {
-        Ok(KnownToken { user, audiences, .. }) => {
-            status.insert("authenticated", true);
-            status.insert("user", user_info(&user));
-            let audiences: Vec<Value> = audiences.into_iter().map(Value::String).collect();
-            status.insert("audiences", audiences);
-        }
-        Err(errors) => {
-            status.insert("user", Map::new());
-            let invalid = "invalid bearer token";
-            let error = match errors.as_slice() {
-                [] => invalid.to_owned(),
-                errors => format!("[{invalid}, {}]", errors.join(", ")),
-            };
-            status.insert("error", error.as_str());
-        }
-    }
-    obj.root.insert("status", status);
-    Ok(())
-}
-
-/// The store is the only component behind an API server that it can look at.
-fn component_status(
-    app: &App,
-    ask: &Ask,
-    found: &Found<'_>,
-    schema: &Schema,
-    verb: &str,
-) -> Result<Reply, Failure> {
-    let healthy = app.registry.store.health().is_ok();
-    let state = if healthy { "True" } else { "False" };
-    let message = if healthy { "ok" } else { "the store refuses writes" };
-    let one = value!({
-        "metadata": {"name": "etcd-0"},
-        "conditions": [{"type": "Healthy", "status": state, "message": message}]
-    });
-    let reply = if verb == "get" {
-        if found.route.name != "etcd-0" {
-            let gvr = GroupVersionResource::new("", "v1", "componentstatus");
-            return Err(Status::not_found(&gvr, &found.route.name));
-        }
-        let obj = Object::from_value(one).unwrap_or_default();
-        reply_object(ask, 200, schema, &obj)?
-    } else {
-        let list = value!({
-            "kind": "ComponentStatusList", "apiVersion": "v1", "metadata": {}, "items": [(one)]
-        });
-        respond::value(ask, 200, negotiate::Encoding::Json, &list)
-    };
-    Ok(reply)
 }

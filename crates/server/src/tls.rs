@@ -1,8 +1,8 @@
 //! TLS, and the client certificates that come with it. As in kube-apiserver a certificate of an unknown
 //! authority does not end the handshake: the client gets its 401 as an answer.
 
-use crate::listen::Opening;
-use crate::peer_certificate::{Clients, PeerCertificate, Verifiers};
+use crate::opening::Opening;
+use crate::peer_certificate::{ClientAuthorities, Clients, PeerCertificate, Verifiers};
 use crate::socket::Wire;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
@@ -11,7 +11,7 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{
-    DigitallySignedStruct, DistinguishedName, Error, RootCertStore, ServerConfig, ServerConnection,
+    DigitallySignedStruct, DistinguishedName, Error, ServerConfig, ServerConnection,
     SignatureScheme,
 };
 use std::io;
@@ -61,18 +61,6 @@ impl Drop for Secured {
         // A client that is gone, or takes nothing, need not be told.
         let _ = session.write_tls(&mut last).and_then(|_| wire.socket().write_now(&last));
     }
-}
-
-/// Authorities of client certificates.
-#[derive(Clone, Debug)]
-pub struct ClientAuthorities {
-    /// Authorities whose certificates count.
-    pub roots: RootCertStore,
-    /// Authorities of which only the certificates with one of these common names count.
-    pub restricted: Option<(RootCertStore, Vec<String>)>,
-    /// Authorities of front proxies, whose headers name users, and the common names that count; no name: all
-    /// do.
-    pub front_proxy: Option<(RootCertStore, Vec<String>)>,
 }
 
 impl Tls {

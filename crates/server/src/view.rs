@@ -1,8 +1,8 @@
 //! Objects as a client wants to see them: whole, in another version, as metadata only, as table rows.
 
-use crate::body::{Body, ListBody};
-use crate::handler::{App, Ask};
-use crate::listing::Listing;
+use crate::app::App;
+use crate::ask::Ask;
+use crate::body::Body;
 use crate::negotiate::{Accepted, Encoding, Shape};
 use crate::respond::{self, Reply};
 use bytes::Bytes;
@@ -10,14 +10,11 @@ use keelson_cache::Entry;
 use keelson_meta::{
     Failure, FieldError, GroupVersionKind, Map, Object, Path, Reason, Status, Str, Value, value,
 };
-use keelson_registry::api_table::Source;
-use keelson_registry::{Answer, List, Target, has_printed_form, printed_form};
+use keelson_registry::{
+    Answer, Target, drop_converted_annotations, has_printed_form, printed_form,
+};
 use keelson_schema::{Schema, json, tables};
 use std::sync::Arc;
-
-/// Bytes of JSON from which on a list of another form is written while it is sent. A shorter one is made
-/// whole, so that its length is told, and a failure is an answer.
-const LISTED_BYTES_MIN: u64 = 128 << 10;
 
 /// The representation of an answer's objects.
 #[derive(Clone)]
@@ -33,7 +30,7 @@ pub(crate) struct View {
     /// The `includeObject` of a table.
     include: Include,
     /// Whether JSON is laid out for people.
-    is_pretty: bool,
+    pub is_pretty: bool,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -167,52 +164,8 @@ impl View {
         Ok(respond::encoded(self.is_pretty, code, encoding, text))
     }
 
-    /// An answer with a list.
-    pub fn reply_list(&self, target: &Target, list: List) -> Result<Reply, Failure> {
-        let mut metadata = Map::new();
-        metadata.insert("resourceVersion", list.revision.to_string());
-        match &list.continue_token {
-            Some(token) => drop(metadata.insert("continue", token.as_str())),
-            // Written out for lists of custom resources.
-            None if self.accepted.shape == Shape::Object
-                && target.kind.source == Source::Custom =>
-            {
-                metadata.insert("continue", "");
-            }
-            None => {}
-        }
-        if let Some(remaining) = list.remaining {
-            metadata.insert("remainingItemCount", i64::try_from(remaining).unwrap_or(i64::MAX));
-        }
-        let is_current =
-            || list.items.iter().all(|entry| target.kind.is_current(entry, &self.schema));
-        if self.is_stored_text(target) && !self.is_pretty && is_current() {
-            let head = self.list_head(&metadata);
-            let body = Body::List(ListBody::new(head, list.items));
-            return Ok(respond::with_body(200, Encoding::Json.media_type(), body));
-        }
-        if self.accepted.shape == Shape::Partial {
-            return Err(Status::new(
-                Reason::NotAcceptable,
-                format!(
-                    "you requested PartialObjectMetadata, but the requested object is a list (*{})",
-                    go_type(&self.schema, "List")
-                ),
-            ));
-        }
-        let items = self.sorted(target, list.items)?;
-        let listing = Listing::new(self.clone(), target.clone(), metadata, items);
-        let encoding = self.accepted.encoding;
-        let is_for_people = self.is_pretty || encoding == Encoding::Yaml;
-        if !is_for_people && listing.source_bytes() >= LISTED_BYTES_MIN {
-            let body = Body::Listing(Box::new(listing));
-            return Ok(respond::with_body(200, encoding.media_type(), body));
-        }
-        Ok(respond::encoded(self.is_pretty, 200, encoding, listing.whole()?))
-    }
-
     /// The items in the order in which they are shown, which some tables have of their own.
-    fn sorted(&self, target: &Target, items: Vec<Entry>) -> Result<Vec<Entry>, Failure> {
+    pub fn sorted(&self, target: &Target, items: Vec<Entry>) -> Result<Vec<Entry>, Failure> {
         let printer = self.printer();
         if self.accepted.shape != Shape::Table || !printer.sorts_rows() {
             return Ok(items);
@@ -358,35 +311,6 @@ impl View {
     }
 }
 
-/// Annotations that conversion to a version adds: upstream makes rows of the internal type, which has none.
-const CONVERTED_ANNOTATIONS: &[(&str, &str, &str)] = &[
-    ("apps/v1", "DaemonSet", "deprecated.daemonset.template.generation"),
-    ("autoscaling/v1", "HorizontalPodAutoscaler", "autoscaling.alpha.kubernetes.io/metrics"),
-    ("autoscaling/v1", "HorizontalPodAutoscaler", "autoscaling.alpha.kubernetes.io/behavior"),
-    (
-        "autoscaling/v1",
-        "HorizontalPodAutoscaler",
-        "autoscaling.alpha.kubernetes.io/current-metrics",
-    ),
-    ("autoscaling/v1", "HorizontalPodAutoscaler", "autoscaling.alpha.kubernetes.io/conditions"),
-];
-
-fn drop_converted_annotations(gvk: &GroupVersionKind, obj: &mut Object) {
-    for (version, kind, annotation) in CONVERTED_ANNOTATIONS {
-        if gvk.kind != *kind || gvk.api_version() != *version {
-            continue;
-        }
-        let metadata = obj.metadata_mut();
-        let annotations = metadata.get_mut("annotations").and_then(Value::as_object_mut);
-        if let Some(annotations) = annotations {
-            annotations.remove(annotation);
-            if annotations.is_empty() {
-                metadata.remove("annotations");
-            }
-        }
-    }
-}
-
 pub(crate) fn written(value: &Value) -> Bytes {
     let mut text = vec![];
     json::write_value(value, &mut text);
@@ -394,7 +318,7 @@ pub(crate) fn written(value: &Value) -> Bytes {
 }
 
 /// Upstream's name for the internal type: `core.ConfigMapList`.
-fn go_type(schema: &Schema, suffix: &str) -> String {
+pub(crate) fn go_type(schema: &Schema, suffix: &str) -> String {
     let group = schema.gvk.group.split('.').next().unwrap_or_default();
     let package = if group.is_empty() { "core" } else { group };
     format!("{package}.{}{suffix}", schema.gvk.kind)

@@ -1,10 +1,10 @@
 //! Watch streams: events framed and sent, many to a write; bookmarks; the end.
 
+use crate::app::App;
 use crate::body::{Body, Chunks, Slot};
-use crate::handler::App;
-use crate::listen::Peer;
 use crate::metrics::WatchSeries;
 use crate::negotiate::{Encoding, Shape};
+use crate::opening::Peer;
 use crate::respond::{self, Reply};
 use crate::socket::Socket;
 use crate::view::{self, View};
@@ -68,7 +68,7 @@ impl Stream {
         let peer = self.peer.clone();
         let over = async {
             tokio::select! {
-                () = crate::listen::told(&mut shutdown) => {}
+                () = crate::opening::told(&mut shutdown) => {}
                 // Over HTTP/2 the connection notices itself that the client went.
                 () = closed(peer.socket.as_ref()) => {}
             }

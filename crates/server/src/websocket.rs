@@ -3,7 +3,7 @@
 
 use crate::body::{Body, Chunks};
 use crate::connections::Place;
-use crate::listen::{Peer, told};
+use crate::opening::{Peer, told};
 use crate::respond::{self, Reply};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

@@ -11,28 +11,11 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::limits::{KEY_BYTES_MAX, PAGE_ITEMS_MAX, TXN_BYTES_MAX, TXN_OPS_MAX};
+use crate::revision::Revision;
 use crate::{HealthError, ReadError, WatchError, WriteError};
 
 /// The future a [`Store`] hands out.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
-
-/// A point in the one order of writes. `Revision(0)` is before everything; writes start above it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct Revision(pub u64);
-
-impl Revision {
-    /// The revision right after this one.
-    #[must_use]
-    pub fn next(self) -> Self {
-        Self(self.0 + 1)
-    }
-}
-
-impl fmt::Display for Revision {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
 
 /// A live key: its value, when this incarnation was created, and when it was last written.
 ///

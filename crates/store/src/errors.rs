@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::Revision;
+use crate::revision::Revision;
 
 /// What a disk or a remote backend said. Shared, because one failed sync fails many writers.
 pub type DiskError = Arc<dyn Error + Send + Sync>;

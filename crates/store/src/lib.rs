@@ -34,14 +34,15 @@ mod errors;
 mod limits;
 mod model;
 mod places;
+mod revision;
 mod window;
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
 
 pub use contract::{
-    Batch, BoxFuture, Compare, Event, KeyValue, Lease, Op, Page, Range, Revision, Store, Timestamp,
-    Txn, TxnOutcome, Watch, key_after, prefix_end,
+    Batch, BoxFuture, Compare, Event, KeyValue, Lease, Op, Page, Range, Store, Timestamp, Txn,
+    TxnOutcome, Watch, key_after, prefix_end,
 };
 pub use embedded::{Durability, Embedded, EmbeddedOptions, OpenError, StandIn};
 pub use errors::{DiskError, HealthError, ReadError, WatchError, WriteError};
@@ -51,4 +52,5 @@ pub use limits::{
 };
 pub use model::Model;
 pub use places::{WatchPlace, WatchPlaces};
+pub use revision::Revision;
 pub use window::CompactionWindow;

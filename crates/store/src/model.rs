@@ -10,10 +10,11 @@ use bytes::Bytes;
 use tokio::sync::watch;
 
 use crate::contract::{
-    Batch, BoxFuture, Compare, Event, KeyValue, Lease, Op, Page, Range, Revision, Store, Timestamp,
-    Txn, TxnOutcome, Watch,
+    Batch, BoxFuture, Compare, Event, KeyValue, Lease, Op, Page, Range, Store, Timestamp, Txn,
+    TxnOutcome, Watch,
 };
 use crate::limits::{BATCH_BYTES_MAX, BATCH_EVENTS_MAX, PAGE_BYTES_MAX};
+use crate::revision::Revision;
 use crate::{HealthError, ReadError, WatchError, WriteError};
 
 /// A store in memory with no engine behind it. Use it in tests; it copies freely and forgets late.

@@ -2,7 +2,6 @@
 //! (apiserver `admission/plugin/policy/mutating`).
 
 use super::hooks::Hooks;
-use super::is_exempt;
 use super::matching::{Seen, requested};
 use super::params::{ConfigError, ParamResource};
 use super::patch::{Change, PatchError, evaluate};
@@ -13,6 +12,7 @@ use crate::attributes::{Call, DynamicPlugIn, Notes, Pending, Reinvocation};
 use crate::configurations::Configurations;
 use crate::decisions::Decisions;
 use crate::match_conditions::Matched;
+use crate::{exempt, plug_ins};
 use keelson_cel::admission::Inputs;
 use keelson_meta::status::{Cause, quote};
 use keelson_meta::{Failure, Object, Reason};
@@ -26,7 +26,7 @@ pub struct MutatingPolicies;
 
 impl DynamicPlugIn for MutatingPolicies {
     fn name(&self) -> &'static str {
-        "MutatingAdmissionPolicy"
+        plug_ins::MUTATING_POLICIES
     }
 
     fn is_idle(&self, configured: &Configurations) -> bool {
@@ -42,7 +42,7 @@ impl DynamicPlugIn for MutatingPolicies {
     ) -> Pending<'a, Result<(), Failure>> {
         let hooks = call.configured.policies.mutating.hooks();
         let resource = &call.attributes.resource.resource;
-        if hooks.has_none_for(resource) || is_exempt(call.attributes) {
+        if hooks.has_none_for(resource) || exempt::from_policies(call.attributes.resource) {
             return Box::pin(std::future::ready(Ok(())));
         }
         Box::pin(dispatch(call, hooks, object, round))

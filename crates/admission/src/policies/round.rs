@@ -150,9 +150,8 @@ impl<'a> Round<'a> {
     /// The namespace as expressions see it; none for what is in no namespace, and for namespaces.
     async fn read_namespace(&self) -> Result<Option<Map>, Failure> {
         let Call { attributes, api, .. } = self.call;
-        let kind = attributes.kind;
-        let is_namespace =
-            kind.group.is_empty() && kind.version == "v1" && kind.kind == "Namespace";
+        let resource = attributes.resource;
+        let is_namespace = resource.group.is_empty() && resource.resource == "namespaces";
         if attributes.namespace.is_empty() || is_namespace {
             return Ok(None);
         }

@@ -4,7 +4,6 @@
 mod judge;
 
 use super::hooks::{Hook, Hooks};
-use super::is_exempt;
 use super::matching::{Seen, requested};
 use super::params::{ConfigError, ParamResource};
 use super::policy::{Action, Binding, Policy};
@@ -12,6 +11,7 @@ use super::round::Round;
 use crate::attributes::{Call, DynamicPlugIn, Notes, Pending};
 use crate::configurations::Configurations;
 use crate::decisions::Decisions;
+use crate::{exempt, plug_ins};
 use judge::{Verdict, judge};
 use keelson_cel::admission::Inputs;
 use keelson_meta::status::{Cause, quote};
@@ -30,7 +30,7 @@ pub struct ValidatingPolicies;
 
 impl DynamicPlugIn for ValidatingPolicies {
     fn name(&self) -> &'static str {
-        "ValidatingAdmissionPolicy"
+        plug_ins::VALIDATING_POLICIES
     }
 
     fn is_idle(&self, configured: &Configurations) -> bool {
@@ -45,7 +45,7 @@ impl DynamicPlugIn for ValidatingPolicies {
     ) -> Pending<'a, Result<(), Failure>> {
         let hooks = call.configured.policies.validating.hooks();
         let resource = &call.attributes.resource.resource;
-        if hooks.has_none_for(resource) || is_exempt(call.attributes) {
+        if hooks.has_none_for(resource) || exempt::from_policies(call.attributes.resource) {
             return Box::pin(std::future::ready(Ok(())));
         }
         Box::pin(dispatch(call, hooks, object, notes))

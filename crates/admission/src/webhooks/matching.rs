@@ -12,27 +12,11 @@ use keelson_cel::admission::Inputs;
 use keelson_meta::selector::Selector;
 use keelson_meta::{Failure, GroupVersionKind, GroupVersionResource, Object, Status, Str};
 
-const GROUP: &str = "admissionregistration.k8s.io";
-/// Resources exempt from webhooks: else a failing webhook could not be removed.
-const EXEMPT_KINDS: [&str; 6] = [
-    "MutatingWebhookConfiguration",
-    "ValidatingWebhookConfiguration",
-    "MutatingAdmissionPolicy",
-    "MutatingAdmissionPolicyBinding",
-    "ValidatingAdmissionPolicy",
-    "ValidatingAdmissionPolicyBinding",
-];
-
 /// A webhook that is to be called, with the resource and kind in which it sees the request.
 pub(super) struct Invocation<'a> {
     pub webhook: &'a Webhook,
     pub resource: GroupVersionResource,
     pub kind: GroupVersionKind,
-}
-
-/// Whether webhooks see requests to this kind at all.
-pub(super) fn is_exempt(kind: &GroupVersionKind) -> bool {
-    kind.group == GROUP && EXEMPT_KINDS.contains(&kind.kind.as_str())
 }
 
 /// A request whose webhooks are being found.

@@ -2,13 +2,14 @@
 //! (apiserver `admission/plugin/webhook/mutating`).
 
 use super::call::{Asked, CallError, call, log_failure};
-use super::matching::{Invocation, Matcher, is_exempt};
+use super::matching::{Invocation, Matcher};
 use super::response::{Answer, not_an_object};
 use super::review::{encoded, request_of};
 use super::webhook::Webhook;
 use super::{Caller, Credentials};
 use crate::attributes::{Call, DynamicPlugIn, Notes, Pending, Reinvocation};
 use crate::configurations::Configurations;
+use crate::exempt;
 use crate::metrics::{Phase, WebhookEnd};
 use keelson_apply::json_patch;
 use keelson_egress::Egress;
@@ -87,7 +88,7 @@ impl MutatingWebhooks {
         notes: &mut Notes,
         round: &mut Reinvocation,
     ) -> Result<(), Failure> {
-        if is_exempt(call.attributes.kind) {
+        if exempt::from_webhooks(call.attributes.kind) {
             return Ok(());
         }
         if round.is_reinvoked {

@@ -2,11 +2,12 @@
 //! (apiserver `admission/plugin/webhook/validating`).
 
 use super::call::{Asked, CallError, call, log_failure};
-use super::matching::{Invocation, Matcher, is_exempt};
+use super::matching::{Invocation, Matcher};
 use super::review::request_of;
 use super::{Caller, Credentials};
 use crate::attributes::{Call, DynamicPlugIn, Notes, Pending};
 use crate::configurations::Configurations;
+use crate::exempt;
 use crate::metrics::{Phase, WebhookEnd};
 use futures_util::future::join_all;
 use keelson_egress::Egress;
@@ -33,7 +34,7 @@ impl ValidatingWebhooks {
         object: Option<&Object>,
         notes: &mut Notes,
     ) -> Result<(), Failure> {
-        if is_exempt(call.attributes.kind) {
+        if exempt::from_webhooks(call.attributes.kind) {
             return Ok(());
         }
         let mut matcher = Matcher::new(call);

@@ -1,10 +1,10 @@
 //! Escalation check: whoever grants permissions must hold them.
 
-use super::Rule;
 use super::describe::quoted;
+use super::{Rule, aggregate};
 use crate::User;
+use keelson_meta::Str;
 use keelson_meta::status::quote;
-use keelson_meta::{Seen, Str};
 use std::collections::{BTreeSet, HashMap};
 
 /// Why an aggregationRule is refused.
@@ -54,18 +54,6 @@ pub fn escalation_message(
         message.push_str(&format!("; resolution errors: [{}]", aggregate(errors)));
     }
     Some(message)
-}
-
-/// Several errors in one, each once: `[a, b]`; none is empty.
-pub fn aggregate(errors: &[String]) -> String {
-    let mut seen = Seen::new();
-    let distinct: Vec<&str> =
-        errors.iter().map(String::as_str).filter(|error| seen.insert(*error)).collect();
-    match distinct.as_slice() {
-        [] => String::new(),
-        [one] => (*one).to_owned(),
-        several => format!("[{}]", several.join(", ")),
-    }
 }
 
 /// Joins the verbs of rules for the same group, resource and name.

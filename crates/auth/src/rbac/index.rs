@@ -1,6 +1,6 @@
 //! [`Index`]: roles by name, and bindings by those to whom they are bound.
 
-use super::escalation::aggregate;
+use super::aggregate;
 use super::{Rule, rules_of};
 use crate::{Attributes, AuthorizationReason, Decision, SERVICE_ACCOUNT_PREFIX, User};
 use keelson_meta::{Object, Str, Value};

@@ -3,7 +3,7 @@
 use super::cache::Answers;
 use super::{ReviewVersion, Reviewer};
 use crate::User;
-use crate::authenticate::in_authenticated_group;
+use crate::in_authenticated_group;
 use keelson_egress::Egress;
 use keelson_egress::kubeconfig::Server;
 use keelson_meta::Str;

@@ -1,5 +1,7 @@
 //! Functions of strings: those of the language and cel-go's extended ones. Places are in characters.
 
+pub(crate) mod text_format;
+
 use super::{Implementation, int_arg, text_arg};
 use crate::value::{EvalError, Evaluated, Val, count_chars};
 use base64::Engine;
@@ -20,7 +22,7 @@ pub(crate) fn function(name: &str) -> Option<Implementation> {
         "split" => split,
         "substring" => substring,
         "join" => join,
-        "format" => super::text_format::format,
+        "format" => text_format::format,
         "strings.quote" => |args| Ok(Val::text(quote(text_arg(args, 0)?))),
         "jsonpatch.escapeKey" => {
             |args| Ok(Val::text(text_arg(args, 0)?.replace('~', "~0").replace('/', "~1")))

@@ -3,9 +3,9 @@
 
 use crate::http::{Client, Server, quiet};
 use keelson::producer::{DefinedVersion, Definition};
-use keelson_meta::{GroupVersionKind, Str};
+use keelson_meta::{Feature, GroupVersionKind, Str};
 use keelson_schema::catalogue::Catalogue;
-use keelson_schema::{Field, Presence, Schema, Shape, Struct};
+use keelson_schema::{Field, Presence, Schema, Shape, Struct, cbor};
 use serde_json::{Value, json};
 
 const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
@@ -137,6 +137,77 @@ fn a_resource_that_is_served_late_has_every_verb_and_form() {
 }
 
 #[test]
+fn a_resource_that_is_served_late_is_read_and_written_in_every_encoding() {
+    let mut builder = quiet();
+    builder.features = builder.features.with(Feature::CBORServingAndStorage, true);
+    let server = Server::start_plain(builder);
+    let client = server.client();
+    serve(&server, &widgets(vec![version("v1", 2)]));
+    let post = |form: &str, body: &[u8]| {
+        let headers = format!("Content-Type: {form}\r\nAccept: {form}\r\n");
+        let made = client.plain("POST", WIDGETS, &headers, body);
+        assert_eq!((made.status, made.media_type.as_str()), (201, form), "{made:?}");
+    };
+    post("application/json", widget("a", json!({"field0": "x"})).to_string().as_bytes());
+    post("application/yaml", format!("{}\n", widget("b", json!({"field0": "x"}))).as_bytes());
+    let mut sent = vec![];
+    let text = widget("c", json!({"field0": "x"})).to_string();
+    cbor::write_body(&keelson_schema::json::parse(text.as_bytes()).expect("JSON").value, &mut sent);
+    post("application/cbor", &sent);
+
+    let protobuf = "application/vnd.kubernetes.protobuf";
+    let partial = format!("{protobuf};as=PartialObjectMetadata;g=meta.k8s.io;v=v1");
+    for name in ["a", "b", "c"] {
+        let read = |accept: &str| {
+            let path = format!("{WIDGETS}/{name}");
+            let answer = client.plain("GET", &path, &format!("Accept: {accept}\r\n"), &[]);
+            (answer.status, answer.media_type, answer.body)
+        };
+        let (code, media_type, body) = read("application/cbor");
+        assert_eq!((code, media_type.as_str()), (200, "application/cbor"));
+        let found = cbor::parse(&body).expect("CBOR");
+        assert_eq!(found.str_at(&["spec", "field0"]), Some("x"), "{found:?}");
+        let (code, media_type, body) = read("application/yaml");
+        assert_eq!((code, media_type.as_str()), (200, "application/yaml"));
+        assert!(String::from_utf8_lossy(&body).contains("field0: x"));
+        // A custom resource has no message of its own; its metadata has.
+        assert_eq!(read(protobuf).0, 406);
+        assert_eq!(read(&format!("{protobuf},application/json")).1, "application/json");
+        let (code, media_type, _) = read(&partial);
+        assert_eq!(code, 200);
+        assert!(media_type.starts_with(protobuf), "{media_type}");
+    }
+    server.stop();
+}
+
+/// Bytes that this process has resident.
+fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("a proc file system");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("VmRSS");
+    let kilobytes = line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number");
+    kilobytes << 10
+}
+
+#[test]
+fn five_thousand_resources_of_twenty_fields_stay_below_250_megabytes() {
+    let server = Server::start_plain(quiet());
+    let before = resident_bytes();
+    for number in 0..5_000 {
+        let group = format!("g{number}.example.com");
+        let mut version = version("v1", 20);
+        version.schema.gvk.group = group.as_str().into();
+        serve(&server, &Definition { group: group.into(), ..widgets(vec![version]) });
+    }
+    let path = "/apis/g4999.example.com/v1/namespaces/default/widgets";
+    let mut sent = widget("a", json!({"field19": "x"}));
+    sent["apiVersion"] = "g4999.example.com/v1".into();
+    assert_eq!(server.client().post(path, &sent).status, 201);
+    let grown = resident_bytes().saturating_sub(before);
+    assert!(grown < 250 << 20, "{} MB", grown >> 20);
+    server.stop();
+}
+
+#[test]
 fn discovery_and_openapi_tell_of_it_while_it_is_served() {
     let server = Server::start_plain(quiet());
     let client = server.client();
@@ -253,6 +324,9 @@ fn a_changed_resource_is_read_by_its_new_schema_and_only_its_watches_end() {
     assert_eq!(new["items"][0]["apiVersion"], "example.com/v2");
     assert!(server.keelson.registry().withdraw("example.com", "widgets"));
     assert_eq!(client.get(WIDGETS).status, 404);
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "n"}});
+    assert_eq!(client.post(maps, &map).status, 201);
+    assert_eq!(other.told(1), [("ADDED".to_owned(), "n".to_owned())]);
     serve(&server, &widgets(vec![version("v1", 2)]));
     assert_eq!(client.get(WIDGETS).body["items"][0]["metadata"]["name"], "a");
 }

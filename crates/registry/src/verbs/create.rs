@@ -1,6 +1,6 @@
 //! create.
 
-use crate::admission::{Options, Passes, Write};
+use crate::admission::Passes;
 use crate::api_table::Source;
 use crate::conversion::{read_back, record_of, shown};
 use crate::kind::{Answer, Target};
@@ -11,6 +11,7 @@ use crate::stamp;
 use crate::verbs::Tries;
 use crate::verbs::update::{Updated, is_refused_claim, shown_object};
 use crate::verbs::{Written, check_body_fields};
+use crate::write::{Options, Write};
 use keelson_admission::{Operation, Stored};
 use keelson_auth::Permit;
 use keelson_cache::Entry;

@@ -1,12 +1,12 @@
 //! delete and deletecollection: preconditions, grace, finalizers, then the deletion itself.
 
-use crate::admission::{Options, Write};
 use crate::conversion::{object_of, record_of};
 use crate::kind::Target;
 use crate::options::{DeleteOptions, ListOptions, Propagation};
 use crate::registry::{Put, Registry, Removed};
 use crate::verbs::Tries;
 use crate::verbs::update::shown_object;
+use crate::write::{Options, Write};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use keelson_admission::Operation;
 use keelson_auth::Permit;

@@ -109,7 +109,7 @@ impl Filter {
 
     /// Whether an object matches.
     pub fn matches(&self, entry: &Entry) -> bool {
-        begins_with(entry.key(), &self.prefix)
+        begins_with(entry.key_bytes(), self.prefix.as_bytes())
             && (self.labels.is_everything() || self.labels.matches(|key| entry.label(key)))
             && (self.fields.is_everything() || self.fields_match(entry))
     }

@@ -1,6 +1,5 @@
 //! update: the one loop in which every change of a stored object happens.
 
-use crate::admission::{Options, Write};
 use crate::api_table::Source;
 use crate::conversion::{Conversions, object_of, read_back, record_of, shown};
 use crate::kind::{Answer, Target};
@@ -8,7 +7,8 @@ use crate::options::WriteOptions;
 use crate::owners::{self, Endpoint};
 use crate::registry::{Put, Registry, Removed};
 use crate::verbs::create::{check_namespace, invalid};
-use crate::verbs::{Part, Tries, Written, check_body_fields};
+use crate::verbs::{Tries, Written, check_body_fields};
+use crate::write::{Options, Part, Write};
 use keelson_admission::Operation;
 use keelson_auth::Permit;
 use keelson_cache::Entry;

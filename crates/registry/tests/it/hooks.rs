@@ -144,7 +144,8 @@ async fn open() -> (Arc<Registry>, Log) {
         actions: vec![ActionRow { name: "stamp", resource: Some("stamps"), action }],
         ..KindHooks::default()
     };
-    let hooks = Hooks { kinds: vec![("", "configmaps", kind)], quotas: Some(noting) };
+    let hooks =
+        Hooks { kinds: vec![("", "configmaps", kind)], quotas: Some(noting), ..Hooks::default() };
     let store = Embedded::in_memory();
     let opened = Registry::open(store, Box::new(SystemClock), default_options(), hooks).await;
     let registry = opened.expect("an empty store opens");

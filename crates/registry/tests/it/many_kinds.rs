@@ -110,6 +110,31 @@ async fn to_withdraw_a_kind_costs_the_same_beside_thousands() {
     check(measured.await);
 }
 
+/// The least that a create takes.
+async fn least_create(harness: &Harness, prefix: &str) -> Duration {
+    let mut least = Duration::MAX;
+    for number in 0..TRIES {
+        let body = format!(
+            r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{prefix}{number}"}}}}"#
+        );
+        let path = "/api/v1/namespaces/default/configmaps";
+        let began = thread_time();
+        let made = harness.send("POST", path, "", body.as_bytes()).await;
+        least = least.min(thread_time() - began);
+        assert_eq!(made.map(|(code, _)| code), Some(201));
+    }
+    least
+}
+
+#[tokio::test]
+async fn to_create_an_object_costs_the_same_beside_thousands() {
+    let harness = Harness::open().await;
+    serve(&harness.registry, 0..FEW);
+    let few = least_create(&harness, "few").await;
+    serve(&harness.registry, FEW..MANY);
+    check((few, least_create(&harness, "many").await));
+}
+
 #[tokio::test]
 async fn an_informer_looks_only_at_the_kinds_that_changed() {
     let harness = Harness::open().await;

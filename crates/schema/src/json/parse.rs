@@ -474,6 +474,11 @@ pub(super) fn plain_length(text: &[u8]) -> usize {
 #[inline(never)]
 fn long_plain_length(text: &[u8]) -> usize {
     let mut at = MARKED_BYTES;
+    while let Some(chunk) = text.get(at..).and_then(|rest| rest.first_chunk())
+        && is_plain(chunk)
+    {
+        at += PLAIN_BYTES;
+    }
     while let Some(chunk) = text.get(at..).and_then(|rest| rest.first_chunk()) {
         let marks = marks(chunk);
         if marks != 0 {
@@ -492,6 +497,15 @@ fn ends_at(text: &[u8]) -> usize {
 
 /// Bytes that are looked at together.
 const MARKED_BYTES: usize = 16;
+
+/// Bytes of long text that are looked at together.
+const PLAIN_BYTES: usize = 64;
+
+/// Whether none of the bytes ends plain text.
+#[inline(never)]
+fn is_plain(chunk: &[u8; PLAIN_BYTES]) -> bool {
+    chunk.iter().fold(0, |ends, byte| ends | u8::from(ends_plain(*byte))) == 0
+}
 
 /// A byte with all bits set for each that ends plain text, the first one lowest. Where this is inlined, the
 /// bytes are no longer compared all at once.
@@ -538,6 +552,20 @@ mod tests {
     fn check(text: &str, want: Result<Value, &str>) {
         let got = parse(text.as_bytes()).map(|p| p.value).map_err(|e| e.to_string());
         assert_eq!(got, want.map_err(str::to_owned), "{text}");
+    }
+
+    #[test]
+    fn the_end_of_plain_text_is_found_in_every_place() {
+        for length in 0..200 {
+            let mut text = "x".repeat(length).into_bytes();
+            assert_eq!(plain_length(&text), length);
+            for end in *b"\"\\\x00\x1f" {
+                text.push(end);
+                text.extend([b'x'; 90]);
+                assert_eq!(plain_length(&text), length, "{end}");
+                text.truncate(length);
+            }
+        }
     }
 
     #[test]

@@ -2,8 +2,10 @@
 //! (kube-openapi `pkg/validation/validate`, apiextensions `pkg/apiserver/validation`, `schema/objectmeta` and
 //! `schema/listtype`). What is asked of a value beside its type is in `checks.rs`.
 
-use super::checks::type_name;
+mod checks;
+
 use super::{Additional, Checks, ListType, Node, Structural, Type};
+use checks::type_name;
 use keelson_meta::object_meta::validate_object_meta;
 use keelson_meta::{ErrorList, FieldError, GroupVersion, Map, Path, Str, Value, names};
 use std::collections::{HashMap, HashSet};

@@ -1,34 +1,35 @@
 //! Metrics that are read when somebody asks: versions, features, stored objects.
 
-use crate::handler::App;
+use crate::version::VersionInfo;
 use keelson_meta::{Feature, Stage};
 use keelson_metrics::{Description, Exposition, MetricType};
+use keelson_registry::Registry;
 
-pub(super) fn write(app: &App, out: &mut Exposition) {
-    let version = app.version.git_version.as_str();
+pub(super) fn write(registry: &Registry, built: &VersionInfo, out: &mut Exposition) {
+    let version = built.git_version.as_str();
     let mut parts = version.trim_start_matches('v').split('.');
     let (major, minor) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
     let platform = format!("{}/{}", std::env::consts::OS, architecture());
-    let values = ["", "rustc", &app.version.build, "", version, "", major, minor, &platform];
+    let values = ["", "rustc", &built.build, "", version, "", major, minor, &platform];
     out.family(&BUILD_INFO).value(&values, 1.0);
     let mut features = out.family(&FEATURES);
     for feature in Feature::all() {
-        let is_on = app.registry.options.features.is_on(feature);
+        let is_on = registry.options.features.is_on(feature);
         features.value(&[feature.name(), stage(feature.stage())], f64::from(u8::from(is_on)));
     }
     drop(features);
-    objects(app, out);
+    objects(registry, out);
 }
 
 /// The numbers of stored objects, of each kind once.
-fn objects(app: &App, out: &mut Exposition) {
-    let api = app.registry.api();
+fn objects(registry: &Registry, out: &mut Exposition) {
+    let api = registry.api();
     let mut counts: Vec<(&str, &str, f64)> = api
         .kinds()
         // Events are in two groups, and are stored once.
         .filter(|kind| kind.gvr.group != "events.k8s.io")
         .map(|kind| {
-            let stored = app.registry.cache.resource(&kind.prefix);
+            let stored = registry.cache.resource(&kind.prefix);
             let number = stored.map_or(0, |stored| stored.len());
             (kind.gvr.group.as_str(), kind.gvr.resource.as_str(), number as f64)
         })

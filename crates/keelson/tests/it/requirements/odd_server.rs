@@ -92,7 +92,7 @@ async fn listen(faults: Arc<Faults>, shutdown: watch::Receiver<bool>) -> Listeni
     let app = App {
         started: registry.clock.now(),
         registry,
-        authenticator: Authenticator::new(tokens),
+        authenticator: Arc::new(Authenticator::new(tokens)),
         authorizer: Arc::default(),
         flags: vec![],
         version: VersionInfo { git_version: "v1.36.0".to_owned(), build: "test".to_owned() },

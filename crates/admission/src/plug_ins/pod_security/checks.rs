@@ -1,7 +1,7 @@
 //! The checks of the Pod Security Standards, each with the version from which it holds.
 
 use super::{Level, Standard};
-use crate::pod::CONTAINER_LISTS;
+use crate::plug_ins::pod::CONTAINER_LISTS;
 use keelson_meta::Value;
 use keelson_meta::status::quote;
 use std::collections::BTreeSet;

@@ -2,7 +2,7 @@
 //! containers, pods and claims may ask for.
 
 use crate::attributes::Notes;
-use crate::pod::{Amounts, Side, amounts, of_container, of_pod};
+use crate::plug_ins::pod::{Amounts, Side, amounts, of_container, of_pod};
 use crate::request::{Operation, Request};
 use keelson_meta::{Failure, Map, Object, Quantity, Seen, Status, Value};
 

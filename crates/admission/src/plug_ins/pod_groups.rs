@@ -1,9 +1,9 @@
 //! PodGroupProtection and PodGroupWorkloadExists, and what Priority does for PodGroups.
 
 use crate::attributes::Notes;
-use crate::priority::default_class;
+use crate::plug_ins::priority::default_class;
+use crate::plug_ins::storage::add_finalizer;
 use crate::request::Request;
-use crate::storage::add_finalizer;
 use keelson_meta::{Failure, Feature, Object};
 
 const GROUP: &str = "scheduling.k8s.io";

@@ -4,7 +4,7 @@ mod checks;
 mod defaults;
 
 use crate::attributes::Notes;
-use crate::pod::CONTAINER_LISTS;
+use crate::plug_ins::pod::CONTAINER_LISTS;
 use crate::request::{Operation, Request};
 use checks::{Template, Violation, violations};
 pub(crate) use defaults::{Defaults, Exemptions};

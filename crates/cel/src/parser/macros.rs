@@ -1,8 +1,8 @@
 //! Macros: calls that become comprehensions and tests while an expression is parsed.
 
+use super::Builder;
 use crate::ast::{ACCUMULATOR, Expr, Fold, Id, Item, Kind, UNUSED, operator};
 use crate::literal::Literal;
-use crate::parser::Builder;
 use keelson_meta::Str;
 
 /// Which macros there are beside those of the language.

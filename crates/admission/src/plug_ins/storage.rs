@@ -1,8 +1,8 @@
 //! DefaultStorageClass, StorageObjectInUseProtection and PersistentVolumeClaimResize.
 
 use crate::attributes::Notes;
-use crate::ingress_class::newest;
-use crate::pod::quantity;
+use crate::plug_ins::ingress_class::newest;
+use crate::plug_ins::pod::quantity;
 use crate::request::{Operation, Request};
 use keelson_meta::{Failure, Object, Value};
 

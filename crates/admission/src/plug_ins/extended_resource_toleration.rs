@@ -2,7 +2,7 @@
 //! which have them.
 
 use crate::attributes::Notes;
-use crate::pod::{Side, of_container};
+use crate::plug_ins::pod::{Side, of_container};
 use crate::request::{Operation, Request};
 use keelson_meta::{Failure, Object, Str, Value, value};
 use std::collections::BTreeSet;

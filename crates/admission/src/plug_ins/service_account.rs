@@ -1,13 +1,16 @@
 //! ServiceAccount: every pod runs as a service account that exists, and finds its token where programs
 //! look for it.
 
+use super::Awaited;
 use crate::attributes::Notes;
-use crate::pod::CONTAINER_LISTS;
+use crate::plug_ins::pod::CONTAINER_LISTS;
 use crate::request::{Operation, Request, unfit_name};
 use keelson_meta::{Failure, Object, Seen, Str, Value, value};
 
+/// The name of the plug-in.
+pub(crate) const NAME: &str = "ServiceAccount";
 /// The account of pods that name none.
-pub(crate) const DEFAULT: &str = "default";
+const DEFAULT: &str = "default";
 const MIRROR: &str = "kubernetes.io/config.mirror";
 const ENFORCE_MOUNTABLE: &str = "kubernetes.io/enforce-mountable-secrets";
 const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -23,9 +26,16 @@ fn is_mirror(pod: &Object) -> bool {
     pod.annotation(MIRROR).is_some()
 }
 
-/// Whether a pod runs as the default account.
-pub(crate) fn is_default(pod: &Object) -> bool {
-    !is_mirror(pod) && matches!(account_name(pod), "" | DEFAULT)
+/// The default account, which a control loop makes in each new namespace, of a pod that runs as it.
+pub(crate) fn awaited(req: &Request<'_>, pod: &Object) -> Option<Awaited> {
+    let is_default =
+        req.creates("", "pods") && !is_mirror(pod) && matches!(account_name(pod), "" | DEFAULT);
+    is_default.then_some(Awaited {
+        plug_in: NAME,
+        group: "",
+        resource: "serviceaccounts",
+        name: DEFAULT,
+    })
 }
 
 pub(crate) fn admit(

@@ -11,6 +11,8 @@ use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::prelude::FromDer;
 
 const MIRROR: &str = "kubernetes.io/config.mirror";
+/// The name of the plug-in.
+pub(crate) const NAME: &str = "NodeRestriction";
 const LEASE_NAMESPACE: &str = "kube-node-lease";
 /// Labels of the domains kubernetes.io and k8s.io that kubelets set.
 const KUBELET_LABELS: [&str; 12] = [

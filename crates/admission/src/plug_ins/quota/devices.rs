@@ -1,6 +1,6 @@
 //! Quota usage of a ResourceClaim: devices by class.
 
-use crate::pod::{Amounts, add};
+use crate::plug_ins::pod::{Amounts, add};
 use crate::request::Stored;
 use keelson_meta::quantity::Format;
 use keelson_meta::{Failure, Object, Quantity, Value};

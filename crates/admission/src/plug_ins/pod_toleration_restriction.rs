@@ -2,8 +2,8 @@
 //! have.
 
 use crate::attributes::Notes;
+use crate::plug_ins::tolerations::{includes, merge};
 use crate::request::{Operation, Request};
-use crate::tolerations::{includes, merge};
 use keelson_meta::{Failure, Object, Reason, Status, Value, value};
 use keelson_schema::json;
 
@@ -19,7 +19,7 @@ pub(crate) fn admit(req: &Request<'_>, pod: &mut Object, notes: &mut Notes) -> R
         let given = annotation(req, DEFAULTS)?;
         more = given.unwrap_or_else(|| req.config.default_tolerations.clone());
     }
-    if !crate::quota::is_best_effort(pod) {
+    if !crate::plug_ins::quota::is_best_effort(pod) {
         more.push(value!({
             "key": "node.kubernetes.io/memory-pressure", "operator": "Exists",
             "effect": "NoSchedule"

@@ -1,7 +1,7 @@
 //! Priority: a pod gets the number of its priority class; only one class is the default.
 
 use crate::attributes::Notes;
-use crate::pod_groups;
+use crate::plug_ins::pod_groups;
 use crate::request::{Operation, Request};
 use keelson_meta::{Failure, Object, Value};
 

@@ -2,7 +2,7 @@
 //! a write: this says what is to be charged, the caller stores it.
 
 use crate::config::{check_fields, text};
-use crate::pod::{Amounts, Side, add, amounts, of_container, of_pod, quantity};
+use crate::plug_ins::pod::{Amounts, Side, add, amounts, of_container, of_pod, quantity};
 use crate::request::{Operation, Request, Stored};
 use keelson_meta::quantity::Format;
 use keelson_meta::{Failure, Object, Quantity, Reason, Status, Value};
@@ -311,7 +311,7 @@ fn of_service(service: &Object) -> Amounts {
 
 fn of_claim(claim: &Object) -> Amounts {
     let mut all = Amounts::new();
-    let class = crate::storage::class_of(claim).filter(|class| !class.is_empty());
+    let class = crate::plug_ins::storage::class_of(claim).filter(|class| !class.is_empty());
     if let Some(class) = class {
         let one = Quantity::new(1, Format::DecimalSi);
         all.insert(format!("{class}{CLASS_MARK}persistentvolumeclaims"), one);

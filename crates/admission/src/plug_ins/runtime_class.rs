@@ -1,9 +1,9 @@
 //! RuntimeClass: a pod takes over the overhead and the nodes of its runtime class.
 
 use crate::attributes::Notes;
-use crate::pod::quantity;
+use crate::plug_ins::pod::quantity;
+use crate::plug_ins::tolerations;
 use crate::request::{Request, unfit_name};
-use crate::tolerations;
 use keelson_meta::{Failure, Map, Object, Reason, Status, Value};
 
 pub(crate) fn admit(

@@ -1,7 +1,7 @@
 //! `'%s is %d'.format([name, 5])`.
 
-use super::convert;
-use super::strings::{made, quote};
+use super::{made, quote};
+use crate::functions::convert;
 use crate::types::Type;
 use crate::value::{EvalError, Evaluated, List, Map, Val};
 use std::fmt::Write;

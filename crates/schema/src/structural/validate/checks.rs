@@ -1,8 +1,8 @@
 //! What a schema asks of a value beside its type: `enum`, lengths, patterns, formats, bounds, counts, and the
 //! schemas of `allOf`, `anyOf`, `oneOf` and `not` (kube-openapi `pkg/validation/validate`).
 
-use super::validate::{Given, NOWHERE};
-use super::{Checks, Node, Pattern, Type, formats};
+use super::{Given, NOWHERE};
+use crate::structural::{Checks, Node, Pattern, Type, formats};
 use keelson_meta::status::quote;
 use keelson_meta::{ErrorList, FieldError, Path, Str, Value};
 

@@ -1,7 +1,7 @@
 //! PodResizeValidator: a pod is resized only to what its node can give, and only on Linux.
 
 use crate::attributes::Notes;
-use crate::pod::{Side, add, amounts, of_pod};
+use crate::plug_ins::pod::{Side, add, amounts, of_pod};
 use crate::request::{Operation, Request};
 use keelson_meta::status::Cause;
 use keelson_meta::{Failure, Object, Str};

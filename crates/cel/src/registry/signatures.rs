@@ -2,7 +2,7 @@
 //!
 //! Overloads carry cel-go's names, for costs go by them.
 
-use crate::registry::{Library, Table};
+use super::{Library, Table};
 
 pub(crate) const TABLES: &[Table] = &[
     (Library::Standard, STANDARD),

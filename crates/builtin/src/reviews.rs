@@ -1,0 +1,195 @@
+//! Resources that keep no objects: reviews, which answer what they are asked, and ComponentStatuses.
+
+use crate::access_review;
+use keelson_auth::service_account::KnownToken;
+use keelson_auth::{Authenticator, Permit, User};
+use keelson_meta::{Failure, GroupVersionResource, Map, Object, Status, Str, Value, value};
+use keelson_registry::Registry;
+use keelson_registry::hooks::Computed;
+use keelson_store::BoxFuture;
+use std::sync::{Arc, OnceLock};
+
+const AUTHENTICATION: &str = "authentication.k8s.io";
+const AUTHORIZATION: &str = "authorization.k8s.io";
+/// The only component behind an API server that it can look at.
+const STORE: &str = "etcd-0";
+
+/// All of them, by group and name.
+pub(crate) fn rows(
+    token_reviews: &Arc<TokenReviews>,
+) -> Vec<(&'static str, &'static str, Arc<dyn Computed>)> {
+    let access = |kind| Arc::new(AccessReviews { kind }) as Arc<dyn Computed>;
+    vec![
+        ("", "componentstatuses", Arc::new(ComponentStatuses)),
+        (AUTHENTICATION, "selfsubjectreviews", Arc::new(SelfSubjectReviews)),
+        (AUTHENTICATION, "tokenreviews", token_reviews.clone()),
+        (AUTHORIZATION, "selfsubjectrulesreviews", Arc::new(RulesReviews)),
+        (AUTHORIZATION, "selfsubjectaccessreviews", access(access_review::Kind::SelfSubject)),
+        (AUTHORIZATION, "subjectaccessreviews", access(access_review::Kind::Subject)),
+        (AUTHORIZATION, "localsubjectaccessreviews", access(access_review::Kind::LocalSubject)),
+    ]
+}
+
+/// Shows users to themselves.
+struct SelfSubjectReviews;
+
+impl Computed for SelfSubjectReviews {
+    fn post<'a>(
+        &'a self,
+        registry: &'a Registry,
+        permit: &'a Permit,
+        _review: Object,
+    ) -> BoxFuture<'a, Result<Object, Failure>> {
+        let mut answer = Object::new();
+        answer.set_meta("creationTimestamp", &registry.clock.now().text());
+        answer.root.insert("status", value!({"userInfo": (user_info(permit.user()))}));
+        Box::pin(async { Ok(answer) })
+    }
+}
+
+/// Lists the rules that apply to users in a namespace.
+struct RulesReviews;
+
+impl Computed for RulesReviews {
+    fn post<'a>(
+        &'a self,
+        registry: &'a Registry,
+        permit: &'a Permit,
+        review: Object,
+    ) -> BoxFuture<'a, Result<Object, Failure>> {
+        Box::pin(async move {
+            let authorizer = &registry.options.authorizer;
+            let answer = access_review::answer_rules(authorizer, &review, permit.user()).await?;
+            Ok(Object::from_value(answer).unwrap_or_default())
+        })
+    }
+}
+
+/// Answers what somebody may do.
+struct AccessReviews {
+    kind: access_review::Kind,
+}
+
+impl Computed for AccessReviews {
+    fn post<'a>(
+        &'a self,
+        registry: &'a Registry,
+        permit: &'a Permit,
+        mut review: Object,
+    ) -> BoxFuture<'a, Result<Object, Failure>> {
+        Box::pin(async move {
+            let authorizer = &registry.options.authorizer;
+            access_review::answer(authorizer, self.kind, &mut review, permit.user()).await?;
+            Ok(review)
+        })
+    }
+}
+
+/// Answers whose a token is. Answers 404 until it is given what authenticates tokens.
+#[derive(Default)]
+pub struct TokenReviews {
+    authenticator: OnceLock<Arc<Authenticator>>,
+}
+
+impl TokenReviews {
+    /// Gives it what authenticates tokens; what it was given first stays.
+    pub fn attach(&self, authenticator: Arc<Authenticator>) {
+        let _ = self.authenticator.set(authenticator);
+    }
+}
+
+impl Computed for TokenReviews {
+    fn post<'a>(
+        &'a self,
+        registry: &'a Registry,
+        _permit: &'a Permit,
+        mut review: Object,
+    ) -> BoxFuture<'a, Result<Object, Failure>> {
+        Box::pin(async move {
+            let authenticator = self.authenticator.get().ok_or_else(Status::no_such_path)?;
+            review_token(registry, authenticator, &mut review).await?;
+            Ok(review)
+        })
+    }
+}
+
+async fn review_token(
+    registry: &Registry,
+    authenticator: &Authenticator,
+    obj: &mut Object,
+) -> Result<(), Failure> {
+    let token = obj.str_at(&["spec", "token"]);
+    if token.is_empty() {
+        return Err(Status::bad_request("token is required for TokenReview in authentication"));
+    }
+    let asked = obj.array_at(&["spec", "audiences"]).iter().filter_map(Value::as_str);
+    let asked: Vec<Str> = asked.map(Str::new).collect();
+    let now = registry.clock.now();
+    let mut status = Map::new();
+    match authenticator.authenticate_token(token, &asked, now).await {
+        Ok(KnownToken { user, audiences, .. }) => {
+            status.insert("authenticated", true);
+            status.insert("user", user_info(&user));
+            let audiences: Vec<Value> = audiences.into_iter().map(Value::String).collect();
+            status.insert("audiences", audiences);
+        }
+        Err(errors) => {
+            status.insert("user", Map::new());
+            let invalid = "invalid bearer token";
+            let error = match errors.as_slice() {
+                [] => invalid.to_owned(),
+                errors => format!("[{invalid}, {}]", errors.join(", ")),
+            };
+            status.insert("error", error.as_str());
+        }
+    }
+    obj.root.insert("status", status);
+    Ok(())
+}
+
+/// Says whether the store takes writes.
+struct ComponentStatuses;
+
+impl Computed for ComponentStatuses {
+    fn get(&self, registry: &Registry, name: &str) -> Result<Object, Failure> {
+        if name != STORE {
+            let gvr = GroupVersionResource::new("", "v1", "componentstatus");
+            return Err(Status::not_found(&gvr, name));
+        }
+        Ok(component_status(registry))
+    }
+
+    fn list(&self, registry: &Registry) -> Result<Vec<Object>, Failure> {
+        Ok(vec![component_status(registry)])
+    }
+}
+
+fn component_status(registry: &Registry) -> Object {
+    let healthy = registry.store.health().is_ok();
+    let state = if healthy { "True" } else { "False" };
+    let message = if healthy { "ok" } else { "the store refuses writes" };
+    let status = value!({
+        "metadata": {"name": STORE},
+        "conditions": [{"type": "Healthy", "status": state, "message": message}]
+    });
+    Object::from_value(status).unwrap_or_default()
+}
+
+/// A user as reviews show it.
+fn user_info(user: &User) -> Map {
+    let mut info = Map::new();
+    info.insert("username", user.name.clone());
+    if !user.uid.is_empty() {
+        info.insert("uid", user.uid.clone());
+    }
+    let groups: Vec<Value> = user.groups.iter().cloned().map(Value::String).collect();
+    info.insert("groups", groups);
+    if !user.extra.is_empty() {
+        let extra = user.extra.iter().map(|(name, values)| {
+            let values: Vec<Value> = values.iter().cloned().map(Value::String).collect();
+            (name.clone(), Value::Array(values))
+        });
+        info.insert("extra", extra.collect::<Map>());
+    }
+    info
+}

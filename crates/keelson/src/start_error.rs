@@ -1,0 +1,33 @@
+//! [`StartError`]: why a server did not start.
+
+use crate::certificates::CertificateError;
+use keelson_builtin::OpenError;
+
+/// Why a server did not start; one line, naming the flag where one is at fault.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct StartError(pub(crate) String);
+
+impl StartError {
+    pub(crate) fn new(line: String) -> Self {
+        StartError(line)
+    }
+}
+
+impl From<CertificateError> for StartError {
+    fn from(error: CertificateError) -> Self {
+        StartError(error.to_string())
+    }
+}
+
+impl From<OpenError> for StartError {
+    fn from(error: OpenError) -> Self {
+        StartError(with_causes(&error))
+    }
+}
+
+/// An error and what caused it, on one line.
+pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |line, cause| format!("{line}: {cause}"))
+}

@@ -1,0 +1,10 @@
+//! What the server says of its version.
+
+/// The document at `/version`.
+#[derive(Clone, Debug)]
+pub struct VersionInfo {
+    /// The Kubernetes version: `v1.36.2`.
+    pub git_version: String,
+    /// The version of this build.
+    pub build: String,
+}
