@@ -2,13 +2,11 @@
 
 mod metrics;
 
-use super::check::{At, NOT_NEGATIVE, child, default};
+use super::check::{At, Go, GoMembers, NOT_NEGATIVE, as_go, child, default};
 use super::workloads::{count_or_percent, not_above_all};
 use crate::gates;
 use crate::strategy::Strategy;
-use keelson_meta::{
-    ErrorList, Feature, FieldError, GroupVersion, Map, Object, Value, names, value,
-};
+use keelson_meta::{ErrorList, Feature, GroupVersion, Map, Object, Value, names, value};
 
 const CPU_PERCENT: i64 = 80;
 
@@ -168,7 +166,13 @@ fn validate_budget(new: &Object) -> ErrorList {
     let (min, max) = (spec.field("minAvailable"), spec.field("maxUnavailable"));
     if min.is_set() && max.is_set() {
         let words = "minAvailable and maxUnavailable cannot be both set";
-        errors.push(FieldError::invalid(&spec.path, spec.value.clone(), words));
+        const MEMBERS: GoMembers = &[
+            ("MinAvailable", Go::Pointer),
+            ("Selector", Go::Pointer),
+            ("MaxUnavailable", Go::Pointer),
+            ("UnhealthyPodEvictionPolicy", Go::Pointer),
+        ];
+        spec.invalid_as(&mut errors, as_go(spec.value, MEMBERS), words);
     }
     for at in [min, max] {
         if at.is_set() {

@@ -268,6 +268,47 @@ impl<'v, 'p> At<'v, 'p> {
     }
 }
 
+/// How Go shows a member of a struct that has no names of JSON.
+pub(super) enum Go {
+    /// A pointer, a list or a map, which is null when it is absent.
+    Pointer,
+    /// A text, empty when it is absent.
+    Text,
+    /// A number, 0 when it is absent.
+    Number,
+    /// A pointer to such a struct.
+    Struct(GoMembers),
+    /// A list of such structs.
+    List(GoMembers),
+}
+
+/// The members of a struct by their names in Go, in order.
+pub(super) type GoMembers = &'static [(&'static str, Go)];
+
+/// A struct as messages show it that Go has no names of JSON for: with all of its members.
+pub(super) fn as_go(value: &Value, members: GoMembers) -> Value {
+    let Some(given) = value.as_object() else { return Value::Null };
+    let mut shown = Map::new();
+    for (name, how) in members {
+        let found = given.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
+        let found = found.map_or(&Value::Null, |(_, value)| value);
+        let value = match how {
+            Go::Text if found.is_null() => "".into(),
+            Go::Number if found.is_null() => 0.into(),
+            Go::Pointer | Go::Text | Go::Number => found.clone(),
+            Go::Struct(members) => as_go(found, members),
+            Go::List(members) => match found.as_array() {
+                Some(items) => {
+                    items.iter().map(|item| as_go(item, members)).collect::<Vec<_>>().into()
+                }
+                None => Value::Null,
+            },
+        };
+        shown.insert(*name, value);
+    }
+    Value::Object(shown)
+}
+
 /// The words for a number below zero.
 pub(super) const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
 

@@ -368,7 +368,7 @@ const SOURCES: &[(&str, Check)] = &[
     ("quobyte", volumes::quobyte),
     ("cephfs", volumes::cephfs),
     ("iscsi", volumes::persistent_iscsi),
-    ("cinder", volumes::cinder),
+    ("cinder", cinder),
     ("fc", volumes::fibre_channel),
     ("flexVolume", volumes::flex),
     ("azureFile", volumes::azure_file),
@@ -392,6 +392,14 @@ fn glusterfs(at: &At<'_, '_>, errors: &mut ErrorList) {
     namespace.rule_if_set(errors, names::is_dns1123_label);
 }
 
+fn cinder(at: &At<'_, '_>, errors: &mut ErrorList) {
+    volumes::cinder(at, errors);
+    let secret = at.field("secretRef");
+    if secret.is_set() {
+        secret.field("namespace").not_empty(errors, "");
+    }
+}
+
 fn storage_os(at: &At<'_, '_>, errors: &mut ErrorList) {
     volumes::storage_os_names(at, errors);
     let secret = at.field("secretRef");
@@ -411,17 +419,17 @@ fn local(at: &At<'_, '_>, errors: &mut ErrorList) {
 fn csi(at: &At<'_, '_>, errors: &mut ErrorList) {
     volumes::driver_name(&at.field("driver"), errors);
     at.field("volumeHandle").not_empty(errors, "");
+    // Upstream does not look at `nodeStageSecretRef`.
     let secrets = [
         "controllerPublishSecretRef",
         "controllerExpandSecretRef",
         "nodePublishSecretRef",
         "nodeExpandSecretRef",
-        "nodeStageSecretRef",
     ];
     for name in secrets {
         let secret = at.field(name);
         if secret.is_set() {
-            secret.field("name").not_empty(errors, "");
+            secret.field("name").required_rule(errors, names::is_dns1123_subdomain);
             secret.field("namespace").required_rule(errors, names::is_dns1123_label);
         }
     }

@@ -113,11 +113,11 @@ fn limit_item(item: &At<'_, '_>, errors: &mut ErrorList) {
         .filter_map(|list| item.get(list).as_object())
         .flat_map(|map| map.iter().map(|(name, _)| name.as_str()))
         .collect();
-    keys.iter().for_each(|name| amounts(item, name, errors));
+    keys.iter().for_each(|name| amounts(item, kind, name, errors));
 }
 
 /// The amounts of one resource must not contradict each other.
-fn amounts(item: &At<'_, '_>, name: &str, errors: &mut ErrorList) {
+fn amounts(item: &At<'_, '_>, kind: &str, name: &str, errors: &mut ErrorList) {
     // (the smaller, the larger, where it is told, whether the value shown is the larger one)
     const ORDER: [(&str, &str, &str, &str, &str, &str); 6] = [
         ("min", "max", "min", "min", "min value", "max value"),
@@ -148,7 +148,12 @@ fn amounts(item: &At<'_, '_>, name: &str, errors: &mut ErrorList) {
         ("min", "default", "default", "min", "min value", "default value"),
         ("default", "max", "default", "max", "default value", "max value"),
     ];
-    let of = |list: &str| item.get(list).get(name).and_then(crate::check::quantity);
+    // The defaults of a pod are refused as a whole.
+    let counts = |list: &str| kind != "Pod" || !list.starts_with("default");
+    let of = |list: &str| {
+        let given = item.get(list).get(name).filter(|_| counts(list));
+        given.and_then(crate::check::quantity)
+    };
     for (small, large, place, shown, low_words, high_words) in ORDER {
         let (Some(low), Some(high)) = (of(small), of(large)) else { continue };
         if low > high {

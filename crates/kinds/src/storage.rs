@@ -128,10 +128,8 @@ fn topology_term<'v>(expressions: &At<'v, '_>, errors: &mut ErrorList) -> Allowe
         }
         let key = expression.field("key");
         key.rule(errors, names::is_qualified_name);
-        if allowed.contains_key(key.text()) {
+        if allowed.insert(key.text(), texts).is_some() {
             key.duplicate(errors);
-        } else {
-            allowed.insert(key.text(), texts);
         }
     }
     allowed

@@ -1,7 +1,7 @@
 //! Kinds that keep copies of a pod running: Deployments, ReplicaSets, StatefulSets, DaemonSets,
 //! ReplicationControllers, and the ControllerRevisions that some of them keep.
 
-use super::check::{At, child, children, default, default_empty};
+use super::check::{At, Go, GoMembers, as_go, child, children, default, default_empty};
 use super::pod;
 use crate::gates;
 use crate::same::{self, go};
@@ -540,6 +540,9 @@ fn validate_stateful_set(new: &Object, old: Option<&Object>) -> ErrorList {
     errors
 }
 
+const ROLLING: GoMembers = &[("Partition", Go::Number), ("MaxUnavailable", Go::Pointer)];
+const STRATEGY: GoMembers = &[("Type", Go::Text), ("RollingUpdate", Go::Struct(ROLLING))];
+
 fn stateful_set_policies(spec: &At<'_, '_>, errors: &mut ErrorList) {
     let management = spec.field("podManagementPolicy");
     match management.text() {
@@ -552,7 +555,8 @@ fn stateful_set_policies(spec: &At<'_, '_>, errors: &mut ErrorList) {
     match strategy.str("type") {
         "" => strategy.required(errors, ""),
         "OnDelete" if update.is_set() => {
-            update.invalid(errors, "only allowed for updateStrategy 'RollingUpdate'");
+            let words = "only allowed for updateStrategy 'RollingUpdate'";
+            update.invalid_as(errors, as_go(update.value, ROLLING), words);
         }
         "OnDelete" => {}
         "RollingUpdate" => {
@@ -566,7 +570,10 @@ fn stateful_set_policies(spec: &At<'_, '_>, errors: &mut ErrorList) {
                 not_above_all(&down, errors);
             }
         }
-        _ => strategy.invalid(errors, "must be 'RollingUpdate' or 'OnDelete'"),
+        _ => {
+            let words = "must be 'RollingUpdate' or 'OnDelete'";
+            strategy.invalid_as(errors, as_go(strategy.value, STRATEGY), words);
+        }
     }
     let retention = spec.field("persistentVolumeClaimRetentionPolicy");
     for name in ["whenDeleted", "whenScaled"] {

@@ -2,7 +2,8 @@
 //! stock programs of Kubernetes as child processes with their logs.
 //!
 //! It speaks with the server over HTTPS alone and depends on no other crate of the workspace, so that the same test
-//! runs against Keelson and against kube-apiserver.
+//! runs against Keelson and against kube-apiserver. The programs in `compare/` beside it need both: they ask two servers
+//! the same generated requests and compare the answers.
 // What fails here fails the test that uses it.
 #![allow(clippy::missing_panics_doc)]
 

@@ -83,7 +83,8 @@ pub(super) async fn claim(
     claim.freed = before.iter().filter(|ip| !given.contains(ip)).cloned().collect();
     for (index, family) in families.iter().enumerate() {
         match given.get(index) {
-            Some(wanted) if before.contains(wanted) => {}
+            // One that the service has stays; the validation refuses another in its place.
+            Some(_) if index < before.len() => {}
             Some(wanted) => take(registry, service, wanted, taking, claim).await?,
             None => given.push(take_any(registry, service, family, taking, claim).await?),
         }

@@ -310,7 +310,7 @@ fn protobuf_carries_the_metadata_of_custom_resources_alone() {
 }
 
 /// Definitions made at random, most of them broken in several places, with the answers of a kube-apiserver
-/// 1.36: `tests/clients/definitions.py ... --record FILE`.
+/// 1.36: `crates/testkit/compare/definitions.py ... --record FILE`.
 const GENERATED: &str = include_str!("files/definitions.txt");
 
 /// Characters of a recorded message; of a longer one the middle is left out.

@@ -1,5 +1,5 @@
 //! Admission policies in CEL on a whole server. The answers are those of a kube-apiserver 1.36; thousands of
-//! generated ones are compared by `tests/clients/policies.py`.
+//! generated ones are compared by `crates/testkit/compare/policies.py`.
 
 use crate::http::{Answer, Client, Server, quiet};
 use serde_json::{Value, json};

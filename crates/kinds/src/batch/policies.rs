@@ -1,6 +1,6 @@
 //! What a job makes of pods that fail, succeed or are replaced.
 
-use crate::check::At;
+use crate::check::{At, Go, GoMembers, as_go};
 use keelson_meta::names;
 use keelson_meta::{ErrorList, Fault, FieldError, Seen, Value};
 
@@ -114,7 +114,11 @@ pub(super) fn success(spec: &At<'_, '_>, errors: &mut ErrorList) {
         return;
     }
     if spec.str("completionMode") != "Indexed" {
-        return at.invalid(errors, "requires indexed completion mode");
+        const RULE: GoMembers =
+            &[("SucceededIndexes", Go::Pointer), ("SucceededCount", Go::Pointer)];
+        const POLICY: GoMembers = &[("Rules", Go::List(RULE))];
+        let shown = as_go(at.value, POLICY);
+        return at.invalid_as(errors, shown, "requires indexed completion mode");
     }
     let rules = at.field("rules");
     match rules.array().len() {

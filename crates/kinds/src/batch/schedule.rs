@@ -111,22 +111,45 @@ fn time_zone(at: &At<'_, '_>, errors: &mut ErrorList) {
                      https://www.iana.org/time-zones";
         return at.invalid(errors, words);
     }
+    if !is_zone(name) {
+        at.invalid(errors, &format!("unknown time zone {name}"));
+    }
+}
+
+fn is_zone(name: &str) -> bool {
     let inside = |b: u8| b.is_ascii_alphanumeric() || b"/_+-".contains(&b);
-    let known = match name.split_once('/') {
+    match name.split_once('/') {
         Some((area, _)) => AREAS.contains(&area) && name.bytes().all(inside),
         None => ZONES.contains(&name),
-    };
-    if !known {
-        at.invalid(errors, &format!("unknown time zone {name}"));
+    }
+}
+
+/// A zone of a schedule, as Go's `time.LoadLocation` takes it.
+fn location(name: &str) -> Result<(), String> {
+    match name {
+        "" | "Local" => Ok(()),
+        _ if name.contains("..") || name.starts_with(['/', '\\']) => {
+            Err("time: invalid location name".to_owned())
+        }
+        _ if is_zone(name) => Ok(()),
+        _ => Err(format!("unknown time zone {name}")),
     }
 }
 
 /// Checks a schedule; the error is the library's.
 fn parse(text: &str) -> Result<(), String> {
-    let has_zone = text.starts_with("TZ=") || text.starts_with("CRON_TZ=");
-    let text = match text.split_once(' ') {
-        Some((_, rest)) if has_zone => rest.trim(),
-        _ => text,
+    let zoned = text.strip_prefix("CRON_").unwrap_or(text).strip_prefix("TZ=");
+    let text = match zoned.map(|zoned| zoned.split_once(' ')) {
+        Some(Some((zone, rest))) => {
+            location(zone).map_err(|why| format!("provided bad location {zone}: {why}"))?;
+            rest.trim()
+        }
+        // Upstream looks for the blank behind the zone, and takes its place for one.
+        Some(None) => {
+            let why = "runtime error: slice bounds out of range [:-1]";
+            return Err(format!("invalid schedule format: {why}"));
+        }
+        None => text,
     };
     if let Some(word) = text.strip_prefix('@') {
         return descriptor(text, word);

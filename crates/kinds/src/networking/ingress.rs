@@ -183,6 +183,10 @@ fn validate_class(new: &Object, _: Option<&Object>) -> ErrorList {
     }
     let parameters = spec.field("parameters");
     if parameters.is_set() {
+        let group = parameters.field("apiGroup");
+        if group.is_set() {
+            group.rule(&mut errors, names::is_dns1123_subdomain);
+        }
         parameters.field("kind").required_rule(&mut errors, names::is_path_segment_name);
         parameters.field("name").required_rule(&mut errors, names::is_path_segment_name);
         let scope = parameters.field("scope");

@@ -275,7 +275,7 @@ fn pod_requests(spec: &mut Map) {
     let totals = totals.into_iter().filter(|(name, _)| is_whole(name));
     requests.fill(totals.map(|(name, total)| (name, Value::from(total.to_string()))));
     if let Value::Object(limits) = limits {
-        requests.fill(limits);
+        requests.fill(limits.into_iter().filter(|(name, _)| is_whole(name)));
     }
 }
 

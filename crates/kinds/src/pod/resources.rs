@@ -7,6 +7,7 @@ use keelson_meta::names;
 use keelson_meta::{ErrorList, FieldError, Map, Object, Quantity, Str, Value};
 use std::collections::{BTreeSet, HashMap};
 
+const HUGE_PAGES: &str = "hugepages-";
 const STANDARD_CONTAINER: &[&str] = &["cpu", "ephemeral-storage", "memory"];
 
 /// Requests and limits of one container.
@@ -59,6 +60,7 @@ pub(crate) fn overhead(at: &At<'_, '_>, amounts: &Value, errors: &mut ErrorList)
         let key = Value::from(name);
         container_resource_name(&At { value: &key, path: amount.path }, errors);
         positive(name, &amount, errors);
+        whole_pages(name, &amount, errors);
         note(&mut names_seen, name);
     }
     if names_seen.1 && !names_seen.0 {
@@ -78,6 +80,7 @@ fn requirements(
         let key = Value::from(name);
         check_name(&At { value: &key, path: amount.path }, errors);
         positive(name, &amount, errors);
+        whole_pages(name, &amount, errors);
         note(&mut names_seen, name);
     }
     let requests = at.field("requests");
@@ -86,11 +89,24 @@ fn requirements(
         check_name(&At { value: &key, path: amount.path }, errors);
         positive(name, &amount, errors);
         below_limit(name, &requests, &limits, errors);
+        whole_pages(name, &amount, errors);
         note(&mut names_seen, name);
     }
     if names_seen.1 && !names_seen.0 {
         let words = "HugePages require cpu or memory";
         errors.push(FieldError::forbidden(&at.path, words));
+    }
+}
+
+/// Huge pages are asked for as a multiple of their size, which their name tells.
+fn whole_pages(name: &str, at: &At<'_, '_>, errors: &mut ErrorList) {
+    let Some(size) = name.strip_prefix(HUGE_PAGES) else { return };
+    let Some(amount) = at.quantity() else { return };
+    let size = size.parse::<Quantity>().ok().filter(|size| size.sign() > 0);
+    let size = size.filter(|size| size.milli_value() % 1000 == 0).map(|size| size.value());
+    if size.is_none_or(|size| amount.value() % size != 0) {
+        let words = format!("{amount} is not positive integer multiple of {name}");
+        at.invalid_as(errors, amount.to_string(), &words);
     }
 }
 
@@ -106,20 +122,14 @@ fn below_limit(name: &str, requests: &At<'_, '_>, limits: &At<'_, '_>, errors: &
     let (Some(request), text) = (request, limits.get(name)) else { return };
     match limit {
         Some(limit) => {
-            let same = !may_overcommit(name);
-            if request > limit {
-                let words = format!(
-                    "must be less than or equal to {name} limit of {}",
-                    text.as_str().unwrap_or_default()
-                );
-                errors.push(FieldError::invalid(&requests.path, request.to_string(), &words));
-            } else if same && request != limit {
-                let words = format!(
-                    "must be equal to {name} limit of {}",
-                    text.as_str().unwrap_or_default()
-                );
-                errors.push(FieldError::invalid(&requests.path, request.to_string(), &words));
-            }
+            let relation = match may_overcommit(name) {
+                true if request > limit => "less than or equal to",
+                false if request != limit => "equal to",
+                _ => return,
+            };
+            let limit = text.as_str().unwrap_or_default();
+            let words = format!("must be {relation} {name} limit of {limit}");
+            errors.push(FieldError::invalid(&requests.path, request.to_string(), &words));
         }
         None if !may_overcommit(name) => {
             errors.push(FieldError::required(
@@ -141,7 +151,7 @@ fn is_native(name: &str) -> bool {
 
 /// `hugepages-2Mi`.
 pub(crate) fn is_huge_page(name: &str) -> bool {
-    name.starts_with("hugepages-")
+    name.starts_with(HUGE_PAGES)
 }
 
 /// A name of a resource that containers may ask for.

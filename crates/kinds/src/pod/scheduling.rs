@@ -116,6 +116,13 @@ fn pod_term(at: &At<'_, '_>, errors: &mut ErrorList) {
         let list = at.field(keys);
         label_keys(&list, at.has("labelSelector"), errors);
     }
+    let others = at.field("mismatchLabelKeys");
+    let others: Seen<&str> = others.array().iter().filter_map(Value::as_str).collect();
+    for key in at.field("matchLabelKeys").items() {
+        if others.contains(&key.text()) {
+            key.invalid(errors, "exists in both matchLabelKeys and mismatchLabelKeys");
+        }
+    }
     let key = at.field("topologyKey");
     key.not_empty(errors, "can not be empty");
     key.rule(errors, names::is_qualified_name);

@@ -2,11 +2,44 @@
 
 use super::defaults::CONTAINER_LISTS;
 use super::spec::Context;
-use crate::check::At;
+use crate::check::{At, Go, GoMembers, as_go};
 use crate::gates;
 use keelson_meta::{ErrorList, Feature, FieldError, Seen, value};
 
 const ID_MAX: i64 = 2_147_483_647;
+
+/// The security context of a container as messages show it.
+const CONTEXT: GoMembers = &[
+    ("Capabilities", Go::Struct(&[("Add", Go::Pointer), ("Drop", Go::Pointer)])),
+    ("Privileged", Go::Pointer),
+    (
+        "SELinuxOptions",
+        Go::Struct(&[
+            ("User", Go::Text),
+            ("Role", Go::Text),
+            ("Type", Go::Text),
+            ("Level", Go::Text),
+        ]),
+    ),
+    (
+        "WindowsOptions",
+        Go::Struct(&[
+            ("GMSACredentialSpecName", Go::Pointer),
+            ("GMSACredentialSpec", Go::Pointer),
+            ("RunAsUserName", Go::Pointer),
+            ("HostProcess", Go::Pointer),
+        ]),
+    ),
+    ("RunAsUser", Go::Pointer),
+    ("RunAsGroup", Go::Pointer),
+    ("RunAsNonRoot", Go::Pointer),
+    ("ReadOnlyRootFilesystem", Go::Pointer),
+    ("AllowPrivilegeEscalation", Go::Pointer),
+    ("ProcMount", Go::Pointer),
+    ("SeccompProfile", Go::Struct(PROFILE)),
+    ("AppArmorProfile", Go::Struct(PROFILE)),
+];
+const PROFILE: GoMembers = &[("Type", Go::Text), ("LocalhostProfile", Go::Pointer)];
 
 /// The security context of a container.
 pub(super) fn container(at: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
@@ -26,13 +59,13 @@ pub(super) fn container(at: &At<'_, '_>, context: &Context<'_>, errors: &mut Err
     if at.get("allowPrivilegeEscalation").as_bool() == Some(false) {
         if at.flag("privileged") {
             let words = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
-            at.invalid(errors, words);
+            at.invalid_as(errors, as_go(at.value, CONTEXT), words);
         }
         let added = at.value.array_at(&["capabilities", "add"]);
         if added.iter().any(|capability| capability.as_str() == Some("CAP_SYS_ADMIN")) {
             let words = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` \
                          CAP_SYS_ADMIN";
-            at.invalid(errors, words);
+            at.invalid_as(errors, as_go(at.value, CONTEXT), words);
         }
     }
     windows_options(&at.field("windowsOptions"), errors);
@@ -56,11 +89,11 @@ pub(super) fn pod(spec: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorLi
     }
     sysctls(&at.field("sysctls"), spec, errors);
     at.field("fsGroupChangePolicy").one_of_if_set(errors, &["Always", "OnRootMismatch"]);
-    at.field("seLinuxChangePolicy").one_of_if_set(errors, &["Recursive"]);
     seccomp(&at.field("seccompProfile"), errors);
     windows_options(&at.field("windowsOptions"), errors);
     app_armor(&at.field("appArmorProfile"), errors);
     at.field("supplementalGroupsPolicy").one_of_if_set(errors, &["Merge", "Strict"]);
+    at.field("seLinuxChangePolicy").one_of_if_set(errors, &["Recursive"]);
 }
 
 fn host_network_ports(spec: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {

@@ -52,12 +52,12 @@ pub(super) fn list<'a>(at: &At<'a, '_>, is_pod: bool, errors: &mut ErrorList) ->
     let mut fine = Volumes::new();
     for volume in at.items() {
         let before = errors.len();
-        source(&volume, errors);
         // A template may leave the image to those who make pods of it.
         let image = volume.field("image");
         if is_pod && image.is_set() {
             image.field("reference").not_empty(errors, "");
         }
+        source(&volume, errors);
         let name = volume.field("name");
         name.required_rule(errors, names::is_dns1123_label);
         if fine.contains_key(name.text()) {
@@ -247,47 +247,42 @@ fn projected(at: &At<'_, '_>, errors: &mut ErrorList) {
         ("configMap", projected_object),
         ("downwardAPI", downward_files),
     ];
-    const TOKEN: &str = "serviceAccountToken";
     mode(&at.field("defaultMode"), errors);
     let mut paths: Seen<&str> = Seen::new();
     for source in at.field("sources").items() {
         let mut count = 0;
-        for name in KINDS.iter().map(|(name, _)| *name).chain([TOKEN]) {
+        for (name, check) in KINDS {
             let found = source.field(name);
-            if !found.is_set() {
-                continue;
+            if found.is_set() {
+                count += 1;
+                check(&found, errors);
+                unique_paths(&found, &at.path, &mut paths, errors);
             }
+        }
+        let token = source.field("serviceAccountToken");
+        if token.is_set() {
             count += 1;
-            if count > 1 {
-                found.forbidden(errors, "may not specify more than 1 volume type per source");
-                continue;
-            }
-            match KINDS.iter().find(|(known, _)| *known == name) {
-                Some((_, check)) => check(&found, errors),
-                None => projected_token(&found, &at.path, errors),
-            }
-            unique_paths(&found, name, &mut paths, errors);
+            projected_token(&token, &at.path, errors);
+        }
+        if count > 1 {
+            source.forbidden(errors, "may not specify more than 1 volume type per source");
         }
     }
 }
 
-/// Two sources of one volume cannot make the same file.
+/// Two sources of one volume cannot make the same file; upstream does not look at those of tokens, and shows
+/// the name of a source that has one.
 fn unique_paths<'a>(
     at: &At<'a, '_>,
-    kind: &str,
+    volume: &Path<'_>,
     paths: &mut Seen<&'a str>,
     errors: &mut ErrorList,
 ) {
-    let items = at.get("items").as_array().unwrap_or_default();
-    let own = at.get("path").as_str().filter(|path| !path.is_empty());
-    let all = items.iter().filter_map(|item| item.str_at(&["path"])).chain(own);
-    for path in all.filter(|path| !path.is_empty()) {
-        if !paths.insert(path) {
-            let words = match kind {
-                "downwardAPI" | "serviceAccountToken" => "conflicting duplicate paths".to_owned(),
-                _ => format!("conflicting duplicate paths with {kind}"),
-            };
-            errors.push(FieldError::invalid(&at.path, path, &words));
+    for item in at.get("items").as_array().unwrap_or_default() {
+        let path = item.str_at(&["path"]).unwrap_or_default();
+        if !path.is_empty() && !paths.insert(path) {
+            let shown = at.get("name").as_str().unwrap_or(path);
+            errors.push(FieldError::invalid(volume, shown, "conflicting duplicate paths"));
         }
     }
 }
@@ -306,10 +301,9 @@ fn projected_token(at: &At<'_, '_>, volume: &Path<'_>, errors: &mut ErrorList) {
     if seconds.number() > 1 << 32 {
         seconds.invalid(errors, "may not specify a duration larger than 2^32 seconds");
     }
-    let path = at.field("path");
-    if path.text().is_empty() {
-        errors.push(FieldError::required(&volume.field("path"), ""));
-    } else {
+    // Upstream tells its faults without the source.
+    let path = At { value: at.get("path"), path: volume.field("path") };
+    if path.not_empty(errors, "") {
         not_reserved(&path, errors);
     }
 }
@@ -488,16 +482,28 @@ pub(crate) fn vsphere(at: &At<'_, '_>, errors: &mut ErrorList) {
 
 /// A volume of Quobyte.
 pub(crate) fn quobyte(at: &At<'_, '_>, errors: &mut ErrorList) {
-    let registry = at.field("registry");
-    if registry.not_empty(errors, "must be a host:port pair or multiple pairs separated by commas")
-    {
-        let mut pairs = registry.text().split(',');
-        if !pairs.all(|pair| pair.split_once(':').is_some()) {
-            let words = "must be a host:port pair or multiple pairs separated by commas";
-            registry.invalid(errors, words);
-        }
+    const TENANT_BYTES_MAX: usize = 64;
+    const PAIRS: &str = "must be a host:port pair or multiple pairs separated by commas";
+    let (registry, tenant) = (at.field("registry"), at.field("tenant"));
+    if !registry.not_empty(errors, PAIRS) {
+    } else if tenant.text().len() > TENANT_BYTES_MAX {
+        tenant.required(errors, "must be a UUID and may not exceed a length of 64 characters");
+    } else if !registry.text().split(',').all(is_host_and_port) {
+        registry.invalid(errors, PAIRS);
     }
     at.field("volume").not_empty(errors, "");
+}
+
+/// As Go's `net.SplitHostPort` takes it: a host with colons stands in brackets, others have none.
+fn is_host_and_port(text: &str) -> bool {
+    let Some((host, port)) = text.rsplit_once(':') else { return false };
+    let inner = host.strip_prefix('[').map(|rest| rest.strip_suffix(']'));
+    let (host, has_colon) = match inner {
+        Some(None) => return false,
+        Some(Some(inner)) => (inner, false),
+        None => (host, host.contains(':')),
+    };
+    !has_colon && !host.contains(['[', ']']) && !port.contains(['[', ']'])
 }
 
 /// A disk of Azure.
@@ -539,9 +545,12 @@ fn csi(at: &At<'_, '_>, errors: &mut ErrorList) {
     driver_name(&at.field("driver"), errors);
     let secret = at.field("nodePublishSecretRef");
     if secret.is_set() {
-        // Upstream tells the fault without the reference.
-        let name = At { value: secret.get("name"), path: at.path.field("name") };
-        name.required_rule(errors, names::is_dns1123_subdomain);
+        let name = secret.field("name");
+        if name.not_empty(errors, "") {
+            // Upstream tells this fault without the reference.
+            let name = At { value: name.value, path: at.path.field("name") };
+            name.rule(errors, names::is_dns1123_subdomain);
+        }
     }
 }
 

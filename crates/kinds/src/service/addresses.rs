@@ -2,7 +2,7 @@
 
 use crate::check::At;
 use keelson_meta::{ErrorList, FieldError, Object, Seen, Value, ip};
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 
 /// A service without an address of its own.
 pub(super) fn is_headless(spec: &Value) -> bool {
@@ -37,15 +37,23 @@ fn has_address(service: &Object) -> bool {
     service.str_at(&["spec", "type"]) != "ExternalName"
 }
 
-fn has_node_ports(service: &Object) -> bool {
-    matches!(service.str_at(&["spec", "type"]), "NodePort" | "LoadBalancer")
+/// Whether the ports of nodes that its client leaves open are filled in.
+fn fills_node_ports(service: &Object) -> bool {
+    match service.str_at(&["spec", "type"]) {
+        "NodePort" => true,
+        "LoadBalancer" => {
+            let asked = service.at(&["spec", "allocateLoadBalancerNodePorts"]);
+            asked.and_then(Value::as_bool) != Some(false)
+        }
+        _ => false,
+    }
 }
 
 /// What was given to a service stays when a client leaves it out.
 pub(super) fn keep_allocated(new: &mut Object, old: &Object) {
     if has_address(new) && has_address(old) {
         let spec = new.object_mut("spec");
-        for name in ["clusterIP", "clusterIPs", "ipFamilyPolicy", "ipFamilies"] {
+        for name in ["clusterIP", "clusterIPs"] {
             if let Some(value) = old.at(&["spec", name])
                 && spec.get(name).is_none_or(Value::is_empty)
             {
@@ -53,7 +61,7 @@ pub(super) fn keep_allocated(new: &mut Object, old: &Object) {
             }
         }
     }
-    if has_node_ports(new) && has_node_ports(old) {
+    if fills_node_ports(new) && fills_node_ports(old) {
         keep_node_ports(new, old);
     }
     let checks = |service: &Object| {
@@ -68,34 +76,27 @@ pub(super) fn keep_allocated(new: &mut Object, old: &Object) {
     }
 }
 
+/// A port keeps its port of nodes by its name, unless the client gives that to any port. Two that get the
+/// same one this way are refused later.
 fn keep_node_ports(new: &mut Object, old: &Object) {
-    let key = |port: &Value| {
-        (port.int_at(&["port"]), port.str_at(&["protocol"]).unwrap_or_default().to_owned())
-    };
-    // The ports of nodes that a port and protocol had, in order.
-    let mut known: HashMap<(Option<i64>, String), VecDeque<i64>> = HashMap::new();
-    for port in old.array_at(&["spec", "ports"]) {
-        if let Some(number) = port.int_at(&["nodePort"]) {
-            known.entry(key(port)).or_default().push_back(number);
-        }
-    }
+    let before = old.array_at(&["spec", "ports"]);
+    let known: HashMap<&str, i64> = before
+        .iter()
+        .filter_map(|port| Some((name_of(port), port.int_at(&["nodePort"])?)))
+        .collect();
     let ports = new.object_mut("spec").get_mut("ports").and_then(Value::as_array_mut);
     let Some(ports) = ports else { return };
-    let mut used: Seen<i64> = ports.iter().filter_map(|port| port.int_at(&["nodePort"])).collect();
+    let given: Seen<i64> = ports.iter().filter_map(|port| port.int_at(&["nodePort"])).collect();
     for port in ports {
-        let wanted = key(port);
-        let Some(map) = port.as_object_mut() else { continue };
-        if map.get("nodePort").is_some_and(|port| !port.is_empty()) {
-            continue;
-        }
-        let Some(numbers) = known.get_mut(&wanted) else { continue };
-        while let Some(number) = numbers.pop_front() {
-            if used.insert(number) {
-                map.insert("nodePort", number);
-                break;
-            }
+        let number = known.get(name_of(port)).filter(|number| !given.contains(number)).copied();
+        if let (Some(number), Some(map)) = (number, port.as_object_mut()) {
+            crate::check::default_empty(map, "nodePort", number);
         }
     }
+}
+
+fn name_of(port: &Value) -> &str {
+    port.str_at(&["name"]).unwrap_or_default()
 }
 
 /// The fields that name addresses and families.
@@ -149,6 +150,25 @@ pub(super) fn validate(spec: &At<'_, '_>, old: Option<&Object>, errors: &mut Err
         .collect();
     if families.len() > 1 && families[0] == families[1] {
         many.invalid(errors, "may specify no more than one IP for each IP family");
+    }
+    of_families(spec, errors);
+}
+
+/// Addresses are of the families in whose places they stand.
+fn of_families(spec: &At<'_, '_>, errors: &mut ErrorList) {
+    let (addresses, families) = (spec.field("clusterIPs"), spec.field("ipFamilies"));
+    for (index, (at, family)) in addresses.items().zip(families.items()).enumerate() {
+        let Some(address) = ip::parse_ip(at.text()) else { continue };
+        let fits = match family.text() {
+            "IPv4" => address.is_ipv4(),
+            "IPv6" => address.is_ipv6(),
+            _ => true,
+        };
+        if !fits {
+            let family = family.text();
+            let why = format!("expected an {family} value as indicated by `ipFamilies[{index}]`");
+            at.invalid(errors, &why);
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use crate::owners;
 use crate::registry::{Put, Registry};
 use crate::stamp;
 use crate::verbs::Tries;
-use crate::verbs::update::{Updated, shown_object};
+use crate::verbs::update::{Updated, is_refused_claim, shown_object};
 use crate::verbs::{Written, check_body_fields};
 use crate::write::{Options, Write};
 use keelson_admission::{Operation, Stored};
@@ -204,7 +204,11 @@ impl Registry {
             let target = new.target.named(obj.namespace(), obj.name());
             // Only a name that is generated may be tried again.
             let guard = if generates { guard.clone() } else { guard.take() };
-            match self.store_new(&Creation { target: &target, ..*new }, obj, guard).await? {
+            let stored = self.store_new(&Creation { target: &target, ..*new }, obj, guard).await;
+            if is_refused_claim(&stored) {
+                warnings.truncate(told);
+            }
+            match stored? {
                 New::Stored(answer) => return Ok(Some(answer)),
                 New::Overtaken => return Ok(None),
                 New::Taken { .. } if generates => {}

@@ -222,6 +222,7 @@ impl Registry {
             ))
             .await);
         }
+        let told = warnings.len();
         // Upstream's strategies of subresources have none.
         if part == Part::Main {
             warnings.extend(kind.strategy.warnings(&new, Some(&stored)));
@@ -233,7 +234,9 @@ impl Registry {
             return self.put_change(ask, &mut result).await;
         }
         // In a box, as what is done seldom, so that the future of each write stays small.
-        Box::pin(self.store_several(ask, result)).await
+        let step = Box::pin(self.store_several(ask, result)).await;
+        warnings.truncate(if is_refused_claim(&step) { told } else { warnings.len() });
+        step
     }
 
     /// Stores a change of several keys, to the end even when its client goes away.
@@ -361,6 +364,11 @@ impl<'a> Ask<'a> {
 enum Step {
     Done(Answer),
     Lost(Option<Entry>),
+}
+
+/// Whether a valid object was not given what it needs, which upstream asks for before it warns of anything.
+pub(super) fn is_refused_claim<T>(stored: &Result<T, Failure>) -> bool {
+    stored.as_ref().is_err_and(|failure| failure.reason == Reason::Invalid)
 }
 
 /// Whether a try got as far as the store, which then knew what is newest.

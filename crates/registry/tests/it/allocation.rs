@@ -2,8 +2,10 @@
 
 use crate::harness::{self, Harness};
 use keelson_builtin::PortLeaks;
-use keelson_meta::Value;
+use keelson_meta::{Object, Value, value};
 use keelson_registry::SystemClock;
+use keelson_registry::options::WriteOptions;
+use keelson_schema::decode::Decoded;
 use keelson_store::Embedded;
 use std::collections::HashSet;
 use std::future::poll_fn;
@@ -158,6 +160,101 @@ async fn a_port_of_nodes_stands_in_a_service_once() {
         (code, refused.str_at(&["message"])),
         (500, Some("duplicate nodePort: {TCP 30080}"))
     );
+}
+
+async fn put(harness: &Harness, name: &str, spec: &str) -> (u16, Value) {
+    let body = format!(r#"{{"metadata":{{"name":"{name}"}},"spec":{spec}}}"#);
+    let path = format!("{SERVICES}/{name}?dryRun=All");
+    harness.send("PUT", &path, "application/json", body.as_bytes()).await.expect("an answer")
+}
+
+/// What an update leaves open a port has by its name; the port of a dry run is behind the range.
+#[tokio::test]
+async fn a_port_keeps_its_port_of_nodes_by_its_name() {
+    let harness = Harness::open().await;
+    let spec = r#"{"type":"NodePort","ports":[{"name":"a","port":80,"nodePort":30501},
+        {"name":"b","port":81,"nodePort":30502},{"name":"c","port":81,"protocol":"UDP","nodePort":30502}]}"#;
+    assert_eq!(create(&harness, "s", "", spec).await.0, 201);
+    let (b, c) = (r#"{"name":"b","port":81}"#, r#"{"name":"c","port":81,"protocol":"UDP"}"#);
+    for (ports, want) in [
+        (format!(r#"{{"name":"z","port":80}},{b},{c}"#), [32_769, 30_502, 30_502]),
+        (
+            format!(r#"{{"name":"b","port":80}},{{"name":"a","port":81}},{c}"#),
+            [30_502, 30_501, 30_502],
+        ),
+        (format!(r#"{{"name":"a","port":8,"protocol":"UDP"}},{b},{c}"#), [30_501, 30_502, 30_502]),
+        (format!(r#"{{"name":"a","port":80,"nodePort":30502}},{b},{c}"#), [30_502, 32_769, 32_770]),
+    ] {
+        let (code, service) =
+            put(&harness, "s", &format!(r#"{{"type":"NodePort","ports":[{ports}]}}"#)).await;
+        let got: Vec<_> = service.array_at(&["spec", "ports"]).iter().collect();
+        let got: Vec<_> = got.iter().map(|port| port.int_at(&["nodePort"])).collect();
+        assert_eq!((code, got), (200, want.map(Some).to_vec()), "{ports}");
+    }
+    let twice = format!(r#"{{"type":"NodePort","ports":[{b},{{"name":"c","port":82}}]}}"#);
+    let (code, refused) = put(&harness, "s", &twice).await;
+    let why = Some("duplicate nodePort: {TCP 30502}");
+    assert_eq!((code, refused.str_at(&["message"])), (500, why));
+    let none = r#"{"type":"LoadBalancer","allocateLoadBalancerNodePorts":false,
+        "ports":[{"name":"a","port":80}]}"#;
+    let (code, service) = put(&harness, "s", none).await;
+    assert_eq!((code, node_port(&service)), (200, 0));
+}
+
+#[tokio::test]
+async fn addresses_and_families_of_an_update_fit_each_other() {
+    let harness = Harness::open().await;
+    let free = r#"{"clusterIP":"None","ports":[{"port":80}]}"#;
+    assert_eq!(create(&harness, "free", "", free).await.0, 201);
+    assert_eq!(create(&harness, "s", "", r#"{"ports":[{"port":80}]}"#).await.0, 201);
+    for (name, fields, why) in [
+        (
+            "s",
+            r#""clusterIP":"1.2.3.4""#,
+            r#"spec.clusterIPs[0]: Invalid value: ["1.2.3.4"]: may not change once set"#,
+        ),
+        (
+            "s",
+            r#""clusterIP":"::1""#,
+            r#"spec.clusterIPs[0]: Invalid value: ["::1"]: IPv6 is not configured on this cluster"#,
+        ),
+        (
+            "s",
+            r#""clusterIP":"::1","ipFamilies":["IPv4"]"#,
+            r#"spec.clusterIPs[0]: Invalid value: "::1": expected an IPv4 value as indicated by `ipFamilies[0]`"#,
+        ),
+        (
+            "free",
+            r#""clusterIP":"None","selector":{"a":"b"}"#,
+            "spec.ipFamilyPolicy: Invalid value: \
+            \"RequireDualStack\": this cluster is not configured for dual-stack services",
+        ),
+    ] {
+        let (code, refused) =
+            put(&harness, name, &format!(r#"{{{fields},"ports":[{{"port":80}}]}}"#)).await;
+        assert_eq!((code, harness::causes(&refused)), (422, vec![why.to_owned()]), "{fields}");
+    }
+}
+
+/// Upstream asks for addresses before it warns of anything.
+#[tokio::test]
+async fn a_service_that_gets_no_address_is_not_warned_of() {
+    let harness = Harness::open().await;
+    let target = harness.registry.target("", "services", "default", "s");
+    for (address, warned) in [("10.0.0.9", 1), ("::1", 0)] {
+        let service = value!({"metadata": {"name": "s"}, "spec": {
+            "externalIPs": ["203.0.113.9"], "clusterIP": (address), "ports": [{"port": 80}]}});
+        let mut service = Object::from_value(service).expect("an object");
+        service.set_gvk(&target.schema().gvk);
+        let permit = harness.permit_to_create(&target).await;
+        let body = Decoded { object: service, strict: vec![] };
+        let options = WriteOptions { dry_run: true, ..WriteOptions::default() };
+        let told = match harness.registry.create(&permit, &target, body, &options).await {
+            Ok(written) => written.warnings.len(),
+            Err(refused) => refused.warnings.len(),
+        };
+        assert_eq!(told, warned, "{address}");
+    }
 }
 
 #[tokio::test]

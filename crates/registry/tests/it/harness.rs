@@ -168,7 +168,7 @@ impl Harness {
     }
 
     /// What a client has who may do everything: what the server writes itself passes no quota.
-    async fn permit_to_create(&self, target: &Target) -> Permit {
+    pub async fn permit_to_create(&self, target: &Target) -> Permit {
         let attributes = Attributes {
             verb: "create".into(),
             gvr: target.kind.gvr.clone(),

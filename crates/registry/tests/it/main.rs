@@ -19,6 +19,7 @@ mod records;
 mod replay;
 mod rules;
 mod several_keys;
+mod small_rules;
 mod stored;
 mod unreadable;
 mod watching;

@@ -2,8 +2,9 @@
 
 A sequence is ten requests about one object of a built-in kind: creates, updates with new and old resourceVersions, patches of all
 forms, applies by several managers, writes of status, finalizers, deletions with options, reads. A watch of the object is read at
-the end. Both servers are sent the same; answers are compared by status, warnings and the whole body without what is each
-server's own (uids, times, versions, addresses). A sequence ends where two answers differ. The standard library is enough.
+the end, on both servers at once and beside other sequences: it takes a second, in which nothing else happens. Both servers
+are sent the same; answers are compared by status, warnings and the whole body without what is each server's own (uids, times,
+versions, addresses). A sequence ends where two answers differ. The standard library is enough.
 """
 
 import argparse
@@ -20,6 +21,8 @@ import urllib.parse
 
 NAMESPACE = "sequences"
 STEPS = 10
+# Watches that wait at once.
+WATCHES = 32
 
 CONTAINERS = [{"name": "c", "image": "i:1"}]
 POD = {"automountServiceAccountToken": False, "containers": CONTAINERS}
@@ -169,24 +172,34 @@ CELL = re.compile(r"^\d+[smh].*$|(?<=\d:)3[0-2]\d\d\d\b")
 UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 TIME = re.compile(r"20[2-9]\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 ADDRESS = re.compile(r"\b10\.0\.0\.\d+\b")
+TLS = ssl._create_unverified_context()
 VERSION = re.compile(r"((?:resource version|resourceVersion|ResourceVersion)[^0-9]{0,60})\d+")
 
 
 class Server:
+    """A server, with one connection of its own."""
+
     def __init__(self, url, token):
-        self.url, self.token = urllib.parse.urlsplit(url), token
+        self.url, self.token, self.connection = urllib.parse.urlsplit(url), token, None
+
+    def close(self):
+        if self.connection is not None:
+            self.connection.close()
+        self.connection = None
 
     def send(self, method, path, body=None, media="application/json", accept="application/json"):
-        context = ssl._create_unverified_context()
-        connection = http.client.HTTPSConnection(self.url.hostname, self.url.port, timeout=60, context=context)
+        if self.connection is None:
+            self.connection = http.client.HTTPSConnection(self.url.hostname, self.url.port, timeout=60, context=TLS)
         head = {"Authorization": f"Bearer {self.token}", "Accept": accept, "Content-Type": media}
+        text = None if body is None else json.dumps(body, separators=(",", ":"))
         try:
-            connection.request(method, path, body=None if body is None else json.dumps(body, separators=(",", ":")), headers=head)
-            answer = connection.getresponse()
+            self.connection.request(method, path, body=text, headers=head)
+            answer = self.connection.getresponse()
             data = answer.read()
-            warnings = answer.headers.get_all("Warning") or []
-        finally:
-            connection.close()
+        except (http.client.HTTPException, OSError) as fault:
+            self.close()
+            return 0, f"{type(fault).__name__}: {fault}", []
+        warnings = answer.headers.get_all("Warning") or []
         if path.find("watch=1") >= 0 and answer.status == 200:
             return answer.status, [json.loads(line) for line in data.splitlines()], warnings
         try:
@@ -387,11 +400,20 @@ class Sequence:
     def select(self):
         return self.list_objects(f"fieldSelector=metadata.name={self.name}&labelSelector=" + self.random.choice(["l", "l=1", "!l", "u,l"]))
 
-    def run(self, servers):
-        """The number of steps that were alike, and the first difference."""
-        lives, plain, starts = [None, None], [Plain(), Plain()], []
+    def run(self, make_servers):
+        """The number of steps that were alike, and the first difference; else what is left to compare: the watches."""
+        servers = make_servers()
+        try:
+            return self.compare(servers)
+        finally:
+            for server in servers:
+                server.close()
+
+    def compare(self, servers):
+        lives = [None, None]
+        self.plain, self.starts = [Plain(), Plain()], []
         for server in servers:
-            starts.append(server.send("GET", f"{self.all}?limit=1")[1]["metadata"]["resourceVersion"])
+            self.starts.append(server.send("GET", f"{self.all}?limit=1")[1]["metadata"]["resourceVersion"])
         for at, (verb, request) in enumerate(self.steps):
             answers = []
             for i, server in enumerate(servers):
@@ -400,17 +422,19 @@ class Sequence:
                 code, answer, warnings = server.send(method, path, body, "application/json" if media == "table" else media, accept)
                 if isinstance(answer, dict) and answer.get("kind") == self.kind and "dryRun" not in path and method != "DELETE":
                     lives[i] = answer
-                answers.append((code, self.shown(plain[i].value(answer)), warnings))
+                answers.append((code, self.shown(self.plain[i].value(answer)), warnings))
             if answers[0] != answers[1]:
                 return at, (verb, request(lives[0])[:3], *answers)
-        events = []
-        for i, server in enumerate(servers):
-            query = f"watch=1&timeoutSeconds=1&resourceVersion={starts[i]}&fieldSelector=metadata.name={self.name}"
-            _, found, _ = server.send("GET", f"{self.all}?{query}")
-            events.append([(event["type"], plain[i].value(event["object"])) for event in found if event["type"] != "BOOKMARK"])
-        if events[0] != events[1]:
-            return STEPS, ("watch", self.path, *[[event[0] for event in each] for each in events])
-        return STEPS + 1, None
+        return STEPS, None
+
+    def events(self, server, i, seconds=1):
+        """The events that a watch of the whole sequence sends."""
+        query = f"watch=1&timeoutSeconds={seconds}&resourceVersion={self.starts[i]}&fieldSelector=metadata.name={self.name}"
+        code, found, _ = server.send("GET", f"{self.all}?{query}")
+        server.close()
+        if code != 200:
+            return [(code, found)]
+        return [(event["type"], self.plain[i].value(event["object"])) for event in found if event["type"] != "BOOKMARK"]
 
     @staticmethod
     def shown(answer):
@@ -428,10 +452,11 @@ def first_difference(want, got, path=""):
         for name in sorted(want.keys() | got.keys()):
             if want.get(name) != got.get(name):
                 return first_difference(want.get(name), got.get(name), f"{path}.{name}")
-    if isinstance(want, (list, tuple)) and isinstance(got, (list, tuple)) and len(want) == len(got):
+    if isinstance(want, (list, tuple)) and isinstance(got, (list, tuple)):
         for at, (one, other) in enumerate(zip(want, got)):
             if one != other:
                 return first_difference(one, other, f"{path}[{at}]")
+        return f"{path}.length", len(want), len(got)
     return path, want, got
 
 
@@ -442,21 +467,35 @@ def main():
     parser.add_argument("token")
     parser.add_argument("--sequences", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--jobs", type=int, default=4)
+    parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--kind")
     parser.add_argument("-v", action="store_true")
     args = parser.parse_args()
-    servers = [Server(args.want, args.token), Server(args.got, args.token)]
-    for server in servers:
+    def servers():
+        return [Server(args.want, args.token), Server(args.got, args.token)]
+
+    for server in servers():
         server.send("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
         server.send("POST", f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", {"metadata": {"name": "default"}})
+        server.close()
     began = time.time()
     alike, steps, asked, by_kind = 0, 0, 0, collections.Counter()
-    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+    watches = concurrent.futures.ThreadPoolExecutor(WATCHES)
+    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool, watches:
         def one(number):
             sequence = Sequence(number, args.seed, args.kind)
-            return number, sequence, sequence.run(servers)
-        for number, sequence, (good, difference) in pool.map(one, range(args.sequences)):
+            good, difference = sequence.run(servers)
+            events = [watches.submit(sequence.events, server, i) for i, server in enumerate(servers())] if difference is None else []
+            return number, sequence, good, difference, events
+
+        for number, sequence, good, difference, events in pool.map(one, range(args.sequences)):
+            if events:
+                want, got = (each.result() for each in events)
+                if len(want) != len(got):
+                    # A second is too short on a busy machine.
+                    want, got = (sequence.events(server, i, seconds=5) for i, server in enumerate(servers()))
+                difference = None if want == got else ("watch", sequence.path, want, got)
+                good += difference is None
             steps, asked = steps + good, asked + min(good + 1, STEPS + 1)
             alike += difference is None
             if difference is not None:
@@ -466,7 +505,7 @@ def main():
                     verb, asked_for, want, got = difference
                     path, want, got = first_difference(want, got)
                     print(f"    {verb} {json.dumps(asked_for)[:700]}")
-                    print(f"    {path}: want {json.dumps(want)[:400]} got {json.dumps(got)[:400]}")
+                    print(f"    {path}: want {json.dumps(want)[:400]} got {json.dumps(got)[:400]}", flush=True)
     for kind, count in by_kind.most_common():
         print(f"{kind}: {count} differ")
     print(f"alike: {alike} of {args.sequences} sequences, {steps} of {asked} answers; {time.time() - began:.0f} s")

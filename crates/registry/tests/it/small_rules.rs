@@ -1,0 +1,227 @@
+//! Rules that few requests meet, each with the words of a kube-apiserver that was asked.
+
+use crate::rules::Session;
+
+const PODS: &str = "POST /api/v1/namespaces/n/pods?dryRun=All";
+
+#[tokio::test]
+async fn volumes_name_secrets_and_servers_in_full() {
+    let session = Session::open().await;
+    let place = "POST /api/v1/persistentvolumes?dryRun=All";
+    let pairs = |registry: &str| {
+        format!(
+            "spec.quobyte.registry: Invalid value: \"{registry}\": must be a host:port pair or multiple \
+                 pairs separated by commas"
+        )
+    };
+    let quobyte = |registry: &str| format!(r#""quobyte":{{"registry":"{registry}","volume":"v"}}"#);
+    let csi = |name: &str, secret: &str| {
+        format!(r#""csi":{{"driver":"a","volumeHandle":"x","{name}":{secret}}}"#)
+    };
+    let subdomain = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or \
+        '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for \
+        validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+    let tenant =
+        format!(r#""quobyte":{{"registry":"a","volume":"v","tenant":"{}"}}"#, "x".repeat(65));
+    let cases = [
+        (r#""cinder":{"volumeID":"x","secretRef":{"name":"s"}}"#.to_owned(),
+            vec!["spec.cinder.secretRef.namespace: Required value".to_owned()]),
+        (csi("nodeStageSecretRef", "{}"), vec![]),
+        (csi("nodePublishSecretRef", r#"{"name":"a_b","namespace":"b"}"#),
+            vec![format!("spec.csi.nodePublishSecretRef.name: Invalid value: \"a_b\": {subdomain}")]),
+        (quobyte("a:1,[::1]:2"), vec![]),
+        (quobyte("a:1:2"), vec![pairs("a:1:2")]),
+        (quobyte("[a]1:2"), vec![pairs("[a]1:2")]),
+        (tenant, vec!["spec.quobyte.tenant: Required value: must be a UUID and may not exceed a length of 64 \
+            characters".to_owned()]),
+    ];
+    for (source, causes) in cases {
+        let body = format!(
+            r#"{{"metadata":{{"name":"v"}},"spec":{{"accessModes":["ReadWriteOnce"],
+                "capacity":{{"storage":"1Gi"}},{source}}}}}"#
+        );
+        let causes: Vec<&str> = causes.iter().map(String::as_str).collect();
+        let code = if causes.is_empty() { 201 } else { 422 };
+        session.check(place, &body, code, &causes).await;
+    }
+    let body = r#"{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}],
+        "volumes":[{"name":"v","csi":{"driver":"a","nodePublishSecretRef":{}}}]}}"#;
+    let causes = ["spec.volumes[0].csi.nodePublishSecretRef.name: Required value"];
+    session.check(PODS, body, 422, &causes).await;
+}
+
+/// Single rules of small kinds.
+#[tokio::test]
+async fn rules_of_small_kinds() {
+    let session = Session::open().await;
+    session
+        .check(
+            "POST /api/v1/namespaces/n/limitranges?dryRun=All",
+            r#"{"metadata":{"name":"l"},"spec":{"limits":[{"type":"Pod","default":{"cpu":"1"},
+                "defaultRequest":{"cpu":"2"},"max":{"cpu":"1"}}]}}"#,
+            422,
+            &[
+                "spec.limits[0].default: Forbidden: may not be specified when `type` is 'Pod'",
+                "spec.limits[0].defaultRequest: Forbidden: may not be specified when `type` is 'Pod'",
+            ],
+        )
+        .await;
+    session
+        .check(
+            "POST /apis/policy/v1/namespaces/n/poddisruptionbudgets?dryRun=All",
+            r#"{"metadata":{"name":"b"},"spec":{"minAvailable":"1%","maxUnavailable":1}}"#,
+            422,
+            &["spec: Invalid value: {\"MinAvailable\":\"1%\",\"Selector\":null,\"MaxUnavailable\":1,\
+               \"UnhealthyPodEvictionPolicy\":null}: minAvailable and maxUnavailable cannot be both set"],
+        )
+        .await;
+    session
+        .check(
+            "POST /apis/storage.k8s.io/v1/storageclasses?dryRun=All",
+            r#"{"metadata":{"name":"c"},"provisioner":"a","allowedTopologies":[
+                {"matchLabelExpressions":[{"key":"a","values":["b"]},{"key":"a","values":["c"]}]},
+                {"matchLabelExpressions":[{"key":"a","values":["b"]}]}]}"#,
+            422,
+            &["allowedTopologies[0].matchLabelExpressions[1].key: Duplicate value: \"a\""],
+        )
+        .await;
+    session
+        .check(
+            "POST /apis/networking.k8s.io/v1/ingressclasses?dryRun=All",
+            r#"{"metadata":{"name":"c"},"spec":{"controller":"a.b/c","parameters":{"apiGroup":"","kind":"K",
+                "name":"n"}}}"#,
+            422,
+            &["spec.parameters.apiGroup: Invalid value: \"\": a lowercase RFC 1123 subdomain must consist of \
+               lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric \
+               character (e.g. 'example.com', regex used for validation is \
+               '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"],
+        )
+        .await;
+}
+
+/// What Go has as a struct without names of JSON is shown with all of its members.
+#[tokio::test]
+async fn messages_show_structs_of_go() {
+    let session = Session::open().await;
+    let set = |strategy: &str| {
+        format!(
+            r#"{{"metadata":{{"name":"s"}},"spec":{{"selector":{{"matchLabels":{{"a":"b"}}}},
+                "template":{{"metadata":{{"labels":{{"a":"b"}}}},"spec":{{"containers":[
+                {{"name":"c","image":"i"}}]}}}},"updateStrategy":{strategy}}}}}"#
+        )
+    };
+    let sets = "POST /apis/apps/v1/namespaces/n/statefulsets?dryRun=All";
+    let causes = [
+        "spec.updateStrategy.rollingUpdate: Invalid value: {\"Partition\":0,\"MaxUnavailable\":null}: \
+                   only allowed for updateStrategy 'RollingUpdate'",
+    ];
+    session.check(sets, &set(r#"{"type":"OnDelete","rollingUpdate":{}}"#), 422, &causes).await;
+    let causes =
+        ["spec.updateStrategy: Invalid value: {\"Type\":\"x\",\"RollingUpdate\":null}: must be \
+                   'RollingUpdate' or 'OnDelete'"];
+    session.check(sets, &set(r#"{"type":"x"}"#), 422, &causes).await;
+    let body = r#"{"metadata":{"name":"j"},"spec":{"successPolicy":{"rules":[{"succeededCount":1}]},
+        "template":{"spec":{"restartPolicy":"Never","containers":[{"name":"c","image":"i"}]}}}}"#;
+    let causes = ["spec.successPolicy: Invalid value: {\"Rules\":[{\"SucceededIndexes\":null,\
+                   \"SucceededCount\":1}]}: requires indexed completion mode"];
+    session.check("POST /apis/batch/v1/namespaces/n/jobs?dryRun=All", body, 422, &causes).await;
+    let body = r#"{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i","securityContext":
+        {"privileged":true,"allowPrivilegeEscalation":false,"seLinuxOptions":{"level":"a"}}}]}}"#;
+    let causes = [
+        "spec.containers[0].securityContext: Invalid value: {\"Capabilities\":null,\"Privileged\":true,\
+        \"SELinuxOptions\":{\"User\":\"\",\"Role\":\"\",\"Type\":\"\",\"Level\":\"a\"},\"WindowsOptions\":null,\
+        \"RunAsUser\":null,\"RunAsGroup\":null,\"RunAsNonRoot\":null,\"ReadOnlyRootFilesystem\":null,\
+        \"AllowPrivilegeEscalation\":false,\"ProcMount\":null,\"SeccompProfile\":null,\"AppArmorProfile\":null}: \
+        cannot set `allowPrivilegeEscalation` to false and `privileged` to true",
+    ];
+    session.check(PODS, body, 422, &causes).await;
+}
+
+#[tokio::test]
+async fn pods_ask_for_whole_pages_and_fit_projections() {
+    let session = Session::open().await;
+    let limits = |amounts: &str| {
+        format!(
+            r#"{{"metadata":{{"name":"p"}},"spec":{{"containers":[{{"name":"c","image":"i",
+                "resources":{{"limits":{{"cpu":"1",{amounts}}}}}}}]}}}}"#
+        )
+    };
+    session.check(PODS, &limits(r#""hugepages-2Mi":"4Mi""#), 201, &[]).await;
+    for (name, amount) in [("hugepages-2Mi", "3Mi"), ("hugepages-x", "1"), ("hugepages-1500m", "3")]
+    {
+        let why = format!(
+            "Invalid value: \"{amount}\": {amount} is not positive integer multiple of {name}"
+        );
+        let causes = ["limits", "requests"]
+            .map(|list| format!("spec.containers[0].resources.{list}[{name}]: {why}"));
+        let causes: Vec<&str> = causes.iter().map(String::as_str).collect();
+        session.check(PODS, &limits(&format!(r#""{name}":"{amount}""#)), 422, &causes).await;
+    }
+    let pod = |member: &str| {
+        format!(
+            r#"{{"metadata":{{"name":"p"}},"spec":{{"containers":[{{"name":"c","image":"i"}}],{member}}}}}"#
+        )
+    };
+    let projected = |sources: &str| {
+        pod(&format!(r#""volumes":[{{"name":"v","projected":{{"sources":[{sources}]}}}}]"#))
+    };
+    let (secret, map, token) = (
+        r#""secret":{"name":"s","items":[{"key":"k","path":"p"}]}"#,
+        r#""configMap":{"name":"c","items":[{"key":"k","path":"p"}]}"#,
+        r#""serviceAccountToken":{"path":"p"}"#,
+    );
+    let twice = "spec.volumes[0].projected: Invalid value: \"c\": conflicting duplicate paths";
+    let several = "spec.volumes[0].projected.sources[0]: Forbidden: may not specify more than 1 volume type per \
+                   source";
+    let both = "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].matchLabelKeys[0]: \
+                Invalid value: \"x\": exists in both matchLabelKeys and mismatchLabelKeys";
+    let term = r#""affinity":{"podAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":[{"topologyKey":"a",
+        "labelSelector":{},"matchLabelKeys":["x"],"mismatchLabelKeys":["x"]}]}}"#;
+    for (body, causes) in [
+        (projected(&format!("{{{secret}}},{{{map}}}")), vec![twice]),
+        (projected(&format!("{{{secret},{map}}}")), vec![twice, several]),
+        (projected(&format!("{{{secret}}},{{{token}}}")), vec![]),
+        (
+            projected(r#"{"serviceAccountToken":{"path":"/a"}}"#),
+            vec!["spec.volumes[0].projected.path: Invalid value: \"/a\": must be a relative path"],
+        ),
+        (pod(term), vec![both]),
+        (
+            pod(r#""resources":{"limits":{"cpu":"1","x":"1"}}"#),
+            vec![
+                "spec.resources.limits[x]: Invalid value: \"x\": must be a standard resource type or fully \
+                  qualified",
+            ],
+        ),
+    ] {
+        let code = if causes.is_empty() { 201 } else { 422 };
+        session.check(PODS, &body, code, &causes).await;
+    }
+}
+
+#[tokio::test]
+async fn a_schedule_names_a_zone_that_exists() {
+    let session = Session::open().await;
+    for (schedule, why) in [
+        ("TZ=x * * * * *", Some("provided bad location x: unknown time zone x")),
+        ("TZ=../x * * * * *", Some("provided bad location ../x: time: invalid location name")),
+        (
+            "CRON_TZ=UTC",
+            Some("invalid schedule format: runtime error: slice bounds out of range [:-1]"),
+        ),
+        ("CRON_TZ=UTC * * * * *", None),
+    ] {
+        let body = format!(
+            r#"{{"metadata":{{"name":"c"}},"spec":{{"schedule":"{schedule}","jobTemplate":{{"spec":{{"template":
+                {{"spec":{{"restartPolicy":"Never","containers":[{{"name":"c","image":"i"}}]}}}}}}}}}}}}"#
+        );
+        let place = format!("spec.schedule: Invalid value: \"{schedule}\":");
+        let no_zone =
+            format!("{place} cannot use TZ or CRON_TZ in schedule, use timeZone field instead");
+        let why = why.map(|why| format!("{place} {why}"));
+        let causes: Vec<&str> = why.as_deref().into_iter().chain([no_zone.as_str()]).collect();
+        session
+            .check("POST /apis/batch/v1/namespaces/n/cronjobs?dryRun=All", &body, 422, &causes)
+            .await;
+    }
+}
