@@ -2,7 +2,8 @@
 //! linker (`crates/keelson/build.rs`).
 
 use anyhow::{Context, Result, bail};
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -81,10 +82,7 @@ pub fn run() -> Result<()> {
     })?;
     let starting = read(&format!("{FOLDER}/profile.1"))?;
     let all = read(&format!("{FOLDER}/profile"))?;
-    let mut first = functions(&starting);
-    first.extend(missed.lines().filter_map(faulting_name));
-    let mut rest = functions(&all);
-    rest.retain(|name| !first.contains(name));
+    let (first, rest) = in_order(&starting, &all, missed.lines().filter_map(faulting_name));
     let compiler = Command::new("rustc").arg("--version").output().context("run rustc")?;
     let mut list = format!(
         "# Written by `cargo xtask startup-order` with {}",
@@ -170,15 +168,57 @@ fn wait_until_idle(server: &mut Child, first_round: Duration) -> Result<String> 
     bail!("the server ended before it was ready")
 }
 
-/// The names that a profile of callgrind defines: `fn=(12) name`, with `'2` behind it for a recursion. Functions
-/// without a name are shown by their addresses.
-fn functions(profile: &str) -> BTreeSet<&str> {
-    profile.lines().filter_map(defined_name).collect()
+/// The functions of a start and those that only requests run. Of the first, those come first that requests run too, and
+/// what takes most of their time stands together, on few pages.
+fn in_order<'t>(
+    starting: &'t str,
+    all: &'t str,
+    missed: impl Iterator<Item = &'t str>,
+) -> (Vec<&'t str>, Vec<&'t str>) {
+    let (starting, mut asked) = (costs(starting), costs(all));
+    for (name, cost) in &starting {
+        asked.entry(name).and_modify(|all| *all = all.saturating_sub(*cost));
+    }
+    let by_cost = |names: BTreeSet<&'t str>| {
+        let mut names: Vec<_> = names.into_iter().collect();
+        names.sort_by_key(|name| Reverse(asked.get(name).copied().unwrap_or_default()));
+        names
+    };
+    let first: BTreeSet<&str> = starting.keys().copied().chain(missed).collect();
+    let rest = asked.keys().copied().filter(|name| !first.contains(name)).collect();
+    (by_cost(first), by_cost(rest))
 }
 
-fn defined_name(line: &str) -> Option<&str> {
-    let line = line.strip_prefix('c').unwrap_or(line).strip_prefix("fn=(")?;
-    let (_, name) = line.split_once(") ")?;
+/// Instructions of each function in a profile of callgrind, without those of what it calls. Functions without a name,
+/// which are shown by their addresses, are left out.
+fn costs(profile: &str) -> BTreeMap<&str, u64> {
+    let mut names = BTreeMap::new();
+    let mut costs = BTreeMap::new();
+    let (mut function, mut is_call) = (None, false);
+    for line in profile.lines() {
+        if let Some(defined) = line.strip_prefix("fn=").or_else(|| line.strip_prefix("cfn=")) {
+            let (id, name) = defined.split_once(' ').unwrap_or((defined, ""));
+            if !name.is_empty() {
+                names.insert(id, name);
+            }
+            if !line.starts_with('c') {
+                function = names.get(id).copied();
+            }
+        } else if line.starts_with("calls=") {
+            is_call = true;
+        } else if line.starts_with(|sign: char| sign.is_ascii_digit() || "+-*".contains(sign)) {
+            let cost = line.rsplit(' ').next().and_then(|cost| cost.parse::<u64>().ok());
+            if let (Some(name), Some(cost), false) = (function.and_then(plain), cost, is_call) {
+                *costs.entry(name).or_default() += cost;
+            }
+            is_call = false;
+        }
+    }
+    costs
+}
+
+/// The name without the `'2` of a recursion.
+fn plain(name: &str) -> Option<&str> {
     name.split('\'').next().filter(|name| !name.starts_with("0x") && !name.starts_with('('))
 }
 
@@ -195,14 +235,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_found_where_they_are_defined() {
-        let profile = "fl=(1) a.rs\nfn=(1) main\n0 5\ncfn=(2) _RNv1a'2\ncalls=1 0\nfn=(1)\nfn=(3) b\nfn=(4) 0x10c0\nfn=(5) (below main)\n";
+    fn a_fault_names_a_function_of_the_program() {
         let faults = [
             "  5555 _ZN1a1bE (/src/target/release/keelson)",
             "  7f00 memcpy (/usr/lib/libc.so.6)",
             "  5555 [unknown] (/src/target/release/keelson)",
         ];
         assert_eq!(faults.map(faulting_name), [Some("_ZN1a1bE"), None, None]);
-        assert_eq!(functions(profile).into_iter().collect::<Vec<_>>(), ["_RNv1a", "b", "main"]);
+    }
+
+    #[test]
+    fn costs_are_those_of_the_function_itself() {
+        let starting = "fn=(1) main\n0 5\ncfn=(2) _RNv1a'2\ncalls=1 0\n0 90\nfn=(2)\n0 3\nfn=(4) 0x10c0\n0 1\n";
+        assert_eq!(costs(starting), [("_RNv1a", 3), ("main", 5)].into());
+        let all = "fn=(1) main\n0 5\nfn=(2) _RNv1a\n0 7\nfn=(3) b\n+2 1\nfn=(5) c\n0 2\n";
+        let order = in_order(starting, all, ["missed"].into_iter());
+        assert_eq!(order, (vec!["_RNv1a", "main", "missed"], vec!["c", "b"]));
     }
 }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::testing::{Server, config_map, deployment, endpoint_slice, json, pod, service};
 use expect_test::{Expect, expect};
+use keelson_meta::value;
 
 fn check(result: Result<(), ApplyError>, expected: Expect) {
     match result {
@@ -324,9 +325,9 @@ fn a_configuration_that_does_not_fit_is_refused() {
         r#"{"spec":{"paused":"x"},"metadata":{"labels":{"a":5},"finalizers":"x"}}"#,
         expect![[r#"
             failed to create typed patch object (/a; apps/v1, Kind=Deployment): errors:
-              .spec.paused: expected boolean, got &{x}
+              .metadata.finalizers: expected list, got &{x}
               .metadata.labels.a: expected string, got &value.valueUnstructured{Value:5}
-              .metadata.finalizers: expected list, got &{x}"#]],
+              .spec.paused: expected boolean, got &{x}"#]],
     );
     refuse(
         r#"{"metadata":{"ownerReferences":[{"name":"x"},null]}}"#,
@@ -482,4 +483,35 @@ fn an_atomic_list_that_is_applied_is_compared_as_it_was_written() {
         server.apply("m2", r#"{"endpoints":[]}"#),
         expect![[r#"Apply failed with 1 conflict: conflict with "m3": .endpoints"#]],
     );
+}
+
+/// As kube-apiserver 1.36 answers.
+#[test]
+fn misfits_of_custom_resources() {
+    let x = value!({"type": "object", "properties": {"x": {"type": "string"}}});
+    let schema = value!({"type": "object", "properties": {
+        "b": {"type": "string", "format": "date-time"}, "bytes": {"type": "string", "format": "byte"},
+        "open": {"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"x": (x.clone())}},
+        "spec": (x)}});
+    let structural = keelson_schema::structural::Structural::read(Some(&schema)).of_objects();
+    let gvk = GroupVersionKind::new("x.com", "v1", "W");
+    let schema = structural.schema(gvk);
+    let check = |config: Value, expected: &str| {
+        let found = typed::check(&schema, &config).err();
+        assert_eq!(
+            found.map(|found| found.to_string()).unwrap_or_default(),
+            expected,
+            "{config:?}"
+        );
+    };
+    // What a text with a format is, the validation says.
+    check(value!({"b": 5}), "");
+    check(value!({"b": []}), ".b: expected any scalar, got &{[]}");
+    let words = ".bytes: expected string, got &value.valueUnstructured{Value:5}";
+    check(value!({"bytes": 5}), words);
+    // Whatever is within an open object is open too.
+    check(value!({"open": {"x": {"x": "a", "y": 1}}}), "");
+    let words = ".open.x.x: expected string, got &value.valueUnstructured{Value:5}";
+    check(value!({"open": {"x": {"x": 5, "y": 1}}}), words);
+    check(value!({"spec": {"x": 5, "A": 1}}), ".spec.A: field not declared in schema");
 }

@@ -104,7 +104,9 @@ impl<'t> Kind<'t> {
             Shape::String | Shape::Bytes | Shape::Duration => Kind::Scalar(Scalar::String),
             Shape::Bool => Kind::Scalar(Scalar::Boolean),
             Shape::Int32 | Shape::Int64 | Shape::Double => Kind::Scalar(Scalar::Numeric),
-            Shape::Quantity | Shape::Time | Shape::MicroTime => Kind::Scalar(Scalar::Any),
+            Shape::Quantity | Shape::Time | Shape::MicroTime | Shape::Formatted => {
+                Kind::Scalar(Scalar::Any)
+            }
             Shape::IntOrString | Shape::Json | Shape::FieldsV1 | Shape::SchemaOr(..) => {
                 Kind::Deduced
             }
@@ -152,9 +154,9 @@ impl<'t> Kind<'t> {
     }
 }
 
-/// An object without declared members takes any.
+/// An object without declared members takes any, and so does all that is within one that takes any.
 pub(crate) fn allows_unknown(of: &Struct) -> bool {
-    of.preserve_unknown || of.fields.is_empty()
+    of.preserve_unknown || of.within_open || of.fields.is_empty()
 }
 
 static EMPTY: Value = Value::Object(Map::new());
@@ -168,7 +170,7 @@ static NO_DURATION: Value = Value::String(Str::new_static("0s"));
 /// The zero value of a shape, where Go holds it by value.
 pub(crate) fn zero(shape: &Shape) -> &'static Value {
     match shape {
-        Shape::String => &NO_TEXT,
+        Shape::String | Shape::Formatted => &NO_TEXT,
         Shape::Bool => &FALSE,
         Shape::Int32 | Shape::Int64 | Shape::Double | Shape::IntOrString => &ZERO,
         Shape::Quantity => &NO_QUANTITY,

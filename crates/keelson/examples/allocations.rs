@@ -8,10 +8,12 @@
 //! how many turns are counted: under callgrind, the difference between two numbers of turns is what the
 //! requests cost in instructions.
 
+mod answers;
+
 use keelson::{AdmissionChain, Keelson};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use std::alloc::System;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::TcpStream;
 
 #[global_allocator]
@@ -240,7 +242,7 @@ fn of_pods() -> [Case; 5] {
 
 fn measure(mut stream: TcpStream, wanted: &str, turns: usize) -> Result<Vec<Cost>, Failure> {
     stream.set_nodelay(true)?;
-    let mut answer = vec![0; 1 << 20];
+    let mut room = vec![0; 1 << 20];
     let mut costs = vec![];
     for case in cases() {
         let is_wanted = case.name.contains(wanted);
@@ -274,7 +276,14 @@ fn measure(mut stream: TcpStream, wanted: &str, turns: usize) -> Result<Vec<Cost
                 write!(&mut bytes[*at..*at + DIGITS], "{turn:0DIGITS$}")?;
             }
             stream.write_all(&bytes)?;
-            wire += bytes.len() + exchange(&mut stream, &mut answer, case.name)?;
+            let answer = answers::read(&mut stream, &mut room)
+                .map_err(|error| format!("{}: {error}", case.name))?;
+            if !answer.is_success() {
+                return Err(
+                    format!("{}: {}", case.name, String::from_utf8_lossy(answer.bytes)).into()
+                );
+            }
+            wire += bytes.len() + answer.bytes.len();
         }
         let allocated = region.change().bytes_allocated;
         let ratio_max = if case.method == "POST" { POST_RATIO_MAX } else { PATCH_RATIO_MAX };
@@ -287,32 +296,6 @@ fn measure(mut stream: TcpStream, wanted: &str, turns: usize) -> Result<Vec<Cost
 fn differs(method: &str, before: &str) -> bool {
     let ends: &[&str] = if method == "POST" { &["-"] } else { &["/app-", "node-"] };
     ends.iter().any(|end| before.ends_with(end)) || before.ends_with("\"turn\":\"")
-}
-
-/// Reads an answer whose length is told; how many bytes it has.
-fn exchange(stream: &mut TcpStream, buffer: &mut [u8], name: &str) -> Result<usize, Failure> {
-    let mut got = 0;
-    loop {
-        let more = stream.read(&mut buffer[got..])?;
-        got += more;
-        let end = buffer[..got].windows(4).position(|four| four == b"\r\n\r\n");
-        let Some(end) = end.map(|at| at + 4) else {
-            if more == 0 {
-                return Err(format!("{name}: no answer").into());
-            }
-            continue;
-        };
-        let head = std::str::from_utf8(&buffer[..end])?;
-        if !head.starts_with("HTTP/1.1 20") {
-            return Err(format!("{name}: {}", String::from_utf8_lossy(&buffer[..got])).into());
-        }
-        let word = "content-length: ";
-        let length = head.lines().find_map(|line| line.strip_prefix(word));
-        let total = end + length.ok_or("no length")?.parse::<usize>()?;
-        if got >= total {
-            return Ok(total);
-        }
-    }
 }
 
 #[cfg(test)]

@@ -5,13 +5,17 @@
 //! given back; what its allocator keeps beside that, `tests/clients/many_definitions.py` says. A second argument names a
 //! folder of definitions (JSON) that are made under changed groups, in the place of one that is like those of projects.
 
+mod answers;
+
+use answers::Answer;
 use keelson::Keelson;
 use serde_json::{Value, json};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use std::alloc::System;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -19,6 +23,8 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 const COUNT: usize = 200;
 /// Made before anything is counted: the newest changes are kept, and threads keep room to work in.
 const BEFORE: usize = 100;
+/// How long the last definition may take until it is served.
+const SERVED_MAX: Duration = Duration::from_secs(60);
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -135,7 +141,7 @@ fn cost(count: usize, documents: Vec<Value>) -> Result<Cost, Failure> {
 fn made(address: SocketAddr, count: usize, documents: &[Value]) -> Result<Cost, Failure> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
-    let mut answer = vec![0; 4 << 20];
+    let mut room = vec![0; 4 << 20];
     let mut json = 0;
     let mut region = Region::new(ALLOCATOR);
     for number in 0..BEFORE + count {
@@ -145,7 +151,10 @@ fn made(address: SocketAddr, count: usize, documents: &[Value]) -> Result<Cost, 
         }
         let body = under(&documents[number % documents.len()], number)?;
         json += body.len();
-        ask(&mut stream, &mut answer, "POST", DEFINITIONS, &body)?;
+        let made = ask(&mut stream, &mut room, "POST", DEFINITIONS, &body)?;
+        if !made.is_success() {
+            return Err(String::from_utf8_lossy(made.bytes).into());
+        }
         drop(body);
         if number + 1 == BEFORE || number + 1 == BEFORE + count {
             // It has followed them all when the last is served.
@@ -153,7 +162,12 @@ fn made(address: SocketAddr, count: usize, documents: &[Value]) -> Result<Cost, 
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
             let group = format!("g{number}.{}", text(&last["group"]));
             let path = format!("/apis/{group}");
-            while ask(&mut stream, &mut answer, "GET", &path, b"").is_err() {}
+            let begun = Instant::now();
+            while !ask(&mut stream, &mut room, "GET", &path, b"")?.is_success() {
+                if begun.elapsed() > SERVED_MAX {
+                    return Err(format!("{path} is not served").into());
+                }
+            }
         }
     }
     let change = region.change();
@@ -162,41 +176,20 @@ fn made(address: SocketAddr, count: usize, documents: &[Value]) -> Result<Cost, 
 }
 
 /// Sends a request, and reads its answer to the end.
-fn ask(
+fn ask<'a>(
     stream: &mut TcpStream,
-    buffer: &mut [u8],
+    room: &'a mut [u8],
     method: &str,
     path: &str,
     body: &[u8],
-) -> Result<(), Failure> {
+) -> Result<Answer<'a>, Failure> {
     let length = body.len();
     let head = format!(
         "{method} {path} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer t\r\n\
          Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
     );
     stream.write_all(&[head.as_bytes(), body].concat())?;
-    let mut got = 0;
-    loop {
-        let more = stream.read(&mut buffer[got..])?;
-        got += more;
-        let end = buffer[..got].windows(4).position(|four| four == b"\r\n\r\n");
-        let Some(end) = end.map(|at| at + 4) else {
-            if more == 0 {
-                return Err("no answer".into());
-            }
-            continue;
-        };
-        let head = std::str::from_utf8(&buffer[..end])?;
-        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
-        let total = end + length.ok_or("no length")?.parse::<usize>()?;
-        while got < total {
-            got += stream.read(&mut buffer[got..])?;
-        }
-        return match buffer.starts_with(b"HTTP/1.1 20") {
-            true => Ok(()),
-            false => Err(String::from_utf8_lossy(&buffer[..got]).into()),
-        };
-    }
+    answers::read(stream, room)
 }
 
 #[cfg(test)]

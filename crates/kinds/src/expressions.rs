@@ -9,7 +9,8 @@ pub(crate) use validate::definition as validate_definition;
 use validate::environment;
 
 use keelson_cel::{
-    Compiled, Declared, EXPRESSION_COST_MAX, Limits, OBJECT_COST_MAX, Shape, Val, Version, adapt,
+    Compiled, Declared, EXPRESSION_COST_MAX, EvalError, Limits, OBJECT_COST_MAX, Shape, Val,
+    Version, adapt,
 };
 use keelson_meta::{ErrorList, FieldError, Map, Path, Str, Value};
 use keelson_schema::json;
@@ -25,6 +26,8 @@ pub struct ObjectRules(Tree);
 #[derive(Debug)]
 struct Tree {
     declared: Arc<Declared>,
+    /// The `type` of its schema, which stands in messages; empty for a number or text.
+    type_name: Str,
     rules: Vec<Rule>,
     properties: Vec<(Str, Tree)>,
     items: Option<Box<Tree>>,
@@ -38,7 +41,8 @@ struct Tree {
 struct Rule {
     text: Str,
     message: Str,
-    message_expression: Option<Compiled>,
+    /// Its text, and what it became.
+    message_expression: Option<(Str, Compiled)>,
     reason: Str,
     field_path: Str,
     optional_old: bool,
@@ -46,8 +50,23 @@ struct Rule {
     program: Result<Compiled, String>,
 }
 
-/// What a validation may still spend.
-struct Budget(u64);
+/// What the rules of an object may still spend. None: they have spent it, and no further rule is asked.
+struct Budget(Option<u64>);
+
+impl Budget {
+    /// Evaluates an expression. None: it cost more than there was.
+    fn evaluate<'a>(
+        &mut self,
+        expression: &'a Compiled,
+        variables: &'a [Option<Val<'a>>],
+    ) -> Option<Result<Val<'a>, EvalError>> {
+        let left = self.0?;
+        let limits = Limits { cost_max: EXPRESSION_COST_MAX.min(left), interrupted: None };
+        let outcome = expression.program.evaluate(variables, &limits);
+        self.0 = left.checked_sub(outcome.cost);
+        self.0.map(|_| outcome.result)
+    }
+}
 
 impl ObjectRules {
     /// The rules of a schema in OpenAPI v3, as JSON. `None`: it has none.
@@ -66,7 +85,7 @@ impl ObjectRules {
             errors.push(FieldError::invalid(&Path::new("<nil>"), Value::Null, why));
             return;
         }
-        let mut budget = Budget(OBJECT_COST_MAX);
+        let mut budget = Budget(Some(OBJECT_COST_MAX));
         let (value, old) = (Value::Object(obj.clone()), old.map(|old| Value::Object(old.clone())));
         self.0.check(&value, old.as_ref(), &Path::ROOT, &mut budget, errors);
     }
@@ -82,18 +101,6 @@ fn is_blocking(error: &FieldError) -> bool {
 fn shown(value: &Value) -> Option<String> {
     let is_scalar = !matches!(value, Value::Array(_) | Value::Object(_));
     is_scalar.then(|| keelson_meta::status::show(value))
-}
-
-/// What a value is called where a rule could not be evaluated.
-fn type_name(value: &Value) -> &'static str {
-    match value {
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-        Value::Int(_) => "integer",
-        Value::Float(_) => "number",
-        Value::Bool(_) => "boolean",
-        _ => "string",
-    }
 }
 
 impl Tree {
@@ -129,8 +136,10 @@ impl Tree {
         let (items, additional) = (items.map(Box::new), values.map(Box::new));
         let is_empty =
             rules.is_empty() && properties.is_empty() && items.is_none() && additional.is_none();
+        let type_name = schema.get("type").and_then(Value::as_str).unwrap_or_default().into();
         let declared = declared.clone();
-        (!is_empty).then_some(Tree { declared, rules, properties, items, additional, keys })
+        let tree = Tree { declared, type_name, rules, properties, items, additional, keys };
+        (!is_empty).then_some(tree)
     }
 
     fn check(
@@ -145,7 +154,7 @@ impl Tree {
             return;
         }
         for rule in &self.rules {
-            if let Some(fault) = rule.check(&self.declared, value, old, path, budget) {
+            if let Some(fault) = rule.check(self, value, old, path, budget) {
                 errors.push(fault);
             }
         }
@@ -194,7 +203,7 @@ impl Rule {
             program: compile(&source),
             message_expression: Some(message)
                 .filter(|text| !text.is_empty())
-                .and_then(|text| compile(&text).ok()),
+                .and_then(|text| compile(&text).ok().map(|compiled| (text, compiled))),
             uses_old: source.contains("oldSelf"),
             text: source,
             message: text("message"),
@@ -206,7 +215,7 @@ impl Rule {
 
     fn check(
         &self,
-        declared: &Declared,
+        of: &Tree,
         value: &Value,
         old: Option<&Value>,
         path: &Path<'_>,
@@ -219,82 +228,214 @@ impl Rule {
             (false, Some(old)) => old == value,
             _ => false,
         };
-        if is_skipped || budget.0 == 0 {
+        if is_skipped || budget.0.is_none() {
             return None;
         }
-        let adapted = |value| adapt(value, Some(declared)).ok();
+        let adapted = |value| adapt(value, Some(&of.declared)).ok();
         let before = match old {
             Some(old) if self.optional_old => Some(Val::Optional(adapted(old).map(Arc::new))),
             Some(old) => adapted(old),
             None => self.optional_old.then_some(Val::Optional(None)),
         };
         let variables = [adapted(value), before];
-        let failed = match &self.program {
-            Err(error) => Some(format!("rule compile error: {error}")),
-            Ok(compiled) => {
-                let limits =
-                    Limits { cost_max: EXPRESSION_COST_MAX.min(budget.0), interrupted: None };
-                let outcome = compiled.program.evaluate(&variables, &limits);
-                budget.0 = budget.0.saturating_sub(outcome.cost);
-                match outcome.result {
-                    Ok(Val::Bool(true)) => return None,
-                    Ok(Val::Bool(false)) => None,
-                    Ok(_) => Some("rule did not give a boolean".to_owned()),
-                    Err(error) => Some(format!("{error} evaluating rule: {}", self.words())),
-                }
+        let unasked = |path: &Path<'_>, why: &str| {
+            let shown = Some(format!("\"{}\"", of.type_name));
+            FieldError { shown, ..FieldError::invalid(path, Value::Null, why) }
+        };
+        match self.holds(&variables, budget) {
+            Ok(true) => None,
+            Ok(false) => Some(match self.told(&variables, budget) {
+                Ok(why) => self.refused(path, value, &why),
+                Err(why) => self.placed(unasked(path, &why)),
+            }),
+            Err(why) => Some(rooted(unasked(path, &why))),
+        }
+    }
+
+    /// Whether the rule holds; else why that cannot be said.
+    fn holds(&self, variables: &[Option<Val<'_>>], budget: &mut Budget) -> Result<bool, String> {
+        let program =
+            self.program.as_ref().map_err(|error| format!("rule compile error: {error}"))?;
+        let error = match budget.evaluate(program, variables) {
+            Some(Ok(Val::Bool(holds))) => return Ok(holds),
+            Some(Ok(_)) => return Err("rule did not give a boolean".to_owned()),
+            Some(Err(error)) => error,
+            None => {
+                let why = "validation failed due to running out of cost budget, no further validation \
+                           rules will be run";
+                return Err(why.to_owned());
             }
         };
-        let is_false = failed.is_none();
-        let why = failed.unwrap_or_else(|| self.told(&variables, budget));
-        let mut error = self.error(path, value, is_false, &why);
-        if !is_false {
-            let is_whole = matches!(value, Value::Int(_));
-            let is_number = is_whole && matches!(declared.shape, Shape::Double);
-            let name = if is_number { "number" } else { type_name(value) };
-            error.shown = Some(format!("\"{name}\""));
+        let rule = match self.message.trim() {
+            "" => self.text.trim(),
+            message => message,
+        };
+        if error.is_cost_limit() {
+            budget.0 = None;
+            return Err(format!(
+                "'{error}': no further validation rules will be run due to call cost exceeds limit for \
+                 rule: {rule}"
+            ));
         }
-        Some(error)
+        if error.message().starts_with("no such overload") {
+            return Err(format!(
+                "'{error}': call arguments did not match a supported operator, function or macro \
+                 signature for rule: {rule}"
+            ));
+        }
+        Err(format!("{error} evaluating rule: {rule}"))
     }
 
-    /// What is said of a rule that does not hold.
-    fn words(&self) -> String {
-        match self.message.trim() {
+    /// What is said of a rule that does not hold; else why nothing of it is.
+    fn told(&self, variables: &[Option<Val<'_>>], budget: &mut Budget) -> Result<String, String> {
+        let words = || match self.message.trim() {
             "" => format!("failed rule: {}", self.text.trim()),
             message => message.to_owned(),
+        };
+        let Some((text, expression)) = &self.message_expression else { return Ok(words()) };
+        match budget.evaluate(expression, variables) {
+            Some(Ok(Val::String(said))) => {
+                let said = said.as_str();
+                let is_usable = !said.trim().is_empty() && !said.contains('\n');
+                Ok(if is_usable { said.trim().to_owned() } else { words() })
+            }
+            Some(Err(error)) if error.is_cost_limit() => {
+                budget.0 = None;
+                Err(format!(
+                    "no further validation rules will be run due to call cost exceeds limit for \
+                     messageExpression: {}",
+                    keelson_meta::status::quote(text)
+                ))
+            }
+            Some(_) => Ok(words()),
+            None => {
+                let why = "messageExpression evaluation failed due to running out of cost budget, no \
+                           further validation rules will be run";
+                Err(why.to_owned())
+            }
         }
     }
 
-    fn told<'a>(&'a self, variables: &'a [Option<Val<'a>>], budget: &mut Budget) -> String {
-        let Some(expression) = &self.message_expression else { return self.words() };
-        let limits = Limits { cost_max: EXPRESSION_COST_MAX.min(budget.0), interrupted: None };
-        let outcome = expression.program.evaluate(variables, &limits);
-        budget.0 = budget.0.saturating_sub(outcome.cost);
-        let said = match outcome.result {
-            Ok(Val::String(text)) => text.as_str().to_owned(),
-            _ => String::new(),
-        };
-        let is_usable = !said.trim().is_empty() && !said.contains('\n');
-        if is_usable { said.trim().to_owned() } else { self.words() }
-    }
-
-    fn error(&self, path: &Path<'_>, value: &Value, is_false: bool, why: &str) -> FieldError {
-        let mut error = match self.reason.as_str() {
-            "FieldValueRequired" if is_false => FieldError::required(path, why),
-            "FieldValueForbidden" if is_false => FieldError::forbidden(path, why),
+    /// The fault of a value for which the rule does not hold.
+    fn refused(&self, path: &Path<'_>, value: &Value, why: &str) -> FieldError {
+        let error = match self.reason.as_str() {
+            "FieldValueRequired" => FieldError::required(path, why),
+            "FieldValueForbidden" => FieldError::forbidden(path, why),
             // The message gets lost on its way.
-            "FieldValueDuplicate" if is_false => {
+            "FieldValueDuplicate" => {
                 FieldError { shown: None, ..FieldError::duplicate(path, Value::Null) }
             }
             _ => FieldError { shown: shown(value), ..FieldError::invalid(path, Value::Null, why) },
         };
-        if is_false && !self.field_path.is_empty() {
+        self.placed(error)
+    }
+
+    /// The fault at the place that the rule names.
+    fn placed(&self, mut error: FieldError) -> FieldError {
+        if !self.field_path.is_empty() {
             error.field.push_str(&self.field_path.replace("['", ".").replace("']", ""));
         }
-        if error.field.is_empty() {
-            error.field = "<nil>".to_owned();
-        } else if let Some(field) = error.field.strip_prefix('.') {
-            error.field = field.to_owned();
-        }
-        error
+        rooted(error)
+    }
+}
+
+/// The fault, with a field as upstream names it.
+fn rooted(mut error: FieldError) -> FieldError {
+    if error.field.is_empty() {
+        error.field = "<nil>".to_owned();
+    } else if let Some(field) = error.field.strip_prefix('.') {
+        error.field = field.to_owned();
+    }
+    error
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use keelson_meta::value;
+
+    fn rules_of(schema: &Value) -> ObjectRules {
+        let mut text = vec![];
+        json::write_value(schema, &mut text);
+        ObjectRules::read(&text).unwrap()
+    }
+
+    /// The faults of an object whose member `l` has these rules and holds so many numbers.
+    fn faults(rules: Value, count: i64) -> Vec<String> {
+        let schema = value!({"type": "object", "properties": {
+            "l": {"type": "array", "items": {"type": "integer"}, "x-kubernetes-validations": (rules)}}});
+        let rules = rules_of(&schema);
+        let numbers: Vec<Value> = (0..count).map(Value::Int).collect();
+        let object = [(Str::from("l"), Value::Array(numbers))].into_iter().collect();
+        let mut errors = ErrorList::new();
+        rules.validate(&object, None, &mut errors);
+        errors.iter().map(|error| error.to_string()).collect()
+    }
+
+    #[track_caller]
+    fn check(rule: Value, expected: &str) {
+        assert_eq!(faults(value!([(rule)]), 1_000), [format!("l: Invalid value: {expected}")]);
+    }
+
+    const COSTLY: &str = "self.all(x, self.all(y, y >= 0))";
+
+    /// In the words of kube-apiserver 1.36.
+    #[test]
+    fn a_rule_that_cannot_be_evaluated_is_named_without_saying_that_it_failed() {
+        let why = "division by zero evaluating rule";
+        check(value!({"rule": " 1 / 0 == 1 "}), &format!("\"array\": {why}: 1 / 0 == 1"));
+        let rule = value!({"rule": "1 / 0 == 1", "message": " m ", "reason": "FieldValueRequired"});
+        check(rule, &format!("\"array\": {why}: m"));
+        check(
+            value!({"rule": "null <= null"}),
+            "\"array\": 'no such overload: _<=_': call arguments did not match a supported operator, \
+             function or macro signature for rule: null <= null",
+        );
+        check(value!({"rule": "false"}), "failed rule: false");
+    }
+
+    #[test]
+    fn a_rule_that_costs_too_much_is_the_last() {
+        let rules = value!([{"rule": (COSTLY)}, {"rule": "false"}]);
+        let expected = format!(
+            "l: Invalid value: \"array\": 'operation cancelled: actual cost limit exceeded': no further \
+             validation rules will be run due to call cost exceeds limit for rule: {COSTLY}"
+        );
+        assert_eq!(faults(rules, 1_000), [expected]);
+        let message = format!("{COSTLY} ? 'a' : 'b'");
+        let rules = value!([
+            {"rule": "false", "reason": "FieldValueForbidden", "messageExpression": (message.clone())},
+            {"rule": "false"}
+        ]);
+        let expected = format!(
+            "l: Invalid value: \"array\": no further validation rules will be run due to call cost exceeds \
+             limit for messageExpression: \"{message}\""
+        );
+        assert_eq!(faults(rules, 1_000), [expected]);
+    }
+
+    #[test]
+    fn the_rules_of_an_object_have_one_budget() {
+        let rules: Vec<Value> = (0..50).map(|_| value!({"rule": (COSTLY)})).collect();
+        assert_eq!(faults(Value::Array(rules.clone()), 100), Vec::<String>::new());
+        let rules = rules.into_iter().chain([value!({"rule": "false"})]).collect();
+        let expected = "l: Invalid value: \"array\": validation failed due to running out of cost budget, \
+                        no further validation rules will be run";
+        assert_eq!(faults(Value::Array(rules), 250), [expected]);
+    }
+
+    #[test]
+    fn a_number_or_text_has_no_type_in_messages() {
+        let rule = value!([{"rule": "1 / 0 == 1"}]);
+        let schema = value!({"type": "object", "properties": {
+            "q": {"x-kubernetes-int-or-string": true, "x-kubernetes-validations": (rule)}}});
+        let rules = rules_of(&schema);
+        let mut errors = ErrorList::new();
+        let object = [(Str::from("q"), Value::Int(5))].into_iter().collect();
+        rules.validate(&object, None, &mut errors);
+        let found: Vec<String> = errors.iter().map(|error| error.to_string()).collect();
+        let expected =
+            "q: Invalid value: \"\": division by zero evaluating rule: 1 / 0 == 1".to_owned();
+        assert_eq!(found, [expected]);
     }
 }

@@ -26,6 +26,11 @@ impl<'a> Path<'a> {
         Path { parent: None, step: Step::Field(field) }
     }
 
+    /// Whether this is [`Path::ROOT`].
+    pub fn is_root(&self) -> bool {
+        matches!(self.step, Step::Root)
+    }
+
     /// The member `field` below.
     pub fn field(&'a self, field: &'a str) -> Path<'a> {
         Path { parent: Some(self), step: Step::Field(field) }

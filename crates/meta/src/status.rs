@@ -3,7 +3,7 @@
 
 mod show;
 
-pub use show::{quote, show, show_json};
+pub use show::{float, quote, show, show_json};
 
 use crate::{GroupVersionResource, Path, Seen, Str, Value, value};
 use std::fmt;

@@ -8,7 +8,6 @@ mod admission_api;
 mod api_changes;
 pub mod api_table;
 mod cel_rules;
-pub mod continue_token;
 mod conversion;
 mod followed;
 pub mod hooks;

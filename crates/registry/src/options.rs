@@ -2,9 +2,10 @@
 
 use bytes::Bytes;
 pub use keelson_kinds::strategy::Propagation;
-use keelson_meta::Str;
 use keelson_meta::field_selector::FieldSelector;
 use keelson_meta::selector::Selector;
+use keelson_meta::{Failure, Str};
+use keelson_schema::continue_token;
 use keelson_store::Revision;
 
 /// How unknown and duplicate fields are treated.
@@ -83,6 +84,19 @@ pub struct ContinueToken {
     pub revision: Option<Revision>,
     /// The first key that was not sent, without the part that the request's namespace gives.
     pub start: Str,
+}
+
+impl ContinueToken {
+    /// The text that clients send back.
+    pub fn encode(&self) -> String {
+        continue_token::encode(self.revision.map(|revision| revision.0), &self.start)
+    }
+
+    /// Reads such a text, or 400.
+    pub fn decode(text: &str) -> Result<ContinueToken, Failure> {
+        let (revision, start) = continue_token::decode(text)?;
+        Ok(ContinueToken { revision: revision.map(Revision), start })
+    }
 }
 
 /// Where a watch begins.

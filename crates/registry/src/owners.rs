@@ -41,6 +41,11 @@ impl<'a> Endpoint<'a> {
         Endpoint { schema, subresource, filter, kind, conversions: None, fault }
     }
 
+    /// Whether its version is that of storage, or there is no other.
+    pub fn is_storage(&self) -> bool {
+        self.kind.is_none_or(|kind| kind.storage.gvk == self.schema.gvk)
+    }
+
     /// The same, for a kind that may have a webhook.
     pub fn converting(
         target: &'a Target,

@@ -117,6 +117,7 @@ impl Difference {
         let is_custom = schema.types.is_custom_resource();
         let after = self.changed(schema, live)?;
         let other_type = if is_custom { other_custom_type(&after, schema) } else { None };
+        let is_other_kind = other_type.is_some() && is_other_kind(&after, schema);
         // The text is needed for refusals alone; they make it anew.
         let refused = |why: String| match self.changed(schema, live) {
             Ok(after) => self.refused(&after, &why, is_custom),
@@ -126,6 +127,10 @@ impl Difference {
         // Copies of what is there make much of a short patch.
         let bytes = if self.form == PatchForm::Json { usize::MAX } else { self.bytes };
         check_maps(&decoded.object.root, bytes)?;
+        if is_other_kind {
+            // Upstream looks at no more than the metadata of what is of another kind.
+            decoded.strict.retain(|why| why.starts_with("unknown field \"metadata."));
+        }
         let mut strict = self.strict.clone();
         strict.append(&mut decoded.strict);
         let warnings = match validation {
@@ -252,6 +257,13 @@ fn other_custom_type(object: &Value, schema: &Schema) -> Option<Failure> {
         return Some(Status::internal(why));
     }
     check_custom_type(object, schema).err()
+}
+
+/// Whether an object says that it is of another kind, whatever its version.
+fn is_other_kind(object: &Value, schema: &Schema) -> bool {
+    let text = |name: &str| object.str_at(&[name]).unwrap_or_default();
+    let group = GroupVersion::parse(text("apiVersion")).unwrap_or_default().group;
+    text("kind") != schema.gvk.kind || group != schema.gvk.group
 }
 
 /// What upstream reads of an object that does not say its version: its type within the server, all of whose

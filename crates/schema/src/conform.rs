@@ -155,7 +155,7 @@ impl<'t> Conform<'t> {
         match (shape, value) {
             (_, Value::Null) if of.lenient => Ok(Value::Null),
             (_, Value::Null) => Ok(self.null(shape)),
-            (Shape::String, value @ Value::String(_)) => Ok(value),
+            (Shape::String | Shape::Formatted, value @ Value::String(_)) => Ok(value),
             (Shape::Bool, value @ Value::Bool(_)) => Ok(value),
             (Shape::Int64, value @ Value::Int(_)) => Ok(value),
             (Shape::Int32, Value::Int(number)) if i32::try_from(number).is_ok() => {
@@ -456,7 +456,7 @@ impl<'t> Conform<'t> {
 
     fn plain_go_type(&self, shape: &Shape) -> String {
         match shape {
-            Shape::String => "string".to_owned(),
+            Shape::String | Shape::Formatted => "string".to_owned(),
             Shape::Bool => "bool".to_owned(),
             Shape::Int32 => "int32".to_owned(),
             Shape::Int64 => "int64".to_owned(),

@@ -88,18 +88,6 @@ pub fn type_name(value: &Value) -> &'static str {
     }
 }
 
-/// Go's `%v` of a float: the shortest digits, with an exponent below 1e-4 and from 1e6.
-pub fn float(number: f64) -> String {
-    let scientific = format!("{number:e}");
-    let Some((mantissa, exponent)) = scientific.split_once('e') else { return scientific };
-    let power: i32 = exponent.parse().unwrap_or(0);
-    if number == 0.0 || (-4..6).contains(&power) {
-        return format!("{number}");
-    }
-    let sign = if power < 0 { '-' } else { '+' };
-    format!("{mantissa}e{sign}{:02}", power.abs())
-}
-
 fn write_plain(value: &Value, out: &mut String) {
     match value {
         Value::Null => out.push_str("<nil>"),
@@ -108,7 +96,7 @@ fn write_plain(value: &Value, out: &mut String) {
             // Writing to a String cannot fail.
             let _ = write!(out, "{number}");
         }
-        Value::Float(number) => out.push_str(&float(*number)),
+        Value::Float(number) => out.push_str(&keelson_meta::status::float(*number)),
         Value::String(text) => out.push_str(text),
         Value::Array(items) => write_items(items, out),
         Value::Object(map) => {
@@ -152,11 +140,5 @@ mod tests {
             syntax(&value!({"a": ["x"]})),
             r#"map[string]interface {}{"a":[]interface {}{"x"}}"#
         );
-    }
-
-    #[test]
-    fn floats_have_an_exponent_only_when_far_from_one() {
-        let shown: Vec<String> = [1e6, 1.5, 1e21, 1e-5, 0.0].into_iter().map(float).collect();
-        assert_eq!(shown, ["1e+06", "1.5", "1e+21", "1e-05", "0"]);
     }
 }

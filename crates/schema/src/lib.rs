@@ -6,6 +6,7 @@
 pub mod catalogue;
 pub mod cbor;
 pub mod conform;
+pub mod continue_token;
 pub mod decode;
 pub mod default;
 mod go_types;

@@ -107,6 +107,8 @@ struct Checks {
     format: Option<Str>,
     /// Whether the format is known and one of the type.
     format_counts: bool,
+    /// Whether a text has a format, known or not, that server-side apply leaves to the validation.
+    is_formatted: bool,
     combined: Option<Box<Combined>>,
 }
 
@@ -330,6 +332,7 @@ impl Checks {
             max_properties: count("maxProperties"),
             pattern: text("pattern").map(|text| Box::new(Pattern { text, regex: OnceLock::new() })),
             format_counts: text("format").is_some_and(|format| counts(schema, &format)),
+            is_formatted: text("format").is_some_and(|format| !matches!(&*format, "" | "byte")),
             format: text("format"),
             combined,
         })

@@ -114,6 +114,9 @@ pub struct Struct {
     pub atomic: bool,
     /// Members that no field names are kept (`x-kubernetes-preserve-unknown-fields`).
     pub preserve_unknown: bool,
+    /// It lies within a value that keeps such members: they are taken away here, and server-side apply does not
+    /// refuse them.
+    pub within_open: bool,
     /// Members of another type than their field's are kept: they are refused by validation, as those of custom
     /// resources are, and not by decoding.
     pub lenient: bool,
@@ -338,6 +341,9 @@ pub enum Shape {
     Quantity,
     /// An integer or text.
     IntOrString,
+    /// Text with a format, in a custom resource: server-side apply takes any scalar there, and the validation
+    /// says what is wrong with it.
+    Formatted,
     /// Any JSON value (apiextensions JSON); protobuf wraps the raw bytes.
     Json,
     /// An embedded object of any kind (runtime.RawExtension).

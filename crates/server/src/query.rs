@@ -6,10 +6,9 @@ use keelson_meta::selector::Selector;
 use keelson_meta::status::quote;
 use keelson_meta::time::GoDuration;
 use keelson_meta::{ErrorList, Failure, FieldError, Path, Reason, Status, Str, Value};
-use keelson_registry::continue_token;
 use keelson_registry::options::{
-    DeleteOptions, FieldValidation, Freshness, ListOptions, LogOptions, Propagation, WatchOptions,
-    WatchStart, WriteOptions,
+    ContinueToken, DeleteOptions, FieldValidation, Freshness, ListOptions, LogOptions, Propagation,
+    WatchOptions, WatchStart, WriteOptions,
 };
 use keelson_schema::catalogue::Catalogue;
 use keelson_schema::decode::{self, Format};
@@ -138,7 +137,7 @@ impl Query {
         let continue_from = if continue_text.is_empty() {
             None
         } else {
-            let token = continue_token::decode(continue_text)?;
+            let token = ContinueToken::decode(continue_text)?;
             if !matches!(resource_version, "" | "0") {
                 return Err(Status::bad_request(
                     "specifying resource version is not allowed when using continue",

@@ -52,7 +52,7 @@ impl<'t> Context<'t> {
             }
             Shape::Map(_) => Context::Other("map"),
             Shape::List(_) | Shape::Bytes => Context::Other("slice"),
-            Shape::String => Context::Other("string"),
+            Shape::String | Shape::Formatted => Context::Other("string"),
             Shape::Bool => Context::Other("bool"),
             Shape::Int32 => Context::Other("int32"),
             Shape::Int64 => Context::Other("int64"),

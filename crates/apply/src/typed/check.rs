@@ -13,13 +13,22 @@ const MISFITS_MAX: usize = 100;
 
 /// Checks a client's configuration: types, unknown fields, items that stand twice.
 pub fn check(schema: &Schema, value: &Value) -> Result<(), Misfits> {
+    let found = misfits(schema, value);
+    if found.is_empty() {
+        return Ok(());
+    }
+    // Which are told depends on the order of members; upstream has sorted them.
+    Err(Misfits(misfits(schema, &value.clone().sorted())))
+}
+
+fn misfits(schema: &Schema, value: &Value) -> Vec<Misfit> {
     let mut walk = Walk { types: &schema.types, path: vec![], misfits: vec![] };
     match value {
         Value::Object(map) => walk.members(schema.root(), map),
         Value::Null => {}
         other => walk.report(format!("expected map, got {}", wrapped(other))),
     }
-    if walk.misfits.is_empty() { Ok(()) } else { Err(Misfits(walk.misfits)) }
+    walk.misfits
 }
 
 struct Walk<'t> {

@@ -477,3 +477,64 @@ fn a_refused_patch_of_a_custom_resource_is_shown_as_it_came() {
     assert_eq!(answer.status, 422, "{message}");
     assert!(message.contains(r#"\"unknown\":\"\\u00e4\""#), "{message}");
 }
+
+/// As kube-apiserver 1.36 answers.
+#[test]
+fn a_time_of_deletion_can_be_applied_where_nothing_is_yet() {
+    let mut two = definition(&schema());
+    let mut other = two["spec"]["versions"][0].clone();
+    (other["name"], other["storage"]) = ("v2".into(), false.into());
+    if let Some(versions) = two["spec"]["versions"].as_array_mut() {
+        versions.push(other);
+    }
+    let server = Server::start_plain(quiet());
+    let client = server.client();
+    assert_eq!(client.post(DEFINITIONS, &two).status, 201);
+    client.poll(GADGETS, |answer| answer.status == 200);
+    let apply = |version: &str, name: &str, time: Value| {
+        let path = format!("/apis/example.com/{version}/namespaces/default/gadgets/{name}");
+        let mut body = gadget(name, json!({"color": "red"}));
+        body["apiVersion"] = format!("example.com/{version}").into();
+        body["metadata"]["deletionTimestamp"] = time;
+        let path = format!("{path}?fieldManager=m&dryRun=All");
+        client.call("PATCH", &path, "application/apply-patch+yaml", Some(&body))
+    };
+    let time = "2024-01-01T00:00:00Z";
+    let check = |version: &str, time: Value, status: u16, wanted: Value, message: &str| {
+        let answer = apply(version, "new", time);
+        let got = &answer.body["metadata"]["deletionTimestamp"];
+        let said = answer.body["message"].as_str().unwrap_or_default();
+        assert_eq!((answer.status, got, said), (status, &wanted, message));
+    };
+    check("v1", time.into(), 201, time.into(), "");
+    check("v2", "2024-01-01T01:00:00.5+01:00".into(), 201, time.into(), "");
+    check("v1", "x".into(), 201, Value::Null, "");
+    check("v1", 5.into(), 201, Value::Null, "");
+    let unread =
+        "parsing time \"x\" as \"2006-01-02T15:04:05Z07:00\": cannot parse \"x\" as \"2006\"";
+    check("v2", "x".into(), 500, Value::Null, unread);
+    let unread = "json: cannot unmarshal number into Go struct field ObjectMeta.deletionTimestamp of type string";
+    check("v2", 5.into(), 500, Value::Null, unread);
+    assert_eq!(client.post(GADGETS, &gadget("old", json!({"color": "red"}))).status, 201);
+    let refused = apply("v1", "old", time.into());
+    let words =
+        format!("metadata.deletionTimestamp: Invalid value: \"{time}\": field is immutable");
+    // Upstream tells it twice, too.
+    assert_eq!((refused.status, causes(&refused.body)), (422, vec![words.clone(), words]));
+}
+
+/// As kube-apiserver 1.36 answers: an object of another kind is not pruned.
+#[test]
+fn unknown_fields_of_another_kind_are_not_told() {
+    let server = serving();
+    let client = server.client();
+    assert_eq!(client.post(GADGETS, &gadget("a", json!({"color": "red"}))).status, 201);
+    let path = format!("{GADGETS}/a?dryRun=All");
+    let check = |kind: &str, status: u16, warning: Option<&str>| {
+        let body = json!({"kind": kind, "spec": {"more": 1}});
+        let answer = client.call("PATCH", &path, "application/merge-patch+json", Some(&body));
+        assert_eq!((answer.status, answer.header("warning")), (status, warning));
+    };
+    check("Gadget", 200, Some("299 - \"unknown field \\\"spec.more\\\"\""));
+    check("Other", 422, None);
+}

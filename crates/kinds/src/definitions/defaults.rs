@@ -90,25 +90,13 @@ fn of_default(schema: &Map, default: &Value, place: Place<'_>, errors: &mut Erro
             }
         }
     };
-    let values = schema.get("additionalProperties");
-    let values =
-        values.filter(|values| values.as_object().is_some() || values.as_bool() == Some(false));
-    let properties = schema.get("properties");
-    let is_value = |name: &str| {
-        let is_known = properties.is_some_and(|properties| properties.get(name).is_some());
-        values.is_some() && default.get(name).is_some() && !is_known
-    };
     for fault in found.iter() {
         let place = match fault.field.as_str() {
             "" | "<nil>" => field.clone(),
-            inner => format!("{field}.{inner}"),
+            // That of a value of a map begins with a dot.
+            inner => format!("{field}.{}", inner.trim_start_matches('.')),
         };
-        let mut fault = FieldError { field: place, ..fault.clone() };
-        // Upstream's path to a value of a map begins with a dot.
-        if fault.detail.split([' ', '.', '[']).next().is_some_and(is_value) {
-            fault.detail.insert(0, '.');
-        }
-        errors.push(fault);
+        errors.push(FieldError { field: place, ..fault.clone() });
     }
 }
 

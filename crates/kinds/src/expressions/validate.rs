@@ -16,6 +16,8 @@ use std::sync::Arc;
 
 /// Members of a schema in which rules are.
 const RULES: &str = "x-kubernetes-validations";
+/// Rules that are named when all together cost too much.
+const COSTLY_RULES_MAX: usize = 4;
 /// Puts the faults of the rules of a definition among its others, where they belong; rules that `old` has may use all
 /// that was ever released. A definition without other faults is not looked through for them again.
 pub(crate) fn definition(new: &Object, old: Option<&Object>, found: &mut ErrorList) {
@@ -90,7 +92,7 @@ impl Defaults<'_> {
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
         });
         if !is_refused {
-            let mut budget = Budget(OBJECT_COST_MAX);
+            let mut budget = Budget(Some(OBJECT_COST_MAX));
             tree.check(default, None, &Path::new(&field), &mut budget, &mut self.errors);
         }
     }
@@ -311,13 +313,14 @@ impl Walk<'_> {
         if total <= ESTIMATED_SCHEMA_COST_MAX {
             return;
         }
-        // The rules that cost most are named.
-        for (field, cost) in std::mem::take(&mut self.costs) {
-            if cost >= ESTIMATED_SCHEMA_COST_MAX / 100 {
-                let why = "contributed to estimated rule cost total exceeding cost limit for entire \
-                           OpenAPIv3 schema";
-                self.errors.push(at(field, FieldError::forbidden(&Path::ROOT, why)));
-            }
+        // The few that cost most are named.
+        let mut costs = std::mem::take(&mut self.costs);
+        costs.retain(|(_, cost)| *cost >= ESTIMATED_SCHEMA_COST_MAX / 100);
+        costs.sort_by_key(|(_, cost)| std::cmp::Reverse(*cost));
+        for (field, _) in costs.into_iter().take(COSTLY_RULES_MAX) {
+            let why = "contributed to estimated rule cost total exceeding cost limit for entire \
+                       OpenAPIv3 schema";
+            self.errors.push(at(field, FieldError::forbidden(&Path::ROOT, why)));
         }
         let why = format!(
             "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema exceeds budget \

@@ -16,9 +16,22 @@ pub fn show_json(value: &Value) -> String {
     text
 }
 
+/// Go's `%v` of a float: the shortest digits, with an exponent below 1e-4 and from 1e6.
+pub fn float(number: f64) -> String {
+    let scientific = format!("{number:e}");
+    let Some((mantissa, exponent)) = scientific.split_once('e') else { return scientific };
+    let power: i32 = exponent.parse().unwrap_or(0);
+    if number == 0.0 || (-4..6).contains(&power) {
+        return format!("{number}");
+    }
+    let sign = if power < 0 { '-' } else { '+' };
+    format!("{mantissa}e{sign}{:02}", power.abs())
+}
+
 fn show_in(value: &Value, out: &mut String) {
     match value {
         Value::String(text) => quote_in(text, out),
+        Value::Float(number) => out.push_str(&float(*number)),
         value => show_json_in(value, out),
     }
 }
@@ -106,4 +119,23 @@ fn quote_in(text: &str, out: &mut String) {
         }
     }
     out.push('"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn floats_have_an_exponent_only_when_far_from_one() {
+        let shown: Vec<String> = [1e6, 1.5, 1e21, 1e-5, 0.0].into_iter().map(float).collect();
+        assert_eq!(shown, ["1e+06", "1.5", "1e+21", "1e-05", "0"]);
+    }
+
+    /// As kube-apiserver 1.36 shows numbers beside its words and within lists.
+    #[test]
+    fn a_float_by_itself_may_have_an_exponent() {
+        assert_eq!(show(&Value::Float(2_147_483_648.5)), "2.1474836485e+09");
+        assert_eq!(show(&Value::Array(vec![Value::Float(2_147_483_648.5)])), "[2147483648.5]");
+        assert_eq!(show(&Value::Int(2_147_483_648)), "2147483648");
+    }
 }

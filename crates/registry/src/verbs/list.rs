@@ -1,7 +1,6 @@
 //! list: items of a snapshot, filtered, in pages.
 
 use crate::api_table::Source;
-use crate::continue_token;
 use crate::conversion::not_listed;
 use crate::kind::Target;
 use crate::options::{ContinueToken, Freshness, ListOptions};
@@ -222,7 +221,7 @@ impl Registry {
         }
         let token = page.items.last().filter(|_| page.more).map(|last| {
             let start = last.key()[filter.prefix.len()..].into();
-            continue_token::encode(&ContinueToken { revision: Some(page.revision), start })
+            ContinueToken { revision: Some(page.revision), start }.encode()
         });
         let Page { items, revision, remaining, .. } = page;
         Ok(List { items, revision, continue_token: token, remaining })
@@ -353,7 +352,7 @@ fn expired(options: &ListOptions) -> Failure {
 /// 410 with a token that goes on without consistency.
 fn token_expired(token: &ContinueToken) -> Failure {
     let start = token.start.trim_end_matches('\u{0}').into();
-    let go_on = continue_token::encode(&ContinueToken { revision: None, start });
+    let go_on = ContinueToken { revision: None, start }.encode();
     let mut status = Status::new(
         Reason::Expired,
         "The provided continue parameter is too old to display a consistent list result. You can \

@@ -138,9 +138,9 @@ impl Applied {
         let about = about(&config, schema);
         let mut object = endpoint.apply(live, &config, options, now)?;
         if schema.types.is_custom_resource() {
-            // The server sets these, and upstream does not read them before.
+            // The server sets it, and upstream does not read it before.
             object.metadata_mut().remove("creationTimestamp");
-            object.metadata_mut().remove("deletionTimestamp");
+            check_deletion(endpoint, &mut object)?;
         }
         let warnings = match (options.field_validation, self.strict.first()) {
             (FieldValidation::Strict, Some(why)) => {
@@ -180,6 +180,28 @@ fn unreadable_owner(config: &Value) -> Option<String> {
     let mut times =
         times.filter_map(|entry| entry.str_at(&["time"])).filter(|time| !time.is_empty());
     times.find_map(|time| keelson_meta::Timestamp::parse(time).err().map(|why| why.to_string()))
+}
+
+/// Looks at the time of deletion that was applied to a custom resource: one that is none is left out, and
+/// refused only on the way from another version than that of storage.
+fn check_deletion(endpoint: &Endpoint<'_>, object: &mut Object) -> Result<(), Failure> {
+    let name = "deletionTimestamp";
+    let why = match object.root.get("metadata").and_then(|metadata| metadata.get(name)) {
+        None | Some(Value::Null) => return Ok(()),
+        Some(Value::String(text)) => match keelson_meta::Timestamp::parse(text) {
+            Ok(_) => return Ok(()),
+            Err(why) => why.to_string(),
+        },
+        Some(other) => format!(
+            "json: cannot unmarshal {} into Go struct field ObjectMeta.{name} of type string",
+            other.type_name()
+        ),
+    };
+    if !endpoint.is_storage() {
+        return Err(Status::new(Reason::Unknown, why));
+    }
+    object.metadata_mut().remove(name);
+    Ok(())
 }
 
 /// An object that is to be made cannot have the uid of another.

@@ -4,8 +4,8 @@ use crate::harness::Harness;
 use keelson_auth::Permit;
 use keelson_meta::field_selector::FieldSelector;
 use keelson_meta::{Failure, selector};
+use keelson_registry::List;
 use keelson_registry::options::{ContinueToken, Freshness, ListOptions};
-use keelson_registry::{List, continue_token};
 use keelson_store::Revision;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -95,7 +95,7 @@ async fn pages_go_on_at_their_revision_when_the_cache_has_forgotten_it() {
             );
             assert_eq!(list.continue_token.is_some(), at + 1 < pages.len(), "{selector} {at}");
             let token =
-                list.continue_token.map(|text| continue_token::decode(&text).expect("a token"));
+                list.continue_token.map(|text| ContinueToken::decode(&text).expect("a token"));
             options = ListOptions { continue_from: token, freshness: Freshness::Latest, ..options };
         }
     }
@@ -114,7 +114,7 @@ async fn what_the_store_has_forgotten_too_is_gone() {
     let gone = list(&harness, options).await.expect_err("it is gone");
     assert_eq!(gone.code, 410);
     let go_on = gone.continue_token.as_ref().expect("a token to go on with");
-    let token = continue_token::decode(go_on).expect("a token");
+    let token = ContinueToken::decode(go_on).expect("a token");
     assert_eq!(token, ContinueToken { revision: None, start: "c\0".into() });
 }
 
@@ -129,7 +129,7 @@ async fn a_list_goes_on_however_much_is_written() {
     let first = first.expect("a page");
     assert_eq!(shown(&first), ["a=x"]);
     let token = first.continue_token.expect("there is more");
-    let token = continue_token::decode(&token).expect("a token");
+    let token = ContinueToken::decode(&token).expect("a token");
     for turn in 0..2_200 {
         write(&harness, "b", &format!("y{turn}")).await;
         write(&harness, "c", &format!("z{turn}")).await;

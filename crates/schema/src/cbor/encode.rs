@@ -123,7 +123,7 @@ fn typed(types: &Types, shape: &Shape, given: &Value, out: &mut Vec<u8>) {
 /// The zero value that Go writes for a member that is not set.
 fn zero(types: &Types, shape: &Shape, out: &mut Vec<u8>) {
     match shape {
-        Shape::String => text("", out),
+        Shape::String | Shape::Formatted => text("", out),
         Shape::Bool => out.push(FALSE),
         Shape::Int32 | Shape::Int64 | Shape::IntOrString => head(0, 0, out),
         Shape::Double => float(0.0, out),

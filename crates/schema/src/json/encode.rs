@@ -288,7 +288,7 @@ impl<'a> Encoder<'a> {
     /// The zero value that Go writes for a member that is not set.
     fn zero(&mut self, shape: &Shape) {
         let text: &[u8] = match shape {
-            Shape::String => b"\"\"",
+            Shape::String | Shape::Formatted => b"\"\"",
             Shape::Bool => b"false",
             Shape::Int32 | Shape::Int64 | Shape::Double | Shape::IntOrString => b"0",
             Shape::Quantity => b"\"0\"",

@@ -222,7 +222,7 @@ impl<const ALL: bool> Typed<'_, ALL> {
             return self.reader.value(&Path::ROOT).ok();
         }
         match (shape, first) {
-            (Shape::String, b'"') => self.string().map(Value::String),
+            (Shape::String | Shape::Formatted, b'"') => self.string().map(Value::String),
             (Shape::Struct(id) | Shape::SchemaOr(_, id), b'{') => {
                 self.object(self.types.get(*id)).map(Value::Object)
             }

@@ -181,7 +181,7 @@ impl<'a> Schemas<'a> {
     /// Writes what the shape says; true when it is a reference to a type with a name.
     fn type_of(&self, shape: &Shape, facts: MemberFacts, out: &mut Map) -> bool {
         let (kind, format) = match shape {
-            Shape::String => ("string", ""),
+            Shape::String | Shape::Formatted => ("string", ""),
             Shape::Bool => ("boolean", ""),
             Shape::Int32 => ("integer", "int32"),
             Shape::Int64 => ("integer", "int64"),

@@ -272,6 +272,7 @@ fn begin_lists(slots: &[Slot], found: &mut [Found<'_>]) {
 fn is_message(shape: &Shape) -> bool {
     match shape {
         Shape::String
+        | Shape::Formatted
         | Shape::Bool
         | Shape::Int32
         | Shape::Int64
@@ -294,7 +295,7 @@ fn is_message(shape: &Shape) -> bool {
 
 fn scalar(shape: &Shape, wire: Wire<'_>, name: &str) -> Result<Value, ProtoError> {
     match (shape, wire) {
-        (Shape::String, Wire::Bytes(bytes)) => Ok(Value::String(string(bytes))),
+        (Shape::String | Shape::Formatted, Wire::Bytes(bytes)) => Ok(Value::String(string(bytes))),
         (Shape::Bytes, Wire::Bytes(bytes)) => Ok(Value::from(STANDARD.encode(bytes))),
         (Shape::Bool, Wire::Varint(number)) => Ok(Value::Bool(number != 0)),
         // As in Go, the high bits of a number that is too large are lost.

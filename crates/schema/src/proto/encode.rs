@@ -102,7 +102,9 @@ impl Encoder<'_> {
     fn value(&mut self, tag: u32, shape: &Shape, value: &Value, name: &str) {
         match (shape, value) {
             (_, Value::Null) => self.zero(tag, shape),
-            (Shape::String, Value::String(text)) => put_bytes(tag, text.as_bytes(), self.out),
+            (Shape::String | Shape::Formatted, Value::String(text)) => {
+                put_bytes(tag, text.as_bytes(), self.out)
+            }
             (Shape::Bool, Value::Bool(flag)) => self.varint(tag, u64::from(*flag)),
             (Shape::Int32 | Shape::Int64, Value::Int(number)) => self.varint(tag, *number as u64),
             (Shape::Double, Value::Int(number)) => self.double(tag, *number as f64),
@@ -243,7 +245,7 @@ impl Encoder<'_> {
     /// What Go writes for a value that is no pointer and was not set.
     fn zero(&mut self, tag: u32, shape: &Shape) {
         match shape {
-            Shape::String => put_bytes(tag, b"", self.out),
+            Shape::String | Shape::Formatted => put_bytes(tag, b"", self.out),
             Shape::Bool | Shape::Int32 | Shape::Int64 => self.varint(tag, 0),
             Shape::Double => self.double(tag, 0.0),
             Shape::Bytes | Shape::List(_) | Shape::Map(_) => {}

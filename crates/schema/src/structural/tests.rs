@@ -236,3 +236,63 @@ fn a_pattern_is_compiled_when_a_text_is_compared_with_it() {
     assert_eq!(faults, ["a", "b"]);
     assert_eq!((is_compiled("a"), is_compiled("b")), (Some(true), Some(false)));
 }
+
+/// As kube-apiserver 1.36 answers.
+#[test]
+fn bounds_that_are_no_numbers_of_the_type_are_told_and_compared_as_any_number() {
+    let of_type = |what: &str| {
+        format!(
+            "<nil>: Invalid value: \"\": {what} must be of type integer (default format) in spec"
+        )
+    };
+    let check = |keyword: &str, bound: Value, given: Value, expected: &[&str]| {
+        let schema = [("type", "integer".into()), (keyword, bound)];
+        let schema: Map = schema.into_iter().map(|(key, value)| (Str::from(key), value)).collect();
+        check_spec(Value::Object(schema), given, expected);
+    };
+    let told = of_type("MultipleOf value");
+    let fault = "spec: Invalid value: 3: spec in body should be a multiple of 2.5";
+    check("multipleOf", 2.5.into(), 3.into(), &[&told, fault]);
+    check("multipleOf", 2.5.into(), 5.into(), &[&told]);
+    // Near enough, by JSON's measure of whole numbers.
+    check("multipleOf", 2.5.into(), 2_147_483_648_i64.into(), &[&told]);
+    let fault =
+        "spec: Invalid value: 2.147483648e+09: spec in body should be less than or equal to 0.5";
+    let told = of_type("Maximum boundary value");
+    check("maximum", 0.5.into(), 2_147_483_648_i64.into(), &[&told, fault]);
+}
+
+/// As kube-apiserver 1.36 refuses defaults.
+#[test]
+fn a_default_is_not_of_a_format_that_its_type_does_not_have() {
+    let check = |format: &str, given: Value, expected: &str| {
+        let schema = value!({"type": "integer", "format": (format)});
+        let faults = Structural::read(Some(&schema)).of_defaults().check_default(&given);
+        let details: Vec<&str> = faults.iter().map(|fault| fault.detail.as_str()).collect();
+        assert!(details.contains(&expected), "{format}: {details:?}");
+    };
+    let default = "Checked value must be of type integer (default format) in ";
+    check("made-up", 1.5.into(), default);
+    check("double", 1.5.into(), default);
+    check("int32", 1.5.into(), "Checked value must be of type integer with format int32 in ");
+}
+
+#[test]
+fn a_value_of_a_map_at_the_root_is_named_with_a_dot() {
+    let schema = value!({"type": "object", "additionalProperties": {"type": "integer"}});
+    let faults = Structural::read(Some(&schema)).of_defaults().check_default(&value!({"a": "x"}));
+    let details: Vec<&str> = faults.iter().map(|fault| fault.detail.as_str()).collect();
+    assert_eq!(details, [".a in body must be of type integer: \"string\""]);
+}
+
+/// As kube-apiserver 1.36 prunes them, and warns.
+#[test]
+fn objects_that_stand_for_a_number_or_text_are_emptied() {
+    let schema = value!({"type": "object", "properties": {
+        "q": {"x-kubernetes-int-or-string": true}, "t": {"type": "string", "format": "date-time"}}});
+    let schema = Structural::read(Some(&schema)).schema(GroupVersionKind::new("x.com", "v1", "W"));
+    let given = value!({"q": [{"a": 1}, 5.5], "t": {"b": 1}});
+    let decoded = crate::decode::conform(&schema, given).unwrap();
+    assert_eq!(decoded.strict, ["unknown field \"q[0].a\"", "unknown field \"t.b\""]);
+    assert_eq!(decoded.object.root.get("q"), Some(&value!([{}, 5.5])));
+}

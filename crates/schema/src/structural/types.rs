@@ -29,7 +29,8 @@ impl Structural {
     /// The root is the first one beside those of metadata.
     fn types(&self, kind: &str) -> Types {
         Catalogue::shared().types_beside_meta(|meta, first| {
-            let mut made = Made { structs: vec![Struct::default()], first, meta };
+            let structs = vec![Struct::default()];
+            let mut made = Made { structs, first, meta, within_open: self.root.preserve };
             made.structs[0] = made.resource(&self.root, kind);
             made.structs
         })
@@ -41,6 +42,8 @@ struct Made {
     structs: Vec<Struct>,
     first: StructId,
     meta: StructId,
+    /// Whether a schema around the one at hand keeps members that it does not name.
+    within_open: bool,
 }
 
 impl Made {
@@ -62,7 +65,7 @@ impl Made {
         ];
         fields.extend(node.properties.iter().filter(own).map(|named| self.field(named)));
         let is_open = node.preserve || !matches!(node.additional, Additional::None);
-        Struct::new(name, fields).of_custom_resource(is_open, false)
+        self.made(Struct::new(name, fields).of_custom_resource(is_open, false))
     }
 
     fn field(&mut self, (name, node): &(Str, Node)) -> Field {
@@ -72,9 +75,22 @@ impl Made {
         Field { nullable: node.nullable, required, default, ..Field::new(name.clone(), shape) }
     }
 
+    fn made(&self, mut made: Struct) -> Struct {
+        made.within_open = self.within_open;
+        made
+    }
+
     fn shape(&mut self, node: &Node) -> Shape {
+        let around = self.within_open;
+        self.within_open |= node.preserve;
+        let shape = self.shape_within(node);
+        self.within_open = around;
+        shape
+    }
+
+    fn shape_within(&mut self, node: &Node) -> Shape {
         if node.int_or_string {
-            return Shape::Json;
+            return Shape::IntOrString;
         }
         match node.kind {
             _ if node.embedded => Shape::Struct(self.embedded(node)),
@@ -92,6 +108,9 @@ impl Made {
                 })),
                 None => Shape::Json,
             },
+            Some(Type::String) if node.checks.as_ref().is_some_and(|it| it.is_formatted) => {
+                Shape::Formatted
+            }
             Some(Type::String) => Shape::String,
             Some(Type::Boolean) => Shape::Bool,
             Some(Type::Integer) => Shape::Int64,
@@ -115,7 +134,8 @@ impl Made {
             Additional::None => {
                 let fields = node.properties.iter().map(|named| self.field(named)).collect();
                 let made = Struct::new("object", fields);
-                Shape::Struct(self.add(made.of_custom_resource(node.preserve, node.atomic)))
+                let made = self.made(made.of_custom_resource(node.preserve, node.atomic));
+                Shape::Struct(self.add(made))
             }
         }
     }

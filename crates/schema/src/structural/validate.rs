@@ -13,6 +13,9 @@ use std::collections::{HashMap, HashSet};
 /// Where upstream puts faults of which it does not know the field.
 pub(super) const NOWHERE: Path<'static> = Path::new("<nil>");
 
+/// What upstream takes for the path of the root where it writes the dot before a map's value.
+const NAMELESS: Path<'static> = Path::new("");
+
 /// Members of every object, whose types are checked elsewhere.
 const TYPE_AND_META: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
@@ -310,12 +313,14 @@ impl Node {
             checks.of_count(map.len(), limits, path, errors);
         }
         for (name, value) in map.iter() {
-            let node = match (self.property(name), &self.additional) {
-                (Some(node), _) => node,
-                (None, Additional::Of(node)) => node,
+            let of_map = if path.is_root() { &NAMELESS } else { path };
+            let (node, around) = match (self.property(name), &self.additional) {
+                (Some(node), _) => (node, path),
+                (None, Additional::Of(node)) => (&**node, of_map),
                 (None, Additional::Forbidden) => {
                     errors.push_with(|| {
-                        let why = format!("{} in body is a forbidden property", path.field(name));
+                        let place = of_map.field(name);
+                        let why = format!("{place} in body is a forbidden property");
                         FieldError::invalid(path, name.as_str(), &why)
                     });
                     continue;
@@ -323,7 +328,7 @@ impl Node {
                 (None, _) => continue,
             };
             let old = old.and_then(|old| old.get(name));
-            count += node.value(value, old, &path.field(name), errors);
+            count += node.value(value, old, &around.field(name), errors);
         }
         let required = self.checks.iter().flat_map(|checks| checks.required.iter());
         for name in required.filter(|name| map.get(name).is_none()) {

@@ -58,8 +58,26 @@ fn is_multiple(value: &Value, of: &Value) -> bool {
         (Value::Int(value), Value::Int(of)) => *of == 0 || value % of == 0,
         _ => {
             let Some((value, of)) = number(value).zip(number(of)) else { return true };
-            of == 0.0 || is_whole(value / of)
+            let times = if of < 1.0 { 1.0 / of * value } else { value / of };
+            of == 0.0 || is_nearly_whole(times)
         }
+    }
+}
+
+/// Whether a quotient is taken for a whole number, as JSON has them: large ones need not be quite.
+fn is_nearly_whole(number: f64) -> bool {
+    const LARGEST: f64 = 9_007_199_254_740_991.0;
+    let whole = number.trunc();
+    let difference = (number - whole).abs();
+    let is_near = whole != 0.0 && difference / (number.abs() + whole.abs()) < 1e-9;
+    number.abs() <= LARGEST && (number == whole || is_near)
+}
+
+/// A number as it was compared with a bound: one that is no number of the schema's type is compared as any number.
+fn compared(value: &Value, is_comparable: bool) -> Value {
+    match number(value) {
+        Some(number) if !is_comparable => Value::Float(number),
+        _ => value.clone(),
     }
 }
 
@@ -126,6 +144,7 @@ impl Checks {
         self.of_range(node, value, path, errors);
         let Some(numbers) = &self.numbers else { return };
         if let Some(of) = &numbers.multiple_of {
+            let is_comparable = self.is_in_range(node, of);
             let of = self.bound(node, value, ("MultipleOf value", of), path, errors);
             if !is_less(&Value::Int(0), &of) {
                 let shown = shown(&of);
@@ -134,7 +153,7 @@ impl Checks {
                 errors.push(FieldError::invalid(path, of, &why));
             } else if !is_multiple(value, &of) {
                 let why = format!("{path} in body should be a multiple of {}", shown(&of));
-                errors.push(FieldError::invalid(path, value.clone(), &why));
+                errors.push(FieldError::invalid(path, compared(value, is_comparable), &why));
             }
         }
         let bounds = [
@@ -143,6 +162,7 @@ impl Checks {
         ];
         for (what, side, bound) in bounds {
             let Some((bound, is_outside)) = bound else { continue };
+            let is_comparable = self.is_in_range(node, bound);
             let bound = self.bound(node, value, (what, bound), path, errors);
             let is_beyond = match side {
                 "less" => is_less(&bound, value),
@@ -153,7 +173,7 @@ impl Checks {
                 let or = if *is_outside { "" } else { " or equal to" };
                 let bound = shown(&bound);
                 let why = format!("{path} in body should be {side} than{or} {bound}");
-                errors.push(FieldError::invalid(path, value.clone(), &why));
+                errors.push(FieldError::invalid(path, compared(value, is_comparable), &why));
             }
         }
     }
@@ -195,8 +215,13 @@ impl Checks {
         }
     }
 
+    /// The format of a number: one that is unknown, or of another type, is none.
+    fn format_of_number(&self) -> &str {
+        self.format.as_deref().filter(|_| self.format_counts).unwrap_or_default()
+    }
+
     fn is_in_range(&self, node: &Node, value: &Value) -> bool {
-        let format = self.format.as_deref().unwrap_or_default();
+        let format = self.format_of_number();
         if node.kind != Some(Type::Integer) {
             let is_single = matches!(format, "float" | "float32");
             return !is_single
@@ -218,7 +243,7 @@ impl Checks {
     /// The type of numbers, with its format.
     fn range_name(&self, node: &Node) -> String {
         let kind = node.kind.map_or("number", Type::name);
-        match self.format.as_deref().unwrap_or_default() {
+        match self.format_of_number() {
             "" => format!("{kind} (default format)"),
             format => format!("{kind} with format {format}"),
         }

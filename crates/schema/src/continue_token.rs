@@ -1,12 +1,10 @@
 //! The opaque `continue` text of paged lists: base64 of `{"v":"meta.k8s.io/v1","rv":7,"start":"a"}`,
 //! the form that apiserver `storage/continue.go` gives it.
 
-use crate::options::ContinueToken;
 use base64::Engine;
 use base64::alphabet::URL_SAFE;
 use base64::engine::general_purpose::{GeneralPurpose, NO_PAD};
-use keelson_meta::{Failure, Status, Value, value};
-use keelson_store::Revision;
+use keelson_meta::{Failure, Status, Str, Value, value};
 
 /// As Go reads it: bits after the last byte do not matter.
 const TEXT: GeneralPurpose =
@@ -14,18 +12,18 @@ const TEXT: GeneralPurpose =
 
 const VERSION: &str = "meta.k8s.io/v1";
 
-/// The token for the page that begins with `start`.
-pub fn encode(token: &ContinueToken) -> String {
-    let revision = token.revision.map_or(-1, |r| i64::try_from(r.0).unwrap_or(i64::MAX));
-    let start = format!("{}\u{0}", token.start);
+/// The token for the page that begins with `start`, at a revision of the store or, without one, at the latest.
+pub fn encode(revision: Option<u64>, start: &str) -> String {
+    let revision = revision.map_or(-1, |revision| i64::try_from(revision).unwrap_or(i64::MAX));
+    let start = format!("{start}\u{0}");
     let body = value!({"v": VERSION, "rv": revision, "start": start});
     let mut json = vec![];
-    keelson_schema::json::write_value(&body, &mut json);
+    crate::json::write_value(&body, &mut json);
     TEXT.encode(json)
 }
 
-/// Reads a token, or 400 in upstream's words.
-pub fn decode(text: &str) -> Result<ContinueToken, Failure> {
+/// Revision and start of a token, or 400 in upstream's words.
+pub fn decode(text: &str) -> Result<(Option<u64>, Str), Failure> {
     let fail = |why: String| {
         Status::bad_request(format!("invalid continue token: continue key is not valid: {why}"))
     };
@@ -37,7 +35,7 @@ pub fn decode(text: &str) -> Result<ContinueToken, Failure> {
         };
         fail(format!("illegal base64 data at input byte {at}"))
     })?;
-    let parsed = keelson_schema::json::parse(&json).map_err(|error| fail(error.to_string()))?;
+    let parsed = crate::json::parse(&json).map_err(|error| fail(error.to_string()))?;
     let token = parsed.value;
     if token.get("v").and_then(Value::as_str) != Some(VERSION) {
         let version = token.get("v").and_then(Value::as_str).unwrap_or_default();
@@ -55,7 +53,7 @@ pub fn decode(text: &str) -> Result<ContinueToken, Failure> {
     if start.split('/').any(|part| part == "." || part == "..") {
         return Err(fail(start.trim_end_matches('\u{0}').to_owned()));
     }
-    Ok(ContinueToken { revision: u64::try_from(revision).ok().map(Revision), start: start.into() })
+    Ok((u64::try_from(revision).ok(), start.into()))
 }
 
 #[cfg(test)]
@@ -64,9 +62,9 @@ mod tests {
 
     #[test]
     fn a_token_reads_as_it_was_written() {
-        let token = ContinueToken { revision: Some(Revision(7)), start: "a".into() };
-        let read = decode(&encode(&token)).unwrap();
-        assert_eq!((read.revision, read.start.as_str()), (Some(Revision(7)), "a\u{0}"));
+        for revision in [Some(7), None] {
+            assert_eq!(decode(&encode(revision, "a")).unwrap(), (revision, "a\u{0}".into()));
+        }
     }
 
     #[test]
