@@ -190,13 +190,9 @@ impl Registry {
             warnings.extend((new.target.kind.strategy.prepare_warnings)(obj));
             prepare(self, new, obj);
             if let Err(invalid) = validate(self, new.target, obj) {
-                return Err(Box::pin(self.refused(
-                    new.target,
-                    obj,
-                    (None, new.options.dry_run),
-                    invalid,
-                ))
-                .await);
+                let dry_run = new.options.dry_run;
+                let refused = self.refused(new.target, obj, (None, dry_run), invalid);
+                return Err(Box::pin(refused).await);
             }
             warnings.extend(new.target.kind.strategy.warnings(obj, None));
             self.authorize_create(new.permit).await?;

@@ -214,13 +214,8 @@ impl Registry {
             if part != Part::Main {
                 return Err(invalid);
             }
-            return Err(Box::pin(self.refused(
-                target,
-                &new,
-                (Some(&stored), options.dry_run),
-                invalid,
-            ))
-            .await);
+            let old = (Some(&stored), options.dry_run);
+            return Err(Box::pin(self.refused(target, &new, old, invalid)).await);
         }
         let told = warnings.len();
         // Upstream's strategies of subresources have none.
