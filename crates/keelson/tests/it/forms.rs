@@ -386,6 +386,16 @@ fn items(answer: &Plain, list: &str) -> Vec<Value> {
 }
 
 /// Lists that are long are written while they are sent, short ones are made whole: both say the same.
+/// Rows of tables without the last cell, the age, which moves on between two requests.
+fn ageless(mut items: Vec<Value>) -> Vec<Value> {
+    for row in items.iter_mut().filter_map(Value::as_object_mut) {
+        if let Some(cells) = row.get_mut("cells").and_then(Value::as_array_mut) {
+            cells.pop();
+        }
+    }
+    items
+}
+
 #[test]
 fn a_long_list_says_in_each_form_what_its_pages_say() {
     let server = server(true);
@@ -416,16 +426,15 @@ fn a_long_list_says_in_each_form_what_its_pages_say() {
         (events, PROTOBUF, "EventList"),
     ];
     for (path, form, list) in forms {
-        let whole = items(&get(&client, path, form), list);
+        let got =
+            |query: &str| ageless(items(&get(&client, &format!("{path}{query}"), form), list));
+        let whole = got("");
         assert_eq!(whole.len(), 160, "{path} {form}");
         // What entries keep from the first time is used.
-        assert_eq!(items(&get(&client, path, form), list), whole, "{path} {form}");
-        let first = get(&client, &format!("{path}?limit=80"), form);
-        let mut paged = items(&first, list);
+        assert_eq!(got(""), whole, "{path} {form}");
         let token = client.get(&format!("{path}?limit=80")).body["metadata"]["continue"].clone();
         let token = token.as_str().expect("a token");
-        paged
-            .extend(items(&get(&client, &format!("{path}?limit=80&continue={token}"), form), list));
+        let paged = [got("?limit=80"), got(&format!("?limit=80&continue={token}"))].concat();
         assert_eq!(paged, whole, "{path} {form}");
     }
     server.stop();
