@@ -1,15 +1,17 @@
 //! CustomResourceDefinitions: the producer of the API table that reads them from the store, accepts their
-//! names, and empties a resource whose definition is deleted (apiextensions `pkg/controller`).
+//! names, and empties a resource whose definition is deleted
+//! (apiextensions `pkg/controller`).
 
+mod emptying;
 mod following;
 
 pub use following::run;
 
 use keelson_auth::Permit;
-use keelson_kinds::definitions::{CLEANUP_FINALIZER, has_condition, set_condition};
+use keelson_kinds::definitions::{has_condition, set_condition};
 use keelson_meta::{Failure, GroupVersionKind, Map, Object, Status, Str, Value};
 use keelson_registry::api_table::by_priority;
-use keelson_registry::options::{DeleteOptions, ListOptions, WriteOptions};
+use keelson_registry::options::WriteOptions;
 use keelson_registry::producer::{DefinedVersion, Definition};
 use keelson_registry::{
     Entry, Part, Registry, ScalePaths, SchemaText, Target, Updated, path_members,
@@ -20,7 +22,6 @@ use keelson_schema::tables::CustomColumns;
 use keelson_store::Revision;
 use std::cmp::Ordering as Order;
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 /// Names that one definition may not have in common with another of its group, with the reason when it has.
@@ -40,20 +41,19 @@ struct Definitions {
 }
 
 impl Definitions {
-    /// Brings a definition further that was stored: its names are accepted and it is served, or it is
-    /// emptied and let go. Gives the definitions that should be followed again soon: itself, when there is more to
-    /// do, and the others of the group when names that it had are free.
+    /// Accepts the names of a definition, as it is now, and serves it. Gives the names of the definitions that
+    /// should be followed again soon: the others of the group, when names that it had are free.
     async fn follow(
         &self,
         registry: &Registry,
         permit: &Permit,
-        entry: &Entry,
-    ) -> Result<Vec<Entry>, Failure> {
-        let Some(target) = definitions(registry, entry.name()) else { return Ok(vec![]) };
-        let definition = target.kind.decode(entry)?;
+        name: &str,
+    ) -> Result<Vec<Str>, Failure> {
+        let Some(target) = definitions(registry, name) else { return Ok(vec![]) };
+        let Some(entry) = registry.cached(&target.kind, "", name) else { return Ok(vec![]) };
+        let definition = target.kind.decode(&entry)?;
         if definition.deletion_timestamp().is_some() {
-            let is_left = empty_definition(registry, permit, &target, &definition).await?;
-            return Ok(is_left.then(|| entry.clone()).into_iter().collect());
+            return Ok(vec![]);
         }
         let names = |definition: &Object| {
             let names = definition.at(&["status", "acceptedNames"]).and_then(Value::as_object);
@@ -61,24 +61,24 @@ impl Definitions {
         };
         let before = names(&definition);
         let definition = self.accept_names(registry, permit, &target, definition).await?;
-        serve_definition(registry, entry, &definition, None);
+        serve_definition(registry, &entry, &definition, None);
         Ok(match gives_up_a_name(&before, &names(&definition)) {
-            true => others_of_group(registry, &target, entry.name()),
+            true => named(others_of_group(registry, &target, name)),
             false => vec![],
         })
     }
 
-    /// Withdraws the resource of a definition that is gone. Its names are free: what other definitions of the
-    /// group there are is given back, to be followed again.
-    fn forget(&self, registry: &Registry, entry: &Entry) -> Vec<Entry> {
-        let Some(target) = definitions(registry, entry.name()) else { return vec![] };
-        let Some((resource, group)) = entry.name().split_once('.') else { return vec![] };
-        self.accepted.forget(entry.name());
+    /// Withdraws the resource of a definition that is gone. Its names are free: those of the other definitions of
+    /// the group are given back, to be followed again.
+    fn forget(&self, registry: &Registry, name: &str) -> Vec<Str> {
+        let Some(target) = definitions(registry, name) else { return vec![] };
+        let Some((resource, group)) = name.split_once('.') else { return vec![] };
+        self.accepted.forget(name);
         // One of the same name may have come meanwhile.
-        if registry.cached(&target.kind, "", entry.name()).is_none() {
+        if registry.cached(&target.kind, "", name).is_none() {
             registry.withdraw(group, resource);
         }
-        others_of_group(registry, &target, entry.name())
+        named(others_of_group(registry, &target, name))
     }
 
     /// Sets which names are accepted and whether the resource is established.
@@ -153,6 +153,10 @@ fn others_of_group(registry: &Registry, target: &Target, name: &str) -> Vec<Entr
     others.filter(|other| group_of(other.name()) == group_of(name)).cloned().collect()
 }
 
+fn named(entries: Vec<Entry>) -> Vec<Str> {
+    entries.iter().map(|entry| entry.name().into()).collect()
+}
+
 /// `entry` has the spec of the definition.
 fn serve_definition(
     registry: &Registry,
@@ -186,52 +190,6 @@ fn serve_definition(
     if let Err(error) = registry.serve(&defined) {
         tracing::warn!(%error, name = definition.name(), "definition cannot be served");
     }
-}
-
-/// Deletes the objects of a definition, and then its finalizer.
-async fn empty_definition(
-    registry: &Registry,
-    permit: &Permit,
-    target: &Target,
-    definition: &Object,
-) -> Result<bool, Failure> {
-    if !definition.finalizers().any(|name| name == CLEANUP_FINALIZER) {
-        return Ok(false);
-    }
-    let text = |name: &str| definition.at(&["spec", name]).and_then(Value::as_str);
-    let plural = definition.at(&["spec", "names", "plural"]).and_then(Value::as_str);
-    let kind = registry.kind(text("group").unwrap_or_default(), plural.unwrap_or_default());
-    if let Some(kind) = kind {
-        kind.is_terminating.store(true, Ordering::Relaxed);
-        let all = Target::of(&kind, "", "");
-        let (every, options) = (ListOptions::default(), DeleteOptions::default());
-        registry.delete_collection(permit, &all, &every, &options, &mut vec![]).await?;
-        registry.caught_up().await?;
-        if !registry.objects(&kind).is_empty() {
-            return Ok(true);
-        }
-    }
-    let now = registry.clock.now().text();
-    let completed = |live: Option<&Object>| {
-        let mut object = live.cloned().ok_or_else(|| target.not_found())?;
-        let why = "removed all instances";
-        let reason = ("InstanceDeletionCompleted", why);
-        set_condition(&mut object, ("Terminating", false), reason, &now);
-        Ok(Updated { object, owned: false, warnings: vec![] })
-    };
-    let options = own_options();
-    registry.modify(permit, target, Part::Status, &completed, &options).await?;
-    let released = |live: Option<&Object>| {
-        let mut object = live.cloned().ok_or_else(|| target.not_found())?;
-        let finalizers = object.array_at(&["metadata", "finalizers"]).iter();
-        let left = finalizers.filter(|name| name.as_str() != Some(CLEANUP_FINALIZER)).cloned();
-        let left: Vec<Value> = left.collect();
-        object.metadata_mut().insert("finalizers", left);
-        Ok(Updated { object, owned: false, warnings: vec![] })
-    };
-    registry.modify(permit, target, Part::Main, &released, &options).await?;
-    registry.withdraw(text("group").unwrap_or_default(), plural.unwrap_or_default());
-    Ok(false)
 }
 
 /// The accepted names of definitions, as they were last read: most of a definition is its schemas, and a group may
