@@ -21,7 +21,7 @@ use keelson_schema::structural::{LazyStructural, Structural};
 use keelson_schema::tables::CustomColumns;
 use keelson_store::Revision;
 use std::cmp::Ordering as Order;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 /// Names that one definition may not have in common with another of its group, with the reason when it has.
@@ -38,9 +38,35 @@ const NAMES: [(&str, &str); 5] = [
 struct Definitions {
     /// Names that definitions have.
     accepted: AcceptedNames,
+    /// The definitions that there are, by group: a look at one does not cost a look at all others.
+    groups: Mutex<HashMap<Str, BTreeSet<Str>>>,
 }
 
 impl Definitions {
+    /// All that are stored; [`Definitions::know`] adds to them.
+    fn stored(registry: &Registry) -> Definitions {
+        let definitions = Definitions::default();
+        if let Some(target) = target_of(registry, "") {
+            let all = registry.cached_all(&target.kind);
+            all.range("", "").for_each(|entry| definitions.know(entry.name()));
+        }
+        definitions
+    }
+
+    /// Takes a definition for one that there is.
+    fn know(&self, name: &str) {
+        let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        groups.entry(group_of(name).into()).or_default().insert(name.into());
+    }
+
+    /// The other definitions of the group of one.
+    fn others_of_group(&self, registry: &Registry, target: &Target) -> Vec<Entry> {
+        let groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        let names = groups.get(group_of(&target.name)).into_iter().flatten();
+        let others = names.filter(|other| **other != target.name);
+        others.filter_map(|other| registry.cached(&target.kind, "", other)).collect()
+    }
+
     /// Accepts the names of a definition, as it is now, and serves it. Gives the names of the definitions that
     /// should be followed again soon: the others of the group, when names that it had are free.
     async fn follow(
@@ -49,7 +75,7 @@ impl Definitions {
         permit: &Permit,
         name: &str,
     ) -> Result<Vec<Str>, Failure> {
-        let Some(target) = definitions(registry, name) else { return Ok(vec![]) };
+        let Some(target) = target_of(registry, name) else { return Ok(vec![]) };
         let Some(entry) = registry.cached(&target.kind, "", name) else { return Ok(vec![]) };
         let definition = target.kind.decode(&entry)?;
         if definition.deletion_timestamp().is_some() {
@@ -63,7 +89,7 @@ impl Definitions {
         let definition = self.accept_names(registry, permit, &target, definition).await?;
         serve_definition(registry, &entry, &definition, None);
         Ok(match gives_up_a_name(&before, &names(&definition)) {
-            true => named(others_of_group(registry, &target, name)),
+            true => named(&self.others_of_group(registry, &target)),
             false => vec![],
         })
     }
@@ -71,14 +97,21 @@ impl Definitions {
     /// Withdraws the resource of a definition that is gone. Its names are free: those of the other definitions of
     /// the group are given back, to be followed again.
     fn forget(&self, registry: &Registry, name: &str) -> Vec<Str> {
-        let Some(target) = definitions(registry, name) else { return vec![] };
+        let Some(target) = target_of(registry, name) else { return vec![] };
         let Some((resource, group)) = name.split_once('.') else { return vec![] };
         self.accepted.forget(name);
         // One of the same name may have come meanwhile.
         if registry.cached(&target.kind, "", name).is_none() {
             registry.withdraw(group, resource);
+            let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(names) = groups.get_mut(group) {
+                names.remove(name);
+                if names.is_empty() {
+                    groups.remove(group);
+                }
+            }
         }
-        named(others_of_group(registry, &target, name))
+        named(&self.others_of_group(registry, &target))
     }
 
     /// Sets which names are accepted and whether the resource is established.
@@ -89,7 +122,7 @@ impl Definitions {
         target: &Target,
         definition: Object,
     ) -> Result<Object, Failure> {
-        let others = self.other_names(registry, target, &definition)?;
+        let others = self.other_names(registry, target)?;
         let now = registry.clock.now().text();
         let accepted = |mut definition: Object| {
             accept(&mut definition, &others, &now);
@@ -111,29 +144,22 @@ impl Definitions {
         Ok(wanted)
     }
 
-    /// The accepted names of the other definitions of a group.
-    fn other_names(
-        &self,
-        registry: &Registry,
-        target: &Target,
-        definition: &Object,
-    ) -> Result<Vec<Arc<Map>>, Failure> {
-        let mut out = vec![];
-        for other in others_of_group(registry, target, definition.name()) {
-            out.extend(self.accepted.of(&other)?);
-        }
-        Ok(out)
+    /// The accepted names of the other definitions of the group of one.
+    fn other_names(&self, registry: &Registry, target: &Target) -> Result<Vec<Arc<Map>>, Failure> {
+        let others = self.others_of_group(registry, target);
+        let names = others.iter().map(|other| self.accepted.of(other));
+        names.filter_map(Result::transpose).collect()
     }
 }
 
-fn definitions(registry: &Registry, name: &str) -> Option<Target> {
+fn target_of(registry: &Registry, name: &str) -> Option<Target> {
     let kind = registry.kind("apiextensions.k8s.io", "customresourcedefinitions")?;
     Some(Target::of(&kind, "", name))
 }
 
 /// Serves what is established at the start of the server: clients find everything there.
 pub(crate) fn serve_stored(registry: &Registry) {
-    let Some(target) = definitions(registry, "") else { return };
+    let Some(target) = target_of(registry, "") else { return };
     for entry in registry.cached_all(&target.kind).range("", "") {
         match target.kind.decode(entry) {
             Ok(definition) => {
@@ -146,14 +172,7 @@ pub(crate) fn serve_stored(registry: &Registry) {
     }
 }
 
-/// The other definitions of the group of one.
-fn others_of_group(registry: &Registry, target: &Target, name: &str) -> Vec<Entry> {
-    let all = registry.cached_all(&target.kind);
-    let others = all.range("", "").filter(|other| other.name() != name);
-    others.filter(|other| group_of(other.name()) == group_of(name)).cloned().collect()
-}
-
-fn named(entries: Vec<Entry>) -> Vec<Str> {
+fn named(entries: &[Entry]) -> Vec<Str> {
     entries.iter().map(|entry| entry.name().into()).collect()
 }
 
@@ -226,8 +245,8 @@ impl AcceptedNames {
 }
 
 /// The group of the definition of a name, which is `RESOURCE.GROUP`.
-fn group_of(name: &str) -> Option<&str> {
-    name.split_once('.').map(|(_, group)| group)
+fn group_of(name: &str) -> &str {
+    name.split_once('.').map(|(_, group)| group).unwrap_or_default()
 }
 
 fn own_options() -> WriteOptions {

@@ -1,7 +1,7 @@
 //! Definitions that are deleted: their objects go first, then the definition may.
 
 use super::following::{AFTER_FAILURE, own_permit, wait, watch};
-use super::{definitions, own_options};
+use super::{own_options, target_of};
 use keelson_auth::Permit;
 use keelson_kinds::definitions::{CLEANUP_FINALIZER, set_condition};
 use keelson_meta::{Failure, Object, Str, Value};
@@ -60,7 +60,7 @@ pub(super) async fn run(registry: &Arc<Registry>) -> Result<(), Failure> {
 
 /// Whether a definition is deleted and not emptied yet; then no further objects of it are made.
 fn is_to_be_emptied(registry: &Registry, name: &str) -> bool {
-    let Some(target) = definitions(registry, name) else { return false };
+    let Some(target) = target_of(registry, name) else { return false };
     let Some(entry) = registry.cached(&target.kind, "", name) else { return false };
     let text = entry.json_slice();
     let member = |name| json::place_at(text, &["metadata", name]).map(|place| &text[place]);
@@ -104,7 +104,7 @@ async fn empty_now(registry: &Registry, permit: &Permit, name: &str) -> Result<b
     if !is_to_be_emptied(registry, name) {
         return Ok(false);
     }
-    let Some(target) = definitions(registry, name) else { return Ok(false) };
+    let Some(target) = target_of(registry, name) else { return Ok(false) };
     let Some((resource, group)) = name.split_once('.') else { return Ok(false) };
     if let Some(kind) = registry.kind(group, resource) {
         let all = Target::of(&kind, "", "");

@@ -61,8 +61,9 @@ pub(super) async fn wait(session: &mut WatchSession, events: &mut Vec<WatchEvent
 }
 
 async fn follow(registry: &Registry) -> Result<(), Failure> {
-    let (permit, definitions) = (own_permit(), Definitions::default());
+    let permit = own_permit();
     let mut session = watch(registry).await?;
+    let definitions = Definitions::stored(registry);
     let (mut events, mut left): (Vec<WatchEvent>, Vec<Str>) = (vec![], vec![]);
     let mut pause = AGAIN;
     loop {
@@ -75,6 +76,8 @@ async fn follow(registry: &Registry) -> Result<(), Failure> {
             return Ok(());
         }
         let mut waiting = std::mem::take(&mut left);
+        let made = events.iter().filter(|event| event.kind != EventKind::Deleted);
+        made.for_each(|event| definitions.know(event.entry.name()));
         for event in events.drain(..) {
             let name = event.entry.name();
             match event.kind {
