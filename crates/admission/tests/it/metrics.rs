@@ -1,3 +1,5 @@
+//! What is counted of plug-ins.
+
 use super::{World, asked, object};
 use keelson_admission::{Chain, Notes, Operation, Phase};
 use keelson_meta::{Value, value};
