@@ -35,7 +35,7 @@ impl<'a> Group<'a> {
         let mut compared = None;
         for Compare { key, modified } in &txn.compare {
             let current = self.current(key);
-            compared = Some((key, current));
+            compared.get_or_insert((key, current));
             if current.map_or(Revision(0), |version| version.modified()) != *modified {
                 let current = current.map(|version| self.key_value(key, version)).transpose()?;
                 return Ok(TxnOutcome::Conflict { key: key.clone(), current });
@@ -44,7 +44,7 @@ impl<'a> Group<'a> {
         let revision = self.newest.next();
         let mut index = 0;
         for op in txn.ops {
-            // Most transactions change the key that they compare.
+            // Most transactions change the key that they compare first.
             let current = match compared.take() {
                 Some((key, current)) if key == op.key() => current,
                 _ => self.current(op.key()),
