@@ -2,6 +2,7 @@
 //! names, and empties a resource whose definition is deleted
 //! (apiextensions `pkg/controller`).
 
+mod changes;
 mod emptying;
 mod following;
 

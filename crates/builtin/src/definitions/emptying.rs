@@ -1,6 +1,6 @@
 //! Definitions that are deleted: their objects go first, then the definition may.
 
-use super::following::{AFTER_FAILURE, own_permit, wait, watch};
+use super::changes::{AFTER_FAILURE, own_permit, wait, watch};
 use super::{own_options, target_of};
 use keelson_auth::Permit;
 use keelson_kinds::definitions::{CLEANUP_FINALIZER, set_condition};

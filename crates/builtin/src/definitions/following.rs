@@ -2,19 +2,15 @@
 //! it those that are deleted are emptied, which may take long and holds no other definition up. Both are part of
 //! every server, whatever `--controllers` says.
 
+use super::changes::{AFTER_FAILURE, own_permit, wait, watch};
 use super::{Definitions, emptying};
-use keelson_auth::Permit;
 use keelson_meta::{Failure, Str};
-use keelson_registry::options::WatchOptions;
-use keelson_registry::{EventKind, Registry, WatchEvent, WatchRefusal, WatchSession};
+use keelson_registry::{EventKind, Registry, WatchEvent};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Retry interval of a watch that ended, and of definitions that want a name that was given up.
 const AGAIN: Duration = Duration::from_millis(200);
-
-/// Retry interval after a failure.
-pub(super) const AFTER_FAILURE: Duration = Duration::from_secs(5);
 
 /// Runs until it is aborted.
 pub async fn run(registry: Arc<Registry>) {
@@ -30,33 +26,6 @@ pub async fn run(registry: Arc<Registry>) {
             tracing::warn!(%error, "definition controller failed; watching anew");
         }
         tokio::time::sleep(AGAIN).await;
-    }
-}
-
-/// The account of the server.
-pub(super) fn own_permit() -> Permit {
-    Permit::internal("system:apiserver")
-}
-
-/// A watch of all definitions.
-pub(super) async fn watch(registry: &Registry) -> Result<WatchSession, Failure> {
-    let all = registry.target("apiextensions.k8s.io", "customresourcedefinitions", "", "");
-    let session = registry.watch(&own_permit(), &all, &WatchOptions::default()).await;
-    session.map_err(WatchRefusal::into_failure)
-}
-
-/// Waits for events. False: the watch has ended.
-pub(super) async fn wait(session: &mut WatchSession, events: &mut Vec<WatchEvent>) -> bool {
-    loop {
-        if session.take(events).is_err() {
-            return false;
-        }
-        if !events.is_empty() {
-            return true;
-        }
-        if session.changed().await.is_err() {
-            return false;
-        }
     }
 }
 
