@@ -92,19 +92,6 @@ const KNOWN: &[Known] = &[
     ("schema", "types", &["json"], "keeps names as JSON"),
     ("schema", "json::raw", &["json::parse"], "is parsed when it is read"),
     ("schema", "openapi::paths", &["openapi::custom"], "a version has paths of its own"),
-    ("store", "embedded::checksum", &["embedded::rows"], "a sum is of an id"),
-    ("store", "embedded::rows", &["embedded::redb_disk"], "errors are put as there"),
-    (
-        "store",
-        "embedded::redb_disk",
-        &["embedded::copy", "embedded::takeover"],
-        "opens and copies by them",
-    ),
-    ("store", "embedded::copy", &["embedded::takeover"], "a copy has the floor of what it is of"),
-    ("store-etcd", "client", &["store"], "takes its options"),
-    ("store-etcd", "compactor", &["store"], "is a task of it"),
-    ("store-etcd", "latest", &["store"], "shares its state"),
-    ("store-etcd", "watch", &["store"], "shares its state"),
 ];
 
 /// A module's path from the root of its crate: `verbs::create`; the root is empty.
