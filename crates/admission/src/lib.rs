@@ -22,14 +22,13 @@ pub mod webhooks;
 
 pub use attributes::{Api, Attributes, Call, DynamicPlugIn, Notes, Pending, Reinvocation};
 pub use chain::{Chain, NameError};
-pub use config::{ConfigError, PlugInConfig};
+pub use config::{ConfigError, ImagePolicyConfig, PlugInConfig};
 pub use configurations::Configurations;
 pub use decisions::Decisions;
 pub use match_conditions::{MatchConditions, Matched};
 pub use metrics::{Metrics, Phase, Step};
 pub use plug_ins::{
-    Amounts, Awaited, ClusterTrustBundleAttest, ImagePolicyConfig, ImagePolicyWebhook,
-    NAMESPACE_AUTO_PROVISION, OwnerReferencesPermissionEnforcement, amounts, namespace_lifecycle,
-    quota,
+    Amounts, Awaited, ClusterTrustBundleAttest, ImagePolicyWebhook, NAMESPACE_AUTO_PROVISION,
+    OwnerReferencesPermissionEnforcement, amounts, namespace_lifecycle, quota,
 };
 pub use request::{Operation, Request, Stored};

@@ -8,6 +8,7 @@ mod params;
 mod patch;
 mod policy;
 mod round;
+mod seen;
 mod validating;
 
 pub use mutating::{MutatingPolicies, Rounds};

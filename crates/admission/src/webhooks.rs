@@ -3,20 +3,21 @@
 
 mod call;
 mod conversion;
-mod credentials;
+mod invocation;
 mod matching;
 mod mutating;
 pub(crate) mod post;
 pub(crate) mod response;
 mod review;
+mod review_version;
 mod validating;
 mod webhook;
 
 pub use conversion::{ConversionError, ConversionWebhook, ConversionWebhooks};
-pub use credentials::Credentials;
 pub use mutating::{MutatingWebhooks, Rounds};
 pub use validating::ValidatingWebhooks;
 
+use crate::config::Credentials;
 use crate::exempt::MUTATING_WEBHOOKS;
 use keelson_auth::Change;
 use keelson_egress::Egress;

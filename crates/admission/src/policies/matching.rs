@@ -2,11 +2,12 @@
 //! (apiserver `admission/plugin/policy/matching`).
 
 use super::round::Round;
+use super::seen::Seen;
 use crate::attributes::{Attributes, Call};
 use crate::request::Operation;
 use crate::rules::{Requested, Rule};
 use keelson_meta::selector::Selector;
-use keelson_meta::{Failure, GroupVersionKind, GroupVersionResource, Object, Status, Str, Value};
+use keelson_meta::{Failure, Object, Status, Str, Value};
 
 /// `matchConstraints` of a policy, `matchResources` of a binding.
 #[derive(Debug)]
@@ -24,13 +25,6 @@ pub(super) struct MatchResources {
 struct NamedRule {
     rule: Rule,
     names: Vec<Str>,
-}
-
-/// The resource and kind in which a policy sees a request.
-#[derive(Clone, Debug)]
-pub(super) struct Seen {
-    pub resource: GroupVersionResource,
-    pub kind: GroupVersionKind,
 }
 
 impl MatchResources {
@@ -131,13 +125,6 @@ impl NamedRule {
     fn matches(&self, requested: &Requested<'_>, name: &str) -> bool {
         (self.names.is_empty() || self.names.iter().any(|known| known == name))
             && self.rule.matches(requested)
-    }
-}
-
-impl Seen {
-    fn as_requested(call: &Call<'_>) -> Seen {
-        let attributes = call.attributes;
-        Seen { resource: attributes.resource.clone(), kind: attributes.kind.clone() }
     }
 }
 

@@ -2,11 +2,12 @@
 //! (apiserver `admission/plugin/policy/mutating`).
 
 use super::hooks::Hooks;
-use super::matching::{Seen, requested};
+use super::matching::requested;
 use super::params::{ConfigError, ParamResource};
 use super::patch::{Change, PatchError, evaluate};
 use super::policy::{Binding, Mutation, Policy};
 use super::round::Round;
+use super::seen::Seen;
 use super::validating::forbidden;
 use crate::attributes::{Call, DynamicPlugIn, Notes, Pending, Reinvocation};
 use crate::configurations::Configurations;

@@ -4,10 +4,11 @@
 mod judge;
 
 use super::hooks::{Hook, Hooks};
-use super::matching::{Seen, requested};
+use super::matching::requested;
 use super::params::{ConfigError, ParamResource};
 use super::policy::{Action, Binding, Policy};
 use super::round::Round;
+use super::seen::Seen;
 use crate::attributes::{Call, DynamicPlugIn, Notes, Pending};
 use crate::configurations::Configurations;
 use crate::decisions::Decisions;

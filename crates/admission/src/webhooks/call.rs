@@ -3,7 +3,8 @@
 use super::Caller;
 use super::post::{Target, Timer, answered, post};
 use super::response::{Answer, read};
-use super::review::{Version, Versioned, body};
+use super::review::{Versioned, body};
+use super::review_version::Version;
 use super::webhook::Webhook;
 use crate::attributes::{Attributes, Notes};
 use crate::metrics::WebhookEnd;

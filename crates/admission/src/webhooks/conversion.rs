@@ -6,7 +6,7 @@
 
 use super::post::{Target, Timer, answered, post};
 use super::response::{ReviewType, check_kind, misfit, read_object, shown_version, text};
-use super::review::Version;
+use super::review_version::Version;
 use super::webhook::Endpoint;
 use super::{Caller, Credentials};
 use keelson_egress::{Client, Egress};

@@ -2,7 +2,8 @@
 //! (apiserver `admission/plugin/webhook/mutating`).
 
 use super::call::{Asked, CallError, call, log_failure};
-use super::matching::{Invocation, Matcher};
+use super::invocation::Invocation;
+use super::matching::Matcher;
 use super::response::{Answer, not_an_object};
 use super::review::{encoded, request_of};
 use super::webhook::Webhook;

@@ -2,7 +2,8 @@
 //! (apiserver `admission/plugin/webhook/validating`).
 
 use super::call::{Asked, CallError, call, log_failure};
-use super::matching::{Invocation, Matcher};
+use super::invocation::Invocation;
+use super::matching::Matcher;
 use super::review::request_of;
 use super::{Caller, Credentials};
 use crate::attributes::{Call, DynamicPlugIn, Notes, Pending};

@@ -1,7 +1,7 @@
 //! [`Webhook`]: one webhook of a configuration, compiled.
 
 use super::Caller;
-use super::review::Version;
+use super::review_version::Version;
 use crate::match_conditions::MatchConditions;
 use crate::rules::Rule;
 use base64::Engine;
