@@ -16,11 +16,12 @@ mod metrics;
 mod plug_in;
 mod plug_ins;
 pub mod policies;
+mod reinvocation;
 mod request;
 mod rules;
 pub mod webhooks;
 
-pub use attributes::{Api, Attributes, Call, DynamicPlugIn, Notes, Pending, Reinvocation};
+pub use attributes::{Api, Attributes, Call, DynamicPlugIn, Notes, Pending};
 pub use chain::{Chain, NameError};
 pub use config::{ConfigError, ImagePolicyConfig, PlugInConfig};
 pub use configurations::Configurations;
@@ -31,4 +32,5 @@ pub use plug_ins::{
     Amounts, Awaited, ClusterTrustBundleAttest, ImagePolicyWebhook, NAMESPACE_AUTO_PROVISION,
     OwnerReferencesPermissionEnforcement, amounts, namespace_lifecycle, quota,
 };
+pub use reinvocation::{PolicyRounds, Reinvocation, WebhookRounds};
 pub use request::{Operation, Request, Stored};

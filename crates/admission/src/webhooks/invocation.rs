@@ -1,6 +1,6 @@
 //! [`Invocation`]: a webhook that is to be called.
 
-use super::webhook::Webhook;
+use crate::configurations::webhook::Webhook;
 use keelson_meta::{GroupVersionKind, GroupVersionResource};
 
 /// A webhook that is to be called, with the resource and kind in which it sees the request.

@@ -3,8 +3,8 @@
 
 use super::invocation::Invocation;
 use super::review::{Versioned, request_of};
-use super::webhook::Webhook;
 use crate::attributes::{Attributes, Call};
+use crate::configurations::webhook::Webhook;
 use crate::decisions::Decisions;
 use crate::match_conditions::Matched;
 use crate::request::Operation;

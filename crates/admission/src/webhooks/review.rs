@@ -1,9 +1,9 @@
 //! `AdmissionReview` as it is sent.
 
 use super::invocation::Invocation;
-use super::review_version::Version;
 use crate::admission_request::admission_request;
 use crate::attributes::{Api, Attributes};
+use crate::configurations::review_version::Version;
 use keelson_meta::{Failure, GroupVersionKind, Map, Object, Status};
 use keelson_schema::{Schema, json};
 

@@ -2,7 +2,7 @@
 
 /// A version of `AdmissionReview`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Version {
+pub(crate) enum Version {
     V1,
     V1Beta1,
 }
