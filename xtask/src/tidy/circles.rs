@@ -15,28 +15,6 @@ type Known = (&'static str, &'static str, &'static [&'static str], &'static str)
 
 /// Without these uses there is no circle. The list may only become shorter: one that is not needed is a fault.
 const KNOWN: &[Known] = &[
-    ("kinds", "pod", &["claims", "devices"], "a volume holds the template of a claim"),
-    ("kinds", "expressions", &["definitions"], "rules stand in the schemas of definitions"),
-    (
-        "kinds",
-        "definitions::schema",
-        &[
-            "definitions::defaults",
-            "definitions::open_api",
-            "definitions::structural",
-            "definitions::validate",
-        ],
-        "is validated level by level",
-    ),
-    ("kinds", "definitions::open_api", &["definitions::lists"], "is validated level by level"),
-    ("kinds", "definitions::defaults", &["definitions::validate"], "a default is an object"),
-    ("kinds", "definitions::selectable", &["definitions::validate"], "faults are put as there"),
-    ("kinds", "pod::containers", &["pod::spec"], "shares its rules"),
-    ("kinds", "pod::env", &["pod::spec", "pod::volumes"], "shares their rules"),
-    ("kinds", "pod::probes", &["pod::spec"], "shares its rules"),
-    ("kinds", "pod::resources", &["pod::spec"], "shares its rules"),
-    ("kinds", "pod::volumes", &["pod::spec"], "shares its rules"),
-    ("kinds", "pod::security", &["pod::spec"], "shares its rules"),
     ("registry", "kind", &["conversion", "hooks"], "holds what was converted, and its hooks"),
     (
         "registry",
@@ -49,11 +27,6 @@ const KNOWN: &[Known] = &[
     ("registry", "verbs::past", &["verbs::list"], "goes on with a list"),
     ("registry", "patching", &["verbs"], "warns as they do"),
     ("registry", "verbs::update", &["verbs::create"], "an update may create"),
-    ("schema", "conform", &["json"], "shows values as JSON"),
-    ("schema", "text", &["json"], "shows values as JSON"),
-    ("schema", "types", &["json"], "keeps names as JSON"),
-    ("schema", "json::raw", &["json::parse"], "is parsed when it is read"),
-    ("schema", "openapi::paths", &["openapi::custom"], "a version has paths of its own"),
 ];
 
 /// A module's path from the root of its crate: `verbs::create`; the root is empty.
