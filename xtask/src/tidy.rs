@@ -14,9 +14,11 @@ const REGISTRY_LINES_MAX: usize = 8_000;
 /// Crates that know no built-in kind by name.
 const NAMELESS: [&str; 4] =
     ["crates/admission/src", "crates/cache/src", "crates/registry/src", "crates/server/src"];
-/// What of them is about single kinds: the plug-ins of admission, and the kinds that configure its webhooks and
-/// policies.
-const NAMING: [&str; 3] = [
+/// What of them is about single kinds: the plug-ins of admission and their configuration, and the kinds that
+/// configure its webhooks and policies.
+const NAMING: [&str; 5] = [
+    "crates/admission/src/config.rs",
+    "crates/admission/src/config/",
     "crates/admission/src/exempt.rs",
     "crates/admission/src/plug_ins.rs",
     "crates/admission/src/plug_ins/",

@@ -3,6 +3,7 @@
 
 use crate::configurations::Configurations;
 use crate::metrics::Metrics;
+use crate::reinvocation::Reinvocation;
 use crate::request::{Operation, Stored};
 use keelson_auth::{Authorizer, User};
 use keelson_meta::{Failure, GroupVersionKind, GroupVersionResource, Object, Str, Value};
@@ -108,19 +109,6 @@ pub struct Notes {
     pub annotations: Vec<(Str, Str)>,
     /// How long webhooks were waited for.
     pub webhooks_took: Duration,
-}
-
-/// Whether the mutating plug-ins are to run again after a change, and what each has seen.
-#[derive(Debug, Default)]
-pub struct Reinvocation {
-    /// This is the second round.
-    pub is_reinvoked: bool,
-    /// A plug-in wants the second round.
-    pub is_requested: bool,
-    /// State of the webhooks between the rounds.
-    pub webhooks: crate::webhooks::Rounds,
-    /// State of the mutating policies between the rounds.
-    pub policies: crate::policies::Rounds,
 }
 
 /// An admission plug-in that waits for others or evaluates expressions.

@@ -1,7 +1,7 @@
 //! [`Chain`]: the plug-ins that are on, in the order in which they are asked.
 
 use crate::attributes::Notes;
-use crate::config::PlugInConfig;
+use crate::config::{ConfigError, PlugInConfig};
 use crate::metrics::{Metrics, Phase, Share, Step};
 use crate::plug_in::PlugIn;
 use crate::plug_ins::{self, Awaited, PLUG_INS, image_policy};
@@ -9,6 +9,7 @@ use crate::request::{Operation, Request};
 use keelson_auth::User;
 use keelson_meta::{Failure, GroupVersionResource, Object, Status};
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -126,6 +127,11 @@ impl Chain {
         if plug_in.is_counted(step.phase, step.operation) {
             self.metrics.plug_in(number, step, begun.elapsed());
         }
+    }
+
+    /// Reads an AdmissionConfiguration, and the files that it names.
+    pub fn read_config(path: &Path) -> Result<PlugInConfig, ConfigError> {
+        PlugInConfig::read(path, plug_ins::is_plug_in)
     }
 
     /// With what a configuration file says to plug-ins.

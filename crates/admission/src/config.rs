@@ -1,13 +1,20 @@
 //! [`PlugInConfig`]: what `--admission-control-config-file` says to plug-ins (`apiserver.config.k8s.io/v1`
 //! AdmissionConfiguration).
 
-use crate::plug_ins::event_rate_limit::EventLimits;
-use crate::plug_ins::image_policy::ImagePolicyConfig;
-use crate::plug_ins::pod_security::{Defaults, Exemptions};
-use crate::plug_ins::quota::{self, LimitedResource};
-use crate::webhooks::Credentials;
+mod credentials;
+pub(crate) mod event_limits;
+mod image_policy;
+pub(crate) mod limited_resources;
+pub(crate) mod pod_security;
+
+pub use credentials::Credentials;
+pub use image_policy::ImagePolicyConfig;
+
+use event_limits::EventLimits;
 use keelson_meta::{Map, Value};
 use keelson_schema::yaml;
+use limited_resources::LimitedResource;
+use pod_security::{Defaults, Exemptions};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
@@ -77,7 +84,10 @@ impl PlugInConfig {
     }
 
     /// Reads an AdmissionConfiguration, and the files that it names.
-    pub fn read(path: &Path) -> Result<PlugInConfig, ConfigError> {
+    pub(crate) fn read(
+        path: &Path,
+        is_plug_in: fn(&str) -> bool,
+    ) -> Result<PlugInConfig, ConfigError> {
         let document = read_yaml(path)?;
         let invalid = |why: String| ConfigError::Invalid { path: path.to_owned(), why };
         let (kind, version) = (text(&document, "kind"), text(&document, "apiVersion"));
@@ -102,7 +112,10 @@ impl PlugInConfig {
                     (read_yaml(&file)?, file)
                 }
             };
-            let taken = config.take(name, own);
+            let taken = match is_plug_in(name) {
+                true => config.take(name, own),
+                false => Err("there is no such plug-in".to_owned()),
+            };
             taken.map_err(|why| ConfigError::Invalid {
                 path: from,
                 why: format!("{name}: {why}"),
@@ -127,9 +140,6 @@ impl PlugInConfig {
     }
 
     fn take(&mut self, name: &str, own: Value) -> Result<(), String> {
-        if !crate::plug_ins::is_plug_in(name) {
-            return Err("there is no such plug-in".to_owned());
-        }
         match name {
             "EventRateLimit" => self.event_limits = Some(Arc::new(EventLimits::read(&own)?)),
             "ImagePolicyWebhook" => self.image_policy = Some(ImagePolicyConfig::read(&own)?),
@@ -151,7 +161,7 @@ impl PlugInConfig {
                 self.default_tolerations = own.array_at(&["default"]).to_vec();
                 self.tolerations_whitelist = own.array_at(&["whitelist"]).to_vec();
             }
-            quota::NAME => self.limited_resources = LimitedResource::read_all(&own)?,
+            "ResourceQuota" => self.limited_resources = LimitedResource::read_all(&own)?,
             "MutatingAdmissionWebhook" | "ValidatingAdmissionWebhook" => {
                 let credentials = Arc::new(Credentials::read(&own)?);
                 self.webhook_credentials.insert(name.to_owned(), credentials);

@@ -1,8 +1,17 @@
 //! [`Configurations`]: the webhooks and policies that are stored, kept from watches.
 
+pub(crate) mod hooks;
+pub(crate) mod match_resources;
+mod policies;
+pub(crate) mod policy;
+pub(crate) mod review_version;
+pub(crate) mod webhook;
+mod webhooks;
+
+pub use policies::PolicySet;
+pub use webhooks::WebhookSet;
+
 use crate::exempt::{GROUP, MUTATING_WEBHOOKS, POLICIES, VALIDATING_WEBHOOKS};
-use crate::policies::PolicySet;
-use crate::webhooks::WebhookSet;
 use keelson_auth::{Change, GroupResource, Mirrored};
 use std::sync::Arc;
 

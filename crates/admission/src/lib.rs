@@ -16,20 +16,21 @@ mod metrics;
 mod plug_in;
 mod plug_ins;
 pub mod policies;
+mod reinvocation;
 mod request;
 mod rules;
 pub mod webhooks;
 
-pub use attributes::{Api, Attributes, Call, DynamicPlugIn, Notes, Pending, Reinvocation};
+pub use attributes::{Api, Attributes, Call, DynamicPlugIn, Notes, Pending};
 pub use chain::{Chain, NameError};
-pub use config::{ConfigError, PlugInConfig};
+pub use config::{ConfigError, ImagePolicyConfig, PlugInConfig};
 pub use configurations::Configurations;
 pub use decisions::Decisions;
 pub use match_conditions::{MatchConditions, Matched};
 pub use metrics::{Metrics, Phase, Step};
 pub use plug_ins::{
-    Amounts, Awaited, ClusterTrustBundleAttest, ImagePolicyConfig, ImagePolicyWebhook,
-    NAMESPACE_AUTO_PROVISION, OwnerReferencesPermissionEnforcement, amounts, namespace_lifecycle,
-    quota,
+    Amounts, Awaited, ClusterTrustBundleAttest, ImagePolicyWebhook, NAMESPACE_AUTO_PROVISION,
+    OwnerReferencesPermissionEnforcement, amounts, namespace_lifecycle, quota,
 };
+pub use reinvocation::{PolicyRounds, Reinvocation, WebhookRounds};
 pub use request::{Operation, Request, Stored};

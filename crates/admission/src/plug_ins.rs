@@ -20,6 +20,7 @@ mod pod_resize;
 pub(crate) mod pod_security;
 mod pod_toleration_restriction;
 mod priority;
+mod priority_classes;
 pub mod quota;
 mod runtime_class;
 mod service_account;
@@ -28,7 +29,7 @@ mod storage;
 mod tolerations;
 mod trust_bundle_attest;
 
-pub use image_policy::{ImagePolicyConfig, ImagePolicyWebhook};
+pub use image_policy::ImagePolicyWebhook;
 pub use owner_references::OwnerReferencesPermissionEnforcement;
 pub use pod::{Amounts, amounts};
 pub use trust_bundle_attest::ClusterTrustBundleAttest;

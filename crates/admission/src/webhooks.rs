@@ -3,88 +3,14 @@
 
 mod call;
 mod conversion;
-mod credentials;
+mod invocation;
 mod matching;
 mod mutating;
 pub(crate) mod post;
 pub(crate) mod response;
 mod review;
 mod validating;
-mod webhook;
 
 pub use conversion::{ConversionError, ConversionWebhook, ConversionWebhooks};
-pub use credentials::Credentials;
-pub use mutating::{MutatingWebhooks, Rounds};
+pub use mutating::MutatingWebhooks;
 pub use validating::ValidatingWebhooks;
-
-use crate::exempt::MUTATING_WEBHOOKS;
-use keelson_auth::Change;
-use keelson_egress::Egress;
-use keelson_meta::{Object, Str};
-use std::collections::BTreeMap;
-use std::fmt;
-use std::sync::Arc;
-use webhook::Webhook;
-
-/// The client and the credentials of a webhook plug-in.
-struct Caller {
-    egress: Arc<Egress>,
-    credentials: Arc<Credentials>,
-}
-
-/// The webhooks of one configuration, in its order.
-type Configuration = Arc<[Webhook]>;
-
-/// The webhook configurations that are stored, by name, compiled when they change.
-#[derive(Clone, Default)]
-pub struct WebhookSet {
-    mutating: BTreeMap<Str, Configuration>,
-    validating: BTreeMap<Str, Configuration>,
-}
-
-impl fmt::Debug for WebhookSet {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WebhookSet")
-            .field("mutating", &self.mutating.keys())
-            .field("validating", &self.validating.keys())
-            .finish()
-    }
-}
-
-impl WebhookSet {
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.mutating.is_empty() && self.validating.is_empty()
-    }
-
-    /// The mutating webhooks, in the order in which they are called.
-    fn mutating(&self) -> impl Iterator<Item = &Webhook> {
-        self.mutating.values().flat_map(|configuration| configuration.iter())
-    }
-
-    /// The validating webhooks, in the order in which their refusals count.
-    fn validating(&self) -> impl Iterator<Item = &Webhook> {
-        self.validating.values().flat_map(|configuration| configuration.iter())
-    }
-
-    /// Takes in a change of a configuration of `resource`.
-    pub(crate) fn apply(&mut self, resource: &str, change: Change) {
-        let configurations =
-            if resource == MUTATING_WEBHOOKS { &mut self.mutating } else { &mut self.validating };
-        match change {
-            Change::Reset => configurations.clear(),
-            Change::Gone { name, .. } => {
-                configurations.remove(&name);
-            }
-            Change::Put(object) => {
-                configurations.insert(Str::new(object.name()), compiled(&object));
-            }
-        }
-    }
-}
-
-fn compiled(object: &Object) -> Configuration {
-    let configuration = Str::new(object.name());
-    let webhooks = object.array_at(&["webhooks"]).iter();
-    webhooks.map(|webhook| Webhook::new(&configuration, webhook)).collect()
-}

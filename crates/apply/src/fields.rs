@@ -6,11 +6,12 @@
 mod codec;
 mod element;
 mod filter;
+mod key;
 mod text;
 
-pub use codec::DecodeError;
 pub use element::{Element, Key, compare_values, equal_values};
 pub use filter::{Filter, Pattern, Step};
+pub use key::DecodeError;
 
 use std::cmp::Ordering;
 use std::fmt::Write;

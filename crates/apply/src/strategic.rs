@@ -9,6 +9,7 @@
 //! | `$setElementOrder/x: [..]` | the order of the merged list `x` |
 //! | `$deleteFromPrimitiveList/x: [..]` | items of the list of scalars `x` go |
 
+mod items;
 mod lists;
 mod lookup;
 mod order;

@@ -1,6 +1,6 @@
 //! [`Decision`]: what an authorizer answers, and why.
 
-use crate::rbac::Grant;
+use crate::grant::Grant;
 use keelson_meta::Failure;
 use std::fmt;
 

@@ -14,6 +14,7 @@ mod config;
 mod decision;
 mod der;
 mod front_proxy;
+mod grant;
 mod json;
 mod mirror;
 pub mod node;

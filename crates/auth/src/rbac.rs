@@ -6,8 +6,9 @@ mod escalation;
 mod index;
 mod rule;
 
+pub use crate::grant::{Binding, Grant, RoleKind, RoleRef, Subject, SubjectKind};
 pub use escalation::{CLUSTER_ADMIN_NEEDED, covers, escalation_message, full_authority, uncovered};
-pub use index::{Binding, Grant, Index, RoleError, RoleKind, RoleRef, Subject, SubjectKind};
+pub use index::{Index, RoleError};
 pub use rule::{Rule, rules_of};
 
 use crate::mirror::{Mirror, Mirrored};

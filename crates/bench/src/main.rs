@@ -139,7 +139,7 @@ pub struct Run {
     compare: Option<PathBuf>,
     /// How the result is written.
     #[arg(short, long, value_enum, default_value = "table")]
-    output: report::Form,
+    output: table::Form,
 }
 
 #[derive(Debug, clap::Args)]
@@ -151,7 +151,7 @@ struct Show {
     compare: Option<PathBuf>,
     /// How the result is written.
     #[arg(short, long, value_enum, default_value = "table")]
-    output: report::Form,
+    output: table::Form,
 }
 
 impl Run {
@@ -323,7 +323,7 @@ fn main() -> Result<()> {
         Command::Show(show) => {
             let ours = Report::load(&show.file)?;
             let other = show.compare.as_deref().map(Report::load).transpose()?;
-            write(&ours.written(show.output, other.as_ref())?)
+            write(&table::written(&ours, show.output, other.as_ref())?)
         }
     }
 }
@@ -341,7 +341,7 @@ async fn measure(mut run: Run) -> Result<()> {
     let other = run.compare.as_deref().map(Report::load).transpose()?;
     let (mut report, form) = (Report::new(&run.note), run.output);
     profiles(&Arc::new(run), &mut report).await?;
-    write(&report.written(form, other.as_ref())?)?;
+    write(&table::written(&report, form, other.as_ref())?)?;
     ensure!(report.broken.is_empty(), "promises that did not hold: {}", report.broken.join("; "));
     Ok(())
 }

@@ -3,22 +3,9 @@
 use crate::drive::{Errors, Load};
 use crate::histogram::Histogram;
 use crate::process::megabytes;
-use crate::table;
 use anyhow::{Context, Result};
-use clap::ValueEnum;
 use serde_json::{Value, json};
 use std::path::Path;
-
-/// How a result is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Form {
-    /// For people.
-    Table,
-    /// For programs.
-    Json,
-    /// For a page.
-    Markdown,
-}
 
 /// One figure.
 #[derive(Clone, Debug, PartialEq)]
@@ -146,7 +133,7 @@ impl Report {
         }
     }
 
-    /// Reads what [`Form::Json`] wrote.
+    /// Reads what [`Report::json`] wrote.
     pub fn load(path: &Path) -> Result<Report> {
         let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
         Report::parse(&text).with_context(|| path.display().to_string())
@@ -159,16 +146,8 @@ impl Report {
         Ok(Report { note, figures: figures.iter().map(Figure::of_json).collect(), broken: vec![] })
     }
 
-    /// The result as text; with another one beside it, except in JSON.
-    pub fn written(&self, form: Form, other: Option<&Report>) -> Result<String> {
-        Ok(match form {
-            Form::Json => self.json()?,
-            Form::Table => table::plain(self, other),
-            Form::Markdown => table::markdown(self, other),
-        })
-    }
-
-    fn json(&self) -> Result<String> {
+    /// The result as JSON.
+    pub fn json(&self) -> Result<String> {
         let figures: Vec<Value> = self.figures.iter().map(Figure::json).collect();
         let mut text =
             serde_json::to_string_pretty(&json!({"note": self.note, "figures": figures}))?;
@@ -209,7 +188,7 @@ mod tests {
         }
         let kind = Kind::Budget { budget: Some(60.0), note: "not yet".into() };
         report.push("budget", "a CRD", "kB", None, kind);
-        let text = report.written(Form::Json, None).expect("JSON");
+        let text = report.json().expect("JSON");
         let read = Report::parse(&text).expect("a report");
         assert_eq!(read.note, report.note);
         assert_eq!(read.figures, report.figures);

@@ -1,8 +1,30 @@
-//! Figures as tables: those with a budget, those of growing sizes, and the rest; on a terminal or on a page,
+//! Results as text. Figures as tables: those with a budget, those of growing sizes, and the rest; on a terminal or on a page,
 //! and beside somebody else's.
 
 use crate::report::{Figure, Kind, Report};
+use anyhow::Result;
+use clap::ValueEnum;
 use std::collections::BTreeSet;
+
+/// How a result is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Form {
+    /// For people.
+    Table,
+    /// For programs.
+    Json,
+    /// For a page.
+    Markdown,
+}
+
+/// A result as text; with another one beside it, except in JSON.
+pub fn written(report: &Report, form: Form, other: Option<&Report>) -> Result<String> {
+    Ok(match form {
+        Form::Json => report.json()?,
+        Form::Table => plain(report, other),
+        Form::Markdown => markdown(report, other),
+    })
+}
 
 /// A table with a title.
 struct Grid {
@@ -12,7 +34,7 @@ struct Grid {
 }
 
 /// Columns of spaces, for a terminal.
-pub fn plain(ours: &Report, other: Option<&Report>) -> String {
+fn plain(ours: &Report, other: Option<&Report>) -> String {
     let mut text = format!("{}\n", notes(ours, other));
     for Grid { title, head, rows } in grids(ours, other) {
         let width = |column: usize| {
@@ -31,7 +53,7 @@ pub fn plain(ours: &Report, other: Option<&Report>) -> String {
 }
 
 /// Tables of Markdown, each below a heading that says of what commit, day and machine it is.
-pub fn markdown(ours: &Report, other: Option<&Report>) -> String {
+fn markdown(ours: &Report, other: Option<&Report>) -> String {
     let notes = notes(ours, other);
     let page = grids(ours, other).into_iter().map(|Grid { title, head, rows }| {
         let line = |row: &Vec<String>| format!("| {} |\n", row.join(" | "));

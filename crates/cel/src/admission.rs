@@ -4,10 +4,9 @@
 
 use crate::authorizer::{Authorizer, Resource};
 use crate::environment::{Composed, Environment, Version};
-use crate::eval::Limits;
+use crate::eval::{Computed, ComputedSet, Limits, Scope};
 use crate::program::Program;
 use crate::registry::Library;
-use crate::scope::{Computed, ComputedSet, Scope};
 use crate::types::{Declared, DeclaredField, ListKind, ObjectType, Shape, Type};
 use crate::value::{Map, Val};
 use keelson_meta::Str;

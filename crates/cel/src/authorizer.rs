@@ -1,7 +1,6 @@
 //! The `authorizer` variable of policies: the caller says who asks, expressions say for what.
 
-use crate::value::{EvalError, Evaluated, Opaque, Val};
-use keelson_meta::{Str, names};
+use keelson_meta::Str;
 use std::fmt;
 use std::sync::Arc;
 
@@ -64,12 +63,12 @@ pub struct Decision {
 /// A value of the authorizer library.
 #[derive(Clone)]
 pub struct AuthorizerVal<'a> {
-    authorizer: &'a dyn Authorizer,
-    stage: Stage,
+    pub(crate) authorizer: &'a dyn Authorizer,
+    pub(crate) stage: Stage,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Stage {
+pub(crate) enum Stage {
     Authorizer(Option<(Str, Str)>),
     Path(Option<(Str, Str)>, Str),
     Group(Option<(Str, Str)>, Str),
@@ -89,27 +88,7 @@ impl PartialEq for AuthorizerVal<'_> {
     }
 }
 
-impl<'a> Val<'a> {
-    /// The `authorizer` variable.
-    pub fn authorizer(authorizer: &'a dyn Authorizer) -> Val<'a> {
-        AuthorizerVal { authorizer, stage: Stage::Authorizer(None) }.into_val()
-    }
-
-    /// The `authorizer.requestResource` variable.
-    pub fn request_resource(authorizer: &'a dyn Authorizer, resource: Resource) -> Val<'a> {
-        AuthorizerVal { authorizer, stage: Stage::Resource(None, Arc::new(resource)) }.into_val()
-    }
-}
-
-impl<'a> AuthorizerVal<'a> {
-    fn into_val(self) -> Val<'a> {
-        Val::opaque(Opaque::Authorizer(self))
-    }
-
-    fn with(&self, stage: Stage) -> Evaluated<'a> {
-        Ok(AuthorizerVal { authorizer: self.authorizer, stage }.into_val())
-    }
-
+impl AuthorizerVal<'_> {
     pub(crate) fn type_name(&self) -> &'static str {
         match self.stage {
             Stage::Authorizer(_) => "kubernetes.authorization.Authorizer",
@@ -118,78 +97,5 @@ impl<'a> AuthorizerVal<'a> {
             Stage::Resource(..) => "kubernetes.authorization.ResourceCheck",
             Stage::Decision(_) => "kubernetes.authorization.Decision",
         }
-    }
-
-    /// Calls a function of the library on this value.
-    pub(crate) fn call(&self, function: &str, args: &[Val<'a>]) -> Evaluated<'a> {
-        let text = |at: usize| {
-            args.get(at).and_then(Val::as_str).map(Str::from).ok_or_else(EvalError::no_overload)
-        };
-        match (&self.stage, function) {
-            (Stage::Authorizer(account), "path") => {
-                let path = text(0)?;
-                if path.trim().is_empty() {
-                    return Err(EvalError::new("path must not be empty"));
-                }
-                self.with(Stage::Path(account.clone(), path))
-            }
-            (Stage::Authorizer(account), "group") => {
-                self.with(Stage::Group(account.clone(), text(0)?))
-            }
-            (Stage::Authorizer(_), "serviceAccount") => self.service_account(text(0)?, text(1)?),
-            (Stage::Group(account, group), "resource") => {
-                let resource = text(0)?;
-                if resource.trim().is_empty() {
-                    return Err(EvalError::new("resource must not be empty"));
-                }
-                let group = group.clone();
-                let resource = Resource { group, resource, ..Resource::default() };
-                self.with(Stage::Resource(account.clone(), Arc::new(resource)))
-            }
-            (Stage::Path(account, path), "check") => {
-                self.check(account, text(0)?, Target::Path(path.clone()))
-            }
-            (Stage::Resource(account, resource), "check") => {
-                let target = Target::Resource(Box::new((**resource).clone()));
-                self.check(account, text(0)?, target)
-            }
-            (Stage::Resource(account, resource), _) => {
-                let mut resource = (**resource).clone();
-                let part = match function {
-                    "subresource" => &mut resource.subresource,
-                    "namespace" => &mut resource.namespace,
-                    "name" => &mut resource.name,
-                    "fieldSelector" => &mut resource.field_selector,
-                    "labelSelector" => &mut resource.label_selector,
-                    _ => return Err(EvalError::no_overload()),
-                };
-                *part = text(0)?;
-                self.with(Stage::Resource(account.clone(), Arc::new(resource)))
-            }
-            (Stage::Decision(decision), _) => match function {
-                "allowed" => Ok(Val::Bool(decision.allowed)),
-                "reason" => Ok(Val::text(decision.reason.as_str())),
-                "errored" => Ok(Val::Bool(decision.error.is_some())),
-                "error" => Ok(Val::text(decision.error.as_deref().unwrap_or_default())),
-                _ => Err(EvalError::no_overload()),
-            },
-            _ => Err(EvalError::no_overload()),
-        }
-    }
-
-    fn service_account(&self, namespace: Str, name: Str) -> Evaluated<'a> {
-        if !names::is_dns1123_subdomain(&name).is_empty() {
-            return Err(EvalError::new("Invalid service account name"));
-        }
-        if !names::is_dns1123_label(&namespace).is_empty() {
-            return Err(EvalError::new("Invalid service account namespace"));
-        }
-        self.with(Stage::Authorizer(Some((namespace, name))))
-    }
-
-    fn check(&self, account: &Option<(Str, Str)>, verb: Str, target: Target) -> Evaluated<'a> {
-        let check = Check { service_account: account.clone(), verb, target };
-        let decision = self.authorizer.authorize(&check);
-        self.with(Stage::Decision(Arc::new(decision)))
     }
 }

@@ -1,7 +1,7 @@
 //! Finds the type of each node and the overloads of each call, with cel-go's words for what is wrong.
 
 use crate::ast::{Entry, Expr, Field, Fold, Id, Item, Kind, Parsed, operator};
-use crate::environment::{COMPOSED, Environment};
+use crate::environment::{COMPOSED, Environment, Global};
 use crate::literal::Literal;
 use crate::registry::{self, Overload};
 use crate::source::Issues;
@@ -9,14 +9,6 @@ use crate::types::Type;
 use crate::unify::{Bindings, most_general};
 use keelson_meta::Str;
 use std::sync::Arc;
-
-/// A variable of the environment, or a type that is used as a value.
-#[derive(Clone, Debug)]
-pub(crate) enum Global {
-    /// The place of the variable in the environment.
-    Variable(usize),
-    Type(Type),
-}
 
 /// What a name or call was resolved to.
 #[derive(Clone, Debug, Default)]

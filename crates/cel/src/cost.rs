@@ -1,12 +1,14 @@
 //! The static estimate of what an expression costs, from the sizes that types declare.
 
+mod calls;
+
 use crate::ast::{ACCUMULATOR, Expr, Fold, Id, Kind, UNUSED, operator};
 use crate::charge::{LIST_CREATE_COST, MAP_CREATE_COST, STRUCT_CREATE_COST, TRAVERSAL_FACTOR};
 use crate::checker::{Checked, Reference};
 use crate::environment::Environment;
-use crate::estimate::{self, CallEstimate};
 use crate::literal::Literal;
 use crate::types::{Declared, Shape, Type};
+use calls::CallEstimate;
 use keelson_meta::Str;
 use std::collections::HashMap;
 
@@ -298,7 +300,7 @@ impl Estimator<'_> {
         let Given { target, args, costs } = given;
         let target = target.as_ref();
         let sum = costs.iter().fold(Estimate::default(), |sum, cost| sum.add(*cost));
-        if let Some(found) = estimate::library(self, function, overload, target, args) {
+        if let Some(found) = calls::library(self, function, overload, target, args) {
             return CallEstimate { cost: found.cost.add(sum), size: found.size };
         }
         match (function, &args[..], &costs[..]) {
@@ -323,7 +325,7 @@ impl Estimator<'_> {
             }
             _ => {}
         }
-        let found = estimate::standard(overload, target, args);
+        let found = calls::standard(overload, target, args);
         CallEstimate { cost: found.cost.add(sum), size: found.size }
     }
 

@@ -46,7 +46,7 @@ pub fn check_selector(version: Version, text: &str) -> Result<(), SelectorError>
 
 /// Whether a text is a semantic version, as attributes of devices hold them.
 pub fn is_version(text: &str) -> bool {
-    crate::functions::semver::Semver::parse(text).is_ok()
+    crate::semver::Semver::parse(text).is_ok()
 }
 
 /// The type of `device`.

@@ -1,18 +1,12 @@
 //! [`Environment`]: the variables and libraries that an expression can use, by Kubernetes' version.
 
-use crate::checker::{self, Global};
-use crate::cost::{self, Estimate};
 use crate::parser::Macros;
 use crate::parser::{self, Syntax};
-use crate::plan;
-use crate::program::Program;
 use crate::registry::{Libraries, Library, is_declared};
-use crate::source::{CompileErrors, Issues};
+use crate::source::Issues;
 use crate::types::{Declared, ObjectType, Type};
-use crate::validate;
 use keelson_meta::Str;
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// An expression's cost is estimated to be at most this, or its schema is refused.
@@ -86,6 +80,14 @@ pub struct Environment {
     composed: Option<Composed>,
 }
 
+/// A variable of the environment, or a type that is used as a value.
+#[derive(Clone, Debug)]
+pub(crate) enum Global {
+    /// The place of the variable in the environment.
+    Variable(usize),
+    Type(Type),
+}
+
 /// The name of the type of `variables`.
 pub(crate) const COMPOSED: &str = "kubernetes.variables";
 
@@ -102,37 +104,6 @@ impl Composed {
     fn get(&self, name: &str) -> Option<Type> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
-}
-
-/// Why an expression cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CompileError {
-    /// It does not parse or check.
-    Compilation(CompileErrors),
-    /// A constant in it cannot be computed.
-    Instantiation(String),
-}
-
-impl fmt::Display for CompileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            CompileError::Compilation(errors) => write!(f, "compilation failed: {errors}"),
-            CompileError::Instantiation(error) => {
-                write!(f, "program instantiation failed: {error}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for CompileError {}
-
-/// An expression that compiled, and what it may cost.
-#[derive(Debug)]
-pub struct Compiled {
-    /// What evaluates it.
-    pub program: Program,
-    /// The least and the most it costs, by the sizes that the variables' types declare.
-    pub cost: Estimate,
 }
 
 impl Environment {
@@ -220,27 +191,6 @@ impl Environment {
         is_declared(name, self.libraries)
     }
 
-    /// Compiles an expression.
-    pub fn compile(&self, text: &str) -> Result<Compiled, CompileError> {
-        let mut issues = Issues::default();
-        let parsed = parser::parse(text, self.syntax(), &mut issues);
-        if !issues.is_empty() {
-            issues.finish(text).map_err(CompileError::Compilation)?;
-            unreachable!("issues were found");
-        }
-        let Some(parsed) = parsed else {
-            return Err(CompileError::Instantiation("nothing was parsed".to_owned()));
-        };
-        let checked = checker::check(self, parsed, &mut issues);
-        if issues.is_empty() && self.homogeneous_literals {
-            validate::validate(&checked, &mut issues);
-        }
-        issues.finish(text).map_err(CompileError::Compilation)?;
-        let cost = cost::estimate(self, &checked);
-        let program = plan::plan(self, &checked).map_err(CompileError::Instantiation)?;
-        Ok(Compiled { program, cost })
-    }
-
     /// Whether an expression selects a field of a variable anywhere: `claims.email`, `has(claims.email)` or
     /// `claims.?email`. One that does not parse selects nothing.
     pub fn selects(&self, text: &str, variable: &str, field: &str) -> bool {
@@ -249,7 +199,7 @@ impl Environment {
         parsed.is_some_and(|parsed| parsed.root.selects(variable, field))
     }
 
-    fn syntax(&self) -> Syntax {
+    pub(crate) fn syntax(&self) -> Syntax {
         Syntax {
             macros: Macros {
                 optional: self.libraries.has(Library::Optional),

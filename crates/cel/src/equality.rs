@@ -5,6 +5,14 @@ use crate::value::{EvalError, List, Map, Opaque, Text, Val};
 use keelson_meta::{Str, Value};
 use std::cmp::Ordering;
 
+impl Val<'_> {
+    /// Whether it equals another value as `==` has it.
+    pub fn equals(&self, other: &Val<'_>) -> bool {
+        crate::steps::begin();
+        equal(self, other).unwrap_or(false)
+    }
+}
+
 /// Whether two values are equal; values of different types are not, but numbers are by their value.
 pub(crate) fn equal(one: &Val<'_>, two: &Val<'_>) -> Result<bool, EvalError> {
     Ok(match (one, two) {

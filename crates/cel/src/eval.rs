@@ -1,11 +1,15 @@
 //! Evaluates a [`Program`], counting what it costs as upstream does.
 
+mod scope;
+
+pub use scope::{Computed, ComputedSet, Scope};
+
 use crate::charge::{CallCost, equality_cost};
 use crate::equality::{compare, equal};
+use crate::functions::maps::insert;
 use crate::program::{
     BindNode, Call, FoldNode, Index, MapEntry, Node, Program, Relation, Select, StructNode,
 };
-use crate::scope::Scope;
 use crate::value::{EvalError, Evaluated, Key, List, Map, OwnedMap, Text, Val};
 use std::sync::Arc;
 
@@ -35,6 +39,46 @@ pub struct Limits<'a> {
 impl Default for Limits<'_> {
     fn default() -> Self {
         Limits { cost_max: EXPRESSION_COST_MAX, interrupted: None }
+    }
+}
+
+/// A value and what it cost to compute.
+#[derive(Debug)]
+pub struct Outcome<'a> {
+    /// The value or the error.
+    pub result: Result<Val<'a>, EvalError>,
+    /// Cost units that were spent.
+    pub cost: u64,
+}
+
+impl Program {
+    /// Evaluates with the variables in the order in which the environment declares them; one that is
+    /// absent is an error only where it is read.
+    pub fn evaluate<'a>(
+        &'a self,
+        variables: &'a [Option<Val<'a>>],
+        limits: &Limits<'a>,
+    ) -> Outcome<'a> {
+        crate::steps::begin();
+        let mut evaluation = Evaluation::new(self, variables, None, limits);
+        let result = evaluation.eval(&self.root);
+        Outcome { result, cost: evaluation.cost() }
+    }
+
+    /// Evaluates with the variables of a scope; what computed ones cost is counted there.
+    pub fn evaluate_in<'a>(&'a self, scope: &Scope<'a>, limits: &Limits<'a>) -> Outcome<'a> {
+        crate::steps::begin();
+        let mut evaluation = Evaluation::new(self, scope.given, Some(scope), limits);
+        let result = evaluation.eval(&self.root);
+        Outcome { result, cost: evaluation.cost() }
+    }
+
+    /// Computes a variable while another expression is evaluated, as a part of that evaluation's steps.
+    pub(crate) fn evaluate_within<'a>(&'a self, scope: &Scope<'a>) -> Outcome<'a> {
+        let limits = Limits::default();
+        let mut evaluation = Evaluation::new(self, scope.given, Some(scope), &limits);
+        let result = evaluation.eval(&self.root);
+        Outcome { result, cost: evaluation.cost() }
     }
 }
 
@@ -613,21 +657,4 @@ fn absent(target: &Val<'_>, key: &Val<'_>) -> EvalError {
         Val::List(_) => EvalError::new(format!("index out of bounds: {shown}")),
         _ => no_such_key(&shown),
     }
-}
-
-/// Adds an entry to a map literal.
-pub(crate) fn insert<'a>(
-    map: &mut OwnedMap<'a>,
-    key: Val<'a>,
-    value: Val<'a>,
-) -> Result<(), EvalError> {
-    let Some(place) = Key::of(&key) else {
-        let ty = key.ty();
-        return Err(EvalError::new(format!("unsupported key type: {}", ty.runtime_name())));
-    };
-    if !map.insert(place, key.clone(), value) {
-        let shown = crate::functions::convert::display(&key);
-        return Err(EvalError::new(format!("insert failed: key {shown} already exists")));
-    }
-    Ok(())
 }

@@ -2,9 +2,11 @@
 //! expressions whose types are known and those whose types show only at evaluation.
 
 pub(crate) mod arithmetic;
+mod authorizer;
 pub(crate) mod convert;
 pub(crate) mod format;
 pub(crate) mod lists;
+pub(crate) mod maps;
 pub(crate) mod math;
 pub(crate) mod network;
 pub(crate) mod optional;
@@ -47,7 +49,7 @@ pub(crate) fn implementation(name: &str) -> Option<Implementation> {
         .or_else(|| semver::function(name))
         .or_else(|| format::function(name))
         .or_else(|| math::function(name))
-        .or_else(|| authorizer(name))
+        .or_else(|| authorizer::function(name))
 }
 
 fn by_text<'a>(
@@ -79,37 +81,5 @@ pub(crate) fn int_arg(args: &[Val<'_>], at: usize) -> Result<i64, EvalError> {
     match args.get(at) {
         Some(Val::Int(number)) => Ok(*number),
         _ => Err(EvalError::no_overload()),
-    }
-}
-
-macro_rules! authorizer_call {
-    ($name:literal) => {
-        Some(|args| match args {
-            [Val::Opaque(opaque), rest @ ..] => match &**opaque {
-                Opaque::Authorizer(val) => val.call($name, rest),
-                _ => Err(EvalError::no_overload()),
-            },
-            _ => Err(EvalError::no_overload()),
-        })
-    };
-}
-
-fn authorizer(name: &str) -> Option<Implementation> {
-    match name {
-        "path" => authorizer_call!("path"),
-        "group" => authorizer_call!("group"),
-        "serviceAccount" => authorizer_call!("serviceAccount"),
-        "resource" => authorizer_call!("resource"),
-        "subresource" => authorizer_call!("subresource"),
-        "namespace" => authorizer_call!("namespace"),
-        "name" => authorizer_call!("name"),
-        "check" => authorizer_call!("check"),
-        "fieldSelector" => authorizer_call!("fieldSelector"),
-        "labelSelector" => authorizer_call!("labelSelector"),
-        "errored" => authorizer_call!("errored"),
-        "error" => authorizer_call!("error"),
-        "allowed" => authorizer_call!("allowed"),
-        "reason" => authorizer_call!("reason"),
-        _ => None,
     }
 }

@@ -38,12 +38,13 @@ mod ast;
 mod authorizer;
 mod charge;
 mod checker;
+mod compile;
 mod cost;
 pub mod device;
 mod environment;
 mod equality;
-mod estimate;
 mod eval;
+mod format;
 mod functions;
 mod json;
 mod lexer;
@@ -52,33 +53,34 @@ mod parser;
 mod plan;
 mod program;
 mod registry;
-mod scope;
+mod semver;
 mod source;
 mod stack;
 mod steps;
 mod types;
 mod unify;
+mod url;
 mod validate;
 mod value;
 
 pub use authorizer::{Authorizer, AuthorizerVal, Check, Decision, Resource, Target};
+pub use compile::{CompileError, Compiled};
 pub use cost::Estimate;
-pub use environment::{
-    CompileError, Compiled, ESTIMATED_RULE_COST_MAX, ESTIMATED_SCHEMA_COST_MAX, Environment,
-    Version,
+pub use environment::{ESTIMATED_RULE_COST_MAX, ESTIMATED_SCHEMA_COST_MAX, Environment, Version};
+pub use eval::{
+    Computed, ComputedSet, EXPRESSION_COST_MAX, Limits, MATCH_CONDITIONS_COST_MAX, OBJECT_COST_MAX,
+    Outcome, Scope,
 };
-pub use eval::{EXPRESSION_COST_MAX, Limits, MATCH_CONDITIONS_COST_MAX, OBJECT_COST_MAX};
-pub use functions::format::NamedFormat;
+pub use format::NamedFormat;
 pub use functions::regex::check_pattern;
-pub use functions::semver::Semver;
-pub use functions::url::Url;
-pub use json::{adapt, to_json};
+pub use json::to_json;
 pub use parser::{EXPRESSION_CHARS_MAX, NESTING_DEPTH_MAX};
-pub use program::{Outcome, Program};
+pub use program::Program;
 pub use registry::Library;
-pub use scope::{Computed, ComputedSet, Scope};
+pub use semver::Semver;
 pub use source::{CompileErrors, Issue, REPORTED_ERRORS_MAX};
 pub use types::{Declared, DeclaredField, ListKind, ObjectType, Shape, Type, escape};
+pub use url::Url;
 pub use value::{
-    EvalError, Evaluated, Joined, List, Map, NO_SUCH_OVERLOAD, Opaque, OwnedMap, Text, Val,
+    EvalError, Evaluated, Joined, List, Map, NO_SUCH_OVERLOAD, Opaque, OwnedMap, Text, Val, adapt,
 };

@@ -3,8 +3,8 @@
 
 use crate::ast::{Expr, Fold, Item, Kind, operator};
 use crate::charge::{self, CallCost};
-use crate::checker::{Checked, Global, Reference};
-use crate::environment::Environment;
+use crate::checker::{Checked, Reference};
+use crate::environment::{Environment, Global};
 use crate::functions;
 use crate::literal::Literal;
 use crate::program::{

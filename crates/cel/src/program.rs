@@ -1,11 +1,9 @@
 //! [`Program`]: a checked expression in the form in which it is evaluated.
 
 use crate::charge::CallCost;
-use crate::eval::{Evaluation, Limits};
 use crate::functions::Implementation;
-use crate::scope::Scope;
 use crate::types::Type;
-use crate::value::{EvalError, Val};
+use crate::value::Val;
 use keelson_meta::Str;
 use regex::Regex;
 use std::cmp::Ordering;
@@ -20,48 +18,10 @@ pub struct Program {
     pub(crate) result: Type,
 }
 
-/// A value and what it cost to compute.
-#[derive(Debug)]
-pub struct Outcome<'a> {
-    /// The value or the error.
-    pub result: Result<Val<'a>, EvalError>,
-    /// Cost units that were spent.
-    pub cost: u64,
-}
-
 impl Program {
     /// The type of the expression.
     pub fn result_type(&self) -> &Type {
         &self.result
-    }
-
-    /// Evaluates with the variables in the order in which the environment declares them; one that is
-    /// absent is an error only where it is read.
-    pub fn evaluate<'a>(
-        &'a self,
-        variables: &'a [Option<Val<'a>>],
-        limits: &Limits<'a>,
-    ) -> Outcome<'a> {
-        crate::steps::begin();
-        let mut evaluation = Evaluation::new(self, variables, None, limits);
-        let result = evaluation.eval(&self.root);
-        Outcome { result, cost: evaluation.cost() }
-    }
-
-    /// Evaluates with the variables of a scope; what computed ones cost is counted there.
-    pub fn evaluate_in<'a>(&'a self, scope: &Scope<'a>, limits: &Limits<'a>) -> Outcome<'a> {
-        crate::steps::begin();
-        let mut evaluation = Evaluation::new(self, scope.given, Some(scope), limits);
-        let result = evaluation.eval(&self.root);
-        Outcome { result, cost: evaluation.cost() }
-    }
-
-    /// Computes a variable while another expression is evaluated, as a part of that evaluation's steps.
-    pub(crate) fn evaluate_within<'a>(&'a self, scope: &Scope<'a>) -> Outcome<'a> {
-        let limits = Limits::default();
-        let mut evaluation = Evaluation::new(self, scope.given, Some(scope), &limits);
-        let result = evaluation.eval(&self.root);
-        Outcome { result, cost: evaluation.cost() }
     }
 }
 

@@ -1,11 +1,15 @@
 //! [`Val`]: what an expression evaluates to. Values of an object borrow from it; nothing is copied until
 //! an expression makes something new.
 
+mod json;
+
+pub use json::adapt;
+
 use crate::authorizer::AuthorizerVal;
-use crate::functions::format::NamedFormat;
-use crate::functions::semver::Semver;
-use crate::functions::url::Url;
+use crate::format::NamedFormat;
+use crate::semver::Semver;
 use crate::types::{Declared, ListKind, ObjectType, Type};
+use crate::url::Url;
 use keelson_meta::ip::Cidr;
 use keelson_meta::time::{GoDuration, Timestamp};
 use keelson_meta::{Quantity, Str, Value};
@@ -302,12 +306,6 @@ impl<'a> Val<'a> {
         Val::Map(Map::Owned(Arc::new(out)))
     }
 
-    /// Whether it equals another value as `==` has it.
-    pub fn equals(&self, other: &Val<'_>) -> bool {
-        crate::steps::begin();
-        crate::equality::equal(self, other).unwrap_or(false)
-    }
-
     pub(crate) fn opaque(value: Opaque<'a>) -> Self {
         Val::Opaque(Arc::new(value))
     }
@@ -426,9 +424,7 @@ impl<'a> List<'a> {
     /// The item at a place.
     pub fn get(&self, at: usize) -> Option<Evaluated<'a>> {
         match self {
-            List::Json { items, item, .. } => {
-                items.get(at).map(|value| crate::json::adapt(value, *item))
-            }
+            List::Json { items, item, .. } => items.get(at).map(|value| adapt(value, *item)),
             List::Owned(items) => items.get(at).cloned().map(Ok),
             List::Joined(joined) => match at.checked_sub(joined.left.len()) {
                 None => joined.left.get(at),
@@ -503,14 +499,12 @@ impl<'a> Map<'a> {
     /// The value of a field or of a key that is text; none when it is absent.
     pub fn field(&self, name: &str) -> Option<Evaluated<'a>> {
         match self {
-            Map::Plain(map) => map.get(name).map(|value| crate::json::adapt(value, None)),
-            Map::Values(map, declared) => {
-                map.get(name).map(|value| crate::json::adapt(value, Some(declared)))
-            }
+            Map::Plain(map) => map.get(name).map(|value| adapt(value, None)),
+            Map::Values(map, declared) => map.get(name).map(|value| adapt(value, Some(declared))),
             Map::Object(map, object) => {
                 let field = object.field(name)?;
                 let value = map.get(&field.property).filter(|value| !value.is_null())?;
-                Some(crate::json::adapt(value, Some(&field.declared)))
+                Some(adapt(value, Some(&field.declared)))
             }
             Map::Owned(map) => map.get(&Key::String(name.into())).cloned().map(Ok),
         }

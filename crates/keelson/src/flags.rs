@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use authorization::AuthorizationFlags;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use cluster_signing::ClusterSigning;
-use keelson::{AdmissionChain, AdmissionConfig, ServiceAccountTokenOptions};
+use keelson::{AdmissionChain, ServiceAccountTokenOptions};
 use keelson_auth::TokenFile;
 use keelson_auth::oidc::AnonymousConfig;
 use keelson_meta::time::GoDuration;
@@ -537,7 +537,7 @@ impl Serve {
         let (on, off) = (&self.enable_admission_plugins, &self.disable_admission_plugins);
         AdmissionChain::new(on, &[]).context("--enable-admission-plugins")?;
         let chain = AdmissionChain::new(on, off).context("--disable-admission-plugins")?;
-        let file = self.admission_control_config_file.as_deref().map(AdmissionConfig::read);
+        let file = self.admission_control_config_file.as_deref().map(AdmissionChain::read_config);
         let config = file.transpose().context("--admission-control-config-file")?;
         let chain = chain.with_config(config.unwrap_or_default());
         if let Some(name) = chain.unconfigured() {

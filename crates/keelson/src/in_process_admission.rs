@@ -1,7 +1,7 @@
 //! Admission by functions of the embedding program ([`Builder::admission`]), so that a Rust test of a
 //! controller needs no webhook server.
 
-use crate::server::Builder;
+use crate::builder::Builder;
 use keelson_admission::{Call, DynamicPlugIn, Notes, Operation, Pending, Reinvocation};
 use keelson_auth::User;
 use keelson_meta::{Failure, GroupVersionKind, GroupVersionResource, Object, Status};

@@ -1,7 +1,7 @@
 //! The loops that read files of authentication and authorization again, and ask an external signer for its keys.
 
 use crate::authentication::Reload;
-use crate::server::Builder;
+use crate::builder::Builder;
 use crate::start_error::StartError;
 use crate::supervisor::Loops;
 use keelson_auth::RemoteTokens;

@@ -1,41 +1,35 @@
 //! [`Keelson`]: one running server, and the [`Builder`] that starts it.
 
-use crate::authentication::{JwtOptions, TokenWebhookOptions};
-use crate::authorization::Authorization;
 use crate::backup_socket::{BackupSocket, backup_socket};
+use crate::builder::Builder;
 use crate::certificates::{Pki, host_names};
 use crate::controllers::{self, Duty};
 use crate::dynamic_admission;
-use crate::etcd::{self, Etcd};
+use crate::etcd;
 use crate::front_proxy::FrontProxyOptions;
 use crate::kubeconfig::Kubeconfig;
-use crate::service_account_keys::ServiceAccountTokenOptions;
 use crate::services::Services;
-use crate::signing::SigningOptions;
 use crate::start_error::{StartError, with_causes};
 use crate::supervisor::{Loops, keep_running};
 use crate::tls_files::{CurrentFiles, TlsFiles};
 use crate::{election, event_ttl, files, private_files};
 use keelson_admission::webhooks::ConversionWebhooks;
-use keelson_admission::{Chain, DynamicPlugIn};
-use keelson_auth::oidc::AnonymousConfig;
 use keelson_auth::service_account::ServiceAccountTokens;
-use keelson_auth::{Authenticator, BootstrapTokens, RemoteTokens, TokenFile, User};
+use keelson_auth::{Authenticator, BootstrapTokens, RemoteTokens};
 use keelson_builtin::{
     Opened, Services as ServiceClaims, api_services, definitions, flow_control,
     kubernetes_endpoints,
 };
 use keelson_controllers::{ClientTrust, Context, Controllers};
 use keelson_egress::Egress;
-use keelson_meta::{Feature, Features};
-use keelson_registry::{Clock, PortRange, Registry, RegistryOptions, SystemClock};
+use keelson_meta::Feature;
+use keelson_registry::{Registry, RegistryOptions, SystemClock};
 use keelson_server::{App, Health, Limits, Listening, State, VersionInfo};
 use keelson_store::{
     CompactionWindow, Embedded, EmbeddedOptions, Lease, OpenError, StandIn, Store,
 };
 use keelson_store_etcd::EtcdStore;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -48,13 +42,9 @@ use tokio::time::timeout;
 pub const KUBERNETES_VERSION: &str = "v1.36.2";
 /// Grace period at shutdown for writes that outlive their requests.
 const WRITES_END_TIME_MAX: Duration = Duration::from_secs(10);
-/// Interval of the checks for changed certificate files.
-const CERTIFICATE_LOOK: Duration = Duration::from_secs(10);
 /// Interval of compaction.
 const COMPACTION_LOOK: Duration = Duration::from_secs(15);
 
-/// As of kube-apiserver.
-const EVENT_TTL_DEFAULT: Duration = Duration::from_secs(3600);
 /// Grace period at shutdown for control loops and the release of the lease.
 const CONTROL_LOOPS_END_MAX: Duration = Duration::from_secs(5);
 
@@ -67,180 +57,7 @@ fn unopened(error: &OpenError) -> StartError {
     StartError(line)
 }
 
-/// The configuration of a server.
-pub struct Builder {
-    /// The etcd cluster where data lives, in the place of a folder.
-    pub etcd: Option<Etcd>,
-    /// A store that is there already, in the place of a folder. Whoever made it closes it.
-    pub store: Option<Arc<dyn Store>>,
-    /// The data folder, unless data is in etcd or a given store; `None`: in memory only.
-    pub data_dir: Option<PathBuf>,
-    /// The folder of certificates; `None`: below the data folder.
-    pub cert_dir: Option<PathBuf>,
-    /// The address to listen on; port 0 takes a free one.
-    pub bind: SocketAddr,
-    /// Whether it speaks TLS.
-    pub tls: bool,
-    /// A serving certificate and key to use instead of an own one.
-    pub tls_files: Option<(PathBuf, PathBuf)>,
-    /// Further authorities whose client certificates count.
-    pub client_ca_file: Option<PathBuf>,
-    /// Which proxies name users in headers, if any do.
-    pub front_proxy: Option<FrontProxyOptions>,
-    /// Decides who may do what.
-    pub authorization: Authorization,
-    /// Options for issuing and verifying service account tokens.
-    pub service_account_tokens: ServiceAccountTokenOptions,
-    /// Whether bootstrap tokens are accepted.
-    pub bootstrap_token_auth: bool,
-    /// Which requests without credentials are served as `system:anonymous`.
-    pub anonymous: AnonymousConfig,
-    /// Which other issuers' tokens are accepted.
-    pub jwt: Option<JwtOptions>,
-    /// A webhook that knows bearer tokens.
-    pub token_webhook: Option<TokenWebhookOptions>,
-    /// Known tokens.
-    pub tokens: TokenFile,
-    /// `--service-cluster-ip-range`.
-    pub service_ranges: Vec<String>,
-    /// `--service-node-port-range`.
-    pub node_ports: PortRange,
-    /// `--advertise-address`.
-    pub advertise: Option<IpAddr>,
-    /// `--enable-aggregator-routing`.
-    pub aggregator_routing: bool,
-    /// `--runtime-config`.
-    pub runtime_config: Vec<(String, bool)>,
-    /// `--feature-gates`.
-    pub features: Features,
-    /// Flags and their values, as `/flagz` shows them; they change nothing.
-    pub flags: Vec<(String, String)>,
-    /// The admission plug-ins that are on.
-    pub admission: Chain,
-    /// Functions of the embedding program that look at writes; see [`Builder::admission`].
-    pub in_process_admission: Vec<Arc<dyn DynamicPlugIn>>,
-    /// The control loops that run: `*`, names, `-name`. None: all of them, but those that a
-    /// kube-controller-manager runs only while there is none.
-    pub controllers: Vec<String>,
-    /// Signers of CertificateSigningRequests.
-    pub signing: SigningOptions,
-    /// Time to live of events after their last write; zero is for ever.
-    pub event_ttl: Duration,
-    /// How long the history is kept; etcd's is kept for its compaction interval.
-    pub history: Duration,
-    /// Limits on clients.
-    pub limits: Limits,
-    /// Interval of the checks for changed certificate files.
-    pub certificate_look: Duration,
-    /// The clock, also the source of randomness.
-    pub clock: Box<dyn Clock>,
-}
-
-impl Default for Builder {
-    fn default() -> Self {
-        Builder {
-            etcd: None,
-            store: None,
-            data_dir: None,
-            cert_dir: None,
-            bind: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-            tls: true,
-            tls_files: None,
-            client_ca_file: None,
-            front_proxy: None,
-            authorization: Authorization::default(),
-            service_account_tokens: ServiceAccountTokenOptions::default(),
-            bootstrap_token_auth: false,
-            anonymous: AnonymousConfig { enabled: true, paths: vec![] },
-            jwt: None,
-            token_webhook: None,
-            tokens: TokenFile::default(),
-            service_ranges: vec!["10.0.0.0/24".to_owned()],
-            node_ports: PortRange::default(),
-            advertise: None,
-            aggregator_routing: false,
-            runtime_config: vec![],
-            features: Features::default(),
-            flags: vec![],
-            admission: Chain::default(),
-            in_process_admission: vec![],
-            controllers: vec![],
-            signing: SigningOptions::default(),
-            event_ttl: EVENT_TTL_DEFAULT,
-            history: Duration::from_secs(300),
-            limits: Limits::default(),
-            certificate_look: CERTIFICATE_LOOK,
-            clock: Box::new(SystemClock),
-        }
-    }
-}
-
 impl Builder {
-    /// Keeps everything in memory.
-    #[must_use]
-    pub fn in_memory(mut self) -> Self {
-        self.data_dir = None;
-        self
-    }
-
-    /// Keeps data in a folder.
-    #[must_use]
-    pub fn data_dir(mut self, dir: impl Into<PathBuf>) -> Self {
-        self.data_dir = Some(dir.into());
-        self
-    }
-
-    /// Keeps data in an etcd cluster; what else a server keeps stays in the folder, if it has one.
-    #[must_use]
-    pub fn etcd(mut self, etcd: Etcd) -> Self {
-        self.etcd = Some(etcd);
-        self
-    }
-
-    /// Keeps data in this store; what else a server keeps stays in the folder, if it has one.
-    #[must_use]
-    pub fn store(mut self, store: Arc<dyn Store>) -> Self {
-        self.store = Some(store);
-        self
-    }
-
-    /// Takes time and randomness from here.
-    #[must_use]
-    pub fn clock(mut self, clock: impl Clock) -> Self {
-        self.clock = Box::new(clock);
-        self
-    }
-
-    /// Speaks plain HTTP; only for sockets that nobody else can reach.
-    #[must_use]
-    pub fn plain_http(mut self) -> Self {
-        self.tls = false;
-        self
-    }
-
-    /// Makes `token` that of an administrator called `name`.
-    #[must_use]
-    pub fn token(mut self, token: &str, name: &str) -> Self {
-        let user = User { name: name.into(), ..User::default() }.with_group(keelson_auth::MASTERS);
-        self.tokens.insert(token, user);
-        self
-    }
-
-    /// Asks these authorizers.
-    #[must_use]
-    pub fn authorization(mut self, authorization: Authorization) -> Self {
-        self.authorization = authorization;
-        self
-    }
-
-    /// Runs no control loop. Nobody makes the service account `default` then, which pods ask for that
-    /// name none: make it, or switch the admission plug-in ServiceAccount off.
-    #[must_use]
-    pub fn no_controllers(mut self) -> Self {
-        self.controllers = vec!["-*".to_owned()];
-        self
-    }
-
     /// Starts the server.
     pub async fn start(mut self) -> Result<Keelson, StartError> {
         self.limits = within_files(&self.limits)?;

@@ -2,7 +2,7 @@
 //! what is wrong to a list, so that the order of faults is the order in which checks are written.
 
 use crate::same;
-use crate::strategy::alike;
+use crate::same::alike;
 use keelson_meta::names;
 use keelson_meta::object_meta::{IMMUTABLE, validate_labels};
 use keelson_meta::selector::validate_label_selector;

@@ -3,18 +3,15 @@
 use super::check::{At, child, default, default_empty};
 use super::pod::warnings::{Warnings, claim_sizes, gathered, old_volume};
 use super::pod::{differences, scheduling, volumes};
+use crate::claim_template::{VOLUME_MODES, access_modes, claim_spec, positive};
 use crate::gates;
 use crate::same::{self, go};
 use crate::strategy::Strategy;
 use keelson_meta::object_meta::IMMUTABLE;
 use keelson_meta::{ErrorList, Feature, FieldError, Map, Object, Path, Str, Value, names, value};
 
-const ACCESS_MODES: &[&str] =
-    &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
-const VOLUME_MODES: &[&str] = &["Block", "Filesystem"];
 /// Where claims had their class before there was a field.
 const OLD_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
-const NOT_POSITIVE: &str = "must be greater than zero";
 
 /// PersistentVolumeClaims.
 pub(super) fn claim(base: Strategy) -> Strategy {
@@ -135,36 +132,6 @@ fn volume_warnings(volume: &Object) -> Vec<Str> {
     })
 }
 
-/// The spec of a claim. `any_group`: groups of sources are not checked.
-pub(super) fn claim_spec(spec: &At<'_, '_>, any_group: bool, errors: &mut ErrorList) {
-    let modes = spec.field("accessModes");
-    modes.not_empty(errors, "at least 1 access mode is required");
-    spec.field("selector").label_selector(errors);
-    access_modes(&modes, errors);
-    let resources = spec.field("resources");
-    let place = resources.path.key("storage");
-    match resources.get("requests").get("storage") {
-        None => errors.push(FieldError::required(&place, "")),
-        Some(amount) => positive(&At { value: amount, path: place }, errors),
-    }
-    spec.field("storageClassName").rule_if_set(errors, names::is_dns1123_subdomain);
-    spec.field("volumeMode").one_of_if_set(errors, VOLUME_MODES);
-    for name in ["dataSource", "dataSourceRef"] {
-        data_source(&spec.field(name), any_group, errors);
-    }
-    spec.field("volumeAttributesClassName").rule_if_set(errors, names::is_dns1123_subdomain);
-    let (source, reference) = (spec.field("dataSource"), spec.field("dataSourceRef"));
-    let same = |name: &str| source.str(name) == reference.str(name);
-    let alike = ["apiGroup", "kind", "name"].iter().all(|name| same(name));
-    // The place is shown where the value would be.
-    let refuse = |words: &str| FieldError::invalid(&spec.path, Map::new(), words);
-    if !reference.str("namespace").is_empty() && source.is_set() {
-        errors.push(refuse("may not be specified when dataSourceRef.namespace is specified"));
-    } else if source.is_set() && reference.is_set() && !alike {
-        errors.push(refuse("must match dataSourceRef"));
-    }
-}
-
 /// The status of a claim.
 fn claim_status(new: &Object) -> ErrorList {
     const RESIZES: &[&str] = &[
@@ -212,40 +179,6 @@ fn valid_amount(amount: &At<'_, '_>, errors: &mut ErrorList) {
     {
         amount.invalid_as(errors, quantity.value(), "must be a valid resource quantity");
     }
-}
-
-fn access_modes(modes: &At<'_, '_>, errors: &mut ErrorList) {
-    for mode in modes.items().filter(|mode| !ACCESS_MODES.contains(&mode.text())) {
-        errors.push(FieldError::not_supported(&modes.path, mode.text(), ACCESS_MODES));
-    }
-    let single = |mode: &Value| mode.as_str() == Some("ReadWriteOncePod");
-    let other = |mode: &Value| !single(mode) && ACCESS_MODES.contains(&mode.as_str().unwrap_or(""));
-    if modes.array().iter().any(single) && modes.array().iter().any(other) {
-        modes.forbidden(errors, "may not use ReadWriteOncePod with other access modes");
-    }
-}
-
-fn positive(at: &At<'_, '_>, errors: &mut ErrorList) {
-    if at.quantity().is_some_and(|amount| amount.sign() <= 0) {
-        at.invalid(errors, NOT_POSITIVE);
-    }
-}
-
-fn data_source(at: &At<'_, '_>, any_group: bool, errors: &mut ErrorList) {
-    if !at.is_set() {
-        return;
-    }
-    at.field("name").not_empty(errors, "");
-    at.field("kind").not_empty(errors, "");
-    let group = at.str("apiGroup");
-    if group.is_empty() && at.str("kind") != "PersistentVolumeClaim" {
-        let words = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
-        at.invalid_as(errors, at.str("kind"), words);
-    }
-    if !any_group {
-        at.field("apiGroup").rule_if_set(errors, names::is_dns1123_subdomain);
-    }
-    at.field("namespace").rule_if_set(errors, names::is_dns1123_label);
 }
 
 fn claim_update(new: &Object, old: &Object, errors: &mut ErrorList) {
@@ -412,7 +345,7 @@ fn storage_os(at: &At<'_, '_>, errors: &mut ErrorList) {
 fn local(at: &At<'_, '_>, errors: &mut ErrorList) {
     let path = at.field("path");
     if path.not_empty(errors, "") {
-        volumes::no_backsteps(&path, errors);
+        super::pod::paths::no_backsteps(&path, errors);
     }
 }
 

@@ -2,7 +2,8 @@
 
 use super::check::{At, default, default_empty};
 use crate::gates;
-use crate::strategy::{Generation, Strategy, alike};
+use crate::same::alike;
+use crate::strategy::{Generation, Strategy};
 use keelson_meta::object_meta::IMMUTABLE;
 use keelson_meta::{ErrorList, Feature, FieldError, Object, Path, Seen, Str, Value, names, value};
 use std::collections::HashMap;

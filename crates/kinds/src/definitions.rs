@@ -4,6 +4,7 @@ mod defaults;
 mod field_path;
 mod internal;
 mod lists;
+mod members;
 mod open_api;
 mod order;
 mod rules;
@@ -18,7 +19,6 @@ pub use order::{place_of_rules, place_of_schema};
 pub use schema::is_structural;
 
 use crate::check::{child, children, default, default_empty};
-use crate::expressions::validate_definition;
 use crate::strategy::Strategy;
 use keelson_meta::{Map, Object, Str, Value, value};
 use keelson_schema::structural::is_format;
@@ -36,7 +36,6 @@ pub(super) fn definition(base: Strategy) -> Strategy {
         terminate: Some(terminate),
         standard_finalizers: false,
         validate: validate::definition,
-        validate_last: Some(validate_definition),
         warnings,
         ..base
     }

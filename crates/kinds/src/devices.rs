@@ -13,7 +13,7 @@ use crate::same::{self, go};
 use crate::strategy::Strategy;
 use keelson_cel::Version;
 use keelson_cel::device::{SELECTOR_BYTES_MAX, SelectorError, check_selector};
-use keelson_meta::object_meta::{IMMUTABLE, validate_annotations};
+use keelson_meta::object_meta::IMMUTABLE;
 use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Seen, Value, names};
 
 const SELECTORS_MAX: usize = 32;
@@ -124,49 +124,12 @@ fn validate_template(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
     let spec = At::of(new, "spec");
     let metadata = spec.field("metadata");
-    template_metadata(&metadata, &mut errors);
+    crate::claim_template::template_metadata(&metadata, &mut errors);
     let claim = spec.field("spec");
     // The spec cannot be changed.
     let version = if old.is_some() { STORED } else { NEW };
     errors.extend(requests::validate(&claim.field("devices"), version));
     errors
-}
-
-/// The metadata of a template of claims: all but labels and annotations belong to the objects that are made
-/// of it.
-pub(super) fn template_metadata(metadata: &At<'_, '_>, errors: &mut ErrorList) {
-    const FORBIDDEN: &[(&str, &str)] = &[
-        ("name", "name"),
-        ("generateName", "generateName"),
-        ("namespace", "namespace"),
-        ("selfLink", "selfLink"),
-        ("uid", "uID"),
-        ("resourceVersion", "resourceVersion"),
-        ("generation", "generation"),
-        ("creationTimestamp", "creationTimestamp"),
-        ("deletionTimestamp", "deletionTimestamp"),
-        ("deletionGracePeriodSeconds", "deletionGracePeriodSeconds"),
-        ("ownerReferences", "ownerReferences"),
-        ("finalizers", "finalizers"),
-        ("managedFields", "managedFields"),
-    ];
-    let annotations = metadata.field("annotations");
-    errors.extend(validate_annotations(annotations.value.as_object(), &annotations.path));
-    metadata.field("labels").labels(errors);
-    for (name, shown) in FORBIDDEN {
-        if is_given(name, metadata.get(name)) {
-            metadata.field(shown).forbidden(errors, "cannot be set");
-        }
-    }
-}
-
-/// Whether a member of metadata says something; a grace period of 0 seconds does.
-fn is_given(name: &str, value: &Value) -> bool {
-    match (name, value) {
-        ("deletionGracePeriodSeconds", value) | (_, value @ Value::Array(_)) => !value.is_null(),
-        (_, Value::Int(number)) => *number != 0,
-        _ => !value.is_empty(),
-    }
 }
 
 fn selectors(list: &At<'_, '_>, version: Version, errors: &mut ErrorList) {

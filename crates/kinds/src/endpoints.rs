@@ -1,7 +1,8 @@
 //! Endpoints, EndpointSlices and what addresses of pods may be.
 
 use super::check::{At, children};
-use crate::strategy::{Strategy, alike};
+use crate::same::alike;
+use crate::strategy::Strategy;
 use keelson_meta::object_meta::IMMUTABLE;
 use keelson_meta::{ErrorList, FieldError, Object, Seen, Str, Value, ip, names};
 use std::net::IpAddr;

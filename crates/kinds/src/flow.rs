@@ -1,7 +1,8 @@
 //! FlowSchemas: which requests are of which level of flow control.
 
 use super::check::{At, default_empty};
-use crate::strategy::{Strategy, alike};
+use crate::same::alike;
+use crate::strategy::Strategy;
 use keelson_meta::status::quote;
 use keelson_meta::{ErrorList, FieldError, Object, Seen, Value, names, value};
 

@@ -17,6 +17,7 @@ mod autoscaling;
 mod batch;
 mod certificates;
 mod check;
+mod claim_template;
 mod claims;
 mod conditions;
 mod config;

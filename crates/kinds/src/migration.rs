@@ -2,7 +2,8 @@
 
 use crate::check::At;
 use crate::conditions;
-use crate::strategy::{Strategy, alike};
+use crate::same::alike;
+use crate::strategy::Strategy;
 use keelson_meta::object_meta::IMMUTABLE;
 use keelson_meta::{ErrorList, Object, Value, names, value};
 

@@ -2,9 +2,11 @@
 
 mod annotations;
 mod containers;
+mod context;
 pub(super) mod defaults;
 mod env;
 mod parts;
+pub(super) mod paths;
 pub(super) mod probes;
 pub(super) mod resources;
 pub(super) mod scheduling;

@@ -222,7 +222,10 @@ fn other_kind(resource: &str, base: Strategy) -> Strategy {
         "podgroups" => scheduling::pod_group(base),
         "workloads" => scheduling::workload(base),
         "storageversionmigrations" => migration::migration(base),
-        "customresourcedefinitions" => definitions::definition(base),
+        "customresourcedefinitions" => Strategy {
+            validate_last: Some(crate::expressions::validate_definition),
+            ..definitions::definition(base)
+        },
         "apiservices" => api_services::api_service(base),
         "flowschemas" => flow::flow_schema(base),
         "prioritylevelconfigurations" => policies::priority_level(base),

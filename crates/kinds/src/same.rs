@@ -2,7 +2,6 @@
 //! an absent list or map is an empty one, an absent scalar that is no pointer is zero, and a pointer to
 //! an empty struct is not an absent one.
 
-use crate::strategy::alike;
 use keelson_meta::{Map, Object, Value};
 use keelson_schema::catalogue::Catalogue;
 use keelson_schema::{Field, Presence, Schema, Shape, Struct, Types};
@@ -170,6 +169,36 @@ pub(crate) fn beside_metadata(one: &Object, other: &Object, status_counts: bool)
         && other.root.iter().all(|(key, value)| is_in(one, key, value))
 }
 
+/// Whether two values say the same: an absent list, map or struct is an empty one. What is written out
+/// for a struct that nobody set would otherwise count as a change when a client leaves it out again.
+pub(crate) fn alike(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Object(a), Value::Object(b)) => maps_alike(a, b),
+        (Value::Array(a), Value::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| alike(a, b))
+        }
+        (Value::Null, value) | (value, Value::Null) => is_hollow(value),
+        _ => one == other,
+    }
+}
+
+/// [`alike`] for the members of two maps. Looks at what both have once: twice at each level would cost
+/// twice as much for every level.
+pub(crate) fn maps_alike(one: &Map, other: &Map) -> bool {
+    one.iter().all(|(key, value)| alike(value, other.get(key).unwrap_or(&Value::Null)))
+        && other.iter().all(|(key, value)| one.contains_key(key) || is_hollow(value))
+}
+
+/// Nothing, or nothing but lists and maps that hold nothing.
+fn is_hollow(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(map) => map.iter().all(|(_, value)| is_hollow(value)),
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -207,5 +236,34 @@ mod tests {
         check("apps", "StatefulSet", value!({"serviceName": ""}), value!({}), true);
         check("apps", "StatefulSet", value!({"replicas": 0}), value!({}), false);
         check("apps", "StatefulSet", value!({"replicas": 1}), value!({"replicas": 1}), true);
+    }
+
+    #[test]
+    fn what_holds_nothing_is_like_what_is_absent() {
+        let check = |one: Value, other: Value, want: bool| {
+            assert_eq!(alike(&one, &other), want, "{one:?} {other:?}");
+            assert_eq!(alike(&other, &one), want, "{other:?} {one:?}");
+        };
+        check(value!({"a": {}, "b": 1}), value!({"b": 1, "c": []}), true);
+        check(value!({"a": {"b": {}}}), value!({}), true);
+        check(value!({"a": {"b": null}}), value!({"a": {"c": [], "d": {}}}), true);
+        check(value!({"a": {"b": {"c": 1}}}), value!({"a": {}}), false);
+        check(value!({"a": 0}), value!({}), false);
+        check(value!([{"a": 1}]), value!([{"a": 1, "b": {}}]), true);
+        check(value!([{"a": 1}]), value!([]), false);
+    }
+
+    /// Each level costs as much as the others: with a cost that doubles, this would never end.
+    #[test]
+    fn deep_values_are_compared_in_time() {
+        let deep = |leaf: i32| {
+            (0..200).fold(Value::from(leaf), |value, _| {
+                let mut map = Map::new();
+                map.insert("properties", value);
+                Value::Object(map)
+            })
+        };
+        assert!(alike(&deep(1), &deep(1)));
+        assert!(!alike(&deep(1), &deep(2)));
     }
 }

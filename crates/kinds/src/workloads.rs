@@ -523,7 +523,7 @@ fn validate_stateful_set(new: &Object, old: Option<&Object>) -> ErrorList {
     stateful_set_policies(&spec, &mut errors);
     if old.is_none() {
         for claim in spec.field("volumeClaimTemplates").items() {
-            super::claims::claim_spec(&claim.field("spec"), false, &mut errors);
+            super::claim_template::claim_spec(&claim.field("spec"), false, &mut errors);
         }
     }
     for name in [REPLICAS, "minReadySeconds"] {

@@ -4,6 +4,8 @@
 //! them asks for another round); after the object is prepared and validated, the built-in ones that refuse,
 //! then policies and webhooks that do.
 
+mod scale;
+
 use crate::kind::Target;
 use crate::options::WriteOptions;
 use crate::registry::Registry;

@@ -2,13 +2,13 @@
 //! speaks of. Below this, nobody can ask whether a kind is built in.
 
 use crate::cel_rules::CelRules;
-use crate::conversion::ConvertedEntries;
+use crate::converted::ConvertedEntries;
 use crate::hooks::KindHooks;
 use crate::stamp::Clock;
 use bytes::Bytes;
 use keelson_admission::webhooks::ConversionWebhook;
 use keelson_cache::{Entry, Record};
-use keelson_kinds::scale::ScalePaths;
+use keelson_kinds::scale::{self, ScalePaths};
 use keelson_kinds::strategy::Strategy;
 use keelson_meta::room::Kept;
 use keelson_meta::{
@@ -420,6 +420,14 @@ pub struct Target {
 }
 
 impl Target {
+    /// The Scale of an object that is about to change: one that has no replicas yet has 0.
+    pub(crate) fn scale_before(&self, obj: &Object) -> Object {
+        match self.kind.scale(&self.version) {
+            Some(paths) => scale::custom(&paths, obj),
+            None => scale::built_in(obj),
+        }
+    }
+
     /// An object of a kind in the version in which it is stored, for callers inside the server.
     pub fn of(kind: &Arc<Kind>, namespace: &str, name: &str) -> Target {
         let version = kind.storage.gvk.version.clone();

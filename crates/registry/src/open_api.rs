@@ -1,64 +1,39 @@
 //! OpenAPI of what is served, built-in and custom.
 
+pub use crate::open_api_index::OpenApiIndex;
+
 use crate::api_table::{ApiGroup, ApiTable, Source};
+use crate::open_api_index::IndexAt;
 use crate::registry::Registry;
-use bytes::Bytes;
 use keelson_cel::Declared;
 use keelson_meta::{GroupVersionKind, Str};
 use keelson_schema::openapi::{
     CustomResource, CustomVersion, DocumentHash, OpenApi, group_of_document,
 };
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, PoisonError};
-
-/// The index of OpenAPI v3 documents.
-#[derive(Clone, Debug)]
-pub struct OpenApiIndex {
-    /// JSON.
-    pub text: Bytes,
-    /// A name for the text, in hexadecimal digits.
-    pub hash: String,
-}
-
-/// The index as it was last asked for. Of a table that has changed since, only the groups that changed are looked
-/// at.
-#[derive(Default)]
-pub(crate) struct KeptIndex(Mutex<Option<IndexAt>>);
-
-/// The index at a number of the API table's changes.
-struct IndexAt {
-    number: u64,
-    documents: BTreeMap<String, DocumentHash>,
-    made: OpenApiIndex,
-}
-
-impl KeptIndex {
-    fn at(&self, registry: &Registry) -> OpenApiIndex {
-        // The table is at least as new as its number: what is newer is looked at again next time.
-        let number = registry.api_change();
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(kept) = kept.as_ref().filter(|kept| kept.number == number) {
-            return kept.made.clone();
-        }
-        let before = kept
-            .take()
-            .and_then(|kept| Some((kept.documents, registry.api_groups_since(kept.number)?)));
-        let documents = match before {
-            Some((documents, groups)) => registry.hashes_after(documents, &groups),
-            None => registry.documents(|all| all.v3_hashes(|_| true)).into_iter().collect(),
-        };
-        let text = OpenApi::v3_index(&documents);
-        let made = OpenApiIndex { hash: OpenApi::hash_of(&text), text: text.into() };
-        *kept = Some(IndexAt { number, documents, made: made.clone() });
-        made
-    }
-}
+use std::sync::PoisonError;
 
 impl Registry {
     /// The index of the OpenAPI v3 documents of all that is served. It is kept; after a change, what that costs grows
     /// with its groups, and with the text.
     pub fn open_api_index(&self) -> OpenApiIndex {
-        self.open_api_index.at(self)
+        // The table is at least as new as its number: what is newer is looked at again next time.
+        let number = self.api_change();
+        let mut kept = self.open_api_index.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(kept) = kept.as_ref().filter(|kept| kept.number == number) {
+            return kept.made.clone();
+        }
+        let before = kept
+            .take()
+            .and_then(|kept| Some((kept.documents, self.api_groups_since(kept.number)?)));
+        let documents = match before {
+            Some((documents, groups)) => self.hashes_after(documents, &groups),
+            None => self.documents(|all| all.v3_hashes(|_| true)).into_iter().collect(),
+        };
+        let text = OpenApi::v3_index(&documents);
+        let made = OpenApiIndex { hash: OpenApi::hash_of(&text), text: text.into() };
+        *kept = Some(IndexAt { number, documents, made: made.clone() });
+        made
     }
 
     /// Hashes of documents after these groups have changed.

@@ -20,6 +20,14 @@ pub enum FieldValidation {
     Strict,
 }
 
+/// What strict decoding refuses, as warnings: the lines of YAML each for itself.
+pub(crate) fn strict_warnings(strict: &[String]) -> Vec<Str> {
+    let lines = strict.iter().flat_map(|text| {
+        text.strip_prefix("yaml: unmarshal errors:\n").unwrap_or(text).split('\n')
+    });
+    lines.map(|line| Str::new(line.trim())).collect()
+}
+
 /// Options of create, update, patch.
 #[derive(Clone, Debug, Default)]
 pub struct WriteOptions {

@@ -1,8 +1,7 @@
 //! A patch in one of the forms that tell a difference, applied to one object (apiserver
 //! `handlers/patch.go`).
 
-use crate::options::{FieldValidation, Patch, PatchForm};
-use crate::verbs::strict_warnings;
+use crate::options::{FieldValidation, Patch, PatchForm, strict_warnings};
 use keelson_apply::{gofmt, json_patch, merge_patch, strategic};
 use keelson_meta::{
     ErrorList, Failure, FieldError, GroupVersion, Map, Object, Path, Reason, Status, Str, Value,

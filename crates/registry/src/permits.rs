@@ -1,6 +1,5 @@
 //! The comparison of a [`Permit`] with what a verb is about to do.
 
-use crate::hooks::ActionRow;
 use crate::kind::Target;
 use keelson_auth::{Action, Permit};
 use keelson_meta::field_selector::FieldSelector;
@@ -45,16 +44,16 @@ impl Target {
         }
     }
 
-    /// The same of an action, by the subresource or by the resource that does the same.
-    pub(crate) fn assert_acted(&self, permit: &Permit, row: &ActionRow) {
+    /// The same of an action, by the subresource `name` or by the resource `alias` that does the same.
+    pub(crate) fn assert_acted(&self, permit: &Permit, name: &str, alias: Option<&str>) {
         match permit.attributes() {
-            Some(given) if Some(given.gvr.resource.as_str()) == row.resource => {
+            Some(given) if Some(given.gvr.resource.as_str()) == alias => {
                 let namespace = self.namespace.as_str();
                 let (gvr, verb) = (&given.gvr, "create");
                 let action = Action { verb, gvr, subresource: "", namespace, name: "" };
                 assert_covers(permit, &action);
             }
-            _ => self.assert_covered(permit, "create", row.name),
+            _ => self.assert_covered(permit, "create", name),
         }
     }
 }

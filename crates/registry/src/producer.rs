@@ -4,7 +4,7 @@
 use crate::Registry;
 use crate::api_table::{Endpoint, Source};
 use crate::cel_rules::CelRules;
-use crate::conversion::ConvertedEntries;
+use crate::converted::ConvertedEntries;
 use crate::hooks::KindHooks;
 use crate::kind::{Kind, VersionChecks};
 use crate::schema_text::SchemaText;

@@ -1,11 +1,13 @@
 //! [`Registry`]: all kinds over one store.
 
+mod followed;
+
 use crate::api_changes::ApiChanges;
 use crate::api_table::{ApiTable, RemoteGroup, Source};
-use crate::conversion::ConvertedEntries;
+use crate::converted::ConvertedEntries;
 use crate::hooks::{Claim, Ending, Hooks, KindHooks};
 use crate::kind::{Kind, Target};
-use crate::open_api::KeptIndex;
+use crate::open_api_index::KeptIndex;
 use crate::stamp::Clock;
 use arc_swap::{ArcSwap, Guard};
 use bytes::Bytes;

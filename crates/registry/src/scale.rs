@@ -1,18 +1,17 @@
 //! The `scale` subresource: one small kind over the replica counts of several (registry
 //! `apps/deployment/storage`, `core/replicationcontroller/storage`).
 
-use crate::admission::Passes;
 use crate::api_table::Source;
 use crate::kind::{Answer, Target};
 use crate::options::{Freshness, Patch, WriteOptions};
 use crate::owners::Endpoint;
 use crate::patching::Difference;
 use crate::registry::Registry;
-use crate::verbs::create::check_namespace;
+use crate::verbs::bodies::{Updated, check_namespace};
 use crate::verbs::patch::Applied;
-use crate::verbs::update::{Updated, check_name, check_uid};
+use crate::verbs::update::{check_name, check_uid};
 use crate::verbs::{Written, check_body_fields};
-use crate::write::{OwnKind, Part, Write};
+use crate::write::Part;
 use keelson_apply::managed::scale::{ReplicasPaths, to_resource, to_scale};
 use keelson_auth::Permit;
 use keelson_kinds::scale::{self, REPLICAS, members, scale_kind, set_at};
@@ -29,16 +28,6 @@ pub enum ScaleChange {
     Patch(Patch),
 }
 
-/// The Scale of an object in the version that writes work on.
-fn shown_scale(target: &Target, obj: &Object) -> Object {
-    match target.kind.source {
-        Source::BuiltIn => {
-            scale_before(target, &target.kind.in_version(obj.clone(), target.schema()))
-        }
-        Source::Custom => scale_before(target, obj),
-    }
-}
-
 /// The Scale of an object in the version of the target.
 fn scale_of(target: &Target, obj: &Object) -> Result<Object, Failure> {
     let Some(paths) = target.kind.scale(&target.version) else { return Ok(scale::built_in(obj)) };
@@ -48,14 +37,6 @@ fn scale_of(target: &Target, obj: &Object) -> Result<Object, Failure> {
         return Err(Status::internal(why));
     }
     Ok(scale::custom(&paths, obj))
-}
-
-/// The same for an object that is about to change: one that has no replicas yet has 0.
-fn scale_before(target: &Target, obj: &Object) -> Object {
-    match target.kind.scale(&target.version) {
-        Some(paths) => scale::custom(&paths, obj),
-        None => scale::built_in(obj),
-    }
 }
 
 impl Registry {
@@ -109,42 +90,6 @@ impl Registry {
         Ok(written)
     }
 
-    /// Lets plug-ins change the Scale of a changed object, which is in the version that writes work on.
-    pub(crate) async fn admit_scale(
-        &self,
-        write: &Write<'_>,
-        obj: &mut Object,
-        warnings: &mut Vec<Str>,
-    ) -> Result<Passes, Failure> {
-        let (kind, old) = (scale_kind(), stored_scale(write));
-        let own = Some(OwnKind { kind: &kind, resource: None });
-        let write = Write { old: old.as_ref(), own, ..*write };
-        let mut scale = shown_scale(write.target, obj);
-        let before = scale.int_at(REPLICAS);
-        let passes = self.admit(&write, &mut scale, warnings).await?;
-        if let Some(replicas) = scale.int_at(REPLICAS).filter(|after| before != Some(*after)) {
-            let paths = write.target.kind.scale(&write.target.version);
-            let path = paths.as_ref().map(|paths| members(&paths.spec_replicas));
-            set_at(obj, path.as_deref().unwrap_or(REPLICAS), replicas);
-        }
-        Ok(passes)
-    }
-
-    /// Asks plug-ins about the Scale of an object as it would be stored.
-    pub(crate) async fn validate_scale(
-        &self,
-        write: &Write<'_>,
-        passes: &Passes,
-        obj: &Object,
-        warnings: &mut Vec<Str>,
-    ) -> Result<(), Failure> {
-        let (kind, old) = (scale_kind(), stored_scale(write));
-        let own = Some(OwnKind { kind: &kind, resource: None });
-        let scale = shown_scale(write.target, obj);
-        let write = Write { old: old.as_ref(), own, ..*write };
-        self.validate_admitted(&write, passes, &scale, warnings).await
-    }
-
     /// The object with the replicas of its new Scale, whose owners become the object's own.
     fn scaled(
         &self,
@@ -168,7 +113,7 @@ impl Registry {
         let api_version = target.schema().gvk.api_version();
         let paths = ReplicasPaths { api_version: &api_version, versions: &versions };
         let entries = live.array_at(&["metadata", "managedFields"]);
-        let mut before = scale_before(target, live);
+        let mut before = target.scale_before(live);
         let shown = to_scale(entries, &paths).map_err(Status::internal)?;
         if !shown.is_empty() {
             before.metadata_mut().insert("managedFields", shown);
@@ -216,10 +161,6 @@ impl Registry {
         endpoint.updated(before, &mut scale, options, now);
         Ok((scale, warnings))
     }
-}
-
-fn stored_scale(write: &Write<'_>) -> Option<Object> {
-    write.old.map(|old| shown_scale(write.target, old))
 }
 
 fn check(target: &Target, scale: &Object) -> Result<(), Failure> {

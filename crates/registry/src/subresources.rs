@@ -7,9 +7,9 @@ use crate::kind::{Answer, Target};
 use crate::options::{DeleteOptions, Freshness, ListOptions, WriteOptions};
 use crate::registry::Registry;
 use crate::verbs::Written;
+use crate::verbs::bodies::Change;
 use crate::verbs::delete::Deleted;
 use crate::verbs::list::List;
-use crate::verbs::update::Change;
 use crate::write::Part;
 use crate::write::{Options, OwnKind, Write};
 use keelson_admission::Operation;
@@ -37,7 +37,7 @@ impl Registry {
         let mut rows = target.kind.hooks.actions.iter();
         let row =
             rows.find(|row| row.name == subresource).ok_or_else(Status::method_not_allowed)?;
-        target.assert_acted(permit, row);
+        target.assert_acted(permit, row.name, row.resource);
         row.action.act(Asked { registry: self, permit, target, options, row }, body).await
     }
 }

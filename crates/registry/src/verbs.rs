@@ -1,10 +1,10 @@
 //! The verbs. Each file holds one, and in it one function in which the order of its steps stands.
 
+pub(crate) mod bodies;
 pub mod create;
 pub mod delete;
 pub mod get;
 pub mod list;
-mod past;
 pub mod patch;
 mod tries;
 pub mod update;
@@ -13,7 +13,7 @@ pub mod watch;
 pub use tries::Tries;
 
 use crate::kind::Answer;
-use crate::options::FieldValidation;
+use crate::options::{FieldValidation, strict_warnings};
 use keelson_meta::status::quote;
 use keelson_meta::{Failure, Status, Str};
 use keelson_schema::Schema;
@@ -46,14 +46,6 @@ pub(crate) fn check_fields(
             Err(refuse(format!("strict decoding error: {}", decoded.strict.join(", "))))
         }
     }
-}
-
-/// What strict decoding refuses, as warnings: the lines of YAML each for itself.
-pub(crate) fn strict_warnings(strict: &[String]) -> Vec<Str> {
-    let lines = strict.iter().flat_map(|text| {
-        text.strip_prefix("yaml: unmarshal errors:\n").unwrap_or(text).split('\n')
-    });
-    lines.map(|line| Str::new(line.trim())).collect()
 }
 
 /// The same for the body of a create or an update.

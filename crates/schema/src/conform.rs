@@ -531,7 +531,7 @@ fn shown_number(value: &Value) -> String {
         }
         Value::Float(_) => {
             let mut text = vec![];
-            crate::json::write_value(value, &mut text);
+            crate::json_writer::write_value(value, &mut text);
             format!("number {}", String::from_utf8_lossy(&text))
         }
         other => shown(other),

@@ -6,8 +6,8 @@ mod parse;
 mod places;
 mod raw;
 mod typed;
-mod write;
 
+pub use crate::json_writer::{write_string, write_utf8, write_value};
 pub use check::check_object;
 pub use encode::{Marks, encode, encode_list_item};
 pub use parse::{DEPTH_MAX, Parsed, SyntaxError, parse};
@@ -15,4 +15,3 @@ pub use places::{item_places, place_at};
 pub use raw::expanded;
 pub(crate) use typed::read;
 pub use typed::read_stored;
-pub use write::{write_string, write_utf8, write_value};

@@ -12,6 +12,7 @@ pub mod default;
 mod go_types;
 pub mod gofmt;
 pub mod json;
+mod json_writer;
 pub mod openapi;
 pub mod proto;
 pub mod structural;

@@ -5,6 +5,7 @@
 //! them often keeps the bytes. Building one takes milliseconds and some megabytes while it lasts.
 
 mod custom;
+mod custom_paths;
 mod descriptions;
 mod facts;
 mod fixed;

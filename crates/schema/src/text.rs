@@ -64,7 +64,7 @@ pub(crate) fn quantity(value: &Value) -> Result<Value, TypeError> {
         Value::String(text) => quantity::canonical(text),
         other => {
             let mut text = vec![];
-            crate::json::write_value(other, &mut text);
+            crate::json_writer::write_value(other, &mut text);
             quantity::canonical(&String::from_utf8_lossy(&text))
         }
     };

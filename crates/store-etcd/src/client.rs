@@ -17,7 +17,7 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 use tonic::{Code, Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
-use crate::OpenError;
+use crate::options::{EtcdTls, OpenError};
 
 /// How long a call may take, with all its repetitions.
 const CALL_TIME_MAX: Duration = Duration::from_secs(10);
@@ -42,22 +42,6 @@ pub(crate) const COMPACT: &str = "/etcdserverpb.KV/Compact";
 pub(crate) const LEASE_GRANT: &str = "/etcdserverpb.Lease/LeaseGrant";
 pub(crate) const WATCH: &str = "/etcdserverpb.Watch/Watch";
 pub(crate) const STATUS: &str = "/etcdserverpb.Maintenance/Status";
-
-/// Certificates for the connections to etcd, as PEM.
-#[derive(Clone, Default)]
-pub struct EtcdTls {
-    /// Authorities that may have signed the servers' certificates; `None`: those of this host.
-    pub authorities: Option<Vec<u8>>,
-    /// The client's certificate and key.
-    pub identity: Option<(Vec<u8>, Vec<u8>)>,
-}
-
-impl fmt::Debug for EtcdTls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let own = if self.identity.is_some() { "a" } else { "no" };
-        write!(f, "EtcdTls with {own} certificate of its own")
-    }
-}
 
 /// The members of a cluster, and which one is asked at present.
 #[derive(Clone, Debug)]

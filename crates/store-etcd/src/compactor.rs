@@ -8,11 +8,8 @@ use keelson_store::{Revision, Store, WriteError};
 
 use crate::client::TXN;
 use crate::proto::{Compare, PutRequest, RangeRequest, Request, TxnRequest, TxnResponse};
-use crate::store::{EtcdStore, number, revision, stated};
-
-/// The key by which servers agree on who compacts, and on how far. kube-apiserver uses the same one
-/// in the same way, so that both can stand beside each other.
-pub const COMPACT_KEY: &str = "compact_rev_key";
+use crate::shared::{COMPACT_KEY, number, revision, stated};
+use crate::store::EtcdStore;
 
 /// One server's part in the compaction. Its owner calls [`Compactor::round`] once an interval.
 #[derive(Debug)]

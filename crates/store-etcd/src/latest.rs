@@ -7,7 +7,7 @@ use keelson_store::{ReadError, Revision};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use crate::store::Shared;
+use crate::shared::Shared;
 
 type Answer = Result<Revision, ReadError>;
 

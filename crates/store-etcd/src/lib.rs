@@ -15,14 +15,17 @@ mod compactor;
 mod keys;
 mod latest;
 mod leases;
+mod options;
 mod proto;
+mod shared;
 mod store;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod values;
 mod watch;
 
-pub use client::EtcdTls;
-pub use compactor::{COMPACT_KEY, Compactor};
-pub use store::{EtcdOptions, EtcdStore, OpenError};
+pub use compactor::Compactor;
+pub use options::{EtcdOptions, EtcdTls, OpenError};
+pub use shared::COMPACT_KEY;
+pub use store::EtcdStore;
 pub use values::{SameValues, Values};

@@ -1,28 +1,24 @@
 //! [`EtcdStore`]: reads, transactions and compaction. Watches are in `watch`.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, PoisonError};
 
 use bytes::Bytes;
 use keelson_store::{
     BoxFuture, DiskError, HealthError, KeyValue, Op, PAGE_BYTES_MAX, Page, Range, ReadError,
-    Revision, Store, Txn, TxnOutcome, Watch, WatchError, WatchPlaces, WriteError, key_after,
+    Revision, Store, Txn, TxnOutcome, Watch, WatchError, WriteError, key_after,
 };
 use prost::Message;
 use tokio::runtime::Handle;
 use tonic::{Code, Status};
 
-use crate::client::{COMPACT, Client, EtcdTls, RANGE, TXN, is_distrust, line};
-use crate::compactor::COMPACT_KEY;
-use crate::keys::Keys;
+use crate::client::{COMPACT, Client, RANGE, TXN, is_distrust};
 use crate::latest::Latest;
-use crate::leases::Leases;
+use crate::options::{EtcdOptions, OpenError};
 use crate::proto::{
-    CompactionRequest, Compare, DeleteRangeRequest, Header, HeaderResponse, PutRequest,
-    RangeRequest, RangeResponse, Request, RequestOp, TxnRequest, TxnResponse,
+    CompactionRequest, Compare, DeleteRangeRequest, HeaderResponse, PutRequest, RangeRequest,
+    RangeResponse, Request, RequestOp, TxnRequest, TxnResponse,
 };
-use crate::values::{OwnValues, SameValues, Values};
+use crate::shared::{COMPACT_KEY, DECODES_MAX, Said, Shared, number, revision, said, stated};
 use crate::watch::EtcdWatch;
 
 /// Keys asked for at first; then as many as are likely to hold [`FETCH_BYTES`].
@@ -32,87 +28,12 @@ const FETCH_ITEMS_MAX: usize = 4096;
 /// Bytes of values that one answer should hold.
 const FETCH_BYTES: usize = 4 << 20;
 
-/// Values that are decoded before other tasks of the thread get their turn.
-pub(crate) const DECODES_MAX: usize = 64;
-
-/// How to reach a cluster, and which part of it to use.
-#[derive(Clone, Debug)]
-pub struct EtcdOptions {
-    /// Addresses of members, `http://` or `https://`.
-    pub servers: Vec<String>,
-    /// Certificates, for `https://`.
-    pub tls: EtcdTls,
-    /// The folder that all keys of the contract lie in, with a slash at its end.
-    pub root: String,
-    /// The folder of the cluster that holds them, with a slash at its end; not empty.
-    pub prefix: String,
-    /// How values look in the cluster.
-    pub values: Arc<dyn Values>,
-    /// How long a watch may lie behind the newest known revision before it asks etcd how far it is.
-    pub progress_after: Duration,
-}
-
-impl EtcdOptions {
-    /// A cluster that holds the contract's `/registry/` under the same name.
-    #[must_use]
-    pub fn new(servers: Vec<String>) -> Self {
-        let root = String::from("/registry/");
-        let progress_after = Duration::from_millis(20);
-        let values = Arc::new(SameValues);
-        let (tls, prefix) = (EtcdTls::default(), root.clone());
-        Self { servers, tls, root, prefix, values, progress_after }
-    }
-}
-
-/// Why a cluster cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// An address is none, or does not go with the certificates.
-    #[error("{url:?}: {why}")]
-    Server {
-        /// The address.
-        url: String,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// No member answered as etcd does.
-    #[error("no etcd server answers")]
-    Unreachable {
-        /// The last error.
-        source: DiskError,
-        /// Whether another try may help: not when certificates do not fit.
-        may_pass: bool,
-    },
-}
-
-/// What etcd or the connection to it said.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct Said(String);
-
 /// The contract over an etcd cluster.
 #[derive(Debug)]
 pub struct EtcdStore {
     shared: Arc<Shared>,
     latest: Arc<Latest>,
     runtime: Handle,
-}
-
-/// What the store and its watches have in common.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) client: Client,
-    pub(crate) keys: Keys,
-    pub(crate) values: OwnValues,
-    leases: Leases,
-    pub(crate) progress_after: Duration,
-    /// The newest revision that etcd has named. Only grows.
-    pub(crate) newest: tokio::sync::watch::Sender<u64>,
-    /// Only grows. Never above `newest`.
-    floor: AtomicU64,
-    watches: WatchPlaces,
-    /// What etcd said last, when that was no answer.
-    failed: Mutex<Option<DiskError>>,
 }
 
 impl EtcdStore {
@@ -366,116 +287,8 @@ impl Store for EtcdStore {
     }
 }
 
-impl Shared {
-    /// What is known of a cluster at first.
-    pub(crate) fn new(
-        client: Client,
-        options: EtcdOptions,
-        newest: Revision,
-        floor: Revision,
-    ) -> Self {
-        Self {
-            client,
-            keys: Keys::new(options.root.into(), options.prefix.into()),
-            values: OwnValues::new(options.values),
-            leases: Leases::default(),
-            progress_after: options.progress_after,
-            newest: tokio::sync::watch::Sender::new(newest.0),
-            floor: AtomicU64::new(floor.0),
-            watches: WatchPlaces::default(),
-            failed: Mutex::new(None),
-        }
-    }
-
-    /// Keys of a range in the cluster, at an exact revision or the newest.
-    pub(crate) async fn fetch(
-        &self,
-        (key, range_end): (Bytes, Bytes),
-        limit: usize,
-        at: Option<Revision>,
-    ) -> Result<(RangeResponse, Revision), ReadError> {
-        if let Some(asked) = at {
-            let floor = self.floor();
-            if asked < floor || asked == Revision(0) {
-                return Err(ReadError::Compacted { asked, floor });
-            }
-        }
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let ask = RangeRequest { key, range_end, limit, revision: at.map_or(0, number) };
-        let answer = self.client.read(RANGE, ask).await;
-        let answer: RangeResponse = self.heard(answer).map_err(|error| {
-            let asked = at.unwrap_or_default();
-            match error.code() {
-                Code::OutOfRange if error.message().contains("compacted") => {
-                    self.raise_floor(asked.next());
-                    ReadError::Compacted { asked, floor: self.floor() }
-                }
-                Code::OutOfRange => ReadError::Future { asked, newest: self.revision() },
-                _ => ReadError::Backend { source: said(&error) },
-            }
-        })?;
-        let read_at = at.unwrap_or(self.saw(answer.header));
-        Ok((answer, read_at))
-    }
-
-    fn revision(&self) -> Revision {
-        Revision(*self.newest.borrow())
-    }
-
-    pub(crate) fn floor(&self) -> Revision {
-        Revision(self.floor.load(Ordering::Acquire))
-    }
-
-    pub(crate) fn raise_floor(&self, floor: Revision) {
-        self.newest.send_if_modified(|newest| raise(newest, floor));
-        self.floor.fetch_max(floor.0, Ordering::AcqRel);
-    }
-
-    /// Notes the revision that an answer names.
-    pub(crate) fn saw(&self, header: Option<Header>) -> Revision {
-        let seen = revision(header.unwrap_or_default().revision);
-        self.newest.send_if_modified(|newest| raise(newest, seen));
-        seen
-    }
-
-    /// Notes whether etcd answered; that it refused is an answer too.
-    pub(crate) fn heard<T>(&self, answer: Result<T, Status>) -> Result<T, Status> {
-        let failed = match &answer {
-            Err(error) if !matches!(error.code(), Code::OutOfRange | Code::InvalidArgument) => {
-                Some(said(error))
-            }
-            _ => None,
-        };
-        *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = failed;
-        answer
-    }
-}
-
-fn raise(newest: &mut u64, seen: Revision) -> bool {
-    let is_newer = seen.0 > *newest;
-    *newest = seen.0.max(*newest);
-    is_newer
-}
-
-pub(crate) fn revision(number: i64) -> Revision {
-    Revision(u64::try_from(number).unwrap_or_default())
-}
-
 fn ended() -> DiskError {
     Arc::new(Said("the store was dropped".into()))
-}
-
-pub(crate) fn number(revision: Revision) -> i64 {
-    i64::try_from(revision.0).unwrap_or(i64::MAX)
-}
-
-/// The revision that a value of [`COMPACT_KEY`] states.
-pub(crate) fn stated(value: &[u8]) -> Option<Revision> {
-    std::str::from_utf8(value).ok()?.parse().ok().map(Revision)
-}
-
-fn said(error: &Status) -> DiskError {
-    Arc::new(Said(line(error)))
 }
 
 /// What a failed transaction means: etcd's own maximums are those of the contract; what is left may

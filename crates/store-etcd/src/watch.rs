@@ -28,7 +28,7 @@ use crate::proto::{
     self, HeaderResponse, PutRequest, StatusRequest, StatusResponse, WatchAsk, WatchCreate,
     WatchProgress, WatchRequest, WatchResponse,
 };
-use crate::store::{DECODES_MAX, Shared, number, revision};
+use crate::shared::{DECODES_MAX, Shared, number, revision};
 use crate::values::OwnValues;
 
 /// Batches that wait for their reader, beside those that are made; then etcd has to wait, through
@@ -332,8 +332,8 @@ async fn split(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::{Client, EtcdTls};
-    use crate::store::EtcdOptions;
+    use crate::client::Client;
+    use crate::options::{EtcdOptions, EtcdTls};
     use crate::values::SameValues;
     use futures_util::stream::{iter, pending};
     use tokio::time::timeout;

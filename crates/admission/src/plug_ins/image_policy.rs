@@ -2,18 +2,16 @@
 //! (`imagepolicy.k8s.io/v1alpha1` ImageReview).
 
 use crate::attributes::{Attributes, Call, DynamicPlugIn, Notes, Pending};
-use crate::config::{check_fields, read_kubeconfig, text};
+use crate::config::ImagePolicyConfig;
 use crate::request::Operation;
 use crate::webhooks::post::{Target, Timer, answered, post};
 use crate::webhooks::response::{self, META_KINDS};
 use http::StatusCode;
-use keelson_egress::kubeconfig::Server;
 use keelson_egress::{Client, Egress};
 use keelson_meta::status::quote;
 use keelson_meta::{Failure, Map, Object, Status, Str, Value, value};
 use keelson_schema::json;
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -30,72 +28,6 @@ const CALL_TIME_MAX: Duration = Duration::from_secs(30);
 const CALLS_MAX: u32 = 5;
 /// Verdicts that are remembered.
 const VERDICTS_MAX: usize = 1024;
-const TTL_MAX: Duration = Duration::from_secs(30 * 60);
-const BACKOFF_MAX: Duration = Duration::from_secs(5 * 60);
-
-/// The plug-in's part of `--admission-control-config-file`.
-#[derive(Clone)]
-pub struct ImagePolicyConfig {
-    server: Server,
-    allow_ttl: Duration,
-    deny_ttl: Duration,
-    backoff: Duration,
-    default_allow: bool,
-}
-
-/// Leaves out the credentials.
-impl fmt::Debug for ImagePolicyConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ImagePolicyConfig").field("url", &self.server.url).finish_non_exhaustive()
-    }
-}
-
-impl ImagePolicyConfig {
-    pub(crate) fn read(own: &Value) -> Result<ImagePolicyConfig, String> {
-        check_fields(own, &["imagePolicy"])?;
-        let own = own.get("imagePolicy").ok_or("imagePolicy is missing")?;
-        let fields = ["kubeConfigFile", "allowTTL", "denyTTL", "retryBackoff", "defaultAllow"];
-        check_fields(own, &fields)?;
-        let default_allow = match own.get("defaultAllow") {
-            None | Some(Value::Null) => false,
-            Some(Value::Bool(allow)) => *allow,
-            Some(_) => return Err("defaultAllow: must be true or false".to_owned()),
-        };
-        let seconds = Duration::from_secs;
-        let ttl = |name, default| duration(own, name, seconds, (seconds(1), TTL_MAX), default);
-        let (allow_ttl, deny_ttl) = (ttl("allowTTL", 300)?, ttl("denyTTL", 30)?);
-        let backoffs = (Duration::from_nanos(1), BACKOFF_MAX);
-        let backoff = duration(own, "retryBackoff", Duration::from_millis, backoffs, 500)?;
-        let file = text(own, "kubeConfigFile");
-        let (kubeconfig, folder) = read_kubeconfig(file)?;
-        let server = Server::read(&kubeconfig, folder).map_err(|why| format!("{file}: {why}"))?;
-        Ok(ImagePolicyConfig { server, allow_ttl, deny_ttl, backoff, default_allow })
-    }
-}
-
-/// A number of units; 0 stands for the default, -1 for no time at all.
-fn duration(
-    own: &Value,
-    name: &str,
-    unit: fn(u64) -> Duration,
-    (min, max): (Duration, Duration),
-    default: u64,
-) -> Result<Duration, String> {
-    let number = match own.get(name) {
-        None | Some(Value::Null) => 0,
-        Some(number) => number.as_int().ok_or_else(|| format!("{name}: must be a number"))?,
-    };
-    let given = match u64::try_from(number) {
-        Ok(0) => return Ok(unit(default)),
-        Ok(number) => unit(number),
-        Err(_) if number == -1 => return Ok(Duration::ZERO),
-        Err(_) => Duration::ZERO,
-    };
-    if given < min || given > max {
-        return Err(format!("{name}: must be between {min:?} and {max:?}, -1 or 0, not {number}"));
-    }
-    Ok(given)
-}
 
 /// The plug-in.
 pub struct ImagePolicyWebhook {

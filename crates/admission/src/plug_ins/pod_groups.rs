@@ -1,7 +1,7 @@
 //! PodGroupProtection and PodGroupWorkloadExists, and what Priority does for PodGroups.
 
 use crate::attributes::Notes;
-use crate::plug_ins::priority::default_class;
+use crate::plug_ins::priority_classes::default_class;
 use crate::plug_ins::storage::add_finalizer;
 use crate::request::Request;
 use keelson_meta::{Failure, Feature, Object};

@@ -1,14 +1,12 @@
 //! PodSecurity: labels of a namespace say which pods it takes, and of which it warns.
 
 mod checks;
-mod defaults;
 
 use crate::attributes::Notes;
+use crate::config::pod_security::{Defaults, Exempt, Exemptions, Level, Standard, minor};
 use crate::plug_ins::pod::CONTAINER_LISTS;
 use crate::request::{Operation, Request};
 use checks::{Template, Violation, violations};
-pub(crate) use defaults::{Defaults, Exemptions};
-use defaults::{Exempt, exempt_warning};
 use keelson_meta::{ErrorList, Failure, FieldError, Object, Path, Str, Value};
 use std::collections::{BTreeMap, HashSet};
 
@@ -29,42 +27,6 @@ const LABELS: [(&str, &str); 3] = [
 /// Subresources of pods that cannot make a pod any less safe.
 const HARMLESS: [&str; 8] =
     ["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];
-
-/// A Pod Security Standard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Level {
-    Privileged,
-    Baseline,
-    Restricted,
-}
-
-/// A level as one Kubernetes version means it; without a version as the newest does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Standard {
-    level: Level,
-    minor: Option<u32>,
-}
-
-impl Standard {
-    /// Forbids nothing.
-    fn is_privileged(self) -> bool {
-        self.level == Level::Privileged
-    }
-}
-
-impl std::fmt::Display for Standard {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let level = match self.level {
-            Level::Privileged => "privileged",
-            Level::Baseline => "baseline",
-            Level::Restricted => "restricted",
-        };
-        match self.minor {
-            Some(minor) => write!(f, "{level}:v1.{minor}"),
-            None => write!(f, "{level}:latest"),
-        }
-    }
-}
 
 /// Reads the labels of a namespace, with what is wrong with them: a level that nobody knows enforces
 /// the strictest, and warns of nothing.
@@ -102,13 +64,6 @@ fn policy<'l>(own: &Defaults, label: impl Fn(&str) -> Option<&'l str>) -> (Defau
         *standard = Standard { level, minor };
     }
     (levels, errors)
-}
-
-/// The 25 of `v1.25`.
-fn minor(text: &str) -> Option<u32> {
-    let digits = text.strip_prefix("v1.")?;
-    let leads = digits.len() > 1 && digits.starts_with('0');
-    (!leads && digits.bytes().all(|b| b.is_ascii_digit())).then(|| digits.parse().ok()).flatten()
 }
 
 pub(crate) fn validate(req: &Request<'_>, obj: &Object, notes: &mut Notes) -> Result<(), Failure> {
@@ -153,7 +108,7 @@ fn pod_template(pod: &Object) -> Option<Template<'_>> {
 }
 
 fn validate_pod(req: &Request<'_>, pod: &Object, notes: &mut Notes) -> Result<(), Failure> {
-    if let Some(exempt) = req.config.pod_security.1.exempts(req) {
+    if let Some(exempt) = req.config.pod_security.1.exempts(req.namespace, &req.user.name) {
         annotate_exemption(exempt, notes);
         return Ok(());
     }
@@ -178,7 +133,7 @@ fn validate_workload(
     template: &Template<'_>,
     notes: &mut Notes,
 ) -> Result<(), Failure> {
-    if let Some(exempt) = req.config.pod_security.1.exempts(req) {
+    if let Some(exempt) = req.config.pod_security.1.exempts(req.namespace, &req.user.name) {
         annotate_exemption(exempt, notes);
         return Ok(());
     }
@@ -355,4 +310,23 @@ fn line(why: &str, pods: &[&str]) -> String {
         2 => format!("{first} (and 1 other pod): {why}"),
         more => format!("{first} (and {} other pods): {why}", more - 1),
     }
+}
+
+/// The warning about level labels on an exempt namespace; `None` when they forbid nothing.
+fn exempt_warning(namespace: &Object, levels: &Defaults, own: &Defaults) -> Option<String> {
+    let all = [("enforce", levels.enforce), ("audit", levels.audit), ("warn", levels.warn)];
+    if levels == own || levels.is_privileged() {
+        return None;
+    }
+    let has = |mode: &str| {
+        let label = format!("pod-security.kubernetes.io/{mode}");
+        [label.clone(), format!("{label}-version")].iter().any(|l| namespace.label(l).is_some())
+    };
+    let shown = all.iter().filter(|(mode, standard)| !standard.is_privileged() && has(mode));
+    let shown: Vec<String> = shown.map(|(mode, standard)| format!("{mode}={standard}")).collect();
+    Some(format!(
+        "namespace {:?} is exempt from Pod Security, and the policy ({}) will be ignored",
+        namespace.name(),
+        shown.join(", ")
+    ))
 }

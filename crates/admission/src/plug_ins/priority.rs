@@ -2,11 +2,9 @@
 
 use crate::attributes::Notes;
 use crate::plug_ins::pod_groups;
+use crate::plug_ins::priority_classes::{GROUP, RESOURCE, default_class};
 use crate::request::{Operation, Request};
 use keelson_meta::{Failure, Object, Value};
-
-const GROUP: &str = "scheduling.k8s.io";
-const RESOURCE: &str = "priorityclasses";
 
 pub(crate) fn admit(
     req: &Request<'_>,
@@ -77,13 +75,6 @@ fn resolve(req: &Request<'_>, pod: &mut Object) -> Result<(), Failure> {
         spec.insert("priorityClassName", class.name());
     }
     Ok(())
-}
-
-/// The class of pods that name none: of several by accident the one with the lowest number.
-pub(crate) fn default_class(req: &Request<'_>) -> Result<Option<Object>, Failure> {
-    let mut classes = req.stored.list_with(GROUP, RESOURCE, "", &["globalDefault"])?;
-    classes.retain(|class| class.at(&["globalDefault"]).and_then(|v| v.as_bool()) == Some(true));
-    Ok(classes.into_iter().min_by_key(|class| class.int_at(&["value"])))
 }
 
 pub(crate) fn validate(req: &Request<'_>, obj: &Object, _notes: &mut Notes) -> Result<(), Failure> {

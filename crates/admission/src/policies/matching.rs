@@ -1,65 +1,17 @@
-//! [`MatchResources`]: which requests a policy or a binding is for
+//! Whether a policy or a binding is for a request
 //! (apiserver `admission/plugin/policy/matching`).
 
 use super::round::Round;
+use super::seen::Seen;
 use crate::attributes::{Attributes, Call};
+use crate::configurations::match_resources::{MatchResources, NamedRule};
 use crate::request::Operation;
-use crate::rules::{Requested, Rule};
-use keelson_meta::selector::Selector;
-use keelson_meta::{Failure, GroupVersionKind, GroupVersionResource, Object, Status, Str, Value};
-
-/// `matchConstraints` of a policy, `matchResources` of a binding.
-#[derive(Debug)]
-pub(super) struct MatchResources {
-    rules: Vec<NamedRule>,
-    excluded: Vec<NamedRule>,
-    namespaces: Result<Selector, String>,
-    objects: Result<Selector, String>,
-    /// `matchPolicy: Equivalent`: other versions of the requested resource count too.
-    equivalent: bool,
-}
-
-/// A rule, for objects of some names only, or of all when there are none.
-#[derive(Debug)]
-struct NamedRule {
-    rule: Rule,
-    names: Vec<Str>,
-}
-
-/// The resource and kind in which a policy sees a request.
-#[derive(Clone, Debug)]
-pub(super) struct Seen {
-    pub resource: GroupVersionResource,
-    pub kind: GroupVersionKind,
-}
+use crate::rules::Requested;
+use keelson_meta::{Failure, Object, Status};
 
 impl MatchResources {
-    pub fn new(spec: &Value) -> MatchResources {
-        let rules = |name: &str| -> Vec<NamedRule> {
-            spec.array_at(&[name]).iter().map(NamedRule::new).collect()
-        };
-        MatchResources {
-            rules: rules("resourceRules"),
-            excluded: rules("excludeResourceRules"),
-            namespaces: Selector::from_object(spec.get("namespaceSelector")),
-            objects: Selector::from_object(spec.get("objectSelector")),
-            equivalent: spec.str_at(&["matchPolicy"]) != Some("Exact"),
-        }
-    }
-
-    /// The names of the resources that the rules are for; `*` is any.
-    pub fn resources(&self) -> Vec<&Str> {
-        self.rules.iter().flat_map(|named| named.rule.resources()).collect()
-    }
-
-    /// Whether a rule may be for a request, in whatever version. Costs little: most policies are not.
-    pub fn may_match(&self, requested: &Requested<'_>) -> bool {
-        self.rules.is_empty()
-            || self.rules.iter().any(|named| named.rule.matches_in_other_version(requested))
-    }
-
     /// How the policy sees the request, when it is for it. A failure counts only where the rules match.
-    pub async fn matches(
+    pub(super) async fn matches(
         &self,
         round: &mut Round<'_>,
         object: Option<&Object>,
@@ -119,25 +71,6 @@ impl MatchResources {
         Ok(selector.matches(|key| {
             labels.iter().find(|(known, _)| known == key).map(|(_, value)| value.as_str())
         }))
-    }
-}
-
-impl NamedRule {
-    fn new(rule: &Value) -> NamedRule {
-        let names = rule.array_at(&["resourceNames"]).iter().filter_map(Value::as_str);
-        NamedRule { names: names.map(Str::new).collect(), rule: Rule::new(rule) }
-    }
-
-    fn matches(&self, requested: &Requested<'_>, name: &str) -> bool {
-        (self.names.is_empty() || self.names.iter().any(|known| known == name))
-            && self.rule.matches(requested)
-    }
-}
-
-impl Seen {
-    fn as_requested(call: &Call<'_>) -> Seen {
-        let attributes = call.attributes;
-        Seen { resource: attributes.resource.clone(), kind: attributes.kind.clone() }
     }
 }
 

@@ -1,22 +1,23 @@
 //! [`MutatingPolicies`]: lets the MutatingAdmissionPolicies that a request is for change its object
 //! (apiserver `admission/plugin/policy/mutating`).
 
-use super::hooks::Hooks;
-use super::matching::{Seen, requested};
+use super::matching::requested;
 use super::params::{ConfigError, ParamResource};
 use super::patch::{Change, PatchError, evaluate};
-use super::policy::{Binding, Mutation, Policy};
 use super::round::Round;
+use super::seen::Seen;
 use super::validating::forbidden;
-use crate::attributes::{Call, DynamicPlugIn, Notes, Pending, Reinvocation};
+use crate::attributes::{Call, DynamicPlugIn, Notes, Pending};
 use crate::configurations::Configurations;
+use crate::configurations::hooks::Hooks;
+use crate::configurations::policy::{Binding, Mutation, Policy};
 use crate::decisions::Decisions;
 use crate::match_conditions::Matched;
+use crate::reinvocation::{PolicyRounds, Reinvocation};
 use crate::{exempt, plug_ins};
 use keelson_cel::admission::Inputs;
 use keelson_meta::status::{Cause, quote};
 use keelson_meta::{Failure, Object, Reason};
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -30,7 +31,7 @@ impl DynamicPlugIn for MutatingPolicies {
     }
 
     fn is_idle(&self, configured: &Configurations) -> bool {
-        configured.policies.mutating.hooks().is_empty()
+        configured.policies.mutating().is_empty()
     }
 
     fn admit<'a>(
@@ -40,30 +41,12 @@ impl DynamicPlugIn for MutatingPolicies {
         _notes: &'a mut Notes,
         round: &'a mut Reinvocation,
     ) -> Pending<'a, Result<(), Failure>> {
-        let hooks = call.configured.policies.mutating.hooks();
+        let hooks = call.configured.policies.mutating();
         let resource = &call.attributes.resource.resource;
         if hooks.has_none_for(resource) || exempt::from_policies(call.attributes.resource) {
             return Box::pin(std::future::ready(Ok(())));
         }
         Box::pin(dispatch(call, hooks, object, round))
-    }
-}
-
-/// Which policies have changed an object, and which are to look at it again.
-#[derive(Debug, Default)]
-pub struct Rounds {
-    /// The object as the policies left it.
-    last: Option<Object>,
-    /// Policies that look again when others change the object after them, with binding and parameter.
-    invoked: BTreeSet<String>,
-    /// Those for which that has happened.
-    again: BTreeSet<String>,
-}
-
-impl Rounds {
-    /// Lets all that have looked so far look again.
-    fn recall_invoked(&mut self) {
-        self.again.append(&mut self.invoked);
     }
 }
 
@@ -147,15 +130,6 @@ async fn dispatch(
     faults.into_result(call, object.as_deref())
 }
 
-impl Rounds {
-    /// What changed the object since the policies left it may be reason for them to look again.
-    fn begin(&mut self, is_reinvoked: bool, object: Option<&Object>) {
-        if is_reinvoked && self.last.as_ref() != object {
-            self.recall_invoked();
-        }
-    }
-}
-
 /// The policies that a request is for, with their bindings and parameters.
 async fn find(
     call: &Call<'_>,
@@ -221,7 +195,7 @@ async fn params_of(
 /// The policies of one round, at work.
 struct Run<'a, 'f> {
     round: Round<'a>,
-    rounds: Rounds,
+    rounds: PolicyRounds,
     faults: &'f mut Faults,
     /// A policy has changed the object.
     changed: bool,

@@ -1,7 +1,7 @@
 //! The parameters with which a binding has its policy evaluated (apiserver `generic.CollectParams`).
 
-use super::policy::{ParamRef, Policy};
 use crate::attributes::Call;
+use crate::configurations::policy::{ParamRef, Policy};
 use keelson_meta::{Failure, GroupVersionKind, GroupVersionResource, Object, Status, Str};
 
 /// Why a policy or binding cannot be evaluated.

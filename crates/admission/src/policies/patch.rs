@@ -1,7 +1,7 @@
 //! [`Change`]: what a mutation makes of an object (`mutating/patch`).
 
-use super::policy::Mutation;
 use crate::attributes::Api;
+use crate::configurations::policy::Mutation;
 use keelson_apply::{PatchError as JsonPatchError, json_patch, typed};
 use keelson_cel::admission::{Expression, Variables, scope};
 use keelson_cel::{ComputedSet, List, Map as ValMap, OBJECT_COST_MAX, Val, to_json};

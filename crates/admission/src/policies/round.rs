@@ -1,7 +1,7 @@
 //! [`Round`]: what the policies of one request share: objects in the versions that were needed, the
 //! namespace, the `request` variable, decisions of the authorizer.
 
-use super::matching::Seen;
+use super::seen::Seen;
 use crate::admission_request::admission_request;
 use crate::attributes::Call;
 use crate::decisions::Decisions;

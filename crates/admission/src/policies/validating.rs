@@ -3,13 +3,14 @@
 
 mod judge;
 
-use super::hooks::{Hook, Hooks};
-use super::matching::{Seen, requested};
+use super::matching::requested;
 use super::params::{ConfigError, ParamResource};
-use super::policy::{Action, Binding, Policy};
 use super::round::Round;
+use super::seen::Seen;
 use crate::attributes::{Call, DynamicPlugIn, Notes, Pending};
 use crate::configurations::Configurations;
+use crate::configurations::hooks::{Hook, Hooks};
+use crate::configurations::policy::{Action, Binding, Policy};
 use crate::decisions::Decisions;
 use crate::{exempt, plug_ins};
 use judge::{Verdict, judge};
@@ -34,7 +35,7 @@ impl DynamicPlugIn for ValidatingPolicies {
     }
 
     fn is_idle(&self, configured: &Configurations) -> bool {
-        configured.policies.validating.hooks().is_empty()
+        configured.policies.validating().is_empty()
     }
 
     fn validate<'a>(
@@ -43,7 +44,7 @@ impl DynamicPlugIn for ValidatingPolicies {
         object: Option<&'a Object>,
         notes: &'a mut Notes,
     ) -> Pending<'a, Result<(), Failure>> {
-        let hooks = call.configured.policies.validating.hooks();
+        let hooks = call.configured.policies.validating();
         let resource = &call.attributes.resource.resource;
         if hooks.has_none_for(resource) || exempt::from_policies(call.attributes.resource) {
             return Box::pin(std::future::ready(Ok(())));

@@ -1,11 +1,12 @@
 //! A call of a webhook, and its failure policy.
 
-use super::Caller;
 use super::post::{Target, Timer, answered, post};
 use super::response::{Answer, read};
-use super::review::{Version, Versioned, body};
-use super::webhook::Webhook;
+use super::review::{Versioned, body};
 use crate::attributes::{Attributes, Notes};
+use crate::configurations::review_version::Version;
+use crate::configurations::webhook::Caller;
+use crate::configurations::webhook::Webhook;
 use crate::metrics::WebhookEnd;
 use keelson_meta::status::quote;
 use keelson_meta::{Failure, Map, Status, Str};

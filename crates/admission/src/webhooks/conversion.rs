@@ -6,9 +6,10 @@
 
 use super::post::{Target, Timer, answered, post};
 use super::response::{ReviewType, check_kind, misfit, read_object, shown_version, text};
-use super::review::Version;
-use super::webhook::Endpoint;
-use super::{Caller, Credentials};
+use crate::config::Credentials;
+use crate::configurations::review_version::Version;
+use crate::configurations::webhook::Caller;
+use crate::configurations::webhook::Endpoint;
 use keelson_egress::{Client, Egress};
 use keelson_meta::object_meta::{validate_annotations, validate_labels};
 use keelson_meta::status::quote;

@@ -1,9 +1,10 @@
 //! Which webhooks a request is for, and in which version they see it
 //! (apiserver `admission/plugin/webhook/generic`).
 
+use super::invocation::Invocation;
 use super::review::{Versioned, request_of};
-use super::webhook::Webhook;
 use crate::attributes::{Attributes, Call};
+use crate::configurations::webhook::Webhook;
 use crate::decisions::Decisions;
 use crate::match_conditions::Matched;
 use crate::request::Operation;
@@ -11,13 +12,6 @@ use crate::rules::{Requested, Rule};
 use keelson_cel::admission::Inputs;
 use keelson_meta::selector::Selector;
 use keelson_meta::{Failure, GroupVersionKind, GroupVersionResource, Object, Status, Str};
-
-/// A webhook that is to be called, with the resource and kind in which it sees the request.
-pub(super) struct Invocation<'a> {
-    pub webhook: &'a Webhook,
-    pub resource: GroupVersionResource,
-    pub kind: GroupVersionKind,
-}
 
 /// A request whose webhooks are being found.
 pub(super) struct Matcher<'a> {

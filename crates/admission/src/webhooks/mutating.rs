@@ -2,15 +2,18 @@
 //! (apiserver `admission/plugin/webhook/mutating`).
 
 use super::call::{Asked, CallError, call, log_failure};
-use super::matching::{Invocation, Matcher};
+use super::invocation::Invocation;
+use super::matching::Matcher;
 use super::response::{Answer, not_an_object};
 use super::review::{encoded, request_of};
-use super::webhook::Webhook;
-use super::{Caller, Credentials};
-use crate::attributes::{Call, DynamicPlugIn, Notes, Pending, Reinvocation};
+use crate::attributes::{Call, DynamicPlugIn, Notes, Pending};
+use crate::config::Credentials;
 use crate::configurations::Configurations;
+use crate::configurations::webhook::Caller;
+use crate::configurations::webhook::Webhook;
 use crate::exempt;
 use crate::metrics::{Phase, WebhookEnd};
+use crate::reinvocation::Reinvocation;
 use keelson_apply::json_patch;
 use keelson_egress::Egress;
 use keelson_meta::status::quote;
@@ -27,41 +30,6 @@ const SCHEME: &str = "pkg/api/legacyscheme/scheme.go:30";
 /// Calls the webhooks of MutatingWebhookConfigurations.
 pub struct MutatingWebhooks {
     caller: Caller,
-}
-
-/// State of the webhooks between the rounds.
-#[derive(Debug, Default)]
-pub struct Rounds {
-    /// Webhooks with `reinvocationPolicy: IfNeeded` after which nothing has changed: configuration, name.
-    previous: Vec<(Str, Str)>,
-    /// Those after which something has.
-    again: Vec<(Str, Str)>,
-    /// The object after the last webhook, while there is one that may be called again.
-    output: Option<Object>,
-}
-
-impl Rounds {
-    /// The object has changed after the webhooks that were called.
-    fn require_previous(&mut self) {
-        self.again.append(&mut self.previous);
-    }
-
-    /// Begins the second round: other plug-ins may have changed the object since the first.
-    fn begin(&mut self, object: Option<&Object>) {
-        if self.output.take().is_some_and(|output| object != Some(&output)) {
-            self.require_previous();
-        }
-    }
-
-    fn end(&mut self, object: Option<&Object>) {
-        if !self.previous.is_empty() {
-            self.output = object.cloned();
-        }
-    }
-
-    fn is_wanted(&self, webhook: &Webhook) -> bool {
-        self.again.iter().any(|(configuration, name)| webhook.key() == (configuration, name))
-    }
 }
 
 /// A round over all webhooks.
@@ -297,7 +265,7 @@ impl DynamicPlugIn for MutatingWebhooks {
     }
 
     fn is_idle(&self, configured: &Configurations) -> bool {
-        configured.webhooks.mutating.is_empty()
+        !configured.webhooks.has_mutating()
     }
 
     fn admit<'a>(

@@ -1,7 +1,7 @@
 //! What webhooks answer: an `AdmissionReview` with a response, or an error of HTTP. Texts are those of
 //! client-go and of Go's `encoding/json`, which clients of a kube-apiserver see.
 
-use super::review::Version;
+use crate::configurations::review_version::Version;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use keelson_meta::status::{Cause, Details, quote, server_error_text};

@@ -1,36 +1,11 @@
 //! `AdmissionReview` as it is sent.
 
-use super::matching::Invocation;
+use super::invocation::Invocation;
 use crate::admission_request::admission_request;
 use crate::attributes::{Api, Attributes};
+use crate::configurations::review_version::Version;
 use keelson_meta::{Failure, GroupVersionKind, Map, Object, Status};
 use keelson_schema::{Schema, json};
-
-/// A version of `AdmissionReview`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Version {
-    V1,
-    V1Beta1,
-}
-
-impl Version {
-    /// The version of that name, if it is known.
-    pub fn parse(text: &str) -> Option<Version> {
-        match text {
-            "v1" => Some(Version::V1),
-            "v1beta1" => Some(Version::V1Beta1),
-            _ => None,
-        }
-    }
-
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Version::V1 => "v1",
-            Version::V1Beta1 => "v1beta1",
-        }
-    }
-}
 
 /// The objects of a request in one version of their kind.
 pub(super) struct Versioned {

@@ -2,11 +2,13 @@
 //! (apiserver `admission/plugin/webhook/validating`).
 
 use super::call::{Asked, CallError, call, log_failure};
-use super::matching::{Invocation, Matcher};
+use super::invocation::Invocation;
+use super::matching::Matcher;
 use super::review::request_of;
-use super::{Caller, Credentials};
 use crate::attributes::{Call, DynamicPlugIn, Notes, Pending};
+use crate::config::Credentials;
 use crate::configurations::Configurations;
+use crate::configurations::webhook::Caller;
 use crate::exempt;
 use crate::metrics::{Phase, WebhookEnd};
 use futures_util::future::join_all;
@@ -109,7 +111,7 @@ impl DynamicPlugIn for ValidatingWebhooks {
     }
 
     fn is_idle(&self, configured: &Configurations) -> bool {
-        configured.webhooks.validating.is_empty()
+        !configured.webhooks.has_validating()
     }
 
     fn validate<'a>(

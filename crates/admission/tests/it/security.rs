@@ -1,7 +1,7 @@
 //! The Pod Security Standards.
 
 use crate::{World, admitted, noted, object};
-use keelson_admission::PlugInConfig;
+use keelson_admission::{Chain, PlugInConfig};
 use keelson_meta::{Value, value};
 use std::path::Path;
 
@@ -196,7 +196,7 @@ fn exempting(folder: &Path, exemptions: &str) -> PlugInConfig {
          PodSecurity, configuration: {{exemptions: {{{exemptions}}}}}}}]}}"
     );
     std::fs::write(&file, text).expect("written");
-    PlugInConfig::read(&file).expect("read")
+    Chain::read_config(&file).expect("read")
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn exemptions_are_strings() {
     let text = "{apiVersion: apiserver.config.k8s.io/v1, kind: AdmissionConfiguration, plugins: [
         {name: PodSecurity, configuration: {exemptions: {namespaces: [n]}}}]}";
     std::fs::write(&file, text).expect("written");
-    let error = PlugInConfig::read(&file).expect_err("`n` is a boolean in YAML").to_string();
+    let error = Chain::read_config(&file).expect_err("`n` is a boolean in YAML").to_string();
     assert!(
         error.ends_with("PodSecurity: exemptions.namespaces: an item is no string: quote it"),
         "{error}"

@@ -1,6 +1,6 @@
 //! The text of a FieldsV1 tree: written, and read as far as it is what is written here.
 
-use super::codec::{parse_plain, write_element};
+use super::key::{parse_plain, write_element};
 use super::{Element, FieldSet, Node};
 use keelson_meta::Str;
 use keelson_meta::room::Kept;

@@ -1,5 +1,6 @@
 //! Lists in a strategic merge patch: merged by key or by value, with directives among the items.
 
+use super::items::{bad_type, key_of, no_merge_key, object};
 use super::lookup::{Context, ListRules};
 use super::order::{Order, Places, arrange};
 use super::{PATCH, SET_ORDER, directive_target, merge_map, unknown_directive, without_directives};
@@ -226,35 +227,11 @@ fn item_type(lists: &[&[Value]]) -> Result<Discriminant<Value>, PatchError> {
     Ok(discriminant(first))
 }
 
-/// What tells an item apart: its member `key`, or the item itself.
-pub(super) fn key_of<'v>(item: &'v Value, key: Option<&str>) -> Result<&'v Value, PatchError> {
-    let Some(key) = key else { return Ok(item) };
-    let map = object(item)?;
-    map.get(key).ok_or_else(|| no_merge_key(map, key))
-}
-
-fn object(item: &Value) -> Result<&Map, PatchError> {
-    item.as_object().ok_or_else(|| bad_type("map[string]interface {}", item))
-}
-
 fn array(value: Value) -> Result<Vec<Value>, PatchError> {
     match value {
         Value::Array(items) => Ok(items),
         other => Err(bad_type("[]interface {}", &other)),
     }
-}
-
-fn bad_type(expected: &str, value: &Value) -> PatchError {
-    let got = match value {
-        Value::Null => "%!s(<nil>)",
-        other => gofmt::type_name(other),
-    };
-    PatchError::Bare(format!("expected a {expected}, but received a {got}"))
-}
-
-fn no_merge_key(map: &Map, key: &str) -> PatchError {
-    let shown = gofmt::plain(&Value::Object(map.clone()));
-    PatchError::Bare(format!("map: {shown} does not contain declared merge key: {key}"))
 }
 
 fn no_elements() -> PatchError {

@@ -1,7 +1,7 @@
 //! The order of a merged list: first what the patch wants, then what the live list had, items that
 //! only the live list has interleaved where they stood.
 
-use super::lists::key_of;
+use super::items::key_of;
 use crate::PatchError;
 use keelson_meta::status::quote;
 use keelson_meta::{Str, Value};

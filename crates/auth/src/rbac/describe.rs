@@ -1,32 +1,9 @@
-//! Bindings and rules in words, as kube-apiserver words them.
+//! Rules in words, as kube-apiserver words them.
 
-use super::{Grant, Rule, SubjectKind};
+use super::Rule;
 use keelson_meta::Str;
 use keelson_meta::status::quote;
 use std::fmt;
-
-impl fmt::Display for Grant {
-    /// `RoleBinding "b/ns" of Role "r" to User "u"`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let binding = self.binding();
-        let (kind, name) = match binding.namespace.as_str() {
-            "" => ("ClusterRoleBinding", quote(&binding.name)),
-            namespace => ("RoleBinding", quote(&format!("{}/{namespace}", binding.name))),
-        };
-        let role = &binding.role;
-        write!(f, "{kind} {name} of {} {} to ", role.kind_name(), quote(&role.name))?;
-        let subject = self.subject();
-        let name = match subject.kind {
-            SubjectKind::ServiceAccount => {
-                let of = &subject.namespace;
-                let namespace = if of.is_empty() { &binding.namespace } else { of };
-                quote(&format!("{}/{namespace}", subject.name))
-            }
-            _ => quote(&subject.name),
-        };
-        write!(f, "{} {name}", subject.kind.name())
-    }
-}
 
 /// A list of texts as Go's `%q` shows it: `["a" "b"]`.
 pub(super) fn quoted(texts: &[Str]) -> String {

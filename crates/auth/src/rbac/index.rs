@@ -1,7 +1,7 @@
 //! [`Index`]: roles by name, and bindings by those to whom they are bound.
 
 use super::aggregate;
-use super::{Rule, rules_of};
+use super::{Binding, Grant, RoleKind, RoleRef, Rule, Subject, SubjectKind, rules_of};
 use crate::{Attributes, AuthorizationReason, Decision, SERVICE_ACCOUNT_PREFIX, User};
 use keelson_meta::{Object, Str, Value};
 use smallvec::SmallVec;
@@ -30,65 +30,6 @@ struct Scope {
     users: Names<Vec<Grant>>,
     /// Bindings of groups. Invariant: exactly the subjects of `bindings`.
     groups: Names<Vec<Grant>>,
-}
-
-/// A role binding or cluster role binding.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Binding {
-    /// Namespace; empty for a cluster role binding.
-    pub namespace: Str,
-    /// Name.
-    pub name: Str,
-    /// The role that is bound.
-    pub role: RoleRef,
-    /// Its subjects.
-    pub subjects: Vec<Subject>,
-}
-
-/// The reference of a binding to its role.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RoleRef {
-    /// Which kind of role; `Err`: a kind that there is not.
-    pub kind: Result<RoleKind, Str>,
-    /// Name.
-    pub name: Str,
-}
-
-/// Kinds of roles.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RoleKind {
-    /// In a namespace.
-    Role,
-    /// Of the cluster.
-    ClusterRole,
-}
-
-/// A subject of a binding.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Subject {
-    /// Kind.
-    pub kind: SubjectKind,
-    /// Namespace of a service account; empty is that of the binding.
-    pub namespace: Str,
-    /// Name.
-    pub name: Str,
-}
-
-/// Kinds of subjects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are the API's own words")]
-pub enum SubjectKind {
-    User,
-    Group,
-    ServiceAccount,
-}
-
-/// A subject of a binding.
-#[derive(Clone, Debug)]
-pub struct Grant {
-    binding: Arc<Binding>,
-    /// Invariant: an index of `binding.subjects`.
-    subject: usize,
 }
 
 /// A role that a binding refers to is not there.
@@ -120,50 +61,6 @@ impl RoleError {
             }
             Err(_) => self.to_string(),
         }
-    }
-}
-
-impl SubjectKind {
-    /// As it stands in a binding.
-    pub fn name(self) -> &'static str {
-        match self {
-            SubjectKind::User => "User",
-            SubjectKind::Group => "Group",
-            SubjectKind::ServiceAccount => "ServiceAccount",
-        }
-    }
-}
-
-impl RoleRef {
-    /// The `roleRef` of a binding.
-    pub fn of(binding: &Object) -> RoleRef {
-        let kind = match binding.str_at(&["roleRef", "kind"]) {
-            "Role" => Ok(RoleKind::Role),
-            "ClusterRole" => Ok(RoleKind::ClusterRole),
-            other => Err(Str::new(other)),
-        };
-        RoleRef { kind, name: binding.str_at(&["roleRef", "name"]).into() }
-    }
-
-    /// The kind as it stands in a binding.
-    pub fn kind_name(&self) -> &str {
-        match &self.kind {
-            Ok(RoleKind::Role) => "Role",
-            Ok(RoleKind::ClusterRole) => "ClusterRole",
-            Err(kind) => kind,
-        }
-    }
-}
-
-impl Grant {
-    /// The binding.
-    pub fn binding(&self) -> &Binding {
-        &self.binding
-    }
-
-    /// The subject of the binding.
-    pub fn subject(&self) -> &Subject {
-        &self.binding.subjects[self.subject]
     }
 }
 

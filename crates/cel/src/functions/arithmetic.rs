@@ -201,7 +201,7 @@ fn map_insert<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
         other => {
             let mut copy = OwnedMap::default();
             for (key, value) in other.entries()? {
-                crate::eval::insert(&mut copy, key, value)?;
+                super::maps::insert(&mut copy, key, value)?;
             }
             copy
         }
@@ -209,10 +209,10 @@ fn map_insert<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
     match args {
         [_, Val::Map(added)] => {
             for (key, value) in added.entries()? {
-                crate::eval::insert(&mut out, key, value)?;
+                super::maps::insert(&mut out, key, value)?;
             }
         }
-        [_, key, value] => crate::eval::insert(&mut out, key.clone(), value.clone())?,
+        [_, key, value] => super::maps::insert(&mut out, key.clone(), value.clone())?,
         _ => return Err(EvalError::no_overload()),
     }
     Ok(Val::Map(Map::Owned(Arc::new(out))))

@@ -3,7 +3,7 @@
 
 use crate::admission::check_refused;
 use crate::http::{Answer, Client, Server, quiet};
-use keelson::{AdmissionChain, AdmissionConfig, Builder};
+use keelson::{AdmissionChain, Builder};
 use serde_json::{Value, json};
 
 const CONFIG: &str = "\
@@ -59,7 +59,7 @@ fn start(on: &[&str]) -> Server {
     let on: Vec<String> = on.iter().map(|name| (*name).to_owned()).collect();
     // Nothing makes service accounts while no control loop runs.
     let chain = AdmissionChain::new(&on, &["ServiceAccount".to_owned()]).expect("plug-ins");
-    let admission = chain.with_config(AdmissionConfig::read(&path).expect("a configuration"));
+    let admission = chain.with_config(AdmissionChain::read_config(&path).expect("a configuration"));
     Server::start_plain(Builder { admission, ..quiet() })
 }
 

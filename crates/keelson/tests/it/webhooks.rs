@@ -15,7 +15,7 @@ pub mod scripted;
 
 use crate::http::{Server, quiet};
 use api::Api;
-use keelson::{AdmissionChain, AdmissionConfig, Builder};
+use keelson::{AdmissionChain, Builder};
 use runner::run;
 use scripted::Webhook;
 use serde_json::{Value, json};
@@ -269,7 +269,7 @@ fn a_webhook_is_shown_the_credentials_of_the_admission_configuration() {
     std::fs::write(&path, config.to_string()).expect("a file");
     for (sort, want) in [("validating", "Bearer secret"), ("mutating", "")] {
         let mut builder = quiet();
-        let config = AdmissionConfig::read(&path).expect("a configuration");
+        let config = AdmissionChain::read_config(&path).expect("a configuration");
         builder.admission = builder.admission.with_config(config);
         let (server, message, status) = webhook_in(builder, sort, &hook.config("allow"));
         assert_eq!(status, 201, "{message}");
@@ -340,6 +340,7 @@ fn start_with_image_policy(hook: &Webhook, default_allow: bool) -> Server {
     std::fs::write(&path, config.to_string()).expect("a file");
     let (on, off) = (["ImagePolicyWebhook".to_owned()], ["ServiceAccount".to_owned()]);
     let admission = AdmissionChain::new(&on, &off).expect("plug-ins");
-    let admission = admission.with_config(AdmissionConfig::read(&path).expect("a configuration"));
+    let admission =
+        admission.with_config(AdmissionChain::read_config(&path).expect("a configuration"));
     Server::start_plain(Builder { admission, ..quiet() })
 }

@@ -3,7 +3,8 @@
 use super::{decoded, signer_name};
 use crate::check::At;
 use crate::conditions;
-use crate::strategy::{Strategy, alike};
+use crate::same::alike;
+use crate::strategy::Strategy;
 use keelson_meta::object_meta::IMMUTABLE;
 use keelson_meta::status::Fault;
 use keelson_meta::{ErrorList, FieldError, Object, Path, Value, names};

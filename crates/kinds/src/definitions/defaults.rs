@@ -1,9 +1,8 @@
 //! Defaults in a schema must be values that it takes (apiextensions `pkg/apiserver/schema/defaulting`,
 //! `ValidateDefaults`).
 
+use super::members::{at, flag, invalid, listed, named, text};
 use super::open_api;
-use super::schema::{flag, invalid, listed, named, text};
-use super::validate::at;
 use keelson_meta::{ErrorList, FieldError, Map, Path, Value, value};
 use keelson_schema::structural::{self, DEPTH_MAX, Structural};
 

@@ -1,8 +1,7 @@
 //! What schemas say of how lists and maps are merged (`x-kubernetes-list-type`, `-list-map-keys`,
 //! `-map-type`).
 
-use super::open_api::wrong_type;
-use super::schema::{flag, forbidden, invalid, not_supported, required, text};
+use super::members::{flag, forbidden, invalid, not_supported, required, text, wrong_type};
 use keelson_meta::{ErrorList, Map, Value};
 use std::collections::HashSet;
 

@@ -1,9 +1,9 @@
 //! What kube-apiserver asks of every schema in a definition, structural or not (apiextensions
 //! `pkg/apis/apiextensions/validation`, `ValidateCustomResourceDefinitionOpenAPISchema`).
 
-use super::schema::{flag, forbidden, invalid, listed, named, not_supported, required, text};
+use super::members::{flag, forbidden, invalid, listed, named, not_supported, text};
 use super::{lists, rules};
-use keelson_meta::{ErrorList, FieldError, Map, Value};
+use keelson_meta::{ErrorList, Map, Value};
 use keelson_schema::structural::DEPTH_MAX;
 use std::collections::HashSet;
 
@@ -154,12 +154,4 @@ fn additional(schema: &Map, scope: Scope<'_>, field: &str, found: &mut Found) {
         scope.no_default = Some("inside additionalProperties applying to object metadata");
     }
     check(values, scope, &field, found);
-}
-
-/// A type that does not fit what else a schema says.
-pub(super) fn wrong_type(schema: &Map, field: &str, why: &str) -> FieldError {
-    match text(schema, "type") {
-        "" => required(format!("{field}.type"), why),
-        kind => invalid(format!("{field}.type"), kind, why),
-    }
 }

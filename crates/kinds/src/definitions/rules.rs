@@ -1,7 +1,7 @@
 //! What rules of a schema say beside their expressions (`x-kubernetes-validations`).
 
 use super::field_path;
-use super::schema::{invalid, listed, not_supported, required, text};
+use super::members::{invalid, listed, not_supported, required, text};
 use keelson_meta::{ErrorList, Map, Value};
 
 const REASONS: [&str; 4] =

@@ -1,9 +1,9 @@
 //! Which OpenAPI v3 schemas a version may have (apiextensions `pkg/apis/apiextensions/validation`,
 //! `validateCustomResourceDefinitionValidation`).
 
-use super::validate::at;
+use super::members::{flag, forbidden, invalid, text};
 use super::{defaults, internal, open_api, structural};
-use keelson_meta::{ErrorList, FieldError, Map, Path, Value};
+use keelson_meta::{ErrorList, Map, Value};
 
 /// The members that a root may have beside a status subresource, as upstream's internal type calls them.
 const ROOT_FIELDS: [&str; 22] = [
@@ -91,40 +91,4 @@ fn may_stand_at_root(name: &str, value: &Value) -> bool {
     let is_pointer = matches!(name, "additionalProperties" | "default");
     let is_set = is_set || (is_pointer && !value.is_null());
     !is_set || ROOT_FIELDS.iter().any(|known| known.eq_ignore_ascii_case(name))
-}
-
-pub(super) fn text<'m>(schema: &'m Map, name: &str) -> &'m str {
-    schema.get(name).and_then(Value::as_str).unwrap_or_default()
-}
-
-pub(super) fn flag(schema: &Map, name: &str) -> bool {
-    schema.get(name) == Some(&true.into())
-}
-
-/// The schemas in a member that is an object of schemas, such as `properties`.
-pub(super) fn named<'m>(schema: &'m Map, name: &str) -> impl Iterator<Item = (&'m str, &'m Map)> {
-    let members = schema.get(name).and_then(Value::as_object).into_iter().flat_map(Map::iter);
-    members.filter_map(|(name, member)| Some((name.as_str(), member.as_object()?)))
-}
-
-/// The schemas in a member that is a list of schemas, such as `anyOf`.
-pub(super) fn listed<'m>(schema: &'m Map, name: &str) -> impl Iterator<Item = &'m Map> {
-    let members = schema.get(name).and_then(Value::as_array).unwrap_or_default();
-    members.iter().filter_map(Value::as_object)
-}
-
-pub(super) fn required(field: String, why: &str) -> FieldError {
-    at(&field, FieldError::required(&Path::ROOT, why))
-}
-
-pub(super) fn invalid(field: String, value: impl Into<Value>, why: &str) -> FieldError {
-    at(&field, FieldError::invalid(&Path::ROOT, value, why))
-}
-
-pub(super) fn forbidden(field: String, why: &str) -> FieldError {
-    at(&field, FieldError::forbidden(&Path::ROOT, why))
-}
-
-pub(super) fn not_supported(field: String, value: &str, known: &[&str]) -> FieldError {
-    at(&field, FieldError::not_supported(&Path::ROOT, value, known))
 }

@@ -1,8 +1,7 @@
 //! Fields that field selectors may ask for (`selectableFields`).
 
 use super::field_path;
-use super::schema::{flag, named, text};
-use super::validate::at;
+use super::members::{at, flag, named, text};
 use keelson_meta::{ErrorList, FieldError, Map, Path, Value};
 use std::collections::HashSet;
 

@@ -2,7 +2,7 @@
 //! `ValidateStructural`): every value has a type of its own, and what `anyOf` and the like say only asks more
 //! of values.
 
-use super::schema::{flag, forbidden, invalid, listed, named, required, text};
+use super::members::{flag, forbidden, invalid, listed, named, required, text};
 use keelson_meta::{ErrorList, Map, Value};
 use keelson_schema::structural::{DEPTH_MAX, is_pattern};
 use std::collections::BTreeSet;

@@ -1,6 +1,7 @@
 //! Validation of CustomResourceDefinitions (apiextensions `pkg/apis/apiextensions/validation`). Faults name
 //! fields of upstream's internal type: what all versions have in common stands at the top there.
 
+use super::members::at;
 use super::{defaults, internal, schema, selectable, structural};
 use crate::admission::client;
 use crate::check::At;
@@ -16,11 +17,6 @@ const COLUMN_FORMATS: [&str; 8] =
 
 /// Bytes of the warning of a deprecated version.
 const WARNING_BYTES_MAX: usize = 256;
-
-/// Puts a fault at a field that is written out.
-pub(super) fn at(field: &str, error: FieldError) -> FieldError {
-    FieldError { field: field.to_owned(), ..error }
-}
 
 fn required(field: &str, why: &str) -> FieldError {
     at(field, FieldError::required(&Path::ROOT, why))

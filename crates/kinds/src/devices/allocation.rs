@@ -3,7 +3,7 @@
 use super::requests::{Names, reference, references};
 use super::{configuration, driver, not_too_many, parameters, toleration, unique};
 use crate::check::At;
-use crate::strategy::alike;
+use crate::same::alike;
 use keelson_meta::object_meta::IMMUTABLE;
 use keelson_meta::{ErrorList, FieldError, Object, Str, Value, names, value};
 use std::collections::{BTreeSet, HashSet};

@@ -5,7 +5,8 @@ use super::slices::taint;
 use super::{DRIVER_BYTES_MAX, not_too_many};
 use crate::check::{At, child, default};
 use crate::conditions;
-use crate::strategy::{Generation, Strategy, alike};
+use crate::same::alike;
+use crate::strategy::{Generation, Strategy};
 use keelson_meta::object_meta::IMMUTABLE;
 use keelson_meta::{ErrorList, FieldError, Object, Value, names};
 

@@ -1,7 +1,7 @@
 //! Annotations of pods that mean something: AppArmor and seccomp profiles, tolerations, the cost of a deletion,
 //! mirror pods.
 
-use super::{scheduling, volumes};
+use super::scheduling;
 use crate::check::At;
 use keelson_meta::status::quote;
 use keelson_meta::{ErrorList, Map, Object, Seen, Str, Value};
@@ -75,7 +75,7 @@ fn seccomp(at: &At<'_, '_>, errors: &mut ErrorList) {
         text => match text.strip_prefix(LOCALHOST) {
             Some(path) => {
                 let path = Value::from(path);
-                volumes::descending(&At { value: &path, path: at.path }, errors);
+                super::paths::descending(&At { value: &path, path: at.path }, errors);
             }
             None => at.invalid(errors, "must be a valid seccomp profile"),
         },

@@ -1,7 +1,7 @@
 //! Rules of containers.
 
+use super::context::Context;
 use super::probes;
-use super::spec::Context;
 use super::{env, resources, security, volumes};
 use crate::check::At;
 use keelson_meta::names;

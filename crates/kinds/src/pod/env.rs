@@ -1,6 +1,6 @@
 //! Environment variables of containers, and the references to fields that volumes share with them.
 
-use super::spec::Context;
+use super::context::Context;
 use crate::check::At;
 use crate::gates;
 use keelson_meta::names;
@@ -109,7 +109,7 @@ fn file_ref(at: &At<'_, '_>, errors: &mut ErrorList) {
     at.field("volumeName").required_rule(errors, names::is_dns1123_label);
     let path = at.field("path");
     if path.not_empty(errors, "") {
-        super::volumes::no_backsteps(&path, errors);
+        super::paths::no_backsteps(&path, errors);
     }
 }
 

@@ -3,8 +3,9 @@
 use super::resources::class_of_service;
 use super::{annotations, containers, spec, update};
 use crate::check::{At, child};
+use crate::same::alike;
 use crate::same::{self, go};
-use crate::strategy::{PartRules, alike};
+use crate::strategy::PartRules;
 use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Value};
 use std::collections::HashMap;
 

@@ -1,6 +1,6 @@
 //! Probes, and the hooks of a container's life.
 
-use super::spec::Context;
+use super::context::Context;
 use crate::check::At;
 use crate::gates;
 use keelson_meta::names;

@@ -1,7 +1,7 @@
 //! Amounts of resources: requests and limits of containers and pods, and the class of service that
 //! follows from them.
 
-use super::spec::Context;
+use super::context::Context;
 use crate::check::{At, NOT_NEGATIVE, quantity};
 use keelson_meta::names;
 use keelson_meta::{ErrorList, FieldError, Map, Object, Quantity, Str, Value};

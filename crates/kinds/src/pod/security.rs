@@ -1,7 +1,7 @@
 //! Security contexts of pods and containers, and what a pod shares with its host.
 
+use super::context::Context;
 use super::defaults::CONTAINER_LISTS;
-use super::spec::Context;
 use crate::check::{At, Go, GoMembers, as_go};
 use crate::gates;
 use keelson_meta::{ErrorList, Feature, FieldError, Seen, value};
@@ -162,7 +162,7 @@ fn seccomp(at: &At<'_, '_>, errors: &mut ErrorList) {
         if !profile.is_set() {
             profile.required(errors, "must be set when seccomp type is Localhost");
         } else {
-            super::volumes::descending(&profile, errors);
+            super::paths::descending(&profile, errors);
         }
     } else if profile.is_set() {
         // Messages show the Go struct.

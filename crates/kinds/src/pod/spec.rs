@@ -1,30 +1,11 @@
 //! Rules of a pod's spec, in the order in which faults are told.
 
+use super::context::Context;
 use super::{annotations, containers, resources, scheduling, security, volumes};
 use crate::check::At;
 use keelson_meta::names;
 use keelson_meta::object_meta::{validate_annotations, validate_labels};
 use keelson_meta::{ErrorList, FieldError, Seen, Value, ip, value};
-
-/// What rules of parts have to know of the whole.
-pub(crate) struct Context<'a> {
-    /// The volumes that are well-formed.
-    pub volumes: volumes::Volumes<'a>,
-    /// The names of `resourceClaims`, in order.
-    pub claim_names: Vec<&'a str>,
-    /// The same, to look one up.
-    pub claims: Seen<&'a str>,
-    /// `restartPolicy` of the pod.
-    pub restart_policy: &'a str,
-    /// `terminationGracePeriodSeconds`.
-    pub grace_seconds: i64,
-    /// `os.name`.
-    pub os: &'a str,
-    /// Users of the pod are those of the host.
-    pub host_users: bool,
-    /// A pod, not a template of one.
-    pub is_pod: bool,
-}
 
 pub(super) const RESTART_POLICIES: &[&str] = &["Always", "OnFailure", "Never"];
 const DNS_POLICIES: &[&str] = &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];

@@ -1,8 +1,8 @@
 //! What an update may change in a pod.
 
 use crate::check::At;
+use crate::same::alike;
 use crate::same::{self, go};
-use crate::strategy::alike;
 use keelson_meta::status::{quote, show};
 use keelson_meta::{ErrorList, FieldError, Map, Object, Seen, Value};
 

@@ -1,11 +1,11 @@
 //! Volumes of pods, and how containers mount them. Persistent volumes share most sources.
 
+use super::context::{Context, Volumes};
 use super::env;
-use super::spec::Context;
+use super::paths::{descending, has_backsteps, no_backsteps};
 use crate::check::At;
 use keelson_meta::names;
 use keelson_meta::{ErrorList, FieldError, Path, Seen, Value};
-use std::collections::HashMap;
 
 /// How a source of files is checked; the flag is true in a persistent volume.
 type Check = fn(&At<'_, '_>, errors: &mut ErrorList);
@@ -43,9 +43,6 @@ const SOURCES: &[(&str, Check)] = &[
     ("ephemeral", ephemeral),
     ("image", image),
 ];
-
-/// The well-formed volumes of a pod, by their names.
-pub(crate) type Volumes<'a> = HashMap<&'a str, &'a Value>;
 
 /// Checks the volumes of a pod; answers the well-formed ones.
 pub(super) fn list<'a>(at: &At<'a, '_>, is_pod: bool, errors: &mut ErrorList) -> Volumes<'a> {
@@ -573,31 +570,12 @@ fn ephemeral(at: &At<'_, '_>, errors: &mut ErrorList) {
     if !template.is_set() {
         return template.required(errors, "");
     }
-    crate::devices::template_metadata(&template.field("metadata"), errors);
-    crate::claims::claim_spec(&template.field("spec"), false, errors);
+    crate::claim_template::template_metadata(&template.field("metadata"), errors);
+    crate::claim_template::claim_spec(&template.field("spec"), false, errors);
 }
 
 fn image(at: &At<'_, '_>, errors: &mut ErrorList) {
     at.field("pullPolicy").required_one_of(errors, &["Always", "IfNotPresent", "Never"]);
-}
-
-/// A path that leads down: relative, without `..`.
-pub(crate) fn descending(at: &At<'_, '_>, errors: &mut ErrorList) {
-    if at.text().starts_with('/') {
-        at.invalid(errors, "must be a relative path");
-    }
-    no_backsteps(at, errors);
-}
-
-/// A path without `..`.
-pub(crate) fn no_backsteps(at: &At<'_, '_>, errors: &mut ErrorList) {
-    if has_backsteps(at.text()) {
-        at.invalid(errors, "must not contain '..'");
-    }
-}
-
-fn has_backsteps(path: &str) -> bool {
-    path.replace('\\', "/").split('/').any(|part| part == "..")
 }
 
 /// A path that leads down and does not begin as the files do that a node keeps for itself.

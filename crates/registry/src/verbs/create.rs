@@ -9,7 +9,7 @@ use crate::owners;
 use crate::registry::{Put, Registry};
 use crate::stamp;
 use crate::verbs::Tries;
-use crate::verbs::update::{Updated, is_refused_claim, shown_object};
+use crate::verbs::bodies::{Updated, check_namespace, invalid, is_refused_claim, shown_object};
 use crate::verbs::{Written, check_body_fields};
 use crate::write::{Options, Write};
 use keelson_admission::{Operation, Stored};
@@ -373,27 +373,6 @@ fn taken(target: &Target, known: Option<Entry>) -> Result<New, Failure> {
     Ok(New::Taken { ends: known.is_some_and(|known| known.deletion_timestamp().is_some()) })
 }
 
-/// The namespace in the body must be that of the URL; an absent one is filled in.
-pub(crate) fn check_namespace(target: &Target, obj: &mut Object) -> Result<(), Failure> {
-    if !target.kind.namespaced {
-        if obj.namespace().is_empty() {
-            return Ok(());
-        }
-        obj.set_meta("namespace", "");
-        return Ok(());
-    }
-    if obj.namespace().is_empty() {
-        obj.set_meta("namespace", &target.namespace);
-        return Ok(());
-    }
-    if obj.namespace() == target.namespace {
-        return Ok(());
-    }
-    Err(Status::bad_request(
-        "the namespace of the provided object does not match the namespace sent on the request",
-    ))
-}
-
 /// Sets what the server decides when an object is made.
 fn prepare(registry: &Registry, new: &Creation<'_>, obj: &mut Object) {
     let (permit, target) = (new.permit, new.target);
@@ -447,14 +426,6 @@ fn validate(registry: &Registry, target: &Target, obj: &Object) -> Result<(), Fa
     // What is asked of all kinds is less than a kind asks that looks at its metadata itself.
     let rule = names::name_is_path_segment;
     invalid(target, obj, strategy::validate_metadata(obj, namespaced, rule))
-}
-
-/// 422 with the object's faults, if there are any.
-pub(crate) fn invalid(target: &Target, obj: &Object, errors: ErrorList) -> Result<(), Failure> {
-    let name = if obj.name().is_empty() { obj.generate_name() } else { obj.name() };
-    // A kind that stands in several groups is called by that in which it is stored.
-    let gvk = &target.kind.storage.gvk;
-    errors.into_result(&gvk.group, &gvk.kind, name)
 }
 
 /// 409 for a generated name that stayed taken.

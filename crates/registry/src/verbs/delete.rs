@@ -5,7 +5,7 @@ use crate::kind::Target;
 use crate::options::{DeleteOptions, ListOptions, Propagation};
 use crate::registry::{Put, Registry, Removed};
 use crate::verbs::Tries;
-use crate::verbs::update::shown_object;
+use crate::verbs::bodies::shown_object;
 use crate::write::{Options, Write};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use keelson_admission::Operation;

@@ -1,5 +1,7 @@
 //! list: items of a snapshot, filtered, in pages.
 
+mod past;
+
 use crate::api_table::Source;
 use crate::conversion::not_listed;
 use crate::kind::Target;

@@ -2,13 +2,13 @@
 
 use crate::conversion::Conversions;
 use crate::kind::Target;
-use crate::options::{FieldValidation, Patch, PatchForm, WriteOptions};
+use crate::options::{FieldValidation, Patch, PatchForm, WriteOptions, strict_warnings};
 use crate::owners::Endpoint;
 use crate::patching::{Difference, Patched};
 use crate::registry::Registry;
-use crate::verbs::create::check_namespace;
-use crate::verbs::update::{Updated, check_name};
-use crate::verbs::{Written, strict_warnings};
+use crate::verbs::Written;
+use crate::verbs::bodies::{Updated, check_namespace};
+use crate::verbs::update::check_name;
 use crate::write::Part;
 use keelson_apply::apply::are_readable_owners;
 use keelson_auth::Permit;

@@ -6,7 +6,9 @@ use crate::kind::{Answer, Target};
 use crate::options::WriteOptions;
 use crate::owners::{self, Endpoint};
 use crate::registry::{Put, Registry, Removed};
-use crate::verbs::create::{check_namespace, invalid};
+use crate::verbs::bodies::{
+    Change, Updated, check_namespace, invalid, is_refused_claim, shown_object,
+};
 use crate::verbs::{Tries, Written, check_body_fields};
 use crate::write::{Options, Part, Write};
 use keelson_admission::Operation;
@@ -22,19 +24,6 @@ use keelson_schema::decode::Decoded;
 use keelson_store::Revision;
 use std::sync::Arc;
 use std::time::Instant;
-
-/// What a change makes of the stored object, in the version of the target.
-pub struct Updated {
-    /// The object as it shall be.
-    pub object: Object,
-    /// Its managedFields are set already (server-side apply does that itself).
-    pub owned: bool,
-    /// What the client is warned of.
-    pub warnings: Vec<Str>,
-}
-
-/// Makes the wished object from the stored one. Called again when another write came first.
-pub type Change<'a> = &'a (dyn Fn(Option<&Object>) -> Result<Updated, Failure> + Send + Sync);
 
 impl Registry {
     /// Replaces an object.
@@ -318,14 +307,6 @@ impl Registry {
     }
 }
 
-/// An object that a write worked on, in the version of the target.
-pub(crate) fn shown_object(target: &Target, object: Object) -> Object {
-    match target.kind.source {
-        Source::BuiltIn => target.kind.convert(object, &target.kind.storage, target.schema()),
-        Source::Custom => object,
-    }
-}
-
 /// What a change makes of a stored object, both in the version that writes work on.
 struct Changed {
     new: Object,
@@ -361,11 +342,6 @@ impl<'a> Ask<'a> {
 enum Step {
     Done(Answer),
     Lost(Option<Entry>),
-}
-
-/// Whether a valid object was not given what it needs, which upstream asks for before it warns of anything.
-pub(super) fn is_refused_claim<T>(stored: &Result<T, Failure>) -> bool {
-    stored.as_ref().is_err_and(|failure| failure.reason == Reason::Invalid)
 }
 
 /// Whether a try got as far as the store, which then knew what is newest.

@@ -1,7 +1,7 @@
 //! Object to JSON through its schema: members in canonical order, members that Go always writes filled
 //! in with their zero value.
 
-use super::write::{write_string, write_value};
+use crate::json_writer::{write_string, write_value};
 use crate::types::{Field, Presence, Schema, Shape, Struct, Types};
 use keelson_meta::{Map, Object, Str, Value};
 use smallvec::SmallVec;

@@ -3,8 +3,10 @@
 //! Syntax errors carry the words of Go's encoding/json, because clients compare them. Keys that stand
 //! twice in one object are reported with their path, the last one wins (sigs.k8s.io/json).
 
-use super::raw::maps_length;
+mod maps;
+
 use keelson_meta::{Map, Path, Str, Value};
+use maps::maps_length;
 use std::fmt;
 
 /// Levels of nesting that are read. Real objects stay below 100; deeper bodies are refused with a 400.

@@ -139,7 +139,7 @@ impl Key {
     fn new(field: &Field) -> Key {
         let mut whole = Vec::with_capacity(field.name.len() + KEY_SIGNS);
         whole.push(b',');
-        crate::json::write_string(&field.name, &mut whole);
+        crate::json_writer::write_string(&field.name, &mut whole);
         whole.push(b':');
         let mut short = [0; KEY_SHORT_BYTES];
         for (to, from) in short.iter_mut().zip(&whole) {

@@ -3,8 +3,6 @@
 //!
 //! Each covers the name of its record, so that records which have changed places do not fit either.
 
-use super::rows::Id;
-
 /// Bytes of a checksum.
 pub(super) const SUM_BYTES: usize = 4;
 
@@ -14,13 +12,13 @@ const VALUE: &[u8] = b"value";
 const FLOOR: &[u8] = b"floor";
 
 /// The checksum of a row of the heads, without its last bytes, which hold it.
-pub(super) fn of_head(id: Id, row: &[u8]) -> [u8; SUM_BYTES] {
-    sum(&[HEAD, &id, row])
+pub(super) fn of_head(id: &[u8], row: &[u8]) -> [u8; SUM_BYTES] {
+    sum(&[HEAD, id, row])
 }
 
 /// The checksum of the value of a record.
-pub(super) fn of_value(id: Id, value: &[u8]) -> [u8; SUM_BYTES] {
-    sum(&[VALUE, &id, value])
+pub(super) fn of_value(id: &[u8], value: &[u8]) -> [u8; SUM_BYTES] {
+    sum(&[VALUE, id, value])
 }
 
 /// The checksum of the floor.
@@ -41,17 +39,17 @@ mod tests {
     #[test]
     fn every_flipped_bit_changes_the_sum() {
         let (id, value) = ([7; 12], b"a value".to_vec());
-        let whole = of_value(id, &value);
+        let whole = of_value(&id, &value);
         for bit in 0..value.len() * 8 {
             let mut flipped = value.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
-            assert_ne!(of_value(id, &flipped), whole, "bit {bit} of the value");
+            assert_ne!(of_value(&id, &flipped), whole, "bit {bit} of the value");
         }
         for bit in 0..id.len() * 8 {
             let mut flipped = id;
             flipped[bit / 8] ^= 1 << (bit % 8);
-            assert_ne!(of_value(flipped, &value), whole, "bit {bit} of the name");
+            assert_ne!(of_value(&flipped, &value), whole, "bit {bit} of the name");
         }
-        assert_ne!(of_head(id, &value), whole);
+        assert_ne!(of_head(&id, &value), whole);
     }
 }

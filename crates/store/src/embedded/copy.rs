@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use redb::{Database, ReadableDatabase, ReadableTableMetadata, WriteTransaction};
 
 use super::disk::{RecordId, damaged};
+use super::facts::set_floor;
 use super::files::{Files, Place};
+use super::library::{builder, plain, shared};
 use super::panics::Opened;
-use super::redb_disk::{builder, plain, shared};
 use super::rows::{HEADS, Id, PARTS, Values, decode, decode_head, encode, insert_stored};
-use super::takeover::set_floor;
 use super::write_behind::WriteBehind;
 use crate::{DiskError, Revision};
 

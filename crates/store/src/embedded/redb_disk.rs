@@ -13,25 +13,22 @@ use std::sync::{
 
 use bytes::Bytes;
 use redb::{
-    Builder, Database, Durability, Error, ReadableDatabase, ReadableTableMetadata, StorageError,
-    WriteTransaction,
+    Database, Durability, ReadableDatabase, ReadableTableMetadata, StorageError, WriteTransaction,
 };
 
 use super::copy::Copy;
 use super::disk::{Disk, Head, Record, RecordId, Sink, StoredRecord, damaged};
+use super::facts::{Rows, floor_of, rows_of, set_floor};
 use super::files::{DirFiles, Files, Place, backend};
+use super::library::{builder, is_spoiling, plain, shared};
 use super::panics::{Opened, Panicked, caught};
 use super::rows::{
     Finding, HEADS, Id, PARTS, Values, decode_head, decode_value, encode, encode_head,
     insert_value, remove_parts, remove_value, value_of,
 };
-use super::takeover::{Rows, floor_of, rows_of, set_floor, take_over};
+use super::takeover::take_over;
 use super::write_behind::WriteBehind;
 use crate::{DiskError, Revision};
-
-/// Pages kept in memory, read and written together. Values are read from here only on a miss of
-/// the cache above and of the ring, and a write needs the end of the tables, so little does.
-const CACHE_BYTES_MAX: usize = 2 << 20;
 
 /// Thousandths: a file that takes up more for each byte in it is copied. A copy takes up some 1,300,
 /// so that each byte that is copied has let another one be written.
@@ -467,26 +464,6 @@ fn no_copy() -> DiskError {
     plain(io::Error::other("there is no copy"))
 }
 
-pub(super) fn builder() -> Builder {
-    let mut builder = Database::builder();
-    builder.set_cache_size(CACHE_BYTES_MAX);
-    builder
-}
-
-/// Whether the library answers nothing more after this error.
-fn is_spoiling(error: &DiskError) -> bool {
-    let error = error.downcast_ref::<Error>();
-    matches!(error, Some(Error::Io(_) | Error::PreviousIo | Error::DatabaseClosed))
-}
-
-pub(super) fn shared(error: impl Into<Error>) -> DiskError {
-    Arc::new(error.into())
-}
-
-pub(super) fn plain(error: io::Error) -> DiskError {
-    Arc::new(error)
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
@@ -496,6 +473,7 @@ mod tests {
 
     use redb::StorageBackend;
 
+    use super::super::library::CACHE_BYTES_MAX;
     use super::*;
     use crate::conformance::{Fault, PowerDisk};
 

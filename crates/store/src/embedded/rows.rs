@@ -7,20 +7,13 @@ use redb::{AccessGuard, Range, ReadableTable, Table, TableDefinition};
 
 use super::checksum::{self, SUM_BYTES};
 use super::disk::{Damage, Head, Record, RecordId};
-use super::redb_disk::shared;
+use super::library::shared;
 use crate::{DiskError, Revision, Timestamp};
 
 /// Record name to kind, revision of creation, length of the value, key and checksum.
 pub(super) const HEADS: TableDefinition<'_, Id, &[u8]> = TableDefinition::new("heads");
 /// Record name and number of the part to that part of the value and its checksum; deletes have no row.
 pub(super) const PARTS: TableDefinition<'_, PartId, &[u8]> = TableDefinition::new("parts");
-/// Facts about the whole.
-pub(super) const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
-pub(super) const FLOOR: &str = "floor";
-pub(super) const FLOOR_SUM: &str = "floor-checksum";
-/// The format of the rows. Format 3 has no such fact.
-pub(super) const FORMAT: &str = "format";
-
 const KIND_DELETE: u8 = 1;
 const KIND_PUT: u8 = 2;
 const KIND_PUT_WITH_LEASE: u8 = 3;
@@ -106,14 +99,14 @@ pub(super) fn encode_head(head: &Head, buffer: &mut Vec<u8>) {
         }
     }
     buffer.extend_from_slice(&head.key);
-    buffer.extend_from_slice(&checksum::of_head(encode(head.id), buffer));
+    buffer.extend_from_slice(&checksum::of_head(&encode(head.id), buffer));
 }
 
 /// The head in a row, when it is as it was written.
 pub(super) fn decode_head(id: Id, row: &[u8]) -> Result<Head, Damage> {
     let damage = || Damage { id: decode(id), what: Damage::HEAD_SUM };
     let (row, sum) = row.split_last_chunk().ok_or_else(damage)?;
-    if checksum::of_head(id, row) != *sum {
+    if checksum::of_head(&id, row) != *sum {
         return Err(damage());
     }
     read_head(decode(id), row).ok_or_else(damage)
@@ -157,7 +150,7 @@ pub(super) fn value_of(head: &Head, stored: Option<&[u8]>) -> Result<Bytes, Dama
 pub(super) fn decode_value(id: RecordId, stored: &[u8]) -> Result<&[u8], Damage> {
     let damage = || Damage { id, what: Damage::VALUE_SUM };
     let (value, sum) = stored.split_last_chunk().ok_or_else(damage)?;
-    if checksum::of_value(encode(id), value) == *sum { Ok(value) } else { Err(damage()) }
+    if checksum::of_value(&encode(id), value) == *sum { Ok(value) } else { Err(damage()) }
 }
 
 fn encode_part(id: Id, number: u16) -> PartId {
@@ -182,7 +175,7 @@ pub(super) fn insert_value(
 ) -> Result<(), DiskError> {
     buffer.clear();
     buffer.extend_from_slice(value);
-    buffer.extend_from_slice(&checksum::of_value(id, value));
+    buffer.extend_from_slice(&checksum::of_value(&id, value));
     insert_stored(table, id, buffer)
 }
 

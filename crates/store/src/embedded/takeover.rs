@@ -3,79 +3,20 @@
 
 use std::sync::Arc;
 
-use redb::{Database, ReadOnlyTable, ReadableDatabase, TableError, WriteTransaction};
+use redb::{Database, ReadableDatabase, WriteTransaction};
 
-use super::checksum;
 use super::copy::Copy;
 use super::disk::{Damage, RecordId, damaged};
+use super::facts::floor_of_format_3;
 use super::files::Files;
+use super::library::{plain, shared};
 use super::panics::Opened;
-use super::redb_disk::{plain, shared};
-use super::rows::{
-    FLOOR, FLOOR_SUM, FORMAT, HEADS, Id, META, PARTS, Values, decode, encode, encode_head,
-    insert_value, read_head,
-};
+use super::rows::{HEADS, Id, PARTS, Values, decode, encode, encode_head, insert_value, read_head};
 use super::write_behind::WriteBehind;
 use crate::{DiskError, Revision};
 
-/// The format of the rows that are written.
-pub(super) const ROWS_FORMAT: u64 = 4;
 /// Keys and values that are taken over with one sync.
 const STEP_BYTES: u64 = 4 << 20;
-
-/// What the tables of a file are.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Rows {
-    /// There are none yet.
-    None,
-    /// Those of format 3.
-    Old,
-    /// Those of this version.
-    Known,
-}
-
-/// What the tables of a file are; an error when a later version wrote them.
-pub(super) fn rows_of(database: &Database) -> Result<Rows, DiskError> {
-    let reading = database.begin_read().map_err(shared)?;
-    let meta = match reading.open_table(META) {
-        Ok(meta) => meta,
-        Err(TableError::TableDoesNotExist(_)) => return Ok(Rows::None),
-        Err(error) => return Err(shared(error)),
-    };
-    match (fact(&meta, FORMAT)?, fact(&meta, FLOOR_SUM)?) {
-        (Some(ROWS_FORMAT), Some(_)) => Ok(Rows::Known),
-        (None, None) => Ok(Rows::Old),
-        (format, _) => {
-            Err(plain(std::io::Error::other(format!("the records have the format {format:?}"))))
-        }
-    }
-}
-
-/// The floor, when it is as it was written.
-pub(super) fn floor_of(database: &Database) -> Result<Revision, DiskError> {
-    let reading = database.begin_read().map_err(shared)?;
-    let meta = reading.open_table(META).map_err(shared)?;
-    let (floor, sum) = (fact(&meta, FLOOR)?, fact(&meta, FLOOR_SUM)?);
-    match floor {
-        Some(floor) if sum == Some(checksum::of_floor(floor)) => Ok(Revision(floor)),
-        _ => Err(plain(std::io::Error::other("the floor of the history fails its checksum"))),
-    }
-}
-
-fn fact(meta: &ReadOnlyTable<&str, u64>, name: &str) -> Result<Option<u64>, DiskError> {
-    Ok(meta.get(name).map_err(shared)?.map(|fact| fact.value()))
-}
-
-/// Writes the floor, and which format the rows have.
-pub(super) fn set_floor(writing: &WriteTransaction, floor: Revision) -> Result<(), DiskError> {
-    let mut meta = writing.open_table(META).map_err(shared)?;
-    for (name, fact) in
-        [(FLOOR, floor.0), (FLOOR_SUM, checksum::of_floor(floor.0)), (FORMAT, ROWS_FORMAT)]
-    {
-        meta.insert(name, fact).map_err(shared)?;
-    }
-    Ok(())
-}
 
 /// Copies a file of format 3 and puts the copy in its place. `before` is done when the copy is whole
 /// and durable, and not yet in its place.
@@ -91,11 +32,7 @@ pub(super) fn take_over(
             "the records of format 3 fail the checksums of their pages",
         )));
     }
-    let floor = {
-        let reading = from.begin_read().map_err(shared)?;
-        let meta = reading.open_table(META).map_err(shared)?;
-        Revision(fact(&meta, FLOOR)?.unwrap_or_default())
-    };
+    let floor = floor_of_format_3(&from)?;
     let mut copy = Copy::begin(files)?;
     let mut next = Some(RecordId::first(Revision(0)));
     while let Some(start) = next {

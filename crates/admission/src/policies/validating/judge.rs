@@ -1,8 +1,8 @@
 //! [`judge`]: what a policy says of a request (`validating/validator.go`).
 
+use crate::configurations::policy::{Compiled, Policy, Validation};
 use crate::decisions::Decisions;
 use crate::match_conditions::Matched;
-use crate::policies::policy::{Compiled, Policy, Validation};
 use keelson_cel::admission::{Inputs, OutOfBudget, Variables, scope};
 use keelson_cel::{EXPRESSION_COST_MAX, OBJECT_COST_MAX, Resource, Val};
 use keelson_meta::{Reason, Str};

@@ -1,7 +1,7 @@
 //! [`Policy`] and [`Binding`]: what is stored, read once a change. Expressions are compiled when a request
 //! first needs them.
 
-use super::matching::MatchResources;
+use super::match_resources::MatchResources;
 use crate::match_conditions::MatchConditions;
 use keelson_cel::admission::{Compiler, Expression, Purpose};
 use keelson_cel::{ComputedSet, Version};
@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 
 /// A ValidatingAdmissionPolicy or MutatingAdmissionPolicy.
 #[derive(Debug)]
-pub(super) struct Policy {
+pub(crate) struct Policy {
     pub name: Str,
     pub constraints: MatchResources,
     pub param_kind: Option<GroupVersionKind>,
@@ -25,7 +25,7 @@ pub(super) struct Policy {
 
 /// The expressions of a policy.
 #[derive(Debug)]
-pub(super) struct Compiled {
+pub(crate) struct Compiled {
     pub variables: ComputedSet,
     pub conditions: MatchConditions,
     pub validations: Vec<Validation>,
@@ -38,7 +38,7 @@ pub(super) struct Compiled {
 
 /// One of `validations`.
 #[derive(Debug)]
-pub(super) struct Validation {
+pub(crate) struct Validation {
     pub expression: Expression,
     pub message_expression: Option<Expression>,
     pub message: Str,
@@ -47,14 +47,14 @@ pub(super) struct Validation {
 
 /// One of `mutations`.
 #[derive(Debug)]
-pub(super) enum Mutation {
+pub(crate) enum Mutation {
     JsonPatch(Expression),
     ApplyConfiguration(Expression),
 }
 
 /// The validation actions of a binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Action {
+pub(crate) enum Action {
     Deny,
     Warn,
     Audit,
@@ -72,7 +72,7 @@ impl Action {
 
 /// A binding of either kind.
 #[derive(Debug)]
-pub(super) struct Binding {
+pub(crate) struct Binding {
     pub name: Str,
     pub policy: Str,
     pub resources: Option<MatchResources>,
@@ -82,7 +82,7 @@ pub(super) struct Binding {
 
 /// `paramRef`.
 #[derive(Debug)]
-pub(super) struct ParamRef {
+pub(crate) struct ParamRef {
     /// Empty where a selector says which.
     pub name: Str,
     /// Empty: that of the request.

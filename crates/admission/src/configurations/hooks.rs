@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 /// Policies of one kind, and their bindings.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Kinds {
+pub(crate) struct Kinds {
     policies: BTreeMap<Str, Arc<Policy>>,
     bindings: BTreeMap<Str, Arc<Binding>>,
     /// Made when it is first read after a change.
@@ -18,14 +18,14 @@ pub(super) struct Kinds {
 
 /// A policy with its bindings.
 #[derive(Debug)]
-pub(super) struct Hook {
+pub(crate) struct Hook {
     pub policy: Arc<Policy>,
     pub bindings: Vec<Arc<Binding>>,
 }
 
 /// The policies that have bindings, by name.
 #[derive(Debug, Default)]
-pub(super) struct Hooks {
+pub(crate) struct Hooks {
     hooks: Vec<Hook>,
     /// Places in `hooks` by a resource that rules name.
     by_resource: HashMap<Str, Vec<u32>>,

@@ -1,9 +1,9 @@
 //! Estimates of single calls: those of the language, and those of the libraries.
 
+use super::{Argument, Estimate, Estimator, Step};
 use crate::ast::Kind;
 use crate::charge::TRAVERSAL_FACTOR;
 use crate::charge::{AUTHORIZER_CHECK_COST, LIST_CREATE_COST, REGEX_FACTOR, STRUCT_CREATE_COST};
-use crate::cost::{Argument, Estimate, Estimator, Step};
 use crate::literal::Literal;
 use crate::types::Type;
 

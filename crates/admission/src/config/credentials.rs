@@ -1,7 +1,7 @@
 //! [`Credentials`]: what webhooks are shown of who calls them, from the kubeconfig that
 //! `--admission-control-config-file` names (apiserver `util/webhook/authentication.go`).
 
-use crate::config::{check_fields, text};
+use super::{check_fields, text};
 use keelson_egress::Peer;
 use keelson_egress::kubeconfig::{self, Login};
 use keelson_meta::Value;
@@ -26,7 +26,7 @@ impl fmt::Debug for Credentials {
 
 impl Credentials {
     /// Reads a `WebhookAdmissionConfiguration` and the kubeconfig that it names.
-    pub(crate) fn read(config: &Value) -> Result<Credentials, String> {
+    pub(super) fn read(config: &Value) -> Result<Credentials, String> {
         const KINDS: [&str; 2] = ["WebhookAdmissionConfiguration", "WebhookAdmission"];
         check_fields(config, &["kind", "apiVersion", "kubeConfigFile"])?;
         let (kind, version) = (text(config, "kind"), text(config, "apiVersion"));
@@ -40,7 +40,7 @@ impl Credentials {
         if !Path::new(file).is_absolute() {
             return Err(format!("kubeConfigFile: {file:?}: must be an absolute file path"));
         }
-        let (kubeconfig, folder) = crate::config::read_kubeconfig(file)?;
+        let (kubeconfig, folder) = super::read_kubeconfig(file)?;
         Credentials::of_kubeconfig(&kubeconfig, folder).map_err(|why| format!("{file}: {why}"))
     }
 
@@ -52,7 +52,7 @@ impl Credentials {
     }
 
     /// Gives a peer what it is to be shown; `host` is as configured, with the port where one is named.
-    pub(super) fn equip(&self, peer: &mut Peer, host: &str) {
+    pub(crate) fn equip(&self, peer: &mut Peer, host: &str) {
         let login = self.named_after(host);
         let without_port = || self.named_after(host.strip_suffix(":443")?);
         let login = login.or_else(without_port).or_else(|| self.users.get("*"));

@@ -1,14 +1,14 @@
 //! [`Webhook`]: one webhook of a configuration, compiled.
 
-use super::Caller;
-use super::review::Version;
+use super::review_version::Version;
+use crate::config::Credentials;
 use crate::match_conditions::MatchConditions;
 use crate::rules::Rule;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::Uri;
 use keelson_cel::admission::Compiler;
-use keelson_egress::{Client, Peer, Route, Trust};
+use keelson_egress::{Client, Egress, Peer, Route, Trust};
 use keelson_meta::selector::Selector;
 use keelson_meta::{Str, Value};
 use std::sync::{Arc, OnceLock};
@@ -18,8 +18,14 @@ const TIMEOUT_SECONDS_DEFAULT: i64 = 10;
 const TIMEOUT_SECONDS_MAX: i64 = 30;
 const HTTPS_PORT: u16 = 443;
 
+/// The client and the credentials of a webhook plug-in.
+pub(crate) struct Caller {
+    pub egress: Arc<Egress>,
+    pub credentials: Arc<Credentials>,
+}
+
 /// A webhook of a configuration.
-pub(super) struct Webhook {
+pub(crate) struct Webhook {
     pub configuration: Str,
     pub name: Str,
     pub rules: Vec<Rule>,
@@ -42,7 +48,7 @@ pub(super) struct Webhook {
 }
 
 /// The client configuration of a webhook: URL or service.
-pub(super) struct Endpoint {
+pub(crate) struct Endpoint {
     peer: Peer,
     /// The host as configured, with its port where one is named.
     host: String,

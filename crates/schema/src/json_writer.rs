@@ -38,12 +38,12 @@ pub fn write_value(value: &Value, out: &mut Vec<u8>) {
 }
 
 /// Appends an integer.
-pub(super) fn write_int(number: i64, out: &mut Vec<u8>) {
+fn write_int(number: i64, out: &mut Vec<u8>) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
 /// Appends a float as Go does: plain between 1e-6 and 1e21, else with an exponent.
-pub(super) fn write_float(number: f64, out: &mut Vec<u8>) {
+fn write_float(number: f64, out: &mut Vec<u8>) {
     let size = number.abs();
     if size != 0.0 && !(1e-6..1e21).contains(&size) {
         let text = format!("{number:e}");

@@ -1,7 +1,7 @@
 //! What authorizers and authenticators read of the registry: objects, and the changes of some resources.
 
+use super::Registry;
 use crate::kind::Kind;
-use crate::registry::Registry;
 use keelson_auth::{BoxFuture, Change, Feed, GroupResource, Objects};
 use keelson_cache::{Cursor, Entry, Resource};
 use keelson_meta::{Failure, Object, Status};

@@ -1,9 +1,44 @@
 //! PodSecurityConfiguration: the levels of namespaces without labels, and exemptions.
 
-use super::{Level, Standard, minor};
-use crate::config::{check_fields, text};
-use crate::request::Request;
-use keelson_meta::{Object, Value};
+use super::{check_fields, text};
+use keelson_meta::Value;
+use std::fmt;
+
+/// A Pod Security Standard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Level {
+    Privileged,
+    Baseline,
+    Restricted,
+}
+
+/// A level as one Kubernetes version means it; without a version as the newest does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Standard {
+    pub level: Level,
+    pub minor: Option<u32>,
+}
+
+impl Standard {
+    /// Forbids nothing.
+    pub fn is_privileged(self) -> bool {
+        self.level == Level::Privileged
+    }
+}
+
+impl fmt::Display for Standard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let level = match self.level {
+            Level::Privileged => "privileged",
+            Level::Baseline => "baseline",
+            Level::Restricted => "restricted",
+        };
+        match self.minor {
+            Some(minor) => write!(f, "{level}:v1.{minor}"),
+            None => write!(f, "{level}:latest"),
+        }
+    }
+}
 
 /// The levels of a namespace whose labels say nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,12 +151,12 @@ impl Exemptions {
         self.namespaces.iter().any(|known| known == name)
     }
 
-    /// Whether the namespace or the user of a request is exempt.
-    pub fn exempts(&self, req: &Request<'_>) -> Option<Exempt> {
-        if self.has_namespace(req.namespace) {
+    /// Whether a namespace or a user is exempt.
+    pub fn exempts(&self, namespace: &str, user: &str) -> Option<Exempt> {
+        if self.has_namespace(namespace) {
             return Some(Exempt::Namespace);
         }
-        let is_user = self.users.iter().any(|user| *user == req.user.name.as_str());
+        let is_user = self.users.iter().any(|known| known == user);
         is_user.then_some(Exempt::User)
     }
 
@@ -132,25 +167,9 @@ impl Exemptions {
     }
 }
 
-/// The warning about level labels on an exempt namespace; `None` when they forbid nothing.
-pub(super) fn exempt_warning(
-    namespace: &Object,
-    levels: &Defaults,
-    own: &Defaults,
-) -> Option<String> {
-    let all = [("enforce", levels.enforce), ("audit", levels.audit), ("warn", levels.warn)];
-    if levels == own || levels.is_privileged() {
-        return None;
-    }
-    let has = |mode: &str| {
-        let label = format!("pod-security.kubernetes.io/{mode}");
-        [label.clone(), format!("{label}-version")].iter().any(|l| namespace.label(l).is_some())
-    };
-    let shown = all.iter().filter(|(mode, standard)| !standard.is_privileged() && has(mode));
-    let shown: Vec<String> = shown.map(|(mode, standard)| format!("{mode}={standard}")).collect();
-    Some(format!(
-        "namespace {:?} is exempt from Pod Security, and the policy ({}) will be ignored",
-        namespace.name(),
-        shown.join(", ")
-    ))
+/// The 25 of `v1.25`.
+pub(crate) fn minor(text: &str) -> Option<u32> {
+    let digits = text.strip_prefix("v1.")?;
+    let leads = digits.len() > 1 && digits.starts_with('0');
+    (!leads && digits.bytes().all(|b| b.is_ascii_digit())).then(|| digits.parse().ok()).flatten()
 }

@@ -1,9 +1,9 @@
 //! list at a revision that the cache has forgotten: the store knows its history for longer, and is read page by
 //! page, so that a list of many pages comes to its end however much is written meanwhile.
 
+use super::{Filter, Page};
 use crate::kind::Target;
 use crate::registry::{Registry, unreadable};
-use crate::verbs::list::{Filter, Page};
 use bytes::Bytes;
 use keelson_cache::Entry;
 use keelson_meta::{Failure, Status};

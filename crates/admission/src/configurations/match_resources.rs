@@ -1,0 +1,62 @@
+//! [`MatchResources`]: which requests a policy or a binding is for, as it is stored.
+
+use crate::rules::{Requested, Rule};
+use keelson_meta::selector::Selector;
+use keelson_meta::{Str, Value};
+
+/// `matchConstraints` of a policy, `matchResources` of a binding.
+#[derive(Debug)]
+pub(crate) struct MatchResources {
+    pub rules: Vec<NamedRule>,
+    pub excluded: Vec<NamedRule>,
+    pub namespaces: Result<Selector, String>,
+    pub objects: Result<Selector, String>,
+    /// `matchPolicy: Equivalent`: other versions of the requested resource count too.
+    pub equivalent: bool,
+}
+
+/// A rule, for objects of some names only, or of all when there are none.
+#[derive(Debug)]
+pub(crate) struct NamedRule {
+    pub rule: Rule,
+    names: Vec<Str>,
+}
+
+impl MatchResources {
+    pub fn new(spec: &Value) -> MatchResources {
+        let rules = |name: &str| -> Vec<NamedRule> {
+            spec.array_at(&[name]).iter().map(NamedRule::new).collect()
+        };
+        MatchResources {
+            rules: rules("resourceRules"),
+            excluded: rules("excludeResourceRules"),
+            namespaces: Selector::from_object(spec.get("namespaceSelector")),
+            objects: Selector::from_object(spec.get("objectSelector")),
+            equivalent: spec.str_at(&["matchPolicy"]) != Some("Exact"),
+        }
+    }
+
+    /// The names of the resources that the rules are for; `*` is any.
+    pub fn resources(&self) -> Vec<&Str> {
+        self.rules.iter().flat_map(|named| named.rule.resources()).collect()
+    }
+
+    /// Whether a rule may be for a request, in whatever version. Costs little: most policies are not.
+    pub fn may_match(&self, requested: &Requested<'_>) -> bool {
+        self.rules.is_empty()
+            || self.rules.iter().any(|named| named.rule.matches_in_other_version(requested))
+    }
+}
+
+impl NamedRule {
+    fn new(rule: &Value) -> NamedRule {
+        let names = rule.array_at(&["resourceNames"]).iter().filter_map(Value::as_str);
+        NamedRule { names: names.map(Str::new).collect(), rule: Rule::new(rule) }
+    }
+
+    /// Whether the rule is for a request to an object of this name.
+    pub fn matches(&self, requested: &Requested<'_>, name: &str) -> bool {
+        (self.names.is_empty() || self.names.iter().any(|known| known == name))
+            && self.rule.matches(requested)
+    }
+}

@@ -1,0 +1,21 @@
+//! Maps that are made while evaluating.
+
+use super::convert::display;
+use crate::value::{EvalError, Key, OwnedMap, Val};
+
+/// Adds an entry to a map literal.
+pub(crate) fn insert<'a>(
+    map: &mut OwnedMap<'a>,
+    key: Val<'a>,
+    value: Val<'a>,
+) -> Result<(), EvalError> {
+    let Some(place) = Key::of(&key) else {
+        let ty = key.ty();
+        return Err(EvalError::new(format!("unsupported key type: {}", ty.runtime_name())));
+    };
+    if !map.insert(place, key.clone(), value) {
+        let shown = display(&key);
+        return Err(EvalError::new(format!("insert failed: key {shown} already exists")));
+    }
+    Ok(())
+}

@@ -1,0 +1,78 @@
+//! [`ConvertedEntries`]: objects that conversion webhooks have converted.
+
+use keelson_cache::Entry;
+use keelson_meta::{Failure, Str};
+use keelson_store::Revision;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::OnceCell;
+
+/// Bytes of the converted objects of one kind that are kept.
+const CONVERTED_BYTES_MAX: usize = 16 << 20;
+
+pub(crate) type Shared = Arc<OnceCell<Result<Entry, Failure>>>;
+/// Version, key and revision of an entry.
+type EntryKey = (Str, Box<str>, Revision);
+
+/// Converted objects of one kind, for lists and watches. When they are too many, all are forgotten.
+#[derive(Default)]
+pub(crate) struct ConvertedEntries(Mutex<Known>);
+
+#[derive(Default)]
+struct Known {
+    entries: HashMap<EntryKey, Shared>,
+    bytes: usize,
+}
+
+impl fmt::Debug for ConvertedEntries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} converted entries", self.known().entries.len())
+    }
+}
+
+impl ConvertedEntries {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn key(version: &Str, entry: &Entry) -> EntryKey {
+        (version.clone(), entry.key().into(), entry.modified())
+    }
+
+    pub(crate) fn get(&self, version: &Str, entry: &Entry) -> Option<Entry> {
+        let shared = self.known().entries.get(&Self::key(version, entry))?.clone();
+        shared.get()?.as_ref().ok().cloned()
+    }
+
+    pub(crate) fn insert(&self, version: &Str, entry: Entry) {
+        let key = Self::key(version, &entry);
+        let mut known = self.known();
+        known.count(entry.size());
+        known.entries.insert(key, Arc::new(OnceCell::new_with(Some(Ok(entry)))));
+    }
+
+    /// The cell of an entry, which those share who want it at the same time.
+    pub(crate) fn shared(&self, version: &Str, entry: &Entry) -> Shared {
+        let mut known = self.known();
+        let key = Self::key(version, entry);
+        if let Some(shared) = known.entries.get(&key) {
+            return shared.clone();
+        }
+        known.count(entry.size());
+        known.entries.entry(key).or_default().clone()
+    }
+
+    pub(crate) fn forget(&self, version: &Str, entry: &Entry) {
+        self.known().entries.remove(&Self::key(version, entry));
+    }
+}
+
+impl Known {
+    fn count(&mut self, bytes: usize) {
+        if self.bytes + bytes > CONVERTED_BYTES_MAX {
+            *self = Known::default();
+        }
+        self.bytes += bytes;
+    }
+}
