@@ -9,6 +9,7 @@ pub mod field_selector;
 pub mod go_regex;
 pub mod gvk;
 pub mod ip;
+pub mod json_text;
 pub mod names;
 pub mod object;
 pub mod object_meta;

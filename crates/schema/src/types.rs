@@ -202,6 +202,11 @@ impl Struct {
         self.index.write_key(at, out);
     }
 
+    /// Whether it has fields that are written although they are not set.
+    pub fn writes_unset(&self) -> bool {
+        !self.always.is_empty()
+    }
+
     /// Places of the fields that are written although they are not set, in order.
     pub(crate) fn always(&self) -> &[u16] {
         &self.always

@@ -441,11 +441,12 @@ fn validate(registry: &Registry, target: &Target, obj: &Object) -> Result<(), Fa
     kind.validate_last(obj, None, &mut errors);
     kind.validate_further(&target.version, obj, None, &mut errors);
     invalid(target, obj, errors)?;
-    if checks.contains(&Check::Metadata) {
+    let rule = names::name_is_path_segment;
+    let fits = rule(obj.name(), false).is_empty() && rule(obj.generate_name(), true).is_empty();
+    if checks.contains(&Check::Metadata) && fits {
         return Ok(());
     }
-    // What is asked of all kinds is less than a kind asks that looks at its metadata itself.
-    let rule = names::name_is_path_segment;
+    // What is asked of all kinds is less than a kind asks that looks at its metadata itself, but for names.
     invalid(target, obj, strategy::validate_metadata(obj, namespaced, rule))
 }
 

@@ -1,4 +1,4 @@
-//! Maps that are kept as text: [`Value::Raw`].
+//! Values that are kept as text: [`Value::Raw`].
 
 use super::parse::{DEPTH_MAX, parse, plain_length};
 use keelson_meta::Value;

@@ -368,6 +368,9 @@ fn special(shape: &Shape, pieces: &[&[u8]], name: &str) -> Result<Value, ProtoEr
         },
         _ if bytes.is_empty() => Ok(Value::Null),
         _ => match json::parse(bytes) {
+            Ok(parsed) if matches!(shape, Shape::RawExtension) => {
+                Ok(json::kept(bytes, parsed.value))
+            }
             Ok(parsed) => Ok(parsed.value),
             Err(error) => Err(content(name, error.to_string())),
         },
